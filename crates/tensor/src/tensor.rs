@@ -1,0 +1,207 @@
+//! Owned tensors: an element type, a shape and 64-byte aligned row-major data.
+
+use crate::{DType, Element};
+
+const ALIGN: usize = 64;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; ALIGN]);
+
+/// A byte buffer whose start is aligned to 64 bytes.
+#[derive(Clone)]
+pub struct AlignedBytes {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl AlignedBytes {
+    pub fn zeroed(len: usize) -> AlignedBytes {
+        AlignedBytes { lines: vec![Line([0; ALIGN]); len.div_ceil(ALIGN)], len }
+    }
+}
+
+impl std::ops::Deref for AlignedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `lines` holds at least `len` initialised bytes, and any byte is a valid u8.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl std::ops::DerefMut for AlignedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+/// A dense row-major tensor in host memory.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    data: AlignedBytes,
+}
+
+impl Tensor {
+    /// A tensor of zeros.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
+        let len = shape.iter().product::<usize>() * dtype.size();
+        Tensor { dtype, shape: shape.to_vec(), data: AlignedBytes::zeroed(len) }
+    }
+
+    /// # Panics
+    /// If the number of values is not the product of `shape`.
+    pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Tensor {
+        let mut t = Tensor::zeros(T::DTYPE, shape);
+        assert_eq!(t.len(), values.len(), "shape {shape:?} against {} values", values.len());
+        t.data.copy_from_slice(bytemuck::cast_slice(values));
+        t
+    }
+
+    /// # Panics
+    /// If the number of values is not the product of `shape`.
+    pub fn from_bools(shape: &[usize], values: &[bool]) -> Tensor {
+        let mut t = Tensor::zeros(DType::Bool, shape);
+        assert_eq!(t.len(), values.len(), "shape {shape:?} against {} values", values.len());
+        for (d, s) in t.data.iter_mut().zip(values) {
+            *d = u8::from(*s);
+        }
+        t
+    }
+
+    /// `bytes` are little-endian elements in row-major order; `None` if their length does not fit.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Tensor> {
+        let mut t = Tensor::zeros(dtype, shape);
+        (t.data.len() == bytes.len()).then(|| {
+            t.data.copy_from_slice(bytes);
+            t
+        })
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
+    /// # Panics
+    /// If `T` is not the element type.
+    pub fn as_slice<T: Element>(&self) -> &[T] {
+        assert_eq!(self.dtype, T::DTYPE);
+        bytemuck::cast_slice(&self.data)
+    }
+
+    /// # Panics
+    /// If `T` is not the element type.
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(self.dtype, T::DTYPE);
+        bytemuck::cast_slice_mut(&mut self.data)
+    }
+
+    /// The same data under another shape.
+    ///
+    /// # Panics
+    /// If the number of elements differs.
+    pub fn reshaped(mut self, shape: &[usize]) -> Tensor {
+        assert_eq!(self.len(), shape.iter().product::<usize>(), "{:?} to {shape:?}", self.shape);
+        self.shape = shape.to_vec();
+        self
+    }
+
+    /// Element `i` (row-major) as f64; integers above 2^53 round.
+    pub fn get_f64(&self, i: usize) -> f64 {
+        match self.dtype {
+            DType::F32 => f64::from(self.as_slice::<f32>()[i]),
+            DType::F64 => self.as_slice::<f64>()[i],
+            DType::F16 => self.as_slice::<half::f16>()[i].to_f64(),
+            DType::BF16 => self.as_slice::<half::bf16>()[i].to_f64(),
+            DType::I8 => f64::from(self.as_slice::<i8>()[i]),
+            DType::U8 => f64::from(self.as_slice::<u8>()[i]),
+            DType::Bool => f64::from(self.data[i]),
+            DType::I32 => f64::from(self.as_slice::<i32>()[i]),
+            DType::I64 => self.as_slice::<i64>()[i] as f64,
+        }
+    }
+
+    /// Element `i` (row-major) as i64; floats truncate towards zero and saturate.
+    pub fn get_i64(&self, i: usize) -> i64 {
+        match self.dtype {
+            DType::I64 => self.as_slice::<i64>()[i],
+            _ => self.get_f64(i) as i64,
+        }
+    }
+
+    /// Sets element `i` from f64, rounding to nearest for floats and truncating
+    /// and saturating for integers.
+    pub fn set_f64(&mut self, i: usize, v: f64) {
+        match self.dtype {
+            DType::F32 => self.as_mut_slice::<f32>()[i] = v as f32,
+            DType::F64 => self.as_mut_slice::<f64>()[i] = v,
+            DType::F16 => self.as_mut_slice::<half::f16>()[i] = half::f16::from_f64(v),
+            DType::BF16 => self.as_mut_slice::<half::bf16>()[i] = half::bf16::from_f64(v),
+            DType::I8 => self.as_mut_slice::<i8>()[i] = v as i8,
+            DType::U8 => self.as_mut_slice::<u8>()[i] = v as u8,
+            DType::Bool => self.data[i] = u8::from(v != 0.0),
+            DType::I32 => self.as_mut_slice::<i32>()[i] = v as i32,
+            DType::I64 => self.as_mut_slice::<i64>()[i] = v as i64,
+        }
+    }
+
+    /// Sets element `i` from i64, wrapping for narrower integers.
+    pub fn set_i64(&mut self, i: usize, v: i64) {
+        match self.dtype {
+            DType::I8 => self.as_mut_slice::<i8>()[i] = v as i8,
+            DType::U8 => self.as_mut_slice::<u8>()[i] = v as u8,
+            DType::I32 => self.as_mut_slice::<i32>()[i] = v as i32,
+            DType::I64 => self.as_mut_slice::<i64>()[i] = v,
+            _ => self.set_f64(i, v as f64),
+        }
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tensor({} {:?})", self.dtype, self.shape)
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Bit-wise equality of type, shape and data.
+    fn eq(&self, other: &Tensor) -> bool {
+        self.dtype == other.dtype && self.shape == other.shape && *self.data == *other.data
+    }
+}
+
+/// Strides, in elements, of a dense row-major tensor.
+pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d] * shape[d];
+    }
+    strides
+}
