@@ -1,0 +1,454 @@
+//! Scalar expressions: immutable trees with shared children.
+//!
+//! Indices are `i64`. Integer arithmetic wraps at the width of its type;
+//! `FloorDiv` and `FloorMod` round towards minus infinity; `Div` on integers
+//! truncates towards zero. Integer division by zero and, in `interpret`, an
+//! out-of-range load are errors, not values. `Select` is lazy: only the chosen
+//! side is evaluated, so a load that its condition guards is never performed.
+//! `And` and `Or` evaluate the right side only when the left does not decide.
+
+use crate::program::{BufferId, Program, VarId};
+use std::sync::Arc;
+use tensor::DType;
+
+/// A scalar expression. Cloning shares the tree.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Expr(Arc<ExprKind>);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum ExprKind {
+    /// An integer or boolean (0 or 1) constant, within the range of its type.
+    Int(i64, DType),
+    /// A floating-point constant: the bits of an `f64`, already rounded to its type.
+    Float(u64, DType),
+    /// A loop or block-iteration variable; always `i64`.
+    Var(VarId),
+    /// Argument of a tuple reducer: `0..n` are the accumulators, `n..2n` the incoming terms.
+    Arg(u32, DType),
+    /// One element of a buffer. An index may itself contain a load.
+    Load(BufferId, Vec<Expr>),
+    Unary(UnaryOp, Expr),
+    Binary(BinaryOp, Expr, Expr),
+    /// condition (bool), value if true, value if false.
+    Select(Expr, Expr, Expr),
+    /// Conversion: float to integer truncates and saturates, to a narrower
+    /// integer wraps, to bool tests for non-zero.
+    Cast(DType, Expr),
+}
+
+/// Operators of one operand. All but `Neg`, `Abs` and `Not` take floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnaryOp {
+    Neg,
+    Abs,
+    Not,
+    Exp,
+    Log,
+    Sqrt,
+    /// 1 / sqrt(x).
+    Rsqrt,
+    Tanh,
+    Erf,
+    /// To the nearest integer, ties to even.
+    Round,
+    Floor,
+    Ceil,
+}
+
+/// Operators of two operands of one type; comparisons and `And`/`Or` give bool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Min,
+    Max,
+    Pow,
+    And,
+    Or,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+}
+
+impl UnaryOp {
+    pub const ALL: [UnaryOp; 12] = [
+        UnaryOp::Neg,
+        UnaryOp::Abs,
+        UnaryOp::Not,
+        UnaryOp::Exp,
+        UnaryOp::Log,
+        UnaryOp::Sqrt,
+        UnaryOp::Rsqrt,
+        UnaryOp::Tanh,
+        UnaryOp::Erf,
+        UnaryOp::Round,
+        UnaryOp::Floor,
+        UnaryOp::Ceil,
+    ];
+
+    /// The name in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UnaryOp::Neg => "neg",
+            UnaryOp::Abs => "abs",
+            UnaryOp::Not => "not",
+            UnaryOp::Exp => "exp",
+            UnaryOp::Log => "log",
+            UnaryOp::Sqrt => "sqrt",
+            UnaryOp::Rsqrt => "rsqrt",
+            UnaryOp::Tanh => "tanh",
+            UnaryOp::Erf => "erf",
+            UnaryOp::Round => "round",
+            UnaryOp::Floor => "floor",
+            UnaryOp::Ceil => "ceil",
+        }
+    }
+}
+
+impl BinaryOp {
+    pub const ALL: [BinaryOp; 15] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::FloorDiv,
+        BinaryOp::FloorMod,
+        BinaryOp::Min,
+        BinaryOp::Max,
+        BinaryOp::Pow,
+        BinaryOp::And,
+        BinaryOp::Or,
+        BinaryOp::Eq,
+        BinaryOp::Ne,
+        BinaryOp::Lt,
+        BinaryOp::Le,
+    ];
+
+    /// Whether the result is bool whatever the operands are.
+    pub const fn is_comparison(self) -> bool {
+        matches!(
+            self,
+            BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le
+        )
+    }
+
+    pub const fn is_logical(self) -> bool {
+        matches!(self, BinaryOp::And | BinaryOp::Or)
+    }
+
+    /// The symbol (`a + b`) or function name (`min(a, b)`) in the text form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "+",
+            BinaryOp::Sub => "-",
+            BinaryOp::Mul => "*",
+            BinaryOp::Div => "/",
+            BinaryOp::FloorDiv => "//",
+            BinaryOp::FloorMod => "%",
+            BinaryOp::Min => "min",
+            BinaryOp::Max => "max",
+            BinaryOp::Pow => "pow",
+            BinaryOp::And => "and",
+            BinaryOp::Or => "or",
+            BinaryOp::Eq => "==",
+            BinaryOp::Ne => "!=",
+            BinaryOp::Lt => "<",
+            BinaryOp::Le => "<=",
+        }
+    }
+}
+
+impl From<ExprKind> for Expr {
+    fn from(kind: ExprKind) -> Expr {
+        Expr(Arc::new(kind))
+    }
+}
+
+impl Expr {
+    pub fn kind(&self) -> &ExprKind {
+        &self.0
+    }
+
+    /// An index constant (`i64`).
+    pub fn int(v: i64) -> Expr {
+        ExprKind::Int(v, DType::I64).into()
+    }
+
+    pub fn bool(v: bool) -> Expr {
+        ExprKind::Int(i64::from(v), DType::Bool).into()
+    }
+
+    /// A constant of any type, rounded or wrapped to it.
+    pub fn constant(v: f64, dtype: DType) -> Expr {
+        match dtype {
+            DType::F64 => ExprKind::Float(v.to_bits(), dtype),
+            DType::F32 => ExprKind::Float(f64::from(v as f32).to_bits(), dtype),
+            DType::F16 | DType::BF16 => {
+                let mut t = tensor::Tensor::zeros(dtype, &[1]);
+                t.set_f64(0, v);
+                ExprKind::Float(t.get_f64(0).to_bits(), dtype)
+            }
+            _ => {
+                let mut t = tensor::Tensor::zeros(dtype, &[1]);
+                t.set_f64(0, v);
+                ExprKind::Int(t.get_i64(0), dtype)
+            }
+        }
+        .into()
+    }
+
+    pub fn f32(v: f32) -> Expr {
+        Expr::constant(f64::from(v), DType::F32)
+    }
+
+    pub fn var(v: VarId) -> Expr {
+        ExprKind::Var(v).into()
+    }
+
+    pub fn arg(i: u32, dtype: DType) -> Expr {
+        ExprKind::Arg(i, dtype).into()
+    }
+
+    pub fn load(buffer: BufferId, indices: impl Into<Vec<Expr>>) -> Expr {
+        ExprKind::Load(buffer, indices.into()).into()
+    }
+
+    pub fn unary(op: UnaryOp, a: impl Into<Expr>) -> Expr {
+        ExprKind::Unary(op, a.into()).into()
+    }
+
+    pub fn binary(op: BinaryOp, a: impl Into<Expr>, b: impl Into<Expr>) -> Expr {
+        ExprKind::Binary(op, a.into(), b.into()).into()
+    }
+
+    pub fn select(c: impl Into<Expr>, a: impl Into<Expr>, b: impl Into<Expr>) -> Expr {
+        ExprKind::Select(c.into(), a.into(), b.into()).into()
+    }
+
+    pub fn cast(self, dtype: DType) -> Expr {
+        ExprKind::Cast(dtype, self).into()
+    }
+
+    pub fn floor_div(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::FloorDiv, self, b)
+    }
+
+    pub fn floor_mod(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::FloorMod, self, b)
+    }
+
+    pub fn min(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Min, self, b)
+    }
+
+    pub fn max(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Max, self, b)
+    }
+
+    pub fn and(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::And, self, b)
+    }
+
+    pub fn or(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Or, self, b)
+    }
+
+    pub fn lt(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Lt, self, b)
+    }
+
+    pub fn le(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Le, self, b)
+    }
+
+    pub fn ge(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Le, b, self)
+    }
+
+    pub fn equals(self, b: impl Into<Expr>) -> Expr {
+        Expr::binary(BinaryOp::Eq, self, b)
+    }
+
+    /// The value, if this is an integer or boolean constant.
+    pub fn as_int(&self) -> Option<i64> {
+        match self.kind() {
+            ExprKind::Int(v, _) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The value, if this is a floating-point constant.
+    pub fn as_float(&self) -> Option<f64> {
+        match self.kind() {
+            ExprKind::Float(bits, _) => Some(f64::from_bits(*bits)),
+            _ => None,
+        }
+    }
+
+    pub fn as_var(&self) -> Option<VarId> {
+        match self.kind() {
+            ExprKind::Var(v) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The element type of the value. Operands are taken to agree (the verifier checks it).
+    pub fn dtype(&self, program: &Program) -> DType {
+        match self.kind() {
+            ExprKind::Int(_, d) | ExprKind::Float(_, d) | ExprKind::Arg(_, d) => *d,
+            ExprKind::Var(_) => DType::I64,
+            ExprKind::Load(b, _) => program.buffer(*b).dtype,
+            ExprKind::Unary(_, a) => a.dtype(program),
+            ExprKind::Binary(op, ..) if op.is_comparison() || op.is_logical() => DType::Bool,
+            ExprKind::Binary(_, a, _) => a.dtype(program),
+            ExprKind::Select(_, a, _) => a.dtype(program),
+            ExprKind::Cast(d, _) => *d,
+        }
+    }
+
+    /// The direct operands, in evaluation order.
+    pub fn children(&self) -> Vec<&Expr> {
+        match self.kind() {
+            ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {
+                vec![]
+            }
+            ExprKind::Load(_, indices) => indices.iter().collect(),
+            ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => vec![a],
+            ExprKind::Binary(_, a, b) => vec![a, b],
+            ExprKind::Select(c, a, b) => vec![c, a, b],
+        }
+    }
+
+    /// The same operator over operands mapped by `f`; shares the tree when none changes.
+    pub fn map_children(&self, mut f: impl FnMut(&Expr) -> Expr) -> Expr {
+        let kind = match self.kind() {
+            ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {
+                return self.clone();
+            }
+            ExprKind::Load(b, indices) => ExprKind::Load(*b, indices.iter().map(f).collect()),
+            ExprKind::Unary(op, a) => ExprKind::Unary(*op, f(a)),
+            ExprKind::Cast(d, a) => ExprKind::Cast(*d, f(a)),
+            ExprKind::Binary(op, a, b) => {
+                let a = f(a);
+                ExprKind::Binary(*op, a, f(b))
+            }
+            ExprKind::Select(c, a, b) => {
+                let c = f(c);
+                let a = f(a);
+                ExprKind::Select(c, a, f(b))
+            }
+        };
+        if kind == *self.kind() {
+            self.clone()
+        } else {
+            kind.into()
+        }
+    }
+
+    /// Rewrites bottom-up: `f` sees each node after its operands were rewritten
+    /// and may replace it.
+    pub fn rewrite(&self, f: &mut impl FnMut(&Expr) -> Option<Expr>) -> Expr {
+        let mapped = self.map_children(|c| c.rewrite(f));
+        f(&mapped).unwrap_or(mapped)
+    }
+
+    /// Calls `f` on this node and every node below it, parents first.
+    pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
+        f(self);
+        for c in self.children() {
+            c.visit(f);
+        }
+    }
+
+    /// Replaces variables for which `f` gives an expression.
+    pub fn substitute(&self, f: &impl Fn(VarId) -> Option<Expr>) -> Expr {
+        self.rewrite(&mut |e| e.as_var().and_then(f))
+    }
+
+    /// Whether any node satisfies `f`.
+    pub fn any(&self, f: &impl Fn(&Expr) -> bool) -> bool {
+        f(self) || self.children().into_iter().any(|c| c.any(f))
+    }
+
+    pub fn uses_var(&self, v: VarId) -> bool {
+        self.any(&|e| e.as_var() == Some(v))
+    }
+
+    /// The distinct variables, in order of first appearance.
+    pub fn vars(&self) -> Vec<VarId> {
+        let mut out = Vec::new();
+        self.visit(&mut |e| {
+            if let Some(v) = e.as_var()
+                && !out.contains(&v)
+            {
+                out.push(v);
+            }
+        });
+        out
+    }
+}
+
+impl From<i64> for Expr {
+    fn from(v: i64) -> Expr {
+        Expr::int(v)
+    }
+}
+
+impl From<VarId> for Expr {
+    fn from(v: VarId) -> Expr {
+        Expr::var(v)
+    }
+}
+
+impl From<&Expr> for Expr {
+    fn from(e: &Expr) -> Expr {
+        e.clone()
+    }
+}
+
+macro_rules! operator {
+    ($($trait:ident $method:ident $op:ident),*) => { $(
+        impl<T: Into<Expr>> std::ops::$trait<T> for Expr {
+            type Output = Expr;
+            fn $method(self, b: T) -> Expr {
+                Expr::binary(BinaryOp::$op, self, b)
+            }
+        }
+        impl<T: Into<Expr>> std::ops::$trait<T> for &Expr {
+            type Output = Expr;
+            fn $method(self, b: T) -> Expr {
+                Expr::binary(BinaryOp::$op, self, b)
+            }
+        }
+    )* };
+}
+operator!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
+
+impl std::ops::Neg for Expr {
+    type Output = Expr;
+    fn neg(self) -> Expr {
+        Expr::unary(UnaryOp::Neg, self)
+    }
+}
+
+impl std::fmt::Debug for Expr {
+    /// Structural form with raw ids; `text::print` gives the readable one.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.kind() {
+            ExprKind::Int(v, d) => write!(f, "{v}{d}"),
+            ExprKind::Float(b, d) => write!(f, "{}{d}", f64::from_bits(*b)),
+            ExprKind::Var(v) => write!(f, "v{}", v.0),
+            ExprKind::Arg(i, _) => write!(f, "arg{i}"),
+            ExprKind::Load(b, i) => write!(f, "b{}{i:?}", b.0),
+            ExprKind::Unary(op, a) => write!(f, "{}({a:?})", op.name()),
+            ExprKind::Binary(op, a, b) => write!(f, "({a:?} {} {b:?})", op.name()),
+            ExprKind::Select(c, a, b) => write!(f, "select({c:?}, {a:?}, {b:?})"),
+            ExprKind::Cast(d, a) => write!(f, "{d}({a:?})"),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Tensor expressions: programs built one computed tensor at a time.
+//!
+//! Each `compute` or `reduce` adds one buffer, one block and a perfect nest of
+//! serial loops named `block.axis`, in axis order, reduction axes innermost.
+
+use crate::expr::Expr;
+use crate::program::{
+    Block, Buffer, BufferId, Iter, IterKind, Node, Program, Reducer, Reduction, Role, Scope, Write,
+};
+use tensor::DType;
+
+/// Builds a program from tensor expressions.
+pub struct ProgramBuilder {
+    program: Program,
+}
+
+/// A named axis with its extent.
+pub type AxisExtent<'a> = (&'a str, i64);
+
+impl ProgramBuilder {
+    pub fn new(name: impl Into<String>) -> ProgramBuilder {
+        ProgramBuilder {
+            program: Program::new(name),
+        }
+    }
+
+    fn param(&mut self, name: &str, dtype: DType, shape: &[i64], role: Role) -> BufferId {
+        let (name, shape) = (name.to_string(), shape.to_vec());
+        let scope = Scope::Global;
+        self.program.add_buffer(Buffer {
+            name,
+            dtype,
+            shape,
+            scope,
+            role,
+            view: None,
+        })
+    }
+
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {
+        self.param(name, dtype, shape, Role::Input)
+    }
+
+    pub fn constant(&mut self, name: &str, dtype: DType, shape: &[i64]) -> BufferId {
+        self.param(name, dtype, shape, Role::Constant)
+    }
+
+    /// The program so far, for element types of expressions.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// `name[axes] = f(axes)`. The buffer has the block's name.
+    pub fn compute(
+        &mut self,
+        name: &str,
+        axes: &[AxisExtent<'_>],
+        f: impl FnOnce(&[Expr]) -> Expr,
+    ) -> BufferId {
+        self.block(name, axes, &[], None, |s, _| vec![f(s)])[0]
+    }
+
+    /// `name[axes] = reduce over reduce_axes of f(axes, reduce_axes)`.
+    pub fn reduce(
+        &mut self,
+        name: &str,
+        axes: &[AxisExtent<'_>],
+        reduce_axes: &[AxisExtent<'_>],
+        reducer: Reducer,
+        f: impl FnOnce(&[Expr], &[Expr]) -> Expr,
+    ) -> BufferId {
+        self.block(name, axes, reduce_axes, Some(reducer), |s, r| vec![f(s, r)])[0]
+    }
+
+    /// Several outputs from one block: a map (no reducer) or a tuple reduction.
+    /// Output `i` is the buffer `name` for `i = 0`, else `name.i`.
+    pub fn block(
+        &mut self,
+        name: &str,
+        axes: &[AxisExtent<'_>],
+        reduce_axes: &[AxisExtent<'_>],
+        reducer: Option<Reducer>,
+        f: impl FnOnce(&[Expr], &[Expr]) -> Vec<Expr>,
+    ) -> Vec<BufferId> {
+        let p = &mut self.program;
+        let all = axes.iter().map(|a| (a, IterKind::Spatial));
+        let all = all.chain(reduce_axes.iter().map(|a| (a, IterKind::Reduce)));
+        let mut loops = Vec::new();
+        let mut iters = Vec::new();
+        for ((axis, extent), kind) in all {
+            let l = p.new_loop(format!("{name}.{axis}"), *extent, vec![]);
+            let binding = Expr::var(p.loop_(l).var);
+            loops.push(l);
+            iters.push(Iter {
+                var: p.add_var(*axis),
+                extent: *extent,
+                kind,
+                binding,
+            });
+        }
+        let vars: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
+        let (spatial, reduce) = vars.split_at(axes.len());
+        let values = f(spatial, reduce);
+        let shape: Vec<i64> = axes.iter().map(|a| a.1).collect();
+        let mut outputs = Vec::new();
+        let mut writes = Vec::new();
+        for (i, value) in values.into_iter().enumerate() {
+            let buffer = p.add_buffer(Buffer {
+                name: if i == 0 {
+                    name.to_string()
+                } else {
+                    format!("{name}.{i}")
+                },
+                dtype: value.dtype(p),
+                shape: shape.clone(),
+                scope: Scope::Global,
+                role: Role::Intermediate,
+                view: None,
+            });
+            outputs.push(buffer);
+            writes.push(Write {
+                buffer,
+                indices: spatial.to_vec(),
+                value,
+            });
+        }
+        let reduction = reducer.map(|reducer| Reduction {
+            reducer,
+            init: true,
+        });
+        let name = name.to_string();
+        let block = Block {
+            name,
+            iters,
+            predicate: None,
+            writes,
+            reduction,
+            tensor: None,
+        };
+        let mut node = Node::Block(p.add_block(block));
+        for l in loops.into_iter().rev() {
+            p.loop_mut(l).body.push(node);
+            node = Node::Loop(l);
+        }
+        p.body.push(node);
+        outputs
+    }
+
+    /// Marks `outputs` as the program's outputs, in argument order after the inputs.
+    pub fn finish(mut self, outputs: &[BufferId]) -> Program {
+        for o in outputs {
+            self.program.buffer_mut(*o).role = Role::Output;
+            self.program.params.push(*o);
+        }
+        self.program
+    }
+}
