@@ -1,0 +1,146 @@
+//! Flat code: structured statements over one-dimensional buffers.
+//!
+//! What is left after every scheduling decision has been carried out: loops
+//! with constant extents, ifs, and stores whose operands are `ir::Expr` trees
+//! with flat element offsets. A code generator needs to make no choice of its
+//! own: vector lanes, registers, unrolling and memory are all explicit.
+//!
+//! Expressions are those of `ir`, with these readings: `Load(b, [offset])` has
+//! exactly one index, an element offset into the memory of `b`; variables are
+//! loop variables, or the lane variable of the statement. Buffer and variable
+//! ids index `Code::buffers` and `Code::vars`.
+
+use ir::{BufferId, DType, Expr, VarId};
+
+/// A kernel, and the prepare entry that computes what depends on constants only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Code {
+    pub name: String,
+    /// Names of variables, indexed by `VarId`.
+    pub vars: Vec<String>,
+    /// Indexed by `BufferId`.
+    pub buffers: Vec<FlatBuffer>,
+    /// Arguments of `kernel`, in order: the program's parameters that the kernel
+    /// still uses (all inputs and outputs, constants that are read), then prepared buffers.
+    pub params: Vec<BufferId>,
+    /// Arguments of `prepare`, in order: all constants, then all prepared buffers.
+    pub prepare_params: Vec<BufferId>,
+    pub kernel: Vec<Stmt>,
+    /// Empty if nothing is prepared.
+    pub prepare: Vec<Stmt>,
+    /// Bytes shared by all workers.
+    pub workspace_bytes: u64,
+    /// Bytes of each worker, after the shared part.
+    pub worker_workspace_bytes: u64,
+    /// Every loop, indexed by its id.
+    pub loops: Vec<LoopInfo>,
+    /// Every load and store, indexed by its id.
+    pub accesses: Vec<AccessInfo>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlatBuffer {
+    pub name: String,
+    pub dtype: DType,
+    /// Elements reachable, from offset 0 of the memory.
+    pub elements: i64,
+    /// The logical shape of a parameter (empty for others).
+    pub shape: Vec<i64>,
+    pub place: Place,
+}
+
+/// Where a flat buffer lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Input,
+    Constant,
+    Output,
+    /// Written by `prepare`, read by `kernel`.
+    Prepared,
+    /// At this byte offset of the shared workspace; 64-byte aligned.
+    Workspace(u64),
+    /// At this byte offset of the worker's own workspace; 64-byte aligned.
+    WorkerWorkspace(u64),
+    /// A small array on the stack.
+    Stack,
+    /// SSA values. Every access has a constant offset, a multiple of the lane
+    /// count, and all accesses of the buffer have the same lane count.
+    Register,
+    /// Not part of this code (removed by a pass).
+    Unused,
+}
+
+/// Identifies a loop in the side table, in block names and debug locations.
+pub type FlatLoopId = u32;
+/// Identifies a load or store likewise.
+pub type AccessId = u32;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stmt {
+    Loop(FlatLoop),
+    /// Scalar condition.
+    If {
+        cond: Expr,
+        then: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
+    Store(Store),
+    /// Fetches the cache line of one element; never faults.
+    Prefetch {
+        buffer: BufferId,
+        offset: Expr,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlatLoop {
+    pub id: FlatLoopId,
+    pub var: VarId,
+    pub extent: i64,
+    /// Runs on the runtime's pool; never nested in another parallel loop.
+    /// Registers and stack arrays are not shared between its outside and inside.
+    pub parallel: bool,
+    pub body: Vec<Stmt>,
+}
+
+/// `buffer[offset] = value`, for every lane if there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    pub id: AccessId,
+    pub buffer: BufferId,
+    /// Element offset. With a lane: affine in the lane variable, or arbitrary (a scatter).
+    pub offset: Expr,
+    pub value: Expr,
+    /// The statement runs for all values `0..lanes` of this variable at once.
+    pub lane: Option<Lane>,
+    /// Lane-dependent condition: only lanes where it holds are evaluated and stored.
+    pub mask: Option<Expr>,
+    /// Ids of the loads in `value`, then in `offset` and `mask`, in `Expr::visit` order.
+    pub loads: Vec<AccessId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    pub var: VarId,
+    pub lanes: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopInfo {
+    /// Name of the program's loop it came from.
+    pub name: String,
+    pub parent: Option<FlatLoopId>,
+    pub extent: i64,
+    pub parallel: bool,
+    /// In the prepare entry rather than the kernel.
+    pub prepare: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessInfo {
+    pub buffer: BufferId,
+    pub is_store: bool,
+    /// Innermost loop around it.
+    pub parent: Option<FlatLoopId>,
+    pub lanes: u32,
+}
