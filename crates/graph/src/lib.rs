@@ -1,1 +1,14 @@
-//! graph
+//! Models as graphs of typed operators: the graph itself, every operator with
+//! its shape rule and plain reference, the ONNX importer and the simplifier.
+//!
+//! Promises that a [`Model`] is always bound (every shape is a list of
+//! numbers), in topological order and free of shape-deciding operands: what
+//! decides a shape is an attribute. Leaves schedules and code to others.
+
+pub mod model;
+pub mod ops;
+
+pub use model::{
+    Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
+};
+pub use ops::{Op, OpError};

@@ -1,0 +1,140 @@
+//! Convolution and transposed convolution over any number of spatial axes.
+
+use super::{OpError, Operands, refuse};
+use crate::model::TensorType;
+
+/// Grouped, strided, dilated cross-correlation with zero padding; one entry a
+/// spatial axis in each list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv {
+    pub strides: Vec<usize>,
+    pub dilations: Vec<usize>,
+    /// Zeros before and after.
+    pub pads: Vec<(usize, usize)>,
+    pub groups: usize,
+}
+
+impl Conv {
+    /// Stride 1, no padding, one group.
+    pub fn unit(spatial: usize) -> Conv {
+        Conv {
+            strides: vec![1; spatial],
+            dilations: vec![1; spatial],
+            pads: vec![(0, 0); spatial],
+            groups: 1,
+        }
+    }
+
+    pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let (x, w) = (inputs.at_most(3)?.float(0)?, inputs.get(1)?);
+        let spatial = check_window(
+            x,
+            w,
+            &[self.strides.len(), self.dilations.len(), self.pads.len()],
+        )?;
+        let g = self.groups;
+        if g == 0 || x.shape[1] != w.shape[1] * g || !w.shape[0].is_multiple_of(g) {
+            return refuse(format!("{x} does not fit weight {w} in {g} groups"));
+        }
+        inputs.expect(2, x.dtype, &w.shape[..1])?;
+        let mut shape = vec![x.shape[0], w.shape[0]];
+        for d in 0..spatial {
+            let size = x.shape[2 + d] + self.pads[d].0 + self.pads[d].1;
+            shape.push(window_count(
+                size,
+                w.shape[2 + d],
+                self.dilations[d],
+                self.strides[d],
+            )?);
+        }
+        Ok(TensorType {
+            dtype: x.dtype,
+            shape,
+        })
+    }
+}
+
+/// The gradient of [`Conv`] with respect to its input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvTranspose {
+    pub strides: Vec<usize>,
+    pub dilations: Vec<usize>,
+    /// Elements cut off before and after; negative adds zeros.
+    pub pads: Vec<(i64, i64)>,
+    /// Elements added after.
+    pub output_padding: Vec<usize>,
+    pub groups: usize,
+}
+
+impl ConvTranspose {
+    pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let (x, w) = (inputs.at_most(3)?.float(0)?, inputs.get(1)?);
+        let lists = [
+            self.strides.len(),
+            self.dilations.len(),
+            self.pads.len(),
+            self.output_padding.len(),
+        ];
+        let spatial = check_window(x, w, &lists)?;
+        if self.groups == 0 || x.shape[1] != w.shape[0] || !w.shape[0].is_multiple_of(self.groups) {
+            return refuse(format!(
+                "{x} does not fit weight {w} in {} groups",
+                self.groups
+            ));
+        }
+        let channels = w.shape[1] * self.groups;
+        inputs.expect(2, x.dtype, &[channels])?;
+        let mut shape = vec![x.shape[0], channels];
+        for d in 0..spatial {
+            let reach = (w.shape[2 + d] - 1) * self.dilations[d] + 1;
+            let full = match x.shape[2 + d] {
+                0 => 0,
+                n => (n - 1) * self.strides[d] + reach + self.output_padding[d],
+            };
+            let size = full as i64 - self.pads[d].0 - self.pads[d].1;
+            match usize::try_from(size) {
+                Ok(size) => shape.push(size),
+                Err(_) => {
+                    return refuse(format!("pads {:?} cut off more than there is", self.pads));
+                }
+            }
+        }
+        Ok(TensorType {
+            dtype: x.dtype,
+            shape,
+        })
+    }
+}
+
+fn check_window(x: &TensorType, w: &TensorType, lists: &[usize]) -> Result<usize, OpError> {
+    if x.rank() < 3 || w.rank() != x.rank() || w.dtype != x.dtype {
+        return refuse(format!("{x} does not fit weight {w}"));
+    }
+    let spatial = x.rank() - 2;
+    if lists.iter().any(|n| *n != spatial) {
+        return refuse(format!("its attributes are not for {spatial} spatial axes"));
+    }
+    if w.shape[2..].contains(&0) {
+        return refuse(format!("the kernel of weight {w} is empty"));
+    }
+    Ok(spatial)
+}
+
+/// How many windows fit: floor((size - reach) / stride) + 1.
+pub(super) fn window_count(
+    size: usize,
+    kernel: usize,
+    dilation: usize,
+    stride: usize,
+) -> Result<usize, OpError> {
+    if stride == 0 || dilation == 0 || kernel == 0 {
+        return refuse("strides, dilations and kernels start at 1");
+    }
+    let reach = (kernel - 1) * dilation + 1;
+    match size.checked_sub(reach) {
+        Some(slack) => Ok(slack / stride + 1),
+        None => refuse(format!(
+            "a window of {reach} does not fit {size} padded elements"
+        )),
+    }
+}

@@ -1,0 +1,238 @@
+//! The operators of a model: typed attributes and the shape rule of each.
+//!
+//! An operator family is a file here (attributes, shape rule), a file in
+//! `reference/` (what it computes) and importers in `onnx/`. Shapes are static,
+//! so attributes are resolved: axes are non-negative, padding is explicit, and
+//! what decides a shape is never an operand. Composite ONNX operators (Flatten,
+//! GlobalAveragePool, variadic Sum, …) are imported in terms of these.
+
+mod conv;
+mod elementwise;
+mod gather;
+mod linear;
+mod movement;
+mod norm;
+mod pool;
+mod reduce;
+
+pub use conv::{Conv, ConvTranspose};
+pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
+pub use gather::Gather;
+pub use linear::Gemm;
+pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
+pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
+pub use pool::{IndexOrder, Pool, PoolKind};
+pub use reduce::{ArgReduce, Reduce, ReduceKind};
+
+use crate::model::TensorType;
+use tensor::DType;
+use thiserror::Error;
+
+/// Why an operator refuses its operands or attributes.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("{0}")]
+pub struct OpError(pub String);
+
+pub(crate) fn refuse<T>(message: impl Into<String>) -> Result<T, OpError> {
+    Err(OpError(message.into()))
+}
+
+/// An operator with its attributes. The operands of each are listed in order;
+/// `?` marks an optional one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// x.
+    Identity,
+    /// x.
+    Unary(Unary),
+    /// a, b; NumPy broadcasting.
+    Binary(Binary),
+    /// condition (bool), a, b; NumPy broadcasting.
+    Where,
+    /// x. Float to integer truncates, anything to bool tests against zero.
+    Cast(DType),
+    /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
+    Conv(Conv),
+    /// x [N,C,spatial..], weight [C,M/groups,kernel..], bias? [M].
+    ConvTranspose(ConvTranspose),
+    /// a, b; NumPy `matmul`.
+    MatMul,
+    /// a, b, c?.
+    Gemm(Gemm),
+    /// x [N,C,..], scale, bias, mean, variance, each [C].
+    BatchNorm(BatchNorm),
+    /// x, scale, bias?.
+    LayerNorm(LayerNorm),
+    /// x [N,C,..].
+    Lrn(Lrn),
+    /// x.
+    Softmax(Softmax),
+    /// x [N,C,spatial..].
+    Pool(Pool),
+    /// x.
+    Reduce(Reduce),
+    /// x.
+    ArgReduce(ArgReduce),
+    /// One or more operands.
+    Concat(Concat),
+    /// x.
+    Split(Split),
+    /// x.
+    Slice(Slice),
+    /// x.
+    Pad(Pad),
+    /// x.
+    Reshape(Reshape),
+    /// x.
+    Transpose(Transpose),
+    /// x.
+    Expand(Expand),
+    /// x, indices (i32 or i64; negative ones count from the end).
+    Gather(Gather),
+}
+
+impl Op {
+    /// A stable lower-case name for text forms.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Identity => "identity",
+            Op::Unary(u) => u.name(),
+            Op::Binary(b) => b.name(),
+            Op::Where => "where",
+            Op::Cast(_) => "cast",
+            Op::Conv(_) => "conv",
+            Op::ConvTranspose(_) => "conv_transpose",
+            Op::MatMul => "matmul",
+            Op::Gemm(_) => "gemm",
+            Op::BatchNorm(_) => "batch_norm",
+            Op::LayerNorm(_) => "layer_norm",
+            Op::Lrn(_) => "lrn",
+            Op::Softmax(_) => "softmax",
+            Op::Pool(Pool {
+                kind: PoolKind::Max { .. },
+                ..
+            }) => "max_pool",
+            Op::Pool(Pool {
+                kind: PoolKind::Average { .. },
+                ..
+            }) => "average_pool",
+            Op::Reduce(r) => r.kind.name(),
+            Op::ArgReduce(ArgReduce { max: true, .. }) => "arg_max",
+            Op::ArgReduce(ArgReduce { max: false, .. }) => "arg_min",
+            Op::Concat(_) => "concat",
+            Op::Split(_) => "split",
+            Op::Slice(_) => "slice",
+            Op::Pad(_) => "pad",
+            Op::Reshape(_) => "reshape",
+            Op::Transpose(_) => "transpose",
+            Op::Expand(_) => "expand",
+            Op::Gather(_) => "gather",
+        }
+    }
+
+    /// The shape rule: output types from operand types.
+    ///
+    /// # Errors
+    /// Says which operand or attribute does not fit, and why.
+    pub fn infer(&self, operands: &[Option<&TensorType>]) -> Result<Vec<TensorType>, OpError> {
+        let inputs = Operands(operands);
+        let one = |r: Result<TensorType, OpError>| r.map(|t| vec![t]);
+        match self {
+            Op::Identity => one(inputs.exactly(1)?.get(0).cloned()),
+            Op::Unary(u) => one(u.infer(inputs)),
+            Op::Binary(b) => one(b.infer(inputs)),
+            Op::Where => one(elementwise::infer_where(inputs)),
+            Op::Cast(to) => inputs
+                .exactly(1)?
+                .get(0)
+                .map(|t| vec![TensorType::new(*to, &t.shape)]),
+            Op::Conv(c) => one(c.infer(inputs)),
+            Op::ConvTranspose(c) => one(c.infer(inputs)),
+            Op::MatMul => one(linear::infer_matmul(inputs)),
+            Op::Gemm(g) => one(g.infer(inputs)),
+            Op::BatchNorm(b) => one(b.infer(inputs)),
+            Op::LayerNorm(l) => l.infer(inputs),
+            Op::Lrn(l) => one(l.infer(inputs)),
+            Op::Softmax(s) => one(s.infer(inputs)),
+            Op::Pool(p) => p.infer(inputs),
+            Op::Reduce(r) => one(r.infer(inputs)),
+            Op::ArgReduce(r) => one(r.infer(inputs)),
+            Op::Concat(c) => one(c.infer(inputs)),
+            Op::Split(s) => s.infer(inputs),
+            Op::Slice(s) => one(s.infer(inputs)),
+            Op::Pad(p) => one(p.infer(inputs)),
+            Op::Reshape(r) => one(r.infer(inputs)),
+            Op::Transpose(t) => one(t.infer(inputs)),
+            Op::Expand(e) => one(e.infer(inputs)),
+            Op::Gather(g) => one(g.infer(inputs)),
+        }
+    }
+}
+
+/// Operand types as a shape rule sees them.
+#[derive(Clone, Copy)]
+pub(crate) struct Operands<'a>(&'a [Option<&'a TensorType>]);
+
+impl<'a> Operands<'a> {
+    pub(crate) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn at_most(self, n: usize) -> Result<Operands<'a>, OpError> {
+        if self.0.len() > n {
+            return refuse(format!(
+                "takes at most {n} operands and has {}",
+                self.0.len()
+            ));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn exactly(self, n: usize) -> Result<Operands<'a>, OpError> {
+        if self.0.len() != n || self.0.iter().any(Option::is_none) {
+            let have = self.0.iter().flatten().count();
+            return refuse(format!("takes {n} operands and has {have}"));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn get(self, i: usize) -> Result<&'a TensorType, OpError> {
+        match self.optional(i) {
+            Some(t) => Ok(t),
+            None => refuse(format!("operand {i} is missing")),
+        }
+    }
+
+    pub(crate) fn optional(self, i: usize) -> Option<&'a TensorType> {
+        self.0.get(i).copied().flatten()
+    }
+
+    /// Operand `i`, which must be of a floating type.
+    pub(crate) fn float(self, i: usize) -> Result<&'a TensorType, OpError> {
+        let t = self.get(i)?;
+        if t.dtype.is_float() {
+            Ok(t)
+        } else {
+            refuse(format!("operand {i} is {t}, not floating"))
+        }
+    }
+
+    /// Operand `i`, if present, which must be exactly this.
+    pub(crate) fn expect(self, i: usize, dtype: DType, shape: &[usize]) -> Result<(), OpError> {
+        match self.optional(i) {
+            Some(t) if t.dtype != dtype || t.shape != shape => {
+                let wanted = TensorType::new(dtype, shape);
+                refuse(format!("operand {i} is {t} where {wanted} is needed"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that `axes` ascend and name dimensions of a tensor of this rank.
+pub(crate) fn check_axes(axes: &[usize], rank: usize) -> Result<(), OpError> {
+    if axes.iter().any(|a| *a >= rank) || axes.windows(2).any(|w| w[0] >= w[1]) {
+        return refuse(format!("axes {axes:?} do not ascend within rank {rank}"));
+    }
+    Ok(())
+}
