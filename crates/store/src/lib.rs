@@ -1,1 +1,35 @@
-//! store
+//! The tuning store: keys, records and outcomes as plain data and text.
+//!
+//! Owns what is remembered of a tuning run (tasks, targets, machines, runs,
+//! records, the event log), its SQLite form, its JSON-lines form, and the T4
+//! export. Promises that a record whose insert returned survives the death of
+//! the process and of the machine, that several processes may append to one
+//! file, and that fields written by a newer version survive reading, storing
+//! and exporting. Leaves the meaning of traces, keys and algorithms to the
+//! crates that produce them: here they are text.
+
+mod error;
+mod event;
+mod jsonl;
+mod lookup;
+mod number;
+mod outcome;
+mod record;
+mod rows;
+mod schema;
+mod sqlite;
+mod stats;
+mod t4;
+
+pub use error::StoreError;
+pub use event::{Event, NewEvent};
+pub use jsonl::{BadLine, Exported, Imported, export_jsonl, import_jsonl};
+pub use lookup::{CandidateKey, Compatible, Filter, Place, TargetDifference, TaskOutcomes};
+pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
+pub use record::{
+    Arg, Cost, Costs, Decision, Extra, Machine, Record, RecordIdentity, Run, TargetKey, Task,
+};
+pub use schema::SCHEMA_VERSION;
+pub use sqlite::{RecordId, Store};
+pub use stats::{Interval, median, median_interval, min, percentile};
+pub use t4::{T4Exported, export_t4};

@@ -1,0 +1,70 @@
+//! What can go wrong with a store, each said with what, where and what to do.
+
+/// An error of the user's file, disk or data. On error nothing has been stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "cannot open the store {path}: {reason}; \
+         check that its directory exists and is writable, or name another file"
+    )]
+    Unopenable { path: String, reason: String },
+    #[error(
+        "the store {path} is read-only; make it (and its directory) writable, or name another file"
+    )]
+    ReadOnly { path: String },
+    #[error(
+        "{path} is not a tuning store: {reason}; name another file, the store is created there"
+    )]
+    NotAStore { path: String, reason: String },
+    #[error(
+        "the store {path} has schema version {found}, this program reads up to {supported}; \
+         use a newer program, or let the newer one export JSON lines and import those here"
+    )]
+    Newer {
+        path: String,
+        found: i64,
+        supported: i64,
+    },
+    #[error(
+        "the store {path} stayed locked by another process while {doing}; try again when that one is done"
+    )]
+    Busy { path: String, doing: &'static str },
+    #[error("the {what} `{key}` is not in the store; put it before what refers to it")]
+    UnknownKey { what: &'static str, key: String },
+    #[error(
+        "the {what} `{key}` is already in the store with different content ({field}); \
+         give the new one its own key"
+    )]
+    Conflict {
+        what: &'static str,
+        key: String,
+        field: String,
+    },
+    #[error("the {what} `{key}` cannot be stored: {reason}")]
+    Invalid {
+        what: &'static str,
+        key: String,
+        reason: String,
+    },
+    #[error(
+        "the store {path} holds a {what} (row {row}) that does not decode: {reason}; \
+         export what reads, and start a new store"
+    )]
+    Corrupt {
+        path: String,
+        what: &'static str,
+        row: i64,
+        reason: String,
+    },
+    #[error("the store {path} failed while {doing}: {source}")]
+    Sqlite {
+        path: String,
+        doing: &'static str,
+        source: rusqlite::Error,
+    },
+    #[error("{doing} failed: {source}; check the file and the free disk space")]
+    Io {
+        doing: &'static str,
+        source: std::io::Error,
+    },
+}

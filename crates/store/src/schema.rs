@@ -1,0 +1,216 @@
+//! The SQLite schema and its migrations.
+//!
+//! Owns every statement that shapes the database. Promises that a store of any
+//! older schema version is brought up to date in one transaction, and that one
+//! of a newer version is left untouched. A released migration never changes:
+//! a new shape is a new entry at the end of [`MIGRATIONS`].
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+/// Marks a SQLite file as a tuning store (`TUNE` in ASCII).
+pub(crate) const APPLICATION_ID: i64 = 0x5455_4e45;
+
+/// The schema version this program writes.
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Entry `i` takes a database from version `i` to `i + 1`.
+const MIGRATIONS: &[&str] = &[VERSION_1];
+
+/// Text columns named `body`, `extra`, `options`, ... hold JSON. `seed` holds
+/// the bits of an unsigned number. `trace_hash` is FNV-1a of the trace: the
+/// index stays small while traces may be long. `median_ns`, `label`, `ran` and
+/// `settled` repeat what `outcome` says, for the indices.
+const VERSION_1: &str = "
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    text TEXT NOT NULL,
+    op TEXT NOT NULL,
+    args TEXT NOT NULL,
+    flops REAL NOT NULL,
+    bytes INTEGER NOT NULL,
+    extra TEXT NOT NULL
+) STRICT;
+CREATE TABLE targets (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    body TEXT NOT NULL
+) STRICT;
+CREATE TABLE machines (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    description TEXT NOT NULL,
+    extra TEXT NOT NULL
+) STRICT;
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    model TEXT NOT NULL,
+    options TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    started_unix_ms INTEGER NOT NULL,
+    ended_unix_ms INTEGER,
+    summary TEXT NOT NULL,
+    extra TEXT NOT NULL
+) STRICT;
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES runs (id),
+    task_id INTEGER NOT NULL REFERENCES tasks (id),
+    trial INTEGER NOT NULL,
+    final INTEGER NOT NULL,
+    target_id INTEGER NOT NULL REFERENCES targets (id),
+    machine_id INTEGER NOT NULL REFERENCES machines (id),
+    strategy TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    toolchain TEXT NOT NULL,
+    algorithm TEXT NOT NULL,
+    decisions TEXT NOT NULL,
+    trace TEXT NOT NULL,
+    trace_hash INTEGER NOT NULL,
+    code_hash TEXT,
+    code_size INTEGER,
+    label TEXT NOT NULL,
+    ran INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    median_ns INTEGER,
+    outcome TEXT NOT NULL,
+    costs TEXT NOT NULL,
+    created_unix_ms INTEGER NOT NULL,
+    extra TEXT NOT NULL,
+    UNIQUE (run_id, task_id, trial, final)
+) STRICT;
+CREATE INDEX records_by_place ON records
+    (task_id, target_id, machine_id, final DESC, median_ns);
+CREATE INDEX records_by_code ON records (task_id, target_id, code_hash)
+    WHERE code_hash IS NOT NULL;
+CREATE INDEX records_by_trace ON records (task_id, target_id, trace_hash);
+CREATE INDEX records_by_label ON records (task_id, label);
+CREATE TABLE events (
+    run_id INTEGER NOT NULL REFERENCES runs (id),
+    seq INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    task_id INTEGER REFERENCES tasks (id),
+    payload TEXT NOT NULL,
+    extra TEXT NOT NULL,
+    PRIMARY KEY (run_id, seq)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Why a database cannot be used.
+#[derive(Debug)]
+pub(crate) enum SchemaProblem {
+    Newer { found: i64, supported: i64 },
+    Foreign { reason: String },
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for SchemaProblem {
+    fn from(error: rusqlite::Error) -> Self {
+        SchemaProblem::Sqlite(error)
+    }
+}
+
+/// Brings the database up to date.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), SchemaProblem> {
+    apply(connection, MIGRATIONS)
+}
+
+fn apply(connection: &mut Connection, migrations: &[&str]) -> Result<(), SchemaProblem> {
+    let supported = migrations.len() as i64;
+    if check(connection, supported)? == supported {
+        return Ok(());
+    }
+    // Another process may be migrating too: whoever gets the lock second
+    // finds the work done, hence the second check inside the transaction.
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+    let found = check(&transaction, supported)?;
+    for migration in &migrations[found as usize..] {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", supported)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The schema version found, between 0 (an empty file) and `supported`.
+fn check(connection: &Connection, supported: i64) -> Result<i64, SchemaProblem> {
+    let number = |name: &str| -> rusqlite::Result<i64> {
+        connection.pragma_query_value(None, name, |row| row.get(0))
+    };
+    let (application, found) = (number("application_id")?, number("user_version")?);
+    if application != APPLICATION_ID {
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        if application != 0 || found != 0 || tables != 0 {
+            let reason = "it is a SQLite database of another program".to_owned();
+            return Err(SchemaProblem::Foreign { reason });
+        }
+    }
+    if found > supported {
+        return Err(SchemaProblem::Newer { found, supported });
+    }
+    if found < 0 {
+        return Err(SchemaProblem::Foreign {
+            reason: format!("its schema version is {found}"),
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(connection: &Connection) -> i64 {
+        connection
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .unwrap()
+    }
+
+    #[test]
+    fn later_migrations_keep_what_is_stored() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        connection
+            .execute("INSERT INTO machines VALUES (1, 'm', 'old', '{}')", [])
+            .unwrap();
+        let mut longer = MIGRATIONS.to_vec();
+        longer.push("ALTER TABLE machines ADD COLUMN cores INTEGER NOT NULL DEFAULT 3;");
+        apply(&mut connection, &longer).unwrap();
+        assert_eq!(version(&connection), SCHEMA_VERSION + 1);
+        let row: (String, i64) = connection
+            .query_row("SELECT description, cores FROM machines", [], |r| {
+                Ok((r.get(0)?, r.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(row, ("old".to_owned(), 3));
+        assert!(matches!(
+            migrate(&mut connection),
+            Err(SchemaProblem::Newer { .. })
+        ));
+    }
+
+    #[test]
+    fn a_failing_migration_changes_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection).unwrap();
+        let mut broken = MIGRATIONS.to_vec();
+        broken.push("CREATE TABLE extra_facts (id INTEGER); INSERT INTO no_such_table VALUES (1);");
+        assert!(matches!(
+            apply(&mut connection, &broken),
+            Err(SchemaProblem::Sqlite(_))
+        ));
+        assert_eq!(version(&connection), SCHEMA_VERSION);
+        let left: i64 = connection
+            .query_row(
+                "SELECT count(*) FROM sqlite_schema WHERE name = 'extra_facts'",
+                [],
+                |r| r.get(0),
+            )
+            .unwrap();
+        assert_eq!(left, 0);
+    }
+}
