@@ -1,1 +1,27 @@
-//! runtime
+//! Runs compiled models and kernels on the host.
+//!
+//! Owns the kernel ABI, the thread pool, the loader of machine code, guarded
+//! buffers, the memory plan, the artifact file and the execution of a compiled
+//! model. Promises that nothing in its dependency closure generates code.
+//! Compiling, tuning and worker processes belong to the crates above.
+
+mod abi;
+pub mod dtype_name;
+mod elf;
+mod guard;
+mod host;
+mod kernel;
+mod mapping;
+mod object;
+mod plan;
+mod pool;
+
+pub use abi::{
+    ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
+};
+pub use elf::{ElfError, LoadedCode};
+pub use guard::{CanaryError, CanarySide, GuardedBuffer};
+pub use host::{HostError, check_target};
+pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
+pub use plan::{BufferUse, MemoryPlan, plan_memory};
+pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, SPIN_NS, pin_current_thread};

@@ -1,0 +1,188 @@
+//! Built code as data: what a builder makes, a runner loads and an artifact
+//! stores.
+//!
+//! Owns the description of one compiled kernel. Promises that it is plain
+//! serialisable data with no address in it. Loading is in `elf`, what the
+//! processor offers in `host`.
+
+use crate::abi::workspace_size;
+use crate::dtype_name;
+use crate::host::{HostError, check_target};
+use serde::{Deserialize, Serialize};
+use tensor::DType;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The machine that code was generated for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelTarget {
+    /// As LLVM writes it, e.g. `x86_64-unknown-linux-gnu`.
+    pub triple: String,
+    /// As LLVM names it, e.g. `znver3`.
+    pub cpu: String,
+    /// LLVM's feature string, e.g. `+avx2,+fma,-avx512f`.
+    pub features: String,
+    pub vector_bits: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CodeFormat {
+    /// An ELF64 relocatable object.
+    Elf,
+    /// NVIDIA PTX text.
+    Ptx,
+}
+
+/// What a parameter is to its kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ParamRole {
+    /// Read; changes from call to call.
+    Input,
+    /// Read; the same in every call.
+    Constant,
+    /// Written.
+    Output,
+    /// Read; made once from the constants by the prepare entry.
+    Prepared,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelParam {
+    /// Unique among the parameters of the program, so a tensor is bound by name.
+    pub name: String,
+    #[serde(with = "dtype_name")]
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+    pub role: ParamRole,
+}
+
+impl KernelParam {
+    /// Number of elements; `None` if a dimension is negative or the product overflows.
+    pub fn elements(&self) -> Option<u64> {
+        let dims = self.shape.iter().map(|d| u64::try_from(*d).ok());
+        dims.into_iter().try_fold(1u64, |n, d| n.checked_mul(d?))
+    }
+
+    /// Size of a dense tensor of this shape, with the same `None`.
+    pub fn bytes(&self) -> Option<u64> {
+        self.elements()?.checked_mul(self.dtype.size() as u64)
+    }
+}
+
+/// One compiled kernel with everything needed to call it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuiltKernel {
+    pub target: KernelTarget,
+    pub format: CodeFormat,
+    pub code: Vec<u8>,
+    /// Symbol of the kernel in `code`.
+    pub entry: String,
+    /// In the argument order of the kernel.
+    pub params: Vec<KernelParam>,
+    /// Symbol of the entry that makes the [`ParamRole::Prepared`] tensors.
+    pub prepare_entry: Option<String>,
+    /// In the argument order of the prepare entry: the constants it reads
+    /// (role `Constant`), then what it writes (role `Prepared`, each with the
+    /// name of a parameter of the kernel).
+    pub prepare_params: Vec<KernelParam>,
+    /// ELF object for the building host that holds the prepare entry, when the
+    /// kernel itself is for another machine; otherwise the entry is in `code`.
+    pub prepare_code: Option<Vec<u8>>,
+    /// Workspace shared by all workers of one call.
+    pub workspace_bytes: u64,
+    /// Workspace of each worker; the layout is that of [`workspace_size`].
+    pub worker_workspace_bytes: u64,
+    pub prepare_workspace_bytes: u64,
+    pub prepare_worker_workspace_bytes: u64,
+    /// The schedule as text, for people and records.
+    pub schedule: String,
+    /// Name and version of what generated the code.
+    pub compiler: String,
+}
+
+impl BuiltKernel {
+    /// Identifies the machine code: equal code, equal hash.
+    pub fn code_hash(&self) -> u64 {
+        code_hash(&self.code)
+    }
+
+    /// Bytes of workspace the kernel needs with `threads` workers.
+    pub fn workspace_size(&self, threads: u32) -> u64 {
+        workspace_size(self.workspace_bytes, self.worker_workspace_bytes, threads)
+    }
+
+    /// Bytes of workspace the prepare entry needs with `threads` workers.
+    pub fn prepare_workspace_size(&self, threads: u32) -> u64 {
+        workspace_size(
+            self.prepare_workspace_bytes,
+            self.prepare_worker_workspace_bytes,
+            threads,
+        )
+    }
+
+    /// The object that holds the prepare entry.
+    pub fn prepare_object(&self) -> &[u8] {
+        self.prepare_code.as_deref().unwrap_or(&self.code)
+    }
+
+    /// Whether this machine can run the kernel.
+    pub fn check_host(&self) -> Result<(), HostError> {
+        match self.format {
+            CodeFormat::Elf => check_target(&self.target),
+            CodeFormat::Ptx => Err(HostError::NotHostCode),
+        }
+    }
+}
+
+/// The hash of [`BuiltKernel::code_hash`] (XXH3, 64 bits, seed 0).
+pub fn code_hash(code: &[u8]) -> u64 {
+    xxh3_64(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_read_back() {
+        let kernel = BuiltKernel {
+            target: KernelTarget {
+                triple: "x86_64-unknown-linux-gnu".into(),
+                cpu: "znver3".into(),
+                features: "+avx2".into(),
+                vector_bits: 256,
+            },
+            format: CodeFormat::Elf,
+            code: vec![1, 2, 3],
+            entry: "k".into(),
+            params: DType::ALL
+                .into_iter()
+                .map(|dtype| KernelParam {
+                    name: dtype.name().into(),
+                    dtype,
+                    shape: vec![2, 3],
+                    role: ParamRole::Input,
+                })
+                .collect(),
+            prepare_entry: Some("p".into()),
+            prepare_params: Vec::new(),
+            prepare_code: None,
+            workspace_bytes: 1,
+            worker_workspace_bytes: 65,
+            prepare_workspace_bytes: 0,
+            prepare_worker_workspace_bytes: 0,
+            schedule: "split".into(),
+            compiler: "test".into(),
+        };
+        let bytes = postcard::to_stdvec(&kernel).unwrap();
+        assert_eq!(postcard::from_bytes::<BuiltKernel>(&bytes).unwrap(), kernel);
+        assert_eq!(kernel.workspace_size(2), 64 + 2 * 128);
+        let wrong = KernelParam {
+            shape: vec![2, -1],
+            ..kernel.params[0].clone()
+        };
+        assert_eq!(
+            (wrong.elements(), kernel.params[0].bytes()),
+            (None, Some(24))
+        );
+    }
+}

@@ -1,0 +1,411 @@
+//! The thread pool behind `parallel_for`, made for loops of tens of microseconds.
+//!
+//! Owns the worker threads. Promises: the caller takes part as worker 0; a
+//! fork allocates nothing; a loop that starts inside another one, or while
+//! another thread uses the pool, runs inline on its caller, so there are never
+//! more running threads than the pool has. A panic in a body aborts the
+//! process, since it cannot cross the C ABI.
+//!
+//! Each worker has one cache line that only it and the forking thread touch.
+//! A fork stores `WORK` there for each worker it needs, the worker stores
+//! `IDLE` when done, and both sides spin for a bounded time before they sleep
+//! on that word. A worker that a loop does not need is not disturbed.
+
+use crate::abi::{ABI_VERSION, Ctx, ParallelBody, chunk};
+use rustix::thread::{CpuSet, futex, sched_setaffinity};
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How long an idle worker, or a caller that waits for its workers, spins
+/// before it sleeps. It covers the gap between two kernels of a model, which is
+/// shorter than the time to wake a sleeping thread; longer only burns energy.
+pub const SPIN_NS: u64 = 100_000;
+
+/// Upper bound of [`PoolOptions::threads`].
+pub const MAX_THREADS: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Threads that run a loop, the caller included.
+    pub threads: usize,
+    /// See [`SPIN_NS`]; 0 sleeps at once.
+    pub spin_ns: u64,
+    /// The CPU of each worker, entry 0 being the caller's: it is not applied
+    /// here, since the calling thread is the application's
+    /// (see [`pin_current_thread`]).
+    pub pin: Option<Vec<usize>>,
+}
+
+impl PoolOptions {
+    /// No pinning; [`SPIN_NS`], or no spinning when there are more threads than CPUs.
+    pub fn new(threads: usize) -> PoolOptions {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        PoolOptions {
+            threads,
+            spin_ns: if threads <= cpus { SPIN_NS } else { 0 },
+            pin: None,
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum PoolError {
+    #[error("a pool of {0} threads is not possible; ask for 1 to {MAX_THREADS}")]
+    Threads(usize),
+    #[error("{threads} threads are to be pinned to {cpus} CPUs; name one CPU for each thread")]
+    PinCount { threads: usize, cpus: usize },
+    #[error("cannot pin a thread to CPU {cpu}: {source}; name a CPU that this process may use")]
+    Pin { cpu: usize, source: io::Error },
+    #[error("cannot start worker thread {worker}: {source}; ask for fewer threads")]
+    Spawn { worker: usize, source: io::Error },
+}
+
+const IDLE: u32 = 0;
+const WORK: u32 = 1;
+const EXIT: u32 = 2;
+
+/// The line shared by one worker and the forking thread. Two lines wide,
+/// because processors prefetch neighbouring lines in pairs.
+#[repr(align(128))]
+#[derive(Default)]
+struct Slot {
+    state: AtomicU32,
+    worker_sleeps: AtomicBool,
+    caller_sleeps: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    ctx: *const Ctx,
+    body: ParallelBody,
+    env: *mut c_void,
+    extent: i64,
+    parts: i64,
+}
+
+#[repr(align(128))]
+struct Shared {
+    ctx: Ctx,
+    spin: Duration,
+    slots: Vec<Slot>,
+    busy: AtomicBool,
+    failure: AtomicI32,
+    job: UnsafeCell<Option<Job>>,
+}
+
+// SAFETY: `job` is written only by the thread that holds `busy`, before it
+// stores `WORK` (release) in the slots of the workers that read it, and not
+// again before all of them stored `IDLE`. The pointers in `ctx` and `job` are
+// passed on, never followed here, except `ctx.pool`, which points at this value.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+thread_local! {
+    /// The pool whose body this thread runs, and as which worker.
+    static RUNNING: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
+}
+
+/// A pool of persistent worker threads; dropping it ends them.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// A pool with the defaults of [`PoolOptions::new`].
+    pub fn new(threads: usize) -> Result<Pool, PoolError> {
+        Pool::with_options(&PoolOptions::new(threads))
+    }
+
+    pub fn with_options(options: &PoolOptions) -> Result<Pool, PoolError> {
+        let threads = options.threads;
+        if threads == 0 || threads > MAX_THREADS {
+            return Err(PoolError::Threads(threads));
+        }
+        if let Some(pin) = &options.pin
+            && pin.len() != threads
+        {
+            return Err(PoolError::PinCount {
+                threads,
+                cpus: pin.len(),
+            });
+        }
+        let shared = Arc::new_cyclic(|weak: &std::sync::Weak<Shared>| Shared {
+            ctx: Ctx {
+                abi_version: ABI_VERSION,
+                threads: threads as u32,
+                parallel_for: pool_parallel_for,
+                pool: weak.as_ptr().cast(),
+            },
+            spin: Duration::from_nanos(options.spin_ns),
+            slots: (1..threads).map(|_| Slot::default()).collect(),
+            busy: AtomicBool::new(false),
+            failure: AtomicI32::new(0),
+            job: UnsafeCell::new(None),
+        });
+        let mut pool = Pool {
+            shared,
+            workers: Vec::with_capacity(threads - 1),
+        };
+        for worker in 1..threads {
+            let cpu = options.pin.as_ref().map(|pin| pin[worker]);
+            pool.workers.push(spawn(&pool.shared, worker, cpu)?);
+        }
+        Ok(pool)
+    }
+
+    pub fn threads(&self) -> usize {
+        self.shared.slots.len() + 1
+    }
+
+    /// The context to pass to kernels; valid as long as the pool.
+    pub fn ctx(&self) -> &Ctx {
+        &self.shared.ctx
+    }
+
+    /// Runs `body(iterations, worker)` over `[0, extent)` as
+    /// [`Ctx::parallel_for`] does, with its result.
+    pub fn run<F>(&self, extent: i64, body: F) -> i32
+    where
+        F: Fn(Range<i64>, usize) -> i32 + Sync,
+    {
+        unsafe extern "C" fn call<F: Fn(Range<i64>, usize) -> i32 + Sync>(
+            _: *const Ctx,
+            env: *mut c_void,
+            begin: i64,
+            end: i64,
+            worker: i32,
+        ) -> i32 {
+            // SAFETY: `env` is the closure below, which outlives the loop and is `Sync`.
+            unsafe { (*env.cast::<F>())(begin..end, worker as usize) }
+        }
+        let env = (&raw const body).cast_mut().cast::<c_void>();
+        // SAFETY: the context is this pool's; `call` matches `env`.
+        unsafe { pool_parallel_for(self.ctx(), call::<F>, env, extent) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for slot in &self.shared.slots[..self.workers.len()] {
+            slot.signal(EXIT);
+        }
+        fence(SeqCst);
+        for (slot, worker) in self.shared.slots.iter().zip(self.workers.drain(..)) {
+            slot.wake_worker();
+            // A worker cannot panic: bodies abort instead.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Keeps the calling thread on one CPU.
+pub fn pin_current_thread(cpu: usize) -> Result<(), PoolError> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(PoolError::Pin {
+            cpu,
+            source: io::ErrorKind::InvalidInput.into(),
+        });
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|e| PoolError::Pin {
+        cpu,
+        source: e.into(),
+    })
+}
+
+fn spawn(
+    shared: &Arc<Shared>,
+    worker: usize,
+    cpu: Option<usize>,
+) -> Result<JoinHandle<()>, PoolError> {
+    let (sender, started) = std::sync::mpsc::channel();
+    let shared = Arc::clone(shared);
+    let run = move || {
+        let pinned = cpu.map_or(Ok(()), pin_current_thread);
+        let failed = pinned.is_err();
+        let _ = sender.send(pinned);
+        if !failed {
+            work(&shared, worker);
+        }
+    };
+    let handle = std::thread::Builder::new()
+        .name(format!("worker-{worker}"))
+        .spawn(run)
+        .map_err(|source| PoolError::Spawn { worker, source })?;
+    match started.recv() {
+        Ok(Ok(())) => Ok(handle),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(PoolError::Spawn {
+            worker,
+            source: io::ErrorKind::Other.into(),
+        }),
+    }
+}
+
+fn work(shared: &Shared, worker: usize) {
+    RUNNING.set((shared, worker as i32));
+    let slot = &shared.slots[worker - 1];
+    while slot.wait_for_signal(shared.spin) == WORK {
+        // SAFETY: `WORK` was stored after the job was written, and the job
+        // stays until this worker stores `IDLE`.
+        let job = unsafe { *shared.job.get() }.expect("a fork sets the job before it signals");
+        run_chunk(shared, &job, worker as i64);
+        slot.finish();
+    }
+}
+
+fn run_chunk(shared: &Shared, job: &Job, worker: i64) {
+    let (begin, end) = chunk(job.extent, job.parts, worker);
+    // SAFETY: the caller of `parallel_for` vouches for body and environment.
+    let code = unsafe { (job.body)(job.ctx, job.env, begin, end, worker as i32) };
+    if code != 0 {
+        let _ = shared.failure.compare_exchange(0, code, Relaxed, Relaxed);
+    }
+}
+
+unsafe extern "C" fn pool_parallel_for(
+    ctx: *const Ctx,
+    body: ParallelBody,
+    env: *mut c_void,
+    extent: i64,
+) -> i32 {
+    if extent <= 0 {
+        return 0;
+    }
+    // SAFETY: `ctx` is a pool's context (or a copy with fewer threads), and the
+    // caller keeps the pool alive.
+    let (shared, threads) = unsafe { (&*(*ctx).pool.cast::<Shared>(), i64::from((*ctx).threads)) };
+    let outer = RUNNING.get();
+    if std::ptr::eq(outer.0, shared) {
+        // A worker index beyond this context's belongs to another kernel's loop.
+        let worker = if i64::from(outer.1) < threads {
+            outer.1
+        } else {
+            0
+        };
+        // SAFETY: the caller vouches for body and environment.
+        return unsafe { body(ctx, env, 0, extent, worker) };
+    }
+    let parts = threads
+        .min(shared.slots.len() as i64 + 1)
+        .min(extent)
+        .max(1);
+    if parts == 1
+        || shared
+            .busy
+            .compare_exchange(false, true, Acquire, Relaxed)
+            .is_err()
+    {
+        // SAFETY: as above.
+        return unsafe { body(ctx, env, 0, extent, 0) };
+    }
+    let job = Job {
+        ctx,
+        body,
+        env,
+        extent,
+        parts,
+    };
+    // SAFETY: `busy` is held, so no worker reads the job.
+    unsafe { *shared.job.get() = Some(job) };
+    shared.failure.store(0, Relaxed);
+    let slots = &shared.slots[..parts as usize - 1];
+    for slot in slots {
+        slot.signal(WORK);
+    }
+    // Pairs with the fence in `wait_for_signal`: either the worker sees the
+    // signal before it sleeps, or this thread sees that it sleeps.
+    fence(SeqCst);
+    for slot in slots {
+        slot.wake_worker();
+    }
+    RUNNING.set((shared, 0));
+    run_chunk(shared, &job, 0);
+    RUNNING.set(outer);
+    for slot in slots {
+        slot.wait_until_idle(shared.spin);
+    }
+    let code = shared.failure.load(Relaxed);
+    shared.busy.store(false, Release);
+    code
+}
+
+impl Slot {
+    fn signal(&self, state: u32) {
+        self.state.store(state, Release);
+    }
+
+    /// To be called after `signal` and a sequentially consistent fence.
+    fn wake_worker(&self) {
+        if self.worker_sleeps.load(Relaxed) {
+            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    fn wait_for_signal(&self, spin: Duration) -> u32 {
+        let signalled = || self.state.load(Acquire) != IDLE;
+        if !spin_until(spin, signalled) {
+            self.worker_sleeps.store(true, Relaxed);
+            fence(SeqCst);
+            while !signalled() {
+                let _ = futex::wait(&self.state, futex::Flags::PRIVATE, IDLE, None);
+            }
+            self.worker_sleeps.store(false, Relaxed);
+        }
+        self.state.load(Acquire)
+    }
+
+    fn finish(&self) {
+        self.state.store(IDLE, Release);
+        // Pairs with the fence in `wait_until_idle`.
+        fence(SeqCst);
+        if self.caller_sleeps.load(Relaxed) {
+            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
+        }
+    }
+
+    fn wait_until_idle(&self, spin: Duration) {
+        let idle = || self.state.load(Acquire) == IDLE;
+        if !spin_until(spin, idle) {
+            self.caller_sleeps.store(true, Relaxed);
+            fence(SeqCst);
+            while !idle() {
+                let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WORK, None);
+            }
+            self.caller_sleeps.store(false, Relaxed);
+        }
+    }
+}
+
+/// Spins until `done`, at most about `limit`; whether it is done.
+fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
+    if done() {
+        return true;
+    }
+    if limit.is_zero() {
+        return false;
+    }
+    let start = Instant::now();
+    loop {
+        for _ in 0..32 {
+            std::hint::spin_loop();
+            if done() {
+                return true;
+            }
+        }
+        if start.elapsed() >= limit {
+            return false;
+        }
+    }
+}
