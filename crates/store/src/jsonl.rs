@@ -199,7 +199,7 @@ fn import_line(
         Err(e) => {
             imported.bad.push(BadLine {
                 line: number,
-                reason: e.to_string(),
+                reason: parse_reason(&e),
             });
             return Ok(());
         }
@@ -218,6 +218,15 @@ fn import_line(
             Ok(())
         }
         Err(e) => Err(e),
+    }
+}
+
+/// The parser's message with its column only: its line counts from this line.
+fn parse_reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at line ") {
+        Some((reason, _)) => format!("{reason} (column {})", error.column()),
+        None => text,
     }
 }
 

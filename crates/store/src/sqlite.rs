@@ -742,3 +742,23 @@ fn first_difference<T: serde::Serialize>(known: &T, offered: &T) -> Option<Strin
         _ => Some("form".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Level 2 is FULL: in WAL mode every commit syncs the log.
+    #[test]
+    fn commits_are_synced_and_references_checked() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(directory.path().join("a.tune")).unwrap();
+        let level = |name: &str| -> i64 {
+            store
+                .connection
+                .pragma_query_value(None, name, |row| row.get(0))
+                .unwrap()
+        };
+        assert_eq!((level("synchronous"), level("foreign_keys")), (2, 1));
+        assert_eq!(level("busy_timeout"), BUSY_TIMEOUT.as_millis() as i64);
+    }
+}

@@ -1,0 +1,384 @@
+//! Looking things up: exact keys only, the better first, ties fixed.
+
+use std::collections::BTreeMap;
+
+use store::{CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
+
+use crate::samples::{machine, prepare, prepared, record, target, task, timed, wrong};
+
+fn best(store: &Store) -> Option<(u64, bool)> {
+    let target = target().text();
+    let place = Place {
+        task: "t1",
+        target: &target,
+        machine: "m1",
+    };
+    store
+        .best_for(&place)
+        .unwrap()
+        .map(|record| (record.trial, record.final_))
+}
+
+fn code(trial: u64, hash: &str, outcome: Outcome) -> Record {
+    Record {
+        code_hash: Some(hash.into()),
+        ..record("r1", trial, outcome)
+    }
+}
+
+fn finalist(record: Record) -> Record {
+    Record {
+        final_: true,
+        ..record
+    }
+}
+
+#[test]
+fn the_best_has_the_lowest_median_then_the_lowest_hash_then_the_lowest_age() {
+    let store = prepared();
+    assert_eq!(best(&store), None);
+    store
+        .insert_record(&code(0, "cc", timed(&[1, 30, 31])))
+        .unwrap();
+    assert_eq!(best(&store), Some((0, false)));
+    store
+        .insert_record(&code(1, "dd", timed(&[20, 20, 900])))
+        .unwrap();
+    assert_eq!(best(&store), Some((1, false)));
+    store.insert_record(&code(2, "bb", timed(&[20]))).unwrap();
+    assert_eq!(best(&store), Some((2, false)));
+    store.insert_record(&code(3, "bb", timed(&[20]))).unwrap();
+    let unnamed = Record {
+        code_hash: None,
+        ..record("r1", 4, timed(&[20]))
+    };
+    store.insert_record(&unnamed).unwrap();
+    assert_eq!(best(&store), Some((2, false)));
+    let scored = Outcome::Scored {
+        kind: "static".into(),
+        value: 1.0,
+    };
+    store.insert_record(&code(5, "aa", scored)).unwrap();
+    assert_eq!(best(&store), Some((2, false)));
+}
+
+#[test]
+fn finals_come_before_faster_trials() {
+    let store = prepared();
+    store.insert_record(&code(0, "aa", timed(&[10]))).unwrap();
+    store.insert_record(&code(1, "bb", timed(&[12]))).unwrap();
+    store
+        .insert_record(&finalist(code(1, "bb", timed(&[15]))))
+        .unwrap();
+    assert_eq!(best(&store), Some((1, true)));
+    store
+        .insert_record(&finalist(code(0, "aa", timed(&[14]))))
+        .unwrap();
+    assert_eq!(best(&store), Some((0, true)));
+}
+
+#[test]
+fn what_was_wrong_or_failed_as_a_finalist_is_never_the_best() {
+    let store = prepared();
+    store.insert_record(&code(0, "aa", timed(&[10]))).unwrap();
+    store.insert_record(&code(1, "bb", timed(&[20]))).unwrap();
+    store.insert_record(&code(2, "cc", timed(&[30]))).unwrap();
+    // Equal code of another trace was found wrong, on another machine.
+    store.put_machine(&machine("m2")).unwrap();
+    let elsewhere = Record {
+        machine: "m2".into(),
+        ..code(3, "aa", wrong())
+    };
+    store.insert_record(&elsewhere).unwrap();
+    assert_eq!(best(&store), Some((1, false)));
+    // The same candidate crashed when re-measured; its hash was not kept.
+    let crash = Outcome::Crashed {
+        stage: Stage::Run,
+        signal: Some(11),
+        stderr: "".into(),
+    };
+    let crashed = Record {
+        code_hash: None,
+        ..finalist(code(1, "bb", crash.clone()))
+    };
+    store.insert_record(&crashed).unwrap();
+    assert_eq!(best(&store), Some((2, false)));
+    // A finalist's crash on another machine says nothing about this one.
+    let elsewhere = Record {
+        machine: "m2".into(),
+        ..finalist(code(4, "cc", crash))
+    };
+    store.insert_record(&elsewhere).unwrap();
+    assert_eq!(best(&store), Some((2, false)));
+}
+
+#[test]
+fn equal_code_is_known_once_it_ran() {
+    let store = prepared();
+    let target = target().text();
+    let place = Place {
+        task: "t1",
+        target: &target,
+        machine: "m1",
+    };
+    let known = |hash| {
+        store
+            .outcome_of_code(&place, hash)
+            .unwrap()
+            .map(|record| record.trial)
+    };
+    let out_of_memory = |stage| Outcome::OutOfMemory { stage };
+    store
+        .insert_record(&code(
+            0,
+            "aa",
+            Outcome::Skipped {
+                filter: "cold".into(),
+            },
+        ))
+        .unwrap();
+    store
+        .insert_record(&code(1, "aa", out_of_memory(Stage::Build)))
+        .unwrap();
+    assert_eq!(known("aa"), None);
+    store
+        .insert_record(&code(2, "aa", out_of_memory(Stage::Load)))
+        .unwrap();
+    store.insert_record(&code(3, "aa", timed(&[5]))).unwrap();
+    assert_eq!(known("aa"), Some(2));
+    store
+        .insert_record(&finalist(code(3, "aa", timed(&[6]))))
+        .unwrap();
+    let found = store.outcome_of_code(&place, "aa").unwrap().unwrap();
+    assert_eq!(found, finalist(code(3, "aa", timed(&[6]))));
+    assert_eq!(known("bb"), None);
+    store.put_machine(&machine("m2")).unwrap();
+    store.put_task(&task("t2")).unwrap();
+    for elsewhere in [
+        Place {
+            machine: "m2",
+            ..place
+        },
+        Place {
+            task: "t2",
+            ..place
+        },
+        Place {
+            target: "x",
+            ..place
+        },
+    ] {
+        assert_eq!(store.outcome_of_code(&elsewhere, "aa").unwrap(), None);
+    }
+}
+
+#[test]
+fn a_candidate_is_known_once_it_is_settled() {
+    let store = prepared();
+    let scored = Outcome::Scored {
+        kind: "static".into(),
+        value: 1.0,
+    };
+    let tried = record(
+        "r1",
+        0,
+        Outcome::Rejected {
+            reason: "too wide".into(),
+        },
+    );
+    store.insert_record(&tried).unwrap();
+    store.insert_record(&record("r1", 1, scored)).unwrap();
+    let key = CandidateKey {
+        place: tried.place(),
+        toolchain: &tried.toolchain,
+        algorithm: "direct",
+        trace: "split i 0",
+    };
+    assert_eq!(
+        store.outcome_of_candidate(&key).unwrap().as_ref(),
+        Some(&tried)
+    );
+    for other in [
+        CandidateKey {
+            trace: "split i 1",
+            ..key
+        },
+        CandidateKey {
+            trace: "split i",
+            ..key
+        },
+        CandidateKey {
+            algorithm: "winograd",
+            ..key
+        },
+        CandidateKey {
+            toolchain: "llvm 23 passes 1",
+            ..key
+        },
+        CandidateKey {
+            place: Place {
+                machine: "m2",
+                ..key.place
+            },
+            ..key
+        },
+    ] {
+        assert_eq!(
+            store.outcome_of_candidate(&other).unwrap(),
+            None,
+            "{other:?}"
+        );
+    }
+}
+
+#[test]
+fn filters_restrict_and_counts_add_up() {
+    let store = prepared();
+    prepare(&store, "r2");
+    store.put_task(&task("t2")).unwrap();
+    store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
+    store.insert_record(&record("r2", 0, timed(&[6]))).unwrap();
+    store
+        .insert_record(&finalist(record("r2", 0, timed(&[7]))))
+        .unwrap();
+    store
+        .insert_record(&Record {
+            task: "t2".into(),
+            ..record("r2", 1, wrong())
+        })
+        .unwrap();
+    let target = target().text();
+    let all = Filter::default();
+    for (filter, expected) in [
+        (all, 4),
+        (
+            Filter {
+                task: Some("t1"),
+                ..all
+            },
+            3,
+        ),
+        (
+            Filter {
+                run: Some("r2"),
+                ..all
+            },
+            3,
+        ),
+        (
+            Filter {
+                run: Some("r2"),
+                task: Some("t1"),
+                final_: Some(false),
+                ..all
+            },
+            1,
+        ),
+        (
+            Filter {
+                final_: Some(true),
+                ..all
+            },
+            1,
+        ),
+        (
+            Filter {
+                label: Some("wrong"),
+                ..all
+            },
+            1,
+        ),
+        (
+            Filter {
+                target: Some(&target),
+                machine: Some("m1"),
+                ..all
+            },
+            4,
+        ),
+        (
+            Filter {
+                machine: Some("m2"),
+                ..all
+            },
+            0,
+        ),
+    ] {
+        assert_eq!(
+            store.records_for(&filter).unwrap().len(),
+            expected,
+            "{filter:?}"
+        );
+    }
+    let counts = store.outcome_counts(None).unwrap();
+    assert_eq!(counts.len(), 2);
+    assert_eq!((counts[0].task.as_str(), counts[0].total()), ("t1", 3));
+    assert_eq!(counts[1].counts, BTreeMap::from([("wrong".to_owned(), 1)]));
+    assert_eq!(store.outcome_counts(Some("t2")).unwrap(), counts[1..]);
+    assert!(store.outcome_counts(Some("t3")).unwrap().is_empty());
+}
+
+#[test]
+fn compatible_targets_are_listed_with_what_differs_and_never_answer_for_this_one() {
+    let store = prepared();
+    let mut wider = target();
+    wider.features.push("avx512f".into());
+    let mut slower = target();
+    (slower.cpu, slower.threads) = ("znver4".into(), 8);
+    let mut foreign = target();
+    foreign.triple = "aarch64-unknown-linux-gnu".into();
+    let mut narrower = target();
+    narrower.features.truncate(1);
+    store.put_machine(&machine("m2")).unwrap();
+    for (trial, other) in [&wider, &slower, &foreign, &narrower]
+        .into_iter()
+        .enumerate()
+    {
+        store.put_target(other).unwrap();
+        let measured = record("r1", trial as u64, timed(&[5 + trial as u64]));
+        store
+            .insert_record(&Record {
+                target: other.text(),
+                ..measured
+            })
+            .unwrap();
+    }
+    let elsewhere = Record {
+        machine: "m2".into(),
+        ..record("r1", 9, timed(&[2]))
+    };
+    store.insert_record(&elsewhere).unwrap();
+    assert_eq!(best(&store), None);
+
+    let found = store.compatible("t1", &target(), "m1").unwrap();
+    let summary: Vec<(u64, Vec<&str>)> = found
+        .iter()
+        .map(|c| {
+            (
+                c.record.trial,
+                c.differences.iter().map(|d| d.field.as_str()).collect(),
+            )
+        })
+        .collect();
+    let expected = [
+        (9, vec!["machine"]),
+        (3, vec!["features"]),
+        (1, vec!["cpu", "threads"]),
+    ];
+    assert_eq!(summary, expected);
+    assert_eq!(
+        (
+            found[2].differences[1].asked.as_str(),
+            found[2].target.threads
+        ),
+        ("2", 8)
+    );
+    // The wider machine can run the narrower code, but not the other way round.
+    let from_wider = store.compatible("t1", &wider, "m1").unwrap();
+    assert!(from_wider.iter().any(|c| c.target == narrower));
+    assert!(
+        from_wider
+            .iter()
+            .all(|c| c.target != wider && c.target != foreign)
+    );
+}

@@ -1,0 +1,10 @@
+//! The store from outside: what goes in comes out, in every form, from every
+//! version, with several writers, and after a kill.
+
+mod jsonl;
+mod lookups;
+mod opening;
+mod processes;
+mod round_trip;
+mod samples;
+mod t4;

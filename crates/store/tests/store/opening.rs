@@ -1,0 +1,164 @@
+//! Opening: what cannot be opened is one clear error, and old schemas read.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+use store::{Filter, SCHEMA_VERSION, Store, StoreError, export_jsonl, import_jsonl};
+
+use crate::samples::{prepare, record, timed};
+
+fn message(path: &Path) -> (StoreError, String) {
+    let error = Store::open(path).expect_err("the path should be refused");
+    let text = error.to_string();
+    assert!(text.contains(&path.display().to_string()), "{text}");
+    (error, text)
+}
+
+#[test]
+fn a_new_path_becomes_a_store_and_reopens() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new store.tune");
+    {
+        let store = Store::open(&path).unwrap();
+        prepare(&store, "r1");
+        store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
+    }
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+    store.check().unwrap();
+    // A reader of the file's settings finds the write-ahead log in use.
+    let mode: String = Connection::open(&path)
+        .unwrap()
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .unwrap();
+    assert_eq!(mode, "wal");
+}
+
+#[test]
+fn paths_that_cannot_hold_a_store_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let (error, text) = message(directory.path());
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{text}");
+    let (error, text) = message(&directory.path().join("missing").join("a.tune"));
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{text}");
+    assert!(text.contains("there is no directory"), "{text}");
+    assert!(matches!(
+        Store::open(""),
+        Err(StoreError::Unopenable { .. })
+    ));
+    let file = directory.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let (error, text) = message(&file.join("a.tune"));
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{text}");
+}
+
+#[test]
+fn files_of_other_programs_are_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let text_file = directory.path().join("model.onnx");
+    let content = "not a database, and longer than the header of one ".repeat(40);
+    fs::write(&text_file, &content).unwrap();
+    let (error, text) = message(&text_file);
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{text}");
+    assert_eq!(fs::read_to_string(&text_file).unwrap(), content);
+
+    let other = directory.path().join("browser.sqlite");
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch("CREATE TABLE visits (url TEXT)")
+        .unwrap();
+    let before = fs::read(&other).unwrap();
+    let (error, text) = message(&other);
+    assert!(matches!(error, StoreError::NotAStore { .. }), "{text}");
+    assert_eq!(fs::read(&other).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("newer.tune");
+    drop(Store::open(&path).unwrap());
+    Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "user_version", SCHEMA_VERSION + 1)
+        .unwrap();
+    let before = fs::read(&path).unwrap();
+    let (error, text) = message(&path);
+    assert!(
+        matches!(error, StoreError::Newer { found, supported, .. }
+            if found == SCHEMA_VERSION + 1 && supported == SCHEMA_VERSION),
+        "{text}"
+    );
+    assert!(text.contains("newer program"), "{text}");
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn damage_is_reported_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged.tune");
+    let store = Store::open(&path).unwrap();
+    prepare(&store, "r1");
+    let id = store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other
+        .execute("UPDATE records SET outcome = '{\"result\": 3}'", [])
+        .unwrap();
+    let error = store.records_for(&Filter::default()).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Corrupt { what: "record", row, .. } if *row == id.0),
+        "{error}"
+    );
+    assert!(error.to_string().contains("column outcome"), "{error}");
+    other.pragma_update(None, "foreign_keys", false).unwrap();
+    other.execute("DELETE FROM machines", []).unwrap();
+    let error = store.check().unwrap_err();
+    assert!(error.to_string().contains("records"), "{error}");
+}
+
+/// `v1.sql` is a dump of a store that schema version 1 wrote; `v1.jsonl` is its
+/// export by the same program. Neither file ever changes.
+#[test]
+fn a_store_of_schema_version_1_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("v1.tune");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(include_str!("../fixtures/v1.sql"))
+        .unwrap();
+    let export = |store: &Store| {
+        let mut bytes = Vec::new();
+        export_jsonl(store, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let old = Store::open(&path).unwrap();
+    old.check().unwrap();
+    let imported = Store::open_in_memory().unwrap();
+    let summary =
+        import_jsonl(&imported, include_bytes!("../fixtures/v1.jsonl").as_slice()).unwrap();
+    assert!(
+        summary.bad.is_empty() && summary.torn.is_none(),
+        "{summary:?}"
+    );
+    assert_eq!(export(&old), export(&imported));
+
+    let records = old
+        .records_for(&Filter {
+            run: Some("r1"),
+            ..Filter::default()
+        })
+        .unwrap();
+    assert_eq!(records.len(), 34);
+    assert_eq!(records[0].outcome.label(), "wrong");
+    let best = old.best_for(&records[0].place()).unwrap().unwrap();
+    assert_eq!(
+        (best.trial, best.final_, best.outcome.median_ns()),
+        (40, true, Some(150))
+    );
+    assert_eq!(old.events("r1").unwrap().len(), 2);
+    assert_eq!(
+        old.run("r1").unwrap().unwrap().ended_unix_ms,
+        Some(1_700_000_009_000)
+    );
+}

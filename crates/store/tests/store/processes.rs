@@ -1,0 +1,190 @@
+//! Several writers at once, and writers killed in the middle.
+//!
+//! Child processes are this test binary again, asked for [`child_writer`].
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use store::{Filter, NewEvent, Store};
+
+use crate::samples::{prepare, record, timed};
+
+const PATH: &str = "STORE_TEST_PATH";
+const RUN: &str = "STORE_TEST_RUN";
+const COUNT: &str = "STORE_TEST_COUNT";
+
+fn spawn(path: &Path, run: &str, count: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "processes::child_writer",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(PATH, path)
+        .env(RUN, run)
+        .env(COUNT, count.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Appends records, each with its event, to the run named by the environment;
+/// prints `stored N` once the store has returned from storing N.
+#[test]
+#[ignore = "a child process of the tests in this file"]
+fn child_writer() {
+    let variable = |name| std::env::var(name).expect("set by the parent test");
+    let (path, run) = (variable(PATH), variable(RUN));
+    let count: u64 = variable(COUNT).parse().unwrap();
+    let store = Store::open(&path).unwrap();
+    prepare(&store, &run);
+    let filter = Filter {
+        run: Some(&run),
+        ..Filter::default()
+    };
+    let stored = store.records_for(&filter).unwrap().len() as u64;
+    for trial in stored..stored.saturating_add(count) {
+        let event = NewEvent {
+            run_id: run.clone(),
+            kind: "tell".into(),
+            task: Some("t1".into()),
+            payload: json!({"trial": trial}),
+        };
+        store
+            .append(&[record(&run, trial, timed(&[100 + trial]))], &[event])
+            .unwrap();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "stored {trial}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+/// The number of a whole `stored N` line; the test harness may write before it.
+fn stored(line: &str) -> Option<u64> {
+    line.strip_suffix('\n')?
+        .rsplit_once("stored ")?
+        .1
+        .parse()
+        .ok()
+}
+
+fn assert_logs_match_records(store: &Store, run: &str) -> u64 {
+    let records = store
+        .records_for(&Filter {
+            run: Some(run),
+            ..Filter::default()
+        })
+        .unwrap();
+    let events = store.events(run).unwrap();
+    assert_eq!(records.len(), events.len());
+    for (number, (record, event)) in records.iter().zip(&events).enumerate() {
+        assert_eq!((record.trial, event.seq), (number as u64, number as u64));
+        assert_eq!(event.payload, json!({"trial": number}));
+    }
+    records.len() as u64
+}
+
+#[test]
+fn processes_that_create_and_write_one_store_together_lose_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shared.tune");
+    let runs = ["a", "b", "c"];
+    let children: Vec<Child> = runs.iter().map(|run| spawn(&path, run, 40)).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let store = Store::open(&path).unwrap();
+    store.check().unwrap();
+    for run in runs {
+        assert_eq!(assert_logs_match_records(&store, run), 40);
+    }
+    assert_eq!(store.tasks().unwrap().len(), 1);
+}
+
+#[test]
+fn threads_with_a_store_each_append_to_one_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("threads.tune");
+    prepare(&Store::open(&path).unwrap(), "r1");
+    thread::scope(|scope| {
+        for part in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                let store = Store::open(path).unwrap();
+                for trial in (part * 25)..(part + 1) * 25 {
+                    store
+                        .insert_record(&record("r1", trial, timed(&[trial])))
+                        .unwrap();
+                    let event = NewEvent {
+                        run_id: "r1".into(),
+                        kind: "tell".into(),
+                        task: None,
+                        payload: json!(trial),
+                    };
+                    store.insert_event(&event).unwrap();
+                }
+            });
+        }
+    });
+    let store = Store::open(&path).unwrap();
+    let trials: BTreeSet<u64> = store
+        .records_for(&Filter::default())
+        .unwrap()
+        .iter()
+        .map(|r| r.trial)
+        .collect();
+    assert_eq!(trials, (0..100).collect());
+    let events = store.events("r1").unwrap();
+    assert!(events.iter().map(|e| e.seq).eq(0..100));
+}
+
+#[test]
+fn what_was_reported_stored_survives_kill_9() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("killed.tune");
+    let mut reported = 0;
+    for round in 0..12_u64 {
+        let mut child = spawn(&path, "r1", u64::MAX);
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut last = None;
+        let mut read = |out: &mut BufReader<_>| {
+            let mut line = String::new();
+            let length = out.read_line(&mut line).unwrap();
+            if let Some(trial) = stored(&line) {
+                last = Some(trial);
+            }
+            length > 0
+        };
+        for _ in 0..(5 + round * 3) {
+            assert!(read(&mut out), "the child ended by itself");
+        }
+        // The moment of the kill within a commit is up to the scheduler.
+        thread::sleep(Duration::from_micros(round * 397));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while read(&mut out) {}
+        let last = last.expect("several lines were read");
+        assert!(
+            last >= reported,
+            "the child did not continue where the last one stopped"
+        );
+        reported = last + 1;
+
+        let store = Store::open(&path).unwrap();
+        store.check().unwrap();
+        let records = assert_logs_match_records(&store, "r1");
+        assert!(
+            (reported..=reported + 1).contains(&records),
+            "{records} of {reported}"
+        );
+        reported = records;
+    }
+}
