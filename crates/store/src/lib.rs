@@ -7,6 +7,24 @@
 //! file, and that fields written by a newer version survive reading, storing
 //! and exporting. Leaves the meaning of traces, keys and algorithms to the
 //! crates that produce them: here they are text.
+//!
+//! ```
+//! use store::{Filter, Machine, Store, StoreError};
+//!
+//! # fn main() -> Result<(), StoreError> {
+//! let store = Store::open_in_memory()?;
+//! let machine = Machine {
+//!     fingerprint: "a1".into(),
+//!     description: "two cores".into(),
+//!     extra: Default::default(),
+//! };
+//! assert!(store.put_machine(&machine)?);
+//! assert!(!store.put_machine(&machine)?, "putting a key again changes nothing");
+//! let here = Filter { machine: Some("a1"), ..Filter::default() };
+//! assert!(store.records_for(&here)?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 mod error;
 mod event;

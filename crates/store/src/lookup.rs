@@ -217,7 +217,9 @@ impl Store {
             "looking for machine code",
             place,
             "r.code_hash = ?4 AND r.ran = 1",
-            "r.final DESC, r.id",
+            // The plus keeps SQLite from scanning the place in this order
+            // instead of searching the hash.
+            "+r.final DESC, r.id",
             &[&code_hash],
         )
     }

@@ -83,9 +83,9 @@ CREATE TABLE records (
 ) STRICT;
 CREATE INDEX records_by_place ON records
     (task_id, target_id, machine_id, final DESC, median_ns);
-CREATE INDEX records_by_code ON records (task_id, target_id, code_hash)
+CREATE INDEX records_by_code ON records (task_id, target_id, code_hash, machine_id)
     WHERE code_hash IS NOT NULL;
-CREATE INDEX records_by_trace ON records (task_id, target_id, trace_hash);
+CREATE INDEX records_by_trace ON records (task_id, target_id, trace_hash, machine_id);
 CREATE INDEX records_by_label ON records (task_id, label);
 CREATE TABLE events (
     run_id INTEGER NOT NULL REFERENCES runs (id),

@@ -231,8 +231,8 @@ fn a_candidate_is_known_once_it_is_settled() {
     }
 }
 
-#[test]
-fn filters_restrict_and_counts_add_up() {
+/// Three records of task `t1` in two runs, one of them final, and a wrong one of `t2`.
+fn two_runs() -> Store {
     let store = prepared();
     prepare(&store, "r2");
     store.put_task(&task("t2")).unwrap();
@@ -247,6 +247,12 @@ fn filters_restrict_and_counts_add_up() {
             ..record("r2", 1, wrong())
         })
         .unwrap();
+    store
+}
+
+#[test]
+fn filters_restrict() {
+    let store = two_runs();
     let target = target().text();
     let all = Filter::default();
     for (filter, expected) in [
@@ -310,6 +316,11 @@ fn filters_restrict_and_counts_add_up() {
             "{filter:?}"
         );
     }
+}
+
+#[test]
+fn outcome_counts_add_up() {
+    let store = two_runs();
     let counts = store.outcome_counts(None).unwrap();
     assert_eq!(counts.len(), 2);
     assert_eq!((counts[0].task.as_str(), counts[0].total()), ("t1", 3));

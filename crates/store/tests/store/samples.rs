@@ -123,6 +123,13 @@ pub fn every_outcome() -> Vec<Outcome> {
         });
         outcomes.push(Outcome::OutOfMemory { stage });
     }
+    outcomes.extend(every_condition());
+    outcomes
+}
+
+/// A timed outcome for every clock and cache state.
+fn every_condition() -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
     for clock in [
         Clock::HostMonotonic,
         Clock::ThreadCpu,

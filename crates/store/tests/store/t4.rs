@@ -1,12 +1,12 @@
 //! The T4 export against the shape of the community's published files.
 
 use serde_json::{Value, json};
-use store::{Decision, Extra, Outcome, Place, Record, Stage, StoreError, export_t4};
+use store::{Decision, Extra, Outcome, Place, Stage, Store, StoreError, export_t4};
 
 use crate::samples::{prepared, record, target, timed, wrong};
 
-#[test]
-fn outcomes_become_results_as_in_published_files() {
+/// A store with a record of each kind of outcome, two decisions of one name each.
+fn one_of_each() -> Store {
     let store = prepared();
     let timed_out = |stage| Outcome::TimedOut { stage, limit_ms: 5 };
     let outcomes = [
@@ -43,6 +43,12 @@ fn outcomes_become_results_as_in_published_files() {
         record.decisions.push(twin);
         store.insert_record(&record).unwrap();
     }
+    store
+}
+
+#[test]
+fn outcomes_become_results_as_in_published_files() {
+    let store = one_of_each();
     let target = target().text();
     let place = Place {
         task: "t1",
@@ -108,11 +114,7 @@ fn outcomes_become_results_as_in_published_files() {
 #[test]
 fn a_place_without_records_is_an_empty_document_and_without_task_an_error() {
     let store = prepared();
-    store
-        .insert_record(&Record {
-            ..record("r1", 0, timed(&[5]))
-        })
-        .unwrap();
+    store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
     let mut bytes = Vec::new();
     let place = Place {
         task: "t1",
