@@ -6,9 +6,13 @@
 //! decides a shape is an attribute. Leaves schedules and code to others.
 
 pub mod model;
+pub mod node_tests;
+pub mod onnx;
 pub mod ops;
+pub mod reference;
 
 pub use model::{
     Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
+pub use reference::{EvalError, Evaluated, Keep, evaluate};

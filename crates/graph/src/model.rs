@@ -256,6 +256,20 @@ impl Model {
         self.outputs.push(value);
     }
 
+    /// Appends a graph output that bears `name`. A value that is already
+    /// another output or an input gets an `Identity`.
+    pub(crate) fn add_named_output(&mut self, value: ValueId, name: &str) {
+        let bound = self.outputs.contains(&value) || self.inputs.contains(&value);
+        let value = if bound && self.value(value).name != name {
+            self.add(name, Op::Identity, &[value])
+                .expect("Identity takes any operand")
+        } else {
+            value
+        };
+        self.take_name(value, name);
+        self.outputs.push(value);
+    }
+
     /// Gives `value` a new name; a taken one gets a numeric suffix.
     pub fn rename(&mut self, value: ValueId, name: &str) {
         if self.value(value).name == name {
@@ -268,7 +282,7 @@ impl Model {
     }
 
     /// As [`Model::rename`], but whoever holds the name gives it up.
-    fn take_name(&mut self, value: ValueId, name: &str) {
+    pub(crate) fn take_name(&mut self, value: ValueId, name: &str) {
         if let Some(holder) = self.names.get(name).copied().filter(|h| *h != value) {
             let other = free_name(name, |n| self.names.contains_key(n));
             self.rename(holder, &other);

@@ -28,6 +28,9 @@ use crate::model::TensorType;
 use tensor::DType;
 use thiserror::Error;
 
+/// Larger results are refused, so that sizes and offsets never overflow.
+const MAX_BYTES: u64 = 1 << 40;
+
 /// Why an operator refuses its operands or attributes.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{0}")]
@@ -135,7 +138,18 @@ impl Op {
     /// # Errors
     /// Says which operand or attribute does not fit, and why.
     pub fn infer(&self, operands: &[Option<&TensorType>]) -> Result<Vec<TensorType>, OpError> {
-        let inputs = Operands(operands);
+        let outputs = self.apply_rule(Operands(operands))?;
+        for t in &outputs {
+            let size = |n: u64, d: &usize| n.checked_mul((*d).max(1) as u64);
+            let bytes = t.shape.iter().try_fold(t.dtype.size() as u64, size);
+            if bytes.is_none_or(|n| n > MAX_BYTES) {
+                return refuse(format!("its result {t} is too large"));
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn apply_rule(&self, inputs: Operands) -> Result<Vec<TensorType>, OpError> {
         let one = |r: Result<TensorType, OpError>| r.map(|t| vec![t]);
         match self {
             Op::Identity => one(inputs.exactly(1)?.get(0).cloned()),

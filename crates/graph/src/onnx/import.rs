@@ -1,0 +1,418 @@
+//! From an ONNX file to a bound model.
+
+use super::attributes::Attributes;
+use super::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+use super::node::{Imported, NodeImport, Problem};
+use super::operators;
+use super::proto::tensor_shape_proto::dimension::Value as Dim;
+use super::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
+use super::tensors::{byte_size, dtype_of, tensor_from};
+use crate::model::{Model, Origin, ValueId};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use tensor::Tensor;
+
+/// What the file leaves open.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// The size of symbolic first dimensions of inputs, and of dimensions named
+    /// `N`, `batch` or `batch_size`.
+    pub batch: Option<usize>,
+    /// Sizes of symbolic dimensions by their name, or by `INPUT.AXIS`. Take
+    /// precedence over `batch`.
+    pub dims: BTreeMap<String, usize>,
+    /// Inputs that become constants, by name.
+    pub consts: BTreeMap<String, Arc<Tensor>>,
+}
+
+/// Imports a model file; external data is read from beside it.
+///
+/// # Errors
+/// See [`ImportError`]; unsupported nodes are all listed.
+pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Model, ImportError> {
+    let bytes = std::fs::read(path).map_err(|source| ImportError::Io {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    let folder = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    import_bytes(&bytes, Some(folder), options)
+}
+
+/// Imports a serialised model. `folder` is where external data lies.
+///
+/// # Errors
+/// As [`import_file`].
+pub fn import_bytes(
+    bytes: &[u8],
+    folder: Option<&Path>,
+    options: &ImportOptions,
+) -> Result<Model, ImportError> {
+    let proto = ModelProto::decode(bytes).map_err(|e| ImportError::Decode(e.to_string()))?;
+    let Some(graph) = proto.graph else {
+        return Err(ImportError::Decode("it has no graph".into()));
+    };
+    let opsets: HashMap<String, i64> = proto
+        .opset_import
+        .iter()
+        .map(|o| (standard_domain(o.domain()).to_string(), o.version()))
+        .collect();
+    let Some(&opset) = opsets.get("") else {
+        return Err(ImportError::Decode("it names no operator set".into()));
+    };
+    if opset < 7 {
+        return Err(ImportError::OldOpset(opset));
+    }
+    let functions = proto
+        .functions
+        .iter()
+        .map(|f| (f.domain().to_string(), f.name().to_string()));
+    let importer = Importer {
+        model: Model::new(graph.name(), opset),
+        values: HashMap::new(),
+        opsets,
+        functions: functions.collect(),
+        unsupported: Vec::new(),
+        needed: Vec::new(),
+        folder,
+    };
+    importer.run(graph, options)
+}
+
+fn standard_domain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+struct Importer<'a> {
+    model: Model,
+    /// What each ONNX name stands for; `None` if its node could not be imported.
+    values: HashMap<String, Option<ValueId>>,
+    opsets: HashMap<String, i64>,
+    functions: BTreeSet<(String, String)>,
+    unsupported: Vec<UnsupportedNode>,
+    needed: Vec<NeededValue>,
+    folder: Option<&'a Path>,
+}
+
+impl Importer<'_> {
+    fn run(mut self, mut graph: GraphProto, options: &ImportOptions) -> Result<Model, ImportError> {
+        let initializers = std::mem::take(&mut graph.initializer);
+        let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
+        self.import_inputs(&graph.input, &given, options)?;
+        for t in initializers {
+            let name = t.name().to_string();
+            let value = tensor_from(t, self.folder).map_err(|source| ImportError::Tensor {
+                name: name.clone(),
+                source,
+            })?;
+            let id = self.model.add_constant(&name, value);
+            self.define(&name, id)?;
+        }
+        for t in &graph.sparse_initializer {
+            let name = t.values.as_ref().map_or("", |v| v.name());
+            self.report(
+                "sparse initializer",
+                "",
+                name,
+                "sparse tensors are not supported",
+            );
+            self.values.insert(name.to_string(), None);
+        }
+        for (i, node) in graph.node.iter().enumerate() {
+            self.import_node(i, node)?;
+        }
+        if !self.unsupported.is_empty() {
+            return Err(ImportError::Unsupported(self.unsupported));
+        }
+        if !self.needed.is_empty() {
+            return Err(ImportError::NeededValues(self.needed));
+        }
+        self.bind_outputs(&graph.output)?;
+        Ok(self.model)
+    }
+
+    fn define(&mut self, name: &str, id: ValueId) -> Result<(), ImportError> {
+        if self.values.insert(name.to_string(), Some(id)).is_some() {
+            return Err(ImportError::Invalid(format!(
+                "the name `{name}` is defined twice"
+            )));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, op: &str, domain: &str, node: &str, reason: &str) {
+        self.unsupported.push(UnsupportedNode {
+            node: node.to_string(),
+            op: op.to_string(),
+            domain: domain.to_string(),
+            reason: reason.to_string(),
+        });
+    }
+
+    fn import_inputs(
+        &mut self,
+        inputs: &[ValueInfoProto],
+        initializers: &BTreeSet<String>,
+        options: &ImportOptions,
+    ) -> Result<(), ImportError> {
+        let mut unbound = Vec::new();
+        for input in inputs.iter().filter(|i| !initializers.contains(i.name())) {
+            let name = input.name();
+            let constant = options.consts.get(name);
+            let Some(ty) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
+                self.report("graph input", "", name, "it is not a tensor");
+                self.values.insert(name.to_string(), None);
+                continue;
+            };
+            let dtype = match dtype_of(ty.elem_type()) {
+                Ok(dtype) => dtype,
+                Err(e) => {
+                    self.report("graph input", "", name, &e.to_string());
+                    self.values.insert(name.to_string(), None);
+                    continue;
+                }
+            };
+            if let Some(t) = constant {
+                let refused = |reason| ImportError::Const {
+                    name: name.to_string(),
+                    reason,
+                };
+                if t.dtype() != dtype
+                    || ty
+                        .shape
+                        .as_ref()
+                        .is_some_and(|s| !shape_allows(s, t.shape()))
+                {
+                    return Err(refused(format!("{t:?} does not fit the declared type")));
+                }
+                let id = self.model.add_constant(name, t.clone());
+                self.define(name, id)?;
+                continue;
+            }
+            let Some(shape) = &ty.shape else {
+                self.report("graph input", "", name, "its rank is unknown");
+                self.values.insert(name.to_string(), None);
+                continue;
+            };
+            let shape = bind_shape(name, shape, options, &mut unbound);
+            if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
+                return Err(ImportError::Invalid(format!(
+                    "input `{name}` has shape {shape:?}"
+                )));
+            }
+            let id = self.model.add_input(name, dtype, &shape);
+            self.define(name, id)?;
+        }
+        for name in options.consts.keys() {
+            if !inputs.iter().any(|i| i.name() == name) || initializers.contains(name) {
+                let names: Vec<_> = self
+                    .model
+                    .inputs()
+                    .iter()
+                    .map(|v| self.model[*v].name())
+                    .collect();
+                let reason = format!("the model has no such input; it has {}", names.join(", "));
+                return Err(ImportError::Const {
+                    name: name.clone(),
+                    reason,
+                });
+            }
+        }
+        if unbound.is_empty() {
+            Ok(())
+        } else {
+            Err(ImportError::UnboundDims(unbound))
+        }
+    }
+
+    fn import_node(&mut self, index: usize, node: &NodeProto) -> Result<(), ImportError> {
+        let domain = standard_domain(node.domain());
+        let first = node.output.iter().find(|n| !n.is_empty());
+        let name = match (node.name(), first) {
+            ("", Some(first)) => first.clone(),
+            ("", None) => format!("node {index}"),
+            (name, _) => name.to_string(),
+        };
+        let imported = self.try_node(node, domain, &name)?;
+        match imported {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(Problem::Unsupported(reason))) => {
+                self.report(node.op_type(), domain, &name, &reason);
+            }
+            Some(Err(Problem::NotConstant { value, role })) => self.needed.push(NeededValue {
+                node: name,
+                op: node.op_type().to_string(),
+                role,
+                inputs: deciding_inputs(&self.model, value),
+            }),
+            None => {}
+        }
+        for output in node.output.iter().filter(|n| !n.is_empty()) {
+            self.values.insert(output.clone(), None);
+        }
+        Ok(())
+    }
+
+    /// `None` if an operand's node could not be imported, so this one was not tried.
+    fn try_node(
+        &mut self,
+        node: &NodeProto,
+        domain: &str,
+        name: &str,
+    ) -> Result<Option<Result<(), Problem>>, ImportError> {
+        let Some(operator) = operators::find(domain, node.op_type()) else {
+            let function = (node.domain().to_string(), node.op_type().to_string());
+            let reason = if self.functions.contains(&function) {
+                "functions defined in the model are not supported; inline them (onnx.inliner)"
+            } else {
+                "there is no such operator here"
+            };
+            return Ok(Some(Problem::unsupported(reason)));
+        };
+        let mut inputs = Vec::with_capacity(node.input.len());
+        for input in &node.input {
+            inputs.push(match self.values.get(input) {
+                _ if input.is_empty() => None,
+                Some(Some(id)) => Some(*id),
+                Some(None) => return Ok(None),
+                None => {
+                    return Err(ImportError::Invalid(format!(
+                        "node `{name}` ({}) reads `{input}`, which nothing before it makes",
+                        node.op_type()
+                    )));
+                }
+            });
+        }
+        let before = self.model.values().len();
+        let opset = self.opsets.get(domain).copied().unwrap_or(1);
+        let mut import = NodeImport {
+            model: &mut self.model,
+            proto: node,
+            attributes: Attributes::new(node),
+            opset,
+            inputs,
+            name: name.to_string(),
+            folder: self.folder,
+        };
+        match complete(&mut import, operator.import) {
+            Ok(values) => {
+                self.name_outputs(node, &values, before)?;
+                Ok(Some(Ok(())))
+            }
+            Err(problem) => Ok(Some(Err(problem))),
+        }
+    }
+
+    fn name_outputs(
+        &mut self,
+        node: &NodeProto,
+        values: &[ValueId],
+        before: usize,
+    ) -> Result<(), ImportError> {
+        for (output, &id) in node
+            .output
+            .iter()
+            .zip(values)
+            .filter(|(name, _)| !name.is_empty())
+        {
+            // An importer may pass an operand through; its own name stays then.
+            if id.index() >= before {
+                self.model.take_name(id, output);
+            }
+            self.define(output, id)?;
+        }
+        Ok(())
+    }
+
+    fn bind_outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<(), ImportError> {
+        for output in outputs {
+            let name = output.name();
+            let Some(&Some(id)) = self.values.get(name) else {
+                return Err(ImportError::Invalid(format!(
+                    "nothing makes the output `{name}`"
+                )));
+            };
+            self.model.add_named_output(id, name);
+        }
+        Ok(())
+    }
+}
+
+/// Runs an importer and checks what it left: attributes and outputs.
+fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Imported {
+    let values = import(n)?;
+    let unread = n.attributes.unread();
+    if !unread.is_empty() {
+        return Problem::unsupported(format!("attribute {} is not supported", unread.join(", ")));
+    }
+    if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
+        return Problem::unsupported(format!("output {i} is not supported"));
+    }
+    Ok(values)
+}
+
+fn shape_allows(declared: &TensorShapeProto, shape: &[usize]) -> bool {
+    declared.dim.len() == shape.len()
+        && declared.dim.iter().zip(shape).all(|(d, n)| match &d.value {
+            Some(Dim::DimValue(v)) => *v < 0 || *v as u64 == *n as u64,
+            _ => true,
+        })
+}
+
+/// The sizes of a declared shape; what stays open is added to `unbound` and
+/// given as 1.
+fn bind_shape(
+    input: &str,
+    shape: &TensorShapeProto,
+    options: &ImportOptions,
+    unbound: &mut Vec<UnboundDim>,
+) -> Vec<usize> {
+    let mut sizes = Vec::with_capacity(shape.dim.len());
+    for (axis, dim) in shape.dim.iter().enumerate() {
+        let symbol = match &dim.value {
+            Some(Dim::DimValue(v)) if *v >= 0 => {
+                sizes.push(*v as usize);
+                continue;
+            }
+            Some(Dim::DimParam(name)) if !name.is_empty() => Some(name.clone()),
+            _ => None,
+        };
+        let by_symbol = symbol.as_ref().and_then(|s| options.dims.get(s));
+        let named = by_symbol.or_else(|| options.dims.get(&format!("{input}.{axis}")));
+        let batch_name = matches!(symbol.as_deref(), Some("N" | "batch" | "batch_size"));
+        let batch = options.batch.as_ref().filter(|_| axis == 0 || batch_name);
+        match named.or(batch) {
+            Some(size) => sizes.push(*size),
+            None => {
+                unbound.push(UnboundDim {
+                    input: input.to_string(),
+                    axis,
+                    symbol,
+                });
+                sizes.push(1);
+            }
+        }
+    }
+    sizes
+}
+
+/// The graph inputs that a value is computed from.
+fn deciding_inputs(model: &Model, value: ValueId) -> Vec<String> {
+    let mut seen = BTreeSet::from([value]);
+    let mut open = vec![value];
+    while let Some(v) = open.pop() {
+        if let Origin::Node(node, _) = model[v].origin() {
+            for input in model[*node].inputs.iter().flatten() {
+                if seen.insert(*input) {
+                    open.push(*input);
+                }
+            }
+        }
+    }
+    let inputs = model.inputs().iter().filter(|v| seen.contains(v));
+    inputs.map(|v| model[*v].name().to_string()).collect()
+}

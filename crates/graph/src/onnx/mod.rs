@@ -1,0 +1,26 @@
+//! ONNX files: the importer, from operator set 7 on, and tensor files.
+//!
+//! Importing is one pass over the nodes in file order. Whatever depends on
+//! constants and static shapes only is computed on the way with the references,
+//! so a model comes out bound: operands that decide shapes have become
+//! attributes. All unsupported nodes of a model are listed in one error.
+
+mod attributes;
+mod elementwise;
+mod error;
+mod import;
+mod linear;
+mod movement;
+mod node;
+mod norm;
+mod operators;
+pub mod proto;
+mod reduce;
+mod shapes;
+mod tensors;
+mod windows;
+
+pub use error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+pub use import::{ImportOptions, import_bytes, import_file};
+pub use operators::{OPERATORS, Operator};
+pub use tensors::{TensorError, dtype_of, read_tensor_proto, read_tensor_proto_file};

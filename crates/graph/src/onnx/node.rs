@@ -1,0 +1,238 @@
+//! What an operator's importer works with: one ONNX node and the model so far.
+
+use super::attributes::Attributes;
+use super::proto::NodeProto;
+use super::tensors::byte_size;
+use crate::model::{Model, TensorType, ValueId};
+use crate::ops::{Binary, Op, OpError, Unary};
+use crate::reference;
+use std::path::Path;
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+
+/// Why one node cannot be imported.
+#[derive(Debug)]
+pub(super) enum Problem {
+    Unsupported(String),
+    /// The value must be constant; `role` says what for.
+    NotConstant {
+        value: ValueId,
+        role: String,
+    },
+}
+
+impl Problem {
+    pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, Problem> {
+        Err(Problem::Unsupported(reason.into()))
+    }
+}
+
+impl From<OpError> for Problem {
+    fn from(e: OpError) -> Problem {
+        Problem::Unsupported(e.0)
+    }
+}
+
+/// What an importer gives: the values of the node's outputs, in order. Fewer
+/// than the node names is an error unless the rest are unnamed.
+pub(super) type Imported = Result<Vec<ValueId>, Problem>;
+
+/// The largest constant that importing computes, in bytes.
+const FOLD_LIMIT: u64 = 1 << 34;
+
+pub(super) struct NodeImport<'a> {
+    pub(super) model: &'a mut Model,
+    pub(super) proto: &'a NodeProto,
+    pub(super) attributes: Attributes<'a>,
+    /// Version of the operator set of the node's domain.
+    pub(super) opset: i64,
+    pub(super) inputs: Vec<Option<ValueId>>,
+    pub(super) name: String,
+    /// Where external data of tensor attributes lies.
+    pub(super) folder: Option<&'a Path>,
+}
+
+impl NodeImport<'_> {
+    pub(super) fn optional(&self, i: usize) -> Option<ValueId> {
+        self.inputs.get(i).copied().flatten()
+    }
+
+    pub(super) fn input(&self, i: usize) -> Result<ValueId, Problem> {
+        match self.optional(i) {
+            Some(v) => Ok(v),
+            None => Problem::unsupported(format!("input {i} is missing")),
+        }
+    }
+
+    /// All inputs, none of which may be missing.
+    pub(super) fn all_inputs(&self) -> Result<Vec<ValueId>, Problem> {
+        (0..self.inputs.len()).map(|i| self.input(i)).collect()
+    }
+
+    pub(super) fn ty(&self, v: ValueId) -> &TensorType {
+        self.model[v].ty()
+    }
+
+    pub(super) fn shape(&self, v: ValueId) -> Vec<usize> {
+        self.ty(v).shape.clone()
+    }
+
+    pub(super) fn dtype(&self, v: ValueId) -> DType {
+        self.ty(v).dtype
+    }
+
+    /// Whether the node names output `i`.
+    pub(super) fn wants(&self, i: usize) -> bool {
+        self.proto.output.get(i).is_some_and(|n| !n.is_empty())
+    }
+
+    /// The constant value of input `i`, if the input is present.
+    pub(super) fn constant(&self, i: usize, role: &str) -> Result<Option<Arc<Tensor>>, Problem> {
+        let Some(value) = self.optional(i) else {
+            return Ok(None);
+        };
+        match self.model.constant(value) {
+            Some(t) => Ok(Some(t.clone())),
+            None => Err(Problem::NotConstant {
+                value,
+                role: role.to_string(),
+            }),
+        }
+    }
+
+    /// The constant integers of input `i`, if the input is present.
+    pub(super) fn constant_ints(&self, i: usize, role: &str) -> Result<Option<Vec<i64>>, Problem> {
+        let Some(t) = self.constant(i, role)? else {
+            return Ok(None);
+        };
+        if !t.dtype().is_int() {
+            return Problem::unsupported(format!("its {role} are {}, not integers", t.dtype()));
+        }
+        Ok(Some((0..t.len()).map(|i| t.get_i64(i)).collect()))
+    }
+
+    /// The constant single value of input `i`, if the input is present.
+    pub(super) fn constant_scalar(&self, i: usize, role: &str) -> Result<Option<f64>, Problem> {
+        match self.constant(i, role)? {
+            None => Ok(None),
+            Some(t) if t.len() == 1 => Ok(Some(t.get_f64(0))),
+            Some(t) => Problem::unsupported(format!("its {role} has shape {:?}", t.shape())),
+        }
+    }
+
+    /// Integers that are attribute `name` up to operator set `last`, and input
+    /// `i` after it.
+    pub(super) fn ints_by_opset(
+        &self,
+        name: &str,
+        i: usize,
+        last: i64,
+    ) -> Result<Option<Vec<i64>>, Problem> {
+        if self.opset <= last {
+            return Ok(self.attributes.ints(name)?.map(<[i64]>::to_vec));
+        }
+        self.constant_ints(i, name)
+    }
+
+    /// A non-negative axis below `rank`.
+    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Problem> {
+        let resolved = if axis < 0 {
+            axis.saturating_add(rank as i64)
+        } else {
+            axis
+        };
+        match usize::try_from(resolved) {
+            Ok(a) if a < rank => Ok(a),
+            _ => Problem::unsupported(format!("axis {axis} is outside rank {rank}")),
+        }
+    }
+
+    /// Appends a node, or its value if all operands are constant.
+    pub(super) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
+        let constants: Option<Vec<Option<Arc<Tensor>>>> = inputs
+            .iter()
+            .map(|v| match v {
+                None => Some(None),
+                Some(v) => self.model.constant(*v).cloned().map(Some),
+            })
+            .collect();
+        let Some(constants) = constants else {
+            return self
+                .model
+                .add_node(&self.name, op, inputs)
+                .map_err(|e| e.source.into());
+        };
+        let types: Vec<_> = inputs
+            .iter()
+            .map(|v| v.map(|v| self.model[v].ty()))
+            .collect();
+        for t in op.infer(&types)? {
+            self.check_foldable(t.dtype, &t.shape)?;
+        }
+        let operands: Vec<_> = constants.iter().map(Option::as_deref).collect();
+        let values = reference::apply(&op, &operands)?;
+        Ok(values
+            .into_iter()
+            .map(|t| self.model.add_constant(&self.name, t))
+            .collect())
+    }
+
+    /// [`NodeImport::emit_all`] for an operator of one output.
+    pub(super) fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, Problem> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        Ok(self.emit_all(op, &inputs)?[0])
+    }
+
+    pub(super) fn unary(&mut self, op: Unary, x: ValueId) -> Result<ValueId, Problem> {
+        self.emit(Op::Unary(op), &[x])
+    }
+
+    pub(super) fn binary(
+        &mut self,
+        op: Binary,
+        x: ValueId,
+        y: ValueId,
+    ) -> Result<ValueId, Problem> {
+        self.emit(Op::Binary(op), &[x, y])
+    }
+
+    /// Appends a cast unless the type is already right.
+    pub(super) fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId, Problem> {
+        if self.dtype(x) == to {
+            Ok(x)
+        } else {
+            self.emit(Op::Cast(to), &[x])
+        }
+    }
+
+    pub(super) fn reshape(&mut self, x: ValueId, shape: Vec<usize>) -> Result<ValueId, Problem> {
+        if self.ty(x).shape == shape {
+            return Ok(x);
+        }
+        self.emit(Op::Reshape(crate::ops::Reshape { shape }), &[x])
+    }
+
+    /// A constant filled with one value.
+    pub(super) fn filled(
+        &mut self,
+        dtype: DType,
+        shape: &[usize],
+        value: f64,
+    ) -> Result<ValueId, Problem> {
+        self.check_foldable(dtype, shape)?;
+        let mut t = Tensor::zeros(dtype, shape);
+        if value != 0.0 {
+            (0..t.len()).for_each(|i| t.set_f64(i, value));
+        }
+        Ok(self.model.add_constant(&self.name, t))
+    }
+
+    pub(super) fn check_foldable(&self, dtype: DType, shape: &[usize]) -> Result<(), Problem> {
+        if byte_size(dtype, shape).is_none_or(|n| n > FOLD_LIMIT) {
+            return Problem::unsupported(format!(
+                "its constant result {dtype}{shape:?} is too large"
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,222 @@
+//! Importers of convolutions and pooling.
+
+use super::node::{Imported, NodeImport, Problem};
+use crate::ops::{Conv, ConvTranspose, IndexOrder, Op, Pool, PoolKind, Reduce, ReduceKind};
+
+/// Larger strides, dilations, kernels and groups are refused.
+const LIMIT: i64 = 1 << 20;
+
+/// A list attribute with one entry a spatial axis.
+fn list(n: &NodeImport, name: &str, spatial: usize, default: i64) -> Result<Vec<usize>, Problem> {
+    let Some(values) = n.attributes.ints(name)? else {
+        return Ok(vec![default as usize; spatial]);
+    };
+    let least = i64::from(default > 0);
+    if values.len() != spatial || values.iter().any(|v| !(least..LIMIT).contains(v)) {
+        return Problem::unsupported(format!("{name}={values:?} with {spatial} spatial axes"));
+    }
+    Ok(values.iter().map(|v| *v as usize).collect())
+}
+
+fn spatial_shape(n: &NodeImport) -> Result<Vec<usize>, Problem> {
+    let shape = n.shape(n.input(0)?);
+    if shape.len() < 3 {
+        return Problem::unsupported(format!(
+            "its input has shape {shape:?}, without spatial axes"
+        ));
+    }
+    Ok(shape[2..].to_vec())
+}
+
+/// Attributes that convolutions and pooling share.
+struct Window {
+    kernel: Vec<usize>,
+    strides: Vec<usize>,
+    dilations: Vec<usize>,
+    pads: Vec<(usize, usize)>,
+}
+
+fn window(n: &NodeImport, kernel: Vec<usize>) -> Result<Window, Problem> {
+    let input = spatial_shape(n)?;
+    let spatial = input.len();
+    if kernel.len() != spatial || kernel.iter().any(|k| !(1..LIMIT as usize).contains(k)) {
+        return Problem::unsupported(format!("kernel {kernel:?} with {spatial} spatial axes"));
+    }
+    let strides = list(n, "strides", spatial, 1)?;
+    let dilations = list(n, "dilations", spatial, 1)?;
+    let explicit = list(n, "pads", 2 * spatial, 0)?;
+    let auto = n.attributes.text("auto_pad", "NOTSET")?;
+    let pads = (0..spatial)
+        .map(|d| {
+            let windows = input[d].div_ceil(strides[d]);
+            let reach = (kernel[d] - 1) * dilations[d] + 1;
+            let total = (windows.saturating_sub(1) * strides[d] + reach).saturating_sub(input[d]);
+            Ok(match auto.as_str() {
+                "NOTSET" | "" => (explicit[d], explicit[spatial + d]),
+                "VALID" => (0, 0),
+                "SAME_UPPER" => (total / 2, total - total / 2),
+                "SAME_LOWER" => (total - total / 2, total / 2),
+                other => return Problem::unsupported(format!("auto_pad=`{other}`")),
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Window {
+        kernel,
+        strides,
+        dilations,
+        pads,
+    })
+}
+
+fn groups(n: &NodeImport) -> Result<usize, Problem> {
+    match n.attributes.int("group", 1)? {
+        g if (1..LIMIT).contains(&g) => Ok(g as usize),
+        g => Problem::unsupported(format!("group={g}")),
+    }
+}
+
+/// The kernel of the weight, which the attribute may repeat.
+fn weight_kernel(n: &NodeImport, spatial: usize) -> Result<Vec<usize>, Problem> {
+    let shape = n.shape(n.input(1)?);
+    let kernel = shape.get(2..).unwrap_or_default().to_vec();
+    if n.attributes.ints("kernel_shape")?.is_some()
+        && list(n, "kernel_shape", spatial, 1)? != kernel
+    {
+        return Problem::unsupported(format!("kernel_shape does not fit the weight {shape:?}"));
+    }
+    Ok(kernel)
+}
+
+pub(super) fn conv(n: &mut NodeImport) -> Imported {
+    let spatial = spatial_shape(n)?.len();
+    let Window {
+        strides,
+        dilations,
+        pads,
+        ..
+    } = window(n, weight_kernel(n, spatial)?)?;
+    let conv = Conv {
+        strides,
+        dilations,
+        pads,
+        groups: groups(n)?,
+    };
+    let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(2)];
+    let present = if inputs[2].is_some() { 3 } else { 2 };
+    n.emit_all(Op::Conv(conv), &inputs[..present])
+}
+
+pub(super) fn conv_transpose(n: &mut NodeImport) -> Imported {
+    let input = spatial_shape(n)?;
+    let spatial = input.len();
+    let kernel = weight_kernel(n, spatial)?;
+    if kernel.len() != spatial || kernel.iter().any(|k| !(1..LIMIT as usize).contains(k)) {
+        return Problem::unsupported(format!("kernel {kernel:?} with {spatial} spatial axes"));
+    }
+    let strides = list(n, "strides", spatial, 1)?;
+    let dilations = list(n, "dilations", spatial, 1)?;
+    let output_padding = list(n, "output_padding", spatial, 0)?;
+    let explicit = list(n, "pads", 2 * spatial, 0)?;
+    let auto = n.attributes.text("auto_pad", "NOTSET")?;
+    let wanted = match n.attributes.ints("output_shape")? {
+        Some(_) => Some(list(n, "output_shape", spatial, 1)?),
+        None if auto.starts_with("SAME") => {
+            Some((0..spatial).map(|d| input[d] * strides[d]).collect())
+        }
+        None => None,
+    };
+    let pads = (0..spatial)
+        .map(|d| match &wanted {
+            Some(wanted) => {
+                let reach = (kernel[d] - 1) * dilations[d] + 1;
+                let full = input[d].saturating_sub(1) * strides[d] + reach + output_padding[d];
+                let total = full as i64 - wanted[d] as i64;
+                // Missing elements are added after the others.
+                let half = total.max(0) / 2;
+                if auto == "SAME_UPPER" {
+                    (half, total - half)
+                } else {
+                    (total.max(0) - half, total.min(0) + half)
+                }
+            }
+            None if auto == "VALID" => (0, 0),
+            None => (explicit[d] as i64, explicit[spatial + d] as i64),
+        })
+        .collect();
+    if !matches!(
+        auto.as_str(),
+        "NOTSET" | "" | "VALID" | "SAME_UPPER" | "SAME_LOWER"
+    ) {
+        return Problem::unsupported(format!("auto_pad=`{auto}`"));
+    }
+    let conv = ConvTranspose {
+        strides,
+        dilations,
+        pads,
+        output_padding,
+        groups: groups(n)?,
+    };
+    let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(2)];
+    let present = if inputs[2].is_some() { 3 } else { 2 };
+    n.emit_all(Op::ConvTranspose(conv), &inputs[..present])
+}
+
+fn pool(n: &mut NodeImport, kind: PoolKind) -> Imported {
+    let spatial = spatial_shape(n)?.len();
+    if n.attributes.ints("kernel_shape")?.is_none() {
+        return Problem::unsupported("it has no kernel_shape");
+    }
+    let kernel = list(n, "kernel_shape", spatial, 1)?;
+    let Window {
+        kernel,
+        strides,
+        dilations,
+        pads,
+    } = window(n, kernel)?;
+    let ceil_mode = n.attributes.flag("ceil_mode", false)?;
+    let x = n.input(0)?;
+    let pool = Pool {
+        kind,
+        kernel,
+        strides,
+        dilations,
+        pads,
+        ceil_mode,
+    };
+    n.emit_all(Op::Pool(pool), &[Some(x)])
+}
+
+pub(super) fn max_pool(n: &mut NodeImport) -> Imported {
+    let order = match n.attributes.int("storage_order", 0)? {
+        0 => IndexOrder::RowMajor,
+        _ => IndexOrder::ColumnMajor,
+    };
+    let indices = n.wants(1).then_some(order);
+    pool(n, PoolKind::Max { indices })
+}
+
+pub(super) fn average_pool(n: &mut NodeImport) -> Imported {
+    let count_include_pad = n.attributes.flag("count_include_pad", false)?;
+    pool(n, PoolKind::Average { count_include_pad })
+}
+
+fn global(n: &mut NodeImport, kind: ReduceKind) -> Imported {
+    let axes = (2..2 + spatial_shape(n)?.len()).collect();
+    let x = n.input(0)?;
+    Ok(vec![n.emit(
+        Op::Reduce(Reduce {
+            kind,
+            axes,
+            keepdims: true,
+        }),
+        &[x],
+    )?])
+}
+
+pub(super) fn global_average_pool(n: &mut NodeImport) -> Imported {
+    global(n, ReduceKind::Mean)
+}
+
+pub(super) fn global_max_pool(n: &mut NodeImport) -> Imported {
+    global(n, ReduceKind::Max)
+}

@@ -1,0 +1,68 @@
+//! What every operator computes, in plain Rust: f64 accumulation, no schedule,
+//! threads over outputs. Judges compiled code, folds constants and runs the
+//! ONNX node tests. Results do not depend on the number of threads.
+//!
+//! A result is rounded once, to the element type of the operator's output;
+//! integers wrap.
+
+mod contraction;
+mod conv;
+mod elementwise;
+mod erf;
+mod evaluate;
+mod linear;
+mod movement;
+mod norm;
+mod parallel;
+mod pool;
+mod reduce;
+mod widen;
+
+pub use evaluate::{EvalError, Evaluated, Keep, evaluate};
+
+use crate::model::TensorType;
+use crate::ops::{Op, OpError, refuse};
+use tensor::Tensor;
+
+/// Applies `op` to operands given in its order.
+///
+/// # Errors
+/// If the shape rule refuses the operands, or a value does: an index out of
+/// range, an integer division by zero.
+pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpError> {
+    let types: Vec<_> = operands.iter().map(|t| t.map(TensorType::of)).collect();
+    let types: Vec<_> = types.iter().map(Option::as_ref).collect();
+    let outputs = op.infer(&types)?;
+    let Some(Some(x)) = operands.first() else {
+        return refuse("operand 0 is missing");
+    };
+    let given: Vec<&Tensor> = operands.iter().flatten().copied().collect();
+    let optional = |i: usize| operands.get(i).copied().flatten();
+    let shape = &outputs[0].shape;
+    Ok(match op {
+        Op::Identity => vec![(*x).clone()],
+        Op::Unary(u) => vec![elementwise::unary(*u, x)],
+        Op::Binary(b) => vec![elementwise::binary(*b, x, given[1], shape)?],
+        Op::Where => vec![elementwise::select(given[0], given[1], given[2], shape)],
+        Op::Cast(to) => vec![elementwise::cast(x, *to)],
+        Op::Conv(c) => vec![conv::conv(c, x, given[1], optional(2), shape)],
+        Op::ConvTranspose(c) => vec![conv::conv_transpose(c, x, given[1], optional(2), shape)],
+        Op::MatMul => vec![linear::matmul(x, given[1], shape)],
+        Op::Gemm(g) => vec![linear::gemm(g, x, given[1], optional(2), shape)],
+        Op::BatchNorm(b) => vec![norm::batch_norm(*b, x, &given[1..])],
+        Op::LayerNorm(l) => norm::layer_norm(*l, x, given[1], optional(2)),
+        Op::Lrn(l) => vec![norm::lrn(*l, x)],
+        Op::Softmax(s) => vec![norm::softmax(*s, x)],
+        Op::Pool(p) => pool::pool(p, x, shape),
+        Op::Reduce(r) => vec![reduce::reduce(r, x, shape)],
+        Op::ArgReduce(r) => vec![reduce::arg_reduce(*r, x, shape)],
+        Op::Concat(c) => vec![movement::concat(*c, &given, shape)],
+        Op::Split(s) => movement::split(s, x),
+        Op::Slice(s) => vec![movement::slice(s, x)],
+        Op::Pad(p) => vec![movement::pad(p, x, shape)],
+        Op::Reshape(r) => vec![(*x).clone().reshaped(&r.shape)],
+        Op::Transpose(t) => vec![movement::transpose(t, x)],
+        Op::Expand(_) => vec![movement::broadcast(x, shape)],
+        Op::Gather(g) => vec![movement::gather(*g, x, given[1], shape)?],
+    })
+}
