@@ -6,22 +6,32 @@
 //! Compiling, tuning and worker processes belong to the crates above.
 
 mod abi;
+mod artifact;
+mod builder;
 pub mod dtype_name;
 mod elf;
 mod guard;
 mod host;
 mod kernel;
 mod mapping;
+mod model;
 mod object;
 mod plan;
 mod pool;
+mod run;
 
 pub use abi::{
     ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
 };
+pub use artifact::{ARTIFACT_VERSION, LoadError, SaveError};
+pub use builder::{BuildModelError, Choice, ModelBuilder};
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
+pub use model::{
+    Alternative, CompiledModel, Inconsistent, KernelId, Place, Step, StepId, TensorId, TensorInfo,
+};
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, SPIN_NS, pin_current_thread};
+pub use run::{FixedSelector, Model, RunError, SelectionKey, Selector};

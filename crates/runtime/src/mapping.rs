@@ -3,10 +3,15 @@
 //! Owns the calls to mmap, mprotect and munmap that are not file mappings.
 //! Promises that memory is zeroed, page-aligned and unmapped on drop.
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
+
+/// Mappings at least this large ask for huge pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes of a page of this machine.
 pub(crate) fn page_size() -> usize {
@@ -32,6 +37,17 @@ impl Mapping {
     /// Reserves at least `len` bytes that may not be touched until `protect` allows it.
     pub(crate) fn reserve(len: usize) -> io::Result<Mapping> {
         Mapping::map(len, ProtFlags::empty())
+    }
+
+    /// At least `len` bytes of zeroed memory to read and write.
+    pub(crate) fn zeroed(len: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::map(len, ProtFlags::READ | ProtFlags::WRITE)?;
+        if len >= HUGE_PAGE_BYTES {
+            // A kernel without huge pages refuses the advice, which costs speed only.
+            // SAFETY: the range is the mapping just made.
+            let _ = unsafe { madvise(mapping.base.cast(), mapping.len, Advice::LinuxHugepage) };
+        }
+        Ok(mapping)
     }
 
     fn map(len: usize, prot: ProtFlags) -> io::Result<Mapping> {

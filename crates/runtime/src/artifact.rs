@@ -1,0 +1,364 @@
+//! The file of a compiled model.
+//!
+//! Owns the format and its version. Promises that a file is written whole or
+//! not at all, that damage is noticed when it is loaded, and that code and
+//! constants are page-aligned sections which are mapped and shared between
+//! processes. An artifact is a program: load only what you trust as such, and
+//! do not change a file that is in use.
+//!
+//! Layout: a head of 64 bytes (magic, version, length and checksum of the
+//! manifest, length of the file, checksum of the head), the manifest
+//! (postcard), then from the next page on the sections code, constants and
+//! prepared constants. Offsets in the manifest count from the first section.
+
+use crate::elf::ElfError;
+use crate::host::HostError;
+use crate::model::{Blob, CompiledModel, Constant, Manifest};
+use crate::pool::PoolError;
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use thiserror::Error;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// The version of the format; a file of another version is refused.
+pub const ARTIFACT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
+const HEAD_BYTES: usize = 64;
+/// Sections start at multiples of this, whatever the page size of the machine.
+const SECTION_ALIGN: u64 = 4096;
+const BLOB_ALIGN: u64 = 64;
+const SECTION_NAMES: [&str; 3] = ["kernel code", "constants", "prepared constants"];
+
+/// Why a model cannot be loaded.
+#[derive(Debug, Error)]
+pub enum LoadError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is not a compiled model; pass the file that the compiler wrote")]
+    NotAnArtifact { path: PathBuf },
+    #[error(
+        "{path} has format version {found} and this program reads {ARTIFACT_VERSION}; compile the \
+         model again with this version"
+    )]
+    Version { path: PathBuf, found: u32 },
+    #[error(
+        "{path} has {found} of {expected} bytes; the copy was cut short, so copy or compile it \
+         again"
+    )]
+    Truncated {
+        path: PathBuf,
+        expected: u64,
+        found: u64,
+    },
+    #[error("{path} is damaged: the {part} do not match their checksum; copy or compile it again")]
+    Checksum { path: PathBuf, part: &'static str },
+    #[error("{path} contradicts itself: {reason}; compile the model again")]
+    Inconsistent { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error("kernel `{kernel}` cannot be loaded: {source}")]
+    Code { kernel: String, source: ElfError },
+    #[error("cannot get {bytes} bytes for activations and workspace: {source}")]
+    Memory { bytes: u64, source: io::Error },
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+/// Why a model cannot be saved. The path is as it was before.
+#[derive(Debug, Error)]
+#[error("cannot write {path}: {source}; check the directory and the space left")]
+pub struct SaveError {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// A part of the data area.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Extent {
+    offset: u64,
+    len: u64,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Section {
+    extent: Extent,
+    checksum: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// Its kernels are without code.
+    manifest: Manifest,
+    /// In the order of [`SECTION_NAMES`].
+    sections: [Section; 3],
+    code: Vec<Extent>,
+    constants: Vec<(Extent, bool)>,
+}
+
+impl CompiledModel {
+    /// Writes the artifact to a temporary file next to `path`, which then
+    /// takes its place.
+    pub fn save(&self, path: &Path) -> Result<(), SaveError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let temporary =
+            path.with_file_name(format!(".{file_name}.{}.{count}.tmp", std::process::id()));
+        let written = write(self, &temporary).and_then(|()| {
+            std::fs::rename(&temporary, path)?;
+            sync_directory(path)
+        });
+        written.map_err(|source| {
+            let _ = std::fs::remove_file(&temporary);
+            SaveError {
+                path: path.to_path_buf(),
+                source,
+            }
+        })
+    }
+
+    /// Maps and verifies an artifact of any target; whether this machine can
+    /// run it is checked when a `Model` is made of it.
+    pub fn load(path: &Path) -> Result<CompiledModel, LoadError> {
+        let read = |source| LoadError::Read {
+            path: path.to_path_buf(),
+            source,
+        };
+        let file = File::open(path).map_err(read)?;
+        if file.metadata().map_err(read)?.len() < HEAD_BYTES as u64 {
+            return Err(short_file(path, &std::fs::read(path).map_err(read)?));
+        }
+        // SAFETY: the documentation asks that a file in use is not changed;
+        // `save` replaces files and never writes into them.
+        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
+        parse(path, Arc::new(map))
+    }
+}
+
+/// A file without a whole head: cut short, if it begins like an artifact.
+fn short_file(path: &Path, bytes: &[u8]) -> LoadError {
+    let path = path.to_path_buf();
+    if bytes.len() >= MAGIC.len() && bytes.starts_with(&MAGIC) {
+        let found = bytes.len() as u64;
+        return LoadError::Truncated {
+            path,
+            expected: HEAD_BYTES as u64,
+            found,
+        };
+    }
+    LoadError::NotAnArtifact { path }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}
+
+fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
+    let file = || path.to_path_buf();
+    let damaged = |part| LoadError::Checksum { path: file(), part };
+    let inconsistent = |reason: &str| LoadError::Inconsistent {
+        path: file(),
+        reason: reason.to_string(),
+    };
+    if !map.starts_with(&MAGIC) {
+        return Err(LoadError::NotAnArtifact { path: file() });
+    }
+    let version = u64_at(&map, 8) as u32;
+    if version != ARTIFACT_VERSION {
+        return Err(LoadError::Version {
+            path: file(),
+            found: version,
+        });
+    }
+    if u64_at(&map, 56) != xxh3_64(&map[..56]) {
+        return Err(damaged("first bytes"));
+    }
+    let (manifest_len, checksum) = (u64_at(&map, 16), u64_at(&map, 24));
+    let (expected, found) = (u64_at(&map, 32), map.len() as u64);
+    if expected != found {
+        return Err(LoadError::Truncated {
+            path: file(),
+            expected,
+            found,
+        });
+    }
+    let manifest_end = manifest_len
+        .checked_add(HEAD_BYTES as u64)
+        .filter(|end| *end <= found);
+    let manifest_end = manifest_end.ok_or_else(|| inconsistent("the manifest is too long"))?;
+    let manifest = &map[HEAD_BYTES..manifest_end as usize];
+    if checksum != xxh3_64(manifest) {
+        return Err(damaged("contents of the manifest"));
+    }
+    let stored: Stored =
+        postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
+    let data = manifest_end.next_multiple_of(SECTION_ALIGN);
+    let range = |extent: Extent| -> Result<Range<usize>, LoadError> {
+        let start = data.checked_add(extent.offset);
+        let end = start
+            .and_then(|s| s.checked_add(extent.len))
+            .filter(|e| *e <= found);
+        match (start, end) {
+            (Some(start), Some(end)) => Ok(start as usize..end as usize),
+            _ => Err(inconsistent("a section lies outside the file")),
+        }
+    };
+    for (section, part) in stored.sections.iter().zip(SECTION_NAMES) {
+        if xxh3_64(&map[range(section.extent)?]) != section.checksum {
+            return Err(damaged(part));
+        }
+    }
+    let mut manifest = stored.manifest;
+    if stored.code.len() != manifest.kernels.len() {
+        return Err(inconsistent("kernels and their code differ in number"));
+    }
+    for (kernel, extent) in manifest.kernels.iter_mut().zip(stored.code) {
+        kernel.code = map[range(extent)?].to_vec();
+    }
+    let mut constants = Vec::with_capacity(stored.constants.len());
+    for (extent, prepared) in stored.constants {
+        let range = range(extent)?;
+        if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
+            return Err(inconsistent("a constant is not aligned"));
+        }
+        constants.push(Constant {
+            bytes: Blob::Mapped {
+                map: Arc::clone(&map),
+                range,
+            },
+            prepared,
+        });
+    }
+    CompiledModel::new(manifest, constants).map_err(|e| inconsistent(&e.to_string()))
+}
+
+/// Blobs in the order they are written, with their places.
+#[derive(Default)]
+struct DataArea<'a> {
+    end: u64,
+    pieces: Vec<(u64, &'a [u8])>,
+}
+
+impl<'a> DataArea<'a> {
+    fn add(&mut self, bytes: &'a [u8]) -> Extent {
+        // A large constant starts at a page, so that its pages hold nothing else.
+        let align = if bytes.len() as u64 >= SECTION_ALIGN {
+            SECTION_ALIGN
+        } else {
+            BLOB_ALIGN
+        };
+        let (offset, len) = (self.end.next_multiple_of(align), bytes.len() as u64);
+        self.end = offset + len;
+        self.pieces.push((offset, bytes));
+        Extent { offset, len }
+    }
+
+    /// Ends the section that starts at `offset` with piece `first`.
+    fn section(&mut self, offset: u64, first: usize) -> Section {
+        // An empty section has no place that could lie beyond the end of the file.
+        let offset = if first == self.pieces.len() {
+            0
+        } else {
+            offset
+        };
+        let mut hash = Xxh3::new();
+        let mut at = offset;
+        for (start, bytes) in &self.pieces[first..] {
+            hash.update(&[0; SECTION_ALIGN as usize][..(start - at) as usize]);
+            hash.update(bytes);
+            at = start + bytes.len() as u64;
+        }
+        let extent = Extent {
+            offset,
+            len: at - offset,
+        };
+        self.end = self.end.next_multiple_of(SECTION_ALIGN);
+        Section {
+            extent,
+            checksum: hash.digest(),
+        }
+    }
+}
+
+fn write(model: &CompiledModel, path: &Path) -> io::Result<()> {
+    let mut area = DataArea::default();
+    let code: Vec<Extent> = model
+        .manifest
+        .kernels
+        .iter()
+        .map(|k| area.add(&k.code))
+        .collect();
+    let code_section = area.section(0, 0);
+    let mut constants = vec![(Extent { offset: 0, len: 0 }, false); model.constants.len()];
+    let mut constant_sections = [code_section; 2];
+    for (prepared, section) in [false, true].into_iter().zip(&mut constant_sections) {
+        let (offset, first) = (area.end, area.pieces.len());
+        for (place, constant) in constants.iter_mut().zip(&model.constants) {
+            if constant.prepared == prepared {
+                *place = (area.add(&constant.bytes), prepared);
+            }
+        }
+        *section = area.section(offset, first);
+    }
+    let mut manifest = model.manifest.clone();
+    for kernel in &mut manifest.kernels {
+        kernel.code = Vec::new();
+        kernel.prepare_code = None;
+    }
+    let [plain, prepared] = constant_sections;
+    let sections = [code_section, plain, prepared];
+    let stored = postcard::to_stdvec(&Stored {
+        manifest,
+        sections,
+        code,
+        constants,
+    })
+    .map_err(io::Error::other)?;
+    let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
+    // The file ends where the last piece does: that is where a cut shows.
+    let end = area
+        .pieces
+        .iter()
+        .map(|(offset, bytes)| offset + bytes.len() as u64)
+        .max();
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&ARTIFACT_VERSION.to_le_bytes());
+    head[16..24].copy_from_slice(&(stored.len() as u64).to_le_bytes());
+    head[24..32].copy_from_slice(&xxh3_64(&stored).to_le_bytes());
+    head[32..40].copy_from_slice(&(data + end.unwrap_or(0)).to_le_bytes());
+    let checksum = xxh3_64(&head[..56]);
+    head[56..].copy_from_slice(&checksum.to_le_bytes());
+
+    let mut out = io::BufWriter::new(File::create_new(path)?);
+    out.write_all(&head)?;
+    out.write_all(&stored)?;
+    pad(&mut out, data - (HEAD_BYTES + stored.len()) as u64)?;
+    let mut at = 0;
+    for (offset, bytes) in &area.pieces {
+        pad(&mut out, offset - at)?;
+        out.write_all(bytes)?;
+        at = offset + bytes.len() as u64;
+    }
+    out.into_inner()?.sync_all()
+}
+
+/// Writes fewer than [`SECTION_ALIGN`] zeros.
+fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
+    out.write_all(&[0; SECTION_ALIGN as usize][..count as usize])
+}
+
+/// Makes the renamed entry durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}

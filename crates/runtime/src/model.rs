@@ -1,0 +1,404 @@
+//! A compiled model as data: tensors, kernels, steps and constants.
+//!
+//! Owns what an artifact stores and a runner executes. Promises that a value
+//! of [`CompiledModel`] is consistent: every id, offset and size in it is
+//! within bounds, so running it touches no memory outside its own. Making one
+//! is in `builder`, the file in `artifact`, execution in `run`.
+
+use crate::dtype_name;
+use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
+use memmap2::Mmap;
+use serde::{Deserialize, Serialize};
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use tensor::{AlignedBytes, DType, row_major_strides};
+use thiserror::Error;
+
+/// A tensor of one compiled model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TensorId(pub(crate) u32);
+
+/// A kernel of one compiled model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KernelId(pub(crate) u32);
+
+/// A step of one compiled model; steps run in the order of their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StepId(pub(crate) u32);
+
+impl TensorId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl KernelId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl StepId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where the bytes of a tensor are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// In the arena of activations.
+    Arena { offset: u64 },
+    /// In a stored constant.
+    Constant { blob: u32 },
+    /// In another tensor, which is no view itself.
+    View { root: TensorId, byte_offset: u64 },
+    /// Nowhere: no step uses it, or it is a constant that only prepare entries read.
+    Discarded,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorInfo {
+    pub name: String,
+    #[serde(with = "dtype_name")]
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    /// In elements.
+    pub strides: Vec<usize>,
+    pub place: Place,
+}
+
+impl TensorInfo {
+    pub(crate) fn dense(name: &str, dtype: DType, shape: &[usize], place: Place) -> TensorInfo {
+        let (shape, strides) = (shape.to_vec(), row_major_strides(shape));
+        TensorInfo {
+            name: name.to_string(),
+            dtype,
+            shape,
+            strides,
+            place,
+        }
+    }
+
+    pub fn is_dense(&self) -> bool {
+        self.strides == row_major_strides(&self.shape)
+    }
+
+    /// Number of elements; `None` on overflow.
+    pub fn elements(&self) -> Option<u64> {
+        self.shape
+            .iter()
+            .try_fold(1u64, |n, d| n.checked_mul(*d as u64))
+    }
+
+    /// Bytes from the first element to the end of the last; `None` on overflow
+    /// or if shape and strides differ in rank.
+    pub fn span_bytes(&self) -> Option<u64> {
+        if self.strides.len() != self.shape.len() {
+            return None;
+        }
+        if self.elements()? == 0 {
+            return Some(0);
+        }
+        let last = self
+            .shape
+            .iter()
+            .zip(&self.strides)
+            .try_fold(0u64, |at, (d, s)| {
+                at.checked_add((*d as u64 - 1).checked_mul(*s as u64)?)
+            });
+        last?.checked_add(1)?.checked_mul(self.dtype.size() as u64)
+    }
+}
+
+/// One way to run a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alternative {
+    pub kernel: KernelId,
+    /// In the order of the kernel's parameters, prepared constants included.
+    pub args: Vec<TensorId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub name: String,
+    /// What the best alternative depends on besides the thread count.
+    pub key_shape: Vec<i64>,
+    /// At least one; the first runs unless a selector says otherwise.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// Everything but the bytes of code and constants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) name: String,
+    pub(crate) target: KernelTarget,
+    pub(crate) compiler: String,
+    pub(crate) tensors: Vec<TensorInfo>,
+    pub(crate) inputs: Vec<TensorId>,
+    pub(crate) outputs: Vec<TensorId>,
+    pub(crate) kernels: Vec<BuiltKernel>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) arena_bytes: u64,
+}
+
+/// Immutable bytes, 64-byte aligned, owned or mapped from an artifact.
+#[derive(Clone)]
+pub(crate) enum Blob {
+    Owned(Arc<AlignedBytes>),
+    Mapped { map: Arc<Mmap>, range: Range<usize> },
+}
+
+impl Deref for Blob {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Blob::Owned(bytes) => bytes,
+            Blob::Mapped { map, range } => &map[range.clone()],
+        }
+    }
+}
+
+/// A constant with its kind, which decides its section in the artifact.
+#[derive(Clone)]
+pub(crate) struct Constant {
+    pub(crate) bytes: Blob,
+    pub(crate) prepared: bool,
+}
+
+/// A model that is ready to run or to be saved. Made by `ModelBuilder` or
+/// [`CompiledModel::load`].
+pub struct CompiledModel {
+    pub(crate) manifest: Manifest,
+    pub(crate) constants: Vec<Constant>,
+}
+
+impl std::fmt::Debug for CompiledModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompiledModel")
+            .field("manifest", &self.manifest)
+            .field("constants", &self.constants.len())
+            .finish()
+    }
+}
+
+impl CompiledModel {
+    pub(crate) fn new(
+        manifest: Manifest,
+        constants: Vec<Constant>,
+    ) -> Result<CompiledModel, Inconsistent> {
+        let lens: Vec<u64> = constants.iter().map(|c| c.bytes.len() as u64).collect();
+        check(&manifest, &lens)?;
+        Ok(CompiledModel {
+            manifest,
+            constants,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.manifest.name
+    }
+
+    pub fn target(&self) -> &KernelTarget {
+        &self.manifest.target
+    }
+
+    /// Name and version of the compiler that made the model.
+    pub fn compiler(&self) -> &str {
+        &self.manifest.compiler
+    }
+
+    pub fn inputs(&self) -> &[TensorId] {
+        &self.manifest.inputs
+    }
+
+    pub fn outputs(&self) -> &[TensorId] {
+        &self.manifest.outputs
+    }
+
+    /// By [`TensorId::index`].
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.manifest.tensors
+    }
+
+    /// # Panics
+    /// If `id` is of another model and out of range here.
+    pub fn tensor(&self, id: TensorId) -> &TensorInfo {
+        &self.manifest.tensors[id.index()]
+    }
+
+    /// The first tensor of this name.
+    pub fn tensor_named(&self, name: &str) -> Option<TensorId> {
+        let at = self.manifest.tensors.iter().position(|t| t.name == name)?;
+        Some(TensorId(at as u32))
+    }
+
+    /// By [`KernelId::index`].
+    pub fn kernels(&self) -> &[BuiltKernel] {
+        &self.manifest.kernels
+    }
+
+    /// By [`StepId::index`].
+    pub fn steps(&self) -> &[Step] {
+        &self.manifest.steps
+    }
+
+    /// The tensors that a step writes.
+    pub fn step_outputs(&self, step: StepId) -> impl Iterator<Item = TensorId> {
+        let alternative = &self.manifest.steps[step.index()].alternatives[0];
+        let params = &self.manifest.kernels[alternative.kernel.index()].params;
+        let args = params.iter().zip(&alternative.args);
+        args.filter(|(p, _)| p.role == ParamRole::Output)
+            .map(|(_, id)| *id)
+    }
+
+    /// Bytes of memory for activations.
+    pub fn arena_bytes(&self) -> u64 {
+        self.manifest.arena_bytes
+    }
+
+    /// Bytes of stored constants, prepared ones included.
+    pub fn constant_bytes(&self) -> u64 {
+        self.constants.iter().map(|c| c.bytes.len() as u64).sum()
+    }
+
+    /// Bytes of workspace that the largest alternative needs with `threads` workers.
+    pub fn workspace_bytes(&self, threads: u32) -> u64 {
+        let sizes = self
+            .manifest
+            .kernels
+            .iter()
+            .map(|k| k.workspace_size(threads));
+        sizes.max().unwrap_or(0)
+    }
+}
+
+/// A part of a model that contradicts another.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Inconsistent(pub(crate) String);
+
+fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent> {
+    for tensor in &manifest.tensors {
+        check_tensor(manifest, tensor, constant_bytes)
+            .map_err(|what| Inconsistent(format!("tensor `{}` {what}", tensor.name)))?;
+    }
+    for (ids, what) in [(&manifest.inputs, "input"), (&manifest.outputs, "output")] {
+        for id in ids {
+            let info = get(manifest, *id).map_err(|e| Inconsistent(format!("an {what} {e}")))?;
+            let arena = matches!(info.place, Place::Arena { .. });
+            let stored = !matches!(root_place(manifest, info), Some(Place::Discarded) | None);
+            if !info.is_dense() || !stored || (what == "input" && !arena) {
+                let name = &info.name;
+                return Err(Inconsistent(format!(
+                    "{what} `{name}` is not a dense stored tensor"
+                )));
+            }
+        }
+    }
+    for step in &manifest.steps {
+        check_step(manifest, step)
+            .map_err(|what| Inconsistent(format!("step `{}` {what}", step.name)))?;
+    }
+    Ok(())
+}
+
+fn get(manifest: &Manifest, id: TensorId) -> Result<&TensorInfo, String> {
+    manifest
+        .tensors
+        .get(id.index())
+        .ok_or_else(|| format!("names tensor {} of none", id.0))
+}
+
+/// The place of the tensor that holds the bytes.
+fn root_place(manifest: &Manifest, info: &TensorInfo) -> Option<Place> {
+    match info.place {
+        Place::View { root, .. } => manifest.tensors.get(root.index()).map(|t| t.place),
+        place => Some(place),
+    }
+}
+
+fn check_tensor(
+    manifest: &Manifest,
+    tensor: &TensorInfo,
+    constant_bytes: &[u64],
+) -> Result<(), String> {
+    let too_large = || "is larger than memory".to_string();
+    let span = tensor.span_bytes().ok_or_else(too_large)?;
+    let (offset, available, aligned) = match tensor.place {
+        Place::Discarded => return Ok(()),
+        Place::Arena { offset } => (
+            offset,
+            manifest.arena_bytes,
+            offset.is_multiple_of(crate::abi::WORKSPACE_ALIGN),
+        ),
+        Place::Constant { blob } => {
+            let bytes = constant_bytes.get(blob as usize);
+            (
+                0,
+                *bytes.ok_or("names a constant that is not stored")?,
+                true,
+            )
+        }
+        Place::View { root, byte_offset } => {
+            let root = get(manifest, root)?;
+            if matches!(root.place, Place::View { .. }) {
+                return Err("is a view of a view".to_string());
+            }
+            let aligned = byte_offset.is_multiple_of(tensor.dtype.size() as u64);
+            (
+                byte_offset,
+                root.span_bytes().ok_or_else(too_large)?,
+                aligned,
+            )
+        }
+    };
+    if !aligned {
+        return Err(format!("lies at offset {offset}, which is not aligned"));
+    }
+    match offset.checked_add(span) {
+        Some(end) if end <= available => Ok(()),
+        _ => Err(format!(
+            "takes {span} bytes at offset {offset} of only {available}"
+        )),
+    }
+}
+
+fn check_step(manifest: &Manifest, step: &Step) -> Result<(), String> {
+    if step.alternatives.is_empty() {
+        return Err("has no kernel".to_string());
+    }
+    for alternative in &step.alternatives {
+        let kernel = manifest.kernels.get(alternative.kernel.index());
+        let kernel = kernel.ok_or("names a kernel that is not stored")?;
+        if alternative.args.len() != kernel.params.len() {
+            let (given, wanted) = (alternative.args.len(), kernel.params.len());
+            return Err(format!("passes {given} arguments to a kernel of {wanted}"));
+        }
+        for (param, id) in kernel.params.iter().zip(&alternative.args) {
+            let tensor = get(manifest, *id)?;
+            let name = &param.name;
+            if param.dtype != tensor.dtype || param.elements() != tensor.elements() {
+                return Err(format!(
+                    "passes {} {:?} (`{}`) for the parameter `{name}`, which is {} {:?}",
+                    tensor.dtype, tensor.shape, tensor.name, param.dtype, param.shape
+                ));
+            }
+            let place = root_place(manifest, tensor).unwrap_or(Place::Discarded);
+            let fits = match param.role {
+                ParamRole::Output => matches!(place, Place::Arena { .. }),
+                ParamRole::Constant | ParamRole::Prepared => {
+                    matches!(place, Place::Constant { .. })
+                }
+                ParamRole::Input => matches!(place, Place::Arena { .. } | Place::Constant { .. }),
+            };
+            if !fits {
+                return Err(format!(
+                    "passes `{}` for the parameter `{name}`, which does not fit its role {:?}",
+                    tensor.name, param.role
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,262 @@
+//! The file of a compiled model: what reads back, what is refused and how.
+
+#![cfg(target_arch = "x86_64")]
+
+mod c_object;
+
+use c_object::{built, host_target, param};
+use runtime::{
+    ARTIFACT_VERSION, BuiltKernel, Choice, CodeFormat, CompiledModel, HostError, KernelTarget,
+    LoadError, Model, ModelBuilder, ParamRole, Pool,
+};
+use std::path::Path;
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+
+const LEN: usize = 1500;
+
+fn scale_kernel(target: KernelTarget) -> BuiltKernel {
+    let source = "
+    int kernel(const Ctx *ctx, void *const *args, void *workspace) {
+        const float *x = args[0], *a = args[1], *b = args[2];
+        float *y = args[3];
+        for (long i = 0; i < 1500; i++) y[i] = x[0] * a[i] + b[i];
+        return 0;
+    }
+    int prepare(const Ctx *ctx, void *const *args, void *workspace) {
+        const float *a = args[0];
+        float *b = args[1];
+        for (long i = 0; i < 1500; i++) b[i] = a[1499 - i];
+        return 0;
+    }";
+    let (a, b) = (
+        param("a", ParamRole::Constant, &[1500]),
+        param("b", ParamRole::Prepared, &[1500]),
+    );
+    let params = vec![
+        param("x", ParamRole::Input, &[1]),
+        a.clone(),
+        b.clone(),
+        param("y", ParamRole::Output, &[1500]),
+    ];
+    BuiltKernel {
+        target,
+        prepare_entry: Some("prepare".into()),
+        prepare_params: vec![a, b],
+        ..built(source, params)
+    }
+}
+
+fn constant() -> Tensor {
+    Tensor::from_slice(&[LEN], &(0..LEN).map(|i| i as f32).collect::<Vec<_>>())
+}
+
+fn model_of(kernel: BuiltKernel) -> CompiledModel {
+    let pool = Arc::new(Pool::new(1).unwrap());
+    let target = kernel.target.clone();
+    let mut b = ModelBuilder::new("scale", target, "compiler 7", pool);
+    let kernel = b.add_kernel(kernel);
+    let x = b.add_input("x", DType::F32, &[1]);
+    let a = b.add_constant("a", &constant());
+    let y = b.add_tensor("y", DType::F32, &[LEN]);
+    let bind = vec![("x", x), ("a", a), ("y", y)];
+    b.add_step("scale", &[1], &[Choice { kernel, bind }])
+        .unwrap();
+    b.mark_output(y);
+    b.finish().unwrap()
+}
+
+fn check_result(model: &mut Model) {
+    let y = model
+        .run(&[("x", &Tensor::from_slice(&[1], &[3.0f32]))])
+        .unwrap()
+        .remove(0);
+    let expected: Vec<f32> = (0..LEN).map(|i| (3 * i + LEN - 1 - i) as f32).collect();
+    assert_eq!(y, Tensor::from_slice(&[LEN], &expected));
+}
+
+fn error(path: &Path) -> LoadError {
+    Model::load(path, 1)
+        .map(|_| ())
+        .expect_err("the artifact must be refused")
+}
+
+#[test]
+fn a_saved_model_is_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    let compiled = model_of(scale_kernel(host_target()));
+    compiled.save(&path).unwrap();
+    let loaded = CompiledModel::load(&path).unwrap();
+    assert_eq!((loaded.name(), loaded.compiler()), ("scale", "compiler 7"));
+    assert_eq!(loaded.target(), compiled.target());
+    assert_eq!(loaded.tensors(), compiled.tensors());
+    assert_eq!(loaded.steps(), compiled.steps());
+    assert_eq!(loaded.kernels(), compiled.kernels());
+    assert_eq!(loaded.arena_bytes(), compiled.arena_bytes());
+    assert_eq!(loaded.constant_bytes(), (2 * LEN * 4) as u64);
+    check_result(&mut Model::load(&path, 2).unwrap());
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(files.len(), 1, "a temporary file is left");
+    // What was read can be written again, and is the same file.
+    let again = dir.path().join("again.tsm");
+    loaded.save(&again).unwrap();
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        std::fs::read(&again).unwrap()
+    );
+}
+
+#[test]
+fn constants_start_at_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let (plain, mut prepared) = (constant(), constant());
+    prepared.as_mut_slice::<f32>().reverse();
+    for bytes in [plain.bytes(), prepared.bytes()] {
+        let at = file.windows(bytes.len()).position(|w| w == bytes).unwrap();
+        assert!(at.is_multiple_of(4096), "a constant lies at {at}");
+    }
+}
+
+#[test]
+fn saving_replaces_the_file_under_a_running_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    let compiled = model_of(scale_kernel(host_target()));
+    compiled.save(&path).unwrap();
+    let mut running = Model::load(&path, 1).unwrap();
+    compiled.save(&path).unwrap();
+    check_result(&mut running);
+    let nowhere = dir.path().join("missing").join("m.tsm");
+    let error = compiled.save(&nowhere).unwrap_err();
+    assert_eq!(error.path, nowhere);
+}
+
+#[test]
+fn every_kind_of_wrong_file_has_its_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    assert!(matches!(error(&path), LoadError::Read { .. }));
+    std::fs::write(&path, b"").unwrap();
+    assert!(matches!(error(&path), LoadError::NotAnArtifact { .. }));
+    std::fs::write(&path, vec![b'x'; 10_000]).unwrap();
+    assert!(matches!(error(&path), LoadError::NotAnArtifact { .. }));
+    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let mut other = file.clone();
+    other[8..12].copy_from_slice(&(ARTIFACT_VERSION + 1).to_le_bytes());
+    std::fs::write(&path, &other).unwrap();
+    assert!(matches!(
+        error(&path),
+        LoadError::Version { found, .. } if found == ARTIFACT_VERSION + 1
+    ));
+    for len in (0..file.len())
+        .step_by(97)
+        .chain(0..70)
+        .chain(file.len() - 5..file.len())
+    {
+        std::fs::write(&path, &file[..len]).unwrap();
+        let error = error(&path);
+        let whole_magic = len >= 8;
+        assert_eq!(
+            matches!(error, LoadError::Truncated { .. }),
+            whole_magic,
+            "{len}: {error}"
+        );
+        assert_eq!(
+            matches!(error, LoadError::NotAnArtifact { .. }),
+            !whole_magic
+        );
+    }
+    other = file.clone();
+    other.push(0);
+    std::fs::write(&path, &other).unwrap();
+    assert!(matches!(error(&path), LoadError::Truncated { .. }));
+}
+
+#[test]
+fn a_changed_byte_is_found_or_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let mut harmless = Vec::new();
+    // A stride prime to the alignments visits every kind of place.
+    for at in (0..file.len()).step_by(7).chain(0..1000) {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&path, &damaged).unwrap();
+        match Model::load(&path, 1) {
+            Ok(mut model) => {
+                check_result(&mut model);
+                harmless.push(at);
+            }
+            Err(error) => assert!(
+                matches!(
+                    error,
+                    LoadError::NotAnArtifact { .. }
+                        | LoadError::Version { .. }
+                        | LoadError::Checksum { .. }
+                ),
+                "{at}: {error}"
+            ),
+        }
+    }
+    // Only the zeros between manifest and sections may change unnoticed.
+    assert!(harmless.iter().all(|at| file[*at] == 0 && *at >= 64));
+}
+
+#[test]
+fn another_machine_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    let save = |kernel| model_of(kernel).save(&path).unwrap();
+    save(scale_kernel(KernelTarget {
+        features: "+sse2,+holodeck".into(),
+        ..host_target()
+    }));
+    assert!(matches!(
+        error(&path),
+        LoadError::Host(HostError::MissingFeature { feature }) if feature == "holodeck"
+    ));
+    let riscv = KernelTarget {
+        triple: "riscv64-unknown-linux-gnu".into(),
+        ..host_target()
+    };
+    save(scale_kernel(riscv));
+    assert!(matches!(
+        error(&path),
+        LoadError::Host(HostError::Architecture { .. })
+    ));
+    // Code for another machine is prepared here, by an object for this one.
+    let host = scale_kernel(host_target());
+    let ptx = BuiltKernel {
+        format: CodeFormat::Ptx,
+        code: b".version 8.0".to_vec(),
+        prepare_code: Some(host.code.clone()),
+        ..host
+    };
+    save(ptx);
+    assert!(matches!(
+        error(&path),
+        LoadError::Host(HostError::NotHostCode)
+    ));
+    let loaded = CompiledModel::load(&path).unwrap();
+    assert_eq!(loaded.constant_bytes(), (2 * LEN * 4) as u64);
+}
+
+#[test]
+fn code_that_does_not_load_is_refused() {
+    let kernel = BuiltKernel {
+        entry: "other".into(),
+        ..scale_kernel(host_target())
+    };
+    let compiled = Arc::new(model_of(kernel));
+    let error = Model::new(compiled, Arc::new(Pool::new(1).unwrap()))
+        .map(|_| ())
+        .unwrap_err();
+    assert!(matches!(error, LoadError::Code { kernel, .. } if kernel == "other"));
+}
