@@ -1,1 +1,15 @@
-//! llvm
+//! Flat code to machine code, through LLVM: the only crate that links it.
+//!
+//! `compile` is a pure function of the code, the target and the options:
+//! equal arguments give bit-identical objects. Objects import nothing but
+//! memcpy, memmove and memset; math is expanded inline (`math`). Knows nothing
+//! of schedules or of how code is run.
+
+mod debug;
+mod emit;
+pub mod math;
+mod object;
+mod raw;
+mod value;
+
+pub use object::{CodegenError, Compiled, Compiler, Emit, version};

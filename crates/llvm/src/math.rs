@@ -1,0 +1,364 @@
+//! Math functions as branch-free polynomials, for scalars and vectors alike,
+//! so that objects import no math library.
+//!
+//! Error bounds, tested against the host's `f64` functions (`f32` results
+//! relative to the true value; ulp = unit in the last place): see `BOUNDS`.
+//! Overflow gives infinity, underflow gives zero or the nearest subnormal, NaN
+//! stays NaN.
+
+use crate::emit::Emitter;
+use crate::raw::{Cmp, Conv, Op, Type, Value};
+use ir::{DType, Isa};
+
+/// (function, element type, largest relative error): the contract of this file.
+pub const BOUNDS: [(&str, DType, f64); 10] = [
+    ("exp", DType::F32, 2.5e-7),
+    ("exp", DType::F64, 1e-15),
+    ("log", DType::F32, 2.5e-7),
+    ("log", DType::F64, 1e-15),
+    ("tanh", DType::F32, 4e-7),
+    ("tanh", DType::F64, 2e-15),
+    ("erf", DType::F32, 4e-7),
+    ("erf", DType::F64, 2e-14),
+    ("pow", DType::F32, 1.5e-7),
+    ("pow", DType::F64, 2e-13),
+];
+
+/// One value and its type, with arithmetic that keeps both.
+struct Math<'e, 'a> {
+    e: &'e Emitter<'a>,
+    t: Type,
+    d: DType,
+}
+
+impl<'e, 'a> Math<'e, 'a> {
+    fn new(e: &'e Emitter<'a>, x: Value, d: DType) -> Math<'e, 'a> {
+        Math {
+            e,
+            t: e.b.type_of(x),
+            d,
+        }
+    }
+
+    fn c(&self, v: f64) -> Value {
+        self.e.real(v, self.t, self.d)
+    }
+
+    fn add(&self, a: Value, b: Value) -> Value {
+        self.e.b.op(Op::FAdd, a, b)
+    }
+
+    fn sub(&self, a: Value, b: Value) -> Value {
+        self.e.b.op(Op::FSub, a, b)
+    }
+
+    fn mul(&self, a: Value, b: Value) -> Value {
+        self.e.b.op(Op::FMul, a, b)
+    }
+
+    fn div(&self, a: Value, b: Value) -> Value {
+        self.e.b.op(Op::FDiv, a, b)
+    }
+
+    fn select(&self, c: Value, a: Value, b: Value) -> Value {
+        self.e.b.select(c, a, b)
+    }
+
+    fn abs(&self, x: Value) -> Value {
+        self.e.b.intrinsic("llvm.fabs", &mut [self.t], &mut [x])
+    }
+
+    fn copysign(&self, magnitude: Value, sign: Value) -> Value {
+        self.e
+            .b
+            .intrinsic("llvm.copysign", &mut [self.t], &mut [magnitude, sign])
+    }
+
+    /// `x` limited to `[lo, hi]`; NaN stays NaN.
+    fn clamp(&self, x: Value, lo: f64, hi: f64) -> Value {
+        let (lo, hi) = (self.c(lo), self.c(hi));
+        let below = self.e.b.cmp(Cmp::FOlt, x, lo);
+        let x = self.select(below, lo, x);
+        let above = self.e.b.cmp(Cmp::FOlt, hi, x);
+        self.select(above, hi, x)
+    }
+
+    /// Horner's scheme; coefficients lowest degree first.
+    fn poly(&self, x: Value, coefficients: &[f64]) -> Value {
+        let (last, rest) = coefficients
+            .split_last()
+            .expect("a polynomial has coefficients");
+        rest.iter().rev().fold(self.c(*last), |acc, c| {
+            self.add(self.mul(acc, x), self.c(*c))
+        })
+    }
+
+    fn int_type(&self) -> Type {
+        let lanes = self.e.b.lanes_of_type(self.t);
+        self.e
+            .b
+            .vector_type(self.e.b.int_type(self.d.bits() as u32), lanes)
+    }
+
+    fn int(&self, v: i64) -> Value {
+        let scalar = self
+            .e
+            .b
+            .const_int(self.e.b.int_type(self.d.bits() as u32), v);
+        self.e.constant_like(scalar, self.t)
+    }
+
+    fn iop(&self, op: Op, a: Value, b: Value) -> Value {
+        self.e.b.op(op, a, b)
+    }
+
+    fn bits(&self, x: Value) -> Value {
+        self.e.b.convert(Conv::Bit, x, self.int_type())
+    }
+
+    fn from_bits(&self, x: Value) -> Value {
+        self.e.b.convert(Conv::Bit, x, self.t)
+    }
+
+    /// Bits of the significand, without the implicit one.
+    fn significand_bits(&self) -> i64 {
+        if self.d == DType::F32 { 23 } else { 52 }
+    }
+
+    fn exponent_bias(&self) -> i64 {
+        if self.d == DType::F32 { 127 } else { 1023 }
+    }
+
+    /// 2^n for a normal result.
+    fn power_of_two(&self, n: Value) -> Value {
+        let biased = self.iop(Op::Add, n, self.int(self.exponent_bias()));
+        self.from_bits(self.iop(Op::Shl, biased, self.int(self.significand_bits())))
+    }
+}
+
+/// To the nearest integer, ties to even.
+pub fn round(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    if e.target.isa != Isa::X86Sse2 {
+        return e.b.intrinsic("llvm.roundeven", &mut [m.t], &mut [x]);
+    }
+    // Without a rounding instruction: adding 2^significand drops the fraction.
+    let big = m.c((1i64 << m.significand_bits()) as f64);
+    let a = m.abs(x);
+    let rounded = m.copysign(m.sub(m.add(a, big), big), x);
+    let has_fraction = e.b.cmp(Cmp::FOlt, a, big);
+    m.select(has_fraction, rounded, x)
+}
+
+pub fn floor(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    if e.target.isa != Isa::X86Sse2 {
+        return e.b.intrinsic("llvm.floor", &mut [m.t], &mut [x]);
+    }
+    let r = round(e, x, d);
+    let above = e.b.cmp(Cmp::FOgt, r, x);
+    m.copysign(m.select(above, m.sub(r, m.c(1.0)), r), x)
+}
+
+pub fn ceil(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    if e.target.isa != Isa::X86Sse2 {
+        return e.b.intrinsic("llvm.ceil", &mut [m.t], &mut [x]);
+    }
+    let r = round(e, x, d);
+    let below = e.b.cmp(Cmp::FOlt, r, x);
+    m.copysign(m.select(below, m.add(r, m.c(1.0)), r), x)
+}
+
+/// ln 2 as a short head, exact times any exponent, and a tail.
+fn ln2(d: DType) -> (f64, f64) {
+    match d {
+        DType::F32 => (0.693_359_375, -2.121_944_400_546_905_8e-4),
+        _ => (6.931_471_803_691_238e-1, 1.908_214_929_270_587_7e-10),
+    }
+}
+
+/// e^x = 2^n * e^r with |r| <= ln(2)/2; e^r by its Taylor polynomial.
+pub fn exp(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    let (lo, hi, degree) = if d == DType::F32 {
+        (-104.0, 89.0, 7)
+    } else {
+        (-746.0, 710.0, 13)
+    };
+    let clamped = m.clamp(x, lo, hi);
+    let n = round(e, m.mul(clamped, m.c(std::f64::consts::LOG2_E)), d);
+    let (head, tail) = ln2(d);
+    let r = m.sub(clamped, m.mul(n, m.c(head)));
+    let r = m.sub(r, m.mul(n, m.c(tail)));
+    let mut taylor = vec![1.0];
+    for k in 1..=degree {
+        taylor.push(taylor[k - 1] / k as f64);
+    }
+    let p = m.poly(r, &taylor);
+    // Two factors, so that neither leaves the normal range.
+    let nan = e.b.cmp(Cmp::FUno, x, x);
+    let n = m.select(nan, m.c(0.0), n);
+    let n = e.b.convert(Conv::FpToSi, n, m.int_type());
+    let half = m.iop(Op::AShr, n, m.int(1));
+    let rest = m.iop(Op::Sub, n, half);
+    m.mul(m.mul(p, m.power_of_two(half)), m.power_of_two(rest))
+}
+
+/// log x = n ln 2 + 2 atanh(s), s = (f - 1) / (f + 1), f in [sqrt(1/2), sqrt(2)).
+pub fn log(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    let (min_normal, scale_bits, terms) = if d == DType::F32 {
+        (f64::from(f32::MIN_POSITIVE), 25, 6)
+    } else {
+        (f64::MIN_POSITIVE, 54, 12)
+    };
+    let subnormal = e.b.cmp(Cmp::FOlt, x, m.c(min_normal));
+    let scaled = m.select(subnormal, m.mul(x, m.c((1i64 << scale_bits) as f64)), x);
+    let adjust = m.select(subnormal, m.int(scale_bits), m.int(0));
+    let sb = m.significand_bits();
+    let bits = m.bits(scaled);
+    // The exponent relative to sqrt(1/2), so that f is centred on 1.
+    let root_half = if d == DType::F32 {
+        i64::from(std::f32::consts::FRAC_1_SQRT_2.to_bits())
+    } else {
+        std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64
+    };
+    let n = m.iop(Op::AShr, m.iop(Op::Sub, bits, m.int(root_half)), m.int(sb));
+    let f = m.from_bits(m.iop(Op::Sub, bits, m.iop(Op::Shl, n, m.int(sb))));
+    let n = e.b.convert(Conv::SiToFp, m.iop(Op::Sub, n, adjust), m.t);
+    let f1 = m.sub(f, m.c(1.0));
+    let s = m.div(f1, m.add(f, m.c(1.0)));
+    let series: Vec<f64> = (1..terms).map(|k| 2.0 / (2 * k + 1) as f64).collect();
+    let z = m.mul(s, s);
+    // 2s = f1 - s*f1 exactly, which keeps the leading term as accurate as f1.
+    let tail = m.mul(s, m.sub(m.mul(z, m.poly(z, &series)), f1));
+    let (head, low) = ln2(d);
+    let y = m.add(m.mul(n, m.c(low)), tail);
+    let y = m.add(m.mul(n, m.c(head)), m.add(y, f1));
+    let zero = e.b.cmp(Cmp::FOeq, x, m.c(0.0));
+    let y = m.select(zero, m.c(f64::NEG_INFINITY), y);
+    let inf = m.c(f64::INFINITY);
+    let infinite = e.b.cmp(Cmp::FOeq, x, inf);
+    let y = m.select(infinite, inf, y);
+    let defined = e.b.cmp(Cmp::FOle, m.c(0.0), x);
+    m.select(defined, y, m.c(f64::NAN))
+}
+
+/// Lambert's continued fraction below 0.625, 1 - 2 / (e^2x + 1) above.
+pub fn tanh(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    let z = m.mul(x, x);
+    let numerator = m.poly(z, &[34_459_425.0, 4_729_725.0, 135_135.0, 990.0, 1.0]);
+    let denominator = m.poly(z, &[34_459_425.0, 16_216_200.0, 945_945.0, 13_860.0, 45.0]);
+    let small = m.mul(x, m.div(numerator, denominator));
+    let a = m.abs(x);
+    let doubled = exp(e, m.add(a, a), d);
+    let large = m.sub(m.c(1.0), m.div(m.c(2.0), m.add(doubled, m.c(1.0))));
+    let is_small = e.b.cmp(Cmp::FOlt, a, m.c(0.625));
+    m.select(is_small, small, m.copysign(large, x))
+}
+
+// Printed by erf_coefficients.py; variables scaled to [-1, 1].
+const ERF_SMALL: [f64; 15] = [
+    0.9654687386698676,
+    -0.14053608902271675,
+    0.019852496688965618,
+    -0.0022854855611633513,
+    0.00021751715639282596,
+    -1.7537169244752346e-05,
+    1.223379967065415e-06,
+    -7.511649945020812e-08,
+    4.125898334095268e-09,
+    -2.0196277243182224e-10,
+    -8.894958843560132e-12,
+    -1.796252036001533e-12,
+    1.544625168511023e-11,
+    4.850638409455617e-13,
+    -5.032537349810203e-12,
+];
+const ERF_TAIL_F32: [f64; 9] = [
+    0.25083012255781467,
+    0.14520990063570083,
+    0.02830984975520285,
+    0.0032105649151185954,
+    5.757801918371896e-05,
+    -3.345561806800871e-05,
+    -1.5291432951933136e-06,
+    5.320334323783233e-07,
+    1.3042820379986941e-08,
+];
+const ERF_TAIL_F64: [f64; 21] = [
+    0.22142954022993155,
+    0.16189356804102703,
+    0.03856057042523798,
+    0.005588816281711603,
+    0.00019713917568900207,
+    -8.079220176139226e-05,
+    -7.340490059320234e-06,
+    1.9795400491642987e-06,
+    1.6330929814252139e-07,
+    -6.995273026106534e-08,
+    1.4802758339680667e-10,
+    2.3555819088527355e-09,
+    -1.9948552839182995e-09,
+    3.558514143992408e-10,
+    2.5134884104608516e-09,
+    -4.059830888674337e-10,
+    -2.165980011666822e-09,
+    2.090162457199434e-10,
+    1.0387139560142295e-09,
+    -4.512890547112714e-11,
+    -2.1132022491022756e-10,
+];
+
+/// x * P(x^2) up to 1; above, 1 - e^(-x^2) Q(1 / (1 + x/2)); 1 from where erfc vanishes.
+pub fn erf(e: &Emitter<'_>, x: Value, d: DType) -> Value {
+    let m = Math::new(e, x, d);
+    let (small, tail, last): (&[f64], &[f64], f64) = match d {
+        DType::F32 => (&ERF_SMALL[..8], &ERF_TAIL_F32, 4.2),
+        _ => (&ERF_SMALL, &ERF_TAIL_F64, 6.0),
+    };
+    let a = m.clamp(m.abs(x), 0.0, last);
+    let z = m.mul(x, x);
+    let u = m.sub(m.add(z, z), m.c(1.0));
+    let near = m.mul(x, m.poly(u, small));
+    let t = m.div(m.c(1.0), m.add(m.c(1.0), m.mul(m.c(0.5), a)));
+    let (lo, hi) = (1.0 / (1.0 + last / 2.0), 1.0 / 1.5);
+    let u = m.sub(
+        m.mul(m.c(2.0 / (hi - lo)), t),
+        m.c(2.0 * lo / (hi - lo) + 1.0),
+    );
+    let scale = exp(e, e.b.fneg(m.mul(a, a)), d);
+    let far = m.sub(m.c(1.0), m.mul(scale, m.poly(u, tail)));
+    let is_near = e.b.cmp(Cmp::FOlt, m.abs(x), m.c(1.0));
+    m.select(is_near, near, m.copysign(far, x))
+}
+
+/// x^y; `f32` goes through `f64`. A negative base needs a whole exponent.
+pub fn pow(e: &Emitter<'_>, x: Value, y: Value, d: DType) -> Value {
+    if d == DType::F32 {
+        let lanes = e.b.lanes_of(x);
+        let wide = e.b.vector_type(e.b.f64_type(), lanes);
+        let (x64, y64) = (
+            e.b.convert(Conv::FpExt, x, wide),
+            e.b.convert(Conv::FpExt, y, wide),
+        );
+        let r = pow(e, x64, y64, DType::F64);
+        return e.b.convert(Conv::FpTrunc, r, e.b.type_of(x));
+    }
+    let m = Math::new(e, x, d);
+    let (zero, one) = (m.c(0.0), m.c(1.0));
+    let magnitude = exp(e, m.mul(y, log(e, m.abs(x), d)), d);
+    let whole = e.b.cmp(Cmp::FOeq, floor(e, y, d), y);
+    let half = m.mul(y, m.c(0.5));
+    let odd = e.b.cmp(Cmp::FUne, floor(e, half, d), half);
+    let odd = e.b.op(Op::And, whole, odd);
+    let negative_power = m.select(odd, e.b.fneg(magnitude), magnitude);
+    let negative_power = m.select(whole, negative_power, m.c(f64::NAN));
+    let negative = e.b.cmp(Cmp::FOlt, x, zero);
+    let r = m.select(negative, negative_power, magnitude);
+    let y_zero = e.b.cmp(Cmp::FOeq, y, zero);
+    let x_one = e.b.cmp(Cmp::FOeq, x, one);
+    m.select(e.b.op(Op::Or, y_zero, x_one), one, r)
+}

@@ -1,0 +1,466 @@
+//! A thin layer over LLVM's C builder in which scalars and vectors are one type.
+//!
+//! The quarantine of `unsafe` for code emission: a `Builder` owns nothing but a
+//! C builder of a live context, and all handles it gives out belong to that
+//! context's module, so they must not outlive the `inkwell` module they came from.
+
+use inkwell::llvm_sys::LLVMIntPredicate as IntPred;
+use inkwell::llvm_sys::LLVMRealPredicate as RealPred;
+use inkwell::llvm_sys::core as c;
+use inkwell::llvm_sys::prelude::{
+    LLVMBasicBlockRef, LLVMBuilderRef, LLVMContextRef, LLVMMetadataRef, LLVMModuleRef, LLVMTypeRef,
+    LLVMValueRef,
+};
+use std::ffi::CString;
+
+pub type Value = LLVMValueRef;
+pub type Type = LLVMTypeRef;
+pub type BasicBlock = LLVMBasicBlockRef;
+
+/// Two-operand instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Add,
+    Sub,
+    Mul,
+    SDiv,
+    UDiv,
+    SRem,
+    URem,
+    Shl,
+    AShr,
+    LShr,
+    And,
+    Or,
+    Xor,
+    FAdd,
+    FSub,
+    FMul,
+    FDiv,
+}
+
+/// Comparisons; the float ones are false on NaN except `FUne`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cmp {
+    Eq,
+    Ne,
+    Slt,
+    Sle,
+    Ult,
+    Ule,
+    FOeq,
+    FUne,
+    FOlt,
+    FOle,
+    FOgt,
+    FUno,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conv {
+    Trunc,
+    ZExt,
+    SExt,
+    SiToFp,
+    UiToFp,
+    FpToSi,
+    FpExt,
+    FpTrunc,
+    Bit,
+}
+
+/// Emits instructions at one position of one function.
+pub struct Builder {
+    pub context: LLVMContextRef,
+    pub module: LLVMModuleRef,
+    builder: LLVMBuilderRef,
+}
+
+/// `contract`: a multiply and an add may fuse.
+const CONTRACT: u32 = 1 << 5;
+const NAME: *const i8 = c"".as_ptr();
+
+fn cstr(s: &str) -> CString {
+    CString::new(s.replace('\0', "_")).expect("no NUL is left")
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, dropped once.
+        unsafe { c::LLVMDisposeBuilder(self.builder) }
+    }
+}
+
+impl Builder {
+    /// # Safety
+    /// `module` must be a live module of `context` and outlive every handle.
+    pub unsafe fn new(context: LLVMContextRef, module: LLVMModuleRef) -> Builder {
+        // SAFETY: the context is live.
+        let builder = unsafe { c::LLVMCreateBuilderInContext(context) };
+        Builder {
+            context,
+            module,
+            builder,
+        }
+    }
+
+    pub fn int_type(&self, bits: u32) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMIntTypeInContext(self.context, bits) }
+    }
+
+    pub fn f32_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMFloatTypeInContext(self.context) }
+    }
+
+    pub fn f64_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMDoubleTypeInContext(self.context) }
+    }
+
+    pub fn ptr_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMPointerTypeInContext(self.context, 0) }
+    }
+
+    /// `lanes` elements; the scalar type itself for 0.
+    pub fn vector_type(&self, scalar: Type, lanes: u32) -> Type {
+        // SAFETY: a scalar type of this context.
+        if lanes == 0 {
+            scalar
+        } else {
+            unsafe { c::LLVMVectorType(scalar, lanes) }
+        }
+    }
+
+    pub fn type_of(&self, v: Value) -> Type {
+        // SAFETY: a live value.
+        unsafe { c::LLVMTypeOf(v) }
+    }
+
+    /// Lanes of a vector value, 0 for a scalar.
+    pub fn lanes_of(&self, v: Value) -> u32 {
+        self.lanes_of_type(self.type_of(v))
+    }
+
+    pub fn lanes_of_type(&self, t: Type) -> u32 {
+        use inkwell::llvm_sys::LLVMTypeKind::LLVMVectorTypeKind;
+        // SAFETY: a live type; the size is asked of vectors only.
+        unsafe {
+            if c::LLVMGetTypeKind(t) == LLVMVectorTypeKind {
+                c::LLVMGetVectorSize(t)
+            } else {
+                0
+            }
+        }
+    }
+
+    pub fn const_int(&self, t: Type, v: i64) -> Value {
+        // SAFETY: an integer type.
+        unsafe { c::LLVMConstInt(t, v as u64, 1) }
+    }
+
+    pub fn const_real(&self, t: Type, v: f64) -> Value {
+        // SAFETY: a floating-point type.
+        unsafe { c::LLVMConstReal(t, v) }
+    }
+
+    pub fn const_vector(&self, elements: &mut [Value]) -> Value {
+        // SAFETY: constants of one scalar type.
+        unsafe { c::LLVMConstVector(elements.as_mut_ptr(), elements.len() as u32) }
+    }
+
+    pub fn undef(&self, t: Type) -> Value {
+        // SAFETY: a live type.
+        unsafe { c::LLVMGetUndef(t) }
+    }
+
+    pub fn zero(&self, t: Type) -> Value {
+        // SAFETY: a live type.
+        unsafe { c::LLVMConstNull(t) }
+    }
+
+    pub fn append_block(&self, function: Value, name: &str) -> BasicBlock {
+        // SAFETY: a live function.
+        unsafe { c::LLVMAppendBasicBlockInContext(self.context, function, cstr(name).as_ptr()) }
+    }
+
+    pub fn position_at_end(&self, block: BasicBlock) {
+        // SAFETY: a live block.
+        unsafe { c::LLVMPositionBuilderAtEnd(self.builder, block) }
+    }
+
+    pub fn current_block(&self) -> BasicBlock {
+        // SAFETY: the builder is positioned.
+        unsafe { c::LLVMGetInsertBlock(self.builder) }
+    }
+
+    pub fn op(&self, op: Op, a: Value, b: Value) -> Value {
+        let build = match op {
+            Op::Add => c::LLVMBuildAdd,
+            Op::Sub => c::LLVMBuildSub,
+            Op::Mul => c::LLVMBuildMul,
+            Op::SDiv => c::LLVMBuildSDiv,
+            Op::UDiv => c::LLVMBuildUDiv,
+            Op::SRem => c::LLVMBuildSRem,
+            Op::URem => c::LLVMBuildURem,
+            Op::Shl => c::LLVMBuildShl,
+            Op::AShr => c::LLVMBuildAShr,
+            Op::LShr => c::LLVMBuildLShr,
+            Op::And => c::LLVMBuildAnd,
+            Op::Or => c::LLVMBuildOr,
+            Op::Xor => c::LLVMBuildXor,
+            Op::FAdd => c::LLVMBuildFAdd,
+            Op::FSub => c::LLVMBuildFSub,
+            Op::FMul => c::LLVMBuildFMul,
+            Op::FDiv => c::LLVMBuildFDiv,
+        };
+        // SAFETY: operands of one type that the instruction takes.
+        let v = unsafe { build(self.builder, a, b, NAME) };
+        if matches!(op, Op::FAdd | Op::FSub | Op::FMul) {
+            self.allow_contraction(v);
+        }
+        v
+    }
+
+    fn allow_contraction(&self, v: Value) {
+        // SAFETY: constants fold to non-instructions, which are left alone.
+        unsafe {
+            if !c::LLVMIsAInstruction(v).is_null() {
+                c::LLVMSetFastMathFlags(v, CONTRACT);
+            }
+        }
+    }
+
+    pub fn fneg(&self, a: Value) -> Value {
+        // SAFETY: a float value.
+        unsafe { c::LLVMBuildFNeg(self.builder, a, NAME) }
+    }
+
+    pub fn not(&self, a: Value) -> Value {
+        // SAFETY: an integer value.
+        unsafe { c::LLVMBuildNot(self.builder, a, NAME) }
+    }
+
+    pub fn cmp(&self, cmp: Cmp, a: Value, b: Value) -> Value {
+        let int = |p: IntPred| unsafe {
+            // SAFETY: integer operands of one type.
+            c::LLVMBuildICmp(self.builder, p, a, b, NAME)
+        };
+        let real = |p: RealPred| unsafe {
+            // SAFETY: float operands of one type.
+            c::LLVMBuildFCmp(self.builder, p, a, b, NAME)
+        };
+        match cmp {
+            Cmp::Eq => int(IntPred::LLVMIntEQ),
+            Cmp::Ne => int(IntPred::LLVMIntNE),
+            Cmp::Slt => int(IntPred::LLVMIntSLT),
+            Cmp::Sle => int(IntPred::LLVMIntSLE),
+            Cmp::Ult => int(IntPred::LLVMIntULT),
+            Cmp::Ule => int(IntPred::LLVMIntULE),
+            Cmp::FOeq => real(RealPred::LLVMRealOEQ),
+            Cmp::FUne => real(RealPred::LLVMRealUNE),
+            Cmp::FOlt => real(RealPred::LLVMRealOLT),
+            Cmp::FOle => real(RealPred::LLVMRealOLE),
+            Cmp::FOgt => real(RealPred::LLVMRealOGT),
+            Cmp::FUno => real(RealPred::LLVMRealUNO),
+        }
+    }
+
+    pub fn select(&self, cond: Value, a: Value, b: Value) -> Value {
+        // SAFETY: a bool (vector) and two values of one type.
+        unsafe { c::LLVMBuildSelect(self.builder, cond, a, b, NAME) }
+    }
+
+    pub fn convert(&self, conv: Conv, v: Value, to: Type) -> Value {
+        let build = match conv {
+            Conv::Trunc => c::LLVMBuildTrunc,
+            Conv::ZExt => c::LLVMBuildZExt,
+            Conv::SExt => c::LLVMBuildSExt,
+            Conv::SiToFp => c::LLVMBuildSIToFP,
+            Conv::UiToFp => c::LLVMBuildUIToFP,
+            Conv::FpToSi => c::LLVMBuildFPToSI,
+            Conv::FpExt => c::LLVMBuildFPExt,
+            Conv::FpTrunc => c::LLVMBuildFPTrunc,
+            Conv::Bit => c::LLVMBuildBitCast,
+        };
+        // SAFETY: types that the conversion takes.
+        unsafe { build(self.builder, v, to, NAME) }
+    }
+
+    /// Address of element `index` of an array of `element`.
+    pub fn gep(&self, element: Type, base: Value, index: Value) -> Value {
+        let mut index = [index];
+        // SAFETY: a pointer (or vector of them) and an integer index.
+        unsafe {
+            c::LLVMBuildInBoundsGEP2(self.builder, element, base, index.as_mut_ptr(), 1, NAME)
+        }
+    }
+
+    pub fn load(&self, t: Type, address: Value, align: u32) -> Value {
+        // SAFETY: a pointer.
+        unsafe {
+            let v = c::LLVMBuildLoad2(self.builder, t, address, NAME);
+            c::LLVMSetAlignment(v, align);
+            v
+        }
+    }
+
+    pub fn store(&self, v: Value, address: Value, align: u32) {
+        // SAFETY: a pointer.
+        unsafe {
+            let s = c::LLVMBuildStore(self.builder, v, address);
+            c::LLVMSetAlignment(s, align);
+        }
+    }
+
+    /// A stack array in the function's entry block.
+    pub fn entry_alloca(&self, function: Value, element: Type, count: u64, align: u32) -> Value {
+        let here = self.current_block();
+        // SAFETY: the entry block exists and its first instruction, if any, is a valid position.
+        unsafe {
+            let entry = c::LLVMGetEntryBasicBlock(function);
+            let first = c::LLVMGetFirstInstruction(entry);
+            if first.is_null() {
+                c::LLVMPositionBuilderAtEnd(self.builder, entry);
+            } else {
+                c::LLVMPositionBuilderBefore(self.builder, first);
+            }
+            let n = self.const_int(self.int_type(64), count as i64);
+            let v = c::LLVMBuildArrayAlloca(self.builder, element, n, NAME);
+            c::LLVMSetAlignment(v, align);
+            self.position_at_end(here);
+            v
+        }
+    }
+
+    pub fn extract(&self, vector: Value, lane: u32) -> Value {
+        let i = self.const_int(self.int_type(32), i64::from(lane));
+        // SAFETY: a vector and a lane within it.
+        unsafe { c::LLVMBuildExtractElement(self.builder, vector, i, NAME) }
+    }
+
+    pub fn insert(&self, vector: Value, v: Value, lane: u32) -> Value {
+        let i = self.const_int(self.int_type(32), i64::from(lane));
+        // SAFETY: a vector, an element of its type and a lane within it.
+        unsafe { c::LLVMBuildInsertElement(self.builder, vector, v, i, NAME) }
+    }
+
+    /// A vector with `v` in every lane; `v` itself for 0 lanes.
+    pub fn splat(&self, v: Value, lanes: u32) -> Value {
+        if lanes == 0 {
+            return v;
+        }
+        let t = self.vector_type(self.type_of(v), lanes);
+        let one = self.insert(self.undef(t), v, 0);
+        let mask = self.zero(self.vector_type(self.int_type(32), lanes));
+        // SAFETY: two vectors of one type and a constant mask.
+        unsafe { c::LLVMBuildShuffleVector(self.builder, one, self.undef(t), mask, NAME) }
+    }
+
+    pub fn phi(&self, t: Type) -> Value {
+        // SAFETY: called before any other instruction of the block.
+        unsafe { c::LLVMBuildPhi(self.builder, t, NAME) }
+    }
+
+    pub fn add_incoming(&self, phi: Value, v: Value, from: BasicBlock) {
+        let (mut v, mut from) = ([v], [from]);
+        // SAFETY: a phi, a value of its type and a predecessor.
+        unsafe { c::LLVMAddIncoming(phi, v.as_mut_ptr(), from.as_mut_ptr(), 1) }
+    }
+
+    pub fn branch(&self, to: BasicBlock) {
+        // SAFETY: a live block.
+        unsafe { c::LLVMBuildBr(self.builder, to) };
+    }
+
+    pub fn branch_if(&self, cond: Value, then: BasicBlock, otherwise: BasicBlock) {
+        // SAFETY: a bool and live blocks.
+        unsafe { c::LLVMBuildCondBr(self.builder, cond, then, otherwise) };
+    }
+
+    pub fn ret(&self, v: Value) {
+        // SAFETY: a value of the function's result type.
+        unsafe { c::LLVMBuildRet(self.builder, v) };
+    }
+
+    pub fn function_type(&self, result: Type, params: &mut [Type]) -> Type {
+        // SAFETY: live types.
+        unsafe { c::LLVMFunctionType(result, params.as_mut_ptr(), params.len() as u32, 0) }
+    }
+
+    pub fn add_function(&self, name: &str, t: Type, internal: bool) -> Value {
+        use inkwell::llvm_sys::LLVMLinkage::LLVMInternalLinkage;
+        // SAFETY: a function type.
+        unsafe {
+            let f = c::LLVMAddFunction(self.module, cstr(name).as_ptr(), t);
+            if internal {
+                c::LLVMSetLinkage(f, LLVMInternalLinkage);
+            }
+            f
+        }
+    }
+
+    /// `index` 0 is the result, `i + 1` parameter `i`, `u32::MAX` the function.
+    pub fn add_attribute(&self, function: Value, index: u32, name: &str) {
+        // SAFETY: an attribute that takes no argument.
+        unsafe {
+            let kind = c::LLVMGetEnumAttributeKindForName(name.as_ptr().cast(), name.len());
+            assert!(kind != 0, "LLVM has no attribute `{name}`");
+            let a = c::LLVMCreateEnumAttribute(self.context, kind, 0);
+            c::LLVMAddAttributeAtIndex(function, index, a);
+        }
+    }
+
+    pub fn add_string_attribute(&self, function: Value, key: &str, value: &str) {
+        // SAFETY: lengths match the strings.
+        unsafe {
+            let a = c::LLVMCreateStringAttribute(
+                self.context,
+                key.as_ptr().cast(),
+                key.len() as u32,
+                value.as_ptr().cast(),
+                value.len() as u32,
+            );
+            c::LLVMAddAttributeAtIndex(function, u32::MAX, a);
+        }
+    }
+
+    pub fn param(&self, function: Value, i: u32) -> Value {
+        // SAFETY: the caller asks for a parameter the function has.
+        unsafe { c::LLVMGetParam(function, i) }
+    }
+
+    pub fn call(&self, t: Type, function: Value, args: &mut [Value]) -> Value {
+        // SAFETY: arguments match the function type.
+        unsafe {
+            c::LLVMBuildCall2(
+                self.builder,
+                t,
+                function,
+                args.as_mut_ptr(),
+                args.len() as u32,
+                NAME,
+            )
+        }
+    }
+
+    /// Calls `llvm.name` overloaded on `types`.
+    pub fn intrinsic(&self, name: &str, types: &mut [Type], args: &mut [Value]) -> Value {
+        // SAFETY: the name exists (asserted) and the types are what it is overloaded on.
+        unsafe {
+            let id = c::LLVMLookupIntrinsicID(name.as_ptr().cast(), name.len());
+            assert!(id != 0, "LLVM has no intrinsic `{name}`");
+            let f =
+                c::LLVMGetIntrinsicDeclaration(self.module, id, types.as_mut_ptr(), types.len());
+            let t = c::LLVMIntrinsicGetType(self.context, id, types.as_mut_ptr(), types.len());
+            self.call(t, f, args)
+        }
+    }
+
+    pub fn set_debug_location(&self, location: LLVMMetadataRef) {
+        // SAFETY: a location of this context, or null for none.
+        unsafe { c::LLVMSetCurrentDebugLocation2(self.builder, location) }
+    }
+}

@@ -1,0 +1,660 @@
+//! Expressions to LLVM values.
+//!
+//! A value is a scalar, or a vector when it varies over the lanes of its
+//! statement; operands are broadcast where the two meet. Guarded operands of a
+//! select are evaluated behind a branch (scalar condition) or under a mask
+//! (vector condition), so that a load which the guard forbids is never made.
+
+use crate::emit::Emitter;
+use crate::math;
+use crate::raw::{Cmp, Conv, Op, Type, Value};
+use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
+use lower::flat::{Lane, Place};
+use std::collections::HashMap;
+
+/// A value with its element type. Bool is `i1` here and a byte in memory.
+#[derive(Clone, Copy)]
+pub struct Typed {
+    pub value: Value,
+    pub dtype: DType,
+}
+
+/// What a statement's expressions are evaluated in.
+pub struct Scope {
+    pub lane: Option<Lane>,
+    /// Lanes in which the expression is evaluated; `None` is all.
+    mask: Option<Value>,
+    /// Values by node address; the expression is kept so that no address is reused.
+    done: HashMap<*const ExprKind, (Expr, Typed)>,
+}
+
+impl Scope {
+    pub fn new(lane: Option<Lane>) -> Scope {
+        Scope {
+            lane,
+            mask: None,
+            done: HashMap::new(),
+        }
+    }
+
+    /// The same, restricted to the lanes of `mask`.
+    pub fn masked(lane: Option<Lane>, mask: Value) -> Scope {
+        Scope {
+            lane,
+            mask: Some(mask),
+            done: HashMap::new(),
+        }
+    }
+
+    fn lanes(&self) -> u32 {
+        self.lane.map_or(0, |l| l.lanes)
+    }
+
+    fn guarded(&self, mask: Option<Value>) -> Scope {
+        Scope {
+            lane: self.lane,
+            mask,
+            done: self.done.clone(),
+        }
+    }
+}
+
+/// Splits an offset into its value at lane 0 and its stride per lane; `None`
+/// if it is not affine in the lane variable.
+pub fn lane_parts(e: &Expr, lane: VarId) -> Option<(Expr, i64)> {
+    if !e.uses_var(lane) {
+        return Some((e.clone(), 0));
+    }
+    match e.kind() {
+        ExprKind::Var(v) if *v == lane => Some((Expr::int(0), 1)),
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            let ((a, sa), (b, sb)) = (lane_parts(a, lane)?, lane_parts(b, lane)?);
+            let base = match (a.as_int(), b.as_int()) {
+                (Some(0), _) => b,
+                (_, Some(0)) => a,
+                _ => a + b,
+            };
+            Some((base, sa + sb))
+        }
+        ExprKind::Binary(BinaryOp::Sub, a, b) => {
+            let ((a, sa), (b, sb)) = (lane_parts(a, lane)?, lane_parts(b, lane)?);
+            Some((if b.as_int() == Some(0) { a } else { a - b }, sa - sb))
+        }
+        ExprKind::Binary(BinaryOp::Mul, a, b) => {
+            let (factor, e) = match (a.as_int(), b.as_int()) {
+                (Some(k), _) => (k, b),
+                (_, Some(k)) => (k, a),
+                _ => return None,
+            };
+            let (base, stride) = lane_parts(e, lane)?;
+            let base = match base.as_int() {
+                Some(v) => Expr::int(v * factor),
+                None => base * factor,
+            };
+            Some((base, stride * factor))
+        }
+        _ => None,
+    }
+}
+
+fn has_load(e: &Expr) -> bool {
+    e.any(&|e| matches!(e.kind(), ExprKind::Load(..)))
+}
+
+impl Emitter<'_> {
+    /// The type of a value in registers.
+    pub fn value_type(&self, d: DType) -> Type {
+        match d {
+            DType::F32 => self.b.f32_type(),
+            DType::F64 => self.b.f64_type(),
+            DType::Bool => self.b.int_type(1),
+            _ => self.b.int_type(d.bits() as u32),
+        }
+    }
+
+    /// The type of an element in memory.
+    pub fn memory_type(&self, d: DType) -> Type {
+        if d == DType::Bool {
+            self.b.int_type(8)
+        } else {
+            self.value_type(d)
+        }
+    }
+
+    pub fn index(&self, v: i64) -> Value {
+        self.b.const_int(self.b.int_type(64), v)
+    }
+
+    /// Broadcasts `v` to `lanes` if it is a scalar.
+    pub fn widen(&self, v: Value, lanes: u32) -> Value {
+        if lanes > 0 && self.b.lanes_of(v) == 0 {
+            self.b.splat(v, lanes)
+        } else {
+            v
+        }
+    }
+
+    pub fn unify(&self, a: Value, b: Value) -> (Value, Value) {
+        let lanes = self.b.lanes_of(a).max(self.b.lanes_of(b));
+        (self.widen(a, lanes), self.widen(b, lanes))
+    }
+
+    /// Evaluates `e`; each node once per scope.
+    pub fn expr(&mut self, e: &Expr, s: &mut Scope) -> Typed {
+        let key: *const ExprKind = e.kind();
+        if let Some((_, v)) = s.done.get(&key) {
+            return *v;
+        }
+        let v = self.compute(e, s);
+        s.done.insert(key, (e.clone(), v));
+        v
+    }
+
+    fn compute(&mut self, e: &Expr, s: &mut Scope) -> Typed {
+        match e.kind() {
+            ExprKind::Int(v, d) => Typed {
+                value: self.b.const_int(self.value_type(*d), *v),
+                dtype: *d,
+            },
+            ExprKind::Float(bits, d) => Typed {
+                value: self
+                    .b
+                    .const_real(self.value_type(*d), f64::from_bits(*bits)),
+                dtype: *d,
+            },
+            ExprKind::Var(v) => Typed {
+                value: self.variable(*v, s),
+                dtype: DType::I64,
+            },
+            ExprKind::Arg(..) => unreachable!("lowering replaces reducer arguments"),
+            ExprKind::Load(b, indices) => self.load(*b, &indices[0], s),
+            ExprKind::Unary(op, a) => {
+                let a = self.expr(a, s);
+                self.unary(*op, a)
+            }
+            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => {
+                self.logical(*op, a, b, s)
+            }
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (self.expr(a, s), self.expr(b, s));
+                self.binary(*op, a, b)
+            }
+            ExprKind::Select(c, a, b) => self.select(c, a, b, s),
+            ExprKind::Cast(d, a) => {
+                let a = self.expr(a, s);
+                self.cast(a, *d)
+            }
+        }
+    }
+
+    fn variable(&self, v: VarId, s: &Scope) -> Value {
+        match s.lane {
+            Some(lane) if lane.var == v => {
+                let mut lanes: Vec<Value> =
+                    (0..lane.lanes).map(|i| self.index(i64::from(i))).collect();
+                self.b.const_vector(&mut lanes)
+            }
+            _ => self.loop_var(v),
+        }
+    }
+
+    /// An element offset, summed outermost loop first and constant last, so
+    /// that accesses that differ by a constant share one base address.
+    fn address(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
+        fn terms<'e>(e: &'e Expr, out: &mut Vec<&'e Expr>) {
+            match e.kind() {
+                ExprKind::Binary(BinaryOp::Add, a, b) => {
+                    terms(a, out);
+                    terms(b, out);
+                }
+                _ => out.push(e),
+            }
+        }
+        let element = self.memory_type(self.code.buffers[buffer.index()].dtype);
+        let mut address = self.pointer(buffer);
+        let mut parts = Vec::new();
+        terms(offset, &mut parts);
+        let mut constant = 0;
+        let mut sums: Vec<(usize, &Expr)> = Vec::new();
+        for p in parts {
+            match p.as_int() {
+                Some(v) => constant += v,
+                None => {
+                    let depth = p
+                        .vars()
+                        .iter()
+                        .map(|v| self.depth_of(*v))
+                        .max()
+                        .unwrap_or(0);
+                    sums.push((depth, p));
+                }
+            }
+        }
+        sums.sort_by_key(|(depth, _)| *depth);
+        let mut sum: Option<Value> = None;
+        for (_, p) in sums {
+            let v = self.expr(p, s).value;
+            sum = Some(match sum {
+                None => v,
+                Some(s) => {
+                    let (s, v) = self.unify(s, v);
+                    self.b.op(Op::Add, s, v)
+                }
+            });
+        }
+        if let Some(sum) = sum {
+            address = self.b.gep(element, address, sum);
+        }
+        if constant != 0 {
+            address = self.b.gep(element, address, self.index(constant));
+        }
+        address
+    }
+
+    fn load(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Typed {
+        let info = &self.code.buffers[buffer.index()];
+        let (dtype, place) = (info.dtype, info.place);
+        let parts = match s.lane {
+            Some(lane) => lane_parts(offset, lane.var),
+            None => Some((offset.clone(), 0)),
+        };
+        if place == Place::Register {
+            let (base, _) = parts.expect("register offsets are affine in the lane");
+            let at = base.as_int().expect("register offsets are constant");
+            return Typed {
+                value: self.register(buffer, at, s.lanes()),
+                dtype,
+            };
+        }
+        let raw = match parts {
+            Some((base, 0)) if s.mask.is_some() => self.load_if_any(buffer, &base, s),
+            Some((base, 0)) => {
+                let address = self.address(buffer, &base, s);
+                self.b
+                    .load(self.memory_type(dtype), address, dtype.size() as u32)
+            }
+            Some((base, 1)) => self.load_vector(buffer, &base, s),
+            _ => self.load_gather(buffer, offset, s),
+        };
+        Typed {
+            value: self.from_memory(raw, dtype),
+            dtype,
+        }
+    }
+
+    fn from_memory(&self, v: Value, dtype: DType) -> Value {
+        if dtype != DType::Bool {
+            return v;
+        }
+        self.b.cmp(Cmp::Ne, v, self.b.zero(self.b.type_of(v)))
+    }
+
+    fn load_vector(&mut self, buffer: BufferId, base: &Expr, s: &mut Scope) -> Value {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let t = self.b.vector_type(self.memory_type(dtype), s.lanes());
+        let address = self.address(buffer, base, s);
+        match s.mask {
+            None => self.b.load(t, address, dtype.size() as u32),
+            Some(mask) => {
+                let types = &mut [t, self.b.ptr_type()];
+                self.b.intrinsic(
+                    "llvm.masked.load",
+                    types,
+                    &mut [address, mask, self.b.zero(t)],
+                )
+            }
+        }
+    }
+
+    fn load_gather(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let lanes = s.lanes();
+        let element = self.memory_type(dtype);
+        let t = self.b.vector_type(element, lanes);
+        let addresses = self.address(buffer, offset, s);
+        if let Some(mask) = s.mask {
+            let types = &mut [t, self.b.type_of(addresses)];
+            let args = &mut [addresses, mask, self.b.zero(t)];
+            return self.b.intrinsic("llvm.masked.gather", types, args);
+        }
+        let mut out = self.b.undef(t);
+        for i in 0..lanes {
+            let a = self.b.extract(addresses, i);
+            let v = self.b.load(element, a, dtype.size() as u32);
+            out = self.b.insert(out, v, i);
+        }
+        out
+    }
+
+    /// A lane-invariant load that is made only if some lane is active.
+    fn load_if_any(&mut self, buffer: BufferId, base: &Expr, s: &mut Scope) -> Value {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let t = self.memory_type(dtype);
+        let mask = s.mask.expect("called under a mask");
+        let bits = self.b.int_type(s.lanes());
+        let bits_set = self.b.convert(Conv::Bit, mask, bits);
+        let any = self.b.cmp(Cmp::Ne, bits_set, self.b.zero(bits));
+        let base = base.clone();
+        let lane = s.lane;
+        let load = &mut |me: &mut Self| {
+            let address = me.address(buffer, &base, &mut Scope::new(lane));
+            me.b.load(t, address, dtype.size() as u32)
+        };
+        self.branch_value(any, [load, &mut |me: &mut Self| me.b.zero(t)])
+    }
+
+    /// Stores `value` at `offset`, in the scope's lanes under its mask.
+    pub fn store(&mut self, buffer: BufferId, offset: &Expr, value: Typed, s: &mut Scope) {
+        let info = &self.code.buffers[buffer.index()];
+        let (dtype, place) = (info.dtype, info.place);
+        let lanes = s.lanes();
+        let parts = match s.lane {
+            Some(lane) => lane_parts(offset, lane.var),
+            None => Some((offset.clone(), 0)),
+        };
+        if place == Place::Register {
+            let (base, stride) = parts.expect("register offsets are affine in the lane");
+            let at = base.as_int().expect("register offsets are constant");
+            let mut v = if stride == 0 {
+                value.value
+            } else {
+                self.widen(value.value, lanes)
+            };
+            if let Some(mask) = s.mask {
+                let old = self.register(buffer, at, lanes);
+                v = self.b.select(mask, v, old);
+            }
+            self.set_register(buffer, at, v);
+            return;
+        }
+        let mut v = value.value;
+        if dtype == DType::Bool {
+            let t = self.b.vector_type(self.b.int_type(8), self.b.lanes_of(v));
+            v = self.b.convert(Conv::ZExt, v, t);
+        }
+        match (parts, s.mask) {
+            (_, None) if lanes == 0 => {
+                let address = self.address(buffer, offset, s);
+                self.b.store(v, address, dtype.size() as u32);
+            }
+            (Some((base, 1)), mask) => {
+                let v = self.widen(v, lanes);
+                let address = self.address(buffer, &base, s);
+                match mask {
+                    None => self.b.store(v, address, dtype.size() as u32),
+                    Some(mask) => {
+                        let types = &mut [self.b.type_of(v), self.b.ptr_type()];
+                        self.b
+                            .intrinsic("llvm.masked.store", types, &mut [v, address, mask]);
+                    }
+                }
+            }
+            (_, mask) => {
+                let v = self.widen(v, lanes);
+                let addresses = self.address(buffer, offset, s);
+                let addresses = self.widen(addresses, lanes);
+                let i1 = self.b.int_type(1);
+                let mask = mask.unwrap_or_else(|| self.b.splat(self.b.const_int(i1, 1), lanes));
+                let types = &mut [self.b.type_of(v), self.b.type_of(addresses)];
+                self.b
+                    .intrinsic("llvm.masked.scatter", types, &mut [v, addresses, mask]);
+            }
+        }
+    }
+
+    pub fn prefetch(&mut self, buffer: BufferId, offset: &Expr) {
+        let address = self.address(buffer, offset, &mut Scope::new(None));
+        let t32 = self.b.int_type(32);
+        let flag = |v| self.b.const_int(t32, v);
+        let mut args = [address, flag(0), flag(3), flag(1)];
+        self.b
+            .intrinsic("llvm.prefetch", &mut [self.b.ptr_type()], &mut args);
+    }
+
+    fn logical(&mut self, op: BinaryOp, a: &Expr, b: &Expr, s: &mut Scope) -> Typed {
+        let dtype = DType::Bool;
+        if has_load(b) {
+            let (yes, no) = (Expr::bool(true), Expr::bool(false));
+            return match op {
+                BinaryOp::And => self.select(a, b, &no, s),
+                _ => self.select(a, &yes, b, s),
+            };
+        }
+        let (a, b) = (self.expr(a, s).value, self.expr(b, s).value);
+        let (a, b) = self.unify(a, b);
+        let op = if op == BinaryOp::And { Op::And } else { Op::Or };
+        Typed {
+            value: self.b.op(op, a, b),
+            dtype,
+        }
+    }
+
+    fn select(&mut self, c: &Expr, a: &Expr, b: &Expr, s: &mut Scope) -> Typed {
+        let cond = self.expr(c, s).value;
+        let lazy = has_load(a) || has_load(b);
+        if !lazy {
+            let (a, b) = (self.expr(a, s), self.expr(b, s));
+            return self.choose(cond, a, b);
+        }
+        if self.b.lanes_of(cond) > 0 {
+            let not = self.b.not(cond);
+            let both = |me: &Self, m: Value| match s.mask {
+                Some(outer) => me.b.op(Op::And, outer, m),
+                None => m,
+            };
+            let (yes, no) = (both(self, cond), both(self, not));
+            let a = self.expr(a, &mut s.guarded(Some(yes)));
+            let b = self.expr(b, &mut s.guarded(Some(no)));
+            return self.choose(cond, a, b);
+        }
+        let lanes = if self.varies(a, s) || self.varies(b, s) {
+            s.lanes()
+        } else {
+            0
+        };
+        let dtype = std::cell::Cell::new(DType::Bool);
+        let s: &Scope = s;
+        let side = |me: &mut Self, e: &Expr| {
+            let v = me.expr(e, &mut s.guarded(s.mask));
+            dtype.set(v.dtype);
+            me.widen(v.value, lanes)
+        };
+        let (then, otherwise) = (&mut |me: &mut Self| side(me, a), &mut |me: &mut Self| {
+            side(me, b)
+        });
+        let value = self.branch_value(cond, [then, otherwise]);
+        Typed {
+            value,
+            dtype: dtype.get(),
+        }
+    }
+
+    /// Whether `e` may be a vector: it uses the lane variable.
+    fn varies(&self, e: &Expr, s: &Scope) -> bool {
+        s.lane.is_some_and(|l| e.uses_var(l.var))
+    }
+
+    fn choose(&mut self, cond: Value, a: Typed, b: Typed) -> Typed {
+        let lanes = self.b.lanes_of(cond);
+        let (va, vb) = self.unify(a.value, b.value);
+        let (va, vb) = (self.widen(va, lanes), self.widen(vb, lanes));
+        Typed {
+            value: self.b.select(cond, va, vb),
+            dtype: a.dtype,
+        }
+    }
+
+    pub fn unary(&mut self, op: UnaryOp, a: Typed) -> Typed {
+        let (x, d) = (a.value, a.dtype);
+        let t = self.b.type_of(x);
+        let value = match op {
+            UnaryOp::Not => self.b.not(x),
+            UnaryOp::Neg if d.is_float() => self.b.fneg(x),
+            UnaryOp::Neg => self.b.op(Op::Sub, self.b.zero(t), x),
+            UnaryOp::Abs if d.is_float() => self.b.intrinsic("llvm.fabs", &mut [t], &mut [x]),
+            UnaryOp::Abs if !d.is_signed() => x,
+            UnaryOp::Abs => {
+                let wraps = self.b.const_int(self.b.int_type(1), 0);
+                self.b.intrinsic("llvm.abs", &mut [t], &mut [x, wraps])
+            }
+            UnaryOp::Sqrt => self.b.intrinsic("llvm.sqrt", &mut [t], &mut [x]),
+            UnaryOp::Rsqrt => {
+                let root = self.b.intrinsic("llvm.sqrt", &mut [t], &mut [x]);
+                let one = self.real(1.0, t, d);
+                self.b.op(Op::FDiv, one, root)
+            }
+            _ if !d.is_float() => x,
+            UnaryOp::Round => math::round(self, x, d),
+            UnaryOp::Floor => math::floor(self, x, d),
+            UnaryOp::Ceil => math::ceil(self, x, d),
+            UnaryOp::Exp => math::exp(self, x, d),
+            UnaryOp::Log => math::log(self, x, d),
+            UnaryOp::Tanh => math::tanh(self, x, d),
+            UnaryOp::Erf => math::erf(self, x, d),
+        };
+        Typed { value, dtype: d }
+    }
+
+    /// A float constant in the shape (scalar or vector) of `t`.
+    pub fn real(&self, v: f64, t: Type, d: DType) -> Value {
+        let scalar = self.b.const_real(self.value_type(d), v);
+        self.constant_like(scalar, t)
+    }
+
+    /// Broadcasts a scalar constant to the lanes of `t`.
+    pub fn constant_like(&self, scalar: Value, t: Type) -> Value {
+        match self.b.lanes_of_type(t) {
+            0 => scalar,
+            n => self.b.const_vector(&mut vec![scalar; n as usize]),
+        }
+    }
+
+    pub fn binary(&mut self, op: BinaryOp, a: Typed, b: Typed) -> Typed {
+        let d = a.dtype;
+        let (x, y) = self.unify(a.value, b.value);
+        let (float, signed) = (d.is_float(), d.is_signed());
+        let pick = |f: Op, i: Op| if float { f } else { i };
+        let less = if float {
+            Cmp::FOlt
+        } else {
+            [Cmp::Ult, Cmp::Slt][usize::from(signed)]
+        };
+        let value = match op {
+            BinaryOp::Add => self.b.op(pick(Op::FAdd, Op::Add), x, y),
+            BinaryOp::Sub => self.b.op(pick(Op::FSub, Op::Sub), x, y),
+            BinaryOp::Mul => self.b.op(pick(Op::FMul, Op::Mul), x, y),
+            BinaryOp::Div => self
+                .b
+                .op(pick(Op::FDiv, [Op::UDiv, Op::SDiv][signed as usize]), x, y),
+            BinaryOp::FloorDiv if float => {
+                let q = self.b.op(Op::FDiv, x, y);
+                math::floor(self, q, d)
+            }
+            BinaryOp::FloorMod if float => {
+                let q = self.b.op(Op::FDiv, x, y);
+                let q = math::floor(self, q, d);
+                let whole = self.b.op(Op::FMul, q, y);
+                self.b.op(Op::FSub, x, whole)
+            }
+            BinaryOp::FloorDiv => self.floor_division(x, y, signed).0,
+            BinaryOp::FloorMod => self.floor_division(x, y, signed).1,
+            BinaryOp::Min => {
+                let c = self.b.cmp(less, x, y);
+                self.b.select(c, x, y)
+            }
+            BinaryOp::Max => {
+                let c = if float {
+                    self.b.cmp(Cmp::FOgt, x, y)
+                } else {
+                    self.b.cmp(less, y, x)
+                };
+                self.b.select(c, x, y)
+            }
+            BinaryOp::Pow => math::pow(self, x, y, d),
+            BinaryOp::Eq => self.b.cmp(if float { Cmp::FOeq } else { Cmp::Eq }, x, y),
+            BinaryOp::Ne => self.b.cmp(if float { Cmp::FUne } else { Cmp::Ne }, x, y),
+            BinaryOp::Lt => self.b.cmp(less, x, y),
+            BinaryOp::Le => {
+                let le = if float {
+                    Cmp::FOle
+                } else {
+                    [Cmp::Ule, Cmp::Sle][signed as usize]
+                };
+                self.b.cmp(le, x, y)
+            }
+            BinaryOp::And | BinaryOp::Or => unreachable!("handled by `logical`"),
+        };
+        let logical = op.is_comparison();
+        Typed {
+            value,
+            dtype: if logical { DType::Bool } else { d },
+        }
+    }
+
+    /// Quotient and remainder rounded towards minus infinity. LLVM folds the
+    /// corrections away for constant powers of two.
+    fn floor_division(&self, x: Value, y: Value, signed: bool) -> (Value, Value) {
+        if !signed {
+            return (self.b.op(Op::UDiv, x, y), self.b.op(Op::URem, x, y));
+        }
+        let zero = self.b.zero(self.b.type_of(x));
+        let q = self.b.op(Op::SDiv, x, y);
+        let r = self.b.op(Op::SRem, x, y);
+        let inexact = self.b.cmp(Cmp::Ne, r, zero);
+        let opposite = self.b.op(Op::Xor, r, y);
+        let opposite = self.b.cmp(Cmp::Slt, opposite, zero);
+        let fix = self.b.op(Op::And, inexact, opposite);
+        let one = self.b.convert(Conv::ZExt, fix, self.b.type_of(x));
+        let add = self.b.select(fix, y, zero);
+        (self.b.op(Op::Sub, q, one), self.b.op(Op::Add, r, add))
+    }
+
+    pub fn cast(&mut self, a: Typed, to: DType) -> Typed {
+        let from = a.dtype;
+        let x = a.value;
+        let lanes = self.b.lanes_of(x);
+        let t = self.b.vector_type(self.value_type(to), lanes);
+        let value = match (from, to) {
+            _ if from == to => x,
+            (_, DType::Bool) => {
+                let zero = self.b.zero(self.b.type_of(x));
+                self.b
+                    .cmp(if from.is_float() { Cmp::FUne } else { Cmp::Ne }, x, zero)
+            }
+            _ if from.is_float() && to.is_float() => {
+                let grow = to.bits() > from.bits();
+                self.b
+                    .convert(if grow { Conv::FpExt } else { Conv::FpTrunc }, x, t)
+            }
+            _ if from.is_float() => {
+                let name = if to.is_signed() {
+                    "llvm.fptosi.sat"
+                } else {
+                    "llvm.fptoui.sat"
+                };
+                self.b
+                    .intrinsic(name, &mut [t, self.b.type_of(x)], &mut [x])
+            }
+            _ if to.is_float() => {
+                let conv = if from.is_signed() {
+                    Conv::SiToFp
+                } else {
+                    Conv::UiToFp
+                };
+                self.b.convert(conv, x, t)
+            }
+            _ if to.bits() > from.bits() || from == DType::Bool => self.b.convert(
+                if from.is_signed() {
+                    Conv::SExt
+                } else {
+                    Conv::ZExt
+                },
+                x,
+                t,
+            ),
+            _ if to.bits() < from.bits() => self.b.convert(Conv::Trunc, x, t),
+            _ => x,
+        };
+        Typed { value, dtype: to }
+    }
+}

@@ -1,0 +1,176 @@
+//! Registers, loops, parallel tasks, guards and the identity of loops.
+
+mod support;
+
+use ir::{DType, Expr, Isa, Target};
+use llvm::{Compiler, Emit};
+use lower::flat::{Lane, Place, Stmt};
+use support::{Flat, host_targets};
+use tensor::{Fill, Tensor, fill_tensor};
+
+const M: i64 = 12;
+const N: i64 = 32;
+const K: i64 = 20;
+
+/// C[M, N] = A[M, K] B[K, N]: rows in parallel, 16 lanes, the accumulator in a register.
+fn gemm() -> Flat {
+    let mut f = Flat::new();
+    let a = f.buffer(DType::F32, M * K, Place::Input);
+    let b = f.buffer(DType::F32, K * N, Place::Input);
+    let c = f.buffer(DType::F32, M * N, Place::Output);
+    let acc = f.buffer(DType::F32, 16, Place::Register);
+    let (i, j, k, l) = (f.var(), f.var(), f.var(), f.var());
+    let lane = Some(Lane { var: l, lanes: 16 });
+    let v = Expr::var;
+    let init = f.store(acc, v(l), Expr::f32(0.0), lane);
+    let product = Expr::load(a, [v(i) * K + v(k)]) * Expr::load(b, [v(k) * N + v(j) * 16 + v(l)]);
+    let update = f.store(acc, v(l), Expr::load(acc, [v(l)]) + product, lane);
+    let update = f.loop_(k, K, false, vec![update]);
+    let out = f.store(
+        c,
+        v(i) * N + v(j) * 16 + v(l),
+        Expr::load(acc, [v(l)]),
+        lane,
+    );
+    let columns = f.loop_(j, N / 16, false, vec![init, update, out]);
+    let rows = f.loop_(i, M, true, vec![columns]);
+    f.code.kernel = vec![rows];
+    f
+}
+
+#[test]
+fn a_register_tiled_gemm_is_exact_on_small_integers() {
+    let ints = Fill::Integers { lo: -4, hi: 4 };
+    for target in host_targets() {
+        let a = fill_tensor(DType::F32, &[(M * K) as usize], ints, 1);
+        let b = fill_tensor(DType::F32, &[(K * N) as usize], ints, 2);
+        let mut args = [
+            a.clone(),
+            b.clone(),
+            Tensor::zeros(DType::F32, &[(M * N) as usize]),
+        ];
+        assert_eq!(gemm().run(&target, &mut args), 0);
+        for i in 0..M as usize {
+            for j in 0..N as usize {
+                let sum: f64 = (0..K as usize)
+                    .map(|k| a.get_f64(i * K as usize + k) * b.get_f64(k * N as usize + j))
+                    .sum();
+                assert_eq!(args[2].get_f64(i * N as usize + j), sum);
+            }
+        }
+    }
+}
+
+#[test]
+fn guarded_loads_outside_a_buffer_are_never_made() {
+    // y[i] = x[i - 3] where 3 <= i < 8, else -1, by lanes; and the same by a scalar guard.
+    for target in host_targets() {
+        for lanes in [0u32, 16] {
+            let mut f = Flat::new();
+            let x = f.buffer(DType::F32, 5, Place::Input);
+            let y = f.buffer(DType::F32, 16, Place::Output);
+            let i = f.var();
+            let inside = Expr::int(3).le(Expr::var(i)).and(Expr::var(i).lt(8));
+            let load = Expr::load(x, [Expr::var(i) - 3]);
+            let value = Expr::select(inside, load, Expr::f32(-1.0));
+            let lane = (lanes > 0).then_some(Lane { var: i, lanes });
+            let s = f.store(y, Expr::var(i), value, lane);
+            f.code.kernel = if lanes > 0 {
+                vec![s]
+            } else {
+                vec![f.loop_(i, 16, false, vec![s])]
+            };
+            let x = Tensor::from_slice(&[5], &[1.0f32, 2.0, 3.0, 4.0, 5.0]);
+            let mut args = [x, Tensor::zeros(DType::F32, &[16])];
+            assert_eq!(f.run(&target, &mut args), 0);
+            let expected: Vec<f32> = (0..16)
+                .map(|i| {
+                    if (3..8).contains(&i) {
+                        (i - 2) as f32
+                    } else {
+                        -1.0
+                    }
+                })
+                .collect();
+            assert_eq!(args[1].as_slice::<f32>(), &expected[..], "{lanes} lanes");
+        }
+    }
+}
+
+#[test]
+fn registers_survive_ifs_and_a_failed_check_returns_its_code() {
+    let mut f = Flat::new();
+    let x = f.buffer(DType::I64, 10, Place::Input);
+    let y = f.buffer(DType::I64, 1, Place::Output);
+    let sum = f.buffer(DType::I64, 1, Place::Register);
+    let i = f.var();
+    let zero = f.store(sum, Expr::int(0), Expr::int(0), None);
+    let xi = Expr::load(x, [Expr::var(i)]);
+    let check = Stmt::Check {
+        cond: xi.clone().lt(100),
+        code: 7,
+    };
+    let add = f.store(
+        sum,
+        Expr::int(0),
+        Expr::load(sum, [Expr::int(0)]) + xi.clone(),
+        None,
+    );
+    let even = xi.floor_mod(2).equals(0);
+    let guarded = Stmt::If {
+        cond: even,
+        then: vec![add],
+        otherwise: vec![],
+    };
+    let body = f.loop_(i, 10, false, vec![check, guarded]);
+    let out = f.store(y, Expr::int(0), Expr::load(sum, [Expr::int(0)]), None);
+    f.code.kernel = vec![zero, body, out];
+    for target in host_targets() {
+        let x = Tensor::from_slice(&[10], &[1i64, -2, 3, 4, -5, 6, 7, 8, 9, -10]);
+        let mut args = [x, Tensor::zeros(DType::I64, &[1])];
+        assert_eq!(f.run(&target, &mut args), 0);
+        assert_eq!(args[1].as_slice::<i64>(), [6]);
+        args[0].as_mut_slice::<i64>()[4] = 100;
+        assert_eq!(f.run(&target, &mut args), 7);
+    }
+}
+
+#[test]
+fn every_target_emits_objects_and_assembly_that_keep_loop_names() {
+    let isas = [
+        Isa::X86Sse2,
+        Isa::X86Avx2,
+        Isa::X86Avx512,
+        Isa::AArch64Neon,
+        Isa::RiscV64Rvv,
+    ];
+    for isa in isas {
+        let compiler = Compiler::new(&Target::generic(isa)).expect("a known target");
+        let emit = Emit {
+            assembly: true,
+            llvm_ir: true,
+            identity: true,
+        };
+        let code = gemm().code;
+        let first = compiler.compile(&code, emit).expect("compiles");
+        let again = Compiler::new(&Target::generic(isa))
+            .unwrap()
+            .compile(&code, emit)
+            .unwrap();
+        assert_eq!(
+            first.object, again.object,
+            "{isa:?} objects are reproducible"
+        );
+        let text = first.assembly.expect("asked for");
+        for (id, info) in code.loops.iter().enumerate() {
+            let label = format!("L{id}.{}", info.name);
+            assert!(text.contains(&label), "{isa:?} lost {label}:\n{text}");
+            let line = format!("{} ", id + 1);
+            assert!(
+                text.lines().any(|l| l.trim_start().starts_with(".loc")
+                    && l.split_whitespace().nth(2) == Some(line.trim())),
+                "{isa:?} has no location of loop {id}"
+            );
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The error bounds that `llvm::math` states, on every family this host runs.
+
+mod support;
+
+use ir::{BinaryOp, DType, Expr, UnaryOp};
+use lower::flat::{Lane, Place};
+use support::{Flat, host_targets};
+use tensor::Tensor;
+
+const N: i64 = 4096;
+
+fn unary(op: UnaryOp, dtype: DType) -> Flat {
+    let mut f = Flat::new();
+    let x = f.buffer(dtype, N, Place::Input);
+    let y = f.buffer(dtype, N, Place::Output);
+    let (i, l) = (f.var(), f.var());
+    let at = Expr::var(i) * 16 + Expr::var(l);
+    let value = Expr::unary(op, Expr::load(x, [at.clone()]));
+    let s = f.store(y, at, value, Some(Lane { var: l, lanes: 16 }));
+    let body = f.loop_(i, N / 16, false, vec![s]);
+    f.code.kernel = vec![body];
+    f
+}
+
+fn inputs(dtype: DType, lo: f64, hi: f64, specials: &[f64]) -> Tensor {
+    let mut t = Tensor::zeros(dtype, &[N as usize]);
+    for i in 0..N as usize {
+        t.set_f64(i, lo + (hi - lo) * i as f64 / (N - 1) as f64);
+    }
+    for (i, s) in specials.iter().enumerate() {
+        t.set_f64(i, *s);
+    }
+    t
+}
+
+/// Largest relative error; specials must agree exactly.
+fn worst(actual: &Tensor, x: &Tensor, f: impl Fn(f64) -> f64, smallest: f64) -> f64 {
+    let mut worst = 0.0f64;
+    for i in 0..x.len() {
+        let mut expected = Tensor::zeros(x.dtype(), &[1]);
+        let exact = f(x.get_f64(i));
+        expected.set_f64(0, exact);
+        let (a, e) = (actual.get_f64(i), expected.get_f64(0));
+        if !e.is_finite() || !a.is_finite() {
+            assert!(
+                a == e || a.is_nan() && e.is_nan(),
+                "f({}) = {a}, not {e}",
+                x.get_f64(i)
+            );
+        } else if exact.abs() < smallest {
+            assert!(
+                (a - e).abs() <= smallest,
+                "f({}) = {a}, not {e}",
+                x.get_f64(i)
+            );
+        } else {
+            worst = worst.max((a - exact).abs() / exact.abs());
+        }
+    }
+    worst
+}
+
+#[test]
+fn unary_functions_keep_their_bounds() {
+    let inf = f64::INFINITY;
+    let nan = f64::NAN;
+    type Case = (UnaryOp, fn(f64) -> f64, Vec<(f64, f64)>, Vec<f64>);
+    let cases: [Case; 4] = [
+        (
+            UnaryOp::Exp,
+            f64::exp,
+            vec![(-1.0, 1.0), (-87.0, 88.7), (-800.0, 720.0)],
+            vec![inf, -inf, nan, 0.0, 1e30, -1e30],
+        ),
+        (
+            UnaryOp::Log,
+            f64::ln,
+            vec![(0.5, 2.0), (1e-30, 1e-3), (1e-40, 1e-38), (1.0, 1e30)],
+            vec![0.0, -1.0, inf, -inf, nan, 1.0],
+        ),
+        (
+            UnaryOp::Tanh,
+            f64::tanh,
+            vec![(-1.0, 1.0), (-20.0, 20.0), (1e-20, 1e-10)],
+            vec![inf, -inf, nan, 0.0, 1e30],
+        ),
+        (
+            UnaryOp::Erf,
+            ir::interpret::erf,
+            vec![(-1.0, 1.0), (-7.0, 7.0), (1e-20, 1e-10)],
+            vec![inf, -inf, nan, 0.0, 1e30],
+        ),
+    ];
+    for target in host_targets() {
+        for (op, f, ranges, specials) in &cases {
+            for dtype in [DType::F32, DType::F64] {
+                let (_, _, bound) = llvm::math::BOUNDS
+                    .iter()
+                    .find(|b| b.0 == op.name() && b.1 == dtype)
+                    .unwrap();
+                let smallest = if dtype == DType::F32 {
+                    1.2e-38
+                } else {
+                    2.3e-308
+                };
+                let code = unary(*op, dtype);
+                for (lo, hi) in ranges {
+                    let x = inputs(dtype, *lo, *hi, specials);
+                    let mut args = [x.clone(), Tensor::zeros(dtype, &[N as usize])];
+                    assert_eq!(code.run(&target, &mut args), 0);
+                    let e = worst(&args[1], &x, f, smallest);
+                    assert!(
+                        e <= *bound,
+                        "{op:?} {dtype} on [{lo}, {hi}], {:?}: {e:e}",
+                        target.isa
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pow_keeps_its_bounds() {
+    let exponents = [2.0, 0.5, -1.0, 3.0, -2.5, 0.0, 7.0, 1.0];
+    let bases = [-3.0, -1.0, -0.5, 0.0, 1e-3, 0.7, 1.0, 42.0];
+    for target in host_targets() {
+        for dtype in [DType::F32, DType::F64] {
+            let (_, _, bound) = llvm::math::BOUNDS
+                .iter()
+                .find(|b| b.0 == "pow" && b.1 == dtype)
+                .unwrap();
+            let mut f = Flat::new();
+            let x = f.buffer(dtype, 64, Place::Input);
+            let y = f.buffer(dtype, 64, Place::Input);
+            let z = f.buffer(dtype, 64, Place::Output);
+            let l = f.var();
+            let load = |b| Expr::load(b, [Expr::var(l)]);
+            let value = Expr::binary(BinaryOp::Pow, load(x), load(y));
+            f.code.kernel = vec![f.store(z, Expr::var(l), value, Some(Lane { var: l, lanes: 64 }))];
+            let mut args: Vec<Tensor> = (0..3).map(|_| Tensor::zeros(dtype, &[64])).collect();
+            for i in 0..64 {
+                args[0].set_f64(i, bases[i / 8]);
+                args[1].set_f64(i, exponents[i % 8]);
+            }
+            assert_eq!(f.run(&target, &mut args), 0);
+            for i in 0..64 {
+                let (b, p) = (args[0].get_f64(i), args[1].get_f64(i));
+                let (a, e) = (args[2].get_f64(i), b.powf(p));
+                let same = a == e || a.is_nan() && e.is_nan();
+                assert!(
+                    same || ((a - e) / e).abs() <= *bound,
+                    "{b}^{p} = {a}, not {e}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn rounding_is_exact() {
+    let values = [
+        -2.5, -1.5, -0.5, -0.2, 0.0, 0.5, 1.5, 2.5, 3.7, -3.7, 1e10, -1e10, 8388609.0,
+    ];
+    for target in host_targets() {
+        for (op, f) in [
+            (UnaryOp::Round, f64::round_ties_even as fn(f64) -> f64),
+            (UnaryOp::Floor, f64::floor),
+            (UnaryOp::Ceil, f64::ceil),
+        ] {
+            for dtype in [DType::F32, DType::F64] {
+                let x = inputs(dtype, -10.0, 10.0, &values);
+                let mut args = [x.clone(), Tensor::zeros(dtype, &[N as usize])];
+                assert_eq!(unary(op, dtype).run(&target, &mut args), 0);
+                for i in 0..N as usize {
+                    assert_eq!(
+                        args[1].get_f64(i),
+                        f(x.get_f64(i)),
+                        "{op:?}({})",
+                        x.get_f64(i)
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Compiles flat code for the host's best target family and runs it in this process.
+
+use ir::{BufferId, DType, Expr, Isa, Target, VarId};
+use llvm::{Compiler, Emit};
+use lower::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, Lane, LoopInfo, Place, Stmt, Store};
+use runtime::{LoadedCode, Pool};
+use std::ffi::c_void;
+use tensor::Tensor;
+
+/// Families that this host runs.
+pub fn host_targets() -> Vec<Target> {
+    let mut out = vec![Target::generic(Isa::X86Sse2)];
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        out.push(Target::generic(Isa::X86Avx2));
+    }
+    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
+        out.push(Target::generic(Isa::X86Avx512));
+    }
+    out
+}
+
+pub struct Flat {
+    pub code: Code,
+}
+
+impl Flat {
+    pub fn new() -> Flat {
+        Flat {
+            code: Code {
+                name: "test".into(),
+                vars: vec![],
+                buffers: vec![],
+                params: vec![],
+                prepare_params: vec![],
+                kernel: vec![],
+                prepare: vec![],
+                workspace_bytes: 0,
+                worker_workspace_bytes: 0,
+                loops: vec![],
+                accesses: vec![],
+            },
+        }
+    }
+
+    pub fn buffer(&mut self, dtype: DType, elements: i64, place: Place) -> BufferId {
+        let id = BufferId(self.code.buffers.len() as u32);
+        if matches!(place, Place::Input | Place::Output) {
+            self.code.params.push(id);
+        }
+        let name = format!("b{}", id.0);
+        self.code.buffers.push(FlatBuffer {
+            name,
+            dtype,
+            elements,
+            shape: vec![elements],
+            place,
+        });
+        id
+    }
+
+    pub fn var(&mut self) -> VarId {
+        self.code.vars.push(format!("v{}", self.code.vars.len()));
+        VarId(self.code.vars.len() as u32 - 1)
+    }
+
+    pub fn store(&mut self, b: BufferId, offset: Expr, value: Expr, lane: Option<Lane>) -> Stmt {
+        let id = self.code.accesses.len() as u32;
+        let lanes = lane.map_or(0, |l| l.lanes);
+        self.code.accesses.push(AccessInfo {
+            buffer: b,
+            is_store: true,
+            parent: None,
+            lanes,
+        });
+        Stmt::Store(Store {
+            id,
+            buffer: b,
+            offset,
+            value,
+            lane,
+            mask: None,
+            loads: vec![],
+        })
+    }
+
+    pub fn loop_(&mut self, var: VarId, extent: i64, parallel: bool, body: Vec<Stmt>) -> Stmt {
+        let id = self.code.loops.len() as u32;
+        let name = format!("v{}", var.0);
+        self.code.loops.push(LoopInfo {
+            name,
+            parent: None,
+            extent,
+            parallel,
+            prepare: false,
+        });
+        Stmt::Loop(FlatLoop {
+            id,
+            var,
+            extent,
+            parallel,
+            body,
+        })
+    }
+
+    /// Compiles for `target` and runs on two workers; returns the kernel's status.
+    pub fn run(&self, target: &Target, args: &mut [Tensor]) -> i32 {
+        let compiler = Compiler::new(target).expect("a host target");
+        let emit = Emit {
+            identity: true,
+            ..Emit::default()
+        };
+        let compiled = compiler
+            .compile(&self.code, emit)
+            .expect("the code compiles");
+        let loaded = LoadedCode::load(&compiled.object).expect("the object loads");
+        let kernel = loaded.kernel("kernel").expect("the entry exists");
+        let pool = Pool::new(2).expect("a pool");
+        let mut pointers: Vec<*mut c_void> = args
+            .iter_mut()
+            .map(|t| t.bytes_mut().as_mut_ptr().cast())
+            .collect();
+        let mut workspace = tensor::AlignedBytes::zeroed(1 << 20);
+        // SAFETY: arguments match the code's parameters; the workspace is large enough.
+        unsafe {
+            kernel(
+                pool.ctx(),
+                pointers.as_mut_ptr().cast(),
+                workspace.as_mut_ptr().cast(),
+            )
+        }
+    }
+}
