@@ -1,0 +1,61 @@
+//! The child's side: limits on itself, and the loop that answers requests.
+
+use crate::frame;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Limits that a child puts on itself before it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Address space in bytes; an allocation beyond it fails.
+    pub address_space: Option<u64>,
+}
+
+impl Limits {
+    fn apply(self) -> io::Result<()> {
+        if let Some(bytes) = self.address_space {
+            let limit = libc::rlimit {
+                rlim_cur: bytes,
+                rlim_max: bytes,
+            };
+            // SAFETY: a valid limit structure.
+            if unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        // A crash is an expected outcome here: no core files.
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: a valid limit structure; dying with the parent needs no cleanup.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        Ok(())
+    }
+}
+
+/// Answers requests from standard input on standard output until the input
+/// ends. Anything else that prints to standard output goes to standard error.
+pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
+    mut answer: impl FnMut(Request) -> Reply,
+) -> io::Result<()> {
+    let mut input = io::stdin().lock();
+    // A stray print must not break the framing.
+    let mut output = std::fs::File::from(rustix::io::dup(io::stdout())?);
+    // SAFETY: both descriptors are open; the duplicate above keeps the pipe.
+    if unsafe { libc::dup2(2, 1) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let Some(limits) = frame::read::<Limits>(&mut input)? else {
+        return Ok(());
+    };
+    limits.apply()?;
+    while let Some(request) = frame::read(&mut input)? {
+        frame::write(&mut output, &answer(request))?;
+    }
+    Ok(())
+}
