@@ -162,28 +162,33 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(value)
 }
 
-fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
+fn inconsistent(path: &Path, reason: &str) -> LoadError {
+    LoadError::Inconsistent {
+        path: path.to_path_buf(),
+        reason: reason.to_string(),
+    }
+}
+
+/// Checks the head, the length of the file and the manifest's checksum; the
+/// manifest's bytes.
+fn manifest_bytes<'a>(path: &Path, map: &'a [u8]) -> Result<&'a [u8], LoadError> {
     let file = || path.to_path_buf();
     let damaged = |part| LoadError::Checksum { path: file(), part };
-    let inconsistent = |reason: &str| LoadError::Inconsistent {
-        path: file(),
-        reason: reason.to_string(),
-    };
     if !map.starts_with(&MAGIC) {
         return Err(LoadError::NotAnArtifact { path: file() });
     }
-    let version = u64_at(&map, 8) as u32;
+    let version = u64_at(map, 8) as u32;
     if version != ARTIFACT_VERSION {
         return Err(LoadError::Version {
             path: file(),
             found: version,
         });
     }
-    if u64_at(&map, 56) != xxh3_64(&map[..56]) {
+    if u64_at(map, 56) != xxh3_64(&map[..56]) {
         return Err(damaged("first bytes"));
     }
-    let (manifest_len, checksum) = (u64_at(&map, 16), u64_at(&map, 24));
-    let (expected, found) = (u64_at(&map, 32), map.len() as u64);
+    let (manifest_len, checksum) = (u64_at(map, 16), u64_at(map, 24));
+    let (expected, found) = (u64_at(map, 32), map.len() as u64);
     if expected != found {
         return Err(LoadError::Truncated {
             path: file(),
@@ -191,14 +196,21 @@ fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
             found,
         });
     }
-    let manifest_end = manifest_len
-        .checked_add(HEAD_BYTES as u64)
-        .filter(|end| *end <= found);
-    let manifest_end = manifest_end.ok_or_else(|| inconsistent("the manifest is too long"))?;
-    let manifest = &map[HEAD_BYTES..manifest_end as usize];
+    let rest = &map[HEAD_BYTES..];
+    let manifest = usize::try_from(manifest_len)
+        .ok()
+        .and_then(|len| rest.get(..len));
+    let manifest = manifest.ok_or_else(|| inconsistent(path, "the manifest is too long"))?;
     if checksum != xxh3_64(manifest) {
         return Err(damaged("contents of the manifest"));
     }
+    Ok(manifest)
+}
+
+fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
+    let inconsistent = |reason: &str| inconsistent(path, reason);
+    let manifest = manifest_bytes(path, &map)?;
+    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, map.len() as u64);
     let stored: Stored =
         postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
     let data = manifest_end.next_multiple_of(SECTION_ALIGN);
@@ -214,7 +226,10 @@ fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
     };
     for (section, part) in stored.sections.iter().zip(SECTION_NAMES) {
         if xxh3_64(&map[range(section.extent)?]) != section.checksum {
-            return Err(damaged(part));
+            return Err(LoadError::Checksum {
+                path: path.to_path_buf(),
+                part,
+            });
         }
     }
     let mut manifest = stored.manifest;

@@ -402,3 +402,167 @@ fn check_step(manifest: &Manifest, step: &Step) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{CodeFormat, KernelParam};
+
+    fn target() -> KernelTarget {
+        KernelTarget {
+            triple: "x86_64-unknown-linux-gnu".into(),
+            cpu: "generic".into(),
+            features: String::new(),
+            vector_bits: 128,
+        }
+    }
+
+    /// x -> k(x, w) -> y, with `row` a view of y.
+    fn manifest() -> Manifest {
+        let param = |name: &str, role| KernelParam {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: vec![2, 8],
+            role,
+        };
+        let kernel = BuiltKernel {
+            target: target(),
+            format: CodeFormat::Elf,
+            code: Vec::new(),
+            entry: "k".into(),
+            params: vec![
+                param("x", ParamRole::Input),
+                param("w", ParamRole::Constant),
+                param("y", ParamRole::Output),
+            ],
+            prepare_entry: None,
+            prepare_params: Vec::new(),
+            prepare_code: None,
+            workspace_bytes: 0,
+            worker_workspace_bytes: 0,
+            prepare_workspace_bytes: 0,
+            prepare_worker_workspace_bytes: 0,
+            schedule: String::new(),
+            compiler: String::new(),
+        };
+        let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
+        let view = Place::View {
+            root: TensorId(2),
+            byte_offset: 32,
+        };
+        Manifest {
+            name: "m".into(),
+            target: target(),
+            compiler: String::new(),
+            tensors: vec![
+                dense("x", Place::Arena { offset: 0 }),
+                dense("w", Place::Constant { blob: 0 }),
+                dense("y", Place::Arena { offset: 64 }),
+                TensorInfo::dense("row", DType::F32, &[8], view),
+            ],
+            inputs: vec![TensorId(0)],
+            outputs: vec![TensorId(3)],
+            kernels: vec![kernel],
+            steps: vec![Step {
+                name: "s".into(),
+                key_shape: Vec::new(),
+                alternatives: vec![Alternative {
+                    kernel: KernelId(0),
+                    args: vec![TensorId(0), TensorId(1), TensorId(2)],
+                }],
+            }],
+            arena_bytes: 128,
+        }
+    }
+
+    /// Changes that a file with valid checksums could hold: each would make the
+    /// runtime touch memory that is not the model's.
+    #[test]
+    fn contradictions_are_refused() {
+        assert_eq!(check(&manifest(), &[64]), Ok(()));
+        assert!(
+            check(&manifest(), &[63]).is_err(),
+            "the constant is too short"
+        );
+        assert!(check(&manifest(), &[]).is_err(), "the constant is missing");
+        let changes: &[fn(&mut Manifest)] = &[
+            |m| m.arena_bytes = 127,
+            |m| m.tensors[0].place = Place::Arena { offset: 128 },
+            |m| m.tensors[0].place = Place::Arena { offset: 32 },
+            |m| {
+                m.tensors[0].place = Place::Arena {
+                    offset: u64::MAX - 63,
+                }
+            },
+            |m| m.tensors[0].place = Place::Discarded,
+            |m| m.tensors[0].place = Place::Constant { blob: 0 },
+            |m| m.tensors[0].shape = vec![usize::MAX, 2],
+            |m| m.tensors[0].strides = vec![1],
+            |m| m.tensors[0].strides = vec![1, 2],
+            |m| m.tensors[0].strides = vec![usize::MAX, 1],
+            |m| m.tensors[2].place = Place::Constant { blob: 0 },
+            |m| m.tensors[2].dtype = DType::F64,
+            |m| {
+                m.tensors[3].place = Place::View {
+                    root: TensorId(2),
+                    byte_offset: 36,
+                }
+            },
+            |m| {
+                m.tensors[3].place = Place::View {
+                    root: TensorId(2),
+                    byte_offset: 2,
+                }
+            },
+            |m| {
+                m.tensors[3].place = Place::View {
+                    root: TensorId(2),
+                    byte_offset: u64::MAX,
+                }
+            },
+            |m| {
+                m.tensors[3].place = Place::View {
+                    root: TensorId(3),
+                    byte_offset: 0,
+                }
+            },
+            |m| {
+                m.tensors[3].place = Place::View {
+                    root: TensorId(4),
+                    byte_offset: 0,
+                }
+            },
+            |m| m.inputs[0] = TensorId(4),
+            |m| m.inputs[0] = TensorId(3),
+            |m| m.inputs[0] = TensorId(1),
+            |m| m.outputs[0] = TensorId(9),
+            |m| m.steps[0].alternatives.clear(),
+            |m| m.steps[0].alternatives[0].kernel = KernelId(1),
+            |m| m.steps[0].alternatives[0].args[1] = TensorId(2),
+            |m| m.steps[0].alternatives[0].args[0] = TensorId(3),
+            |m| m.steps[0].alternatives[0].args[2] = TensorId(7),
+            |m| m.steps[0].alternatives[0].args.truncate(2),
+            |m| m.steps[0].alternatives[0].args.push(TensorId(0)),
+            |m| m.kernels[0].params[0].shape = vec![2, 9],
+            |m| m.kernels[0].params[0].shape = vec![-2, -8],
+            |m| m.kernels[0].params[1].role = ParamRole::Output,
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let mut changed = manifest();
+            change(&mut changed);
+            assert!(check(&changed, &[64]).is_err(), "change {i} passes");
+        }
+    }
+
+    #[test]
+    fn spans_count_strides() {
+        let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], Place::Discarded);
+        assert_eq!((info.is_dense(), info.span_bytes()), (true, Some(12)));
+        info.strides = vec![10, 2];
+        assert_eq!((info.is_dense(), info.span_bytes()), (false, Some(27)));
+        info.shape[0] = 0;
+        assert_eq!(info.span_bytes(), Some(0));
+        let scalar = TensorInfo::dense("s", DType::F64, &[], Place::Discarded);
+        assert_eq!(scalar.span_bytes(), Some(8));
+    }
+}
