@@ -10,9 +10,11 @@ pub mod node_tests;
 pub mod onnx;
 pub mod ops;
 pub mod reference;
+pub mod simplify;
 
 pub use model::{
     Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
 pub use reference::{EvalError, Evaluated, Keep, evaluate};
+pub use simplify::simplify;

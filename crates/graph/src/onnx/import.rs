@@ -61,18 +61,19 @@ pub fn import_bytes(
         .iter()
         .map(|o| (standard_domain(o.domain()).to_string(), o.version()))
         .collect();
-    let Some(&opset) = opsets.get("") else {
+    if opsets.is_empty() {
         return Err(ImportError::Decode("it names no operator set".into()));
-    };
-    if opset < 7 {
-        return Err(ImportError::OldOpset(opset));
+    }
+    let opset = opsets.get("").copied();
+    if let Some(old) = opset.filter(|v| *v < 7) {
+        return Err(ImportError::OldOpset(old));
     }
     let functions = proto
         .functions
         .iter()
         .map(|f| (f.domain().to_string(), f.name().to_string()));
     let importer = Importer {
-        model: Model::new(graph.name(), opset),
+        model: Model::new(graph.name(), opset.unwrap_or(0)),
         values: HashMap::new(),
         opsets,
         functions: functions.collect(),
@@ -264,6 +265,11 @@ impl Importer<'_> {
         domain: &str,
         name: &str,
     ) -> Result<Option<Result<(), Problem>>, ImportError> {
+        let Some(&opset) = self.opsets.get(domain) else {
+            return Ok(Some(Problem::unsupported(
+                "the model imports no operator set of its domain",
+            )));
+        };
         let Some(operator) = operators::find(domain, node.op_type()) else {
             let function = (node.domain().to_string(), node.op_type().to_string());
             let reason = if self.functions.contains(&function) {
@@ -288,7 +294,6 @@ impl Importer<'_> {
             });
         }
         let before = self.model.values().len();
-        let opset = self.opsets.get(domain).copied().unwrap_or(1);
         let mut import = NodeImport {
             model: &mut self.model,
             proto: node,

@@ -325,11 +325,15 @@ pub(super) fn depth_to_space(n: &mut NodeImport) -> Imported {
 pub(super) fn space_to_depth(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let ([batch, c, h, w], b) = blocks(n)?;
-    n.attributes.ignore(&["mode"]);
+    let perm = match n.attributes.text("mode", "DCR")?.as_str() {
+        "DCR" => vec![0, 3, 5, 1, 2, 4],
+        "CRD" => vec![0, 1, 3, 5, 2, 4],
+        other => return Problem::unsupported(format!("mode=`{other}`")),
+    };
     if !h.is_multiple_of(b) || !w.is_multiple_of(b) {
         return Problem::unsupported(format!("{h} x {w} elements in blocks of {b}"));
     }
     let x = n.reshape(x, vec![batch, c, h / b, b, w / b, b])?;
-    let x = transposed(n, x, vec![0, 3, 5, 1, 2, 4])?;
+    let x = transposed(n, x, perm)?;
     Ok(vec![n.reshape(x, vec![batch, c * b * b, h / b, w / b])?])
 }

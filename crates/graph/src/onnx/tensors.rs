@@ -28,7 +28,7 @@ const LIMIT: u64 = 1 << 36;
 /// # Errors
 /// Names the type that has no counterpart.
 pub fn dtype_of(data_type: i32) -> Result<DType, TensorError> {
-    const UNSUPPORTED: [(i32, &str); 12] = [
+    const UNSUPPORTED: [(i32, &str); 18] = [
         (0, "undefined"),
         (4, "uint16"),
         (5, "int16"),
@@ -38,9 +38,15 @@ pub fn dtype_of(data_type: i32) -> Result<DType, TensorError> {
         (14, "complex64"),
         (15, "complex128"),
         (17, "float8e4m3fn"),
+        (18, "float8e4m3fnuz"),
         (19, "float8e5m2"),
+        (20, "float8e5m2fnuz"),
         (21, "uint4"),
         (22, "int4"),
+        (23, "float4e2m1"),
+        (24, "float8e8m0"),
+        (25, "uint2"),
+        (26, "int2"),
     ];
     Ok(match data_type {
         1 => DType::F32,

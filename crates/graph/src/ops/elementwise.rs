@@ -117,7 +117,7 @@ pub enum Binary {
     Mul,
     /// Integers truncate towards zero; dividing an integer by zero is an error.
     Div,
-    /// The remainder with the sign of the divisor (Python's `%`); integers only.
+    /// The remainder with the sign of the divisor (Python's `%`).
     Mod,
     /// The remainder with the sign of the dividend (C's `fmod`).
     Fmod,
@@ -174,7 +174,6 @@ impl Binary {
         let fits = match self {
             Binary::And | Binary::Or | Binary::Xor => a.dtype == DType::Bool,
             Binary::Equal => true,
-            Binary::Mod => a.dtype.is_int(),
             _ => a.dtype != DType::Bool,
         };
         if !fits {

@@ -121,6 +121,10 @@ fn binary_float(b: Binary, x: f64, y: f64) -> f64 {
         Binary::Mul => x * y,
         Binary::Div => x / y,
         Binary::Fmod => x % y,
+        Binary::Mod => match x % y {
+            r if r != 0.0 && (r < 0.0) != (y < 0.0) => r + y,
+            r => r,
+        },
         Binary::Pow => x.powf(y),
         Binary::Min if x.is_nan() || y.is_nan() => f64::NAN,
         Binary::Min => x.min(y),
