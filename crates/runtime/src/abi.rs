@@ -42,6 +42,12 @@ pub struct Ctx {
     pub pool: *const c_void,
 }
 
+// SAFETY: workers share a context by design; it is never written, and what
+// `pool` points at is for sharing as well.
+unsafe impl Send for Ctx {}
+// SAFETY: as above.
+unsafe impl Sync for Ctx {}
+
 impl Ctx {
     /// A context with one thread: `parallel_for` calls the body once, inline, as worker 0.
     pub const fn serial() -> Ctx {

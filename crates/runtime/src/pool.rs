@@ -110,8 +110,9 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 thread_local! {
-    /// The pool whose body this thread runs, and as which worker.
-    static RUNNING: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
+    /// The pool that this thread belongs to, and as which worker. A caller is
+    /// in none: while it runs its part, `busy` keeps its nested loops inline.
+    static WORKER_OF: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
 /// A pool of persistent worker threads; dropping it ends them.
@@ -254,7 +255,7 @@ fn spawn(
 }
 
 fn work(shared: &Shared, worker: usize) {
-    RUNNING.set((shared, worker as i32));
+    WORKER_OF.set((shared, worker as i32));
     let slot = &shared.slots[worker - 1];
     while slot.wait_for_signal(shared.spin) == WORK {
         // SAFETY: `WORK` was stored after the job was written, and the job
@@ -286,7 +287,7 @@ unsafe extern "C" fn pool_parallel_for(
     // SAFETY: `ctx` is a pool's context (or a copy with fewer threads), and the
     // caller keeps the pool alive.
     let (shared, threads) = unsafe { (&*(*ctx).pool.cast::<Shared>(), i64::from((*ctx).threads)) };
-    let outer = RUNNING.get();
+    let outer = WORKER_OF.get();
     if std::ptr::eq(outer.0, shared) {
         // A worker index beyond this context's belongs to another kernel's loop.
         let worker = if i64::from(outer.1) < threads {
@@ -330,9 +331,7 @@ unsafe extern "C" fn pool_parallel_for(
     for slot in slots {
         slot.wake_worker();
     }
-    RUNNING.set((shared, 0));
     run_chunk(shared, &job, 0);
-    RUNNING.set(outer);
     for slot in slots {
         slot.wait_until_idle(shared.spin);
     }

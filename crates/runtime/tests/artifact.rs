@@ -51,10 +51,13 @@ fn constant() -> Tensor {
     Tensor::from_slice(&[LEN], &(0..LEN).map(|i| i as f32).collect::<Vec<_>>())
 }
 
-fn model_of(kernel: BuiltKernel) -> CompiledModel {
+fn builder() -> ModelBuilder {
     let pool = Arc::new(Pool::new(1).unwrap());
-    let target = kernel.target.clone();
-    let mut b = ModelBuilder::new("scale", target, "compiler 7", pool);
+    ModelBuilder::new("scale", host_target(), "compiler 7", pool)
+}
+
+fn model_of(kernel: BuiltKernel) -> CompiledModel {
+    let mut b = builder();
     let kernel = b.add_kernel(kernel);
     let x = b.add_input("x", DType::F32, &[1]);
     let a = b.add_constant("a", &constant());
@@ -119,6 +122,24 @@ fn constants_start_at_pages() {
         let at = file.windows(bytes.len()).position(|w| w == bytes).unwrap();
         assert!(at.is_multiple_of(4096), "a constant lies at {at}");
     }
+    // Small constants share pages, but not with code.
+    let mut b = builder();
+    b.add_kernel(scale_kernel(host_target()));
+    let values = [
+        Tensor::from_slice(&[2], &[1.25f32, 77.0]),
+        Tensor::from_slice(&[1], &[9.5e9f64]),
+    ];
+    for value in &values {
+        let id = b.add_constant("c", value);
+        b.mark_output(id);
+    }
+    b.finish().unwrap().save(&path).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let at = values.map(|v| file.windows(8).position(|w| w == v.bytes()).unwrap());
+    assert!(
+        at[0].is_multiple_of(4096) && at[1] == at[0] + 64,
+        "they lie at {at:?}"
+    );
 }
 
 #[test]

@@ -68,6 +68,8 @@ int kernel(const Ctx *ctx, void *const *args, void *workspace) {
     out[12] = (long)(table[in[0] - 2] * 4);
     out[13] = *(const long *)((const char *)&distance + distance);
     out[14] = exported[in[0]];
+    void *(*volatile copy)(void *, const void *, unsigned long) = memcpy;
+    out[15] = copy == *(void *(*const volatile *)(void *, const void *, unsigned long))moves;
     return (int)ctx->abi_version - 1;
 }
 "#;
@@ -94,7 +96,7 @@ fn check_everything(object: &[u8]) {
             6,
             10,
             40,
-            -1
+            1
         ]
     );
 }
@@ -159,28 +161,33 @@ fn what_the_object_may_not_use_is_named() {
     assert!(
         matches!(refusal(&data), ElfError::UndefinedSymbol { symbol } if symbol == "errno_like")
     );
-    for (source, name) in [
+    for (source, name, why) in [
         (
             "int state = 3; int kernel(void) { return ++state; }",
             ".data",
+            "writable",
         ),
         (
             "static int state; int kernel(void) { return ++state; }",
             ".bss",
+            "writable",
         ),
         (
             "static __thread int state; int kernel(void) { return ++state; }",
             ".tbss",
+            "local",
         ),
         (
             "int kernel(void) { return 0; }
              __attribute__((constructor)) static void start(void) { kernel(); }",
             ".init_array",
+            "writable",
         ),
     ] {
         let error = refusal(&compile(source));
         assert!(
-            matches!(&error, ElfError::Section { section, .. } if section == name),
+            matches!(&error, ElfError::Section { section, reason }
+                if section == name && reason.contains(why)),
             "{name}: {error}"
         );
     }
@@ -289,6 +296,44 @@ fn other_machines_and_kinds_of_file_are_named() {
     }
     assert!(matches!(refusal(b""), ElfError::NotAnObject(_)));
     assert!(matches!(refusal(&object[..63]), ElfError::Damaged(_)));
+}
+
+/// Offset of the first section header of type `kind`.
+fn header_at(object: &[u8], kind: u8) -> usize {
+    let count = usize::from(u16::from_le_bytes(object[60..62].try_into().unwrap()));
+    let headers = (0..count).map(|i| u64_at(object, 40) + 64 * i);
+    headers
+        .into_iter()
+        .find(|at| object[at + 4] == kind)
+        .unwrap()
+}
+
+#[test]
+fn relocations_outside_their_section_are_refused() {
+    let object = compile(
+        "extern const int a[]; const int *kernel(void) { return a; } const int a[] = {1, 2};",
+    );
+    LoadedCode::load(&object).unwrap();
+    let relocations = header_at(&object, 4);
+    let (entry, target) = (
+        u64_at(&object, relocations + 24),
+        usize::from(object[relocations + 44]),
+    );
+    let size = u64_at(&object, u64_at(&object, 40) + 64 * target + 32) as u64;
+    for offset in [size - 3, size, u64::MAX - 1] {
+        let mut damaged = object.clone();
+        damaged[entry..entry + 8].copy_from_slice(&offset.to_le_bytes());
+        assert!(matches!(
+            refusal(&damaged),
+            ElfError::Damaged("a relocation's offset")
+        ));
+    }
+    let mut damaged = object.clone();
+    damaged[relocations + 40] ^= 1;
+    assert!(matches!(
+        refusal(&damaged),
+        ElfError::Damaged("a relocation section")
+    ));
 }
 
 #[test]

@@ -432,6 +432,30 @@ fn views_read_and_write_parts_of_a_tensor() {
 }
 
 #[test]
+fn a_step_may_read_and_write_disjoint_parts_of_one_tensor() {
+    let mut b = builder(1);
+    let relu = b.add_kernel(relu_bias(4));
+    let bias = b.add_constant("bias", &Tensor::zeros(DType::F32, &[4]));
+    let t = b.add_tensor("t", DType::F32, &[2, 4]);
+    let x = b.add_input("x", DType::F32, &[4]);
+    let mut view = |offset, strides: Option<&[usize]>| {
+        let shape: &[usize] = if strides.is_some() { &[2, 2] } else { &[4] };
+        b.add_view("v", t, offset, DType::F32, shape, strides)
+            .unwrap()
+    };
+    let (top, bottom, middle) = (view(0, None), view(16, None), view(8, None));
+    let (left, right) = (view(0, Some(&[4, 1])), view(8, Some(&[4, 1])));
+    let mut step = |x, y| {
+        let bind = vec![("x", x), ("bias", bias), ("y", y)];
+        b.add_step("s", &[], &[Choice { kernel: relu, bind }])
+            .is_ok()
+    };
+    assert!(step(x, top) && step(top, bottom) && step(left, right));
+    assert!(!step(top, middle) && !step(middle, bottom) && !step(left, left));
+    assert!(!step(top, right), "a row and columns that cross it");
+}
+
+#[test]
 fn a_failing_kernel_names_its_step() {
     let source = "int kernel(const Ctx *ctx, void *const *args, void *workspace) {
         const float *x = args[0];

@@ -175,6 +175,15 @@ fn a_context_with_fewer_threads_uses_fewer_workers() {
         let code =
             unsafe { (ctx.parallel_for)(&ctx, count, (&raw const calls).cast_mut().cast(), 100) };
         assert_eq!((code, calls.into_inner()), (0, threads as usize));
+        // Another kernel's loop inside a loop of all workers: the indices that
+        // it sees are those of its own context.
+        let wrong = pool.run(4, |_, _| {
+            let calls = AtomicUsize::new(0);
+            let env = (&raw const calls).cast_mut().cast();
+            // SAFETY: as above.
+            unsafe { (ctx.parallel_for)(&ctx, count, env, 100) }
+        });
+        assert_eq!(wrong, 0);
     }
 }
 
