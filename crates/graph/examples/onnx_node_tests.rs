@@ -1,12 +1,12 @@
-//! Runs the ONNX node tests through the importer and the references.
+//! Runs the ONNX node tests through the importer, the simplifier and the references.
 //!
 //! usage: onnx_node_tests DIR [REPORT.md]
 //!
 //! DIR is what `scripts/onnx-node-tests DIR` wrote. The report lists the cases
 //! that are skipped, with the reason. Fails if any case fails.
 
-use graph::node_tests::{CaseError, load_case, node_cases};
-use graph::{Keep, evaluate};
+use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
+use graph::{Keep, Model, evaluate, simplify};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -72,16 +72,21 @@ fn run(folder: &Path, tally: &mut Tally) {
         Err(CaseError::Skipped(reason)) => return tally.skipped.push((name, reason)),
         Err(CaseError::Failed(reason)) => return tally.failed.push((name, reason)),
     };
-    let promises = case.model.verify().map_err(|broken| broken.join("; "));
-    let result = promises
-        .and_then(|()| {
-            evaluate(&case.model, &case.inputs, Keep::Outputs).map_err(|e| e.to_string())
-        })
-        .and_then(|values| case.check(&values.outputs()));
+    // As imported, and once more simplified.
+    let result = check(&case, &case.model).and_then(|()| {
+        let simplified = simplify(&case.model);
+        check(&case, &simplified).map_err(|e| format!("simplified: {e}"))
+    });
     match result {
         Ok(()) => tally.passed.push(name),
         Err(reason) => tally.failed.push((name, reason)),
     }
+}
+
+fn check(case: &NodeCase, model: &Model) -> Result<(), String> {
+    model.verify().map_err(|broken| broken.join("; "))?;
+    let values = evaluate(model, &case.inputs, Keep::Outputs).map_err(|e| e.to_string())?;
+    case.check(&values.outputs())
 }
 
 fn report(tally: &Tally) -> String {

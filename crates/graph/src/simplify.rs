@@ -1,11 +1,12 @@
 //! Rewrites that every model gets before tasks are split from it: constants
-//! folded, no-ops dropped, affine maps folded into convolutions, dead code gone.
+//! folded, no-ops dropped, written-out operators recognised, affine maps folded into convolutions, dead code gone.
 //!
 //! Promises that the outputs stay the same up to the rounding of folded
 //! weights, whose arithmetic is f64. Chooses no layouts and fuses no kernels.
 
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
+use crate::recognise::recognise;
 use crate::reference;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tensor::{DType, Tensor};
 pub fn simplify(model: &Model) -> Model {
     let model = fold_constants(model);
     let model = drop_no_ops(&model);
+    let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
     let model = fold_affine(&model.without_dead_code());
     model.without_dead_code()

@@ -1,0 +1,295 @@
+//! Simplification keeps the outputs and reaches the form it promises.
+
+use graph::ops::*;
+use graph::{Keep, Model, ValueId, evaluate, simplify};
+use std::sync::Arc;
+use tensor::{DType, Fill, Tensor, compare, fill_tensor};
+
+fn constant(m: &mut Model, name: &str, shape: &[usize], seed: u64) -> ValueId {
+    m.add_constant(
+        name,
+        fill_tensor(DType::F32, shape, Fill::Uniform { lo: 0.5, hi: 2.0 }, seed),
+    )
+}
+
+fn batch_norm(m: &mut Model, name: &str, x: ValueId) -> ValueId {
+    let channels = m[x].shape()[1];
+    let parameters = [1, 2, 3, 4].map(|i| constant(m, "parameter", &[channels], i));
+    let inputs = [&[x][..], &parameters].concat();
+    m.add(name, Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), &inputs)
+        .unwrap()
+}
+
+fn names(m: &Model) -> Vec<&'static str> {
+    m.nodes().map(|(_, n)| n.op.name()).collect()
+}
+
+/// Simplifies, checks that outputs stay the same, and returns the result.
+fn simplified(m: &Model) -> Model {
+    m.verify().unwrap();
+    let s = simplify(m);
+    s.verify().unwrap();
+    let inputs: Vec<_> = m
+        .inputs()
+        .iter()
+        .map(|v| {
+            Arc::new(fill_tensor(
+                m[*v].dtype(),
+                m[*v].shape(),
+                Fill::Normal { std: 1.0 },
+                7,
+            ))
+        })
+        .collect();
+    let run = |m: &Model| evaluate(m, &inputs, Keep::Outputs).unwrap().outputs();
+    for (a, e) in run(&s).iter().zip(run(m)) {
+        assert!(compare(a, &e).within(1e-6), "{:?}", compare(a, &e));
+    }
+    let names = |m: &Model| {
+        m.outputs()
+            .iter()
+            .map(|v| m[*v].name().to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&s), names(m));
+    s
+}
+
+#[test]
+fn batch_norm_folds_into_convolutions() {
+    for groups in [1, 2] {
+        let mut m = Model::new("m", 0);
+        let x = m.add_input("x", DType::F32, &[1, 4, 6, 6]);
+        let w = constant(&mut m, "w", &[6, 4 / groups, 3, 3], 1);
+        let conv = m
+            .add(
+                "conv",
+                Op::Conv(Conv {
+                    groups,
+                    ..Conv::unit(2)
+                }),
+                &[x, w],
+            )
+            .unwrap();
+        let bn = batch_norm(&mut m, "bn", conv);
+        let y = m.add("y", Op::Unary(Unary::Relu), &[bn]).unwrap();
+        m.add_output(y);
+        assert_eq!(names(&simplified(&m)), ["conv", "relu"]);
+    }
+}
+
+#[test]
+fn batch_norm_folds_into_transposed_convolutions() {
+    for groups in [1, 2] {
+        let mut m = Model::new("m", 0);
+        let x = m.add_input("x", DType::F32, &[1, 4, 5]);
+        let w = constant(&mut m, "w", &[4, 3, 3], 1);
+        let b = constant(&mut m, "b", &[3 * groups], 2);
+        let op = ConvTranspose {
+            strides: vec![2],
+            dilations: vec![1],
+            pads: vec![(1, 0)],
+            output_padding: vec![0],
+            groups,
+        };
+        let conv = m.add("conv", Op::ConvTranspose(op), &[x, w, b]).unwrap();
+        let bn = batch_norm(&mut m, "bn", conv);
+        m.add_output(bn);
+        assert_eq!(names(&simplified(&m)), ["conv_transpose"]);
+    }
+}
+
+#[test]
+fn batch_norm_elsewhere_is_a_product_and_a_sum() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[2, 3, 4]);
+    let bn = batch_norm(&mut m, "bn", x);
+    m.add_output(bn);
+    assert_eq!(names(&simplified(&m)), ["mul", "add"]);
+}
+
+#[test]
+fn a_convolution_with_another_reader_is_left_alone() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[1, 2, 4, 4]);
+    let w = constant(&mut m, "w", &[3, 2, 1, 1], 1);
+    let conv = m.add("conv", Op::Conv(Conv::unit(2)), &[x, w]).unwrap();
+    let bn = batch_norm(&mut m, "bn", conv);
+    m.add_output(bn);
+    m.add_output(conv);
+    assert_eq!(names(&simplified(&m)), ["conv", "mul", "add"]);
+}
+
+#[test]
+fn constant_scales_and_shifts_fold_too() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[1, 2, 4, 4]);
+    let w = constant(&mut m, "w", &[3, 2, 1, 1], 1);
+    let mut v = m.add("conv", Op::Conv(Conv::unit(2)), &[x, w]).unwrap();
+    for (op, shape) in [
+        (Binary::Mul, &[3, 1, 1][..]),
+        (Binary::Add, &[1, 3, 1, 1]),
+        (Binary::Div, &[]),
+        (Binary::Sub, &[3, 1, 1]),
+    ] {
+        let c = constant(&mut m, "c", shape, 5);
+        v = m.add(op.name(), Op::Binary(op), &[v, c]).unwrap();
+    }
+    // One value a column is not one a channel.
+    let c = constant(&mut m, "row", &[4], 6);
+    let y = m.add("y", Op::Binary(Binary::Add), &[v, c]).unwrap();
+    m.add_output(y);
+    assert_eq!(names(&simplified(&m)), ["conv", "add"]);
+}
+
+#[test]
+fn padding_moves_into_the_convolution() {
+    let pad = |mode| {
+        let mut m = Model::new("m", 0);
+        let x = m.add_input("x", DType::F32, &[1, 2, 4, 4]);
+        let pads = vec![(0, 0), (0, 0), (1, 2), (0, 1)];
+        let p = m.add("pad", Op::Pad(Pad { mode, pads }), &[x]).unwrap();
+        let w = constant(&mut m, "w", &[3, 2, 3, 3], 1);
+        let y = m.add("y", Op::Conv(Conv::unit(2)), &[p, w]).unwrap();
+        m.add_output(y);
+        names(&simplified(&m))
+    };
+    assert_eq!(pad(PadMode::Constant(0.0)), ["conv"]);
+    assert_eq!(pad(PadMode::Constant(1.0)), ["pad", "conv"]);
+    assert_eq!(pad(PadMode::Edge), ["pad", "conv"]);
+}
+
+#[test]
+fn no_ops_and_constants_go() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[2, 3]);
+    let (a, b) = (
+        constant(&mut m, "a", &[3], 1),
+        constant(&mut m, "b", &[3], 2),
+    );
+    let ab = m.add("ab", Op::Binary(Binary::Mul), &[a, b]).unwrap();
+    let mut v = x;
+    for shape in [vec![6], vec![3, 2], vec![2, 3]] {
+        v = m
+            .add("reshape", Op::Reshape(Reshape { shape }), &[v])
+            .unwrap();
+    }
+    for _ in 0..2 {
+        v = m
+            .add("flip", Op::Transpose(Transpose { perm: vec![1, 0] }), &[v])
+            .unwrap();
+    }
+    v = m.add("id", Op::Identity, &[v]).unwrap();
+    v = m.add("cast", Op::Cast(DType::F32), &[v]).unwrap();
+    let y = m.add("y", Op::Binary(Binary::Add), &[v, ab]).unwrap();
+    m.add_output(y);
+    let s = simplified(&m);
+    assert_eq!(names(&s), ["add"]);
+    assert_eq!(s.constants().count(), 1);
+}
+
+#[test]
+fn a_model_of_constants_becomes_its_value() {
+    let mut m = Model::new("m", 0);
+    let c = m.add_constant("c", Tensor::from_slice(&[1], &[4.0f32]));
+    let y = m.add("y", Op::Unary(Unary::Sqrt), &[c]).unwrap();
+    m.add_output(y);
+    let s = simplified(&m);
+    assert_eq!(s.nodes().len(), 0);
+    assert_eq!(s.constant(s.outputs()[0]).unwrap().as_slice::<f32>(), [2.0]);
+}
+
+fn scalar(m: &mut Model, v: f32) -> ValueId {
+    m.add_constant("scalar", Tensor::from_slice(&[], &[v]))
+}
+
+fn mul(m: &mut Model, a: ValueId, b: ValueId) -> ValueId {
+    m.add("mul", Op::Binary(Binary::Mul), &[a, b]).unwrap()
+}
+
+fn add(m: &mut Model, a: ValueId, b: ValueId) -> ValueId {
+    m.add("add", Op::Binary(Binary::Add), &[a, b]).unwrap()
+}
+
+/// 1 + erf(x / sqrt 2), or its approximation by tanh.
+fn gate(m: &mut Model, x: ValueId, kind: Gelu) -> ValueId {
+    let one = scalar(m, 1.0);
+    let inner = if kind == Gelu::Exact {
+        let root = scalar(m, std::f32::consts::SQRT_2);
+        let scaled = m.add("div", Op::Binary(Binary::Div), &[x, root]).unwrap();
+        m.add("erf", Op::Unary(Unary::Erf), &[scaled]).unwrap()
+    } else {
+        let (three, small, scale) = (scalar(m, 3.0), scalar(m, 0.044715), scalar(m, 0.797_884_6));
+        let cube = m.add("pow", Op::Binary(Binary::Pow), &[x, three]).unwrap();
+        let cubic = mul(m, small, cube);
+        let sum = add(m, x, cubic);
+        let scaled = mul(m, sum, scale);
+        m.add("tanh", Op::Unary(Unary::Tanh), &[scaled]).unwrap()
+    };
+    add(m, inner, one)
+}
+
+#[test]
+fn written_out_gelu_is_recognised_in_every_nesting() {
+    for (kind, name) in [(Gelu::Exact, "gelu"), (Gelu::Tanh, "gelu_tanh")] {
+        for nesting in 0..4 {
+            let mut m = Model::new("m", 0);
+            let x = m.add_input("x", DType::F32, &[3, 4]);
+            let other = m.add("other", Op::Unary(Unary::Neg), &[x]).unwrap();
+            let (g, half) = (gate(&mut m, x, kind), scalar(&mut m, 0.5));
+            let (first, second, third) =
+                [(x, g, half), (g, half, x), (x, half, g), (other, g, half)][nesting];
+            let inner = mul(&mut m, first, second);
+            let y = mul(&mut m, inner, third);
+            m.add_output(y);
+            let found = names(&simplified(&m));
+            // With another factor than the gate's own operand it is no GELU.
+            assert_eq!(
+                found == [name],
+                nesting < 3,
+                "{kind:?} {nesting}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn written_out_layer_norm_is_recognised() {
+    for (axes, recognised) in [(vec![2], true), (vec![1, 2], true), (vec![1], false)] {
+        let mut m = Model::new("m", 0);
+        let x = m.add_input("x", DType::F32, &[2, 3, 4]);
+        let mean = |m: &mut Model, v| {
+            let reduce = Reduce {
+                kind: ReduceKind::Mean,
+                axes: axes.clone(),
+                keepdims: true,
+            };
+            m.add("mean", Op::Reduce(reduce), &[v]).unwrap()
+        };
+        let average = mean(&mut m, x);
+        let centred = m
+            .add("centre", Op::Binary(Binary::Sub), &[x, average])
+            .unwrap();
+        let two = scalar(&mut m, 2.0);
+        let square = m
+            .add("square", Op::Binary(Binary::Pow), &[centred, two])
+            .unwrap();
+        let variance = mean(&mut m, square);
+        let epsilon = scalar(&mut m, 1e-5);
+        let shifted = add(&mut m, epsilon, variance);
+        let deviation = m.add("root", Op::Unary(Unary::Sqrt), &[shifted]).unwrap();
+        let normal = m
+            .add("normal", Op::Binary(Binary::Div), &[centred, deviation])
+            .unwrap();
+        let (scale, bias) = (
+            constant(&mut m, "scale", &[4], 1),
+            constant(&mut m, "bias", &[4], 2),
+        );
+        let scaled = mul(&mut m, scale, normal);
+        let y = add(&mut m, bias, scaled);
+        m.add_output(y);
+        let found = names(&simplified(&m));
+        assert_eq!(found == ["layer_norm"], recognised, "{found:?}");
+        assert!(!found.contains(&"pow"));
+    }
+}
