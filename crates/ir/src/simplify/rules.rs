@@ -1,0 +1,458 @@
+//! The rules, each a function from a node with simplified operands to its
+//! replacement. Every rule is fuzzed alone by name.
+
+use super::sum::{Sum, gcd, is_index};
+use crate::affine::{Ranges, bounds};
+use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
+use tensor::DType;
+
+pub type Rule = fn(&Expr, &Ranges) -> Option<Expr>;
+
+/// Tried in this order; earlier ones make the later ones' patterns canonical.
+pub const RULES: &[(&str, Rule)] = &[
+    ("fold_constants", fold_constants),
+    ("decide_by_range", decide_by_range),
+    ("canonical_sum", canonical_sum),
+    ("rejoin_div_mod", rejoin_div_mod),
+    ("divide_sum", divide_sum),
+    ("divide_by_grouping", divide_by_grouping),
+    ("divide_quotient", divide_quotient),
+    ("remainder_of_sum", remainder_of_sum),
+    ("remainder_by_grouping", remainder_by_grouping),
+    ("remainder_of_remainder", remainder_of_remainder),
+    ("choose_extreme", choose_extreme),
+    ("normalize_less", normalize_less),
+    ("normalize_equal", normalize_equal),
+    ("negate_comparison", negate_comparison),
+    ("absorb_logical", absorb_logical),
+    ("select_known", select_known),
+    ("float_identity", float_identity),
+];
+
+fn binary(e: &Expr) -> Option<(BinaryOp, &Expr, &Expr)> {
+    match e.kind() {
+        ExprKind::Binary(op, a, b) => Some((*op, a, b)),
+        _ => None,
+    }
+}
+
+/// Operators on constants, where the result is defined. Floating-point
+/// arithmetic is folded for `f32` and `f64` only, in that precision.
+fn fold_constants(e: &Expr, _: &Ranges) -> Option<Expr> {
+    match e.kind() {
+        ExprKind::Binary(op, a, b) => match (a.kind(), b.kind()) {
+            (ExprKind::Int(x, d), ExprKind::Int(y, _)) => fold_integers(*op, *x, *y, *d),
+            (ExprKind::Float(x, d), ExprKind::Float(y, _)) => {
+                fold_floats(*op, f64::from_bits(*x), f64::from_bits(*y), *d)
+            }
+            _ => None,
+        },
+        ExprKind::Unary(UnaryOp::Not, a) => Some(Expr::bool(a.as_int()? == 0)),
+        ExprKind::Unary(UnaryOp::Neg, a) => match a.kind() {
+            ExprKind::Int(v, d) if d.is_int() => Some(wrapped(v.wrapping_neg(), *d)),
+            ExprKind::Float(v, d) => {
+                Some(ExprKind::Float((-f64::from_bits(*v)).to_bits(), *d).into())
+            }
+            _ => None,
+        },
+        ExprKind::Cast(to, a) => match a.kind() {
+            ExprKind::Int(v, from) if to == from => Some(wrapped(*v, *to)),
+            ExprKind::Int(v, from) if from.is_int() && to.is_int() => Some(wrapped(*v, *to)),
+            ExprKind::Int(v, DType::Bool) if to.is_int() => Some(wrapped(*v, *to)),
+            // Exact for every integer that the float holds.
+            ExprKind::Int(v, _) if to.is_float() && v.unsigned_abs() <= 1 << 8 => {
+                Some(Expr::constant(*v as f64, *to))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `v` wrapped to the integer type `d`.
+fn wrapped(v: i64, d: DType) -> Expr {
+    let v = match d {
+        DType::I8 => i64::from(v as i8),
+        DType::U8 => i64::from(v as u8),
+        DType::I32 => i64::from(v as i32),
+        _ => v,
+    };
+    ExprKind::Int(v, d).into()
+}
+
+fn fold_integers(op: BinaryOp, x: i64, y: i64, d: DType) -> Option<Expr> {
+    let v = match op {
+        BinaryOp::Add => x.wrapping_add(y),
+        BinaryOp::Sub => x.wrapping_sub(y),
+        BinaryOp::Mul => x.wrapping_mul(y),
+        BinaryOp::Div => x.checked_div(y)?,
+        BinaryOp::FloorDiv => floor_div(x, y)?,
+        BinaryOp::FloorMod => x.wrapping_sub(floor_div(x, y)?.wrapping_mul(y)),
+        BinaryOp::Min => x.min(y),
+        BinaryOp::Max => x.max(y),
+        BinaryOp::And => x & y,
+        BinaryOp::Or => x | y,
+        BinaryOp::Eq => return Some(Expr::bool(x == y)),
+        BinaryOp::Ne => return Some(Expr::bool(x != y)),
+        BinaryOp::Lt => return Some(Expr::bool(x < y)),
+        BinaryOp::Le => return Some(Expr::bool(x <= y)),
+        BinaryOp::Pow => return None,
+    };
+    Some(wrapped(v, d))
+}
+
+fn floor_div(x: i64, y: i64) -> Option<i64> {
+    let q = x.checked_div(y)?;
+    Some(if x % y != 0 && (x < 0) != (y < 0) {
+        q - 1
+    } else {
+        q
+    })
+}
+
+fn fold_floats(op: BinaryOp, x: f64, y: f64, d: DType) -> Option<Expr> {
+    let arithmetic = |op: fn(f64, f64) -> f64, op32: fn(f32, f32) -> f32| match d {
+        DType::F64 => Some(Expr::constant(op(x, y), d)),
+        DType::F32 => Some(Expr::constant(f64::from(op32(x as f32, y as f32)), d)),
+        _ => None,
+    };
+    match op {
+        BinaryOp::Add => arithmetic(|a, b| a + b, |a, b| a + b),
+        BinaryOp::Sub => arithmetic(|a, b| a - b, |a, b| a - b),
+        BinaryOp::Mul => arithmetic(|a, b| a * b, |a, b| a * b),
+        BinaryOp::Div => arithmetic(|a, b| a / b, |a, b| a / b),
+        BinaryOp::Lt => Some(Expr::bool(x < y)),
+        BinaryOp::Le => Some(Expr::bool(x <= y)),
+        BinaryOp::Eq => Some(Expr::bool(x == y)),
+        BinaryOp::Ne => Some(Expr::bool(x != y)),
+        _ => None,
+    }
+}
+
+/// An integer or boolean that can only have one value.
+fn decide_by_range(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    if op.is_comparison() {
+        if !is_index(a) && !is_index(b) {
+            return None;
+        }
+    } else if op.is_logical() || !is_index(e) {
+        return None;
+    }
+    let v = bounds(e, r)?;
+    let one = v.lo == v.hi;
+    one.then(|| {
+        if op.is_comparison() {
+            Expr::bool(v.lo == 1)
+        } else {
+            Expr::int(v.lo)
+        }
+    })
+}
+
+/// Sums and products of indices in canonical order.
+fn canonical_sum(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let arithmetic = match e.kind() {
+        ExprKind::Binary(op, ..) => matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul),
+        ExprKind::Unary(op, _) => *op == UnaryOp::Neg,
+        _ => false,
+    };
+    (arithmetic && is_index(e)).then(|| Sum::of(e).to_expr())
+}
+
+/// `(x // c) * c + x % c` is `x`.
+fn rejoin_div_mod(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (op, ..) = binary(e)?;
+    if op != BinaryOp::Add || !is_index(e) {
+        return None;
+    }
+    let mut s = Sum::of(e);
+    s.rejoin().then(|| s.to_expr())
+}
+
+/// The operands of `x op c` for an index `x` and a constant `c > 0`.
+fn by_constant(e: &Expr, wanted: BinaryOp) -> Option<(&Expr, i64)> {
+    let (op, x, c) = binary(e)?;
+    let c = c.as_int()?;
+    (op == wanted && c > 0 && is_index(e)).then_some((x, c))
+}
+
+/// `(c*q + r) // c` is `q + r // c`, and `r // c` is known when `r` is in one block.
+fn divide_sum(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorDiv)?;
+    let s = Sum::of(x);
+    let (mut whole, mut rest) = s.partition(|k| k % c == 0);
+    let n = rest.constant.div_euclid(c);
+    whole.constant += n * c;
+    rest.constant -= n * c;
+    let whole = whole.divided(c);
+    if let Some(b) = rest.bounds(r)
+        && b.lo.div_euclid(c) == b.hi.div_euclid(c)
+    {
+        return Some(whole.add(&Sum::constant(b.lo.div_euclid(c)), 1).to_expr());
+    }
+    if whole.terms.is_empty() && whole.constant == 0 {
+        return None;
+    }
+    let quotient = Sum::of(&rest.to_expr().floor_div(c));
+    Some(whole.add(&quotient, 1).to_expr())
+}
+
+/// `(g*a + b) // (g*d)` is `a // d` when `b` is in `[0, g)`.
+fn divide_by_grouping(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorDiv)?;
+    let (a, g, _) = grouped(&Sum::of(x), c, r)?;
+    Some(a.to_expr().floor_div(c / g))
+}
+
+/// `s = g*a + b` with `g` dividing `c`, `1 < g < c`, and `b` in `[0, g)`: (a, g, b).
+fn grouped(s: &Sum, c: i64, r: &Ranges) -> Option<(Sum, i64, Sum)> {
+    let mut groups: Vec<i64> = s.terms.iter().map(|(_, k)| gcd(*k, c)).collect();
+    groups.sort_unstable_by(|a, b| b.cmp(a));
+    groups.dedup();
+    for g in groups.into_iter().filter(|g| *g > 1 && *g < c) {
+        let (mut a, mut b) = s.partition(|k| k % g == 0);
+        let n = b.constant.div_euclid(g);
+        a.constant += n * g;
+        b.constant -= n * g;
+        if b.bounds(r).is_some_and(|i| i.lo >= 0 && i.hi < g) {
+            return Some((a.divided(g), g, b));
+        }
+    }
+    None
+}
+
+/// `(x // a) // b` is `x // (a*b)`.
+fn divide_quotient(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorDiv)?;
+    let (y, d) = by_constant(x, BinaryOp::FloorDiv)?;
+    Some(y.clone().floor_div(c.checked_mul(d)?))
+}
+
+/// `(c*q + r) % c` is `r % c`, and `r` shifted when `r` is in one block.
+fn remainder_of_sum(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorMod)?;
+    let s = Sum::of(x);
+    let (whole, mut rest) = s.partition(|k| k % c == 0);
+    rest.constant = rest.constant.rem_euclid(c);
+    if let Some(b) = rest.bounds(r)
+        && b.lo.div_euclid(c) == b.hi.div_euclid(c)
+    {
+        rest.constant -= b.lo.div_euclid(c) * c;
+        return Some(rest.to_expr());
+    }
+    let changed = !whole.terms.is_empty() || rest.constant != s.constant;
+    changed.then(|| rest.to_expr().floor_mod(c))
+}
+
+/// `(g*a + b) % (g*d)` is `g * (a % d) + b` when `b` is in `[0, g)`.
+fn remainder_by_grouping(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorMod)?;
+    let (a, g, b) = grouped(&Sum::of(x), c, r)?;
+    let high = a.to_expr().floor_mod(c / g) * g;
+    Some(Sum::of(&high).add(&b, 1).to_expr())
+}
+
+/// `(x % (c*d)) % c` is `x % c`.
+fn remainder_of_remainder(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorMod)?;
+    let (y, d) = by_constant(x, BinaryOp::FloorMod)?;
+    (d % c == 0).then(|| y.clone().floor_mod(c))
+}
+
+/// min and max of indices whose order is known.
+fn choose_extreme(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    if !matches!(op, BinaryOp::Min | BinaryOp::Max) || !is_index(e) {
+        return None;
+    }
+    let d = Sum::of(b).add(&Sum::of(a), -1).bounds(r)?;
+    let (small, large) = if d.lo >= 0 {
+        (a, b)
+    } else if d.hi <= 0 {
+        (b, a)
+    } else {
+        return None;
+    };
+    Some(if op == BinaryOp::Min {
+        small.clone()
+    } else {
+        large.clone()
+    })
+}
+
+/// Positive terms on the left, negative on the right, constant folded into
+/// one side, common factors divided out; `<=` becomes `<`.
+fn normalize_less(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    if !matches!(op, BinaryOp::Lt | BinaryOp::Le) || !(is_index(a) || is_index(b)) {
+        return None;
+    }
+    let s = Sum::of(a).add(&Sum::of(b), -1);
+    if let Some(i) = s.bounds(r) {
+        let limit = i64::from(op == BinaryOp::Le);
+        if i.hi < limit {
+            return Some(Expr::bool(true));
+        }
+        if i.lo >= limit {
+            return Some(Expr::bool(false));
+        }
+    }
+    // terms < right
+    let right = i64::from(op == BinaryOp::Le).checked_sub(s.constant)?;
+    let g = s.gcd().max(1);
+    let right = right.checked_add(g - 1)?.div_euclid(g);
+    let terms = Sum { constant: 0, ..s }.divided(g);
+    let (positive, negative) = terms.partition(|k| k > 0);
+    let negative = Sum::constant(0).add(&negative, -1);
+    Some(if positive.terms.is_empty() {
+        Expr::int(right.checked_neg()?).lt(negative.to_expr())
+    } else if right >= 0 || negative.terms.is_empty() {
+        positive
+            .to_expr()
+            .lt(negative.add(&Sum::constant(right), 1).to_expr())
+    } else {
+        positive
+            .add(&Sum::constant(right.checked_neg()?), 1)
+            .to_expr()
+            .lt(negative.to_expr())
+    })
+}
+
+/// Terms on the left with a positive leading coefficient, constant on the right.
+fn normalize_equal(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    if !matches!(op, BinaryOp::Eq | BinaryOp::Ne) || !(is_index(a) || is_index(b)) {
+        return None;
+    }
+    let s = Sum::of(a).add(&Sum::of(b), -1);
+    let impossible = Some(Expr::bool(op == BinaryOp::Ne));
+    if s.bounds(r).is_some_and(|i| i.lo > 0 || i.hi < 0) {
+        return impossible;
+    }
+    let g = s.gcd();
+    if g == 0 {
+        return Some(Expr::bool((s.constant == 0) == (op == BinaryOp::Eq)));
+    }
+    if s.constant % g != 0 {
+        return impossible;
+    }
+    let sign = if s.terms[0].1 < 0 { -g } else { g };
+    let s = s.divided(sign);
+    let right = Expr::int(s.constant.checked_neg()?);
+    Some(Expr::binary(op, Sum { constant: 0, ..s }.to_expr(), right))
+}
+
+/// `not (a < b)` for indices is `b <= a`; `not (a == b)` is `a != b`.
+fn negate_comparison(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let ExprKind::Unary(UnaryOp::Not, a) = e.kind() else {
+        return None;
+    };
+    if let ExprKind::Unary(UnaryOp::Not, x) = a.kind() {
+        return Some(x.clone());
+    }
+    let (op, x, y) = binary(a)?;
+    // With floats, NaN makes both a comparison and its opposite false.
+    let index = is_index(x) || is_index(y);
+    match op {
+        BinaryOp::Lt if index => Some(y.clone().le(x)),
+        BinaryOp::Le if index => Some(y.clone().lt(x)),
+        BinaryOp::Eq => Some(Expr::binary(BinaryOp::Ne, x, y)),
+        BinaryOp::Ne => Some(x.clone().equals(y)),
+        _ => None,
+    }
+}
+
+/// `true and x`, `false or x`, repeated conjuncts; the order of evaluation stays.
+fn absorb_logical(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    let neutral = match op {
+        BinaryOp::And => 1,
+        BinaryOp::Or => 0,
+        _ => return None,
+    };
+    match (a.as_int(), b.as_int()) {
+        (Some(v), _) => return Some(if v == neutral { b.clone() } else { a.clone() }),
+        (_, Some(v)) if v == neutral => return Some(a.clone()),
+        // The left side may fail where the right is false, but a value is a value.
+        (_, Some(_)) if !may_fail(a) => return Some(b.clone()),
+        _ => {}
+    }
+    let mut parts = Vec::new();
+    flatten(op, a, &mut parts);
+    let before = parts.len();
+    let mut kept: Vec<Expr> = Vec::new();
+    for p in parts {
+        if !kept.contains(&p) {
+            kept.push(p);
+        }
+    }
+    let mut right = Vec::new();
+    flatten(op, b, &mut right);
+    let all = before + right.len();
+    for p in right {
+        if !kept.contains(&p) {
+            kept.push(p);
+        }
+    }
+    if kept.len() == all {
+        return None;
+    }
+    kept.into_iter().reduce(|x, y| Expr::binary(op, x, y))
+}
+
+fn flatten(op: BinaryOp, e: &Expr, out: &mut Vec<Expr>) {
+    match e.kind() {
+        ExprKind::Binary(o, a, b) if *o == op => {
+            flatten(op, a, out);
+            flatten(op, b, out);
+        }
+        _ => out.push(e.clone()),
+    }
+}
+
+/// Whether evaluation can be an error: a load or a division.
+fn may_fail(e: &Expr) -> bool {
+    e.any(&|e| match e.kind() {
+        ExprKind::Load(..) => true,
+        ExprKind::Binary(BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::FloorMod, _, b) => {
+            b.as_int().is_none_or(|v| v == 0)
+        }
+        _ => false,
+    })
+}
+
+/// A select whose condition or choice does not matter.
+fn select_known(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let ExprKind::Select(c, a, b) = e.kind() else {
+        return None;
+    };
+    match bounds(c, r).map(|i| (i.lo, i.hi)) {
+        Some((1, 1)) => return Some(a.clone()),
+        Some((0, 0)) => return Some(b.clone()),
+        _ => {}
+    }
+    if a == b && !may_fail(c) {
+        return Some(a.clone());
+    }
+    match (a.kind(), b.kind()) {
+        (ExprKind::Int(1, DType::Bool), ExprKind::Int(0, DType::Bool)) => Some(c.clone()),
+        (ExprKind::Int(0, DType::Bool), ExprKind::Int(1, DType::Bool)) => {
+            Some(Expr::unary(UnaryOp::Not, c))
+        }
+        _ => None,
+    }
+}
+
+/// `x * 1`, `x / 1` and `x - 0` keep every bit; `x + 0` would turn -0 into 0.
+fn float_identity(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (op, a, b) = binary(e)?;
+    let is = |e: &Expr, v: f64| e.as_float().is_some_and(|f| f.to_bits() == v.to_bits());
+    match op {
+        BinaryOp::Mul if is(b, 1.0) => Some(a.clone()),
+        BinaryOp::Mul if is(a, 1.0) => Some(b.clone()),
+        BinaryOp::Div if is(b, 1.0) => Some(a.clone()),
+        BinaryOp::Sub if is(b, 0.0) => Some(a.clone()),
+        _ => None,
+    }
+}
