@@ -24,7 +24,8 @@ pub fn simplify(e: &Expr, r: &Ranges) -> Expr {
             .iter()
             .find_map(|(_, rule)| rule(&node, r).filter(|n| *n != node));
         let Some(next) = next else { break };
-        node = next;
+        // A rule may build new operands; canonical ones are only walked.
+        node = next.map_children(|c| simplify(c, r));
     }
     node
 }
