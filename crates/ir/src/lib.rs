@@ -10,6 +10,7 @@ pub mod affine;
 pub mod expr;
 pub mod interpret;
 pub mod program;
+pub mod region;
 pub mod simplify;
 pub mod target;
 pub mod tensor_expression;
