@@ -426,6 +426,16 @@ impl Program {
         &mut self.blocks[id.index()]
     }
 
+    /// Loops of the arena, whether or not part of the body.
+    pub fn loop_count(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// Blocks of the arena, whether or not part of the body.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Children of a loop, or of the root for `None`.
     pub fn children(&self, parent: Option<LoopId>) -> &[Node] {
         match parent {
