@@ -1,0 +1,99 @@
+//! The table of declared intrinsics: what one hardware instruction computes.
+//!
+//! An intrinsic's *meaning* is a small program: one reduction block that adds
+//! to its output. `tensorize` matches a block against it; `lower` emits the
+//! instruction where the target has it and the meaning's loops where it has not.
+
+use ir::{DType, Expr, Program, ProgramBuilder, Reducer};
+
+/// One declared intrinsic.
+#[derive(Clone, Copy, Debug)]
+pub struct Intrinsic {
+    /// Stable: traces and programs name it.
+    pub name: &'static str,
+    pub doc: &'static str,
+    meaning: fn() -> Program,
+    /// For each load of the meaning's value, in evaluation order, the strides
+    /// (in elements, one per axis of the meaning, spatial first) that the
+    /// instruction takes: all lanes apart, or one element for all (0).
+    pub operand_strides: &'static [&'static [&'static [i64]]],
+    /// The same for the output.
+    pub output_strides: &'static [i64],
+}
+
+impl Intrinsic {
+    /// The statement as a program of one reduction block, whose terms are
+    /// *added to* the output.
+    pub fn meaning(&self) -> Program {
+        (self.meaning)()
+    }
+}
+
+const FMA: &[&[&[i64]]] = &[&[&[1], &[0]], &[&[1], &[0]]];
+const DOT: &[&[&[i64]]] = &[&[&[4, 1], &[0, 1]], &[&[4, 1], &[0, 1]]];
+
+/// Every intrinsic, by name.
+pub const INTRINSICS: &[Intrinsic] = &[
+    Intrinsic {
+        name: "dot4.i8i8i32",
+        doc: "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT four times)",
+        meaning: || dot4("dot4.i8i8i32", DType::I8, 16),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8i8i32",
+        doc: "16 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        meaning: || dot4("dot4.u8i8i32", DType::U8, 16),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "fma.f32x16",
+        doc: "16 lanes: c[i] += a[i] * b[i] in f32",
+        meaning: || fma("fma.f32x16", 16),
+        operand_strides: FMA,
+        output_strides: &[1],
+    },
+    Intrinsic {
+        name: "fma.f32x4",
+        doc: "4 lanes: c[i] += a[i] * b[i] in f32",
+        meaning: || fma("fma.f32x4", 4),
+        operand_strides: FMA,
+        output_strides: &[1],
+    },
+    Intrinsic {
+        name: "fma.f32x8",
+        doc: "8 lanes: c[i] += a[i] * b[i] in f32",
+        meaning: || fma("fma.f32x8", 8),
+        operand_strides: FMA,
+        output_strides: &[1],
+    },
+];
+
+/// The intrinsic of that name.
+pub fn intrinsic(name: &str) -> Option<&'static Intrinsic> {
+    INTRINSICS.iter().find(|i| i.name == name)
+}
+
+fn dot4(name: &str, left: DType, lanes: i64) -> Program {
+    let mut b = ProgramBuilder::new(name);
+    let x = b.input("a", left, &[lanes, 4]);
+    let y = b.input("b", DType::I8, &[lanes, 4]);
+    let acc = b.reduce("acc", &[("i", lanes)], &[("j", 4)], Reducer::Sum, |s, r| {
+        let at = [s[0].clone(), r[0].clone()];
+        let (x, y) = (Expr::load(x, at.clone()), Expr::load(y, at));
+        x.cast(DType::I32) * y.cast(DType::I32)
+    });
+    b.finish(&[acc])
+}
+
+fn fma(name: &str, lanes: i64) -> Program {
+    let mut b = ProgramBuilder::new(name);
+    let x = b.input("a", DType::F32, &[lanes]);
+    let y = b.input("b", DType::F32, &[lanes]);
+    let c = b.reduce("c", &[("i", lanes)], &[], Reducer::Sum, |s, _| {
+        Expr::load(x, s.to_vec()) * Expr::load(y, s.to_vec())
+    });
+    b.finish(&[c])
+}

@@ -1,0 +1,292 @@
+//! Nests: taking a block out of the loop tree and giving it loops of its own.
+//!
+//! What the steps that move or create blocks share. A rebuilt nest has one
+//! serial loop per iteration variable, named `block.axis`, extent 1 included,
+//! so that names are predictable; a predicate keeps every variable inside its
+//! domain where the bounds do not prove it. Nothing here checks legality.
+
+use ir::affine::Ranges;
+use ir::region::{RegionDim, program_ranges};
+use ir::simplify::{prove, simplify};
+use ir::{
+    BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, Iter, IterKind, LoopId, Node, Program,
+    Role, VarId, Write,
+};
+
+/// The loops around a node of the body, outermost first.
+pub(crate) fn path(p: &Program, node: Node) -> Vec<LoopId> {
+    p.path_to(node).expect("the node is in the body")
+}
+
+/// The loops around a loop of the body and the loop itself.
+pub(crate) fn path_through(p: &Program, l: LoopId) -> Vec<LoopId> {
+    let mut loops = path(p, Node::Loop(l));
+    loops.push(l);
+    loops
+}
+
+/// The leading loops that two paths share.
+pub(crate) fn common(a: &[LoopId], b: &[LoopId]) -> Vec<LoopId> {
+    let both = a.iter().zip(b);
+    both.take_while(|(x, y)| x == y).map(|(x, _)| *x).collect()
+}
+
+/// The child of `parent` that is `node` or holds it, with its position;
+/// `None` if the node is not under `parent`.
+pub(crate) fn child_with(p: &Program, parent: Option<LoopId>, node: Node) -> Option<(usize, Node)> {
+    let path = p.path_to(node)?;
+    let depth = match parent {
+        None => 0,
+        Some(l) => path.iter().position(|x| *x == l)? + 1,
+    };
+    let child = path.get(depth).map_or(node, |l| Node::Loop(*l));
+    let at = p.children(parent).iter().position(|n| *n == child)?;
+    Some((at, child))
+}
+
+/// Removes a node from the body, with the loops that this leaves empty.
+pub(crate) fn detach(p: &mut Program, node: Node) {
+    let mut node = node;
+    for parent in path(p, node).into_iter().rev() {
+        p.children_mut(Some(parent)).retain(|n| *n != node);
+        if !p.children(Some(parent)).is_empty() {
+            return;
+        }
+        node = Node::Loop(parent);
+    }
+    p.body.retain(|n| *n != node);
+}
+
+pub(crate) fn insert_before(p: &mut Program, parent: Option<LoopId>, sibling: Node, node: Node) {
+    insert(p, parent, sibling, node, 0);
+}
+
+pub(crate) fn insert_after(p: &mut Program, parent: Option<LoopId>, sibling: Node, node: Node) {
+    insert(p, parent, sibling, node, 1);
+}
+
+fn insert(p: &mut Program, parent: Option<LoopId>, sibling: Node, node: Node, offset: usize) {
+    let siblings = p.children_mut(parent);
+    let at = siblings.iter().position(|n| *n == sibling);
+    siblings.insert(at.expect("a child of its parent") + offset, node);
+}
+
+/// `base`, or `base_1`, `base_2`, ... if a loop or block of the body or a
+/// buffer has it. Unlike `Program::fresh_name` this gives the names of removed
+/// loops away again.
+pub(crate) fn live_name(p: &Program, base: &str) -> String {
+    let taken = |n: &str| {
+        p.loop_named(n).is_some() || p.block_named(n).is_some() || p.buffer_named(n).is_some()
+    };
+    let mut name = base.to_string();
+    let mut i = 0;
+    while taken(&name) {
+        i += 1;
+        name = format!("{base}_{i}");
+    }
+    name
+}
+
+/// Like `live_name`, for a block that shares its name with its output.
+pub(crate) fn live_block_name(p: &Program, base: &str) -> String {
+    let taken = p.loop_named(base).is_some() || p.block_named(base).is_some();
+    if taken {
+        live_name(p, base)
+    } else {
+        base.to_string()
+    }
+}
+
+/// The whole domain of each iteration variable.
+pub(crate) fn whole_domain(block: &Block) -> Vec<RegionDim> {
+    let whole = |i: &Iter| whole_dim(i.extent);
+    block.iters.iter().map(whole).collect()
+}
+
+pub(crate) fn whole_dim(extent: i64) -> RegionDim {
+    RegionDim {
+        min: Expr::int(0),
+        extent,
+    }
+}
+
+/// The part of an interval inside `0..size`, as far as its start is known.
+pub(crate) fn within(d: &RegionDim, size: i64) -> RegionDim {
+    match d.min.as_int() {
+        Some(lo) => {
+            let hi = (lo + d.extent).min(size);
+            let lo = lo.clamp(0, size - 1);
+            RegionDim {
+                min: Expr::int(lo),
+                extent: (hi - lo).max(1),
+            }
+        }
+        None if d.extent >= size => whole_dim(size),
+        None => d.clone(),
+    }
+}
+
+/// Gives a block that is not in the body new loops over `spans` (one per
+/// iteration variable, starts over the variables of loops that will enclose
+/// it), and returns the outermost node, not yet inserted. Replaces bindings
+/// and predicate.
+pub(crate) fn renest(p: &mut Program, block: BlockId, spans: &[RegionDim]) -> Node {
+    let mut r = program_ranges(p);
+    let name = p.block(block).name.clone();
+    let iters = p.block(block).iters.clone();
+    let mut loops: Vec<LoopId> = Vec::new();
+    let mut predicate: Option<Expr> = None;
+    for (at, (iter, span)) in iters.iter().zip(spans).enumerate() {
+        let span = within(span, iter.extent);
+        let axis = format!("{name}.{}", p.var(iter.var).name);
+        let mut loop_name = live_name(p, &axis);
+        let mut i = 0;
+        while loops.iter().any(|l| p.loop_(*l).name == loop_name) {
+            i += 1;
+            loop_name = live_name(p, &format!("{axis}_{i}"));
+        }
+        let l = p.new_loop(loop_name, span.extent, vec![]);
+        let var = p.loop_(l).var;
+        r.set(var, 0, span.extent - 1);
+        loops.push(l);
+        let binding = simplify(&(&span.min + var), &r);
+        for test in domain_tests(&binding, iter.extent, &r) {
+            predicate = Some(match predicate {
+                None => test,
+                Some(others) => others.and(test),
+            });
+        }
+        p.block_mut(block).iters[at].binding = binding;
+    }
+    p.block_mut(block).predicate = predicate;
+    let mut node = Node::Block(block);
+    for l in loops.into_iter().rev() {
+        p.loop_mut(l).body.push(node);
+        node = Node::Loop(l);
+    }
+    node
+}
+
+/// The conditions under which `value` lies in `0..extent`, less those that the
+/// ranges prove.
+pub(crate) fn domain_tests(value: &Expr, extent: i64, r: &Ranges) -> Vec<Expr> {
+    let tests = [Expr::int(0).le(value), value.clone().lt(Expr::int(extent))];
+    tests.into_iter().filter(|t| !prove(t, r)).collect()
+}
+
+/// The tests that a predicate is the conjunction of.
+pub(crate) fn conjuncts(predicate: Option<&Expr>) -> Vec<&Expr> {
+    let Some(e) = predicate else { return vec![] };
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::And, a, b) => {
+            let mut out = conjuncts(Some(a));
+            out.extend(conjuncts(Some(b)));
+            out
+        }
+        _ => vec![e],
+    }
+}
+
+/// Whether an intermediate has elements that no block writes, because a
+/// packed dimension was rounded up.
+pub(crate) fn is_padded(p: &Program, buffer: BufferId) -> bool {
+    let volume = |sizes: &mut dyn Iterator<Item = i64>| sizes.fold(1, i64::saturating_mul);
+    let all = volume(&mut p.buffer(buffer).shape.iter().copied());
+    let written = |b: &BlockId| volume(&mut p.block(*b).spatial_iters().map(|i| i.extent));
+    p.buffer(buffer).role == Role::Intermediate
+        && p.producers(buffer).iter().all(|b| written(b) < all)
+}
+
+/// The variables of an index list that is one distinct spatial iteration
+/// variable of the block per dimension; `None` otherwise.
+pub(crate) fn plain_vars(block: &Block, indices: &[Expr]) -> Option<Vec<VarId>> {
+    let mut vars = Vec::new();
+    for i in indices {
+        let v = i.as_var()?;
+        let spatial = block.spatial_iters().any(|i| i.var == v);
+        if !spatial || vars.contains(&v) {
+            return None;
+        }
+        vars.push(v);
+    }
+    Some(vars)
+}
+
+/// Puts `to` for every load of `from` in a block's statement.
+pub(crate) fn redirect_loads(p: &mut Program, block: BlockId, from: BufferId, to: BufferId) {
+    rewrite_loads(p, block, from, &mut |indices| {
+        Expr::load(to, indices.to_vec())
+    });
+}
+
+/// Puts `f(indices)` for every load of `buffer` in a block's statement.
+pub(crate) fn rewrite_loads(
+    p: &mut Program,
+    block: BlockId,
+    buffer: BufferId,
+    f: &mut impl FnMut(&[Expr]) -> Expr,
+) {
+    p.block_mut(block).map_statement(|e| {
+        e.rewrite(&mut |e| match e.kind() {
+            ExprKind::Load(b, indices) if *b == buffer => Some(f(indices)),
+            _ => None,
+        })
+    });
+}
+
+/// A block `name` over axes `(name, extent)` that stores `value` to `to`, both
+/// over the axes; not in the body and without loops (see `renest`).
+pub(crate) fn map_block(
+    p: &mut Program,
+    name: &str,
+    axes: &[(String, i64)],
+    to: BufferId,
+    statement: impl FnOnce(&[Expr]) -> (Vec<Expr>, Expr),
+) -> BlockId {
+    let mut iters = Vec::new();
+    for (axis, extent) in axes {
+        iters.push(Iter {
+            var: p.add_var(axis.clone()),
+            extent: *extent,
+            kind: IterKind::Spatial,
+            binding: Expr::int(0),
+        });
+    }
+    let vars: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
+    let (indices, value) = statement(&vars);
+    p.add_block(Block {
+        name: name.to_string(),
+        iters,
+        predicate: None,
+        writes: vec![Write {
+            buffer: to,
+            indices,
+            value,
+        }],
+        reduction: None,
+        tensor: None,
+    })
+}
+
+/// An intermediate that copies the type and shape of another buffer.
+pub(crate) fn like(p: &mut Program, buffer: BufferId, name: String, scope: ir::Scope) -> BufferId {
+    let mut copy = p.buffer(buffer).clone();
+    copy.name = name;
+    copy.scope = scope;
+    copy.role = Role::Intermediate;
+    copy.view = None;
+    p.add_buffer(copy)
+}
+
+/// `ax0`, `ax1`, ... with the sizes of a shape.
+pub(crate) fn numbered_axes(shape: &[i64]) -> Vec<(String, i64)> {
+    let axes = shape.iter().enumerate();
+    axes.map(|(i, n)| (format!("ax{i}"), *n)).collect()
+}
+
+/// Whether a loop or one around it is vectorized: nothing can be placed in it.
+pub(crate) fn inside_vector(p: &Program, l: LoopId) -> bool {
+    path_through(p, l)
+        .iter()
+        .any(|l| p.loop_(*l).kind == ir::LoopKind::Vectorized)
+}

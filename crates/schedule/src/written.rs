@@ -1,0 +1,157 @@
+//! What a block completes in one iteration of a loop around it.
+//!
+//! A hull may be larger than what was really written: parts of fused rows are
+//! no box, tails leave holes. These functions answer only if the box is exact
+//! (up to the border of the domain) and its values are final, because the
+//! steps that read the box element by element would otherwise read what is not
+//! there yet.
+
+use crate::nest::{conjuncts, path, within};
+use ir::affine::{Affine, Ranges};
+use ir::region::{Access, RegionDim, accessed, block_accesses, bound, span};
+use ir::simplify::{prove, simplify};
+use ir::{
+    BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, VarId,
+};
+
+/// The box that all producers of a buffer complete in one iteration of the last
+/// of the loops `at`, all of which enclose them; an error says why it is none.
+pub(crate) fn completed(
+    p: &Program,
+    buffer: BufferId,
+    at: &[LoopId],
+    r: &Ranges,
+) -> Result<Vec<RegionDim>, String> {
+    let name = &p.buffer(buffer).name;
+    let mut parts: Vec<Vec<RegionDim>> = Vec::new();
+    for q in p.producers(buffer) {
+        let part = written_box(p, q, buffer, at, r)
+            .map_err(|why| format!("`{name}`, produced by `{}`: {why}", p.block(q).name))?;
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    let nodes = p.children(at.last().copied());
+    let hull = accessed(p, nodes, buffer, at, Access::Writes)
+        .ok_or_else(|| format!("nothing writes `{name}` there"))?;
+    let volume = |d: &[RegionDim]| d.iter().map(|d| d.extent).product::<i64>();
+    let total: i64 = parts.iter().map(|d| volume(d)).sum();
+    let shape = &p.buffer(buffer).shape;
+    let box_: Vec<RegionDim> = match &parts[..] {
+        [one] => one.clone(),
+        _ => hull.dims,
+    };
+    let box_: Vec<RegionDim> = box_.iter().zip(shape).map(|(d, n)| within(d, *n)).collect();
+    if parts.len() > 1 && (!disjoint(&parts, r) || total != volume(&box_)) {
+        return Err(format!(
+            "the producers of `{name}` do not fill one box in an iteration"
+        ));
+    }
+    Ok(box_)
+}
+
+fn disjoint(parts: &[Vec<RegionDim>], r: &Ranges) -> bool {
+    let apart = |a: &RegionDim, b: &RegionDim| prove(&(&a.min + a.extent).le(&b.min), r);
+    parts.iter().enumerate().all(|(i, a)| {
+        parts[..i].iter().all(|b| {
+            let dims = a.iter().zip(b);
+            dims.into_iter().any(|(x, y)| apart(x, y) || apart(y, x))
+        })
+    })
+}
+
+/// The box that one producer writes in one iteration, not cut at the buffer's
+/// border, if its loops inside fill it exactly and finish its reductions.
+pub(crate) fn written_box(
+    p: &Program,
+    q: BlockId,
+    buffer: BufferId,
+    at: &[LoopId],
+    r: &Ranges,
+) -> Result<Vec<RegionDim>, String> {
+    let block = p.block(q);
+    let free: Vec<VarId> = at.iter().map(|l| p.loop_(*l).var).collect();
+    let moves = |v: VarId| !free.contains(&v);
+    let indices = block_accesses(block, buffer, Access::Writes).remove(0);
+    let mut dims = Vec::new();
+    for i in &indices {
+        let d = span(&bound(block, i), &moves, r);
+        dims.push(d.ok_or("its writes cannot be analysed")?);
+    }
+    let mut points: i64 = 1;
+    for l in path(p, Node::Block(q)) {
+        let l = p.loop_(l);
+        let feeds = |kind: IterKind| {
+            let mut iters = block.iters.iter().filter(|i| i.kind == kind);
+            iters.any(|i| i.binding.uses_var(l.var))
+        };
+        let (spatial, reduce) = (feeds(IterKind::Spatial), feeds(IterKind::Reduce));
+        if l.extent == 1 {
+            continue;
+        }
+        if free.contains(&l.var) {
+            if reduce {
+                return Err(format!("its reduction over `{}` is not finished", l.name));
+            }
+            continue;
+        }
+        if spatial == reduce {
+            return Err(format!("`{}` is not either spatial or a reduction", l.name));
+        }
+        if spatial {
+            points = points.saturating_mul(l.extent);
+        }
+    }
+    for (_, extent, kind) in block.tensor.iter().flat_map(|t| &t.iters) {
+        if *kind == IterKind::Spatial {
+            points = points.saturating_mul(*extent);
+        }
+    }
+    let volume = dims.iter().fold(1i64, |n, d| n.saturating_mul(d.extent));
+    if points != volume {
+        return Err("what one iteration writes is not a box".into());
+    }
+    check_predicate(block, r)?;
+    Ok(dims)
+}
+
+/// Whether the predicate only excludes points outside the spatial domain, or
+/// points of the reduction.
+fn check_predicate(block: &Block, r: &Ranges) -> Result<(), String> {
+    let mut domain = Vec::new();
+    for i in block.spatial_iters() {
+        let value = simplify(&i.binding, r);
+        domain.push(at_most_zero(&-value.clone(), r));
+        domain.push(at_most_zero(&(&value - (i.extent - 1)), r));
+        if let ExprKind::Binary(BinaryOp::FloorDiv, a, c) = value.kind()
+            && let Some(c) = c.as_int()
+        {
+            domain.push(at_most_zero(&-a.clone(), r));
+            domain.push(at_most_zero(&(a - (i.extent * c - 1)), r));
+        }
+    }
+    let spatial = |v: VarId| block.spatial_iters().any(|i| i.binding.uses_var(v));
+    let mut ok = true;
+    for test in conjuncts(block.predicate.as_ref()) {
+        let form = match test.kind() {
+            ExprKind::Binary(BinaryOp::Lt, a, b) => Some(a - b + 1),
+            ExprKind::Binary(BinaryOp::Le, a, b) => Some(a - b),
+            _ => None,
+        };
+        let known = form.is_some_and(|f| domain.contains(&at_most_zero(&f, r)));
+        ok &= known || !test.vars().into_iter().any(spatial);
+    }
+    if !ok {
+        return Err("its predicate excludes points inside its domain".into());
+    }
+    Ok(())
+}
+
+/// The canonical form of a value that a test compares with 0.
+fn at_most_zero(e: &Expr, r: &Ranges) -> Expr {
+    let e = simplify(e, r);
+    match Affine::of(&e) {
+        Some(a) => a.to_expr(),
+        None => e,
+    }
+}
