@@ -10,6 +10,11 @@
 //! loop variables, or the lane variable of the statement. Buffer and variable
 //! ids index `Code::buffers` and `Code::vars`.
 
+pub mod interpret;
+mod scalar;
+pub mod text;
+pub mod verify;
+
 use ir::{BufferId, DType, Expr, VarId};
 
 /// A kernel, and the prepare entry that computes what depends on constants only.
@@ -85,6 +90,13 @@ pub enum Stmt {
         otherwise: Vec<Stmt>,
     },
     Store(Store),
+    /// The entry returns `code` at once if the scalar condition is false. A
+    /// loaded index is checked before the statement that uses it (code 1: out
+    /// of bounds).
+    Check {
+        cond: Expr,
+        code: i32,
+    },
     /// Fetches the cache line of one element; never faults.
     Prefetch {
         buffer: BufferId,
@@ -142,5 +154,6 @@ pub struct AccessInfo {
     pub is_store: bool,
     /// Innermost loop around it.
     pub parent: Option<FlatLoopId>,
+    /// 1 if the offset is the same for all lanes of the statement.
     pub lanes: u32,
 }

@@ -1,0 +1,101 @@
+//! An index that is itself loaded is checked before it is used.
+//!
+//! A `Check` goes before each assignment (or if) with such a load, true where
+//! the load is not reached: on the other side of a select, or after a deciding
+//! operand of `and` and `or`. Indices over loop variables only are in range by
+//! the program's own promises.
+
+use crate::LowerError;
+use crate::nest::{For, Nest, Stmt, conjunction, has_load};
+use ir::{BinaryOp, Expr, ExprKind, Program, UnaryOp};
+
+/// What the kernel returns when an index is out of bounds.
+pub(crate) const OUT_OF_BOUNDS: i32 = 1;
+
+pub(crate) fn check_indices(nest: &mut Nest) -> Result<(), LowerError> {
+    nest.map_entries(|nest, stmts| checked(&nest.program, stmts));
+    Ok(())
+}
+
+fn checked(p: &Program, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in stmts {
+        let mut checks = Vec::new();
+        for e in s.exprs().iter().filter(|e| has_load(e)) {
+            collect(p, e, &mut Vec::new(), &mut checks);
+        }
+        if let Stmt::Assign(a) = &s {
+            require(p, a.buffer, &a.indices, &[], &mut checks);
+        }
+        out.append(&mut checks);
+        out.push(match s {
+            Stmt::For(mut l) => {
+                let body = std::mem::take(&mut l.body);
+                Stmt::For(For {
+                    body: checked(p, body),
+                    ..l
+                })
+            }
+            Stmt::If { cond, then } => Stmt::If {
+                cond,
+                then: checked(p, then),
+            },
+            other => other,
+        });
+    }
+    out
+}
+
+/// Checks of the loads in `e`, an inner load before the one that it indexes
+/// and a condition before what it guards.
+fn collect(p: &Program, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>) {
+    let not = |e: &Expr| Expr::unary(UnaryOp::Not, e);
+    let guarded: Vec<(Expr, &Expr)> = match e.kind() {
+        ExprKind::Select(c, a, b) => vec![(c.clone(), a), (not(c), b)],
+        ExprKind::Binary(BinaryOp::And, a, b) => vec![(a.clone(), b)],
+        ExprKind::Binary(BinaryOp::Or, a, b) => vec![(not(a), b)],
+        _ => vec![],
+    };
+    let unguarded = e.children().len() - guarded.len();
+    for c in e.children().into_iter().take(unguarded) {
+        collect(p, c, context, out);
+    }
+    for (condition, e) in guarded {
+        context.push(condition);
+        collect(p, e, context, out);
+        context.pop();
+    }
+    if let ExprKind::Load(buffer, indices) = e.kind() {
+        require(p, *buffer, indices, context, out);
+    }
+}
+
+/// Loaded indices of one access lie in their dimensions, if the context holds.
+fn require(
+    p: &Program,
+    buffer: ir::BufferId,
+    indices: &[Expr],
+    context: &[Expr],
+    out: &mut Vec<Stmt>,
+) {
+    let shape = &p.buffer(buffer).shape;
+    let inside = indices
+        .iter()
+        .zip(shape)
+        .filter(|(i, _)| has_load(i))
+        .map(|(i, n)| i.clone().ge(0).and(i.clone().lt(*n)));
+    let Some(inside) = conjunction(inside) else {
+        return;
+    };
+    let cond = match conjunction(context.iter().cloned()) {
+        Some(c) => Expr::unary(UnaryOp::Not, c).or(inside),
+        None => inside,
+    };
+    let check = Stmt::Check {
+        cond,
+        code: OUT_OF_BOUNDS,
+    };
+    if !out.contains(&check) {
+        out.push(check);
+    }
+}

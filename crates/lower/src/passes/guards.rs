@@ -1,0 +1,160 @@
+//! A term that is neutral where a condition fails is skipped there.
+//!
+//! In `acc = acc + T` (or `*`, `min`, `max`), if `T` becomes the neutral element
+//! once a `select(c, x, constant)` in it takes its constant, the update goes
+//! under `if c` and the select becomes `x`. For sums the constant may be deep in
+//! the term: `select(c, x, 0) * w`, or `(select(c, x, z) - z) * w` with integers.
+//! What this may change in floating point is said in the crate's documentation.
+
+use crate::LowerError;
+use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
+use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp};
+
+pub(crate) fn guards(nest: &mut Nest) -> Result<(), LowerError> {
+    nest.map_entries(|_, stmts| stmts.into_iter().flat_map(split).collect());
+    Ok(())
+}
+
+fn split(s: Stmt) -> Vec<Stmt> {
+    match s {
+        Stmt::For(mut l) => {
+            let body = std::mem::take(&mut l.body);
+            vec![Stmt::For(For {
+                body: body.into_iter().flat_map(split).collect(),
+                ..l
+            })]
+        }
+        Stmt::If { cond, then } => {
+            guarded(conjuncts(&cond), then.into_iter().flat_map(split).collect())
+        }
+        Stmt::Assign(a) => guard(a),
+        other => vec![other],
+    }
+}
+
+fn guard(mut a: Assign) -> Vec<Stmt> {
+    let mut conds = Vec::new();
+    while let Some((cond, value)) = guarded_update(&a) {
+        conds.extend(conjuncts(&cond));
+        a.value = value;
+    }
+    guarded(conds, vec![Stmt::Assign(a)])
+}
+
+/// One condition outside of which the update changes nothing, and the value
+/// under it.
+fn guarded_update(a: &Assign) -> Option<(Expr, Expr)> {
+    let ExprKind::Binary(op, left, right) = a.value.kind() else {
+        return None;
+    };
+    let is_self =
+        |e: &Expr| matches!(e.kind(), ExprKind::Load(b, i) if *b == a.buffer && *i == a.indices);
+    let (acc, term) = match (is_self(left), is_self(right)) {
+        (true, _) => (left, right),
+        (_, true) => (right, left),
+        _ => return None,
+    };
+    let neutral: fn(&Expr) -> bool = match op {
+        BinaryOp::Add => |e| is_value(e, 0.0),
+        BinaryOp::Mul => |e| is_value(e, 1.0),
+        BinaryOp::Max => |e| is_extreme(e, false),
+        BinaryOp::Min => |e| is_extreme(e, true),
+        _ => return None,
+    };
+    let (cond, bare) = selects(term).into_iter().find_map(|s| {
+        let ExprKind::Select(c, x, otherwise) = s.kind() else {
+            return None;
+        };
+        let vanishes = |constant: &Expr| neutral(&folded(&replaced(term, &s, constant)));
+        if vanishes(otherwise) {
+            return Some((c.clone(), replaced(term, &s, x)));
+        }
+        vanishes(x).then(|| (negated(c), replaced(term, &s, otherwise)))
+    })?;
+    let update = if is_self(left) {
+        Expr::binary(*op, acc, bare)
+    } else {
+        Expr::binary(*op, bare, acc)
+    };
+    Some((cond, update))
+}
+
+/// Selects that are evaluated whenever the term is: not those inside the sides
+/// of another, nor in an index.
+fn selects(e: &Expr) -> Vec<Expr> {
+    match e.kind() {
+        ExprKind::Select(..) => vec![e.clone()],
+        ExprKind::Load(..) => vec![],
+        _ => e.children().into_iter().flat_map(selects).collect(),
+    }
+}
+
+fn replaced(e: &Expr, from: &Expr, to: &Expr) -> Expr {
+    if e == from {
+        return to.clone();
+    }
+    e.map_children(|c| replaced(c, from, to))
+}
+
+fn negated(c: &Expr) -> Expr {
+    match c.kind() {
+        ExprKind::Unary(UnaryOp::Not, a) => a.clone(),
+        ExprKind::Binary(BinaryOp::Lt, a, b) => b.clone().le(a),
+        ExprKind::Binary(BinaryOp::Le, a, b) => b.clone().lt(a),
+        _ => Expr::unary(UnaryOp::Not, c),
+    }
+}
+
+/// Constant folding of what decides neutrality, with `0 * x = 0` for any `x`.
+fn folded(e: &Expr) -> Expr {
+    let zero = |e: &Expr| is_value(e, 0.0);
+    e.rewrite(&mut |e| match e.kind() {
+        ExprKind::Binary(BinaryOp::Mul, a, _) if zero(a) => Some(a.clone()),
+        ExprKind::Binary(BinaryOp::Mul, _, b) if zero(b) => Some(b.clone()),
+        ExprKind::Binary(BinaryOp::Sub, a, b) => {
+            let (x, y) = (number(a)?, number(b)?);
+            let dtype = constant_type(a)?;
+            (x == y && x.is_finite()).then(|| Expr::constant(0.0, dtype))
+        }
+        ExprKind::Binary(BinaryOp::Add, a, b) if zero(a) && zero(b) => Some(a.clone()),
+        ExprKind::Unary(UnaryOp::Neg, a) if zero(a) => Some(a.clone()),
+        ExprKind::Cast(to, a) => {
+            let x = number(a)?;
+            let exact = x == 0.0 || (constant_type(a)?.is_int() && *to == DType::I32);
+            exact.then(|| Expr::constant(x, *to))
+        }
+        _ => None,
+    })
+}
+
+fn constant_type(e: &Expr) -> Option<DType> {
+    match e.kind() {
+        ExprKind::Int(_, d) | ExprKind::Float(_, d) => Some(*d),
+        _ => None,
+    }
+}
+
+fn number(e: &Expr) -> Option<f64> {
+    e.as_float().or_else(|| {
+        e.as_int()
+            .filter(|v| v.unsigned_abs() < 1 << 31)
+            .map(|v| v as f64)
+    })
+}
+
+fn is_value(e: &Expr, v: f64) -> bool {
+    number(e) == Some(v)
+}
+
+/// Whether a constant is the largest (or smallest) value of its type.
+fn is_extreme(e: &Expr, largest: bool) -> bool {
+    let Some(dtype) = constant_type(e) else {
+        return false;
+    };
+    let reducer = if largest {
+        ir::Reducer::Min
+    } else {
+        ir::Reducer::Max
+    };
+    reducer.identity(&[dtype])[0] == *e
+}

@@ -1,0 +1,141 @@
+//! Statements become flat code: loops and accesses get their ids, in textual
+//! order, and a row in the side tables.
+
+use super::place_buffers::access_lanes;
+use crate::flat::{AccessId, Stmt as FlatStmt};
+use crate::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, FlatLoopId, LoopInfo, Place, Store};
+use crate::nest::{Assign, Entry, Nest, Stmt, loads};
+use ir::{BufferId, Expr, LoopKind, Role, VarId};
+
+pub(crate) fn number(nest: &Nest) -> Code {
+    let p = &nest.program;
+    let buffers = p.buffer_ids().map(|b| {
+        let (buffer, storage) = (p.buffer(b), nest.storage(b));
+        FlatBuffer {
+            name: buffer.name.clone(),
+            dtype: buffer.dtype,
+            elements: storage.elements,
+            shape: match buffer.role {
+                Role::Intermediate => vec![],
+                _ => buffer.shape.clone(),
+            },
+            place: storage.place.unwrap_or(Place::Unused),
+        }
+    });
+    let buffers: Vec<FlatBuffer> = buffers.collect();
+    let mut tables = Numbering {
+        loops: vec![],
+        accesses: vec![],
+        entry: Entry::Prepare,
+    };
+    let prepare = tables.stmts(&nest.prepare, None, false);
+    tables.entry = Entry::Kernel;
+    let kernel = tables.stmts(&nest.kernel, None, false);
+    let prepared = |b: &BufferId| buffers[b.index()].place == Place::Prepared;
+    let prepared: Vec<BufferId> = p.buffer_ids().filter(prepared).collect();
+    let constant = |b: &BufferId| p.buffer(*b).role == Role::Constant;
+    let loaded = |b: &BufferId| nest.kernel.iter().any(|s| s.loaded().contains(b));
+    let used = p
+        .params
+        .iter()
+        .copied()
+        .filter(|b| !constant(b) || loaded(b));
+    Code {
+        name: p.name.clone(),
+        vars: (0..p.var_count())
+            .map(|v| p.var(VarId(v as u32)).name.clone())
+            .collect(),
+        params: used.chain(prepared.iter().copied()).collect(),
+        prepare_params: p
+            .params
+            .iter()
+            .copied()
+            .filter(constant)
+            .chain(prepared)
+            .collect(),
+        buffers,
+        kernel,
+        prepare,
+        workspace_bytes: nest.workspace_bytes,
+        worker_workspace_bytes: nest.worker_workspace_bytes,
+        loops: tables.loops,
+        accesses: tables.accesses,
+    }
+}
+
+struct Numbering {
+    loops: Vec<LoopInfo>,
+    accesses: Vec<AccessInfo>,
+    entry: Entry,
+}
+
+impl Numbering {
+    fn stmts(
+        &mut self,
+        stmts: &[Stmt],
+        parent: Option<FlatLoopId>,
+        in_parallel: bool,
+    ) -> Vec<FlatStmt> {
+        let number = |s: &Stmt| match s {
+            Stmt::For(l) => {
+                let id = self.loops.len() as FlatLoopId;
+                let parallel = l.kind == LoopKind::Parallel && !in_parallel;
+                self.loops.push(LoopInfo {
+                    name: l.name.clone(),
+                    parent,
+                    extent: l.extent,
+                    parallel,
+                    prepare: self.entry == Entry::Prepare,
+                });
+                let body = self.stmts(&l.body, Some(id), in_parallel || parallel);
+                FlatStmt::Loop(FlatLoop {
+                    id,
+                    var: l.var,
+                    extent: l.extent,
+                    parallel,
+                    body,
+                })
+            }
+            Stmt::If { cond, then } => FlatStmt::If {
+                cond: cond.clone(),
+                then: self.stmts(then, parent, in_parallel),
+                otherwise: vec![],
+            },
+            Stmt::Assign(a) => FlatStmt::Store(self.store(a, parent)),
+            Stmt::Check { cond, code } => FlatStmt::Check {
+                cond: cond.clone(),
+                code: *code,
+            },
+            Stmt::Prefetch { buffer, offset } => FlatStmt::Prefetch {
+                buffer: *buffer,
+                offset: offset.clone(),
+            },
+        };
+        stmts.iter().map(number).collect()
+    }
+
+    fn store(&mut self, a: &Assign, parent: Option<FlatLoopId>) -> Store {
+        let mut add = |buffer: BufferId, offset: &Expr, is_store: bool| {
+            let lanes = access_lanes(offset, a.lane);
+            self.accesses.push(AccessInfo {
+                buffer,
+                is_store,
+                parent,
+                lanes,
+            });
+            self.accesses.len() as AccessId - 1
+        };
+        let exprs = [Some(&a.value), Some(&a.indices[0]), a.mask.as_ref()];
+        let all = exprs.into_iter().flatten().flat_map(loads);
+        let loads = all.map(|(b, offset)| add(b, &offset[0], false)).collect();
+        Store {
+            id: add(a.buffer, &a.indices[0], true),
+            buffer: a.buffer,
+            offset: a.indices[0].clone(),
+            value: a.value.clone(),
+            lane: a.lane,
+            mask: a.mask.clone(),
+            loads,
+        }
+    }
+}

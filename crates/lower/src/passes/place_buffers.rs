@@ -1,0 +1,241 @@
+//! Every buffer gets its place: register, stack or a stretch of workspace.
+//!
+//! Registers: scope `Register`, temporaries and other small buffers, if every
+//! access has a constant offset and one lane count. What cannot be registers,
+//! and scope `Local`, is a stack array if it is small. The rest lies in the
+//! workspace, of the worker if it lives within a parallel loop; buffers whose
+//! lifetimes are apart share bytes.
+
+use crate::LowerError;
+use crate::flat::{Lane, Place};
+use crate::nest::{Assign, Entry, Nest, Stmt, loads};
+use ir::affine::Affine;
+use ir::{BufferId, Expr, LoopKind, Role, Scope};
+use std::collections::BTreeMap;
+
+/// The largest stack array.
+const MAX_STACK_BYTES: i64 = 4096;
+/// Buffers up to this size become registers whatever their scope.
+const MAX_TINY_BYTES: i64 = 256;
+const ALIGN: u64 = 64;
+
+/// One load or store.
+struct Access {
+    lanes: u32,
+    /// The constant part of an offset that is otherwise nothing or the lane.
+    offset: Option<i64>,
+    /// Enclosing loops as node numbers, outermost first.
+    path: Vec<usize>,
+    /// The outermost parallel loop around.
+    parallel: Option<usize>,
+    at: usize,
+}
+
+#[derive(Default)]
+struct Survey {
+    accesses: BTreeMap<BufferId, Vec<Access>>,
+    /// Last position inside each loop, by node number.
+    ends: BTreeMap<usize, usize>,
+    next: usize,
+}
+
+/// A buffer that wants workspace.
+struct Request {
+    buffer: BufferId,
+    worker: bool,
+    bytes: u64,
+    /// Positions between which its contents matter.
+    live: (usize, usize),
+}
+
+pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
+    let (mut shared, mut private) = (0, 0);
+    for entry in [Entry::Prepare, Entry::Kernel] {
+        let mut survey = Survey::default();
+        survey.stmts(nest.stmts(entry), &mut Vec::new(), None);
+        let mut requests = Vec::new();
+        for (b, accesses) in &survey.accesses {
+            if let Some(place) = role_place(nest, *b) {
+                nest.storage_mut(*b).place = Some(place);
+                continue;
+            }
+            match small_place(nest, *b, accesses) {
+                Some(place) => nest.storage_mut(*b).place = Some(place),
+                None => requests.push(request(nest, &survey, *b, accesses)),
+            }
+        }
+        for worker in [false, true] {
+            let bytes = allocate(nest, requests.iter().filter(|r| r.worker == worker));
+            let total = if worker { &mut private } else { &mut shared };
+            *total = bytes.max(*total);
+        }
+    }
+    nest.workspace_bytes = shared;
+    nest.worker_workspace_bytes = private;
+    for b in nest.program.buffer_ids() {
+        if nest.storage(b).place.is_none() {
+            nest.storage_mut(b).place = Some(role_place(nest, b).unwrap_or(Place::Unused));
+        }
+    }
+    Ok(())
+}
+
+fn role_place(nest: &Nest, b: BufferId) -> Option<Place> {
+    match nest.program.buffer(b).role {
+        Role::Input => Some(Place::Input),
+        Role::Constant => Some(Place::Constant),
+        Role::Output => Some(Place::Output),
+        Role::Intermediate => nest.storage(b).place,
+    }
+}
+
+fn bytes(nest: &Nest, b: BufferId) -> i64 {
+    nest.storage(b).elements * nest.program.buffer(b).dtype.size() as i64
+}
+
+/// Registers or the stack, if the buffer may and can live there.
+fn small_place(nest: &Nest, b: BufferId, accesses: &[Access]) -> Option<Place> {
+    // Neither is visible from both sides of a parallel loop's border.
+    let parallel = accesses[0].parallel;
+    if accesses.iter().any(|a| a.parallel != parallel) {
+        return None;
+    }
+    let (scope, bytes) = (nest.program.buffer(b).scope, bytes(nest, b));
+    let lanes = accesses[0].lanes;
+    let constant = accesses.iter().all(|a| {
+        a.lanes == lanes
+            && a.offset
+                .is_some_and(|o| o >= 0 && o % i64::from(lanes) == 0)
+    });
+    let wants_registers = scope == Scope::Register || bytes <= MAX_TINY_BYTES;
+    if constant && wants_registers && nest.storage(b).elements % i64::from(lanes) == 0 {
+        return Some(Place::Register);
+    }
+    let inner = nest.storage(b).site.is_some() || nest.storage(b).temporary;
+    let wants_stack = scope != Scope::Global || inner;
+    (wants_stack && bytes <= MAX_STACK_BYTES).then_some(Place::Stack)
+}
+
+fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {
+    let inside = accesses.iter().all(|a| a.parallel.is_some());
+    let common = accesses.iter().fold(accesses[0].path.as_slice(), |c, a| {
+        let n = c.iter().zip(&a.path).take_while(|(x, y)| x == y).count();
+        &c[..n]
+    });
+    let depth = common.len();
+    let span = |a: &Access| match a.path.get(depth) {
+        Some(node) => (*node, survey.ends[node]),
+        None => (a.at, a.at),
+    };
+    let spans = accesses.iter().map(span);
+    let live = spans
+        .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        .expect("a surveyed buffer is accessed");
+    Request {
+        buffer: b,
+        worker: inside && nest.storage(b).worker_private,
+        bytes: (bytes(nest, b).max(1) as u64).next_multiple_of(ALIGN),
+        live,
+    }
+}
+
+/// Gives each request the lowest offset free during its life, large ones
+/// first, and returns the bytes of all.
+fn allocate<'a>(nest: &mut Nest, requests: impl Iterator<Item = &'a Request>) -> u64 {
+    let mut requests: Vec<&Request> = requests.collect();
+    requests.sort_by_key(|r| (std::cmp::Reverse(r.bytes), r.buffer));
+    let mut placed: Vec<(&Request, u64)> = Vec::new();
+    for r in requests {
+        let mut taken: Vec<(u64, u64)> = placed
+            .iter()
+            .filter(|(p, _)| p.live.0 <= r.live.1 && r.live.0 <= p.live.1)
+            .map(|(p, offset)| (*offset, offset + p.bytes))
+            .collect();
+        taken.sort_unstable();
+        let mut offset = 0;
+        for (start, end) in taken {
+            if start >= offset + r.bytes {
+                break;
+            }
+            offset = end.max(offset);
+        }
+        placed.push((r, offset));
+        nest.storage_mut(r.buffer).place = Some(match r.worker {
+            true => Place::WorkerWorkspace(offset),
+            false => Place::Workspace(offset),
+        });
+    }
+    placed
+        .iter()
+        .map(|(r, offset)| offset + r.bytes)
+        .max()
+        .unwrap_or(0)
+}
+
+impl Survey {
+    fn stmts(&mut self, stmts: &[Stmt], path: &mut Vec<usize>, parallel: Option<usize>) {
+        for s in stmts {
+            let at = self.next;
+            self.next += 1;
+            let lane = match s {
+                Stmt::Assign(a) => a.lane,
+                _ => None,
+            };
+            for e in s.exprs() {
+                for (b, offset) in loads(e) {
+                    self.access(b, &offset[0], lane, path, parallel, at);
+                }
+            }
+            match s {
+                Stmt::Assign(Assign {
+                    buffer, indices, ..
+                }) => {
+                    self.access(*buffer, &indices[0], lane, path, parallel, at);
+                }
+                Stmt::If { then, .. } => self.stmts(then, path, parallel),
+                Stmt::For(l) => {
+                    let here = (l.kind == LoopKind::Parallel).then_some(at);
+                    path.push(at);
+                    self.stmts(&l.body, path, parallel.or(here));
+                    path.pop();
+                    self.ends.insert(at, self.next - 1);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn access(
+        &mut self,
+        b: BufferId,
+        offset: &Expr,
+        lane: Option<Lane>,
+        path: &[usize],
+        parallel: Option<usize>,
+        at: usize,
+    ) {
+        let access = Access {
+            lanes: access_lanes(offset, lane),
+            offset: constant_part(offset, lane),
+            path: path.to_vec(),
+            parallel,
+            at,
+        };
+        self.accesses.entry(b).or_default().push(access);
+    }
+}
+
+/// The lanes of an access: one if its offset is the same for all of them.
+pub(crate) fn access_lanes(offset: &Expr, lane: Option<Lane>) -> u32 {
+    lane.filter(|l| offset.uses_var(l.var))
+        .map_or(1, |l| l.lanes)
+}
+
+fn constant_part(offset: &Expr, lane: Option<Lane>) -> Option<i64> {
+    let offset = Affine::of(offset)?;
+    let alone = offset
+        .terms
+        .iter()
+        .all(|(v, c)| *c == 1 && lane.is_some_and(|l| l.var == *v));
+    alone.then_some(offset.constant)
+}

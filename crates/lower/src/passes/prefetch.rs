@@ -1,0 +1,115 @@
+//! Prefetch annotations become prefetch statements at the start of the loop.
+//!
+//! One for each cache line that the loads of the buffer under the loop start
+//! in, `distance` iterations ahead: copies made by unrolling and lanes that
+//! share a line share the prefetch. What inner loops touch is covered up to a
+//! limit of lines per iteration.
+
+use crate::LowerError;
+use crate::nest::{For, Nest, Stmt, loads, walk};
+use ir::affine::Affine;
+use ir::{Annotation, BufferId, Expr, Target, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Prefetches of one buffer in one iteration.
+const MAX_LINES: usize = 8;
+/// Points of the inner loops that are looked at.
+const MAX_POINTS: i64 = 512;
+
+pub(crate) fn prefetch(nest: &mut Nest, target: &Target) -> Result<(), LowerError> {
+    let line = target.cache_line_bytes.max(1) as i64;
+    nest.map_entries(|nest, stmts| {
+        let size = |b: BufferId| nest.program.buffer(b).dtype.size() as i64;
+        stmts
+            .into_iter()
+            .map(|s| annotated(s, &|b| (line / size(b)).max(1)))
+            .collect()
+    });
+    Ok(())
+}
+
+fn annotated(s: Stmt, line: &impl Fn(BufferId) -> i64) -> Stmt {
+    let all =
+        |list: Vec<Stmt>| -> Vec<Stmt> { list.into_iter().map(|s| annotated(s, line)).collect() };
+    match s {
+        Stmt::For(mut l) => {
+            let mut body = Vec::new();
+            for a in &l.annotations {
+                if let Annotation::Prefetch { buffer, distance } = a {
+                    body.extend(lines(&l, *buffer, *distance, line(*buffer)));
+                }
+            }
+            body.extend(all(std::mem::take(&mut l.body)));
+            Stmt::For(For { body, ..l })
+        }
+        Stmt::If { cond, then } => Stmt::If {
+            cond,
+            then: all(then),
+        },
+        other => other,
+    }
+}
+
+/// The prefetches of one buffer in one iteration of `l`, `line` elements apart.
+fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
+    let mut found: BTreeSet<(BTreeMap<VarId, i64>, i64)> = BTreeSet::new();
+    let mut out = Vec::new();
+    walk(&l.body, &mut Vec::new(), &mut |s, _| {
+        let inner = inner_extents(l, s);
+        for e in s.exprs() {
+            for (_, offset) in loads(e).into_iter().filter(|(b, _)| *b == buffer) {
+                let Some(offset) = Affine::of(&offset[0]) else {
+                    continue;
+                };
+                let ahead = offset.terms.get(&l.var).copied().unwrap_or(0) * distance;
+                for (terms, constant) in touched(&offset, &inner) {
+                    let constant = (constant + ahead).div_euclid(line);
+                    if out.len() < MAX_LINES && found.insert((terms.clone(), constant)) {
+                        let constant = constant * line;
+                        let offset: Expr = Affine { terms, constant }.to_expr();
+                        out.push(Stmt::Prefetch { buffer, offset });
+                    }
+                }
+            }
+        }
+    });
+    out
+}
+
+/// Extents of the loops under `l` and of the statement's lanes.
+fn inner_extents(l: &For, s: &Stmt) -> BTreeMap<VarId, i64> {
+    let mut out = BTreeMap::new();
+    walk(&l.body, &mut Vec::new(), &mut |s, _| {
+        if let Stmt::For(inner) = s {
+            out.insert(inner.var, inner.extent);
+        }
+    });
+    if let Stmt::Assign(a) = s {
+        out.extend(a.lane.map(|lane| (lane.var, i64::from(lane.lanes))));
+    }
+    out
+}
+
+/// The offsets that the inner variables run through, as terms over the others
+/// and a constant. The widest steps stay at 0 when there are too many points.
+fn touched(offset: &Affine, inner: &BTreeMap<VarId, i64>) -> Vec<(BTreeMap<VarId, i64>, i64)> {
+    let mut outside = offset.terms.clone();
+    outside.retain(|v, _| !inner.contains_key(v));
+    let inside = offset.terms.iter().filter(|(v, _)| inner.contains_key(v));
+    let mut steps: Vec<(i64, i64)> = inside.map(|(v, c)| (*c, inner[v])).collect();
+    steps.sort_by_key(|(c, _)| c.abs());
+    let mut constants = vec![offset.constant];
+    for (step, extent) in steps {
+        if constants.len() as i64 * extent > MAX_POINTS {
+            break;
+        }
+        constants = (0..extent)
+            .flat_map(|i| constants.iter().map(move |c| c + i * step))
+            .collect();
+    }
+    constants.sort_unstable();
+    constants
+        .into_iter()
+        .map(|c| (outside.clone(), c))
+        .collect()
+}

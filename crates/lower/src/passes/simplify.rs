@@ -1,0 +1,137 @@
+//! Expressions take their simplest form, given the ranges of the loops around.
+//!
+//! Loops of one iteration vanish, conditions that the ranges decide too, and a
+//! condition narrows the ranges of what it guards: the interior of a
+//! partitioned loop loses its guards here.
+
+use crate::LowerError;
+use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
+use ir::affine::{Affine, Ranges};
+use ir::simplify::simplify as simplify_expr;
+use ir::{BinaryOp, Expr, ExprKind};
+
+pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
+    nest.map_entries(|_, stmts| simplified(stmts, &Ranges::new()));
+    Ok(())
+}
+
+fn simplified(stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in stmts {
+        match s {
+            Stmt::For(l) => out.extend(simplified_loop(l, r)),
+            Stmt::If { cond, then } => {
+                let cond = simplify_expr(&cond, r);
+                if cond.as_int() == Some(0) {
+                    continue;
+                }
+                let then = simplified(then, &narrowed(&cond, r));
+                out.extend(guarded(conjuncts(&cond), then));
+            }
+            Stmt::Assign(a) => out.extend(simplified_assign(a, r)),
+            Stmt::Check { cond, code } => {
+                let cond = simplify_expr(&cond, r);
+                if cond.as_int() != Some(1) {
+                    out.push(Stmt::Check { cond, code });
+                }
+            }
+            Stmt::Prefetch { buffer, offset } => {
+                out.push(Stmt::Prefetch {
+                    buffer,
+                    offset: simplify_expr(&offset, r),
+                });
+            }
+        }
+    }
+    out
+}
+
+fn simplified_loop(mut l: For, r: &Ranges) -> Vec<Stmt> {
+    let body = std::mem::take(&mut l.body);
+    if l.extent == 1 {
+        let zero = Expr::int(0);
+        return simplified(body.iter().map(|s| s.with_var(l.var, &zero)).collect(), r);
+    }
+    let mut inside = r.clone();
+    inside.set(l.var, 0, l.extent - 1);
+    l.body = simplified(body, &inside);
+    if l.body.is_empty() {
+        return vec![];
+    }
+    vec![Stmt::For(l)]
+}
+
+fn simplified_assign(a: Assign, r: &Ranges) -> Option<Stmt> {
+    let mut inside = r.clone();
+    if let Some(lane) = a.lane {
+        inside.set(lane.var, 0, i64::from(lane.lanes) - 1);
+    }
+    let mask = a.mask.map(|m| simplify_expr(&m, &inside));
+    if mask.as_ref().and_then(Expr::as_int) == Some(0) {
+        return None;
+    }
+    let mask = mask.filter(|m| m.as_int() != Some(1));
+    if let Some(m) = &mask {
+        inside = narrowed(m, &inside);
+    }
+    Some(Stmt::Assign(Assign {
+        indices: a
+            .indices
+            .iter()
+            .map(|i| simplify_expr(i, &inside))
+            .collect(),
+        value: simplify_expr(&a.value, &inside),
+        mask,
+        ..a
+    }))
+}
+
+/// The ranges where a condition holds: comparisons of one variable are used.
+pub(crate) fn narrowed(cond: &Expr, r: &Ranges) -> Ranges {
+    let mut out = r.clone();
+    for c in conjuncts(cond) {
+        let ExprKind::Binary(op, a, b) = c.kind() else {
+            continue;
+        };
+        let Some(d) = Affine::of(&(b - a)) else {
+            continue;
+        };
+        // d = b - a is at least `low`, and for an equality at most 0 too.
+        let (low, both) = match op {
+            BinaryOp::Lt => (1, false),
+            BinaryOp::Le => (0, false),
+            BinaryOp::Eq => (0, true),
+            _ => continue,
+        };
+        at_least(&d, low, &mut out);
+        if both {
+            let negated = Affine {
+                terms: d.terms.iter().map(|(v, c)| (*v, -c)).collect(),
+                constant: -d.constant,
+            };
+            at_least(&negated, 0, &mut out);
+        }
+    }
+    out
+}
+
+/// Narrows the range of the only variable of `d`, given `d >= low`.
+fn at_least(d: &Affine, low: i64, r: &mut Ranges) {
+    let mut terms = d.terms.iter();
+    let (Some((v, c)), None) = (terms.next(), terms.next()) else {
+        return;
+    };
+    let Some(range) = r.get(*v) else { return };
+    let Some(rest) = low.checked_sub(d.constant) else {
+        return;
+    };
+    // c * v >= rest
+    let (lo, hi) = match *c {
+        c if c > 0 => (range.lo.max(-(-rest).div_euclid(c)), range.hi),
+        c if c < 0 => (range.lo, range.hi.min((-rest).div_euclid(-c))),
+        _ => return,
+    };
+    if lo <= hi {
+        r.set(*v, lo, hi);
+    }
+}

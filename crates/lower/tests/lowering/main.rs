@@ -1,0 +1,10 @@
+//! Lowering, judged by the interpreters: flat code computes what the raw
+//! program means, and has the shape that its schedule asked for.
+
+mod conv;
+mod fuzz;
+mod hand;
+mod judge;
+mod matmul;
+mod memory;
+mod tensors;
