@@ -6,6 +6,7 @@ use crate::flat::{AccessId, Stmt as FlatStmt};
 use crate::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, FlatLoopId, LoopInfo, Place, Store};
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
 use ir::{BufferId, Expr, LoopKind, Role, VarId};
+use std::collections::BTreeSet;
 
 pub(crate) fn number(nest: &Nest) -> Code {
     let p = &nest.program;
@@ -34,12 +35,12 @@ pub(crate) fn number(nest: &Nest) -> Code {
     let prepared = |b: &BufferId| buffers[b.index()].place == Place::Prepared;
     let prepared: Vec<BufferId> = p.buffer_ids().filter(prepared).collect();
     let constant = |b: &BufferId| p.buffer(*b).role == Role::Constant;
-    let loaded = |b: &BufferId| nest.kernel.iter().any(|s| s.loaded().contains(b));
+    let loaded: BTreeSet<BufferId> = nest.kernel.iter().flat_map(Stmt::loaded).collect();
     let used = p
         .params
         .iter()
         .copied()
-        .filter(|b| !constant(b) || loaded(b));
+        .filter(|b| !constant(b) || loaded.contains(b));
     Code {
         name: p.name.clone(),
         vars: (0..p.var_count())

@@ -7,12 +7,52 @@
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Ranges};
-use ir::simplify::simplify as simplify_expr;
-use ir::{BinaryOp, Expr, ExprKind};
+use ir::simplify::simplify as canonical;
+use ir::{BinaryOp, Expr, ExprKind, VarId};
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     nest.map_entries(|_, stmts| simplified(stmts, &Ranges::new()));
     Ok(())
+}
+
+fn simplify_expr(e: &Expr, r: &Ranges) -> Expr {
+    match is_plain(e) {
+        true => with_affine_offsets(e, r),
+        false => canonical(e, r),
+    }
+}
+
+/// Whether an expression is arithmetic on loads at affine offsets: unrolled
+/// code is hundreds of such copies, and no rule but adding up the offsets
+/// applies to them.
+fn is_plain(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Load(_, at) => Affine::of(&at[0]).is_some(),
+        ExprKind::Binary(op, a, b) => {
+            let arithmetic = matches!(
+                op,
+                BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max
+            );
+            arithmetic && is_plain(a) && is_plain(b)
+        }
+        _ => false,
+    }
+}
+
+fn with_affine_offsets(e: &Expr, r: &Ranges) -> Expr {
+    match e.kind() {
+        ExprKind::Load(b, at) => Expr::load(*b, [simplify_offset(&at[0], r)]),
+        _ => e.map_children(|c| with_affine_offsets(c, r)),
+    }
+}
+
+/// The canonical form of an affine offset needs no rules, unless a range is a point.
+fn simplify_offset(e: &Expr, r: &Ranges) -> Expr {
+    let known = |v: &VarId| r.get(*v).is_some_and(|i| i.lo == i.hi);
+    match Affine::of(e) {
+        Some(a) if !a.terms.keys().any(known) => a.to_expr(),
+        _ => canonical(e, r),
+    }
 }
 
 fn simplified(stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
@@ -38,7 +78,7 @@ fn simplified(stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
             Stmt::Prefetch { buffer, offset } => {
                 out.push(Stmt::Prefetch {
                     buffer,
-                    offset: simplify_expr(&offset, r),
+                    offset: simplify_offset(&offset, r),
                 });
             }
         }
@@ -78,7 +118,7 @@ fn simplified_assign(a: Assign, r: &Ranges) -> Option<Stmt> {
         indices: a
             .indices
             .iter()
-            .map(|i| simplify_expr(i, &inside))
+            .map(|i| simplify_offset(i, &inside))
             .collect(),
         value: simplify_expr(&a.value, &inside),
         mask,
