@@ -1,168 +1,19 @@
 //! Importing ONNX files: forms of operators by operator set, binding, errors.
 
+mod build_onnx;
+
+use build_onnx::{
+    F32, I64, Size, file, float, import, import_with, int, int64s, ints, known, node, one_node,
+    output, outputs, text, value,
+};
+use graph::Op;
 use graph::onnx::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto,
-    tensor_shape_proto::{Dimension, dimension},
-    type_proto,
+    FunctionProto, GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
 };
 use graph::onnx::{ImportError, ImportOptions, import_bytes, import_file, read_tensor_proto};
-use graph::{Keep, Model, Op, evaluate};
 use prost::Message;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
-
-const F32: i32 = 1;
-const I64: i32 = 7;
-
-enum Size {
-    Known(i64),
-    Named(&'static str),
-    Open,
-}
-
-fn value(name: &str, elem_type: i32, shape: &[Size]) -> ValueInfoProto {
-    let dim = shape
-        .iter()
-        .map(|s| Dimension {
-            value: match s {
-                Size::Known(n) => Some(dimension::Value::DimValue(*n)),
-                Size::Named(n) => Some(dimension::Value::DimParam(n.to_string())),
-                Size::Open => None,
-            },
-        })
-        .collect();
-    let shape = Some(TensorShapeProto { dim });
-    let tensor_type = Some(type_proto::Tensor {
-        elem_type: Some(elem_type),
-        shape,
-    });
-    ValueInfoProto {
-        name: Some(name.into()),
-        r#type: Some(TypeProto { tensor_type }),
-        ..Default::default()
-    }
-}
-
-fn known(name: &str, elem_type: i32, shape: &[i64]) -> ValueInfoProto {
-    let shape: Vec<_> = shape.iter().map(|n| Size::Known(*n)).collect();
-    value(name, elem_type, &shape)
-}
-
-fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: Vec<AttributeProto>) -> NodeProto {
-    NodeProto {
-        op_type: Some(op.into()),
-        name: Some(format!("the {op}")),
-        input: inputs.iter().map(|s| s.to_string()).collect(),
-        output: outputs.iter().map(|s| s.to_string()).collect(),
-        attribute,
-        ..Default::default()
-    }
-}
-
-fn int(name: &str, i: i64) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        i: Some(i),
-        r#type: Some(2),
-        ..Default::default()
-    }
-}
-
-fn ints(name: &str, ints: &[i64]) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        ints: ints.to_vec(),
-        r#type: Some(7),
-        ..Default::default()
-    }
-}
-
-fn float(name: &str, f: f32) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        f: Some(f),
-        r#type: Some(1),
-        ..Default::default()
-    }
-}
-
-fn text(name: &str, s: &str) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.into()),
-        s: Some(s.into()),
-        r#type: Some(3),
-        ..Default::default()
-    }
-}
-
-fn int64s(name: &str, values: &[i64]) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: vec![values.len() as i64],
-        data_type: Some(I64),
-        int64_data: values.to_vec(),
-        ..Default::default()
-    }
-}
-
-fn file(opset: i64, graph: GraphProto) -> ModelProto {
-    ModelProto {
-        ir_version: Some(8),
-        opset_import: vec![OperatorSetIdProto {
-            domain: None,
-            version: Some(opset),
-        }],
-        graph: Some(graph),
-        ..Default::default()
-    }
-}
-
-/// A model of one node that reads `x` (f32) and constants, and makes `y`.
-fn one_node(opset: i64, shape: &[i64], node: NodeProto, constants: Vec<TensorProto>) -> ModelProto {
-    let outputs = node.output.iter().map(|o| known(o, F32, &[])).collect();
-    file(
-        opset,
-        GraphProto {
-            name: Some("g".into()),
-            node: vec![node],
-            input: vec![known("x", F32, shape)],
-            output: outputs,
-            initializer: constants,
-            ..Default::default()
-        },
-    )
-}
-
-fn import(model: &ModelProto) -> Result<Model, ImportError> {
-    import_with(model, &ImportOptions::default())
-}
-
-fn import_with(model: &ModelProto, options: &ImportOptions) -> Result<Model, ImportError> {
-    import_bytes(&model.encode_to_vec(), None, options)
-}
-
-/// Imports and runs on 0, 1, 2, …
-fn outputs(model: &ModelProto) -> Vec<Arc<Tensor>> {
-    let m = import(model).unwrap();
-    m.verify().unwrap();
-    let shape = m[m.inputs()[0]].shape();
-    let ramp: Vec<f32> = (0..shape.iter().product())
-        .map(|i: usize| i as f32)
-        .collect();
-    evaluate(
-        &m,
-        &[Arc::new(Tensor::from_slice(shape, &ramp))],
-        Keep::Outputs,
-    )
-    .unwrap()
-    .outputs()
-}
-
-fn output(model: &ModelProto) -> (Vec<usize>, Vec<f32>) {
-    let y = outputs(model).remove(0);
-    (y.shape().to_vec(), y.as_slice::<f32>().to_vec())
-}
 
 #[test]
 fn attribute_and_input_forms_agree() {

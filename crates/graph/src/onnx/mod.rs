@@ -6,6 +6,7 @@
 //! attributes. All unsupported nodes of a model are listed in one error.
 
 mod attributes;
+mod composite;
 mod elementwise;
 mod error;
 mod import;

@@ -38,7 +38,7 @@ impl From<OpError> for Problem {
 pub(super) type Imported = Result<Vec<ValueId>, Problem>;
 
 /// The largest constant that importing computes, in bytes.
-const FOLD_LIMIT: u64 = 1 << 34;
+const FOLD_LIMIT: u64 = 1 << 32;
 
 pub(super) struct NodeImport<'a> {
     pub(super) model: &'a mut Model,

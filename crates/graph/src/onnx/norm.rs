@@ -23,31 +23,6 @@ pub(super) fn batch_norm(n: &mut NodeImport) -> Imported {
     Ok(vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?])
 }
 
-/// A layer normalisation over the spatial axes, then a scale and bias a channel.
-pub(super) fn instance_norm(n: &mut NodeImport) -> Imported {
-    let epsilon = n.attributes.float("epsilon", 1e-5)?;
-    let (x, scale, bias) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let shape = n.shape(x);
-    if shape.len() < 3 {
-        return Problem::unsupported(format!("its input has shape {shape:?}"));
-    }
-    let mut channel = vec![1; shape.len() - 1];
-    channel[0] = shape[1];
-    let ones = n.filled(n.dtype(x), &[], 1.0)?;
-    let norm = LayerNorm {
-        axis: 2,
-        epsilon,
-        statistics: false,
-    };
-    let normal = n.emit(Op::LayerNorm(norm), &[x, ones])?;
-    let (scale, bias) = (
-        n.reshape(scale, channel.clone())?,
-        n.reshape(bias, channel)?,
-    );
-    let scaled = n.binary(Binary::Mul, normal, scale)?;
-    Ok(vec![n.binary(Binary::Add, scaled, bias)?])
-}
-
 pub(super) fn layer_norm(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let rank = n.ty(x).rank();

@@ -89,6 +89,7 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
         if too_long(count) {
             return Problem::unsupported(format!("it has {count} elements"));
         }
+        n.check_foldable(dtype, &[count as usize])?;
         let mut out = Tensor::zeros(dtype, &[count as usize]);
         (0..out.len()).for_each(|i| out.set_f64(i, start + i as f64 * delta));
         return Ok(vec![n.model.add_constant(&n.name, out)]);
@@ -106,6 +107,7 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
     if too_long(count as f64) {
         return Problem::unsupported(format!("it has {count} elements"));
     }
+    n.check_foldable(dtype, &[count as usize])?;
     let mut out = Tensor::zeros(dtype, &[count as usize]);
     (0..out.len()).for_each(|i| out.set_i64(i, (start + i as i128 * delta) as i64));
     Ok(vec![n.model.add_constant(&n.name, out)])
