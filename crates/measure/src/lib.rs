@@ -1,1 +1,17 @@
-//! measure
+//! Measuring built code: runner processes, the protocol they speak, and the
+//! rules by which samples are taken.
+//!
+//! Owns what is true about a measurement: its clock, its conditions, its raw
+//! samples. Promises that a candidate that crashes, hangs, exhausts memory,
+//! writes out of bounds or computes the wrong thing costs one typed outcome.
+//! Runners hold no compiler. What to measure next is left to the caller.
+
+mod protocol;
+mod runner;
+mod sampling;
+mod serial;
+
+pub use protocol::{ArgFill, Protocol, TaskData};
+pub use runner::serve;
+pub use sampling::host_clock_resolution_ns;
+pub use serial::{MeasureError, Measured, Serial, death_outcome};
