@@ -15,6 +15,9 @@ const MAX_NESTING: usize = 200;
 /// Expression trees deeper than this are refused.
 const MAX_DEPTH: usize = 1000;
 
+/// What may stand after a node.
+const BODY: &str = "`for`, `block` or `}`";
+
 /// Reads one program. It may break promises that the verifier checks; names
 /// that mean nothing where they stand are errors here.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
@@ -223,7 +226,7 @@ impl Parser {
         id.ok_or_else(|| start.expected("the name of a declared buffer"))
     }
 
-    /// Nodes up to and with the closing `}`.
+    /// Nodes up to and with the closing `}`; `expected` says what may stand at their start.
     fn nodes(&mut self, expected: &str) -> Parsed<Vec<Node>> {
         let mut out = Vec::new();
         loop {
@@ -234,6 +237,8 @@ impl Parser {
             } else if self.try_symbol("}") {
                 return Ok(out);
             } else {
+                let first = out.is_empty();
+                let expected = if first { expected } else { BODY };
                 return Err(self.token().expected(expected));
             }
         }
@@ -272,7 +277,7 @@ impl Parser {
         let id = self.program.new_loop(name.clone(), extent, vec![]);
         let var = self.program.loop_(id).var;
         self.scope.push((name, var));
-        let body = self.nodes("`for`, `block` or `}`")?;
+        let body = self.nodes(BODY)?;
         self.scope.pop();
         let l = self.program.loop_mut(id);
         l.kind = kind;

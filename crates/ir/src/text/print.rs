@@ -476,11 +476,24 @@ fn float(bits: u64, dtype: DType) -> String {
         (true, _) => "nan".into(),
         (_, true) if v > 0.0 => "inf".into(),
         (_, true) => "-inf".into(),
-        _ if dtype == DType::F64 => format!("{v:?}"),
-        _ => format!("{:?}", v as f32),
+        _ => finite(v, dtype),
     };
     match dtype {
         DType::F32 => digits,
         _ => format!("{digits}_{dtype}"),
     }
+}
+
+/// The shortest decimal that rounds to `v`, which is a value of the type.
+fn finite(v: f64, dtype: DType) -> String {
+    match dtype {
+        DType::F64 => return format!("{v:?}"),
+        DType::F32 => return format!("{:?}", v as f32),
+        _ => {}
+    }
+    let rounded = |digits: usize| format!("{v:.digits$e}").parse::<f64>().ok();
+    let exact = |d: &f64| Expr::constant(*d, dtype).as_float() == Some(v);
+    // Nine significant digits tell any two half-width values apart.
+    let shortest = (0..9).filter_map(rounded).find(exact).unwrap_or(v);
+    format!("{shortest:?}")
 }

@@ -123,9 +123,16 @@ pub(super) fn bounds_hold(body: &Body<'_>, broken: &mut Vec<Broken>) {
     let p = body.p;
     for (id, path) in &body.blocks {
         let b = p.block(*id);
+        let around = path.iter().map(|l| p.loop_(*l).extent);
+        if around
+            .chain(points(b).map(|i| i.1))
+            .any(|extent| extent < 1)
+        {
+            continue;
+        }
         let mut domain = Ranges::new();
         for (v, extent, _) in points(b) {
-            domain.set(v, 0, extent.saturating_sub(1));
+            domain.set(v, 0, extent - 1);
         }
         for w in &b.writes {
             let shape = &p.buffer(w.buffer).shape;
@@ -150,7 +157,7 @@ pub(super) fn bounds_hold(body: &Body<'_>, broken: &mut Vec<Broken>) {
         }
         let mut around = Ranges::new();
         for l in path {
-            around.set(p.loop_(*l).var, 0, p.loop_(*l).extent.saturating_sub(1));
+            around.set(p.loop_(*l).var, 0, p.loop_(*l).extent - 1);
         }
         for i in &b.iters {
             let Some(Interval { lo, hi }) = reach(&i.binding, &around) else {

@@ -174,7 +174,10 @@ impl Check<'_> {
                 self.body.p.buffer(*b).dtype
             }
             ExprKind::Unary(op, a) => match op {
-                UnaryOp::Not => self.operand(a, |d| d == DType::Bool, "bool"),
+                UnaryOp::Not => {
+                    self.expect(a, DType::Bool);
+                    DType::Bool
+                }
                 UnaryOp::Neg | UnaryOp::Abs => self.operand(a, |d| d != DType::Bool, "a number"),
                 _ => self.operand(a, DType::is_float, "a float"),
             },
@@ -201,7 +204,10 @@ impl Check<'_> {
 
     fn binary(&mut self, op: BinaryOp, a: &Expr, b: &Expr) -> DType {
         let left = match op {
-            BinaryOp::And | BinaryOp::Or => self.operand(a, |d| d == DType::Bool, "bool"),
+            BinaryOp::And | BinaryOp::Or => {
+                self.expect(a, DType::Bool);
+                DType::Bool
+            }
             BinaryOp::Add
             | BinaryOp::Sub
             | BinaryOp::Mul
