@@ -25,7 +25,9 @@ use std::time::Instant;
 /// How a program is lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Check the promises of the statements after every pass, and of the flat code.
+    /// Check the promises of the program, of the statements after every pass,
+    /// and of the flat code. Without it a program that breaks its promises may
+    /// give wrong code or a panic.
     pub verify: bool,
     /// After this many passes run only those without which there is no code:
     /// the result is correct for every limit, which is what bisecting needs.
@@ -97,6 +99,8 @@ pub enum LowerError {
     View { buffer: String, first: i64 },
     #[error("the program `{name}` is too large: buffer `{buffer}` has more than 2^47 bytes")]
     Bytes { name: String, buffer: String },
+    #[error("the program `{name}` is not well-formed: {broken}")]
+    Program { name: String, broken: String },
     #[error("bug in lowering: pass `{pass}` broke a promise: {broken}")]
     Broken { pass: &'static str, broken: String },
 }
@@ -114,6 +118,14 @@ pub fn lower_observed(
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<Code, LowerError> {
+    if options.verify
+        && let Some(broken) = ir::verify::verify(program).first()
+    {
+        return Err(LowerError::Program {
+            name: program.name.clone(),
+            broken: broken.to_string(),
+        });
+    }
     let mut run = Run {
         options,
         observer,

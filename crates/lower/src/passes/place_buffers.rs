@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 
 /// The largest stack array.
 const MAX_STACK_BYTES: i64 = 4096;
+/// All stack arrays of an entry together.
+const MAX_STACK_TOTAL: i64 = 64 << 10;
 /// Buffers up to this size become registers whatever their scope.
 const MAX_TINY_BYTES: i64 = 256;
 const ALIGN: u64 = 64;
@@ -54,13 +56,19 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
         let mut survey = Survey::default();
         survey.stmts(nest.stmts(entry), &mut Vec::new(), None);
         let mut requests = Vec::new();
+        let mut stack_left = MAX_STACK_TOTAL;
         for (b, accesses) in &survey.accesses {
             if let Some(place) = role_place(nest, *b) {
                 nest.storage_mut(*b).place = Some(place);
                 continue;
             }
-            match small_place(nest, *b, accesses) {
-                Some(place) => nest.storage_mut(*b).place = Some(place),
+            match small_place(nest, *b, accesses, stack_left) {
+                Some(place) => {
+                    if place == Place::Stack {
+                        stack_left -= bytes(nest, *b);
+                    }
+                    nest.storage_mut(*b).place = Some(place);
+                }
                 None => requests.push(request(nest, &survey, *b, accesses)),
             }
         }
@@ -94,7 +102,7 @@ fn bytes(nest: &Nest, b: BufferId) -> i64 {
 }
 
 /// Registers or the stack, if the buffer may and can live there.
-fn small_place(nest: &Nest, b: BufferId, accesses: &[Access]) -> Option<Place> {
+fn small_place(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) -> Option<Place> {
     // Neither is visible from both sides of a parallel loop's border.
     let parallel = accesses[0].parallel;
     if accesses.iter().any(|a| a.parallel != parallel) {
@@ -113,7 +121,7 @@ fn small_place(nest: &Nest, b: BufferId, accesses: &[Access]) -> Option<Place> {
     }
     let inner = nest.storage(b).site.is_some() || nest.storage(b).temporary;
     let wants_stack = scope != Scope::Global || inner;
-    (wants_stack && bytes <= MAX_STACK_BYTES).then_some(Place::Stack)
+    (wants_stack && bytes <= MAX_STACK_BYTES.min(stack_left)).then_some(Place::Stack)
 }
 
 fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {

@@ -180,7 +180,13 @@ fn fuzz(raw: &Program, by_rows: bool, tolerance: f64, rounds: u64) {
     let expected = crate::judge::interpreted(raw, &given);
     for seed in 0..rounds {
         let rng = &mut Pcg64Mcg::seed_from_u64(seed);
-        let p = schedule(raw, by_rows, rng);
+        let mut p = schedule(raw, by_rows, rng);
+        if !ir::verify::verify(&p).is_empty() {
+            // Worker-private memory on both sides of a parallel loop.
+            for b in raw.live_buffers() {
+                p.buffer_mut(b).scope = Scope::Global;
+            }
+        }
         let code = code_after(&p, None);
         let actual = run(&code, &given);
         for b in outputs(raw) {

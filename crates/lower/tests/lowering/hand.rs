@@ -4,15 +4,20 @@ use ir::{
     Annotation, Block, BlockId, DType, Expr, Iter, Loop, LoopKind, Node, Program, Scope, VarId,
     Write,
 };
+use std::collections::BTreeSet;
 
 /// Builds a new body from the blocks of a raw program.
 pub struct Hand {
     pub p: Program,
+    loops: BTreeSet<String>,
 }
 
 impl Hand {
     pub fn of(raw: &Program) -> Hand {
-        Hand { p: raw.clone() }
+        Hand {
+            p: raw.clone(),
+            loops: BTreeSet::new(),
+        }
     }
 
     pub fn nest(
@@ -33,7 +38,14 @@ impl Hand {
         annotations: Vec<Annotation>,
         f: impl FnOnce(&mut Hand, Expr) -> Vec<Node>,
     ) -> Node {
-        let name = self.p.fresh_name(name);
+        let free = |n: &String| !self.loops.contains(n) && self.p.fresh_name(n) == *n;
+        let mut names = std::iter::once(name.to_string());
+        let name = names
+            .by_ref()
+            .chain((1..).map(|i| format!("{name}_{i}")))
+            .find(free);
+        let name = name.expect("names do not run out");
+        self.loops.insert(name.clone());
         let var = self.p.add_var(name.clone());
         let body = f(self, Expr::var(var));
         Node::Loop(self.p.add_loop(Loop {
@@ -67,9 +79,13 @@ impl Hand {
     ) -> Node {
         let mut block = self.p.block(self.id(name)).clone();
         assert_eq!(block.iters.len(), bindings.len());
+        let mut renamed = Vec::new();
         for (i, b) in block.iters.iter_mut().zip(bindings) {
-            i.binding = b.clone();
+            let var = self.p.add_var(self.p.var(i.var).name.clone());
+            renamed.push((i.var, var));
+            (i.var, i.binding) = (var, b.clone());
         }
+        block.map_statement(|e| e.substitute(&|v| find(&renamed, v)));
         block.predicate = predicate;
         if let Some(r) = &mut block.reduction {
             r.init = init;
@@ -91,7 +107,7 @@ impl Hand {
         let mut iters = Vec::new();
         let mut map: Vec<(VarId, VarId)> = Vec::new();
         for (i, b) in block.spatial_iters().zip(bindings) {
-            let var = self.p.add_var("init");
+            let var = self.p.add_var(self.p.var(i.var).name.clone());
             map.push((i.var, var));
             iters.push(Iter {
                 var,
@@ -128,4 +144,8 @@ impl Hand {
         self.p.body = body;
         self.p
     }
+}
+
+fn find(map: &[(VarId, VarId)], v: VarId) -> Option<Expr> {
+    map.iter().find(|m| m.0 == v).map(|m| Expr::var(m.1))
 }

@@ -254,7 +254,7 @@ fn tensorized_blocks_become_loops() {
                 };
                 let mut inner = Vec::new();
                 let kinds = [IterKind::Spatial, IterKind::Spatial, IterKind::Reduce];
-                for ((n, kind), name) in [4, 8, 4].into_iter().zip(kinds).zip(["m", "n", "k"]) {
+                for ((n, kind), name) in [4, 8, 4].into_iter().zip(kinds).zip(["ti", "tj", "tk"]) {
                     inner.push((h.p.add_var(name), n, kind));
                 }
                 // The statement runs over outer iteration variables times the
