@@ -9,6 +9,7 @@ pub mod model;
 pub mod node_tests;
 pub mod onnx;
 pub mod ops;
+pub mod plan;
 mod recognise;
 pub mod reference;
 pub mod simplify;

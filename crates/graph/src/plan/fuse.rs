@@ -103,9 +103,7 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         };
         let fits = |n: &NodeId| {
             let node = &model[*n];
-            !taken[n.index()]
-                && is_elementwise(&node.op)
-                && model[node.output()].shape() == shape
+            !taken[n.index()] && is_elementwise(&node.op) && model[node.output()].shape() == shape
         };
         if !region.iter().all(fits) {
             return;
@@ -113,7 +111,9 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         for n in &region {
             let node = &model[*n];
             let operands = node.inputs.iter().flatten();
-            let size = 1 + operands.map(|v| sizes.get(v).copied().unwrap_or(1)).sum::<usize>();
+            let size = 1 + operands
+                .map(|v| sizes.get(v).copied().unwrap_or(1))
+                .sum::<usize>();
             sizes.insert(node.output(), size);
         }
         if sizes[&model[end].output()] > MAX_EXPRESSION {

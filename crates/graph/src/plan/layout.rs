@@ -32,7 +32,7 @@ impl Layout {
             Layout::Blocked { block } => {
                 assert!(shape.len() >= 2, "a blocked tensor has channels");
                 let mut physical: Vec<i64> = dims.collect();
-                physical[1] = physical[1].div_ceil(block);
+                physical[1] = blocks(physical[1], block);
                 physical.push(block);
                 physical
             }
@@ -65,6 +65,11 @@ impl std::fmt::Display for Layout {
             Layout::Blocked { block } => write!(f, "blocked{block}"),
         }
     }
+}
+
+/// Blocks that hold so many channels.
+pub(super) fn blocks(channels: i64, block: i64) -> i64 {
+    (channels + block - 1) / block
 }
 
 /// The layouts of one kernel: of its result, and in which it reads operands
@@ -129,8 +134,7 @@ impl Chooser<'_> {
 
     fn home(&self, v: ValueId) -> Layout {
         match self.model[v].origin() {
-            Origin::Node(n, _) if self.model[*n].op == Op::Identity => self
-                .model[*n]
+            Origin::Node(n, _) if self.model[*n].op == Op::Identity => self.model[*n]
                 .input(0)
                 .map_or(Layout::Plain, |v| self.home(v)),
             _ => self.homes.get(&v).copied().unwrap_or(Layout::Plain),
@@ -148,7 +152,11 @@ impl Chooser<'_> {
         let float = |v: ValueId| self.model[v].dtype() == DType::F32;
         group.nodes().all(|n| {
             let node = &self.model[n];
-            node.inputs.iter().flatten().chain(&node.outputs).all(|v| float(*v))
+            node.inputs
+                .iter()
+                .flatten()
+                .chain(&node.outputs)
+                .all(|v| float(*v))
         })
     }
 
@@ -167,7 +175,11 @@ impl Chooser<'_> {
             Op::Concat(c) if c.axis == 1 && self.is_image(x) => self.concat(group),
             Op::Split(s) if s.axis == 1 => {
                 let whole = s.sizes.iter().all(|n| *n as i64 % self.block == 0);
-                if whole { self.follow(group, x) } else { Choice::plain() }
+                if whole {
+                    self.follow(group, x)
+                } else {
+                    Choice::plain()
+                }
             }
             op if is_elementwise(op) => self.elementwise(group),
             _ => Choice::plain(),
@@ -197,7 +209,10 @@ impl Chooser<'_> {
         if !self.is_image(x) || !self.is_image(node.output()) {
             return Choice::plain();
         }
-        let (channels, maps) = (self.model[x].shape()[1], self.model[node.output()].shape()[1]);
+        let (channels, maps) = (
+            self.model[x].shape()[1],
+            self.model[node.output()].shape()[1],
+        );
         let depthwise = c.groups == channels && c.groups == maps && c.groups > 1;
         if c.groups != 1 && !depthwise {
             return Choice::plain();
@@ -239,9 +254,17 @@ impl Chooser<'_> {
     }
 
     fn concat(&self, group: &Group) -> Choice {
-        let parts: Vec<ValueId> = self.model[group.anchor].inputs.iter().flatten().copied().collect();
+        let parts: Vec<ValueId> = self.model[group.anchor]
+            .inputs
+            .iter()
+            .flatten()
+            .copied()
+            .collect();
         let whole = |v: &ValueId| self.model[*v].shape()[1] as i64 % self.block == 0;
-        let blocked = parts.iter().filter(|v| self.home(**v) == self.blocked).count();
+        let blocked = parts
+            .iter()
+            .filter(|v| self.home(**v) == self.blocked)
+            .count();
         if !parts.iter().all(whole) || 2 * blocked < parts.len() {
             return Choice::plain();
         }

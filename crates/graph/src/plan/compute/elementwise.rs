@@ -30,7 +30,6 @@ pub(in crate::plan) fn unsupported(op: &Op, dtype: DType) -> Option<String> {
         Binary::Mod | Binary::Fmod if dtype.is_float() => {
             Some("an exact floating-point remainder".into())
         }
-        Binary::Pow if !dtype.is_float() => Some("an integer power".into()),
         _ => None,
     }
 }
@@ -83,19 +82,18 @@ fn unary(u: Unary, d: DType, x: &Expr) -> Expr {
             let negative = Expr::select(x.clone().lt(c(0.0)), c(-1.0), x);
             Expr::select(c(0.0).lt(x), c(1.0), negative)
         }
-        Unary::Relu => x.clone().max(c(0.0)),
+        // The constant first: of a NaN the second operand is the result.
+        Unary::Relu => c(0.0).max(x),
         Unary::Clip { min, max } => {
-            let x = min.map_or(x.clone(), |m| x.clone().max(c(m)));
-            max.map_or(x.clone(), |m| x.min(c(m)))
+            let x = min.map_or(x.clone(), |m| c(m).max(x));
+            max.map_or(x.clone(), |m| c(m).min(&x))
         }
         Unary::LeakyRelu { alpha } => {
             let scaled = x * c(f64::from(alpha));
             Expr::select(x.clone().lt(c(0.0)), scaled, x)
         }
         Unary::Sigmoid => c(1.0) / (c(1.0) + Expr::unary(UnaryOp::Exp, -x.clone())),
-        Unary::HardSigmoid { alpha, beta } => {
-            hard_sigmoid(d, x, f64::from(alpha), f64::from(beta))
-        }
+        Unary::HardSigmoid { alpha, beta } => hard_sigmoid(d, x, f64::from(alpha), f64::from(beta)),
         Unary::HardSwish => x * hard_sigmoid(d, x, 1.0 / 6.0, 0.5),
         Unary::Tanh => op(UnaryOp::Tanh),
         Unary::Gelu(Gelu::Exact) => {
@@ -122,7 +120,7 @@ fn unary(u: Unary, d: DType, x: &Expr) -> Expr {
 
 fn hard_sigmoid(d: DType, x: &Expr, alpha: f64, beta: f64) -> Expr {
     let c = |v: f64| Expr::constant(v, d);
-    (x * c(alpha) + c(beta)).min(c(1.0)).max(c(0.0))
+    c(0.0).max(c(1.0).min(x * c(alpha) + c(beta)))
 }
 
 fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
@@ -157,6 +155,6 @@ fn power(d: DType, x: &Expr, y: &Expr) -> Expr {
         Some(3.0) => x * x * x,
         Some(0.5) => Expr::unary(UnaryOp::Sqrt, x),
         Some(-1.0) => Expr::constant(1.0, d) / x,
-        _ => Expr::binary(BinaryOp::Pow, x, y),
+        Some(_) | None => Expr::binary(BinaryOp::Pow, x, y),
     }
 }

@@ -17,7 +17,7 @@ mod norm;
 mod pool;
 mod reduce;
 
-use super::fuse::Group;
+use super::fuse::{Group, is_elementwise};
 use super::layout::{Choice, Layout};
 use crate::model::{Model, Node, ValueId};
 use crate::ops::Op;
@@ -164,61 +164,55 @@ enum Access {
 impl Access {
     /// The element that broadcasts to a point of the result, in the working type.
     fn load(&self, p: &Point) -> Expr {
-        let Access::Buffer {
-            buffer,
-            dtype,
-            shape,
-            layout,
-        } = self
-        else {
-            let Access::Literal(e) = self else {
-                unreachable!("an access is a buffer or a literal")
-            };
-            return e.clone();
-        };
-        let lead = p.index.len() - shape.len();
-        let mut index: Vec<Expr> = shape
-            .iter()
+        let lead = p.index.len() - self.shape().len();
+        let sizes = self.shape().iter();
+        let index = sizes
             .zip(&p.index[lead..])
             .map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() })
             .collect();
-        if let Layout::Blocked { block } = *layout {
-            let channel = index[1].clone();
-            let (co, ci) = match &p.split {
-                _ if shape[1] == 1 => (Expr::int(0), Expr::int(0)),
-                Some((co, ci)) => (co.clone(), ci.clone()),
-                None => (
-                    channel.clone().floor_div(block),
-                    channel.floor_mod(block),
-                ),
-            };
-            index[1] = co;
-            index.push(ci);
-        }
-        widen(Expr::load(*buffer, index), *dtype)
+        let broadcast = self.shape().get(1) == Some(&1);
+        let split = match &p.split {
+            Some(_) | None if broadcast => Some((Expr::int(0), Expr::int(0))),
+            split => split.clone(),
+        };
+        self.element(index, split)
     }
 
     /// The element at an index of the operand itself.
     fn at(&self, index: Vec<Expr>) -> Expr {
-        let exact = self.exact();
-        exact.load(&Point::plain(index))
+        self.element(index, None)
     }
 
     /// The element of a blocked operand at [n, co, spatial.., ci].
     fn at_block(&self, n: &Expr, co: &Expr, spatial: Vec<Expr>, ci: &Expr) -> Expr {
         let index = [vec![n.clone(), co.clone()], spatial].concat();
-        self.exact().load(&Point {
-            index,
-            split: Some((co.clone(), ci.clone())),
-        })
+        self.element(index, Some((co.clone(), ci.clone())))
     }
 
-    /// Without broadcasting: indices along dimensions of 1 are kept, so that
-    /// equal operators have equal access patterns whatever their sizes.
-    fn exact(&self) -> ExactAccess<'_> {
-        ExactAccess(self)
+    /// The element at a logical index; `split` is the channel as block and lane.
+    fn element(&self, mut index: Vec<Expr>, split: Option<(Expr, Expr)>) -> Expr {
+        match self {
+            Access::Literal(e) => e.clone(),
+            Access::Buffer {
+                buffer,
+                dtype,
+                layout,
+                ..
+            } => {
+                if let Layout::Blocked { block } = *layout {
+                    let (co, ci) = split.unwrap_or_else(|| {
+                        let lane = index[1].clone().floor_mod(block);
+                        (index[1].clone().floor_div(block), lane)
+                    });
+                    index[1] = co;
+                    index.push(ci);
+                }
+                widen(Expr::load(*buffer, index), *dtype)
+            }
+        }
     }
 
+    /// Logical.
     fn shape(&self) -> &[i64] {
         match self {
             Access::Buffer { shape, .. } => shape,
@@ -230,34 +224,6 @@ impl Access {
         match self {
             Access::Buffer { layout, .. } => *layout,
             Access::Literal(_) => Layout::Plain,
-        }
-    }
-}
-
-struct ExactAccess<'a>(&'a Access);
-
-impl ExactAccess<'_> {
-    fn load(&self, p: &Point) -> Expr {
-        match self.0 {
-            Access::Literal(e) => e.clone(),
-            Access::Buffer {
-                buffer,
-                dtype,
-                layout,
-                ..
-            } => {
-                let mut index = p.index.clone();
-                if let Layout::Blocked { block } = *layout {
-                    let channel = index[1].clone();
-                    let (co, ci) = p.split.clone().unwrap_or_else(|| {
-                        let lane = channel.clone().floor_mod(block);
-                        (channel.floor_div(block), lane)
-                    });
-                    index[1] = co;
-                    index.push(ci);
-                }
-                widen(Expr::load(*buffer, index), *dtype)
-            }
         }
     }
 }
@@ -308,10 +274,13 @@ impl<'a> Env<'a> {
         let mut operands = Vec::new();
         let pointwise = group.chain_operands(model);
         let names = operand_names(&node.op);
-        for (i, v) in node.inputs.iter().enumerate() {
-            let Some(v) = v.filter(|v| !pointwise.contains(v) || i < names.len()) else {
-                continue;
-            };
+        let own = if is_elementwise(&node.op) {
+            &[]
+        } else {
+            &node.inputs[..]
+        };
+        for (i, v) in own.iter().enumerate() {
+            let Some(v) = *v else { continue };
             let name = match names.get(i) {
                 Some(name) => (*name).to_string(),
                 None => format!("X{i}"),
@@ -385,7 +354,9 @@ impl<'a> Env<'a> {
     }
 
     fn is_constant(&self, i: usize) -> bool {
-        self.node.input(i).is_some_and(|v| self.model.constant(v).is_some())
+        self.node
+            .input(i)
+            .is_some_and(|v| self.model.constant(v).is_some())
     }
 
     /// The type that the anchor's result is computed in.

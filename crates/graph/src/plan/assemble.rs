@@ -1,0 +1,208 @@
+//! Putting a plan together: tensors, conversions, tasks and steps.
+
+use super::compute::{self, Built};
+use super::fuse::Group;
+use super::layout::{Choice, Layout};
+use super::task::Task;
+use super::{Plan, PlanStep, PlanTensor, PlanTensorId, TensorKind};
+use crate::model::{Model, Origin, Users, ValueId};
+use crate::ops::Op;
+use std::collections::{HashMap, HashSet};
+
+/// The plan of fused groups in their layouts. `groups` are in execution order.
+pub(super) fn assemble(model: &Model, groups: &[Group], choices: &[Choice]) -> Plan {
+    let mut assembler = Assembler {
+        model,
+        users: model.users(),
+        tensors: Vec::new(),
+        names: HashSet::new(),
+        stored: HashMap::new(),
+        homes: HashMap::new(),
+        tasks: Vec::new(),
+        by_key: HashMap::new(),
+        steps: Vec::new(),
+        step_names: HashSet::new(),
+        conversions: 0,
+    };
+    let inputs: Vec<PlanTensorId> = model
+        .inputs()
+        .iter()
+        .enumerate()
+        .map(|(i, v)| assembler.add(*v, Layout::Plain, TensorKind::Input(i)))
+        .collect();
+    for (group, choice) in groups.iter().zip(choices) {
+        assembler.group(group, choice);
+    }
+    let outputs = model
+        .outputs()
+        .iter()
+        .map(|v| assembler.output(*v))
+        .collect();
+    Plan {
+        name: model.name.clone(),
+        tasks: assembler.tasks,
+        steps: assembler.steps,
+        tensors: assembler.tensors,
+        inputs,
+        outputs,
+        conversions: assembler.conversions,
+    }
+}
+
+struct Assembler<'a> {
+    model: &'a Model,
+    users: Users,
+    tensors: Vec<PlanTensor>,
+    names: HashSet<String>,
+    /// Every value in every layout it has been asked for.
+    stored: HashMap<(ValueId, Layout), PlanTensorId>,
+    /// The layout a value was written in.
+    homes: HashMap<ValueId, Layout>,
+    tasks: Vec<Task>,
+    by_key: HashMap<String, usize>,
+    steps: Vec<PlanStep>,
+    step_names: HashSet<String>,
+    conversions: usize,
+}
+
+impl Assembler<'_> {
+    /// A new tensor that holds `v`; the first one bears its name.
+    fn add(&mut self, v: ValueId, layout: Layout, kind: TensorKind) -> PlanTensorId {
+        let value = &self.model[v];
+        let name = free(&mut self.names, value.name(), || {
+            format!("{}@{layout}", value.name())
+        });
+        let id = PlanTensorId(u32::try_from(self.tensors.len()).expect("fewer than 2^32 tensors"));
+        self.tensors.push(PlanTensor {
+            name,
+            dtype: value.dtype(),
+            shape: layout.physical(value.shape()),
+            layout,
+            kind,
+        });
+        self.stored.insert((v, layout), id);
+        id
+    }
+
+    fn root(&self, id: PlanTensorId) -> PlanTensorId {
+        match self.tensors[id.index()].kind {
+            TensorKind::Alias { of } => of,
+            _ => id,
+        }
+    }
+
+    fn alias(&mut self, v: ValueId, layout: Layout, of: PlanTensorId) -> PlanTensorId {
+        let of = self.root(of);
+        self.add(v, layout, TensorKind::Alias { of })
+    }
+
+    /// The tensor that holds `v` in a layout, converted if need be.
+    fn tensor(&mut self, v: ValueId, layout: Layout) -> PlanTensorId {
+        if let Some(id) = self.stored.get(&(v, layout)) {
+            return *id;
+        }
+        let value = &self.model[v];
+        match value.origin() {
+            Origin::Constant(t) if layout == Layout::Plain => {
+                return self.add(v, layout, TensorKind::Constant(t.clone()));
+            }
+            Origin::Node(n, _) => match (&self.model[*n].op, self.model[*n].input(0)) {
+                (Op::Identity, Some(source)) => return self.tensor(source, layout),
+                (Op::Reshape(_), Some(source)) if layout == Layout::Plain => {
+                    let source = self.tensor(source, Layout::Plain);
+                    return self.alias(v, layout, source);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        let home = self.homes.get(&v).copied().unwrap_or(Layout::Plain);
+        let source = self.tensor(v, home);
+        let shape = value.shape();
+        if home.is_plain_for(shape) && layout.is_plain_for(shape) {
+            return self.alias(v, layout, source);
+        }
+        self.conversions += 1;
+        let built = compute::layout_transform(self.model, v, home, layout);
+        let name = format!("{}.{layout}", value.name());
+        self.step(&name, built, v, layout)
+    }
+
+    fn group(&mut self, group: &Group, choice: &Choice) {
+        for (i, v) in group.outputs(self.model).into_iter().enumerate() {
+            if self.users.of(v).is_empty() && !self.users.is_output(v) {
+                continue;
+            }
+            self.homes.insert(v, choice.output);
+            let built = compute::build(self.model, group, choice, i);
+            let name = &self.model[group.anchor].name;
+            self.step(name, built, v, choice.output);
+        }
+    }
+
+    /// A call that makes `v` in this layout.
+    fn step(&mut self, name: &str, built: Built, v: ValueId, layout: Layout) -> PlanTensorId {
+        let operands = built.operands.clone();
+        let inputs = operands
+            .into_iter()
+            .map(|(v, l)| self.tensor(v, l))
+            .collect();
+        let output = self.add(v, layout, TensorKind::Activation);
+        self.call(name, built, inputs, output);
+        output
+    }
+
+    fn call(&mut self, name: &str, built: Built, inputs: Vec<PlanTensorId>, output: PlanTensorId) {
+        let task = Task::new(built);
+        let next = self.tasks.len();
+        let index = *self.by_key.entry(task.key.clone()).or_insert(next);
+        if index == next {
+            self.tasks.push(task);
+        }
+        let mut number = 0;
+        let name = free(&mut self.step_names, name, || {
+            number += 1;
+            format!("{name}.{number}")
+        });
+        self.steps.push(PlanStep {
+            name,
+            task: index,
+            inputs,
+            outputs: vec![output],
+        });
+    }
+
+    /// The tensor of a graph output, in memory that a step writes.
+    fn output(&mut self, v: ValueId) -> PlanTensorId {
+        let id = self.tensor(v, Layout::Plain);
+        let root = self.root(id);
+        match self.tensors[root.index()].kind {
+            TensorKind::Activation if root == id => {
+                self.tensors[id.index()].kind = TensorKind::Output;
+                id
+            }
+            TensorKind::Input(_) | TensorKind::Constant(_) => {
+                let built = compute::copy(self.model, v);
+                let name = format!("{}.copy", self.model[v].name());
+                let copied = self.add(v, Layout::Plain, TensorKind::Output);
+                self.call(&name, built, vec![id], copied);
+                copied
+            }
+            _ => id,
+        }
+    }
+}
+
+/// `name`, or the first of `others` that is free.
+fn free(taken: &mut HashSet<String>, name: &str, mut others: impl FnMut() -> String) -> String {
+    let mut candidate = name.to_string();
+    while !taken.insert(candidate.clone()) {
+        let other = others();
+        candidate = if other == candidate {
+            format!("{other}'")
+        } else {
+            other
+        };
+    }
+    candidate
+}

@@ -1,0 +1,165 @@
+//! From a model to tasks: fusion, layouts, and one tensor program a kernel.
+//!
+//! [`plan`] is the whole pipeline. Promises that steps stand in execution
+//! order, that every tensor is written before it is read and at most once,
+//! that equal programs are one task, and that whatever cannot be compiled is
+//! listed in one error. Leaves schedules, kernels and memory to others.
+
+mod assemble;
+mod compute;
+mod fuse;
+mod layout;
+mod support;
+mod task;
+mod text;
+
+pub use layout::Layout;
+pub use support::Unsupported;
+pub use task::Task;
+
+use crate::model::Model;
+use crate::simplify::simplify;
+use ir::Target;
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+use thiserror::Error;
+
+/// Which layouts [`plan`] may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutPolicy {
+    /// Chains of image operators in blocks of the target's f32 lanes.
+    Blocked,
+    /// Everything as the model has it.
+    Plain,
+}
+
+/// What a plan may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanOptions {
+    pub layouts: LayoutPolicy,
+}
+
+/// A tensor of one plan: position in [`Plan::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlanTensorId(u32);
+
+impl PlanTensorId {
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a tensor is to the plan.
+#[derive(Clone, Debug)]
+pub enum TensorKind {
+    /// Position in [`Plan::inputs`].
+    Input(usize),
+    Constant(Arc<Tensor>),
+    Activation,
+    /// Written by a step; a graph output, and perhaps read by later steps.
+    Output,
+    /// The bytes of `of`, which is no alias, from the start under another shape.
+    Alias {
+        of: PlanTensorId,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct PlanTensor {
+    /// That of the model's value; unique in the plan.
+    pub name: String,
+    pub dtype: DType,
+    /// Extents in memory, row-major.
+    pub shape: Vec<i64>,
+    pub layout: Layout,
+    pub kind: TensorKind,
+}
+
+impl PlanTensor {
+    pub fn bytes(&self) -> u64 {
+        self.shape.iter().product::<i64>() as u64 * self.dtype.size() as u64
+    }
+}
+
+/// One kernel call.
+#[derive(Clone, Debug)]
+pub struct PlanStep {
+    /// That of the node the kernel is built round; unique in the plan.
+    pub name: String,
+    /// Position in [`Plan::tasks`].
+    pub task: usize,
+    /// In the order of the program's parameters, the inputs first.
+    pub inputs: Vec<PlanTensorId>,
+    pub outputs: Vec<PlanTensorId>,
+}
+
+/// A model as kernel calls on tensors.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: String,
+    /// Without duplicates, in order of first use.
+    pub tasks: Vec<Task>,
+    /// In execution order.
+    pub steps: Vec<PlanStep>,
+    pub tensors: Vec<PlanTensor>,
+    /// The model's inputs in its order, plain.
+    pub inputs: Vec<PlanTensorId>,
+    /// The model's outputs in its order, plain; each is written by a step or an
+    /// alias of what a step writes.
+    pub outputs: Vec<PlanTensorId>,
+    /// Steps that only change a layout.
+    pub conversions: usize,
+}
+
+impl Plan {
+    pub fn tensor(&self, id: PlanTensorId) -> &PlanTensor {
+        &self.tensors[id.index()]
+    }
+
+    /// The tensor whose bytes `id` names.
+    pub fn root(&self, id: PlanTensorId) -> PlanTensorId {
+        match self.tensor(id).kind {
+            TensorKind::Alias { of } => of,
+            _ => id,
+        }
+    }
+
+    /// How many steps run each task.
+    pub fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.tasks.len()];
+        for step in &self.steps {
+            uses[step.task] += 1;
+        }
+        uses
+    }
+}
+
+/// Why a model cannot be planned.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    #[error(
+        "{} of the model's nodes cannot be compiled:{}",
+        .0.len(),
+        .0.iter().map(|u| format!("\n  {u}")).collect::<String>()
+    )]
+    Unsupported(Vec<Unsupported>),
+}
+
+/// Simplifies the model, fuses its nodes, chooses layouts and splits it into tasks.
+///
+/// # Errors
+/// If nodes cannot be compiled; all of them are listed.
+pub fn plan(model: &Model, target: &Target, options: &PlanOptions) -> Result<Plan, PlanError> {
+    let model = simplify(model);
+    let unsupported = support::unsupported(&model);
+    if !unsupported.is_empty() {
+        return Err(PlanError::Unsupported(unsupported));
+    }
+    let groups = fuse::fuse(&model);
+    let block = match options.layouts {
+        LayoutPolicy::Plain => None,
+        LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
+    };
+    let choices = layout::choose(&model, &groups, block);
+    Ok(assemble::assemble(&model, &groups, &choices))
+}
