@@ -5,7 +5,7 @@
 //! so that names are predictable; a predicate keeps every variable inside its
 //! domain where the bounds do not prove it. Nothing here checks legality.
 
-use ir::affine::Ranges;
+use ir::affine::{Affine, Ranges};
 use ir::region::{RegionDim, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{
@@ -126,16 +126,26 @@ pub(crate) fn within(d: &RegionDim, size: i64) -> RegionDim {
     }
 }
 
+/// The deepest loops that a block shares with one that reads `buffer`, which it
+/// writes: what follows the block there comes before every reader.
+pub(crate) fn before_consumers(p: &Program, b: BlockId, buffer: BufferId) -> Vec<LoopId> {
+    let own = path(p, Node::Block(b));
+    let shared = |c: &BlockId| common(&own, &path(p, Node::Block(*c)));
+    let consumers = p.consumers(buffer);
+    let deepest = consumers.iter().map(shared).max_by_key(Vec::len);
+    deepest.unwrap_or_default()
+}
+
 /// Gives a block that is not in the body new loops over `spans` (one per
 /// iteration variable, starts over the variables of loops that will enclose
 /// it), and returns the outermost node, not yet inserted. Replaces bindings
-/// and predicate.
-pub(crate) fn renest(p: &mut Program, block: BlockId, spans: &[RegionDim]) -> Node {
+/// and predicate; the predicate also gets `tests`, over those same variables.
+pub(crate) fn renest(p: &mut Program, block: BlockId, spans: &[RegionDim], tests: &[Expr]) -> Node {
     let mut r = program_ranges(p);
     let name = p.block(block).name.clone();
     let iters = p.block(block).iters.clone();
     let mut loops: Vec<LoopId> = Vec::new();
-    let mut predicate: Option<Expr> = None;
+    let mut predicate: Vec<Expr> = Vec::new();
     for (at, (iter, span)) in iters.iter().zip(spans).enumerate() {
         let span = within(span, iter.extent);
         let axis = format!("{name}.{}", p.var(iter.var).name);
@@ -150,15 +160,17 @@ pub(crate) fn renest(p: &mut Program, block: BlockId, spans: &[RegionDim]) -> No
         r.set(var, 0, span.extent - 1);
         loops.push(l);
         let binding = simplify(&(&span.min + var), &r);
-        for test in domain_tests(&binding, iter.extent, &r) {
-            predicate = Some(match predicate {
-                None => test,
-                Some(others) => others.and(test),
-            });
-        }
+        predicate.extend(domain_tests(&binding, iter.extent, &r));
         p.block_mut(block).iters[at].binding = binding;
     }
-    p.block_mut(block).predicate = predicate;
+    for test in tests {
+        let form = at_most_zero(test, &r);
+        let same = |t: &Expr| t == test || (form.is_some() && at_most_zero(t, &r) == form);
+        if !predicate.iter().any(same) && !prove(test, &r) {
+            predicate.push(test.clone());
+        }
+    }
+    p.block_mut(block).predicate = predicate.into_iter().reduce(Expr::and);
     let mut node = Node::Block(block);
     for l in loops.into_iter().rev() {
         p.loop_mut(l).body.push(node);
@@ -185,6 +197,38 @@ pub(crate) fn conjuncts(predicate: Option<&Expr>) -> Vec<&Expr> {
         }
         _ => vec![e],
     }
+}
+
+/// The tests over variables of the loops `at` that all of the blocks make:
+/// where one fails, none of them runs in the whole iteration.
+pub(crate) fn iteration_tests(p: &Program, blocks: &[BlockId], at: &[LoopId]) -> Vec<Expr> {
+    let outer = |v: VarId| at.iter().any(|l| p.loop_(*l).var == v);
+    let tests = |b: &BlockId| {
+        let tests = conjuncts(p.block(*b).predicate.as_ref()).into_iter();
+        let tests = tests.filter(|t| t.vars().into_iter().all(outer));
+        tests.cloned().collect::<Vec<Expr>>()
+    };
+    let Some((first, others)) = blocks.split_first() else {
+        return vec![];
+    };
+    let mut common = tests(first);
+    for b in others {
+        let of_b = tests(b);
+        common.retain(|t| of_b.contains(t));
+    }
+    common
+}
+
+/// For a test `a < b` or `a <= b` on integers the canonical form of what it
+/// bounds by 0; `None` for other tests.
+pub(crate) fn at_most_zero(test: &Expr, r: &Ranges) -> Option<Expr> {
+    let bounded = match test.kind() {
+        ExprKind::Binary(BinaryOp::Lt, a, b) => a - b + 1,
+        ExprKind::Binary(BinaryOp::Le, a, b) => a - b,
+        _ => return None,
+    };
+    let e = simplify(&bounded, r);
+    Some(Affine::of(&e).map_or(e, |a| a.to_expr()))
 }
 
 /// Whether an intermediate has elements that no block writes, because a

@@ -2,17 +2,16 @@
 //!
 //! A hull may be larger than what was really written: parts of fused rows are
 //! no box, tails leave holes. These functions answer only if the box is exact
-//! (up to the border of the domain) and its values are final, because the
+//! (up to the border of the domain, and unless `iteration_tests` exclude the
+//! whole iteration) and its values are final, because the
 //! steps that read the box element by element would otherwise read what is not
 //! there yet.
 
-use crate::nest::{conjuncts, path, within};
-use ir::affine::{Affine, Ranges};
+use crate::nest::{at_most_zero, conjuncts, iteration_tests, path, within};
+use ir::affine::Ranges;
 use ir::region::{Access, RegionDim, accessed, block_accesses, bound, span};
 use ir::simplify::{prove, simplify};
-use ir::{
-    BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, VarId,
-};
+use ir::{BinaryOp, BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, VarId};
 
 /// The box that all producers of a buffer complete in one iteration of the last
 /// of the loops `at`, all of which enclose them; an error says why it is none.
@@ -111,47 +110,36 @@ pub(crate) fn written_box(
     if points != volume {
         return Err("what one iteration writes is not a box".into());
     }
-    check_predicate(block, r)?;
+    check_predicate(p, q, at, r)?;
     Ok(dims)
 }
 
-/// Whether the predicate only excludes points outside the spatial domain, or
-/// points of the reduction.
-fn check_predicate(block: &Block, r: &Ranges) -> Result<(), String> {
+/// Whether the predicate only excludes points outside the spatial domain,
+/// points of the reduction, or whole iterations of the loops `at`.
+fn check_predicate(p: &Program, q: BlockId, at: &[LoopId], r: &Ranges) -> Result<(), String> {
+    let block = p.block(q);
     let mut domain = Vec::new();
     for i in block.spatial_iters() {
         let value = simplify(&i.binding, r);
-        domain.push(at_most_zero(&-value.clone(), r));
-        domain.push(at_most_zero(&(&value - (i.extent - 1)), r));
+        let mut inside = |v: &Expr, extent: i64| {
+            domain.push(at_most_zero(&Expr::int(0).le(v), r));
+            domain.push(at_most_zero(&v.clone().lt(extent), r));
+        };
+        inside(&value, i.extent);
         if let ExprKind::Binary(BinaryOp::FloorDiv, a, c) = value.kind()
             && let Some(c) = c.as_int()
         {
-            domain.push(at_most_zero(&-a.clone(), r));
-            domain.push(at_most_zero(&(a - (i.extent * c - 1)), r));
+            inside(a, i.extent * c);
         }
     }
     let spatial = |v: VarId| block.spatial_iters().any(|i| i.binding.uses_var(v));
-    let mut ok = true;
+    let whole = iteration_tests(p, &[q], at);
     for test in conjuncts(block.predicate.as_ref()) {
-        let form = match test.kind() {
-            ExprKind::Binary(BinaryOp::Lt, a, b) => Some(a - b + 1),
-            ExprKind::Binary(BinaryOp::Le, a, b) => Some(a - b),
-            _ => None,
-        };
-        let known = form.is_some_and(|f| domain.contains(&at_most_zero(&f, r)));
-        ok &= known || !test.vars().into_iter().any(spatial);
-    }
-    if !ok {
-        return Err("its predicate excludes points inside its domain".into());
+        let form = at_most_zero(test, r);
+        let known = whole.contains(test) || (form.is_some() && domain.contains(&form));
+        if !known && test.vars().into_iter().any(spatial) {
+            return Err("its predicate excludes points inside its domain".into());
+        }
     }
     Ok(())
-}
-
-/// The canonical form of a value that a test compares with 0.
-fn at_most_zero(e: &Expr, r: &Ranges) -> Expr {
-    let e = simplify(e, r);
-    match Affine::of(&e) {
-        Some(a) => a.to_expr(),
-        None => e,
-    }
 }

@@ -6,8 +6,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, insert_before, is_padded, like, live_name, map_block, numbered_axes, path,
-    path_through, redirect_loads, renest, whole_dim,
+    child_with, common, insert_before, is_padded, iteration_tests, like, live_name, map_block,
+    numbered_axes, path, path_through, redirect_loads, renest, whole_dim,
 };
 use crate::steps::{block_named, buffer_named};
 use crate::written::completed;
@@ -27,6 +27,8 @@ pub(crate) fn apply(
     let (parent, before) =
         place(program, b, source).map_err(|why| Illegal::new(STEP, buffer, why))?;
     let spans = spans(program, source, parent).map_err(|why| Illegal::new(STEP, buffer, why))?;
+    let at = parent.map_or(vec![], |l| path_through(program, l));
+    let tests = iteration_tests(program, &program.producers(source), &at);
     let name = live_name(program, &format!("{buffer}.read"));
     let axes = numbered_axes(&program.buffer(source).shape);
     let copy = like(program, source, name.clone(), scope);
@@ -34,7 +36,7 @@ pub(crate) fn apply(
         (at.to_vec(), Expr::load(source, at.to_vec()))
     });
     redirect_loads(program, b, source, copy);
-    let nest = renest(program, copier, &spans);
+    let nest = renest(program, copier, &spans, &tests);
     insert_before(program, parent, before, nest);
     Ok(())
 }

@@ -2,18 +2,19 @@
 //! copied to the real one afterwards.
 //!
 //! The block writes `{buffer}.write`; the block `{block}.out`, with the same
-//! axes, copies it. It follows the block's nest in the loop that encloses all
-//! accesses to the buffer (the root for an output) and is moved inwards by
-//! `reverse_compute_at`. Blocks that read the buffer go on reading it.
+//! axes, copies it. It follows the block's nest at the root, or in the deepest
+//! loop that the block shares with one that reads the buffer, and is moved
+//! inwards by `reverse_compute_at`. Blocks that read the buffer go on reading it.
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, insert_after, like, live_name, map_block, path, path_through, renest,
+    before_consumers, child_with, insert_after, iteration_tests, like, live_name, map_block,
+    path_through, renest,
 };
 use crate::steps::block_named;
 use crate::written::written_box;
 use ir::region::{RegionDim, bound, program_ranges, span};
-use ir::{BlockId, Expr, LoopId, Node, Program, Role, Scope, VarId};
+use ir::{BlockId, Expr, LoopId, Node, Program, Scope, VarId};
 
 const STEP: &str = "cache_write";
 
@@ -29,8 +30,9 @@ pub(crate) fn apply(
     let write = program.block(b).writes[index].clone();
     let spatial: Vec<_> = program.block(b).spatial_iters().cloned().collect();
     let spans = spans(program, b, parent);
-    if let Some(l) = parent {
-        let at = path_through(program, l);
+    let at = parent.map_or(vec![], |l| path_through(program, l));
+    let tests = iteration_tests(program, &[b], &at);
+    if parent.is_some() {
         written_box(program, b, write.buffer, &at, &program_ranges(program))
             .map_err(|why| Illegal::new(STEP, block, why))?;
     }
@@ -53,7 +55,7 @@ pub(crate) fn apply(
         (indices.clone(), Expr::load(cache, indices))
     });
     program.block_mut(b).writes[index].buffer = cache;
-    let nest = renest(program, copier, &spans);
+    let nest = renest(program, copier, &spans, &tests);
     insert_after(program, parent, after, nest);
     Ok(())
 }
@@ -79,14 +81,7 @@ fn place(p: &Program, b: BlockId, index: usize) -> Result<(Option<LoopId>, Node)
     if reads_itself || loaded {
         return Err("its write depends on loaded indices or on its own output".into());
     }
-    let home = match buffer.role {
-        Role::Intermediate => p
-            .consumers(write.buffer)
-            .iter()
-            .map(|c| path(p, Node::Block(*c)))
-            .fold(path(p, Node::Block(b)), |a, c| common(&a, &c)),
-        _ => vec![],
-    };
+    let home = before_consumers(p, b, write.buffer);
     let parent = home.last().copied();
     let (_, after) = child_with(p, parent, Node::Block(b)).expect("under its own ancestor");
     Ok((parent, after))

@@ -8,7 +8,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, detach, insert_before, inside_vector, path, path_through, renest, whole_dim,
+    child_with, common, detach, insert_before, inside_vector, iteration_tests, path, path_through,
+    renest, whole_dim,
 };
 use crate::steps::{block_named, loop_named};
 use ir::region::{Access, RegionDim, accessed, hull, program_ranges};
@@ -19,6 +20,7 @@ const STEP: &str = "compute_at";
 
 struct Plan {
     spans: Vec<RegionDim>,
+    tests: Vec<Expr>,
     /// The child of the loop that the nest is put before.
     before: Node,
 }
@@ -31,7 +33,7 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
     let plan = plan(program, b, l).map_err(|why| refuse(&why))?;
     let mut next = program.clone();
     detach(&mut next, Node::Block(b));
-    let nest = renest(&mut next, b, &plan.spans);
+    let nest = renest(&mut next, b, &plan.spans, &plan.tests);
     insert_before(&mut next, Some(l), plan.before, nest);
     check_inputs(&next, b).map_err(|why| refuse(&why))?;
     *program = next;
@@ -113,8 +115,10 @@ fn plan(p: &Program, b: BlockId, l: LoopId) -> Result<Plan, String> {
     let block = p.block(b);
     let child = |c: BlockId| child_with(p, Some(l), Node::Block(c));
     let consumers = block.writes.iter().flat_map(|w| p.consumers(w.buffer));
+    let consumers: Vec<BlockId> = consumers.collect();
     let (first, before) = consumers
-        .filter_map(child)
+        .iter()
+        .filter_map(|c| child(*c))
         .min_by_key(|(at, _)| *at)
         .expect("checked: a consumer is under the loop");
     for input in block.reads() {
@@ -151,6 +155,7 @@ fn plan(p: &Program, b: BlockId, l: LoopId) -> Result<Plan, String> {
         spans: spans
             .map(|(s, i)| s.unwrap_or_else(|| whole_dim(i.extent)))
             .collect(),
+        tests: iteration_tests(p, &consumers, &free),
         before,
     })
 }

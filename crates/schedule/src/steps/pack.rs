@@ -172,7 +172,7 @@ fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) {
         rewrite(p, c, b, copy, layout);
     }
     let spans = whole_domain(p.block(copier));
-    let nest = renest(p, copier, &spans);
+    let nest = renest(p, copier, &spans, &[]);
     insert_before(p, None, first, nest);
 }
 

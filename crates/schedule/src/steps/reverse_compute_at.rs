@@ -10,20 +10,21 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, detach, insert_after, inside_vector, path, path_through, renest, whole_dim,
-    within,
+    child_with, common, detach, insert_after, inside_vector, iteration_tests, path, path_through,
+    renest, whole_dim, within,
 };
 use crate::steps::{block_named, loop_named};
 use crate::written::completed;
 use ir::affine::Affine;
 use ir::region::{Access, RegionDim, accessed, block_accesses, program_ranges};
 use ir::simplify::simplify;
-use ir::{Block, BlockId, BufferId, IterKind, LoopId, Node, Program, VarId};
+use ir::{Block, BlockId, BufferId, Expr, IterKind, LoopId, Node, Program, VarId};
 
 const STEP: &str = "reverse_compute_at";
 
 struct Plan {
     spans: Vec<RegionDim>,
+    tests: Vec<Expr>,
     /// The child of the loop after which the nest is put.
     after: Node,
 }
@@ -33,7 +34,7 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
     let l = loop_named(program, STEP, target)?;
     let plan = plan(program, c, l).map_err(|why| Illegal::new(STEP, block, why))?;
     detach(program, Node::Block(c));
-    let nest = renest(program, c, &plan.spans);
+    let nest = renest(program, c, &plan.spans, &plan.tests);
     insert_after(program, Some(l), plan.after, nest);
     Ok(())
 }
@@ -64,6 +65,7 @@ fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {
     let shared = common(&at, &old);
     let mut spans: Option<Vec<RegionDim>> = None;
     let mut after: Option<(usize, Node)> = None;
+    let mut producers = Vec::new();
     for input in consumer.reads() {
         let Some(last) = locate(p, input, l, &at, &shared)? else {
             continue;
@@ -76,9 +78,14 @@ fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {
         }
         spans = Some(found);
         after = later(after, last);
+        producers.extend(p.producers(input));
     }
     match (spans, after) {
-        (Some(spans), Some((_, after))) => Ok(Plan { spans, after }),
+        (Some(spans), Some((_, after))) => Ok(Plan {
+            spans,
+            tests: iteration_tests(p, &producers, &at),
+            after,
+        }),
         _ => Err(format!("no block under `{target}` produces its inputs")),
     }
 }

@@ -10,8 +10,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, conjuncts, insert_after, live_block_name, live_name, path, path_through,
-    renest, whole_dim,
+    before_consumers, child_with, conjuncts, insert_after, iteration_tests, live_block_name,
+    live_name, path, path_through, renest, whole_dim,
 };
 use crate::steps::loop_named;
 use crate::written::written_box;
@@ -40,11 +40,13 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
     let l = loop_named(program, STEP, target)?;
     let plan = plan(program, l).map_err(|why| Illegal::new(STEP, target, why))?;
     let spans = final_spans(program, &plan);
+    let at = plan.parent.map_or(vec![], |l| path_through(program, l));
+    let tests = iteration_tests(program, &[plan.block], &at);
     let partial = add_buffers(program, plan.block, program.loop_(l).extent);
     let rf = partial_block(program, &plan, l, &partial);
     program.replace_node(Node::Block(plan.block), &[Node::Block(rf)]);
     combine_partials(program, plan.block, l, &partial);
-    let nest = renest(program, plan.block, &spans);
+    let nest = renest(program, plan.block, &spans, &tests);
     insert_after(program, plan.parent, plan.after, nest);
     Ok(())
 }
@@ -100,19 +102,17 @@ fn plan(p: &Program, l: LoopId) -> Result<Plan, String> {
     })
 }
 
-/// The loop that encloses all accesses to the outputs, and its child with the block.
+/// The deepest loop that the block shares with a consumer, and its child with the block.
 fn place(p: &Program, b: BlockId, reducing: &[LoopId]) -> Result<(Option<LoopId>, Node), String> {
-    let mut home = path(p, Node::Block(b));
+    let mut home = Vec::new();
     for w in &p.block(b).writes {
         let name = &p.buffer(w.buffer).name;
         if p.producers(w.buffer) != [b] {
             return Err(format!("`{name}` has other producers"));
         }
-        if p.buffer(w.buffer).role != Role::Intermediate {
-            home.clear();
-        }
-        for c in p.consumers(w.buffer) {
-            home = common(&home, &path(p, Node::Block(c)));
+        let shared = before_consumers(p, b, w.buffer);
+        if shared.len() > home.len() {
+            home = shared;
         }
     }
     if let Some(l) = home.iter().find(|l| reducing.contains(l)) {
@@ -168,14 +168,15 @@ fn partial_block(p: &mut Program, plan: &Plan, l: LoopId, partial: &[BufferId]) 
         by_old.push((i.var, Expr::var(var)));
         new_iters.push(Iter { var, ..i.clone() });
     }
-    let part = p.add_var("part");
+    let part = part_axis(p, plan.block);
     let mut by_loop: Vec<(VarId, Expr)> = vec![(p.loop_(l).var, Expr::var(part))];
     new_iters.push(loop_iter(p, l, part, IterKind::Spatial));
     let prefix = format!("{}.", old.name);
     for o in &plan.others {
         let name = &p.loop_(*o).name;
         let axis = name.strip_prefix(&prefix).unwrap_or(name).to_string();
-        let var = p.add_var(axis);
+        let taken = new_iters.iter().any(|i: &Iter| p.var(i.var).name == axis);
+        let var = p.add_var(if taken { format!("{axis}.k") } else { axis });
         by_loop.push((p.loop_(*o).var, Expr::var(var)));
         new_iters.push(loop_iter(p, *o, var, IterKind::Reduce));
     }
@@ -220,6 +221,23 @@ fn partial_block(p: &mut Program, plan: &Plan, l: LoopId, partial: &[BufferId]) 
     })
 }
 
+/// A variable `part`, or `part_1`, ... beside the axes that the block has.
+fn part_axis(p: &mut Program, b: BlockId) -> VarId {
+    let names: Vec<&str> = p
+        .block(b)
+        .iters
+        .iter()
+        .map(|i| &p.var(i.var).name[..])
+        .collect();
+    let mut name = "part".to_string();
+    let mut i = 0;
+    while names.contains(&&name[..]) {
+        i += 1;
+        name = format!("part_{i}");
+    }
+    p.add_var(name)
+}
+
 fn loop_iter(p: &Program, l: LoopId, var: VarId, kind: IterKind) -> Iter {
     let l = p.loop_(l);
     Iter {
@@ -232,7 +250,7 @@ fn loop_iter(p: &Program, l: LoopId, var: VarId, kind: IterKind) -> Iter {
 
 /// Makes the original block the reduction of the partial results over `part`.
 fn combine_partials(p: &mut Program, b: BlockId, l: LoopId, partial: &[BufferId]) {
-    let part = p.add_var("part");
+    let part = part_axis(p, b);
     let extent = p.loop_(l).extent;
     let block = p.block_mut(b);
     block.iters.retain(|i| i.kind == IterKind::Spatial);

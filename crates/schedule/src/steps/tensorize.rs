@@ -4,13 +4,13 @@
 //! The loops must be one nest round one block, enumerate exactly the axes of
 //! the intrinsic's meaning in its order, and access memory with strides that
 //! the instruction takes; the block's statement must be the meaning's. The
-//! statement is unchanged: the block records which part of its domain the
-//! instruction covers (`TensorOp`).
+//! block records the part of its domain that the instruction covers
+//! (`TensorOp`); the variables that the loops fed count the steps left outside.
 
 use crate::illegal::Illegal;
 use crate::intrinsics::{INTRINSICS, Intrinsic, intrinsic};
 use crate::steps::loop_named;
-use ir::affine::{Affine, Ranges};
+use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{bound, program_ranges};
 use ir::simplify::simplify;
 use ir::{
@@ -78,7 +78,8 @@ fn nest(p: &Program, l: LoopId) -> Result<(BlockId, Vec<Covered>), String> {
             ));
         };
         let factor = Affine::of(&block.iters[iter].binding)
-            .and_then(|a| a.terms.get(&var).copied())
+            .map(|a| a.coefficient(var))
+            .filter(|c| *c > 0)
             .ok_or_else(|| format!("the block does not step evenly with `{name}`"))?;
         covered.push(Covered {
             loop_: l,
@@ -165,7 +166,7 @@ impl Matcher<'_> {
             }
             let affine = Affine::of(&index)?;
             for (v, out) in self.vars.iter().zip(&mut out) {
-                *out += affine.terms.get(v).copied().unwrap_or(0) * stride;
+                *out += affine.coefficient(*v) * stride;
             }
         }
         Some(out)
@@ -199,23 +200,56 @@ impl Matcher<'_> {
 
 fn change(p: &mut Program, l: LoopId, b: BlockId, covered: &[Covered], name: &str) {
     let mut iters = Vec::new();
-    for c in covered {
-        let (loop_name, extent) = (p.loop_(c.loop_).name.clone(), p.loop_(c.loop_).extent);
-        let var = p.loop_(c.loop_).var;
-        let inner = p.add_var(loop_name);
+    let inner: Vec<VarId> = covered
+        .iter()
+        .map(|c| p.add_var(p.loop_(c.loop_).name.clone()))
+        .collect();
+    for (c, var) in covered.iter().zip(&inner) {
+        let kind = p.block(b).iters[c.iter].kind;
+        iters.push((*var, p.loop_(c.loop_).extent, kind));
+    }
+    let mut r = program_ranges(p);
+    for (var, extent, _) in &iters {
+        r.set(*var, 0, extent - 1);
+    }
+    for at in 0..p.block(b).iters.len() {
+        let mut outer = p.block(b).iters[at].clone();
+        let mut offset = Affine::constant(0);
+        let mut reach = 0;
+        for (c, var) in covered.iter().zip(&inner).filter(|(c, _)| c.iter == at) {
+            let replaced = p.loop_(c.loop_);
+            let start = |v: VarId| (v == replaced.var).then(|| Expr::int(0));
+            outer.binding = simplify(&outer.binding.substitute(&start), &r);
+            offset = offset.add_scaled(&Affine::var(*var), c.factor);
+            reach += c.factor * (replaced.extent - 1);
+        }
+        if offset.terms.is_empty() {
+            continue;
+        }
+        // The variable now counts what the loops left enumerate: an outer
+        // step of 16 becomes 1, so that its domain stays dense.
+        let rest = Affine::of(&outer.binding).expect("checked: it steps evenly");
+        let steps = rest.terms.values().chain([&rest.constant]);
+        let step = steps.fold(0, |a, b| gcd(a, b.abs())).max(1);
+        outer.binding = simplify(&outer.binding.clone().floor_div(step), &r);
+        let last = bounds(&outer.binding, &r).map_or(i64::MAX - 1, |i| i.hi);
+        outer.extent = (last + 1).min((outer.extent - 1 - reach) / step + 1);
+        let point = Affine::var(outer.var).scale(step);
+        let point = point.add_scaled(&offset, 1).to_expr();
+        let whole = outer.var;
+        r.set(whole, 0, outer.extent - 1);
+        let put = |v: VarId| (v == whole).then(|| point.clone());
         let block = p.block_mut(b);
-        let iter = &mut block.iters[c.iter];
-        let at = |v: VarId| (v == var).then(|| Expr::int(0));
-        iter.binding = simplify(&iter.binding.substitute(&at), &Ranges::new());
-        let (outer, kind) = (iter.var, iter.kind);
-        let point = Expr::var(outer) + Expr::var(inner) * c.factor;
-        let at = |v: VarId| (v == outer).then(|| point.clone());
-        block.map_statement(|e| e.substitute(&at));
-        iters.push((inner, extent, kind));
+        block.iters[at] = outer;
+        block.map_statement(|e| simplify(&e.substitute(&put), &r));
     }
     p.block_mut(b).tensor = Some(TensorOp {
         intrinsic: name.to_string(),
         iters,
     });
     p.replace_node(Node::Loop(l), &[Node::Block(b)]);
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
