@@ -1,1 +1,29 @@
-//! schedule
+//! Schedules: steps that change how a program runs, not what it computes.
+//!
+//! Owns the steps (one file each, under `steps`), what makes them legal, the
+//! traces that are lists of steps with open decisions, their text form and
+//! their replay. A step refuses (`Illegal`) or applies whole; it never changes
+//! the layout of a parameter. Searching for good decisions, lowering and
+//! generating code are left to other crates.
+
+mod decision;
+mod illegal;
+pub mod intrinsics;
+mod legality;
+mod nest;
+mod rebind;
+mod recover;
+mod step;
+pub mod steps;
+mod text;
+mod trace;
+mod written;
+
+pub use decision::{Decision, DecisionKind, HERE};
+pub use illegal::Illegal;
+pub use step::{Arg, Factor, LoopArg, Step};
+pub use text::{ParseError, parse, print};
+pub use trace::{ReplayError, Trace, replay};
+
+#[cfg(test)]
+mod data_tests;

@@ -1,0 +1,156 @@
+//! Legality: the checks that several steps share, each written once.
+
+use crate::nest::path;
+use crate::recover::{Access, same_iteration};
+use ir::affine::Ranges;
+use ir::region::{bound, program_ranges};
+use ir::{
+    Axis, Block, BlockId, BufferId, Expr, IterKind, LoopId, LoopKind, Node, Program, Role, Scope,
+    VarId,
+};
+
+/// Whether the loop is serial still.
+pub(crate) fn serial(p: &Program, l: LoopId) -> Result<(), String> {
+    match p.loop_(l).kind {
+        LoopKind::Serial => Ok(()),
+        LoopKind::Parallel => Err("it is parallel".into()),
+        LoopKind::Vectorized => Err("it is vectorized".into()),
+        LoopKind::Unrolled => Err("it is unrolled".into()),
+        LoopKind::Bound(_) => Err("it is bound to a hardware axis".into()),
+    }
+}
+
+/// Whether a variable occurs in the binding of an iteration variable of that kind.
+pub(crate) fn feeds(block: &Block, v: VarId, kind: IterKind) -> bool {
+    let mut iters = block.iters.iter().filter(|i| i.kind == kind);
+    iters.any(|i| i.binding.uses_var(v))
+}
+
+/// Whether the buffer is an intermediate that lives inside one iteration of the loop.
+pub(crate) fn lives_inside(p: &Program, buffer: BufferId, l: LoopId) -> bool {
+    let site = match p.buffer(buffer).role {
+        Role::Intermediate => p.allocation_site(buffer),
+        _ => None,
+    };
+    site.is_some_and(|s| s == l || path(p, Node::Loop(s)).contains(&l))
+}
+
+/// Whether the iterations of a loop, with the loops around it standing still,
+/// neither write elements that others access nor take part in one reduction.
+pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
+    let var = p.loop_(l).var;
+    let blocks = p.blocks_under(&[Node::Loop(l)]);
+    let r = program_ranges(p);
+    let around: Vec<VarId> = path(p, Node::Loop(l))
+        .iter()
+        .map(|l| p.loop_(*l).var)
+        .collect();
+    let mut written: Vec<BufferId> = Vec::new();
+    for b in &blocks {
+        let block = p.block(*b);
+        if feeds(block, var, IterKind::Reduce) {
+            return Err(format!("it is a reduction loop of `{}`", block.name));
+        }
+        for w in &block.writes {
+            if !written.contains(&w.buffer) && !lives_inside(p, w.buffer, l) {
+                written.push(w.buffer);
+            }
+        }
+    }
+    for buffer in written {
+        let accesses = accesses(p, &blocks, buffer, &r);
+        for (i, a) in accesses.iter().enumerate().filter(|(_, a)| a.writes) {
+            for (j, b) in accesses.iter().enumerate() {
+                let done = b.writes && j < i;
+                if !done && !same_iteration(&a.indices, &b.indices, var, &around, &r) {
+                    let name = &p.buffer(buffer).name;
+                    return Err(match (i == j, a.block == b.block) {
+                        (true, _) => {
+                            format!("several iterations may write one element of `{name}`")
+                        }
+                        (false, _) => format!(
+                            "`{}` may touch elements of `{name}` that `{}` writes in other iterations",
+                            p.block(b.block).name,
+                            p.block(a.block).name
+                        ),
+                    });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Touch {
+    block: BlockId,
+    writes: bool,
+    indices: Access,
+}
+
+/// Every access of the blocks to a buffer, over loop variables.
+fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Vec<Touch> {
+    let mut all = Vec::new();
+    for b in blocks {
+        let block = p.block(*b);
+        let mut add = |writes: bool, indices: &[Expr]| {
+            let bound: Vec<Expr> = indices.iter().map(|i| bound(block, i)).collect();
+            all.push(Touch {
+                block: *b,
+                writes,
+                indices: Access::new(&bound, r),
+            });
+        };
+        for w in block.writes.iter().filter(|w| w.buffer == buffer) {
+            add(true, &w.indices);
+        }
+        for (_, indices) in block.loads().iter().filter(|(x, _)| *x == buffer) {
+            add(false, indices);
+        }
+    }
+    all
+}
+
+/// Whether the iterations of a loop may run at once as a loop of that kind:
+/// they are independent, and no private memory is shared between them.
+pub(crate) fn concurrent(p: &Program, l: LoopId, kind: LoopKind) -> Result<(), String> {
+    let blocks = p.blocks_under(&[Node::Loop(l)]);
+    for b in p.live_buffers() {
+        let buffer = p.buffer(b);
+        let touched = |x: &BlockId| p.block(*x).writes_to(b) || p.block(*x).reads().contains(&b);
+        if separates(kind, buffer.scope) && blocks.iter().any(touched) && !lives_inside(p, b, l) {
+            return Err(format!(
+                "`{}` is private memory that its iterations would share",
+                buffer.name
+            ));
+        }
+    }
+    independent(p, l)
+}
+
+/// Whether all accesses to an intermediate stay within what shares memory of
+/// that scope.
+pub(crate) fn within_scope(p: &Program, buffer: BufferId, scope: Scope) -> Result<(), String> {
+    let site = p.allocation_site(buffer);
+    let depth = site.map_or(0, |s| path(p, Node::Loop(s)).len() + 1);
+    for b in [p.producers(buffer), p.consumers(buffer)].concat() {
+        let inner = &path(p, Node::Block(b))[depth..];
+        if let Some(l) = inner.iter().find(|l| separates(p.loop_(**l).kind, scope)) {
+            let name = &p.loop_(*l).name;
+            return Err(format!("iterations of `{name}` share it"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether iterations of a loop of that kind do not share memory of that scope.
+fn separates(kind: LoopKind, scope: Scope) -> bool {
+    let grid = |a| matches!(a, Axis::BlockX | Axis::BlockY | Axis::BlockZ);
+    match (kind, scope) {
+        (_, Scope::Global) => false,
+        (LoopKind::Parallel, _) => true,
+        (LoopKind::Bound(a), Scope::Shared) => grid(a),
+        (LoopKind::Bound(a), Scope::Warp) => a != Axis::ThreadX,
+        (LoopKind::Bound(_), Scope::Local | Scope::Register) => true,
+        _ => false,
+    }
+}

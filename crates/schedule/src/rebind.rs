@@ -1,0 +1,42 @@
+//! Rebind: what a change of loops does to the blocks under them.
+//!
+//! Bindings and predicates are kept simplified under the ranges of the loops;
+//! a predicate that is always true is dropped.
+
+use ir::affine::Ranges;
+use ir::region::program_ranges;
+use ir::simplify::simplify;
+use ir::{Expr, Node, Program, VarId};
+
+/// Puts expressions for loop variables into the bindings and predicates of the
+/// blocks under `nodes`, which are in the body.
+pub(crate) fn substitute(p: &mut Program, nodes: &[Node], f: &impl Fn(VarId) -> Option<Expr>) {
+    let r = program_ranges(p);
+    for b in p.blocks_under(nodes) {
+        let block = p.block_mut(b);
+        for iter in &mut block.iters {
+            iter.binding = simplify(&iter.binding.substitute(f), &r);
+        }
+        let predicate = block.predicate.take().map(|e| e.substitute(f));
+        block.predicate = predicate.and_then(|e| open(&e, &r));
+    }
+}
+
+/// Lets the blocks under `nodes` run only where `test` holds as well.
+pub(crate) fn restrict(p: &mut Program, nodes: &[Node], test: &Expr) {
+    let r = program_ranges(p);
+    for b in p.blocks_under(nodes) {
+        let block = p.block_mut(b);
+        let both = match block.predicate.take() {
+            Some(e) => e.and(test),
+            None => test.clone(),
+        };
+        block.predicate = open(&both, &r);
+    }
+}
+
+/// The predicate, simplified; `None` if it always holds.
+pub(crate) fn open(predicate: &Expr, r: &Ranges) -> Option<Expr> {
+    let e = simplify(predicate, r);
+    (e.as_int() != Some(1)).then_some(e)
+}

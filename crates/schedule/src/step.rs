@@ -1,0 +1,272 @@
+//! Step: one change of a program, as data.
+
+use crate::decision::{Decision, DecisionKind, HERE};
+use crate::illegal::Illegal;
+use crate::steps::{
+    annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
+    pack, parallel, partition, prefetch, reorder, reverse_compute_at, reverse_compute_inline,
+    rfactor, set_scope, split, tensorize, unroll, vectorize,
+};
+use ir::{Axis, Program, Scope};
+
+/// An integer argument: given, or left to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arg {
+    Lit(i64),
+    /// Part `part` of the value of the trace's decision `id`.
+    Decision {
+        id: usize,
+        part: usize,
+    },
+}
+
+/// One factor of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Factor {
+    /// As many iterations as are needed, rounded up. At most one of a split.
+    Rest,
+    Arg(Arg),
+}
+
+/// A loop argument: named, or left to a `ComputeLocation` decision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LoopArg {
+    Name(String),
+    Decision(usize),
+}
+
+/// One change of a program. Loops, blocks and buffers are referred to by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Replaces a loop by a nest of `loop.0`, `loop.1`, ..., outermost first.
+    Split {
+        loop_: String,
+        factors: Vec<Factor>,
+    },
+    /// Replaces a loop and its only child by one loop, `outer&inner`.
+    Fuse {
+        outer: String,
+        inner: String,
+    },
+    /// Puts loops of one chain into the given order, outermost first.
+    Reorder {
+        loops: Vec<String>,
+    },
+    /// Separates the iterations in which border conditions hold for sure.
+    Partition {
+        loop_: String,
+    },
+    Unroll {
+        loop_: String,
+    },
+    Vectorize {
+        loop_: String,
+    },
+    Parallel {
+        loop_: String,
+    },
+    Bind {
+        loop_: String,
+        axis: Axis,
+    },
+    ComputeAt {
+        block: String,
+        loop_: LoopArg,
+    },
+    ReverseComputeAt {
+        block: String,
+        loop_: LoopArg,
+    },
+    ComputeInline {
+        block: String,
+    },
+    ReverseComputeInline {
+        block: String,
+    },
+    CacheRead {
+        block: String,
+        buffer: String,
+        scope: Scope,
+    },
+    /// `index` counts the buffers that the block writes.
+    CacheWrite {
+        block: String,
+        index: usize,
+        scope: Scope,
+    },
+    SetScope {
+        buffer: String,
+        scope: Scope,
+    },
+    Rfactor {
+        loop_: String,
+    },
+    DecomposeReduction {
+        block: String,
+        loop_: String,
+    },
+    /// `tiles` are (dimension, factor); `order` permutes the dimensions that result.
+    Pack {
+        buffer: String,
+        tiles: Vec<(usize, Arg)>,
+        order: Vec<usize>,
+    },
+    Tensorize {
+        loop_: String,
+        intrinsic: String,
+    },
+    Prefetch {
+        buffer: String,
+        loop_: String,
+        distance: Arg,
+    },
+    /// Code generation unrolls the loop by this factor; 1 takes that back.
+    Annotate {
+        loop_: String,
+        unroll_by: Arg,
+    },
+}
+
+impl Step {
+    /// The name in the text form and in refusals.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Step::Split { .. } => "split",
+            Step::Fuse { .. } => "fuse",
+            Step::Reorder { .. } => "reorder",
+            Step::Partition { .. } => "partition",
+            Step::Unroll { .. } => "unroll",
+            Step::Vectorize { .. } => "vectorize",
+            Step::Parallel { .. } => "parallel",
+            Step::Bind { .. } => "bind",
+            Step::ComputeAt { .. } => "compute_at",
+            Step::ReverseComputeAt { .. } => "reverse_compute_at",
+            Step::ComputeInline { .. } => "compute_inline",
+            Step::ReverseComputeInline { .. } => "reverse_compute_inline",
+            Step::CacheRead { .. } => "cache_read",
+            Step::CacheWrite { .. } => "cache_write",
+            Step::SetScope { .. } => "set_scope",
+            Step::Rfactor { .. } => "rfactor",
+            Step::DecomposeReduction { .. } => "decompose_reduction",
+            Step::Pack { .. } => "pack",
+            Step::Tensorize { .. } => "tensorize",
+            Step::Prefetch { .. } => "prefetch",
+            Step::Annotate { .. } => "annotate",
+        }
+    }
+
+    /// Applies the step with the decided values. On `Err` nothing has changed.
+    pub fn apply(&self, p: &mut Program, decisions: &[Decision]) -> Result<(), Illegal> {
+        let values = Values {
+            step: self.name(),
+            decisions,
+        };
+        match self {
+            Step::Split { loop_, factors } => {
+                let factors: Result<Vec<_>, _> = factors
+                    .iter()
+                    .map(|f| match f {
+                        Factor::Rest => Ok(None),
+                        Factor::Arg(a) => values.integer(loop_, *a).map(Some),
+                    })
+                    .collect();
+                split::apply(p, loop_, &factors?)
+            }
+            Step::Fuse { outer, inner } => fuse::apply(p, outer, inner),
+            Step::Reorder { loops } => reorder::apply(p, loops),
+            Step::Partition { loop_ } => partition::apply(p, loop_),
+            Step::Unroll { loop_ } => unroll::apply(p, loop_),
+            Step::Vectorize { loop_ } => vectorize::apply(p, loop_),
+            Step::Parallel { loop_ } => parallel::apply(p, loop_),
+            Step::Bind { loop_, axis } => bind::apply(p, loop_, *axis),
+            Step::ComputeAt { block, loop_ } => match values.place(block, loop_)? {
+                Some(l) => compute_at::apply(p, block, l),
+                None => Ok(()),
+            },
+            Step::ReverseComputeAt { block, loop_ } => match values.place(block, loop_)? {
+                Some(l) => reverse_compute_at::apply(p, block, l),
+                None => Ok(()),
+            },
+            Step::ComputeInline { block } => compute_inline::apply(p, block),
+            Step::ReverseComputeInline { block } => reverse_compute_inline::apply(p, block),
+            Step::CacheRead {
+                block,
+                buffer,
+                scope,
+            } => cache_read::apply(p, block, buffer, *scope),
+            Step::CacheWrite {
+                block,
+                index,
+                scope,
+            } => cache_write::apply(p, block, *index, *scope),
+            Step::SetScope { buffer, scope } => set_scope::apply(p, buffer, *scope),
+            Step::Rfactor { loop_ } => rfactor::apply(p, loop_),
+            Step::DecomposeReduction { block, loop_ } => {
+                decompose_reduction::apply(p, block, loop_)
+            }
+            Step::Pack {
+                buffer,
+                tiles,
+                order,
+            } => {
+                let tiles: Result<Vec<_>, _> = tiles
+                    .iter()
+                    .map(|(dim, factor)| Ok((*dim, values.integer(buffer, *factor)?)))
+                    .collect();
+                pack::apply(p, buffer, &tiles?, order)
+            }
+            Step::Tensorize { loop_, intrinsic } => tensorize::apply(p, loop_, intrinsic),
+            Step::Prefetch {
+                buffer,
+                loop_,
+                distance,
+            } => prefetch::apply(p, buffer, loop_, values.integer(loop_, *distance)?),
+            Step::Annotate { loop_, unroll_by } => {
+                annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?)
+            }
+        }
+    }
+}
+
+/// The decided values that a step may ask for.
+struct Values<'a> {
+    step: &'static str,
+    decisions: &'a [Decision],
+}
+
+impl<'a> Values<'a> {
+    fn integer(&self, at: &str, arg: Arg) -> Result<i64, Illegal> {
+        let (id, part) = match arg {
+            Arg::Lit(v) => return Ok(v),
+            Arg::Decision { id, part } => (id, part),
+        };
+        let value = self.decisions.get(id).and_then(|d| d.value.get(part));
+        value.copied().ok_or_else(|| {
+            let reason = format!("the trace has no decision {id} with a part {part}");
+            Illegal::new(self.step, at, reason)
+        })
+    }
+
+    /// The loop to move a block to; `None` to leave it where it is.
+    fn place(&self, block: &str, arg: &'a LoopArg) -> Result<Option<&'a str>, Illegal> {
+        let id = match arg {
+            LoopArg::Name(name) => return Ok(Some(name)),
+            LoopArg::Decision(id) => *id,
+        };
+        let chosen = self.decisions.get(id).and_then(|d| match &d.kind {
+            DecisionKind::ComputeLocation { loops } => {
+                let at = usize::try_from(*d.value.first()?).ok()?;
+                loops.get(at)
+            }
+            _ => None,
+        });
+        match chosen {
+            Some(name) if name == HERE => Ok(None),
+            Some(name) => Ok(Some(name)),
+            None => {
+                let reason = format!("the trace has no compute location in decision {id}");
+                Err(Illegal::new(self.step, block, reason))
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The steps, one file each, and the table that lists them.
+//!
+//! Each file has one `apply` that makes all checks before any change.
+
+pub(crate) mod annotate;
+pub(crate) mod bind;
+pub(crate) mod cache_read;
+pub(crate) mod cache_write;
+pub(crate) mod compute_at;
+pub(crate) mod compute_inline;
+pub(crate) mod decompose_reduction;
+pub(crate) mod fuse;
+pub(crate) mod pack;
+pub(crate) mod parallel;
+pub(crate) mod partition;
+pub(crate) mod prefetch;
+pub(crate) mod reorder;
+pub(crate) mod reverse_compute_at;
+pub(crate) mod reverse_compute_inline;
+pub(crate) mod rfactor;
+pub(crate) mod set_scope;
+pub(crate) mod split;
+pub(crate) mod tensorize;
+pub(crate) mod unroll;
+pub(crate) mod vectorize;
+
+use crate::illegal::Illegal;
+use ir::{BlockId, BufferId, LoopId, Program};
+
+/// One kind of step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepKind {
+    pub name: &'static str,
+    /// The arguments in the text form.
+    pub usage: &'static str,
+    pub doc: &'static str,
+}
+
+const fn kind(name: &'static str, usage: &'static str, doc: &'static str) -> StepKind {
+    StepKind { name, usage, doc }
+}
+
+/// Every kind of step.
+pub const STEPS: [StepKind; 21] = [
+    kind(
+        "split",
+        "LOOP [FACTOR, ...]",
+        "cut a loop into a nest, outermost factor first; `_` is what is left",
+    ),
+    kind(
+        "fuse",
+        "OUTER INNER",
+        "make one loop of a loop and its only child",
+    ),
+    kind(
+        "reorder",
+        "LOOP LOOP ...",
+        "put loops of one chain into this order, outermost first",
+    ),
+    kind(
+        "partition",
+        "LOOP",
+        "separate the iterations in which border conditions hold for sure",
+    ),
+    kind("unroll", "LOOP", "repeat the body instead of looping"),
+    kind(
+        "vectorize",
+        "LOOP",
+        "run all iterations in the lanes of vectors",
+    ),
+    kind("parallel", "LOOP", "share the iterations between workers"),
+    kind(
+        "bind",
+        "LOOP AXIS",
+        "run one iteration per index of a hardware axis",
+    ),
+    kind(
+        "compute_at",
+        "BLOCK LOOP",
+        "compute what the consumers under a loop need in each iteration",
+    ),
+    kind(
+        "reverse_compute_at",
+        "BLOCK LOOP",
+        "consume what a loop produces in the same iteration",
+    ),
+    kind(
+        "compute_inline",
+        "BLOCK",
+        "compute an element wherever it is read",
+    ),
+    kind(
+        "reverse_compute_inline",
+        "BLOCK",
+        "fold an elementwise consumer into its producer",
+    ),
+    kind(
+        "cache_read",
+        "BLOCK BUFFER SCOPE",
+        "let a block read a copy of a buffer",
+    ),
+    kind(
+        "cache_write",
+        "BLOCK INDEX SCOPE",
+        "let a block write a buffer of its own, copied to the real one afterwards",
+    ),
+    kind(
+        "set_scope",
+        "BUFFER SCOPE",
+        "choose the memory of an intermediate",
+    ),
+    kind(
+        "rfactor",
+        "LOOP",
+        "keep one partial result per iteration of a reduction loop",
+    ),
+    kind(
+        "decompose_reduction",
+        "BLOCK LOOP",
+        "initialise the accumulators in a nest of its own before a loop",
+    ),
+    kind(
+        "pack",
+        "BUFFER [DIM:FACTOR, ...] [DIM, ...]",
+        "change the layout of a constant or an intermediate",
+    ),
+    kind(
+        "tensorize",
+        "LOOP INTRINSIC",
+        "let one instruction run the loops from this one inwards",
+    ),
+    kind(
+        "prefetch",
+        "BUFFER LOOP DISTANCE",
+        "fetch what a loop loads of a buffer some iterations ahead",
+    ),
+    kind(
+        "annotate",
+        "LOOP unroll_by FACTOR",
+        "let code generation unroll a loop by a factor",
+    ),
+];
+
+/// The loop of the body with that name.
+pub(crate) fn loop_named(p: &Program, step: &'static str, name: &str) -> Result<LoopId, Illegal> {
+    p.loop_named(name)
+        .ok_or_else(|| Illegal::new(step, name, "there is no such loop"))
+}
+
+/// The block of the body with that name.
+pub(crate) fn block_named(p: &Program, step: &'static str, name: &str) -> Result<BlockId, Illegal> {
+    p.block_named(name)
+        .ok_or_else(|| Illegal::new(step, name, "there is no such block"))
+}
+
+/// The buffer with that name that the body or the parameter list mentions.
+pub(crate) fn buffer_named(
+    p: &Program,
+    step: &'static str,
+    name: &str,
+) -> Result<BufferId, Illegal> {
+    p.live_buffers()
+        .into_iter()
+        .find(|b| p.buffer(*b).name == name)
+        .ok_or_else(|| Illegal::new(step, name, "there is no such buffer"))
+}

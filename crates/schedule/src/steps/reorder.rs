@@ -1,0 +1,104 @@
+//! reorder{loops}: put loops of one chain of only children into a new order.
+//!
+//! Loops of the chain that are not listed stay where they are. What a block
+//! computes in an iteration does not depend on other iterations, except that a
+//! reduction starts with the point whose reduction variables are all 0: an
+//! order that may visit another point of an output first is refused.
+
+use crate::illegal::Illegal;
+use crate::legality::feeds;
+use crate::nest::path_through;
+use crate::steps::loop_named;
+use ir::{Block, IterKind, LoopId, LoopKind, Node, Program};
+
+const STEP: &str = "reorder";
+
+pub(crate) fn apply(program: &mut Program, names: &[String]) -> Result<(), Illegal> {
+    let mut wanted = Vec::new();
+    for name in names {
+        let l = loop_named(program, STEP, name)?;
+        if wanted.contains(&l) {
+            return Err(Illegal::new(STEP, name, "it is listed twice"));
+        }
+        wanted.push(l);
+    }
+    let Some(first) = names.first() else {
+        return Err(Illegal::new(STEP, "", "there are no loops"));
+    };
+    let refuse = |why: String| Illegal::new(STEP, first, why);
+    let old = chain(program, &wanted).map_err(refuse)?;
+    let mut next = wanted.iter();
+    let new: Vec<LoopId> = old
+        .iter()
+        .map(|l| match wanted.contains(l) {
+            true => *next.next().expect("as many places as loops"),
+            false => *l,
+        })
+        .collect();
+    check_reductions(program, &old, &new).map_err(refuse)?;
+
+    let mut body = program.loop_(old[old.len() - 1]).body.clone();
+    program.replace_node(Node::Loop(old[0]), &[Node::Loop(new[0])]);
+    for l in new.into_iter().rev() {
+        program.loop_mut(l).body = std::mem::replace(&mut body, vec![Node::Loop(l)]);
+    }
+    Ok(())
+}
+
+/// The loops from the outermost of the listed ones to the innermost.
+fn chain(p: &Program, wanted: &[LoopId]) -> Result<Vec<LoopId>, String> {
+    let deepest = wanted.iter().map(|l| path_through(p, *l));
+    let deepest = deepest.max_by_key(Vec::len).expect("at least one loop");
+    if let Some(l) = wanted.iter().find(|l| !deepest.contains(l)) {
+        let name = &p.loop_(*l).name;
+        return Err(format!("`{name}` is not in one chain with the others"));
+    }
+    let outermost = deepest.iter().position(|l| wanted.contains(l));
+    let chain = deepest[outermost.expect("a listed loop")..].to_vec();
+    for pair in chain.windows(2) {
+        if p.children(Some(pair[0])) != [Node::Loop(pair[1])] {
+            let (outer, inner) = (&p.loop_(pair[0]).name, &p.loop_(pair[1]).name);
+            return Err(format!("`{inner}` is not the only child of `{outer}`"));
+        }
+    }
+    for l in &chain {
+        let l = p.loop_(*l);
+        if !matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled) {
+            return Err(format!("`{}` is neither serial nor unrolled", l.name));
+        }
+    }
+    Ok(chain)
+}
+
+/// Refuses to change the order of a loop that enumerates outputs as well as
+/// terms against another loop that enumerates terms.
+fn check_reductions(p: &Program, old: &[LoopId], new: &[LoopId]) -> Result<(), String> {
+    let at = |l: &LoopId| new.iter().position(|x| x == l);
+    for (i, a) in old.iter().enumerate() {
+        for b in &old[i + 1..] {
+            if at(a) < at(b) {
+                continue;
+            }
+            for block in p.blocks_under(&[Node::Loop(old[0])]) {
+                let block = p.block(block);
+                let (a, b) = (p.loop_(*a), p.loop_(*b));
+                if block.reduction.as_ref().is_some_and(|r| r.init)
+                    && [a, b].iter().all(|l| l.extent > 1)
+                    && may_start_elsewhere(block, [a.var, b.var])
+                {
+                    return Err(format!(
+                        "`{}` and `{}` together enumerate outputs and terms of `{}`",
+                        a.name, b.name, block.name
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn may_start_elsewhere(block: &Block, pair: [ir::VarId; 2]) -> bool {
+    let terms = |v: &ir::VarId| feeds(block, *v, IterKind::Reduce);
+    let outputs = |v: &ir::VarId| feeds(block, *v, IterKind::Spatial);
+    pair.iter().all(terms) && pair.iter().any(outputs)
+}
