@@ -301,7 +301,8 @@ impl<'a> Machine<'a> {
             ExprKind::Var(v) => Value::Int(self.vars[v.index()], DType::I64),
             ExprKind::Arg(..) => return Err(FlatError::Malformed("an argument is left".into())),
             ExprKind::Load(b, i) => self.load(*b, self.index(&i[0])?)?,
-            ExprKind::Unary(op, a) => scalar::unary(*op, self.eval(a)?),
+            ExprKind::Unary(op, a) => scalar::unary(*op, self.eval(a)?)
+                .ok_or_else(|| FlatError::Malformed(format!("{} of an integer", op.name())))?,
             ExprKind::Cast(d, a) => scalar::cast(*d, self.eval(a)?),
             ExprKind::Select(c, a, b) => {
                 let chosen = if self.condition(c)? { a } else { b };

@@ -1,7 +1,8 @@
 //! Scalar arithmetic of the flat interpreter: each operation rounds or wraps
 //! to its type, as `ir::expr` says.
 
-use ir::{BinaryOp, DType, Expr, UnaryOp};
+use ir::interpret::{Scalar, evaluate};
+use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp};
 use tensor::Tensor;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,63 +65,40 @@ fn int(v: i64, d: DType) -> Value {
     Value::Int(wrapped, d)
 }
 
-/// Of a single-precision value the elementary functions are those of `f32`.
-fn elementary(op: UnaryOp, v: f64, d: DType) -> f64 {
-    let single = d != DType::F64;
-    macro_rules! of {
-        ($f:ident) => {
-            if single {
-                f64::from((v as f32).$f())
-            } else {
-                v.$f()
-            }
-        };
+/// What `ir` computes for an operator of constants: elementary functions are
+/// its own, the same on every machine.
+fn defined(e: &Expr) -> Option<f64> {
+    match evaluate(e, &|_| 0).ok()? {
+        Scalar::F(v) => Some(v),
+        Scalar::I(v) => Some(v as f64),
     }
-    match op {
-        UnaryOp::Exp => of!(exp),
-        UnaryOp::Log => of!(ln),
-        UnaryOp::Tanh => of!(tanh),
+}
+
+fn constant(v: f64, d: DType) -> Expr {
+    ExprKind::Float(v.to_bits(), d).into()
+}
+
+fn float_unary(op: UnaryOp, v: f64, d: DType) -> Value {
+    let rounded = match op {
         UnaryOp::Sqrt => v.sqrt(),
-        UnaryOp::Rsqrt => 1.0 / v.sqrt(),
-        UnaryOp::Erf => erf(v),
         UnaryOp::Round => v.round_ties_even(),
         UnaryOp::Floor => v.floor(),
         UnaryOp::Ceil => v.ceil(),
         UnaryOp::Neg => -v,
         UnaryOp::Abs => v.abs(),
-        UnaryOp::Not => f64::from(u8::from(v == 0.0)),
-    }
+        _ => defined(&Expr::unary(op, constant(v, d))).unwrap_or(f64::NAN),
+    };
+    float(rounded, d)
 }
 
-/// The error function: its series near 0, a continued fraction of the
-/// complement elsewhere (Abramowitz and Stegun 7.1.5, 7.1.14).
-fn erf(x: f64) -> f64 {
-    let a = x.abs();
-    if a.is_nan() || a > 6.0 {
-        return if a.is_nan() { x } else { x.signum() };
-    }
-    if a < 2.5 {
-        let (mut term, mut sum, mut n) = (a, a, 0.0);
-        while term.abs() > 1e-18 * sum.abs() {
-            n += 1.0;
-            term *= -a * a / n;
-            sum += term / (2.0 * n + 1.0);
-        }
-        return (sum * std::f64::consts::FRAC_2_SQRT_PI).copysign(x);
-    }
-    let fraction = (1..=60).rev().fold(a, |f, k| a + f64::from(k) / 2.0 / f);
-    let complement = (-a * a).exp() / fraction / std::f64::consts::PI.sqrt();
-    (1.0 - complement).copysign(x)
-}
-
-pub(crate) fn unary(op: UnaryOp, a: Value) -> Value {
+pub(crate) fn unary(op: UnaryOp, a: Value) -> Option<Value> {
     match a {
-        Value::Float(v, d) => float(elementary(op, v, d), d),
+        Value::Float(v, d) => Some(float_unary(op, v, d)),
         Value::Int(v, d) => match op {
-            UnaryOp::Neg => int(v.wrapping_neg(), d),
-            UnaryOp::Abs => int(v.wrapping_abs(), d),
-            UnaryOp::Not => int(i64::from(v == 0), d),
-            _ => int(elementary(op, v as f64, DType::F64) as i64, d),
+            UnaryOp::Neg => Some(int(v.wrapping_neg(), d)),
+            UnaryOp::Abs => Some(int(v.wrapping_abs(), d)),
+            UnaryOp::Not => Some(int(i64::from(v == 0), d)),
+            _ => None,
         },
     }
 }
@@ -130,17 +108,25 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
     let truth = |v: bool| Some(Value::Int(i64::from(v), DType::Bool));
     match (a, b) {
         (Value::Float(a, d), Value::Float(b, _)) => {
+            let round = |v: f64| match float(v, d) {
+                Value::Float(v, _) => v,
+                Value::Int(..) => v,
+            };
             let v = match op {
                 BinaryOp::Add => a + b,
                 BinaryOp::Sub => a - b,
                 BinaryOp::Mul => a * b,
                 BinaryOp::Div => a / b,
-                BinaryOp::FloorDiv => (a / b).floor(),
-                BinaryOp::FloorMod => a - (a / b).floor() * b,
-                BinaryOp::Min => a.min(b),
-                BinaryOp::Max => a.max(b),
-                BinaryOp::Pow if d == DType::F64 => a.powf(b),
-                BinaryOp::Pow => f64::from((a as f32).powf(b as f32)),
+                BinaryOp::FloorDiv => round(a / b).floor(),
+                BinaryOp::FloorMod => {
+                    let quotient = round((round(a / b)).floor());
+                    a - round(quotient * b)
+                }
+                // Of a NaN or of zeros of two signs the result is `b`.
+                BinaryOp::Min if a < b => a,
+                BinaryOp::Max if a > b => a,
+                BinaryOp::Min | BinaryOp::Max => b,
+                BinaryOp::Pow => defined(&Expr::binary(op, constant(a, d), constant(b, d)))?,
                 BinaryOp::Eq => return truth(a == b),
                 BinaryOp::Ne => return truth(a != b),
                 BinaryOp::Lt => return truth(a < b),
@@ -171,7 +157,7 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
                 BinaryOp::FloorMod => a.wrapping_sub(floor_div(a, b).wrapping_mul(b)),
                 BinaryOp::Min => a.min(b),
                 BinaryOp::Max => a.max(b),
-                BinaryOp::Pow => (a as f64).powf(b as f64) as i64,
+                BinaryOp::Pow => power(a, b)?,
                 BinaryOp::Eq => return truth(a == b),
                 BinaryOp::Ne => return truth(a != b),
                 BinaryOp::Lt => return truth(a < b),
@@ -185,8 +171,27 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
     }
 }
 
+/// The wrapping product; a negative exponent gives the truncated quotient.
+fn power(a: i64, b: i64) -> Option<i64> {
+    match u32::try_from(b) {
+        Ok(b) => Some(a.wrapping_pow(b)),
+        Err(_) if b < 0 => match a {
+            0 => None,
+            1 => Some(1),
+            -1 => Some(if b % 2 == 0 { 1 } else { -1 }),
+            _ => Some(0),
+        },
+        Err(_) => {
+            let high = a.wrapping_pow(1 << 31).wrapping_pow((b >> 31) as u32);
+            Some(high.wrapping_mul(a.wrapping_pow((b & 0x7fff_ffff) as u32)))
+        }
+    }
+}
+
 pub(crate) fn cast(to: DType, a: Value) -> Value {
     match a {
+        // In one rounding: through `f64` only where that is exact.
+        Value::Int(v, _) if to == DType::F32 => float(f64::from(v as f32), to),
         Value::Int(v, _) if to.is_float() => float(v as f64, to),
         Value::Int(v, _) => int(v, to),
         Value::Float(v, _) if to.is_float() => float(v, to),

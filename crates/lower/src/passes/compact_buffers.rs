@@ -2,7 +2,7 @@
 //!
 //! Every index is rebased to the start of that region. A buffer that lives for
 //! one iteration of a vectorized loop gets a further dimension for the lanes,
-//! which all run at once. Parameters and prepared buffers keep their shape.
+//! which all run at once. Parameters keep their shape.
 
 use crate::LowerError;
 use crate::nest::{Assign, Nest, Stmt, loads, walk};
@@ -25,7 +25,7 @@ pub(crate) fn compact_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     for (b, accesses) in accesses(nest) {
         let storage = nest.storage(b);
         let fixed = nest.program.buffer(b).role != Role::Intermediate;
-        if fixed || storage.temporary || storage.place.is_some() {
+        if fixed || storage.temporary {
             continue;
         }
         let outside: Vec<VarId> = match storage.site.and_then(|s| paths.get(&s)) {

@@ -95,15 +95,17 @@ pub fn judge_on(raw: &Program, scheduled: &Program, given: &Arguments, tolerance
     code(scheduled)
 }
 
-/// The raw program's outputs by the interpreter that defines programs.
-pub fn interpreted(raw: &Program, given: &Arguments) -> Arguments {
-    run(&code_after(raw, Some(0)), given)
-        .into_iter()
-        .map(|(b, t)| {
-            let shape: Vec<usize> = raw.buffer(b).shape.iter().map(|n| *n as usize).collect();
-            (b, t.reshaped(&shape))
-        })
-        .collect::<std::collections::BTreeMap<BufferId, Tensor>>()
+/// The program's outputs by the interpreter that defines programs.
+pub fn interpreted(p: &Program, given: &Arguments) -> Arguments {
+    let zeros = |b: &BufferId| {
+        let buffer = p.buffer(*b);
+        let shape: Vec<usize> = buffer.shape.iter().map(|n| *n as usize).collect();
+        Tensor::zeros(buffer.dtype, &shape)
+    };
+    let argument = |b: &BufferId| given.get(b).cloned().unwrap_or_else(|| zeros(b));
+    let mut arguments: Vec<Tensor> = p.params.iter().map(argument).collect();
+    ir::interpret::run(p, &mut arguments).unwrap_or_else(|e| panic!("{e}"));
+    p.params.iter().copied().zip(arguments).collect()
 }
 
 /// All statements of a list and below.

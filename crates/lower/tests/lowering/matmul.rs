@@ -272,6 +272,94 @@ fn packed_constants_move_to_prepare() {
 }
 
 #[test]
+fn a_start_value_apart_from_its_sum_stays_in_the_kernel() {
+    let raw = matmul(2, 3, 4);
+    let mut h = Hand::of(&raw);
+    let init = h.nest("i", 2, SERIAL, |h, i| {
+        vec![h.nest("j", 3, SERIAL, |h, j| vec![h.init("acc", &[i, j], None)])]
+    });
+    let sum = h.nest("i", 2, SERIAL, |h, i| {
+        vec![h.nest("j", 3, SERIAL, |h, j| {
+            vec![h.nest("k", 4, SERIAL, |h, k| {
+                vec![h.guarded("acc", &[i, j, k], None, false)]
+            })]
+        })]
+    });
+    let out = h.nest("i", 2, SERIAL, |h, i| {
+        vec![h.nest("j", 3, SERIAL, |h, j| vec![h.block("C", &[i, j])])]
+    });
+    let code = judge(&raw, &h.finish(vec![init, sum, out]));
+    assert!(code.prepare.is_empty());
+}
+
+#[test]
+fn a_loop_over_rows_and_terms_starts_every_row() {
+    let raw = matmul(2, 3, 4);
+    let mut h = Hand::of(&raw);
+    let sum = h.nest("f", 8, SERIAL, |h, f| {
+        vec![h.nest("j", 3, SERIAL, |h, j| {
+            let (i, k) = (f.clone().floor_div(4), f.floor_mod(4));
+            vec![h.block("acc", &[i, j, k])]
+        })]
+    });
+    let out = h.nest("i", 2, SERIAL, |h, i| {
+        vec![h.nest("j", 3, SERIAL, |h, j| vec![h.block("C", &[i, j])])]
+    });
+    judge(&raw, &h.finish(vec![sum, out]));
+}
+
+#[test]
+fn text_of_a_small_tile() {
+    let raw = matmul(2, 16, 8);
+    let b = raw.buffer_named("B").unwrap();
+    let mut h = Hand::of(&raw);
+    h.scope("acc", Scope::Register);
+    let lanes = |h: &mut Hand, f: &mut dyn FnMut(&mut Hand, Expr) -> Node| {
+        h.nest("jo", 2, LoopKind::Unrolled, |h, jo| {
+            vec![h.nest("ji", 8, LoopKind::Vectorized, |h, ji| {
+                vec![f(h, jo * 8 + ji)]
+            })]
+        })
+    };
+    let notes = vec![Annotation::Prefetch {
+        buffer: b,
+        distance: 3,
+    }];
+    let body = h.nest("i", 2, LoopKind::Parallel, |h, i| {
+        let init = lanes(h, &mut |h, j| h.init("acc", &[i.clone(), j], None));
+        let sum = h.annotated("k", 8, SERIAL, notes, |h, k| {
+            let at = |j| [i.clone(), j, k.clone()];
+            vec![lanes(h, &mut |h, j| h.guarded("acc", &at(j), None, false))]
+        });
+        vec![
+            init,
+            sum,
+            lanes(h, &mut |h, j| h.block("C", &[i.clone(), j])),
+        ]
+    });
+    let code = judge(&raw, &h.finish(vec![body]));
+    let expected = "\
+code matmul workspace 0 worker 0
+  A: f32[16] input
+  B: f32[128] constant
+  bias: f32[16] constant
+  acc: f32[16] register
+  C: f32[32] output
+kernel(A, B, bias, C):
+  parallel i in 2: #0
+    acc[ji] = 0.0f32 lanes ji in 8 #0()
+    acc[ji + 8] = 0.0f32 lanes ji in 8 #1()
+    for k in 8: #1
+      prefetch B[k * 16 + 48]
+      acc[ji_1] = acc[ji_1] + A[i * 8 + k] * B[k * 16 + ji_1] lanes ji_1 in 8 #5(2 3 4)
+      acc[ji_1 + 8] = acc[ji_1 + 8] + A[i * 8 + k] * B[k * 16 + ji_1 + 8] lanes ji_1 in 8 #9(6 7 8)
+    C[i * 16 + ji_2] = max(acc[ji_2] + bias[ji_2], 0.0f32) lanes ji_2 in 8 #12(10 11)
+    C[i * 16 + ji_2 + 8] = max(acc[ji_2 + 8] + bias[ji_2 + 8], 0.0f32) lanes ji_2 in 8 #15(13 14)
+";
+    assert_eq!(lower::flat::text::print(&code), expected);
+}
+
+#[test]
 fn too_much_unrolling_is_refused() {
     let raw = matmul(64, 64, 64);
     let mut p = raw.clone();

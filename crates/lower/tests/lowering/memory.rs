@@ -86,6 +86,51 @@ fn fused_and_split_indices_shrink_too() {
 }
 
 #[test]
+fn a_buffer_written_in_parts_holds_them_all() {
+    let raw = blur(8, 4);
+    let mut h = Hand::of(&raw);
+    let body = h.nest("io", 2, SERIAL, |h, io| {
+        let mut rows = |name: &str, block: &str, from: i64, n: i64| {
+            h.nest(name, n, SERIAL, |h, i| {
+                let row = io.clone() * 4 + i + from;
+                vec![h.nest("j", 4, SERIAL, |h, j| vec![h.block(block, &[row, j])])]
+            })
+        };
+        vec![
+            rows("y~lo", "y", 0, 2),
+            rows("y~hi", "y", 2, 4),
+            rows("z", "z", 0, 4),
+        ]
+    });
+    let code = judge(&raw, &h.finish(vec![body]));
+    assert_eq!(buffer(&code, "y").elements, 6 * 4);
+}
+
+#[test]
+fn what_a_loop_reads_outlives_what_it_computes() {
+    let n = 2048;
+    let mut b = ProgramBuilder::new("nested");
+    let x = b.input("x", DType::F32, &[2, n]);
+    let axes = [("i", 2), ("j", n)];
+    let outer = b.compute("outer", &axes, |s| Expr::load(x, s) + Expr::f32(1.0));
+    let inner = b.compute("inner", &axes, |s| Expr::load(outer, s) * Expr::f32(2.0));
+    let out = b.compute("out", &axes, |s| {
+        Expr::load(inner, s) + Expr::load(outer, s)
+    });
+    let raw = b.finish(&[out]);
+    let mut h = Hand::of(&raw);
+    let whole = |h: &mut Hand, block: &str, i: &Expr| {
+        h.nest("j", n, SERIAL, |h, j| vec![h.block(block, &[i.clone(), j])])
+    };
+    let first = h.nest("i", 2, SERIAL, |h, i| vec![whole(h, "outer", &i)]);
+    let second = h.nest("i", 2, SERIAL, |h, i| {
+        vec![whole(h, "inner", &i), whole(h, "out", &i)]
+    });
+    let code = judge(&raw, &h.finish(vec![first, second]));
+    assert_eq!(code.workspace_bytes, 3 * n as u64 * 4);
+}
+
+#[test]
 fn lanes_have_their_own_copy() {
     let mut b = ProgramBuilder::new("chain");
     let x = b.input("x", DType::F32, &[32]);

@@ -200,6 +200,8 @@ fn lanes_with_their_own_index_are_written_out() {
     p.loop_mut(i).kind = LoopKind::Vectorized;
     // A negative index is guarded: the check must not fire.
     let code = judge_on(&raw, &p, &gather_values(&raw, &[4, -7, 0, 1]), 0.0);
+    let lanes = |s: &&Stmt| matches!(s, Stmt::Store(s) if s.lane.is_some());
+    assert_eq!(all(&code.kernel).iter().filter(|s| lanes(s)).count(), 0);
     let mut given = gather_values(&raw, &[4, -7, 5, 1]);
     assert_eq!(interpret_flat(&code, &mut given), Err(FlatError::Check(1)));
 }
