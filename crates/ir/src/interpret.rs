@@ -52,7 +52,7 @@ mod plan;
 mod scalar;
 
 use crate::expr::{Expr, ExprKind};
-use crate::program::{Program, VarId};
+use crate::program::{LoopKind, Program, VarId};
 use tensor::{DType, Tensor};
 
 pub use scalar::erf;
@@ -97,19 +97,20 @@ pub enum InterpretError {
         indices: Vec<i64>,
     },
     #[error(
-        "{place} {access} `{buffer}` at {indices:?}, which another iteration of {kind} loop `{name}` {earlier}"
+        "{place} {} `{buffer}` at {indices:?}, which another iteration of {} loop `{name}` {}",
+        access.now(), kind_name(*kind), earlier.before()
     )]
     Race {
         place: String,
-        /// What this iteration does: `reads` or `writes`.
-        access: &'static str,
+        /// What this iteration does.
+        access: Action,
         buffer: String,
         indices: Vec<i64>,
-        /// The loop's name and kind.
+        /// The loop.
         name: String,
-        kind: &'static str,
-        /// What the other iteration did: `read` or `wrote`.
-        earlier: &'static str,
+        kind: LoopKind,
+        /// What the other iteration did.
+        earlier: Action,
     },
     #[error("{place} divides an integer by zero")]
     DivisionByZero { place: String },
@@ -130,6 +131,39 @@ pub enum InterpretError {
     IllFormed { place: String, reason: String },
     #[error("buffer `{buffer}` of shape {shape:?} does not fit in memory")]
     TooLarge { buffer: String, shape: Vec<i64> },
+}
+
+/// What an iteration does to an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Read,
+    Write,
+}
+
+impl Action {
+    fn now(self) -> &'static str {
+        match self {
+            Action::Read => "reads",
+            Action::Write => "writes",
+        }
+    }
+
+    fn before(self) -> &'static str {
+        match self {
+            Action::Read => "read",
+            Action::Write => "wrote",
+        }
+    }
+}
+
+fn kind_name(kind: LoopKind) -> &'static str {
+    match kind {
+        LoopKind::Serial => "serial",
+        LoopKind::Parallel => "parallel",
+        LoopKind::Vectorized => "vectorized",
+        LoopKind::Unrolled => "unrolled",
+        LoopKind::Bound(_) => "bound",
+    }
 }
 
 /// What a run looks for beside the result.
@@ -178,11 +212,15 @@ pub fn evaluate(expr: &Expr, vars: &dyn Fn(VarId) -> i64) -> Result<Scalar, Inte
     }
     let used = expr.vars();
     let mut program = Program::new("expression");
-    for i in 0..used.iter().map(|v| v.0 + 1).max().unwrap_or(0) {
-        program.add_var(format!("v{i}"));
+    let mut values = Vec::with_capacity(used.len());
+    for v in &used {
+        values.push((program.add_var(format!("v{}", v.0)), vars(*v)));
     }
+    let expr = expr.substitute(&|v| {
+        let at = used.iter().position(|u| *u == v)?;
+        Some(Expr::var(values[at].0))
+    });
     let compiler = code::Compiler::new(&program, place.into());
-    let code = compiler.expr(expr)?.0;
-    let values: Vec<(VarId, i64)> = used.into_iter().map(|v| (v, vars(v))).collect();
+    let code = compiler.expr(&expr)?.0;
     machine::evaluate(&program, &code, &values, place)
 }

@@ -1,19 +1,22 @@
 //! Expressions compiled for evaluation: typed, with variables as slots and
 //! linear indices as sums.
 
-use super::{InterpretError, scalar};
+use super::InterpretError;
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::program::{BufferId, Program};
 use crate::text;
+use std::collections::HashMap;
 use tensor::DType;
+
+/// `constant` plus coefficients times variables, in wrapping `i64`.
+pub(super) struct Linear {
+    pub constant: i64,
+    pub terms: Vec<(usize, i64)>,
+}
 
 /// An expression whose value is an integer or bool.
 pub(super) enum Int {
-    /// `constant` plus coefficients times variables, in wrapping `i64`.
-    Linear {
-        constant: i64,
-        terms: Vec<(usize, i64)>,
-    },
+    Linear(Linear),
     Arg(usize),
     Load(Access),
     Unary(UnaryOp, DType, Box<Int>),
@@ -47,8 +50,15 @@ pub(super) enum Code {
 /// One element of a buffer.
 pub(super) struct Access {
     pub buffer: BufferId,
+    pub offset: Offset,
+}
+
+/// The row-major offset of an element.
+pub(super) enum Offset {
+    /// Never outside the buffer.
+    Inside(Linear),
     /// Index and extent of each dimension.
-    pub indices: Vec<(Int, i64)>,
+    Checked(Vec<(Int, i64)>),
 }
 
 type Compiled = Result<(Code, DType), InterpretError>;
@@ -59,24 +69,26 @@ pub(super) struct Compiler<'a> {
     place: String,
     /// Types of a reducer's arguments, in its expressions.
     args: Vec<DType>,
+    /// Variables that are known to lie in `0..extent`.
+    extents: HashMap<usize, i64>,
 }
 
 impl<'a> Compiler<'a> {
     pub fn new(program: &'a Program, place: String) -> Compiler<'a> {
-        let args = vec![];
         Compiler {
             program,
             place,
-            args,
+            args: vec![],
+            extents: HashMap::new(),
         }
     }
 
-    pub fn with_args(program: &'a Program, place: String, args: Vec<DType>) -> Compiler<'a> {
-        Compiler {
-            program,
-            place,
-            args,
-        }
+    pub fn with_args(self, args: Vec<DType>) -> Compiler<'a> {
+        Compiler { args, ..self }
+    }
+
+    pub fn with_extents(self, extents: HashMap<usize, i64>) -> Compiler<'a> {
+        Compiler { extents, ..self }
     }
 
     fn ill_typed(&self, e: &Expr, reason: String) -> InterpretError {
@@ -119,26 +131,49 @@ impl<'a> Compiler<'a> {
         }
         let indices = indices.iter().zip(&buffer.shape);
         let indices = indices.map(|(e, extent)| Ok((self.int(e, DType::I64)?, *extent)));
-        let indices = indices.collect::<Result<_, InterpretError>>()?;
-        Ok(Access {
-            buffer: id,
-            indices,
-        })
+        let indices = indices.collect::<Result<Vec<_>, InterpretError>>()?;
+        let offset = match self.inside(&indices) {
+            Some(offset) => Offset::Inside(offset),
+            None => Offset::Checked(indices),
+        };
+        Ok(Access { buffer: id, offset })
+    }
+
+    /// The offset, if it is linear and no index can leave its extent.
+    fn inside(&self, indices: &[(Int, i64)]) -> Option<Linear> {
+        let mut offset = Linear::constant(0);
+        for (index, extent) in indices {
+            let Int::Linear(index) = index else {
+                return None;
+            };
+            let (mut lo, mut hi) = (i128::from(index.constant), i128::from(index.constant));
+            for (var, coefficient) in &index.terms {
+                let last = i128::from(*self.extents.get(var)?) - 1;
+                let reach = last * i128::from(*coefficient);
+                lo += reach.min(0);
+                hi += reach.max(0);
+            }
+            if lo < 0 || hi >= i128::from(*extent) {
+                return None;
+            }
+            offset = Linear::constant(0).plus(&offset, *extent).plus(index, 1);
+        }
+        Some(offset)
     }
 
     pub fn expr(&self, e: &Expr) -> Compiled {
         match e.kind() {
-            ExprKind::Int(v, d) => {
-                let (constant, terms) = (*v, vec![]);
-                Ok((Code::Int(Int::Linear { constant, terms }), *d))
-            }
+            ExprKind::Int(v, d) => Ok((Code::Int(Int::Linear(Linear::constant(*v))), *d)),
             ExprKind::Float(bits, d) => {
                 let v = f64::from_bits(*bits);
                 Ok((Code::Float(Float::Constant(v)), *d))
             }
             ExprKind::Var(v) => {
-                let (constant, terms) = (0, vec![(v.index(), 1)]);
-                Ok((Code::Int(Int::Linear { constant, terms }), DType::I64))
+                let linear = Linear {
+                    constant: 0,
+                    terms: vec![(v.index(), 1)],
+                };
+                Ok((Code::Int(Int::Linear(linear)), DType::I64))
             }
             ExprKind::Arg(i, d) => self.arg(e, *i as usize, *d),
             ExprKind::Load(b, indices) => {
@@ -181,9 +216,8 @@ impl<'a> Compiler<'a> {
             return Err(self.ill_typed(e, reason));
         }
         let code = match code {
-            Code::Int(Int::Linear { constant, terms }) if terms.is_empty() => {
-                let constant = scalar::int_unary(op, constant, dtype);
-                Code::Int(Int::Linear { constant, terms })
+            Code::Int(Int::Linear(a)) if op == UnaryOp::Neg && dtype == DType::I64 => {
+                Code::Int(Int::Linear(Linear::constant(0).plus(&a, -1)))
             }
             Code::Int(a) => Code::Int(Int::Unary(op, dtype, Box::new(a))),
             Code::Float(a) => Code::Float(Float::Unary(op, dtype, Box::new(a))),
@@ -251,44 +285,40 @@ impl<'a> Compiler<'a> {
 
 /// Arithmetic on integers; of `i64`, linear combinations become one sum.
 fn arithmetic(op: BinaryOp, dtype: DType, x: Int, y: Int) -> Int {
-    let linear = match (&x, &y) {
-        (
-            Int::Linear { constant, terms },
-            Int::Linear {
-                constant: other,
-                terms: others,
-            },
-        ) if dtype == DType::I64 => match op {
-            BinaryOp::Add => Some(sum(*constant, terms, *other, others, 1)),
-            BinaryOp::Sub => Some(sum(*constant, terms, *other, others, -1)),
-            BinaryOp::Mul if terms.is_empty() => Some(sum(0, &[], *other, others, *constant)),
-            BinaryOp::Mul if others.is_empty() => Some(sum(0, &[], *constant, terms, *other)),
+    let sum = match (&x, &y) {
+        (Int::Linear(a), Int::Linear(b)) if dtype == DType::I64 => match op {
+            BinaryOp::Add => Some(Linear::constant(0).plus(a, 1).plus(b, 1)),
+            BinaryOp::Sub => Some(Linear::constant(0).plus(a, 1).plus(b, -1)),
+            BinaryOp::Mul if a.terms.is_empty() => Some(Linear::constant(0).plus(b, a.constant)),
+            BinaryOp::Mul if b.terms.is_empty() => Some(Linear::constant(0).plus(a, b.constant)),
             _ => None,
         },
         _ => None,
     };
-    linear.unwrap_or_else(|| Int::Binary(op, dtype, Box::new((x, y))))
+    match sum {
+        Some(sum) => Int::Linear(sum),
+        None => Int::Binary(op, dtype, Box::new((x, y))),
+    }
 }
 
-/// `constant + terms + factor * (other + others)`.
-fn sum(
-    constant: i64,
-    terms: &[(usize, i64)],
-    other: i64,
-    others: &[(usize, i64)],
-    factor: i64,
-) -> Int {
-    let mut terms = terms.to_vec();
-    for (var, coefficient) in others {
-        let scaled = coefficient.wrapping_mul(factor);
-        match terms.iter_mut().find(|t| t.0 == *var) {
-            Some(t) => t.1 = t.1.wrapping_add(scaled),
-            None => terms.push((*var, scaled)),
-        }
+impl Linear {
+    fn constant(constant: i64) -> Linear {
+        let terms = vec![];
+        Linear { constant, terms }
     }
-    terms.retain(|t| t.1 != 0);
-    Int::Linear {
-        constant: constant.wrapping_add(other.wrapping_mul(factor)),
-        terms,
+
+    /// `self + factor * other`.
+    fn plus(mut self, other: &Linear, factor: i64) -> Linear {
+        let constant = other.constant.wrapping_mul(factor);
+        self.constant = self.constant.wrapping_add(constant);
+        for (var, coefficient) in &other.terms {
+            let scaled = coefficient.wrapping_mul(factor);
+            match self.terms.iter_mut().find(|t| t.0 == *var) {
+                Some(t) => t.1 = t.1.wrapping_add(scaled),
+                None => self.terms.push((*var, scaled)),
+            }
+        }
+        self.terms.retain(|t| t.1 != 0);
+        self
     }
 }

@@ -1,10 +1,10 @@
 //! Execution of a compiled program.
 
-use super::code::{Access, Code, Float, Int};
+use super::code::{Access, Code, Float, Int, Linear, Offset};
 use super::memory::Memory;
 use super::plan::{self, BlockPlan, LoopPlan, Plan, ReductionPlan, Step};
-use super::{InterpretError, Scalar, scalar};
-use crate::program::{BufferId, LoopId, LoopKind, Program, VarId};
+use super::{Action, InterpretError, Scalar, scalar};
+use crate::program::{BufferId, LoopId, Program, VarId};
 
 pub(super) fn execute(
     program: &Program,
@@ -50,8 +50,8 @@ enum Fault {
         buffer: BufferId,
         at: usize,
         id: LoopId,
-        access: &'static str,
-        earlier: &'static str,
+        access: Action,
+        earlier: Action,
     },
     OutOfDomain {
         var: usize,
@@ -220,11 +220,17 @@ impl<'a> Machine<'a> {
         }
     }
 
+    fn linear(&self, sum: &Linear) -> i64 {
+        let mut v = sum.constant;
+        for (var, coefficient) in &sum.terms {
+            v = v.wrapping_add(self.vars[*var].wrapping_mul(*coefficient));
+        }
+        v
+    }
+
     fn int(&mut self, code: &Int) -> Eval<i64> {
         match code {
-            Int::Linear { constant, terms } => Ok(terms.iter().fold(*constant, |v, (var, c)| {
-                v.wrapping_add(self.vars[*var].wrapping_mul(*c))
-            })),
+            Int::Linear(sum) => Ok(self.linear(sum)),
             Int::Arg(i) => Ok(self.args[*i] as i64),
             Int::Load(access) => Ok(self.load(access)? as i64),
             Int::Unary(op, d, a) => Ok(scalar::int_unary(*op, self.int(a)?, *d)),
@@ -281,11 +287,15 @@ impl<'a> Machine<'a> {
 
     /// The row-major offset of an element.
     fn locate(&mut self, access: &Access, store: bool) -> Eval<usize> {
+        let indices = match &access.offset {
+            Offset::Inside(sum) => return Ok(self.linear(sum) as usize),
+            Offset::Checked(indices) => indices,
+        };
         let mut at = 0;
-        for (index, extent) in &access.indices {
+        for (index, extent) in indices {
             let i = self.int(index)?;
             if i < 0 || i >= *extent {
-                let indices = access.indices.iter().map(|(e, _)| self.int(e));
+                let indices = indices.iter().map(|(e, _)| self.int(e));
                 return Err(Box::new(Fault::Outside {
                     buffer: access.buffer,
                     indices: indices.collect::<Eval<_>>()?,
@@ -322,8 +332,8 @@ impl<'a> Machine<'a> {
                 buffer,
                 at,
                 id,
-                access: "reads",
-                earlier: "wrote",
+                access: Action::Read,
+                earlier: Action::Write,
             }));
         }
         let read = &mut stamps.read[at];
@@ -341,13 +351,13 @@ impl<'a> Machine<'a> {
             if !around.is_empty() {
                 let (last, before) = stamps.read[at];
                 let earlier = [
-                    ("wrote", stamps.written[at]),
-                    ("read", last),
-                    ("read", before),
+                    (Action::Write, stamps.written[at]),
+                    (Action::Read, last),
+                    (Action::Read, before),
                 ];
                 for (earlier, time) in earlier {
                     if let Some(id) = other_iteration(around, time) {
-                        let access = "writes";
+                        let access = Action::Write;
                         return Err(Box::new(Fault::Race {
                             buffer,
                             at,
@@ -407,7 +417,7 @@ impl<'a> Machine<'a> {
                 buffer: name(buffer),
                 indices: self.indices(buffer, at),
                 name: self.program.loop_(id).name.clone(),
-                kind: kind_name(self.program.loop_(id).kind),
+                kind: self.program.loop_(id).kind,
                 earlier,
             },
             Fault::OutOfDomain { var, value, extent } => InterpretError::OutOfDomain {
@@ -439,14 +449,4 @@ fn other_iteration(around: &[Together], time: u64) -> Option<LoopId> {
     }
     let t = around.iter().find(|t| t.start <= time && time < t.now)?;
     Some(t.id)
-}
-
-fn kind_name(kind: LoopKind) -> &'static str {
-    match kind {
-        LoopKind::Serial => "serial",
-        LoopKind::Parallel => "parallel",
-        LoopKind::Vectorized => "vectorized",
-        LoopKind::Unrolled => "unrolled",
-        LoopKind::Bound(_) => "bound",
-    }
 }

@@ -65,10 +65,8 @@ pub(super) fn allocate(
             buffer: buffer.name.clone(),
             shape: buffer.shape.clone(),
         };
-        let extents = buffer.shape.iter();
-        let len = extents.fold(Some(1usize), |n, e| {
-            n?.checked_mul(usize::try_from(*e).ok()?)
-        });
+        let mut extents = buffer.shape.iter();
+        let len = extents.try_fold(1usize, |n, e| n.checked_mul(usize::try_from(*e).ok()?));
         let len = len.ok_or_else(too_large)?;
         match program.params.iter().position(|p| *p == id) {
             Some(i) => m.words = words(&args[i]),

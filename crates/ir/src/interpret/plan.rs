@@ -149,6 +149,10 @@ impl Builder<'_> {
                 binding: compiler.int(&i.binding, DType::I64)?,
             });
         }
+        let points = block.tensor.iter().flat_map(|t| &t.iters);
+        let points: Vec<(usize, i64)> = points.map(|(v, n, _)| (v.index(), *n)).collect();
+        let known = iters.iter().map(|i| (i.var, i.extent));
+        let compiler = compiler.with_extents(known.chain(points.iter().copied()).collect());
         let mut writes = Vec::with_capacity(block.writes.len());
         for w in &block.writes {
             let buffer = program.buffer(w.buffer);
@@ -161,12 +165,11 @@ impl Builder<'_> {
             let access = compiler.access(w.buffer, &w.indices)?;
             writes.push((access, compiler.typed(&w.value, buffer.dtype)?));
         }
-        let points = block.tensor.iter().flat_map(|t| &t.iters);
         Ok(BlockPlan {
             id,
             predicate,
             iters,
-            points: points.map(|(v, extent, _)| (v.index(), *extent)).collect(),
+            points,
             writes,
             reduction: self.reduction(id, block)?,
         })
@@ -189,7 +192,7 @@ impl Builder<'_> {
                 .collect::<Vec<Expr>>()
         };
         let args = [&dtypes[..], &dtypes[..]].concat();
-        let compiler = Compiler::with_args(program, place(program, id), args);
+        let compiler = Compiler::new(program, place(program, id)).with_args(args);
         let reducer = &reduction.reducer;
         if let crate::Reducer::Tuple { combine, identity } = reducer
             && (combine.len() != dtypes.len() || identity.len() != dtypes.len())

@@ -237,7 +237,7 @@ mod tests {
             while value(bits + 1).is_finite() {
                 let (a, b) = (value(bits), value(bits + 1));
                 assert_eq!(round(a, dtype), a);
-                let even = if bits % 2 == 0 { a } else { b };
+                let even = if bits & 1 == 0 { a } else { b };
                 let middle = (a + b) / 2.0;
                 assert_eq!(round(middle, dtype), even, "{dtype} {a} {b}");
                 assert_eq!(round(-middle, dtype), -even);
