@@ -1,1 +1,13 @@
-//! testkit
+//! What the integration tests of several crates share: the runner of file
+//! tests, random programs and random arguments.
+//!
+//! Owns no product code and no expectations of its own. Everything is a
+//! function of its arguments: the same seed gives the same program on every
+//! machine.
+
+pub mod args;
+pub mod file_test;
+pub mod programs;
+
+pub use args::random_args;
+pub use programs::{Kind, Options, random_program};
