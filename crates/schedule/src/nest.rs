@@ -3,14 +3,15 @@
 //! What the steps that move or create blocks share. A rebuilt nest has one
 //! serial loop per iteration variable, named `block.axis`, extent 1 included,
 //! so that names are predictable; a predicate keeps every variable inside its
-//! domain where the bounds do not prove it. Nothing here checks legality.
+//! domain where the bounds do not prove it. Checks no legality but that of memory scopes.
 
+use crate::legality::within_scope;
 use ir::affine::{Affine, Ranges};
 use ir::region::{RegionDim, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{
     BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, Iter, IterKind, LoopId, Node, Program,
-    Role, VarId, Write,
+    Role, Scope, VarId, Write,
 };
 
 /// The loops around a node of the body, outermost first.
@@ -42,6 +43,24 @@ pub(crate) fn child_with(p: &Program, parent: Option<LoopId>, node: Node) -> Opt
     let child = path.get(depth).map_or(node, |l| Node::Loop(*l));
     let at = p.children(parent).iter().position(|n| *n == child)?;
     Some((at, child))
+}
+
+/// Makes a change if it leaves all private memory private.
+pub(crate) fn change(
+    program: &mut Program,
+    make: impl FnOnce(&mut Program) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut next = program.clone();
+    make(&mut next)?;
+    for b in next.live_buffers() {
+        let buffer = next.buffer(b);
+        if buffer.role == Role::Intermediate && buffer.scope != Scope::Global {
+            within_scope(&next, b, buffer.scope)
+                .map_err(|why| format!("`{}` would be shared: {why}", buffer.name))?;
+        }
+    }
+    *program = next;
+    Ok(())
 }
 
 /// Removes a node from the body, with the loops that this leaves empty.
@@ -313,7 +332,7 @@ pub(crate) fn map_block(
 }
 
 /// An intermediate that copies the type and shape of another buffer.
-pub(crate) fn like(p: &mut Program, buffer: BufferId, name: String, scope: ir::Scope) -> BufferId {
+pub(crate) fn like(p: &mut Program, buffer: BufferId, name: String, scope: Scope) -> BufferId {
     let mut copy = p.buffer(buffer).clone();
     copy.name = name;
     copy.scope = scope;

@@ -44,11 +44,7 @@ fn an_output_is_accumulated_apart_and_copied_by_tile() {
     let mut p = matmul();
     split(&mut p, "mm.m", 4);
     split(&mut p, "mm.n", 5);
-    reorder(
-        &mut p,
-        "mm",
-        &["mm.m.0", "mm.n.0", "mm.k", "mm.m.1", "mm.n.1"],
-    );
+    reorder(&mut p, &["mm.m.0", "mm.n.0", "mm.k", "mm.m.1", "mm.n.1"]);
     judged(&mut p, |p| cache_write::apply(p, "mm", 0, Scope::Local));
     assert_eq!(extents(&p, &["mm.out.m", "mm.out.n"]), [10, 12]);
     let mm = p.block_named("mm").expect("still there");

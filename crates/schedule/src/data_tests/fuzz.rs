@@ -1,14 +1,14 @@
 //! Random sequences of the steps: each is refused without a trace, or leaves a
 //! well-formed program that computes the same.
 
-use super::programs::{argmax, matmul, padded_conv, softmax, split, stencils, transposes};
+use super::programs::{argmax, matmul, padded_conv, softmax, stencils, transposes};
 use super::{Expected, check};
 use crate::illegal::Illegal;
 use crate::steps::{
-    cache_read, cache_write, compute_at, compute_inline, pack, reverse_compute_at,
-    reverse_compute_inline, rfactor,
+    cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse, pack, parallel,
+    partition, reorder, reverse_compute_at, reverse_compute_inline, rfactor, split, vectorize,
 };
-use ir::{LoopId, Node, Program, Scope};
+use ir::{Node, Program, Scope};
 
 /// A 64-bit linear congruential generator (Knuth's MMIX constants).
 struct Draw(u64);
@@ -42,40 +42,38 @@ fn attempt(p: &mut Program, draw: &mut Draw) -> (String, Result<(), Illegal>) {
     let buffers = p.live_buffers();
     let buffers: Vec<String> = buffers.iter().map(|b| p.buffer(*b).name.clone()).collect();
     let (block, l, buffer) = (draw.of(&blocks), draw.of(&loops), draw.of(&buffers));
-    match draw.below(12) {
-        0 | 1 => {
+    match draw.below(16) {
+        0 => {
             let inner = [2, 3, 4][draw.below(3)];
-            let result = match p.loop_named(&format!("{l}.0")) {
-                Some(_) => Err(Illegal::new("split", &l, "its parts' names are taken")),
-                None => Ok(split(p, &l, inner)),
-            };
+            let result = split::apply(p, &l, &[None, Some(inner)]);
             (format!("split {l} {inner}"), result)
         }
-        2 | 3 => (
+        1 | 2 | 3 => random_loop_step(p, &l, &block, draw),
+        4 | 5 => (
             format!("compute_at {block} {l}"),
             compute_at::apply(p, &block, &l),
         ),
-        4 | 5 => (
+        6 | 7 | 8 => (
             format!("reverse_compute_at {block} {l}"),
             reverse_compute_at::apply(p, &block, &l),
         ),
-        6 => (
+        9 => (
             format!("compute_inline {block}"),
             compute_inline::apply(p, &block),
         ),
-        7 => (
+        10 => (
             format!("reverse_compute_inline {block}"),
             reverse_compute_inline::apply(p, &block),
         ),
-        8 => (
+        11 => (
             format!("cache_read {block} {buffer}"),
             cache_read::apply(p, &block, &buffer, Scope::Local),
         ),
-        9 => (
+        12 => (
             format!("cache_write {block}"),
             cache_write::apply(p, &block, 0, Scope::Local),
         ),
-        10 => (format!("rfactor {l}"), rfactor::apply(p, &l)),
+        13 | 14 => (format!("rfactor {l}"), rfactor::apply(p, &l)),
         _ => random_pack(p, &buffer, draw),
     }
 }
@@ -92,29 +90,31 @@ fn random_pack(p: &mut Program, buffer: &str, draw: &mut Draw) -> (String, Resul
     (text, pack::apply(p, buffer, &tiles, &order))
 }
 
-/// Swaps two loops that are each other's only child, outside reductions: the
-/// first instance of a reduction must stay first, which every order of whole
-/// loops keeps.
-fn swap(p: &mut Program, draw: &mut Draw) {
-    let nested: Vec<(LoopId, LoopId)> = p
-        .loop_ids()
-        .into_iter()
-        .filter_map(|l| match p.children(Some(l)) {
-            [Node::Loop(inner)] => Some((l, *inner)),
-            _ => None,
-        })
-        .collect();
-    if nested.is_empty() {
-        return;
+fn random_loop_step(
+    p: &mut Program,
+    l: &str,
+    block: &str,
+    draw: &mut Draw,
+) -> (String, Result<(), Illegal>) {
+    let id = p.loop_named(l).expect("drawn from the body");
+    let inner = match p.children(Some(id)) {
+        [Node::Loop(inner)] => p.loop_(*inner).name.clone(),
+        _ => l.to_string(),
+    };
+    match draw.below(7) {
+        0 => (format!("fuse {l} {inner}"), fuse::apply(p, l, &inner)),
+        1 | 2 => (
+            format!("reorder {inner} {l}"),
+            reorder::apply(p, &[inner, l.to_string()]),
+        ),
+        3 => (format!("parallel {l}"), parallel::apply(p, l)),
+        4 => (format!("vectorize {l}"), vectorize::apply(p, l)),
+        5 => (format!("partition {l}"), partition::apply(p, l)),
+        _ => (
+            format!("decompose_reduction {block} {l}"),
+            decompose_reduction::apply(p, block, l),
+        ),
     }
-    let (outer, inner) = draw.of(&nested);
-    let body = p.loop_(inner).body.clone();
-    if p.blocks_under(&body).len() != 1 {
-        return;
-    }
-    p.replace_node(Node::Loop(outer), &[Node::Loop(inner)]);
-    p.loop_mut(inner).body = vec![Node::Loop(outer)];
-    p.loop_mut(outer).body = body;
 }
 
 #[test]
@@ -128,9 +128,6 @@ fn random_sequences_keep_what_a_program_computes() {
             let mut p = program();
             let mut log = Vec::new();
             for _ in 0..12 {
-                if draw.below(3) == 0 {
-                    swap(&mut p, &mut draw);
-                }
                 let before = p.clone();
                 let (step, result) = attempt(&mut p, &mut draw);
                 match result {

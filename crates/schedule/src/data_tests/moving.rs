@@ -1,8 +1,8 @@
 //! compute_at and reverse_compute_at.
 
-use super::programs::{fuse, matmul, padded_conv, reorder, softmax, split, stencils, transposes};
+use super::programs::{matmul, padded_conv, reorder, softmax, split, stencils, transposes};
 use super::{extents, judged, order, refused};
-use crate::steps::{compute_at, reverse_compute_at};
+use crate::steps::{compute_at, fuse, reverse_compute_at};
 use ir::{DType, Expr, LoopKind, Node, Program, ProgramBuilder};
 
 fn at(p: &mut Program, block: &str, l: &str) {
@@ -110,7 +110,7 @@ fn an_epilogue_follows_each_tile() {
     split(&mut p, "mm.m", 4);
     split(&mut p, "mm.n", 8);
     let tiled = ["mm.m.0", "mm.n.0", "mm.k", "mm.m.1", "mm.n.1"];
-    reorder(&mut p, "mm", &tiled);
+    reorder(&mut p, &tiled);
     reverse_refused(&p, "out", "mm.k", "not finished");
     reverse_refused(&p, "out", "mm.m.1", "not finished");
     let mut by_tile = p.clone();
@@ -147,24 +147,25 @@ fn a_reduction_may_follow_if_it_is_fed_whole() {
 #[test]
 fn rows_of_a_fused_loop_are_boxes_and_parts_of_rows_are_not() {
     let mut p = padded_conv();
-    fuse(&mut p, "conv.h", "conv.w", "conv.f");
+    judged(&mut p, |p| fuse::apply(p, "conv.h", "conv.w"));
+    let f = "conv.h&conv.w";
     let mut each = p.clone();
-    reverse_at(&mut each, "added", "conv.f");
+    reverse_at(&mut each, "added", f);
     assert_eq!(
         extents(&each, &["added.o", "added.h", "added.w"]),
         [1, 1, 1]
     );
     let mut rows = p.clone();
-    split(&mut rows, "conv.f", 7);
-    reverse_at(&mut rows, "added", "conv.f.0");
+    split(&mut rows, f, 7);
+    reverse_at(&mut rows, "added", &format!("{f}.0"));
     assert_eq!(
         extents(&rows, &["added.o", "added.h", "added.w"]),
         [1, 1, 7]
     );
-    split(&mut p, "conv.f", 4);
-    reverse_refused(&p, "added", "conv.f.0", "not a box");
+    split(&mut p, f, 4);
+    reverse_refused(&p, "added", &format!("{f}.0"), "not a box");
     // With a tail, f = 44 and 45 fall on rows 6, outside the domain.
-    reverse_at(&mut p, "added", "conv.f.1");
+    reverse_at(&mut p, "added", &format!("{f}.1"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The programs that the steps are tried on, and the loops they are tried with.
 
-use crate::nest::path;
-use ir::{BlockId, DType, Expr, LoopId, Node, Program, ProgramBuilder, Reducer, UnaryOp};
+use crate::steps::{reorder, split};
+use ir::{DType, Expr, Program, ProgramBuilder, Reducer, UnaryOp};
 
 /// x[1,3,6,7] padded by 1, w[4,3,3,3], a bias and a relu; the output is `relu`.
 pub(crate) fn padded_conv() -> Program {
@@ -138,66 +138,11 @@ pub(crate) fn transposes() -> Program {
 
 /// Splits a loop into two, the inner one of `inner` iterations.
 pub(crate) fn split(p: &mut Program, name: &str, inner: i64) {
-    let l = p.loop_named(name).expect("the loop exists");
-    let old = p.loop_(l).clone();
-    let outer_extent = (old.extent + inner - 1) / inner;
-    let i = p.new_loop(format!("{name}.1"), inner, old.body.clone());
-    let o = p.new_loop(format!("{name}.0"), outer_extent, vec![Node::Loop(i)]);
-    let value = Expr::var(p.loop_(o).var) * inner + Expr::var(p.loop_(i).var);
-    let put = |e: &Expr| e.substitute(&|v| (v == old.var).then(|| value.clone()));
-    p.replace_node(Node::Loop(l), &[Node::Loop(o)]);
-    for b in p.blocks_under(&[Node::Loop(o)]) {
-        let block = p.block_mut(b);
-        for iter in &mut block.iters {
-            iter.binding = put(&iter.binding);
-        }
-        block.predicate = block.predicate.as_ref().map(put);
-        if outer_extent * inner != old.extent {
-            let test = value.clone().lt(old.extent);
-            block.predicate = Some(match block.predicate.take() {
-                Some(e) => e.and(test),
-                None => test,
-            });
-        }
-    }
-}
-
-/// Fuses a loop with its only child into `name`.
-pub(crate) fn fuse(p: &mut Program, outer: &str, inner: &str, name: &str) {
-    let o = p.loop_named(outer).expect("the loop exists");
-    let i = p.loop_named(inner).expect("the loop exists");
-    assert_eq!(p.children(Some(o)), [Node::Loop(i)]);
-    let width = p.loop_(i).extent;
-    let fused = p.new_loop(name, p.loop_(o).extent * width, p.loop_(i).body.clone());
-    let (f, o_var, i_var) = (p.loop_(fused).var, p.loop_(o).var, p.loop_(i).var);
-    p.replace_node(Node::Loop(o), &[Node::Loop(fused)]);
-    let put = |e: &Expr| {
-        e.substitute(&|v| match v {
-            v if v == o_var => Some(Expr::var(f).floor_div(width)),
-            v if v == i_var => Some(Expr::var(f).floor_mod(width)),
-            _ => None,
-        })
-    };
-    for b in p.blocks_under(&[Node::Loop(fused)]) {
-        let block = p.block_mut(b);
-        for iter in &mut block.iters {
-            iter.binding = put(&iter.binding);
-        }
-        block.predicate = block.predicate.as_ref().map(put);
-    }
+    split::apply(p, name, &[None, Some(inner)]).expect("legal");
 }
 
 /// Puts the loops round a block, a nest of its own, into the named order.
-pub(crate) fn reorder(p: &mut Program, block: &str, names: &[&str]) {
-    let b: BlockId = p.block_named(block).expect("the block exists");
-    let old = path(p, Node::Block(b));
-    assert_eq!(old.len(), names.len(), "all loops of the nest");
-    let named = |n: &&str| p.loop_named(n).expect("the loop exists");
-    let new: Vec<LoopId> = names.iter().map(named).collect();
-    p.replace_node(Node::Loop(old[0]), &[Node::Loop(new[0])]);
-    let mut child = Node::Block(b);
-    for l in new.into_iter().rev() {
-        p.loop_mut(l).body = vec![child];
-        child = Node::Loop(l);
-    }
+pub(crate) fn reorder(p: &mut Program, names: &[&str]) {
+    let names: Vec<String> = names.iter().map(|n| n.to_string()).collect();
+    reorder::apply(p, &names).expect("legal");
 }

@@ -6,8 +6,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, insert_before, is_padded, iteration_tests, like, live_name, map_block,
-    numbered_axes, path, path_through, redirect_loads, renest, whole_dim,
+    change, child_with, common, insert_before, is_padded, iteration_tests, like, live_name,
+    map_block, numbered_axes, path, path_through, redirect_loads, renest, whole_dim,
 };
 use crate::steps::{block_named, buffer_named};
 use crate::written::completed;
@@ -24,21 +24,24 @@ pub(crate) fn apply(
 ) -> Result<(), Illegal> {
     let b = block_named(program, STEP, block)?;
     let source = buffer_named(program, STEP, buffer)?;
-    let (parent, before) =
-        place(program, b, source).map_err(|why| Illegal::new(STEP, buffer, why))?;
-    let spans = spans(program, source, parent).map_err(|why| Illegal::new(STEP, buffer, why))?;
+    let refuse = |why| Illegal::new(STEP, buffer, why);
+    let (parent, before) = place(program, b, source).map_err(refuse)?;
+    let spans = spans(program, source, parent).map_err(refuse)?;
     let at = parent.map_or(vec![], |l| path_through(program, l));
     let tests = iteration_tests(program, &program.producers(source), &at);
     let name = live_name(program, &format!("{buffer}.read"));
     let axes = numbered_axes(&program.buffer(source).shape);
-    let copy = like(program, source, name.clone(), scope);
-    let copier = map_block(program, &name, &axes, copy, |at| {
-        (at.to_vec(), Expr::load(source, at.to_vec()))
-    });
-    redirect_loads(program, b, source, copy);
-    let nest = renest(program, copier, &spans, &tests);
-    insert_before(program, parent, before, nest);
-    Ok(())
+    change(program, |next| {
+        let copy = like(next, source, name.clone(), scope);
+        let copier = map_block(next, &name, &axes, copy, |at| {
+            (at.to_vec(), Expr::load(source, at.to_vec()))
+        });
+        redirect_loads(next, b, source, copy);
+        let nest = renest(next, copier, &spans, &tests);
+        insert_before(next, parent, before, nest);
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 /// The deepest loop round the block and all producers (the root for an input),

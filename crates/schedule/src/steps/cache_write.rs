@@ -8,8 +8,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    before_consumers, child_with, insert_after, iteration_tests, like, live_name, map_block,
-    path_through, renest,
+    before_consumers, change, child_with, insert_after, iteration_tests, like, live_name,
+    map_block, path_through, renest,
 };
 use crate::steps::block_named;
 use crate::written::written_box;
@@ -26,15 +26,15 @@ pub(crate) fn apply(
     scope: Scope,
 ) -> Result<(), Illegal> {
     let b = block_named(program, STEP, block)?;
-    let (parent, after) = place(program, b, index).map_err(|why| Illegal::new(STEP, block, why))?;
+    let refuse = |why| Illegal::new(STEP, block, why);
+    let (parent, after) = place(program, b, index).map_err(refuse)?;
     let write = program.block(b).writes[index].clone();
     let spatial: Vec<_> = program.block(b).spatial_iters().cloned().collect();
     let spans = spans(program, b, parent);
     let at = parent.map_or(vec![], |l| path_through(program, l));
     let tests = iteration_tests(program, &[b], &at);
     if parent.is_some() {
-        written_box(program, b, write.buffer, &at, &program_ranges(program))
-            .map_err(|why| Illegal::new(STEP, block, why))?;
+        written_box(program, b, write.buffer, &at, &program_ranges(program)).map_err(refuse)?;
     }
     let buffer = program.buffer(write.buffer).name.clone();
     let axes: Vec<(String, i64)> = spatial
@@ -42,22 +42,21 @@ pub(crate) fn apply(
         .map(|i| (program.var(i.var).name.clone(), i.extent))
         .collect();
     let cache = live_name(program, &format!("{buffer}.write"));
-    let cache = like(program, write.buffer, cache, scope);
     let name = live_name(program, &format!("{block}.out"));
-    let copier = map_block(program, &name, &axes, write.buffer, |at| {
-        let put = |v: VarId| {
-            spatial
-                .iter()
-                .position(|i| i.var == v)
-                .map(|i| at[i].clone())
-        };
-        let indices: Vec<Expr> = write.indices.iter().map(|e| e.substitute(&put)).collect();
-        (indices.clone(), Expr::load(cache, indices))
-    });
-    program.block_mut(b).writes[index].buffer = cache;
-    let nest = renest(program, copier, &spans, &tests);
-    insert_after(program, parent, after, nest);
-    Ok(())
+    change(program, |next| {
+        let cache = like(next, write.buffer, cache, scope);
+        let copier = map_block(next, &name, &axes, write.buffer, |at| {
+            let axis = |v: VarId| spatial.iter().position(|i| i.var == v);
+            let put = |v: VarId| axis(v).map(|i| at[i].clone());
+            let indices: Vec<Expr> = write.indices.iter().map(|e| e.substitute(&put)).collect();
+            (indices.clone(), Expr::load(cache, indices))
+        });
+        next.block_mut(b).writes[index].buffer = cache;
+        let nest = renest(next, copier, &spans, &tests);
+        insert_after(next, parent, after, nest);
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 fn place(p: &Program, b: BlockId, index: usize) -> Result<(Option<LoopId>, Node), String> {

@@ -8,8 +8,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, detach, insert_before, inside_vector, iteration_tests, path, path_through,
-    renest, whole_dim,
+    change, child_with, common, detach, insert_before, inside_vector, iteration_tests, path,
+    path_through, renest, whole_dim,
 };
 use crate::steps::{block_named, loop_named};
 use ir::region::{Access, RegionDim, accessed, hull, program_ranges};
@@ -31,13 +31,13 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
     let refuse = |why: &str| Illegal::new(STEP, block, why);
     check_block(program, b, l).map_err(|why| refuse(&why))?;
     let plan = plan(program, b, l).map_err(|why| refuse(&why))?;
-    let mut next = program.clone();
-    detach(&mut next, Node::Block(b));
-    let nest = renest(&mut next, b, &plan.spans, &plan.tests);
-    insert_before(&mut next, Some(l), plan.before, nest);
-    check_inputs(&next, b).map_err(|why| refuse(&why))?;
-    *program = next;
-    Ok(())
+    change(program, |next| {
+        detach(next, Node::Block(b));
+        let nest = renest(next, b, &plan.spans, &plan.tests);
+        insert_before(next, Some(l), plan.before, nest);
+        check_inputs(next, b)
+    })
+    .map_err(|why| refuse(&why))
 }
 
 /// Whether what the moved block reads of an input was produced in the same

@@ -4,7 +4,7 @@
 //! from being evaluated stays so.
 
 use crate::illegal::Illegal;
-use crate::nest::{detach, plain_vars, rewrite_loads};
+use crate::nest::{change, detach, plain_vars, rewrite_loads};
 use crate::steps::block_named;
 use ir::region::program_ranges;
 use ir::simplify::simplify;
@@ -14,23 +14,24 @@ const STEP: &str = "compute_inline";
 
 pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
     let b = block_named(program, STEP, block)?;
-    let vars = check(program, b).map_err(|why| Illegal::new(STEP, block, why))?;
+    let refuse = |why| Illegal::new(STEP, block, why);
+    let vars = check(program, b).map_err(refuse)?;
     let write = program.block(b).writes[0].clone();
     let r = program_ranges(program);
-    for consumer in program.consumers(write.buffer) {
-        rewrite_loads(program, consumer, write.buffer, &mut |indices| {
-            let at = |v: VarId| {
-                let dim = vars.iter().position(|x| *x == v)?;
-                Some(indices[dim].clone())
-            };
-            write.value.substitute(&at)
-        });
-        program
-            .block_mut(consumer)
-            .map_statement(|e| simplify(e, &r));
-    }
-    detach(program, Node::Block(b));
-    Ok(())
+    change(program, |next| {
+        for consumer in next.consumers(write.buffer) {
+            rewrite_loads(next, consumer, write.buffer, &mut |indices| {
+                let dim = |v: VarId| vars.iter().position(|x| *x == v);
+                write
+                    .value
+                    .substitute(&|v| dim(v).map(|d| indices[d].clone()))
+            });
+            next.block_mut(consumer).map_statement(|e| simplify(e, &r));
+        }
+        detach(next, Node::Block(b));
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 /// The variable of each dimension of the only write.

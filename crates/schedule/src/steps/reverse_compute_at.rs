@@ -10,8 +10,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, common, detach, insert_after, inside_vector, iteration_tests, path, path_through,
-    renest, whole_dim, within,
+    change, child_with, common, detach, insert_after, inside_vector, iteration_tests, path,
+    path_through, renest, whole_dim, within,
 };
 use crate::steps::{block_named, loop_named};
 use crate::written::completed;
@@ -32,11 +32,15 @@ struct Plan {
 pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<(), Illegal> {
     let c = block_named(program, STEP, block)?;
     let l = loop_named(program, STEP, target)?;
-    let plan = plan(program, c, l).map_err(|why| Illegal::new(STEP, block, why))?;
-    detach(program, Node::Block(c));
-    let nest = renest(program, c, &plan.spans, &plan.tests);
-    insert_after(program, Some(l), plan.after, nest);
-    Ok(())
+    let refuse = |why| Illegal::new(STEP, block, why);
+    let plan = plan(program, c, l).map_err(refuse)?;
+    change(program, |next| {
+        detach(next, Node::Block(c));
+        let nest = renest(next, c, &plan.spans, &plan.tests);
+        insert_after(next, Some(l), plan.after, nest);
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {

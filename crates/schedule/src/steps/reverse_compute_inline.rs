@@ -5,7 +5,7 @@
 //! is no longer used.
 
 use crate::illegal::Illegal;
-use crate::nest::{child_with, common, detach, path, plain_vars};
+use crate::nest::{change, child_with, common, detach, path, plain_vars};
 use crate::steps::block_named;
 use ir::region::{Access, block_accesses, program_ranges};
 use ir::simplify::simplify;
@@ -22,7 +22,8 @@ struct Plan {
 
 pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
     let c = block_named(program, STEP, block)?;
-    let plan = check(program, c).map_err(|why| Illegal::new(STEP, block, why))?;
+    let refuse = |why| Illegal::new(STEP, block, why);
+    let plan = check(program, c).map_err(refuse)?;
     let produced = program.block(plan.producer).writes[0].clone();
     let at = |v: VarId| match plan.vars.iter().position(|x| *x == v) {
         Some(dim) => Some(produced.indices[dim].clone()),
@@ -45,9 +46,12 @@ pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
         value: fold(&w.value),
     };
     let writes = program.block(c).writes.iter().map(folded).collect();
-    program.block_mut(plan.producer).writes = writes;
-    detach(program, Node::Block(c));
-    Ok(())
+    change(program, |next| {
+        next.block_mut(plan.producer).writes = writes;
+        detach(next, Node::Block(c));
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 fn check(p: &Program, c: BlockId) -> Result<Plan, String> {

@@ -10,8 +10,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    before_consumers, child_with, conjuncts, insert_after, iteration_tests, live_block_name,
-    live_name, path, path_through, renest, whole_dim,
+    before_consumers, change, child_with, conjuncts, insert_after, iteration_tests,
+    live_block_name, live_name, path, path_through, renest, whole_dim,
 };
 use crate::steps::loop_named;
 use crate::written::written_box;
@@ -38,17 +38,25 @@ struct Plan {
 
 pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;
-    let plan = plan(program, l).map_err(|why| Illegal::new(STEP, target, why))?;
+    let refuse = |why| Illegal::new(STEP, target, why);
+    let plan = plan(program, l).map_err(refuse)?;
     let spans = final_spans(program, &plan);
     let at = plan.parent.map_or(vec![], |l| path_through(program, l));
     let tests = iteration_tests(program, &[plan.block], &at);
-    let partial = add_buffers(program, plan.block, program.loop_(l).extent);
-    let rf = partial_block(program, &plan, l, &partial);
-    program.replace_node(Node::Block(plan.block), &[Node::Block(rf)]);
-    combine_partials(program, plan.block, l, &partial);
-    let nest = renest(program, plan.block, &spans, &tests);
-    insert_after(program, plan.parent, plan.after, nest);
-    Ok(())
+    change(program, |next| {
+        let partial = add_buffers(next, plan.block, next.loop_(l).extent);
+        let rf = partial_block(next, &plan, l, &partial);
+        next.replace_node(Node::Block(plan.block), &[Node::Block(rf)]);
+        combine_partials(next, plan.block, l, &partial);
+        let nest = renest(next, plan.block, &spans, &tests);
+        let after = match plan.after {
+            Node::Block(b) if b == plan.block => Node::Block(rf),
+            other => other,
+        };
+        insert_after(next, plan.parent, after, nest);
+        Ok(())
+    })
+    .map_err(refuse)
 }
 
 fn plan(p: &Program, l: LoopId) -> Result<Plan, String> {
