@@ -187,6 +187,30 @@ fn gather_follows_its_data() {
 }
 
 #[test]
+fn linear_indices_reach_the_first_and_the_last_element() {
+    let at = |index: fn(Expr) -> Expr| {
+        let mut b = ProgramBuilder::new("linear");
+        let x = b.input("X", DType::F32, &[2, 5]);
+        let y = b.compute("Y", &[("i", 3)], |s| {
+            Expr::load(x, [Expr::int(1), index(s[0].clone())])
+        });
+        let values: Vec<f32> = (0..10).map(|v| v as f32).collect();
+        outputs(&b.finish(&[y]), &[f32s(&[2, 5], &values)])
+            .map(|out| out[0].as_slice::<f32>().to_vec())
+            .map_err(|e| match e {
+                InterpretError::LoadOutOfRange { indices, .. } => indices,
+                e => panic!("{e}"),
+            })
+    };
+    assert_eq!(at(|i| i * 2), Ok(vec![5., 7., 9.]));
+    assert_eq!(at(|i| Expr::int(4) - i * 2), Ok(vec![9., 7., 5.]));
+    assert_eq!(at(|i| i + 2), Ok(vec![7., 8., 9.]));
+    assert_eq!(at(|i| i + 3), Err(vec![1, 5]));
+    assert_eq!(at(|i| i * 3), Err(vec![1, 6]));
+    assert_eq!(at(|i| Expr::int(1) - i), Err(vec![1, -1]));
+}
+
+#[test]
 fn scatter_outside_is_an_error() {
     let mut b = ProgramBuilder::new("shift");
     let x = b.input("X", DType::F32, &[4]);
