@@ -1,1 +1,14 @@
-//! build
+//! From a candidate to built code: replay the trace, lower, generate machine
+//! code; in this process (`build`) or in persistent builder processes
+//! (`BuilderPool`), with an object cache.
+//!
+//! Promises that a failure says in which stage it happened and leaves the
+//! caller running. Knows nothing of how code is run or why it was chosen.
+
+mod builder;
+mod cache;
+mod pipeline;
+
+pub use builder::{BuilderPool, Fault, Outcome, Request, serve};
+pub use cache::ObjectCache;
+pub use pipeline::{BuildFailure, Built, Extras, Options, Stage, build, built_kernel};

@@ -1,1 +1,14 @@
-//! search
+//! Which candidates to try: spaces of schedules, and strategies that walk them.
+//!
+//! Owns the hand-written templates, the legality limits that a target imposes
+//! on them, and ask/tell strategies. Pure and seeded: nothing here builds or
+//! measures, and equal seeds and tells give equal asks.
+
+mod draft;
+mod space;
+mod strategy;
+mod templates;
+
+pub use space::{Candidate, Limit, Point, Sketch, Space};
+pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
+pub use templates::{default_candidate, fallback, space};

@@ -1,0 +1,201 @@
+//! Builder processes: they replay, lower and generate code; the parent never
+//! calls LLVM, so a crash of the compiler costs one candidate.
+
+use crate::cache::ObjectCache;
+use crate::pipeline::{BuildFailure, Built, Options, Stage, build};
+use ir::{Program, Target};
+use llvm::Compiler;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use worker::{CommandLine, Death, Limits, Pool, PoolError};
+
+/// One candidate as text, ready for a pipe.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// `ir::text` form.
+    pub program: String,
+    /// `schedule::Trace` form.
+    pub trace: String,
+    /// `ir::Target` form.
+    pub target: String,
+    pub options: Options,
+    pub cache: Option<PathBuf>,
+    /// Tests only: what goes wrong while this candidate is built.
+    pub fault: Option<Fault>,
+}
+
+/// Injected faults, for tests of what must survive them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    Abort,
+    Hang,
+    ExhaustMemory,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    result: Result<Built, BuildFailure>,
+    cpu_ns: u64,
+    cached: bool,
+}
+
+/// The result of one request.
+#[derive(Debug)]
+pub struct Outcome {
+    pub id: u64,
+    /// Inner error: the candidate has no code. Outer error: the builder died.
+    pub result: Result<Result<Built, BuildFailure>, Death>,
+    pub wall: Duration,
+    /// CPU time of the builder, where it lived to tell.
+    pub cpu_ns: Option<u64>,
+    /// Whether the object came from the cache.
+    pub cached: bool,
+}
+
+/// Builder processes fed from one queue.
+pub struct BuilderPool {
+    pool: Pool<Request, Reply>,
+}
+
+/// Enough for LLVM on the largest unrolled kernels seen, far below a machine's memory.
+const ADDRESS_SPACE: u64 = 8 << 30;
+
+impl BuilderPool {
+    /// `command` must end up in `serve`.
+    pub fn new(command: &CommandLine, builders: usize) -> Result<BuilderPool, PoolError> {
+        let limits = Limits {
+            address_space: Some(ADDRESS_SPACE),
+        };
+        Ok(BuilderPool {
+            pool: Pool::new(command, builders, limits)?,
+        })
+    }
+
+    pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
+        self.pool.submit(id, request, limit);
+    }
+
+    pub fn pending(&self) -> usize {
+        self.pool.pending()
+    }
+
+    pub fn next(&mut self, wait: Duration) -> Option<Outcome> {
+        let answer = self.pool.next(wait)?;
+        let (result, cpu_ns, cached) = match answer.result {
+            Ok(reply) => (Ok(reply.result), Some(reply.cpu_ns), reply.cached),
+            Err(death) => (Err(death), None, false),
+        };
+        Some(Outcome {
+            id: answer.id,
+            result,
+            wall: answer.wall,
+            cpu_ns,
+            cached,
+        })
+    }
+
+    /// Drops queued requests and returns their ids.
+    pub fn clear(&mut self) -> Vec<u64> {
+        self.pool.clear()
+    }
+
+    /// Waits for running builds and starts none until `resume`.
+    pub fn pause(&mut self) {
+        self.pool.pause();
+    }
+
+    pub fn resume(&mut self) {
+        self.pool.resume();
+    }
+}
+
+fn process_cpu_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// State that a builder keeps between requests.
+#[derive(Default)]
+struct Builder {
+    compilers: HashMap<String, Compiler>,
+    programs: HashMap<String, Program>,
+}
+
+impl Builder {
+    fn answer(&mut self, request: &Request) -> Reply {
+        let start = process_cpu_ns();
+        inject(request.fault);
+        let cache = request
+            .cache
+            .as_deref()
+            .and_then(|f| ObjectCache::open(f).ok());
+        let key = ObjectCache::key(&request.program, &request.trace, &request.target);
+        // Extras are not cached: they are asked for rarely and are large.
+        let usable = cache.as_ref().filter(|_| !request.options.extras);
+        if let Some(built) = usable.and_then(|c| c.get(&key)) {
+            return Reply {
+                result: Ok(built),
+                cpu_ns: process_cpu_ns() - start,
+                cached: true,
+            };
+        }
+        let result = self.build(request);
+        if let (Some(cache), Ok(built)) = (usable, &result) {
+            // A full disk only makes later builds slower.
+            let _ = cache.put(&key, built);
+        }
+        Reply {
+            result,
+            cpu_ns: process_cpu_ns() - start,
+            cached: false,
+        }
+    }
+
+    fn build(&mut self, request: &Request) -> Result<Built, BuildFailure> {
+        let fail = |stage, reason: String| BuildFailure { stage, reason };
+        if !self.compilers.contains_key(&request.target) {
+            let target: Target = request
+                .target
+                .parse()
+                .map_err(|e| fail(Stage::Codegen, e))?;
+            let compiler =
+                Compiler::new(&target).map_err(|e| fail(Stage::Codegen, e.to_string()))?;
+            self.compilers.insert(request.target.clone(), compiler);
+        }
+        if !self.programs.contains_key(&request.program) {
+            let program = ir::text::parse(&request.program)
+                .map_err(|e| fail(Stage::Replay, e.to_string()))?;
+            self.programs.insert(request.program.clone(), program);
+        }
+        let trace =
+            schedule::parse(&request.trace).map_err(|e| fail(Stage::Replay, e.to_string()))?;
+        build(
+            &self.programs[&request.program],
+            &trace,
+            &self.compilers[&request.target],
+            request.options,
+        )
+    }
+}
+
+fn inject(fault: Option<Fault>) {
+    match fault {
+        None => {}
+        Some(Fault::Abort) => std::process::abort(),
+        Some(Fault::Hang) => loop {
+            std::thread::sleep(Duration::from_secs(60));
+        },
+        Some(Fault::ExhaustMemory) => {
+            let hog = vec![1u8; 2 * ADDRESS_SPACE as usize];
+            std::hint::black_box(&hog);
+        }
+    }
+}
+
+/// The builder process: answers requests until its input ends.
+pub fn serve() -> std::io::Result<()> {
+    let mut builder = Builder::default();
+    worker::serve(move |request: Request| builder.answer(&request))
+}

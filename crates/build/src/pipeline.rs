@@ -1,0 +1,178 @@
+//! One candidate to one kernel.
+
+use ir::{Program, Target};
+use llvm::{Compiler, Emit};
+use lower::flat::{Code, Place};
+use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
+use schedule::Trace;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Where in the pipeline something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    Replay,
+    Lower,
+    Codegen,
+}
+
+/// Why a candidate has no code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildFailure {
+    pub stage: Stage,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Check the promises of programs and flat code after every step.
+    pub verify: bool,
+    /// Produce assembly and flat code text with loop identities.
+    pub extras: bool,
+}
+
+/// What analysis and people read; made on request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extras {
+    pub scheduled: String,
+    pub flat: String,
+    pub assembly: String,
+    pub llvm_ir: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    pub kernel: BuiltKernel,
+    pub extras: Option<Extras>,
+    /// Wall time of replay, lowering and code generation.
+    pub replay_ns: u64,
+    pub lower_ns: u64,
+    pub codegen_ns: u64,
+}
+
+fn failure(stage: Stage) -> impl Fn(String) -> BuildFailure {
+    move |reason| BuildFailure { stage, reason }
+}
+
+/// Replays, lowers and compiles.
+pub fn build(
+    program: &Program,
+    trace: &Trace,
+    compiler: &Compiler,
+    options: Options,
+) -> Result<Built, BuildFailure> {
+    let t0 = Instant::now();
+    let scheduled =
+        schedule::replay(program, trace).map_err(|e| failure(Stage::Replay)(e.to_string()))?;
+    if options.verify {
+        let broken = ir::verify::verify(&scheduled);
+        if let Some(first) = broken.first() {
+            let text = format!(
+                "the scheduled program is broken ({}): {first}",
+                broken.len()
+            );
+            return Err(failure(Stage::Replay)(text));
+        }
+    }
+    let t1 = Instant::now();
+    let lower_options = lower::Options {
+        verify: options.verify,
+        ..lower::Options::standard()
+    };
+    let code = lower::lower(&scheduled, compiler.target(), &lower_options)
+        .map_err(|e| failure(Stage::Lower)(e.to_string()))?;
+    let t2 = Instant::now();
+    let emit = Emit {
+        assembly: options.extras,
+        llvm_ir: options.extras,
+        identity: options.extras,
+    };
+    let compiled = compiler
+        .compile(&code, emit)
+        .map_err(|e| failure(Stage::Codegen)(e.to_string()))?;
+    let t3 = Instant::now();
+    let extras = options.extras.then(|| Extras {
+        scheduled: ir::text::print(&scheduled),
+        flat: lower::flat::text::print(&code),
+        assembly: compiled.assembly.unwrap_or_default(),
+        llvm_ir: compiled.llvm_ir.unwrap_or_default(),
+    });
+    let kernel = built_kernel(
+        &code,
+        compiler.target(),
+        compiled.object,
+        schedule::print(trace),
+    );
+    let ns = |a: Instant, b: Instant| (b - a).as_nanos() as u64;
+    Ok(Built {
+        kernel,
+        extras,
+        replay_ns: ns(t0, t1),
+        lower_ns: ns(t1, t2),
+        codegen_ns: ns(t2, t3),
+    })
+}
+
+/// Describes an object of `code` so that it can be run and stored.
+pub fn built_kernel(
+    code: &Code,
+    target: &Target,
+    object: Vec<u8>,
+    schedule: String,
+) -> BuiltKernel {
+    let params = |ids: &[ir::BufferId]| -> Vec<KernelParam> {
+        ids.iter()
+            .map(|b| {
+                let info = &code.buffers[b.index()];
+                let role = match info.place {
+                    Place::Input => ParamRole::Input,
+                    Place::Constant => ParamRole::Constant,
+                    Place::Output => ParamRole::Output,
+                    Place::Prepared => ParamRole::Prepared,
+                    other => unreachable!("parameter {} lives in {other:?}", info.name),
+                };
+                // A prepared buffer has no logical shape of its own.
+                let shape = match info.place {
+                    Place::Prepared => vec![info.elements],
+                    _ => info.shape.clone(),
+                };
+                KernelParam {
+                    name: info.name.clone(),
+                    dtype: info.dtype,
+                    shape,
+                    role,
+                }
+            })
+            .collect()
+    };
+    let prepares = !code.prepare.is_empty();
+    BuiltKernel {
+        target: KernelTarget {
+            triple: target.triple.clone(),
+            cpu: target.cpu.clone(),
+            features: target.features.clone(),
+            vector_bits: target.vector_bits,
+        },
+        format: CodeFormat::Elf,
+        code: object,
+        entry: "kernel".into(),
+        params: params(&code.params),
+        prepare_entry: prepares.then(|| "prepare".into()),
+        prepare_params: if prepares {
+            params(&code.prepare_params)
+        } else {
+            vec![]
+        },
+        prepare_code: None,
+        workspace_bytes: code.workspace_bytes,
+        worker_workspace_bytes: code.worker_workspace_bytes,
+        prepare_workspace_bytes: if prepares { code.workspace_bytes } else { 0 },
+        prepare_worker_workspace_bytes: if prepares {
+            code.worker_workspace_bytes
+        } else {
+            0
+        },
+        schedule,
+        compiler: llvm::version(),
+    }
+}

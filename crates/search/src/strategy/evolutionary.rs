@@ -1,0 +1,85 @@
+//! Evolutionary search: the defaults first, then children of the best seen,
+//! with a share of fresh samples against premature convergence.
+
+use super::Strategy;
+use crate::space::{Point, Space};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::HashSet;
+
+/// Best points that breed.
+const PARENTS: usize = 16;
+/// Points sampled at random before breeding starts.
+const SEEDED: usize = 12;
+/// Share of fresh samples afterwards, one in so many.
+const FRESH_ONE_IN: u32 = 6;
+const MAX_DRAWS: usize = 200;
+
+pub struct Evolutionary {
+    rng: Pcg64Mcg,
+    asked: HashSet<Point>,
+    /// (cost, point), best first.
+    best: Vec<(f64, Point)>,
+    proposed: usize,
+}
+
+impl Evolutionary {
+    pub fn new(seed: u64) -> Evolutionary {
+        Evolutionary {
+            rng: Pcg64Mcg::seed_from_u64(seed),
+            asked: HashSet::new(),
+            best: Vec::new(),
+            proposed: 0,
+        }
+    }
+
+    fn draw(&mut self, space: &Space) -> Point {
+        let sketches = space.sketches.len();
+        if self.proposed < sketches {
+            let values = space.sketches[self.proposed].default.clone();
+            return Point {
+                sketch: self.proposed,
+                values,
+            };
+        }
+        let early = self.proposed < sketches + SEEDED;
+        if early || self.best.is_empty() || self.rng.random_ratio(1, FRESH_ONE_IN) {
+            return space.sample(&mut self.rng);
+        }
+        // Low ranks are likelier: the minimum of two uniform draws.
+        let n = self.best.len().min(PARENTS);
+        let rank = |rng: &mut Pcg64Mcg| rng.random_range(0..n).min(rng.random_range(0..n));
+        let a = self.best[rank(&mut self.rng)].1.clone();
+        if self.rng.random_ratio(1, 3) {
+            let b = self.best[rank(&mut self.rng)].1.clone();
+            space.cross(&a, &b, &mut self.rng)
+        } else {
+            space.mutate(&a, &mut self.rng)
+        }
+    }
+}
+
+impl Strategy for Evolutionary {
+    fn ask(&mut self, space: &Space, n: usize) -> Vec<Point> {
+        let mut out = Vec::new();
+        let mut draws = 0;
+        while out.len() < n && draws < MAX_DRAWS * n {
+            draws += 1;
+            let p = self.draw(space);
+            self.proposed += 1;
+            if space.is_legal(&p) && self.asked.insert(p.clone()) {
+                out.push(p);
+            }
+        }
+        out
+    }
+
+    fn tell(&mut self, point: &Point, cost: Option<f64>) {
+        let Some(cost) = cost.filter(|c| c.is_finite()) else {
+            return;
+        };
+        let at = self.best.partition_point(|(c, _)| *c <= cost);
+        self.best.insert(at, (cost, point.clone()));
+        self.best.truncate(4 * PARENTS);
+    }
+}

@@ -1,0 +1,254 @@
+//! Matrix products: a register tile of rows and vectors of columns, the right
+//! operand packed into panels of one tile's width.
+
+use super::blocked::factor_load;
+use super::others;
+use crate::draft::{Draft, Nest};
+use crate::space::Sketch;
+use ir::{BinaryOp, DType, ExprKind, Program, Role, Target};
+
+/// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
+pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+    let Some(main) = all
+        .iter()
+        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
+    else {
+        return vec![];
+    };
+    let Some(shape) = Shape::of(program, main) else {
+        return vec![];
+    };
+    let lanes = target.lanes(DType::F32);
+    let out = all.iter().find(|n| {
+        let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
+        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
+    });
+    if shape.n < lanes || shape.n % lanes != 0 {
+        return vec![];
+    }
+    let mut out_sketches = Vec::new();
+    let packs: &[bool] = if shape.can_pack {
+        &[true, false]
+    } else {
+        &[false]
+    };
+    for pack in packs {
+        for rows_outer in [false, true] {
+            let name = match (pack, rows_outer) {
+                (true, false) => "gemm.packed.columns",
+                (true, true) => "gemm.packed.rows",
+                (false, false) => "gemm.columns",
+                (false, true) => "gemm.rows",
+            };
+            let mut d = Draft::default();
+            let scheme = Scheme {
+                main,
+                out,
+                target,
+                shape: &shape,
+                pack: *pack,
+                rows_outer,
+            };
+            scheme.write(&mut d);
+            let mut handled = vec!["main"];
+            handled.extend(out.map(|_| "out"));
+            others(&mut d, all, &handled, target);
+            out_sketches.push(d.finish(name));
+        }
+    }
+    out_sketches
+}
+
+struct Shape {
+    /// Batch loops, then m (if there is one), n, k.
+    batch: Vec<String>,
+    rows: Option<(String, i64)>,
+    n_loop: String,
+    n: i64,
+    k_loop: String,
+    k: i64,
+    right: String,
+    /// The right operand's dimensions are (k, n) or, if so, (n, k).
+    transposed: bool,
+    can_pack: bool,
+}
+
+impl Shape {
+    fn of(program: &Program, main: &Nest) -> Option<Shape> {
+        let [(k_loop, k)] = &main.reduce[..] else {
+            return None;
+        };
+        let (n_loop, n) = main.spatial.last()?.clone();
+        if n_loop != "main.n" {
+            return None;
+        }
+        let at = main.spatial.iter().position(|(l, _)| l == "main.m");
+        let rows = at.map(|i| main.spatial[i].clone());
+        let batch = main.spatial.iter().map(|s| s.0.clone());
+        let batch = batch.filter(|l| l != "main.m" && l != "main.n").collect();
+        let block = program.block(main.id);
+        let ExprKind::Binary(BinaryOp::Mul, _, b) = block.writes[0].value.kind() else {
+            return None;
+        };
+        let (buffer, indices) = factor_load(b)?;
+        let var = |axis: &str| {
+            block
+                .iters
+                .iter()
+                .find(|i| program.var(i.var).name == axis)
+                .map(|i| i.var)
+        };
+        let (nv, kv) = (var("n")?, var("k")?);
+        let last = indices.last()?.as_var()?;
+        let transposed = last == kv;
+        if !transposed && last != nv {
+            return None;
+        }
+        let info = program.buffer(buffer);
+        let can_pack = indices.len() == 2
+            && matches!(info.role, Role::Constant | Role::Input)
+            && !matches!(b.kind(), ExprKind::Select(..));
+        Some(Shape {
+            batch,
+            rows,
+            n_loop,
+            n,
+            k_loop: k_loop.clone(),
+            k: *k,
+            right: info.name.clone(),
+            transposed,
+            can_pack,
+        })
+    }
+}
+
+struct Scheme<'a> {
+    main: &'a Nest,
+    out: Option<&'a Nest>,
+    target: &'a Target,
+    shape: &'a Shape,
+    pack: bool,
+    /// Row tiles outside column tiles, or inside.
+    rows_outer: bool,
+}
+
+impl Scheme<'_> {
+    fn write(&self, d: &mut Draft) {
+        let (s, target) = (self.shape, self.target);
+        let lanes = target.lanes(DType::F32);
+        let registers = i64::from(target.vector_registers);
+        if self.pack {
+            let (tile, order) = if s.transposed {
+                (0, "[0, 2, 1]")
+            } else {
+                (1, "[1, 0, 2]")
+            };
+            d.line(format!("pack {} [{tile}:{lanes}] {order}", s.right));
+        }
+        // Columns: tiles of `v` vectors.
+        let vectors = s.n / lanes;
+        let v = d.tile("vectors", vectors, 6, if registers >= 32 { 4 } else { 2 });
+        d.line(format!("split {} [${v}.0, ${v}.1, {lanes}]", s.n_loop));
+        let (n0, n1, n2) = (
+            format!("{}.0", s.n_loop),
+            format!("{}.1", s.n_loop),
+            format!("{}.2", s.n_loop),
+        );
+        let mut row_loops = None;
+        if let Some((m, extent)) = &s.rows {
+            // Rows need not divide: the last tile is cut by a predicate.
+            let most = if registers >= 32 { 14 } else { 6 };
+            let options: Vec<i64> = (1..=registers - 2).filter(|t| *t <= *extent).collect();
+            let preferred: Vec<i64> = options
+                .iter()
+                .copied()
+                .filter(|t| extent % t == 0 || *extent > 4 * t)
+                .collect();
+            let wanted = preferred
+                .iter()
+                .copied()
+                .filter(|t| *t <= most && extent % t == 0)
+                .max()
+                .unwrap_or(1);
+            let wanted = if wanted < 4 {
+                most.min(*extent)
+            } else {
+                wanted
+            };
+            let t = d.choose("rows", &preferred, wanted);
+            d.limit(
+                "registers",
+                &[(1, &[(t, 0), (v, 1)]), (1, &[(v, 1)])],
+                registers - 1,
+            );
+            d.line(format!("split {m} [_, ${t}.0]"));
+            row_loops = Some((format!("{m}.0"), format!("{m}.1"), t));
+        }
+        let unroll: Vec<i64> = [1, 2, 4].into_iter().filter(|u| s.k % u == 0).collect();
+        let u = d.choose("unroll_k", &unroll, 2);
+        match &row_loops {
+            Some((_, _, t)) => d.limit("unrolled code", &[(1, &[(*t, 0), (v, 1), (u, 0)])], 128),
+            None => d.limit("unrolled code", &[(1, &[(v, 1), (u, 0)])], 128),
+        }
+        d.line(format!("split {} [_, ${u}.0]", s.k_loop));
+        let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
+        let mut outer = s.batch.clone();
+        let mut inner = vec![];
+        match &row_loops {
+            Some((m0, m1, _)) => {
+                outer.extend(if self.rows_outer {
+                    [m0.clone(), n0.clone()]
+                } else {
+                    [n0.clone(), m0.clone()]
+                });
+                inner.push(m1.clone());
+            }
+            None => outer.push(n0.clone()),
+        }
+        inner.extend([n1.clone(), n2.clone()]);
+        let mut order = outer.clone();
+        order.extend([k0.clone(), k1.clone()]);
+        order.extend(inner);
+        d.line(format!("reorder [{}]", order.join(", ")));
+        let place = outer[outer.len() - 1].clone();
+        let keep = if outer.len() > 1 { outer.len() - 1 } else { 1 };
+        let fused = d.parallel(&outer[..keep], target.threads);
+        let place = if keep == outer.len() {
+            fused.unwrap_or(place)
+        } else {
+            place
+        };
+        let result = match self.out {
+            Some(_) => {
+                d.line("set_scope main register");
+                "out"
+            }
+            None => {
+                d.line("cache_write main 0 register");
+                "main.out"
+            }
+        };
+        d.line(format!("reverse_compute_at {result} {place}"));
+        let axis = |i: usize| {
+            let l = self
+                .out
+                .map_or(&self.main.spatial[i].0, |o| &o.spatial[i].0);
+            l.rsplit('.').next().unwrap_or(l).to_string()
+        };
+        let last = self.main.spatial.len() - 1;
+        d.line(format!("split {result}.{} [_, {lanes}]", axis(last)));
+        d.line(format!("vectorize {result}.{}.1", axis(last)));
+        d.line(format!("unroll {result}.{}.0", axis(last)));
+        d.line(format!("vectorize {n2}"));
+        d.line(format!("unroll {n1}"));
+        d.line(format!("unroll {k1}"));
+        if let Some((m0, m1, _)) = &row_loops {
+            d.line(format!("unroll {m1}"));
+            d.line(format!("unroll {result}.{}", axis(last - 1)));
+            d.line(format!("decompose_reduction main {k0}"));
+            d.line(format!("try partition {m0}"));
+        } else {
+            d.line(format!("decompose_reduction main {k0}"));
+        }
+    }
+}

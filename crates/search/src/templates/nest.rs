@@ -1,0 +1,172 @@
+//! The general nest schedule: vectors over the innermost spatial axis,
+//! reductions outside them, accumulators in registers.
+
+use crate::draft::{Draft, Nest};
+use crate::space::Sketch;
+use ir::{DType, Target};
+
+/// How far the general schedule goes.
+pub struct Style {
+    /// Unroll a second spatial axis, so that several accumulators are live.
+    pub tile: bool,
+    /// Vectors over the reduction, combined at the end, where no other axis is contiguous.
+    pub rfactor: bool,
+}
+
+impl Style {
+    pub const PLAIN: Style = Style {
+        tile: false,
+        rfactor: false,
+    };
+    pub const TUNED: Style = Style {
+        tile: false,
+        rfactor: false,
+    };
+    const ROWS: Style = Style {
+        tile: false,
+        rfactor: true,
+    };
+    const TILED: Style = Style {
+        tile: true,
+        rfactor: false,
+    };
+}
+
+/// Sketches that schedule every nest alone.
+pub fn sketches(all: &[Nest], target: &Target) -> Vec<Sketch> {
+    let mut out = Vec::new();
+    let rows = all.iter().any(|n| row_reduction(n, target));
+    let styles: &[(&str, Style)] = if rows {
+        &[("nest.rows", Style::ROWS), ("nest", Style::TUNED)]
+    } else {
+        &[("nest", Style::TUNED), ("nest.tiled", Style::TILED)]
+    };
+    for (name, style) in styles {
+        let mut d = Draft::default();
+        for n in all {
+            schedule(&mut d, n, target, style);
+        }
+        out.push(d.finish(name));
+    }
+    out
+}
+
+/// The fallback rule.
+pub fn plain(all: &[Nest], target: &Target) -> Sketch {
+    let mut d = Draft::default();
+    for n in all {
+        schedule(&mut d, n, target, &Style::PLAIN);
+    }
+    d.finish("fallback")
+}
+
+fn lanes(target: &Target) -> i64 {
+    target.lanes(DType::F32)
+}
+
+/// A reduction over the last axis only, as in softmax and layer normalisation.
+fn row_reduction(n: &Nest, target: &Target) -> bool {
+    n.is_reduction
+        && n.writes == 1
+        && n.reduce.len() == 1
+        && n.reduce[0].1 % lanes(target) == 0
+        && n.reduce[0].1 > lanes(target)
+        && n.spatial.iter().any(|(_, e)| *e > 1)
+}
+
+/// Schedules one nest that still has its own loops.
+pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
+    if style.rfactor && row_reduction(n, target) {
+        return rows(d, n, target);
+    }
+    let width = lanes(target);
+    // The innermost axis with more than one element carries the vectors.
+    let Some(at) = n.spatial.iter().rposition(|(_, e)| *e > 1) else {
+        if n.is_reduction && !n.reduce.is_empty() {
+            d.line(format!(
+                "try decompose_reduction {} {}",
+                n.block, n.reduce[0].0
+            ));
+        }
+        return;
+    };
+    let (axis, extent) = &n.spatial[at];
+    let inner = if *extent >= width { width } else { *extent };
+    d.line(format!("split {axis} [_, {inner}]"));
+    let mut outer: Vec<String> = n
+        .spatial
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != at)
+        .map(|(_, (l, _))| l.clone())
+        .collect();
+    outer.insert(at.min(outer.len()), format!("{axis}.0"));
+    let mut tile = None;
+    if style.tile
+        && n.is_reduction
+        && let Some((second, extent)) = n.spatial[..at].iter().rev().find(|(_, e)| *e > 1)
+    {
+        let t = d.tile(&format!("tile_{}", n.block), *extent, 16, 8);
+        d.line(format!("split {second} [${t}.0, ${t}.1]"));
+        if let Some(l) = outer.iter_mut().find(|l| *l == second) {
+            *l = format!("{second}.0");
+        }
+        tile = Some(format!("{second}.1"));
+    }
+    let vector = format!("{axis}.1");
+    let mut order = outer.clone();
+    order.extend(n.reduce.iter().map(|(l, _)| l.clone()));
+    order.extend(tile.clone());
+    order.push(vector.clone());
+    if order.len() > 1 {
+        d.line(format!("reorder [{}]", order.join(", ")));
+    }
+    let place = outer.last().cloned().unwrap_or_default();
+    let parallel: Vec<String> = {
+        // The loop that the accumulators live in stays a loop of its own.
+        let keep = usize::from(n.is_reduction && outer.len() > 1);
+        outer[..outer.len() - keep].to_vec()
+    };
+    let fused = d.parallel(&parallel, target.threads);
+    let place = match fused {
+        Some(f) if parallel.last() == Some(&place) => f,
+        _ => place,
+    };
+    if n.is_reduction && n.writes == 1 {
+        d.line(format!("cache_write {} 0 register", n.block));
+        d.line(format!("reverse_compute_at {}.out {place}", n.block));
+        let copied = axis.strip_prefix(&format!("{}.", n.block)).unwrap_or(axis);
+        d.line(format!("try vectorize {}.out.{copied}", n.block));
+    }
+    d.line(format!("try vectorize {vector}"));
+    if let Some(t) = tile {
+        d.line(format!("unroll {t}"));
+    }
+    if n.is_reduction && !n.reduce.is_empty() {
+        d.line(format!("decompose_reduction {} {}", n.block, n.reduce[0].0));
+    }
+}
+
+/// A reduction along contiguous rows: lanes reduce alone, then together.
+fn rows(d: &mut Draft, n: &Nest, target: &Target) {
+    let width = lanes(target);
+    let (k, _) = &n.reduce[0];
+    let rf = format!("{}.rf", n.block);
+    let block = &n.block;
+    let axis = k.strip_prefix(&format!("{block}.")).unwrap_or(k);
+    d.line(format!("split {k} [_, {width}]"));
+    d.line(format!("rfactor {k}.1"));
+    // The partial results take over the nest; the block combines them after it.
+    let outer: Vec<String> = n.spatial.iter().map(|(l, _)| l.clone()).collect();
+    let place = outer.last().cloned().unwrap_or_default();
+    d.line(format!("reverse_compute_at {block} {place}"));
+    d.line(format!("set_scope {rf} register"));
+    d.line(format!("vectorize {k}.1"));
+    d.line(format!("try unroll {block}.{axis}"));
+    d.line(format!("decompose_reduction {rf} {k}.0"));
+    d.line(format!("try decompose_reduction {block} {block}.{axis}"));
+    if target.threads > 1 {
+        // Parallel rows; the innermost loop stays where it is.
+        d.line(format!("try parallel {}", outer[0]));
+    }
+}
