@@ -42,15 +42,18 @@ pub(super) fn kinds(body: &Body<'_>, broken: &mut Vec<Broken>) {
     for (l, path) in &body.loops {
         let kind = body.p.loop_(*l).kind;
         for o in path {
-            let (outer, inner) = (body.loop_(*o), body.loop_(*l));
+            let names = || (body.loop_(*o), body.loop_(*l));
             match (body.p.loop_(*o).kind, kind) {
                 (LoopKind::Vectorized, _) => {
+                    let (outer, inner) = names();
                     broken.push(Broken::LoopInVectorized { outer, inner });
                 }
                 (LoopKind::Parallel, LoopKind::Parallel) => {
+                    let (outer, inner) = names();
                     broken.push(Broken::ParallelInParallel { outer, inner });
                 }
                 (LoopKind::Bound(a), LoopKind::Bound(b)) if a == b => {
+                    let (outer, inner) = names();
                     broken.push(Broken::BoundTwice { outer, inner });
                 }
                 _ => {}

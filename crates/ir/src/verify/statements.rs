@@ -18,12 +18,12 @@ pub(super) fn writes(body: &Body<'_>, broken: &mut Vec<Broken>) {
         }
         for (i, w) in b.writes.iter().enumerate() {
             written.insert(w.buffer);
-            let buffer = body.buffer(w.buffer);
+            let buffer = || body.buffer(w.buffer);
             if b.writes[..i].iter().any(|x| x.buffer == w.buffer) {
-                let block = block();
+                let (block, buffer) = (block(), buffer());
                 broken.push(Broken::WritesTwice { block, buffer });
             } else if matches!(p.buffer(w.buffer).role, Role::Input | Role::Constant) {
-                let block = block();
+                let (block, buffer) = (block(), buffer());
                 broken.push(Broken::ReadOnly { block, buffer });
             }
         }
@@ -58,22 +58,24 @@ pub(super) fn iterations(body: &Body<'_>, broken: &mut Vec<Broken>) {
     for (id, _) in &body.blocks {
         let b = body.p.block(*id);
         for (v, extent, kind) in points(b) {
-            let block = b.name.clone();
-            let var = body.p.var(v).name.clone();
             let used = |w: &crate::Write| w.indices.iter().any(|i| i.uses_var(v));
+            let names = || (b.name.clone(), body.p.var(v).name.clone());
             if kind == IterKind::Reduce {
                 if b.reduction.is_none() {
+                    let (block, var) = names();
                     broken.push(Broken::NoReducer { block, var });
                 } else if b.writes.iter().any(used) {
+                    let (block, var) = names();
                     broken.push(Broken::ReduceIndex { block, var });
                 }
                 continue;
             }
             for w in b.writes.iter().filter(|w| extent > 1 && !used(w)) {
+                let (block, var) = names();
                 broken.push(Broken::SpatialUnused {
-                    block: block.clone(),
+                    block,
                     buffer: body.buffer(w.buffer),
-                    var: var.clone(),
+                    var,
                 });
             }
         }
