@@ -2,7 +2,7 @@
 
 use ir::Program;
 use rand::Rng;
-use schedule::{Decision, Trace};
+use schedule::{Decision, Step, Trace};
 
 /// An upper bound on a sum of products of decided values: what is over it is
 /// never proposed.
@@ -52,12 +52,14 @@ const MAX_DRAWS: usize = 500;
 
 impl Sketch {
     fn holds(&self, values: &[u64]) -> bool {
-        let decided: Vec<Vec<i64>> = self
+        let decided = self
             .decisions
             .iter()
             .zip(values)
-            .map(|(d, v)| d.kind.value(*v))
-            .collect();
+            .map(|(d, v)| d.kind.value_at(*v));
+        let Some(decided) = decided.collect::<Option<Vec<_>>>() else {
+            return false;
+        };
         self.limits.iter().all(|l| {
             let terms = l.terms.iter().map(|(factor, parts)| {
                 parts
@@ -203,13 +205,11 @@ impl Space {
                 Some(rest) => (true, rest),
                 None => (false, line.as_str()),
             };
-            let parsed = schedule::parse(text).map_err(|e| e.to_string())?;
-            for step in parsed.steps {
-                match step.apply(&mut scheduled, &decisions) {
-                    Ok(()) => steps.push(step),
-                    Err(_) if optional => {}
-                    Err(illegal) => return Err(format!("{}: {illegal}", sketch.name)),
-                }
+            let step: Step = text.parse().map_err(|e| format!("{}: {e}", sketch.name))?;
+            match step.apply(&mut scheduled, &decisions) {
+                Ok(()) => steps.push(step),
+                Err(_) if optional => {}
+                Err(illegal) => return Err(format!("{}: {illegal}", sketch.name)),
             }
         }
         Ok(Candidate {
