@@ -5,6 +5,7 @@
 //! numbers), in topological order and free of shape-deciding operands: what
 //! decides a shape is an attribute. Leaves schedules and code to others.
 
+pub mod builtin;
 pub mod model;
 pub mod node_tests;
 pub mod onnx;

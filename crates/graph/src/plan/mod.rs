@@ -8,11 +8,13 @@
 mod assemble;
 mod compute;
 mod fuse;
+mod interpret;
 mod layout;
 mod support;
 mod task;
 mod text;
 
+pub use interpret::InterpretPlanError;
 pub use layout::Layout;
 pub use support::Unsupported;
 pub use task::Task;
@@ -122,6 +124,11 @@ impl Plan {
             TensorKind::Alias { of } => of,
             _ => id,
         }
+    }
+
+    /// Every tensor, in the order of [`Plan::tensors`].
+    pub fn tensor_ids(&self) -> impl Iterator<Item = PlanTensorId> {
+        (0..self.tensors.len() as u32).map(PlanTensorId)
     }
 
     /// How many steps run each task.

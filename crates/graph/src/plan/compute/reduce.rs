@@ -2,7 +2,7 @@
 
 use super::{Axes, Env, Kind, Point};
 use crate::ops::{ArgReduce, Reduce, ReduceKind};
-use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, ProgramBuilder, Reducer};
+use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
 /// The axes that a reduction runs over, `r0`, `r1`, ... or as a pooling's.
 fn reduced_axes(env: &Env, axes: &[usize]) -> Axes {
@@ -69,44 +69,25 @@ fn kind(env: &Env, name: &str, group: i64) -> Kind {
     }
 }
 
-/// main reduces pairs of value and position; ties go to the first or last.
+/// `best` reduces the values, `main` the positions that have the best one.
 pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (BufferId, Kind) {
     let x = env.operand(0);
-    let dtype = super::work(env.operand_dtype(0));
     let axes = env.axes();
     let over = reduced_axes(env, &[r.axis]);
-    let value = |i: u32| Expr::arg(i, dtype);
-    let position = |i: u32| Expr::arg(i, DType::I64);
-    let op = |o: BinaryOp, a: Expr, b: Expr| Expr::binary(o, a, b);
-    let better = if r.max {
-        op(BinaryOp::Lt, value(0), value(2))
-    } else {
-        op(BinaryOp::Lt, value(2), value(0))
-    };
-    let first = if r.last {
-        op(BinaryOp::Lt, position(1), position(3))
-    } else {
-        op(BinaryOp::Lt, position(3), position(1))
-    };
-    let wins = better.or(op(BinaryOp::Eq, value(0), value(2)).and(first));
-    let extreme = if r.max { Reducer::Max } else { Reducer::Min };
-    let nowhere = if r.last { i64::MIN } else { i64::MAX };
-    let reducer = Reducer::Tuple {
-        combine: vec![
-            Expr::select(&wins, value(2), value(0)),
-            Expr::select(&wins, position(3), position(1)),
-        ],
-        identity: vec![
-            extreme.identity(&[dtype])[0].clone(),
-            ExprKind::Int(nowhere, DType::I64).into(),
-        ],
-    };
-    let rank = x.shape().len();
-    let outputs = b.block("main", &axes.list(), &over.list(), Some(reducer), |o, t| {
-        let at = source_index(rank, &[r.axis], r.keepdims, o, t);
-        vec![x.at(at), t[0].clone()]
-    });
-    let result = env.conclude(b, outputs[1], &axes, None);
     let group = x.shape()[r.axis];
+    let value =
+        |o: &[Expr], t: &[Expr]| x.at(source_index(x.shape().len(), &[r.axis], r.keepdims, o, t));
+    let extreme = if r.max { Reducer::Max } else { Reducer::Min };
+    let best = b.reduce("best", &axes.list(), &over.list(), extreme, value);
+    let (pick, none) = if r.last {
+        (Reducer::Max, -1)
+    } else {
+        (Reducer::Min, group)
+    };
+    let acc = b.reduce("main", &axes.list(), &over.list(), pick, |o, t| {
+        let is_best = value(o, t).equals(Expr::load(best, o));
+        Expr::select(is_best, &t[0], Expr::int(none))
+    });
+    let result = env.conclude(b, acc, &axes, None);
     (result, kind(env, env.node.op.name(), group))
 }

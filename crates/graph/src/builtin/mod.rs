@@ -1,0 +1,159 @@
+//! Built-in models: standard architectures with seeded weights, and single
+//! operators by a specification (`op:conv2d(c=64,h=56,w=56)`).
+//!
+//! Promises that a name and a seed give the same model on every machine, and
+//! that activations stay of order 1 on inputs of order 1. Weights are random:
+//! the models are for speed and correctness, not for predictions.
+
+mod bert;
+mod mobilenet;
+mod net;
+mod operators;
+mod resnet;
+mod spec;
+mod vision;
+
+pub use operators::{OPERATORS, OperatorInfo, Parameter};
+
+use crate::model::{Model, ModelError};
+use crate::plan::LayoutPolicy;
+use net::Net;
+use thiserror::Error;
+
+/// A built-in model.
+pub struct ModelInfo {
+    pub name: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    build: fn(&mut Net),
+}
+
+/// By name. Images are f32 [1,3,224,224].
+pub const MODELS: &[ModelInfo] = &[
+    ModelInfo {
+        name: "alexnet",
+        doc: "AlexNet as in torchvision, 1000 classes",
+        build: vision::alexnet,
+    },
+    ModelInfo {
+        name: "vgg16",
+        doc: "VGG-16 without batch normalisation, 1000 classes",
+        build: vision::vgg16,
+    },
+    ModelInfo {
+        name: "resnet18",
+        doc: "ResNet-18 (basic blocks), 1000 classes",
+        build: resnet::resnet18,
+    },
+    ModelInfo {
+        name: "resnet34",
+        doc: "ResNet-34 (basic blocks), 1000 classes",
+        build: resnet::resnet34,
+    },
+    ModelInfo {
+        name: "resnet50",
+        doc: "ResNet-50 (bottlenecks, stride in the 3x3), 1000 classes",
+        build: resnet::resnet50,
+    },
+    ModelInfo {
+        name: "squeezenet1.1",
+        doc: "SqueezeNet 1.1, 1000 classes",
+        build: vision::squeezenet,
+    },
+    ModelInfo {
+        name: "mobilenet-v1",
+        doc: "MobileNet 1.0 (depthwise separable), 1000 classes",
+        build: mobilenet::v1,
+    },
+    ModelInfo {
+        name: "mobilenet-v2",
+        doc: "MobileNet-V2 1.0 (inverted residuals), 1000 classes",
+        build: mobilenet::v2,
+    },
+    ModelInfo {
+        name: "bert-base",
+        doc: "BERT-base, 12 layers, one sequence of 128 tokens",
+        build: bert::base,
+    },
+];
+
+/// Why there is no such built-in model.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum BuiltinError {
+    #[error(
+        "there is no built-in model `{name}`; there are {}, and op:NAME(ARG=VALUE,...)",
+        models()
+    )]
+    Model { name: String },
+    #[error("there is no built-in operator `{name}`; there are {}", operators())]
+    Operator { name: String },
+    #[error("`{spec}` is not op:NAME(ARG=VALUE,...): {problem}")]
+    Syntax { spec: String, problem: String },
+    #[error("operator `{operator}` has no argument `{argument}`; it has {valid}")]
+    Argument {
+        operator: &'static str,
+        argument: String,
+        valid: String,
+    },
+    #[error("operator `{operator}`: {argument}={value} is not valid; it takes {valid}")]
+    Value {
+        operator: &'static str,
+        argument: &'static str,
+        value: String,
+        valid: String,
+    },
+    #[error("operator `{operator}` with these arguments: {problem}")]
+    Arguments {
+        operator: &'static str,
+        problem: String,
+    },
+}
+
+fn models() -> String {
+    let names: Vec<_> = MODELS.iter().map(|m| m.name).collect();
+    names.join(", ")
+}
+
+fn operators() -> String {
+    let names: Vec<_> = OPERATORS.iter().map(|o| o.name).collect();
+    names.join(", ")
+}
+
+/// The built-in model of this name, or the operator of this specification,
+/// with weights drawn from `seed`.
+///
+/// # Errors
+/// If there is no such model or operator, or its arguments are not valid; the
+/// message lists what there is.
+pub fn builtin(name: &str, seed: u64) -> Result<Model, BuiltinError> {
+    if let Some(spec) = name.strip_prefix("op:") {
+        let (operator, arguments) = spec::parse(spec)?;
+        let mut net = Net::new(name, seed);
+        let refused = |e: ModelError| BuiltinError::Arguments {
+            operator: operator.name,
+            problem: e.to_string(),
+        };
+        operators::build(operator, &arguments, &mut net).map_err(refused)?;
+        return Ok(net.finish());
+    }
+    let unknown = || BuiltinError::Model {
+        name: name.to_string(),
+    };
+    let info = MODELS.iter().find(|m| m.name == name).ok_or_else(unknown)?;
+    let mut net = Net::new(name, seed);
+    (info.build)(&mut net);
+    Ok(net.finish())
+}
+
+/// The layouts that a built-in model asks to be planned with: plain for an
+/// operator with `layout=nchw` or `layout=nhwc`, blocked otherwise.
+///
+/// # Errors
+/// As [`builtin`].
+pub fn builtin_layouts(name: &str) -> Result<LayoutPolicy, BuiltinError> {
+    let Some(spec) = name.strip_prefix("op:") else {
+        return Ok(LayoutPolicy::Blocked);
+    };
+    let (operator, arguments) = spec::parse(spec)?;
+    Ok(operators::layouts(operator, &arguments))
+}

@@ -1,0 +1,504 @@
+//! The operators that a specification can name: a table of parameters and a
+//! builder each.
+
+use super::net::Net;
+use super::spec::Arguments;
+use crate::model::{ModelError, ValueId};
+use crate::ops::{
+    Binary, Concat, Conv, ConvTranspose, Gather, Gelu, LayerNorm, Op, OpError, Pool, PoolKind,
+    Reduce, ReduceKind, Softmax, Transpose, Unary,
+};
+use crate::plan::LayoutPolicy;
+use tensor::DType;
+
+/// A parameter of an operator's specification.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    pub name: &'static str,
+    /// For a parameter with words, the position of one.
+    pub default: i64,
+    /// The smallest number allowed.
+    pub least: i64,
+    /// What may be written; empty for a number.
+    pub words: &'static [&'static str],
+}
+
+/// An operator that a specification can name.
+pub struct OperatorInfo {
+    pub name: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    pub parameters: &'static [Parameter],
+    build: fn(&mut Net, &Arguments) -> Result<ValueId, ModelError>,
+}
+
+const fn size(name: &'static str, default: i64) -> Parameter {
+    Parameter {
+        name,
+        default,
+        least: 1,
+        words: &[],
+    }
+}
+
+const fn count(name: &'static str, default: i64) -> Parameter {
+    Parameter {
+        name,
+        default,
+        least: 0,
+        words: &[],
+    }
+}
+
+const LAYOUT: Parameter = Parameter {
+    name: "layout",
+    default: 2,
+    least: 0,
+    words: &["nchw", "nhwc", "blocked"],
+};
+const BIAS: Parameter = Parameter {
+    name: "bias",
+    default: 0,
+    least: 0,
+    words: &["no", "yes"],
+};
+const ACTIVATION: Parameter = Parameter {
+    name: "activation",
+    default: 0,
+    least: 0,
+    words: &["none", "relu", "gelu", "sigmoid"],
+};
+
+macro_rules! conv_parameters {
+    ($($own:expr),* ; $c:expr, $k:expr, $groups:expr; $($more:expr),*) => {
+        &[
+            size("n", 1), size("c", $c), $($own,)* size("k", $k),
+            size("stride", 1), count("pad", 1), size("dilation", 1), size("groups", $groups),
+            BIAS, ACTIVATION, $($more),*
+        ]
+    };
+}
+
+const fn operator(
+    name: &'static str,
+    doc: &'static str,
+    parameters: &'static [Parameter],
+    build: fn(&mut Net, &Arguments) -> Result<ValueId, ModelError>,
+) -> OperatorInfo {
+    OperatorInfo {
+        name,
+        doc,
+        parameters,
+        build,
+    }
+}
+
+/// By name, with defaults.
+pub const OPERATORS: &[OperatorInfo] = &[
+    operator(
+        "conv1d",
+        "convolution of [n,c,w] with [k,c/groups,s]",
+        conv_parameters!(size("w", 128), size("s", 3); 64, 64, 1;),
+        |net, a| conv(net, a, &["w"], &["s"]),
+    ),
+    operator(
+        "conv2d",
+        "convolution of [n,c,h,w] with [k,c/groups,r,s]",
+        conv_parameters!(size("h", 56), size("w", 56), size("r", 3), size("s", 3); 64, 64, 1; LAYOUT),
+        |net, a| conv(net, a, &["h", "w"], &["r", "s"]),
+    ),
+    operator(
+        "conv3d",
+        "convolution of [n,c,d,h,w] with [k,c/groups,q,r,s]",
+        conv_parameters!(
+            size("d", 8), size("h", 28), size("w", 28), size("q", 3), size("r", 3), size("s", 3);
+            32, 32, 1;
+        ),
+        |net, a| conv(net, a, &["d", "h", "w"], &["q", "r", "s"]),
+    ),
+    operator(
+        "grouped_conv2d",
+        "conv2d in 32 groups",
+        conv_parameters!(size("h", 28), size("w", 28), size("r", 3), size("s", 3); 128, 128, 32; LAYOUT),
+        |net, a| conv(net, a, &["h", "w"], &["r", "s"]),
+    ),
+    operator(
+        "depthwise_conv2d",
+        "every channel of [n,c,h,w] with its own [r,s]",
+        &[
+            size("n", 1),
+            size("c", 64),
+            size("h", 56),
+            size("w", 56),
+            size("r", 3),
+            size("s", 3),
+            size("stride", 1),
+            count("pad", 1),
+            size("dilation", 1),
+            BIAS,
+            ACTIVATION,
+            LAYOUT,
+        ],
+        |net, a| conv(net, a, &["h", "w"], &["r", "s"]),
+    ),
+    operator(
+        "conv1d_transpose",
+        "transposed convolution of [n,c,w] with [c,k/groups,s]",
+        conv_parameters!(size("w", 64), size("s", 4), count("output_pad", 0); 64, 64, 1;),
+        |net, a| conv_transpose(net, a, &["w"], &["s"]),
+    ),
+    operator(
+        "conv2d_transpose",
+        "transposed convolution of [n,c,h,w] with [c,k/groups,r,s]",
+        conv_parameters!(
+            size("h", 28), size("w", 28), size("r", 4), size("s", 4), count("output_pad", 0);
+            64, 64, 1;
+        ),
+        |net, a| conv_transpose(net, a, &["h", "w"], &["r", "s"]),
+    ),
+    operator(
+        "conv3d_transpose",
+        "transposed convolution of [n,c,d,h,w] with [c,k/groups,q,r,s]",
+        conv_parameters!(
+            size("d", 8), size("h", 14), size("w", 14), size("q", 4), size("r", 4), size("s", 4),
+            count("output_pad", 0);
+            16, 16, 1;
+        ),
+        |net, a| conv_transpose(net, a, &["d", "h", "w"], &["q", "r", "s"]),
+    ),
+    operator(
+        "matmul",
+        "[m,k] [k,n], both inputs",
+        &[size("m", 512), size("n", 512), size("k", 512), ACTIVATION],
+        |net, a| {
+            let (x, y) = (
+                input(net, &[a.get("m"), a.get("k")]),
+                input(net, &[a.get("k"), a.get("n")]),
+            );
+            let z = net.try_add(Op::MatMul, &[x, y])?;
+            activation(net, a, z)
+        },
+    ),
+    operator(
+        "batch_matmul",
+        "[b,m,k] [b,k,n], both inputs",
+        &[
+            size("b", 12),
+            size("m", 128),
+            size("n", 128),
+            size("k", 64),
+            ACTIVATION,
+        ],
+        |net, a| {
+            let b = a.get("b");
+            let x = input(net, &[b, a.get("m"), a.get("k")]);
+            let y = input(net, &[b, a.get("k"), a.get("n")]);
+            let z = net.try_add(Op::MatMul, &[x, y])?;
+            activation(net, a, z)
+        },
+    ),
+    operator(
+        "dense",
+        "[m,k] with constant weights [k,n]",
+        &[
+            size("m", 128),
+            size("n", 768),
+            size("k", 768),
+            BIAS,
+            ACTIVATION,
+        ],
+        dense,
+    ),
+    operator(
+        "softmax",
+        "over the columns of [rows,cols]",
+        &[size("rows", 1536), size("cols", 128)],
+        |net, a| {
+            let x = input(net, &[a.get("rows"), a.get("cols")]);
+            net.try_add(Op::Softmax(Softmax { axis: 1 }), &[x])
+        },
+    ),
+    operator(
+        "layer_norm",
+        "over the columns of [rows,cols]",
+        &[size("rows", 128), size("cols", 768)],
+        layer_norm,
+    ),
+    operator(
+        "max_pool2d",
+        "maximum over windows of [n,c,h,w]",
+        POOL,
+        |net, a| pool(net, a, PoolKind::Max { indices: None }),
+    ),
+    operator(
+        "avg_pool2d",
+        "mean over windows of [n,c,h,w]",
+        POOL,
+        |net, a| {
+            let count_include_pad = false;
+            pool(net, a, PoolKind::Average { count_include_pad })
+        },
+    ),
+    operator(
+        "global_avg_pool2d",
+        "mean over the pixels of [n,c,h,w]",
+        &[size("n", 1), size("c", 512), size("h", 7), size("w", 7)],
+        |net, a| {
+            let x = input(net, &["n", "c", "h", "w"].map(|d| a.get(d)));
+            let mean = Reduce {
+                kind: ReduceKind::Mean,
+                axes: vec![2, 3],
+                keepdims: true,
+            };
+            net.try_add(Op::Reduce(mean), &[x])
+        },
+    ),
+    operator(
+        "reduce_sum",
+        "over the columns of [rows,cols]",
+        &[size("rows", 1024), size("cols", 1024)],
+        |net, a| {
+            let x = input(net, &[a.get("rows"), a.get("cols")]);
+            let sum = Reduce {
+                kind: ReduceKind::Sum,
+                axes: vec![1],
+                keepdims: false,
+            };
+            net.try_add(Op::Reduce(sum), &[x])
+        },
+    ),
+    operator(
+        "transpose",
+        "[rows,cols] to [cols,rows]",
+        &[size("rows", 1024), size("cols", 1024)],
+        |net, a| {
+            let x = input(net, &[a.get("rows"), a.get("cols")]);
+            net.try_add(Op::Transpose(Transpose { perm: vec![1, 0] }), &[x])
+        },
+    ),
+    operator(
+        "add",
+        "two matrices [rows,cols], then an activation",
+        &[size("rows", 1024), size("cols", 1024), ACTIVATION],
+        |net, a| {
+            let shape = [a.get("rows"), a.get("cols")];
+            let (x, y) = (input(net, &shape), input(net, &shape));
+            let z = net.try_add(Op::Binary(Binary::Add), &[x, y])?;
+            activation(net, a, z)
+        },
+    ),
+    operator(
+        "concat",
+        "two images [n,c,h,w] along channels",
+        &[size("n", 1), size("c", 64), size("h", 28), size("w", 28)],
+        |net, a| {
+            let shape = ["n", "c", "h", "w"].map(|d| a.get(d));
+            let (x, y) = (input(net, &shape), input(net, &shape));
+            net.try_add(Op::Concat(Concat { axis: 1 }), &[x, y])
+        },
+    ),
+    operator(
+        "gather",
+        "rows of a table [table,cols] by [rows] indices",
+        &[size("table", 4096), size("rows", 128), size("cols", 768)],
+        |net, a| {
+            let shape = [a.get("table"), a.get("cols")];
+            checked(net, &shape, "gather")?;
+            let table = net.uniform("table", &shape, -1.0, 1.0);
+            let indices = net.model.add_input("indices", DType::I64, &[a.get("rows")]);
+            net.try_add(Op::Gather(Gather { axis: 0 }), &[table, indices])
+        },
+    ),
+];
+
+const POOL: &[Parameter] = &[
+    size("n", 1),
+    size("c", 64),
+    size("h", 56),
+    size("w", 56),
+    size("r", 3),
+    size("s", 3),
+    size("stride", 2),
+    count("pad", 1),
+    size("dilation", 1),
+];
+
+/// Builds the one-operator model of a specification.
+pub(super) fn build(
+    operator: &OperatorInfo,
+    arguments: &Arguments,
+    net: &mut Net,
+) -> Result<(), ModelError> {
+    let y = (operator.build)(net, arguments)?;
+    net.output("y", y);
+    Ok(())
+}
+
+pub(super) fn layouts(operator: &OperatorInfo, arguments: &Arguments) -> LayoutPolicy {
+    let names_layout = operator.parameters.iter().any(|p| p.name == LAYOUT.name);
+    match names_layout.then(|| LAYOUT.words[arguments.get(LAYOUT.name)]) {
+        Some("nchw" | "nhwc") => LayoutPolicy::Plain,
+        _ => LayoutPolicy::Blocked,
+    }
+}
+
+fn input(net: &mut Net, shape: &[usize]) -> ValueId {
+    net.model.add_input("x", DType::F32, shape)
+}
+
+/// The most elements of a drawn tensor.
+const MOST_WEIGHTS: usize = 1 << 30;
+
+/// Refuses weights that are too large to draw.
+fn checked(net: &Net, shape: &[usize], op: &'static str) -> Result<(), ModelError> {
+    let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+    if elements.is_some_and(|n| n <= MOST_WEIGHTS) {
+        return Ok(());
+    }
+    Err(ModelError {
+        node: net.model.name.clone(),
+        op,
+        source: OpError(format!(
+            "weights {shape:?} are larger than {MOST_WEIGHTS} elements"
+        )),
+    })
+}
+
+fn activation(net: &mut Net, a: &Arguments, x: ValueId) -> Result<ValueId, ModelError> {
+    let op = match ACTIVATION.words[a.get(ACTIVATION.name)] {
+        "relu" => Unary::Relu,
+        "gelu" => Unary::Gelu(Gelu::Exact),
+        "sigmoid" => Unary::Sigmoid,
+        _ => return Ok(x),
+    };
+    net.try_add(Op::Unary(op), &[x])
+}
+
+fn conv(
+    net: &mut Net,
+    a: &Arguments,
+    spatial: &[&str],
+    taps: &[&str],
+) -> Result<ValueId, ModelError> {
+    let rank = spatial.len();
+    let channels = a.get("c");
+    // Depth-wise operators have neither maps nor groups of their own.
+    let (maps, groups) = match (a.try_get("k"), a.try_get("groups")) {
+        (Some(maps), Some(groups)) => (maps, groups),
+        _ => (channels, channels),
+    };
+    let nhwc = a
+        .try_get(LAYOUT.name)
+        .is_some_and(|l| LAYOUT.words[l] == "nhwc");
+    let mut shape = vec![a.get("n"), channels];
+    shape.extend(spatial.iter().map(|d| a.get(d)));
+    let x = if nhwc {
+        shape.remove(1);
+        shape.push(channels);
+        let x = input(net, &shape);
+        let perm = vec![0, 3, 1, 2];
+        net.try_add(Op::Transpose(Transpose { perm }), &[x])?
+    } else {
+        input(net, &shape)
+    };
+    let mut kernel = vec![maps, channels / groups];
+    kernel.extend(taps.iter().map(|d| a.get(d)));
+    checked(net, &kernel, "conv")?;
+    let fan_in = kernel[1..].iter().product::<usize>().max(1);
+    let w = net.weight("weight", &kernel, fan_in, 1.0);
+    let op = Op::Conv(Conv {
+        strides: vec![a.get("stride"); rank],
+        dilations: vec![a.get("dilation"); rank],
+        pads: vec![(a.get("pad"), a.get("pad")); rank],
+        groups,
+    });
+    let y = with_bias(net, a, op, x, w, maps)?;
+    let y = activation(net, a, y)?;
+    if nhwc {
+        let perm = vec![0, 2, 3, 1];
+        return net.try_add(Op::Transpose(Transpose { perm }), &[y]);
+    }
+    Ok(y)
+}
+
+fn with_bias(
+    net: &mut Net,
+    a: &Arguments,
+    op: Op,
+    x: ValueId,
+    w: ValueId,
+    maps: usize,
+) -> Result<ValueId, ModelError> {
+    let mut inputs = vec![x, w];
+    if a.flag(BIAS.name) {
+        inputs.push(net.uniform("bias", &[maps], -0.1, 0.1));
+    }
+    net.try_add(op, &inputs)
+}
+
+fn conv_transpose(
+    net: &mut Net,
+    a: &Arguments,
+    spatial: &[&str],
+    taps: &[&str],
+) -> Result<ValueId, ModelError> {
+    let rank = spatial.len();
+    let (channels, maps, groups) = (a.get("c"), a.get("k"), a.get("groups"));
+    let mut shape = vec![a.get("n"), channels];
+    shape.extend(spatial.iter().map(|d| a.get(d)));
+    let x = input(net, &shape);
+    let mut kernel = vec![channels, maps / groups];
+    kernel.extend(taps.iter().map(|d| a.get(d)));
+    checked(net, &kernel, "conv_transpose")?;
+    let fan_in = channels / groups * kernel[2..].iter().product::<usize>();
+    let w = net.weight("weight", &kernel, fan_in.max(1), 1.0);
+    let pad = a.get("pad") as i64;
+    let op = Op::ConvTranspose(ConvTranspose {
+        strides: vec![a.get("stride"); rank],
+        dilations: vec![a.get("dilation"); rank],
+        pads: vec![(pad, pad); rank],
+        output_padding: vec![a.get("output_pad"); rank],
+        groups,
+    });
+    let y = with_bias(net, a, op, x, w, maps)?;
+    activation(net, a, y)
+}
+
+fn dense(net: &mut Net, a: &Arguments) -> Result<ValueId, ModelError> {
+    let (m, n, k) = (a.get("m"), a.get("n"), a.get("k"));
+    checked(net, &[k, n], "matmul")?;
+    let x = input(net, &[m, k]);
+    let w = net.weight("weight", &[k, n], k, 1.0);
+    let mut y = net.try_add(Op::MatMul, &[x, w])?;
+    if a.flag(BIAS.name) {
+        let bias = net.uniform("bias", &[n], -0.1, 0.1);
+        y = net.try_add(Op::Binary(Binary::Add), &[y, bias])?;
+    }
+    activation(net, a, y)
+}
+
+fn layer_norm(net: &mut Net, a: &Arguments) -> Result<ValueId, ModelError> {
+    let (rows, cols) = (a.get("rows"), a.get("cols"));
+    let x = input(net, &[rows, cols]);
+    let scale = net.uniform("scale", &[cols], 0.8, 1.2);
+    let shift = net.uniform("shift", &[cols], -0.1, 0.1);
+    let norm = LayerNorm {
+        axis: 1,
+        epsilon: 1e-5,
+        statistics: false,
+    };
+    net.try_add(Op::LayerNorm(norm), &[x, scale, shift])
+}
+
+fn pool(net: &mut Net, a: &Arguments, kind: PoolKind) -> Result<ValueId, ModelError> {
+    let x = input(net, &["n", "c", "h", "w"].map(|d| a.get(d)));
+    let pool = Pool {
+        kind,
+        kernel: vec![a.get("r"), a.get("s")],
+        strides: vec![a.get("stride"); 2],
+        dilations: vec![a.get("dilation"); 2],
+        pads: vec![(a.get("pad"), a.get("pad")); 2],
+        ceil_mode: false,
+    };
+    net.try_add(Op::Pool(pool), &[x])
+}

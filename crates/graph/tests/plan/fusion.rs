@@ -1,0 +1,303 @@
+//! Which kernels, layouts and aliases models become.
+
+use crate::judge::{judge, judge_both, random};
+use graph::ops::{
+    BatchNorm, Binary, Concat, Conv, Gelu, LayerNorm, Op, Pool, PoolKind, Reduce, ReduceKind,
+    Reshape, Softmax, Split, Transpose, Unary,
+};
+use graph::plan::{LayoutPolicy, Plan, TensorKind};
+use graph::{Model, ValueId};
+use tensor::{DType, Tensor};
+
+fn kinds(plan: &Plan) -> Vec<&str> {
+    plan.steps
+        .iter()
+        .map(|s| plan.tasks[s.task].op.as_str())
+        .collect()
+}
+
+fn conv(m: &mut Model, name: &str, x: ValueId, maps: usize, kernel: usize) -> ValueId {
+    let channels = m[x].shape()[1];
+    let w = m.add_constant("w", random(&[maps, channels, kernel, kernel], maps as u64));
+    let pad = (kernel - 1) / 2;
+    let c = Conv {
+        pads: vec![(pad, pad); 2],
+        ..Conv::unit(2)
+    };
+    m.add(name, Op::Conv(c), &[x, w]).unwrap()
+}
+
+fn relu(m: &mut Model, x: ValueId) -> ValueId {
+    m.add("relu", Op::Unary(Unary::Relu), &[x]).unwrap()
+}
+
+fn add(m: &mut Model, x: ValueId, y: ValueId) -> ValueId {
+    m.add("add", Op::Binary(Binary::Add), &[x, y]).unwrap()
+}
+
+/// Two residual blocks, one with a projection, global pooling, a classifier.
+#[test]
+fn a_residual_network_stays_in_blocks() {
+    for channels in [8, 6] {
+        let mut m = Model::new("residual", 0);
+        let x = m.add_input("x", DType::F32, &[1, 3, 6, 6]);
+        let x = conv(&mut m, "stem", x, 4, 3);
+        let x = relu(&mut m, x);
+        let a = conv(&mut m, "a1", x, channels, 3);
+        let a = relu(&mut m, a);
+        let a = conv(&mut m, "a2", a, channels, 3);
+        let side = conv(&mut m, "side", x, channels, 1);
+        let x = add(&mut m, a, side);
+        let x = relu(&mut m, x);
+        let b = conv(&mut m, "b1", x, channels, 3);
+        let b = relu(&mut m, b);
+        let b = conv(&mut m, "b2", b, channels, 3);
+        let x = add(&mut m, b, x);
+        let x = relu(&mut m, x);
+        let mean = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![2, 3],
+            keepdims: true,
+        };
+        let x = m.add("mean", Op::Reduce(mean), &[x]).unwrap();
+        let flat = Op::Reshape(Reshape {
+            shape: vec![1, channels],
+        });
+        let x = m.add("flat", flat, &[x]).unwrap();
+        let w = m.add_constant("w", random(&[channels, 5], 9));
+        let x = m.add("fc", Op::MatMul, &[x, w]).unwrap();
+        m.add_output(x);
+        let plan = judge_both(&m);
+        let convs = ["conv2d"; 6];
+        assert_eq!(
+            kinds(&plan),
+            [&convs[..], &["reduce_mean", "dense"]].concat(),
+            "{plan}"
+        );
+        assert_eq!(plan.conversions, 0, "{plan}");
+        let residual = plan.steps.iter().filter(|s| s.inputs.len() == 3).count();
+        assert_eq!(residual, 2, "{plan}");
+        let alias = |t: &graph::plan::PlanTensor| matches!(t.kind, TensorKind::Alias { .. });
+        assert_eq!(
+            plan.tensors.iter().filter(|t| alias(t)).count(),
+            if channels == 8 { 2 } else { 1 }
+        );
+    }
+}
+
+#[test]
+fn equal_kernels_are_one_task() {
+    let mut m = Model::new("same", 0);
+    let mut x = m.add_input("x", DType::F32, &[1, 8, 4, 4]);
+    for _ in 0..3 {
+        x = conv(&mut m, "conv", x, 8, 3);
+        x = relu(&mut m, x);
+    }
+    m.add_output(x);
+    let plan = judge(&m, LayoutPolicy::Blocked);
+    assert_eq!(kinds(&plan).iter().filter(|k| **k == "conv2d").count(), 3);
+    assert_eq!(plan.tasks.iter().filter(|t| t.op == "conv2d").count(), 1);
+    assert_eq!(plan.uses().iter().sum::<usize>(), plan.steps.len());
+    assert!(plan.to_string().contains("x3 conv2d("), "{plan}");
+}
+
+/// x is read three times, but everything meets again in one value.
+#[test]
+fn diamonds_fuse_into_the_kernel_before_them() {
+    let mut m = Model::new("gelu", 0);
+    let x = m.add_input("x", DType::F32, &[3, 4]);
+    let w = m.add_constant("w", random(&[4, 6], 1));
+    let x = m.add("matmul", Op::MatMul, &[x, w]).unwrap();
+    let gate = m.add("gate", Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+    let swish = m.add("swish", Op::Binary(Binary::Mul), &[x, gate]).unwrap();
+    let gelu = m
+        .add("gelu", Op::Unary(Unary::Gelu(Gelu::Exact)), &[swish])
+        .unwrap();
+    let two = m.add_constant("two", Tensor::from_slice(&[1], &[2.0f32]));
+    let y = m
+        .add("scale", Op::Binary(Binary::Mul), &[gelu, two])
+        .unwrap();
+    m.add_output(y);
+    let plan = judge_both(&m);
+    assert_eq!(kinds(&plan), ["dense"]);
+    // The scalar is a literal, not a parameter.
+    assert_eq!(plan.steps[0].inputs.len(), 2);
+}
+
+#[test]
+fn a_value_that_others_need_ends_its_kernel() {
+    let mut m = Model::new("shared", 0);
+    let x = m.add_input("x", DType::F32, &[3, 4]);
+    let w = m.add_constant("w", random(&[4, 4], 1));
+    let product = m.add("matmul", Op::MatMul, &[x, w]).unwrap();
+    let y = relu(&mut m, product);
+    m.add_output(product);
+    m.add_output(y);
+    assert_eq!(kinds(&judge_both(&m)), ["dense", "elementwise"]);
+}
+
+#[test]
+fn deep_sharing_does_not_blow_up() {
+    let mut m = Model::new("deep", 0);
+    let input = m.add_input("x", DType::F32, &[2]);
+    let mut x = m.add("start", Op::Unary(Unary::Tanh), &[input]).unwrap();
+    for _ in 0..40 {
+        let gate = m.add("gate", Op::Unary(Unary::Sigmoid), &[x]).unwrap();
+        x = m.add("mul", Op::Binary(Binary::Mul), &[x, gate]).unwrap();
+    }
+    m.add_output(x);
+    let plan = judge_both(&m);
+    assert!((2..40).contains(&plan.steps.len()), "{plan}");
+}
+
+#[test]
+fn attention_and_normalisation() {
+    let mut m = Model::new("attention", 0);
+    let q = m.add_input("q", DType::F32, &[2, 5, 8]);
+    let k = m.add_input("k", DType::F32, &[2, 5, 8]);
+    let mask = m.add_input("mask", DType::F32, &[2, 1, 5]);
+    let perm = Op::Transpose(Transpose {
+        perm: vec![0, 2, 1],
+    });
+    let kt = m.add("kt", perm, &[k]).unwrap();
+    let scores = m.add("scores", Op::MatMul, &[q, kt]).unwrap();
+    let eight = m.add_constant("scale", Tensor::from_slice(&[], &[0.35f32]));
+    let scaled = m
+        .add("scaled", Op::Binary(Binary::Mul), &[scores, eight])
+        .unwrap();
+    let masked = add(&mut m, scaled, mask);
+    let p = m
+        .add("softmax", Op::Softmax(Softmax { axis: 2 }), &[masked])
+        .unwrap();
+    let y = m.add("mix", Op::MatMul, &[p, k]).unwrap();
+    let sum = add(&mut m, y, q);
+    let scale = m.add_constant("scale", random(&[8], 1));
+    let shift = m.add_constant("shift", random(&[8], 2));
+    let norm = Op::LayerNorm(LayerNorm {
+        axis: 2,
+        epsilon: 1e-5,
+        statistics: false,
+    });
+    let y = m.add("norm", norm, &[sum, scale, shift]).unwrap();
+    let y = relu(&mut m, y);
+    m.add_output(y);
+    let plan = judge_both(&m);
+    assert_eq!(
+        kinds(&plan),
+        [
+            "transpose",
+            "batch_matmul",
+            "softmax",
+            "batch_matmul",
+            "layer_norm"
+        ]
+    );
+}
+
+/// Depth-wise, squeeze and excitation, concatenation and splitting in blocks.
+#[test]
+fn mobile_blocks() {
+    for channels in [8, 6] {
+        let mut m = Model::new("mobile", 0);
+        let x = m.add_input("x", DType::F32, &[2, 3, 6, 6]);
+        let x = conv(&mut m, "stem", x, channels, 3);
+        let w = m.add_constant("w", random(&[channels, 1, 3, 3], 4));
+        let depthwise = Conv {
+            groups: channels,
+            pads: vec![(1, 1); 2],
+            ..Conv::unit(2)
+        };
+        let x = m.add("depthwise", Op::Conv(depthwise), &[x, w]).unwrap();
+        let x = m.add("swish", Op::Unary(Unary::HardSwish), &[x]).unwrap();
+        let mean = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![2, 3],
+            keepdims: true,
+        };
+        let s = m.add("squeeze", Op::Reduce(mean), &[x]).unwrap();
+        let s = conv(&mut m, "reduce", s, 4, 1);
+        let s = relu(&mut m, s);
+        let s = conv(&mut m, "expand", s, channels, 1);
+        let s = m.add("gate", Op::Unary(Unary::Sigmoid), &[s]).unwrap();
+        let x = m.add("excite", Op::Binary(Binary::Mul), &[x, s]).unwrap();
+        let y = conv(&mut m, "project", x, channels, 1);
+        let both = m
+            .add("concat", Op::Concat(Concat { axis: 1 }), &[x, y])
+            .unwrap();
+        let both = relu(&mut m, both);
+        let halves = Split {
+            axis: 1,
+            sizes: vec![channels, channels],
+        };
+        let halves = m
+            .add_node("split", Op::Split(halves), &[Some(both)])
+            .unwrap();
+        let x = add(&mut m, halves[0], halves[1]);
+        let pool = Pool {
+            kind: PoolKind::Max { indices: None },
+            kernel: vec![3, 3],
+            strides: vec![2, 2],
+            dilations: vec![1, 1],
+            pads: vec![(1, 1); 2],
+            ceil_mode: false,
+        };
+        let x = m.add("pool", Op::Pool(pool), &[x]).unwrap();
+        m.add_output(x);
+        let plan = judge_both(&m);
+        let conversions = if channels == 8 { 1 } else { 2 };
+        assert_eq!(plan.conversions, conversions, "{plan}");
+    }
+}
+
+#[test]
+fn batch_normalisation_before_a_convolution_fuses_with_its_activation() {
+    let mut m = Model::new("preactivation", 0);
+    let x = m.add_input("x", DType::F32, &[1, 3, 4, 4]);
+    let x = conv(&mut m, "first", x, 6, 3);
+    let other = conv(&mut m, "other", x, 6, 1);
+    let x = add(&mut m, x, other);
+    let p = |m: &mut Model, seed| m.add_constant("p", random(&[6], seed));
+    let (scale, shift, mean) = (p(&mut m, 1), p(&mut m, 2), p(&mut m, 3));
+    let variance = m.add_constant(
+        "v",
+        Tensor::from_slice(&[6], &[1.0f32, 2.0, 0.5, 3.0, 1.5, 0.7]),
+    );
+    let norm = Op::BatchNorm(BatchNorm { epsilon: 1e-5 });
+    let y = m
+        .add("norm", norm, &[x, scale, shift, mean, variance])
+        .unwrap();
+    let y = relu(&mut m, y);
+    let z = conv(&mut m, "last", y, 8, 1);
+    let out = conv(&mut m, "skip", x, 8, 1);
+    let out = add(&mut m, z, out);
+    m.add_output(out);
+    let plan = judge_both(&m);
+    let expected = [
+        "conv2d",
+        "conv2d",
+        "elementwise",
+        "conv2d",
+        "conv2d",
+        "layout_transform",
+    ];
+    assert_eq!(kinds(&plan), expected, "{plan}");
+}
+
+#[test]
+fn outputs_that_are_inputs_or_constants_are_copied() {
+    let mut m = Model::new("pass", 0);
+    let x = m.add_input("x", DType::F32, &[2, 3]);
+    let y = m
+        .add("flat", Op::Reshape(Reshape { shape: vec![6] }), &[x])
+        .unwrap();
+    let c = m.add_constant("c", random(&[2], 1));
+    let c = m.add("same", Op::Identity, &[c]).unwrap();
+    let used = relu(&mut m, x);
+    m.add_output(y);
+    m.add_output(c);
+    m.add_output(used);
+    let plan = judge_both(&m);
+    let mut kinds = kinds(&plan);
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["copy", "copy", "elementwise"]);
+}

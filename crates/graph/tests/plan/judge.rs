@@ -1,0 +1,143 @@
+//! Plans a model, checks every program and compares results with the reference.
+
+use graph::plan::{LayoutPolicy, Plan, PlanOptions, TensorKind, plan};
+use graph::{Keep, Model, Op, ValueId, evaluate};
+use ir::{Isa, Target};
+use std::collections::HashSet;
+use std::sync::Arc;
+use tensor::{DType, Fill, Tensor, compare, fill_tensor};
+
+/// Four f32 lanes: blocks of four channels.
+pub fn target() -> Target {
+    Target::generic(Isa::X86Sse2)
+}
+
+pub fn planned(model: &Model, layouts: LayoutPolicy) -> Plan {
+    let plan = plan(model, &target(), &PlanOptions { layouts }).unwrap();
+    check_structure(&plan);
+    plan
+}
+
+/// Every tensor is written once before it is read, and fits its parameter.
+fn check_structure(plan: &Plan) {
+    let mut ready: HashSet<_> = plan.inputs.iter().copied().collect();
+    for (id, t) in plan.tensor_ids().zip(&plan.tensors) {
+        if matches!(t.kind, TensorKind::Constant(_)) {
+            ready.insert(id);
+        }
+    }
+    for step in &plan.steps {
+        let program = &plan.tasks[step.task].program;
+        let args: Vec<_> = step.inputs.iter().chain(&step.outputs).collect();
+        assert_eq!(args.len(), program.params.len(), "step {}", step.name);
+        for (arg, param) in args.iter().zip(&program.params) {
+            let (t, b) = (plan.tensor(**arg), program.buffer(*param));
+            assert_eq!(
+                (t.dtype, &t.shape),
+                (b.dtype, &b.shape),
+                "step {}",
+                step.name
+            );
+        }
+        for input in &step.inputs {
+            assert!(ready.contains(&plan.root(*input)), "step {}", step.name);
+        }
+        for output in &step.outputs {
+            assert!(ready.insert(*output), "step {} writes again", step.name);
+        }
+    }
+    for output in &plan.outputs {
+        let root = plan.tensor(plan.root(*output));
+        let written = matches!(root.kind, TensorKind::Activation | TensorKind::Output);
+        assert!(written && ready.contains(&plan.root(*output)));
+    }
+    for task in &plan.tasks {
+        let broken = ir::verify::verify(&task.program);
+        let text = ir::text::print(&task.program);
+        assert!(broken.is_empty(), "{broken:?}\n{text}");
+    }
+}
+
+/// Inputs that suit every operator: floats around 0, small non-negative integers.
+pub fn inputs(model: &Model) -> Vec<Tensor> {
+    let value = |(i, v): (usize, &ValueId)| {
+        let ty = model[*v].ty();
+        let fill = match ty.dtype {
+            d if d.is_float() => Fill::Uniform { lo: -2.0, hi: 2.0 },
+            DType::Bool => Fill::Integers { lo: 0, hi: 1 },
+            _ => Fill::Integers { lo: 0, hi: 3 },
+        };
+        fill_tensor(ty.dtype, &ty.shape, fill, 100 + i as u64)
+    };
+    model.inputs().iter().enumerate().map(value).collect()
+}
+
+pub fn judge(model: &Model, layouts: LayoutPolicy) -> Plan {
+    judge_on(model, layouts, inputs(model))
+}
+
+pub fn judge_on(model: &Model, layouts: LayoutPolicy, inputs: Vec<Tensor>) -> Plan {
+    let plan = planned(model, layouts);
+    let actual = plan.interpret(&inputs).unwrap();
+    let inputs: Vec<_> = inputs.into_iter().map(Arc::new).collect();
+    let expected = evaluate(model, &inputs, Keep::Outputs).unwrap().outputs();
+    assert_eq!(actual.len(), expected.len());
+    for (a, e) in actual.iter().zip(&expected) {
+        assert_eq!((a.dtype(), a.shape()), (e.dtype(), e.shape()));
+        let tolerance = match e.dtype() {
+            DType::F32 | DType::F64 => 1e-5,
+            DType::F16 | DType::BF16 => 1e-2,
+            _ => 0.0,
+        };
+        let difference = compare(a, e);
+        assert!(difference.within(tolerance), "{difference:?}\n{plan}");
+    }
+    plan
+}
+
+/// In both policies; gives the blocked plan.
+pub fn judge_both(model: &Model) -> Plan {
+    judge(model, LayoutPolicy::Plain);
+    judge(model, LayoutPolicy::Blocked)
+}
+
+/// A model of one operator whose outputs are all graph outputs. Operands are
+/// inputs, or constants where a tensor is given.
+pub fn single(op: Op, operands: &[Operand]) -> Model {
+    let mut m = Model::new("single", 0);
+    let operands: Vec<_> = operands.iter().map(|o| Some(o.add(&mut m))).collect();
+    for v in m.add_node("node", op, &operands).unwrap() {
+        m.add_output(v);
+    }
+    m
+}
+
+pub enum Operand {
+    Input(DType, Vec<usize>),
+    Constant(Tensor),
+}
+
+impl Operand {
+    fn add(&self, m: &mut Model) -> ValueId {
+        match self {
+            Operand::Input(dtype, shape) => m.add_input("x", *dtype, shape),
+            Operand::Constant(t) => m.add_constant("c", t.clone()),
+        }
+    }
+}
+
+pub fn input(shape: &[usize]) -> Operand {
+    Operand::Input(DType::F32, shape.to_vec())
+}
+
+pub fn typed(dtype: DType, shape: &[usize]) -> Operand {
+    Operand::Input(dtype, shape.to_vec())
+}
+
+pub fn weight(shape: &[usize], seed: u64) -> Operand {
+    Operand::Constant(random(shape, seed))
+}
+
+pub fn random(shape: &[usize], seed: u64) -> Tensor {
+    fill_tensor(DType::F32, shape, Fill::Normal { std: 0.5 }, seed)
+}
