@@ -328,7 +328,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(tile(512, 4, 64).cardinality(), 216);
+        assert_eq!(tile(512, 4, 64).cardinality(), 210);
         assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
     }
 

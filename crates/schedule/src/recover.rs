@@ -340,7 +340,6 @@ mod tests {
         let fused = [f.clone().floor_div(4), f.floor_mod(4)];
         assert!(told(&fused, &fused, &[4, 6], 0, &[]));
         assert!(told(&fused, &fused, &[4, 6], 1, &[]));
-        assert!(told(&fused[..1], &fused[..1], &[2, 1], 0, &[]));
     }
 
     #[test]

@@ -35,18 +35,21 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
     for v in &plan.reduce {
         by_copy.push((*v, Expr::int(0)));
     }
-    let mut loops = Vec::new();
+    let mut loops: Vec<LoopId> = Vec::new();
     for s in &plan.spatial {
         let old = program.loop_(*s).clone();
         let prefix = format!("{block}.");
         let axis = old.name.strip_prefix(&prefix).unwrap_or(&old.name);
-        let name = live_name(program, &format!("{block}.init.{axis}"));
+        let mut name = live_name(program, &format!("{block}.init.{axis}"));
+        while loops.iter().any(|l| program.loop_(*l).name == name) {
+            name = live_name(program, &format!("{name}_1"));
+        }
         let copy = program.new_loop(name, old.extent, vec![]);
         program.loop_mut(copy).kind = old.kind;
         by_copy.push((old.var, Expr::var(program.loop_(copy).var)));
         loops.push(copy);
     }
-    let mut node = Node::Block(init_block(program, b, &by_copy));
+    let mut node = Node::Block(init_block(program, b, &by_copy, &loops));
     for copy in loops.into_iter().rev() {
         program.loop_mut(copy).body.push(node);
         node = Node::Loop(copy);
@@ -131,14 +134,13 @@ fn check_once(p: &Program, block: &Block, plan: &Plan, outside: &[LoopId]) -> Re
     Ok(())
 }
 
-/// The block that stores the reducer's identity for what `b` reduces into.
-fn init_block(p: &mut Program, b: BlockId, by_copy: &[(VarId, Expr)]) -> BlockId {
+/// The block that stores the reducer's identity for what `b` reduces into, for
+/// the `loops` that are not in the body yet.
+fn init_block(p: &mut Program, b: BlockId, by_copy: &[(VarId, Expr)], loops: &[LoopId]) -> BlockId {
     let old = p.block(b).clone();
     let mut r = program_ranges(p);
-    for (_, e) in by_copy {
-        if let Some(l) = e.as_var().and_then(|v| new_loop_of(p, v)) {
-            r.set(p.loop_(l).var, 0, p.loop_(l).extent - 1);
-        }
+    for l in loops {
+        r.set(p.loop_(*l).var, 0, p.loop_(*l).extent - 1);
     }
     let put = |v: VarId| {
         by_copy
@@ -184,10 +186,4 @@ fn init_block(p: &mut Program, b: BlockId, by_copy: &[(VarId, Expr)]) -> BlockId
         reduction: None,
         tensor: None,
     })
-}
-
-/// The loop of the arena, in the body or not, that owns a variable.
-fn new_loop_of(p: &Program, v: VarId) -> Option<LoopId> {
-    let all = (0..p.loop_count() as u32).map(LoopId);
-    all.rev().find(|l| p.loop_(*l).var == v)
 }
