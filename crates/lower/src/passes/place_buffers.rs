@@ -110,13 +110,14 @@ fn small_place(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) -
     }
     let (scope, bytes) = (nest.program.buffer(b).scope, bytes(nest, b));
     let lanes = accesses[0].lanes;
-    let constant = accesses.iter().all(|a| {
-        a.lanes == lanes
-            && a.offset
-                .is_some_and(|o| o >= 0 && o % i64::from(lanes) == 0)
-    });
+    // An access beyond the end is one that a condition never lets run.
+    let elements = nest.storage(b).elements;
+    let aligned = |o: i64| o % i64::from(lanes) == 0 && (0..elements).contains(&o);
+    let constant = accesses
+        .iter()
+        .all(|a| a.lanes == lanes && a.offset.is_some_and(aligned));
     let wants_registers = scope == Scope::Register || bytes <= MAX_TINY_BYTES;
-    if constant && wants_registers && nest.storage(b).elements % i64::from(lanes) == 0 {
+    if constant && wants_registers && elements % i64::from(lanes) == 0 {
         return Some(Place::Register);
     }
     let inner = nest.storage(b).site.is_some() || nest.storage(b).temporary;

@@ -8,3 +8,4 @@ mod judge;
 mod matmul;
 mod memory;
 mod tensors;
+mod traces;

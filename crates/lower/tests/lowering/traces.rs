@@ -1,0 +1,222 @@
+//! Random programs under random traces of schedule steps.
+
+use crate::judge::{interpreted, outputs, target};
+use ir::{LoopId, LoopKind, Node, Program, Role, Scope};
+use lower::flat::interpret::{Arguments, interpret_flat};
+use lower::flat::text;
+use lower::{LowerError, Options, PASSES, lower};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use schedule::{Arg, Factor, LoopArg, Step};
+use tensor::compare;
+use testkit::{random_args, random_program};
+
+/// Steps tried on one program; most random ones are refused.
+const TRIES: usize = 40;
+
+fn loop_name(p: &Program, rng: &mut Pcg64Mcg) -> Option<String> {
+    let loops = p.loop_ids();
+    Some(p.loop_(*loops.choose(rng)?).name.clone())
+}
+
+fn block_name(p: &Program, rng: &mut Pcg64Mcg) -> Option<String> {
+    let blocks = p.block_ids();
+    Some(p.block(*blocks.choose(rng)?).name.clone())
+}
+
+fn buffer_name(p: &Program, rng: &mut Pcg64Mcg) -> Option<String> {
+    let buffers = p.live_buffers();
+    Some(p.buffer(*buffers.choose(rng)?).name.clone())
+}
+
+/// The loop and those below it while each is the only child.
+fn chain(p: &Program, from: LoopId) -> Vec<LoopId> {
+    let mut out = vec![from];
+    while let [Node::Loop(l)] = p.loop_(out[out.len() - 1]).body.as_slice() {
+        out.push(*l);
+    }
+    out
+}
+
+fn scope(rng: &mut Pcg64Mcg) -> Scope {
+    *[Scope::Global, Scope::Local, Scope::Register]
+        .choose(rng)
+        .expect("not empty")
+}
+
+fn random_step(p: &Program, rng: &mut Pcg64Mcg) -> Option<Step> {
+    let loop_ = loop_name(p, rng)?;
+    let at = || LoopArg::Name(loop_.clone());
+    let chain = chain(p, p.loop_named(&loop_)?);
+    let chain_names: Vec<String> = chain.iter().map(|l| p.loop_(*l).name.clone()).collect();
+    Some(match rng.random_range(0..24) {
+        0..4 => Step::Split {
+            factors: vec![Factor::Rest, Factor::Arg(Arg::Lit(rng.random_range(2..6)))],
+            loop_,
+        },
+        4 => Step::Fuse {
+            outer: loop_,
+            inner: chain_names.get(1)?.clone(),
+        },
+        5..7 => {
+            let mut loops = chain_names;
+            loops.shuffle(rng);
+            Step::Reorder { loops }
+        }
+        7 => Step::Partition { loop_ },
+        8 if p.loop_(chain[0]).extent <= 8 => Step::Unroll { loop_ },
+        9..11 => Step::Vectorize {
+            loop_: chain_names.last()?.clone(),
+        },
+        11 => Step::Parallel { loop_ },
+        12..14 => Step::ComputeAt {
+            block: block_name(p, rng)?,
+            loop_: at(),
+        },
+        14 => Step::ReverseComputeAt {
+            block: block_name(p, rng)?,
+            loop_: at(),
+        },
+        15 => Step::ComputeInline {
+            block: block_name(p, rng)?,
+        },
+        16 => Step::ReverseComputeInline {
+            block: block_name(p, rng)?,
+        },
+        17 => {
+            let block = block_name(p, rng)?;
+            let reads = p.block(p.block_named(&block)?).reads();
+            let buffer = p.buffer(*reads.choose(rng)?).name.clone();
+            Step::CacheRead {
+                block,
+                buffer,
+                scope: scope(rng),
+            }
+        }
+        18 => Step::CacheWrite {
+            block: block_name(p, rng)?,
+            index: 0,
+            scope: scope(rng),
+        },
+        19 => Step::SetScope {
+            buffer: buffer_name(p, rng)?,
+            scope: scope(rng),
+        },
+        20 => Step::Rfactor { loop_ },
+        21 => Step::DecomposeReduction {
+            block: block_name(p, rng)?,
+            loop_,
+        },
+        22 => Step::Prefetch {
+            buffer: buffer_name(p, rng)?,
+            loop_,
+            distance: Arg::Lit(2),
+        },
+        _ => Step::Annotate {
+            loop_,
+            unroll_by: Arg::Lit(rng.random_range(2..5)),
+        },
+    })
+}
+
+/// What became of one random program.
+struct Tried {
+    steps: usize,
+    lowered: bool,
+    lanes: bool,
+}
+
+fn try_seed(seed: u64) -> Tried {
+    let raw = random_program(
+        seed,
+        &testkit::Options {
+            max_points: 3000,
+            ..testkit::Options::all()
+        },
+    );
+    let rng = &mut Pcg64Mcg::seed_from_u64(seed ^ 0x5eed);
+    let mut p = raw.clone();
+    let mut log = String::new();
+    let mut steps = 0;
+    for _ in 0..TRIES {
+        let Some(step) = random_step(&p, rng) else {
+            continue;
+        };
+        if step.apply(&mut p, &[]).is_ok() {
+            steps += 1;
+            log = format!("{log}{step}\n");
+        }
+    }
+    let lanes = p
+        .loop_ids()
+        .iter()
+        .any(|l| p.loop_(*l).kind == LoopKind::Vectorized);
+    let limit = rng.random_range(0..=2 * PASSES.len());
+    let options = Options {
+        verify: true,
+        stop_after: Some(limit),
+        ..Options::standard()
+    };
+    let code = match lower(&p, &target(), &options) {
+        Ok(code) => code,
+        Err(LowerError::TooLarge { .. }) => {
+            return Tried {
+                steps,
+                lowered: false,
+                lanes,
+            };
+        }
+        Err(e) => panic!("seed {seed}: {e}\n{log}\n{}", ir::text::print(&p)),
+    };
+    let args = random_args(&raw, seed);
+    let given: Arguments = raw
+        .params
+        .iter()
+        .copied()
+        .zip(args)
+        .filter(|(b, _)| raw.buffer(*b).role != Role::Output)
+        .collect();
+    let expected = interpreted(&raw, &given);
+    let mut actual = given.clone();
+    let context = || format!("{log}\n{}\n{}", ir::text::print(&p), text::print(&code));
+    // First the schedule's own judge, so that a wrong step is not taken for a wrong pass.
+    let scheduled = interpreted(&p, &given);
+    for b in outputs(&raw) {
+        let d = compare(&scheduled[&b], &expected[&b]);
+        assert!(
+            d.within(1e-5),
+            "seed {seed}: the schedule is wrong: {d:?}\n{}",
+            context()
+        );
+    }
+    if let Err(e) = interpret_flat(&code, &mut actual) {
+        panic!("seed {seed}, {limit} passes: {e}\n{}", context());
+    }
+    for b in outputs(&raw) {
+        let want = &expected[&b];
+        let d = compare(&actual[&b].clone().reshaped(want.shape()), want);
+        assert!(
+            d.within(1e-5),
+            "seed {seed}, {limit} passes: {d:?}\n{}",
+            context()
+        );
+    }
+    Tried {
+        steps,
+        lowered: true,
+        lanes,
+    }
+}
+
+#[test]
+fn random_traces_of_random_programs() {
+    let tried: Vec<Tried> = (0..300).map(try_seed).collect();
+    let lowered = tried.iter().filter(|t| t.lowered).count();
+    let steps: usize = tried.iter().map(|t| t.steps).sum();
+    let lanes = tried.iter().filter(|t| t.lanes && t.lowered).count();
+    assert!(
+        lowered > 250 && steps > 1500 && lanes > 30,
+        "{lowered} {steps} {lanes}"
+    );
+}
