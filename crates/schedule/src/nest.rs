@@ -45,7 +45,9 @@ pub(crate) fn child_with(p: &Program, parent: Option<LoopId>, node: Node) -> Opt
     Some((at, child))
 }
 
-/// Makes a change if it leaves all private memory private.
+/// Makes a change if it leaves all private memory private, and takes no block
+/// away from the loop that computes its input anew in every iteration: what is
+/// left there would write elements more than once.
 pub(crate) fn change(
     program: &mut Program,
     make: impl FnOnce(&mut Program) -> Result<(), String>,
@@ -58,9 +60,30 @@ pub(crate) fn change(
             within_scope(&next, b, buffer.scope)
                 .map_err(|why| format!("`{}` would be shared: {why}", buffer.name))?;
         }
+        if buffer.role == Role::Intermediate
+            && let Some(site) = program.allocation_site(b)
+            && leaves(program, &next, b, site)
+        {
+            let site = &program.loop_(site).name;
+            return Err(format!(
+                "`{}` is computed in each iteration of `{site}`, which its consumer would leave",
+                buffer.name
+            ));
+        }
     }
     *program = next;
     Ok(())
+}
+
+/// Whether a buffer no longer lives inside the loop, where its producers stayed.
+fn leaves(before: &Program, after: &Program, buffer: BufferId, site: LoopId) -> bool {
+    let paths = |p: &Program| {
+        let producers = p.producers(buffer).into_iter();
+        let paths = producers.map(|b| path(p, Node::Block(b)));
+        paths.collect::<Vec<_>>()
+    };
+    let inside = |l: LoopId| path_through(after, l).contains(&site);
+    paths(before) == paths(after) && !after.allocation_site(buffer).is_some_and(inside)
 }
 
 /// Removes a node from the body, with the loops that this leaves empty.
@@ -241,6 +264,7 @@ pub(crate) fn iteration_tests(p: &Program, blocks: &[BlockId], at: &[LoopId]) ->
 /// For a test `a < b` or `a <= b` on integers the canonical form of what it
 /// bounds by 0; `None` for other tests.
 pub(crate) fn at_most_zero(test: &Expr, r: &Ranges) -> Option<Expr> {
+    let test = simplify(test, r);
     let bounded = match test.kind() {
         ExprKind::Binary(BinaryOp::Lt, a, b) => a - b + 1,
         ExprKind::Binary(BinaryOp::Le, a, b) => a - b,

@@ -8,7 +8,7 @@
 //! there yet.
 
 use crate::nest::{at_most_zero, conjuncts, iteration_tests, path, within};
-use ir::affine::Ranges;
+use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{Access, RegionDim, accessed, block_accesses, bound, span};
 use ir::simplify::{prove, simplify};
 use ir::{BinaryOp, BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, VarId};
@@ -23,7 +23,14 @@ pub(crate) fn completed(
 ) -> Result<Vec<RegionDim>, String> {
     let name = &p.buffer(buffer).name;
     let mut parts: Vec<Vec<RegionDim>> = Vec::new();
+    let mut tests: Option<Vec<Expr>> = None;
     for q in p.producers(buffer) {
+        let of_q = iteration_tests(p, &[q], at);
+        if *tests.get_or_insert_with(|| of_q.clone()) != of_q {
+            return Err(format!(
+                "the producers of `{name}` do not run in the same iterations"
+            ));
+        }
         let part = written_box(p, q, buffer, at, r)
             .map_err(|why| format!("`{name}`, produced by `{}`: {why}", p.block(q).name))?;
         if !parts.contains(&part) {
@@ -114,6 +121,24 @@ pub(crate) fn written_box(
     Ok(dims)
 }
 
+/// Whether `given <= 0` proves `wanted <= 0`, both linear: in whole numbers
+/// `a * wanted <= b * given + rest` does if `rest`, bounded by the ranges, is
+/// below `a`.
+fn follows(given: &Expr, wanted: &Expr, r: &Ranges) -> bool {
+    let (Some(d), Some(t)) = (Affine::of(given), Affine::of(wanted)) else {
+        return false;
+    };
+    t.terms.iter().any(|(v, of_t)| {
+        let of_d = d.coefficient(*v);
+        if of_d.signum() != of_t.signum() {
+            return false;
+        }
+        let (a, b) = (of_d.abs(), of_t.abs());
+        let rest = t.scale(a).add_scaled(&d, -b).to_expr();
+        bounds(&rest, r).is_some_and(|i| i.hi < a)
+    })
+}
+
 /// Whether the predicate only excludes points outside the spatial domain,
 /// points of the reduction, or whole iterations of the loops `at`.
 fn check_predicate(p: &Program, q: BlockId, at: &[LoopId], r: &Ranges) -> Result<(), String> {
@@ -136,10 +161,40 @@ fn check_predicate(p: &Program, q: BlockId, at: &[LoopId], r: &Ranges) -> Result
     let whole = iteration_tests(p, &[q], at);
     for test in conjuncts(block.predicate.as_ref()) {
         let form = at_most_zero(test, r);
-        let known = whole.contains(test) || (form.is_some() && domain.contains(&form));
+        let known = whole.contains(test)
+            || form.is_some_and(|t| {
+                domain
+                    .iter()
+                    .flatten()
+                    .any(|d| *d == t || follows(d, &t, r))
+            });
         if !known && test.vars().into_iter().any(spatial) {
             return Err("its predicate excludes points inside its domain".into());
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::follows;
+    use ir::affine::Ranges;
+    use ir::{Expr, VarId};
+
+    #[test]
+    fn bounds_follow_from_finer_and_coarser_ones_and_no_others() {
+        let v = |i: u32| Expr::var(VarId(i));
+        let mut r = Ranges::new();
+        for (i, n) in [2, 3, 2].into_iter().enumerate() {
+            r.set(VarId(i as u32), 0, n - 1);
+        }
+        // 6 v0 + 2 v1 + v2 <= 9 says the same as 3 v0 + v1 <= 4.
+        let fine = v(0) * 6 + v(1) * 2 + v(2) - 9;
+        let coarse = v(0) * 3 + v(1) - 4;
+        assert!(follows(&fine, &coarse, &r) && follows(&coarse, &fine, &r));
+        // 3 v0 + v1 <= 3 says more.
+        let tight = v(0) * 3 + v(1) - 3;
+        assert!(follows(&tight, &coarse, &r) && !follows(&coarse, &tight, &r));
+        assert!(!follows(&fine, &tight, &r));
+    }
 }

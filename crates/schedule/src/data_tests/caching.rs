@@ -90,8 +90,13 @@ fn partial_sums_are_kept_for_either_part_of_a_split_with_a_tail() {
         assert_eq!(extents(&p, &["mm.part"]), [parts]);
         let block = p.block_named("mm.rf").expect("added");
         assert_eq!(p.block(block).spatial_iters().count(), 3);
-        judged(&mut p, |p| compute_at::apply(p, "mm.rf", "mm.m"));
+        let mut early = p.clone();
+        judged(&mut early, |p| compute_at::apply(p, "mm.rf", "mm.m"));
+        refused(&early, "which its consumer would leave", |p| {
+            compute_at::apply(p, "mm", "out.m")
+        });
         judged(&mut p, |p| compute_at::apply(p, "mm", "out.m"));
+        judged(&mut p, |p| compute_at::apply(p, "mm.rf", "mm.n_1"));
     }
 }
 

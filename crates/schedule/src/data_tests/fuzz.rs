@@ -1,7 +1,9 @@
 //! Random sequences of the steps: each is refused without a trace, or leaves a
 //! well-formed program that computes the same.
 
-use super::programs::{argmax, matmul, padded_conv, softmax, stencils, transposes};
+use super::programs::{
+    argmax, matmul, padded_conv, pooling, residual, softmax, stencils, transposes,
+};
 use super::{Expected, check};
 use crate::illegal::Illegal;
 use crate::steps::{
@@ -119,7 +121,16 @@ fn random_loop_step(
 
 #[test]
 fn random_sequences_keep_what_a_program_computes() {
-    let programs = [padded_conv, matmul, softmax, argmax, stencils, transposes];
+    let programs = [
+        residual,
+        pooling,
+        padded_conv,
+        matmul,
+        softmax,
+        argmax,
+        stencils,
+        transposes,
+    ];
     let mut applied = 0;
     for (i, program) in programs.into_iter().enumerate() {
         let expected = Expected::of(&program());

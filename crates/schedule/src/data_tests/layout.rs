@@ -3,7 +3,10 @@
 use super::programs::{matmul, padded_conv, reorder, split};
 use super::{extents, judged, refused};
 use crate::intrinsics::{INTRINSICS, intrinsic};
-use crate::steps::{cache_read, compute_at, pack, tensorize};
+use crate::steps::{
+    cache_read, compute_at, decompose_reduction, pack, parallel, reverse_compute_at,
+    reverse_compute_inline, set_scope, tensorize, vectorize,
+};
 use ir::{DType, Expr, IterKind, Program, ProgramBuilder, Reducer, Scope};
 
 fn packed(p: &mut Program, buffer: &str, tiles: &[(usize, i64)], order: &[usize]) {
@@ -163,4 +166,30 @@ fn the_table_is_sorted_and_its_meanings_are_single_reductions() {
         );
         assert_eq!(i.output_strides.len(), axes);
     }
+}
+
+/// What a template for a CPU does: packed weights, a register tile with its
+/// accumulators, the epilogue on the tile, the padded rows computed beside it.
+#[test]
+fn a_convolution_becomes_a_register_tile() {
+    let mut p = padded_conv();
+    packed(&mut p, "w", &[(0, 4)], &[0, 2, 3, 4, 1]);
+    judged(&mut p, |p| reverse_compute_inline::apply(p, "relu"));
+    split(&mut p, "conv.o", 4);
+    split(&mut p, "conv.w", 4);
+    let order = [
+        "conv.o.0", "conv.h", "conv.w.0", "conv.c", "conv.r", "conv.s", "conv.w.1", "conv.o.1",
+    ];
+    reorder(&mut p, &order);
+    judged(&mut p, |p| compute_at::apply(p, "pad", "conv.h"));
+    judged(&mut p, |p| {
+        reverse_compute_at::apply(p, "added", "conv.w.0")
+    });
+    assert_eq!(extents(&p, &["added.o", "added.h", "added.w"]), [4, 1, 4]);
+    judged(&mut p, |p| decompose_reduction::apply(p, "conv", "conv.c"));
+    judged(&mut p, |p| set_scope::apply(p, "conv", Scope::Local));
+    judged(&mut p, |p| vectorize::apply(p, "conv.o.1"));
+    judged(&mut p, |p| parallel::apply(p, "conv.h"));
+    let site = p.buffer_named("conv").and_then(|b| p.allocation_site(b));
+    assert_eq!(site, p.loop_named("conv.w.0"));
 }

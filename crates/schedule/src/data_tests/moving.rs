@@ -1,6 +1,8 @@
 //! compute_at and reverse_compute_at.
 
-use super::programs::{matmul, padded_conv, reorder, softmax, split, stencils, transposes};
+use super::programs::{
+    matmul, padded_conv, reorder, residual, softmax, split, stencils, transposes,
+};
 use super::{extents, judged, order, refused};
 use crate::steps::{compute_at, fuse, reverse_compute_at};
 use ir::{DType, Expr, LoopKind, Node, Program, ProgramBuilder};
@@ -181,13 +183,7 @@ fn a_transposed_consumer_follows_and_a_stencil_does_not() {
 
 #[test]
 fn a_consumer_of_two_nests_waits_for_both() {
-    let mut b = ProgramBuilder::new("residual");
-    let x = b.input("x", DType::F32, &[6]);
-    let load = |s: ir::BufferId, o: &[Expr]| Expr::load(s, o.to_vec());
-    let first = b.compute("f", &[("i", 6)], |o| load(x, o) * Expr::f32(3.0));
-    let second = b.compute("g", &[("i", 6)], |o| load(x, o) + Expr::f32(3.0));
-    let sum = b.compute("sum", &[("i", 6)], |o| load(first, o) + load(second, o));
-    let mut p = b.finish(&[sum]);
+    let mut p = residual();
     reverse_refused(&p, "sum", "f.i", "`g`");
     reverse_at(&mut p, "sum", "g.i");
     at(&mut p, "f", "g.i");

@@ -136,6 +136,39 @@ pub(crate) fn transposes() -> Program {
     b.finish(&[u])
 }
 
+/// `f` and `g` of x[6], and their `sum`.
+pub(crate) fn residual() -> Program {
+    let mut b = ProgramBuilder::new("residual");
+    let x = b.input("x", DType::F32, &[6]);
+    let load = |s: ir::BufferId, o: &[Expr]| Expr::load(s, o.to_vec());
+    let f = b.compute("f", &[("i", 6)], |o| load(x, o) * Expr::f32(3.0));
+    let g = b.compute("g", &[("i", 6)], |o| load(x, o) + Expr::f32(3.0));
+    let sum = b.compute("sum", &[("i", 6)], |o| load(f, o) + load(g, o));
+    b.finish(&[sum])
+}
+
+/// x[2,9] plus the maximum of windows of 3 at stride 2, spread to its elements;
+/// the output is `out`.
+pub(crate) fn pooling() -> Program {
+    let mut b = ProgramBuilder::new("pooling");
+    let x = b.input("x", DType::F32, &[2, 9]);
+    let pool = b.reduce(
+        "pool",
+        &[("c", 2), ("i", 4)],
+        &[("k", 3)],
+        Reducer::Max,
+        |o, k| Expr::load(x, [o[0].clone(), o[1].clone() * 2 + &k[0]]),
+    );
+    let twice = b.compute("twice", &[("c", 2), ("i", 4)], |o| {
+        Expr::load(pool, o.to_vec()) * Expr::f32(2.0)
+    });
+    let out = b.compute("out", &[("c", 2), ("i", 8)], |o| {
+        let near = [o[0].clone(), o[1].clone().floor_div(2)];
+        Expr::load(twice, near) + Expr::load(x, o.to_vec())
+    });
+    b.finish(&[out])
+}
+
 /// Splits a loop into two, the inner one of `inner` iterations.
 pub(crate) fn split(p: &mut Program, name: &str, inner: i64) {
     split::apply(p, name, &[None, Some(inner)]).expect("legal");

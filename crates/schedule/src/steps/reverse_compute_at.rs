@@ -11,14 +11,14 @@
 use crate::illegal::Illegal;
 use crate::nest::{
     change, child_with, common, detach, insert_after, inside_vector, iteration_tests, path,
-    path_through, renest, whole_dim, within,
+    path_through, renest, whole_dim, whole_domain, within,
 };
 use crate::steps::{block_named, loop_named};
-use crate::written::completed;
+use crate::written::{completed, written_box};
 use ir::affine::Affine;
-use ir::region::{Access, RegionDim, accessed, block_accesses, program_ranges};
+use ir::region::{Access, RegionDim, accessed, block_accesses, bound, program_ranges, span};
 use ir::simplify::simplify;
-use ir::{Block, BlockId, BufferId, Expr, IterKind, LoopId, Node, Program, VarId};
+use ir::{Block, BlockId, BufferId, Expr, Iter, IterKind, LoopId, Node, Program, VarId};
 
 const STEP: &str = "reverse_compute_at";
 
@@ -67,14 +67,15 @@ fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {
         }
     }
     let shared = common(&at, &old);
+    let now = current(p, c, &shared)?;
     let mut spans: Option<Vec<RegionDim>> = None;
     let mut after: Option<(usize, Node)> = None;
-    let mut producers = Vec::new();
+    let mut tests = iteration_tests(p, &[c], &shared);
     for input in consumer.reads() {
         let Some(last) = locate(p, input, l, &at, &shared)? else {
             continue;
         };
-        let found = consumed(p, c, input, &at, &shared)?;
+        let found = consumed(p, c, input, &at, &shared, &now)?;
         if spans.as_ref().is_some_and(|s| *s != found) {
             return Err(format!(
                 "`{target}` produces different parts of its inputs in one iteration"
@@ -82,16 +83,34 @@ fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {
         }
         spans = Some(found);
         after = later(after, last);
-        producers.extend(p.producers(input));
+        tests.extend(iteration_tests(p, &p.producers(input), &at));
     }
     match (spans, after) {
         (Some(spans), Some((_, after))) => Ok(Plan {
             spans,
-            tests: iteration_tests(p, &producers, &at),
+            tests,
             after,
         }),
         _ => Err(format!("no block under `{target}` produces its inputs")),
     }
+}
+
+/// What each variable of the consumer covers in one iteration of the loops
+/// that it shares with its new place: a box, or an error.
+fn current(p: &Program, c: BlockId, shared: &[LoopId]) -> Result<Vec<RegionDim>, String> {
+    let block = p.block(c);
+    if shared.is_empty() {
+        return Ok(whole_domain(block));
+    }
+    let r = program_ranges(p);
+    written_box(p, c, block.writes[0].buffer, shared, &r)?;
+    let outer: Vec<VarId> = shared.iter().map(|l| p.loop_(*l).var).collect();
+    let moves = |v: VarId| !outer.contains(&v);
+    let covered = |i: &Iter| {
+        let d = span(&bound(block, &Expr::var(i.var)), &moves, &r);
+        d.map_or_else(|| whole_dim(i.extent), |d| within(&d, i.extent))
+    };
+    Ok(block.iters.iter().map(covered).collect())
 }
 
 /// The later of two children by position.
@@ -141,13 +160,15 @@ fn locate(
 }
 
 /// The values of each of the consumer's variables that read what one
-/// iteration of the loop produces of `input`.
+/// iteration of the loop produces of `input`; `now` for variables that do not
+/// read it.
 fn consumed(
     p: &Program,
     c: BlockId,
     input: BufferId,
     at: &[LoopId],
     shared: &[LoopId],
+    now: &[RegionDim],
 ) -> Result<Vec<RegionDim>, String> {
     let r = program_ranges(p);
     let name = &p.buffer(input).name;
@@ -167,10 +188,10 @@ fn consumed(
         }
     }
     let mut spans = Vec::new();
-    for i in &consumer.iters {
+    for (i, now) in consumer.iters.iter().zip(now) {
         let dim = offsets.iter().position(|(v, _)| *v == i.var);
         let span = match dim {
-            None => whole_dim(i.extent),
+            None => now.clone(),
             Some(d) => RegionDim {
                 min: simplify(&(&region[d].min - offsets[d].1), &r),
                 extent: region[d].extent,
