@@ -1,5 +1,5 @@
 //! What the integration tests of several crates share: the runner of file
-//! tests, random programs and random arguments.
+//! tests, random programs, random arguments and random traces.
 //!
 //! Owns no product code and no expectations of its own. Everything is a
 //! function of its arguments: the same seed gives the same program on every
@@ -8,6 +8,8 @@
 pub mod args;
 pub mod file_test;
 pub mod programs;
+pub mod traces;
 
 pub use args::random_args;
 pub use programs::{Kind, Options, random_program};
+pub use traces::random_trace;
