@@ -1,11 +1,14 @@
-//! Integer facts about index expressions: intervals and linear forms.
+//! Integer facts about index expressions: intervals, linear forms, and what a
+//! condition says about variables.
 //!
 //! Everything here is sound for expressions whose values and intermediate
-//! results fit in `i64`; interval ends saturate.
+//! results fit in `i64`; interval ends saturate. Narrower integers, which
+//! wrap, have no bounds and no linear form.
 
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::program::VarId;
 use std::collections::{BTreeMap, HashMap};
+use tensor::DType;
 
 /// All integers from `lo` to `hi`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +30,22 @@ impl Interval {
         Interval {
             lo,
             hi: c.iter().copied().fold(i64::MIN, i64::max),
+        }
+    }
+
+    /// Of `k` times the values.
+    pub fn scaled(self, k: i64) -> Interval {
+        let (p, q) = (self.lo.saturating_mul(k), self.hi.saturating_mul(k));
+        Interval {
+            lo: p.min(q),
+            hi: p.max(q),
+        }
+    }
+
+    fn plus(self, o: Interval) -> Interval {
+        Interval {
+            lo: self.lo.saturating_add(o.lo),
+            hi: self.hi.saturating_add(o.hi),
         }
     }
 
@@ -59,6 +78,27 @@ impl Ranges {
 
     pub fn get(&self, v: VarId) -> Option<Interval> {
         self.0.get(&v).copied()
+    }
+
+    /// The ranges where a condition has the given value, as far as intervals of
+    /// single variables say it; `None` if it says nothing new. A condition that
+    /// cannot have the value says nothing.
+    pub fn assuming(&self, condition: &Expr, holds: bool) -> Option<Ranges> {
+        let mut learned = Vec::new();
+        learn(condition, holds, self, &mut learned);
+        let mut narrowed: Option<Ranges> = None;
+        for (v, new) in learned {
+            let out = narrowed.as_ref().unwrap_or(self);
+            let Some(old) = out.get(v) else { continue };
+            let (lo, hi) = (old.lo.max(new.lo), old.hi.min(new.hi));
+            if lo > hi {
+                return None;
+            }
+            if (lo, hi) != (old.lo, old.hi) {
+                narrowed.get_or_insert_with(|| self.clone()).set(v, lo, hi);
+            }
+        }
+        narrowed
     }
 
     /// Ranges of every loop variable of a program's body.
@@ -97,10 +137,11 @@ impl Affine {
     /// `self + k * other`.
     pub fn add_scaled(mut self, other: &Affine, k: i64) -> Affine {
         for (v, c) in &other.terms {
-            *self.terms.entry(*v).or_insert(0) += c * k;
+            let sum = self.terms.entry(*v).or_insert(0);
+            *sum = sum.wrapping_add(c.wrapping_mul(k));
         }
         self.terms.retain(|_, c| *c != 0);
-        self.constant += other.constant * k;
+        self.constant = self.constant.wrapping_add(other.constant.wrapping_mul(k));
         self
     }
 
@@ -111,7 +152,7 @@ impl Affine {
     /// The linear form of `e`; `None` if it is not one.
     pub fn of(e: &Expr) -> Option<Affine> {
         match e.kind() {
-            ExprKind::Int(v, _) => Some(Affine::constant(*v)),
+            ExprKind::Int(v, DType::I64) => Some(Affine::constant(*v)),
             ExprKind::Var(v) => Some(Affine::var(*v)),
             ExprKind::Unary(UnaryOp::Neg, a) => Some(Affine::of(a)?.scale(-1)),
             ExprKind::Binary(BinaryOp::Add, a, b) => {
@@ -157,21 +198,15 @@ impl Affine {
     }
 }
 
-/// All values that an integer or boolean expression can take; `None` if it
-/// depends on data or on a variable without a range.
+/// All values that an index (`i64`) or boolean expression can take; `None` if
+/// it depends on data or on a variable without a range.
 pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
-    if let Some(a) = Affine::of(e) {
-        return affine_bounds(&a, r);
-    }
     match e.kind() {
-        ExprKind::Int(v, _) => Some(Interval::point(*v)),
+        ExprKind::Int(v, DType::I64 | DType::Bool) => Some(Interval::point(*v)),
         ExprKind::Var(v) => r.get(*v),
-        ExprKind::Unary(UnaryOp::Neg, a) => {
-            let a = bounds(a, r)?;
-            Some(Interval {
-                lo: a.hi.saturating_neg(),
-                hi: a.lo.saturating_neg(),
-            })
+        ExprKind::Unary(UnaryOp::Neg, _)
+        | ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, ..) => {
+            Linear::of(&[(e, 1)], r)?.bounds(r)
         }
         ExprKind::Unary(UnaryOp::Abs, a) => {
             let a = bounds(a, r)?;
@@ -186,7 +221,12 @@ pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
                 hi: 1 - a.lo,
             })
         }
-        ExprKind::Binary(op, a, b) => binary_bounds(*op, a, b, r),
+        ExprKind::Binary(op, a, b) if op.is_logical() => Some(logical_bounds(*op, a, b, r)),
+        ExprKind::Binary(op, a, b) if op.is_comparison() => {
+            let difference = Linear::of(&[(b, 1), (a, -1)], r)?.bounds(r)?;
+            Some(comparison_bounds(*op, difference))
+        }
+        ExprKind::Binary(op, a, b) => quotient_bounds(*op, bounds(a, r)?, bounds(b, r)?),
         ExprKind::Select(c, a, b) => {
             let c = bounds(c, r).unwrap_or(Interval::BOOL);
             match (c.lo, c.hi) {
@@ -195,56 +235,103 @@ pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
                 _ => Some(bounds(a, r)?.union(bounds(b, r)?)),
             }
         }
+        ExprKind::Cast(DType::I64, a) => bounds(a, r),
         _ => None,
     }
 }
 
-fn affine_bounds(a: &Affine, r: &Ranges) -> Option<Interval> {
-    let mut out = Interval::point(a.constant);
-    for (v, c) in &a.terms {
-        let x = r.get(*v)?;
-        let (p, q) = (x.lo.saturating_mul(*c), x.hi.saturating_mul(*c));
-        out.lo = out.lo.saturating_add(p.min(q));
-        out.hi = out.hi.saturating_add(p.max(q));
-    }
-    Some(out)
+/// A sum in which terms of one variable meet: the variables, and an interval
+/// for all else.
+struct Linear {
+    terms: Vec<(VarId, i64)>,
+    rest: Interval,
 }
 
-fn decided(truth: Option<bool>) -> Option<Interval> {
-    Some(truth.map_or(Interval::BOOL, |t| Interval::point(i64::from(t))))
-}
-
-fn binary_bounds(op: BinaryOp, a: &Expr, b: &Expr, r: &Ranges) -> Option<Interval> {
-    let (x, y) = match op {
-        // One decided side decides a conjunction or disjunction whatever the other is.
-        BinaryOp::And | BinaryOp::Or => {
-            let x = bounds(a, r).unwrap_or(Interval::BOOL);
-            let y = bounds(b, r).unwrap_or(Interval::BOOL);
-            return Some(if op == BinaryOp::And {
-                Interval {
-                    lo: x.lo.min(y.lo),
-                    hi: x.hi.min(y.hi),
-                }
-            } else {
-                Interval {
-                    lo: x.lo.max(y.lo),
-                    hi: x.hi.max(y.hi),
-                }
-            });
+impl Linear {
+    /// The sum of expressions times factors.
+    fn of(scaled: &[(&Expr, i64)], r: &Ranges) -> Option<Linear> {
+        let (terms, rest) = (Vec::new(), Interval::point(0));
+        let mut out = Linear { terms, rest };
+        for (e, k) in scaled {
+            out.add(e, *k, r)?;
         }
-        _ => (bounds(a, r)?, bounds(b, r)?),
+        Some(out)
+    }
+
+    fn add(&mut self, e: &Expr, k: i64, r: &Ranges) -> Option<()> {
+        match e.kind() {
+            ExprKind::Var(v) => match self.terms.iter_mut().find(|t| t.0 == *v) {
+                Some(t) => t.1 = t.1.wrapping_add(k),
+                None => self.terms.push((*v, k)),
+            },
+            ExprKind::Unary(UnaryOp::Neg, a) => self.add(a, k.wrapping_neg(), r)?,
+            ExprKind::Binary(BinaryOp::Add, a, b) => {
+                self.add(a, k, r)?;
+                self.add(b, k, r)?;
+            }
+            ExprKind::Binary(BinaryOp::Sub, a, b) => {
+                self.add(a, k, r)?;
+                self.add(b, k.wrapping_neg(), r)?;
+            }
+            ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.kind(), b.kind()) {
+                (ExprKind::Int(c, DType::I64), _) => self.add(b, k.wrapping_mul(*c), r)?,
+                (_, ExprKind::Int(c, DType::I64)) => self.add(a, k.wrapping_mul(*c), r)?,
+                _ => {
+                    let (a, b) = (bounds(a, r)?, bounds(b, r)?);
+                    let product = Interval::corners(a, b, i64::saturating_mul);
+                    self.rest = self.rest.plus(product.scaled(k));
+                }
+            },
+            _ => self.rest = self.rest.plus(bounds(e, r)?.scaled(k)),
+        }
+        Some(())
+    }
+
+    fn bounds(&self, r: &Ranges) -> Option<Interval> {
+        let mut terms = self.terms.iter().filter(|t| t.1 != 0);
+        terms.try_fold(self.rest, |sum, (v, k)| {
+            Some(sum.plus(r.get(*v)?.scaled(*k)))
+        })
+    }
+}
+
+/// One decided side decides a conjunction or disjunction whatever the other is.
+fn logical_bounds(op: BinaryOp, a: &Expr, b: &Expr, r: &Ranges) -> Interval {
+    let x = bounds(a, r).unwrap_or(Interval::BOOL);
+    let y = bounds(b, r).unwrap_or(Interval::BOOL);
+    if op == BinaryOp::And {
+        Interval {
+            lo: x.lo.min(y.lo),
+            hi: x.hi.min(y.hi),
+        }
+    } else {
+        Interval {
+            lo: x.lo.max(y.lo),
+            hi: x.hi.max(y.hi),
+        }
+    }
+}
+
+/// Of `a op b`, given the bounds of `b - a`.
+fn comparison_bounds(op: BinaryOp, difference: Interval) -> Interval {
+    let Interval { lo, hi } = difference;
+    let equal = (lo == 0 && hi == 0, lo > 0 || hi < 0);
+    let (always, never) = match op {
+        BinaryOp::Lt => (lo > 0, hi <= 0),
+        BinaryOp::Le => (lo >= 0, hi < 0),
+        BinaryOp::Eq => equal,
+        _ => (equal.1, equal.0),
     };
-    let difference = || match (Affine::of(a), Affine::of(b)) {
-        (Some(a), Some(b)) => affine_bounds(&b.add_scaled(&a, -1), r),
-        _ => Some(Interval {
-            lo: y.lo.saturating_sub(x.hi),
-            hi: y.hi.saturating_sub(x.lo),
-        }),
-    };
+    Interval {
+        lo: i64::from(always),
+        hi: i64::from(!never),
+    }
+}
+
+/// Of the operators without a linear form.
+fn quotient_bounds(op: BinaryOp, x: Interval, y: Interval) -> Option<Interval> {
+    let one_sign = y.lo > 0 || y.hi < 0;
     match op {
-        BinaryOp::Add => Some(Interval::corners(x, y, i64::saturating_add)),
-        BinaryOp::Sub => Some(Interval::corners(x, y, i64::saturating_sub)),
-        BinaryOp::Mul => Some(Interval::corners(x, y, i64::saturating_mul)),
         BinaryOp::Min => Some(Interval {
             lo: x.lo.min(y.lo),
             hi: x.hi.min(y.hi),
@@ -253,7 +340,9 @@ fn binary_bounds(op: BinaryOp, a: &Expr, b: &Expr, r: &Ranges) -> Option<Interva
             lo: x.lo.max(y.lo),
             hi: x.hi.max(y.hi),
         }),
-        BinaryOp::FloorDiv if y.lo > 0 => Some(Interval::corners(x, y, i64::div_euclid)),
+        // Monotonic in each operand while the divisor keeps its sign.
+        BinaryOp::FloorDiv if one_sign => Some(Interval::corners(x, y, floor_div)),
+        BinaryOp::Div if one_sign => Some(Interval::corners(x, y, i64::saturating_div)),
         BinaryOp::FloorMod if y.lo > 0 => {
             let one_block = y.lo == y.hi && x.lo.div_euclid(y.lo) == x.hi.div_euclid(y.lo);
             Some(if one_block {
@@ -269,37 +358,67 @@ fn binary_bounds(op: BinaryOp, a: &Expr, b: &Expr, r: &Ranges) -> Option<Interva
                 }
             })
         }
-        BinaryOp::Lt => {
-            let d = difference()?;
-            decided(if d.lo > 0 {
-                Some(true)
-            } else if d.hi <= 0 {
-                Some(false)
-            } else {
-                None
-            })
-        }
-        BinaryOp::Le => {
-            let d = difference()?;
-            decided(if d.lo >= 0 {
-                Some(true)
-            } else if d.hi < 0 {
-                Some(false)
-            } else {
-                None
-            })
-        }
-        BinaryOp::Eq | BinaryOp::Ne => {
-            let d = difference()?;
-            let equal = if d.lo == 0 && d.hi == 0 {
-                Some(true)
-            } else if d.lo > 0 || d.hi < 0 {
-                Some(false)
-            } else {
-                None
-            };
-            decided(equal.map(|e| e == (op == BinaryOp::Eq)))
-        }
         _ => None,
+    }
+}
+
+/// Rounded towards minus infinity; saturates.
+fn floor_div(x: i64, y: i64) -> i64 {
+    let q = x.saturating_div(y);
+    let down = x.wrapping_rem(y) != 0 && (x < 0) != (y < 0);
+    q - i64::from(down)
+}
+
+/// Intervals of variables in which `condition` has the value `holds`.
+fn learn(condition: &Expr, holds: bool, r: &Ranges, out: &mut Vec<(VarId, Interval)>) {
+    match condition.kind() {
+        ExprKind::Unary(UnaryOp::Not, a) => learn(a, !holds, r, out),
+        // True, both sides of a conjunction are; false, those of a disjunction.
+        ExprKind::Binary(BinaryOp::And, a, b) if holds => {
+            learn(a, true, r, out);
+            learn(b, true, r, out);
+        }
+        ExprKind::Binary(BinaryOp::Or, a, b) if !holds => {
+            learn(a, false, r, out);
+            learn(b, false, r, out);
+        }
+        ExprKind::Binary(op, a, b) => match (op, holds) {
+            (BinaryOp::Lt, true) => at_least(b, a, 1, r, out),
+            (BinaryOp::Lt, false) => at_least(a, b, 0, r, out),
+            (BinaryOp::Le, true) => at_least(b, a, 0, r, out),
+            (BinaryOp::Le, false) => at_least(a, b, 1, r, out),
+            (BinaryOp::Eq, true) | (BinaryOp::Ne, false) => {
+                at_least(b, a, 0, r, out);
+                at_least(a, b, 0, r, out);
+            }
+            _ => {}
+        },
+        _ => {}
+    }
+}
+
+/// What `a - b >= low` says of each variable, the others being in their ranges.
+fn at_least(a: &Expr, b: &Expr, low: i64, r: &Ranges, out: &mut Vec<(VarId, Interval)>) {
+    let Some(difference) = Linear::of(&[(a, 1), (b, -1)], r) else {
+        return;
+    };
+    for (v, k) in difference.terms.iter().filter(|t| t.1 != 0) {
+        let others = Linear {
+            terms: difference
+                .terms
+                .iter()
+                .copied()
+                .filter(|t| t.0 != *v)
+                .collect(),
+            rest: difference.rest,
+        };
+        // k * v >= need
+        let need = others.bounds(r).and_then(|o| low.checked_sub(o.hi));
+        let Some(need) = need else { continue };
+        let (lo, hi) = match *k {
+            k if k > 0 => (floor_div(need.saturating_add(k - 1), k), i64::MAX),
+            k => (i64::MIN, floor_div(need, k)),
+        };
+        out.push((*v, Interval { lo, hi }));
     }
 }

@@ -1,7 +1,12 @@
 //! The rules, each a function from a node with simplified operands to its
 //! replacement. Every rule is fuzzed alone by name.
 
-use super::sum::{Sum, gcd, is_index};
+use super::condition::{
+    absorb_logical, compare_quotient, lean_left, merge_limits, negate_comparison, normalize_equal,
+    normalize_less, push_not,
+};
+use super::select::{merge_selects, select_known};
+use super::sum::{self, Sum, gcd, is_index, known_type, order};
 use crate::affine::{Ranges, bounds};
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use tensor::DType;
@@ -17,19 +22,29 @@ pub const RULES: &[(&str, Rule)] = &[
     ("divide_sum", divide_sum),
     ("divide_by_grouping", divide_by_grouping),
     ("divide_quotient", divide_quotient),
+    ("divide_remainder", divide_remainder),
     ("remainder_of_sum", remainder_of_sum),
     ("remainder_by_grouping", remainder_by_grouping),
     ("remainder_of_remainder", remainder_of_remainder),
+    ("truncate_is_floor", truncate_is_floor),
+    ("absolute_of_known_sign", absolute_of_known_sign),
     ("choose_extreme", choose_extreme),
+    ("order_extreme", order_extreme),
     ("normalize_less", normalize_less),
+    ("compare_quotient", compare_quotient),
     ("normalize_equal", normalize_equal),
     ("negate_comparison", negate_comparison),
+    ("push_not", push_not),
+    ("lean_left", lean_left),
     ("absorb_logical", absorb_logical),
+    ("merge_limits", merge_limits),
     ("select_known", select_known),
+    ("merge_selects", merge_selects),
+    ("drop_cast", drop_cast),
     ("float_identity", float_identity),
 ];
 
-fn binary(e: &Expr) -> Option<(BinaryOp, &Expr, &Expr)> {
+pub(super) fn binary(e: &Expr) -> Option<(BinaryOp, &Expr, &Expr)> {
     match e.kind() {
         ExprKind::Binary(op, a, b) => Some((*op, a, b)),
         _ => None,
@@ -59,14 +74,20 @@ fn fold_constants(e: &Expr, _: &Ranges) -> Option<Expr> {
             ExprKind::Int(v, from) if to == from => Some(wrapped(*v, *to)),
             ExprKind::Int(v, from) if from.is_int() && to.is_int() => Some(wrapped(*v, *to)),
             ExprKind::Int(v, DType::Bool) if to.is_int() => Some(wrapped(*v, *to)),
-            // Exact for every integer that the float holds.
-            ExprKind::Int(v, _) if to.is_float() && v.unsigned_abs() <= 1 << 8 => {
-                Some(Expr::constant(*v as f64, *to))
+            ExprKind::Int(v, _) if to.is_float() && v.unsigned_abs() < 1 << 53 => {
+                exactly(*v as f64, *to)
             }
+            ExprKind::Float(v, _) if to.is_float() => exactly(f64::from_bits(*v), *to),
             _ => None,
         },
         _ => None,
     }
+}
+
+/// `v` as a constant of a float type that holds it without rounding.
+fn exactly(v: f64, d: DType) -> Option<Expr> {
+    let e = Expr::constant(v, d);
+    (e.as_float() == Some(v)).then_some(e)
 }
 
 /// `v` wrapped to the integer type `d`.
@@ -160,7 +181,7 @@ fn canonical_sum(e: &Expr, _: &Ranges) -> Option<Expr> {
     (arithmetic && is_index(e)).then(|| Sum::of(e).to_expr())
 }
 
-/// `(x // c) * c + x % c` is `x`.
+/// `(x // c) * c + x % c` is `x`, and with `(x // c) % d` it is `x % (c*d)`.
 fn rejoin_div_mod(e: &Expr, _: &Ranges) -> Option<Expr> {
     let (op, ..) = binary(e)?;
     if op != BinaryOp::Add || !is_index(e) {
@@ -172,9 +193,7 @@ fn rejoin_div_mod(e: &Expr, _: &Ranges) -> Option<Expr> {
 
 /// The operands of `x op c` for an index `x` and a constant `c > 0`.
 fn by_constant(e: &Expr, wanted: BinaryOp) -> Option<(&Expr, i64)> {
-    let (op, x, c) = binary(e)?;
-    let c = c.as_int()?;
-    (op == wanted && c > 0 && is_index(e)).then_some((x, c))
+    sum::by_constant(e, wanted).filter(|_| is_index(e))
 }
 
 /// `(c*q + r) // c` is `q + r // c`, and `r // c` is known when `r` is in one block.
@@ -229,6 +248,13 @@ fn divide_quotient(e: &Expr, _: &Ranges) -> Option<Expr> {
     Some(y.clone().floor_div(c.checked_mul(d)?))
 }
 
+/// `(x % (c*d)) // c` is `(x // c) % d`.
+fn divide_remainder(e: &Expr, _: &Ranges) -> Option<Expr> {
+    let (x, c) = by_constant(e, BinaryOp::FloorDiv)?;
+    let (y, d) = by_constant(x, BinaryOp::FloorMod)?;
+    (d % c == 0).then(|| y.clone().floor_div(c).floor_mod(d / c))
+}
+
 /// `(c*q + r) % c` is `r % c`, and `r` shifted when `r` is in one block.
 fn remainder_of_sum(e: &Expr, r: &Ranges) -> Option<Expr> {
     let (x, c) = by_constant(e, BinaryOp::FloorMod)?;
@@ -260,6 +286,27 @@ fn remainder_of_remainder(e: &Expr, _: &Ranges) -> Option<Expr> {
     (d % c == 0).then(|| y.clone().floor_mod(c))
 }
 
+/// `x / y` of a positive divisor and a dividend that is not negative is `x // y`.
+fn truncate_is_floor(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (BinaryOp::Div, x, y) = binary(e)? else {
+        return None;
+    };
+    let floors = is_index(e) && bounds(x, r)?.lo >= 0 && bounds(y, r)?.lo > 0;
+    floors.then(|| x.clone().floor_div(y))
+}
+
+/// `abs(x)` is `x` or `-x`.
+fn absolute_of_known_sign(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let ExprKind::Unary(UnaryOp::Abs, x) = e.kind() else {
+        return None;
+    };
+    match bounds(x, r)? {
+        i if !is_index(x) || (i.lo < 0 && i.hi > 0) => None,
+        i if i.lo >= 0 => Some(x.clone()),
+        _ => Some(-x.clone()),
+    }
+}
+
 /// min and max of indices whose order is known.
 fn choose_extreme(e: &Expr, r: &Ranges) -> Option<Expr> {
     let (op, a, b) = binary(e)?;
@@ -281,167 +328,36 @@ fn choose_extreme(e: &Expr, r: &Ranges) -> Option<Expr> {
     })
 }
 
-/// Positive terms on the left, negative on the right, constant folded into
-/// one side, common factors divided out; `<=` becomes `<`.
-fn normalize_less(e: &Expr, r: &Ranges) -> Option<Expr> {
+/// min and max of indices have their operands in canonical order; of floats
+/// they do not commute.
+fn order_extreme(e: &Expr, _: &Ranges) -> Option<Expr> {
     let (op, a, b) = binary(e)?;
-    if !matches!(op, BinaryOp::Lt | BinaryOp::Le) || !(is_index(a) || is_index(b)) {
-        return None;
-    }
-    let s = Sum::of(a).add(&Sum::of(b), -1);
-    if let Some(i) = s.bounds(r) {
-        let limit = i64::from(op == BinaryOp::Le);
-        if i.hi < limit {
-            return Some(Expr::bool(true));
-        }
-        if i.lo >= limit {
-            return Some(Expr::bool(false));
-        }
-    }
-    // terms < right
-    let right = i64::from(op == BinaryOp::Le).checked_sub(s.constant)?;
-    let g = s.gcd().max(1);
-    let right = right.checked_add(g - 1)?.div_euclid(g);
-    let terms = Sum { constant: 0, ..s }.divided(g);
-    let (positive, negative) = terms.partition(|k| k > 0);
-    let negative = Sum::constant(0).add(&negative, -1);
-    Some(if positive.terms.is_empty() {
-        Expr::int(right.checked_neg()?).lt(negative.to_expr())
-    } else if right >= 0 || negative.terms.is_empty() {
-        positive
-            .to_expr()
-            .lt(negative.add(&Sum::constant(right), 1).to_expr())
-    } else {
-        positive
-            .add(&Sum::constant(right.checked_neg()?), 1)
-            .to_expr()
-            .lt(negative.to_expr())
-    })
+    let swaps = matches!(op, BinaryOp::Min | BinaryOp::Max) && is_index(e) && order(b) < order(a);
+    swaps.then(|| Expr::binary(op, b, a))
 }
 
-/// Terms on the left with a positive leading coefficient, constant on the right.
-fn normalize_equal(e: &Expr, r: &Ranges) -> Option<Expr> {
-    let (op, a, b) = binary(e)?;
-    if !matches!(op, BinaryOp::Eq | BinaryOp::Ne) || !(is_index(a) || is_index(b)) {
-        return None;
-    }
-    let s = Sum::of(a).add(&Sum::of(b), -1);
-    let impossible = Some(Expr::bool(op == BinaryOp::Ne));
-    if s.bounds(r).is_some_and(|i| i.lo > 0 || i.hi < 0) {
-        return impossible;
-    }
-    let g = s.gcd();
-    if g == 0 {
-        return Some(Expr::bool((s.constant == 0) == (op == BinaryOp::Eq)));
-    }
-    if s.constant % g != 0 {
-        return impossible;
-    }
-    let sign = if s.terms[0].1 < 0 { -g } else { g };
-    let s = s.divided(sign);
-    let right = Expr::int(s.constant.checked_neg()?);
-    Some(Expr::binary(op, Sum { constant: 0, ..s }.to_expr(), right))
-}
-
-/// `not (a < b)` for indices is `b <= a`; `not (a == b)` is `a != b`.
-fn negate_comparison(e: &Expr, _: &Ranges) -> Option<Expr> {
-    let ExprKind::Unary(UnaryOp::Not, a) = e.kind() else {
+/// A conversion to the type that the value has, or back to it.
+fn drop_cast(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let ExprKind::Cast(to, a) = e.kind() else {
         return None;
     };
-    if let ExprKind::Unary(UnaryOp::Not, x) = a.kind() {
-        return Some(x.clone());
-    }
-    let (op, x, y) = binary(a)?;
-    // With floats, NaN makes both a comparison and its opposite false.
-    let index = is_index(x) || is_index(y);
-    match op {
-        BinaryOp::Lt if index => Some(y.clone().le(x)),
-        BinaryOp::Le if index => Some(y.clone().lt(x)),
-        BinaryOp::Eq => Some(Expr::binary(BinaryOp::Ne, x, y)),
-        BinaryOp::Ne => Some(x.clone().equals(y)),
-        _ => None,
-    }
-}
-
-/// `true and x`, `false or x`, repeated conjuncts; the order of evaluation stays.
-fn absorb_logical(e: &Expr, _: &Ranges) -> Option<Expr> {
-    let (op, a, b) = binary(e)?;
-    let neutral = match op {
-        BinaryOp::And => 1,
-        BinaryOp::Or => 0,
-        _ => return None,
-    };
-    match (a.as_int(), b.as_int()) {
-        (Some(v), _) => return Some(if v == neutral { b.clone() } else { a.clone() }),
-        (_, Some(v)) if v == neutral => return Some(a.clone()),
-        // The left side may fail where the right is false, but a value is a value.
-        (_, Some(_)) if !may_fail(a) => return Some(b.clone()),
-        _ => {}
-    }
-    let mut parts = Vec::new();
-    flatten(op, a, &mut parts);
-    let before = parts.len();
-    let mut kept: Vec<Expr> = Vec::new();
-    for p in parts {
-        if !kept.contains(&p) {
-            kept.push(p);
-        }
-    }
-    let mut right = Vec::new();
-    flatten(op, b, &mut right);
-    let all = before + right.len();
-    for p in right {
-        if !kept.contains(&p) {
-            kept.push(p);
-        }
-    }
-    if kept.len() == all {
-        return None;
-    }
-    kept.into_iter().reduce(|x, y| Expr::binary(op, x, y))
-}
-
-fn flatten(op: BinaryOp, e: &Expr, out: &mut Vec<Expr>) {
-    match e.kind() {
-        ExprKind::Binary(o, a, b) if *o == op => {
-            flatten(op, a, out);
-            flatten(op, b, out);
-        }
-        _ => out.push(e.clone()),
-    }
-}
-
-/// Whether evaluation can be an error: a load or a division.
-fn may_fail(e: &Expr) -> bool {
-    e.any(&|e| match e.kind() {
-        ExprKind::Load(..) => true,
-        ExprKind::Binary(BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::FloorMod, _, b) => {
-            b.as_int().is_none_or(|v| v == 0)
-        }
-        _ => false,
-    })
-}
-
-/// A select whose condition or choice does not matter.
-fn select_known(e: &Expr, r: &Ranges) -> Option<Expr> {
-    let ExprKind::Select(c, a, b) = e.kind() else {
-        return None;
-    };
-    match bounds(c, r).map(|i| (i.lo, i.hi)) {
-        Some((1, 1)) => return Some(a.clone()),
-        Some((0, 0)) => return Some(b.clone()),
-        _ => {}
-    }
-    if a == b && !may_fail(c) {
+    if known_type(a) == Some(*to) {
         return Some(a.clone());
     }
-    match (a.kind(), b.kind()) {
-        (ExprKind::Int(1, DType::Bool), ExprKind::Int(0, DType::Bool)) => Some(c.clone()),
-        (ExprKind::Int(0, DType::Bool), ExprKind::Int(1, DType::Bool)) => {
-            Some(Expr::unary(UnaryOp::Not, c))
-        }
-        _ => None,
+    let ExprKind::Cast(narrow, x) = a.kind() else {
+        return None;
+    };
+    if *to != DType::I64 || !is_index(x) {
+        return None;
     }
+    let (lo, hi) = match narrow {
+        DType::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
+        DType::U8 => (0, i64::from(u8::MAX)),
+        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        _ => return None,
+    };
+    let held = bounds(x, r)?;
+    (lo <= held.lo && held.hi <= hi).then(|| x.clone())
 }
 
 /// `x * 1`, `x / 1` and `x - 0` keep every bit; `x + 0` would turn -0 into 0.

@@ -1,6 +1,6 @@
 //! Index expressions as sums of integer multiples of atoms.
 
-use crate::affine::{Ranges, bounds};
+use crate::affine::{Interval, Ranges, bounds};
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use tensor::DType;
 
@@ -12,27 +12,47 @@ pub struct Sum {
     pub constant: i64,
 }
 
-/// Whether the expression is known to be an index (`i64`). A bare load is not:
-/// its type is unknown here.
-pub fn is_index(e: &Expr) -> bool {
+/// How deep `known_type` looks, so that long sums of loads cost no more than
+/// their length.
+const TYPE_DEPTH: u32 = 24;
+
+/// The type of an expression, where it is known without the program: that of a
+/// load is not.
+pub fn known_type(e: &Expr) -> Option<DType> {
+    type_within(e, TYPE_DEPTH)
+}
+
+fn type_within(e: &Expr, depth: u32) -> Option<DType> {
+    let depth = depth.checked_sub(1)?;
     match e.kind() {
-        ExprKind::Int(_, d) => *d == DType::I64,
-        ExprKind::Var(_) => true,
-        ExprKind::Cast(d, _) => *d == DType::I64,
-        ExprKind::Unary(_, a) => is_index(a),
-        ExprKind::Binary(op, a, b) => {
-            !op.is_comparison() && !op.is_logical() && (is_index(a) || is_index(b))
+        ExprKind::Int(_, d)
+        | ExprKind::Float(_, d)
+        | ExprKind::Arg(_, d)
+        | ExprKind::Cast(d, _) => Some(*d),
+        ExprKind::Var(_) => Some(DType::I64),
+        ExprKind::Load(..) => None,
+        ExprKind::Unary(_, a) => type_within(a, depth),
+        ExprKind::Binary(op, ..) if op.is_comparison() || op.is_logical() => Some(DType::Bool),
+        ExprKind::Binary(_, a, b) | ExprKind::Select(_, a, b) => {
+            type_within(b, depth).or_else(|| type_within(a, depth))
         }
-        ExprKind::Select(_, a, b) => is_index(a) || is_index(b),
-        _ => false,
     }
 }
 
-/// A total order of atoms: variables first, by id, then by text.
-fn order(e: &Expr) -> (u32, String) {
-    match e.as_var() {
-        Some(v) => (v.0, String::new()),
-        None => (u32::MAX, format!("{e:?}")),
+/// Whether the expression is known to be an index (`i64`).
+pub fn is_index(e: &Expr) -> bool {
+    known_type(e) == Some(DType::I64)
+}
+
+/// A total order of atoms: variables first, by id, then by text, constants last.
+pub fn order(e: &Expr) -> (bool, u32, String) {
+    match e.kind() {
+        ExprKind::Var(v) => (false, v.0, String::new()),
+        kind => (
+            matches!(kind, ExprKind::Int(..)),
+            u32::MAX,
+            format!("{e:?}"),
+        ),
     }
 }
 
@@ -142,50 +162,63 @@ impl Sum {
         }
     }
 
-    pub fn bounds(&self, r: &Ranges) -> Option<crate::affine::Interval> {
-        let mut out = crate::affine::Interval::point(self.constant);
-        for (e, k) in &self.terms {
-            let b = bounds(e, r)?;
-            let (p, q) = (b.lo.saturating_mul(*k), b.hi.saturating_mul(*k));
-            out.lo = out.lo.saturating_add(p.min(q));
-            out.hi = out.hi.saturating_add(p.max(q));
-        }
-        Some(out)
+    pub fn bounds(&self, r: &Ranges) -> Option<Interval> {
+        bounds(&self.to_expr(), r)
     }
 
-    /// Replaces `k*c*(x // c) + k*(x % c)` by `k*x`.
+    /// Replaces `k*c*(x // c) + k*(x % c)` by `k*x`, and
+    /// `k*c*((x // c) % d) + k*(x % c)` by `k*(x % (c*d))`.
     pub fn rejoin(&mut self) -> bool {
         for i in 0..self.terms.len() {
             let (e, k) = &self.terms[i];
-            let ExprKind::Binary(BinaryOp::FloorMod, x, c) = e.kind() else {
+            let remainder = by_constant(e, BinaryOp::FloorMod);
+            let Some((x, c)) = remainder.filter(|(_, c)| *c > 1) else {
                 continue;
             };
-            let Some(c) = c.as_int() else { continue };
             let whole = x.clone().floor_div(c);
-            let partner = self.terms.iter().position(|(q, kq)| {
-                k.checked_mul(c) == Some(*kq) && (*q == whole || same_quotient(q, x, c))
+            let joined = |q: &Expr| {
+                if *q == whole || same_quotient(q, x, c) {
+                    return Some(x.clone());
+                }
+                let (q, d) = by_constant(q, BinaryOp::FloorMod)?;
+                let same = *q == whole || same_quotient(q, x, c);
+                Some(x.clone().floor_mod(c.checked_mul(d).filter(|_| same)?))
+            };
+            let high = k.checked_mul(c);
+            let mut partners = self.terms.iter().enumerate();
+            let found = partners.find_map(|(j, (q, kq))| {
+                let joined = (high == Some(*kq)).then(|| joined(q))??;
+                Some((j, joined))
             });
-            let Some(j) = partner else { continue };
-            let (x, k) = (x.clone(), *k);
+            let Some((j, joined)) = found else { continue };
+            let k = *k;
             self.terms.remove(i.max(j));
             self.terms.remove(i.min(j));
-            let joined = Sum::of(&x);
-            *self = std::mem::replace(self, Sum::constant(0)).add(&joined, k);
+            *self = std::mem::replace(self, Sum::constant(0)).add(&Sum::of(&joined), k);
             return true;
         }
         false
     }
 }
 
+/// The operands of `x op c` for a constant `c > 0`.
+pub fn by_constant(e: &Expr, wanted: BinaryOp) -> Option<(&Expr, i64)> {
+    match e.kind() {
+        ExprKind::Binary(op, x, c) if *op == wanted => Some((x, c.as_int().filter(|c| *c > 0)?)),
+        _ => None,
+    }
+}
+
 /// Whether `q` is what `x // c` was simplified to: a quotient of a quotient.
 fn same_quotient(q: &Expr, x: &Expr, c: i64) -> bool {
-    let ExprKind::Binary(BinaryOp::FloorDiv, y, d) = q.kind() else {
+    let quotients = (
+        by_constant(q, BinaryOp::FloorDiv),
+        by_constant(x, BinaryOp::FloorDiv),
+    );
+    let (Some((y, d)), Some((z, e))) = quotients else {
         return false;
     };
-    let ExprKind::Binary(BinaryOp::FloorDiv, z, e) = x.kind() else {
-        return false;
-    };
-    matches!((d.as_int(), e.as_int()), (Some(d), Some(e)) if y == z && e.checked_mul(c) == Some(d))
+    y == z && e.checked_mul(c) == Some(d)
 }
 
 pub fn gcd(a: i64, b: i64) -> i64 {
