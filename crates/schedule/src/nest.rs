@@ -3,7 +3,8 @@
 //! What the steps that move or create blocks share. A rebuilt nest has one
 //! serial loop per iteration variable, named `block.axis`, extent 1 included,
 //! so that names are predictable; a predicate keeps every variable inside its
-//! domain where the bounds do not prove it. Checks no legality but that of memory scopes.
+//! domain where the bounds do not prove it. Of legality only `change` knows
+//! anything: what holds for the program after every such step.
 
 use crate::legality::within_scope;
 use ir::affine::{Affine, Ranges};
