@@ -3,13 +3,17 @@
 //!
 //! Owns what is true about a measurement: its clock, its conditions, its raw
 //! samples. Promises that a candidate that crashes, hangs, exhausts memory,
-//! writes out of bounds or computes the wrong thing costs one typed outcome.
-//! Runners hold no compiler. What to measure next is left to the caller.
+//! writes out of bounds or computes the wrong thing costs one typed outcome,
+//! and that no candidate gets the outcome of another. Runners hold no
+//! compiler. What to measure next is left to the caller.
 
+mod loaded;
 mod protocol;
 mod runner;
 mod sampling;
+mod sealed;
 mod serial;
+mod task;
 
 pub use protocol::{ArgFill, Protocol, TaskData};
 pub use runner::serve;

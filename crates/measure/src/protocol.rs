@@ -17,16 +17,23 @@ pub struct Protocol {
     pub max_samples: u32,
     /// Sampling stops when the 95% interval of the median is within this share of it.
     pub tight: f64,
-    /// A candidate is clearly slow when its fastest sample exceeds the incumbent by this factor.
+    /// A candidate is clearly slow when the fastest of two samples exceeds the
+    /// incumbent by this factor, or a single one by four times as much.
     pub slow_factor: f64,
     /// Sampling time after which no further sample starts, once there are `min_samples`.
     pub max_ns: u64,
     /// Constants rotate through copies that together exceed this many bytes; 0 for one warm copy.
     pub rotate_bytes: u64,
-    /// Largest relative error (L2) of the outputs.
+    /// Largest relative error (L2) of floating-point outputs; no element may be
+    /// off by more than a hundred times that share of the root mean square.
+    /// Integers must be equal.
     pub tolerance: f64,
-    /// A runner is killed this long after it got a candidate.
+    /// A runner is killed this long after it got a candidate. Sampling ends
+    /// before, so what runs at all within it is timed.
     pub limit_ns: u64,
+    /// A runner is killed this long after it got a task, whose arguments it
+    /// fills and whose oracle it runs; no candidate's time counts.
+    pub setup_limit_ns: u64,
 }
 
 impl Protocol {
@@ -44,6 +51,7 @@ impl Protocol {
             rotate_bytes: llc_bytes,
             tolerance: 1e-4,
             limit_ns: 10_000_000_000,
+            setup_limit_ns: 120_000_000_000,
         }
     }
 }
@@ -63,23 +71,61 @@ pub struct ArgFill {
 /// The arguments of a task, and code that says what comes out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskData {
-    /// Names the task and the seed; a runner keeps the data of few.
+    /// With the seed, names this data; a runner keeps the data of few.
     pub id: u64,
     pub seed: u64,
     /// Inputs and constants of the program.
     pub args: Vec<ArgFill>,
     /// Defines the expected outputs: the program under the plainest schedule.
+    /// Runs on one thread.
     pub oracle: BuiltKernel,
 }
 
-/// A request to a runner. The task's data travels along until the runner has it.
+impl TaskData {
+    pub(crate) fn key(&self) -> TaskKey {
+        TaskKey {
+            id: self.id,
+            seed: self.seed,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct TaskKey {
+    pub id: u64,
+    pub seed: u64,
+}
+
+/// A request to a runner.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub task: TaskData,
-    pub kernel: BuiltKernel,
-    pub protocol: Protocol,
-    /// Median of the incumbent, for giving up early.
-    pub best_ns: Option<u64>,
+pub(crate) enum Request {
+    /// Makes the arguments and expected outputs of a task, unless they are there.
+    Data(TaskData),
+    Measure {
+        task: TaskKey,
+        kernel: BuiltKernel,
+        protocol: Protocol,
+        /// Median of the incumbent, for giving up early.
+        best_ns: Option<u64>,
+    },
+    /// Samples kernels of one task in turns.
+    Rank {
+        task: TaskKey,
+        kernels: Vec<BuiltKernel>,
+        protocol: Protocol,
+        rounds: u32,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// What a task has no data for and why, or nothing.
+    Data(Result<(), String>),
+    /// The runner does not hold the data of the task: it is to be sent first.
+    NoData,
+    Measured(Report),
+    /// In the order of the request.
+    Ranked(Vec<Verdict>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,28 +136,95 @@ pub(crate) struct Gap {
     pub worst: u64,
     pub non_finite: u64,
     pub output: String,
+    /// Whether the first run was right and a later one was not.
+    pub later: bool,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+/// What was true when samples were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Circumstances {
+    /// Calls that one sample is the average of.
+    pub calls: u64,
+    /// Copies of what depends on constants only.
+    pub copies: u32,
+    /// Whether those exceed the bytes to rotate through.
+    pub rotated: bool,
+    pub pinned: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
     Timed {
         samples_ns: Vec<u64>,
-        calls: u32,
-        copies: u32,
+        at: Circumstances,
     },
     Wrong(Gap),
-    /// The loader or the host refused the code.
+    /// The loader or the host refused the code, or the prepare entry failed.
     Refused(String),
-    /// The kernel returned a failure, or damaged the bytes round a buffer.
+    /// The kernel returned a failure.
     Failed(String),
+    /// The code damaged the bytes round a buffer.
+    Damaged(String),
     OutOfMemory(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Reply {
+pub(crate) struct Report {
     pub verdict: Verdict,
     pub load_ns: u64,
     pub check_ns: u64,
     pub run_ns: u64,
     pub cpu_ns: u64,
+}
+
+/// What a runner is at, told to the parent in case it dies of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Idle,
+    Data,
+    Load,
+    Prepare,
+    Run,
+    Check,
+}
+
+impl Doing {
+    const NAMES: [(Doing, &str); 6] = [
+        (Doing::Idle, "idle"),
+        (Doing::Data, "data"),
+        (Doing::Load, "load"),
+        (Doing::Prepare, "prep"),
+        (Doing::Run, "run"),
+        (Doing::Check, "check"),
+    ];
+
+    /// Notes this, and for which kernel of a ranking.
+    pub fn tell(self, kernel: usize) {
+        let (_, name) = Doing::NAMES[self as usize];
+        worker::note(&format!("{name} {kernel}"));
+    }
+
+    pub fn read(note: &str) -> Option<(Doing, usize)> {
+        let (name, kernel) = note.split_once(' ')?;
+        let (doing, _) = Doing::NAMES.iter().find(|(_, n)| *n == name)?;
+        Some((*doing, kernel.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_reads_back_within_the_length_of_a_note() {
+        for (at, (doing, name)) in Doing::NAMES.iter().enumerate() {
+            assert_eq!(*doing as usize, at, "the table is in the order of the enum");
+            let note = format!("{name} 99999999");
+            assert!(note.len() <= 14);
+            assert_eq!(Doing::read(&note), Some((*doing, 99_999_999)));
+        }
+        for foreign in ["", "run", "runner 1", "run x"] {
+            assert_eq!(Doing::read(foreign), None);
+        }
+    }
 }

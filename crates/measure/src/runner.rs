@@ -1,45 +1,51 @@
-//! The runner process: loads built code into guarded memory, checks its first
-//! run against the expected output, and times it.
+//! The runner process: loads built code into guarded memory, checks its runs
+//! against the expected output, and times it.
+//!
+//! Owns the state between requests: the data of a few tasks and the threads.
+//! Promises one reply a request while the process lives; that it lives is the
+//! parent's business.
 
-use crate::protocol::{ArgFill, Gap, Protocol, Reply, Request, TaskData, Verdict};
-use crate::sampling::enough;
-use runtime::{
-    BuiltKernel, GuardedBuffer, KernelFailure, KernelFn, KernelParam, LoadedCode, ParamRole, Pool,
-    PoolOptions,
+use crate::loaded::{Loaded, Setting, Stop};
+use crate::protocol::{
+    Circumstances, Doing, Protocol, Reply, Report, Request, TaskData, TaskKey, Verdict,
 };
-use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
-use std::time::Instant;
-use tensor::{DType, Fill, Tensor, compare, fill_tensor};
+use crate::sampling::{Turns, calls_per_sample, sample};
+use crate::task::Task;
+use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::time::{Duration, Instant};
 
-/// Tasks whose data a runner keeps.
-const KEPT_TASKS: usize = 2;
-/// Most copies of the constants, and most bytes in them.
-const MAX_COPIES: u64 = 64;
-const MAX_COPY_BYTES: u64 = 1 << 30;
+/// Tasks whose data a runner keeps: those that are tuned in turns, and the
+/// fresh data on which finalists are checked.
+const KEPT_TASKS: usize = 4;
+/// Fewer are kept when they take more than this.
+const KEPT_BYTES: usize = 3 << 30;
 
 /// The runner process: answers requests until its input ends.
 pub fn serve() -> std::io::Result<()> {
     let mut runner = Runner::default();
-    worker::serve(move |request: Request| runner.answer(request))
+    worker::serve(move |request: Request| {
+        let reply = runner.answer(request);
+        Doing::Idle.tell(0);
+        reply
+    })
 }
 
 #[derive(Default)]
 struct Runner {
-    tasks: VecDeque<Task>,
-    pool: Option<(u32, Vec<usize>, Pool)>,
+    /// The one used last is at the end.
+    tasks: Vec<Task>,
+    threads: Option<Threads>,
+    /// Where the process may run when nothing is pinned.
+    cpus: Option<CpuSet>,
 }
 
-/// A task's arguments and expected outputs, by parameter name.
-struct Task {
-    id: u64,
-    seed: u64,
-    args: HashMap<String, Tensor>,
-    expected: HashMap<String, Tensor>,
+struct Threads {
+    count: u32,
+    pin: Vec<usize>,
+    pinned: bool,
+    pool: Pool,
 }
-
-/// Why a candidate has no samples.
-type Stop = Verdict;
 
 fn cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -48,102 +54,201 @@ fn cpu_ns() -> u64 {
 
 impl Runner {
     fn answer(&mut self, request: Request) -> Reply {
-        let cpu = cpu_ns();
-        let mut times = Times::default();
-        let verdict = self
-            .measure(&request, &mut times)
-            .unwrap_or_else(|stop| stop);
-        let Times {
-            load_ns,
-            check_ns,
-            run_ns,
-        } = times;
-        Reply {
-            verdict,
-            load_ns,
-            check_ns,
-            run_ns,
-            cpu_ns: cpu_ns() - cpu,
+        let (start, cpu) = (Instant::now(), cpu_ns());
+        match request {
+            Request::Data(data) => Reply::Data(self.keep(&data)),
+            Request::Measure {
+                task,
+                kernel,
+                protocol,
+                best_ns,
+            } => {
+                if !self.use_task(task) {
+                    return Reply::NoData;
+                }
+                let mut times = Times::default();
+                let mut verdict = self.measure(&kernel, &protocol, best_ns, start, &mut times);
+                if matches!(verdict, Err(Verdict::OutOfMemory(_))) && self.tasks.len() > 1 {
+                    // Other tasks' data is no candidate's fault.
+                    self.tasks.drain(..self.tasks.len() - 1);
+                    verdict = self.measure(&kernel, &protocol, best_ns, start, &mut times);
+                }
+                Reply::Measured(Report {
+                    verdict: verdict.unwrap_or_else(|stop| stop),
+                    load_ns: times.load_ns,
+                    check_ns: times.check_ns,
+                    run_ns: times.run_ns,
+                    cpu_ns: cpu_ns() - cpu,
+                })
+            }
+            Request::Rank {
+                task,
+                kernels,
+                protocol,
+                rounds,
+            } => {
+                if !self.use_task(task) {
+                    return Reply::NoData;
+                }
+                Reply::Ranked(self.rank(&kernels, &protocol, rounds, start))
+            }
         }
     }
 
-    fn measure(&mut self, r: &Request, times: &mut Times) -> Result<Verdict, Stop> {
-        self.use_threads(&r.protocol)?;
-        let at = self.task(&r.task)?;
-        let (_, _, pool) = self.pool.as_ref().expect("set above");
-        let task = &self.tasks[at];
-        let start = Instant::now();
-        let mut loaded = Loaded::new(&r.kernel, task, &r.protocol, pool)?;
-        times.load_ns = start.elapsed().as_nanos() as u64;
-        let start = Instant::now();
-        loaded.poison_outputs();
-        loaded.run(pool, 0)?;
-        let first_ns = start.elapsed().as_nanos() as u64;
-        loaded.check_canaries()?;
-        loaded.check_outputs(task, r.protocol.tolerance)?;
-        times.check_ns = start.elapsed().as_nanos() as u64;
-        let start = Instant::now();
-        let timed = loaded.sample(pool, &r.protocol, r.best_ns, first_ns)?;
-        times.run_ns = start.elapsed().as_nanos() as u64;
-        loaded.check_canaries()?;
-        Ok(timed)
-    }
-
-    fn use_threads(&mut self, p: &Protocol) -> Result<(), Stop> {
-        if self
-            .pool
-            .as_ref()
-            .is_some_and(|(t, pin, _)| *t == p.threads && *pin == p.pin)
-        {
+    /// Makes the data of a task, unless it is here.
+    fn keep(&mut self, data: &TaskData) -> Result<(), String> {
+        if self.use_task(data.key()) {
             return Ok(());
         }
-        let threads = p.threads.max(1) as usize;
-        let pinned = p.pin.len() == threads;
-        let mut options = PoolOptions::new(threads);
-        options.pin = pinned.then(|| p.pin.clone());
-        if pinned {
-            // Best effort: an absent CPU leaves the thread unpinned.
-            let _ = runtime::pin_current_thread(p.pin[0]);
+        Doing::Data.tell(0);
+        let too_many = |tasks: &[Task]| {
+            tasks.len() >= KEPT_TASKS || tasks.iter().map(Task::bytes).sum::<usize>() > KEPT_BYTES
+        };
+        while !self.tasks.is_empty() && too_many(&self.tasks) {
+            self.tasks.remove(0);
         }
-        let pool = Pool::with_options(&options).map_err(|e| Verdict::Refused(e.to_string()))?;
-        self.pool = Some((p.threads, p.pin.clone(), pool));
+        self.tasks.push(Task::new(data)?);
         Ok(())
     }
 
-    /// The index of the task's data, made if it is not here.
-    fn task(&mut self, data: &TaskData) -> Result<usize, Stop> {
-        let same = |t: &Task| t.id == data.id && t.seed == data.seed;
-        if let Some(at) = self.tasks.iter().position(same) {
-            return Ok(at);
-        }
-        while self.tasks.len() >= KEPT_TASKS {
-            self.tasks.pop_front();
-        }
-        let args = data.args.iter().enumerate();
-        let args = args.map(|(i, a)| (a.name.clone(), make_argument(a, data.seed, i)));
-        let mut task = Task {
-            id: data.id,
-            seed: data.seed,
-            args: args.collect(),
-            expected: HashMap::new(),
+    /// Puts the data of a task last, if it is here.
+    fn use_task(&mut self, key: TaskKey) -> bool {
+        let Some(at) = self.tasks.iter().position(|t| t.key == key) else {
+            return false;
         };
-        let (_, _, pool) = self.pool.as_ref().expect("set by the caller");
-        let plain = Protocol {
-            rotate_bytes: 0,
-            ..Protocol::new(1, 0)
-        };
-        let mut oracle = Loaded::new(&data.oracle, &task, &plain, pool)?;
-        oracle.run(pool, 0)?;
-        for (i, p) in data.oracle.params.iter().enumerate() {
-            if p.role == ParamRole::Output {
-                let bytes: &[u8] = &oracle.buffers[i].copies[0];
-                let t = Tensor::from_bytes(p.dtype, &dims(p), bytes);
-                task.expected
-                    .insert(p.name.clone(), t.expect("allocated to this size"));
+        self.tasks[at..].rotate_left(1);
+        true
+    }
+
+    fn measure(
+        &mut self,
+        kernel: &BuiltKernel,
+        p: &Protocol,
+        best_ns: Option<u64>,
+        start: Instant,
+        times: &mut Times,
+    ) -> Result<Verdict, Stop> {
+        self.use_threads(p)?;
+        let threads = self.threads.as_ref().expect("set above");
+        let task = self.tasks.last_mut().expect("the caller looked");
+        let (ctx, deadline) = (threads.pool.ctx(), deadline(start, p.limit_ns));
+        let since = Instant::now();
+        let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, times)?;
+        let setup_ns = since.elapsed().as_nanos() as u64;
+        let since = Instant::now();
+        Doing::Run.tell(0);
+        let samples = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n))?;
+        if samples.then_check {
+            last_run(&mut loaded, task, p, ctx, 0)?;
+        }
+        times.check_ns = setup_ns - times.load_ns;
+        times.run_ns = since.elapsed().as_nanos() as u64;
+        Ok(Verdict::Timed {
+            samples_ns: samples.ns,
+            at: circumstances(&loaded, threads, samples.calls),
+        })
+    }
+
+    /// One verdict a kernel; those that pass are sampled in turns.
+    fn rank(
+        &mut self,
+        kernels: &[BuiltKernel],
+        p: &Protocol,
+        rounds: u32,
+        start: Instant,
+    ) -> Vec<Verdict> {
+        if let Err(stop) = self.use_threads(p) {
+            return vec![stop; kernels.len()];
+        }
+        let threads = self.threads.as_ref().expect("set above");
+        let task = self.tasks.last_mut().expect("the caller looked");
+        let ctx = threads.pool.ctx();
+        let deadline = deadline(start, p.limit_ns.saturating_mul(kernels.len() as u64));
+        let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
+        for (i, kernel) in kernels.iter().enumerate() {
+            let entrant = first_run(kernel, task, p, threads, i, &mut Times::default());
+            entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
+                Doing::Run.tell(i);
+                let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n))?;
+                Ok(Entrant {
+                    loaded,
+                    calls,
+                    samples_ns: Vec::new(),
+                })
+            }));
+        }
+        let mut turns = Turns::new(kernels.len(), task.key.seed);
+        let mut longest_round = Duration::ZERO;
+        for round in 0..rounds.max(1) {
+            // Whole rounds only, so that all have the same chances.
+            let began = Instant::now();
+            if round > 0 && began + 2 * longest_round > deadline {
+                break;
             }
+            for i in turns.next_round() {
+                Doing::Run.tell(*i);
+                let Ok(e) = &mut entrants[*i] else { continue };
+                match e.loaded.batch(ctx, e.calls) {
+                    Ok(ns) => e.samples_ns.push(per_call(ns, e.calls)),
+                    Err(stop) => entrants[*i] = Err(stop),
+                }
+            }
+            longest_round = longest_round.max(began.elapsed());
         }
-        self.tasks.push_back(task);
-        Ok(self.tasks.len() - 1)
+        let judge = |(i, entrant): (usize, Result<Entrant, Stop>)| {
+            let mut e = entrant?;
+            last_run(&mut e.loaded, task, p, ctx, i)?;
+            let at = circumstances(&e.loaded, threads, e.calls);
+            Ok(Verdict::Timed {
+                samples_ns: e.samples_ns,
+                at,
+            })
+        };
+        let judged = entrants.into_iter().enumerate().map(judge);
+        judged
+            .map(|v| v.unwrap_or_else(|stop: Stop| stop))
+            .collect()
+    }
+
+    /// Has as many threads as the protocol says, pinned if it says so and the
+    /// system allows it.
+    fn use_threads(&mut self, p: &Protocol) -> Result<(), Stop> {
+        let same = |t: &Threads| t.count == p.threads && t.pin == p.pin;
+        if self.threads.as_ref().is_some_and(same) {
+            return Ok(());
+        }
+        self.threads = None;
+        let anywhere = *self
+            .cpus
+            .get_or_insert_with(|| sched_getaffinity(None).unwrap_or_default());
+        let mut options = PoolOptions::new(p.threads as usize);
+        let mut made = None;
+        if p.pin.len() == p.threads as usize
+            && p.pin
+                .first()
+                .is_some_and(|cpu| runtime::pin_current_thread(*cpu).is_ok())
+        {
+            options.pin = Some(p.pin.clone());
+            made = Pool::with_options(&options).ok();
+        }
+        let pinned = made.is_some();
+        let pool = match made {
+            Some(pool) => pool,
+            None => {
+                // New threads inherit where this one may run. Best effort: what
+                // was allowed before is allowed again.
+                let _ = sched_setaffinity(None, &anywhere);
+                options.pin = None;
+                Pool::with_options(&options).map_err(|e| Verdict::Refused(e.to_string()))?
+            }
+        };
+        self.threads = Some(Threads {
+            count: p.threads,
+            pin: p.pin.clone(),
+            pinned,
+            pool,
+        });
+        Ok(())
     }
 }
 
@@ -154,279 +259,83 @@ struct Times {
     run_ns: u64,
 }
 
-fn make_argument(a: &ArgFill, seed: u64, index: usize) -> Tensor {
-    let shape: Vec<usize> = a.shape.iter().map(|d| *d as usize).collect();
-    let fill = Fill::Uniform { lo: a.lo, hi: a.hi };
-    fill_tensor(
-        a.dtype,
-        &shape,
-        fill,
-        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64,
-    )
+/// A kernel of a ranking.
+struct Entrant<'k> {
+    loaded: Loaded<'k>,
+    calls: u64,
+    samples_ns: Vec<u64>,
 }
 
-fn dims(p: &KernelParam) -> Vec<usize> {
-    p.shape.iter().map(|d| *d as usize).collect()
+/// When sampling is to be over, so that the parent does not kill a runner
+/// which only wanted one more sample.
+fn deadline(start: Instant, limit_ns: u64) -> Instant {
+    start + Duration::from_nanos(limit_ns - limit_ns / 8)
 }
 
-fn allocate(bytes: u64) -> Result<GuardedBuffer, Stop> {
-    GuardedBuffer::new(bytes as usize)
-        .map_err(|e| Verdict::OutOfMemory(format!("{bytes} bytes: {e}")))
+pub(crate) fn per_call(ns: u64, calls: u64) -> u64 {
+    (ns.saturating_add(calls / 2) / calls).max(1)
 }
 
-/// One argument; constants and prepared buffers may have several copies.
-struct Argument {
-    copies: Vec<GuardedBuffer>,
-}
-
-/// A kernel in memory with its arguments.
-struct Loaded<'k> {
+/// Loads a kernel and checks its first run; the nanoseconds that run took.
+fn first_run<'k>(
     kernel: &'k BuiltKernel,
-    entry: KernelFn,
-    buffers: Vec<Argument>,
-    workspace: GuardedBuffer,
-    copies: usize,
-    /// Keeps `entry` valid.
-    _code: LoadedCode,
-}
-
-impl<'k> Loaded<'k> {
-    fn new(
-        kernel: &'k BuiltKernel,
-        task: &Task,
-        protocol: &Protocol,
-        pool: &Pool,
-    ) -> Result<Loaded<'k>, Stop> {
-        let refused = |e: String| Verdict::Refused(e);
-        kernel.check_host().map_err(|e| refused(e.to_string()))?;
-        let code = LoadedCode::load(&kernel.code).map_err(|e| refused(e.to_string()))?;
-        let entry = code
-            .kernel(&kernel.entry)
-            .map_err(|e| refused(e.to_string()))?;
-        let bytes = |p: &KernelParam| {
-            p.bytes()
-                .ok_or_else(|| refused(format!("shape of {}", p.name)))
-        };
-        let rotates = |p: &KernelParam| matches!(p.role, ParamRole::Constant | ParamRole::Prepared);
-        let mut constant_bytes = 0;
-        for p in kernel.params.iter().filter(|p| rotates(p)) {
-            constant_bytes += bytes(p)?;
-        }
-        let copies = copies_of(constant_bytes, protocol.rotate_bytes);
-        let prepared = prepare(kernel, &code, task, pool)?;
-        let mut buffers = Vec::new();
-        for p in &kernel.params {
-            let source: Option<&[u8]> = match p.role {
-                ParamRole::Output => None,
-                ParamRole::Prepared => Some(&prepared[&p.name]),
-                _ => Some(
-                    task.args
-                        .get(&p.name)
-                        .ok_or_else(|| refused(format!("no argument named {}", p.name)))?
-                        .bytes(),
-                ),
-            };
-            let size = bytes(p)?;
-            if source.is_some_and(|s| s.len() as u64 != size) {
-                return Err(refused(format!("argument {} has another size", p.name)));
-            }
-            let mut all = Vec::new();
-            for _ in 0..if rotates(p) { copies } else { 1 } {
-                let mut b = allocate(size)?;
-                if let Some(s) = source {
-                    b.copy_from_slice(s);
-                }
-                all.push(b);
-            }
-            buffers.push(Argument { copies: all });
-        }
-        let workspace = allocate(kernel.workspace_size(pool.threads() as u32))?;
-        Ok(Loaded {
-            kernel,
-            entry,
-            buffers,
-            workspace,
-            copies: copies as usize,
-            _code: code,
-        })
-    }
-
-    fn run(&mut self, pool: &Pool, call: usize) -> Result<(), Stop> {
-        let args = self.pointers(call % self.copies);
-        self.call(pool, &args)
-    }
-
-    fn pointers(&mut self, copy: usize) -> Vec<*mut c_void> {
-        self.buffers
-            .iter_mut()
-            .map(|b| {
-                let n = b.copies.len();
-                b.copies[copy % n].as_mut_ptr().cast()
-            })
-            .collect()
-    }
-
-    fn call(&mut self, pool: &Pool, args: &[*mut c_void]) -> Result<(), Stop> {
-        // SAFETY: the arguments have the sizes that the kernel was built for. The
-        // code itself may be wrong, which is why this process may die.
-        let status = unsafe {
-            (self.entry)(
-                pool.ctx(),
-                args.as_ptr(),
-                self.workspace.as_mut_ptr().cast(),
-            )
-        };
-        KernelFailure::check(status).map_err(|e| Verdict::Failed(e.to_string()))
-    }
-
-    /// Fills outputs with a pattern that is not a number, so that elements
-    /// which the kernel never writes are found.
-    fn poison_outputs(&mut self) {
-        for (p, b) in self.kernel.params.iter().zip(&mut self.buffers) {
-            if p.role == ParamRole::Output {
-                b.copies[0].fill(0xff);
-            }
-        }
-    }
-
-    fn check_canaries(&self) -> Result<(), Stop> {
-        let all = self
-            .buffers
-            .iter()
-            .flat_map(|b| &b.copies)
-            .chain([&self.workspace]);
-        for b in all {
-            b.check_canaries()
-                .map_err(|e| Verdict::Failed(e.to_string()))?;
-        }
-        Ok(())
-    }
-
-    fn check_outputs(&self, task: &Task, tolerance: f64) -> Result<(), Stop> {
-        for (p, b) in self.kernel.params.iter().zip(&self.buffers) {
-            if p.role != ParamRole::Output {
-                continue;
-            }
-            let expected = &task.expected[&p.name];
-            if p.dtype == DType::F32 && close(&b.copies[0], expected, tolerance) {
-                continue;
-            }
-            let actual = Tensor::from_bytes(p.dtype, &dims(p), &b.copies[0]);
-            let d = compare(&actual.expect("allocated to this size"), expected);
-            if !d.within(tolerance) {
-                return Err(Verdict::Wrong(Gap {
-                    rel_l2: d.rel_l2,
-                    max_over_rms: d.max_over_rms,
-                    max_abs: d.max_abs,
-                    worst: d.worst as u64,
-                    non_finite: d.non_finite as u64,
-                    output: p.name.clone(),
-                }));
-            }
-        }
-        Ok(())
-    }
-
-    fn sample(
-        &mut self,
-        pool: &Pool,
-        p: &Protocol,
-        best_ns: Option<u64>,
-        first_ns: u64,
-    ) -> Result<Verdict, Stop> {
-        let args: Vec<Vec<*mut c_void>> = (0..self.copies).map(|c| self.pointers(c)).collect();
-        let mut call = 0;
-        let mut batch = |me: &mut Self, calls: u64| -> Result<u64, Stop> {
-            let start = Instant::now();
-            for _ in 0..calls {
-                me.call(pool, &args[call % args.len()])?;
-                call += 1;
-            }
-            Ok(start.elapsed().as_nanos() as u64 / calls)
-        };
-        // The first run was cold; a candidate far behind needs no warm-up.
-        let hopeless = best_ns.is_some_and(|b| first_ns as f64 > 4.0 * p.slow_factor * b as f64);
-        let warm_ns = if hopeless {
-            first_ns
-        } else {
-            batch(self, 1)?.max(1)
-        };
-        let calls = (p.min_sample_ns / warm_ns.max(1) + 1).min(10_000);
-        let mut samples = Vec::new();
-        let start = Instant::now();
-        while !enough(p, &samples, best_ns, start.elapsed().as_nanos() as u64) {
-            samples.push(batch(self, calls)?);
-        }
-        let copies = self.copies as u32;
-        Ok(Verdict::Timed {
-            samples_ns: samples,
-            calls: calls as u32,
-            copies,
-        })
-    }
-}
-
-/// Copies of `bytes` that together exceed `rotate_bytes`, within reason.
-fn copies_of(bytes: u64, rotate_bytes: u64) -> u64 {
-    if bytes == 0 || rotate_bytes == 0 {
-        return 1;
-    }
-    (rotate_bytes / bytes + 1)
-        .min(MAX_COPIES)
-        .min((MAX_COPY_BYTES / bytes).max(1))
-}
-
-/// Whether two `f32` buffers agree: the common case, without conversions.
-fn close(actual: &[u8], expected: &Tensor, tolerance: f64) -> bool {
-    let expected = expected.as_slice::<f32>();
-    let (chunks, _) = actual.as_chunks::<4>();
-    let (mut error, mut norm) = (0.0f64, 0.0f64);
-    for (a, e) in chunks.iter().zip(expected) {
-        let d = f64::from(f32::from_le_bytes(*a)) - f64::from(*e);
-        error += d * d;
-        norm += f64::from(*e) * f64::from(*e);
-    }
-    // A NaN or infinity makes the comparison false, and the full one decides.
-    error <= tolerance * tolerance * norm
-}
-
-/// Runs the prepare entry; its outputs by name.
-fn prepare(
-    kernel: &BuiltKernel,
-    code: &LoadedCode,
-    task: &Task,
-    pool: &Pool,
-) -> Result<HashMap<String, GuardedBuffer>, Stop> {
-    let refused = |e: String| Verdict::Refused(e);
-    let Some(name) = &kernel.prepare_entry else {
-        return Ok(HashMap::new());
+    task: &mut Task,
+    p: &Protocol,
+    threads: &Threads,
+    index: usize,
+    times: &mut Times,
+) -> Result<(Loaded<'k>, u64), Stop> {
+    let ctx = threads.pool.ctx();
+    let setting = Setting {
+        ctx,
+        threads: threads.count,
+        rotate_bytes: p.rotate_bytes,
+        index,
     };
-    let entry = code.kernel(name).map_err(|e| refused(e.to_string()))?;
-    let mut buffers = Vec::new();
-    for p in &kernel.prepare_params {
-        let size = p
-            .bytes()
-            .ok_or_else(|| refused(format!("shape of {}", p.name)))?;
-        let mut b = allocate(size)?;
-        if p.role == ParamRole::Constant {
-            let source = task.args.get(&p.name);
-            let source = source.ok_or_else(|| refused(format!("no argument {}", p.name)))?;
-            b.copy_from_slice(source.bytes());
-        }
-        buffers.push(b);
+    Doing::Load.tell(index);
+    let start = Instant::now();
+    let mut loaded = Loaded::new(kernel, task, setting)?;
+    times.load_ns = start.elapsed().as_nanos() as u64;
+    loaded.poison(0xff);
+    Doing::Run.tell(index);
+    let first_ns = loaded.batch(ctx, 1)?;
+    Doing::Check.tell(index);
+    loaded.check_canaries()?;
+    loaded.check_outputs(task, p.tolerance)?;
+    times.check_ns = start.elapsed().as_nanos() as u64 - times.load_ns;
+    Ok((loaded, first_ns))
+}
+
+/// Runs once more on poisoned outputs and a used workspace: what was timed is
+/// what was checked, and a kernel that is right only the first time is wrong.
+fn last_run(
+    loaded: &mut Loaded,
+    task: &Task,
+    p: &Protocol,
+    ctx: &Ctx,
+    index: usize,
+) -> Result<(), Stop> {
+    loaded.poison(0);
+    Doing::Run.tell(index);
+    loaded.batch(ctx, 1)?;
+    Doing::Check.tell(index);
+    loaded.check_canaries()?;
+    loaded
+        .check_outputs(task, p.tolerance)
+        .map_err(|stop| match stop {
+            Verdict::Wrong(mut gap) => {
+                gap.later = true;
+                Verdict::Wrong(gap)
+            }
+            other => other,
+        })
+}
+
+fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstances {
+    Circumstances {
+        calls,
+        copies: loaded.copies() as u32,
+        rotated: loaded.rotated,
+        pinned: threads.pinned,
     }
-    let mut workspace = allocate(kernel.prepare_workspace_size(pool.threads() as u32))?;
-    let args: Vec<*mut c_void> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-    // SAFETY: as for `Loaded::call`.
-    let status = unsafe { entry(pool.ctx(), args.as_ptr(), workspace.as_mut_ptr().cast()) };
-    KernelFailure::check(status).map_err(|e| Verdict::Failed(e.to_string()))?;
-    for b in buffers.iter().chain([&workspace]) {
-        b.check_canaries()
-            .map_err(|e| Verdict::Failed(e.to_string()))?;
-    }
-    let named = kernel.prepare_params.iter().zip(buffers);
-    Ok(named
-        .filter(|(p, _)| p.role == ParamRole::Prepared)
-        .map(|(p, b)| (p.name.clone(), b))
-        .collect())
 }

@@ -1,8 +1,16 @@
 //! The serial measurer: one candidate at a time, on the host's clock.
+//!
+//! Owns one runner process and the turning of its answers and deaths into
+//! outcomes. Promises that only what a candidate did is held against it: the
+//! task's own data has its own limit and its own error, and a candidate that
+//! killed a runner which others had used is tried again in a new one.
 
-use crate::protocol::{Protocol, Reply, Request, TaskData, Verdict};
+use crate::protocol::{
+    Circumstances, Doing, Protocol, Reply, Report, Request, TaskData, TaskKey, Verdict,
+};
 use runtime::BuiltKernel;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
 use thiserror::Error;
 use worker::{CommandLine, Death, Limits, Pool, PoolError};
@@ -11,11 +19,19 @@ use worker::{CommandLine, Death, Limits, Pool, PoolError};
 pub enum MeasureError {
     #[error(transparent)]
     Pool(#[from] PoolError),
+    #[error("a task has no expected output, so none of its candidates can be checked: {reason}")]
+    Oracle { reason: String },
+    #[error(
+        "no runner process can be started: {reason}; check the program's path and the limits on processes"
+    )]
+    NotStarted { reason: String },
 }
 
 /// A measured candidate.
 #[derive(Debug)]
 pub struct Measured {
+    /// `Skipped` when the candidate had no chance: the task has no expected
+    /// output, or there is no runner.
     pub outcome: Outcome,
     pub load_ns: u64,
     pub check_ns: u64,
@@ -30,10 +46,31 @@ pub struct Measured {
 pub struct Serial {
     pool: Pool<Request, Reply>,
     next_id: u64,
+    /// The task whose data this runner got last.
+    known: Option<TaskKey>,
+    /// Requests with kernels that this runner answered.
+    used: u64,
+    /// Whether this runner is to be replaced before its next request.
+    spoilt: bool,
+    /// Why tasks have no data. A task that kills its runner is not tried again.
+    broken: HashMap<TaskKey, String>,
 }
 
-/// Address space of a runner: the data of two tasks and their rotated copies.
+/// Address space of a runner: the data of its tasks and their rotated copies.
 const ADDRESS_SPACE: u64 = 12 << 30;
+
+/// Longer than any limit, and short enough to be added to a point in time.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Why a request about kernels has no reply.
+enum Failure {
+    /// The task has no data.
+    Oracle(String),
+    Died {
+        death: Death,
+        note: String,
+    },
+}
 
 impl Serial {
     /// `command` must end up in `serve`.
@@ -44,7 +81,24 @@ impl Serial {
         Ok(Serial {
             pool: Pool::new(command, 1, limits)?,
             next_id: 0,
+            known: None,
+            used: 0,
+            spoilt: false,
+            broken: HashMap::new(),
         })
+    }
+
+    /// Fills the task's arguments and runs its oracle in the runner, unless that
+    /// was done. `measure` and `rank` do it by themselves; called before, it
+    /// tells a task that cannot be measured from candidates that fail.
+    pub fn load_task(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), MeasureError> {
+        self.set_up(task, protocol)
+            .map_err(|failure| match failure {
+                Failure::Oracle(reason) => MeasureError::Oracle { reason },
+                Failure::Died { death, .. } => MeasureError::NotStarted {
+                    reason: text_of(death),
+                },
+            })
     }
 
     /// Measures one candidate. `overlap`: builders run meanwhile.
@@ -56,16 +110,202 @@ impl Serial {
         best_ns: Option<u64>,
         overlap: bool,
     ) -> Measured {
-        let id = self.next_id;
-        self.next_id += 1;
+        let start = Instant::now();
         let limit = Duration::from_nanos(protocol.limit_ns);
-        let request = Request {
-            task: task.clone(),
+        let request = || Request::Measure {
+            task: task.key(),
             kernel: kernel.clone(),
             protocol: protocol.clone(),
             best_ns,
         };
-        self.pool.submit(id, request, limit);
+        let result = self.on_task(task, protocol, limit, request);
+        let wall_ns = start.elapsed().as_nanos() as u64;
+        let report = match result {
+            Ok(Reply::Measured(report)) => report,
+            Ok(_) => unreachable!("a runner answers a measurement with one"),
+            Err(failure) => {
+                let (outcome, _) = failure_outcome(failure);
+                return Measured {
+                    outcome,
+                    load_ns: 0,
+                    check_ns: 0,
+                    run_ns: 0,
+                    wall_ns,
+                    cpu_ns: None,
+                };
+            }
+        };
+        let Report {
+            verdict,
+            load_ns,
+            check_ns,
+            run_ns,
+            cpu_ns,
+        } = report;
+        self.spoilt |= matches!(verdict, Verdict::Damaged(_));
+        let outcome = outcome(verdict, protocol, "serial", overlap);
+        Measured {
+            outcome,
+            load_ns,
+            check_ns,
+            run_ns,
+            wall_ns,
+            cpu_ns: Some(cpu_ns),
+        }
+    }
+
+    /// Measures a finalist on data from another seed than it was tuned on, to
+    /// the end and with nothing else running.
+    pub fn measure_again(
+        &mut self,
+        task: &TaskData,
+        seed: u64,
+        kernel: &BuiltKernel,
+        protocol: &Protocol,
+    ) -> Measured {
+        self.measure(
+            &TaskData {
+                seed,
+                ..task.clone()
+            },
+            kernel,
+            protocol,
+            None,
+            false,
+        )
+    }
+
+    /// Samples kernels in turns, so that a disturbance hits all alike: for the
+    /// isolated ranking of finalists. One outcome a kernel, in their order; the
+    /// timed ones have one sample for each of the same `rounds`, or of fewer
+    /// where the limit, `limit_ns` for each kernel, ends them.
+    pub fn rank(
+        &mut self,
+        task: &TaskData,
+        kernels: &[&BuiltKernel],
+        protocol: &Protocol,
+        rounds: u32,
+    ) -> Vec<Outcome> {
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; kernels.len()];
+        loop {
+            let left: Vec<usize> = (0..kernels.len())
+                .filter(|i| outcomes[*i].is_none())
+                .collect();
+            if left.is_empty() {
+                return outcomes.into_iter().flatten().collect();
+            }
+            let limit = Duration::from_nanos(protocol.limit_ns).saturating_mul(left.len() as u32);
+            let request = || Request::Rank {
+                task: task.key(),
+                kernels: left.iter().map(|i| kernels[*i].clone()).collect(),
+                protocol: protocol.clone(),
+                rounds,
+            };
+            match self.on_task(task, protocol, limit.min(LONGEST), request) {
+                Ok(Reply::Ranked(verdicts)) => {
+                    for (i, verdict) in left.iter().zip(verdicts) {
+                        self.spoilt |= matches!(verdict, Verdict::Damaged(_));
+                        outcomes[*i] = Some(outcome(verdict, protocol, "rank", false));
+                    }
+                }
+                Ok(_) => unreachable!("a runner answers a ranking with one"),
+                Err(failure) => {
+                    let whole = matches!(
+                        &failure,
+                        Failure::Oracle(_)
+                            | Failure::Died {
+                                death: Death::NotStarted { .. },
+                                ..
+                            }
+                    );
+                    match failure_outcome(failure) {
+                        (outcome, _) if whole => {
+                            left.iter()
+                                .for_each(|i| outcomes[*i] = Some(outcome.clone()));
+                        }
+                        (outcome, Some(at)) if at < left.len() => {
+                            outcomes[left[at]] = Some(outcome)
+                        }
+                        // It did not say whose fault it was: each for itself.
+                        _ => {
+                            for i in left {
+                                let alone = self.measure(task, kernels[i], protocol, None, false);
+                                outcomes[i] = Some(alone.outcome);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks a runner that has the task's data.
+    fn on_task(
+        &mut self,
+        task: &TaskData,
+        protocol: &Protocol,
+        limit: Duration,
+        request: impl Fn() -> Request,
+    ) -> Result<Reply, Failure> {
+        // Enough for a runner that was replaced or is short of memory, and for
+        // a second try after a death.
+        for _ in 0..4 {
+            self.set_up(task, protocol)?;
+            let used = self.used > 0;
+            match self.ask(request(), limit) {
+                Ok(Reply::NoData) => self.known = None,
+                Ok(reply) => {
+                    self.used += 1;
+                    return Ok(reply);
+                }
+                Err(failure) if used && may_be_inherited(&failure) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Oracle("runners keep losing it".into()))
+    }
+
+    fn set_up(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), Failure> {
+        let key = task.key();
+        if self.known == Some(key) && !self.spoilt {
+            return Ok(());
+        }
+        if let Some(reason) = self.broken.get(&key) {
+            return Err(Failure::Oracle(reason.clone()));
+        }
+        let limit = Duration::from_nanos(protocol.setup_limit_ns);
+        let mut used = self.used > 0;
+        let reason = loop {
+            match self.ask(Request::Data(task.clone()), limit) {
+                Ok(Reply::Data(Ok(()))) => {
+                    self.known = Some(key);
+                    return Ok(());
+                }
+                Ok(Reply::Data(Err(reason))) => break reason,
+                Ok(_) => unreachable!("a runner answers a task's data with its state"),
+                Err(failure) if used && may_be_inherited(&failure) => used = false,
+                Err(Failure::Died { death, note }) => {
+                    if matches!(death, Death::NotStarted { .. }) {
+                        return Err(Failure::Died { death, note });
+                    }
+                    break text_of(death);
+                }
+                Err(failure) => return Err(failure),
+            }
+        };
+        self.broken.insert(key, reason.clone());
+        Err(Failure::Oracle(reason))
+    }
+
+    /// One request and its answer.
+    fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
+        let id = self.next_id;
+        self.next_id += 1;
+        if std::mem::take(&mut self.spoilt) {
+            self.pool.submit_fresh(id, request, limit);
+        } else {
+            self.pool.submit(id, request, limit);
+        }
         // The pool answers every request by its limit, and a little more.
         let answer = loop {
             if let Some(a) = self.pool.next(limit + Duration::from_secs(10)) {
@@ -73,24 +313,73 @@ impl Serial {
             }
         };
         assert_eq!(answer.id, id, "one request at a time");
-        let wall_ns = answer.wall.as_nanos() as u64;
-        match answer.result {
-            Ok(r) => Measured {
-                outcome: outcome(r.verdict, protocol, overlap),
-                load_ns: r.load_ns,
-                check_ns: r.check_ns,
-                run_ns: r.run_ns,
-                wall_ns,
-                cpu_ns: Some(r.cpu_ns),
+        if answer.earlier == 0 || answer.result.is_err() {
+            (self.known, self.used) = (None, 0);
+        }
+        answer.result.map_err(|death| Failure::Died {
+            death,
+            note: answer.note,
+        })
+    }
+}
+
+/// Whether an earlier kernel may be to blame for a death. A time-out is not
+/// tried again: it costs most, and is the least likely to be inherited.
+fn may_be_inherited(failure: &Failure) -> bool {
+    let Failure::Died { death, .. } = failure else {
+        return false;
+    };
+    matches!(death, Death::Crashed { .. } | Death::OutOfMemory { .. })
+}
+
+fn text_of(death: Death) -> String {
+    match death {
+        Death::TimedOut { limit } => format!("it ran past its limit of {limit:?}"),
+        Death::NotStarted { reason } => reason,
+        Death::OutOfMemory { stderr } => format!("it ran out of memory; {stderr}"),
+        Death::Crashed {
+            signal: Some(s),
+            stderr,
+            ..
+        } => format!("it died of signal {s}; {stderr}"),
+        Death::Crashed { code, stderr, .. } => {
+            format!("it ended with code {}; {stderr}", code.unwrap_or_default())
+        }
+    }
+}
+
+/// What a failure means for the kernel that met it, and which one that was.
+fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
+    match failure {
+        Failure::Oracle(reason) => (
+            Outcome::Skipped {
+                filter: format!("no expected output: {reason}"),
             },
-            Err(death) => Measured {
-                outcome: death_outcome(death, Stage::Run),
-                load_ns: 0,
-                check_ns: 0,
-                run_ns: 0,
-                wall_ns,
-                cpu_ns: None,
+            None,
+        ),
+        Failure::Died {
+            death: Death::NotStarted { reason },
+            ..
+        } => (
+            Outcome::Skipped {
+                filter: format!("no runner: {reason}"),
             },
+            None,
+        ),
+        Failure::Died { death, note } => {
+            let told = Doing::read(&note);
+            let stage = match told {
+                Some((Doing::Load | Doing::Prepare, _)) => Stage::Load,
+                Some((Doing::Check, _)) => Stage::Check,
+                _ => Stage::Run,
+            };
+            let mut outcome = death_outcome(death, stage);
+            if let (Outcome::Crashed { stderr, .. }, Some((Doing::Prepare, _))) =
+                (&mut outcome, told)
+            {
+                stderr.insert_str(0, "while preparing constants\n");
+            }
+            (outcome, told.map(|(_, kernel)| kernel))
         }
     }
 }
@@ -126,34 +415,50 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     }
 }
 
-fn outcome(verdict: Verdict, protocol: &Protocol, overlap: bool) -> Outcome {
+fn outcome(verdict: Verdict, protocol: &Protocol, measurer: &str, overlap: bool) -> Outcome {
+    let crashed = |stage, stderr| Outcome::Crashed {
+        stage,
+        signal: None,
+        stderr,
+    };
     match verdict {
-        Verdict::Timed {
-            samples_ns,
-            calls,
-            copies,
-        } => Outcome::Timed {
-            samples_ns,
-            clock: Clock::HostMonotonic,
-            conditions: Conditions {
-                pinned: protocol.pin.len() == protocol.threads as usize,
-                overlap,
-                isolated: !overlap,
-                cache: if protocol.rotate_bytes > 0 {
-                    Cache::RotatedConstants
-                } else {
-                    Cache::Warm
+        Verdict::Timed { samples_ns, at } => {
+            let Circumstances {
+                calls,
+                copies,
+                rotated,
+                pinned,
+            } = at;
+            Outcome::Timed {
+                samples_ns,
+                clock: Clock::HostMonotonic,
+                conditions: Conditions {
+                    pinned,
+                    overlap,
+                    isolated: !overlap,
+                    cache: if rotated {
+                        Cache::RotatedConstants
+                    } else {
+                        Cache::Warm
+                    },
+                    const_copies: copies,
+                    repeats: u32::try_from(calls).unwrap_or(u32::MAX),
+                    measurer: Some(measurer.into()),
+                    ..Conditions::unproven(protocol.threads, 1)
                 },
-                const_copies: copies,
-                repeats: calls,
-                measurer: Some("serial".into()),
-                ..Conditions::unproven(protocol.threads, 1)
-            },
-        },
+            }
+        }
         Verdict::Wrong(g) => Outcome::Wrong {
             text: format!(
-                "output {} differs: relative error {:.2e}, element {}",
-                g.output, g.rel_l2, g.worst
+                "output {} differs{}: relative error {:.2e}, element {}",
+                g.output,
+                if g.later {
+                    " in a later run, though not in the first"
+                } else {
+                    ""
+                },
+                g.rel_l2,
+                g.worst
             ),
             difference: Difference {
                 rel_l2: g.rel_l2,
@@ -164,16 +469,8 @@ fn outcome(verdict: Verdict, protocol: &Protocol, overlap: bool) -> Outcome {
                 extra: Extra::new(),
             },
         },
-        Verdict::Refused(stderr) => Outcome::Crashed {
-            stage: Stage::Load,
-            signal: None,
-            stderr,
-        },
-        Verdict::Failed(stderr) => Outcome::Crashed {
-            stage: Stage::Run,
-            signal: None,
-            stderr,
-        },
+        Verdict::Refused(text) => crashed(Stage::Load, text),
+        Verdict::Failed(text) | Verdict::Damaged(text) => crashed(Stage::Run, text),
         Verdict::OutOfMemory(_) => Outcome::OutOfMemory { stage: Stage::Load },
     }
 }

@@ -1,8 +1,13 @@
-//! Length-prefixed postcard messages.
+//! Length-prefixed postcard messages, and pipe ends that keep a deadline.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Instant;
 
 /// Larger messages are a broken stream, not a request.
 const MAX_FRAME_BYTES: u64 = 1 << 32;
@@ -25,9 +30,73 @@ pub fn read<T: DeserializeOwned>(r: &mut impl Read) -> io::Result<Option<T>> {
     if len > MAX_FRAME_BYTES {
         return Err(io::Error::other(format!("a frame of {len} bytes")));
     }
-    let mut body = vec![0u8; len as usize];
-    r.read_exact(&mut body)?;
+    // Grows as bytes arrive: a damaged length must not take the memory it names.
+    let mut body = Vec::new();
+    if r.take(len).read_to_end(&mut body)? as u64 != len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     postcard::from_bytes(&body)
         .map(Some)
         .map_err(io::Error::other)
+}
+
+/// Makes reads and writes on a pipe end return instead of waiting, as [`Until`] needs.
+pub fn set_nonblocking(pipe: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&pipe)?;
+    Ok(fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?)
+}
+
+/// A non-blocking pipe end that waits until a deadline, and then fails with
+/// [`io::ErrorKind::TimedOut`]. The other side may stop in the middle of a message.
+pub struct Until<'a, Pipe> {
+    pub pipe: &'a Pipe,
+    pub deadline: Instant,
+}
+
+impl<Pipe: AsFd> Until<'_, Pipe> {
+    fn wait(&self, wanted: PollFlags) -> io::Result<()> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            match poll(&mut [PollFd::new(self.pipe, wanted)], Some(&timeout)) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl<Pipe: AsFd> Read for Until<'_, Pipe> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::read(self.pipe, &mut *buffer) {
+                Ok(n) => return Ok(n),
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl<Pipe: AsFd> Write for Until<'_, Pipe> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(self.pipe, bytes) {
+                Ok(n) => return Ok(n),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -10,5 +10,5 @@ mod child;
 mod frame;
 mod pool;
 
-pub use child::{Limits, serve};
+pub use child::{Limits, note, serve};
 pub use pool::{Answer, CommandLine, Death, Pool, PoolError};

@@ -1,12 +1,11 @@
 //! The parent's side: one thread and one child process a slot.
 
-use crate::child::Limits;
-use crate::frame;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::child::{Limits, NOTE_MARK};
+use crate::frame::{self, Until};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
@@ -34,7 +33,7 @@ pub enum Death {
         code: Option<i32>,
         stderr: String,
     },
-    /// The child's allocator gave up.
+    /// The child's allocator gave up, or the system ended it for its memory.
     OutOfMemory { stderr: String },
     /// The deadline passed; the child was killed.
     TimedOut { limit: Duration },
@@ -49,6 +48,11 @@ pub struct Answer<Reply> {
     pub result: Result<Reply, Death>,
     /// From handing the request to the child to its answer.
     pub wall: Duration,
+    /// What a child that died last said it was doing with [`note`](crate::note);
+    /// empty if it lived or never said.
+    pub note: String,
+    /// Requests that this child had answered before.
+    pub earlier: u64,
 }
 
 #[derive(Debug, Error)]
@@ -61,6 +65,8 @@ struct Job<Request> {
     id: u64,
     request: Request,
     limit: Duration,
+    /// Whether a child that answered others before is to be replaced first.
+    fresh: bool,
 }
 
 struct Queue<Request> {
@@ -130,14 +136,30 @@ where
         Ok(pool)
     }
 
-    /// Queues a request. The limit counts from when a child gets it.
+    /// Queues a request. The limit counts from when a child is there to get it.
     pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
-        self.shared
-            .lock()
-            .jobs
-            .push_back(Job { id, request, limit });
+        self.push(Job {
+            id,
+            request,
+            limit,
+            fresh: false,
+        });
+    }
+
+    /// Queues a request for a child that has answered no other.
+    pub fn submit_fresh(&mut self, id: u64, request: Request, limit: Duration) {
+        self.push(Job {
+            id,
+            request,
+            limit,
+            fresh: true,
+        });
+    }
+
+    fn push(&mut self, job: Job<Request>) {
+        self.shared.lock().jobs.push_back(job);
         self.pending += 1;
-        self.shared.changed.notify_one();
+        self.shared.changed.notify_all();
     }
 
     /// Requests without an answer yet.
@@ -209,6 +231,9 @@ struct Running {
     input: Option<ChildStdin>,
     output: ChildStdout,
     stderr: Option<JoinHandle<String>>,
+    answered: u64,
+    /// The system's count of processes ended for memory when this one started.
+    oom_kills: u64,
 }
 
 struct Slot {
@@ -246,13 +271,7 @@ impl Slot {
             };
             queue.running += 1;
             drop(queue);
-            let start = Instant::now();
-            let result = self.answer(&job);
-            let answer = Answer {
-                id: job.id,
-                result,
-                wall: start.elapsed(),
-            };
+            let answer = self.answer(&job);
             shared.lock().running -= 1;
             shared.changed.notify_all();
             if answers.send(answer).is_err() {
@@ -264,40 +283,57 @@ impl Slot {
     fn answer<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         job: &Job<Request>,
-    ) -> Result<Reply, Death> {
-        let deadline = Instant::now() + job.limit;
-        // A child that died while idle gets one replacement before the request fails.
-        for attempt in 0..2 {
-            let mut running = match self.child.take() {
-                Some(r) => r,
-                None => self.start().map_err(|e| Death::NotStarted {
-                    reason: e.to_string(),
-                })?,
-            };
-            let input = running.input.as_mut().expect("kept until the child ends");
-            if frame::write(input, &job.request).is_err() {
-                if attempt == 0 {
-                    running.kill();
-                    continue;
-                }
-                return Err(running.death());
+    ) -> Answer<Reply> {
+        let answer = |result, start: Instant, note, earlier| Answer {
+            id: job.id,
+            result,
+            wall: start.elapsed(),
+            note,
+            earlier,
+        };
+        let start = Instant::now();
+        let mut running = match self.child_for(job.fresh) {
+            Ok(running) => running,
+            Err(e) => {
+                let reason = e.to_string();
+                return answer(Err(Death::NotStarted { reason }), start, String::new(), 0);
             }
-            if !wait_readable(&running.output, deadline) {
-                running.kill();
-                return Err(Death::TimedOut { limit: job.limit });
+        };
+        let start = Instant::now();
+        let earlier = running.answered;
+        let error = match running.exchange(&job.request, start + job.limit) {
+            Ok(reply) => {
+                running.answered += 1;
+                self.child = Some(running);
+                return answer(Ok(reply), start, String::new(), earlier);
             }
-            return match frame::read(&mut running.output) {
-                Ok(Some(reply)) => {
-                    self.child = Some(running);
-                    Ok(reply)
-                }
-                Ok(None) | Err(_) => Err(running.death()),
-            };
-        }
-        unreachable!("the second attempt returns")
+            Err(e) => e,
+        };
+        let note = running.note();
+        let death = if error.kind() == io::ErrorKind::TimedOut {
+            running.kill();
+            Death::TimedOut { limit: job.limit }
+        } else {
+            running.death(&error)
+        };
+        answer(Err(death), start, note, earlier)
     }
 
-    fn start(&self) -> std::io::Result<Running> {
+    /// The living child, or a new one.
+    fn child_for(&mut self, fresh: bool) -> io::Result<Running> {
+        if let Some(mut running) = self.child.take() {
+            // A child may have died while idle, which no request is to blame for.
+            let alive = matches!(running.child.try_wait(), Ok(None));
+            if alive && !(fresh && running.answered > 0) {
+                return Ok(running);
+            }
+            running.kill();
+        }
+        self.start()
+    }
+
+    fn start(&self) -> io::Result<Running> {
+        let oom_kills = oom_kills();
         let mut child = Command::new(&self.command.program)
             .args(&self.command.args)
             .stdin(Stdio::piped())
@@ -313,22 +349,68 @@ impl Slot {
             let _ = rustix::thread::sched_setaffinity(Some(pid), &set);
         }
         let stderr = child.stderr.take().expect("piped");
-        let mut running = Running {
+        let running = Running {
             input: child.stdin.take(),
             output: child.stdout.take().expect("piped"),
             stderr: Some(std::thread::spawn(move || tail(stderr))),
             child,
+            answered: 0,
+            oom_kills,
         };
-        let input = running.input.as_mut().expect("piped");
-        if let Err(e) = frame::write(input, &self.limits) {
-            running.kill();
-            return Err(e);
+        match running.greet(&self.limits) {
+            Ok(()) => Ok(running),
+            Err(e) => {
+                running.kill();
+                Err(e)
+            }
         }
-        Ok(running)
     }
 }
 
 impl Running {
+    fn greet(&self, limits: &Limits) -> io::Result<()> {
+        let input = self.input.as_ref().expect("kept until the child ends");
+        frame::set_nonblocking(input)?;
+        frame::set_nonblocking(&self.output)?;
+        // It fits into an empty pipe, so nothing waits for the child to start.
+        let deadline = Instant::now();
+        frame::write(
+            &mut Until {
+                pipe: input,
+                deadline,
+            },
+            limits,
+        )
+    }
+
+    fn exchange<Request: Serialize, Reply: DeserializeOwned>(
+        &mut self,
+        request: &Request,
+        deadline: Instant,
+    ) -> io::Result<Reply> {
+        let input = self.input.as_ref().expect("kept until the child ends");
+        frame::write(
+            &mut Until {
+                pipe: input,
+                deadline,
+            },
+            request,
+        )?;
+        let reply = frame::read(&mut Until {
+            pipe: &self.output,
+            deadline,
+        })?;
+        reply.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// What the child last said it was doing. It can be read until the child
+    /// has been waited for.
+    fn note(&self) -> String {
+        let name = std::fs::read(format!("/proc/{}/comm", self.child.id())).unwrap_or_default();
+        let note = name.strip_prefix(NOTE_MARK).unwrap_or_default();
+        String::from_utf8_lossy(note).trim_end().to_owned()
+    }
+
     /// Ends the child and waits for it, so that none is left behind.
     fn kill(mut self) {
         // It may have ended already; waiting reaps it either way.
@@ -344,29 +426,38 @@ impl Running {
             .unwrap_or_default()
     }
 
-    /// Why the child stopped answering.
-    fn death(mut self) -> Death {
+    /// Why the child stopped answering; `error` is what the parent saw of it.
+    fn death(mut self, error: &io::Error) -> Death {
         drop(self.input.take());
         // It closed its output: it is ending, or broke the protocol and is ended.
         let give_up = Instant::now() + Duration::from_secs(2);
+        let mut nap = Duration::from_micros(50);
         let status = loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => break Some(status),
+                Ok(Some(status)) => break status,
                 Ok(None) if Instant::now() < give_up => {
-                    std::thread::sleep(Duration::from_millis(1))
+                    std::thread::sleep(nap);
+                    nap = (2 * nap).min(Duration::from_millis(5));
                 }
                 _ => {
                     let _ = self.child.kill();
-                    break self.child.wait().ok();
+                    let _ = self.child.wait();
+                    let printed = self.join_stderr();
+                    return Death::Crashed {
+                        signal: None,
+                        code: None,
+                        stderr: format!("the worker broke its protocol: {error}\n{printed}"),
+                    };
                 }
             }
         };
         let stderr = self.join_stderr();
-        if stderr.contains("memory allocation of") || stderr.contains("out of memory") {
+        let (signal, code) = (status.signal(), status.code());
+        let ended_for_memory = signal == Some(libc::SIGKILL) && oom_kills() > self.oom_kills;
+        let gave_up = stderr.contains("memory allocation of") || stderr.contains("out of memory");
+        if ended_for_memory || gave_up {
             return Death::OutOfMemory { stderr };
         }
-        let signal = status.and_then(|s| s.signal());
-        let code = status.and_then(|s| s.code());
         Death::Crashed {
             signal,
             code,
@@ -375,33 +466,29 @@ impl Running {
     }
 }
 
+/// How many processes the system has ended for want of memory; 0 where it does not say.
+fn oom_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// The last bytes of what the child prints, read until it ends.
 fn tail(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     let mut chunk = [0u8; 4096];
-    while let Ok(n) = stderr.read(&mut chunk) {
-        if n == 0 {
-            break;
+    loop {
+        match stderr.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(n) => {
+                kept.extend_from_slice(&chunk[..n]);
+                let excess = kept.len().saturating_sub(STDERR_BYTES);
+                kept.drain(..excess);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
         }
-        kept.extend_from_slice(&chunk[..n]);
-        let excess = kept.len().saturating_sub(STDERR_BYTES);
-        kept.drain(..excess);
     }
     String::from_utf8_lossy(&kept).into_owned()
-}
-
-/// Whether data (or the end of the stream) arrives before the deadline.
-fn wait_readable(output: &ChildStdout, deadline: Instant) -> bool {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return false,
-            Ok(_) => return true,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
-use worker::{CommandLine, Death, Limits, Pool};
+use worker::{Answer, CommandLine, Death, Limits, Pool};
 
 #[path = "child/main.rs"]
 #[allow(dead_code)]
@@ -105,4 +105,116 @@ fn a_paused_pool_runs_nothing_and_dropping_one_kills_its_children() {
     p.pause();
     p.submit(3, Request::Echo(1), Duration::from_secs(10));
     assert_eq!(p.clear(), [3]);
+}
+
+/// The answer to one request.
+fn ask(p: &mut Pool<Request, u64>, request: Request, limit: Duration) -> Answer<u64> {
+    p.submit(9, request, limit);
+    p.next(Duration::from_secs(30)).expect("an answer")
+}
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn the_dead_tell_what_they_did() {
+    let mut p = pool(1);
+    let a = ask(&mut p, Request::Segfault, LONG);
+    assert_eq!((a.note.as_str(), a.earlier), ("faulting at on", 0));
+    let a = ask(&mut p, Request::Hang, SHORT);
+    assert_eq!(a.note, "hang 7");
+    assert!(matches!(a.result, Err(Death::TimedOut { limit: SHORT })));
+    let a = ask(&mut p, Request::Exit(1), LONG);
+    assert_eq!(a.note, "", "a program's name is no note");
+}
+
+#[test]
+fn a_child_that_stops_in_the_middle_of_a_message_is_timed_out() {
+    let mut p = pool(1);
+    // More than a pipe holds: it must be read while it is written.
+    let large = || Request::Large((0..1 << 17).collect());
+    let sum = Ok((0..1u64 << 17).sum());
+    assert_eq!(ask(&mut p, large(), LONG).result, sum);
+    assert_eq!(ask(&mut p, Request::Stop(3), LONG).result, Ok(3));
+    std::thread::sleep(SHORT);
+    let a = ask(&mut p, large(), SHORT);
+    assert!(matches!(a.result, Err(Death::TimedOut { .. })), "{a:?}");
+    let a = ask(
+        &mut p,
+        Request::Torn {
+            announced: 100,
+            hang: true,
+        },
+        SHORT,
+    );
+    assert!(matches!(a.result, Err(Death::TimedOut { .. })), "{a:?}");
+    assert_eq!(ask(&mut p, large(), LONG).result, sum);
+}
+
+#[test]
+fn broken_answers_end_the_child_only() {
+    let mut p = pool(1);
+    for announced in [100, u64::MAX, 1 << 31] {
+        let a = ask(
+            &mut p,
+            Request::Torn {
+                announced,
+                hang: false,
+            },
+            LONG,
+        );
+        assert!(
+            matches!(a.result, Err(Death::Crashed { code: Some(4), .. })),
+            "{a:?}"
+        );
+    }
+    // It sends what is no answer, and stays.
+    let a = ask(
+        &mut p,
+        Request::Torn {
+            announced: u64::MAX,
+            hang: true,
+        },
+        LONG,
+    );
+    match a.result {
+        Err(Death::Crashed {
+            signal: None,
+            code: None,
+            stderr,
+        }) => {
+            assert!(stderr.contains("broke its protocol"), "{stderr}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(ask(&mut p, Request::Echo(6), LONG).result, Ok(6));
+}
+
+#[test]
+fn a_death_while_idle_costs_no_request() {
+    let mut p = pool(1);
+    assert_eq!(ask(&mut p, Request::Echo(1), LONG).earlier, 0);
+    let a = ask(&mut p, Request::DieIdle(2), LONG);
+    assert_eq!((a.result, a.earlier), (Ok(2), 1));
+    std::thread::sleep(Duration::from_millis(300));
+    let a = ask(&mut p, Request::Echo(3), LONG);
+    assert_eq!((a.result, a.earlier), (Ok(3), 0), "a new child");
+}
+
+#[test]
+fn a_fresh_child_on_request() {
+    let mut p = pool(1);
+    let id = |p: &mut Pool<Request, u64>, fresh| {
+        if fresh {
+            p.submit_fresh(1, Request::ProcessId, LONG);
+        } else {
+            p.submit(1, Request::ProcessId, LONG);
+        }
+        p.next(LONG).unwrap().result.unwrap()
+    };
+    let first = id(&mut p, true);
+    assert_eq!(id(&mut p, false), first);
+    let second = id(&mut p, true);
+    assert_ne!(second, first);
+    assert_eq!(id(&mut p, false), second);
 }

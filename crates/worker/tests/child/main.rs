@@ -1,6 +1,9 @@
 //! A child for the tests: does what it is asked, bad things included.
 
 use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::os::fd::FromRawFd;
+use std::time::Duration;
 
 #[derive(Serialize, Deserialize)]
 pub enum Request {
@@ -10,25 +13,78 @@ pub enum Request {
     Exit(i32),
     Allocate(usize),
     Garbage,
+    /// Answers, and ends by itself a little later.
+    DieIdle(u64),
+    /// Answers, and stops in the middle of nothing: it reads no more requests.
+    Stop(u64),
+    /// Announces an answer of so many bytes, sends a few of them and waits or ends.
+    Torn {
+        announced: u64,
+        hang: bool,
+    },
+    /// A request larger than a pipe.
+    Large(Vec<u64>),
+    ProcessId,
+}
+
+fn sleep_for_ever() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn later(act: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        act();
+    });
+}
+
+fn torn(announced: u64, hang: bool) -> ! {
+    // The first descriptor after the standard ones is where answers go.
+    // SAFETY: `serve` opened it; this process answers nothing more.
+    let mut output = unsafe { std::fs::File::from_raw_fd(3) };
+    output.write_all(&announced.to_le_bytes()).unwrap();
+    output.write_all(&[0; 5]).unwrap();
+    if hang {
+        sleep_for_ever();
+    }
+    std::process::exit(4)
 }
 
 fn main() -> std::io::Result<()> {
     worker::serve(|request| match request {
         Request::Echo(v) => v,
         Request::Segfault => {
+            worker::note("faulting at once");
             eprintln!("about to fault");
             // SAFETY: none; faulting is the point.
             unsafe { std::ptr::null_mut::<u32>().write_volatile(1) };
             0
         }
-        Request::Hang => loop {
-            std::thread::sleep(std::time::Duration::from_secs(1));
-        },
+        Request::Hang => {
+            worker::note("hang 7");
+            sleep_for_ever()
+        }
         Request::Exit(code) => std::process::exit(code),
         Request::Allocate(bytes) => vec![1u8; bytes].len() as u64,
         Request::Garbage => {
             println!("a stray print");
             7
         }
+        Request::DieIdle(v) => {
+            later(|| std::process::exit(0));
+            v
+        }
+        Request::Stop(v) => {
+            // SAFETY: stopping this process.
+            later(|| unsafe {
+                libc::raise(libc::SIGSTOP);
+            });
+            v
+        }
+        Request::Torn { announced, hang } => torn(announced, hang),
+        Request::Large(values) => values.iter().sum(),
+        Request::ProcessId => u64::from(std::process::id()),
     })
 }

@@ -1,0 +1,263 @@
+//! The data of a task in a runner: arguments, expected outputs, and how a
+//! candidate's outputs are judged.
+//!
+//! Owns what candidates of one task share. All of it is sealed. Running a
+//! candidate is in `loaded`.
+
+use crate::loaded::{Loaded, Setting};
+use crate::protocol::{ArgFill, Gap, TaskData, TaskKey, Verdict};
+use crate::sealed::Sealed;
+use runtime::{Ctx, GuardedBuffer, KernelParam, ParamRole};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use tensor::{DType, Fill, Tensor, compare, fill_tensor};
+
+/// Sets of prepared constants that are kept for candidates which prepare the same.
+const KEPT_PREPARED: usize = 2;
+/// An element may be off by this many times the tolerance, in root mean squares.
+const ELEMENT_TOLERANCE: f64 = 100.0;
+
+/// Equal buffers at different addresses.
+pub type Copies = Vec<Rc<Sealed>>;
+
+pub struct Task {
+    pub key: TaskKey,
+    arguments: HashMap<String, Copies>,
+    prepared: VecDeque<Copies>,
+    expected: HashMap<String, Expected>,
+}
+
+struct Expected {
+    dtype: DType,
+    shape: Vec<i64>,
+    bytes: Sealed,
+}
+
+impl Task {
+    /// Fills the arguments and runs the oracle. The error says what is wrong
+    /// with the task.
+    pub fn new(data: &TaskData) -> Result<Task, String> {
+        let mut arguments = HashMap::new();
+        for (i, a) in data.args.iter().enumerate() {
+            let tensor = make_argument(a, data.seed, i)?;
+            let sealed = Sealed::new(tensor.bytes()).map_err(|e| format!("{}: {e}", a.name))?;
+            arguments.insert(a.name.clone(), vec![Rc::new(sealed)]);
+        }
+        let mut task = Task {
+            key: data.key(),
+            arguments,
+            prepared: VecDeque::new(),
+            expected: HashMap::new(),
+        };
+        let ctx = Ctx::serial();
+        let setting = Setting {
+            ctx: &ctx,
+            threads: 1,
+            rotate_bytes: 0,
+            index: 0,
+        };
+        let outputs = Loaded::new(&data.oracle, &mut task, setting).and_then(|mut l| {
+            l.poison(0xff);
+            l.batch(&ctx, 1)?;
+            l.check_canaries()?;
+            Ok(l.into_outputs())
+        });
+        for (p, buffer) in outputs.map_err(|stop| format!("{stop:?}"))? {
+            let bytes = Sealed::seal(buffer).map_err(|e| format!("{}: {e}", p.name))?;
+            let (dtype, shape) = (p.dtype, p.shape);
+            task.expected.insert(
+                p.name,
+                Expected {
+                    dtype,
+                    shape,
+                    bytes,
+                },
+            );
+        }
+        if task.expected.is_empty() {
+            return Err("the oracle has no output".into());
+        }
+        Ok(task)
+    }
+
+    /// Bytes of memory this takes.
+    pub fn bytes(&self) -> usize {
+        let shared = self.arguments.values().chain(&self.prepared).flatten();
+        let expected = self.expected.values().map(|e| e.bytes.len());
+        shared.map(|c| c.len()).chain(expected).sum()
+    }
+
+    /// `count` copies of an argument.
+    pub fn argument(&mut self, name: &str, count: usize) -> Result<Copies, Verdict> {
+        let missing = || Verdict::Refused(format!("the task has no argument `{name}`"));
+        let copies = self.arguments.get_mut(name).ok_or_else(missing)?;
+        copy_up_to(copies, count)
+    }
+
+    /// `count` copies of what a prepare entry wrote.
+    pub fn prepared(&mut self, made: GuardedBuffer, count: usize) -> Result<Copies, Verdict> {
+        let known = self.prepared.iter().position(|c| **c[0] == *made);
+        let mut copies = match known.and_then(|at| self.prepared.remove(at)) {
+            Some(copies) => copies,
+            None => vec![Rc::new(Sealed::seal(made).map_err(out_of_memory)?)],
+        };
+        let result = copy_up_to(&mut copies, count);
+        self.prepared.push_back(copies);
+        result
+    }
+
+    /// Forgets prepared constants but for the latest `sets` kernels that had
+    /// `buffers` each.
+    pub fn trim_prepared(&mut self, buffers: usize) {
+        while self.prepared.len() > KEPT_PREPARED * buffers.max(1) {
+            self.prepared.pop_front();
+        }
+    }
+
+    /// Whether `p` is an output that this task expects, as it expects it. While
+    /// the oracle runs nothing is expected yet, and anything goes.
+    pub fn expects(&self, p: &KernelParam) -> Result<(), Verdict> {
+        match self.expected.get(&p.name) {
+            None if self.expected.is_empty() => Ok(()),
+            Some(e) if e.dtype == p.dtype && e.shape == p.shape => Ok(()),
+            Some(e) => Err(Verdict::Refused(format!(
+                "output `{}` is {} {:?} and the task's is {} {:?}",
+                p.name, p.dtype, p.shape, e.dtype, e.shape
+            ))),
+            None => Err(Verdict::Refused(format!(
+                "the task has no output `{}`",
+                p.name
+            ))),
+        }
+    }
+
+    /// Names of outputs, for a check that a kernel has them all.
+    pub fn outputs(&self) -> impl Iterator<Item = &String> {
+        self.expected.keys()
+    }
+
+    /// Compares an output, of which `expects` said yes, with the expected one.
+    pub fn check(&self, p: &KernelParam, actual: &[u8], tolerance: f64) -> Result<(), Verdict> {
+        let expected = &self.expected[&p.name];
+        if *actual == *expected.bytes
+            || (p.dtype == DType::F32 && close(actual, &expected.bytes, tolerance))
+        {
+            return Ok(());
+        }
+        let tensor = |bytes| {
+            let shape: Vec<usize> = p.shape.iter().map(|d| *d as usize).collect();
+            Tensor::from_bytes(p.dtype, &shape, bytes).expect("allocated to this size")
+        };
+        let d = compare(&tensor(actual), &tensor(&expected.bytes));
+        let element = ELEMENT_TOLERANCE * tolerance;
+        if p.dtype.is_float() && d.within(tolerance) && d.max_over_rms <= element {
+            return Ok(());
+        }
+        Err(Verdict::Wrong(Gap {
+            rel_l2: d.rel_l2,
+            max_over_rms: d.max_over_rms,
+            max_abs: d.max_abs,
+            worst: d.worst as u64,
+            non_finite: d.non_finite as u64,
+            output: p.name.clone(),
+            later: false,
+        }))
+    }
+}
+
+fn out_of_memory(e: std::io::Error) -> Verdict {
+    Verdict::OutOfMemory(e.to_string())
+}
+
+/// The first `count` of `copies`, made where they lack.
+fn copy_up_to(copies: &mut Copies, count: usize) -> Result<Copies, Verdict> {
+    while copies.len() < count {
+        let copy = Sealed::new(&copies[0]).map_err(out_of_memory)?;
+        copies.push(Rc::new(copy));
+    }
+    Ok(copies[..count].to_vec())
+}
+
+fn make_argument(a: &ArgFill, seed: u64, index: usize) -> Result<Tensor, String> {
+    let dims = a.shape.iter().map(|d| usize::try_from(*d));
+    let shape: Vec<usize> = dims
+        .collect::<Result<_, _>>()
+        .map_err(|_| format!("argument `{}` has the shape {:?}", a.name, a.shape))?;
+    if !(a.lo < a.hi && a.lo.is_finite() && a.hi.is_finite()) {
+        return Err(format!(
+            "argument `{}` is to be filled from {} to {}",
+            a.name, a.lo, a.hi
+        ));
+    }
+    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+    let fill = Fill::Uniform { lo: a.lo, hi: a.hi };
+    Ok(fill_tensor(a.dtype, &shape, fill, seed))
+}
+
+/// Whether two `f32` buffers agree: the common case, without conversions. Says
+/// no where either holds a value that is not finite.
+fn close(actual: &[u8], expected: &[u8], tolerance: f64) -> bool {
+    let (actual, _) = actual.as_chunks::<4>();
+    let (expected, _) = expected.as_chunks::<4>();
+    let (mut error, mut norm, mut worst) = (0.0f64, 0.0f64, 0.0f64);
+    for (a, e) in actual.iter().zip(expected) {
+        let e = f64::from(f32::from_le_bytes(*e));
+        let d = f64::from(f32::from_le_bytes(*a)) - e;
+        let square = d * d;
+        error += square;
+        norm += e * e;
+        worst = if square > worst { square } else { worst };
+    }
+    // Not a number anywhere makes `error` not a number; an infinity makes one
+    // of the sums infinite, and infinities compare equal.
+    let element = ELEMENT_TOLERANCE * tolerance;
+    error.is_finite()
+        && norm.is_finite()
+        && error <= tolerance * tolerance * norm
+        && worst * expected.len() as f64 <= element * element * norm
+}
+
+/// Whether a parameter's copies are rotated through: what is the same in every
+/// call and so would stay in the caches, which in a model it does not.
+pub fn rotates(p: &KernelParam) -> bool {
+    matches!(p.role, ParamRole::Constant | ParamRole::Prepared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn the_fast_comparison_never_accepts_what_is_not_finite() {
+        let good = vec![1.0f32; 100];
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut bad = good.clone();
+            bad[3] = special;
+            assert!(!close(&bytes(&bad), &bytes(&good), 1e-4), "{special}");
+            assert!(
+                !close(&bytes(&good), &bytes(&bad), 1e-4),
+                "{special} expected"
+            );
+        }
+        assert!(close(&bytes(&good), &bytes(&good), 1e-4));
+        assert!(close(&[], &[], 1e-4));
+    }
+
+    #[test]
+    fn the_fast_comparison_bounds_the_sum_and_each_element() {
+        let expected = vec![1.0f32; 1 << 20];
+        let mut actual: Vec<f32> = expected.iter().map(|v| v * 1.00005).collect();
+        assert!(close(&bytes(&actual), &bytes(&expected), 1e-4));
+        assert!(!close(&bytes(&actual), &bytes(&expected), 2e-5));
+        actual = expected.clone();
+        // Too little for the norm of a million elements.
+        actual[77] += 0.02;
+        assert!(!close(&bytes(&actual), &bytes(&expected), 1e-4));
+        actual[77] = 1.009;
+        assert!(close(&bytes(&actual), &bytes(&expected), 1e-4));
+    }
+}

@@ -1,0 +1,5 @@
+//! A runner process for the tests.
+
+fn main() -> std::io::Result<()> {
+    measure::serve()
+}
