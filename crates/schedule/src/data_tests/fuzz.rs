@@ -50,12 +50,12 @@ fn attempt(p: &mut Program, draw: &mut Draw) -> (String, Result<(), Illegal>) {
             let result = split::apply(p, &l, &[None, Some(inner)]);
             (format!("split {l} {inner}"), result)
         }
-        1 | 2 | 3 => random_loop_step(p, &l, &block, draw),
+        1..=3 => random_loop_step(p, &l, &block, draw),
         4 | 5 => (
             format!("compute_at {block} {l}"),
             compute_at::apply(p, &block, &l),
         ),
-        6 | 7 | 8 => (
+        6..=8 => (
             format!("reverse_compute_at {block} {l}"),
             reverse_compute_at::apply(p, &block, &l),
         ),
