@@ -39,9 +39,9 @@
 //! The iterations of parallel, vectorized and bound loops may run in any order
 //! or at once; loops inside them begin and end within their iteration. Two
 //! iterations of such a loop that access one element of a buffer allocated
-//! outside it, at least one of them writing, are an error. Writes are followed
-//! exactly; of the reads of an element only those of the last two iterations
-//! are remembered, so that a write after reads may go unseen under nested loops.
+//! outside it, at least one of them writing, are an error. Each element keeps
+//! its last write and one read, which is enough to miss none (the SP-bags
+//! algorithm of Feng and Leiserson, 1997).
 //!
 //! Ids must exist and the body must be a tree ([`crate::verify`]'s first check).
 

@@ -324,9 +324,9 @@ impl<'a> Machine<'a> {
             return Err(Box::new(Fault::Undefined { buffer, at }));
         }
         let around = &self.together[m.depth.min(self.together.len())..];
-        let Some(innermost) = around.last() else {
+        if around.is_empty() {
             return Ok(());
-        };
+        }
         if let Some(id) = other_iteration(around, written) {
             return Err(Box::new(Fault::Race {
                 buffer,
@@ -336,11 +336,12 @@ impl<'a> Machine<'a> {
                 earlier: Action::Write,
             }));
         }
+        // What races with a read that may run beside the remembered one races
+        // with that one too; a read that comes after it in order takes its place.
         let read = &mut stamps.read[at];
-        if read.0 < innermost.now {
-            read.1 = read.0;
+        if other_iteration(around, *read).is_none() {
+            *read = self.clock;
         }
-        read.0 = self.clock;
         Ok(())
     }
 
@@ -349,11 +350,9 @@ impl<'a> Machine<'a> {
         if let Some(stamps) = &mut m.stamps {
             let around = &self.together[m.depth.min(self.together.len())..];
             if !around.is_empty() {
-                let (last, before) = stamps.read[at];
                 let earlier = [
                     (Action::Write, stamps.written[at]),
-                    (Action::Read, last),
-                    (Action::Read, before),
+                    (Action::Read, stamps.read[at]),
                 ];
                 for (earlier, time) in earlier {
                     if let Some(id) = other_iteration(around, time) {

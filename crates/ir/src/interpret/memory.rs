@@ -19,9 +19,9 @@ pub(super) struct Memory {
 /// Times of accesses; 0 is never.
 pub(super) struct Stamps {
     pub written: Vec<u64>,
-    /// The last read, and the last one of an earlier iteration; empty if no
-    /// loop's iterations are checked.
-    pub read: Vec<(u64, u64)>,
+    /// A read that races with a later write if any earlier read does; empty if
+    /// no loop's iterations are checked.
+    pub read: Vec<u64>,
     /// Elements written earlier are undefined.
     pub born: u64,
 }
@@ -76,7 +76,7 @@ pub(super) fn allocate(
             let reads = if plan.together { len } else { 0 };
             m.stamps = Some(Stamps {
                 written: zeros(len, 0).ok_or_else(too_large)?,
-                read: zeros(reads, (0, 0)).ok_or_else(too_large)?,
+                read: zeros(reads, 0).ok_or_else(too_large)?,
                 born: 1,
             });
         }

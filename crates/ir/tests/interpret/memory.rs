@@ -272,6 +272,40 @@ fn reads_of_several_iterations_are_remembered() {
 }
 
 #[test]
+fn no_read_is_forgotten_under_nested_loops() {
+    // Iteration 0 of `i` reads T, so do all of `j` in iteration 1, which then
+    // writes it: in order after its own reads, but not after iteration 0's.
+    let text = |kind: &str| {
+        format!(
+            "program nested {{
+               input X: f32[2]
+               output Y: f32[2, 3]
+               intermediate T: f32[1]
+               block fill [] {{
+                 T[0] = X[0]
+               }}
+               for i in 0..2 {kind} {{
+                 for j in 0..3 vectorized {{
+                   block Y [i: spatial 2 = i, j: spatial 3 = j] {{
+                     Y[i, j] = T[0]
+                   }}
+                 }}
+                 block T [i: spatial 2 = i] where (0 < i) {{
+                   T[0] = X[i]
+                 }}
+               }}
+             }}"
+        )
+    };
+    let inputs = [f32s(&[2], &[1., 2.])];
+    let serial = ir::text::parse(&text("")).unwrap();
+    assert_eq!(output::<f32>(&serial, &inputs), [1.; 6]);
+    let parallel = ir::text::parse(&text("parallel")).unwrap();
+    let found = race(&parallel, &inputs);
+    assert_eq!(found, ("i".into(), Action::Write, Action::Read, vec![0]));
+}
+
+#[test]
 fn private_buffers_do_not_race() {
     for kind in CONCURRENT {
         let mut p = two_blocks(true);
