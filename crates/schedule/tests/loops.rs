@@ -120,6 +120,19 @@ fn an_order_that_may_start_a_reduction_elsewhere_is_refused() {
         "fuse mm.n mm.k\nsplit mm.n&mm.k [5, 4]\nreorder mm.n&mm.k.0 mm.m",
     );
     refused(&p, "reorder mm.n&mm.k.1 mm.n&mm.k.0", "outputs and terms");
+    // The outer part enumerates outputs only, but which term an output starts
+    // with depends on it.
+    let mut p = matmul(1, 9, 2);
+    judged(
+        &mut p,
+        "fuse mm.n mm.k
+         split mm.n&mm.k [_, 5]
+         split mm.n&mm.k.1 [_, 2, 2]
+         fuse mm.n&mm.k.1.1 mm.n&mm.k.1.2",
+    );
+    let fused = "mm.n&mm.k.1.1&mm.n&mm.k.1.2";
+    let step = format!("reorder {fused} mm.n&mm.k.1.0");
+    refused(&p, &step, "outputs and terms");
 }
 
 #[test]

@@ -7,9 +7,9 @@
 
 use crate::illegal::Illegal;
 use crate::legality::feeds;
-use crate::nest::path_through;
+use crate::nest::{conjuncts, path, path_through};
 use crate::steps::loop_named;
-use ir::{Block, IterKind, LoopId, LoopKind, Node, Program};
+use ir::{Block, Expr, IterKind, LoopId, LoopKind, Node, Program};
 
 const STEP: &str = "reorder";
 
@@ -70,35 +70,58 @@ fn chain(p: &Program, wanted: &[LoopId]) -> Result<Vec<LoopId>, String> {
     Ok(chain)
 }
 
-/// Refuses to change the order of a loop that enumerates outputs as well as
-/// terms against another loop that enumerates terms.
+/// Refuses to swap loops that together enumerate outputs and terms of a
+/// reduction: the first point of an output would be another one.
 fn check_reductions(p: &Program, old: &[LoopId], new: &[LoopId]) -> Result<(), String> {
     let at = |l: &LoopId| new.iter().position(|x| x == l);
-    for (i, a) in old.iter().enumerate() {
-        for b in &old[i + 1..] {
-            if at(a) < at(b) {
-                continue;
-            }
-            for block in p.blocks_under(&[Node::Loop(old[0])]) {
-                let block = p.block(block);
-                let (a, b) = (p.loop_(*a), p.loop_(*b));
-                if block.reduction.as_ref().is_some_and(|r| r.init)
-                    && [a, b].iter().all(|l| l.extent > 1)
-                    && may_start_elsewhere(block, [a.var, b.var])
-                {
-                    return Err(format!(
-                        "`{}` and `{}` together enumerate outputs and terms of `{}`",
-                        a.name, b.name, block.name
-                    ));
-                }
+    for b in p.blocks_under(&[Node::Loop(old[0])]) {
+        let block = p.block(b);
+        if !block.reduction.as_ref().is_some_and(|r| r.init) {
+            continue;
+        }
+        let inside = path(p, Node::Block(b)).into_iter();
+        let inside: Vec<LoopId> = inside.skip_while(|l| *l != old[0]).collect();
+        for tangle in tangles(p, block, &inside) {
+            let kept: Vec<&LoopId> = old.iter().filter(|l| tangle.contains(l)).collect();
+            if let Some(pair) = kept.windows(2).find(|pair| at(pair[0]) > at(pair[1])) {
+                let (a, b) = (&p.loop_(*pair[0]).name, &p.loop_(*pair[1]).name);
+                let name = &block.name;
+                return Err(format!(
+                    "`{a}` and `{b}` together enumerate outputs and terms of `{name}`"
+                ));
             }
         }
     }
     Ok(())
 }
 
-fn may_start_elsewhere(block: &Block, pair: [ir::VarId; 2]) -> bool {
-    let terms = |v: &ir::VarId| feeds(block, *v, IterKind::Reduce);
-    let outputs = |v: &ir::VarId| feeds(block, *v, IterKind::Spatial);
-    pair.iter().all(terms) && pair.iter().any(outputs)
+/// The groups of loops that are tied by common iteration variables or tests,
+/// among them those of outputs as well as of terms.
+fn tangles(p: &Program, block: &Block, loops: &[LoopId]) -> Vec<Vec<LoopId>> {
+    let bindings = block.iters.iter().map(|i| &i.binding);
+    let ties: Vec<&Expr> = bindings
+        .chain(conjuncts(block.predicate.as_ref()))
+        .collect();
+    let mut rest: Vec<LoopId> = loops.to_vec();
+    rest.retain(|l| p.loop_(*l).extent > 1);
+    let mut groups = Vec::new();
+    while let Some(first) = rest.pop() {
+        let mut group = vec![first];
+        let mut next = 0;
+        while let Some(l) = group.get(next) {
+            let var = p.loop_(*l).var;
+            let (tied, others): (Vec<LoopId>, Vec<LoopId>) = rest.iter().partition(|x| {
+                let other = p.loop_(**x).var;
+                ties.iter().any(|e| e.uses_var(var) && e.uses_var(other))
+            });
+            rest = others;
+            group.extend(tied);
+            next += 1;
+        }
+        let any = |kind| group.iter().any(|l| feeds(block, p.loop_(*l).var, kind));
+        if any(IterKind::Spatial) && any(IterKind::Reduce) {
+            groups.push(group);
+        }
+    }
+    groups
 }
