@@ -6,6 +6,7 @@
 //! decides a shape is an attribute. Leaves schedules and code to others.
 
 pub mod builtin;
+pub mod export;
 pub mod model;
 pub mod node_tests;
 pub mod onnx;

@@ -14,7 +14,7 @@ pub enum InterpretPlanError {
     #[error("step `{step}`: {source}")]
     Step {
         step: String,
-        source: InterpretError,
+        source: Box<InterpretError>,
     },
 }
 
@@ -82,7 +82,7 @@ impl Plan {
         let program = &self.tasks[step.task].program;
         run_with(program, &mut args, options).map_err(|source| InterpretPlanError::Step {
             step: step.name.clone(),
-            source,
+            source: source.into(),
         })?;
         for (output, t) in step.outputs.iter().zip(args.split_off(step.inputs.len())) {
             values[output.index()] = Some(t);

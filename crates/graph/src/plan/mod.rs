@@ -6,6 +6,7 @@
 //! listed in one error. Leaves schedules, kernels and memory to others.
 
 mod assemble;
+mod collapse;
 mod compute;
 mod fuse;
 mod interpret;
@@ -152,7 +153,7 @@ pub enum PlanError {
     Unsupported(Vec<Unsupported>),
 }
 
-/// Simplifies the model, fuses its nodes, chooses layouts and splits it into tasks.
+/// Simplifies the model, merges leading axes, fuses its nodes, chooses layouts and splits it into tasks.
 ///
 /// # Errors
 /// If nodes cannot be compiled; all of them are listed.
@@ -162,6 +163,7 @@ pub fn plan(model: &Model, target: &Target, options: &PlanOptions) -> Result<Pla
     if !unsupported.is_empty() {
         return Err(PlanError::Unsupported(unsupported));
     }
+    let model = collapse::collapse(&model);
     let groups = fuse::fuse(&model);
     let block = match options.layouts {
         LayoutPolicy::Plain => None,

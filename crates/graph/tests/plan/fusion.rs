@@ -301,3 +301,71 @@ fn outputs_that_are_inputs_or_constants_are_copied() {
     kinds.sort_unstable();
     assert_eq!(kinds, ["copy", "copy", "elementwise"]);
 }
+
+/// A transformer layer on [2,3,8]: everything but attention is on rows.
+#[test]
+fn rows_of_several_axes_are_one_axis() {
+    let mut m = Model::new("rows", 0);
+    let x = m.add_input("x", DType::F32, &[2, 3, 8]);
+    let dense = |m: &mut Model, x: ValueId, maps: usize| {
+        let w = m.add_constant("w", random(&[m[x].shape()[2], maps], maps as u64));
+        let b = m.add_constant("b", random(&[maps], 2));
+        let y = m.add("dense", Op::MatMul, &[x, w]).unwrap();
+        add(m, y, b)
+    };
+    let scale = m.add_constant("scale", random(&[8], 1));
+    let norm = |m: &mut Model, x: ValueId| {
+        let norm = LayerNorm {
+            axis: 2,
+            epsilon: 1e-5,
+            statistics: false,
+        };
+        m.add("norm", Op::LayerNorm(norm), &[x, scale]).unwrap()
+    };
+    let y = dense(&mut m, x, 8);
+    let y = add(&mut m, y, x);
+    let y = norm(&mut m, y);
+    let position = m.add_constant("position", random(&[1, 3, 8], 5));
+    let placed = add(&mut m, y, position);
+    let z = dense(&mut m, placed, 16);
+    let z = m
+        .add("gelu", Op::Unary(Unary::Gelu(Gelu::Exact)), &[z])
+        .unwrap();
+    let z = dense(&mut m, z, 8);
+    let z = add(&mut m, z, y);
+    let z = norm(&mut m, z);
+    m.add_output(z);
+    let plan = judge_both(&m);
+    // The position varies with an axis inside the rows, so it ends a kernel.
+    let expected = [
+        "dense",
+        "layer_norm",
+        "elementwise",
+        "dense",
+        "dense",
+        "layer_norm",
+    ];
+    assert_eq!(kinds(&plan), expected, "{plan}");
+    assert_eq!(plan.uses(), [1, 2, 1, 1, 1], "{plan}");
+    assert_eq!(plan.tensor(plan.outputs[0]).shape, [2, 3, 8]);
+}
+
+#[test]
+fn batched_scores_keep_their_mask_and_softmax() {
+    let mut m = Model::new("scores", 0);
+    let q = m.add_input("q", DType::F32, &[2, 3, 4, 5]);
+    let k = m.add_input("k", DType::F32, &[2, 3, 5, 6]);
+    let mask = m.add_input("mask", DType::F32, &[1, 1, 1, 6]);
+    let per_batch = m.add_input("per batch", DType::F32, &[2, 1, 1, 6]);
+    let s = m.add("scores", Op::MatMul, &[q, k]).unwrap();
+    let s = add(&mut m, s, mask);
+    let p = m
+        .add("softmax", Op::Softmax(Softmax { axis: 3 }), &[s])
+        .unwrap();
+    let y = add(&mut m, p, per_batch);
+    m.add_output(y);
+    let plan = judge_both(&m);
+    assert_eq!(kinds(&plan), ["batch_matmul", "softmax", "elementwise"]);
+    assert_eq!(plan.tasks[0].args["b"], 6);
+    assert_eq!(plan.tasks[1].args["rows"], 24);
+}

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Env, Kind, Point};
+use super::{Env, Kind, LastStep, Point};
 use crate::ops::Gemm;
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
@@ -85,7 +85,7 @@ pub(super) fn gemm(env: &Env, b: &mut ProgramBuilder, g: &Gemm) -> (BufferId, Ki
         }
     };
     let last_step = g.alpha != 1.0 || env.optional(2).is_some();
-    let post: Option<&dyn Fn(Expr, &Point) -> Expr> = if last_step { Some(&post) } else { None };
+    let post = last_step.then_some(&post as LastStep);
     let result = env.conclude(b, acc, &axes, post);
     let name = if env.is_constant(1) {
         "dense"

@@ -236,6 +236,9 @@ fn widen(e: Expr, dtype: DType) -> Expr {
     }
 }
 
+/// An operator's own last step: from the accumulator at a point to its value.
+type LastStep<'a> = &'a dyn Fn(Expr, &Point) -> Expr;
+
 /// What the expressions of one group are built from.
 struct Env<'a> {
     model: &'a Model,
@@ -438,7 +441,7 @@ impl<'a> Env<'a> {
         b: &mut ProgramBuilder,
         accumulator: BufferId,
         axes: &Axes,
-        post: Option<&dyn Fn(Expr, &Point) -> Expr>,
+        post: Option<LastStep<'_>>,
     ) -> BufferId {
         let stored = b.program().buffer(accumulator).dtype;
         if post.is_none() && self.group.chain.is_empty() && stored == self.dtype {
