@@ -89,6 +89,30 @@ pub(super) fn compare_quotient(e: &Expr, _: &Ranges) -> Option<Expr> {
     }
 }
 
+/// `g*a + b < n` is `a < m` when `b` is too small to matter.
+pub(super) fn drop_low_terms(e: &Expr, r: &Ranges) -> Option<Expr> {
+    let (a, b) = index_less(e)?;
+    let s = Sum::of(a).add(&Sum::of(b), -1);
+    let mut groups: Vec<i64> = s.terms.iter().map(|(_, k)| k.saturating_abs()).collect();
+    groups.sort_unstable_by(|a, b| b.cmp(a));
+    groups.dedup();
+    for g in groups.into_iter().filter(|g| *g > 1) {
+        let (high, low) = s.partition(|k| k % g == 0);
+        if low.terms.is_empty() {
+            continue;
+        }
+        // high < -low, hence a < -low // g rounded up, the same for all of low.
+        let Some(b) = low.bounds(r) else { continue };
+        let below = |v: i64| v.div_euclid(g).checked_neg();
+        if let (Some(m), Some(n)) = (below(b.lo), below(b.hi))
+            && m == n
+        {
+            return Some(high.divided(g).to_expr().lt(m));
+        }
+    }
+    None
+}
+
 /// The operands of `<` on indices.
 fn index_less(e: &Expr) -> Option<(&Expr, &Expr)> {
     match binary(e)? {

@@ -2,8 +2,8 @@
 //! replacement. Every rule is fuzzed alone by name.
 
 use super::condition::{
-    absorb_logical, compare_quotient, lean_left, merge_limits, negate_comparison, normalize_equal,
-    normalize_less, push_not,
+    absorb_logical, compare_quotient, drop_low_terms, lean_left, merge_limits, negate_comparison,
+    normalize_equal, normalize_less, push_not,
 };
 use super::select::{merge_selects, select_known};
 use super::sum::{self, Sum, gcd, is_index, known_type, order};
@@ -32,6 +32,7 @@ pub const RULES: &[(&str, Rule)] = &[
     ("order_extreme", order_extreme),
     ("normalize_less", normalize_less),
     ("compare_quotient", compare_quotient),
+    ("drop_low_terms", drop_low_terms),
     ("normalize_equal", normalize_equal),
     ("negate_comparison", negate_comparison),
     ("push_not", push_not),

@@ -211,8 +211,10 @@ fn conditions_shrink_to_what_is_open() {
     let mut interior = r.clone();
     interior.set(VarId(3), 1, 54);
     becomes(&interior, inside(y(), 56), Expr::bool(true));
-    // Common factors and quotients.
+    // Common factors, and low terms that cannot matter.
     becomes(r, (v(2) * 4).lt(v(1) * 8 + 3), v(2).lt(v(1) * 2 + 1));
+    becomes(r, (v(3) * 4 + v(0)).lt(52), v(3).lt(13));
+    becomes(r, (v(3) * 4 + v(0)).lt(53), (v(0) + v(3) * 4).lt(53));
     becomes(r, v(3).floor_div(8).lt(3), v(3).lt(24));
     becomes(
         r,
