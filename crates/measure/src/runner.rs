@@ -132,16 +132,13 @@ impl Runner {
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
         let (ctx, deadline) = (threads.pool.ctx(), deadline(start, p.limit_ns));
-        let since = Instant::now();
         let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, times)?;
-        let setup_ns = since.elapsed().as_nanos() as u64;
         let since = Instant::now();
         Doing::Run.tell(0);
         let samples = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n))?;
         if samples.then_check {
             last_run(&mut loaded, task, p, ctx, 0)?;
         }
-        times.check_ns = setup_ns - times.load_ns;
         times.run_ns = since.elapsed().as_nanos() as u64;
         Ok(Verdict::Timed {
             samples_ns: samples.ns,
@@ -300,9 +297,11 @@ fn first_run<'k>(
     Doing::Run.tell(index);
     let first_ns = loaded.batch(ctx, 1)?;
     Doing::Check.tell(index);
-    loaded.check_canaries()?;
-    loaded.check_outputs(task, p.tolerance)?;
+    let checked = loaded
+        .check_canaries()
+        .and_then(|()| loaded.check_outputs(task, p.tolerance));
     times.check_ns = start.elapsed().as_nanos() as u64 - times.load_ns;
+    checked?;
     Ok((loaded, first_ns))
 }
 

@@ -50,7 +50,7 @@ pub fn sample(
     }
     let hopeless = best_ns.is_some_and(|b| first_ns as f64 > BEYOND_DOUBT * slow_ns(p, b))
         && first_ns > LONG_SAMPLES * p.min_sample_ns;
-    let calls = if hopeless || first_ns > p.max_ns {
+    let calls = if hopeless {
         1
     } else {
         calls_per_sample(p, first_ns, &mut batch)?
@@ -70,12 +70,16 @@ pub fn sample(
     })
 }
 
-/// Calls that fill a sample, found by running warm.
+/// Calls that fill a sample, found by running warm. A call that takes the whole
+/// sampling time is not worth a warm-up.
 pub fn calls_per_sample(
     p: &Protocol,
     first_ns: u64,
     mut batch: impl FnMut(u64) -> Result<u64, Stop>,
 ) -> Result<u64, Stop> {
+    if first_ns > p.max_ns {
+        return Ok(1);
+    }
     if first_ns > LONG_SAMPLES * p.min_sample_ns {
         batch(1)?;
         return Ok(1);
