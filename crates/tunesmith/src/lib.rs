@@ -1,1 +1,19 @@
-//! tunesmith
+//! Tunesmith: finds fast implementations for the tensor programs of a model
+//! and runs the result. The only stable API of the workspace.
+//!
+//! Owns the loop of ask, build, evaluate, store and tell, and the ways from a
+//! model to a compiled one. The crates below know nothing of each other's
+//! business; here is where they meet.
+
+pub mod bench;
+pub mod check;
+pub mod cli;
+pub mod compile;
+pub mod doctor;
+pub mod error;
+pub mod knobs;
+pub mod machine;
+pub mod source;
+pub mod tune;
+
+pub use error::Error;

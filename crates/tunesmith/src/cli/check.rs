@@ -1,0 +1,82 @@
+//! `check`: a compiled model against the references.
+
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
+use super::table::Table;
+use crate::check::check;
+use crate::error::Result;
+use crate::machine::Machine;
+use runtime::{CompiledModel, Pool};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Compare a compiled model with the plain references, layer by layer
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm"
+)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Use no records: check the default schedules
+    #[arg(long)]
+    defaults: bool,
+    /// Check this compiled model instead of compiling one
+    #[arg(long)]
+    artifact: Option<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let machine = Machine::host();
+    let target = a.model.resolve_target(&machine)?;
+    check_runs_here(&machine, &target)?;
+    let source = a.model.source()?;
+    let plan = source.plan(&target)?;
+    let pool = Arc::new(Pool::new(target.threads as usize)?);
+    let compiled = match &a.artifact {
+        Some(path) => CompiledModel::load(path)?,
+        None => {
+            let store = if a.defaults {
+                None
+            } else {
+                Some(a.store.open()?)
+            };
+            super::compile::compile(&plan, &machine, &target, store.as_ref(), &pool)?.0
+        }
+    };
+    let report = check(&source.model, &plan, Arc::new(compiled), pool, a.seed)?;
+    if a.json {
+        super::print_json(&report)?;
+    } else {
+        let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
+        for l in &report.layers {
+            t.row(vec![
+                l.step.clone(),
+                l.tensor.clone(),
+                format!("{:.1e}", l.rel_err),
+                format!("{:.1e}", l.max_over_rms),
+                if l.ok { "ok" } else { "WRONG" }.into(),
+            ]);
+        }
+        t.print();
+        println!(
+            "{}: {} tensors, largest relative error {:.1e}, largest element error {:.1e} of the RMS",
+            if report.ok { "ok" } else { "WRONG" },
+            report.layers.len(),
+            report.max_rel_err,
+            report.max_over_rms
+        );
+    }
+    Ok(if report.ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,46 @@
+//! `knobs`: every knob with its default.
+
+use super::table::Table;
+use crate::error::Result;
+use crate::knobs::KNOBS;
+use std::process::ExitCode;
+
+/// List every knob: type, default, what it does
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    if a.json {
+        let all: Vec<_> = KNOBS
+            .iter()
+            .map(|k| {
+                serde_json::json!({
+                    "name": k.name, "type": k.kind, "default": k.default, "doc": k.doc,
+                    "affects_code": k.affects_code,
+                })
+            })
+            .collect();
+        super::print_json(&serde_json::json!({ "knobs": all }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut t = Table::new(&["knob", "type", "default", "code"]);
+    for k in KNOBS {
+        let code = if k.affects_code { "yes" } else { "" };
+        t.row(vec![
+            format!("--{}", k.name),
+            k.kind.into(),
+            k.default.into(),
+            code.into(),
+        ]);
+    }
+    t.print();
+    println!();
+    for k in KNOBS {
+        println!("--{}: {}", k.name, k.doc);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,85 @@
+//! The command line: one file a command.
+//!
+//! Results go to standard output, everything else to standard error; with
+//! `--json` exactly one object goes to standard output.
+
+mod bench;
+mod check;
+mod compile;
+mod doctor;
+mod knobs;
+mod model_args;
+mod models;
+mod table;
+mod tune;
+
+use crate::error::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "tunesmith",
+    version,
+    about = "Finds the fastest implementation of every tensor program in a model, and runs the result",
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --threads 1 --time 3m --out model.tsm\n  tunesmith tune 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)'\n  tunesmith bench model.tsm"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Tune(tune::Args),
+    Compile(compile::Args),
+    Bench(bench::Args),
+    Check(check::Args),
+    Models(models::Args),
+    Doctor(doctor::Args),
+    Knobs(knobs::Args),
+    /// A worker process, started by the other commands.
+    #[command(hide = true)]
+    Worker {
+        kind: String,
+    },
+}
+
+/// Parses the arguments, runs the command, and turns an error into a report.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("{:?}", miette::Report::new(e));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Tune(a) => tune::run(&a),
+        Command::Compile(a) => compile::run(&a),
+        Command::Bench(a) => bench::run(&a),
+        Command::Check(a) => check::run(&a),
+        Command::Models(a) => models::run(&a),
+        Command::Doctor(a) => doctor::run(&a),
+        Command::Knobs(a) => knobs::run(&a),
+        Command::Worker { kind } => {
+            match kind.as_str() {
+                "build" => build::serve()?,
+                _ => measure::serve()?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints one JSON object.
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| crate::Error::new(format!("cannot print the result: {e}")))?;
+    println!("{text}");
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! Arguments that several commands share: the model, the target, the store.
+
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::source::{Source, load};
+use graph::onnx::ImportOptions;
+use ir::{Isa, Target};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+
+/// Which model, for which target.
+#[derive(clap::Args)]
+pub struct ModelArgs {
+    /// An ONNX file, a built-in model (see `models`), or one operator, op:NAME(argument=value,...)
+    pub model: String,
+    /// Threads of the kernels [default: all CPUs]
+    #[arg(long)]
+    pub threads: Option<u32>,
+    /// Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv
+    #[arg(long, default_value = "host")]
+    pub target: String,
+    /// Size of symbolic batch dimensions
+    #[arg(long)]
+    pub batch: Option<usize>,
+    /// Size of a symbolic dimension, by its name or INPUT.AXIS
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    pub dims: Vec<String>,
+    /// An input whose value is known now and may decide shapes (.npy or .pb)
+    #[arg(long = "const", value_name = "NAME=FILE")]
+    pub consts: Vec<String>,
+}
+
+fn key_value(text: &str) -> Result<(&str, &str)> {
+    text.split_once('=')
+        .ok_or_else(|| Error::new(format!("`{text}` is not NAME=VALUE")))
+}
+
+/// A tensor from a `.npy` file or an ONNX tensor (`.pb`).
+pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
+    let fail = |e: String| Error::new(format!("{}: {e}", path.display()));
+    if path.extension().is_some_and(|e| e == "pb") {
+        let named = graph::onnx::read_tensor_proto_file(path);
+        return named.map(|(_, t)| t).map_err(|e| fail(e.to_string()));
+    }
+    tensor::read_npy_file(path).map_err(|e| fail(e.to_string()))
+}
+
+impl ModelArgs {
+    pub fn source(&self) -> Result<Source> {
+        let mut options = ImportOptions {
+            batch: self.batch,
+            ..ImportOptions::default()
+        };
+        for d in &self.dims {
+            let (name, size) = key_value(d)?;
+            let size = size
+                .parse()
+                .map_err(|_| Error::new(format!("--dim {d}: the size is no number")))?;
+            options.dims.insert(name.into(), size);
+        }
+        for c in &self.consts {
+            let (name, file) = key_value(c)?;
+            options
+                .consts
+                .insert(name.into(), Arc::new(read_tensor(Path::new(file))?));
+        }
+        load(&self.model, &options)
+    }
+
+    /// The target; for another family than the host's, a generic machine of it.
+    pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
+        let threads = self.threads.unwrap_or(machine.cpus as u32);
+        if threads == 0 {
+            return Err(Error::new("--threads must be at least 1"));
+        }
+        if self.target == "host" || self.target == machine.isa.name() {
+            return Ok(machine.target(threads));
+        }
+        let isa = Isa::ALL
+            .into_iter()
+            .find(|i| i.name() == self.target)
+            .ok_or_else(|| {
+                let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
+                Error::new(format!("there is no target `{}`", self.target))
+                    .help(format!("use host or one of: {}", names.join(", ")))
+            })?;
+        Ok(Target {
+            threads,
+            ..Target::generic(isa)
+        })
+    }
+}
+
+/// Refuses a target whose code this machine cannot run.
+pub fn check_runs_here(machine: &Machine, target: &Target) -> Result<()> {
+    let x86 = [Isa::X86Sse2, Isa::X86Avx2, Isa::X86Avx512];
+    let rank = |i: Isa| x86.iter().position(|x| *x == i);
+    let runs = match (rank(target.isa), rank(machine.isa)) {
+        (Some(t), Some(m)) => t <= m,
+        _ => target.isa == machine.isa,
+    };
+    if runs {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "code for {} cannot run here ({})",
+        target.isa.name(),
+        machine.isa.name()
+    ))
+    .help("tune on the machine itself, or `compile --target` without measuring"))
+}
+
+/// Where tuning records are kept.
+#[derive(clap::Args)]
+pub struct StoreArgs {
+    /// The store of tuning records [default: tunesmith.sqlite in the user's data folder]
+    #[arg(long)]
+    pub store: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    pub fn path(&self) -> Result<PathBuf> {
+        if let Some(p) = &self.store {
+            return Ok(p.clone());
+        }
+        let base = std::env::var_os("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(|| {
+                Some(
+                    PathBuf::from(std::env::var_os("HOME")?)
+                        .join(".local")
+                        .join("share"),
+                )
+            });
+        let base = base.ok_or_else(|| {
+            Error::new("there is no home folder for the store").help("give one with --store FILE")
+        })?;
+        let folder = base.join("tunesmith");
+        std::fs::create_dir_all(&folder).map_err(|e| {
+            Error::new(format!("cannot create {}: {e}", folder.display()))
+                .help("give a store with --store FILE")
+        })?;
+        Ok(folder.join("tunesmith.sqlite"))
+    }
+
+    pub fn open(&self) -> Result<Store> {
+        Ok(Store::open(self.path()?)?)
+    }
+}
+
+/// `90`, `90s`, `3m`, `1h`.
+pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    let bad = || format!("`{text}` is not a duration such as 90s, 3m or 1h");
+    let (digits, unit) = text.split_at(
+        text.find(|c: char| c.is_ascii_alphabetic())
+            .unwrap_or(text.len()),
+    );
+    let n: f64 = digits.parse().map_err(|_| bad())?;
+    let seconds = match unit {
+        "" | "s" => n,
+        "m" => n * 60.0,
+        "h" => n * 3600.0,
+        _ => return Err(bad()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| bad())
+}

@@ -1,0 +1,59 @@
+//! `models`: the built-in models and operators, and their export.
+
+use super::table::Table;
+use crate::error::{Error, Result};
+use graph::builtin::{MODELS, OPERATORS};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List the built-in models and operators, or export one as ONNX
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith models\n  tunesmith models export resnet18 resnet18.onnx"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Write a built-in model as an ONNX file
+    Export { name: String, file: PathBuf },
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    if let Some(Action::Export { name, file }) = &a.action {
+        let source = crate::source::load(name, &graph::onnx::ImportOptions::default())?;
+        let bytes = graph::export::export(&source.model).map_err(|e| Error::new(e.to_string()))?;
+        std::fs::write(file, bytes).map_err(|e| {
+            Error::new(format!("cannot write {}: {e}", file.display())).help("choose another file")
+        })?;
+        eprintln!("{name} written to {}", file.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if a.json {
+        let models: Vec<_> = MODELS
+            .iter()
+            .map(|m| serde_json::json!({"name": m.name, "doc": m.doc}))
+            .collect();
+        let operators: Vec<_> = OPERATORS
+            .iter()
+            .map(|o| serde_json::json!({"name": o.name, "doc": o.doc}))
+            .collect();
+        super::print_json(&serde_json::json!({"models": models, "operators": operators}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut t = Table::new(&["model", ""]);
+    for m in MODELS {
+        t.row(vec![m.name.into(), m.doc.into()]);
+    }
+    for o in OPERATORS {
+        t.row(vec![format!("op:{}", o.name), o.doc.into()]);
+    }
+    t.print();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,67 @@
+//! Plain tables for terminals.
+
+/// Columns are right-aligned but the first; cells wider than `MAX` are cut.
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+const MAX: usize = 72;
+
+impl Table {
+    pub fn new(header: &[&str]) -> Table {
+        Table {
+            rows: vec![header.iter().map(ToString::to_string).collect()],
+        }
+    }
+
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    pub fn print(&self) {
+        let cut = |c: &String| -> String {
+            if c.chars().count() <= MAX {
+                return c.clone();
+            }
+            c.chars().take(MAX - 1).chain(['…']).collect()
+        };
+        let rows: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|r| r.iter().map(cut).collect())
+            .collect();
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |c: usize| {
+            rows.iter()
+                .filter_map(|r| r.get(c))
+                .map(|s| s.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (i, r) in rows.iter().enumerate() {
+            let cells: Vec<String> = r
+                .iter()
+                .enumerate()
+                .map(|(c, s)| {
+                    let w = widths[c];
+                    if c == 0 {
+                        format!("{s:<w$}")
+                    } else {
+                        format!("{s:>w$}")
+                    }
+                })
+                .collect();
+            println!("{}", cells.join("  ").trim_end());
+            if i == 0 {
+                let total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+                println!("{}", "-".repeat(total));
+            }
+        }
+    }
+}
+
+/// A time that may be missing.
+pub fn ms(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{v:.3}"))
+}

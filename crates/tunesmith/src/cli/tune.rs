@@ -1,0 +1,162 @@
+//! `tune`: searches schedules for every task of a model.
+
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration};
+use super::table::{Table, ms};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::tune::{Budget, Options, Progress, Report, check_options, tune};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Tune a model: search, measure, and write the tuned model
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json"
+)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Time to spend on the search
+    #[arg(long, value_parser = parse_duration, default_value = "1m", conflicts_with = "trials")]
+    time: Duration,
+    /// Stop after this many executed candidates instead
+    #[arg(long)]
+    trials: Option<u64>,
+    /// evolutionary or random
+    #[arg(long, default_value = "evolutionary")]
+    strategy: String,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The tuned model [default: NAME.tsm]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Build the next candidates while one is measured: on or off
+    #[arg(long, default_value = "on", value_parser = ["on", "off"])]
+    overlap: String,
+    /// Rotate constants through copies larger than the last-level cache: on or off
+    #[arg(long, default_value = "on", value_parser = ["on", "off"])]
+    rotate: String,
+    /// Builder processes [default: CPUs minus kernel threads, at least 1]
+    #[arg(long)]
+    builders: Option<usize>,
+    /// Largest relative error (L2) of a candidate's outputs
+    #[arg(long, default_value_t = 1e-4)]
+    tolerance: f64,
+    /// Time after which a builder is killed
+    #[arg(long, value_parser = parse_duration, default_value = "20s")]
+    build_limit: Duration,
+    /// Time after which a runner is killed
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    run_limit: Duration,
+}
+
+/// A file name for a model name.
+pub fn artifact_name(model: &str) -> PathBuf {
+    let safe: String = model
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    PathBuf::from(format!("{}.tsm", safe.trim_matches('_')))
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let machine = Machine::host();
+    let target = a.model.resolve_target(&machine)?;
+    check_runs_here(&machine, &target)?;
+    let options = Options {
+        budget: a.trials.map_or(Budget::Time(a.time), Budget::Trials),
+        strategy: a.strategy.clone(),
+        seed: a.seed,
+        overlap: a.overlap == "on",
+        builders: a
+            .builders
+            .unwrap_or_else(|| machine.cpus.saturating_sub(target.threads as usize))
+            .max(1),
+        rotate: a.rotate == "on",
+        tolerance: a.tolerance,
+        build_limit: a.build_limit,
+        run_limit: a.run_limit,
+    };
+    check_options(&options)?;
+    let store = a.store.open()?;
+    let source = a.model.source()?;
+    let plan = source.plan(&target)?;
+    let out = a.out.clone().unwrap_or_else(|| artifact_name(&source.name));
+    let mut progress = Progress::new(a.json);
+    let mut tuned = tune(&plan, &machine, &target, &store, &options, &mut progress)?;
+    tuned.model.save(&out).map_err(|e| {
+        Error::from(e).help("choose another file with --out FILE; the records are in the store")
+    })?;
+    tuned.report.model.clone_from(&source.name);
+    tuned.report.artifact = Some(out.display().to_string());
+    if a.json {
+        super::print_json(&tuned.report)?;
+    } else {
+        print(&tuned.report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(r: &Report) {
+    let peak = crate::doctor::limits().peak_gflops * f64::from(r.threads);
+    let mut t = Table::new(&[
+        "task",
+        "uses",
+        "share",
+        "before ms",
+        "after ms",
+        "GFLOP/s",
+        "% peak",
+        "trials",
+        "algorithm",
+    ]);
+    for s in &r.tasks {
+        let rate = s.gflops_per_s.unwrap_or(0.0);
+        t.row(vec![
+            s.task.clone(),
+            s.uses.to_string(),
+            format!("{:.1}%", 100.0 * s.share),
+            ms(s.before_ms),
+            ms(s.after_ms),
+            format!("{rate:.1}"),
+            format!("{:.0}", 100.0 * rate / peak),
+            s.trials.to_string(),
+            s.algorithm.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    t.print();
+    println!();
+    println!(
+        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads",
+        r.model,
+        r.latency_after_ms,
+        r.latency_before_ms,
+        r.latency_before_ms / r.latency_after_ms,
+        r.latency_default_ms,
+        r.latency_default_ms / r.latency_after_ms,
+        r.threads
+    );
+    println!(
+        "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
+        r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
+    );
+    if !r.failures.is_empty() {
+        let all: Vec<String> = r.failures.iter().map(|(k, n)| format!("{k} {n}")).collect();
+        println!("without a time: {}", all.join(", "));
+    }
+    if let Some(a) = &r.artifact {
+        println!("written to {a}");
+    }
+}

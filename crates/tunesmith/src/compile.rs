@@ -1,0 +1,239 @@
+//! From a plan and one candidate a task to a compiled model.
+
+use crate::error::{Error, Result};
+use build::{BuilderPool, Built, Options, Request};
+use graph::plan::{Plan, PlanTensorId, Task, TensorKind};
+use ir::{Role, Target};
+use runtime::{BuiltKernel, Choice, CompiledModel, KernelTarget, ModelBuilder, Pool};
+use search::Candidate;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Place, Store};
+use worker::CommandLine;
+
+/// The command that starts a worker process of this program.
+pub fn worker_command(kind: &str, cpus: Vec<usize>) -> Result<CommandLine> {
+    let program = std::env::current_exe()?;
+    Ok(CommandLine {
+        program,
+        args: vec!["worker".into(), kind.into()],
+        cpus,
+    })
+}
+
+/// Builder processes for one target, with the object cache.
+pub struct Builders {
+    pub pool: BuilderPool,
+    target: String,
+    cache: Option<PathBuf>,
+    pub limit: Duration,
+    next_id: u64,
+}
+
+/// Default time limit of one build.
+pub const BUILD_LIMIT: Duration = Duration::from_secs(20);
+/// The object cache is trimmed to this size.
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// Where objects are cached: the user's cache folder, if there is one.
+fn cache_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let folder = base.join("tunesmith").join("objects");
+    let cache = build::ObjectCache::open(&folder).ok()?;
+    // A cache that cannot be trimmed still works.
+    let _ = cache.trim(CACHE_BYTES);
+    Some(folder)
+}
+
+impl Builders {
+    pub fn new(target: &Target, count: usize) -> Result<Builders> {
+        let pool = BuilderPool::new(&worker_command("build", vec![])?, count.max(1))?;
+        let cache = cache_folder();
+        Ok(Builders {
+            pool,
+            target: target.to_string(),
+            cache,
+            limit: BUILD_LIMIT,
+            next_id: 0,
+        })
+    }
+
+    /// The request for a candidate of a program given as text.
+    pub fn request(&self, program: &str, candidate: &Candidate, extras: bool) -> Request {
+        Request {
+            program: program.to_string(),
+            trace: schedule::print(&candidate.trace),
+            target: self.target.clone(),
+            options: Options {
+                verify: false,
+                extras,
+            },
+            cache: self.cache.clone(),
+            fault: None,
+        }
+    }
+
+    pub fn submit(&mut self, request: Request) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.pool.submit(id, request, self.limit);
+        id
+    }
+
+    /// Waits for what is being built and drops it.
+    pub fn drain(&mut self) {
+        while self.pool.next(self.limit * 2).is_some() {}
+    }
+
+    /// Builds one candidate of every task, several at once.
+    pub fn build_all(&mut self, tasks: &[Task], candidates: &[Candidate]) -> Result<Vec<Built>> {
+        let first = self.next_id;
+        for (t, c) in tasks.iter().zip(candidates) {
+            let request = self.request(&ir::text::print(&t.program), c, false);
+            self.submit(request);
+        }
+        let mut out: Vec<Option<Built>> = tasks.iter().map(|_| None).collect();
+        while let Some(o) = self.pool.next(self.limit * 2) {
+            let at = (o.id - first) as usize;
+            let fail =
+                |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
+            match o.result {
+                Ok(Ok(b)) => out[at] = Some(b),
+                Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
+                Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
+            }
+        }
+        out.into_iter()
+            .zip(tasks)
+            .map(|(b, t)| b.ok_or_else(|| Error::new(format!("{} was not built", t.title()))))
+            .collect()
+    }
+}
+
+/// The best candidate a store knows for each task; `None` where it knows none.
+pub fn best_known(
+    store: &Store,
+    tasks: &[Task],
+    target: &Target,
+    machine: &str,
+) -> Result<Vec<Option<(Candidate, u64)>>> {
+    let target = crate::machine::target_key(target).text();
+    tasks
+        .iter()
+        .map(|t| {
+            let place = Place {
+                task: &t.key,
+                target: &target,
+                machine,
+            };
+            let Some(r) = store.best_for(&place)? else {
+                return Ok(None);
+            };
+            let ns = r.outcome.median_ns();
+            // A record of an older trace syntax counts as absent.
+            let trace = schedule::parse(&r.trace).ok();
+            Ok(trace.zip(ns).map(|(trace, ns)| {
+                (
+                    Candidate {
+                        algorithm: r.algorithm,
+                        trace,
+                    },
+                    ns,
+                )
+            }))
+        })
+        .collect()
+}
+
+/// The default candidate of every task.
+pub fn defaults(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
+    tasks
+        .iter()
+        .map(|t| search::default_candidate(&t.program, target).map_err(Error::new))
+        .collect()
+}
+
+/// The fallback candidate of every task.
+pub fn fallbacks(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
+    tasks
+        .iter()
+        .map(|t| search::fallback(&t.program, target).map_err(Error::new))
+        .collect()
+}
+
+/// Assembles a model from the plan and one kernel a task.
+pub fn assemble(
+    plan: &Plan,
+    kernels: &[BuiltKernel],
+    target: &Target,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let kernel_target = KernelTarget {
+        triple: target.triple.clone(),
+        cpu: target.cpu.clone(),
+        features: target.features.clone(),
+        vector_bits: target.vector_bits,
+    };
+    let mut b = ModelBuilder::new(&plan.name, kernel_target, &llvm::version(), pool.clone());
+    let kernel_ids: Vec<_> = kernels.iter().map(|k| b.add_kernel(k.clone())).collect();
+    let shape = |id: PlanTensorId| -> Vec<usize> {
+        plan.tensor(id).shape.iter().map(|d| *d as usize).collect()
+    };
+    let mut ids = vec![None; plan.tensors.len()];
+    for id in &plan.inputs {
+        let t = plan.tensor(*id);
+        ids[id.index()] = Some(b.add_input(&t.name, t.dtype, &shape(*id)));
+    }
+    for id in plan.tensor_ids() {
+        let t = plan.tensor(id);
+        match &t.kind {
+            TensorKind::Input(_) | TensorKind::Alias { .. } => {}
+            TensorKind::Constant(value) => ids[id.index()] = Some(b.add_constant(&t.name, value)),
+            TensorKind::Activation | TensorKind::Output => {
+                ids[id.index()] = Some(b.add_tensor(&t.name, t.dtype, &shape(id)));
+            }
+        }
+    }
+    for id in plan.tensor_ids() {
+        if let TensorKind::Alias { of } = plan.tensor(id).kind {
+            let of = ids[of.index()].expect("an alias is of a tensor that is none");
+            let t = plan.tensor(id);
+            ids[id.index()] = Some(b.add_view(&t.name, of, 0, t.dtype, &shape(id), None)?);
+        }
+    }
+    for step in &plan.steps {
+        let program = &plan.tasks[step.task].program;
+        let arguments = step.inputs.iter().chain(&step.outputs);
+        let bind: Vec<(&str, runtime::TensorId)> = program
+            .params
+            .iter()
+            .zip(arguments)
+            .map(|(p, t)| {
+                let id = ids[t.index()].expect("every tensor has been declared");
+                (program.buffer(*p).name.as_str(), id)
+            })
+            .collect();
+        debug_assert_eq!(bind.len(), program.params.len());
+        b.add_step(
+            &step.name,
+            &[],
+            &[Choice {
+                kernel: kernel_ids[step.task],
+                bind,
+            }],
+        )?;
+    }
+    for o in &plan.outputs {
+        b.mark_output(ids[o.index()].expect("every tensor has been declared"));
+    }
+    Ok(b.finish()?)
+}
+
+/// Parameters of a program that the caller provides: inputs and constants.
+pub fn provided(program: &ir::Program) -> impl Iterator<Item = &ir::Buffer> {
+    let all = program.params.iter().map(|p| program.buffer(*p));
+    all.filter(|b| matches!(b.role, Role::Input | Role::Constant))
+}

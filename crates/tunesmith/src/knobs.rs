@@ -1,0 +1,73 @@
+//! Every knob, declared once: name, type, default, what it does, and whether
+//! it affects generated code.
+
+/// A setting that a user may change.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    pub name: &'static str,
+    /// `flag`, `count`, `bytes`, `seconds`.
+    pub kind: &'static str,
+    pub default: &'static str,
+    pub doc: &'static str,
+    pub affects_code: bool,
+}
+
+/// Flags of the same names on the command line.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: "overlap",
+        kind: "flag",
+        default: "on",
+        doc: "builders prepare the next candidates while one is measured; recorded; finalists are measured alone",
+        affects_code: false,
+    },
+    Knob {
+        name: "builders",
+        kind: "count",
+        default: "CPUs minus kernel threads, at least 1",
+        doc: "builder processes",
+        affects_code: false,
+    },
+    Knob {
+        name: "rotate",
+        kind: "flag",
+        default: "on",
+        doc: "constants rotate through copies larger than the last-level cache, as in a model; activations stay warm",
+        affects_code: false,
+    },
+    Knob {
+        name: "tolerance",
+        kind: "number",
+        default: "1e-4",
+        doc: "largest relative error (L2) of a candidate's outputs against the expected ones",
+        affects_code: false,
+    },
+    Knob {
+        name: "build-limit",
+        kind: "seconds",
+        default: "20",
+        doc: "a builder is killed this long after it got a candidate",
+        affects_code: false,
+    },
+    Knob {
+        name: "run-limit",
+        kind: "seconds",
+        default: "10",
+        doc: "a runner is killed this long after it got a candidate",
+        affects_code: false,
+    },
+    Knob {
+        name: "threads",
+        kind: "count",
+        default: "all CPUs",
+        doc: "threads of the kernels; the schedule depends on it",
+        affects_code: true,
+    },
+    Knob {
+        name: "target",
+        kind: "name",
+        default: "host",
+        doc: "instruction set family to generate code for",
+        affects_code: true,
+    },
+];

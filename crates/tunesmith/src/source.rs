@@ -1,0 +1,58 @@
+//! Where models come from: an ONNX file, a built-in name, or one operator.
+
+use crate::error::{Error, Result};
+use graph::Model;
+use graph::onnx::ImportOptions;
+use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
+use ir::Target;
+use std::path::Path;
+
+/// Seed of the weights of built-in models.
+const WEIGHTS_SEED: u64 = 1;
+
+/// A model with its name and the layouts it asks for.
+pub struct Source {
+    pub name: String,
+    pub model: Model,
+    layouts: LayoutPolicy,
+}
+
+/// Loads `MODEL.onnx`, `NAME` or `op:...`.
+pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
+    let path = Path::new(name);
+    if path.extension().is_some_and(|e| e == "onnx") || path.is_file() {
+        let model = graph::onnx::import_file(path, options)?;
+        let stem = path
+            .file_stem()
+            .map_or(name.into(), |s| s.to_string_lossy().into_owned());
+        return Ok(Source {
+            name: stem,
+            model,
+            layouts: LayoutPolicy::Blocked,
+        });
+    }
+    let model = graph::builtin::builtin(name, WEIGHTS_SEED).map_err(|e| {
+        Error::new(e.to_string()).help(
+            "give an ONNX file, a name that `tunesmith models` lists, or op:NAME(argument=value, ...)",
+        )
+    })?;
+    let layouts = graph::builtin::builtin_layouts(name)?;
+    Ok(Source {
+        name: name.to_string(),
+        model,
+        layouts,
+    })
+}
+
+impl Source {
+    /// The model as kernel calls for a target.
+    pub fn plan(&self, target: &Target) -> Result<Plan> {
+        Ok(plan(
+            &self.model,
+            target,
+            &PlanOptions {
+                layouts: self.layouts,
+            },
+        )?)
+    }
+}

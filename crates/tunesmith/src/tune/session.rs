@@ -1,0 +1,679 @@
+//! The state of one run: a search for every task, and the budget over them.
+
+use super::progress::{Progress, Status};
+use super::{Budget, Options, Report, record};
+use crate::compile::{Builders, provided};
+use crate::error::{Error, Result};
+use crate::machine::{Machine, target_key};
+use build::Built;
+use graph::plan::Plan;
+use ir::{Expr, ExprKind, Program, Target};
+use measure::{ArgFill, Measured, Protocol, Serial, TaskData, death_outcome};
+use search::{Candidate, Point, Space, Strategy};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+use store::{CandidateKey, Outcome, Place, Record, Stage, Store};
+use tensor::DType;
+
+/// Finalists of a task that are measured again alone.
+const FINALISTS: usize = 3;
+/// A finalist is within this factor of the best.
+const FINAL_FACTOR: f64 = 1.10;
+/// Tasks below this share of the model keep their best without a final ranking.
+const FINAL_SHARE: f64 = 0.01;
+
+/// What the final table shows of one task.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskSummary {
+    pub task: String,
+    pub key: String,
+    pub uses: usize,
+    /// Share of the tuned model's kernel time.
+    pub share: f64,
+    /// One call under the plain schedule.
+    pub before_ms: Option<f64>,
+    pub after_ms: Option<f64>,
+    pub gflops_per_s: Option<f64>,
+    pub trials: u64,
+    pub algorithm: Option<String>,
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// A candidate that ran.
+struct Ranked {
+    ns: u64,
+    trial: u64,
+    candidate: Candidate,
+    point: Point,
+    built: Built,
+}
+
+/// The search of one task.
+struct Search {
+    title: String,
+    key: String,
+    uses: usize,
+    flops: f64,
+    program: Program,
+    text: String,
+    space: Space,
+    strategy: Box<dyn Strategy + Send>,
+    data: TaskData,
+    before_ns: Option<u64>,
+    /// Best first, the finalists.
+    best: Vec<Ranked>,
+    asked: u64,
+    trials: u64,
+    since_best: u64,
+    exhausted: bool,
+    failures: BTreeMap<String, u64>,
+}
+
+/// A candidate on its way through a builder.
+struct Pending {
+    task: usize,
+    trial: u64,
+    point: Point,
+    candidate: Candidate,
+    trace: String,
+    search_ns: u64,
+}
+
+pub struct Session<'a> {
+    plan: &'a Plan,
+    store: &'a Store,
+    options: &'a Options,
+    run_id: String,
+    target: Target,
+    target_text: String,
+    machine: String,
+    toolchain: String,
+    protocol: Protocol,
+    serial: Serial,
+    searches: Vec<Search>,
+    trials: u64,
+    cached: u64,
+    worker_cpu_ns: u64,
+    tuning: Duration,
+}
+
+/// Values for the inputs of a task: indices stay within what they index, and
+/// arguments of roots and logarithms positive.
+fn fills(program: &Program) -> Vec<ArgFill> {
+    let mut limits: HashMap<ir::BufferId, i64> = HashMap::new();
+    let mut positive = false;
+    for b in program.block_ids() {
+        for w in &program.block(b).writes {
+            w.value.visit(&mut |e| match e.kind() {
+                ExprKind::Load(buffer, indices) => {
+                    for (d, i) in indices.iter().enumerate() {
+                        let size = program.buffer(*buffer).shape[d];
+                        visit_loads(i, &mut |index| {
+                            let limit = limits.entry(index).or_insert(size);
+                            *limit = size.min(*limit);
+                        });
+                    }
+                }
+                ExprKind::Unary(ir::UnaryOp::Log | ir::UnaryOp::Sqrt | ir::UnaryOp::Rsqrt, _)
+                | ExprKind::Binary(ir::BinaryOp::Pow | ir::BinaryOp::Div, ..) => positive = true,
+                _ => {}
+            });
+        }
+    }
+    provided(program)
+        .map(|b| {
+            let id = program.buffer_named(&b.name);
+            let limit = id.and_then(|id| limits.get(&id)).copied();
+            let (lo, hi) = match (b.dtype, limit) {
+                (_, Some(n)) => (0.0, n as f64),
+                (DType::Bool, _) => (0.0, 2.0),
+                (d, _) if d.is_float() && positive => (0.1, 1.0),
+                (d, _) if d.is_float() => (-1.0, 1.0),
+                _ => (0.0, 4.0),
+            };
+            ArgFill {
+                name: b.name.clone(),
+                dtype: b.dtype,
+                shape: b.shape.clone(),
+                lo,
+                hi,
+            }
+        })
+        .collect()
+}
+
+fn visit_loads(e: &Expr, f: &mut impl FnMut(ir::BufferId)) {
+    e.visit(&mut |e| {
+        if let ExprKind::Load(b, _) = e.kind() {
+            f(*b);
+        }
+    });
+}
+
+impl<'a> Session<'a> {
+    pub fn new(
+        plan: &'a Plan,
+        machine: &Machine,
+        target: &Target,
+        store: &'a Store,
+        options: &'a Options,
+        plain: &[Built],
+    ) -> Result<Session<'a>> {
+        let uses = plan.uses();
+        let key = target_key(target);
+        store.put_target(&key)?;
+        store.put_machine(&store::Machine {
+            fingerprint: machine.fingerprint(),
+            description: machine.description(),
+            extra: store::Extra::new(),
+        })?;
+        let mut searches = Vec::new();
+        for (i, t) in plan.tasks.iter().enumerate() {
+            store.put_task(&record::task(t))?;
+            let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let strategy = search::strategy(&options.strategy, seed)
+                .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
+            searches.push(Search {
+                title: t.title(),
+                key: t.key.clone(),
+                uses: uses[i],
+                flops: t.flops,
+                text: ir::text::print(&t.program),
+                space: search::space(&t.program, target),
+                strategy,
+                data: TaskData {
+                    id: i as u64,
+                    seed: options.seed,
+                    args: fills(&t.program),
+                    oracle: plain[i].kernel.clone(),
+                },
+                program: t.program.clone(),
+                before_ns: None,
+                best: vec![],
+                asked: 0,
+                trials: 0,
+                since_best: 0,
+                exhausted: false,
+                failures: BTreeMap::new(),
+            });
+        }
+        let mut protocol = Protocol::new(target.threads, target.llc_bytes);
+        protocol.tolerance = options.tolerance;
+        protocol.limit_ns = options.run_limit.as_nanos() as u64;
+        if !options.rotate {
+            protocol.rotate_bytes = 0;
+        }
+        if target.threads == 1 && machine.cpus > 1 {
+            protocol.pin = vec![0];
+        }
+        let started_unix_ms = record::unix_ms();
+        let run_id = format!("{started_unix_ms}-{}-{}", std::process::id(), options.seed);
+        store.begin_run(&store::Run {
+            run_id: run_id.clone(),
+            model: plan.name.clone(),
+            options: serde_json::json!({
+                "threads": target.threads,
+                "overlap": options.overlap,
+                "builders": options.builders,
+                "rotate": options.rotate,
+                "tolerance": options.tolerance,
+            }),
+            strategy: options.strategy.clone(),
+            seed: options.seed,
+            started_unix_ms,
+            ended_unix_ms: None,
+            summary: serde_json::Value::Null,
+            extra: store::Extra::new(),
+        })?;
+        Ok(Session {
+            plan,
+            store,
+            options,
+            run_id,
+            target: target.clone(),
+            target_text: key.text(),
+            machine: machine.fingerprint(),
+            toolchain: llvm::version(),
+            protocol,
+            serial: Serial::new(&crate::compile::worker_command("run", vec![])?)?,
+            searches,
+            trials: 0,
+            cached: 0,
+            worker_cpu_ns: 0,
+            tuning: Duration::ZERO,
+        })
+    }
+
+    /// Runs until the budget is spent or every space is exhausted.
+    pub fn run(
+        &mut self,
+        builders: &mut Builders,
+        start: Instant,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        for i in 0..self.searches.len() {
+            self.measure_plain(i);
+        }
+        let depth = if self.options.overlap {
+            self.options.builders + 2
+        } else {
+            1
+        };
+        let mut pending: HashMap<u64, Pending> = HashMap::new();
+        let mut current = 0;
+        while !self.spent(start) {
+            while pending.len() < depth && !self.enough_asked(pending.len()) {
+                let Some(task) = self.next_task(&pending) else {
+                    break;
+                };
+                current = task;
+                if let Some(p) = self.ask(task)? {
+                    let s = &self.searches[task];
+                    let request = builders.request(&s.text, &p.candidate, false);
+                    pending.insert(builders.submit(request), p);
+                }
+            }
+            self.show(start, current, progress);
+            if pending.is_empty() {
+                break;
+            }
+            let Some(o) = builders.pool.next(Duration::from_millis(200)) else {
+                continue;
+            };
+            let Some(p) = pending.remove(&o.id) else {
+                continue;
+            };
+            let build = record::cost(o.wall.as_nanos() as u64, o.cpu_ns);
+            self.worker_cpu_ns += o.cpu_ns.unwrap_or(0);
+            match o.result {
+                Ok(Ok(built)) => self.evaluate(p, built, build)?,
+                Ok(Err(e)) => {
+                    let reason = format!("{:?}: {}", e.stage, e.reason);
+                    self.conclude(p, None, Outcome::Rejected { reason }, build, None)?;
+                }
+                Err(death) => {
+                    self.conclude(p, None, death_outcome(death, Stage::Build), build, None)?;
+                }
+            }
+        }
+        builders.pool.clear();
+        builders.drain();
+        self.tuning = begin.elapsed();
+        Ok(())
+    }
+
+    fn spent(&self, start: Instant) -> bool {
+        match self.options.budget {
+            Budget::Time(t) => start.elapsed() >= t,
+            Budget::Trials(n) => self.trials >= n,
+        }
+    }
+
+    /// Whether what is on its way already fills a budget of trials.
+    fn enough_asked(&self, pending: usize) -> bool {
+        matches!(self.options.budget, Budget::Trials(n) if self.trials + pending as u64 >= n)
+    }
+
+    /// The plain schedule's time: the figure to beat.
+    fn measure_plain(&mut self, i: usize) {
+        let protocol = Protocol {
+            min_samples: 3,
+            max_samples: 3,
+            ..self.protocol.clone()
+        };
+        let data = &self.searches[i].data;
+        let m = self
+            .serial
+            .measure(data, &data.oracle, &protocol, None, false);
+        self.worker_cpu_ns += m.cpu_ns.unwrap_or(0);
+        self.searches[i].before_ns = m.outcome.median_ns();
+    }
+
+    /// The task whose next trial promises most: a large share of the model,
+    /// few trials so far, and improvements not long ago.
+    fn next_task(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
+        let mut waiting = vec![0u64; self.searches.len()];
+        for p in pending.values() {
+            waiting[p.task] += 1;
+        }
+        let score = |i: usize| {
+            let s = &self.searches[i];
+            let ns = s.best.first().map(|b| b.ns).or(s.before_ns).unwrap_or(1) as f64;
+            let n = (s.asked + waiting[i]) as f64;
+            let first = n < s.space.sketches.len() as f64;
+            let stale = (-(s.since_best as f64) / 40.0).exp().max(0.02);
+            ns * s.uses as f64 * stale / (n + 4.0).sqrt() * if first { 1e6 } else { 1.0 }
+        };
+        (0..self.searches.len())
+            .filter(|i| !self.searches[*i].exhausted)
+            .max_by(|a, b| score(*a).total_cmp(&score(*b)))
+    }
+
+    /// Asks for one candidate; what the store knows is told at once.
+    fn ask(&mut self, task: usize) -> Result<Option<Pending>> {
+        let start = Instant::now();
+        let s = &mut self.searches[task];
+        let Some(point) = s.strategy.ask(&s.space, 1).pop() else {
+            s.exhausted = true;
+            return Ok(None);
+        };
+        let trial = s.asked;
+        s.asked += 1;
+        let candidate = match s.space.candidate(&s.program, &point) {
+            Ok(c) => c,
+            Err(_) => {
+                // A sketch that does not fit this program: counted, not built.
+                *s.failures.entry("illegal".into()).or_default() += 1;
+                s.strategy.tell(&point, None);
+                return Ok(None);
+            }
+        };
+        let trace = schedule::print(&candidate.trace);
+        let key = CandidateKey {
+            place: Place {
+                task: &s.key,
+                target: &self.target_text,
+                machine: &self.machine,
+            },
+            toolchain: &self.toolchain,
+            algorithm: &candidate.algorithm,
+            trace: &trace,
+        };
+        if let Some(known) = self.store.outcome_of_candidate(&key)? {
+            self.cached += 1;
+            if known.outcome.median_ns().is_none() {
+                s.strategy.tell(&point, None);
+                return Ok(None);
+            }
+            // A known time still needs its code if it is among the best.
+        }
+        let search_ns = start.elapsed().as_nanos() as u64;
+        Ok(Some(Pending {
+            task,
+            trial,
+            point,
+            candidate,
+            trace,
+            search_ns,
+        }))
+    }
+
+    /// Measures built code, unless equal code was measured before.
+    fn evaluate(&mut self, p: Pending, built: Built, build: store::Cost) -> Result<()> {
+        let s = &self.searches[p.task];
+        let hash = format!("{:016x}", built.kernel.code_hash());
+        let place = Place {
+            task: &s.key,
+            target: &self.target_text,
+            machine: &self.machine,
+        };
+        if let Some(known) = self.store.outcome_of_code(&place, &hash)? {
+            self.cached += 1;
+            self.tell(&p, Some(built), &known.outcome, false);
+            return Ok(());
+        }
+        let best = s.best.first().map(|b| b.ns);
+        let m = self.serial.measure(
+            &s.data,
+            &built.kernel,
+            &self.protocol,
+            best,
+            self.options.overlap,
+        );
+        self.trials += 1;
+        self.searches[p.task].trials += 1;
+        let outcome = m.outcome.clone();
+        self.conclude(p, Some(built), outcome, build, Some(m))
+    }
+
+    /// Stores an outcome and tells it.
+    fn conclude(
+        &mut self,
+        p: Pending,
+        built: Option<Built>,
+        outcome: Outcome,
+        build: store::Cost,
+        measured: Option<Measured>,
+    ) -> Result<()> {
+        self.worker_cpu_ns += measured.as_ref().and_then(|m| m.cpu_ns).unwrap_or(0);
+        let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
+        let key = self.searches[p.task].key.clone();
+        let asked = record::event(
+            &self.run_id,
+            "ask",
+            &key,
+            record::asked(&p.candidate, &p.point, p.trial),
+        );
+        let told = record::event(
+            &self.run_id,
+            "tell",
+            &key,
+            serde_json::json!({"trial": p.trial, "outcome": r.outcome.label(), "median_ns": r.outcome.median_ns()}),
+        );
+        self.store
+            .append(std::slice::from_ref(&r), &[asked, told])?;
+        self.tell(&p, built, &r.outcome, true);
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        p: &Pending,
+        built: Option<&Built>,
+        outcome: Outcome,
+        build: store::Cost,
+        measured: Option<&Measured>,
+        final_: bool,
+    ) -> Record {
+        let s = &self.searches[p.task];
+        let part = |f: fn(&Measured) -> u64| record::cost(measured.map_or(0, f), None);
+        let measure = record::cost(
+            measured.map_or(0, |m| m.wall_ns),
+            measured.and_then(|m| m.cpu_ns),
+        );
+        Record {
+            run_id: self.run_id.clone(),
+            trial: p.trial,
+            final_,
+            task: s.key.clone(),
+            target: self.target_text.clone(),
+            machine: self.machine.clone(),
+            strategy: self.options.strategy.clone(),
+            seed: self.options.seed,
+            toolchain: self.toolchain.clone(),
+            algorithm: p.candidate.algorithm.clone(),
+            decisions: record::decisions(&s.space, &p.point),
+            trace: p.trace.clone(),
+            code_hash: built.map(|b| format!("{:016x}", b.kernel.code_hash())),
+            code_size: built.map(|b| b.kernel.code.len() as u64),
+            outcome,
+            outcome_extra: store::Extra::new(),
+            costs: record::costs(
+                record::cost(p.search_ns, None),
+                build,
+                part(|m| m.load_ns),
+                measure,
+                part(|m| m.check_ns),
+            ),
+            created_unix_ms: record::unix_ms(),
+            extra: store::Extra::new(),
+        }
+    }
+
+    /// Lets the strategy learn and keeps the best.
+    fn tell(&mut self, p: &Pending, built: Option<Built>, outcome: &Outcome, fresh: bool) {
+        let s = &mut self.searches[p.task];
+        let ns = outcome.median_ns();
+        s.strategy.tell(&p.point, ns.map(|n| n as f64));
+        let Some(ns) = ns else {
+            *s.failures.entry(outcome.label().into()).or_default() += u64::from(fresh);
+            return;
+        };
+        s.since_best += 1;
+        if s.best
+            .first()
+            .is_none_or(|b| (ns as f64) < 0.98 * b.ns as f64)
+        {
+            s.since_best = 0;
+        }
+        let Some(built) = built else { return };
+        if s.best
+            .iter()
+            .any(|b| b.built.kernel.code == built.kernel.code)
+        {
+            return;
+        }
+        let at = s.best.partition_point(|b| b.ns <= ns);
+        let ranked = Ranked {
+            ns,
+            trial: p.trial,
+            candidate: p.candidate.clone(),
+            point: p.point.clone(),
+            built,
+        };
+        s.best.insert(at, ranked);
+        s.best.truncate(FINALISTS);
+    }
+
+    /// Time of the model's kernels, with the best so far.
+    fn kernels_ns(&self) -> f64 {
+        let one = |s: &Search| s.best.first().map(|b| b.ns).or(s.before_ns).unwrap_or(0) as f64;
+        self.searches.iter().map(|s| one(s) * s.uses as f64).sum()
+    }
+
+    /// Measures the finalists of the costly tasks alone, on fresh data.
+    pub fn rank_finalists(&mut self, progress: &mut Progress) -> Result<()> {
+        let total = self.kernels_ns();
+        for i in 0..self.searches.len() {
+            let s = &self.searches[i];
+            let Some(best) = s.best.first().map(|b| b.ns) else {
+                continue;
+            };
+            if best as f64 * (s.uses as f64) < FINAL_SHARE * total {
+                continue;
+            }
+            progress.stage(&format!("ranking the finalists alone: {}", s.title));
+            let data = TaskData {
+                seed: self.options.seed ^ 0x5eed,
+                ..s.data.clone()
+            };
+            let mut protocol = self.protocol.clone();
+            (protocol.min_samples, protocol.max_samples) = (9, 25);
+            let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
+            let candidates: Vec<usize> = (0..s.best.len()).filter(|c| near(&s.best[*c])).collect();
+            for c in candidates {
+                let b = &self.searches[i].best[c];
+                let m = self
+                    .serial
+                    .measure(&data, &b.built.kernel, &protocol, None, false);
+                let p = Pending {
+                    task: i,
+                    trial: b.trial,
+                    point: b.point.clone(),
+                    candidate: b.candidate.clone(),
+                    trace: schedule::print(&b.candidate.trace),
+                    search_ns: 0,
+                };
+                let r = self.record(
+                    &p,
+                    Some(&b.built),
+                    m.outcome.clone(),
+                    record::cost(0, None),
+                    Some(&m),
+                    true,
+                );
+                self.store.append(&[r], &[])?;
+                self.worker_cpu_ns += m.cpu_ns.unwrap_or(0);
+                self.searches[i].best[c].ns = m.outcome.median_ns().unwrap_or(u64::MAX);
+            }
+            let s = &mut self.searches[i];
+            s.best.retain(|b| b.ns != u64::MAX);
+            s.best.sort_by_key(|b| (b.ns, b.built.kernel.code_hash()));
+        }
+        Ok(())
+    }
+
+    /// The best code of every task; `otherwise` where nothing was measured.
+    pub fn best_kernels(&self, otherwise: &[Built]) -> Vec<Built> {
+        let pick = |(s, o): (&Search, &Built)| s.best.first().map_or(o, |b| &b.built).clone();
+        self.searches.iter().zip(otherwise).map(pick).collect()
+    }
+
+    fn show(&self, start: Instant, task: usize, progress: &Progress) {
+        let (spent, left) = match self.options.budget {
+            Budget::Time(t) => {
+                let e = start.elapsed();
+                (e.as_secs_f64() / t.as_secs_f64(), Some(t.saturating_sub(e)))
+            }
+            Budget::Trials(n) => (self.trials as f64 / n.max(1) as f64, None),
+        };
+        let s = &self.searches[task];
+        progress.show(&Status {
+            spent,
+            left,
+            trials: self.trials,
+            trials_per_s: self.trials as f64 / start.elapsed().as_secs_f64(),
+            failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
+            model_ms: self.kernels_ns() / 1e6,
+            task: &s.title,
+            task_best_ms: s.best.first().map(|b| b.ns as f64 / 1e6),
+        });
+    }
+
+    /// The report without whole-model latencies.
+    pub fn report(&self, start: Instant) -> Report {
+        let total = self.kernels_ns();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let summary = |s: &Search| {
+            let after = s.best.first().map(|b| b.ns).or(s.before_ns);
+            TaskSummary {
+                task: s.title.clone(),
+                key: s.key.clone(),
+                uses: s.uses,
+                share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
+                before_ms: s.before_ns.map(ms),
+                after_ms: after.map(ms),
+                gflops_per_s: after.map(|ns| s.flops / ns as f64),
+                trials: s.trials,
+                algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
+                failures: s.failures.clone(),
+            }
+        };
+        let mut tasks: Vec<TaskSummary> = self.searches.iter().map(summary).collect();
+        tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let mut failures = BTreeMap::new();
+        for (k, n) in self.searches.iter().flat_map(|s| &s.failures) {
+            *failures.entry(k.clone()).or_insert(0) += n;
+        }
+        Report {
+            model: self.plan.name.clone(),
+            target: self.target.isa.name().into(),
+            threads: self.target.threads,
+            strategy: self.options.strategy.clone(),
+            measure: "serial".into(),
+            seed: self.options.seed,
+            trials: self.trials,
+            cached: self.cached,
+            failures,
+            wall_s: start.elapsed().as_secs_f64(),
+            cpu_s: super::cpu_s() + self.worker_cpu_ns as f64 / 1e9,
+            trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
+            latency_before_ms: f64::NAN,
+            latency_default_ms: f64::NAN,
+            latency_after_ms: f64::NAN,
+            kernels_ms: total / 1e6,
+            artifact: None,
+            tasks,
+        }
+    }
+
+    /// Marks the run as ended.
+    pub fn end(&self, report: &Report) -> Result<()> {
+        let summary = serde_json::to_value(report).unwrap_or_default();
+        self.store
+            .end_run(&self.run_id, record::unix_ms(), &summary)?;
+        Ok(())
+    }
+}
