@@ -4,6 +4,7 @@ use super::compute::{self, Built};
 use super::fuse::Group;
 use super::layout::{Choice, Layout};
 use super::task::Task;
+use super::views;
 use super::{Plan, PlanStep, PlanTensor, PlanTensorId, TensorKind};
 use crate::model::{Model, Origin, Users, ValueId};
 use crate::ops::Op;
@@ -84,16 +85,91 @@ impl Assembler<'_> {
         id
     }
 
-    fn root(&self, id: PlanTensorId) -> PlanTensorId {
+    fn place(&self, id: PlanTensorId) -> (PlanTensorId, i64) {
         match self.tensors[id.index()].kind {
-            TensorKind::Alias { of } => of,
-            _ => id,
+            TensorKind::Alias { of, offset } => (of, offset),
+            _ => (id, 0),
         }
     }
 
-    fn alias(&mut self, v: ValueId, layout: Layout, of: PlanTensorId) -> PlanTensorId {
-        let of = self.root(of);
-        self.add(v, layout, TensorKind::Alias { of })
+    /// `v` as the elements of another tensor from `start` on.
+    fn alias(&mut self, v: ValueId, layout: Layout, of: PlanTensorId, start: i64) -> PlanTensorId {
+        let (of, offset) = self.place(of);
+        let offset = offset + start;
+        self.add(v, layout, TensorKind::Alias { of, offset })
+    }
+
+    /// Makes `part` elements of `whole`, with everything that was a part of it.
+    fn move_into(&mut self, part: PlanTensorId, whole: PlanTensorId, start: i64) {
+        for t in &mut self.tensors {
+            if let TensorKind::Alias { of, offset } = &mut t.kind
+                && *of == part
+            {
+                (*of, *offset) = (whole, *offset + start);
+            }
+        }
+        self.tensors[part.index()].kind = TensorKind::Alias {
+            of: whole,
+            offset: start,
+        };
+    }
+
+    /// Does without a kernel where a group's result is elements of its operands
+    /// as they lie, or the reverse. Whether it could.
+    fn view(&mut self, group: &Group, choice: &Choice) -> bool {
+        if !group.chain.is_empty() {
+            return false;
+        }
+        let node = &self.model[group.anchor];
+        let layout = choice.output;
+        match &node.op {
+            Op::Split(_) | Op::Slice(_) => {
+                let x = node.input(0).expect("the operator has an operand");
+                let dtype = self.model[x].dtype();
+                let starts = views::parts(&node.op, layout, self.model[x].shape(), dtype);
+                let Some(starts) = starts else { return false };
+                let source = self.tensor(x, choice.read(x));
+                for (v, start) in node.outputs.iter().zip(starts) {
+                    self.homes.insert(*v, layout);
+                    self.alias(*v, layout, source, start);
+                }
+                true
+            }
+            Op::Concat(c) => {
+                let parts: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
+                let shapes: Vec<_> = parts.iter().map(|v| self.model[*v].shape()).collect();
+                let dtype = self.model[parts[0]].dtype();
+                let Some(starts) = views::joined(c.axis, layout, &shapes, dtype) else {
+                    return false;
+                };
+                let Some(stored) = self.own_tensors(&parts, layout) else {
+                    return false;
+                };
+                let result = node.output();
+                self.homes.insert(result, layout);
+                let whole = self.add(result, layout, TensorKind::Activation);
+                for (part, start) in stored.into_iter().zip(starts) {
+                    self.move_into(part, whole, start);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The tensors of values that steps wrote in this layout into memory of
+    /// their own, all different; otherwise nothing.
+    fn own_tensors(&self, values: &[ValueId], layout: Layout) -> Option<Vec<PlanTensorId>> {
+        let mut tensors = Vec::new();
+        for v in values {
+            let id = *self.stored.get(&(*v, layout))?;
+            let own = matches!(self.tensors[id.index()].kind, TensorKind::Activation);
+            if !own || tensors.contains(&id) {
+                return None;
+            }
+            tensors.push(id);
+        }
+        Some(tensors)
     }
 
     /// The tensor that holds `v` in a layout, converted if need be.
@@ -110,7 +186,7 @@ impl Assembler<'_> {
                 (Op::Identity, Some(source)) => return self.tensor(source, layout),
                 (Op::Reshape(_), Some(source)) if layout == Layout::Plain => {
                     let source = self.tensor(source, Layout::Plain);
-                    return self.alias(v, layout, source);
+                    return self.alias(v, layout, source, 0);
                 }
                 _ => {}
             },
@@ -120,7 +196,7 @@ impl Assembler<'_> {
         let source = self.tensor(v, home);
         let shape = value.shape();
         if home.is_plain_for(shape) && layout.is_plain_for(shape) {
-            return self.alias(v, layout, source);
+            return self.alias(v, layout, source, 0);
         }
         self.conversions += 1;
         let built = compute::layout_transform(self.model, v, home, layout);
@@ -129,6 +205,9 @@ impl Assembler<'_> {
     }
 
     fn group(&mut self, group: &Group, choice: &Choice) {
+        if self.view(group, choice) {
+            return;
+        }
         for (i, v) in group.outputs(self.model).into_iter().enumerate() {
             if self.users.of(v).is_empty() && !self.users.is_output(v) {
                 continue;
@@ -175,7 +254,7 @@ impl Assembler<'_> {
     /// The tensor of a graph output, in memory that a step writes.
     fn output(&mut self, v: ValueId) -> PlanTensorId {
         let id = self.tensor(v, Layout::Plain);
-        let root = self.root(id);
+        let (root, _) = self.place(id);
         match self.tensors[root.index()].kind {
             TensorKind::Activation if root == id => {
                 self.tensors[id.index()].kind = TensorKind::Output;

@@ -85,7 +85,11 @@ impl Plan {
             source: source.into(),
         })?;
         for (output, t) in step.outputs.iter().zip(args.split_off(step.inputs.len())) {
-            values[output.index()] = Some(t);
+            let (root, offset) = self.place(*output);
+            let whole = values[root.index()]
+                .get_or_insert_with(|| Tensor::zeros(t.dtype(), &self.extents(root)));
+            let start = offset as usize * t.dtype().size();
+            whole.bytes_mut()[start..start + t.bytes().len()].copy_from_slice(t.bytes());
         }
         Ok(())
     }
@@ -95,8 +99,13 @@ impl Plan {
     }
 
     fn value(&self, id: PlanTensorId, values: &[Option<Tensor>]) -> Tensor {
-        let root = values[self.root(id).index()].clone();
-        let root = root.expect("steps write what later steps read");
-        root.reshaped(&self.extents(id))
+        let (root, offset) = self.place(id);
+        let whole = values[root.index()].as_ref();
+        let whole = whole.expect("steps write what later steps read");
+        let mut t = Tensor::zeros(whole.dtype(), &self.extents(id));
+        let start = offset as usize * t.dtype().size();
+        let bytes = start..start + t.bytes().len();
+        t.bytes_mut().copy_from_slice(&whole.bytes()[bytes]);
+        t
     }
 }

@@ -14,6 +14,7 @@ mod layout;
 mod support;
 mod task;
 mod text;
+mod views;
 
 pub use interpret::InterpretPlanError;
 pub use layout::Layout;
@@ -61,9 +62,12 @@ pub enum TensorKind {
     Activation,
     /// Written by a step; a graph output, and perhaps read by later steps.
     Output,
-    /// The bytes of `of`, which is no alias, from the start under another shape.
+    /// Dense bytes of `of` (which is no alias, and may come later in the list),
+    /// from element `offset` on, under this shape. A step that writes an alias
+    /// writes that part of `of`. Offsets are multiples of 64 bytes.
     Alias {
         of: PlanTensorId,
+        offset: i64,
     },
 }
 
@@ -79,8 +83,12 @@ pub struct PlanTensor {
 }
 
 impl PlanTensor {
+    pub fn elements(&self) -> i64 {
+        self.shape.iter().product()
+    }
+
     pub fn bytes(&self) -> u64 {
-        self.shape.iter().product::<i64>() as u64 * self.dtype.size() as u64
+        self.elements() as u64 * self.dtype.size() as u64
     }
 }
 
@@ -119,11 +127,11 @@ impl Plan {
         &self.tensors[id.index()]
     }
 
-    /// The tensor whose bytes `id` names.
-    pub fn root(&self, id: PlanTensorId) -> PlanTensorId {
+    /// The tensor whose bytes `id` names, and the element they start at.
+    pub fn place(&self, id: PlanTensorId) -> (PlanTensorId, i64) {
         match self.tensor(id).kind {
-            TensorKind::Alias { of } => of,
-            _ => id,
+            TensorKind::Alias { of, offset } => (of, offset),
+            _ => (id, 0),
         }
     }
 

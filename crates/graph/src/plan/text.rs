@@ -48,7 +48,8 @@ impl Plan {
         let t = self.tensor(id);
         let dims: Vec<String> = t.shape.iter().map(i64::to_string).collect();
         let of = match t.kind {
-            TensorKind::Alias { of } => format!(" of {}", self.tensor(of).name),
+            TensorKind::Alias { of, offset: 0 } => format!(" of {}", self.tensor(of).name),
+            TensorKind::Alias { of, offset } => format!(" of {} at {offset}", self.tensor(of).name),
             _ => String::new(),
         };
         format!("{}: {}[{}]{of}", t.name, t.dtype, dims.join(","))

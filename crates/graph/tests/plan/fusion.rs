@@ -3,7 +3,7 @@
 use crate::judge::{judge, judge_both, random};
 use graph::ops::{
     BatchNorm, Binary, Concat, Conv, Gelu, LayerNorm, Op, Pool, PoolKind, Reduce, ReduceKind,
-    Reshape, Softmax, Split, Transpose, Unary,
+    Reshape, Slice, Softmax, Split, Transpose, Unary,
 };
 use graph::plan::{LayoutPolicy, Plan, TensorKind};
 use graph::{Model, ValueId};
@@ -348,6 +348,71 @@ fn rows_of_several_axes_are_one_axis() {
     assert_eq!(kinds(&plan), expected, "{plan}");
     assert_eq!(plan.uses(), [1, 2, 1, 1, 1], "{plan}");
     assert_eq!(plan.tensor(plan.outputs[0]).shape, [2, 3, 8]);
+}
+
+/// Parts of a concatenation are written in place, also when it is itself a
+/// part, and splits and slices read in place.
+#[test]
+fn contiguous_parts_are_views() {
+    let mut m = Model::new("dense block", 0);
+    let x = m.add_input("x", DType::F32, &[1, 3, 4, 4]);
+    let mut x = conv(&mut m, "stem", x, 8, 3);
+    for _ in 0..3 {
+        let y = conv(&mut m, "grow", x, 4, 3);
+        let y = relu(&mut m, y);
+        x = m
+            .add("concat", Op::Concat(Concat { axis: 1 }), &[x, y])
+            .unwrap();
+    }
+    let halves = Split {
+        axis: 1,
+        sizes: vec![12, 8],
+    };
+    let halves = m.add_node("split", Op::Split(halves), &[Some(x)]).unwrap();
+    let a = conv(&mut m, "a", halves[0], 4, 1);
+    let b = conv(&mut m, "b", halves[1], 4, 1);
+    let y = add(&mut m, a, b);
+    let w = m.add_constant("w", random(&[4, 16], 9));
+    let y = m.add("mix", Op::MatMul, &[y, w]).unwrap();
+    let slice = Slice {
+        starts: vec![0, 2, 1, 0],
+        steps: vec![1; 4],
+        sizes: vec![1, 1, 2, 16],
+    };
+    let y = m.add("slice", Op::Slice(slice), &[y]).unwrap();
+    m.add_output(y);
+    let plan = judge_both(&m);
+    let mut kinds = kinds(&plan);
+    kinds.sort_unstable();
+    let expected = [&["conv2d"; 6][..], &["dense", "layout_transform"]].concat();
+    assert_eq!(kinds, expected, "{plan}");
+}
+
+/// Two images, shared parts and inputs have to be copied.
+#[test]
+fn other_concatenations_copy() {
+    for (batch, twice, of_input) in [(2, false, false), (1, true, false), (1, false, true)] {
+        let mut m = Model::new("copy", 0);
+        let image = m.add_input("x", DType::F32, &[batch, 4, 4, 4]);
+        let x = conv(&mut m, "x", image, 4, 1);
+        let y = conv(&mut m, "y", image, 4, 1);
+        let parts = match (twice, of_input) {
+            (true, _) => [x, x],
+            (_, true) => [image, y],
+            _ => [x, y],
+        };
+        let z = m
+            .add("concat", Op::Concat(Concat { axis: 1 }), &parts)
+            .unwrap();
+        m.add_output(z);
+        m.add_output(y);
+        let plan = judge_both(&m);
+        assert_eq!(
+            kinds(&plan).iter().filter(|k| **k == "concat").count(),
+            1,
+            "{plan}"
+        );
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Plans a model, checks every program and compares results with the reference.
 
-use graph::plan::{LayoutPolicy, Plan, PlanOptions, TensorKind, plan};
+use graph::plan::{LayoutPolicy, Plan, PlanOptions, PlanTensorId, TensorKind, plan};
 use graph::{Keep, Model, Op, ValueId, evaluate};
 use ir::{Isa, Target};
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 
@@ -18,12 +19,39 @@ pub fn planned(model: &Model, layouts: LayoutPolicy) -> Plan {
     plan
 }
 
-/// Every tensor is written once before it is read, and fits its parameter.
+/// What has been written of a tensor that is no alias: runs of elements.
+#[derive(Default)]
+struct Written(Vec<Range<i64>>);
+
+impl Written {
+    fn write(&mut self, run: Range<i64>) {
+        let apart = |r: &Range<i64>| r.end <= run.start || run.end <= r.start;
+        assert!(self.0.iter().all(apart), "{run:?} is written again");
+        self.0.push(run);
+    }
+
+    fn holds(&self, run: Range<i64>) -> bool {
+        let inside = |r: &Range<i64>| r.end.min(run.end) - r.start.max(run.start);
+        self.0.iter().map(inside).filter(|n| *n > 0).sum::<i64>() == run.end - run.start
+    }
+}
+
+/// Every element is written once before it is read, and tensors fit parameters.
 fn check_structure(plan: &Plan) {
-    let mut ready: HashSet<_> = plan.inputs.iter().copied().collect();
-    for (id, t) in plan.tensor_ids().zip(&plan.tensors) {
-        if matches!(t.kind, TensorKind::Constant(_)) {
-            ready.insert(id);
+    let run = |id: PlanTensorId| {
+        let (root, start) = plan.place(id);
+        let end = start + plan.tensor(id).elements();
+        assert!(end <= plan.tensor(root).elements());
+        assert!(!matches!(plan.tensor(root).kind, TensorKind::Alias { .. }));
+        (root, start..end)
+    };
+    let mut written: HashMap<PlanTensorId, Written> = HashMap::new();
+    for id in plan.tensor_ids() {
+        if matches!(
+            plan.tensor(id).kind,
+            TensorKind::Constant(_) | TensorKind::Input(_)
+        ) {
+            written.entry(id).or_default().write(run(id).1);
         }
     }
     for step in &plan.steps {
@@ -40,16 +68,24 @@ fn check_structure(plan: &Plan) {
             );
         }
         for input in &step.inputs {
-            assert!(ready.contains(&plan.root(*input)), "step {}", step.name);
+            let (root, run) = run(*input);
+            let holds = written.get(&root).is_some_and(|w| w.holds(run));
+            assert!(
+                holds,
+                "step {} reads what is not written\n{plan}",
+                step.name
+            );
         }
         for output in &step.outputs {
-            assert!(ready.insert(*output), "step {} writes again", step.name);
+            let (root, run) = run(*output);
+            written.entry(root).or_default().write(run);
         }
     }
     for output in &plan.outputs {
-        let root = plan.tensor(plan.root(*output));
-        let written = matches!(root.kind, TensorKind::Activation | TensorKind::Output);
-        assert!(written && ready.contains(&plan.root(*output)));
+        let (root, run) = run(*output);
+        let kind = &plan.tensor(root).kind;
+        assert!(matches!(kind, TensorKind::Activation | TensorKind::Output));
+        assert!(written[&root].holds(run));
     }
     for task in &plan.tasks {
         let broken = ir::verify::verify(&task.program);
