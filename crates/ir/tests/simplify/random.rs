@@ -87,7 +87,14 @@ impl Random {
                 }
             }
             11 => a.clone().floor_div(d) * d + a.floor_mod(d),
-            12 => a.floor_mod(d * self.one(&[2, 3])).floor_div(d),
+            12 => {
+                let rest = a.floor_mod(d * self.one(&[2, 3]));
+                if self.rng.random() {
+                    rest.floor_div(d)
+                } else {
+                    rest.floor_mod(d)
+                }
+            }
             13 => match self.rng.random_range(0..4) {
                 0 => Expr::unary(UnaryOp::Abs, a),
                 1 => a / d,
