@@ -198,10 +198,11 @@ pub fn assemble(
         }
     }
     for id in plan.tensor_ids() {
-        if let TensorKind::Alias { of } = plan.tensor(id).kind {
+        if let TensorKind::Alias { of, offset } = plan.tensor(id).kind {
             let of = ids[of.index()].expect("an alias is of a tensor that is none");
             let t = plan.tensor(id);
-            ids[id.index()] = Some(b.add_view(&t.name, of, 0, t.dtype, &shape(id), None)?);
+            let bytes = offset as u64 * t.dtype.size() as u64;
+            ids[id.index()] = Some(b.add_view(&t.name, of, bytes, t.dtype, &shape(id), None)?);
         }
     }
     for step in &plan.steps {

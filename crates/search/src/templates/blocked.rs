@@ -120,7 +120,7 @@ impl Scheme<'_> {
         order.extend(reduce.iter().cloned());
         let inner = [format!("{maps}.1"), format!("{x}.1"), lane.clone()];
         order.extend(inner.iter().cloned());
-        d.line(format!("reorder [{}]", order.join(", ")));
+        d.line(format!("reorder {}", order.join(" ")));
         d.parallel(&outer[..3], target.threads);
         let result = match self.out {
             Some(out) => {

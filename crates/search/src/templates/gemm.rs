@@ -209,7 +209,7 @@ impl Scheme<'_> {
         let mut order = outer.clone();
         order.extend([k0.clone(), k1.clone()]);
         order.extend(inner);
-        d.line(format!("reorder [{}]", order.join(", ")));
+        d.line(format!("reorder {}", order.join(" ")));
         let place = outer[outer.len() - 1].clone();
         let keep = if outer.len() > 1 { outer.len() - 1 } else { 1 };
         let fused = d.parallel(&outer[..keep], target.threads);

@@ -119,7 +119,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
     order.extend(tile.clone());
     order.push(vector.clone());
     if order.len() > 1 {
-        d.line(format!("reorder [{}]", order.join(", ")));
+        d.line(format!("reorder {}", order.join(" ")));
     }
     let place = outer.last().cloned().unwrap_or_default();
     let parallel: Vec<String> = {
