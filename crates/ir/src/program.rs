@@ -572,9 +572,10 @@ impl Program {
         self.buffer_ids().filter(|b| live[b.index()]).collect()
     }
 
-    /// The deepest loop that encloses every access to `buffer`; `None` for the
-    /// root. An intermediate is allocated there: its contents live for one
-    /// iteration of that loop and are private to it.
+    /// The deepest loop that encloses every access to `buffer`, outside those
+    /// over which a block reduces into it; `None` for the root. An intermediate
+    /// is allocated there: its contents live for one iteration of that loop and
+    /// are private to it.
     pub fn allocation_site(&self, buffer: BufferId) -> Option<LoopId> {
         let mut common: Option<Vec<LoopId>> = None;
         self.walk(&self.body, &mut |n, path| {
@@ -583,6 +584,13 @@ impl Program {
             if !block.writes_to(buffer) && !block.reads().contains(&buffer) {
                 return;
             }
+            // Matters where nothing reads what is reduced: else readers are outside.
+            let accumulates = |l: &LoopId| {
+                let var = self.loop_(*l).var;
+                block.writes_to(buffer) && block.reduce_iters().any(|i| i.binding.uses_var(var))
+            };
+            let end = path.iter().position(accumulates).unwrap_or(path.len());
+            let path = &path[..end];
             common = Some(match common.take() {
                 None => path.to_vec(),
                 Some(c) => c
