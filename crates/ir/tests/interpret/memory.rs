@@ -272,6 +272,20 @@ fn reads_of_several_iterations_are_remembered() {
 }
 
 #[test]
+fn accumulators_outlive_their_reduction_though_nothing_reads_them() {
+    let mut b = ProgramBuilder::new("dead");
+    let x = b.input("X", DType::F32, &[4]);
+    b.reduce("T", &[("i", 2)], &[("k", 4)], ir::Reducer::Sum, |_, r| {
+        Expr::load(x, r.to_vec())
+    });
+    let y = b.compute("Y", &[("i", 4)], |s| Expr::load(x, s.to_vec()));
+    let p = b.finish(&[y]);
+    let t = p.buffer_named("T").unwrap();
+    assert_eq!(p.allocation_site(t), p.loop_named("T.i"));
+    assert_eq!(output::<f32>(&p, &ramp()), [1., 2., 3., 4.]);
+}
+
+#[test]
 fn no_read_is_forgotten_under_nested_loops() {
     // Iteration 0 of `i` reads T, so do all of `j` in iteration 1, which then
     // writes it: in order after its own reads, but not after iteration 0's.
