@@ -58,7 +58,7 @@ pub fn run(root: &Path) -> Result<Tidy, String> {
     problems.extend(source::check(&files)?);
     let map = root.join("ARCHITECTURE.md");
     let map = std::fs::read_to_string(&map).map_err(|e| format!("{}: {e}", map.display()))?;
-    problems.extend(workspace::check(&map, &metadata(root)?)?);
+    problems.extend(workspace::check(&map, &metadata(root)?, &files)?);
     problems.sort();
     Ok(Tidy {
         files: files.len(),

@@ -4,7 +4,7 @@
 //! the crates of the workspace it depends on, lowest first. Dependencies of
 //! tests and build scripts are left out of it.
 
-use super::Problem;
+use super::{File, Problem};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ struct Resolved {
 }
 
 /// All problems of the map in `architecture` and of the workspace.
-pub fn check(architecture: &str, metadata: &Value) -> Result<Vec<Problem>, String> {
+pub fn check(architecture: &str, metadata: &Value, files: &[File]) -> Result<Vec<Problem>, String> {
     let resolved = resolve(metadata).ok_or("cargo metadata has an unknown form")?;
     let mut messages = Vec::new();
     match table(architecture) {
@@ -49,6 +49,7 @@ pub fn check(architecture: &str, metadata: &Value) -> Result<Vec<Problem>, Strin
         }
     }
     quarantine(&resolved, &mut messages);
+    unused(&resolved, files, &mut messages);
     let problems = messages.into_iter().map(|message| Problem {
         path: "ARCHITECTURE.md".into(),
         line: 0,
@@ -168,6 +169,28 @@ fn quarantine(resolved: &Resolved, messages: &mut Vec<String>) {
     }
 }
 
+/// Dependencies inside the workspace that no source of the crate names.
+fn unused(resolved: &Resolved, files: &[File], messages: &mut Vec<String>) {
+    for member in &resolved.members {
+        let sources = format!("/{member}/src/");
+        let named = |d: &str| {
+            let path = format!("{d}::");
+            files.iter().any(|f| {
+                format!("/{}", f.path).contains(&sources)
+                    && f.text.match_indices(&path).any(|(at, _)| {
+                        !f.text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+                    })
+            })
+        };
+        let all = resolved.of.get(member).into_iter().flatten();
+        for dependency in all.filter(|d| resolved.members.contains(*d) && !named(d)) {
+            messages.push(format!(
+                "`{member}` depends on `{dependency}` and never names it"
+            ));
+        }
+    }
+}
+
 /// A chain of dependencies from a crate to the code generator.
 fn path_to_llvm(resolved: &Resolved, from: &str) -> Option<Vec<String>> {
     let mut seen = BTreeSet::from([from.to_string()]);
@@ -194,7 +217,7 @@ fn path_to_llvm(resolved: &Resolved, from: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TABLE_END, TABLE_START, check};
+    use super::{File, TABLE_END, TABLE_START, check};
     use serde_json::{Value, json};
 
     const NONE: [String; 0] = [];
@@ -229,8 +252,17 @@ mod tests {
         metadata(&[("tensor", &[]), ("ir", &[("tensor", None)])], &[])
     }
 
+    /// `ir` uses `tensor`.
+    fn source(text: &str) -> File {
+        File {
+            path: "crates/ir/src/lib.rs".into(),
+            text: text.into(),
+        }
+    }
+
     fn messages(architecture: &str, metadata: &Value) -> Vec<String> {
-        let found = check(architecture, metadata).expect("the metadata is well-formed");
+        let files = [source("use tensor::DType;")];
+        let found = check(architecture, metadata, &files).expect("the metadata is well-formed");
         found.into_iter().map(|p| p.message).collect()
     }
 
@@ -278,6 +310,17 @@ mod tests {
     }
 
     #[test]
+    fn a_dependency_that_nothing_uses() {
+        let text = map("| `tensor` | - |\n| `ir` | `tensor` |\n");
+        for unused in ["", "use my_tensor::DType;", "// of a tensor"] {
+            let found =
+                check(&text, &two(), &[source(unused)]).expect("the metadata is well-formed");
+            assert_eq!(found.len(), 1, "{unused}");
+            assert!(found[0].message.contains("never names"), "{found:?}");
+        }
+    }
+
+    #[test]
     fn llvm_in_the_closure_of_the_runtime() {
         let crates = metadata(
             &[
@@ -307,6 +350,6 @@ mod tests {
 
     #[test]
     fn unknown_metadata_is_an_error() {
-        assert!(check("", &json!({"packages": 1})).is_err());
+        assert!(check("", &json!({"packages": 1}), &[]).is_err());
     }
 }
