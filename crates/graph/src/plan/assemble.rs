@@ -136,7 +136,9 @@ impl Assembler<'_> {
                 true
             }
             Op::Concat(c) => {
-                let parts: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
+                let empty = |v: &ValueId| self.model[*v].ty().is_empty();
+                let parts = node.inputs.iter().flatten().copied();
+                let parts: Vec<ValueId> = parts.filter(|v| !empty(v)).collect();
                 let shapes: Vec<_> = parts.iter().map(|v| self.model[*v].shape()).collect();
                 let dtype = self.model[parts[0]].dtype();
                 let Some(starts) = views::joined(c.axis, layout, &shapes, dtype) else {
@@ -209,7 +211,8 @@ impl Assembler<'_> {
             return;
         }
         for (i, v) in group.outputs(self.model).into_iter().enumerate() {
-            if self.users.of(v).is_empty() && !self.users.is_output(v) {
+            let unused = self.users.of(v).is_empty() && !self.users.is_output(v);
+            if unused || self.model[v].ty().is_empty() {
                 continue;
             }
             self.homes.insert(v, choice.output);

@@ -171,8 +171,9 @@ impl Chooser<'_> {
             Op::Pool(p) if !matches!(p.kind, PoolKind::Max { indices: Some(_) }) => {
                 self.follow(group, x)
             }
+            Op::Lrn(_) => self.follow(group, x),
             Op::Reduce(r) => self.global_pool(group, r, x),
-            Op::Concat(c) if c.axis == 1 && self.is_image(x) => self.concat(group),
+            Op::Concat(c) if c.axis == 1 && self.model[x].ty().rank() == 4 => self.concat(group),
             Op::Split(s) if s.axis == 1 => {
                 let whole = s.sizes.iter().all(|n| *n as i64 % self.block == 0);
                 if whole {
@@ -254,12 +255,8 @@ impl Chooser<'_> {
     }
 
     fn concat(&self, group: &Group) -> Choice {
-        let parts: Vec<ValueId> = self.model[group.anchor]
-            .inputs
-            .iter()
-            .flatten()
-            .copied()
-            .collect();
+        let parts = self.model[group.anchor].inputs.iter().flatten().copied();
+        let parts: Vec<ValueId> = parts.filter(|v| !self.model[*v].ty().is_empty()).collect();
         let whole = |v: &ValueId| self.model[*v].shape()[1] as i64 % self.block == 0;
         let blocked = parts
             .iter()

@@ -1,8 +1,8 @@
 //! Which nodes have a tensor expression.
 
 use super::compute;
-use crate::model::{Model, Node};
-use crate::ops::{Op, Pool, PoolKind, Reduce, ReduceKind};
+use crate::model::{Model, Node, ValueId};
+use crate::ops::{Op, Reduce, ReduceKind};
 use std::fmt;
 use tensor::DType;
 
@@ -20,40 +20,40 @@ impl fmt::Display for Unsupported {
     }
 }
 
-/// Every node that cannot be compiled.
+/// Every node that cannot be compiled, and every graph output without elements.
 pub(super) fn unsupported(model: &Model) -> Vec<Unsupported> {
-    model
-        .nodes()
-        .filter_map(|(_, node)| {
-            Some(Unsupported {
-                node: node.name.clone(),
-                op: node.op.name(),
-                reason: reason(model, node)?,
-            })
+    let nodes = model.nodes().filter_map(|(_, node)| {
+        Some(Unsupported {
+            node: node.name.clone(),
+            op: node.op.name(),
+            reason: reason(model, node)?,
         })
-        .collect()
+    });
+    let outputs = model.outputs().iter().map(|v| &model[*v]);
+    let empty = outputs.filter(|v| v.ty().is_empty()).map(|v| Unsupported {
+        node: v.name().to_string(),
+        op: "output",
+        reason: format!("it is empty ({})", v.ty()),
+    });
+    nodes.chain(empty).collect()
 }
 
 fn reason(model: &Model, node: &Node) -> Option<String> {
-    let values = node.inputs.iter().flatten().chain(&node.outputs);
-    let empty = values.map(|v| &model[*v]).find(|v| v.ty().is_empty());
-    if let Some(v) = empty {
+    let empty = |v: &&ValueId| model[**v].ty().is_empty();
+    let mut results = node.outputs.iter();
+    let mut operands = node.inputs.iter().flatten();
+    let found = match &node.op {
+        // Empty parts are left out, as long as something is left.
+        Op::Concat(_) => results.find(empty),
+        Op::Split(_) => operands.find(empty),
+        _ => operands.chain(results).find(empty),
+    };
+    if let Some(v) = found {
+        let v = &model[*v];
         return Some(format!("`{}` is empty ({})", v.name(), v.ty()));
     }
     let dtype = node.input(0).map_or(DType::F32, |v| model[v].dtype());
     match &node.op {
-        Op::Pool(Pool {
-            kind: PoolKind::Max { indices: Some(_) },
-            ..
-        }) => {
-            let users = model.users();
-            let positions = node.outputs[1];
-            (!users.of(positions).is_empty() || users.is_output(positions))
-                .then(|| "the positions of the maxima have no kernel".into())
-        }
-        Op::Reduce(Reduce { .. }) if dtype == DType::Bool => {
-            Some("a reduction of bool has no kernel".into())
-        }
         Op::Reduce(Reduce {
             kind: ReduceKind::Mean,
             ..

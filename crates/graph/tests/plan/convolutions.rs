@@ -1,9 +1,10 @@
 //! Convolutions and pooling in both layouts.
 
-use crate::judge::{input, judge, judge_both, planned, random, single, weight};
-use graph::ops::{Conv, ConvTranspose, Op, Pool, PoolKind, Unary};
+use crate::judge::{Operand, input, judge, judge_both, planned, random, single, typed, weight};
+use graph::ops::{Conv, ConvTranspose, IndexOrder, Lrn, Op, Pool, PoolKind, Unary};
 use graph::plan::{LayoutPolicy, Plan};
 use graph::{Model, ValueId};
+use tensor::{DType, Fill, fill_tensor};
 
 fn conv(stride: usize, dilation: usize, pads: [(usize, usize); 2], groups: usize) -> Conv {
     Conv {
@@ -177,7 +178,7 @@ fn pool(kind: PoolKind, pads: [(usize, usize); 2], dilation: usize, ceil_mode: b
 /// `f` after a convolution that leaves its result in blocks.
 fn after_conv(channels: usize, f: impl FnOnce(&mut Model, ValueId) -> ValueId) -> Model {
     let mut m = Model::new("chain", 0);
-    let x = m.add_input("x", tensor::DType::F32, &[2, 3, 8, 7]);
+    let x = m.add_input("x", DType::F32, &[2, 3, 8, 7]);
     let w = m.add_constant("w", random(&[channels, 3, 1, 1], 1));
     let x = m.add("conv", Op::Conv(Conv::unit(2)), &[x, w]).unwrap();
     let y = f(&mut m, x);
@@ -206,6 +207,55 @@ fn pooling() {
             }
         }
     }
+}
+
+#[test]
+fn positions_of_maxima() {
+    for order in [IndexOrder::RowMajor, IndexOrder::ColumnMajor] {
+        for dtype in [DType::F32, DType::I8] {
+            let kind = PoolKind::Max {
+                indices: Some(order),
+            };
+            let op = Op::Pool(pool(kind, [(1, 1), (1, 0)], 1, false));
+            judge_both(&single(op, &[typed(dtype, &[2, 3, 8, 7])]));
+        }
+    }
+}
+
+#[test]
+fn neighbouring_channels_are_found_across_blocks() {
+    for channels in [8, 6] {
+        let lrn = Op::Lrn(Lrn {
+            size: 5,
+            alpha: 0.5,
+            beta: 0.75,
+            bias: 1.0,
+        });
+        let model = after_conv(channels, |m, x| m.add("lrn", lrn, &[x]).unwrap());
+        let plan = judge(&model, LayoutPolicy::Blocked);
+        assert_eq!(kinds(&plan), ["conv2d", "lrn", "layout_transform"]);
+    }
+}
+
+#[test]
+fn half_precision_accumulates_in_single() {
+    let half = |shape: &[usize], seed| {
+        Operand::Constant(fill_tensor(
+            DType::F16,
+            shape,
+            Fill::Normal { std: 1.0 },
+            seed,
+        ))
+    };
+    let operands = [
+        typed(DType::F16, &[1, 8, 5, 5]),
+        half(&[4, 8, 3, 3], 1),
+        half(&[4], 2),
+    ];
+    let plan = judge_both(&single(Op::Conv(Conv::unit(2)), &operands));
+    let p = &plan.tasks[0].program;
+    assert_eq!(p.buffer(p.buffer_named("main").unwrap()).dtype, DType::F32);
+    assert_eq!(kinds(&plan), ["conv2d"]);
 }
 
 #[test]

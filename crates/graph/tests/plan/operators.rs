@@ -1,6 +1,6 @@
 //! Every other operator's program against its reference.
 
-use crate::judge::{Operand, input, inputs, judge, judge_both, judge_on, single, typed, weight};
+use crate::judge::{Operand, input, inputs, judge_both, judge_on, single, typed, weight};
 use graph::Model;
 use graph::ops::*;
 use graph::plan::{LayoutPolicy, PlanOptions, plan};
@@ -224,6 +224,14 @@ fn reductions() {
             }
         }
     }
+    for kind in [Max, Min] {
+        let op = Op::Reduce(Reduce {
+            kind,
+            axes: vec![1],
+            keepdims: false,
+        });
+        judge_both(&single(op, &[typed(DType::Bool, &[8, 2])]));
+    }
     let half = Op::Reduce(Reduce {
         kind: Sum,
         axes: vec![0],
@@ -365,40 +373,43 @@ fn gather_takes_negative_indices_and_refuses_others_out_of_range() {
 }
 
 #[test]
+fn empty_parts_are_left_out() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[2, 5]);
+    let split = Split {
+        axis: 1,
+        sizes: vec![3, 0, 2],
+    };
+    let parts = m.add_node("split", Op::Split(split), &[Some(x)]).unwrap();
+    let order = [parts[2], parts[1], parts[0]];
+    let y = m
+        .add("concat", Op::Concat(Concat { axis: 1 }), &order)
+        .unwrap();
+    m.add_output(y);
+    judge_both(&m);
+}
+
+#[test]
 fn all_nodes_that_cannot_be_compiled_are_listed() {
     let mut m = Model::new("m", 0);
-    let x = m.add_input("x", DType::F32, &[1, 2, 4, 4]);
-    let pool = Op::Pool(Pool {
-        kind: PoolKind::Max {
-            indices: Some(IndexOrder::RowMajor),
-        },
-        kernel: vec![2, 2],
-        strides: vec![2, 2],
-        dilations: vec![1, 1],
-        pads: vec![(0, 0); 2],
-        ceil_mode: false,
-    });
-    let pooled = m.add_node("pool", pool.clone(), &[Some(x)]).unwrap();
-    let rest = m
-        .add("rest", Op::Binary(Binary::Mod), &[pooled[0], pooled[0]])
-        .unwrap();
+    let x = m.add_input("x", DType::F32, &[2, 4]);
+    let nothing = m.add_input("nothing", DType::F32, &[0, 4]);
+    let first = m.add("first", Op::Binary(Binary::Mod), &[x, x]).unwrap();
+    let rest = m.add("rest", Op::Unary(Unary::Relu), &[nothing]).unwrap();
+    m.add_output(first);
     m.add_output(rest);
-    m.add_output(pooled[1]);
     let options = PlanOptions {
         layouts: LayoutPolicy::Blocked,
     };
     let message = plan(&m, &crate::judge::target(), &options)
         .unwrap_err()
         .to_string();
-    assert!(message.contains("2 of the model's nodes"), "{message}");
-    assert!(
-        message.contains("`pool` (max_pool)") && message.contains("`rest` (mod)"),
-        "{message}"
-    );
-    // Positions that nothing asks for do not matter.
-    let mut m = Model::new("m", 0);
-    let x = m.add_input("x", DType::F32, &[1, 2, 4, 4]);
-    let pooled = m.add_node("pool", pool, &[Some(x)]).unwrap();
-    m.add_output(pooled[0]);
-    judge(&m, LayoutPolicy::Blocked);
+    for expected in [
+        "3 of the model's nodes",
+        "`first` (mod)",
+        "`rest` (relu)",
+        "`rest` (output)",
+    ] {
+        assert!(message.contains(expected), "{message}");
+    }
 }

@@ -283,7 +283,9 @@ impl<'a> Env<'a> {
             &node.inputs[..]
         };
         for (i, v) in own.iter().enumerate() {
-            let Some(v) = *v else { continue };
+            let Some(v) = v.filter(|v| !model[*v].ty().is_empty()) else {
+                continue;
+            };
             let name = match names.get(i) {
                 Some(name) => (*name).to_string(),
                 None => format!("X{i}"),
@@ -341,8 +343,9 @@ impl<'a> Env<'a> {
         self.optional(i).expect("the operator has this operand")
     }
 
+    /// As [`Env::operand`], if it is present and not empty.
     fn optional(&self, i: usize) -> Option<&Access> {
-        self.node.input(i).map(|v| &self.accesses[&v])
+        self.node.input(i).and_then(|v| self.accesses.get(&v))
     }
 
     fn operand_dtype(&self, i: usize) -> DType {

@@ -1,6 +1,6 @@
 //! Operators that move elements: one block each.
 
-use super::{Env, Kind};
+use super::{Access, Env, Kind};
 use crate::model::{Model, ValueId};
 use crate::ops::{Concat, Gather, Pad, PadMode, Slice, Split, Transpose};
 use crate::plan::compute::Built;
@@ -18,15 +18,16 @@ fn kind(env: &Env) -> Kind {
     }
 }
 
-/// A chain of selections along the axis.
+/// A chain of selections along the axis; empty parts are left out.
 pub(super) fn concat(env: &Env, b: &mut ProgramBuilder, c: Concat) -> (BufferId, Kind) {
+    let given = 0..env.node.inputs.len();
+    let parts: Vec<&Access> = given.filter_map(|i| env.optional(i)).collect();
     let mut starts = vec![0];
-    for i in 0..env.node.inputs.len() {
-        starts.push(starts[i] + env.operand(i).shape()[c.axis]);
+    for (i, part) in parts.iter().enumerate() {
+        starts.push(starts[i] + part.shape()[c.axis]);
     }
     let result = env.map(b, |p| {
-        let part = |i: usize| {
-            let operand = env.operand(i);
+        let element = |i: usize| {
             let start = starts[i];
             let mut at = p.index.clone();
             match (env.layout, &p.split) {
@@ -36,26 +37,26 @@ pub(super) fn concat(env: &Env, b: &mut ProgramBuilder, c: Concat) -> (BufferId,
                     } else {
                         co - start / block
                     };
-                    operand.at_block(&at[0], &co, at[2..].to_vec(), ci)
+                    parts[i].at_block(&at[0], &co, at[2..].to_vec(), ci)
                 }
                 _ => {
                     if start > 0 {
                         at[c.axis] = &at[c.axis] - start;
                     }
-                    operand.at(at)
+                    parts[i].at(at)
                 }
             }
         };
-        let last = env.node.inputs.len() - 1;
-        (0..last).rev().fold(part(last), |rest, i| {
+        let last = parts.len() - 1;
+        (0..last).rev().fold(element(last), |rest, i| {
             let inside = match (env.layout, &p.split) {
                 (Layout::Blocked { block }, Some((co, _))) => co.clone().lt(starts[i + 1] / block),
                 _ => p.index[c.axis].clone().lt(starts[i + 1]),
             };
-            Expr::select(inside, part(i), rest)
+            Expr::select(inside, element(i), rest)
         })
     });
-    (result, kind(env).arg("parts", env.node.inputs.len()))
+    (result, kind(env).arg("parts", parts.len()))
 }
 
 /// One part.

@@ -119,7 +119,8 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
         &[("r", size)],
         Reducer::Sum,
         |o, t| {
-            let channel = &o[1] + &t[0] - before;
+            let mut at = env.point(o).index;
+            let channel = &at[1] + &t[0] - before;
             let mut inside = Vec::new();
             if before > 0 {
                 inside.push(Expr::int(0).le(&channel));
@@ -127,7 +128,6 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
             if size > 1 {
                 inside.push(channel.clone().lt(channels));
             }
-            let mut at = o.to_vec();
             at[1] = channel;
             let value = x.at(at);
             guarded(inside, &value * &value, zero.clone())
@@ -142,5 +142,9 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
     };
     let result = env.conclude(b, acc, &axes, Some(&post));
     let kind = Kind::new("lrn").arg("size", size).arg("c", channels);
+    let kind = match env.layout.block() {
+        Some(block) => kind.arg("block", block),
+        None => kind,
+    };
     (result, kind)
 }

@@ -1,8 +1,8 @@
 //! Windowed pooling, plain or in channel blocks.
 
 use super::conv::window_args;
-use super::{Axes, Env, Kind, Point, Window, guarded, sizes};
-use crate::ops::{Pool, PoolKind};
+use super::{Axes, Env, Kind, Point, Window, guarded, sizes, work};
+use crate::ops::{IndexOrder, Pool, PoolKind};
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Kind) {
@@ -24,6 +24,10 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
             .enumerate()
             .map(|(d, w)| (kernel_axis(d, windows.len()), w.taps)),
     );
+    if let (PoolKind::Max { indices: Some(o) }, 1) = (p.kind, env.output) {
+        let result = positions(env, b, &windows, &axes, &reduce, o);
+        return (result, kind(env, p, "max_pool_positions"));
+    }
     let reducer = match p.kind {
         PoolKind::Max { .. } => Reducer::Max,
         PoolKind::Average { .. } => Reducer::Sum,
@@ -54,22 +58,101 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
         }
     };
     let name = match p.kind {
-        PoolKind::Max { .. } => format!("max_pool{}d", windows.len()),
-        PoolKind::Average { .. } => format!("avg_pool{}d", windows.len()),
+        PoolKind::Max { .. } => "max_pool",
+        PoolKind::Average { .. } => "avg_pool",
     };
+    (result, kind(env, p, name))
+}
+
+fn kind(env: &Env, p: &Pool, name: &str) -> Kind {
     let pads: Vec<(i64, i64)> = p.pads.iter().map(|p| (p.0 as i64, p.1 as i64)).collect();
     let kind = window_args(
-        Kind::new(name),
-        x.shape(),
+        Kind::new(format!("{name}{}d", p.kernel.len())),
+        env.operand(0).shape(),
         &sizes(&p.kernel),
         &sizes(&p.strides),
         &pads,
     );
-    let kind = match env.layout.block() {
+    match env.layout.block() {
         Some(block) => kind.arg("block", block),
         None => kind,
+    }
+}
+
+/// `best` reduces the values, `main` the row-major positions in their plane
+/// that have the best one; `out` counts them as asked for, over the whole operand.
+fn positions(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    windows: &[Window],
+    axes: &Axes,
+    reduce: &Axes,
+    order: IndexOrder,
+) -> BufferId {
+    let x = env.operand(0);
+    let plane = &x.shape()[2..];
+    let strides = row_major_strides(plane);
+    let place = |o: &[Expr], t: &[Expr]| {
+        let at: Vec<Expr> = windows
+            .iter()
+            .enumerate()
+            .map(|(d, w)| w.position(&o[2 + d], &t[d]))
+            .collect();
+        let inside = windows.iter().zip(&at).flat_map(|(w, at)| w.inside(at));
+        (inside.collect::<Vec<_>>(), at)
     };
-    (result, kind)
+    let lowest = Reducer::Max.identity(&[work(env.operand_dtype(0))])[0].clone();
+    let best = b.reduce(
+        "best",
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Max,
+        |o, t| {
+            let (inside, at) = place(o, t);
+            guarded(inside, x.at([&o[..2], &at].concat()), lowest.clone())
+        },
+    );
+    let beyond = Expr::int(plane.iter().product());
+    let acc = b.reduce(
+        "main",
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Min,
+        |o, t| {
+            let (inside, at) = place(o, t);
+            let terms = at.iter().zip(&strides).map(|(i, n)| i * *n);
+            let position = terms.reduce(|a, b| a + b).expect("a plane has axes");
+            let value = x.at([&o[..2], &at].concat());
+            let is_best = value.equals(Expr::load(best, o));
+            let position = Expr::select(is_best, position, &beyond);
+            guarded(inside, position, beyond.clone())
+        },
+    );
+    let count = |position: Expr, p: &Point| {
+        let counted = match order {
+            IndexOrder::RowMajor => position,
+            IndexOrder::ColumnMajor => column_major(&position, plane, &strides),
+        };
+        let map = &p.index[0] * x.shape()[1] + &p.index[1];
+        map * plane.iter().product::<i64>() + counted
+    };
+    env.conclude(b, acc, axes, Some(&count))
+}
+
+fn row_major_strides(shape: &[i64]) -> Vec<i64> {
+    let stride = |d: usize| shape[d + 1..].iter().product();
+    (0..shape.len()).map(stride).collect()
+}
+
+fn column_major(position: &Expr, plane: &[i64], strides: &[i64]) -> Expr {
+    let mut step = 1;
+    let mut sum = Expr::int(0);
+    for (n, stride) in plane.iter().zip(strides) {
+        let digit = position.clone().floor_div(*stride).floor_mod(*n);
+        sum = sum + digit * step;
+        step *= n;
+    }
+    sum
 }
 
 fn kernel_axis(d: usize, rank: usize) -> String {

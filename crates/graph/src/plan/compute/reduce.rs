@@ -2,7 +2,7 @@
 
 use super::{Axes, Env, Kind, Point};
 use crate::ops::{ArgReduce, Reduce, ReduceKind};
-use ir::{BufferId, Expr, ProgramBuilder, Reducer};
+use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 /// The axes that a reduction runs over, `r0`, `r1`, ... or as a pooling's.
 fn reduced_axes(env: &Env, axes: &[usize]) -> Axes {
@@ -47,13 +47,16 @@ pub(super) fn reduce(env: &Env, b: &mut ProgramBuilder, r: &Reduce) -> (BufferId
         let at = source_index(rank, &r.axes, r.keepdims, &o[..logical], t);
         match env.layout.block() {
             Some(_) => x.at_block(&at[0], &at[1], at[2..].to_vec(), &o[logical]),
+            None if env.work() == DType::Bool => x.at(at).cast(DType::U8),
             None => x.at(at),
         }
     });
     let group: i64 = over.0.iter().map(|a| a.1).product();
     let mean = |sum: Expr, _: &Point| sum / Expr::constant(group as f64, env.work());
+    let holds = |any: Expr, _: &Point| any.cast(DType::Bool);
     let result = match r.kind {
         ReduceKind::Mean => env.conclude(b, acc, &axes, Some(&mean)),
+        _ if env.work() == DType::Bool => env.conclude(b, acc, &axes, Some(&holds)),
         _ => env.conclude(b, acc, &axes, None),
     };
     (result, kind(env, r.kind.name(), group))
