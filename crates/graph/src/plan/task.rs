@@ -42,9 +42,22 @@ impl Task {
         }
     }
 
-    /// `op(name=value, ...)`.
+    /// `op(name=value, ...)` without arguments that have their usual value.
     pub fn title(&self) -> String {
-        let args: Vec<String> = self.args.iter().map(|(n, v)| format!("{n}={v}")).collect();
+        let usual = |name: &str, value: i64| {
+            let one = ["stride", "dilation", "groups", "n", "block", "in_block"];
+            let zero = ["pad", "trans", "output_pad"];
+            let starts = |all: &[&str]| {
+                all.iter()
+                    .any(|p| name == *p || name.starts_with(&format!("{p}_")))
+            };
+            name == "block"
+                || name == "in_block"
+                || value == 1 && starts(&one)
+                || value == 0 && starts(&zero)
+        };
+        let shown = self.args.iter().filter(|(n, v)| !usual(n, **v));
+        let args: Vec<String> = shown.map(|(n, v)| format!("{n}={v}")).collect();
         format!("{}({})", self.op, args.join(","))
     }
 }

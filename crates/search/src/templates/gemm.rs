@@ -71,6 +71,8 @@ struct Shape {
     /// The right operand's dimensions are (k, n) or, if so, (n, k).
     transposed: bool,
     can_pack: bool,
+    /// The right operand is no constant: packing it is part of every call.
+    packs_each_call: bool,
 }
 
 impl Shape {
@@ -118,6 +120,7 @@ impl Shape {
             right: info.name.clone(),
             transposed,
             can_pack,
+            packs_each_call: info.role == Role::Input,
         })
     }
 }
@@ -144,10 +147,18 @@ impl Scheme<'_> {
                 (1, "[1, 0, 2]")
             };
             d.line(format!("pack {} [{tile}:{lanes}] {order}", s.right));
+            if s.packs_each_call {
+                if target.threads > 1 {
+                    d.line(format!("try parallel {}.pack.ax0", s.right));
+                }
+                d.line(format!("try vectorize {}.pack.ax2", s.right));
+            }
         }
         // Columns: tiles of `v` vectors.
         let vectors = s.n / lanes;
-        let v = d.tile("vectors", vectors, 6, if registers >= 32 { 4 } else { 2 });
+        let (wanted_rows, wanted_vectors) =
+            default_tile(s.rows.as_ref().map(|r| r.1), vectors, registers);
+        let v = d.tile("vectors", vectors, 6, wanted_vectors);
         d.line(format!("split {} [${v}.0, ${v}.1, {lanes}]", s.n_loop));
         let (n0, n1, n2) = (
             format!("{}.0", s.n_loop),
@@ -157,25 +168,13 @@ impl Scheme<'_> {
         let mut row_loops = None;
         if let Some((m, extent)) = &s.rows {
             // Rows need not divide: the last tile is cut by a predicate.
-            let most = if registers >= 32 { 14 } else { 6 };
             let options: Vec<i64> = (1..=registers - 2).filter(|t| *t <= *extent).collect();
             let preferred: Vec<i64> = options
                 .iter()
                 .copied()
                 .filter(|t| extent % t == 0 || *extent > 4 * t)
                 .collect();
-            let wanted = preferred
-                .iter()
-                .copied()
-                .filter(|t| *t <= most && extent % t == 0)
-                .max()
-                .unwrap_or(1);
-            let wanted = if wanted < 4 {
-                most.min(*extent)
-            } else {
-                wanted
-            };
-            let t = d.choose("rows", &preferred, wanted);
+            let t = d.choose("rows", &preferred, wanted_rows);
             d.limit(
                 "registers",
                 &[(1, &[(t, 0), (v, 1)]), (1, &[(v, 1)])],
@@ -251,4 +250,24 @@ impl Scheme<'_> {
             d.line(format!("decompose_reduction main {k0}"));
         }
     }
+}
+
+/// Rows and vectors of the tile with the most multiply-adds a load, among
+/// those whose accumulators hide the latency of a multiply-add and leave
+/// registers for operands; rows that divide are preferred.
+fn default_tile(rows: Option<i64>, vectors: i64, registers: i64) -> (i64, i64) {
+    let most = if registers >= 32 { 16 } else { 12 };
+    let mut best = (1, 1);
+    let mut score = 0.0;
+    for v in (1..=4).filter(|v| vectors % v == 0) {
+        for t in 1..=rows.unwrap_or(1).min(most / v) {
+            let divides = rows.is_none_or(|r| r % t == 0);
+            let waste = if divides { 1.0 } else { 0.8 };
+            let intensity = (t * v) as f64 / (t + v) as f64 * waste;
+            if intensity > score {
+                (best, score) = ((t, v), intensity);
+            }
+        }
+    }
+    best
 }
