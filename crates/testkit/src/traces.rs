@@ -17,19 +17,27 @@ pub const MOST_INSTANCES: i64 = 400_000;
 /// Blocks of a program beyond which loops are no longer partitioned.
 const MOST_BLOCKS: usize = 24;
 
+/// A step that was tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Tried<'a> {
+    pub step: &'a Step,
+    pub result: &'a Result<(), Illegal>,
+    pub before: &'a Program,
+    pub after: &'a Program,
+}
+
 /// A random trace of at most `max_steps` steps and the program that it makes
 /// of `program`; the same for the same arguments.
 pub fn random_trace(program: &Program, seed: u64, max_steps: usize) -> (Trace, Program) {
-    observed_trace(program, seed, max_steps, &mut |_, _, _, _| {})
+    observed_trace(program, seed, max_steps, &mut |_| {})
 }
 
-/// As `random_trace`; `seen` gets every step that was tried, what came of it,
-/// and the program before and after.
+/// As `random_trace`; `seen` gets every step that was tried, refused ones too.
 pub fn observed_trace(
     program: &Program,
     seed: u64,
     max_steps: usize,
-    seen: &mut dyn FnMut(&Step, &Result<(), Illegal>, &Program, &Program),
+    seen: &mut dyn FnMut(Tried<'_>),
 ) -> (Trace, Program) {
     let mut g = Growing {
         rng: Pcg64Mcg::seed_from_u64(seed),
@@ -86,7 +94,7 @@ struct Growing<'a> {
     p: Program,
     trace: Trace,
     max_steps: usize,
-    seen: &'a mut dyn FnMut(&Step, &Result<(), Illegal>, &Program, &Program),
+    seen: &'a mut dyn FnMut(Tried<'_>),
 }
 
 impl Growing<'_> {
@@ -101,7 +109,12 @@ impl Growing<'_> {
             self.p = before;
             return None;
         }
-        (self.seen)(&step, &result, &before, &self.p);
+        (self.seen)(Tried {
+            step: &step,
+            result: &result,
+            before: &before,
+            after: &self.p,
+        });
         result.ok()?;
         self.trace.steps.push(step);
         Some(())

@@ -8,10 +8,10 @@
 use ir::text::print;
 use ir::verify::verify;
 use ir::{Program, interpret};
-use schedule::{Illegal, Step, Trace, replay};
+use schedule::{Trace, replay};
 use std::collections::BTreeMap;
 use tensor::{Tensor, compare};
-use testkit::traces::observed_trace;
+use testkit::traces::{Tried, observed_trace};
 use testkit::{Options, random_args, random_program};
 
 const STEPS: usize = 18;
@@ -90,16 +90,16 @@ fn scheduled_programs_compute_the_same() {
             args,
             expected,
         };
-        let mut seen =
-            |step: &Step, result: &Result<(), Illegal>, before: &Program, after: &Program| {
-                let count = counts.entry(step.name()).or_default();
-                count.tried += 1;
-                count.accepted += u64::from(result.is_ok());
-                assert!(
-                    result.is_ok() || before == after,
-                    "seed {seed}: `{step}` changed what it refused"
-                );
-            };
+        let mut seen = |tried: Tried<'_>| {
+            let step = tried.step;
+            let count = counts.entry(step.name()).or_default();
+            count.tried += 1;
+            count.accepted += u64::from(tried.result.is_ok());
+            assert!(
+                tried.result.is_ok() || tried.before == tried.after,
+                "seed {seed}: `{step}` changed what it refused"
+            );
+        };
         let (trace, scheduled) = observed_trace(&raw, seed, STEPS, &mut seen);
         let text = trace.to_string();
         let back: Trace = text.parse().expect("its own text");
