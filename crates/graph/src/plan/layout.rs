@@ -215,7 +215,8 @@ impl Chooser<'_> {
             self.model[node.output()].shape()[1],
         );
         let depthwise = c.groups == channels && c.groups == maps && c.groups > 1;
-        if c.groups != 1 && !depthwise {
+        let whole = |n: usize| (n / c.groups) as i64 % self.block == 0;
+        if c.groups != 1 && !depthwise && !(whole(channels) && whole(maps)) {
             return Choice::plain();
         }
         let direct = self.home(x) == Layout::Plain && channels <= FEW_CHANNELS && c.groups == 1;

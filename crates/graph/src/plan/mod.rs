@@ -4,6 +4,27 @@
 //! order, that every tensor is written before it is read and at most once,
 //! that equal programs are one task, and that whatever cannot be compiled is
 //! listed in one error. Leaves schedules, kernels and memory to others.
+//!
+//! What schedules may rely on in a task's program: everything is global and
+//! every loop serial. The block `main` is the anchor, with the iteration
+//! variables
+//!
+//! | operator | spatial | reduce |
+//! |---|---|---|
+//! | convolution in blocks | n ko y x ki | co r s ci, or c r s from a plain operand |
+//! | depth-wise in blocks | n co y x ci | r s |
+//! | other convolutions, plain | n k (z) (y) x | c (q) (r) s |
+//! | matrix products | b0.. m n | k |
+//! | pooling | n c (z) (y) x, in blocks n co y x ci | (q) (r) s |
+//! | reductions | i0.., in blocks n co y x ci | r0.., in blocks r s |
+//! | element-wise, movement | i0.., in blocks n co y x ci | |
+//!
+//! and the block `out`, with the spatial variables of `main`, holds everything
+//! fused after it; where nothing is, `main` writes the result. Softmax has the
+//! blocks `max`, `e`, `sum`, `out`, layer normalisation `mean`, `variance`,
+//! `out`. Parameters are `X` (data), `W` (weights in the model's layout), `B`
+//! (bias), `A` and `B` of matrix products; `E2` is parameter 2, read by what is
+//! fused.
 
 mod assemble;
 mod collapse;

@@ -44,7 +44,7 @@ fn with_bias(env: &Env, b: &mut ProgramBuilder, acc: BufferId, axes: &Axes) -> B
 
 pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> (BufferId, Kind) {
     let result = match env.layout.block() {
-        Some(block) if c.groups > 1 => depthwise_blocked(env, b, c, block),
+        Some(block) if is_depthwise(env, c) => depthwise_blocked(env, b, c, block),
         Some(block) => blocked(env, b, c, block),
         None => plain(env, b, c),
     };
@@ -57,7 +57,9 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
     let axes = env.named_axes(["n", "ko", "y", "x", "ki"]);
     let windows = windows(env, c);
     let (x, w) = (env.operand(0), env.operand(1));
-    let (channels, maps) = (x.shape()[1], env.shape[1]);
+    // Of one group, whose channels fill whole blocks if there are several.
+    let (channels, maps) = (w.shape()[1], env.shape[1]);
+    let group_blocks = (maps / c.groups as i64 / block, channels / block);
     let (r, s) = (("r", windows[0].taps), ("s", windows[1].taps));
     let zero = Expr::constant(0.0, env.work());
     let in_blocks = x.layout().block().is_some();
@@ -74,7 +76,11 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
         );
         let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
         let (value, channel) = if in_blocks {
-            let value = x.at_block(&o[0], &t[0], vec![y, x_], &t[3]);
+            let co = match c.groups {
+                1 => t[0].clone(),
+                _ => o[1].clone().floor_div(group_blocks.0) * group_blocks.1 + &t[0],
+            };
+            let value = x.at_block(&o[0], &co, vec![y, x_], &t[3]);
             (value, &t[0] * block + &t[3])
         } else {
             (x.at(vec![o[0].clone(), t[0].clone(), y, x_]), t[0].clone())
@@ -90,6 +96,10 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
         guarded(inside, value, zero.clone()) * guarded(known, weight, zero.clone())
     });
     with_bias(env, b, acc, &axes)
+}
+
+fn is_depthwise(env: &Env, c: &Conv) -> bool {
+    c.groups > 1 && env.operand_shape(1)[1] == 1
 }
 
 /// main [n, co, y, x, ci] = sum over r, s.
@@ -225,7 +235,7 @@ pub(super) fn conv_transpose(
 
 fn conv_kind(env: &Env, c: &Conv) -> Kind {
     let (x, w) = (env.operand_shape(0), env.operand_shape(1));
-    let depthwise = c.groups > 1 && w[1] == 1;
+    let depthwise = is_depthwise(env, c);
     let name = match (c.strides.len(), depthwise) {
         (n, true) => format!("depthwise_conv{n}d"),
         (n, false) if c.groups > 1 => format!("grouped_conv{n}d"),
