@@ -134,11 +134,12 @@ impl<'k> Loaded<'k> {
         self.pointers.len()
     }
 
-    /// Calls the kernel `calls` times; the nanoseconds that took.
+    /// Calls the kernel `calls` times; the nanoseconds that took, of this
+    /// thread's CPU time if the kernel runs on no other, else of wall time.
     pub fn batch(&mut self, ctx: &Ctx, calls: u64) -> Result<u64, Stop> {
         let workspace: *mut c_void = self.workspace.as_mut_ptr().cast();
         let mut status = 0;
-        let start = Instant::now();
+        let clock = KernelClock::start(ctx);
         for _ in 0..calls {
             let args = &self.pointers[self.next];
             self.next = if self.next + 1 == self.pointers.len() {
@@ -153,7 +154,7 @@ impl<'k> Loaded<'k> {
                 break;
             }
         }
-        let taken = start.elapsed().as_nanos() as u64;
+        let taken = clock.elapsed_ns();
         KernelFailure::check(status).map_err(|e| Verdict::Failed(e.to_string()))?;
         Ok(taken)
     }
@@ -300,5 +301,34 @@ mod tests {
         assert_eq!(copies_of(1, u64::MAX), MAX_COPIES);
         assert_eq!(copies_of(MAX_COPY_BYTES, u64::MAX), 1);
         assert_eq!(copies_of(u64::MAX, u64::MAX), 1);
+    }
+}
+
+/// The clock of a kernel's samples: CPU time does not count what preempts a
+/// single thread; several threads are only timed by the wall.
+enum KernelClock {
+    ThreadCpu(u64),
+    Wall(Instant),
+}
+
+fn thread_cpu_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+impl KernelClock {
+    fn start(ctx: &Ctx) -> KernelClock {
+        if ctx.threads == 1 {
+            KernelClock::ThreadCpu(thread_cpu_ns())
+        } else {
+            KernelClock::Wall(Instant::now())
+        }
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        match self {
+            KernelClock::ThreadCpu(start) => thread_cpu_ns() - start,
+            KernelClock::Wall(start) => start.elapsed().as_nanos() as u64,
+        }
     }
 }

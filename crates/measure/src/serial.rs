@@ -431,7 +431,11 @@ fn outcome(verdict: Verdict, protocol: &Protocol, measurer: &str, overlap: bool)
             } = at;
             Outcome::Timed {
                 samples_ns,
-                clock: Clock::HostMonotonic,
+                clock: if protocol.threads == 1 {
+                    Clock::ThreadCpu
+                } else {
+                    Clock::HostMonotonic
+                },
                 conditions: Conditions {
                     pinned,
                     overlap,
