@@ -7,6 +7,7 @@
 
 mod debug;
 mod emit;
+mod integer;
 pub mod math;
 mod object;
 mod raw;

@@ -6,8 +6,8 @@
 //! (vector condition), so that a load which the guard forbids is never made.
 
 use crate::emit::Emitter;
-use crate::math;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
+use crate::{integer, math};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{Lane, Place};
 use std::collections::HashMap;
@@ -543,9 +543,8 @@ impl Emitter<'_> {
             BinaryOp::Add => self.b.op(pick(Op::FAdd, Op::Add), x, y),
             BinaryOp::Sub => self.b.op(pick(Op::FSub, Op::Sub), x, y),
             BinaryOp::Mul => self.b.op(pick(Op::FMul, Op::Mul), x, y),
-            BinaryOp::Div => self
-                .b
-                .op(pick(Op::FDiv, [Op::UDiv, Op::SDiv][signed as usize]), x, y),
+            BinaryOp::Div if float => self.b.op(Op::FDiv, x, y),
+            BinaryOp::Div => integer::divide(self, x, y, d),
             BinaryOp::FloorDiv if float => {
                 let q = self.b.op(Op::FDiv, x, y);
                 math::floor(self, q, d)
@@ -556,8 +555,8 @@ impl Emitter<'_> {
                 let whole = self.b.op(Op::FMul, q, y);
                 self.b.op(Op::FSub, x, whole)
             }
-            BinaryOp::FloorDiv => self.floor_division(x, y, signed).0,
-            BinaryOp::FloorMod => self.floor_division(x, y, signed).1,
+            BinaryOp::FloorDiv => integer::divide_floor(self, x, y, d).0,
+            BinaryOp::FloorMod => integer::divide_floor(self, x, y, d).1,
             BinaryOp::Min => {
                 let c = self.b.cmp(less, x, y);
                 self.b.select(c, x, y)
@@ -570,7 +569,8 @@ impl Emitter<'_> {
                 };
                 self.b.select(c, x, y)
             }
-            BinaryOp::Pow => math::pow(self, x, y, d),
+            BinaryOp::Pow if float => math::pow(self, x, y, d),
+            BinaryOp::Pow => integer::power(self, x, y, d),
             BinaryOp::Eq => self.b.cmp(if float { Cmp::FOeq } else { Cmp::Eq }, x, y),
             BinaryOp::Ne => self.b.cmp(if float { Cmp::FUne } else { Cmp::Ne }, x, y),
             BinaryOp::Lt => self.b.cmp(less, x, y),
@@ -589,24 +589,6 @@ impl Emitter<'_> {
             value,
             dtype: if logical { DType::Bool } else { d },
         }
-    }
-
-    /// Quotient and remainder rounded towards minus infinity. LLVM folds the
-    /// corrections away for constant powers of two.
-    fn floor_division(&self, x: Value, y: Value, signed: bool) -> (Value, Value) {
-        if !signed {
-            return (self.b.op(Op::UDiv, x, y), self.b.op(Op::URem, x, y));
-        }
-        let zero = self.b.zero(self.b.type_of(x));
-        let q = self.b.op(Op::SDiv, x, y);
-        let r = self.b.op(Op::SRem, x, y);
-        let inexact = self.b.cmp(Cmp::Ne, r, zero);
-        let opposite = self.b.op(Op::Xor, r, y);
-        let opposite = self.b.cmp(Cmp::Slt, opposite, zero);
-        let fix = self.b.op(Op::And, inexact, opposite);
-        let one = self.b.convert(Conv::ZExt, fix, self.b.type_of(x));
-        let add = self.b.select(fix, y, zero);
-        (self.b.op(Op::Sub, q, one), self.b.op(Op::Add, r, add))
     }
 
     pub fn cast(&mut self, a: Typed, to: DType) -> Typed {

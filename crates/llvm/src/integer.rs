@@ -1,0 +1,115 @@
+//! Integer division and power, made of instructions that never trap.
+//!
+//! Lanes that a mask switches off hold zeros, and the operands come from the
+//! user: a divisor of zero must not end the process. The quotient by zero is
+//! the dividend, the remainder zero, the power with a negative exponent that
+//! of the reciprocal, rounded towards zero (zero for a base of zero).
+
+use crate::emit::Emitter;
+use crate::raw::{Cmp, Conv, Op, Value};
+use ir::DType;
+
+/// `x / y` rounded towards zero, wrapping.
+pub fn divide(e: &Emitter, x: Value, y: Value, d: DType) -> Value {
+    quotient(e, x, y, d).0
+}
+
+/// Quotient rounded towards zero, and the divisor that was used: never zero or
+/// minus one, so that there is no trap. Folds away for constant divisors.
+fn quotient(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value) {
+    let t = e.b.type_of(x);
+    let constant = |v| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
+    let (zero, one) = (e.b.zero(t), constant(1));
+    let is_zero = e.b.cmp(Cmp::Eq, y, zero);
+    if !d.is_signed() {
+        let divisor = e.b.select(is_zero, one, y);
+        return (e.b.op(Op::UDiv, x, divisor), divisor);
+    }
+    let is_minus_one = e.b.cmp(Cmp::Eq, y, constant(-1));
+    let divisor = e.b.op(Op::Or, is_zero, is_minus_one);
+    let divisor = e.b.select(divisor, one, y);
+    let q = e.b.op(Op::SDiv, x, divisor);
+    // The smallest number over minus one wraps.
+    let negated = e.b.op(Op::Sub, zero, x);
+    (e.b.select(is_minus_one, negated, q), divisor)
+}
+
+/// Quotient and remainder rounded towards minus infinity. LLVM folds the
+/// corrections away for constant powers of two.
+pub fn divide_floor(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value) {
+    let (q, divisor) = quotient(e, x, y, d);
+    if !d.is_signed() {
+        return (q, e.b.op(Op::URem, x, divisor));
+    }
+    let zero = e.b.zero(e.b.type_of(x));
+    let r = e.b.op(Op::SRem, x, divisor);
+    let inexact = e.b.cmp(Cmp::Ne, r, zero);
+    let opposite = e.b.op(Op::Xor, r, divisor);
+    let opposite = e.b.cmp(Cmp::Slt, opposite, zero);
+    let fix = e.b.op(Op::And, inexact, opposite);
+    let one = e.b.convert(Conv::ZExt, fix, e.b.type_of(x));
+    let add = e.b.select(fix, divisor, zero);
+    (e.b.op(Op::Sub, q, one), e.b.op(Op::Add, r, add))
+}
+
+/// `x` to the power of `y`, wrapping: squares and products in a loop that ends
+/// with the highest bit of any lane's exponent.
+pub fn power(e: &mut Emitter, x: Value, y: Value, d: DType) -> Value {
+    let t = e.b.type_of(x);
+    let constant =
+        |e: &Emitter, v| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
+    let (zero, one) = (e.b.zero(t), constant(e, 1));
+    let is_negative = d.is_signed().then(|| e.b.cmp(Cmp::Slt, y, zero));
+    let exponent = is_negative.map_or(y, |n| e.b.select(n, zero, y));
+
+    let before = e.b.current_block();
+    let (head, body, end) = (
+        e.new_block("power"),
+        e.new_block("square"),
+        e.new_block("powered"),
+    );
+    e.b.branch(head);
+    e.b.position_at_end(head);
+    let [rest, square, product] = [exponent, x, one].map(|start| {
+        let phi = e.b.phi(t);
+        e.b.add_incoming(phi, start, before);
+        phi
+    });
+    let any = match e.b.lanes_of(rest) {
+        0 => rest,
+        _ => {
+            e.b.intrinsic("llvm.vector.reduce.or", &mut [t], &mut [rest])
+        }
+    };
+    let more = e.b.cmp(Cmp::Ne, any, e.b.zero(e.b.type_of(any)));
+    e.b.branch_if(more, body, end);
+
+    e.b.position_at_end(body);
+    let low = e.b.op(Op::And, rest, one);
+    let is_odd = e.b.cmp(Cmp::Ne, low, zero);
+    let multiplied = e.b.op(Op::Mul, product, square);
+    let next = [
+        (rest, e.b.op(Op::LShr, rest, one)),
+        (square, e.b.op(Op::Mul, square, square)),
+        (product, e.b.select(is_odd, multiplied, product)),
+    ];
+    for (phi, value) in next {
+        e.b.add_incoming(phi, value, body);
+    }
+    e.b.branch(head);
+
+    e.b.position_at_end(end);
+    let Some(is_negative) = is_negative else {
+        return product;
+    };
+    // The reciprocal of 1 is 1, of -1 is -1, and of others rounds to zero.
+    let minus_one = constant(e, -1);
+    let low = e.b.op(Op::And, y, one);
+    let is_even = e.b.cmp(Cmp::Eq, low, zero);
+    let alternating = e.b.select(is_even, one, minus_one);
+    let is_minus_one = e.b.cmp(Cmp::Eq, x, minus_one);
+    let reciprocal = e.b.select(is_minus_one, alternating, zero);
+    let is_one = e.b.cmp(Cmp::Eq, x, one);
+    let reciprocal = e.b.select(is_one, one, reciprocal);
+    e.b.select(is_negative, reciprocal, product)
+}
