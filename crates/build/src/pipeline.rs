@@ -1,6 +1,6 @@
 //! One candidate to one kernel.
 
-use ir::{Program, Target};
+use ir::{Isa, Program, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{Code, Place};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
@@ -97,12 +97,15 @@ pub fn build(
         assembly: compiled.assembly.unwrap_or_default(),
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
-    let kernel = built_kernel(
+    let mut kernel = built_kernel(
         &code,
         compiler.target(),
         compiled.object,
         schedule::print(trace),
     );
+    if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
+        kernel.prepare_code = Some(host_prepare(&code).map_err(failure(Stage::Codegen))?);
+    }
     let ns = |a: Instant, b: Instant| (b - a).as_nanos() as u64;
     Ok(Built {
         kernel,
@@ -175,4 +178,24 @@ pub fn built_kernel(
         schedule,
         compiler: llvm::version(),
     }
+}
+
+/// The prepare entry as code for the building host: what depends on constants
+/// only is computed where the model is compiled, whatever it is compiled for.
+fn host_prepare(code: &Code) -> Result<Vec<u8>, String> {
+    let isa = match std::env::consts::ARCH {
+        "x86_64" => Isa::X86Sse2,
+        "aarch64" => Isa::AArch64Neon,
+        "riscv64" => Isa::RiscV64Rvv,
+        other => return Err(format!("no code generator for this host ({other})")),
+    };
+    let host = Compiler::new(&Target::generic(isa)).map_err(|e| e.to_string())?;
+    let only_prepare = Code {
+        kernel: vec![],
+        ..code.clone()
+    };
+    let compiled = host
+        .compile(&only_prepare, Emit::default())
+        .map_err(|e| e.to_string())?;
+    Ok(compiled.object)
 }
