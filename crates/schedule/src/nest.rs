@@ -169,6 +169,19 @@ pub(crate) fn within(d: &RegionDim, size: i64) -> RegionDim {
     }
 }
 
+/// As `within`, for who may not take more than the interval: an error if there
+/// may be nothing of it inside `0..size`.
+pub(crate) fn exactly_within(d: &RegionDim, size: i64) -> Result<RegionDim, String> {
+    let outside = match d.min.as_int() {
+        Some(lo) => lo >= size || lo + d.extent <= 0,
+        None => d.extent >= size,
+    };
+    if outside {
+        return Err("some iterations may lie wholly outside the domain".into());
+    }
+    Ok(within(d, size))
+}
+
 /// The deepest loops that a block shares with one that reads `buffer`, which it
 /// writes: what follows the block there comes before every reader.
 pub(crate) fn before_consumers(p: &Program, b: BlockId, buffer: BufferId) -> Vec<LoopId> {

@@ -7,7 +7,7 @@
 //! steps that read the box element by element would otherwise read what is not
 //! there yet.
 
-use crate::nest::{at_most_zero, conjuncts, iteration_tests, path, within};
+use crate::nest::{at_most_zero, conjuncts, exactly_within, iteration_tests, path};
 use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{Access, RegionDim, accessed, block_accesses, bound, span};
 use ir::simplify::{prove, simplify};
@@ -47,7 +47,9 @@ pub(crate) fn completed(
         [one] => one.clone(),
         _ => hull.dims,
     };
-    let box_: Vec<RegionDim> = box_.iter().zip(shape).map(|(d, n)| within(d, *n)).collect();
+    let dims = box_.iter().zip(shape);
+    let box_: Result<Vec<RegionDim>, String> = dims.map(|(d, n)| exactly_within(d, *n)).collect();
+    let box_ = box_.map_err(|why| format!("`{name}`: {why}"))?;
     if parts.len() > 1 && (!disjoint(&parts, r) || total != volume(&box_)) {
         return Err(format!(
             "the producers of `{name}` do not fill one box in an iteration"

@@ -42,6 +42,41 @@ fn reductions_and_overlaps_do_not_run_at_once() {
 }
 
 #[test]
+fn iterations_that_touch_common_elements_do_not_run_at_once() {
+    let text = "
+program shared {
+  input x: f32[9]
+  output t: f32[8]
+  output u: f32[8]
+  for again in 0..2 {
+    for i in 0..8 {
+      block t [i: spatial 8 = i] {
+        t[i] = x[i]
+      }
+      block u [i: spatial 8 = 7 - i] {
+        u[i] = t[7 - i]
+      }
+    }
+  }
+}";
+    let mut p = ir::text::parse(text).expect("a program");
+    refused(&p, "parallel again", "several iterations may write");
+    judged(&mut p, "parallel i");
+    let shifted = text.replace("u[i] = t[7 - i]", "u[i] = select(i < 7, t[6 - i], x[i])");
+    let p = ir::text::parse(&shifted).expect("a program");
+    refused(
+        &p,
+        "parallel i",
+        "`u` may touch elements of `t` that `t` writes",
+    );
+    refused(
+        &p,
+        "vectorize i",
+        "`u` may touch elements of `t` that `t` writes",
+    );
+}
+
+#[test]
 fn tiles_and_fused_loops_are_recognised_as_disjoint() {
     let mut p = matmul(6, 8, 3);
     judged(

@@ -214,3 +214,19 @@ fn parts_of_a_producer_are_joined_if_they_fill_a_box() {
     reverse_refused(&build(3), "u", "t.j", "do not fill one box");
     reverse_refused(&build(4), "u", "t.i", "not complete");
 }
+
+#[test]
+fn iterations_wholly_outside_the_domain_get_no_consumer() {
+    let mut b = ProgramBuilder::new("copies");
+    let x = b.input("x", DType::F32, &[19]);
+    let t = b.compute("t", &[("i", 19)], |o| Expr::load(x, o.to_vec()));
+    let u = b.compute("u", &[("i", 14)], |o| Expr::load(t, [o[0].clone() + 2]));
+    let mut p = b.finish(&[u]);
+    split(&mut p, "t.i", 6);
+    split(&mut p, "t.i.0", 8);
+    // Two iterations of 24 elements each: the second has none of the 19.
+    split(&mut p, "t.i.0.1", 4);
+    reverse_refused(&p, "u", "t.i.0.1.0", "wholly outside");
+    reverse_at(&mut p, "u", "t.i.0.0");
+    assert_eq!(extents(&p, &["u.i"]), [14]);
+}

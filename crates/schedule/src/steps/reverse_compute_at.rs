@@ -10,8 +10,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    change, child_with, common, detach, insert_after, inside_vector, iteration_tests, path,
-    path_through, renest, whole_dim, whole_domain, within,
+    change, child_with, common, detach, exactly_within, insert_after, inside_vector,
+    iteration_tests, path, path_through, renest, whole_dim, whole_domain,
 };
 use crate::steps::{block_named, loop_named};
 use crate::written::{completed, written_box};
@@ -108,9 +108,9 @@ fn current(p: &Program, c: BlockId, shared: &[LoopId]) -> Result<Vec<RegionDim>,
     let moves = |v: VarId| !outer.contains(&v);
     let covered = |i: &Iter| {
         let d = span(&bound(block, &Expr::var(i.var)), &moves, &r);
-        d.map_or_else(|| whole_dim(i.extent), |d| within(&d, i.extent))
+        d.map_or_else(|| Ok(whole_dim(i.extent)), |d| exactly_within(&d, i.extent))
     };
-    Ok(block.iters.iter().map(covered).collect())
+    block.iters.iter().map(covered).collect()
 }
 
 /// The later of two children by position.
@@ -197,7 +197,7 @@ fn consumed(
                 extent: region[d].extent,
             },
         };
-        let span = within(&span, i.extent);
+        let span = exactly_within(&span, i.extent)?;
         if i.kind == IterKind::Reduce && span != whole_dim(i.extent) {
             return Err(format!(
                 "it reduces over a part of `{name}` that one iteration does not produce whole"
