@@ -23,6 +23,10 @@ const FINAL_FACTOR: f64 = 1.10;
 /// Tasks below this share of the model keep their best without a final ranking.
 const FINAL_SHARE: f64 = 0.01;
 
+/// A modest machine, for guesses before the first measurement.
+const GUESS_FLOPS_PER_NS: f64 = 50.0;
+const GUESS_BYTES_PER_NS: f64 = 10.0;
+
 /// What the final table shows of one task.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaskSummary {
@@ -60,7 +64,8 @@ struct Search {
     space: Space,
     strategy: Box<dyn Strategy + Send>,
     data: TaskData,
-    before_ns: Option<u64>,
+    /// A rough time before anything was measured, for shares of the budget.
+    guess_ns: f64,
     /// Best first, the finalists.
     best: Vec<Ranked>,
     asked: u64,
@@ -100,7 +105,7 @@ pub struct Session<'a> {
 
 /// Values for the inputs of a task: indices stay within what they index, and
 /// arguments of roots and logarithms positive.
-fn fills(program: &Program) -> Vec<ArgFill> {
+pub(crate) fn fills(program: &Program) -> Vec<ArgFill> {
     let mut limits: HashMap<ir::BufferId, i64> = HashMap::new();
     let mut positive = false;
     for b in program.block_ids() {
@@ -189,7 +194,7 @@ impl<'a> Session<'a> {
                     oracle: plain[i].kernel.clone(),
                 },
                 program: t.program.clone(),
-                before_ns: None,
+                guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
                 best: vec![],
                 asked: 0,
                 trials: 0,
@@ -253,9 +258,6 @@ impl<'a> Session<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let begin = Instant::now();
-        for i in 0..self.searches.len() {
-            self.measure_plain(i);
-        }
         let depth = if self.options.overlap {
             self.options.builders + 2
         } else {
@@ -316,21 +318,6 @@ impl<'a> Session<'a> {
         matches!(self.options.budget, Budget::Trials(n) if self.trials + pending as u64 >= n)
     }
 
-    /// The plain schedule's time: the figure to beat.
-    fn measure_plain(&mut self, i: usize) {
-        let protocol = Protocol {
-            min_samples: 3,
-            max_samples: 3,
-            ..self.protocol.clone()
-        };
-        let data = &self.searches[i].data;
-        let m = self
-            .serial
-            .measure(data, &data.oracle, &protocol, None, false);
-        self.worker_cpu_ns += m.cpu_ns.unwrap_or(0);
-        self.searches[i].before_ns = m.outcome.median_ns();
-    }
-
     /// The task whose next trial promises most: a large share of the model,
     /// few trials so far, and improvements not long ago.
     fn next_task(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
@@ -340,7 +327,7 @@ impl<'a> Session<'a> {
         }
         let score = |i: usize| {
             let s = &self.searches[i];
-            let ns = s.best.first().map(|b| b.ns).or(s.before_ns).unwrap_or(1) as f64;
+            let ns = s.best.first().map_or(s.guess_ns, |b| b.ns as f64);
             let n = (s.asked + waiting[i]) as f64;
             let first = n < s.space.sketches.len() as f64;
             let stale = (-(s.since_best as f64) / 40.0).exp().max(0.02);
@@ -539,7 +526,7 @@ impl<'a> Session<'a> {
 
     /// Time of the model's kernels, with the best so far.
     fn kernels_ns(&self) -> f64 {
-        let one = |s: &Search| s.best.first().map(|b| b.ns).or(s.before_ns).unwrap_or(0) as f64;
+        let one = |s: &Search| s.best.first().map_or(0.0, |b| b.ns as f64);
         self.searches.iter().map(|s| one(s) * s.uses as f64).sum()
     }
 
@@ -627,13 +614,13 @@ impl<'a> Session<'a> {
         let total = self.kernels_ns();
         let ms = |ns: u64| ns as f64 / 1e6;
         let summary = |s: &Search| {
-            let after = s.best.first().map(|b| b.ns).or(s.before_ns);
+            let after = s.best.first().map(|b| b.ns);
             TaskSummary {
                 task: s.title.clone(),
                 key: s.key.clone(),
                 uses: s.uses,
                 share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
-                before_ms: s.before_ns.map(ms),
+                before_ms: None,
                 after_ms: after.map(ms),
                 gflops_per_s: after.map(|ns| s.flops / ns as f64),
                 trials: s.trials,
