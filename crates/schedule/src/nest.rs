@@ -7,7 +7,7 @@
 //! anything: what holds for the program after every such step.
 
 use crate::legality::within_scope;
-use ir::affine::{Affine, Ranges};
+use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{RegionDim, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{
@@ -171,10 +171,11 @@ pub(crate) fn within(d: &RegionDim, size: i64) -> RegionDim {
 
 /// As `within`, for who may not take more than the interval: an error if there
 /// may be nothing of it inside `0..size`.
-pub(crate) fn exactly_within(d: &RegionDim, size: i64) -> Result<RegionDim, String> {
+pub(crate) fn exactly_within(d: &RegionDim, size: i64, r: &Ranges) -> Result<RegionDim, String> {
+    let meets = |i: Interval| i.hi < size && i.lo + d.extent > 0;
     let outside = match d.min.as_int() {
-        Some(lo) => lo >= size || lo + d.extent <= 0,
-        None => d.extent >= size,
+        Some(lo) => !meets(Interval::point(lo)),
+        None => d.extent >= size && !bounds(&d.min, r).is_some_and(meets),
     };
     if outside {
         return Err("some iterations may lie wholly outside the domain".into());

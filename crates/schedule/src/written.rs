@@ -48,7 +48,8 @@ pub(crate) fn completed(
         _ => hull.dims,
     };
     let dims = box_.iter().zip(shape);
-    let box_: Result<Vec<RegionDim>, String> = dims.map(|(d, n)| exactly_within(d, *n)).collect();
+    let box_: Result<Vec<RegionDim>, String> =
+        dims.map(|(d, n)| exactly_within(d, *n, r)).collect();
     let box_ = box_.map_err(|why| format!("`{name}`: {why}"))?;
     if parts.len() > 1 && (!disjoint(&parts, r) || total != volume(&box_)) {
         return Err(format!(

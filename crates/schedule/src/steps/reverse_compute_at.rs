@@ -108,7 +108,10 @@ fn current(p: &Program, c: BlockId, shared: &[LoopId]) -> Result<Vec<RegionDim>,
     let moves = |v: VarId| !outer.contains(&v);
     let covered = |i: &Iter| {
         let d = span(&bound(block, &Expr::var(i.var)), &moves, &r);
-        d.map_or_else(|| Ok(whole_dim(i.extent)), |d| exactly_within(&d, i.extent))
+        d.map_or_else(
+            || Ok(whole_dim(i.extent)),
+            |d| exactly_within(&d, i.extent, &r),
+        )
     };
     block.iters.iter().map(covered).collect()
 }
@@ -197,7 +200,7 @@ fn consumed(
                 extent: region[d].extent,
             },
         };
-        let span = exactly_within(&span, i.extent)?;
+        let span = exactly_within(&span, i.extent, &r)?;
         if i.kind == IterKind::Reduce && span != whole_dim(i.extent) {
             return Err(format!(
                 "it reduces over a part of `{name}` that one iteration does not produce whole"
