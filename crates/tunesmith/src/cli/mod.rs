@@ -7,14 +7,21 @@ mod bench;
 mod check;
 mod compile;
 mod doctor;
+mod dump;
 mod knobs;
 mod model_args;
 mod models;
+mod records;
+mod replay;
+mod run;
 mod table;
+mod task_args;
+mod tasks;
 mod tune;
 
 use crate::error::Result;
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -35,6 +42,11 @@ enum Command {
     Compile(compile::Args),
     Bench(bench::Args),
     Check(check::Args),
+    Run(run::Args),
+    Tasks(tasks::Args),
+    Records(records::Args),
+    Dump(dump::Args),
+    Replay(replay::Args),
     Models(models::Args),
     Doctor(doctor::Args),
     Knobs(knobs::Args),
@@ -63,6 +75,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compile(a) => compile::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Run(a) => run::run(&a),
+        Command::Tasks(a) => tasks::run(&a),
+        Command::Records(a) => records::run(&a),
+        Command::Dump(a) => dump::run(&a),
+        Command::Replay(a) => replay::run(&a),
         Command::Models(a) => models::run(&a),
         Command::Doctor(a) => doctor::run(&a),
         Command::Knobs(a) => knobs::run(&a),
@@ -80,6 +97,16 @@ fn run(command: Command) -> Result<ExitCode> {
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| crate::Error::new(format!("cannot print the result: {e}")))?;
-    println!("{text}");
-    Ok(())
+    print_text(&format!("{text}\n"))
+}
+
+/// Prints to standard output; a reader that went away is no error.
+fn print_text(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(crate::Error::new(format!(
+            "cannot write to standard output: {e}"
+        ))),
+        _ => Ok(()),
+    }
 }

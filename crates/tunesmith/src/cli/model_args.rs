@@ -32,7 +32,7 @@ pub struct ModelArgs {
     pub consts: Vec<String>,
 }
 
-fn key_value(text: &str) -> Result<(&str, &str)> {
+pub fn key_value(text: &str) -> Result<(&str, &str)> {
     text.split_once('=')
         .ok_or_else(|| Error::new(format!("`{text}` is not NAME=VALUE")))
 }

@@ -19,6 +19,12 @@ impl Table {
     }
 
     pub fn print(&self) {
+        print!("{}", self.text());
+    }
+
+    /// What `print` prints.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
         let cut = |c: &String| -> String {
             if c.chars().count() <= MAX {
                 return c.clone();
@@ -52,12 +58,15 @@ impl Table {
                     }
                 })
                 .collect();
-            println!("{}", cells.join("  ").trim_end());
+            text += cells.join("  ").trim_end();
+            text.push('\n');
             if i == 0 {
                 let total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-                println!("{}", "-".repeat(total));
+                text += &"-".repeat(total);
+                text.push('\n');
             }
         }
+        text
     }
 }
 

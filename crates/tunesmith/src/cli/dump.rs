@@ -1,0 +1,274 @@
+//! `dump`: any stage between a model and machine code, as text.
+//!
+//! Builds in this process, with every promise checked after every step; this
+//! is not the tuning parent, so code generation may happen here.
+
+use super::model_args::{ModelArgs, StoreArgs};
+use super::task_args::{Which, pick};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use graph::plan::Task;
+use ir::Target;
+use schedule::Trace;
+use search::{Sketch, Space};
+use serde::Serialize;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+/// Print a task of a model at any stage between tensor expression and assembly
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith dump resnet18 --task 3 --stage space\n  tunesmith dump 'op:dense(m=64,n=64,k=64)' --stage assembly\n  tunesmith dump model.onnx --task conv2d --stage trace --candidate best > best.trace\n  tunesmith dump resnet18 --task 0 --stage passes --pass vectorize --candidate best.trace"
+)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// A task: its number, the start of its key, or a part of its title [default: all tasks]
+    #[arg(long)]
+    task: Option<String>,
+    #[arg(long, value_enum)]
+    stage: Stage,
+    /// default, fallback, best (of the store), or a file with a trace
+    #[arg(long, default_value = "default", value_parser = clap::value_parser!(Which))]
+    candidate: Which,
+    /// Of the stage `passes`, only this pass
+    #[arg(long)]
+    pass: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    /// The program before any schedule
+    TensorExpression,
+    /// The sketches with their decisions and limits
+    Space,
+    /// The candidate as steps and decisions
+    Trace,
+    /// The program under that trace
+    Scheduled,
+    /// The program after every pass of the lowering
+    Passes,
+    /// What the code generator gets
+    Flat,
+    /// LLVM IR after the optimiser
+    Llvm,
+    /// Assembly
+    Assembly,
+}
+
+#[derive(Serialize)]
+struct Dumped {
+    index: usize,
+    task: String,
+    key: String,
+    /// Where the candidate came from, if the stage has one.
+    algorithm: Option<String>,
+    text: String,
+}
+
+/// A stage that could not be reached, with the text of those before.
+struct Failed {
+    before: String,
+    error: Error,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed {
+            before: String::new(),
+            error,
+        }
+    }
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    if let Some(pass) = &a.pass {
+        check_pass(pass, a.stage)?;
+    }
+    let machine = Machine::host();
+    let target = a.model.resolve_target(&machine)?;
+    let source = a.model.source()?;
+    let plan = source.plan(&target)?;
+    let chosen = match &a.task {
+        Some(wanted) => vec![pick(&plan, wanted)?],
+        None => (0..plan.tasks.len()).collect(),
+    };
+    let mut all = Vec::new();
+    for index in &chosen {
+        let task = &plan.tasks[*index];
+        let header = match chosen.len() {
+            1 => String::new(),
+            _ => format!("; task {index}: {}\n", task.title()),
+        };
+        match dump(a, task, &machine, &target) {
+            Err(failed) => {
+                if !a.json {
+                    super::print_text(&(header + &failed.before))?;
+                }
+                return Err(failed.error);
+            }
+            Ok((algorithm, text)) if a.json => all.push(Dumped {
+                index: *index,
+                task: task.title(),
+                key: task.key.clone(),
+                algorithm,
+                text,
+            }),
+            Ok((_, text)) => super::print_text(&(header + &text))?,
+        }
+    }
+    if a.json {
+        super::print_json(&serde_json::json!({
+            "model": source.name,
+            "target": target.isa.name(),
+            "stage": clap::ValueEnum::to_possible_value(&a.stage).map(|v| v.get_name().to_string()),
+            "tasks": all,
+        }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_pass(pass: &str, stage: Stage) -> Result<()> {
+    if stage != Stage::Passes {
+        return Err(Error::new("--pass is for the stage `passes` only"));
+    }
+    if lower::PASSES.contains(&pass) {
+        return Ok(());
+    }
+    Err(Error::new(format!("no pass is called `{pass}`"))
+        .help(format!("the passes are: {}", lower::PASSES.join(", "))))
+}
+
+/// The algorithm, where the stage has a candidate, and the text.
+fn dump(
+    a: &Args,
+    task: &Task,
+    machine: &Machine,
+    target: &Target,
+) -> std::result::Result<(Option<String>, String), Failed> {
+    match a.stage {
+        Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
+        Stage::Space => return Ok((None, space(&search::space(&task.program, target)))),
+        _ => {}
+    }
+    let candidate = a
+        .candidate
+        .candidate(task, machine, target, || a.store.open())?;
+    let text = match a.stage {
+        Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
+        Stage::Trace => schedule::print(&candidate.trace),
+        Stage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
+        Stage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
+        Stage::Flat => {
+            let program = scheduled(task, &candidate.trace)?;
+            let code = lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))?;
+            lower::flat::text::print(&code)
+        }
+        Stage::Llvm | Stage::Assembly => {
+            let extras = extras(task, &candidate.trace, target)?;
+            match a.stage {
+                Stage::Llvm => extras.llvm_ir,
+                _ => extras.assembly,
+            }
+        }
+    };
+    Ok((Some(candidate.algorithm), text))
+}
+
+const VERIFIED: lower::Options = lower::Options {
+    verify: true,
+    ..lower::Options::standard()
+};
+
+fn refused(task: &Task, why: &impl ToString) -> Error {
+    Error::new(format!("{}: {}", task.title(), why.to_string()))
+}
+
+fn scheduled(task: &Task, trace: &Trace) -> Result<ir::Program> {
+    schedule::replay(&task.program, trace).map_err(|e| {
+        refused(task, &e).help("a trace fits only the task it was made for; see --stage trace")
+    })
+}
+
+fn passes(
+    task: &Task,
+    trace: &Trace,
+    target: &Target,
+    only: Option<&str>,
+) -> std::result::Result<String, Failed> {
+    let program = scheduled(task, trace)?;
+    let mut text = String::new();
+    let mut dump = |pass: &str, after: &str| {
+        if only.is_none_or(|o| o == pass) {
+            text += &format!("; after {pass}\n{}\n", after.trim_end());
+        }
+    };
+    let mut observer = lower::Observer {
+        dump: Some(&mut dump),
+        timings: vec![],
+    };
+    let lowered = lower::lower_observed(&program, target, &VERIFIED, &mut observer);
+    match lowered {
+        Ok(_) => Ok(text),
+        Err(e) => Err(Failed {
+            before: text,
+            error: refused(task, &e),
+        }),
+    }
+}
+
+fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> {
+    let compiler = llvm::Compiler::new(target).map_err(|e| refused(task, &e))?;
+    let options = build::Options {
+        verify: true,
+        extras: true,
+    };
+    let built = build::build(&task.program, trace, &compiler, options)
+        .map_err(|e| refused(task, &format!("{:?}: {}", e.stage, e.reason)))?;
+    Ok(built.extras.expect("extras were asked for"))
+}
+
+fn space(s: &Space) -> String {
+    let mut text = String::new();
+    for (i, sketch) in s.sketches.iter().enumerate() {
+        writeln!(
+            text,
+            "; sketch {i}: {}, {} points",
+            sketch.name,
+            sketch.cardinality()
+        )
+        .expect("text takes what is written");
+        text += &open_trace(sketch);
+    }
+    text
+}
+
+/// The decisions at their defaults, the limits on them, and the steps.
+fn open_trace(s: &Sketch) -> String {
+    let decisions = Trace {
+        steps: vec![],
+        decisions: s.decisions.clone(),
+    };
+    let mut text = schedule::print(&decisions);
+    for l in &s.limits {
+        let terms: Vec<String> = l
+            .terms
+            .iter()
+            .map(|(factor, parts)| {
+                let parts = parts.iter().map(|(d, p)| format!(" * ${d}.{p}"));
+                format!("{factor}{}", parts.collect::<String>())
+            })
+            .collect();
+        text += &format!("; limit {}: {} <= {}\n", l.what, terms.join(" + "), l.max);
+    }
+    for line in &s.lines {
+        text += line;
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,653 @@
+//! `records`: what the store remembers, as tables and as files.
+
+use super::model_args::StoreArgs;
+use super::table::{Table, ms};
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use store::{Filter, Place, Record, Run, Store, StoreError, Task};
+
+/// List, count, export and import tuning records
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  tunesmith records --model resnet18 --outcome wrong\n  tunesmith records runs\n  tunesmith records best --op conv2d --json\n  tunesmith records counts\n  tunesmith records export all.jsonl\n  tunesmith records import all.jsonl --store other.sqlite\n  tunesmith records t4 conv.t4.json --task 'conv2d('"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    select: Selection,
+    /// The last so many of them; 0 for all [default: 40 in a table, all in JSON]
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// List the runs
+    Runs(Query),
+    /// The best record of every task, target and machine
+    Best(Query),
+    /// Count outcomes by task
+    Counts(Query),
+    /// Write the whole store as JSON lines
+    Export(FileArgs),
+    /// Add the lines of an export
+    Import(FileArgs),
+    /// Write the records of one task, target and machine as a T4 file
+    T4 {
+        file: PathBuf,
+        #[command(flatten)]
+        query: Query,
+    },
+}
+
+#[derive(clap::Args)]
+struct FileArgs {
+    file: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct Query {
+    #[command(flatten)]
+    select: Selection,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which records; what is not given does not restrict.
+#[derive(clap::Args)]
+struct Selection {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Of runs whose model's name contains this
+    #[arg(long)]
+    model: Option<String>,
+    /// Of the run whose id starts so
+    #[arg(long)]
+    run: Option<String>,
+    /// Of tasks whose key starts so or whose title contains it
+    #[arg(long)]
+    task: Option<String>,
+    /// Of this operator: conv2d, dense, ...
+    #[arg(long)]
+    op: Option<String>,
+    /// With this outcome: timed, wrong, crashed, crashed-run, rejected, ...
+    #[arg(long)]
+    outcome: Option<String>,
+    /// For targets whose text contains this, such as threads=1
+    #[arg(long)]
+    target: Option<String>,
+    /// Of the machine whose fingerprint starts so
+    #[arg(long)]
+    machine: Option<String>,
+    /// Only finalists measured alone
+    #[arg(long)]
+    finals: bool,
+}
+
+/// A store with what its records refer to.
+struct Opened {
+    store: Store,
+    tasks: BTreeMap<String, Task>,
+    runs: BTreeMap<String, Run>,
+}
+
+/// `op(name=value,...)`, as the plan titles tasks.
+pub fn title(t: &Task) -> String {
+    let value = |a: &store::Arg| match a {
+        store::Arg::Int(i) => i.to_string(),
+        store::Arg::Text(s) => s.clone(),
+        store::Arg::Other(v) => v.to_string(),
+    };
+    let args: Vec<String> = t
+        .args
+        .iter()
+        .map(|(n, v)| format!("{n}={}", value(v)))
+        .collect();
+    format!("{}({})", t.op, args.join(","))
+}
+
+/// Opens a store that is there: reading creates none.
+pub fn existing(args: &StoreArgs) -> Result<Store> {
+    let path = args.path()?;
+    if !path.exists() {
+        return Err(Error::new(format!("there is no store {}", path.display()))
+            .help("name one with --store FILE, or tune something first"));
+    }
+    Ok(Store::open(path)?)
+}
+
+impl Opened {
+    fn new(args: &StoreArgs) -> Result<Opened> {
+        let store = existing(args)?;
+        let tasks = store.tasks()?.into_iter().map(|t| (t.key.clone(), t));
+        let runs = store.runs()?.into_iter().map(|r| (r.run_id.clone(), r));
+        Ok(Opened {
+            tasks: tasks.collect(),
+            runs: runs.collect(),
+            store,
+        })
+    }
+
+    fn title(&self, key: &str) -> String {
+        self.tasks.get(key).map_or_else(|| key.to_string(), title)
+    }
+
+    fn rate(&self, r: &Record) -> Option<f64> {
+        let ns = r.outcome.median_ns()?;
+        Some(self.tasks.get(&r.task)?.flops / ns.max(1) as f64)
+    }
+}
+
+/// The only one of several, if it is.
+fn only<'a>(all: &BTreeSet<&'a str>) -> Option<&'a str> {
+    (all.len() == 1).then(|| all.first().copied()).flatten()
+}
+
+impl Selection {
+    /// The keys of tasks that may match.
+    fn tasks<'o>(&self, o: &'o Opened) -> Result<BTreeSet<&'o str>> {
+        let matches = |t: &&Task| {
+            let named = |w: &String| t.key.starts_with(w.as_str()) || title(t).contains(w.as_str());
+            self.task.as_ref().is_none_or(named) && self.op.as_ref().is_none_or(|op| *op == t.op)
+        };
+        let found: BTreeSet<&str> = o
+            .tasks
+            .values()
+            .filter(matches)
+            .map(|t| t.key.as_str())
+            .collect();
+        if found.is_empty() && (self.task.is_some() || self.op.is_some()) {
+            let ops: BTreeSet<&str> = o.tasks.values().map(|t| t.op.as_str()).collect();
+            let ops: Vec<&str> = ops.into_iter().collect();
+            return Err(
+                Error::new(format!("no such task is in the store {}", o.store.path())).help(
+                    format!(
+                        "`records counts` lists the tasks; the operators are: {}",
+                        ops.join(", ")
+                    ),
+                ),
+            );
+        }
+        Ok(found)
+    }
+
+    /// The ids of runs that may match.
+    fn runs<'o>(&self, o: &'o Opened) -> Result<BTreeSet<&'o str>> {
+        let matches = |r: &&Run| {
+            let id = |w: &String| r.run_id.starts_with(w.as_str());
+            self.run.as_ref().is_none_or(id)
+                && self.model.as_ref().is_none_or(|m| r.model.contains(m))
+        };
+        let found: BTreeSet<&str> = o
+            .runs
+            .values()
+            .filter(matches)
+            .map(|r| r.run_id.as_str())
+            .collect();
+        if found.is_empty() && (self.run.is_some() || self.model.is_some()) {
+            return Err(
+                Error::new(format!("no such run is in the store {}", o.store.path()))
+                    .help("`records runs` lists the runs with their models"),
+            );
+        }
+        Ok(found)
+    }
+
+    /// Hands on the records that match, in the order they were stored.
+    fn visit(&self, o: &Opened, mut f: impl FnMut(Record)) -> Result<()> {
+        let (tasks, runs) = (self.tasks(o)?, self.runs(o)?);
+        let filter = Filter {
+            task: only(&tasks),
+            run: only(&runs),
+            final_: self.finals.then_some(true),
+            ..Filter::default()
+        };
+        let outcome = |label: &str| {
+            self.outcome.as_ref().is_none_or(|w| {
+                label
+                    .strip_prefix(w.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            })
+        };
+        o.store.visit_records(&filter, |_, r| {
+            let target = self.target.as_ref().is_none_or(|t| r.target.contains(t));
+            let machine = self
+                .machine
+                .as_ref()
+                .is_none_or(|m| r.machine.starts_with(m.as_str()));
+            if target
+                && machine
+                && tasks.contains(r.task.as_str())
+                && runs.contains(r.run_id.as_str())
+                && outcome(r.outcome.label())
+            {
+                f(r);
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    match &a.action {
+        None => list(a)?,
+        Some(Action::Runs(q)) => runs(q)?,
+        Some(Action::Best(q)) => best(q)?,
+        Some(Action::Counts(q)) => counts(q)?,
+        Some(Action::Export(f)) => export(f)?,
+        Some(Action::Import(f)) => return import(f),
+        Some(Action::T4 { file, query }) => t4(file, query)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rate(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{v:.1}"))
+}
+
+fn median_ms(r: &Record) -> Option<f64> {
+    r.outcome.median_ns().map(|ns| ns as f64 / 1e6)
+}
+
+/// A record with what tables show of it.
+#[derive(Serialize)]
+struct Shown {
+    title: String,
+    median_ns: Option<u64>,
+    gflops_per_s: Option<f64>,
+    #[serde(flatten)]
+    record: Record,
+}
+
+impl Shown {
+    fn new(o: &Opened, record: Record) -> Shown {
+        Shown {
+            title: o.title(&record.task),
+            median_ns: record.outcome.median_ns(),
+            gflops_per_s: o.rate(&record),
+            record,
+        }
+    }
+}
+
+/// Records that a table shows without being asked for more.
+const LAST: usize = 40;
+
+fn list(a: &Args) -> Result<()> {
+    let o = Opened::new(&a.select.store)?;
+    let mut found = Vec::new();
+    a.select.visit(&o, |r| found.push(r))?;
+    let total = found.len();
+    let limit = match (a.limit, a.json) {
+        (None, true) | (Some(0), _) => total,
+        (None, false) => LAST,
+        (Some(n), _) => n,
+    };
+    found.drain(..total.saturating_sub(limit));
+    if a.json {
+        let records: Vec<Shown> = found.into_iter().map(|r| Shown::new(&o, r)).collect();
+        return super::print_json(&serde_json::json!({"total": total, "records": records}));
+    }
+    let mut t = Table::new(&[
+        "task",
+        "key",
+        "trial",
+        "outcome",
+        "ms",
+        "GFLOP/s",
+        "algorithm",
+        "strategy",
+        "run",
+    ]);
+    for r in &found {
+        let last = if r.final_ { " final" } else { "" };
+        t.row(vec![
+            o.title(&r.task),
+            r.task.chars().take(8).collect(),
+            format!("{}{last}", r.trial),
+            r.outcome.label().into(),
+            ms(median_ms(r)),
+            rate(o.rate(r)),
+            r.algorithm.clone(),
+            r.strategy.clone(),
+            r.run_id.clone(),
+        ]);
+    }
+    let note = match total - found.len() {
+        0 => String::new(),
+        hidden => format!(", {hidden} earlier ones not shown (--limit 0 shows all)"),
+    };
+    super::print_text(&format!("{}\n{total} records{note}\n", t.text()))
+}
+
+/// How long ago, in the largest fitting unit.
+fn age(now_ms: u64, then_ms: u64) -> String {
+    let s = now_ms.saturating_sub(then_ms) / 1000;
+    match s {
+        0..120 => format!("{s} s ago"),
+        120..7200 => format!("{} min ago", s / 60),
+        7200..172_800 => format!("{} h ago", s / 3600),
+        _ => format!("{} d ago", s / 86_400),
+    }
+}
+
+#[derive(Serialize)]
+struct RunRow<'a> {
+    records: u64,
+    timed: u64,
+    #[serde(flatten)]
+    run: &'a Run,
+}
+
+fn runs(q: &Query) -> Result<()> {
+    let o = Opened::new(&q.select.store)?;
+    let mut records: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    q.select.visit(&o, |r| {
+        let n = records.entry(r.run_id.clone()).or_default();
+        n.0 += 1;
+        n.1 += u64::from(r.outcome.median_ns().is_some());
+    })?;
+    let matching = q.select.runs(&o)?;
+    let mut rows: Vec<RunRow> = o
+        .runs
+        .values()
+        .filter(|r| matching.contains(r.run_id.as_str()))
+        .map(|run| {
+            let (records, timed) = records.get(&run.run_id).copied().unwrap_or_default();
+            RunRow {
+                records,
+                timed,
+                run,
+            }
+        })
+        .collect();
+    rows.sort_by_key(|r| (r.run.started_unix_ms, &r.run.run_id));
+    if q.json {
+        return super::print_json(&serde_json::json!({ "runs": rows }));
+    }
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64);
+    let mut t = Table::new(&[
+        "run",
+        "model",
+        "strategy",
+        "seed",
+        "started",
+        "took",
+        "records",
+        "before ms",
+        "after ms",
+    ]);
+    for r in &rows {
+        let of = |name: &str| ms(r.run.summary[name].as_f64());
+        let took = r.run.ended_unix_ms.map_or("not ended".into(), |end| {
+            let ms = end.saturating_sub(r.run.started_unix_ms);
+            format!("{:.1} s", ms as f64 / 1e3)
+        });
+        t.row(vec![
+            r.run.run_id.clone(),
+            r.run.model.clone(),
+            r.run.strategy.clone(),
+            r.run.seed.to_string(),
+            age(now, r.run.started_unix_ms),
+            took,
+            r.records.to_string(),
+            of("latency_before_ms"),
+            of("latency_after_ms"),
+        ]);
+    }
+    super::print_text(&t.text())
+}
+
+/// Task, target and machine.
+type OwnedPlace = (String, String, String);
+
+fn place(p: &OwnedPlace) -> Place<'_> {
+    Place {
+        task: &p.0,
+        target: &p.1,
+        machine: &p.2,
+    }
+}
+
+/// The places of the records that match, with how many there are.
+fn places(o: &Opened, select: &Selection) -> Result<BTreeMap<OwnedPlace, u64>> {
+    let mut places: BTreeMap<OwnedPlace, u64> = BTreeMap::new();
+    select.visit(o, |r| {
+        *places.entry((r.task, r.target, r.machine)).or_default() += 1;
+    })?;
+    Ok(places)
+}
+
+/// CPU and threads of a target, for people.
+fn short_target(o: &Opened, text: &str) -> Result<String> {
+    let target = o.store.target(text)?;
+    Ok(target.map_or_else(
+        || text.to_string(),
+        |t| format!("{}, {} threads", t.cpu, t.threads),
+    ))
+}
+
+fn best(q: &Query) -> Result<()> {
+    let o = Opened::new(&q.select.store)?;
+    let mut found = Vec::new();
+    for (p, records) in places(&o, &q.select)? {
+        if let Some(r) = o.store.best_for(&place(&p))? {
+            found.push((records, r));
+        }
+    }
+    if q.json {
+        let best: Vec<_> = found
+            .into_iter()
+            .map(|(records, r)| serde_json::json!({"records": records, "best": Shown::new(&o, r)}))
+            .collect();
+        return super::print_json(&serde_json::json!({ "best": best }));
+    }
+    let mut t = Table::new(&[
+        "task",
+        "target",
+        "machine",
+        "ms",
+        "GFLOP/s",
+        "algorithm",
+        "alone",
+        "records",
+    ]);
+    for (records, r) in &found {
+        t.row(vec![
+            o.title(&r.task),
+            short_target(&o, &r.target)?,
+            r.machine.chars().take(8).collect(),
+            ms(median_ms(r)),
+            rate(o.rate(r)),
+            r.algorithm.clone(),
+            if r.final_ { "yes" } else { "no" }.into(),
+            records.to_string(),
+        ]);
+    }
+    super::print_text(&t.text())
+}
+
+fn counts(q: &Query) -> Result<()> {
+    let o = Opened::new(&q.select.store)?;
+    let mut by_task: BTreeMap<String, BTreeMap<&'static str, u64>> = BTreeMap::new();
+    let mut total: BTreeMap<&'static str, u64> = BTreeMap::new();
+    q.select.visit(&o, |r| {
+        let label = r.outcome.label();
+        *by_task.entry(r.task).or_default().entry(label).or_default() += 1;
+        *total.entry(label).or_default() += 1;
+    })?;
+    if q.json {
+        let tasks: Vec<_> = by_task
+            .iter()
+            .map(|(key, n)| serde_json::json!({"key": key, "title": o.title(key), "counts": n}))
+            .collect();
+        return super::print_json(&serde_json::json!({"counts": total, "tasks": tasks}));
+    }
+    let labels: Vec<&str> = total.keys().copied().collect();
+    let mut header = vec!["task", "key", "all"];
+    header.extend(&labels);
+    let mut t = Table::new(&header);
+    let row = |first: [String; 2], n: &BTreeMap<&str, u64>| {
+        let mut cells = first.to_vec();
+        cells.push(n.values().sum::<u64>().to_string());
+        cells.extend(
+            labels
+                .iter()
+                .map(|l| n.get(l).map_or("-".into(), u64::to_string)),
+        );
+        cells
+    };
+    for (key, n) in &by_task {
+        t.row(row([o.title(key), key.chars().take(8).collect()], n));
+    }
+    t.row(row(["all tasks".into(), String::new()], &total));
+    super::print_text(&t.text())
+}
+
+/// Writes a file whole or not at all; what is no regular file is written to directly.
+fn write_whole<T>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> std::result::Result<T, StoreError>,
+) -> Result<T> {
+    let fail = |e: std::io::Error| {
+        Error::new(format!("cannot write {}: {e}", path.display())).help("choose another file")
+    };
+    let direct = path.exists() && !path.is_file();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let to = if direct { path } else { &temporary };
+    let mut w = BufWriter::new(File::create(to).map_err(fail)?);
+    let written = write(&mut w).map_err(Error::from).and_then(|t| {
+        w.flush().map_err(fail)?;
+        if !direct {
+            std::fs::rename(&temporary, path).map_err(fail)?;
+        }
+        Ok(t)
+    });
+    if written.is_err() && !direct {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn export(f: &FileArgs) -> Result<()> {
+    let store = existing(&f.store)?;
+    let e = write_whole(&f.file, |w| store::export_jsonl(&store, w))?;
+    let file = f.file.display().to_string();
+    if f.json {
+        return super::print_json(&serde_json::json!({
+            "file": file, "records": e.records, "events": e.events, "lines": e.lines,
+        }));
+    }
+    super::print_text(&format!(
+        "{} records and {} events written to {file}\n",
+        e.records, e.events
+    ))
+}
+
+/// Bad lines of an import that are printed.
+const BAD_LINES: usize = 10;
+
+fn import(f: &FileArgs) -> Result<ExitCode> {
+    let file = File::open(&f.file).map_err(|e| {
+        Error::new(format!("cannot read {}: {e}", f.file.display()))
+            .help("give a file that `records export` wrote")
+    })?;
+    let store = f.store.open()?;
+    let i = store::import_jsonl(&store, BufReader::new(file))?;
+    let bad = |b: &store::BadLine| serde_json::json!({"line": b.line, "reason": b.reason});
+    if f.json {
+        super::print_json(&serde_json::json!({
+            "store": store.path(),
+            "added": i.added,
+            "added_records": i.added_records,
+            "known": i.known,
+            "bad": i.bad.iter().map(bad).collect::<Vec<_>>(),
+            "torn": i.torn.as_ref().map(bad),
+        }))?;
+    } else {
+        super::print_text(&format!(
+            "{} records and {} other lines added to {}, {} lines known already\n",
+            i.added_records,
+            i.added - i.added_records,
+            store.path(),
+            i.known
+        ))?;
+    }
+    if let Some(t) = &i.torn {
+        eprintln!("{}:{}: {}", f.file.display(), t.line, t.reason);
+    }
+    for b in i.bad.iter().take(BAD_LINES) {
+        eprintln!("{}:{}: {}", f.file.display(), b.line, b.reason);
+    }
+    if i.bad.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Error::new(format!(
+        "{} of the lines of {} were not imported, the others were",
+        i.bad.len(),
+        f.file.display()
+    ))
+    .help("the reasons are above; correct the lines and import the file again"))
+}
+
+fn t4(file: &Path, q: &Query) -> Result<()> {
+    let o = Opened::new(&q.select.store)?;
+    let places = places(&o, &q.select)?;
+    let line = |(p, n): (&OwnedPlace, &u64)| -> Result<String> {
+        Ok(format!(
+            "\n  --task {} --target {} --machine {}: {n}, {}",
+            p.0.get(..8).unwrap_or(&p.0),
+            p.1.rsplit(' ').next().unwrap_or_default(),
+            p.2.get(..8).unwrap_or(&p.2),
+            o.tasks.get(&p.0).map_or("?", |t| t.op.as_str())
+        ))
+    };
+    let help =
+        "a T4 file is of one task, target and machine; choose with --task, --target, --machine";
+    let one = match (places.len(), places.first_key_value()) {
+        (1, Some((p, _))) => p.clone(),
+        (0, _) | (_, None) => return Err(Error::new("no record matches").help(help)),
+        (n, _) => {
+            let lines = places.iter().take(12).map(line);
+            let lines: String = lines.collect::<Result<String>>()?;
+            let error = Error::new(format!("the records belong to {n} places"));
+            return Err(error.help(format!("{help}:{lines}")));
+        }
+    };
+    let t = write_whole(file, |w| store::export_t4(&o.store, &place(&one), w))?;
+    let file = file.display().to_string();
+    if q.json {
+        return super::print_json(&serde_json::json!({
+            "file": file, "task": one.0, "target": one.1, "machine": one.2,
+            "results": t.results, "left_out": t.left_out,
+        }));
+    }
+    super::print_text(&format!(
+        "{} results of {} written to {file}; {} records are no result of a run\n",
+        t.results,
+        o.title(&one.0),
+        t.left_out
+    ))
+}

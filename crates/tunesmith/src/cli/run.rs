@@ -1,0 +1,265 @@
+//! `run`: one inference of a compiled model on given inputs.
+
+use super::model_args::{key_value, read_tensor};
+use super::table::Table;
+use crate::error::{Error, Result};
+use runtime::{Model, TensorInfo};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tensor::{Tensor, write_npy_file};
+
+/// Run a compiled model on inputs from files
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith run resnet18.tsm --input data=image.npy --out scores.npy\n  tunesmith run bert.tsm --input ids=ids.pb --random 1 --out outputs/"
+)]
+pub struct Args {
+    /// A compiled model (.tsm)
+    artifact: PathBuf,
+    /// The value of an input (.npy, or an ONNX tensor .pb)
+    #[arg(long = "input", value_name = "NAME=FILE")]
+    inputs: Vec<String>,
+    /// Fill the inputs that are not given from this seed
+    #[arg(long, value_name = "SEED")]
+    random: Option<u64>,
+    /// Where outputs go: a folder, or a .npy file for a model of one output [default: nowhere]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Threads [default: all CPUs]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of one output.
+#[derive(Serialize)]
+struct Summary {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    /// Of the finite elements; none where there are none.
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    /// Elements that are infinite or not a number.
+    non_finite: usize,
+    file: Option<String>,
+}
+
+impl Summary {
+    fn new(name: &str, t: &Tensor, file: Option<&Path>) -> Summary {
+        let (mut min, mut max, mut sum) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
+        let mut finite = 0usize;
+        for v in (0..t.len()).map(|i| t.get_f64(i)).filter(|v| v.is_finite()) {
+            (min, max, sum) = (min.min(v), max.max(v), sum + v);
+            finite += 1;
+        }
+        let some = |v: f64| (finite > 0).then_some(v);
+        Summary {
+            name: name.into(),
+            dtype: t.dtype().to_string(),
+            shape: t.shape().to_vec(),
+            min: some(min),
+            max: some(max),
+            mean: some(sum / finite as f64),
+            non_finite: t.len() - finite,
+            file: file.map(|f| f.display().to_string()),
+        }
+    }
+}
+
+/// A file name for a tensor's name, not among those in `taken`.
+fn file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
+    let keep = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let safe: String = tensor
+        .chars()
+        .map(|c| if keep(c) { c } else { '_' })
+        .collect();
+    let safe = match safe.trim_matches(|c| matches!(c, '.' | '_')) {
+        "" => "output",
+        name => name,
+    };
+    let mut name = format!("{safe}.npy");
+    let mut copy = 1;
+    while !taken.insert(name.clone()) {
+        copy += 1;
+        name = format!("{safe}_{copy}.npy");
+    }
+    name
+}
+
+/// Where each output goes; makes the folder.
+fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
+    if out.extension().is_some_and(|e| e == "npy") && !out.is_dir() {
+        if outputs.len() != 1 {
+            return Err(Error::new(format!(
+                "the model has {} outputs and {} is one file",
+                outputs.len(),
+                out.display()
+            ))
+            .help("give a folder with --out FOLDER"));
+        }
+        return Ok(vec![out.to_path_buf()]);
+    }
+    std::fs::create_dir_all(out).map_err(|e| {
+        Error::new(format!("cannot make the folder {}: {e}", out.display()))
+            .help("give another with --out, or a name that ends in .npy for a single output")
+    })?;
+    let mut taken = BTreeSet::new();
+    Ok(outputs
+        .iter()
+        .map(|o| out.join(file_name(o, &mut taken)))
+        .collect())
+}
+
+fn typed(t: &TensorInfo) -> String {
+    format!("`{}`, {} of shape {:?}", t.name, t.dtype, t.shape)
+}
+
+fn list<'a>(infos: impl IntoIterator<Item = &'a TensorInfo>) -> String {
+    infos
+        .into_iter()
+        .map(|t| format!("\n  {}", typed(t)))
+        .collect()
+}
+
+/// A value for every input of the model.
+fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
+    let compiled = model.compiled();
+    let expected: Vec<&TensorInfo> = compiled
+        .inputs()
+        .iter()
+        .map(|id| compiled.tensor(*id))
+        .collect();
+    let mut given = Vec::new();
+    for text in &a.inputs {
+        let (name, file) = key_value(text)?;
+        if !expected.iter().any(|e| e.name == name) {
+            return Err(Error::new(format!("the model has no input `{name}`"))
+                .help(format!("its inputs are:{}", list(expected))));
+        }
+        given.push((name.to_string(), read_tensor(Path::new(file))?));
+    }
+    let mut missing = Vec::new();
+    for (i, info) in expected.into_iter().enumerate() {
+        if given.iter().any(|(n, _)| *n == info.name) {
+            continue;
+        }
+        match a.random {
+            Some(seed) => {
+                let seed = seed.wrapping_add(i as u64);
+                let t = crate::bench::input(info.dtype, &info.shape, seed);
+                given.push((info.name.clone(), t));
+            }
+            None => missing.push(info),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(given);
+    }
+    Err(
+        Error::new(format!("these inputs have no value:{}", list(missing))).help(
+            "give each with --input NAME=FILE (.npy or .pb), or fill them with --random SEED",
+        ),
+    )
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let threads = a
+        .threads
+        .unwrap_or_else(|| crate::machine::Machine::host().cpus);
+    let mut model = Model::load(&a.artifact, threads)?;
+    let values = inputs(a, &model)?;
+    let compiled = model.compiled().clone();
+    let names: Vec<String> = compiled
+        .outputs()
+        .iter()
+        .map(|id| compiled.tensor(*id).name.clone())
+        .collect();
+    let files = a.out.as_deref().map(|o| files(o, &names)).transpose()?;
+    let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    let outputs = model.run(&given).map_err(|e| {
+        Error::from(e).help("give each input once, with the type and shape that the model takes")
+    })?;
+    let mut summaries = Vec::new();
+    for (i, (name, t)) in names.iter().zip(&outputs).enumerate() {
+        let file = files.as_ref().map(|f| f[i].as_path());
+        if let Some(file) = file {
+            write_npy_file(file, t).map_err(|e| {
+                Error::new(format!("output `{name}`: {}: {e}", file.display()))
+                    .help("choose another place with --out")
+            })?;
+        }
+        summaries.push(Summary::new(name, t, file));
+    }
+    if a.json {
+        super::print_json(&serde_json::json!({
+            "model": compiled.name(),
+            "threads": threads,
+            "outputs": summaries,
+        }))?;
+    } else {
+        super::print_text(&table(&summaries).text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(outputs: &[Summary]) -> Table {
+    let mut t = Table::new(&[
+        "output",
+        "type",
+        "shape",
+        "min",
+        "max",
+        "mean",
+        "not finite",
+        "file",
+    ]);
+    let number = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.6}"));
+    for o in outputs {
+        t.row(vec![
+            o.name.clone(),
+            o.dtype.clone(),
+            format!("{:?}", o.shape),
+            number(o.min),
+            number(o.max),
+            number(o.mean),
+            o.non_finite.to_string(),
+            o.file.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_safe_and_differ() {
+        let mut taken = BTreeSet::new();
+        let mut name = |n| file_name(n, &mut taken);
+        assert_eq!(name("a/b:0"), "a_b_0.npy");
+        assert_eq!(name("a_b.0"), "a_b.0.npy");
+        assert_eq!(name("a b 0"), "a_b_0_2.npy");
+        assert_eq!(name("../../x"), "x.npy");
+        assert_eq!(name(".."), "output.npy");
+        assert_eq!(name(""), "output_2.npy");
+    }
+
+    #[test]
+    fn summaries_leave_out_what_is_not_finite() {
+        let t = Tensor::from_slice(&[4], &[1.0f32, f32::NAN, 3.0, f32::INFINITY]);
+        let s = Summary::new("y", &t, None);
+        assert_eq!(
+            (s.min, s.max, s.mean, s.non_finite),
+            (Some(1.0), Some(3.0), Some(2.0), 2)
+        );
+        let empty = Summary::new("y", &Tensor::from_slice::<f32>(&[0], &[]), None);
+        assert_eq!((empty.min, empty.mean, empty.non_finite), (None, None, 0));
+    }
+}

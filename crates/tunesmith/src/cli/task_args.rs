@@ -1,0 +1,126 @@
+//! Arguments that name a task of a plan, and a candidate of that task.
+
+use crate::compile::{best_known, defaults, fallbacks};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use graph::plan::{Plan, Task};
+use ir::Target;
+use search::Candidate;
+use std::path::{Path, PathBuf};
+use std::slice::from_ref;
+use store::Store;
+
+/// Tasks that an error lists before it stops.
+const LISTED: usize = 12;
+/// Characters of a title in that list.
+const TITLE: usize = 56;
+
+/// The position of the one task that `wanted` names: its number, the start of
+/// its key, or a part of its title.
+pub fn pick(plan: &Plan, wanted: &str) -> Result<usize> {
+    if let Ok(number) = wanted.parse::<usize>()
+        && number < plan.tasks.len()
+    {
+        return Ok(number);
+    }
+    let all: Vec<usize> = (0..plan.tasks.len()).collect();
+    let by_key = |i: &&usize| !wanted.is_empty() && plan.tasks[**i].key.starts_with(wanted);
+    let by_title = |i: &&usize| plan.tasks[**i].title().contains(wanted);
+    let mut found: Vec<usize> = all.iter().filter(by_key).copied().collect();
+    if found.is_empty() {
+        found = all.iter().filter(by_title).copied().collect();
+    }
+    match found.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(
+            Error::new(format!("no task of {} is called `{wanted}`", plan.name))
+                .help(format!("the tasks are:{}", list(plan, &all))),
+        ),
+        several => Err(Error::new(format!(
+            "`{wanted}` names {} tasks of {}",
+            several.len(),
+            plan.name
+        ))
+        .help(format!("name one by its number:{}", list(plan, several)))),
+    }
+}
+
+fn list(plan: &Plan, tasks: &[usize]) -> String {
+    let line = |i: &usize| {
+        let title: String = plan.tasks[*i].title().chars().take(TITLE).collect();
+        format!("\n  {i} {title}")
+    };
+    let mut text: String = tasks.iter().take(LISTED).map(line).collect();
+    if tasks.len() > LISTED {
+        text += &format!("\n  and {} more", tasks.len() - LISTED);
+    }
+    text
+}
+
+/// Which candidate of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// What is used without measurements.
+    Default,
+    /// The plainest schedule.
+    Fallback,
+    /// The best that the store knows.
+    Best,
+    Trace(PathBuf),
+}
+
+impl From<&str> for Which {
+    fn from(text: &str) -> Which {
+        match text {
+            "default" => Which::Default,
+            "fallback" => Which::Fallback,
+            "best" => Which::Best,
+            file => Which::Trace(file.into()),
+        }
+    }
+}
+
+/// The trace in a file.
+pub fn read_trace(path: &Path) -> Result<Candidate> {
+    let help = "give a file with a trace, as `dump --stage trace` prints one";
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Error::new(format!("cannot read {}: {e}", path.display())).help(help))?;
+    let trace = schedule::parse(&text)
+        .map_err(|e| Error::new(format!("{}: {e}", path.display())).help(help))?;
+    Ok(Candidate {
+        algorithm: "trace file".into(),
+        trace,
+    })
+}
+
+impl Which {
+    /// The candidate for a task; `store` is opened only for the best one.
+    pub fn candidate(
+        &self,
+        task: &Task,
+        machine: &Machine,
+        target: &Target,
+        store: impl FnOnce() -> Result<Store>,
+    ) -> Result<Candidate> {
+        let one = |all: Result<Vec<Candidate>>| match all {
+            Ok(mut all) => Ok(all.remove(0)),
+            Err(e) => Err(Error::new(format!("{}: {e}", task.title()))),
+        };
+        match self {
+            Which::Default => one(defaults(from_ref(task), target)),
+            Which::Fallback => one(fallbacks(from_ref(task), target)),
+            Which::Trace(path) => read_trace(path),
+            Which::Best => {
+                let known = best_known(&store()?, from_ref(task), target, &machine.fingerprint())?;
+                let best = known.into_iter().next().flatten();
+                best.map(|(c, _)| c).ok_or_else(|| {
+                    Error::new(format!(
+                        "the store knows no time of {} for this target and machine",
+                        task.title()
+                    ))
+                    .help("tune it first, or take --candidate default")
+                })
+            }
+        }
+    }
+}

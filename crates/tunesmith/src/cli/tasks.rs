@@ -1,0 +1,179 @@
+//! `tasks`: what a model is split into, and what is known of each part.
+
+use super::model_args::{ModelArgs, StoreArgs};
+use super::table::{Table, ms};
+use crate::compile::best_known;
+use crate::error::Result;
+use crate::machine::Machine;
+use graph::plan::Plan;
+use ir::Target;
+use serde::Serialize;
+use std::process::ExitCode;
+use store::Store;
+
+/// List the tasks of a model: size, search space, best known time
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith tasks resnet18 --threads 1\n  tunesmith tasks model.onnx --batch 1 --json"
+)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Sketch {
+    name: String,
+    decisions: usize,
+    /// Points, legal or not.
+    cardinality: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    index: usize,
+    task: String,
+    key: String,
+    op: String,
+    uses: usize,
+    gflop: f64,
+    mbytes: f64,
+    sketches: Vec<Sketch>,
+    cardinality: u64,
+    best_ms: Option<f64>,
+    gflops_per_s: Option<f64>,
+    algorithm: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    target: String,
+    threads: u32,
+    steps: usize,
+    /// Steps that only change a layout.
+    conversions: usize,
+    gflop: f64,
+    /// Sum of the best known times over all steps; none while one is unknown.
+    known_ms: Option<f64>,
+    tasks: Vec<Row>,
+}
+
+fn rows(plan: &Plan, target: &Target, machine: &Machine, store: &Store) -> Result<Vec<Row>> {
+    let known = best_known(store, &plan.tasks, target, &machine.fingerprint())?;
+    let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
+    Ok(tasks
+        .map(|(index, ((task, uses), best))| {
+            let space = search::space(&task.program, target);
+            let best_ns = best.as_ref().map(|(_, ns)| *ns);
+            Row {
+                index,
+                task: task.title(),
+                key: task.key.clone(),
+                op: task.op.clone(),
+                uses,
+                gflop: task.flops / 1e9,
+                mbytes: task.bytes / 1e6,
+                cardinality: space.cardinality(),
+                sketches: space
+                    .sketches
+                    .iter()
+                    .map(|s| Sketch {
+                        name: s.name.clone(),
+                        decisions: s.decisions.len(),
+                        cardinality: s.cardinality(),
+                    })
+                    .collect(),
+                best_ms: best_ns.map(|ns| ns as f64 / 1e6),
+                gflops_per_s: best_ns.map(|ns| task.flops / ns.max(1) as f64),
+                algorithm: best.map(|(c, _)| c.algorithm),
+            }
+        })
+        .collect())
+}
+
+/// A count in at most six characters or so.
+fn count(n: u64) -> String {
+    if n < 100_000 {
+        return n.to_string();
+    }
+    format!("{:.1e}", n as f64)
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let machine = Machine::host();
+    let target = a.model.resolve_target(&machine)?;
+    let source = a.model.source()?;
+    let plan = source.plan(&target)?;
+    let store = a.store.open()?;
+    let tasks = rows(&plan, &target, &machine, &store)?;
+    let report = Report {
+        model: source.name.clone(),
+        target: target.isa.name().into(),
+        threads: target.threads,
+        steps: plan.steps.len(),
+        conversions: plan.conversions,
+        gflop: tasks.iter().map(|t| t.gflop * t.uses as f64).sum(),
+        known_ms: tasks
+            .iter()
+            .map(|t| Some(t.best_ms? * t.uses as f64))
+            .sum::<Option<f64>>(),
+        tasks,
+    };
+    if a.json {
+        super::print_json(&report)?;
+    } else {
+        super::print_text(&text(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(r: &Report) -> String {
+    let mut t = Table::new(&[
+        "task",
+        "key",
+        "uses",
+        "GFLOP",
+        "MB",
+        "sketches",
+        "points",
+        "best ms",
+        "GFLOP/s",
+        "algorithm",
+    ]);
+    for row in &r.tasks {
+        t.row(vec![
+            format!("{:>2} {}", row.index, row.task),
+            row.key.chars().take(8).collect(),
+            row.uses.to_string(),
+            format!("{:.4}", row.gflop),
+            format!("{:.2}", row.mbytes),
+            row.sketches.len().to_string(),
+            count(row.cardinality),
+            ms(row.best_ms),
+            row.gflops_per_s
+                .map_or("-".into(), |rate| format!("{rate:.1}")),
+            row.algorithm.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    let measured = r.tasks.iter().filter(|t| t.best_ms.is_some()).count();
+    let sum = r
+        .known_ms
+        .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
+    format!(
+        "{}\n{}: {} steps of {} tasks, {} layout conversions, {:.3} GFLOP; {measured} tasks with a time for {} and {} threads{sum}\n",
+        t.text(),
+        r.model,
+        r.steps,
+        r.tasks.len(),
+        r.conversions,
+        r.gflop,
+        r.target,
+        r.threads
+    )
+}
