@@ -260,15 +260,29 @@ fn split_loop(g: &mut Growing<'_>, l: LoopId) -> Option<()> {
 }
 
 fn fuse(g: &mut Growing<'_>) -> Option<()> {
-    let outer = g.loop_where(|p, l| is_serial(p, l) && chain(p, l).len() > 1)?;
-    let inner = chain(&g.p, outer)[1];
+    let loops = |p: &Program, l: LoopId| -> Vec<LoopId> {
+        let children = p.children(Some(l)).iter();
+        children
+            .filter_map(|n| match n {
+                Node::Loop(inner) => Some(*inner),
+                Node::Block(_) => None,
+            })
+            .collect()
+    };
+    let outer = g.loop_where(|p, l| is_serial(p, l) && !loops(p, l).is_empty())?;
+    let inner = g.one(&loops(&g.p, outer))?;
     let (outer, inner) = (g.name(outer), g.name(inner));
     g.step(Step::Fuse { outer, inner })
 }
 
 fn reorder(g: &mut Growing<'_>) -> Option<()> {
-    let l = g.loop_where(|p, l| chain(p, l).len() > 1)?;
-    let mut loops = chain(&g.p, l);
+    let mut loops = if g.rng.random_bool(0.9) {
+        let l = g.loop_where(|p, l| chain(p, l).len() > 1)?;
+        chain(&g.p, l)
+    } else {
+        let b = g.block_where(|p, b| path(p, b).len() > 1)?;
+        path(&g.p, b)
+    };
     loops.shuffle(&mut g.rng);
     let count = g.rng.random_range(2..=loops.len());
     let loops = loops[..count].iter().map(|l| g.name(*l)).collect();
