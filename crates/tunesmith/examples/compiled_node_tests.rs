@@ -1,0 +1,213 @@
+//! Runs the ONNX node tests through the compiler: every task with its default
+//! schedule, in both layout policies, for this machine and for its baseline.
+//!
+//! usage: compiled_node_tests DIR [REPORT.md [NAME]]
+//!
+//! DIR is what `scripts/onnx-node-tests DIR` wrote; NAME selects the cases
+//! whose names contain it. The report lists what is imported and not compiled,
+//! with the reason. Fails if any case fails.
+
+#[path = "../tests/compiled/mod.rs"]
+mod compiled;
+
+use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
+use graph::plan::{LayoutPolicy, Plan, PlanError, PlanOptions, plan};
+use ir::{Isa, Target};
+use llvm::Compiler;
+use runtime::Pool;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use tensor::DType;
+use tunesmith::compile::defaults;
+use tunesmith::machine::Machine;
+
+/// One way to compile a case.
+struct Variant {
+    layouts: LayoutPolicy,
+    compiler: Compiler,
+    pool: Arc<Pool>,
+}
+
+fn variants() -> Result<Vec<Variant>, String> {
+    let machine = Machine::host();
+    let mut targets = vec![
+        (LayoutPolicy::Blocked, machine.target(2)),
+        (LayoutPolicy::Plain, machine.target(1)),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        targets.push((LayoutPolicy::Blocked, Target::generic(Isa::X86Sse2)));
+    }
+    let variant = |(layouts, target): (_, Target)| {
+        Ok(Variant {
+            layouts,
+            compiler: Compiler::new(&target).map_err(|e| e.to_string())?,
+            pool: Arc::new(Pool::new(target.threads as usize).map_err(|e| e.to_string())?),
+        })
+    };
+    targets.into_iter().map(variant).collect()
+}
+
+enum Outcome {
+    /// The references skip it as well.
+    NotImported,
+    NotCompiled(String),
+    Wrong(String),
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    not_imported: usize,
+    /// Names by reason.
+    not_compiled: BTreeMap<String, Vec<String>>,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
+    let Some(folder) = arguments.next() else {
+        eprintln!("usage: compiled_node_tests DIR [REPORT.md [NAME]]");
+        return ExitCode::FAILURE;
+    };
+    let table = arguments.next();
+    let part = arguments.next().unwrap_or_default();
+    match run_all(&folder, &part.to_string_lossy()) {
+        Ok(tally) => finish(&tally, table.as_deref()),
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_all(folder: &Path, part: &str) -> Result<Tally, String> {
+    let variants = variants()?;
+    let cases = node_cases(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let mut tally = Tally::default();
+    for path in &cases {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.contains(part) {
+            continue;
+        }
+        let result = match load_case(path) {
+            Ok(case) => variants.iter().try_for_each(|v| run(&case, v)),
+            Err(CaseError::Skipped(_)) => Err(Outcome::NotImported),
+            Err(CaseError::Failed(e)) => Err(Outcome::Wrong(e)),
+        };
+        match result {
+            Ok(()) => tally.passed += 1,
+            Err(Outcome::NotImported) => tally.not_imported += 1,
+            Err(Outcome::NotCompiled(reason)) => {
+                let names = tally.not_compiled.entry(reason).or_default();
+                names.push(name.into_owned());
+            }
+            Err(Outcome::Wrong(reason)) => {
+                let reason = reason.lines().next().unwrap_or_default();
+                println!("FAILED {name}: {reason}");
+                tally.failed += 1;
+            }
+        }
+    }
+    if tally.passed + tally.failed == 0 {
+        return Err(format!(
+            "no case ran: write them with scripts/onnx-node-tests {}",
+            folder.display()
+        ));
+    }
+    Ok(tally)
+}
+
+fn finish(tally: &Tally, table: Option<&Path>) -> ExitCode {
+    let not_compiled: usize = tally.not_compiled.values().map(Vec::len).sum();
+    let skipped = tally.not_imported + not_compiled;
+    let (passed, failed) = (tally.passed, tally.failed);
+    println!("passed  {passed}\nfailed  {failed}\nskipped {skipped}");
+    if let Some(path) = table
+        && let Err(e) = std::fs::write(path, report(tally, not_compiled))
+    {
+        eprintln!("cannot write `{}`: {e}", path.display());
+        return ExitCode::FAILURE;
+    }
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
+    let layouts = v.layouts;
+    let plan = plan(&case.model, v.compiler.target(), &PlanOptions { layouts }).map_err(
+        |PlanError::Unsupported(nodes)| {
+            let mut reasons: Vec<_> = nodes
+                .iter()
+                .map(|n| match n.reason.ends_with("has no kernel") {
+                    true => format!("{}: {}", n.op, n.reason),
+                    false => "a tensor is empty".to_string(),
+                })
+                .collect();
+            reasons.dedup();
+            Outcome::NotCompiled(reasons.join("; "))
+        },
+    )?;
+    if let Some(dtype) = half_float(&plan) {
+        return Err(Outcome::NotCompiled(format!(
+            "the code generator has no {dtype}"
+        )));
+    }
+    let results = outputs(case, &plan, v).map_err(|e| {
+        let target = v.compiler.target();
+        let (isa, threads) = (target.isa.name(), target.threads);
+        Outcome::Wrong(format!("{layouts:?}, {isa}, {threads} threads: {e}"))
+    })?;
+    case.check(&results).map_err(Outcome::Wrong)
+}
+
+/// The first 16-bit float that a kernel of the plan would handle.
+fn half_float(plan: &Plan) -> Option<DType> {
+    let mut buffers = plan.tasks.iter().flat_map(|t| {
+        let p = &t.program;
+        p.params.iter().map(|b| p.buffer(*b).dtype)
+    });
+    buffers.find(|d| matches!(d, DType::F16 | DType::BF16))
+}
+
+fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::Tensor>>, String> {
+    let candidates = defaults(&plan.tasks, v.compiler.target()).map_err(|e| e.to_string())?;
+    let kernels = compiled::kernels(plan, &candidates, &v.compiler)?;
+    let mut model = compiled::load(plan, &kernels, &v.compiler, &v.pool)?;
+    let outputs = compiled::run(&mut model, &case.inputs)?;
+    // Memory has the layout's extents, the model has the operator's.
+    let shapes = case.model.outputs().iter().map(|o| case.model[*o].shape());
+    Ok(outputs
+        .into_iter()
+        .zip(shapes)
+        .map(|(t, shape)| Arc::new(t.reshaped(shape)))
+        .collect())
+}
+
+fn report(tally: &Tally, not_compiled: usize) -> String {
+    let mut text = String::from(
+        "# ONNX node tests, compiled\n\n\
+         Written by `cargo run -p tunesmith --example compiled_node_tests -- DIR \
+         docs/onnx-node-tests-compiled.md`, with DIR from `scripts/onnx-node-tests DIR`. A case \
+         passes if the code for this machine (blocked layouts with two threads, plain layouts \
+         with one) and for its baseline instruction set gives its outputs within its \
+         tolerances. What is not imported is listed in \
+         [onnx-node-tests.md](onnx-node-tests.md).\n\n",
+    );
+    let _ = writeln!(
+        text,
+        "| passed | failed | not compiled | not imported |\n|---|---|---|---|\n| {} | {} | {} | {} |",
+        tally.passed, tally.failed, not_compiled, tally.not_imported
+    );
+    let _ = writeln!(text, "\n## Not compiled\n\n| reason | cases |\n|---|---|");
+    for (reason, names) in &tally.not_compiled {
+        let reason = reason.replace('|', "\\|");
+        let _ = writeln!(text, "| {reason} | {} |", names.join(", "));
+    }
+    text
+}
