@@ -16,15 +16,15 @@ pub struct Knob {
 pub const KNOBS: &[Knob] = &[
     Knob {
         name: "overlap",
-        kind: "flag",
-        default: "on",
+        kind: "on, off, auto",
+        default: "auto: on if the kernels leave a CPU for builders",
         doc: "builders prepare the next candidates while one is measured; recorded; finalists are measured alone",
         affects_code: false,
     },
     Knob {
         name: "builders",
         kind: "count",
-        default: "CPUs minus kernel threads, at least 1",
+        default: "the CPUs that kernels leave, or all without overlap",
         doc: "builder processes",
         affects_code: false,
     },

@@ -5,7 +5,7 @@ use super::table::{Table, ms};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::tune::{Budget, Options, Progress, Report, check_options, tune};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub struct Args {
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Build the next candidates while one is measured: on or off
-    #[arg(long, default_value = "on", value_parser = ["on", "off"])]
+    /// Build the next candidates while one is measured: on, off, or auto (on if a CPU is left for it)
+    #[arg(long, default_value = "auto", value_parser = ["on", "off", "auto"])]
     overlap: String,
     /// Rotate constants through copies larger than the last-level cache: on or off
     #[arg(long, default_value = "on", value_parser = ["on", "off"])]
@@ -71,19 +71,34 @@ pub fn artifact_name(model: &str) -> PathBuf {
     PathBuf::from(format!("{}.tsm", safe.trim_matches('_')))
 }
 
+/// Refuses an artifact path that cannot be written, before any time is spent.
+fn check_writable(out: &Path) -> Result<()> {
+    let folder = out
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let probe = folder.join(format!(".tunesmith-{}", std::process::id()));
+    let fail = |e: std::io::Error| {
+        Error::new(format!("cannot write to {}: {e}", folder.display()))
+            .help("choose another file with --out FILE")
+    };
+    std::fs::write(&probe, []).map_err(fail)?;
+    std::fs::remove_file(&probe).map_err(fail)
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     check_runs_here(&machine, &target)?;
+    let left = machine.cpus.saturating_sub(target.threads as usize);
+    let overlap = a.overlap == "on" || a.overlap == "auto" && left > 0;
+    let spare = if overlap { left } else { machine.cpus };
     let options = Options {
         budget: a.trials.map_or(Budget::Time(a.time), Budget::Trials),
         strategy: a.strategy.clone(),
         seed: a.seed,
-        overlap: a.overlap == "on",
-        builders: a
-            .builders
-            .unwrap_or_else(|| machine.cpus.saturating_sub(target.threads as usize))
-            .max(1),
+        overlap,
+        builders: a.builders.unwrap_or(spare).max(1),
         rotate: a.rotate == "on",
         tolerance: a.tolerance,
         build_limit: a.build_limit,
@@ -94,6 +109,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let source = a.model.source()?;
     let plan = source.plan(&target)?;
     let out = a.out.clone().unwrap_or_else(|| artifact_name(&source.name));
+    check_writable(&out)?;
     let mut progress = Progress::new(a.json);
     let mut tuned = tune(&plan, &machine, &target, &store, &options, &mut progress)?;
     tuned.model.save(&out).map_err(|e| {

@@ -258,18 +258,16 @@ impl<'a> Session<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let begin = Instant::now();
-        let depth = if self.options.overlap {
-            self.options.builders + 2
-        } else {
-            1
-        };
+        // Without overlap a whole batch is built before any of it is measured.
+        let depth = self.options.builders * if self.options.overlap { 1 } else { 4 } + 2;
         let mut pending: HashMap<u64, Pending> = HashMap::new();
         let mut current = 0;
         while !self.spent(start) {
-            while pending.len() < depth && !self.enough_asked(pending.len()) {
-                let Some(task) = self.next_task(&pending) else {
-                    break;
-                };
+            while pending.len() < depth
+                && !self.enough_asked(pending.len())
+                && !self.spent(start)
+                && let Some(task) = self.next_task(&pending)
+            {
                 current = task;
                 if let Some(p) = self.ask(task)? {
                     let s = &self.searches[task];
@@ -281,22 +279,18 @@ impl<'a> Session<'a> {
             if pending.is_empty() {
                 break;
             }
-            let Some(o) = builders.pool.next(Duration::from_millis(200)) else {
-                continue;
+            let least = if self.options.overlap {
+                1
+            } else {
+                pending.len()
             };
-            let Some(p) = pending.remove(&o.id) else {
-                continue;
-            };
-            let build = record::cost(o.wall.as_nanos() as u64, o.cpu_ns);
-            self.worker_cpu_ns += o.cpu_ns.unwrap_or(0);
-            match o.result {
-                Ok(Ok(built)) => self.evaluate(p, built, build)?,
-                Ok(Err(e)) => {
-                    let reason = format!("{:?}: {}", e.stage, e.reason);
-                    self.conclude(p, None, Outcome::Rejected { reason }, build, None)?;
-                }
-                Err(death) => {
-                    self.conclude(p, None, death_outcome(death, Stage::Build), build, None)?;
+            let mut outcomes = Vec::new();
+            while outcomes.len() < least && !self.spent(start) {
+                outcomes.extend(builders.pool.next(Duration::from_millis(200)));
+            }
+            for o in outcomes {
+                if let Some(p) = pending.remove(&o.id) {
+                    self.take(p, o)?;
                 }
             }
         }
@@ -304,6 +298,20 @@ impl<'a> Session<'a> {
         builders.drain();
         self.tuning = begin.elapsed();
         Ok(())
+    }
+
+    /// What a builder made of a candidate.
+    fn take(&mut self, p: Pending, o: build::Outcome) -> Result<()> {
+        let cost = record::cost(o.wall.as_nanos() as u64, o.cpu_ns);
+        self.worker_cpu_ns += o.cpu_ns.unwrap_or(0);
+        match o.result {
+            Ok(Ok(built)) => self.evaluate(p, built, cost),
+            Ok(Err(e)) => {
+                let reason = format!("{:?}: {}", e.stage, e.reason);
+                self.conclude(p, None, Outcome::Rejected { reason }, cost, None)
+            }
+            Err(death) => self.conclude(p, None, death_outcome(death, Stage::Build), cost, None),
+        }
     }
 
     fn spent(&self, start: Instant) -> bool {
