@@ -1,0 +1,178 @@
+"""Tests of the benchmarks' own arithmetic and texts; nothing is measured.
+
+    python3 -m unittest discover --start-directory bench/tests
+"""
+
+import sys
+import unittest
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
+
+import figures
+import rival_process
+from harness import machine, program, report, slices
+
+
+def taken(*medians):
+    return [{"median_ms": m, "min_ms": m - 1, "p90_ms": m + 1, "runs": 5} for m in medians]
+
+
+class Slices(unittest.TestCase):
+    def test_every_contender_runs_in_every_round_and_the_order_turns(self):
+        calls = []
+
+        def contender(name):
+            def run(seconds):
+                calls.append((name, seconds))
+                return name
+
+            return run
+
+        result = slices.interleaved({n: contender(n) for n in "abc"}, 4, 0.5)
+        self.assertEqual(result, {n: [n] * 4 for n in "abc"})
+        self.assertEqual({s for _, s in calls}, {0.5})
+        rounds = ["".join(n for n, _ in calls[i : i + 3]) for i in range(0, 12, 3)]
+        self.assertEqual(rounds, ["abc", "acb", "cab", "cba"])
+
+    def test_summary(self):
+        s = slices.summary(taken(10, 30, 20))
+        self.assertEqual((s["median_ms"], s["min_ms"], s["runs"]), (20, 9, 15))
+        self.assertAlmostEqual(s["spread"], 1.0)
+
+    def test_paired_ratio_survives_drift(self):
+        ours, theirs = slices.summary(taken(1, 20, 400)), slices.summary(taken(2, 40, 800))
+        ratio = slices.ratios(ours, theirs)
+        self.assertAlmostEqual(ratio["paired"], 0.5)
+        self.assertAlmostEqual(ratio["median"], 0.5)
+        self.assertAlmostEqual(ratio["min"], 0.0)
+        shifted = slices.summary(taken(800, 2, 40))
+        self.assertAlmostEqual(slices.ratios(ours, shifted)["median"], 0.5)
+        self.assertAlmostEqual(slices.ratios(ours, shifted)["paired"], 10)
+
+    def test_a_slice_has_a_minimum_of_runs_after_one_warm_up(self):
+        runs = []
+        result = rival_process.run_slice(lambda: runs.append(None), 0.0)
+        self.assertEqual(result["runs"], rival_process.MIN_RUNS)
+        self.assertEqual(len(runs), rival_process.MIN_RUNS + 1)
+        self.assertLessEqual(result["min_ms"], result["median_ms"])
+        self.assertLessEqual(result["median_ms"], result["p90_ms"])
+
+
+class Machine(unittest.TestCase):
+    def test_different_cores_come_first(self):
+        cores = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
+        chosen = [machine.choose_cpus(n, [0, 1, 2, 3], cores.get) for n in (1, 2, 3, 4)]
+        self.assertEqual(chosen, [{3}, {1, 3}, {1, 2, 3}, {0, 1, 2, 3}])
+
+
+class Program(unittest.TestCase):
+    def test_durations(self):
+        texts = ["90", "90s", "1.5m", "1h"]
+        self.assertEqual([program.seconds_of(t) for t in texts], [90, 90, 90, 3600])
+        for text in ("", "m", "3x", "-1s"):
+            with self.assertRaises(program.Failure, msg=text):
+                program.seconds_of(text)
+
+    def test_names(self):
+        self.assertEqual(program.slug("op:matmul(m=1,n=2)"), "op_matmul_m_1_n_2")
+        self.assertEqual(program.model_name("some/folder/net.onnx"), "net")
+        self.assertEqual(program.model_name("squeezenet1.1"), "squeezenet1.1")
+
+
+class Figures(unittest.TestCase):
+    def test_rates_of_a_product(self):
+        r = figures.product_rates(1000, {"median_ms": 40.0, "min_ms": 25.0}, 100.0)
+        self.assertAlmostEqual(r["gflops"], 50)
+        self.assertAlmostEqual(r["percent_of_peak"], 50)
+        self.assertAlmostEqual(r["best_percent_of_peak"], 80)
+
+    def test_convolutions_are_large_enough(self):
+        for name, arguments in figures.CONVOLUTIONS:
+            self.assertGreaterEqual(figures.conv_gflop(arguments), 0.2, name)
+        one = {"c": 3, "h": 5, "w": 5, "k": 2, "r": 3, "s": 3, "stride": 2, "pad": 1}
+        self.assertAlmostEqual(figures.conv_gflop(one) * 1e9, 2 * 9 * 2 * 3 * 9)
+
+
+class Report(unittest.TestCase):
+    def test_markdown_table(self):
+        table = report.markdown_table(["model", "ms"], [["a", 1], ["bcdefg", 234]])
+        lines = ["| model  |  ms |", "| ------ | --: |", "| a      |   1 |", "| bcdefg | 234 |"]
+        self.assertEqual(table, "\n".join(lines) + "\n")
+
+    def test_a_noisy_machine_is_named(self):
+        doctor = {
+            "cpu": "A", "cpus": 2, "target": "t", "fma_peak_gflops": 1.0, "read_gb_per_s": 1.0,
+            "compiler": "c",
+        }  # fmt: skip
+        facts = {"machine": doctor, "commit": "c", "date": "d", "busy_cpus": 1.2}
+        self.assertIn("not quiet", report.conditions_text(facts))
+        self.assertNotIn("not quiet", report.conditions_text(facts | {"busy_cpus": 0.01}))
+        self.assertIn("not known", report.conditions_text(facts | {"busy_cpus": None}))
+
+
+class Agreement(unittest.TestCase):
+    """Needs numpy and onnx; skipped without them."""
+
+    def setUp(self):
+        try:
+            import agreement
+            import numpy
+            import onnx
+        except ImportError as error:
+            self.skipTest(str(error))
+        self.agreement, self.numpy, self.onnx = agreement, numpy, onnx
+
+    def test_relative_l2(self):
+        array, distance = self.numpy.array, self.agreement.relative_l2
+        self.assertAlmostEqual(distance(array([3.0, 4.0]), array([3.0, 3.0])), 1 / 18**0.5)
+        self.assertEqual(distance(array([0.5]), array([0.0])), 0.5)
+        infinite = float("inf")
+        self.assertEqual(distance(array([1.0]), array([1.0, 1.0])), infinite)
+        self.assertEqual(distance(array([float("nan")]), array([1.0])), infinite)
+
+    def test_a_missing_output_is_a_failure(self):
+        one = self.numpy.ones(2)
+        self.assertEqual(self.agreement.worst_distance({"y": one, "z": one}, {"y": one}), 0)
+        with self.assertRaises(program.Failure):
+            self.agreement.worst_distance({"z": one}, {"y": one})
+
+    def test_arrays_keep_any_name(self):
+        import arrays
+
+        path = program.OUT / "tests" / "arrays.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = {"file": self.numpy.ones(2), "a/b:0": self.numpy.zeros((1, 3), int)}
+        arrays.save(path, written)
+        read = arrays.load(path)
+        self.assertEqual(list(read), list(written))
+        self.assertTrue((read["file"] == 1).all())
+        self.assertEqual(read["a/b:0"].shape, (1, 3))
+
+    def test_indices_stay_within_their_table(self):
+        h = self.onnx.helper
+        kind = self.onnx.TensorProto
+        table = h.make_tensor("table", kind.FLOAT, [7, 2], [0.0] * 14)
+        ids = h.make_tensor_value_info("ids", kind.INT64, ["n", 400])
+        mask = h.make_tensor_value_info("mask", kind.INT64, [1])
+        y = h.make_tensor_value_info("y", kind.FLOAT, None)
+        gather = h.make_node("Gather", ["table", "ids"], ["y"])
+        graph = h.make_graph([gather], "g", [ids, mask], [y], [table])
+        self.assertEqual(self.agreement.integer_bound(graph, "ids"), 7)
+        self.assertEqual(self.agreement.integer_bound(graph, "mask"), 2)
+        path = program.OUT / "tests" / "gather.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.onnx.save(h.make_model(graph), path)
+        shapes = self.agreement.Shapes(None, ["n=3"])
+        inputs = self.agreement.seeded_inputs(path, shapes, 1)
+        self.assertEqual(inputs["ids"].shape, (3, 400))
+        self.assertEqual((inputs["ids"].min(), inputs["ids"].max()), (0, 6))
+        again = self.agreement.seeded_inputs(path, shapes, 1)
+        self.assertTrue((inputs["ids"] == again["ids"]).all())
+        with self.assertRaises(program.Failure):
+            self.agreement.seeded_inputs(path, self.agreement.Shapes(None, []), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
