@@ -116,7 +116,7 @@ impl<'e, 'a> Math<'e, 'a> {
         self.e.b.convert(Conv::Bit, x, self.int_type())
     }
 
-    fn from_bits(&self, x: Value) -> Value {
+    fn with_bits(&self, x: Value) -> Value {
         self.e.b.convert(Conv::Bit, x, self.t)
     }
 
@@ -132,7 +132,7 @@ impl<'e, 'a> Math<'e, 'a> {
     /// 2^n for a normal result.
     fn power_of_two(&self, n: Value) -> Value {
         let biased = self.iop(Op::Add, n, self.int(self.exponent_bias()));
-        self.from_bits(self.iop(Op::Shl, biased, self.int(self.significand_bits())))
+        self.with_bits(self.iop(Op::Shl, biased, self.int(self.significand_bits())))
     }
 }
 
@@ -225,7 +225,7 @@ pub fn log(e: &Emitter<'_>, x: Value, d: DType) -> Value {
         std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64
     };
     let n = m.iop(Op::AShr, m.iop(Op::Sub, bits, m.int(root_half)), m.int(sb));
-    let f = m.from_bits(m.iop(Op::Sub, bits, m.iop(Op::Shl, n, m.int(sb))));
+    let f = m.with_bits(m.iop(Op::Sub, bits, m.iop(Op::Shl, n, m.int(sb))));
     let n = e.b.convert(Conv::SiToFp, m.iop(Op::Sub, n, adjust), m.t);
     let f1 = m.sub(f, m.c(1.0));
     let s = m.div(f1, m.add(f, m.c(1.0)));

@@ -277,12 +277,12 @@ impl Emitter<'_> {
             _ => self.load_gather(buffer, offset, s),
         };
         Typed {
-            value: self.from_memory(raw, dtype),
+            value: self.loaded(raw, dtype),
             dtype,
         }
     }
 
-    fn from_memory(&self, v: Value, dtype: DType) -> Value {
+    fn loaded(&self, v: Value, dtype: DType) -> Value {
         if dtype != DType::Bool {
             return v;
         }

@@ -288,22 +288,6 @@ fn prepare(
     Ok(made.into_iter().collect())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_exceed_what_is_to_be_rotated_within_reason() {
-        assert_eq!(copies_of(0, 100), 1);
-        assert_eq!(copies_of(10, 0), 1);
-        assert_eq!(copies_of(10, 100), 11);
-        assert_eq!(copies_of(101, 100), 1);
-        assert_eq!(copies_of(1, u64::MAX), MAX_COPIES);
-        assert_eq!(copies_of(MAX_COPY_BYTES, u64::MAX), 1);
-        assert_eq!(copies_of(u64::MAX, u64::MAX), 1);
-    }
-}
-
 /// The clock of a kernel's samples: CPU time does not count what preempts a
 /// single thread; several threads are only timed by the wall.
 enum KernelClock {
@@ -330,5 +314,21 @@ impl KernelClock {
             KernelClock::ThreadCpu(start) => thread_cpu_ns() - start,
             KernelClock::Wall(start) => start.elapsed().as_nanos() as u64,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_exceed_what_is_to_be_rotated_within_reason() {
+        assert_eq!(copies_of(0, 100), 1);
+        assert_eq!(copies_of(10, 0), 1);
+        assert_eq!(copies_of(10, 100), 11);
+        assert_eq!(copies_of(101, 100), 1);
+        assert_eq!(copies_of(1, u64::MAX), MAX_COPIES);
+        assert_eq!(copies_of(MAX_COPY_BYTES, u64::MAX), 1);
+        assert_eq!(copies_of(u64::MAX, u64::MAX), 1);
     }
 }
