@@ -63,6 +63,8 @@ pub struct Draft {
     default: Vec<u64>,
     lines: Vec<String>,
     limits: Vec<Limit>,
+    /// Loops to run in parallel once everything has its place.
+    parallel: Vec<String>,
 }
 
 impl Draft {
@@ -116,7 +118,9 @@ impl Draft {
         self.limits.push(Limit { what, terms, max });
     }
 
-    /// Fuses the loops, a perfect chain, and runs the result in parallel.
+    /// Fuses the loops, a perfect chain, and runs the result in parallel: at
+    /// the end, because a buffer is the iteration's own only once its readers
+    /// are inside.
     pub fn parallel(&mut self, loops: &[String], threads: u32) -> Option<String> {
         let first = loops.first()?.clone();
         if threads <= 1 {
@@ -127,7 +131,7 @@ impl Draft {
             self.line(format!("fuse {fused} {l}"));
             fused = format!("{fused}&{l}");
         }
-        self.line(format!("parallel {fused}"));
+        self.parallel.push(fused.clone());
         Some(fused)
     }
 
@@ -135,9 +139,11 @@ impl Draft {
         let Draft {
             decisions,
             default,
-            lines,
+            mut lines,
             limits,
+            parallel,
         } = self;
+        lines.extend(parallel.iter().map(|l| format!("parallel {l}")));
         Sketch {
             name: name.into(),
             decisions,

@@ -90,26 +90,7 @@ impl Scheme<'_> {
         d.line(format!("split {maps} [${tk}.0, ${tk}.1]"));
         let mut reduce: Vec<String> = n.reduce.iter().map(|(l, _)| l.clone()).collect();
         let taps = n.extent("s").unwrap_or(1);
-        let mut unrolled = None;
-        if let Some(ci) = n.extent("ci").filter(|_| self.is_conv) {
-            let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
-            let u = d.choose("unroll_ci", &options, if taps > 1 { 1 } else { 4 });
-            d.line(format!("split main.ci [_, ${u}.0]"));
-            d.limit(
-                "unrolled code",
-                &[(taps, &[(tx, 1), (tk, 1), (u, 0)])],
-                MAX_UNROLLED,
-            );
-            reduce.retain(|l| l != "main.ci");
-            reduce.extend(["main.ci.0".to_string(), "main.ci.1".to_string()]);
-            unrolled = Some("main.ci.1");
-        } else {
-            d.limit(
-                "unrolled code",
-                &[(taps, &[(tx, 1), (tk, 1)])],
-                MAX_UNROLLED,
-            );
-        }
+        let unrolled = self.unroll_channels(d, &mut reduce, [(tx, 1), (tk, 1)], taps);
         let (x0, k0) = (format!("{x}.0"), format!("{maps}.0"));
         let outer = if self.maps_outer {
             vec![batch, k0, y, x0.clone()]
@@ -149,6 +130,31 @@ impl Scheme<'_> {
         for border in ["main.s~lo", "main.s~hi"] {
             d.line(format!("try annotate {border} unroll_by {taps}"));
         }
+    }
+
+    /// Splits the input channels of a block for unrolling; the loop to unroll.
+    fn unroll_channels(
+        &self,
+        d: &mut Draft,
+        reduce: &mut Vec<String>,
+        tile: [(usize, usize); 2],
+        taps: i64,
+    ) -> Option<&'static str> {
+        let Some(ci) = self.main.extent("ci").filter(|_| self.is_conv) else {
+            d.limit("unrolled code", &[(taps, &tile)], MAX_UNROLLED);
+            return None;
+        };
+        let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
+        let u = d.choose("unroll_ci", &options, if taps > 1 { 1 } else { 4 });
+        d.line(format!("split main.ci [_, ${u}.0]"));
+        d.limit(
+            "unrolled code",
+            &[(taps, &[tile[0], tile[1], (u, 0)])],
+            MAX_UNROLLED,
+        );
+        reduce.retain(|l| l != "main.ci");
+        reduce.extend(["main.ci.0".to_string(), "main.ci.1".to_string()]);
+        Some("main.ci.1")
     }
 
     /// Vectorizes and unrolls the block that leaves the registers.

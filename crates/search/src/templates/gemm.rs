@@ -7,6 +7,9 @@ use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{BinaryOp, DType, ExprKind, Program, Role, Target};
 
+/// Most multiply-adds in one unrolled body.
+const MAX_UNROLLED: i64 = 128;
+
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
     let Some(main) = all
@@ -135,119 +138,140 @@ struct Scheme<'a> {
     rows_outer: bool,
 }
 
+/// Loops and decisions of the register tile.
+struct Tile {
+    /// Row loops outside and inside the tile with the decision, unless there is one row.
+    rows: Option<(String, String, usize)>,
+    /// Column loops: tiles, vectors of a tile, lanes; and the decision.
+    columns: [String; 3],
+    vectors: usize,
+}
+
 impl Scheme<'_> {
     fn write(&self, d: &mut Draft) {
         let (s, target) = (self.shape, self.target);
-        let lanes = target.lanes(DType::F32);
-        let registers = i64::from(target.vector_registers);
         if self.pack {
-            let (tile, order) = if s.transposed {
-                (0, "[0, 2, 1]")
-            } else {
-                (1, "[1, 0, 2]")
-            };
-            d.line(format!("pack {} [{tile}:{lanes}] {order}", s.right));
-            if s.packs_each_call {
-                if target.threads > 1 {
-                    d.line(format!("try parallel {}.pack.ax0", s.right));
-                }
-                d.line(format!("try vectorize {}.pack.ax2", s.right));
-            }
+            self.pack_right(d);
         }
-        // Columns: tiles of `v` vectors.
-        let vectors = s.n / lanes;
-        let (wanted_rows, wanted_vectors) =
-            default_tile(s.rows.as_ref().map(|r| r.1), vectors, registers);
-        let v = d.tile("vectors", vectors, 6, wanted_vectors);
-        d.line(format!("split {} [${v}.0, ${v}.1, {lanes}]", s.n_loop));
-        let (n0, n1, n2) = (
-            format!("{}.0", s.n_loop),
-            format!("{}.1", s.n_loop),
-            format!("{}.2", s.n_loop),
-        );
-        let mut row_loops = None;
-        if let Some((m, extent)) = &s.rows {
-            // Rows need not divide: the last tile is cut by a predicate.
-            let options: Vec<i64> = (1..=registers - 2).filter(|t| *t <= *extent).collect();
-            let preferred: Vec<i64> = options
-                .iter()
-                .copied()
-                .filter(|t| extent % t == 0 || *extent > 4 * t)
-                .collect();
-            let t = d.choose("rows", &preferred, wanted_rows);
-            d.limit(
-                "registers",
-                &[(1, &[(t, 0), (v, 1)]), (1, &[(v, 1)])],
-                registers - 1,
-            );
-            d.line(format!("split {m} [_, ${t}.0]"));
-            row_loops = Some((format!("{m}.0"), format!("{m}.1"), t));
-        }
+        let tile = self.tile(d);
         let unroll: Vec<i64> = [1, 2, 4].into_iter().filter(|u| s.k % u == 0).collect();
         let u = d.choose("unroll_k", &unroll, 2);
-        match &row_loops {
-            Some((_, _, t)) => d.limit("unrolled code", &[(1, &[(*t, 0), (v, 1), (u, 0)])], 128),
-            None => d.limit("unrolled code", &[(1, &[(v, 1), (u, 0)])], 128),
-        }
+        let body: Vec<(usize, usize)> = tile
+            .rows
+            .iter()
+            .map(|(.., t)| (*t, 0))
+            .chain([(tile.vectors, 1), (u, 0)])
+            .collect();
+        d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED);
         d.line(format!("split {} [_, ${u}.0]", s.k_loop));
         let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
+        let [n0, n1, n2] = &tile.columns;
         let mut outer = s.batch.clone();
-        let mut inner = vec![];
-        match &row_loops {
-            Some((m0, m1, _)) => {
-                outer.extend(if self.rows_outer {
-                    [m0.clone(), n0.clone()]
-                } else {
-                    [n0.clone(), m0.clone()]
-                });
-                inner.push(m1.clone());
-            }
+        match &tile.rows {
+            Some((m0, ..)) if self.rows_outer => outer.extend([m0.clone(), n0.clone()]),
+            Some((m0, ..)) => outer.extend([n0.clone(), m0.clone()]),
             None => outer.push(n0.clone()),
         }
-        inner.extend([n1.clone(), n2.clone()]);
         let mut order = outer.clone();
         order.extend([k0.clone(), k1.clone()]);
-        order.extend(inner);
+        order.extend(tile.rows.iter().map(|(_, m1, _)| m1.clone()));
+        order.extend([n1.clone(), n2.clone()]);
         d.line(format!("reorder {}", order.join(" ")));
         let place = outer[outer.len() - 1].clone();
-        let keep = if outer.len() > 1 { outer.len() - 1 } else { 1 };
+        let keep = (outer.len() - 1).max(1);
         let fused = d.parallel(&outer[..keep], target.threads);
         let place = if keep == outer.len() {
             fused.unwrap_or(place)
         } else {
             place
         };
-        let result = match self.out {
-            Some(_) => {
+        self.leave_registers(d, &place, tile.rows.is_some());
+        d.line(format!("vectorize {n2}"));
+        d.line(format!("unroll {n1}"));
+        d.line(format!("unroll {k1}"));
+        if let Some((_, m1, _)) = &tile.rows {
+            d.line(format!("unroll {m1}"));
+        }
+        d.line(format!("decompose_reduction main {k0}"));
+        if let Some((m0, ..)) = &tile.rows {
+            d.line(format!("try partition {m0}"));
+        }
+    }
+
+    /// Panels of one vector's width; at run time if the operand is no constant.
+    fn pack_right(&self, d: &mut Draft) {
+        let s = self.shape;
+        let lanes = self.target.lanes(DType::F32);
+        let (tile, order) = if s.transposed {
+            (0, "[0, 2, 1]")
+        } else {
+            (1, "[1, 0, 2]")
+        };
+        d.line(format!("pack {} [{tile}:{lanes}] {order}", s.right));
+        if s.packs_each_call {
+            if self.target.threads > 1 {
+                d.line(format!("try parallel {}.pack.ax0", s.right));
+            }
+            d.line(format!("try vectorize {}.pack.ax2", s.right));
+        }
+    }
+
+    /// Splits columns into tiles of vectors, and rows into tiles that need not
+    /// divide: a predicate cuts the last one.
+    fn tile(&self, d: &mut Draft) -> Tile {
+        let s = self.shape;
+        let lanes = self.target.lanes(DType::F32);
+        let registers = i64::from(self.target.vector_registers);
+        let vectors = s.n / lanes;
+        let (wanted_rows, wanted_vectors) =
+            default_tile(s.rows.as_ref().map(|r| r.1), vectors, registers);
+        let v = d.tile("vectors", vectors, 6, wanted_vectors);
+        d.line(format!("split {} [${v}.0, ${v}.1, {lanes}]", s.n_loop));
+        let columns = [0, 1, 2].map(|i| format!("{}.{i}", s.n_loop));
+        let rows = s.rows.as_ref().map(|(m, extent)| {
+            let sensible = |t: &i64| t <= extent && (extent % t == 0 || *extent > 4 * t);
+            let options: Vec<i64> = (1..=registers - 2).filter(sensible).collect();
+            let t = d.choose("rows", &options, wanted_rows);
+            let accumulators: &[(usize, usize)] = &[(t, 0), (v, 1)];
+            d.limit(
+                "registers",
+                &[(1, accumulators), (1, &[(v, 1)])],
+                registers - 1,
+            );
+            d.line(format!("split {m} [_, ${t}.0]"));
+            (format!("{m}.0"), format!("{m}.1"), t)
+        });
+        Tile {
+            rows,
+            columns,
+            vectors: v,
+        }
+    }
+
+    /// Accumulators in registers, and the block that writes them out under `place`.
+    fn leave_registers(&self, d: &mut Draft, place: &str, has_rows: bool) {
+        let lanes = self.target.lanes(DType::F32);
+        let (from, result) = match self.out {
+            Some(out) => {
                 d.line("set_scope main register");
-                "out"
+                (out, "out")
             }
             None => {
                 d.line("cache_write main 0 register");
-                "main.out"
+                (self.main, "main.out")
             }
         };
         d.line(format!("reverse_compute_at {result} {place}"));
         let axis = |i: usize| {
-            let l = self
-                .out
-                .map_or(&self.main.spatial[i].0, |o| &o.spatial[i].0);
-            l.rsplit('.').next().unwrap_or(l).to_string()
+            let l = &from.spatial[i].0;
+            format!("{result}.{}", l.rsplit('.').next().unwrap_or(l))
         };
-        let last = self.main.spatial.len() - 1;
-        d.line(format!("split {result}.{} [_, {lanes}]", axis(last)));
-        d.line(format!("vectorize {result}.{}.1", axis(last)));
-        d.line(format!("unroll {result}.{}.0", axis(last)));
-        d.line(format!("vectorize {n2}"));
-        d.line(format!("unroll {n1}"));
-        d.line(format!("unroll {k1}"));
-        if let Some((m0, m1, _)) = &row_loops {
-            d.line(format!("unroll {m1}"));
-            d.line(format!("unroll {result}.{}", axis(last - 1)));
-            d.line(format!("decompose_reduction main {k0}"));
-            d.line(format!("try partition {m0}"));
-        } else {
-            d.line(format!("decompose_reduction main {k0}"));
+        let last = from.spatial.len() - 1;
+        d.line(format!("split {} [_, {lanes}]", axis(last)));
+        d.line(format!("vectorize {}.1", axis(last)));
+        d.line(format!("unroll {}.0", axis(last)));
+        if has_rows {
+            d.line(format!("unroll {}", axis(last - 1)));
         }
     }
 }
