@@ -156,6 +156,48 @@ fn visit_loads(e: &Expr, f: &mut impl FnMut(ir::BufferId)) {
     });
 }
 
+/// A search for every task of the plan; the tasks are put into the store.
+fn searches(
+    plan: &Plan,
+    target: &Target,
+    store: &Store,
+    options: &Options,
+    plain: &[Built],
+) -> Result<Vec<Search>> {
+    let uses = plan.uses();
+    let mut searches = Vec::new();
+    for (i, t) in plan.tasks.iter().enumerate() {
+        store.put_task(&record::task(t))?;
+        let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let strategy = search::strategy(&options.strategy, seed)
+            .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
+        searches.push(Search {
+            title: t.title(),
+            key: t.key.clone(),
+            uses: uses[i],
+            flops: t.flops,
+            text: ir::text::print(&t.program),
+            space: search::space(&t.program, target),
+            strategy,
+            data: TaskData {
+                id: i as u64,
+                seed: options.seed,
+                args: fills(&t.program),
+                oracle: plain[i].kernel.clone(),
+            },
+            program: t.program.clone(),
+            guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
+            best: vec![],
+            asked: 0,
+            trials: 0,
+            since_best: 0,
+            exhausted: false,
+            failures: BTreeMap::new(),
+        });
+    }
+    Ok(searches)
+}
+
 impl<'a> Session<'a> {
     pub fn new(
         plan: &'a Plan,
@@ -165,7 +207,6 @@ impl<'a> Session<'a> {
         options: &'a Options,
         plain: &[Built],
     ) -> Result<Session<'a>> {
-        let uses = plan.uses();
         let key = target_key(target);
         store.put_target(&key)?;
         store.put_machine(&store::Machine {
@@ -173,36 +214,7 @@ impl<'a> Session<'a> {
             description: machine.description(),
             extra: store::Extra::new(),
         })?;
-        let mut searches = Vec::new();
-        for (i, t) in plan.tasks.iter().enumerate() {
-            store.put_task(&record::task(t))?;
-            let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let strategy = search::strategy(&options.strategy, seed)
-                .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
-            searches.push(Search {
-                title: t.title(),
-                key: t.key.clone(),
-                uses: uses[i],
-                flops: t.flops,
-                text: ir::text::print(&t.program),
-                space: search::space(&t.program, target),
-                strategy,
-                data: TaskData {
-                    id: i as u64,
-                    seed: options.seed,
-                    args: fills(&t.program),
-                    oracle: plain[i].kernel.clone(),
-                },
-                program: t.program.clone(),
-                guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
-                best: vec![],
-                asked: 0,
-                trials: 0,
-                since_best: 0,
-                exhausted: false,
-                failures: BTreeMap::new(),
-            });
-        }
+        let searches = searches(plan, target, store, options, plain)?;
         let mut protocol = Protocol::new(target.threads, target.llc_bytes);
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
