@@ -1,0 +1,272 @@
+//! Commands that build, run and show.
+
+use super::program::{OP, TRIALS, place, tuned};
+use graph::onnx::ImportOptions;
+use graph::{Keep, evaluate};
+use std::sync::Arc;
+use tempfile::tempdir;
+use tensor::{Fill, Tensor, compare, fill_tensor, read_npy_file, write_npy_file};
+
+fn value(seed: u64) -> Tensor {
+    let fill = Fill::Uniform { lo: -1.0, hi: 1.0 };
+    fill_tensor(tensor::DType::F32, &[4, 16], fill, seed)
+}
+
+#[test]
+fn tune_reports_what_it_did() {
+    let t = tuned();
+    assert_eq!(t.report["model"], OP);
+    assert_eq!(t.report["trials"], TRIALS);
+    assert_eq!(t.report["threads"], 1);
+    assert_eq!(t.report["artifact"], t.artifact.as_str());
+    let task = &t.report["tasks"][0];
+    assert_eq!(task["trials"], TRIALS);
+    assert!(task["after_ms"].as_f64().unwrap() > 0.0);
+    assert!(t.report["latency_after_ms"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn run_computes_what_the_reference_computes() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let x = value(3);
+    write_npy_file(&folder.path().join("x.npy"), &x).unwrap();
+    let given = format!("x={}", p.file("x.npy"));
+    let report = p.json(&["run", &t.artifact, "--input", &given, "--out", "y.npy"]);
+    let y = read_npy_file(&folder.path().join("y.npy")).unwrap();
+
+    let source = tunesmith::source::load(OP, &ImportOptions::default()).unwrap();
+    let expected = evaluate(&source.model, &[Arc::new(x)], Keep::Outputs).unwrap();
+    let expected = &expected.outputs()[0];
+    assert!(compare(&y, expected).within(1e-5));
+
+    let summary = &report["outputs"][0];
+    let all: Vec<f64> = (0..y.len()).map(|i| y.get_f64(i)).collect();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    assert_eq!(summary["shape"], serde_json::json!([4, 32]));
+    assert_eq!(summary["dtype"], "f32");
+    assert_eq!(summary["non_finite"], 0);
+    let max = all.iter().copied().fold(f64::MIN, f64::max);
+    assert_eq!(summary["max"].as_f64().unwrap(), max);
+    assert!((summary["mean"].as_f64().unwrap() - mean).abs() < 1e-9);
+}
+
+#[test]
+fn run_fills_missing_inputs_from_a_seed_and_names_files_by_output() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let run = |seed: &str, out: &str| {
+        let text = p.ok(&["run", &t.artifact, "--random", seed, "--out", out]);
+        assert!(text.contains("f32"), "{text}");
+        let files: Vec<_> = std::fs::read_dir(folder.path().join(out))
+            .unwrap()
+            .map(|f| f.unwrap().path())
+            .collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].extension().unwrap(), "npy");
+        std::fs::read(&files[0]).unwrap()
+    };
+    let first = run("7", "a");
+    assert_eq!(first, run("7", "b"));
+    assert_ne!(first, run("8", "c"));
+}
+
+#[test]
+fn tasks_show_spaces_and_the_best_known_times() {
+    let t = tuned();
+    let args = ["tasks", OP, "--threads", "1", "--store", &t.store];
+    let report = t.place.json(&args);
+    assert_eq!(report["conversions"], 0);
+    assert_eq!(report["steps"], 1);
+    let task = &report["tasks"][0];
+    assert_eq!(task["key"], t.report["tasks"][0]["key"]);
+    assert_eq!(task["algorithm"], t.report["tasks"][0]["algorithm"]);
+    assert_eq!(task["best_ms"], t.report["tasks"][0]["after_ms"]);
+    let points: u64 = task["sketches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["cardinality"].as_u64().unwrap())
+        .sum();
+    assert_eq!(task["cardinality"], points);
+    assert!(t.place.ok(&args).contains("0 layout conversions"));
+
+    // Times for one thread are none for two.
+    let other = ["tasks", OP, "--threads", "2", "--store", &t.store];
+    assert!(t.place.json(&other)["tasks"][0]["best_ms"].is_null());
+    // Every step counts as a use of its task.
+    let conv = "op:conv2d(c=16,h=6,w=6,k=16,r=3,s=3,pad=1)";
+    let conv = t.place.json(&["tasks", conv, "--store", &t.store]);
+    let uses = |v: &serde_json::Value| v["uses"].as_u64().unwrap();
+    let steps: u64 = conv["tasks"].as_array().unwrap().iter().map(uses).sum();
+    assert_eq!(conv["steps"], steps);
+}
+
+#[test]
+fn every_stage_is_dumped() {
+    let t = tuned();
+    let dump = |stage: &str, more: &[&str]| {
+        let mut args = vec![
+            "dump",
+            OP,
+            "--threads",
+            "1",
+            "--stage",
+            stage,
+            "--store",
+            &t.store,
+        ];
+        args.extend(more);
+        let text = t.place.ok(&args);
+        let report = t.place.json(&args);
+        assert_eq!(report["stage"], stage);
+        assert_eq!(report["tasks"][0]["text"], text.as_str());
+        text
+    };
+    let expression = dump("tensor-expression", &[]);
+    let program = ir::text::parse(&expression).unwrap();
+    assert!(dump("space", &[]).contains("; sketch 0: "));
+    let trace = dump("trace", &[]);
+    let scheduled = schedule::replay(&program, &schedule::parse(&trace).unwrap()).unwrap();
+    assert_eq!(dump("scheduled", &[]), ir::text::print(&scheduled));
+    let passes = dump("passes", &[]);
+    let starts: Vec<_> = lower::PASSES
+        .iter()
+        .map(|p| passes.find(&format!("; after {p}\n")))
+        .collect();
+    assert!(
+        starts.iter().all(Option::is_some) && starts.is_sorted(),
+        "{starts:?}"
+    );
+    let flat = dump("flat", &[]);
+    assert!(passes.contains(flat.trim()));
+    assert!(dump("llvm", &[]).contains("define i32 @kernel("));
+    assert!(dump("assembly", &[]).contains("kernel:"));
+    let one = dump("passes", &["--pass", "vectorize"]);
+    assert!(passes.contains(&one) && one.starts_with("; after vectorize\n"));
+}
+
+#[test]
+fn dump_takes_any_candidate() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let dump = |stage: &str, candidate: &str| {
+        let args = ["dump", OP, "--threads", "1", "--store", &t.store];
+        let more = ["--stage", stage, "--candidate", candidate];
+        p.ok(&[&args[..], &more[..]].concat())
+    };
+    let fallback = dump("trace", "fallback");
+    assert_ne!(fallback, dump("trace", "default"));
+    let best = t.place.json(&["records", "best", "--store", &t.store]);
+    assert_eq!(
+        best["best"][0]["best"]["trace"],
+        dump("trace", "best").as_str()
+    );
+    std::fs::write(folder.path().join("f.trace"), &fallback).unwrap();
+    assert_eq!(dump("flat", "f.trace"), dump("flat", "fallback"));
+}
+
+#[test]
+fn dump_names_tasks_by_number_key_and_title() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let model = "op:conv2d(c=16,h=6,w=6,k=16,r=3,s=3,pad=1)";
+    let dump = |task: &str| {
+        p.ok(&[
+            "dump",
+            model,
+            "--stage",
+            "tensor-expression",
+            "--task",
+            task,
+        ])
+    };
+    let report = p.json(&["tasks", model, "--store", "s.sqlite"]);
+    let tasks = report["tasks"].as_array().unwrap();
+    let conv = tasks.iter().find(|t| t["op"] == "conv2d").unwrap();
+    let by_number = dump(&conv["index"].to_string());
+    assert_eq!(by_number, dump(&conv["key"].as_str().unwrap()[..12]));
+    assert_eq!(by_number, dump("conv2d("));
+    let all = p.ok(&["dump", model, "--stage", "tensor-expression"]);
+    assert!(all.contains(&by_number));
+    assert_eq!(
+        all.matches("; task ").count(),
+        if tasks.len() > 1 { tasks.len() } else { 0 }
+    );
+}
+
+#[test]
+fn replay_measures_a_trace_alone() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let trace = p.ok(&["dump", OP, "--threads", "1", "--stage", "trace"]);
+    std::fs::write(folder.path().join("d.trace"), trace).unwrap();
+    let args = ["replay", OP, "--threads", "1", "--samples", "4", "--trace"];
+    let report = p.json(&[&args[..], &["d.trace"]].concat());
+    assert_eq!(report["correct"], true);
+    assert_eq!(report["outcome"]["result"], "timed");
+    assert_eq!(report["outcome"]["samples_ns"].as_array().unwrap().len(), 4);
+    assert_eq!(report["outcome"]["conditions"]["isolated"], true);
+    assert_eq!(report["key"], t.report["tasks"][0]["key"]);
+    let text = p.ok(&[&args[..], &["best", "--store", &t.store]].concat());
+    assert!(
+        text.contains("correct against the plain schedule"),
+        "{text}"
+    );
+    // Measuring again is not tuning: nothing was recorded.
+    let after = t.place.json(&["records", "--store", &t.store]);
+    let runs = t.place.json(&["records", "runs", "--store", &t.store]);
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(after["total"], runs["runs"][0]["records"]);
+}
+
+#[test]
+fn the_other_commands_succeed_and_print_one_object() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let s = ["--threads", "1", "--store", &t.store];
+    let bench = p.json(&["bench", &t.artifact, "--time", "0.2s", "--threads", "1"]);
+    assert!(bench["median_ms"].as_f64().unwrap() > 0.0);
+    assert!(
+        p.ok(&["bench", &t.artifact, "--time", "0.2s", "--profile"])
+            .contains("median")
+    );
+
+    let compiled = p.json(&[&["compile", OP, "--out", "c.tsm"][..], &s[..]].concat());
+    assert_eq!(compiled["tuned_tasks"], 1);
+    let defaults = [
+        "compile",
+        OP,
+        "--out",
+        "d.tsm",
+        "--defaults",
+        "--threads",
+        "1",
+    ];
+    assert_eq!(p.json(&defaults)["tuned_tasks"], 0);
+    for artifact in ["c.tsm", "d.tsm"] {
+        let checked = p.json(&["check", OP, "--artifact", artifact, "--threads", "1"]);
+        assert_eq!(checked["ok"], true, "{checked}");
+    }
+    assert!(p.ok(&[&["check", OP][..], &s[..]].concat()).contains("ok"));
+
+    let models = p.json(&["models"]);
+    assert!(models["models"].as_array().unwrap().len() > 5);
+    p.ok(&["models", "export", OP, "dense.onnx"]);
+    let imported = p.json(&["tasks", "dense.onnx", "--threads", "1", "--store", &t.store]);
+    assert_eq!(imported["tasks"][0]["key"], t.report["tasks"][0]["key"]);
+
+    assert!(p.json(&["doctor"])["fma_peak_gflops"].as_f64().unwrap() > 0.0);
+    assert!(p.json(&["knobs"])["knobs"].as_array().unwrap().len() > 3);
+    assert!(p.ok(&["knobs"]).contains("--builders"));
+    for command in [
+        "tune", "compile", "bench", "check", "run", "tasks", "records", "dump", "replay", "models",
+    ] {
+        assert!(p.ok(&[command, "--help"]).contains("Example"), "{command}");
+    }
+}

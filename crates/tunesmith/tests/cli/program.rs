@@ -1,0 +1,133 @@
+//! Running the program in a folder of its own, and a tuned operator to run it on.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// Tuned by every test that needs something tuned; large enough to have
+/// sketches and small enough to build in no time.
+pub const OP: &str = "op:dense(m=4,n=32,k=16)";
+pub const TRIALS: u64 = 6;
+
+/// A folder that holds all that the program writes.
+pub struct Place {
+    pub folder: PathBuf,
+}
+
+pub fn place(folder: &TempDir) -> Place {
+    Place {
+        folder: folder.path().to_path_buf(),
+    }
+}
+
+impl Place {
+    pub fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_tunesmith"));
+        c.args(args)
+            .current_dir(&self.folder)
+            .env("XDG_CACHE_HOME", self.folder.join("cache"))
+            .env("XDG_DATA_HOME", self.folder.join("data"))
+            .env("HOME", &self.folder)
+            .env("NO_COLOR", "1");
+        c
+    }
+
+    /// What a successful command prints.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let out = self.command(args).output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{args:?}: {}\n{stderr}", out.status);
+        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    /// The one object that a command with `--json` prints.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+        one_object(&self.ok(&args))
+    }
+
+    /// The one error of a command that fails, in one line.
+    pub fn error(&self, args: &[&str]) -> String {
+        let out = self.command(args).output().expect("the program starts");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success(), "{args:?} succeeded");
+        assert!(out.status.code().is_some(), "{args:?}: {}", out.status);
+        assert!(out.stdout.is_empty(), "{args:?} printed a result");
+        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+        let errors = stderr
+            .lines()
+            .filter(|l| l.starts_with("error:") || l.trim_start().starts_with('×'))
+            .count();
+        assert_eq!(errors, 1, "{args:?}: {stderr}");
+        let words = stderr.replace('│', " ");
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+pub fn one_object(text: &str) -> Value {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert!(value.is_object(), "{text}");
+    value
+}
+
+/// What one `tune` left, shared by the tests that only read it.
+pub struct Tuned {
+    pub place: Place,
+    pub store: String,
+    pub artifact: String,
+    pub report: Value,
+}
+
+/// Tunes [`OP`] once a test process.
+pub fn tuned() -> &'static Tuned {
+    static TUNED: OnceLock<Tuned> = OnceLock::new();
+    TUNED.get_or_init(|| {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        remove_old(root);
+        let folder = root.join(format!("{PREFIX}{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the folder for tests is writable");
+        let place = Place { folder };
+        let (store, artifact) = (place.file("store.sqlite"), place.file("tuned.tsm"));
+        let trials = TRIALS.to_string();
+        let report = place.json(&[
+            "tune",
+            OP,
+            "--threads",
+            "1",
+            "--trials",
+            &trials,
+            "--store",
+            &store,
+            "--out",
+            &artifact,
+        ]);
+        Tuned {
+            place,
+            store,
+            artifact,
+            report,
+        }
+    })
+}
+
+const PREFIX: &str = "tuned-";
+
+/// Removes what test processes left that have ended: a static is never dropped.
+fn remove_old(root: &Path) {
+    for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(pid) = name.strip_prefix(PREFIX)
+            && !Path::new("/proc").join(pid).exists()
+        {
+            // Another test process may be removing it.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Records as tables and files, and logs told again.
+
+use super::program::{TRIALS, one_object, place, tuned};
+use serde_json::Value;
+use tempfile::tempdir;
+
+fn records(args: &[&str]) -> Value {
+    let t = tuned();
+    t.place
+        .json(&[&["records"], args, &["--store", &t.store]].concat())
+}
+
+#[test]
+fn records_are_listed_and_filtered() {
+    let all = records(&[]);
+    let total = all["total"].as_u64().unwrap();
+    let listed = all["records"].as_array().unwrap();
+    assert_eq!(listed.len() as u64, total);
+    let finals = listed.iter().filter(|r| r["final"] == true).count() as u64;
+    assert_eq!(total - finals, TRIALS);
+    assert_eq!(records(&["--finals"])["total"], finals);
+    assert_eq!(
+        records(&["--limit", "2"])["records"],
+        Value::from(listed[listed.len() - 2..].to_vec())
+    );
+
+    let key = listed[0]["task"].as_str().unwrap();
+    let run = listed[0]["run_id"].as_str().unwrap();
+    for same in [
+        ["--task", &key[..10]],
+        ["--task", "dense("],
+        ["--op", "dense"],
+        ["--model", "op:dense"],
+        ["--run", &run[..6]],
+        ["--target", "threads=1"],
+    ] {
+        assert_eq!(records(&same)["total"], total, "{same:?}");
+    }
+    let timed = listed
+        .iter()
+        .filter(|r| r["outcome"]["result"] == "timed")
+        .count();
+    assert_eq!(records(&["--outcome", "timed"])["total"], timed as u64);
+    // A part of a name that is no whole word of it is another outcome.
+    assert_eq!(records(&["--outcome", "tim"])["total"], 0);
+    assert_eq!(records(&["--target", "threads=77"])["total"], 0);
+
+    let t = tuned();
+    let text = t
+        .place
+        .ok(&["records", "--limit", "1", "--store", &t.store]);
+    assert!(text.contains(&format!("{total} records")), "{text}");
+    assert!(text.contains("not shown"), "{text}");
+}
+
+#[test]
+fn counts_add_up_and_runs_say_how_they_ended() {
+    let all = records(&[]);
+    let counts = records(&["counts"]);
+    let sum = |v: &Value| -> u64 {
+        v.as_object()
+            .unwrap()
+            .values()
+            .filter_map(Value::as_u64)
+            .sum()
+    };
+    assert_eq!(all["total"], sum(&counts["counts"]));
+    let by_task = counts["tasks"].as_array().unwrap();
+    assert_eq!(
+        all["total"],
+        by_task.iter().map(|t| sum(&t["counts"])).sum::<u64>()
+    );
+
+    let runs = records(&["runs"]);
+    let run = &runs["runs"][0];
+    assert_eq!(run["records"], all["total"]);
+    assert!(run["ended_unix_ms"].is_u64());
+    let t = tuned();
+    assert_eq!(run["summary"]["trials"], t.report["trials"]);
+    let text = t.place.ok(&["records", "runs", "--store", &t.store]);
+    assert!(text.contains(run["run_id"].as_str().unwrap()), "{text}");
+    assert!(
+        t.place
+            .ok(&["records", "counts", "--store", &t.store])
+            .contains("all tasks")
+    );
+}
+
+#[test]
+fn the_best_record_is_a_final_and_no_other_final_is_faster() {
+    let best = records(&["best"]);
+    let best = best["best"].as_array().unwrap();
+    assert_eq!(best.len(), 1);
+    let ns = best[0]["best"]["median_ns"].as_u64().unwrap();
+    let finals = records(&["--finals", "--outcome", "timed"]);
+    let fastest = finals["records"].as_array().unwrap().iter();
+    assert_eq!(
+        fastest.map(|r| r["median_ns"].as_u64().unwrap()).min(),
+        Some(ns)
+    );
+    let t = tuned();
+    assert!(
+        t.place
+            .ok(&["records", "best", "--store", &t.store])
+            .contains("dense(")
+    );
+}
+
+#[test]
+fn an_export_imports_to_the_same_export() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let export = |file: &str, store: &str| p.json(&["records", "export", file, "--store", store]);
+    let first = export("a.jsonl", &t.store);
+    assert_eq!(first["records"], records(&[])["total"]);
+    let import = |file: &str| p.json(&["records", "import", file, "--store", "b.sqlite"]);
+    let added = import("a.jsonl");
+    assert_eq!(added["added_records"], first["records"]);
+    assert_eq!(import("a.jsonl")["added"], 0);
+    export("b.jsonl", "b.sqlite");
+    let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(read("a.jsonl"), read("b.jsonl"));
+
+    // A torn last line is a warning, a bad one in the middle an error; the rest is imported.
+    let text = String::from_utf8(read("a.jsonl")).unwrap();
+    std::fs::write(folder.path().join("torn.jsonl"), &text[..text.len() - 20]).unwrap();
+    let torn = p.json(&["records", "import", "torn.jsonl", "--store", "c.sqlite"]);
+    assert!(torn["torn"]["line"].as_u64().unwrap() > 1);
+    let broken = text.replacen("\"type\":\"event\"", "\"type\":\"evnt\"", 1);
+    assert_ne!(broken, text);
+    std::fs::write(folder.path().join("bad.jsonl"), broken).unwrap();
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_tunesmith"))
+        .args([
+            "records",
+            "import",
+            "bad.jsonl",
+            "--store",
+            "d.sqlite",
+            "--json",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(!out.status.success());
+    let report = one_object(&String::from_utf8(out.stdout).unwrap());
+    assert_eq!(report["bad"].as_array().unwrap().len(), 1);
+    assert_eq!(report["added_records"], first["records"]);
+    // No temporary file is left.
+    let left: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .filter(|n| n.ends_with(".tmp"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn t4_holds_one_place() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let report = p.json(&["records", "t4", "out.json", "--store", &t.store]);
+    let text = std::fs::read_to_string(folder.path().join("out.json")).unwrap();
+    let file = one_object(&text);
+    assert_eq!(file["schema_version"], "1.0.0");
+    assert_eq!(file["metadata"]["task"], report["task"]);
+    let results = file["results"].as_array().unwrap();
+    assert_eq!(report["results"], results.len() as u64);
+    assert_eq!(records(&[])["total"], results.len() as u64);
+    let none = p.error(&[
+        "records",
+        "t4",
+        "o.json",
+        "--store",
+        &t.store,
+        "--target",
+        "threads=9",
+    ]);
+    assert!(none.contains("no record matches"), "{none}");
+}
+
+#[test]
+fn a_log_is_told_again_and_says_so() {
+    let t = tuned();
+    let runs = records(&["runs"]);
+    let id = runs["runs"][0]["run_id"].as_str().unwrap();
+    let args = ["replay", "--run", &id[..8], "--store", &t.store];
+    let replay = t.place.json(&args);
+    assert_eq!(replay["replayed"], true);
+    assert_eq!(replay["contradictions"], serde_json::json!([]));
+    let key = t.report["tasks"][0]["key"].as_str().unwrap();
+    let log = &replay["tasks"][key];
+    let records = records(&["--outcome", "timed"]);
+    let trials = records["records"].as_array().unwrap().iter();
+    let fastest = trials
+        .filter(|r| r["final"] == false)
+        .map(|r| r["median_ns"].as_u64().unwrap())
+        .min();
+    assert_eq!(log["best_ns"].as_u64(), fastest);
+    // The best so far never gets worse.
+    let best: Vec<u64> = replay["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|e| e["best_ns"].as_u64())
+        .collect();
+    assert!(
+        !best.is_empty() && best.windows(2).all(|w| w[0] >= w[1]),
+        "{best:?}"
+    );
+    let text = t.place.ok(&args);
+    assert!(
+        text.contains("replayed: run") && text.contains("tell"),
+        "{text}"
+    );
+}

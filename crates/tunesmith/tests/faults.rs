@@ -1,0 +1,173 @@
+//! A tuning run that is killed loses nothing that it has measured, leaves no
+//! process behind, and goes on where it stopped.
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use store::{Filter, Record, RecordIdentity, Store};
+
+/// More points than all runs together can measure.
+const OP: &str = "op:matmul(m=240,n=960,k=240)";
+const KILLS: usize = 10;
+
+fn tune(folder: &Path, budget: [&str; 2]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_tunesmith"));
+    c.args(["tune", OP, "--threads", "1", "--json"])
+        .args(budget)
+        .arg("--store")
+        .arg(folder.join("store.sqlite"))
+        .arg("--out")
+        .arg(folder.join("m.tsm"))
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("XDG_DATA_HOME", folder.join("data"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    c
+}
+
+fn records(store: &Store) -> Vec<Record> {
+    store.records_for(&Filter::default()).unwrap()
+}
+
+/// The processes that a process started and that are still there.
+fn children(of: &Child) -> Vec<u32> {
+    let tasks = Path::new("/proc").join(of.id().to_string()).join("task");
+    std::fs::read_dir(tasks)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok())
+        .flat_map(|line| {
+            let pids = line.split_whitespace().filter_map(|p| p.parse().ok());
+            pids.collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Whether a process runs: one that has ended and waits for its parent does not.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|s| s.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+fn wait_until_gone(pids: &[u32]) {
+    let limit = Instant::now() + Duration::from_secs(20);
+    while pids.iter().any(|p| runs(*p)) {
+        assert!(Instant::now() < limit, "workers outlive a killed run");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// No candidate and no machine code has two results of trials.
+fn assert_nothing_twice(all: &[Record]) {
+    let trials = all.iter().filter(|r| !r.final_);
+    let (mut candidates, mut codes) = (HashSet::new(), HashSet::new());
+    for r in trials {
+        if r.outcome.settled() {
+            let candidate = (
+                &r.task,
+                &r.target,
+                &r.machine,
+                &r.toolchain,
+                &r.algorithm,
+                &r.trace,
+            );
+            assert!(candidates.insert(candidate), "tried twice:\n{}", r.trace);
+        }
+        if let (true, Some(code)) = (r.outcome.ran(), &r.code_hash) {
+            let code = (&r.task, &r.target, &r.machine, code);
+            assert!(codes.insert(code), "run twice:\n{}", r.trace);
+        }
+    }
+}
+
+/// What happened together is in the store together: each trial's record with
+/// the log of its ask and its tell.
+fn assert_logs_complete(store: &Store, all: &[Record]) {
+    for run in store.runs().unwrap() {
+        let mut told: BTreeMap<(Option<String>, u64), Option<u64>> = BTreeMap::new();
+        let mut asked = HashSet::new();
+        for e in store.events(&run.run_id).unwrap() {
+            let Some(trial) = e.payload["trial"].as_u64() else {
+                continue;
+            };
+            match e.kind.as_str() {
+                "ask" => drop(asked.insert((e.task, trial))),
+                "tell" => drop(told.insert((e.task, trial), e.payload["median_ns"].as_u64())),
+                _ => {}
+            }
+        }
+        for r in all.iter().filter(|r| r.run_id == run.run_id && !r.final_) {
+            let trial = (Some(r.task.clone()), r.trial);
+            assert!(asked.contains(&trial), "no ask of {}", r.identity());
+            assert_eq!(
+                told.get(&trial),
+                Some(&r.outcome.median_ns()),
+                "{}",
+                r.identity()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_loses_nothing_and_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.sqlite");
+    let store = Store::open(&path).unwrap();
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let mut fruitful = 0;
+    let mut seen: HashMap<RecordIdentity, Record> = HashMap::new();
+    for kill in 0..KILLS {
+        let mut child = tune(folder.path(), ["--time", "30s"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(rng.random_range(1000..4000)));
+        let workers = children(&child);
+        let before = records(&store);
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the run ended by itself"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until_gone(&workers);
+
+        let fresh = before.len() - seen.len();
+        fruitful += usize::from(fresh > 0);
+        seen.extend(before.into_iter().map(|r| (r.identity(), r)));
+        // As another process finds it.
+        let found = Store::open(&path).unwrap();
+        found.check().unwrap();
+        let after: HashMap<_, _> = records(&found)
+            .into_iter()
+            .map(|r| (r.identity(), r))
+            .collect();
+        assert!(after.len() >= seen.len(), "kill {kill}");
+        for (id, r) in &seen {
+            assert_eq!(after.get(id), Some(r), "kill {kill}: {id}");
+        }
+        seen = after;
+    }
+    assert!(fruitful > 1, "too slow a machine to kill anything at work");
+
+    let out = tune(folder.path(), ["--trials", "5"]).output().unwrap();
+    assert!(out.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(report["cached"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["trials"], 5);
+    store.check().unwrap();
+    let all = records(&store);
+    assert!(all.len() >= seen.len() + 5);
+    assert_nothing_twice(&all);
+    assert_logs_complete(&store, &all);
+    // Every run but the last was cut off, and says so.
+    let ended = store
+        .runs()
+        .unwrap()
+        .into_iter()
+        .filter(|r| r.ended_unix_ms.is_some());
+    assert_eq!(ended.count(), 1);
+}
