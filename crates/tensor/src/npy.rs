@@ -35,15 +35,18 @@ fn descr(dtype: DType) -> Option<&'static str> {
 pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
     let bad = |m: &str| NpyError::Format(m.to_string());
     let mut head = [0u8; 8];
-    r.read_exact(&mut head).map_err(|_| bad("shorter than its header"))?;
+    r.read_exact(&mut head)
+        .map_err(|_| bad("shorter than its header"))?;
     if &head[..6] != MAGIC {
         return Err(bad("the magic bytes are missing"));
     }
     let mut len = [0u8; 4];
     let width = if head[6] == 1 { 2 } else { 4 };
-    r.read_exact(&mut len[..width]).map_err(|_| bad("shorter than its header"))?;
+    r.read_exact(&mut len[..width])
+        .map_err(|_| bad("shorter than its header"))?;
     let mut header = vec![0u8; u32::from_le_bytes(len).min(1 << 20) as usize];
-    r.read_exact(&mut header).map_err(|_| bad("shorter than its header"))?;
+    r.read_exact(&mut header)
+        .map_err(|_| bad("shorter than its header"))?;
     let header = String::from_utf8_lossy(&header).into_owned();
     let field = |name: &str| {
         let at = header.find(&format!("'{name}'"))? + name.len() + 2;
@@ -58,7 +61,9 @@ pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
         .find(|d| descr(*d).is_some_and(|s| s == kind || s[1..] == kind[1..] && d.size() == 1))
         .ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))?;
     if field("fortran_order").is_some_and(|v| v.starts_with("True")) {
-        return Err(NpyError::Unsupported("Fortran order; save it with order='C'".into()));
+        return Err(NpyError::Unsupported(
+            "Fortran order; save it with order='C'".into(),
+        ));
     }
     let dims = field("shape")
         .and_then(|v| v.strip_prefix('('))
@@ -68,9 +73,14 @@ pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
         .split(',')
         .map(str::trim)
         .filter(|s| !s.is_empty())
-        .map(|s| s.parse::<usize>().map_err(|_| bad("the shape is not a tuple of integers")))
+        .map(|s| {
+            s.parse::<usize>()
+                .map_err(|_| bad("the shape is not a tuple of integers"))
+        })
         .collect::<Result<Vec<_>, _>>()?;
-    let count = shape.iter().try_fold(dtype.size(), |n, d| n.checked_mul(*d));
+    let count = shape
+        .iter()
+        .try_fold(dtype.size(), |n, d| n.checked_mul(*d));
     let count = count.ok_or_else(|| bad("the shape is too large"))?;
     let mut data = Vec::new();
     r.take(count as u64).read_to_end(&mut data)?;

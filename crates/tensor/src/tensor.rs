@@ -17,7 +17,10 @@ pub struct AlignedBytes {
 
 impl AlignedBytes {
     pub fn zeroed(len: usize) -> AlignedBytes {
-        AlignedBytes { lines: vec![Line([0; ALIGN]); len.div_ceil(ALIGN)], len }
+        AlignedBytes {
+            lines: vec![Line([0; ALIGN]); len.div_ceil(ALIGN)],
+            len,
+        }
     }
 }
 
@@ -48,14 +51,23 @@ impl Tensor {
     /// A tensor of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let len = shape.iter().product::<usize>() * dtype.size();
-        Tensor { dtype, shape: shape.to_vec(), data: AlignedBytes::zeroed(len) }
+        Tensor {
+            dtype,
+            shape: shape.to_vec(),
+            data: AlignedBytes::zeroed(len),
+        }
     }
 
     /// # Panics
     /// If the number of values is not the product of `shape`.
     pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Tensor {
         let mut t = Tensor::zeros(T::DTYPE, shape);
-        assert_eq!(t.len(), values.len(), "shape {shape:?} against {} values", values.len());
+        assert_eq!(
+            t.len(),
+            values.len(),
+            "shape {shape:?} against {} values",
+            values.len()
+        );
         t.data.copy_from_slice(bytemuck::cast_slice(values));
         t
     }
@@ -64,7 +76,12 @@ impl Tensor {
     /// If the number of values is not the product of `shape`.
     pub fn from_bools(shape: &[usize], values: &[bool]) -> Tensor {
         let mut t = Tensor::zeros(DType::Bool, shape);
-        assert_eq!(t.len(), values.len(), "shape {shape:?} against {} values", values.len());
+        assert_eq!(
+            t.len(),
+            values.len(),
+            "shape {shape:?} against {} values",
+            values.len()
+        );
         for (d, s) in t.data.iter_mut().zip(values) {
             *d = u8::from(*s);
         }
@@ -128,7 +145,12 @@ impl Tensor {
     /// # Panics
     /// If the number of elements differs.
     pub fn reshaped(mut self, shape: &[usize]) -> Tensor {
-        assert_eq!(self.len(), shape.iter().product::<usize>(), "{:?} to {shape:?}", self.shape);
+        assert_eq!(
+            self.len(),
+            shape.iter().product::<usize>(),
+            "{:?} to {shape:?}",
+            self.shape
+        );
         self.shape = shape.to_vec();
         self
     }
