@@ -1,4 +1,6 @@
 //! Importing never panics: every number of a node is replaced by extreme ones.
+//!
+//! Long: `subjects` is one table of nodes.
 
 mod build_onnx;
 

@@ -1,4 +1,6 @@
 //! Importing ONNX files: forms of operators by operator set, binding, errors.
+//!
+//! Long: `attribute_and_input_forms_agree` is one table of pairs of nodes.
 
 mod build_onnx;
 

@@ -152,6 +152,11 @@ fn try_seed(seed: u64) -> Tried {
         .loop_ids()
         .iter()
         .any(|l| p.loop_(*l).kind == LoopKind::Vectorized);
+    let tried = |lowered| Tried {
+        steps,
+        lowered,
+        lanes,
+    };
     let limit = rng.random_range(0..=2 * PASSES.len());
     let options = Options {
         verify: true,
@@ -160,13 +165,7 @@ fn try_seed(seed: u64) -> Tried {
     };
     let code = match lower(&p, &target(), &options) {
         Ok(code) => code,
-        Err(LowerError::TooLarge { .. }) => {
-            return Tried {
-                steps,
-                lowered: false,
-                lanes,
-            };
-        }
+        Err(LowerError::TooLarge { .. }) => return tried(false),
         Err(e) => panic!("seed {seed}: {e}\n{log}\n{}", ir::text::print(&p)),
     };
     let args = random_args(&raw, seed);
@@ -202,11 +201,7 @@ fn try_seed(seed: u64) -> Tried {
             context()
         );
     }
-    Tried {
-        steps,
-        lowered: true,
-        lanes,
-    }
+    tried(true)
 }
 
 #[test]
