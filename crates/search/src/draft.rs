@@ -118,9 +118,9 @@ impl Draft {
         self.limits.push(Limit { what, terms, max });
     }
 
-    /// Fuses the loops, a perfect chain, and runs the result in parallel: at
-    /// the end, because a buffer is the iteration's own only once its readers
-    /// are inside.
+    /// Fuses the loops, a perfect chain. The result becomes parallel with
+    /// [`Draft::run_parallel`], at the latest at the end: a buffer is the
+    /// iteration's own only once its readers are inside.
     pub fn parallel(&mut self, loops: &[String], threads: u32) -> Option<String> {
         let first = loops.first()?.clone();
         if threads <= 1 {
@@ -135,15 +135,23 @@ impl Draft {
         Some(fused)
     }
 
-    pub fn finish(self, name: &str) -> Sketch {
+    /// Loops that [`Draft::parallel`] fused run in parallel from here on: before
+    /// partitions, whose parts are harder to tell apart.
+    pub fn run_parallel(&mut self) {
+        for l in std::mem::take(&mut self.parallel) {
+            self.line(format!("parallel {l}"));
+        }
+    }
+
+    pub fn finish(mut self, name: &str) -> Sketch {
+        self.run_parallel();
         let Draft {
             decisions,
             default,
-            mut lines,
+            lines,
             limits,
-            parallel,
+            parallel: _,
         } = self;
-        lines.extend(parallel.iter().map(|l| format!("parallel {l}")));
         Sketch {
             name: name.into(),
             decisions,

@@ -126,6 +126,7 @@ impl Scheme<'_> {
             let s = d.choose("unroll_s", &[1, taps], taps);
             d.line(format!("annotate main.s unroll_by ${s}.0"));
         }
+        d.run_parallel();
         d.line(format!("try partition {x0}"));
         for border in ["main.s~lo", "main.s~hi"] {
             d.line(format!("try annotate {border} unroll_by {taps}"));

@@ -194,6 +194,7 @@ impl Scheme<'_> {
         }
         d.line(format!("decompose_reduction main {k0}"));
         if let Some((m0, ..)) = &tile.rows {
+            d.run_parallel();
             d.line(format!("try partition {m0}"));
         }
     }
