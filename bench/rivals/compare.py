@@ -235,8 +235,8 @@ def latency_text(results):
     return (
         report.markdown_table(header, rows)
         + "\nMedian of interleaved slices, and minimum. Ratios: of the medians (of the minima, "
-        + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. Relative L2: the largest "
-        + f"distance of outputs from {BASELINE}'s.\n"
+        + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. "
+        + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
         + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
     )
 

@@ -88,6 +88,20 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(r["percent_of_peak"], 50)
         self.assertAlmostEqual(r["best_percent_of_peak"], 80)
 
+    def test_trials_of_layouts_do_not_count_as_the_convolution_s(self):
+        conv = {"task": "conv2d(c=64)", "trials": 30, "after_ms": 2.0, "gflops_per_s": 90.0}
+        layout = {"task": "layout_transform(c=64)", "trials": 10, "after_ms": 0.1}
+        tuning = {
+            "trials": 40, "trials_per_s": 8.0, "cpu_s": 20.0, "failures": {},
+            "tasks": [layout, conv],
+        }  # fmt: skip
+        rates = figures.trial_rates(tuning)
+        self.assertAlmostEqual(rates["conv_trials_per_s"], 6.0)
+        self.assertAlmostEqual(rates["cpu_s_per_trial"], 0.5)
+        conv["after_ms"], tuning["failures"] = None, {"illegal": 9}
+        with self.assertRaisesRegex(program.Failure, "9 illegal"):
+            figures.trial_rates(tuning)
+
     def test_convolutions_are_large_enough(self):
         for name, arguments in figures.CONVOLUTIONS:
             self.assertGreaterEqual(figures.conv_gflop(arguments), 0.2, name)
