@@ -3,7 +3,7 @@
 //! checked on the way.
 
 use build::Options;
-use graph::plan::Plan;
+use graph::plan::{Plan, Task};
 use llvm::Compiler;
 use runtime::{BuiltKernel, CompiledModel, Model, Pool};
 use search::Candidate;
@@ -11,30 +11,37 @@ use std::sync::Arc;
 use tensor::Tensor;
 use tunesmith::compile::assemble;
 
+/// The kernel of a task.
+///
+/// # Errors
+/// Names the task, the candidate and the stage.
+pub fn kernel(
+    task: &Task,
+    candidate: &Candidate,
+    compiler: &Compiler,
+) -> Result<BuiltKernel, String> {
+    let options = Options {
+        verify: true,
+        extras: false,
+    };
+    let built = build::build(&task.program, &candidate.trace, compiler, options);
+    built.map(|b| b.kernel).map_err(|e| {
+        let (title, name) = (task.title(), &candidate.algorithm);
+        format!("{title} as {name}: {:?}: {}", e.stage, e.reason)
+    })
+}
+
 /// One kernel a task.
 ///
 /// # Errors
-/// Names the first task that cannot be built.
+/// As [`kernel`], for the first task that cannot be built.
 pub fn kernels(
     plan: &Plan,
     candidates: &[Candidate],
     compiler: &Compiler,
 ) -> Result<Vec<BuiltKernel>, String> {
     let pairs = plan.tasks.iter().zip(candidates);
-    pairs
-        .map(|(task, candidate)| {
-            let options = Options {
-                verify: true,
-                extras: false,
-            };
-            build::build(&task.program, &candidate.trace, compiler, options)
-                .map(|built| built.kernel)
-                .map_err(|e| {
-                    let (title, name) = (task.title(), &candidate.algorithm);
-                    format!("{title} as {name}: {:?}: {}", e.stage, e.reason)
-                })
-        })
-        .collect()
+    pairs.map(|(t, c)| kernel(t, c, compiler)).collect()
 }
 
 /// The model of one kernel a task.

@@ -1,0 +1,201 @@
+//! One model, its inputs and its expected outputs; and schedules to judge.
+
+use crate::compiled;
+use graph::plan::{Plan, Task};
+use graph::{Keep, Model, evaluate};
+use ir::{Isa, Target};
+use llvm::Compiler;
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+use runtime::{BuiltKernel, Pool};
+use search::{Candidate, Space, space};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tensor::{Fill, Tensor, compare, fill_tensor};
+use tunesmith::check::TOLERANCE;
+use tunesmith::compile::{defaults, fallbacks};
+use tunesmith::machine::Machine;
+use tunesmith::source::{Source, load};
+
+/// Random points of every sketch.
+const POINTS: usize = 3;
+
+/// What code is made for and run with.
+pub struct Setting {
+    pub compiler: Compiler,
+    pub pool: Arc<Pool>,
+    /// Random schedules too, not only the fallback and the default.
+    pub explores: bool,
+}
+
+impl Setting {
+    fn new(target: &Target, explores: bool) -> Setting {
+        Setting {
+            compiler: Compiler::new(target).unwrap(),
+            pool: Arc::new(Pool::new(target.threads as usize).unwrap()),
+            explores,
+        }
+    }
+
+    fn target(&self) -> &Target {
+        self.compiler.target()
+    }
+}
+
+/// This machine with one thread and with two, and its lesser vector units.
+pub fn settings() -> Vec<Setting> {
+    let machine = Machine::host();
+    let mut settings = vec![
+        Setting::new(&machine.target(1), true),
+        Setting::new(&machine.target(2), true),
+    ];
+    let lesser: &[Isa] = match machine.isa {
+        Isa::X86Avx512 => &[Isa::X86Avx2, Isa::X86Sse2],
+        Isa::X86Avx2 => &[Isa::X86Sse2],
+        _ => &[],
+    };
+    let lesser = lesser
+        .iter()
+        .map(|isa| Setting::new(&Target::generic(*isa), false));
+    settings.extend(lesser);
+    settings
+}
+
+pub struct Judge {
+    source: Source,
+    inputs: Vec<Arc<Tensor>>,
+    expected: Vec<Arc<Tensor>>,
+}
+
+impl Judge {
+    /// The references' outputs on seeded inputs. Integers are indices up to 9.
+    pub fn new(name: &str) -> Judge {
+        let source = load(name, &graph::onnx::ImportOptions::default()).unwrap();
+        let inputs = inputs(&source.model);
+        let expected = evaluate(&source.model, &inputs, Keep::Outputs).unwrap();
+        Judge {
+            expected: expected.outputs(),
+            source,
+            inputs,
+        }
+    }
+
+    fn compile(&self, plan: &Plan, all: &[Candidate], setting: &Setting) -> Vec<BuiltKernel> {
+        let built = compiled::kernels(plan, all, &setting.compiler);
+        built.unwrap_or_else(|e| panic!("{}: {e}", self.what(setting, all)))
+    }
+
+    fn what(&self, setting: &Setting, candidates: &[Candidate]) -> String {
+        let names: BTreeSet<_> = candidates.iter().map(|c| &*c.algorithm).collect();
+        let (isa, threads) = (setting.target().isa.name(), setting.target().threads);
+        format!(
+            "{} for {isa} with {threads} threads as {names:?}",
+            self.source.name
+        )
+    }
+
+    /// Panics if the model of these kernels gives other outputs.
+    fn judge(&self, plan: &Plan, kernels: &[BuiltKernel], setting: &Setting, what: &str) {
+        let mut model = compiled::load(plan, kernels, &setting.compiler, &setting.pool)
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
+        let outputs =
+            compiled::run(&mut model, &self.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(outputs.len(), self.expected.len(), "{what}");
+        for (output, expected) in outputs.into_iter().zip(&self.expected) {
+            let difference = compare(&output.reshaped(expected.shape()), expected);
+            assert!(difference.within(TOLERANCE), "{what}: {difference:?}");
+        }
+    }
+
+    /// The default schedule of every task.
+    pub fn defaults(&self, setting: &Setting) {
+        let plan = self.source.plan(setting.target()).unwrap();
+        let candidates = defaults(&plan.tasks, setting.target()).unwrap();
+        let kernels = self.compile(&plan, &candidates, setting);
+        self.judge(&plan, &kernels, setting, &self.what(setting, &candidates));
+    }
+
+    /// The fallback, the default, and random points of every sketch of every task.
+    fn schedules(&self, setting: &Setting) {
+        let plan = self.source.plan(setting.target()).unwrap();
+        let plain = fallbacks(&plan.tasks, setting.target()).unwrap();
+        let kernels = self.compile(&plan, &plain, setting);
+        self.judge(&plan, &kernels, setting, &self.what(setting, &plain));
+        self.defaults(setting);
+        if !setting.explores {
+            return;
+        }
+        for (i, task) in plan.tasks.iter().enumerate() {
+            for candidate in explored(task, setting.target()) {
+                let one = std::slice::from_ref(&candidate);
+                let trace = schedule::print(&candidate.trace);
+                let what = format!("{}\n{trace}", self.what(setting, one));
+                let built = compiled::kernel(task, &candidate, &setting.compiler);
+                let mut kernels = kernels.clone();
+                kernels[i] = built.unwrap_or_else(|e| panic!("{what}: {e}"));
+                self.judge(&plan, &kernels, setting, &what);
+            }
+        }
+    }
+}
+
+fn inputs(model: &Model) -> Vec<Arc<Tensor>> {
+    let value = |(i, v): (usize, &graph::ValueId)| {
+        let (dtype, shape) = (model[*v].dtype(), model[*v].shape());
+        let fill = match dtype.is_float() {
+            true => Fill::Uniform { lo: -1.0, hi: 1.0 },
+            false => Fill::Integers { lo: 0, hi: 9 },
+        };
+        Arc::new(fill_tensor(dtype, shape, fill, i as u64 + 1))
+    };
+    model.inputs().iter().enumerate().map(value).collect()
+}
+
+/// Every sketch of a task as a space of its own.
+fn sketches(task: &Task, target: &Target) -> Vec<Space> {
+    let sketches = space(&task.program, target).sketches.into_iter();
+    let alone = |s| Space { sketches: vec![s] };
+    sketches.map(alone).collect()
+}
+
+/// The sketches of a task whose default is illegal, with the reason.
+pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
+    let refused = |one: Space| {
+        let e = one.candidate(&task.program, &one.default_point()).err()?;
+        let (isa, threads) = (target.isa.name(), target.threads);
+        Some(format!(
+            "{} for {isa}, {threads} threads: {e}",
+            task.title()
+        ))
+    };
+    sketches(task, target)
+        .into_iter()
+        .filter_map(refused)
+        .collect()
+}
+
+/// The default and random points of every sketch of a task. Every default is
+/// legal; a random point may be refused.
+fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
+    assert_eq!(illegal_defaults(task, target), [""; 0]);
+    let mut rng = Pcg64::seed_from_u64(u64::from(target.threads));
+    let mut out = Vec::new();
+    for one in sketches(task, target) {
+        let mut points = BTreeSet::from([one.default_point()]);
+        points.extend((0..POINTS).map(|_| one.sample(&mut rng)));
+        let legal = points
+            .iter()
+            .filter_map(|p| one.candidate(&task.program, p).ok());
+        out.extend(legal);
+    }
+    out
+}
+
+/// Panics unless every schedule of the model that is tried gives the
+/// references' outputs.
+pub fn conforms(name: &str) {
+    let judge = Judge::new(name);
+    for setting in settings() {
+        judge.schedules(&setting);
+    }
+}

@@ -1,0 +1,135 @@
+//! Compiled operators and models against the plain references: every built-in
+//! operator, in both layouts, under its fallback, its default and random
+//! schedules of every sketch, with one thread and with two.
+
+#[path = "../compiled/mod.rs"]
+mod compiled;
+mod judge;
+
+use graph::builtin::{MODELS, OPERATORS};
+use graph::onnx::ImportOptions;
+use ir::{Isa, Target};
+use judge::{Judge, conforms};
+use tunesmith::source::load;
+
+macro_rules! operators {
+    ($($name:ident: [$($arguments:literal),* $(,)?],)*) => {
+        const COVERED: &[&str] = &[$(stringify!($name)),*];
+        $(#[test]
+        fn $name() {
+            for arguments in [$($arguments),*] {
+                conforms(&format!("op:{}({arguments})", stringify!($name)));
+            }
+        })*
+    };
+}
+
+// Sizes are small, and few of them are multiples of vectors or tiles.
+operators! {
+    conv1d: [
+        "n=2,c=6,w=19,k=10,s=3,bias=yes,activation=relu",
+        "c=32,w=20,k=32,s=4,stride=2,pad=2,dilation=2",
+    ],
+    conv2d: [
+        "c=3,h=11,w=13,k=32,r=3,s=3,stride=2,bias=yes,activation=relu",
+        "n=2,c=32,h=7,w=6,k=48,r=3,s=3,bias=yes,activation=relu",
+        "c=16,h=5,w=8,k=32,r=1,s=1,pad=0,activation=sigmoid",
+        "c=32,h=9,w=9,k=16,r=5,s=3,stride=2,pad=2,dilation=2",
+        "c=10,h=6,w=7,k=9,r=3,s=3,bias=yes,layout=nchw",
+        "n=2,c=5,h=6,w=16,k=16,r=3,s=2,stride=2,activation=gelu,layout=nhwc",
+        "c=32,h=4,w=4,k=32,r=1,s=1,pad=1,bias=yes,layout=nhwc",
+    ],
+    conv3d: [
+        "c=4,d=3,h=5,w=6,k=6,q=2,r=3,s=3,bias=yes,activation=relu",
+        "c=16,d=4,h=4,w=5,k=16,q=3,r=1,s=2,stride=2",
+    ],
+    grouped_conv2d: [
+        "c=16,h=5,w=6,k=24,r=3,s=3,groups=4,bias=yes,activation=relu",
+        "c=32,h=5,w=6,k=64,r=3,s=3,groups=2,stride=2",
+        "c=12,h=5,w=5,k=6,r=2,s=3,groups=3,layout=nchw",
+        "c=12,h=5,w=5,k=24,r=3,s=3,groups=3,layout=nhwc",
+    ],
+    depthwise_conv2d: [
+        "c=32,h=9,w=7,r=3,s=3,bias=yes,activation=relu",
+        "n=2,c=16,h=9,w=9,r=3,s=5,stride=2,pad=2,dilation=2",
+        "c=9,h=8,w=16,r=3,s=3,layout=nchw",
+        "c=17,h=6,w=5,r=3,s=3,stride=2,bias=yes,layout=nhwc",
+    ],
+    conv1d_transpose: [
+        "c=6,w=9,k=7,s=4,stride=2,bias=yes",
+        "n=2,c=8,w=6,k=16,s=3,groups=2,stride=3,output_pad=1,activation=relu",
+    ],
+    conv2d_transpose: [
+        "c=6,h=5,w=4,k=7,r=4,s=3,stride=2,bias=yes,activation=relu",
+        "c=16,h=4,w=5,k=16,r=3,s=3,dilation=2,pad=0",
+    ],
+    conv3d_transpose: [
+        "c=3,d=2,h=3,w=4,k=5,q=2,r=3,s=3,stride=2,bias=yes",
+    ],
+    matmul: [
+        "m=7,n=9,k=5,activation=relu",
+        "m=33,n=64,k=24",
+        "m=1,n=48,k=17",
+    ],
+    batch_matmul: [
+        "b=3,m=5,n=7,k=6",
+        "b=2,m=16,n=32,k=8,activation=gelu",
+    ],
+    dense: [
+        "m=1,n=40,k=33,bias=yes,activation=relu",
+        "m=13,n=64,k=32,bias=yes,activation=gelu",
+        "m=6,n=10,k=8",
+    ],
+    softmax: ["rows=5,cols=7", "rows=6,cols=64", "rows=1,cols=33"],
+    layer_norm: ["rows=5,cols=7", "rows=3,cols=96"],
+    max_pool2d: [
+        "c=32,h=9,w=8",
+        "n=2,c=5,h=8,w=7,r=2,s=3,stride=1,pad=0",
+        "c=16,h=9,w=9,r=3,s=2,stride=2,pad=1,dilation=2",
+    ],
+    avg_pool2d: [
+        "c=32,h=9,w=8",
+        "n=2,c=5,h=8,w=7,r=2,s=3,stride=1,pad=1",
+    ],
+    global_avg_pool2d: ["n=2,c=32,h=5,w=3", "c=5,h=4,w=4"],
+    reduce_sum: ["rows=9,cols=50", "rows=1,cols=64", "rows=33,cols=32"],
+    transpose: ["rows=9,cols=50", "rows=32,cols=16", "rows=1,cols=5"],
+    add: ["rows=9,cols=11,activation=sigmoid", "rows=4,cols=32", "rows=1,cols=1"],
+    concat: ["n=2,c=5,h=3,w=4", "c=32,h=4,w=4"],
+    gather: ["table=10,rows=7,cols=33", "table=12,rows=1,cols=5"],
+}
+
+#[test]
+fn every_operator_is_covered() {
+    let names: Vec<_> = OPERATORS.iter().map(|o| o.name).collect();
+    assert_eq!(names, COVERED);
+}
+
+#[test]
+fn squeezenet_gives_the_references_outputs() {
+    let judge = Judge::new("squeezenet1.1");
+    for setting in judge::settings() {
+        judge.defaults(&setting);
+    }
+}
+
+#[test]
+fn every_sketch_of_every_model_has_a_legal_default() {
+    let mut illegal = Vec::new();
+    for info in MODELS {
+        let source = load(info.name, &ImportOptions::default()).unwrap();
+        for isa in Isa::ALL {
+            for threads in [1, 2] {
+                let target = Target {
+                    threads,
+                    ..Target::generic(isa)
+                };
+                let plan = source.plan(&target).unwrap();
+                for task in &plan.tasks {
+                    illegal.extend(judge::illegal_defaults(task, &target));
+                }
+            }
+        }
+    }
+    assert!(illegal.is_empty(), "{}", illegal.join("\n"));
+}
