@@ -86,7 +86,8 @@ def bar_chart(name, title, axis, groups, series):
     axes.set_title(title)
     axes.axhline(1.0, color="grey", linewidth=0.8, zorder=0)
     axes.margins(y=0.25)
-    axes.legend(fontsize=8)
+    # Beside the bars: inside, it would hide a label.
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
     figure.tight_layout()
     figure.savefig(program.OUT / f"{name}.svg")
     pyplot.close(figure)
