@@ -10,9 +10,8 @@ use crate::machine::Machine;
 use graph::plan::Task;
 use ir::Target;
 use schedule::Trace;
-use search::{Sketch, Space};
+use search::{Point, Sketch, Space};
 use serde::Serialize;
-use std::fmt::Write;
 use std::process::ExitCode;
 
 /// Print a task of a model at any stage between tensor expression and assembly
@@ -153,7 +152,10 @@ fn dump(
 ) -> std::result::Result<(Option<String>, String), Failed> {
     match a.stage {
         Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
-        Stage::Space => return Ok((None, space(&search::space(&task.program, target)))),
+        Stage::Space => {
+            let s = search::space(&task.program, target);
+            return Ok((None, space(&s, task)));
+        }
         _ => {}
     }
     let candidate = a
@@ -233,16 +235,22 @@ fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> 
     Ok(built.extras.expect("extras were asked for"))
 }
 
-fn space(s: &Space) -> String {
+/// Every sketch, with the reason where its default is refused.
+fn space(s: &Space, task: &Task) -> String {
     let mut text = String::new();
     for (i, sketch) in s.sketches.iter().enumerate() {
-        writeln!(
-            text,
-            "; sketch {i}: {}, {} points",
+        text += &format!(
+            "; sketch {i}: {}, {} points\n",
             sketch.name,
             sketch.cardinality()
-        )
-        .expect("text takes what is written");
+        );
+        let default = Point {
+            sketch: i,
+            values: sketch.default.clone(),
+        };
+        if let Err(why) = s.candidate(&task.program, &default) {
+            text += &format!("; the default is refused: {why}\n");
+        }
         text += &open_trace(sketch);
     }
     text
