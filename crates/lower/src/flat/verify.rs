@@ -135,8 +135,14 @@ impl Verifier<'_> {
                     }
                 }
                 Stmt::Store(s) => self.store(s, parent),
-                Stmt::Prefetch { offset, .. } => {
+                Stmt::Prefetch { buffer, offset } => {
                     self.expr(offset);
+                    let info = self.code.buffers.get(buffer.index());
+                    if let Some(b) = info
+                        && matches!(b.place, Place::Register | Place::Unused)
+                    {
+                        self.say(format!("`{}` is prefetched and has no address", b.name));
+                    }
                 }
             }
         }

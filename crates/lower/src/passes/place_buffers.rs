@@ -85,7 +85,35 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
             nest.storage_mut(b).place = Some(role_place(nest, b).unwrap_or(Place::Unused));
         }
     }
+    // Registers have no address, and a stack array is in the cache already.
+    nest.map_entries(|nest, stmts| {
+        let distant = |b: BufferId| {
+            let place = nest.storage(b).place;
+            !matches!(place, Some(Place::Register | Place::Stack | Place::Unused))
+        };
+        with_prefetches_of(stmts, &distant)
+    });
     Ok(())
+}
+
+/// The statements without the prefetches of other buffers.
+fn with_prefetches_of(stmts: Vec<Stmt>, kept: &impl Fn(BufferId) -> bool) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    for s in stmts {
+        out.push(match s {
+            Stmt::Prefetch { buffer, .. } if !kept(buffer) => continue,
+            Stmt::For(mut l) => {
+                l.body = with_prefetches_of(std::mem::take(&mut l.body), kept);
+                Stmt::For(l)
+            }
+            Stmt::If { cond, then } => Stmt::If {
+                cond,
+                then: with_prefetches_of(then, kept),
+            },
+            other => other,
+        });
+    }
+    out
 }
 
 fn role_place(nest: &Nest, b: BufferId) -> Option<Place> {

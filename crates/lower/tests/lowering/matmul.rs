@@ -149,6 +149,20 @@ fn unroll_by_and_prefetch() {
 }
 
 #[test]
+fn registers_are_not_prefetched() {
+    let raw = matmul(6, 16, 11);
+    let notes = vec![Annotation::Prefetch {
+        buffer: raw.buffer_named("acc").unwrap(),
+        distance: 1,
+    }];
+    let code = judge(&raw, &tiled(&raw, 6, 16, 11, notes));
+    let acc = code.buffers.iter().find(|b| b.name == "acc").unwrap();
+    assert_eq!(acc.place, lower::flat::Place::Register);
+    let prefetch = |s: &&Stmt| matches!(s, Stmt::Prefetch { .. });
+    assert_eq!(all(&code.kernel).into_iter().filter(prefetch).count(), 0);
+}
+
+#[test]
 fn masked_columns() {
     // 13 columns in lanes of 8: the second vector is masked.
     let raw = matmul(3, 13, 4);
