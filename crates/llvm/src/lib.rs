@@ -8,6 +8,7 @@
 mod debug;
 mod emit;
 mod integer;
+mod masked;
 pub mod math;
 mod object;
 mod raw;

@@ -359,6 +359,33 @@ impl Builder {
         unsafe { c::LLVMBuildShuffleVector(self.builder, one, self.undef(t), mask, NAME) }
     }
 
+    /// `lanes` lanes of a vector from lane `at` on.
+    pub fn slice(&self, v: Value, at: u32, lanes: u32) -> Value {
+        if (at, lanes) == (0, self.lanes_of(v)) {
+            return v;
+        }
+        self.shuffle(v, self.undef(self.type_of(v)), at, lanes)
+    }
+
+    /// The lanes of all vectors, of one type, in order; their number is a power of two.
+    pub fn joined(&self, mut vectors: Vec<Value>) -> Value {
+        while vectors.len() > 1 {
+            let lanes = 2 * self.lanes_of(vectors[0]);
+            let pairs = vectors.chunks(2);
+            vectors = pairs.map(|p| self.shuffle(p[0], p[1], 0, lanes)).collect();
+        }
+        vectors.remove(0)
+    }
+
+    /// `lanes` consecutive lanes of `a` followed by `b`, from lane `at` on.
+    fn shuffle(&self, a: Value, b: Value, at: u32, lanes: u32) -> Value {
+        let index = |i| self.const_int(self.int_type(32), i64::from(i));
+        let mut indices: Vec<Value> = (at..at + lanes).map(index).collect();
+        let mask = self.const_vector(&mut indices);
+        // SAFETY: two vectors of one type and a constant mask.
+        unsafe { c::LLVMBuildShuffleVector(self.builder, a, b, mask, NAME) }
+    }
+
     pub fn phi(&self, t: Type) -> Value {
         // SAFETY: called before any other instruction of the block.
         unsafe { c::LLVMBuildPhi(self.builder, t, NAME) }

@@ -295,14 +295,7 @@ impl Emitter<'_> {
         let address = self.address(buffer, base, s);
         match s.mask {
             None => self.b.load(t, address, dtype.size() as u32),
-            Some(mask) => {
-                let types = &mut [t, self.b.ptr_type()];
-                self.b.intrinsic(
-                    "llvm.masked.load",
-                    types,
-                    &mut [address, mask, self.b.zero(t)],
-                )
-            }
+            Some(mask) => self.masked_load(dtype, address, mask),
         }
     }
 
@@ -313,9 +306,7 @@ impl Emitter<'_> {
         let t = self.b.vector_type(element, lanes);
         let addresses = self.address(buffer, offset, s);
         if let Some(mask) = s.mask {
-            let types = &mut [t, self.b.type_of(addresses)];
-            let args = &mut [addresses, mask, self.b.zero(t)];
-            return self.b.intrinsic("llvm.masked.gather", types, args);
+            return self.masked_gather(dtype, addresses, mask);
         }
         let mut out = self.b.undef(t);
         for i in 0..lanes {
@@ -382,11 +373,7 @@ impl Emitter<'_> {
                 let address = self.address(buffer, &base, s);
                 match mask {
                     None => self.b.store(v, address, dtype.size() as u32),
-                    Some(mask) => {
-                        let types = &mut [self.b.type_of(v), self.b.ptr_type()];
-                        self.b
-                            .intrinsic("llvm.masked.store", types, &mut [v, address, mask]);
-                    }
+                    Some(mask) => self.masked_store(dtype, v, address, mask),
                 }
             }
             (_, mask) => {
@@ -395,9 +382,7 @@ impl Emitter<'_> {
                 let addresses = self.widen(addresses, lanes);
                 let i1 = self.b.int_type(1);
                 let mask = mask.unwrap_or_else(|| self.b.splat(self.b.const_int(i1, 1), lanes));
-                let types = &mut [self.b.type_of(v), self.b.type_of(addresses)];
-                self.b
-                    .intrinsic("llvm.masked.scatter", types, &mut [v, addresses, mask]);
+                self.masked_scatter(dtype, v, addresses, mask);
             }
         }
     }

@@ -98,6 +98,48 @@ fn guarded_loads_outside_a_buffer_are_never_made() {
 }
 
 #[test]
+fn masked_accesses_are_no_wider_than_the_vectors() {
+    // 16 lanes of which 5 store, near the end of the buffers.
+    for target in host_targets() {
+        let mut f = Flat::new();
+        let x = f.buffer(DType::F32, 13, Place::Input);
+        let y = f.buffer(DType::F32, 13, Place::Output);
+        let (i, l) = (f.var(), f.var());
+        let at = Expr::var(i) * 5 + Expr::var(l);
+        let lane = Some(Lane { var: l, lanes: 16 });
+        let value = Expr::load(x, [at.clone()]) + Expr::load(x, [at.clone()]);
+        let mut s = f.store(y, at.clone(), value, lane);
+        if let Stmt::Store(s) = &mut s {
+            s.mask = Some(at.lt(13).and(Expr::var(l).lt(5)));
+        }
+        f.code.kernel = vec![f.loop_(i, 3, false, vec![s])];
+        let ints = Fill::Integers { lo: -4, hi: 4 };
+        let given = fill_tensor(DType::F32, &[13], ints, 1);
+        let mut args = [given.clone(), Tensor::zeros(DType::F32, &[13])];
+        assert_eq!(f.run(&target, &mut args), 0);
+        for k in 0..13 {
+            assert_eq!(args[1].get_f64(k), 2.0 * given.get_f64(k));
+        }
+        let emit = Emit {
+            llvm_ir: true,
+            ..Emit::default()
+        };
+        let compiled = Compiler::new(&target).unwrap().compile(&f.code, emit);
+        let text = compiled.unwrap().llvm_ir.unwrap();
+        let calls = text
+            .lines()
+            .filter(|l| l.contains("call") && l.contains("@llvm.masked."));
+        let lanes = target.vector_bits / 32;
+        let mut count = 0;
+        for call in calls {
+            assert!(call.contains(&format!("<{lanes} x i1>")), "{call}");
+            count += 1;
+        }
+        assert!(count >= 2 * 5u32.div_ceil(lanes), "{text}");
+    }
+}
+
+#[test]
 fn registers_survive_ifs_and_a_failed_check_returns_its_code() {
     let mut f = Flat::new();
     let x = f.buffer(DType::I64, 10, Place::Input);
