@@ -9,6 +9,7 @@ pub mod args;
 pub mod file_test;
 pub mod programs;
 pub mod traces;
+pub mod vectors;
 
 pub use args::random_args;
 pub use programs::{Kind, Options, random_program};
