@@ -148,20 +148,22 @@ pub fn best_known(
         .collect()
 }
 
+/// Names the task in an error of its schedule.
+fn no_schedule(t: &Task) -> impl Fn(String) -> Error {
+    let title = t.title();
+    move |why| Error::new(format!("no schedule for {title}: {why}"))
+}
+
 /// The default candidate of every task.
 pub fn defaults(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
-    tasks
-        .iter()
-        .map(|t| search::default_candidate(&t.program, target).map_err(Error::new))
-        .collect()
+    let one = |t: &Task| search::default_candidate(&t.program, target).map_err(no_schedule(t));
+    tasks.iter().map(one).collect()
 }
 
 /// The fallback candidate of every task.
 pub fn fallbacks(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
-    tasks
-        .iter()
-        .map(|t| search::fallback(&t.program, target).map_err(Error::new))
-        .collect()
+    let one = |t: &Task| search::fallback(&t.program, target).map_err(no_schedule(t));
+    tasks.iter().map(one).collect()
 }
 
 /// Assembles a model from the plan and one kernel a task.

@@ -60,10 +60,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&summary)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    super::print_line(&format!(
         "{}: median {:.3} ms, min {:.3} ms, 90% {:.3} ms ({} runs, {} threads)",
         summary.model, summary.median_ms, summary.min_ms, summary.p90_ms, summary.runs, threads
-    );
+    ))?;
     if a.profile {
         let steps = model.invoke_profiled()?;
         let total: u64 = steps.iter().sum();

@@ -66,13 +66,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             ]);
         }
         t.print();
-        println!(
+        super::print_line(&format!(
             "{}: {} tensors, largest relative error {:.1e}, largest element error {:.1e} of the RMS",
             if report.ok { "ok" } else { "WRONG" },
             report.layers.len(),
             report.max_rel_err,
             report.max_over_rms
-        );
+        ))?;
     }
     Ok(if report.ok {
         ExitCode::SUCCESS

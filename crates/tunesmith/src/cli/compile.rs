@@ -98,14 +98,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if a.json {
         super::print_json(&summary)?;
     } else {
-        println!(
+        super::print_line(&format!(
             "{}: {} tasks, {} with measured schedules, written to {} ({:.1} MB)",
             summary.model,
             summary.tasks,
             summary.tuned_tasks,
             summary.artifact,
             summary.bytes as f64 / 1e6
-        );
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

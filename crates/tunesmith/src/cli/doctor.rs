@@ -64,24 +64,24 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&r)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("CPU              {} ({} usable)", r.cpu, r.cpus);
-    println!("target           {}", r.target);
-    println!(
+    super::print_line(&format!("CPU              {} ({} usable)", r.cpu, r.cpus))?;
+    super::print_line(&format!("target           {}", r.target))?;
+    super::print_line(&format!(
         "caches           L1 {} KiB, L2 {} KiB, last level {} KiB",
         r.l1_bytes >> 10,
         r.l2_bytes >> 10,
         r.llc_bytes >> 10
-    );
-    println!(
+    ))?;
+    super::print_line(&format!(
         "FMA peak         {:.1} GFLOP/s a thread (measured)",
         r.fma_peak_gflops
-    );
-    println!(
+    ))?;
+    super::print_line(&format!(
         "memory read      {:.1} GB/s, one thread (measured)",
         r.read_gb_per_s
-    );
-    println!("cycle counter    {}", r.cycle_counter);
-    println!("clock resolution {} ns", r.clock_resolution_ns);
-    println!("compiler         {}", r.compiler);
+    ))?;
+    super::print_line(&format!("cycle counter    {}", r.cycle_counter))?;
+    super::print_line(&format!("clock resolution {} ns", r.clock_resolution_ns))?;
+    super::print_line(&format!("compiler         {}", r.compiler))?;
     Ok(ExitCode::SUCCESS)
 }

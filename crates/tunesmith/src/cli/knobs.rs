@@ -38,9 +38,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         ]);
     }
     t.print();
-    println!();
+    super::print_text("\n")?;
     for k in KNOBS {
-        println!("--{}: {}", k.name, k.doc);
+        super::print_line(&format!("--{}: {}", k.name, k.doc))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -101,6 +101,11 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
 }
 
 /// Prints to standard output; a reader that went away is no error.
+fn print_line(line: &str) -> Result<()> {
+    print_text(&format!("{line}\n"))
+}
+
+/// Prints text; a reader that went away is no error.
 fn print_text(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -120,12 +120,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if a.json {
         super::print_json(&tuned.report)?;
     } else {
-        print(&tuned.report);
+        print(&tuned.report)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(r: &Report) {
+fn print(r: &Report) -> Result<()> {
     let peak = crate::doctor::limits().peak_gflops * f64::from(r.threads);
     let mut t = Table::new(&[
         "task",
@@ -153,8 +153,8 @@ fn print(r: &Report) {
         ]);
     }
     t.print();
-    println!();
-    println!(
+    super::print_text("\n")?;
+    super::print_line(&format!(
         "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads",
         r.model,
         r.latency_after_ms,
@@ -163,16 +163,23 @@ fn print(r: &Report) {
         r.latency_default_ms,
         r.latency_default_ms / r.latency_after_ms,
         r.threads
-    );
-    println!(
+    ))?;
+    super::print_line(&format!(
         "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
         r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
-    );
+    ))?;
+    let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
+    if untuned > 0 {
+        super::print_line(&format!(
+            "{untuned} tasks have no measured candidate and run the default schedule; give more --time"
+        ))?;
+    }
     if !r.failures.is_empty() {
         let all: Vec<String> = r.failures.iter().map(|(k, n)| format!("{k} {n}")).collect();
-        println!("without a time: {}", all.join(", "));
+        super::print_line(&format!("without a time: {}", all.join(", ")))?;
     }
     if let Some(a) = &r.artifact {
-        println!("written to {a}");
+        super::print_line(&format!("written to {a}"))?;
     }
+    Ok(())
 }

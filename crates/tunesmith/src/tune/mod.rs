@@ -88,17 +88,37 @@ const COMPARE: Duration = Duration::from_secs(3);
 const MIN_ROUNDS: usize = 7;
 const PLAIN_ROUNDS: usize = 2;
 
-/// The time of one call under the plain schedule, from a profile of the plain model.
+/// Milliseconds of one call of a task, from a profile of the model's steps.
+fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
+    let own = plan
+        .steps
+        .iter()
+        .zip(step_ns)
+        .filter(|(s, _)| plan.tasks[s.task].key == key);
+    let (calls, ns) = own.fold((0u64, 0u64), |(n, sum), (_, ns)| (n + 1, sum + ns));
+    (calls > 0).then(|| ns as f64 / calls as f64 / 1e6)
+}
+
+/// Times under the plain schedule, from the plain model.
 fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
     for t in &mut report.tasks {
-        let own = plan
-            .steps
-            .iter()
-            .zip(step_ns)
-            .filter(|(s, _)| plan.tasks[s.task].key == t.key);
-        let (calls, ns) = own.fold((0u64, 0u64), |(n, sum), (_, ns)| (n + 1, sum + ns));
-        t.before_ms = (calls > 0).then(|| ns as f64 / calls as f64 / 1e6);
+        t.before_ms = call_ms(plan, &t.key, step_ns);
     }
+}
+
+/// Times of tasks for which no candidate was measured, as the tuned model runs
+/// them, and the shares that follow.
+fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    for t in report.tasks.iter_mut().filter(|t| t.algorithm.is_none()) {
+        t.after_ms = call_ms(plan, &t.key, step_ns);
+    }
+    let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
+    report.kernels_ms = report.tasks.iter().map(total).sum();
+    let sum = report.kernels_ms;
+    for t in &mut report.tasks {
+        t.share = total(t) / sum;
+    }
+    report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
 }
 
 /// Tunes every task of a plan within the budget and compares the whole model
@@ -149,6 +169,7 @@ pub fn tune(
     report.latency_before_ms = few[0].median_ms();
     report.latency_default_ms = latencies[0].median_ms();
     report.latency_after_ms = latencies[1].median_ms();
+    fill_untuned(&mut report, plan, &models[2].invoke_profiled()?);
     session.end(&report)?;
     progress.finish();
     Ok(Tuned {

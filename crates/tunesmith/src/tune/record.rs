@@ -1,7 +1,7 @@
 //! Records and events of the loop, in the store's terms.
 
 use graph::plan::Task;
-use search::{Candidate, Point, Space};
+use search::{Point, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Arg, Cost, Costs, Decision, Extra, NewEvent};
@@ -83,10 +83,10 @@ pub fn event(run: &str, kind: &str, task: &str, payload: serde_json::Value) -> N
 }
 
 /// What an ask chose, for the log.
-pub fn asked(c: &Candidate, p: &Point, trial: u64) -> serde_json::Value {
+pub fn asked(algorithm: &str, p: &Point, trial: u64) -> serde_json::Value {
     serde_json::json!({
         "trial": trial,
-        "algorithm": c.algorithm,
+        "algorithm": algorithm,
         "sketch": p.sketch,
         "values": p.values,
     })

@@ -13,7 +13,7 @@ use search::{Candidate, Point, Space, Strategy};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
-use store::{CandidateKey, Outcome, Place, Record, Stage, Store};
+use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
 use tensor::DType;
 
 /// Finalists of a task that are measured again alone.
@@ -374,6 +374,8 @@ impl<'a> Session<'a> {
                 // A sketch that does not fit this program: counted, not built.
                 *s.failures.entry("illegal".into()).or_default() += 1;
                 s.strategy.tell(&point, None);
+                let sketch = s.space.sketches[point.sketch].name.clone();
+                self.log(task, trial, &sketch, &point, "illegal", None)?;
                 return Ok(None);
             }
         };
@@ -388,13 +390,21 @@ impl<'a> Session<'a> {
             algorithm: &candidate.algorithm,
             trace: &trace,
         };
-        if let Some(known) = self.store.outcome_of_candidate(&key)? {
+        // A known time still needs its code, if it is among the best.
+        if let Some(known) = self.store.outcome_of_candidate(&key)?
+            && known.outcome.median_ns().is_none()
+        {
             self.cached += 1;
-            if known.outcome.median_ns().is_none() {
-                s.strategy.tell(&point, None);
-                return Ok(None);
-            }
-            // A known time still needs its code if it is among the best.
+            s.strategy.tell(&point, None);
+            self.log(
+                task,
+                trial,
+                &candidate.algorithm,
+                &point,
+                known.outcome.label(),
+                None,
+            )?;
+            return Ok(None);
         }
         let search_ns = start.elapsed().as_nanos() as u64;
         Ok(Some(Pending {
@@ -418,6 +428,8 @@ impl<'a> Session<'a> {
         };
         if let Some(known) = self.store.outcome_of_code(&place, &hash)? {
             self.cached += 1;
+            let (label, ns) = (known.outcome.label(), known.outcome.median_ns());
+            self.log(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns)?;
             self.tell(&p, Some(built), &known.outcome, false);
             return Ok(());
         }
@@ -435,6 +447,43 @@ impl<'a> Session<'a> {
         self.conclude(p, Some(built), outcome, build, Some(m))
     }
 
+    /// Logs an ask and its tell where nothing new is recorded.
+    fn log(
+        &self,
+        task: usize,
+        trial: u64,
+        algorithm: &str,
+        point: &Point,
+        outcome: &str,
+        median_ns: Option<u64>,
+    ) -> Result<()> {
+        let events = self.events(task, trial, algorithm, point, outcome, median_ns);
+        self.store.append(&[], &events)?;
+        Ok(())
+    }
+
+    fn events(
+        &self,
+        task: usize,
+        trial: u64,
+        algorithm: &str,
+        point: &Point,
+        outcome: &str,
+        median_ns: Option<u64>,
+    ) -> [NewEvent; 2] {
+        let key = &self.searches[task].key;
+        let told = serde_json::json!({"trial": trial, "outcome": outcome, "median_ns": median_ns});
+        [
+            record::event(
+                &self.run_id,
+                "ask",
+                key,
+                record::asked(algorithm, point, trial),
+            ),
+            record::event(&self.run_id, "tell", key, told),
+        ]
+    }
+
     /// Stores an outcome and tells it.
     fn conclude(
         &mut self,
@@ -446,21 +495,9 @@ impl<'a> Session<'a> {
     ) -> Result<()> {
         self.worker_cpu_ns += measured.as_ref().and_then(|m| m.cpu_ns).unwrap_or(0);
         let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
-        let key = self.searches[p.task].key.clone();
-        let asked = record::event(
-            &self.run_id,
-            "ask",
-            &key,
-            record::asked(&p.candidate, &p.point, p.trial),
-        );
-        let told = record::event(
-            &self.run_id,
-            "tell",
-            &key,
-            serde_json::json!({"trial": p.trial, "outcome": r.outcome.label(), "median_ns": r.outcome.median_ns()}),
-        );
-        self.store
-            .append(std::slice::from_ref(&r), &[asked, told])?;
+        let (label, ns) = (r.outcome.label(), r.outcome.median_ns());
+        let events = self.events(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns);
+        self.store.append(std::slice::from_ref(&r), &events)?;
         self.tell(&p, built, &r.outcome, true);
         Ok(())
     }
