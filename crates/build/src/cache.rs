@@ -1,12 +1,12 @@
 //! Objects on disk, keyed by everything that decides them.
 //!
 //! Entries are written to a temporary file and renamed, so a reader sees a
-//! whole entry or none; an unreadable one counts as absent.
+//! whole entry or none; one that does not match its checksum counts as absent.
 
 use crate::pipeline::Built;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// A folder of built candidates.
 #[derive(Clone, Debug)]
@@ -36,15 +36,21 @@ impl ObjectCache {
     }
 
     pub fn get(&self, key: &str) -> Option<Built> {
-        postcard::from_bytes(&std::fs::read(self.path(key)).ok()?).ok()
+        let bytes = std::fs::read(self.path(key)).ok()?;
+        let (sum, body) = bytes.split_first_chunk::<8>()?;
+        let whole = u64::from_le_bytes(*sum) == xxh3_64(body);
+        whole.then(|| postcard::from_bytes(body).ok()).flatten()
     }
 
     pub fn put(&self, key: &str, built: &Built) -> std::io::Result<()> {
-        let bytes = postcard::to_stdvec(built).map_err(std::io::Error::other)?;
+        let body = postcard::to_stdvec(built).map_err(std::io::Error::other)?;
         let temporary = self
             .folder
             .join(format!("{key}.{}.tmp", std::process::id()));
-        std::fs::write(&temporary, bytes)?;
+        std::fs::write(
+            &temporary,
+            [&xxh3_64(&body).to_le_bytes()[..], &body].concat(),
+        )?;
         std::fs::rename(temporary, self.path(key))
     }
 

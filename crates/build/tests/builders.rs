@@ -1,0 +1,159 @@
+//! Builder processes: what they build, and what becomes of one that dies.
+
+use build::{BuilderPool, Fault, Options, Outcome, Request};
+use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use worker::{CommandLine, Death};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn matmul() -> Program {
+    let mut b = ProgramBuilder::new("matmul");
+    let x = b.input("X", DType::F32, &[8, 12]);
+    let w = b.constant("W", DType::F32, &[12, 16]);
+    let y = b.reduce(
+        "main",
+        &[("m", 8), ("n", 16)],
+        &[("k", 12)],
+        Reducer::Sum,
+        |o, k| {
+            Expr::load(x, [o[0].clone(), k[0].clone()])
+                * Expr::load(w, [k[0].clone(), o[1].clone()])
+        },
+    );
+    b.finish(&[y])
+}
+
+fn request(trace: &str, isa: Isa) -> Request {
+    Request {
+        program: ir::text::print(&matmul()),
+        trace: trace.into(),
+        target: Target::generic(isa).to_string(),
+        options: Options {
+            verify: true,
+            extras: false,
+        },
+        cache: None,
+        fault: None,
+    }
+}
+
+fn pool(builders: usize) -> BuilderPool {
+    let program = env!("CARGO_BIN_EXE_build-test-child").into();
+    let command = CommandLine {
+        program,
+        args: vec![],
+        cpus: vec![],
+    };
+    BuilderPool::new(&command, builders).unwrap()
+}
+
+fn drain(p: &mut BuilderPool) -> BTreeMap<u64, Outcome> {
+    let mut out = BTreeMap::new();
+    while let Some(o) = p.next(LONG) {
+        assert!(out.insert(o.id, o).is_none(), "one outcome a request");
+    }
+    out
+}
+
+const TILED: &str = "pack W [1:8] [1, 0, 2]\nsplit main.n [_, 8]\nreorder main.m main.n.0 main.k main.n.1\ncache_write main 0 register\nreverse_compute_at main.out main.n.0\nvectorize main.n.1\ndecompose_reduction main main.k\n";
+
+#[test]
+fn faults_cost_one_candidate_each_and_the_others_are_built() {
+    let mut p = pool(2);
+    let faults = [
+        (3, Fault::Abort),
+        (7, Fault::Hang),
+        (11, Fault::ExhaustMemory),
+    ];
+    for id in 0..16 {
+        let mut r = request(TILED, Isa::X86Avx2);
+        r.fault = faults.iter().find(|(at, _)| *at == id).map(|(_, f)| *f);
+        let limit = if r.fault == Some(Fault::Hang) {
+            Duration::from_millis(300)
+        } else {
+            LONG
+        };
+        p.submit(id, r, limit);
+    }
+    let out = drain(&mut p);
+    assert_eq!(out.len(), 16);
+    let mut objects = Vec::new();
+    for (id, o) in out {
+        match (id, o.result) {
+            (
+                3,
+                Err(Death::Crashed {
+                    signal: Some(6), ..
+                }),
+            )
+            | (7, Err(Death::TimedOut { .. }))
+            | (11, Err(Death::OutOfMemory { .. })) => {}
+            (_, Ok(Ok(built))) => objects.push(built.kernel.code),
+            (id, other) => panic!("{id}: {other:?}"),
+        }
+    }
+    assert_eq!(objects.len(), 13);
+    assert!(
+        objects.iter().all(|o| *o == objects[0]),
+        "objects are reproducible"
+    );
+}
+
+#[test]
+fn what_cannot_be_built_says_in_which_stage() {
+    let mut p = pool(1);
+    p.submit(0, request("vectorize main.k", Isa::X86Avx2), LONG);
+    p.submit(1, request("frobnicate main.k", Isa::X86Avx2), LONG);
+    p.submit(2, request("bind main.m block.x", Isa::X86Avx2), LONG);
+    p.submit(
+        3,
+        Request {
+            target: "isa=vax".into(),
+            ..request("", Isa::X86Avx2)
+        },
+        LONG,
+    );
+    let stages: Vec<build::Stage> = drain(&mut p)
+        .into_values()
+        .map(|o| o.result.unwrap().unwrap_err().stage)
+        .collect();
+    use build::Stage::{Codegen, Lower, Replay};
+    assert_eq!(stages, [Replay, Replay, Lower, Codegen]);
+}
+
+#[test]
+fn the_cache_answers_again_and_every_target_builds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut p = pool(1);
+    for (id, isa) in Isa::ALL.into_iter().chain(Isa::ALL).enumerate() {
+        let cache = Some(folder.path().to_path_buf());
+        p.submit(
+            id as u64,
+            Request {
+                cache,
+                ..request(TILED, isa)
+            },
+            LONG,
+        );
+    }
+    let out = drain(&mut p);
+    let kernel = |id: u64| {
+        out[&id]
+            .result
+            .as_ref()
+            .unwrap()
+            .as_ref()
+            .unwrap()
+            .kernel
+            .clone()
+    };
+    for id in 0..5 {
+        assert_eq!((out[&id].cached, out[&(id + 5)].cached), (false, true));
+        assert_eq!(kernel(id), kernel(id + 5));
+        assert_eq!(kernel(id).prepare_entry.as_deref(), Some("prepare"));
+    }
+    // Constants of a machine that is not this one are prepared by code for this one.
+    assert!(kernel(3).prepare_code.is_some() && kernel(4).prepare_code.is_some());
+}

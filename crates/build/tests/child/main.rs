@@ -1,0 +1,5 @@
+//! A builder process for the tests.
+
+fn main() -> std::io::Result<()> {
+    build::serve()
+}
