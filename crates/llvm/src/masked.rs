@@ -2,8 +2,8 @@
 //!
 //! Each is cut into accesses as wide as the target's vectors, so that LLVM
 //! never has to: its type legaliser (22.1, AVX2) loads all lanes of a part
-//! whose mask is constantly false, also beyond the end of the memory. Accesses
-//! that fit a register take another way there and come out right.
+//! whose mask is constantly false, also beyond the end of the memory. The masks
+//! are cut such that the optimiser sees these parts and removes them.
 
 use crate::emit::Emitter;
 use crate::raw::Value;
@@ -27,7 +27,9 @@ impl Emitter<'_> {
         let element = self.memory_type(dtype);
         let load = |(at, lanes): (u32, u32)| {
             let t = self.b.vector_type(element, lanes);
-            let address = self.b.gep(element, address, self.index(i64::from(at)));
+            let address = self
+                .b
+                .gep_anywhere(element, address, self.index(i64::from(at)));
             let args = &mut [address, self.b.slice(mask, at, lanes), self.b.zero(t)];
             let types = &mut [t, self.b.ptr_type()];
             self.b.intrinsic("llvm.masked.load", types, args)
@@ -54,7 +56,9 @@ impl Emitter<'_> {
         let element = self.memory_type(dtype);
         for (at, lanes) in self.accesses(dtype, self.b.lanes_of(mask)) {
             let v = self.b.slice(v, at, lanes);
-            let address = self.b.gep(element, address, self.index(i64::from(at)));
+            let address = self
+                .b
+                .gep_anywhere(element, address, self.index(i64::from(at)));
             let args = &mut [v, address, self.b.slice(mask, at, lanes)];
             let types = &mut [self.b.type_of(v), self.b.ptr_type()];
             self.b.intrinsic("llvm.masked.store", types, args);

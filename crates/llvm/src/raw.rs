@@ -298,6 +298,13 @@ impl Builder {
         }
     }
 
+    /// As `gep`, where the address may lie outside the memory it starts from.
+    pub fn gep_anywhere(&self, element: Type, base: Value, index: Value) -> Value {
+        let mut index = [index];
+        // SAFETY: a pointer and an integer index.
+        unsafe { c::LLVMBuildGEP2(self.builder, element, base, index.as_mut_ptr(), 1, NAME) }
+    }
+
     pub fn load(&self, t: Type, address: Value, align: u32) -> Value {
         // SAFETY: a pointer.
         unsafe {
@@ -359,12 +366,46 @@ impl Builder {
         unsafe { c::LLVMBuildShuffleVector(self.builder, one, self.undef(t), mask, NAME) }
     }
 
-    /// `lanes` lanes of a vector from lane `at` on.
+    /// `lanes` lanes of a vector from lane `at` on. Logic and comparisons are
+    /// made anew from slices of their operands, so that what is constant in
+    /// these lanes only is seen to be.
     pub fn slice(&self, v: Value, at: u32, lanes: u32) -> Value {
+        use inkwell::llvm_sys::LLVMOpcode;
         if (at, lanes) == (0, self.lanes_of(v)) {
             return v;
         }
-        self.shuffle(v, self.undef(self.type_of(v)), at, lanes)
+        // SAFETY: a value; what is no instruction is told apart first.
+        let opcode = unsafe {
+            (!c::LLVMIsAInstruction(v).is_null()).then(|| c::LLVMGetInstructionOpcode(v))
+        };
+        let operands = || {
+            // SAFETY: instructions of two operands, of as many lanes as the result.
+            let of = |i| self.slice(unsafe { c::LLVMGetOperand(v, i) }, at, lanes);
+            (of(0), of(1))
+        };
+        match opcode {
+            Some(LLVMOpcode::LLVMAnd) => {
+                let (a, b) = operands();
+                self.op(Op::And, a, b)
+            }
+            Some(LLVMOpcode::LLVMOr) => {
+                let (a, b) = operands();
+                self.op(Op::Or, a, b)
+            }
+            Some(LLVMOpcode::LLVMAdd) => {
+                let (a, b) = operands();
+                self.op(Op::Add, a, b)
+            }
+            Some(LLVMOpcode::LLVMICmp) => {
+                let (a, b) = operands();
+                // SAFETY: the predicate of a comparison, operands as it had.
+                unsafe {
+                    let predicate = c::LLVMGetICmpPredicate(v);
+                    c::LLVMBuildICmp(self.builder, predicate, a, b, NAME)
+                }
+            }
+            _ => self.shuffle(v, self.undef(self.type_of(v)), at, lanes),
+        }
     }
 
     /// The lanes of all vectors, of one type, in order; their number is a power of two.
