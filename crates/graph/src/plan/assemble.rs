@@ -11,9 +11,9 @@ use crate::ops::Op;
 use std::collections::{HashMap, HashSet};
 
 /// The plan of fused groups in their layouts. `groups` are in execution order.
-pub(super) fn assemble(model: &Model, groups: &[Group], choices: &[Choice]) -> Plan {
+pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Plan {
     let mut assembler = Assembler {
-        model,
+        model: &model,
         users: model.users(),
         tensors: Vec::new(),
         names: HashSet::new(),
@@ -39,14 +39,22 @@ pub(super) fn assemble(model: &Model, groups: &[Group], choices: &[Choice]) -> P
         .iter()
         .map(|v| assembler.output(*v))
         .collect();
+    let Assembler {
+        tasks,
+        steps,
+        tensors,
+        conversions,
+        ..
+    } = assembler;
     Plan {
         name: model.name.clone(),
-        tasks: assembler.tasks,
-        steps: assembler.steps,
-        tensors: assembler.tensors,
+        model,
+        tasks,
+        steps,
+        tensors,
         inputs,
         outputs,
-        conversions: assembler.conversions,
+        conversions,
     }
 }
 

@@ -129,6 +129,9 @@ pub struct PlanStep {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub name: String,
+    /// What was split into tasks: the given model simplified, leading axes
+    /// merged. A tensor in its first layout bears the name of its value here.
+    pub model: Model,
     /// Without duplicates, in order of first use.
     pub tasks: Vec<Task>,
     /// In execution order.
@@ -199,5 +202,5 @@ pub fn plan(model: &Model, target: &Target, options: &PlanOptions) -> Result<Pla
         LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
     };
     let choices = layout::choose(&model, &groups, block);
-    Ok(assemble::assemble(&model, &groups, &choices))
+    Ok(assemble::assemble(model, &groups, &choices))
 }
