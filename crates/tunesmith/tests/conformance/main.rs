@@ -5,6 +5,7 @@
 #[path = "../compiled/mod.rs"]
 mod compiled;
 mod judge;
+mod layers;
 
 use graph::builtin::{MODELS, OPERATORS};
 use graph::onnx::ImportOptions;

@@ -1,0 +1,98 @@
+//! `check` looks at every step, and sees what is wrong in one of them.
+
+use crate::compiled;
+use graph::ops::{Op, Softmax, Unary};
+use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
+use graph::{Model, builtin};
+use llvm::Compiler;
+use runtime::{CompiledModel, Pool};
+use std::sync::Arc;
+use tensor::{DType, Fill, fill_tensor};
+use tunesmith::check::{Report, check};
+use tunesmith::compile::{assemble, defaults};
+use tunesmith::machine::Machine;
+
+const SEED: u64 = 5;
+
+/// A product over three axes, which a plan merges into two, a softmax and
+/// another product; `weights` is the seed of the last one's.
+fn chain(weights: u64) -> Model {
+    let mut m = Model::new("chain", 17);
+    let drawn = |shape: &[usize], seed| {
+        let fill = Fill::Uniform { lo: -1.0, hi: 1.0 };
+        fill_tensor(DType::F32, shape, fill, seed)
+    };
+    let x = m.add_input("x", DType::F32, &[2, 5, 12]);
+    let first = m.add_constant("first", drawn(&[12, 16], 1));
+    let last = m.add_constant("last", drawn(&[16, 7], weights));
+    let y = m.add("y", Op::MatMul, &[x, first]).unwrap();
+    let y = m.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
+    let softmax = Op::Softmax(Softmax { axis: 2 });
+    let y = m.add("softmax", softmax, &[y]).unwrap();
+    let y = m.add("z", Op::MatMul, &[y, last]).unwrap();
+    m.add_output(y);
+    m
+}
+
+struct Compiled {
+    plan: Plan,
+    model: Arc<CompiledModel>,
+    pool: Arc<Pool>,
+}
+
+fn compile(model: &Model, layouts: LayoutPolicy) -> Compiled {
+    let target = Machine::host().target(2);
+    let plan = plan(model, &target, &PlanOptions { layouts }).unwrap();
+    let compiler = Compiler::new(&target).unwrap();
+    let pool = Arc::new(Pool::new(2).unwrap());
+    let candidates = defaults(&plan.tasks, &target).unwrap();
+    let kernels = compiled::kernels(&plan, &candidates, &compiler).unwrap();
+    let model = Arc::new(assemble(&plan, &kernels, &target, &pool).unwrap());
+    Compiled { plan, model, pool }
+}
+
+/// The compiled model against the reference of `model`.
+fn report(model: &Model, c: &Compiled) -> Report {
+    check(model, &c.plan, c.model.clone(), c.pool.clone(), SEED).unwrap()
+}
+
+/// Every step but changes of layout, and every output once more.
+fn compared(plan: &Plan) -> usize {
+    plan.steps.len() - plan.conversions + plan.outputs.len()
+}
+
+#[test]
+fn every_step_is_compared() {
+    let model = chain(2);
+    let c = compile(&model, LayoutPolicy::Blocked);
+    let r = report(&model, &c);
+    assert_eq!(r.layers.len(), compared(&c.plan));
+    assert!(c.plan.steps.len() >= 3 && r.ok, "{r:?}");
+
+    let model = builtin::builtin("squeezenet1.1", 1).unwrap();
+    let c = compile(&model, LayoutPolicy::Blocked);
+    let r = report(&model, &c);
+    assert_eq!(r.layers.len(), compared(&c.plan));
+    assert!(r.ok);
+}
+
+#[test]
+fn the_step_that_is_wrong_is_named() {
+    let model = chain(2);
+    let right = compile(&model, LayoutPolicy::Plain);
+    let wrong = compile(&chain(3), LayoutPolicy::Plain);
+    // The plan's model is the one to judge by; the code has other weights.
+    let mixed = Compiled {
+        plan: right.plan,
+        ..wrong
+    };
+    let r = report(&model, &mixed);
+    assert!(!r.ok);
+    let steps: Vec<_> = r
+        .layers
+        .iter()
+        .filter(|l| !l.ok)
+        .map(|l| &*l.step)
+        .collect();
+    assert_eq!(steps, ["z", "output"]);
+}
