@@ -169,16 +169,18 @@ pub(crate) fn within(d: &RegionDim, size: i64) -> RegionDim {
     }
 }
 
-/// As `within`, for who may not take more than the interval: an error if there
-/// may be nothing of it inside `0..size`.
+/// As `within`, for who may not take more than the interval: an error if what
+/// lies inside `0..size` differs between iterations in a way that no start and
+/// extent say, or if it may be nothing.
 pub(crate) fn exactly_within(d: &RegionDim, size: i64, r: &Ranges) -> Result<RegionDim, String> {
-    let meets = |i: Interval| i.hi < size && i.lo + d.extent > 0;
-    let outside = match d.min.as_int() {
-        Some(lo) => !meets(Interval::point(lo)),
-        None => d.extent >= size && !bounds(&d.min, r).is_some_and(meets),
+    let meets = |lo: i64| lo < size && lo + d.extent > 0;
+    let covers = |i: Interval| i.hi <= 0 && i.lo + d.extent >= size;
+    let known = match d.min.as_int() {
+        Some(lo) => meets(lo),
+        None => d.extent < size || bounds(&d.min, r).is_some_and(covers),
     };
-    if outside {
-        return Err("some iterations may lie wholly outside the domain".into());
+    if !known {
+        return Err("some iterations may lie wholly or partly outside the domain".into());
     }
     Ok(within(d, size))
 }

@@ -226,7 +226,19 @@ fn iterations_wholly_outside_the_domain_get_no_consumer() {
     split(&mut p, "t.i.0", 8);
     // Two iterations of 24 elements each: the second has none of the 19.
     split(&mut p, "t.i.0.1", 4);
-    reverse_refused(&p, "u", "t.i.0.1.0", "wholly outside");
+    reverse_refused(&p, "u", "t.i.0.1.0", "outside the domain");
     reverse_at(&mut p, "u", "t.i.0.0");
     assert_eq!(extents(&p, &["u.i"]), [14]);
+}
+
+#[test]
+fn iterations_partly_outside_the_domain_get_no_consumer() {
+    let mut b = ProgramBuilder::new("copies");
+    let x = b.input("x", DType::F32, &[9]);
+    let t = b.compute("t", &[("i", 9)], |o| Expr::load(x, o.to_vec()));
+    let u = b.compute("u", &[("i", 6)], |o| Expr::load(t, [o[0].clone() + 3]));
+    let mut p = b.finish(&[u]);
+    // Of u's six elements the first iteration feeds four, the second the others.
+    split(&mut p, "t.i", 7);
+    reverse_refused(&p, "u", "t.i.0", "outside the domain");
 }
