@@ -157,10 +157,12 @@ fn a_killed_run_loses_nothing_and_is_resumed() {
     assert!(out.status.success());
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(report["cached"].as_u64().unwrap() > 0, "{report}");
-    assert_eq!(report["trials"], 5);
+    // Fewer than asked for, if the killed runs left little of the space.
+    let fresh = report["trials"].as_u64().unwrap() as usize;
+    assert!(fresh <= 5, "{report}");
     store.check().unwrap();
     let all = records(&store);
-    assert!(all.len() >= seen.len() + 5);
+    assert!(all.len() >= seen.len() + fresh);
     assert_nothing_twice(&all);
     assert_logs_complete(&store, &all);
     // Every run but the last was cut off, and says so.
