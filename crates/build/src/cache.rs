@@ -5,6 +5,7 @@
 
 use crate::pipeline::Built;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -23,9 +24,10 @@ impl ObjectCache {
         })
     }
 
-    /// The key of a candidate: program, trace and target text, and the compiler.
+    /// The key of a candidate: program, trace and target text, and everything
+    /// that turns them into code: this program itself.
     pub fn key(program: &str, trace: &str, target: &str) -> String {
-        let compiler = llvm::version();
+        let compiler = format!("{} {}", llvm::version(), own_fingerprint());
         let parts = [program, trace, target, &compiler];
         let text: String = parts.iter().map(|p| format!("{}:{p}", p.len())).collect();
         format!("{:032x}", xxh3_128(text.as_bytes()))
@@ -74,6 +76,19 @@ impl ObjectCache {
         }
         Ok(())
     }
+}
+
+/// Identifies the running program: passes change without their version changing.
+fn own_fingerprint() -> &'static str {
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| {
+        let bytes = std::env::current_exe().and_then(std::fs::read);
+        // A program that cannot read itself shares its objects with no other process.
+        bytes.map_or_else(
+            |_| format!("process {}", std::process::id()),
+            |b| format!("{:032x}", xxh3_128(&b)),
+        )
+    })
 }
 
 #[cfg(test)]
