@@ -6,6 +6,7 @@
 //! the layout of a parameter. Searching for good decisions, lowering and
 //! generating code are left to other crates.
 
+mod cook_toom;
 mod decision;
 mod illegal;
 pub mod intrinsics;

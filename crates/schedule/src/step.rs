@@ -5,7 +5,7 @@ use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
     pack, parallel, partition, prefetch, reorder, reverse_compute_at, reverse_compute_inline,
-    rfactor, set_scope, split, tensorize, unroll, vectorize,
+    rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
 };
 use ir::{Axis, Program, Scope};
 
@@ -125,6 +125,11 @@ pub enum Step {
         loop_: String,
         unroll_by: Arg,
     },
+    /// Minimal filtering instead of the sum over windows that `block` is.
+    Winograd {
+        block: String,
+        tile: Arg,
+    },
 }
 
 impl Step {
@@ -152,7 +157,14 @@ impl Step {
             Step::Tensorize { .. } => "tensorize",
             Step::Prefetch { .. } => "prefetch",
             Step::Annotate { .. } => "annotate",
+            Step::Winograd { .. } => "winograd",
         }
+    }
+
+    /// Whether the step only reorders and regroups the operations of the program.
+    /// Others keep its meaning in real arithmetic, and round more.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self, Step::Winograd { .. })
     }
 
     /// Applies the step with the decided values. On `Err` nothing has changed.
@@ -223,6 +235,9 @@ impl Step {
             } => prefetch::apply(p, buffer, loop_, values.integer(loop_, *distance)?),
             Step::Annotate { loop_, unroll_by } => {
                 annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?)
+            }
+            Step::Winograd { block, tile } => {
+                winograd::apply(p, block, values.integer(block, *tile)?)
             }
         }
     }

@@ -18,7 +18,7 @@
 //!          | "set_scope" buffer scope | "decompose_reduction" block loop
 //!          | "pack" buffer "[" (dim ":" arg),* "]" "[" dim,* "]"
 //!          | "tensorize" loop name | "prefetch" buffer loop arg
-//!          | "annotate" loop "unroll_by" arg
+//!          | "annotate" loop "unroll_by" arg | "winograd" block arg
 //! arg      = int | "$" int ("." int)?
 //! ```
 //!
@@ -247,6 +247,7 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
         Step::Annotate { loop_, unroll_by } => {
             format!("{} unroll_by {}", name(loop_), arg(unroll_by))
         }
+        Step::Winograd { block, tile } => format!("{} {}", name(block), arg(tile)),
     };
     format!("{} {arguments}", step.name())
         .trim_end()

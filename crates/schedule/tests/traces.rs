@@ -173,6 +173,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         prefetch,
         annotate,
+        (name(), arg()).prop_map(|(block, tile)| Step::Winograd { block, tile }),
     ]
 }
 

@@ -96,6 +96,17 @@ impl Draft {
         self.decide(name, kind, default.unwrap_or(0))
     }
 
+    /// A tile of as many parts as `wanted` has, which is the default if it is a value.
+    pub fn tiles(&mut self, name: &str, extent: i64, wanted: &[i64], max_inner: i64) -> usize {
+        let kind = DecisionKind::PerfectTile {
+            extent,
+            parts: wanted.len(),
+            max_innermost: max_inner,
+        };
+        let default = kind.index_of(wanted).unwrap_or(0);
+        self.decide(name, kind, default)
+    }
+
     /// One of `options`, by default the largest up to `wanted`.
     pub fn choose(&mut self, name: &str, options: &[i64], wanted: i64) -> usize {
         let best = options

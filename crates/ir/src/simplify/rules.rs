@@ -361,7 +361,7 @@ fn drop_cast(e: &Expr, r: &Ranges) -> Option<Expr> {
     (lo <= held.lo && held.hi <= hi).then(|| x.clone())
 }
 
-/// `x * 1`, `x / 1` and `x - 0` keep every bit; `x + 0` would turn -0 into 0.
+/// `x * 1`, `x / 1`, `x - 0` and `x + -0` keep every bit; `x + 0` would turn -0 into 0.
 fn float_identity(e: &Expr, _: &Ranges) -> Option<Expr> {
     let (op, a, b) = binary(e)?;
     let is = |e: &Expr, v: f64| e.as_float().is_some_and(|f| f.to_bits() == v.to_bits());
@@ -370,6 +370,8 @@ fn float_identity(e: &Expr, _: &Ranges) -> Option<Expr> {
         BinaryOp::Mul if is(a, 1.0) => Some(b.clone()),
         BinaryOp::Div if is(b, 1.0) => Some(a.clone()),
         BinaryOp::Sub if is(b, 0.0) => Some(a.clone()),
+        BinaryOp::Add if is(b, -0.0) => Some(a.clone()),
+        BinaryOp::Add if is(a, -0.0) => Some(b.clone()),
         _ => None,
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod split;
 pub(crate) mod tensorize;
 pub(crate) mod unroll;
 pub(crate) mod vectorize;
+pub(crate) mod winograd;
 
 use crate::illegal::Illegal;
 use ir::{BlockId, BufferId, LoopId, Program};
@@ -41,7 +42,7 @@ const fn kind(name: &'static str, usage: &'static str, doc: &'static str) -> Ste
 }
 
 /// Every kind of step.
-pub const STEPS: [StepKind; 21] = [
+pub const STEPS: [StepKind; 22] = [
     kind(
         "split",
         "LOOP [FACTOR, ...]",
@@ -138,6 +139,11 @@ pub const STEPS: [StepKind; 21] = [
         "annotate",
         "LOOP unroll_by FACTOR",
         "let code generation unroll a loop by a factor",
+    ),
+    kind(
+        "winograd",
+        "BLOCK TILE",
+        "compute a convolution by minimal filtering in tiles of TILE x TILE outputs",
     ),
 ];
 

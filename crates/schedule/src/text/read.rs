@@ -220,6 +220,10 @@ fn block_step(keyword: &str, line: &mut Line) -> Result<Step, String> {
             loop_: line.name()?,
             distance: line.arg()?,
         },
+        "winograd" => Step::Winograd {
+            block: line.name()?,
+            tile: line.arg()?,
+        },
         other => return Err(format!("the step `{other}` cannot be read")),
     })
 }

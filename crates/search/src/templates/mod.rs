@@ -7,6 +7,7 @@
 mod blocked;
 mod gemm;
 mod nest;
+mod winograd;
 
 use crate::draft::{Draft, Nest, nests};
 use crate::space::{Candidate, Space};
@@ -20,6 +21,8 @@ pub fn space(program: &Program, target: &Target) -> Space {
     if sketches.is_empty() {
         sketches = gemm::sketches(program, &all, target);
     }
+    // Where minimal filtering is possible it multiplies least.
+    sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));
     Space { sketches }
 }

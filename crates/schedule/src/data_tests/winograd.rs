@@ -1,0 +1,126 @@
+//! winograd on convolutions of several layouts.
+
+use super::programs::{matmul, padded_conv};
+use super::{Expected, check, outputs, refused};
+use crate::steps::{compute_inline, reorder, winograd};
+use ir::{DType, Expr, Program, ProgramBuilder, Reducer};
+use tensor::compare;
+
+/// A convolution in blocks of 2 channels: 4 channels to 6 of `h x w`, `taps`
+/// each way, `pad` zeros round the data, and a relu.
+fn blocked_conv(dtype: DType, h: i64, w: i64, taps: i64, pad: i64) -> Program {
+    let mut b = ProgramBuilder::new("conv");
+    let (rows, columns) = (h + taps - 1 - 2 * pad, w + taps - 1 - 2 * pad);
+    let x = b.input("X", dtype, &[1, 2, rows, columns, 2]);
+    let k = b.constant("W", dtype, &[6, 4, taps, taps]);
+    let axes = [("n", 1), ("ko", 3), ("y", h), ("x", w), ("ki", 2)];
+    let sums = [("co", 2), ("r", taps), ("s", taps), ("ci", 2)];
+    let main = b.reduce("main", &axes, &sums, Reducer::Sum, |o, t| {
+        let (y, x_) = (&o[2] + &t[1] - pad, &o[3] + &t[2] - pad);
+        let within = |e: &Expr, n: i64| Expr::int(0).le(e).and(e.clone().lt(n));
+        let load = Expr::load(
+            x,
+            [
+                o[0].clone(),
+                t[0].clone(),
+                y.clone(),
+                x_.clone(),
+                t[3].clone(),
+            ],
+        );
+        let data = match pad {
+            0 => load,
+            _ => Expr::select(
+                within(&y, rows).and(within(&x_, columns)),
+                load,
+                Expr::constant(0.0, dtype),
+            ),
+        };
+        let (map, channel) = (&o[1] * 2 + &o[4], &t[0] * 2 + &t[3]);
+        data * Expr::load(k, [map, channel, t[1].clone(), t[2].clone()])
+    });
+    let out = b.compute("out", &axes, |o| {
+        Expr::load(main, o.to_vec()).max(Expr::constant(0.0, dtype))
+    });
+    b.finish(&[out])
+}
+
+/// The largest difference that tiling leaves.
+fn difference(program: &Program, tile: i64) -> f64 {
+    let mut p = program.clone();
+    let expected = Expected::of(&p);
+    winograd::apply(&mut p, "main", tile).unwrap_or_else(|e| panic!("{e}"));
+    let broken = ir::verify::verify(&p);
+    assert!(broken.is_empty(), "{broken:?}\n{}", ir::text::print(&p));
+    let text = ir::text::print(&p);
+    assert_eq!(
+        ir::text::parse(&text).map(|p| ir::text::print(&p)),
+        Ok(text)
+    );
+    let found = outputs(&p).unwrap_or_else(|e| panic!("{e}\n{}", ir::text::print(&p)));
+    let found = compare(&found[0], &expected.outputs[0]);
+    assert!(found.within(1e-4), "{found:?}\n{}", ir::text::print(&p));
+    found.max_abs
+}
+
+/// Small whole numbers and quarters: no rounding in tiles of 2.
+#[test]
+fn tiles_of_two_are_exact_on_whole_numbers() {
+    for (h, w) in [(4, 6), (5, 7), (1, 3)] {
+        for pad in [0, 1] {
+            assert_eq!(difference(&blocked_conv(DType::F32, h, w, 3, pad), 2), 0.0);
+        }
+    }
+}
+
+#[test]
+fn larger_tiles_and_filters() {
+    for (h, w, taps, pad, tile) in [
+        (8, 8, 3, 1, 4),
+        (7, 9, 3, 1, 4),
+        (6, 7, 5, 2, 2),
+        (5, 4, 2, 0, 3),
+    ] {
+        let error = difference(&blocked_conv(DType::F64, h, w, taps, pad), tile);
+        assert!(error < 1e-11, "{error} at {h} x {w}, {taps} taps");
+    }
+}
+
+/// The borders may be read where they are needed, or be a padded copy.
+#[test]
+fn borders_can_be_inlined() {
+    let mut p = blocked_conv(DType::F32, 5, 6, 3, 1);
+    let expected = Expected::of(&p);
+    winograd::apply(&mut p, "main", 2).expect("a convolution");
+    compute_inline::apply(&mut p, "main.d").expect("read element by element");
+    check(&p, &expected, "winograd, compute_inline");
+}
+
+/// Other layouts: no batch, no blocks.
+#[test]
+fn plain_layouts() {
+    let mut p = padded_conv();
+    let expected = Expected::of(&p);
+    winograd::apply(&mut p, "conv", 2).expect("a convolution");
+    check(&p, &expected, "winograd");
+}
+
+#[test]
+fn what_is_no_such_convolution_is_refused() {
+    refused(&matmul(), "window axes", |p| winograd::apply(p, "mm", 2));
+    refused(&matmul(), "not a sum", |p| winograd::apply(p, "out", 2));
+    refused(&matmul(), "no such block", |p| {
+        winograd::apply(p, "none", 2)
+    });
+    let conv = blocked_conv(DType::F32, 4, 4, 3, 1);
+    refused(&conv, "at least 2", |p| winograd::apply(p, "main", 1));
+    refused(&conv, "no points", |p| winograd::apply(p, "main", 7));
+    let whole = blocked_conv(DType::I32, 4, 4, 3, 1);
+    refused(&whole, "fractions", |p| winograd::apply(p, "main", 2));
+    let mut moved = conv.clone();
+    crate::steps::split::apply(&mut moved, "main.y", &[None, Some(2)]).expect("a loop");
+    refused(&moved, "comes first", |p| winograd::apply(p, "main", 2));
+    let mut turned = conv;
+    reorder::apply(&mut turned, &["main.x".into(), "main.y".into()]).expect("a chain");
+    winograd::apply(&mut turned, "main", 2).expect("the order of loops does not matter");
+}

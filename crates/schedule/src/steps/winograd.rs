@@ -1,0 +1,536 @@
+//! winograd{block, tile}: compute a convolution by minimal filtering.
+//!
+//! The block sums products of data and weights over windows of `r x s` taps.
+//! Its outputs are cut into tiles of `m x m`; a tile needs `m + r - 1` by
+//! `m + s - 1` elements of data. For a block `main` with the spatial variables
+//! y and x, the reduction variables r and s and any others there are then
+//!
+//! | block | computes |
+//! |---|---|
+//! | `main.u` | transformed weights `[e, f, weights' variables..]`, from constants only |
+//! | `main.d` | data with its borders `[.., y, x, ..]`: zeros where the data's guards fail |
+//! | `main.b` | rows of the data transform `[e, j, .., ty, tx, ..]` |
+//! | `main.v` | transformed data `[e, f, .., ty, tx, ..]` |
+//! | `main.m` | products summed over the other reduction variables `[e, f, .., ty, tx, ..]` |
+//! | `main.p` | rows of the output transform `[dy, f, .., ty, tx, ..]` |
+//! | `main` | the outputs, a sum over f |
+//!
+//! Exact in real arithmetic; in floating point the error grows with the tile
+//! (see [`crate::Step::is_exact`]). Lavin and Gray 2015, eq. 12.
+
+use crate::cook_toom::{Filtering, Matrix, filtering};
+use crate::illegal::Illegal;
+use crate::nest::{domain_tests, insert_after, live_name, path, renest, whole_domain};
+use crate::steps::block_named;
+use ir::affine::{Affine, Ranges};
+use ir::region::program_ranges;
+use ir::simplify::simplify;
+use ir::{
+    BinaryOp, Block, BlockId, Buffer, BufferId, DType, Expr, ExprKind, Iter, IterKind, Node,
+    Program, Reducer, Reduction, Role, Scope, VarId, Write,
+};
+
+const STEP: &str = "winograd";
+
+pub(crate) fn apply(program: &mut Program, block: &str, tile: i64) -> Result<(), Illegal> {
+    let b = block_named(program, STEP, block)?;
+    let conv = Conv::of(program, b, tile).map_err(|why| Illegal::new(STEP, block, why))?;
+    conv.rewrite(program);
+    Ok(())
+}
+
+/// A convolution of two window axes, and what its tiles need.
+struct Conv {
+    block: BlockId,
+    name: String,
+    dtype: DType,
+    /// All spatial variables.
+    order: Vec<VarId>,
+    /// Without y and x, in the block's order; y and x.
+    spatial: Vec<Axis>,
+    window: [Axis; 2],
+    /// Without r and s; r and s.
+    reduce: Vec<Axis>,
+    taps: [Axis; 2],
+    data: Expr,
+    weights: Expr,
+    /// Outputs a tile.
+    tile: i64,
+    filtering: [Filtering; 2],
+}
+
+#[derive(Clone)]
+struct Axis {
+    var: VarId,
+    name: String,
+    extent: i64,
+}
+
+impl Conv {
+    fn of(p: &Program, b: BlockId, tile: i64) -> Result<Conv, String> {
+        let block = p.block(b);
+        let sum = block.reduction.as_ref();
+        if !sum.is_some_and(|r| r.reducer == Reducer::Sum && r.init) || block.tensor.is_some() {
+            return Err("it is not a sum that initialises its own accumulators".into());
+        }
+        let [write] = &block.writes[..] else {
+            return Err("it writes more than one buffer".into());
+        };
+        let dtype = p.buffer(write.buffer).dtype;
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            return Err(format!(
+                "it sums {dtype}, and the transforms need fractions"
+            ));
+        }
+        if !own_loops(p, b) {
+            return Err("it no longer has its own loops: this step comes first".into());
+        }
+        let ExprKind::Binary(BinaryOp::Mul, left, right) = write.value.kind() else {
+            return Err("it does not sum products".into());
+        };
+        let axes = |kind: IterKind| -> Vec<Axis> {
+            let all = block.iters.iter().filter(|i| i.kind == kind);
+            all.map(|i| Axis {
+                var: i.var,
+                name: p.var(i.var).name.clone(),
+                extent: i.extent,
+            })
+            .collect()
+        };
+        let (spatial, reduce) = (axes(IterKind::Spatial), axes(IterKind::Reduce));
+        let pairs = |data: &Expr, weights: &Expr| windows(&spatial, &reduce, data, weights);
+        let (data, weights, found) = match (pairs(left, right), pairs(right, left)) {
+            (found, _) if found.len() == 2 => (left, right, found),
+            (_, found) if found.len() == 2 => (right, left, found),
+            _ => return Err("it has not exactly two window axes of stride 1".into()),
+        };
+        let size = |i: usize| {
+            let taps = found[i].1.extent;
+            let small = "tiles have at least 2 outputs, filters at least 2 taps";
+            if tile < 2 || taps < 2 {
+                return Err(small.to_string());
+            }
+            filtering(tile as usize, taps as usize)
+                .ok_or_else(|| format!("no points for tiles of {tile} and {taps} taps"))
+        };
+        let left_of = |all: &[Axis], used: [&Axis; 2]| -> Vec<Axis> {
+            let free = all.iter().filter(|a| used.iter().all(|u| u.var != a.var));
+            free.cloned().collect()
+        };
+        Ok(Conv {
+            block: b,
+            name: block.name.clone(),
+            dtype,
+            order: spatial.iter().map(|a| a.var).collect(),
+            spatial: left_of(&spatial, [&found[0].0, &found[1].0]),
+            reduce: left_of(&reduce, [&found[0].1, &found[1].1]),
+            window: [found[0].0.clone(), found[1].0.clone()],
+            taps: [found[0].1.clone(), found[1].1.clone()],
+            data: data.clone(),
+            weights: weights.clone(),
+            tile,
+            filtering: [size(0)?, size(1)?],
+        })
+    }
+
+    /// Elements of a tile of data along a window axis.
+    fn size(&self, axis: usize) -> i64 {
+        self.tile + self.taps[axis].extent - 1
+    }
+
+    fn tiles(&self, axis: usize) -> i64 {
+        (self.window[axis].extent + self.tile - 1) / self.tile
+    }
+
+    /// `t{axis}` with the number of tiles.
+    fn tile_axis(&self, axis: usize) -> (String, i64) {
+        (format!("t{}", self.window[axis].name), self.tiles(axis))
+    }
+
+    /// The axes among `all` that an operand depends on.
+    fn used(all: &[Axis], operand: &Expr) -> Vec<Axis> {
+        let used = all.iter().filter(|a| operand.uses_var(a.var));
+        used.cloned().collect()
+    }
+
+    fn rewrite(&self, p: &mut Program) {
+        let home = path(p, Node::Block(self.block))[0];
+        let u = self.weights(p);
+        let d = self.borders(p);
+        let ([b, v], transformed) = self.transformed(p, d.1);
+        let m = self.products(p, u.1, transformed);
+        let rows = self.output_rows(p, m.1);
+        let nest = |p: &mut Program, block| {
+            let spans = whole_domain(p.block(block));
+            renest(p, block, &spans, &[])
+        };
+        let nests = [u.0, d.0, b, v, m.0, rows.0].map(|block| nest(p, block));
+        p.replace_node(Node::Loop(home), &nests);
+        self.outputs(p, rows.1);
+        let last = nest(p, self.block);
+        insert_after(p, None, nests[nests.len() - 1], last);
+    }
+
+    /// `u[e, f, ..] = sum over r, s of G[e, r] G[f, s] w(.., r, s)`.
+    fn weights(&self, p: &mut Program) -> (BlockId, BufferId) {
+        let own = [&self.spatial[..], &self.reduce].concat();
+        let own = Conv::used(&own, &self.weights);
+        let mut n = Part::new(self, "u");
+        let [e, f] = [0, 1].map(|i| n.axis(p, ["e", "f"][i], self.size(i)));
+        let vars = n.copies(p, &own);
+        let [r, s] = [0, 1].map(|i| n.reduce(p, &self.taps[i].name, self.taps[i].extent));
+        let mut map = renamed(&own, &vars);
+        map.push((self.taps[0].var, r.clone()));
+        map.push((self.taps[1].var, s.clone()));
+        let w = put(&self.weights, &map);
+        let [first, second] = &self.filtering;
+        let term = self.term(&first.filter, &e, &r, self.term(&second.filter, &f, &s, w));
+        n.finish(p, self.dtype, &[&[e, f][..], &vars].concat(), term)
+    }
+
+    /// `d[.., y, x, ..]`: what the tiles read, borders included.
+    fn borders(&self, p: &mut Program) -> (BlockId, BufferId) {
+        let own = [&self.spatial[..], &self.reduce].concat();
+        let own = Conv::used(&own, &self.data);
+        let before = own
+            .iter()
+            .take_while(|a| self.spatial.iter().any(|s| s.var == a.var));
+        let split = before.count();
+        let mut n = Part::new(self, "d");
+        let mut vars = n.copies(p, &own[..split]);
+        let extent = |i: usize| self.tiles(i) * self.tile + self.taps[i].extent - 1;
+        let at = [0, 1].map(|i| n.axis(p, &self.window[i].name, extent(i)));
+        let rest = n.copies(p, &own[split..]);
+        let indices = [&vars[..], &at, &rest].concat();
+        vars.extend(rest);
+        let mut map = renamed(&own, &vars);
+        for (i, at) in at.iter().enumerate() {
+            // Data depends on y + r only.
+            map.push((self.window[i].var, at.clone()));
+            map.push((self.taps[i].var, Expr::int(0)));
+        }
+        let data = put(&self.data, &map);
+        let mut r = program_ranges(p);
+        for i in &n.iters {
+            r.set(i.var, 0, i.extent - 1);
+        }
+        let data = inside(p, &data, self.dtype, &r);
+        n.finish(p, self.dtype, &indices, data)
+    }
+
+    /// `b[e, j, ..] = sum over i of B[e, i] d[.., y = m ty + i, x = m tx + j, ..]`
+    /// and `v[e, f, ..] = sum over j of B[f, j] b[e, j, ..]`.
+    fn transformed(&self, p: &mut Program, d: BufferId) -> ([BlockId; 2], BufferId) {
+        let own = [&self.spatial[..], &self.reduce].concat();
+        let own = Conv::used(&own, &self.data);
+        let split = own
+            .iter()
+            .filter(|a| self.spatial.iter().any(|s| s.var == a.var))
+            .count();
+        let tiles = [self.tile_axis(0), self.tile_axis(1)];
+        let mut n = Part::new(self, "b");
+        let [e, j] = [0, 1].map(|i| n.axis(p, ["e", "j"][i], self.size(i)));
+        let lead = n.copies(p, &own[..split]);
+        let t = [0, 1].map(|i| n.axis(p, &tiles[i].0, tiles[i].1));
+        let rest = n.copies(p, &own[split..]);
+        let i = n.reduce(p, "i", self.size(0));
+        let at = [&t[0] * self.tile + &i, &t[1] * self.tile + &j];
+        let load = Expr::load(d, [&lead[..], &at, &rest].concat());
+        let term = self.term(&self.filtering[0].data, &e, &i, load);
+        let indices = [&[e, j][..], &lead, &t, &rest].concat();
+        let (first, b) = n.finish(p, self.dtype, &indices, term);
+
+        let mut n = Part::new(self, "v");
+        let [e, f] = [0, 1].map(|i| n.axis(p, ["e", "f"][i], self.size(i)));
+        let lead = n.copies(p, &own[..split]);
+        let t = [0, 1].map(|i| n.axis(p, &tiles[i].0, tiles[i].1));
+        let rest = n.copies(p, &own[split..]);
+        let j = n.reduce(p, "j", self.size(1));
+        let load = Expr::load(b, [&[e.clone(), j.clone()][..], &lead, &t, &rest].concat());
+        let term = self.term(&self.filtering[1].data, &f, &j, load);
+        let indices = [&[e, f][..], &lead, &t, &rest].concat();
+        let (second, v) = n.finish(p, self.dtype, &indices, term);
+        ([first, second], v)
+    }
+
+    /// `m[e, f, ..] = sum over the other reduction variables of v u`.
+    fn products(&self, p: &mut Program, u: BufferId, v: BufferId) -> (BlockId, BufferId) {
+        let mut n = Part::new(self, "m");
+        let [e, f] = [0, 1].map(|i| n.axis(p, ["e", "f"][i], self.size(i)));
+        let (all, t) = self.tiled(p, &mut n);
+        let sums: Vec<Expr> = self
+            .reduce
+            .iter()
+            .map(|a| n.reduce(p, &a.name, a.extent))
+            .collect();
+        let (outputs, terms) = (self.spatial.iter().zip(&all), self.reduce.iter().zip(&sums));
+        let of = |operand: &Expr, tiles: &[Expr]| -> Vec<Expr> {
+            let vars = |(a, v): (&Axis, &Expr)| operand.uses_var(a.var).then(|| v.clone());
+            let lead: Vec<Expr> = outputs.clone().filter_map(vars).collect();
+            let rest: Vec<Expr> = terms.clone().filter_map(vars).collect();
+            [&[e.clone(), f.clone()][..], &lead, tiles, &rest].concat()
+        };
+        let value = Expr::load(v, of(&self.data, &t)) * Expr::load(u, of(&self.weights, &[]));
+        let indices = [&[e, f][..], &self.in_order(&all, &t)].concat();
+        n.finish(p, self.dtype, &indices, value)
+    }
+
+    /// Axes of outputs in the block's order, with tiles for y and x: the
+    /// variables of the others, and those of the tiles.
+    fn tiled(&self, p: &mut Program, n: &mut Part) -> (Vec<Expr>, [Expr; 2]) {
+        let (mut all, mut tiles) = (Vec::new(), Vec::new());
+        for v in &self.order {
+            match self.window.iter().position(|w| w.var == *v) {
+                Some(i) => {
+                    let (name, extent) = self.tile_axis(i);
+                    tiles.push(n.axis(p, &name, extent));
+                }
+                None => {
+                    let axis = self.spatial.iter().find(|a| a.var == *v);
+                    let axis = axis.expect("every other variable is listed");
+                    all.push(n.axis(p, &axis.name, axis.extent));
+                }
+            }
+        }
+        let tiles = tiles.try_into().expect("there are two window axes");
+        (all, tiles)
+    }
+
+    /// The block's order: `others` with `window` in the places of y and x.
+    fn in_order(&self, others: &[Expr], window: &[Expr; 2]) -> Vec<Expr> {
+        let of = |axes: &[Axis], vars: &[Expr], v: VarId| {
+            let at = axes.iter().position(|a| a.var == v);
+            at.map(|i| vars[i].clone())
+        };
+        let one = |v: &VarId| {
+            of(&self.spatial, others, *v)
+                .or_else(|| of(&self.window, window, *v))
+                .expect("every variable is one or the other")
+        };
+        self.order.iter().map(one).collect()
+    }
+
+    /// `p[dy, f, ..] = sum over e of A[dy, e] m[e, f, ..]`.
+    fn output_rows(&self, p: &mut Program, m: BufferId) -> (BlockId, BufferId) {
+        let mut n = Part::new(self, "p");
+        let dy = n.axis(p, &format!("d{}", self.window[0].name), self.tile);
+        let f = n.axis(p, "f", self.size(1));
+        let (all, t) = self.tiled(p, &mut n);
+        let e = n.reduce(p, "e", self.size(0));
+        let place = self.in_order(&all, &t);
+        let load = Expr::load(m, [&[e.clone(), f.clone()][..], &place].concat());
+        let term = self.term(&self.filtering[0].output, &dy, &e, load);
+        n.finish(p, self.dtype, &[&[dy, f][..], &place].concat(), term)
+    }
+
+    /// Makes the block the sum over f of `A[dx, f] p[dy, f, ..]`.
+    fn outputs(&self, p: &mut Program, rows: BufferId) {
+        let f = p.add_var("f");
+        let window = [0, 1].map(|i| Expr::var(self.window[i].var));
+        let t = window.clone().map(|v| v.floor_div(self.tile));
+        let [dy, dx] = window.map(|v| v.floor_mod(self.tile));
+        let others: Vec<Expr> = self.spatial.iter().map(|a| Expr::var(a.var)).collect();
+        let place = self.in_order(&others, &t);
+        let load = Expr::load(rows, [&[dy, Expr::var(f)][..], &place].concat());
+        let value = self.term(&self.filtering[1].output, &dx, &Expr::var(f), load);
+        let extent = self.size(1);
+        let block = p.block_mut(self.block);
+        block.iters.retain(|i| i.kind == IterKind::Spatial);
+        block.iters.push(Iter {
+            var: f,
+            extent,
+            kind: IterKind::Reduce,
+            binding: Expr::int(0),
+        });
+        block.writes[0].value = value;
+    }
+
+    /// `matrix[row, column] * x`, nothing where the entry is 0.
+    fn term(&self, matrix: &Matrix, row: &Expr, column: &Expr, x: Expr) -> Expr {
+        let constant = |v: f64| Expr::constant(v, self.dtype);
+        let mut factor = constant(1.0);
+        let mut zero = Expr::bool(false);
+        for (i, entries) in matrix.iter().enumerate() {
+            for (j, entry) in entries.iter().enumerate() {
+                let number = |n: usize| Expr::int(n as i64);
+                let here = row
+                    .clone()
+                    .equals(number(i))
+                    .and(column.clone().equals(number(j)));
+                match entry.value() {
+                    0.0 => zero = zero.or(here),
+                    1.0 => {}
+                    v => factor = Expr::select(here, constant(v), factor),
+                }
+            }
+        }
+        // The neutral element of addition: x + 0 would turn -0 into 0.
+        Expr::select(zero, constant(-0.0), factor * x)
+    }
+}
+
+/// A block being made.
+struct Part {
+    name: String,
+    iters: Vec<Iter>,
+}
+
+impl Part {
+    fn new(conv: &Conv, part: &str) -> Part {
+        Part {
+            name: format!("{}.{part}", conv.name),
+            iters: vec![],
+        }
+    }
+
+    fn add(&mut self, p: &mut Program, name: &str, extent: i64, kind: IterKind) -> Expr {
+        let var = p.add_var(name);
+        self.iters.push(Iter {
+            var,
+            extent,
+            kind,
+            binding: Expr::int(0),
+        });
+        Expr::var(var)
+    }
+
+    fn axis(&mut self, p: &mut Program, name: &str, extent: i64) -> Expr {
+        self.add(p, name, extent, IterKind::Spatial)
+    }
+
+    fn reduce(&mut self, p: &mut Program, name: &str, extent: i64) -> Expr {
+        self.add(p, name, extent, IterKind::Reduce)
+    }
+
+    fn copies(&mut self, p: &mut Program, axes: &[Axis]) -> Vec<Expr> {
+        let copy = |a: &Axis| self.axis(p, &a.name, a.extent);
+        axes.iter().map(copy).collect()
+    }
+
+    /// The block and its buffer, whose dimensions are `indices`: each of the
+    /// spatial variables once.
+    fn finish(
+        self,
+        p: &mut Program,
+        dtype: DType,
+        indices: &[Expr],
+        value: Expr,
+    ) -> (BlockId, BufferId) {
+        let name = live_name(p, &self.name);
+        let extent = |e: &Expr| {
+            let of = self.iters.iter().find(|i| e.as_var() == Some(i.var));
+            of.expect("an axis of the block").extent
+        };
+        let buffer = p.add_buffer(Buffer {
+            name: name.clone(),
+            dtype,
+            shape: indices.iter().map(extent).collect(),
+            scope: Scope::Global,
+            role: Role::Intermediate,
+            view: None,
+        });
+        let sums = self.iters.iter().any(|i| i.kind == IterKind::Reduce);
+        let block = p.add_block(Block {
+            name,
+            iters: self.iters,
+            predicate: None,
+            writes: vec![Write {
+                buffer,
+                indices: indices.to_vec(),
+                value,
+            }],
+            reduction: sums.then_some(Reduction {
+                reducer: Reducer::Sum,
+                init: true,
+            }),
+            tensor: None,
+        });
+        (block, buffer)
+    }
+}
+
+/// Whether a block stands alone in a nest at the root, a plain loop for each variable.
+fn own_loops(p: &Program, b: BlockId) -> bool {
+    let loops = path(p, Node::Block(b));
+    let block = p.block(b);
+    let Some(first) = loops.first() else {
+        return false;
+    };
+    let plain = |i: &Iter| {
+        let mut loops = loops.iter();
+        loops.any(|l| i.binding.as_var() == Some(p.loop_(*l).var) && p.loop_(*l).extent == i.extent)
+    };
+    block.predicate.is_none()
+        && loops.len() == block.iters.len()
+        && p.blocks_under(&[Node::Loop(*first)]) == [b]
+        && block.iters.iter().all(plain)
+}
+
+/// Pairs of an output variable and a reduction variable, in the order of the
+/// former: the data depend on their sum only, the weights on the latter only.
+fn windows(spatial: &[Axis], reduce: &[Axis], data: &Expr, weights: &Expr) -> Vec<(Axis, Axis)> {
+    let mut found = Vec::new();
+    for y in spatial.iter().filter(|y| !weights.uses_var(y.var)) {
+        for r in reduce.iter().filter(|r| weights.uses_var(r.var)) {
+            if data.uses_var(y.var) && data.uses_var(r.var) && sums_only(data, y.var, r.var) {
+                found.push((y.clone(), r.clone()));
+            }
+        }
+    }
+    // Otherwise a third variable would have to be the same in both operands.
+    let window = |a: &Axis| found.iter().any(|(y, r)| y.var == a.var || r.var == a.var);
+    let shared = |a: &&Axis| !window(a) && weights.uses_var(a.var) && data.uses_var(a.var);
+    let mixed = spatial.iter().find(shared).is_some();
+    if mixed { vec![] } else { found }
+}
+
+/// Whether an expression uses two variables in their sum only.
+fn sums_only(e: &Expr, y: VarId, r: VarId) -> bool {
+    if !e.uses_var(y) && !e.uses_var(r) {
+        return true;
+    }
+    match Affine::of(e) {
+        Some(a) => a.coefficient(y) == a.coefficient(r),
+        None => {
+            e.as_var().is_none() && e.children().into_iter().all(|child| sums_only(child, y, r))
+        }
+    }
+}
+
+fn renamed(axes: &[Axis], vars: &[Expr]) -> Vec<(VarId, Expr)> {
+    let old = axes.iter().map(|a| a.var);
+    old.zip(vars.iter().cloned()).collect()
+}
+
+fn put(e: &Expr, map: &[(VarId, Expr)]) -> Expr {
+    e.substitute(&|v| map.iter().find(|(x, _)| *x == v).map(|(_, e)| e.clone()))
+}
+
+/// The data, and 0 where a load that no guard covers would leave its buffer:
+/// the last tiles reach past what the outputs need.
+fn inside(p: &Program, data: &Expr, dtype: DType, r: &Ranges) -> Expr {
+    let data = simplify(data, r);
+    let (guard, guarded) = match data.kind() {
+        ExprKind::Select(test, value, _) => (Some(test.clone()), value.clone()),
+        _ => (None, data.clone()),
+    };
+    let held = guard.as_ref().and_then(|g| r.assuming(g, true));
+    let known = held.as_ref().unwrap_or(r);
+    let mut tests: Vec<Expr> = Vec::new();
+    guarded.visit(&mut |e| {
+        if let ExprKind::Load(b, indices) = e.kind() {
+            for (i, n) in indices.iter().zip(&p.buffer(*b).shape) {
+                for t in domain_tests(i, *n, known) {
+                    if !tests.contains(&t) {
+                        tests.push(t);
+                    }
+                }
+            }
+        }
+    });
+    let all = guard.into_iter().chain(tests).reduce(Expr::and);
+    match all {
+        Some(all) => Expr::select(all, guarded, Expr::constant(0.0, dtype)),
+        None => guarded,
+    }
+}
