@@ -245,6 +245,42 @@ pub(crate) fn domain_tests(value: &Expr, extent: i64, r: &Ranges) -> Vec<Expr> {
     tests.into_iter().filter(|t| !prove(t, r)).collect()
 }
 
+/// An operand, a load perhaps under a guard, with 0 where the load would leave
+/// its buffer and the guard does not say so.
+pub(crate) fn guarded_inside(p: &Program, operand: &Expr, r: &Ranges) -> Expr {
+    let operand = simplify(operand, r);
+    let (guard, value) = match operand.kind() {
+        ExprKind::Select(test, value, _) => (Some(test), value),
+        _ => (None, &operand),
+    };
+    let known: Vec<Expr> = conjuncts(guard)
+        .iter()
+        .filter_map(|t| at_most_zero(t, r))
+        .collect();
+    let mut tests: Vec<Expr> = Vec::new();
+    value.visit(&mut |e| {
+        let ExprKind::Load(b, indices) = e.kind() else {
+            return;
+        };
+        for (i, n) in indices.iter().zip(&p.buffer(*b).shape) {
+            for t in domain_tests(i, *n, r) {
+                let form = at_most_zero(&t, r);
+                let said = form.is_some_and(|f| known.contains(&f));
+                if !said && !tests.contains(&t) {
+                    tests.push(t);
+                }
+            }
+        }
+    });
+    match tests.into_iter().reduce(Expr::and) {
+        None => operand,
+        Some(inside) => {
+            let all = guard.map_or_else(|| inside.clone(), |g| g.clone().and(&inside));
+            Expr::select(all, value, Expr::constant(0.0, value.dtype(p)))
+        }
+    }
+}
+
 /// The tests that a predicate is the conjunction of.
 pub(crate) fn conjuncts(predicate: Option<&Expr>) -> Vec<&Expr> {
     let Some(e) = predicate else { return vec![] };

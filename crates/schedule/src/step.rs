@@ -4,8 +4,8 @@ use crate::decision::{Decision, DecisionKind, HERE};
 use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
-    pack, parallel, partition, prefetch, reorder, reverse_compute_at, reverse_compute_inline,
-    rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
+    pack, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
+    reverse_compute_inline, rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
 };
 use ir::{Axis, Program, Scope};
 
@@ -125,6 +125,11 @@ pub enum Step {
         loop_: String,
         unroll_by: Arg,
     },
+    /// `block` reads a gathered copy of `buffer`, indexed by its own variables.
+    Reindex {
+        block: String,
+        buffer: String,
+    },
     /// Minimal filtering instead of the sum over windows that `block` is.
     Winograd {
         block: String,
@@ -157,6 +162,7 @@ impl Step {
             Step::Tensorize { .. } => "tensorize",
             Step::Prefetch { .. } => "prefetch",
             Step::Annotate { .. } => "annotate",
+            Step::Reindex { .. } => "reindex",
             Step::Winograd { .. } => "winograd",
         }
     }
@@ -236,6 +242,7 @@ impl Step {
             Step::Annotate { loop_, unroll_by } => {
                 annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?)
             }
+            Step::Reindex { block, buffer } => reindex::apply(p, block, buffer),
             Step::Winograd { block, tile } => {
                 winograd::apply(p, block, values.integer(block, *tile)?)
             }

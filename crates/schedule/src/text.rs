@@ -18,7 +18,8 @@
 //!          | "set_scope" buffer scope | "decompose_reduction" block loop
 //!          | "pack" buffer "[" (dim ":" arg),* "]" "[" dim,* "]"
 //!          | "tensorize" loop name | "prefetch" buffer loop arg
-//!          | "annotate" loop "unroll_by" arg | "winograd" block arg
+//!          | "annotate" loop "unroll_by" arg | "reindex" block buffer
+//!          | "winograd" block arg
 //! arg      = int | "$" int ("." int)?
 //! ```
 //!
@@ -247,6 +248,7 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
         Step::Annotate { loop_, unroll_by } => {
             format!("{} unroll_by {}", name(loop_), arg(unroll_by))
         }
+        Step::Reindex { block, buffer } => format!("{} {}", name(block), name(buffer)),
         Step::Winograd { block, tile } => format!("{} {}", name(block), arg(tile)),
     };
     format!("{} {arguments}", step.name())

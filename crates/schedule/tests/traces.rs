@@ -174,6 +174,7 @@ fn step() -> impl Strategy<Value = Step> {
         prefetch,
         annotate,
         (name(), arg()).prop_map(|(block, tile)| Step::Winograd { block, tile }),
+        (name(), name()).prop_map(|(block, buffer)| Step::Reindex { block, buffer }),
     ]
 }
 

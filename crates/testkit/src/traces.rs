@@ -78,6 +78,7 @@ const SHAPING: &[Move] = &[
     compute_inline,
     reverse_compute_inline,
     cache_read,
+    reindex,
     cache_write,
     rfactor,
     decompose,
@@ -379,6 +380,19 @@ fn cache_read(g: &mut Growing<'_>) -> Option<()> {
         buffer,
         scope,
     })?;
+    let copy = *g.p.block(b).reads().iter().find(|r| !reads.contains(r))?;
+    let copier = *g.p.producers(copy).first()?;
+    let loop_ = g.place(&path(&g.p, b))?;
+    let block = g.block_name(copier);
+    g.step(Step::ComputeAt { block, loop_ })
+}
+
+fn reindex(g: &mut Growing<'_>) -> Option<()> {
+    let b = g.block_where(|p, b| !p.block(b).reads().is_empty())?;
+    let reads = g.p.block(b).reads();
+    let read = g.one(&reads)?;
+    let (block, buffer) = (g.block_name(b), g.p.buffer(read).name.clone());
+    g.step(Step::Reindex { block, buffer })?;
     let copy = *g.p.block(b).reads().iter().find(|r| !reads.contains(r))?;
     let copier = *g.p.producers(copy).first()?;
     let loop_ = g.place(&path(&g.p, b))?;

@@ -6,6 +6,7 @@ mod inlining;
 mod layout;
 mod moving;
 mod programs;
+mod reindexing;
 mod winograd;
 
 use crate::illegal::Illegal;

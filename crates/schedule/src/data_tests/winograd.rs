@@ -8,7 +8,7 @@ use tensor::compare;
 
 /// A convolution in blocks of 2 channels: 4 channels to 6 of `h x w`, `taps`
 /// each way, `pad` zeros round the data, and a relu.
-fn blocked_conv(dtype: DType, h: i64, w: i64, taps: i64, pad: i64) -> Program {
+pub(super) fn blocked_conv(dtype: DType, h: i64, w: i64, taps: i64, pad: i64) -> Program {
     let mut b = ProgramBuilder::new("conv");
     let (rows, columns) = (h + taps - 1 - 2 * pad, w + taps - 1 - 2 * pad);
     let x = b.input("X", dtype, &[1, 2, rows, columns, 2]);

@@ -14,6 +14,7 @@ pub(crate) mod pack;
 pub(crate) mod parallel;
 pub(crate) mod partition;
 pub(crate) mod prefetch;
+pub(crate) mod reindex;
 pub(crate) mod reorder;
 pub(crate) mod reverse_compute_at;
 pub(crate) mod reverse_compute_inline;
@@ -42,7 +43,7 @@ const fn kind(name: &'static str, usage: &'static str, doc: &'static str) -> Ste
 }
 
 /// Every kind of step.
-pub const STEPS: [StepKind; 22] = [
+pub const STEPS: [StepKind; 23] = [
     kind(
         "split",
         "LOOP [FACTOR, ...]",
@@ -139,6 +140,11 @@ pub const STEPS: [StepKind; 22] = [
         "annotate",
         "LOOP unroll_by FACTOR",
         "let code generation unroll a loop by a factor",
+    ),
+    kind(
+        "reindex",
+        "BLOCK BUFFER",
+        "gather what a block reads of a buffer in the order of its iteration",
     ),
     kind(
         "winograd",

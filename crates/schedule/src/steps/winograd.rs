@@ -20,11 +20,10 @@
 
 use crate::cook_toom::{Filtering, Matrix, filtering};
 use crate::illegal::Illegal;
-use crate::nest::{domain_tests, insert_after, live_name, path, renest, whole_domain};
+use crate::nest::{guarded_inside, insert_after, live_name, path, renest, whole_domain};
 use crate::steps::block_named;
-use ir::affine::{Affine, Ranges};
+use ir::affine::Affine;
 use ir::region::program_ranges;
-use ir::simplify::simplify;
 use ir::{
     BinaryOp, Block, BlockId, Buffer, BufferId, DType, Expr, ExprKind, Iter, IterKind, Node,
     Program, Reducer, Reduction, Role, Scope, VarId, Write,
@@ -214,7 +213,8 @@ impl Conv {
         for i in &n.iters {
             r.set(i.var, 0, i.extent - 1);
         }
-        let data = inside(p, &data, self.dtype, &r);
+        // The last tiles reach past what the outputs need.
+        let data = guarded_inside(p, &data, &r);
         n.finish(p, self.dtype, &indices, data)
     }
 
@@ -504,33 +504,4 @@ fn renamed(axes: &[Axis], vars: &[Expr]) -> Vec<(VarId, Expr)> {
 
 fn put(e: &Expr, map: &[(VarId, Expr)]) -> Expr {
     e.substitute(&|v| map.iter().find(|(x, _)| *x == v).map(|(_, e)| e.clone()))
-}
-
-/// The data, and 0 where a load that no guard covers would leave its buffer:
-/// the last tiles reach past what the outputs need.
-fn inside(p: &Program, data: &Expr, dtype: DType, r: &Ranges) -> Expr {
-    let data = simplify(data, r);
-    let (guard, guarded) = match data.kind() {
-        ExprKind::Select(test, value, _) => (Some(test.clone()), value.clone()),
-        _ => (None, data.clone()),
-    };
-    let held = guard.as_ref().and_then(|g| r.assuming(g, true));
-    let known = held.as_ref().unwrap_or(r);
-    let mut tests: Vec<Expr> = Vec::new();
-    guarded.visit(&mut |e| {
-        if let ExprKind::Load(b, indices) = e.kind() {
-            for (i, n) in indices.iter().zip(&p.buffer(*b).shape) {
-                for t in domain_tests(i, *n, known) {
-                    if !tests.contains(&t) {
-                        tests.push(t);
-                    }
-                }
-            }
-        }
-    });
-    let all = guard.into_iter().chain(tests).reduce(Expr::and);
-    match all {
-        Some(all) => Expr::select(all, guarded, Expr::constant(0.0, dtype)),
-        None => guarded,
-    }
 }

@@ -6,6 +6,7 @@
 
 mod blocked;
 mod gemm;
+mod im2row;
 mod nest;
 mod winograd;
 
@@ -21,6 +22,7 @@ pub fn space(program: &Program, target: &Target) -> Space {
     if sketches.is_empty() {
         sketches = gemm::sketches(program, &all, target);
     }
+    sketches.extend(im2row::sketches(program, &all, target));
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));

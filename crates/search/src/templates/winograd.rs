@@ -6,6 +6,7 @@
 //! the whole image, so that transformed weights are read once a call; for
 //! small images with many channels, whose weights are most of the traffic.
 
+use super::im2row::largest_divisor;
 use super::others;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
@@ -295,10 +296,4 @@ fn transform(d: &mut Draft, block: &str, home: &str, axes: [&str; 2], lanes: &st
     d.line(format!("unroll {block}.{results}"));
     d.line(format!("unroll {block}.out.{results}"));
     d.line(format!("decompose_reduction {block} {block}.{terms}"));
-}
-
-/// The largest divisor of `n` up to `most`.
-fn largest_divisor(n: i64, most: i64) -> i64 {
-    let divides = |d: &i64| n % d == 0;
-    (1..=n.min(most)).filter(divides).max().unwrap_or(1)
 }
