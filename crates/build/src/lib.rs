@@ -10,5 +10,5 @@ mod cache;
 mod pipeline;
 
 pub use builder::{BuilderPool, Fault, Outcome, Request, serve};
-pub use cache::ObjectCache;
+pub use cache::{ObjectCache, toolchain};
 pub use pipeline::{BuildFailure, Built, Extras, Options, Stage, build, built_kernel};

@@ -140,10 +140,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             candidates as f64 / wall.as_secs_f64(),
             wall.as_secs_f64() * 1e6 / candidates as f64,
             cpu as f64 / 1e3 / candidates as f64,
-            mean(&measured, |m| m.cpu_ns.unwrap_or(0)),
-            mean(&measured, |m| m.load_ns),
-            mean(&measured, |m| m.check_ns),
-            mean(&measured, |m| m.run_ns),
+            mean(&measured, |m| m.whole.cpu_ns),
+            mean(&measured, |m| m.parts.load.wall_ns),
+            mean(&measured, |m| m.parts.check.wall_ns),
+            mean(&measured, |m| m.parts.run.wall_ns),
         );
     }
     Ok(())

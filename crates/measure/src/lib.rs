@@ -15,7 +15,7 @@ mod sealed;
 mod serial;
 mod task;
 
-pub use protocol::{ArgFill, Protocol, TaskData};
+pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
 pub use runner::serve;
 pub use sampling::host_clock_resolution_ns;
 pub use serial::{MeasureError, Measured, Serial, death_outcome};

@@ -168,13 +168,35 @@ pub(crate) enum Verdict {
     OutOfMemory(String),
 }
 
+/// Time that something took: on the wall, and of all threads of its process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Spent) {
+        self.wall_ns += more.wall_ns;
+        self.cpu_ns += more.cpu_ns;
+    }
+}
+
+/// What the parts of a request took; a part that was not reached took nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Loading the code, preparing and copying its constants.
+    pub load: Spent,
+    /// The first run and comparing what it wrote.
+    pub check: Spent,
+    /// Taking samples, and the last check.
+    pub run: Spent,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub verdict: Verdict,
-    pub load_ns: u64,
-    pub check_ns: u64,
-    pub run_ns: u64,
-    pub cpu_ns: u64,
+    pub parts: Parts,
 }
 
 /// What a runner is at, told to the parent in case it dies of it.

@@ -7,7 +7,8 @@
 
 use crate::loaded::{Loaded, Setting, Stop};
 use crate::protocol::{
-    Circumstances, Doing, Protocol, Reply, Report, Request, TaskData, TaskKey, Verdict,
+    Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
+    Verdict,
 };
 use crate::sampling::{Turns, calls_per_sample, sample};
 use crate::task::Task;
@@ -47,6 +48,29 @@ struct Threads {
     pool: Pool,
 }
 
+/// Times a part of a request.
+struct Watch {
+    start: Instant,
+    cpu_ns: u64,
+}
+
+impl Watch {
+    fn start() -> Watch {
+        Watch {
+            start: Instant::now(),
+            cpu_ns: cpu_ns(),
+        }
+    }
+
+    fn spent(&self) -> Spent {
+        let cpu_ns = cpu_ns() - self.cpu_ns;
+        Spent {
+            wall_ns: self.start.elapsed().as_nanos() as u64,
+            cpu_ns,
+        }
+    }
+}
+
 fn cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -54,7 +78,7 @@ fn cpu_ns() -> u64 {
 
 impl Runner {
     fn answer(&mut self, request: Request) -> Reply {
-        let (start, cpu) = (Instant::now(), cpu_ns());
+        let start = Instant::now();
         match request {
             Request::Data(data) => Reply::Data(self.keep(&data)),
             Request::Measure {
@@ -66,19 +90,16 @@ impl Runner {
                 if !self.use_task(task) {
                     return Reply::NoData;
                 }
-                let mut times = Times::default();
-                let mut verdict = self.measure(&kernel, &protocol, best_ns, start, &mut times);
+                let mut parts = Parts::default();
+                let mut verdict = self.measure(&kernel, &protocol, best_ns, start, &mut parts);
                 if matches!(verdict, Err(Verdict::OutOfMemory(_))) && self.tasks.len() > 1 {
                     // Other tasks' data is no candidate's fault.
                     self.tasks.drain(..self.tasks.len() - 1);
-                    verdict = self.measure(&kernel, &protocol, best_ns, start, &mut times);
+                    verdict = self.measure(&kernel, &protocol, best_ns, start, &mut parts);
                 }
                 Reply::Measured(Report {
                     verdict: verdict.unwrap_or_else(|stop| stop),
-                    load_ns: times.load_ns,
-                    check_ns: times.check_ns,
-                    run_ns: times.run_ns,
-                    cpu_ns: cpu_ns() - cpu,
+                    parts,
                 })
             }
             Request::Rank {
@@ -126,20 +147,23 @@ impl Runner {
         p: &Protocol,
         best_ns: Option<u64>,
         start: Instant,
-        times: &mut Times,
+        parts: &mut Parts,
     ) -> Result<Verdict, Stop> {
         self.use_threads(p)?;
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
         let (ctx, deadline) = (threads.pool.ctx(), deadline(start, p.limit_ns));
-        let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, times)?;
-        let since = Instant::now();
+        let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, parts)?;
+        let watch = Watch::start();
         Doing::Run.tell(0);
-        let samples = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n))?;
-        if samples.then_check {
-            last_run(&mut loaded, task, p, ctx, 0)?;
+        let mut sampled = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
+        if sampled.as_ref().is_ok_and(|samples| samples.then_check)
+            && let Err(stop) = last_run(&mut loaded, task, p, ctx, 0)
+        {
+            sampled = Err(stop);
         }
-        times.run_ns = since.elapsed().as_nanos() as u64;
+        parts.run += watch.spent();
+        let samples = sampled?;
         Ok(Verdict::Timed {
             samples_ns: samples.ns,
             at: circumstances(&loaded, threads, samples.calls),
@@ -163,7 +187,7 @@ impl Runner {
         let deadline = deadline(start, p.limit_ns.saturating_mul(kernels.len() as u64));
         let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
         for (i, kernel) in kernels.iter().enumerate() {
-            let entrant = first_run(kernel, task, p, threads, i, &mut Times::default());
+            let entrant = first_run(kernel, task, p, threads, i, &mut Parts::default());
             entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
                 Doing::Run.tell(i);
                 let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n))?;
@@ -249,13 +273,6 @@ impl Runner {
     }
 }
 
-#[derive(Default)]
-struct Times {
-    load_ns: u64,
-    check_ns: u64,
-    run_ns: u64,
-}
-
 /// A kernel of a ranking.
 struct Entrant<'k> {
     loaded: Loaded<'k>,
@@ -280,7 +297,7 @@ fn first_run<'k>(
     p: &Protocol,
     threads: &Threads,
     index: usize,
-    times: &mut Times,
+    parts: &mut Parts,
 ) -> Result<(Loaded<'k>, u64), Stop> {
     let ctx = threads.pool.ctx();
     let setting = Setting {
@@ -290,19 +307,21 @@ fn first_run<'k>(
         index,
     };
     Doing::Load.tell(index);
-    let start = Instant::now();
-    let mut loaded = Loaded::new(kernel, task, setting)?;
-    times.load_ns = start.elapsed().as_nanos() as u64;
+    let watch = Watch::start();
+    let loaded = Loaded::new(kernel, task, setting);
+    parts.load += watch.spent();
+    let mut loaded = loaded?;
+    let watch = Watch::start();
     loaded.poison(0xff);
     Doing::Run.tell(index);
-    let first_ns = loaded.batch(ctx, 1)?;
-    Doing::Check.tell(index);
-    let checked = loaded
-        .check_canaries()
-        .and_then(|()| loaded.check_outputs(task, p.tolerance));
-    times.check_ns = start.elapsed().as_nanos() as u64 - times.load_ns;
-    checked?;
-    Ok((loaded, first_ns))
+    let checked = loaded.batch(ctx, 1).and_then(|first_ns| {
+        Doing::Check.tell(index);
+        loaded.check_canaries()?;
+        loaded.check_outputs(task, p.tolerance)?;
+        Ok(first_ns)
+    });
+    parts.check += watch.spent();
+    Ok((loaded, checked?))
 }
 
 /// Runs once more on poisoned outputs and a used workspace: what was timed is

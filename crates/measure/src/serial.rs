@@ -6,11 +6,12 @@
 //! killed a runner which others had used is tried again in a new one.
 
 use crate::protocol::{
-    Circumstances, Doing, Protocol, Reply, Report, Request, TaskData, TaskKey, Verdict,
+    Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
+    Verdict,
 };
 use runtime::BuiltKernel;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
 use thiserror::Error;
 use worker::{CommandLine, Death, Limits, Pool, PoolError};
@@ -33,13 +34,12 @@ pub struct Measured {
     /// `Skipped` when the candidate had no chance: the task has no expected
     /// output, or there is no runner.
     pub outcome: Outcome,
-    pub load_ns: u64,
-    pub check_ns: u64,
-    pub run_ns: u64,
-    /// Wall time of the whole request, as the parent saw it.
-    pub wall_ns: u64,
-    /// CPU time of the runner, where it lived to tell.
-    pub cpu_ns: Option<u64>,
+    /// The candidate's requests, as the parent saw them: what it cost, dead or
+    /// alive, also where it was tried again in another runner. Setting up its
+    /// task is not in it.
+    pub whole: Spent,
+    /// Parts of `whole` that a runner told; nothing if it died.
+    pub parts: Parts,
 }
 
 /// One runner process, replaced when it dies.
@@ -50,6 +50,8 @@ pub struct Serial {
     known: Option<TaskKey>,
     /// Requests with kernels that this runner answered.
     used: u64,
+    /// What the requests about the candidate at hand took.
+    spent: Spent,
     /// Whether this runner is to be replaced before its next request.
     spoilt: bool,
     /// Why tasks have no data. A task that kills its runner is not tried again.
@@ -83,6 +85,7 @@ impl Serial {
             next_id: 0,
             known: None,
             used: 0,
+            spent: Spent::default(),
             spoilt: false,
             broken: HashMap::new(),
         })
@@ -110,8 +113,8 @@ impl Serial {
         best_ns: Option<u64>,
         overlap: bool,
     ) -> Measured {
-        let start = Instant::now();
         let limit = Duration::from_nanos(protocol.limit_ns);
+        self.spent = Spent::default();
         let request = || Request::Measure {
             task: task.key(),
             kernel: kernel.clone(),
@@ -119,38 +122,18 @@ impl Serial {
             best_ns,
         };
         let result = self.on_task(task, protocol, limit, request);
-        let wall_ns = start.elapsed().as_nanos() as u64;
-        let report = match result {
-            Ok(Reply::Measured(report)) => report,
-            Ok(_) => unreachable!("a runner answers a measurement with one"),
-            Err(failure) => {
-                let (outcome, _) = failure_outcome(failure);
-                return Measured {
-                    outcome,
-                    load_ns: 0,
-                    check_ns: 0,
-                    run_ns: 0,
-                    wall_ns,
-                    cpu_ns: None,
-                };
+        let (outcome, parts) = match result {
+            Ok(Reply::Measured(Report { verdict, parts })) => {
+                self.spoilt |= matches!(verdict, Verdict::Damaged(_));
+                (outcome(verdict, protocol, "serial", overlap), parts)
             }
+            Ok(_) => unreachable!("a runner answers a measurement with one"),
+            Err(failure) => (failure_outcome(failure).0, Parts::default()),
         };
-        let Report {
-            verdict,
-            load_ns,
-            check_ns,
-            run_ns,
-            cpu_ns,
-        } = report;
-        self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-        let outcome = outcome(verdict, protocol, "serial", overlap);
         Measured {
             outcome,
-            load_ns,
-            check_ns,
-            run_ns,
-            wall_ns,
-            cpu_ns: Some(cpu_ns),
+            whole: self.spent,
+            parts,
         }
     }
 
@@ -301,6 +284,7 @@ impl Serial {
     fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         let id = self.next_id;
         self.next_id += 1;
+        let of_candidates = !matches!(request, Request::Data(_));
         if std::mem::take(&mut self.spoilt) {
             self.pool.submit_fresh(id, request, limit);
         } else {
@@ -313,6 +297,12 @@ impl Serial {
             }
         };
         assert_eq!(answer.id, id, "one request at a time");
+        if of_candidates {
+            self.spent += Spent {
+                wall_ns: answer.wall.as_nanos() as u64,
+                cpu_ns: answer.cpu.as_nanos() as u64,
+            };
+        }
         if answer.earlier == 0 || answer.result.is_err() {
             (self.known, self.used) = (None, 0);
         }

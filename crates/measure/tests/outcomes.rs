@@ -6,7 +6,7 @@
 mod c_kernel;
 
 use c_kernel::{from_source, good, impatient, kernel, param, preparing, protocol, serial, task};
-use measure::{MeasureError, Measured, Protocol, Serial, TaskData};
+use measure::{MeasureError, Measured, Protocol, Serial, Spent, TaskData};
 use runtime::{BuiltKernel, CodeFormat, ParamRole};
 use store::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 use tensor::DType;
@@ -37,6 +37,44 @@ fn timed(measured: Measured) -> (Vec<u64>, Conditions) {
     }
 }
 
+/// Each part took time, of the CPUs no more than its threads had, and the
+/// parts lie within the whole.
+fn assert_parts_within_whole(m: &Measured, threads: u64) {
+    let parts = [m.parts.load, m.parts.check, m.parts.run];
+    for s in parts.iter().chain([&m.whole]) {
+        assert!(s.wall_ns > 0 && s.cpu_ns > 0, "{m:?}");
+        // The system may not yet have counted what another thread is at.
+        let uncounted = (threads - 1) * 20_000_000;
+        assert!(s.cpu_ns <= s.wall_ns * threads + uncounted, "{m:?}");
+    }
+    assert!(parts.iter().map(|s| s.wall_ns).sum::<u64>() <= m.whole.wall_ns);
+    assert!(parts.iter().map(|s| s.cpu_ns).sum::<u64>() <= m.whole.cpu_ns);
+}
+
+#[test]
+fn what_a_candidate_cost_is_known_however_it_ended() {
+    let (mut s, t) = (serial(), task(1, good()));
+    // Long enough that none of it is within a clock's step.
+    let busy = "compute(args); spin(2000000);";
+    let p = protocol();
+    let fine = s.measure(&t, &kernel(busy), &p, None, false);
+    assert_parts_within_whole(&fine, 1);
+
+    let wrong = s.measure(&t, &kernel(&format!("{busy} y[3] = 7;")), &p, None, false);
+    assert!(matches!(wrong.outcome, Outcome::Wrong { .. }), "{wrong:?}");
+    assert!(wrong.parts.check.cpu_ns > 0 && wrong.parts.run == Spent::default());
+
+    let mut p2 = protocol();
+    p2.threads = 2;
+    assert_parts_within_whole(&s.measure(&t, &kernel(busy), &p2, None, false), 2);
+
+    let dead = format!("{busy} *(volatile int *)0 = 1;");
+    let dead = s.measure(&t, &kernel(&dead), &p, None, false);
+    crash(dead.outcome, Stage::Run, Some(11));
+    assert_eq!(dead.parts, measure::Parts::default());
+    assert!(dead.whole.cpu_ns > 0 && dead.whole.wall_ns > 0);
+}
+
 fn wrong(outcome: Outcome) -> (Difference, String) {
     match outcome {
         Outcome::Wrong { difference, text } => (difference, text),
@@ -61,8 +99,7 @@ fn a_right_kernel_is_timed_under_the_conditions_it_says() {
     let (mut s, t) = (serial(), task(1, good()));
     let p = protocol();
     let measured = s.measure(&t, &good(), &p, None, false);
-    assert!(measured.cpu_ns.is_some_and(|ns| ns > 0) && measured.load_ns > 0);
-    assert!(measured.wall_ns >= measured.load_ns + measured.check_ns + measured.run_ns);
+    assert_parts_within_whole(&measured, 1);
     let (samples, c) = timed(measured);
     assert!(samples.len() >= p.min_samples as usize && samples.len() <= p.max_samples as usize);
     assert!(samples.iter().all(|ns| *ns > 0));

@@ -122,6 +122,7 @@ impl ModelBuilder {
                 name: name.to_string(),
                 target,
                 compiler: compiler.to_string(),
+                accuracy: String::new(),
                 tensors: Vec::new(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),
@@ -136,6 +137,11 @@ impl ModelBuilder {
             uses: BTreeMap::new(),
             written: BTreeSet::new(),
         }
+    }
+
+    /// Says how exact the kernels are, in the compiler's word; it is only stored.
+    pub fn set_accuracy(&mut self, accuracy: &str) {
+        self.manifest.accuracy = accuracy.to_string();
     }
 
     /// Equal kernels get the same id.

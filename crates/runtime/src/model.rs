@@ -134,6 +134,7 @@ pub(crate) struct Manifest {
     pub(crate) name: String,
     pub(crate) target: KernelTarget,
     pub(crate) compiler: String,
+    pub(crate) accuracy: String,
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
@@ -206,6 +207,11 @@ impl CompiledModel {
     /// Name and version of the compiler that made the model.
     pub fn compiler(&self) -> &str {
         &self.manifest.compiler
+    }
+
+    /// How exact the kernels are, in the compiler's word; empty if it did not say.
+    pub fn accuracy(&self) -> &str {
+        &self.manifest.accuracy
     }
 
     pub fn inputs(&self) -> &[TensorId] {
@@ -454,6 +460,7 @@ mod tests {
             name: "m".into(),
             target: target(),
             compiler: String::new(),
+            accuracy: String::new(),
             tensors: vec![
                 dense("x", Place::Arena { offset: 0 }),
                 dense("w", Place::Constant { blob: 0 }),

@@ -2,7 +2,7 @@
 
 use crate::space::{Limit, Sketch};
 use ir::{BlockId, IterKind, Node, Program};
-use schedule::{Decision, DecisionKind};
+use schedule::{Decision, DecisionKind, Step};
 
 /// One block of an unscheduled program with its own loops.
 #[derive(Clone, Debug)]
@@ -163,14 +163,23 @@ impl Draft {
             limits,
             parallel: _,
         } = self;
+        let exact = lines.iter().all(|l| is_exact(l));
         Sketch {
             name: name.into(),
             decisions,
             lines,
             limits,
             default,
+            exact,
         }
     }
+}
+
+/// Whether a line is a step that loses no digits. A line that is none says so
+/// when a candidate is made of it.
+fn is_exact(line: &str) -> bool {
+    let step = line.strip_prefix("try ").unwrap_or(line);
+    step.parse().map_or(true, |s: Step| s.is_exact())
 }
 
 /// The innermost factor of a tile's value.

@@ -4,11 +4,13 @@
 //! on them, and ask/tell strategies. Pure and seeded: nothing here builds or
 //! measures, and equal seeds and tells give equal asks.
 
+mod accuracy;
 mod draft;
 mod space;
 mod strategy;
 mod templates;
 
+pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use space::{Candidate, Limit, Point, Sketch, Space};
 pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
-pub use templates::{default_candidate, fallback, space};
+pub use templates::{DefaultCandidate, default_candidate, fallback, space};

@@ -25,6 +25,9 @@ pub struct Sketch {
     pub limits: Vec<Limit>,
     /// Value numbers that the machine's facts suggest.
     pub default: Vec<u64>,
+    /// Whether no step loses digits; what does is only for
+    /// [`Accuracy::Relaxed`](crate::Accuracy::Relaxed).
+    pub exact: bool,
 }
 
 /// A place in a space: the sketch, and one value number a decision.

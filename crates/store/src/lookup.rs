@@ -184,6 +184,16 @@ impl Store {
     /// oldest. A candidate or machine code that was ever wrong on this target,
     /// or that failed as a finalist on this machine, is not considered.
     pub fn best_for(&self, place: &Place<'_>) -> Result<Option<Record>, StoreError> {
+        self.best_that(place, |_| Ok(true))
+    }
+
+    /// The best of the records that [`Store::best_for`] considers and `accept`
+    /// takes; it sees them in that order until it takes one.
+    pub fn best_that(
+        &self,
+        place: &Place<'_>,
+        accept: impl FnMut(&Record) -> Result<bool, StoreError>,
+    ) -> Result<Option<Record>, StoreError> {
         self.first_in_place(
             "looking for the best record",
             place,
@@ -202,6 +212,7 @@ impl Store {
                      AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id)))",
             "r.final DESC, r.median_ns, r.code_hash IS NULL, r.code_hash, r.id",
             &[],
+            accept,
         )
     }
 
@@ -221,6 +232,7 @@ impl Store {
             // instead of searching the hash.
             "+r.final DESC, r.id",
             &[&code_hash],
+            |_| Ok(true),
         )
     }
 
@@ -243,9 +255,11 @@ impl Store {
                 &candidate.algorithm,
                 &candidate.toolchain,
             ],
+            |_| Ok(true),
         )
     }
 
+    /// The first record of a place that `accept` takes.
     fn first_in_place(
         &self,
         doing: &'static str,
@@ -253,6 +267,7 @@ impl Store {
         condition: &str,
         order: &str,
         more: &[&dyn ToSql],
+        mut accept: impl FnMut(&Record) -> Result<bool, StoreError>,
     ) -> Result<Option<Record>, StoreError> {
         let (task, target, machine) = (
             self.find_row("tasks", place.task)?,
@@ -264,12 +279,26 @@ impl Store {
         };
         let mut values: Vec<&dyn ToSql> = vec![&task, &target, &machine];
         values.extend_from_slice(more);
-        let rest = format!(
-            "WHERE r.task_id = ?1 AND r.target_id = ?2 AND r.machine_id = ?3 \
-             AND {condition} ORDER BY {order} LIMIT 1"
-        );
-        let found = self.query(doing, &RECORDS, &rest, &values)?;
-        Ok(found.into_iter().next().map(|(_, record)| record))
+        // Nearly always the first is taken.
+        let (mut seen, mut page) = (0, 1);
+        loop {
+            let rest = format!(
+                "WHERE r.task_id = ?1 AND r.target_id = ?2 AND r.machine_id = ?3 \
+                 AND {condition} ORDER BY {order} LIMIT {page} OFFSET {seen}"
+            );
+            let found = self.query(doing, &RECORDS, &rest, &values)?;
+            let last = found.len() < page;
+            for (_, record) in found {
+                if accept(&record)? {
+                    return Ok(Some(record));
+                }
+            }
+            if last {
+                return Ok(None);
+            }
+            seen += page;
+            page *= 4;
+        }
     }
 
     /// For each other place of this task whose code can run on `target` (same

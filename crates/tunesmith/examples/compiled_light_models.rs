@@ -13,6 +13,7 @@ use graph::onnx::{ImportOptions, import_file, read_tensor_proto_file};
 use graph::plan::{LayoutPolicy, PlanOptions, plan};
 use llvm::Compiler;
 use runtime::Pool;
+use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -67,7 +68,9 @@ fn check(path: &Path, stem: &str) -> Result<String, String> {
     let plan = plan(&model, &target, &options).map_err(|e| e.to_string())?;
     let compiler = Compiler::new(&target).map_err(|e| e.to_string())?;
     let pool = Arc::new(Pool::new(machine.cpus).map_err(|e| e.to_string())?);
-    let candidates = defaults(&plan.tasks, &target).map_err(|e| e.to_string())?;
+    let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)
+        .map_err(|e| e.to_string())?
+        .candidates;
     let kernels = compiled::kernels(&plan, &candidates, &compiler)?;
     let mut running = compiled::load(&plan, &kernels, &compiler, &pool)?;
     let inputs = model.inputs().iter().map(|v| ramp(model[*v].shape()));

@@ -15,6 +15,7 @@ use graph::plan::{LayoutPolicy, Plan, PlanError, PlanOptions, plan};
 use ir::{Isa, Target};
 use llvm::Compiler;
 use runtime::Pool;
+use search::Accuracy;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -176,7 +177,9 @@ fn half_float(plan: &Plan) -> Option<DType> {
 }
 
 fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::Tensor>>, String> {
-    let candidates = defaults(&plan.tasks, v.compiler.target()).map_err(|e| e.to_string())?;
+    let candidates = defaults(&plan.tasks, v.compiler.target(), Accuracy::Relaxed)
+        .map_err(|e| e.to_string())?
+        .candidates;
     let kernels = compiled::kernels(plan, &candidates, &v.compiler)?;
     let mut model = compiled::load(plan, &kernels, &v.compiler, &v.pool)?;
     let outputs = compiled::run(&mut model, &case.inputs)?;

@@ -5,11 +5,14 @@ use build::{BuilderPool, Built, Options, Request};
 use graph::plan::{Plan, PlanTensorId, Task, TensorKind};
 use ir::{Role, Target};
 use runtime::{BuiltKernel, Choice, CompiledModel, KernelTarget, ModelBuilder, Pool};
-use search::Candidate;
+use schedule::Trace;
+use search::{Accuracy, Candidate, DefaultCandidate};
+use serde::Serialize;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Place, Store};
+use store::{CandidateKey, Place, Record, Store, StoreError};
 use worker::CommandLine;
 
 /// The command that starts a worker process of this program.
@@ -113,13 +116,25 @@ impl Builders {
     }
 }
 
-/// The best candidate a store knows for each task; `None` where it knows none.
+/// A candidate that the store knows a time of.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub candidate: Candidate,
+    pub ns: u64,
+    /// Whether it was measured as this program compiles it. Another toolchain
+    /// makes other code of the trace, whose time this one need not have.
+    pub same_toolchain: bool,
+}
+
+/// The best candidate a store knows for each task, of those that this program
+/// can still apply and `accuracy` allows; `None` where it knows none.
 pub fn best_known(
     store: &Store,
     tasks: &[Task],
     target: &Target,
     machine: &str,
-) -> Result<Vec<Option<(Candidate, u64)>>> {
+    accuracy: Accuracy,
+) -> Result<Vec<Option<Known>>> {
     let target = crate::machine::target_key(target).text();
     tasks
         .iter()
@@ -129,23 +144,59 @@ pub fn best_known(
                 target: &target,
                 machine,
             };
-            let Some(r) = store.best_for(&place)? else {
-                return Ok(None);
-            };
-            let ns = r.outcome.median_ns();
-            // A record of an older trace syntax counts as absent.
-            let trace = schedule::parse(&r.trace).ok();
-            Ok(trace.zip(ns).map(|(trace, ns)| {
-                (
-                    Candidate {
-                        algorithm: r.algorithm,
-                        trace,
-                    },
-                    ns,
-                )
-            }))
+            best_of_task(store, t, &place, accuracy)
         })
         .collect()
+}
+
+fn best_of_task(
+    store: &Store,
+    task: &Task,
+    place: &Place<'_>,
+    accuracy: Accuracy,
+) -> Result<Option<Known>> {
+    let mut taken = None;
+    let record = store.best_that(place, |r| {
+        // An older trace syntax, or a step that has become illegal.
+        let Ok(trace) = schedule::parse(&r.trace) else {
+            return Ok(false);
+        };
+        let usable = accuracy.allows(&trace) && schedule::replay(&task.program, &trace).is_ok();
+        if !usable || fails_now(store, place, r)? {
+            return Ok(false);
+        }
+        taken = Some(trace);
+        Ok(true)
+    })?;
+    let known = |(r, trace): (Record, Trace)| {
+        Some(Known {
+            ns: r.outcome.median_ns()?,
+            same_toolchain: r.toolchain == build::toolchain(),
+            candidate: Candidate {
+                algorithm: r.algorithm,
+                trace,
+            },
+        })
+    };
+    Ok(record.zip(taken).and_then(known))
+}
+
+/// Whether a candidate that another toolchain compiled has failed with this one.
+fn fails_now(
+    store: &Store,
+    place: &Place<'_>,
+    r: &Record,
+) -> std::result::Result<bool, StoreError> {
+    if r.toolchain == build::toolchain() {
+        return Ok(false);
+    }
+    let now = store.outcome_of_candidate(&CandidateKey {
+        place: *place,
+        toolchain: build::toolchain(),
+        algorithm: &r.algorithm,
+        trace: &r.trace,
+    })?;
+    Ok(now.is_some_and(|n| n.outcome.median_ns().is_none()))
 }
 
 /// Names the task in an error of its schedule.
@@ -155,9 +206,60 @@ fn no_schedule(t: &Task) -> impl Fn(String) -> Error {
 }
 
 /// The default candidate of every task.
-pub fn defaults(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
-    let one = |t: &Task| search::default_candidate(&t.program, target).map_err(no_schedule(t));
-    tasks.iter().map(one).collect()
+pub struct Defaults {
+    pub candidates: Vec<Candidate>,
+    /// Defaults that their templates meant otherwise; `--json` prints them.
+    pub warnings: Vec<Warning>,
+}
+
+/// A default schedule that is illegal for its task, which another replaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    pub task: String,
+    /// Every sketch that was passed over, with the illegal step.
+    pub passed_over: Vec<String>,
+    /// The algorithm used instead.
+    pub used: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Warning {
+            task,
+            passed_over,
+            used,
+        } = self;
+        let why = passed_over.join("; ");
+        write!(
+            f,
+            "{task}: `{used}` is the default, as others are illegal here: {why}"
+        )
+    }
+}
+
+pub fn defaults(tasks: &[Task], target: &Target, accuracy: Accuracy) -> Result<Defaults> {
+    let mut out = Defaults {
+        candidates: vec![],
+        warnings: vec![],
+    };
+    for t in tasks {
+        let found = search::default_candidate(&t.program, target, accuracy);
+        out.take(t.title(), found.map_err(no_schedule(t))?);
+    }
+    Ok(out)
+}
+
+impl Defaults {
+    fn take(&mut self, task: String, found: DefaultCandidate) {
+        if !found.passed_over.is_empty() {
+            self.warnings.push(Warning {
+                task,
+                passed_over: found.passed_over,
+                used: found.candidate.algorithm.clone(),
+            });
+        }
+        self.candidates.push(found.candidate);
+    }
 }
 
 /// The fallback candidate of every task.
@@ -167,10 +269,30 @@ pub fn fallbacks(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
 }
 
 /// Assembles a model from the plan and one kernel a task.
+///
+/// # Errors
+/// If a kernel does not fit its steps, or its constants cannot be prepared.
 pub fn assemble(
     plan: &Plan,
     kernels: &[BuiltKernel],
     target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
+    assemble_alternatives(plan, &kernels, target, accuracy, pool)
+}
+
+/// Assembles a model from the plan and one kernel or more a task; steps run the
+/// first one unless a selector says otherwise.
+///
+/// # Errors
+/// As [`assemble`]; and if a task has no kernel.
+pub fn assemble_alternatives(
+    plan: &Plan,
+    kernels: &[&[BuiltKernel]],
+    target: &Target,
+    accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
     let kernel_target = KernelTarget {
@@ -179,8 +301,12 @@ pub fn assemble(
         features: target.features.clone(),
         vector_bits: target.vector_bits,
     };
-    let mut b = ModelBuilder::new(&plan.name, kernel_target, &llvm::version(), pool.clone());
-    let kernel_ids: Vec<_> = kernels.iter().map(|k| b.add_kernel(k.clone())).collect();
+    let mut b = ModelBuilder::new(&plan.name, kernel_target, build::toolchain(), pool.clone());
+    b.set_accuracy(accuracy.name());
+    let kernel_ids: Vec<Vec<_>> = kernels
+        .iter()
+        .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())
+        .collect();
     let shape = |id: PlanTensorId| -> Vec<usize> {
         plan.tensor(id).shape.iter().map(|d| *d as usize).collect()
     };
@@ -220,14 +346,14 @@ pub fn assemble(
             })
             .collect();
         debug_assert_eq!(bind.len(), program.params.len());
-        b.add_step(
-            &step.name,
-            &[],
-            &[Choice {
-                kernel: kernel_ids[step.task],
-                bind,
-            }],
-        )?;
+        let choices: Vec<Choice<'_>> = kernel_ids[step.task]
+            .iter()
+            .map(|kernel| Choice {
+                kernel: *kernel,
+                bind: bind.clone(),
+            })
+            .collect();
+        b.add_step(&step.name, &[], &choices)?;
     }
     for o in &plan.outputs {
         b.mark_output(ids[o.index()].expect("every tensor has been declared"));
@@ -239,4 +365,35 @@ pub fn assemble(
 pub fn provided(program: &ir::Program) -> impl Iterator<Item = &ir::Buffer> {
     let all = program.params.iter().map(|p| program.buffer(*p));
     all.filter(|b| matches!(b.role, Role::Input | Role::Constant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_that_was_passed_over_becomes_a_warning() {
+        let found = |passed_over: &[&str]| DefaultCandidate {
+            candidate: Candidate {
+                algorithm: "nest".into(),
+                trace: Trace {
+                    steps: vec![],
+                    decisions: vec![],
+                },
+            },
+            passed_over: passed_over.iter().map(ToString::to_string).collect(),
+        };
+        let mut d = Defaults {
+            candidates: vec![],
+            warnings: vec![],
+        };
+        d.take("a".into(), found(&[]));
+        d.take("b".into(), found(&["direct: split: no such loop"]));
+        assert_eq!(d.candidates.len(), 2);
+        assert_eq!(d.warnings.len(), 1);
+        let text = d.warnings[0].to_string();
+        for part in ["b: ", "`nest`", "direct: split: no such loop"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

@@ -39,7 +39,21 @@ pub const KNOBS: &[Knob] = &[
         name: "tolerance",
         kind: "number",
         default: "1e-4",
-        doc: "largest relative error (L2) of a candidate's outputs against the expected ones",
+        doc: "largest relative error (L2) of a candidate's outputs against the expected ones, with --accuracy strict",
+        affects_code: false,
+    },
+    Knob {
+        name: "accuracy",
+        kind: "strict, relaxed",
+        default: "strict",
+        doc: "relaxed also allows algorithms that lose digits, such as Winograd convolution",
+        affects_code: true,
+    },
+    Knob {
+        name: "relaxed-tolerance",
+        kind: "number",
+        default: "1e-4",
+        doc: "largest relative error (L2) with --accuracy relaxed, of candidates and of layers in `check`",
         affects_code: false,
     },
     Knob {

@@ -1,14 +1,15 @@
 //! The parent's side: one thread and one child process a slot.
 
-use crate::child::{Limits, NOTE_MARK};
+use crate::child::{CpuTime, Limits, NOTE_MARK};
 use crate::frame::{self, Until};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -48,6 +49,10 @@ pub struct Answer<Reply> {
     pub result: Result<Reply, Death>,
     /// From handing the request to the child to its answer.
     pub wall: Duration,
+    /// CPU time that the child used for this request, of all its threads, up to
+    /// its reply or its end. Of a first request that the child died of, the
+    /// start of the child is in it; nothing if none could be started.
+    pub cpu: Duration,
     /// What a child that died last said it was doing with [`note`](crate::note);
     /// empty if it lived or never said.
     pub note: String,
@@ -232,6 +237,8 @@ struct Running {
     output: ChildStdout,
     stderr: Option<JoinHandle<String>>,
     answered: u64,
+    /// CPU time of the child's life at its last reply.
+    cpu_ns: u64,
     /// The system's count of processes ended for memory when this one started.
     oom_kills: u64,
 }
@@ -284,39 +291,43 @@ impl Slot {
         &mut self,
         job: &Job<Request>,
     ) -> Answer<Reply> {
-        let answer = |result, start: Instant, note, earlier| Answer {
+        let answer = |result, start: Instant, cpu, note, earlier| Answer {
             id: job.id,
             result,
             wall: start.elapsed(),
+            cpu,
             note,
             earlier,
         };
+        let none = Duration::ZERO;
         let start = Instant::now();
         let mut running = match self.child_for(job.fresh) {
             Ok(running) => running,
             Err(e) => {
                 let reason = e.to_string();
-                return answer(Err(Death::NotStarted { reason }), start, String::new(), 0);
+                let death = Err(Death::NotStarted { reason });
+                return answer(death, start, none, String::new(), 0);
             }
         };
         let start = Instant::now();
         let earlier = running.answered;
         let error = match running.exchange(&job.request, start + job.limit) {
-            Ok(reply) => {
+            Ok((cpu, reply)) => {
                 running.answered += 1;
+                running.cpu_ns = cpu.after_ns;
                 self.child = Some(running);
-                return answer(Ok(reply), start, String::new(), earlier);
+                let cpu = Duration::from_nanos(cpu.after_ns.saturating_sub(cpu.before_ns));
+                return answer(Ok(reply), start, cpu, String::new(), earlier);
             }
             Err(e) => e,
         };
         let note = running.note();
-        let death = if error.kind() == io::ErrorKind::TimedOut {
-            running.kill();
-            Death::TimedOut { limit: job.limit }
+        let (death, cpu) = if error.kind() == io::ErrorKind::TimedOut {
+            (Death::TimedOut { limit: job.limit }, running.kill())
         } else {
             running.death(&error)
         };
-        answer(Err(death), start, note, earlier)
+        answer(Err(death), start, cpu, note, earlier)
     }
 
     /// The living child, or a new one.
@@ -355,6 +366,7 @@ impl Slot {
             stderr: Some(std::thread::spawn(move || tail(stderr))),
             child,
             answered: 0,
+            cpu_ns: 0,
             oom_kills,
         };
         match running.greet(&self.limits) {
@@ -387,7 +399,7 @@ impl Running {
         &mut self,
         request: &Request,
         deadline: Instant,
-    ) -> io::Result<Reply> {
+    ) -> io::Result<(CpuTime, Reply)> {
         let input = self.input.as_ref().expect("kept until the child ends");
         frame::write(
             &mut Until {
@@ -411,12 +423,55 @@ impl Running {
         String::from_utf8_lossy(note).trim_end().to_owned()
     }
 
-    /// Ends the child and waits for it, so that none is left behind.
-    fn kill(mut self) {
+    /// Whether the child has ended, or waits until it has; either way it can
+    /// still be asked about.
+    fn ended(&self, wait: bool) -> bool {
+        let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) else {
+            return true;
+        };
+        let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        options.set(WaitIdOptions::NOHANG, !wait);
+        loop {
+            match waitid(WaitId::Pid(pid), options) {
+                Ok(status) => return status.is_some(),
+                Err(rustix::io::Errno::INTR) => {}
+                // There is no such child any more.
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// CPU time since the last reply of a child that has ended and was not yet
+    /// waited for: only then is the system's count complete.
+    fn last_cpu(&self) -> Duration {
+        let mut total = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both calls only write to what they are given here; the child
+        // has not been waited for, so its id names no other process.
+        let read = unsafe {
+            let mut clock: libc::clockid_t = 0;
+            libc::clock_getcpuclockid(self.child.id() as libc::pid_t, &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut total) == 0
+        };
+        if !read {
+            return Duration::ZERO;
+        }
+        let total = Duration::new(total.tv_sec as u64, total.tv_nsec as u32);
+        total.saturating_sub(Duration::from_nanos(self.cpu_ns))
+    }
+
+    /// Ends the child and waits for it, so that none is left behind; the CPU
+    /// time it took since its last reply.
+    fn kill(mut self) -> Duration {
         // It may have ended already; waiting reaps it either way.
         let _ = self.child.kill();
+        self.ended(true);
+        let cpu = self.last_cpu();
         let _ = self.child.wait();
         self.join_stderr();
+        cpu
     }
 
     fn join_stderr(&mut self) -> String {
@@ -426,33 +481,41 @@ impl Running {
             .unwrap_or_default()
     }
 
-    /// Why the child stopped answering; `error` is what the parent saw of it.
-    fn death(mut self, error: &io::Error) -> Death {
+    /// Why the child stopped answering, and the CPU time it took since its last
+    /// reply; `error` is what the parent saw of it.
+    fn death(mut self, error: &io::Error) -> (Death, Duration) {
         drop(self.input.take());
         // It closed its output: it is ending, or broke the protocol and is ended.
         let give_up = Instant::now() + Duration::from_secs(2);
         let mut nap = Duration::from_micros(50);
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < give_up => {
-                    std::thread::sleep(nap);
-                    nap = (2 * nap).min(Duration::from_millis(5));
-                }
-                _ => {
-                    let _ = self.child.kill();
-                    let _ = self.child.wait();
-                    let printed = self.join_stderr();
-                    return Death::Crashed {
-                        signal: None,
-                        code: None,
-                        stderr: format!("the worker broke its protocol: {error}\n{printed}"),
-                    };
-                }
-            }
-        };
+        while !self.ended(false) && Instant::now() < give_up {
+            std::thread::sleep(nap);
+            nap = (2 * nap).min(Duration::from_millis(5));
+        }
+        let by_itself = self.ended(false);
+        if !by_itself {
+            let _ = self.child.kill();
+            self.ended(true);
+        }
+        let cpu = self.last_cpu();
+        let status = self.child.wait();
         let stderr = self.join_stderr();
+        let broken = || Death::Crashed {
+            signal: None,
+            code: None,
+            stderr: format!("the worker broke its protocol: {error}\n{stderr}"),
+        };
+        let death = match status {
+            Ok(status) if by_itself => self.end(status, &stderr),
+            _ => broken(),
+        };
+        (death, cpu)
+    }
+
+    /// What the status of a child that ended by itself means.
+    fn end(&self, status: ExitStatus, stderr: &str) -> Death {
         let (signal, code) = (status.signal(), status.code());
+        let stderr = stderr.to_owned();
         let ended_for_memory = signal == Some(libc::SIGKILL) && oom_kills() > self.oom_kills;
         let gave_up = stderr.contains("memory allocation of") || stderr.contains("out of memory");
         if ended_for_memory || gave_up {

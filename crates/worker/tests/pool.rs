@@ -117,6 +117,23 @@ const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
+fn the_living_and_the_dead_are_charged_the_cpu_time_of_their_request() {
+    let ns = 3_000_000;
+    let mut p = pool(1);
+    for _ in 0..3 {
+        let a = ask(&mut p, Request::Spin(ns), LONG);
+        let own = Duration::from_nanos(a.result.unwrap());
+        assert!(own >= Duration::from_nanos(ns) && a.cpu >= own);
+        assert!(a.cpu <= a.wall, "one thread: {:?} in {:?}", a.cpu, a.wall);
+    }
+    for request in [Request::SpinAndFault(ns), Request::SpinAndHang(ns)] {
+        let a = ask(&mut p, request, Duration::from_secs(1));
+        assert!(a.result.is_err());
+        assert!(a.cpu >= Duration::from_nanos(ns), "{:?}", a.cpu);
+    }
+}
+
+#[test]
 fn the_dead_tell_what_they_did() {
     let mut p = pool(1);
     let a = ask(&mut p, Request::Segfault, LONG);

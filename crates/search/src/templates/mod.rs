@@ -10,13 +10,15 @@ mod im2row;
 mod nest;
 mod winograd;
 
+use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Nest, nests};
-use crate::space::{Candidate, Space};
+use crate::space::{Candidate, Point, Space};
 use ir::{Program, Target};
 
 /// The space of a program on a target; the first sketch's default is the
-/// schedule to use when nothing was measured.
-pub fn space(program: &Program, target: &Target) -> Space {
+/// schedule to use when nothing was measured. It is never empty: the general
+/// nest schedule is exact.
+pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
     let all = nests(program);
     let mut sketches = blocked::sketches(program, &all, target);
     if sketches.is_empty() {
@@ -26,6 +28,7 @@ pub fn space(program: &Program, target: &Target) -> Space {
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));
+    sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
     Space { sketches }
 }
 
@@ -45,27 +48,131 @@ pub fn fallback(program: &Program, target: &Target) -> Result<Candidate, String>
     space.candidate(program, &space.default_point())
 }
 
-/// What to use without measurements: the first sketch whose default is legal.
+/// What to use without measurements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultCandidate {
+    pub candidate: Candidate,
+    /// Why sketches that come first in the space are not used: a defect of
+    /// their templates. Usually empty.
+    pub passed_over: Vec<String>,
+}
+
+/// What to use without measurements: the first sketch whose default is legal,
+/// the fallback if none is.
 ///
 /// # Errors
 /// As [`fallback`].
-pub fn default_candidate(program: &Program, target: &Target) -> Result<Candidate, String> {
-    let space = space(program, target);
+pub fn default_candidate(
+    program: &Program,
+    target: &Target,
+    accuracy: Accuracy,
+) -> Result<DefaultCandidate, String> {
+    first_legal(&space(program, target, accuracy), program, target)
+}
+
+fn first_legal(
+    space: &Space,
+    program: &Program,
+    target: &Target,
+) -> Result<DefaultCandidate, String> {
+    let mut passed_over = Vec::new();
     for (sketch, s) in space.sketches.iter().enumerate() {
-        let p = crate::space::Point {
+        let p = Point {
             sketch,
             values: s.default.clone(),
         };
-        if let Ok(c) = space.candidate(program, &p) {
-            return Ok(c);
+        match space.candidate(program, &p) {
+            Ok(candidate) => {
+                return Ok(DefaultCandidate {
+                    candidate,
+                    passed_over,
+                });
+            }
+            Err(why) => passed_over.push(why),
         }
     }
-    fallback(program, target)
+    Ok(DefaultCandidate {
+        candidate: fallback(program, target)?,
+        passed_over,
+    })
 }
 
 /// Schedules the nests that a template does not handle itself.
 fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &Target) {
     for n in all.iter().filter(|n| !handled.contains(&n.block.as_str())) {
         nest::schedule(d, n, target, &nest::Style::TUNED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::space::Sketch;
+    use ir::Isa;
+
+    const PROGRAM: &str = "program matmul {
+  input A: f32[4, 4]
+  input B: f32[4, 8]
+  output main: f32[4, 8]
+  for main.m in 0..4 {
+    for main.n in 0..8 {
+      for main.k in 0..4 {
+        block main [m: spatial 4 = main.m, n: spatial 8 = main.n, k: reduce 4 = main.k] {
+          main[m, n] sum init = A[m, k] * B[k, n]
+        }
+      }
+    }
+  }
+}
+";
+
+    fn program() -> Program {
+        ir::text::parse(PROGRAM).unwrap()
+    }
+
+    fn sketch(name: &str, line: &str, exact: bool) -> Sketch {
+        Sketch {
+            name: name.into(),
+            decisions: vec![],
+            lines: vec![line.into()],
+            limits: vec![],
+            default: vec![],
+            exact,
+        }
+    }
+
+    #[test]
+    fn a_default_that_is_illegal_is_passed_over_and_named() {
+        let (program, target) = (program(), Target::generic(Isa::X86Avx2));
+        let good = sketch("good", "unroll main.k", true);
+        let bad = sketch("bad", "unroll nothing", true);
+        let of =
+            |sketches: Vec<Sketch>| first_legal(&Space { sketches }, &program, &target).unwrap();
+        let found = of(vec![good.clone(), bad.clone()]);
+        assert_eq!(
+            (found.candidate.algorithm.as_str(), found.passed_over.len()),
+            ("good", 0)
+        );
+        let found = of(vec![bad.clone(), good]);
+        assert_eq!(found.candidate.algorithm, "good");
+        assert_eq!(found.passed_over.len(), 1);
+        assert!(
+            found.passed_over[0].starts_with("bad: "),
+            "{:?}",
+            found.passed_over
+        );
+        let found = of(vec![bad]);
+        assert_eq!(found.candidate.algorithm, "fallback");
+        assert_eq!(found.passed_over.len(), 1);
+    }
+
+    #[test]
+    fn every_program_has_an_exact_space() {
+        for target in Isa::ALL.map(Target::generic) {
+            let strict = space(&program(), &target, Accuracy::Strict);
+            assert!(!strict.sketches.is_empty() && strict.sketches.iter().all(|s| s.exact));
+            let relaxed = space(&program(), &target, Accuracy::Relaxed);
+            assert!(relaxed.sketches.len() >= strict.sketches.len());
+        }
     }
 }

@@ -78,6 +78,35 @@ fn finals_come_before_faster_trials() {
 }
 
 #[test]
+fn the_best_that_is_accepted_comes_in_the_same_order() {
+    let store = prepared();
+    let n = 30;
+    for trial in 0..n {
+        let ns = 1000 - 10 * trial;
+        store
+            .insert_record(&code(trial, &format!("{trial:02}"), timed(&[ns])))
+            .unwrap();
+    }
+    let target = target().text();
+    let place = Place {
+        task: "t1",
+        target: &target,
+        machine: "m1",
+    };
+    for wanted in [n - 1, n - 2, 7, 0] {
+        let mut seen = Vec::new();
+        let found = store.best_that(&place, |r| {
+            seen.push(r.trial);
+            Ok(r.trial == wanted)
+        });
+        assert_eq!(found.unwrap().map(|r| r.trial), Some(wanted));
+        let expected: Vec<u64> = (wanted..n).rev().collect();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(store.best_that(&place, |_| Ok(false)).unwrap(), None);
+}
+
+#[test]
 fn what_was_wrong_or_failed_as_a_finalist_is_never_the_best() {
     let store = prepared();
     store.insert_record(&code(0, "aa", timed(&[10]))).unwrap();

@@ -1,6 +1,7 @@
 //! `bench`: the latency distribution of a compiled model.
 
 use super::model_args::parse_duration;
+use super::table::{Table, or_unknown};
 use crate::bench::{fill_inputs, interleaved};
 use crate::error::Result;
 use runtime::Model;
@@ -33,6 +34,8 @@ pub struct Args {
 struct Summary {
     model: String,
     threads: usize,
+    /// How exact the model says to be; empty if it does not say.
+    accuracy: String,
     runs: usize,
     median_ms: f64,
     min_ms: f64,
@@ -51,6 +54,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let summary = Summary {
         model: model.compiled().name().to_string(),
         threads,
+        accuracy: model.compiled().accuracy().to_string(),
         runs: l.samples_ns.len(),
         median_ms: l.median_ms(),
         min_ms: l.min_ms(),
@@ -61,13 +65,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     super::print_line(&format!(
-        "{}: median {:.3} ms, min {:.3} ms, 90% {:.3} ms ({} runs, {} threads)",
-        summary.model, summary.median_ms, summary.min_ms, summary.p90_ms, summary.runs, threads
+        "{}: median {:.3} ms, min {:.3} ms, 90% {:.3} ms ({} runs, {} threads, accuracy {})",
+        summary.model,
+        summary.median_ms,
+        summary.min_ms,
+        summary.p90_ms,
+        summary.runs,
+        threads,
+        or_unknown(&summary.accuracy)
     ))?;
     if a.profile {
         let steps = model.invoke_profiled()?;
         let total: u64 = steps.iter().sum();
-        let mut t = super::table::Table::new(&["step", "ms", "share"]);
+        let mut t = Table::new(&["step", "ms", "share"]);
         for (s, ns) in model.compiled().steps().iter().zip(&steps) {
             let share = 100.0 * *ns as f64 / total as f64;
             t.row(vec![

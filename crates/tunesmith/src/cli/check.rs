@@ -1,11 +1,12 @@
 //! `check`: a compiled model against the references.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
-use super::table::Table;
-use crate::check::check;
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::table::{Table, or_unknown};
+use crate::check::{RELAXED_TOLERANCE, TOLERANCE, check};
 use crate::error::Result;
 use crate::machine::Machine;
 use runtime::{CompiledModel, Pool};
+use search::Accuracy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ pub struct Args {
     artifact: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Largest relative error (L2) of a layer of a model compiled with --accuracy relaxed
+    #[arg(long, default_value_t = RELAXED_TOLERANCE)]
+    relaxed_tolerance: f64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -48,10 +52,25 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             } else {
                 Some(a.store.open()?)
             };
-            super::compile::compile(&plan, &machine, &target, store.as_ref(), &pool)?.0
+            let accuracy = a.model.accuracy;
+            let made =
+                super::compile::compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;
+            warn(&made.warnings);
+            made.model
         }
     };
-    let report = check(&source.model, &plan, Arc::new(compiled), pool, a.seed)?;
+    let tolerance = match compiled.accuracy().parse() {
+        Ok(Accuracy::Relaxed) => a.relaxed_tolerance,
+        _ => TOLERANCE,
+    };
+    let report = check(
+        &source.model,
+        &plan,
+        Arc::new(compiled),
+        pool,
+        a.seed,
+        tolerance,
+    )?;
     if a.json {
         super::print_json(&report)?;
     } else {
@@ -67,10 +86,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         }
         t.print();
         super::print_line(&format!(
-            "{}: {} tensors, largest relative error {:.1e}, largest element error {:.1e} of the RMS",
+            "{}: {} tensors, accuracy {}, largest relative error {:.1e} (allowed {:.1e}), largest element error {:.1e} of the RMS",
             if report.ok { "ok" } else { "WRONG" },
             report.layers.len(),
+            or_unknown(&report.accuracy),
             report.max_rel_err,
+            report.tolerance,
             report.max_over_rms
         ))?;
     }

@@ -1,15 +1,17 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
-use super::model_args::{ModelArgs, StoreArgs};
-use crate::compile::{Builders, assemble, best_known, defaults};
+use super::model_args::{ModelArgs, StoreArgs, warn};
+use crate::compile::{Builders, Warning, assemble, best_known, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
 use runtime::{CompiledModel, Pool};
+use search::Accuracy;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice::from_ref;
 use std::sync::Arc;
 use store::Store;
 
@@ -38,35 +40,64 @@ struct Summary {
     target: String,
     threads: u32,
     tasks: usize,
+    accuracy: String,
     /// Tasks whose schedule came from measurements.
     tuned_tasks: usize,
+    /// Of those, the ones measured as another version of this program compiled
+    /// them: the schedule is the same, the code and its time may differ.
+    other_toolchain_tasks: usize,
+    /// Default schedules that are not the intended ones.
+    warnings: Vec<Warning>,
     artifact: String,
     bytes: u64,
 }
 
-/// Compiles a plan; how many tasks had a measured schedule.
+/// A compiled plan, and where its schedules came from.
+pub struct Made {
+    pub model: CompiledModel,
+    /// Tasks with a measured schedule.
+    pub tuned: usize,
+    /// Of those, the ones that another toolchain compiled when they were measured.
+    pub other_toolchain: usize,
+    /// Of the tasks that have a default.
+    pub warnings: Vec<Warning>,
+}
+
+/// Compiles a plan with the best known schedules, or defaults.
 pub fn compile(
     plan: &Plan,
     machine: &Machine,
     target: &Target,
+    accuracy: Accuracy,
     store: Option<&Store>,
     pool: &Arc<Pool>,
-) -> Result<(CompiledModel, usize)> {
-    let mut candidates = defaults(&plan.tasks, target)?;
-    let mut tuned = 0;
-    if let Some(store) = store {
-        let known = best_known(store, &plan.tasks, target, &machine.fingerprint())?;
-        for (c, k) in candidates.iter_mut().zip(known) {
-            if let Some((best, _)) = k {
-                *c = best;
-                tuned += 1;
-            }
+) -> Result<Made> {
+    let known = match store {
+        Some(s) => best_known(s, &plan.tasks, target, &machine.fingerprint(), accuracy)?,
+        None => plan.tasks.iter().map(|_| None).collect(),
+    };
+    let (mut tuned, mut other_toolchain) = (0, 0);
+    let (mut candidates, mut warnings) = (Vec::new(), Vec::new());
+    for (task, known) in plan.tasks.iter().zip(known) {
+        if let Some(k) = known {
+            candidates.push(k.candidate);
+            tuned += 1;
+            other_toolchain += usize::from(!k.same_toolchain);
+        } else {
+            let default = defaults(from_ref(task), target, accuracy)?;
+            candidates.extend(default.candidates);
+            warnings.extend(default.warnings);
         }
     }
     let mut builders = Builders::new(target, machine.cpus)?;
     let built = builders.build_all(&plan.tasks, &candidates)?;
     let kernels: Vec<_> = built.into_iter().map(|b| b.kernel).collect();
-    Ok((assemble(plan, &kernels, target, pool)?, tuned))
+    Ok(Made {
+        model: assemble(plan, &kernels, target, accuracy, pool)?,
+        tuned,
+        other_toolchain,
+        warnings,
+    })
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -80,18 +111,23 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Some(a.store.open()?)
     };
     let pool = Arc::new(Pool::new(target.threads as usize)?);
-    let (model, tuned_tasks) = compile(&plan, &machine, &target, store.as_ref(), &pool)?;
+    let accuracy = a.model.accuracy;
+    let made = compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;
+    warn(&made.warnings);
     let out = a
         .out
         .clone()
         .unwrap_or_else(|| super::tune::artifact_name(&source.name));
-    model.save(&out)?;
+    made.model.save(&out)?;
     let summary = Summary {
         model: source.name.clone(),
         target: target.isa.name().into(),
         threads: target.threads,
         tasks: plan.tasks.len(),
-        tuned_tasks,
+        accuracy: accuracy.to_string(),
+        tuned_tasks: made.tuned,
+        other_toolchain_tasks: made.other_toolchain,
+        warnings: made.warnings,
         artifact: out.display().to_string(),
         bytes: std::fs::metadata(&out)?.len(),
     };
@@ -99,13 +135,20 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&summary)?;
     } else {
         super::print_line(&format!(
-            "{}: {} tasks, {} with measured schedules, written to {} ({:.1} MB)",
+            "{}: {} tasks, {} with measured schedules, accuracy {}, written to {} ({:.1} MB)",
             summary.model,
             summary.tasks,
             summary.tuned_tasks,
+            summary.accuracy,
             summary.artifact,
             summary.bytes as f64 / 1e6
         ))?;
+        if summary.other_toolchain_tasks > 0 {
+            super::print_line(&format!(
+                "{} of the schedules were measured with another version of the compiler; tune again for times that hold",
+                summary.other_toolchain_tasks
+            ))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -153,14 +153,14 @@ fn dump(
     match a.stage {
         Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
         Stage::Space => {
-            let s = search::space(&task.program, target);
+            let s = search::space(&task.program, target, a.model.accuracy);
             return Ok((None, space(&s, task)));
         }
         _ => {}
     }
     let candidate = a
         .candidate
-        .candidate(task, machine, target, || a.store.open())?;
+        .candidate(task, machine, target, a.model.accuracy, || a.store.open())?;
     let text = match a.stage {
         Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
         Stage::Trace => schedule::print(&candidate.trace),

@@ -1,10 +1,12 @@
 //! Arguments that several commands share: the model, the target, the store.
 
+use crate::compile::Warning;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::source::{Source, load};
 use graph::onnx::ImportOptions;
 use ir::{Isa, Target};
+use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,10 @@ pub struct ModelArgs {
     /// Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv
     #[arg(long, default_value = "host")]
     pub target: String,
+    /// strict: operators computed from their definition; relaxed: also algorithms
+    /// that lose digits, such as Winograd convolution
+    #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Strict)]
+    pub accuracy: Accuracy,
     /// Size of symbolic batch dimensions
     #[arg(long)]
     pub batch: Option<usize>,
@@ -110,6 +116,13 @@ pub fn check_runs_here(machine: &Machine, target: &Target) -> Result<()> {
         machine.isa.name()
     ))
     .help("tune on the machine itself, or `compile --target` without measuring"))
+}
+
+/// Prints on standard error that defaults are not what their templates meant.
+pub fn warn(warnings: &[Warning]) {
+    for w in warnings {
+        eprintln!("warning: {w}");
+    }
 }
 
 /// Where tuning records are kept.

@@ -114,7 +114,9 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         None => pick(&plan, "")?,
     };
     let task = &plan.tasks[index];
-    let candidate = which.candidate(task, &machine, &target, || existing(&a.store))?;
+    let candidate = which.candidate(task, &machine, &target, model.accuracy, || {
+        existing(&a.store)
+    })?;
     let mut builders = Builders::new(&target, 1)?;
     let plain = fallbacks(from_ref(task), &target)?;
     let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);

@@ -1,7 +1,7 @@
 //! `run`: one inference of a compiled model on given inputs.
 
 use super::model_args::{key_value, read_tensor};
-use super::table::Table;
+use super::table::{Table, or_unknown};
 use crate::error::{Error, Result};
 use runtime::{Model, TensorInfo};
 use serde::Serialize;
@@ -200,10 +200,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&serde_json::json!({
             "model": compiled.name(),
             "threads": threads,
+            "accuracy": compiled.accuracy(),
             "outputs": summaries,
         }))?;
     } else {
         super::print_text(&table(&summaries).text())?;
+        super::print_line(&format!(
+            "{}: {threads} threads, accuracy {}",
+            compiled.name(),
+            or_unknown(compiled.accuracy())
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -74,3 +74,11 @@ impl Table {
 pub fn ms(v: Option<f64>) -> String {
     v.map_or("-".into(), |v| format!("{v:.3}"))
 }
+
+/// An accuracy that an artifact may not tell.
+pub fn or_unknown(accuracy: &str) -> &str {
+    match accuracy {
+        "" => "unknown",
+        known => known,
+    }
+}

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use graph::plan::{Plan, Task};
 use ir::Target;
-use search::Candidate;
+use search::{Accuracy, Candidate};
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use store::Store;
@@ -100,6 +100,7 @@ impl Which {
         task: &Task,
         machine: &Machine,
         target: &Target,
+        accuracy: Accuracy,
         store: impl FnOnce() -> Result<Store>,
     ) -> Result<Candidate> {
         let one = |all: Result<Vec<Candidate>>| match all {
@@ -107,13 +108,19 @@ impl Which {
             Err(e) => Err(Error::new(format!("{}: {e}", task.title()))),
         };
         match self {
-            Which::Default => one(defaults(from_ref(task), target)),
+            Which::Default => one(defaults(from_ref(task), target, accuracy).map(|d| d.candidates)),
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
-                let known = best_known(&store()?, from_ref(task), target, &machine.fingerprint())?;
+                let known = best_known(
+                    &store()?,
+                    from_ref(task),
+                    target,
+                    &machine.fingerprint(),
+                    accuracy,
+                )?;
                 let best = known.into_iter().next().flatten();
-                best.map(|(c, _)| c).ok_or_else(|| {
+                best.map(|k| k.candidate).ok_or_else(|| {
                     Error::new(format!(
                         "the store knows no time of {} for this target and machine",
                         task.title()

@@ -1,12 +1,13 @@
 //! `tasks`: what a model is split into, and what is known of each part.
 
-use super::model_args::{ModelArgs, StoreArgs};
+use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::table::{Table, ms};
-use crate::compile::best_known;
+use crate::compile::{Warning, best_known, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
+use search::Accuracy;
 use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
@@ -61,16 +62,25 @@ struct Report {
     gflop: f64,
     /// Sum of the best known times over all steps; none while one is unknown.
     known_ms: Option<f64>,
+    accuracy: String,
+    /// Default schedules that are not the intended ones.
+    warnings: Vec<Warning>,
     tasks: Vec<Row>,
 }
 
-fn rows(plan: &Plan, target: &Target, machine: &Machine, store: &Store) -> Result<Vec<Row>> {
-    let known = best_known(store, &plan.tasks, target, &machine.fingerprint())?;
+fn rows(
+    plan: &Plan,
+    target: &Target,
+    accuracy: Accuracy,
+    machine: &Machine,
+    store: &Store,
+) -> Result<Vec<Row>> {
+    let known = best_known(store, &plan.tasks, target, &machine.fingerprint(), accuracy)?;
     let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
     Ok(tasks
         .map(|(index, ((task, uses), best))| {
-            let space = search::space(&task.program, target);
-            let best_ns = best.as_ref().map(|(_, ns)| *ns);
+            let space = search::space(&task.program, target, accuracy);
+            let best_ns = best.as_ref().map(|k| k.ns);
             Row {
                 index,
                 task: task.title(),
@@ -91,7 +101,7 @@ fn rows(plan: &Plan, target: &Target, machine: &Machine, store: &Store) -> Resul
                     .collect(),
                 best_ms: best_ns.map(|ns| ns as f64 / 1e6),
                 gflops_per_s: best_ns.map(|ns| task.flops / ns.max(1) as f64),
-                algorithm: best.map(|(c, _)| c.algorithm),
+                algorithm: best.map(|k| k.candidate.algorithm),
             }
         })
         .collect())
@@ -111,7 +121,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let source = a.model.source()?;
     let plan = source.plan(&target)?;
     let store = a.store.open()?;
-    let tasks = rows(&plan, &target, &machine, &store)?;
+    let tasks = rows(&plan, &target, a.model.accuracy, &machine, &store)?;
     let report = Report {
         model: source.name.clone(),
         target: target.isa.name().into(),
@@ -123,8 +133,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .iter()
             .map(|t| Some(t.best_ms? * t.uses as f64))
             .sum::<Option<f64>>(),
+        accuracy: a.model.accuracy.to_string(),
+        warnings: defaults(&plan.tasks, &target, a.model.accuracy)?.warnings,
         tasks,
     };
+    warn(&report.warnings);
     if a.json {
         super::print_json(&report)?;
     } else {

@@ -1,10 +1,12 @@
 //! `tune`: searches schedules for every task of a model.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
 use super::table::{Table, ms};
+use crate::check::{RELAXED_TOLERANCE, TOLERANCE};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::tune::{Budget, Options, Progress, Report, check_options, tune};
+use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,9 +47,12 @@ pub struct Args {
     /// Builder processes [default: CPUs minus kernel threads, at least 1]
     #[arg(long)]
     builders: Option<usize>,
-    /// Largest relative error (L2) of a candidate's outputs
-    #[arg(long, default_value_t = 1e-4)]
+    /// Largest relative error (L2) of a candidate's outputs, with --accuracy strict
+    #[arg(long, default_value_t = TOLERANCE)]
     tolerance: f64,
+    /// The same with --accuracy relaxed
+    #[arg(long, default_value_t = RELAXED_TOLERANCE)]
+    relaxed_tolerance: f64,
     /// Time after which a builder is killed
     #[arg(long, value_parser = parse_duration, default_value = "20s")]
     build_limit: Duration,
@@ -100,7 +105,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         overlap,
         builders: a.builders.unwrap_or(spare).max(1),
         rotate: a.rotate == "on",
-        tolerance: a.tolerance,
+        accuracy: a.model.accuracy,
+        tolerance: match a.model.accuracy {
+            Accuracy::Strict => a.tolerance,
+            Accuracy::Relaxed => a.relaxed_tolerance,
+        },
         build_limit: a.build_limit,
         run_limit: a.run_limit,
     };
@@ -117,6 +126,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     })?;
     tuned.report.model.clone_from(&source.name);
     tuned.report.artifact = Some(out.display().to_string());
+    warn(&tuned.report.warnings);
     if a.json {
         super::print_json(&tuned.report)?;
     } else {
@@ -155,14 +165,16 @@ fn print(r: &Report) -> Result<()> {
     t.print();
     super::print_text("\n")?;
     super::print_line(&format!(
-        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads",
+        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({:.0e} allowed)",
         r.model,
         r.latency_after_ms,
         r.latency_before_ms,
         r.latency_before_ms / r.latency_after_ms,
         r.latency_default_ms,
         r.latency_default_ms / r.latency_after_ms,
-        r.threads
+        r.threads,
+        r.accuracy,
+        r.tolerance
     ))?;
     super::print_line(&format!(
         "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",

@@ -4,13 +4,16 @@
 //! is in the store before the strategy hears of it, and nothing that the store
 //! knows is measured again, so a run that was killed goes on where it stopped.
 
+mod finalists;
 mod progress;
 mod record;
+mod report;
 mod session;
+mod task_search;
 
 pub use progress::Progress;
-pub use session::TaskSummary;
-pub(crate) use session::fills;
+pub use report::{Report, TaskSummary};
+pub(crate) use task_search::fills;
 
 use crate::bench::{fill_inputs, interleaved};
 use crate::compile::{Builders, assemble, defaults, fallbacks};
@@ -19,8 +22,9 @@ use crate::machine::Machine;
 use build::Built;
 use graph::plan::Plan;
 use ir::Target;
+use report::{fill_before, fill_untuned};
 use runtime::{CompiledModel, Model, Pool};
-use serde::Serialize;
+use search::Accuracy;
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,37 +48,11 @@ pub struct Options {
     pub builders: usize,
     /// Constants rotate through copies larger than the last-level cache.
     pub rotate: bool,
+    /// What candidates may be, and how far their outputs may be off (relative, L2).
+    pub accuracy: Accuracy,
     pub tolerance: f64,
     pub build_limit: Duration,
     pub run_limit: Duration,
-}
-
-/// What a run found; `--json` prints it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    pub model: String,
-    pub target: String,
-    pub threads: u32,
-    pub strategy: String,
-    pub measure: String,
-    pub seed: u64,
-    /// Candidates executed.
-    pub trials: u64,
-    /// Candidates whose outcome the store knew.
-    pub cached: u64,
-    /// Outcomes other than a time, by kind.
-    pub failures: std::collections::BTreeMap<String, u64>,
-    pub wall_s: f64,
-    /// CPU time of this process and of the workers that were waited for or reported it.
-    pub cpu_s: f64,
-    pub trials_per_s: f64,
-    pub latency_before_ms: f64,
-    pub latency_default_ms: f64,
-    pub latency_after_ms: f64,
-    /// Sum of the kernels' own best times.
-    pub kernels_ms: f64,
-    pub artifact: Option<String>,
-    pub tasks: Vec<TaskSummary>,
 }
 
 /// A finished run.
@@ -87,39 +65,6 @@ pub struct Tuned {
 const COMPARE: Duration = Duration::from_secs(3);
 const MIN_ROUNDS: usize = 7;
 const PLAIN_ROUNDS: usize = 2;
-
-/// Milliseconds of one call of a task, from a profile of the model's steps.
-fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
-    let own = plan
-        .steps
-        .iter()
-        .zip(step_ns)
-        .filter(|(s, _)| plan.tasks[s.task].key == key);
-    let (calls, ns) = own.fold((0u64, 0u64), |(n, sum), (_, ns)| (n + 1, sum + ns));
-    (calls > 0).then(|| ns as f64 / calls as f64 / 1e6)
-}
-
-/// Times under the plain schedule, from the plain model.
-fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    for t in &mut report.tasks {
-        t.before_ms = call_ms(plan, &t.key, step_ns);
-    }
-}
-
-/// Times of tasks for which no candidate was measured, as the tuned model runs
-/// them, and the shares that follow.
-fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    for t in report.tasks.iter_mut().filter(|t| t.algorithm.is_none()) {
-        t.after_ms = call_ms(plan, &t.key, step_ns);
-    }
-    let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
-    report.kernels_ms = report.tasks.iter().map(total).sum();
-    let sum = report.kernels_ms;
-    for t in &mut report.tasks {
-        t.share = total(t) / sum;
-    }
-    report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
-}
 
 /// Tunes every task of a plan within the budget and compares the whole model
 /// before, with defaults, and after.
@@ -146,12 +91,19 @@ pub fn tune(
     session.rank_finalists(progress)?;
 
     progress.stage("comparing whole models");
-    let untuned = builders.build_all(&plan.tasks, &defaults(&plan.tasks, target)?)?;
+    let defaults = defaults(&plan.tasks, target, options.accuracy)?;
+    let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
     let best = session.best_kernels(&untuned);
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let assembled = |built: &[Built]| -> Result<Arc<CompiledModel>> {
         let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
-        Ok(Arc::new(assemble(plan, &kernels, target, &pool)?))
+        Ok(Arc::new(assemble(
+            plan,
+            &kernels,
+            target,
+            options.accuracy,
+            &pool,
+        )?))
     };
     let after = assembled(&best)?;
     let mut models = Vec::new();
@@ -161,6 +113,7 @@ pub fn tune(
         models.push(m);
     }
     let mut report = session.report(start);
+    report.warnings = defaults.warnings;
     fill_before(&mut report, plan, &models[0].invoke_profiled()?);
     let mut refs: Vec<&mut Model> = models.iter_mut().collect();
     // The plain model may take a hundred times as long: few rounds with it.
@@ -176,21 +129,6 @@ pub fn tune(
         report,
         model: after,
     })
-}
-
-/// CPU time of this process and of its ended children, in seconds.
-fn cpu_s() -> f64 {
-    let of = |who| {
-        // SAFETY: an all-zero rusage is valid, and the call fills it.
-        let usage = unsafe {
-            let mut u: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &mut u);
-            u
-        };
-        let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-        s(usage.ru_utime) + s(usage.ru_stime)
-    };
-    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
 }
 
 /// Checks options that only make sense together.

@@ -1,201 +1,51 @@
 //! The state of one run: a search for every task, and the budget over them.
 
 use super::progress::{Progress, Status};
-use super::{Budget, Options, Report, record};
-use crate::compile::{Builders, provided};
-use crate::error::{Error, Result};
+use super::report::Report;
+use super::task_search::{Ranked, Search, searches};
+use super::{Budget, Options, record};
+use crate::compile::Builders;
+use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use build::Built;
 use graph::plan::Plan;
-use ir::{Expr, ExprKind, Program, Target};
-use measure::{ArgFill, Measured, Protocol, Serial, TaskData, death_outcome};
-use search::{Candidate, Point, Space, Strategy};
-use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use ir::Target;
+use measure::{Measured, Protocol, Serial, Spent, death_outcome};
+use search::{Candidate, Point};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
-use tensor::DType;
 
 /// Finalists of a task that are measured again alone.
 const FINALISTS: usize = 3;
-/// A finalist is within this factor of the best.
-const FINAL_FACTOR: f64 = 1.10;
-/// Tasks below this share of the model keep their best without a final ranking.
-const FINAL_SHARE: f64 = 0.01;
-
-/// A modest machine, for guesses before the first measurement.
-const GUESS_FLOPS_PER_NS: f64 = 50.0;
-const GUESS_BYTES_PER_NS: f64 = 10.0;
-
-/// What the final table shows of one task.
-#[derive(Clone, Debug, Serialize)]
-pub struct TaskSummary {
-    pub task: String,
-    pub key: String,
-    pub uses: usize,
-    /// Share of the tuned model's kernel time.
-    pub share: f64,
-    /// One call under the plain schedule.
-    pub before_ms: Option<f64>,
-    pub after_ms: Option<f64>,
-    pub gflops_per_s: Option<f64>,
-    pub trials: u64,
-    pub algorithm: Option<String>,
-    pub failures: BTreeMap<String, u64>,
-}
-
-/// A candidate that ran.
-struct Ranked {
-    ns: u64,
-    trial: u64,
-    candidate: Candidate,
-    point: Point,
-    built: Built,
-}
-
-/// The search of one task.
-struct Search {
-    title: String,
-    key: String,
-    uses: usize,
-    flops: f64,
-    program: Program,
-    text: String,
-    space: Space,
-    strategy: Box<dyn Strategy + Send>,
-    data: TaskData,
-    /// A rough time before anything was measured, for shares of the budget.
-    guess_ns: f64,
-    /// Best first, the finalists.
-    best: Vec<Ranked>,
-    asked: u64,
-    trials: u64,
-    since_best: u64,
-    exhausted: bool,
-    failures: BTreeMap<String, u64>,
-}
 
 /// A candidate on its way through a builder.
-struct Pending {
-    task: usize,
-    trial: u64,
-    point: Point,
-    candidate: Candidate,
-    trace: String,
-    search_ns: u64,
+pub struct Pending {
+    pub task: usize,
+    pub trial: u64,
+    pub point: Point,
+    pub candidate: Candidate,
+    pub trace: String,
+    /// What asking for it took.
+    pub search: Spent,
 }
 
 pub struct Session<'a> {
-    plan: &'a Plan,
-    store: &'a Store,
-    options: &'a Options,
-    run_id: String,
-    target: Target,
-    target_text: String,
-    machine: String,
-    toolchain: String,
-    protocol: Protocol,
-    serial: Serial,
-    searches: Vec<Search>,
-    trials: u64,
-    cached: u64,
-    worker_cpu_ns: u64,
-    tuning: Duration,
-}
-
-/// Values for the inputs of a task: indices stay within what they index, and
-/// arguments of roots and logarithms positive.
-pub(crate) fn fills(program: &Program) -> Vec<ArgFill> {
-    let mut limits: HashMap<ir::BufferId, i64> = HashMap::new();
-    let mut positive = false;
-    for b in program.block_ids() {
-        for w in &program.block(b).writes {
-            w.value.visit(&mut |e| match e.kind() {
-                ExprKind::Load(buffer, indices) => {
-                    for (d, i) in indices.iter().enumerate() {
-                        let size = program.buffer(*buffer).shape[d];
-                        visit_loads(i, &mut |index| {
-                            let limit = limits.entry(index).or_insert(size);
-                            *limit = size.min(*limit);
-                        });
-                    }
-                }
-                ExprKind::Unary(ir::UnaryOp::Log | ir::UnaryOp::Sqrt | ir::UnaryOp::Rsqrt, _)
-                | ExprKind::Binary(ir::BinaryOp::Pow | ir::BinaryOp::Div, ..) => positive = true,
-                _ => {}
-            });
-        }
-    }
-    provided(program)
-        .map(|b| {
-            let id = program.buffer_named(&b.name);
-            let limit = id.and_then(|id| limits.get(&id)).copied();
-            let (lo, hi) = match (b.dtype, limit) {
-                (_, Some(n)) => (0.0, n as f64),
-                (DType::Bool, _) => (0.0, 2.0),
-                (d, _) if d.is_float() && positive => (0.1, 1.0),
-                (d, _) if d.is_float() => (-1.0, 1.0),
-                _ => (0.0, 4.0),
-            };
-            ArgFill {
-                name: b.name.clone(),
-                dtype: b.dtype,
-                shape: b.shape.clone(),
-                lo,
-                hi,
-            }
-        })
-        .collect()
-}
-
-fn visit_loads(e: &Expr, f: &mut impl FnMut(ir::BufferId)) {
-    e.visit(&mut |e| {
-        if let ExprKind::Load(b, _) = e.kind() {
-            f(*b);
-        }
-    });
-}
-
-/// A search for every task of the plan; the tasks are put into the store.
-fn searches(
-    plan: &Plan,
-    target: &Target,
-    store: &Store,
-    options: &Options,
-    plain: &[Built],
-) -> Result<Vec<Search>> {
-    let uses = plan.uses();
-    let mut searches = Vec::new();
-    for (i, t) in plan.tasks.iter().enumerate() {
-        store.put_task(&record::task(t))?;
-        let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let strategy = search::strategy(&options.strategy, seed)
-            .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
-        searches.push(Search {
-            title: t.title(),
-            key: t.key.clone(),
-            uses: uses[i],
-            flops: t.flops,
-            text: ir::text::print(&t.program),
-            space: search::space(&t.program, target),
-            strategy,
-            data: TaskData {
-                id: i as u64,
-                seed: options.seed,
-                args: fills(&t.program),
-                oracle: plain[i].kernel.clone(),
-            },
-            program: t.program.clone(),
-            guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
-            best: vec![],
-            asked: 0,
-            trials: 0,
-            since_best: 0,
-            exhausted: false,
-            failures: BTreeMap::new(),
-        });
-    }
-    Ok(searches)
+    pub plan: &'a Plan,
+    pub store: &'a Store,
+    pub options: &'a Options,
+    pub run_id: String,
+    pub target: Target,
+    pub target_text: String,
+    pub machine: String,
+    pub toolchain: String,
+    pub protocol: Protocol,
+    pub serial: Serial,
+    pub searches: Vec<Search>,
+    pub trials: u64,
+    pub cached: u64,
+    pub worker_cpu_ns: u64,
+    pub tuning: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -234,6 +84,7 @@ impl<'a> Session<'a> {
                 "overlap": options.overlap,
                 "builders": options.builders,
                 "rotate": options.rotate,
+                "accuracy": options.accuracy.name(),
                 "tolerance": options.tolerance,
             }),
             strategy: options.strategy.clone(),
@@ -251,7 +102,7 @@ impl<'a> Session<'a> {
             target: target.clone(),
             target_text: key.text(),
             machine: machine.fingerprint(),
-            toolchain: llvm::version(),
+            toolchain: build::toolchain().to_string(),
             protocol,
             serial: Serial::new(&crate::compile::worker_command("run", vec![])?)?,
             searches,
@@ -314,8 +165,12 @@ impl<'a> Session<'a> {
 
     /// What a builder made of a candidate.
     fn take(&mut self, p: Pending, o: build::Outcome) -> Result<()> {
-        let cost = record::cost(o.wall.as_nanos() as u64, o.cpu_ns);
-        self.worker_cpu_ns += o.cpu_ns.unwrap_or(0);
+        let spent = Spent {
+            wall_ns: o.wall.as_nanos() as u64,
+            cpu_ns: o.cpu.as_nanos() as u64,
+        };
+        let cost = record::cost(spent);
+        self.worker_cpu_ns += spent.cpu_ns;
         match o.result {
             Ok(Ok(built)) => self.evaluate(p, built, cost),
             Ok(Err(e)) => {
@@ -360,7 +215,7 @@ impl<'a> Session<'a> {
 
     /// Asks for one candidate; what the store knows is told at once.
     fn ask(&mut self, task: usize) -> Result<Option<Pending>> {
-        let start = Instant::now();
+        let watch = record::Watch::start();
         let s = &mut self.searches[task];
         let Some(point) = s.strategy.ask(&s.space, 1).pop() else {
             s.exhausted = true;
@@ -406,14 +261,13 @@ impl<'a> Session<'a> {
             )?;
             return Ok(None);
         }
-        let search_ns = start.elapsed().as_nanos() as u64;
         Ok(Some(Pending {
             task,
             trial,
             point,
             candidate,
             trace,
-            search_ns,
+            search: watch.spent(),
         }))
     }
 
@@ -493,7 +347,7 @@ impl<'a> Session<'a> {
         build: store::Cost,
         measured: Option<Measured>,
     ) -> Result<()> {
-        self.worker_cpu_ns += measured.as_ref().and_then(|m| m.cpu_ns).unwrap_or(0);
+        self.worker_cpu_ns += measured.as_ref().map_or(0, |m| m.whole.cpu_ns);
         let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
         let (label, ns) = (r.outcome.label(), r.outcome.median_ns());
         let events = self.events(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns);
@@ -502,7 +356,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn record(
+    /// The record of a candidate; `final_` if it was a finalist, which is asked for
+    /// and built once.
+    pub fn record(
         &self,
         p: &Pending,
         built: Option<&Built>,
@@ -512,11 +368,6 @@ impl<'a> Session<'a> {
         final_: bool,
     ) -> Record {
         let s = &self.searches[p.task];
-        let part = |f: fn(&Measured) -> u64| record::cost(measured.map_or(0, f), None);
-        let measure = record::cost(
-            measured.map_or(0, |m| m.wall_ns),
-            measured.and_then(|m| m.cpu_ns),
-        );
         Record {
             run_id: self.run_id.clone(),
             trial: p.trial,
@@ -534,13 +385,7 @@ impl<'a> Session<'a> {
             code_size: built.map(|b| b.kernel.code.len() as u64),
             outcome,
             outcome_extra: store::Extra::new(),
-            costs: record::costs(
-                record::cost(p.search_ns, None),
-                build,
-                part(|m| m.load_ns),
-                measure,
-                part(|m| m.check_ns),
-            ),
+            costs: record::costs(p.search, build, measured),
             created_unix_ms: record::unix_ms(),
             extra: store::Extra::new(),
         }
@@ -582,61 +427,9 @@ impl<'a> Session<'a> {
     }
 
     /// Time of the model's kernels, with the best so far.
-    fn kernels_ns(&self) -> f64 {
+    pub fn kernels_ns(&self) -> f64 {
         let one = |s: &Search| s.best.first().map_or(0.0, |b| b.ns as f64);
         self.searches.iter().map(|s| one(s) * s.uses as f64).sum()
-    }
-
-    /// Measures the finalists of the costly tasks alone, on fresh data.
-    pub fn rank_finalists(&mut self, progress: &mut Progress) -> Result<()> {
-        let total = self.kernels_ns();
-        for i in 0..self.searches.len() {
-            let s = &self.searches[i];
-            let Some(best) = s.best.first().map(|b| b.ns) else {
-                continue;
-            };
-            if best as f64 * (s.uses as f64) < FINAL_SHARE * total {
-                continue;
-            }
-            progress.stage(&format!("ranking the finalists alone: {}", s.title));
-            let data = TaskData {
-                seed: self.options.seed ^ 0x5eed,
-                ..s.data.clone()
-            };
-            let mut protocol = self.protocol.clone();
-            (protocol.min_samples, protocol.max_samples) = (9, 25);
-            let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
-            let candidates: Vec<usize> = (0..s.best.len()).filter(|c| near(&s.best[*c])).collect();
-            for c in candidates {
-                let b = &self.searches[i].best[c];
-                let m = self
-                    .serial
-                    .measure(&data, &b.built.kernel, &protocol, None, false);
-                let p = Pending {
-                    task: i,
-                    trial: b.trial,
-                    point: b.point.clone(),
-                    candidate: b.candidate.clone(),
-                    trace: schedule::print(&b.candidate.trace),
-                    search_ns: 0,
-                };
-                let r = self.record(
-                    &p,
-                    Some(&b.built),
-                    m.outcome.clone(),
-                    record::cost(0, None),
-                    Some(&m),
-                    true,
-                );
-                self.store.append(&[r], &[])?;
-                self.worker_cpu_ns += m.cpu_ns.unwrap_or(0);
-                self.searches[i].best[c].ns = m.outcome.median_ns().unwrap_or(u64::MAX);
-            }
-            let s = &mut self.searches[i];
-            s.best.retain(|b| b.ns != u64::MAX);
-            s.best.sort_by_key(|b| (b.ns, b.built.kernel.code_hash()));
-        }
-        Ok(())
     }
 
     /// The best code of every task; `otherwise` where nothing was measured.
@@ -664,53 +457,6 @@ impl<'a> Session<'a> {
             task: &s.title,
             task_best_ms: s.best.first().map(|b| b.ns as f64 / 1e6),
         });
-    }
-
-    /// The report without whole-model latencies.
-    pub fn report(&self, start: Instant) -> Report {
-        let total = self.kernels_ns();
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let summary = |s: &Search| {
-            let after = s.best.first().map(|b| b.ns);
-            TaskSummary {
-                task: s.title.clone(),
-                key: s.key.clone(),
-                uses: s.uses,
-                share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
-                before_ms: None,
-                after_ms: after.map(ms),
-                gflops_per_s: after.map(|ns| s.flops / ns as f64),
-                trials: s.trials,
-                algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
-                failures: s.failures.clone(),
-            }
-        };
-        let mut tasks: Vec<TaskSummary> = self.searches.iter().map(summary).collect();
-        tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
-        let mut failures = BTreeMap::new();
-        for (k, n) in self.searches.iter().flat_map(|s| &s.failures) {
-            *failures.entry(k.clone()).or_insert(0) += n;
-        }
-        Report {
-            model: self.plan.name.clone(),
-            target: self.target.isa.name().into(),
-            threads: self.target.threads,
-            strategy: self.options.strategy.clone(),
-            measure: "serial".into(),
-            seed: self.options.seed,
-            trials: self.trials,
-            cached: self.cached,
-            failures,
-            wall_s: start.elapsed().as_secs_f64(),
-            cpu_s: super::cpu_s() + self.worker_cpu_ns as f64 / 1e9,
-            trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
-            latency_before_ms: f64::NAN,
-            latency_default_ms: f64::NAN,
-            latency_after_ms: f64::NAN,
-            kernels_ms: total / 1e6,
-            artifact: None,
-            tasks,
-        }
     }
 
     /// Marks the run as ended.

@@ -19,10 +19,60 @@ fn tune_reports_what_it_did() {
     assert_eq!(t.report["trials"], TRIALS);
     assert_eq!(t.report["threads"], 1);
     assert_eq!(t.report["artifact"], t.artifact.as_str());
+    assert_eq!(t.report["accuracy"], "strict");
+    assert_eq!(t.report["warnings"], serde_json::json!([]));
     let task = &t.report["tasks"][0];
     assert_eq!(task["trials"], TRIALS);
     assert!(task["after_ms"].as_f64().unwrap() > 0.0);
     assert!(t.report["latency_after_ms"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn the_accuracy_that_was_asked_for_is_in_the_artifact_and_said_by_all() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    for (accuracy, tolerance) in [("strict", 1e-4), ("relaxed", 3e-5)] {
+        let ask = [OP, "--threads", "1", "--accuracy", accuracy];
+        let store = ["--store", &tuned().store];
+        let made = p.json(&[&["compile"][..], &ask, &store, &["--out", "m.tsm"]].concat());
+        assert_eq!(made["accuracy"], accuracy);
+        let quick = ["--time", "0.1s", "--threads", "1"];
+        let bench = [&["bench", "m.tsm"][..], &quick].concat();
+        assert_eq!(p.json(&bench)["accuracy"], accuracy);
+        assert!(p.ok(&bench).contains(&format!("accuracy {accuracy}")));
+        let run = ["run", "m.tsm", "--random", "1"];
+        assert_eq!(p.json(&run)["accuracy"], accuracy);
+        assert!(p.ok(&run).contains(&format!("accuracy {accuracy}")));
+        // The artifact's, not the flag's.
+        let check = ["check", OP, "--artifact", "m.tsm", "--threads", "1"];
+        let check = p.json(&[&check[..], &["--relaxed-tolerance", "3e-5"]].concat());
+        assert_eq!(
+            (&check["accuracy"], &check["ok"]),
+            (&accuracy.into(), &true.into())
+        );
+        assert_eq!(check["tolerance"], tolerance);
+    }
+    let error = p.error(&["compile", OP, "--accuracy", "loose"]);
+    assert!(error.contains("strict or relaxed"), "{error}");
+}
+
+#[test]
+fn only_the_relaxed_space_has_algorithms_that_lose_digits() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let op = "op:conv2d(n=1,c=32,h=8,w=8,k=32,r=3,s=3,stride=1,pad=1)";
+    let sketches = |accuracy: &str| -> Vec<String> {
+        let listed = p.json(&["tasks", op, "--threads", "1", "--accuracy", accuracy]);
+        assert_eq!(listed["accuracy"], accuracy);
+        let tasks = listed["tasks"].as_array().unwrap().iter();
+        let all = tasks.flat_map(|t| t["sketches"].as_array().unwrap());
+        all.map(|s| s["name"].as_str().unwrap().into()).collect()
+    };
+    let (strict, mut relaxed) = (sketches("strict"), sketches("relaxed"));
+    let filtered = |n: &String| n.starts_with("winograd");
+    assert!(relaxed.iter().any(filtered), "{relaxed:?}");
+    relaxed.retain(|n| !filtered(n));
+    assert_eq!(strict, relaxed);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Records as tables and files, and logs told again.
 
-use super::program::{TRIALS, one_object, place, tuned};
+use super::program::{OP, Place, TRIALS, one_object, place, tuned};
 use serde_json::Value;
 use tempfile::tempdir;
 
@@ -51,6 +51,75 @@ fn records_are_listed_and_filtered() {
         .ok(&["records", "--limit", "1", "--store", &t.store]);
     assert!(text.contains(&format!("{total} records")), "{text}");
     assert!(text.contains("not shown"), "{text}");
+}
+
+#[test]
+fn every_record_has_wall_and_cpu_time_of_every_stage() {
+    let all = records(&[]);
+    let stages = ["search", "build", "load", "measure", "check"];
+    for r in all["records"].as_array().unwrap() {
+        let timed = r["outcome"]["result"] == "timed";
+        for stage in stages {
+            let cost = &r["costs"][stage];
+            let ns = |key: &str| cost[key].as_u64().unwrap_or_else(|| panic!("{stage}: {r}"));
+            let (wall, cpu) = (ns("wall_ns"), ns("cpu_ns"));
+            // A finalist has been asked for and built before.
+            let before = r["final"] == true && matches!(stage, "search" | "build");
+            assert!(before || !timed || (wall > 0 && cpu > 0), "{stage}: {r}");
+            // One thread, and what the system counts a little later.
+            assert!(cpu <= wall + 20_000_000, "{stage}: {r}");
+        }
+    }
+}
+
+/// The store of [`tuned`] as if another version of the compiler had filled it.
+fn store_of_another_toolchain(p: &Place) {
+    let t = tuned();
+    p.json(&["records", "export", "a.jsonl", "--store", &t.store]);
+    let own = records(&[])["records"][0]["toolchain"].clone();
+    let text = std::fs::read_to_string(p.folder.join("a.jsonl")).unwrap();
+    let other = text.replace(own.as_str().unwrap(), "an older compiler");
+    assert_ne!(text, other);
+    std::fs::write(p.folder.join("b.jsonl"), other).unwrap();
+    p.json(&["records", "import", "b.jsonl", "--store", "b.sqlite"]);
+}
+
+#[test]
+fn what_another_toolchain_measured_is_used_by_compile_which_says_so() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    store_of_another_toolchain(&p);
+    let compile = ["compile", OP, "--threads", "1", "--store"];
+    let made = p.json(&[&compile[..], &["b.sqlite"]].concat());
+    assert_eq!(made["tuned_tasks"], 1);
+    assert_eq!(made["other_toolchain_tasks"], 1);
+    let text = p.ok(&[&compile[..], &["b.sqlite"]].concat());
+    assert!(text.contains("another version of the compiler"), "{text}");
+    let made = p.json(&[&compile[..], &[&tuned().store]].concat());
+    assert_eq!(made["other_toolchain_tasks"], 0);
+}
+
+#[test]
+fn what_another_toolchain_measured_is_built_again_and_equal_code_not_run_again() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    store_of_another_toolchain(&p);
+    let trials = TRIALS.to_string();
+    let tune = ["tune", OP, "--threads", "1", "--trials", &trials];
+    let report = p.json(&[&tune[..], &["--store", "b.sqlite"]].concat());
+    // The seed is the same, and so are the first candidates and their code.
+    assert!(report["cached"].as_u64().unwrap() >= TRIALS, "{report}");
+    let all = p.json(&["records", "--store", "b.sqlite"]);
+    let mut codes = std::collections::BTreeSet::new();
+    for r in all["records"].as_array().unwrap() {
+        if r["final"] == false && r["code_hash"].is_string() {
+            assert!(codes.insert(r["code_hash"].as_str().unwrap().to_string()));
+        }
+    }
+    let own = records(&[])["records"][0]["toolchain"].clone();
+    let new = all["records"].as_array().unwrap().iter();
+    let trials = new.filter(|r| r["final"] == false && r["toolchain"] == own);
+    assert_eq!(trials.count() as u64, report["trials"].as_u64().unwrap());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use build::Options;
 use graph::plan::{Plan, Task};
 use llvm::Compiler;
 use runtime::{BuiltKernel, CompiledModel, Model, Pool};
+use search::Accuracy;
 use search::Candidate;
 use std::sync::Arc;
 use tensor::Tensor;
@@ -54,8 +55,8 @@ pub fn load(
     compiler: &Compiler,
     pool: &Arc<Pool>,
 ) -> Result<Model, String> {
-    let model: CompiledModel =
-        assemble(plan, kernels, compiler.target(), pool).map_err(|e| e.to_string())?;
+    let model: CompiledModel = assemble(plan, kernels, compiler.target(), Accuracy::Relaxed, pool)
+        .map_err(|e| e.to_string())?;
     Model::new(Arc::new(model), pool.clone()).map_err(|e| e.to_string())
 }
 

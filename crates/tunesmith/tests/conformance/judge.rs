@@ -8,6 +8,7 @@ use llvm::Compiler;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use runtime::{BuiltKernel, Pool};
+use search::Accuracy;
 use search::{Candidate, Space, space};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,7 +111,9 @@ impl Judge {
     /// The default schedule of every task.
     pub fn defaults(&self, setting: &Setting) {
         let plan = self.source.plan(setting.target()).unwrap();
-        let candidates = defaults(&plan.tasks, setting.target()).unwrap();
+        let candidates = defaults(&plan.tasks, setting.target(), Accuracy::Relaxed)
+            .unwrap()
+            .candidates;
         let kernels = self.compile(&plan, &candidates, setting);
         self.judge(&plan, &kernels, setting, &self.what(setting, &candidates));
     }
@@ -153,7 +156,9 @@ fn inputs(model: &Model) -> Vec<Arc<Tensor>> {
 
 /// Every sketch of a task as a space of its own.
 fn sketches(task: &Task, target: &Target) -> Vec<Space> {
-    let sketches = space(&task.program, target).sketches.into_iter();
+    let sketches = space(&task.program, target, Accuracy::Relaxed)
+        .sketches
+        .into_iter();
     let alone = |s| Space { sketches: vec![s] };
     sketches.map(alone).collect()
 }

@@ -6,9 +6,12 @@ use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
 use graph::{Model, builtin};
 use llvm::Compiler;
 use runtime::{CompiledModel, Pool};
+use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, fill_tensor};
-use tunesmith::check::{Report, check};
+use tunesmith::check::{
+    RELAXED_TOLERANCE, {Report, check},
+};
 use tunesmith::compile::{assemble, defaults};
 use tunesmith::machine::Machine;
 
@@ -45,15 +48,25 @@ fn compile(model: &Model, layouts: LayoutPolicy) -> Compiled {
     let plan = plan(model, &target, &PlanOptions { layouts }).unwrap();
     let compiler = Compiler::new(&target).unwrap();
     let pool = Arc::new(Pool::new(2).unwrap());
-    let candidates = defaults(&plan.tasks, &target).unwrap();
+    let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)
+        .unwrap()
+        .candidates;
     let kernels = compiled::kernels(&plan, &candidates, &compiler).unwrap();
-    let model = Arc::new(assemble(&plan, &kernels, &target, &pool).unwrap());
+    let model = Arc::new(assemble(&plan, &kernels, &target, Accuracy::Relaxed, &pool).unwrap());
     Compiled { plan, model, pool }
 }
 
 /// The compiled model against the reference of `model`.
 fn report(model: &Model, c: &Compiled) -> Report {
-    check(model, &c.plan, c.model.clone(), c.pool.clone(), SEED).unwrap()
+    check(
+        model,
+        &c.plan,
+        c.model.clone(),
+        c.pool.clone(),
+        SEED,
+        RELAXED_TOLERANCE,
+    )
+    .unwrap()
 }
 
 /// Every step but changes of layout, and every output once more.

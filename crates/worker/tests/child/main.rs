@@ -25,6 +25,10 @@ pub enum Request {
     /// A request larger than a pipe.
     Large(Vec<u64>),
     ProcessId,
+    /// Computes until its own clock says it took so long; answers with what it took.
+    Spin(u64),
+    SpinAndFault(u64),
+    SpinAndHang(u64),
 }
 
 fn sleep_for_ever() -> ! {
@@ -38,6 +42,16 @@ fn later(act: impl FnOnce() + Send + 'static) {
         std::thread::sleep(Duration::from_millis(20));
         act();
     });
+}
+
+fn spin(least_ns: u64) -> u64 {
+    let cpu = || {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    };
+    let start = cpu();
+    while cpu() - start < least_ns {}
+    cpu() - start
 }
 
 fn torn(announced: u64, hang: bool) -> ! {
@@ -85,6 +99,15 @@ fn main() -> std::io::Result<()> {
         }
         Request::Torn { announced, hang } => torn(announced, hang),
         Request::Large(values) => values.iter().sum(),
+        Request::Spin(ns) => spin(ns),
+        Request::SpinAndFault(ns) => {
+            spin(ns);
+            std::process::abort()
+        }
+        Request::SpinAndHang(ns) => {
+            spin(ns);
+            sleep_for_ever()
+        }
         Request::ProcessId => u64::from(std::process::id()),
     })
 }

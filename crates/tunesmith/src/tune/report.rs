@@ -1,0 +1,159 @@
+//! What a run found, for people and for `--json`.
+
+use super::session::Session;
+use super::task_search::Search;
+use crate::compile::Warning;
+use graph::plan::Plan;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// What the final table shows of one task.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskSummary {
+    pub task: String,
+    pub key: String,
+    pub uses: usize,
+    /// Share of the tuned model's kernel time.
+    pub share: f64,
+    /// One call under the plain schedule.
+    pub before_ms: Option<f64>,
+    pub after_ms: Option<f64>,
+    pub gflops_per_s: Option<f64>,
+    pub trials: u64,
+    pub algorithm: Option<String>,
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// What a run found; `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub model: String,
+    pub target: String,
+    pub threads: u32,
+    pub strategy: String,
+    pub measure: String,
+    /// strict or relaxed, and the largest relative error (L2) it allowed a candidate.
+    pub accuracy: String,
+    pub tolerance: f64,
+    pub seed: u64,
+    /// Candidates executed.
+    pub trials: u64,
+    /// Candidates whose outcome the store knew.
+    pub cached: u64,
+    /// Outcomes other than a time, by kind.
+    pub failures: std::collections::BTreeMap<String, u64>,
+    pub wall_s: f64,
+    /// CPU time of this process and of the workers that were waited for or reported it.
+    pub cpu_s: f64,
+    pub trials_per_s: f64,
+    pub latency_before_ms: f64,
+    pub latency_default_ms: f64,
+    pub latency_after_ms: f64,
+    /// Sum of the kernels' own best times.
+    pub kernels_ms: f64,
+    pub artifact: Option<String>,
+    /// Default schedules that are not the intended ones.
+    pub warnings: Vec<Warning>,
+    pub tasks: Vec<TaskSummary>,
+}
+
+/// Milliseconds of one call of a task, from a profile of the model's steps.
+fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
+    let own = plan
+        .steps
+        .iter()
+        .zip(step_ns)
+        .filter(|(s, _)| plan.tasks[s.task].key == key);
+    let (calls, ns) = own.fold((0u64, 0u64), |(n, sum), (_, ns)| (n + 1, sum + ns));
+    (calls > 0).then(|| ns as f64 / calls as f64 / 1e6)
+}
+
+/// Times under the plain schedule, from the plain model.
+pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    for t in &mut report.tasks {
+        t.before_ms = call_ms(plan, &t.key, step_ns);
+    }
+}
+
+/// Times of tasks for which no candidate was measured, as the tuned model runs
+/// them, and the shares that follow.
+pub fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    for t in report.tasks.iter_mut().filter(|t| t.algorithm.is_none()) {
+        t.after_ms = call_ms(plan, &t.key, step_ns);
+    }
+    let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
+    report.kernels_ms = report.tasks.iter().map(total).sum();
+    let sum = report.kernels_ms;
+    for t in &mut report.tasks {
+        t.share = total(t) / sum;
+    }
+    report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+}
+
+/// CPU time of this process and of its ended children, in seconds.
+fn cpu_s() -> f64 {
+    let of = |who| {
+        // SAFETY: an all-zero rusage is valid, and the call fills it.
+        let usage = unsafe {
+            let mut u: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut u);
+            u
+        };
+        let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        s(usage.ru_utime) + s(usage.ru_stime)
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}
+
+impl Session<'_> {
+    /// The report without whole-model latencies.
+    pub fn report(&self, start: Instant) -> Report {
+        let total = self.kernels_ns();
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let summary = |s: &Search| {
+            let after = s.best.first().map(|b| b.ns);
+            TaskSummary {
+                task: s.title.clone(),
+                key: s.key.clone(),
+                uses: s.uses,
+                share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
+                before_ms: None,
+                after_ms: after.map(ms),
+                gflops_per_s: after.map(|ns| s.flops / ns as f64),
+                trials: s.trials,
+                algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
+                failures: s.failures.clone(),
+            }
+        };
+        let mut tasks: Vec<TaskSummary> = self.searches.iter().map(summary).collect();
+        tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let mut failures = BTreeMap::new();
+        for (k, n) in self.searches.iter().flat_map(|s| &s.failures) {
+            *failures.entry(k.clone()).or_insert(0) += n;
+        }
+        Report {
+            model: self.plan.name.clone(),
+            target: self.target.isa.name().into(),
+            threads: self.target.threads,
+            strategy: self.options.strategy.clone(),
+            measure: "serial".into(),
+            accuracy: self.options.accuracy.to_string(),
+            tolerance: self.options.tolerance,
+            seed: self.options.seed,
+            trials: self.trials,
+            cached: self.cached,
+            failures,
+            wall_s: start.elapsed().as_secs_f64(),
+            cpu_s: cpu_s() + self.worker_cpu_ns as f64 / 1e9,
+            trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
+            latency_before_ms: f64::NAN,
+            latency_default_ms: f64::NAN,
+            latency_after_ms: f64::NAN,
+            kernels_ms: total / 1e6,
+            artifact: None,
+            warnings: vec![],
+            tasks,
+        }
+    }
+}

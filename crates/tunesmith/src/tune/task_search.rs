@@ -1,0 +1,143 @@
+//! The search of one task: its space, its strategy, its data and its best.
+
+use super::{Options, record};
+use crate::compile::provided;
+use crate::error::{Error, Result};
+use build::Built;
+use graph::plan::Plan;
+use ir::{Expr, ExprKind, Program, Target};
+use measure::{ArgFill, TaskData};
+use search::{Candidate, Point, Space, Strategy};
+use std::collections::{BTreeMap, HashMap};
+use store::Store;
+use tensor::DType;
+
+/// A modest machine, for guesses before the first measurement.
+const GUESS_FLOPS_PER_NS: f64 = 50.0;
+const GUESS_BYTES_PER_NS: f64 = 10.0;
+
+/// A candidate that ran.
+pub struct Ranked {
+    pub ns: u64,
+    pub trial: u64,
+    pub candidate: Candidate,
+    pub point: Point,
+    pub built: Built,
+}
+
+/// The search of one task.
+pub struct Search {
+    pub title: String,
+    pub key: String,
+    pub uses: usize,
+    pub flops: f64,
+    pub program: Program,
+    pub text: String,
+    pub space: Space,
+    pub strategy: Box<dyn Strategy + Send>,
+    pub data: TaskData,
+    /// A rough time before anything was measured, for shares of the budget.
+    pub guess_ns: f64,
+    /// Best first, the finalists.
+    pub best: Vec<Ranked>,
+    pub asked: u64,
+    pub trials: u64,
+    pub since_best: u64,
+    pub exhausted: bool,
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// Values for the inputs of a task: indices stay within what they index, and
+/// arguments of roots and logarithms positive.
+pub(crate) fn fills(program: &Program) -> Vec<ArgFill> {
+    let mut limits: HashMap<ir::BufferId, i64> = HashMap::new();
+    let mut positive = false;
+    for b in program.block_ids() {
+        for w in &program.block(b).writes {
+            w.value.visit(&mut |e| match e.kind() {
+                ExprKind::Load(buffer, indices) => {
+                    for (d, i) in indices.iter().enumerate() {
+                        let size = program.buffer(*buffer).shape[d];
+                        visit_loads(i, &mut |index| {
+                            let limit = limits.entry(index).or_insert(size);
+                            *limit = size.min(*limit);
+                        });
+                    }
+                }
+                ExprKind::Unary(ir::UnaryOp::Log | ir::UnaryOp::Sqrt | ir::UnaryOp::Rsqrt, _)
+                | ExprKind::Binary(ir::BinaryOp::Pow | ir::BinaryOp::Div, ..) => positive = true,
+                _ => {}
+            });
+        }
+    }
+    provided(program)
+        .map(|b| {
+            let id = program.buffer_named(&b.name);
+            let limit = id.and_then(|id| limits.get(&id)).copied();
+            let (lo, hi) = match (b.dtype, limit) {
+                (_, Some(n)) => (0.0, n as f64),
+                (DType::Bool, _) => (0.0, 2.0),
+                (d, _) if d.is_float() && positive => (0.1, 1.0),
+                (d, _) if d.is_float() => (-1.0, 1.0),
+                _ => (0.0, 4.0),
+            };
+            ArgFill {
+                name: b.name.clone(),
+                dtype: b.dtype,
+                shape: b.shape.clone(),
+                lo,
+                hi,
+            }
+        })
+        .collect()
+}
+
+fn visit_loads(e: &Expr, f: &mut impl FnMut(ir::BufferId)) {
+    e.visit(&mut |e| {
+        if let ExprKind::Load(b, _) = e.kind() {
+            f(*b);
+        }
+    });
+}
+
+/// A search for every task of the plan; the tasks are put into the store.
+pub fn searches(
+    plan: &Plan,
+    target: &Target,
+    store: &Store,
+    options: &Options,
+    plain: &[Built],
+) -> Result<Vec<Search>> {
+    let uses = plan.uses();
+    let mut searches = Vec::new();
+    for (i, t) in plan.tasks.iter().enumerate() {
+        store.put_task(&record::task(t))?;
+        let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let strategy = search::strategy(&options.strategy, seed)
+            .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
+        searches.push(Search {
+            title: t.title(),
+            key: t.key.clone(),
+            uses: uses[i],
+            flops: t.flops,
+            text: ir::text::print(&t.program),
+            space: search::space(&t.program, target, options.accuracy),
+            strategy,
+            data: TaskData {
+                id: i as u64,
+                seed: options.seed,
+                args: fills(&t.program),
+                oracle: plain[i].kernel.clone(),
+            },
+            program: t.program.clone(),
+            guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
+            best: vec![],
+            asked: 0,
+            trials: 0,
+            since_best: 0,
+            exhausted: false,
+            failures: BTreeMap::new(),
+        });
+    }
+    Ok(searches)
+}
