@@ -16,7 +16,7 @@ use ir::{DType, Program, Target};
 const MAX_UNROLLED: i64 = 256;
 
 /// Outputs of a tile each way. Larger ones multiply less and round more.
-const TILES: [i64; 2] = [4, 2];
+const TILES: [i64; 3] = [4, 2, 6];
 
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
