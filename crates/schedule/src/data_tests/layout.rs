@@ -7,7 +7,7 @@ use crate::steps::{
     cache_read, compute_at, decompose_reduction, pack, parallel, reverse_compute_at,
     reverse_compute_inline, set_scope, tensorize, vectorize,
 };
-use ir::{DType, Expr, IterKind, Program, ProgramBuilder, Reducer, Scope};
+use ir::{BinaryOp, DType, Expr, ExprKind, IterKind, Program, ProgramBuilder, Reducer, Scope};
 
 fn packed(p: &mut Program, buffer: &str, tiles: &[(usize, i64)], order: &[usize]) {
     judged(p, |p| pack::apply(p, buffer, tiles, order));
@@ -32,6 +32,43 @@ fn weights_are_packed_and_padded_with_zeros() {
     judged(&mut p, |p| {
         cache_read::apply(p, "conv", "w.pack", Scope::Global)
     });
+}
+
+/// 3 maps of 5 channels in blocks of 2: what is outside the weights is read as 0.
+#[test]
+fn padding_stands_for_the_guards_of_its_consumers() {
+    let mut b = ProgramBuilder::new("tails");
+    let x = b.input("x", DType::F32, &[6]);
+    let w = b.constant("w", DType::F32, &[3, 5]);
+    let main = b.reduce(
+        "main",
+        &[("ko", 2), ("ki", 2)],
+        &[("co", 3), ("ci", 2)],
+        Reducer::Sum,
+        |o, t| {
+            let (k, c) = (&o[0] * 2 + &o[1], &t[0] * 2 + &t[1]);
+            let known = k.clone().lt(3).and(c.clone().lt(5));
+            let weight = Expr::load(w, [k, c.clone()]);
+            Expr::load(x, [c]) * Expr::select(known, weight, Expr::f32(0.0))
+        },
+    );
+    let p = b.finish(&[main]);
+    let guards = |p: &Program| {
+        let main = p.block(p.block_named("main").expect("it stays"));
+        let mut tests = 0;
+        main.writes[0].value.visit(&mut |e| {
+            tests += i32::from(matches!(e.kind(), ExprKind::Binary(BinaryOp::Lt, ..)));
+        });
+        tests
+    };
+    assert_eq!(guards(&p), 2);
+    let mut both = p.clone();
+    packed(&mut both, "w", &[(0, 2), (1, 2)], &[0, 2, 3, 1]);
+    assert_eq!(guards(&both), 0);
+    // The channels are not padded: their guard stays.
+    let mut one = p;
+    packed(&mut one, "w", &[(0, 2)], &[0, 2, 1]);
+    assert_eq!(guards(&one), 1);
 }
 
 #[test]

@@ -4,12 +4,14 @@
 //! its dimension; `order` then permutes what results. A parameter keeps its
 //! layout: a block `{buffer}.pack` copies it at the root (once, in the prepare
 //! entry, if the parameter is a constant) and all its consumers read the copy,
-//! padded with 0 where a factor does not divide. An intermediate is changed in
-//! place; its padding is never written nor read. Outputs keep their layout.
+//! padded with 0 where a factor does not divide; a consumer that takes 0 outside
+//! the parameter reads the padding instead. An intermediate is changed in place;
+//! its padding is never written nor read. Outputs keep their layout.
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, insert_before, like, live_name, map_block, numbered_axes, renest, whole_domain,
+    at_most_zero, child_with, conjuncts, insert_before, like, live_name, map_block, numbered_axes,
+    renest, whole_domain,
 };
 use crate::steps::buffer_named;
 use ir::affine::Ranges;
@@ -169,11 +171,52 @@ fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) {
     }
     let (_, first) = child_with(p, None, Node::Block(consumers[0])).expect("in the body");
     for c in consumers {
+        read_padding(p, c, b, layout);
         rewrite(p, c, b, copy, layout);
     }
     let spans = whole_domain(p.block(copier));
     let nest = renest(p, copier, &spans, &[]);
     insert_before(p, None, first, nest);
+}
+
+/// Drops from guards with the alternative 0 the tests that an index is below its
+/// dimension, where the copy has elements, which are 0, as far as it goes.
+fn read_padding(p: &mut Program, user: ir::BlockId, b: BufferId, layout: &Layout) {
+    let mut r = program_ranges(p);
+    for i in &p.block(user).iters {
+        r.set(i.var, 0, i.extent - 1);
+    }
+    let sizes: Vec<(i64, i64)> = layout
+        .shape
+        .iter()
+        .zip(&layout.factors)
+        .map(|(n, f)| (*n, f.map_or(*n, |f| (n + f - 1) / f * f)))
+        .collect();
+    p.block_mut(user).map_statement(|e| {
+        e.rewrite(&mut |e| {
+            let ExprKind::Select(test, value, other) = e.kind() else {
+                return None;
+            };
+            let ExprKind::Load(loaded, indices) = value.kind() else {
+                return None;
+            };
+            if *loaded != b || other.as_float().map(f64::to_bits) != Some(0) {
+                return None;
+            }
+            let padded: Vec<Expr> = indices
+                .iter()
+                .zip(&sizes)
+                .filter(|(i, (_, held))| prove(&(*i).clone().lt(*held), &r))
+                .filter_map(|(i, (n, _))| at_most_zero(&i.clone().lt(*n), &r))
+                .collect();
+            let needed = |t: &&Expr| at_most_zero(t, &r).is_none_or(|t| !padded.contains(&t));
+            let left = conjuncts(Some(test)).into_iter().filter(needed).cloned();
+            Some(match left.reduce(Expr::and) {
+                Some(test) => Expr::select(test, value, other),
+                None => value.clone(),
+            })
+        })
+    });
 }
 
 fn relayout(p: &mut Program, b: BufferId, layout: &Layout) {
