@@ -27,7 +27,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         return vec![];
     };
     // One tap gathers nothing; without channels to sum over there is no product.
-    let channels = ["ci", "c"].iter().any(|c| main.extent(c).is_some());
+    let sums = |c: &str| main.reduce.iter().any(|(l, _)| *l == format!("main.{c}"));
+    let channels = sums("ci") || sums("c");
     if !blocked || r * s == 1 || !channels {
         return vec![];
     }
