@@ -45,7 +45,7 @@ pub const KNOBS: &[Knob] = &[
     Knob {
         name: "accuracy",
         kind: "strict, relaxed",
-        default: "strict",
+        default: "relaxed",
         doc: "relaxed also allows algorithms that lose digits, such as Winograd convolution",
         affects_code: true,
     },

@@ -25,7 +25,7 @@ pub struct ModelArgs {
     pub target: String,
     /// strict: operators computed from their definition; relaxed: also algorithms
     /// that lose digits, such as Winograd convolution
-    #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Strict)]
+    #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Relaxed)]
     pub accuracy: Accuracy,
     /// Size of symbolic batch dimensions
     #[arg(long)]

@@ -19,7 +19,7 @@ fn tune_reports_what_it_did() {
     assert_eq!(t.report["trials"], TRIALS);
     assert_eq!(t.report["threads"], 1);
     assert_eq!(t.report["artifact"], t.artifact.as_str());
-    assert_eq!(t.report["accuracy"], "strict");
+    assert_eq!(t.report["accuracy"], "relaxed");
     assert_eq!(t.report["warnings"], serde_json::json!([]));
     let task = &t.report["tasks"][0];
     assert_eq!(task["trials"], TRIALS);
