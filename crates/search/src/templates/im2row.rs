@@ -112,7 +112,8 @@ impl Scheme<'_> {
             ["n", "ko.0", "y.0", "x.0"]
         };
         let outer = outer.map(|l| format!("main.{l}"));
-        let inner = ["ko.1", "y.1", "x.1", "ki"].map(|l| format!("main.{l}"));
+        // Vectors of weights innermost: see `winograd`.
+        let inner = ["y.1", "x.1", "ko.1", "ki"].map(|l| format!("main.{l}"));
         let order = [&outer[..], &sums, &inner].concat();
         d.line(format!("reorder {}", order.join(" ")));
         let result = if self.has_out {

@@ -234,8 +234,10 @@ impl Form<'_> {
         for (axis, (decision, part)) in ["ty", "tx"].into_iter().zip(tile) {
             d.line(format!("split main.m.{axis} [_, ${decision}.{part}]"));
         }
+        // Vectors of weights innermost: their loads stay in registers, and each
+        // broadcast element of the data lives for one row of the tile only.
         let order = [
-            "e", "f", "n", "ko.0", "ty.0", "tx.0", "co", "ci.0", "ci.1", "ko.1", "ty.1", "tx.1",
+            "e", "f", "n", "ko.0", "ty.0", "tx.0", "co", "ci.0", "ci.1", "ty.1", "tx.1", "ko.1",
             "ki",
         ];
         self.reorder(d, "main.m", &order);
