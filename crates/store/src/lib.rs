@@ -49,5 +49,5 @@ pub use record::{
 };
 pub use schema::SCHEMA_VERSION;
 pub use sqlite::{RecordId, Store};
-pub use stats::{Interval, median, median_interval, min, percentile};
+pub use stats::{Interval, median, median_interval, min, percentile, signed_rank_below_zero};
 pub use t4::{T4Exported, export_t4};

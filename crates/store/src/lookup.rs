@@ -127,6 +127,18 @@ impl Store {
         )?))
     }
 
+    /// The events of a kind in all runs of a model, the newest run's last ones first.
+    pub fn newest_events(&self, model: &str, kind: &str) -> Result<Vec<Event>, StoreError> {
+        let rest = "WHERE runs.model = ?1 AND e.kind = ?2 \
+                    ORDER BY runs.started_unix_ms DESC, runs.key DESC, e.seq DESC";
+        Ok(items(self.query(
+            "reading events of a model",
+            &EVENTS,
+            rest,
+            &[&model, &kind],
+        )?))
+    }
+
     /// The records that match, in the order they were stored.
     pub fn records_for(&self, filter: &Filter<'_>) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();

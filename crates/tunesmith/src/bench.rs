@@ -2,8 +2,10 @@
 //! disturbs all alike.
 
 use crate::error::Result;
+use crate::watch::Watch;
 use graph::plan::Plan;
 use runtime::Model;
+use serde::Serialize;
 use std::time::{Duration, Instant};
 use tensor::{DType, Fill, fill_tensor};
 
@@ -61,6 +63,28 @@ pub fn interleaved(
     time: Duration,
     min_rounds: usize,
 ) -> Result<Vec<Latencies>> {
+    in_turns(models, time, min_rounds, |m| {
+        let start = Instant::now();
+        m.invoke()?;
+        Ok(start.elapsed().as_nanos() as u64)
+    })
+}
+
+/// As [`interleaved`], on the clock of [`latency_ns`].
+pub fn undisturbed(
+    models: &mut [&mut Model],
+    time: Duration,
+    min_rounds: usize,
+) -> Result<Vec<Latencies>> {
+    in_turns(models, time, min_rounds, latency_ns)
+}
+
+fn in_turns(
+    models: &mut [&mut Model],
+    time: Duration,
+    min_rounds: usize,
+    mut latency: impl FnMut(&mut Model) -> Result<u64>,
+) -> Result<Vec<Latencies>> {
     let mut out = vec![Latencies::default(); models.len()];
     for m in models.iter_mut() {
         m.invoke()?;
@@ -69,13 +93,93 @@ pub fn interleaved(
     let mut rounds = 0;
     while rounds < min_rounds || start.elapsed() < time {
         for (m, l) in models.iter_mut().zip(&mut out) {
-            let t = Instant::now();
-            m.invoke()?;
-            l.samples_ns.push(t.elapsed().as_nanos() as u64);
+            l.samples_ns.push(latency(m)?);
         }
         rounds += 1;
     }
     Ok(out)
+}
+
+/// Two ways to compute the same, compared in pairs of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Paired {
+    pub pairs: usize,
+    /// Median latency of the second less that of the first, in percent:
+    /// negative if the second is faster.
+    pub latency_percent: f64,
+    /// Probability of that, or of more, if neither were faster.
+    pub p: f64,
+}
+
+impl Paired {
+    /// From the logarithm of second over first latency of every pair.
+    pub fn of(differences: &[f64]) -> Paired {
+        let mut sorted = differences.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = match n {
+            0 => 0.0,
+            n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
+        };
+        Paired {
+            pairs: n,
+            latency_percent: 100.0 * median.exp_m1(),
+            p: store::signed_rank_below_zero(differences),
+        }
+    }
+}
+
+/// Runs both in `pairs` pairs, the order in each changing: `run` is told which.
+///
+/// # Errors
+/// The first error of `run`.
+pub fn paired(pairs: usize, mut run: impl FnMut(usize) -> Result<u64>) -> Result<Paired> {
+    let mut differences = Vec::with_capacity(pairs);
+    for pair in 0..pairs {
+        let mut ns = [0.0; 2];
+        for which in [pair % 2, 1 - pair % 2] {
+            ns[which] = run(which)?.max(1) as f64;
+        }
+        differences.push((ns[1] / ns[0]).ln());
+    }
+    Ok(Paired::of(&differences))
+}
+
+/// Compares two whole models in about `time`, for choices that change more than
+/// one kernel, such as the layouts of a plan.
+///
+/// # Errors
+/// If one of them fails to run.
+pub fn compare_models(first: &mut Model, second: &mut Model, time: Duration) -> Result<Paired> {
+    let mut models = [first, second];
+    let mut round_ns = 0;
+    for m in &mut models {
+        latency_ns(m)?;
+        round_ns += latency_ns(m)?.max(1);
+    }
+    let pairs = (time.as_nanos() as u64 / round_ns) as usize;
+    paired(pairs.clamp(MIN_PAIRS, MAX_PAIRS), |which| {
+        latency_ns(models[which])
+    })
+}
+
+/// Fewest pairs that can be significant, and most that are worth their time.
+pub const MIN_PAIRS: usize = 10;
+pub const MAX_PAIRS: usize = 200;
+
+/// Nanoseconds of one inference: of this thread's CPU time if it runs on no
+/// other, which leaves out what preempts it, else of wall time.
+///
+/// # Errors
+/// If the model fails to run.
+pub fn latency_ns(model: &mut Model) -> Result<u64> {
+    let watch = Watch::start();
+    model.invoke()?;
+    let spent = watch.spent();
+    Ok(match model.pool().threads() {
+        1 => spent.cpu_ns,
+        _ => spent.wall_ns,
+    })
 }
 
 /// Floating-point operations of one inference.

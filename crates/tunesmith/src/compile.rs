@@ -1,6 +1,7 @@
 //! From a plan and one candidate a task to a compiled model.
 
 use crate::error::{Error, Result};
+use crate::tune::{FINAL_FACTOR, IN_MODEL};
 use build::{BuilderPool, Built, Options, Request};
 use graph::plan::{Plan, PlanTensorId, Task, TensorKind};
 use ir::{Role, Target};
@@ -12,7 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{CandidateKey, Place, Record, Store, StoreError};
+use store::{CandidateKey, Event, Place, Record, Store, StoreError};
 use worker::CommandLine;
 
 /// The command that starts a worker process of this program.
@@ -149,16 +150,76 @@ pub fn best_known(
         .collect()
 }
 
+/// As [`best_known`]; where tuning this very model chose another candidate near
+/// the best by the latency of the whole model, that one.
+pub fn best_known_in(
+    store: &Store,
+    plan: &Plan,
+    target: &Target,
+    machine: &str,
+    accuracy: Accuracy,
+) -> Result<Vec<Option<Known>>> {
+    let mut known = best_known(store, &plan.tasks, target, machine, accuracy)?;
+    let target = crate::machine::target_key(target).text();
+    let decisions = store.newest_events(&plan.name, IN_MODEL)?;
+    for (task, known) in plan.tasks.iter().zip(&mut known) {
+        let Some(best) = known else { continue };
+        let place = Place {
+            task: &task.key,
+            target: &target,
+            machine,
+        };
+        let here = |e: &&Event| {
+            e.task.as_ref() == Some(&task.key)
+                && e.payload["target"] == *target
+                && e.payload["machine"] == *machine
+        };
+        let Some(decision) = decisions.iter().find(here) else {
+            continue;
+        };
+        // What was found since by much better measurements of its own wins.
+        if let Some(chosen) = chosen_in_model(store, task, &place, accuracy, decision)?
+            && chosen.ns as f64 <= FINAL_FACTOR * best.ns as f64
+        {
+            *best = chosen;
+        }
+    }
+    Ok(known)
+}
+
+fn chosen_in_model(
+    store: &Store,
+    task: &Task,
+    place: &Place<'_>,
+    accuracy: Accuracy,
+    decision: &Event,
+) -> Result<Option<Known>> {
+    best_accepted(store, task, place, accuracy, |r| {
+        r.run_id == decision.run_id && decision.payload["chosen"] == r.trial
+    })
+}
+
 fn best_of_task(
     store: &Store,
     task: &Task,
     place: &Place<'_>,
     accuracy: Accuracy,
 ) -> Result<Option<Known>> {
+    best_accepted(store, task, place, accuracy, |_| true)
+}
+
+/// The best record that `accept` takes and this program can still apply.
+fn best_accepted(
+    store: &Store,
+    task: &Task,
+    place: &Place<'_>,
+    accuracy: Accuracy,
+    accept: impl Fn(&Record) -> bool,
+) -> Result<Option<Known>> {
     let mut taken = None;
     let record = store.best_that(place, |r| {
         // An older trace syntax, or a step that has become illegal.
-        let Ok(trace) = schedule::parse(&r.trace) else {
+        let Some(trace) = schedule::parse(&r.trace).ok().filter(|_| accept(r)) else {
             return Ok(false);
         };
         let usable = accuracy.allows(&trace) && schedule::replay(&task.program, &trace).is_ok();

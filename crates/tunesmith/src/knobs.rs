@@ -57,6 +57,13 @@ pub const KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "in-model-time",
+        kind: "seconds",
+        default: "a tenth of --time, at most 30; 3 with --trials",
+        doc: "time for choosing among near-best candidates by whole-model latency; 0 for none",
+        affects_code: false,
+    },
+    Knob {
         name: "build-limit",
         kind: "seconds",
         default: "20",

@@ -15,5 +15,6 @@ pub mod knobs;
 pub mod machine;
 pub mod source;
 pub mod tune;
+mod watch;
 
 pub use error::Error;

@@ -1,7 +1,7 @@
 //! What was stored is what is read, and what cannot be stored is refused.
 
 use serde_json::json;
-use store::{Decision, Extra, Filter, NewEvent, Outcome, Record, StoreError};
+use store::{Decision, Extra, Filter, NewEvent, Outcome, Record, Run, StoreError};
 
 use crate::samples::{
     every_outcome, machine, prepare, prepared, record, run, target, task, timed, written,
@@ -205,6 +205,34 @@ fn runs_resume_only_as_they_began() {
         store.end_run("r9", 1, &json!({})),
         Err(StoreError::UnknownKey { .. })
     ));
+}
+
+#[test]
+fn the_newest_events_of_a_model_come_first() {
+    let store = prepared();
+    for (id, model, started) in [("r0", "resnet", 5), ("r2", "resnet", 9), ("r3", "vgg", 10)] {
+        let run = Run {
+            model: model.into(),
+            started_unix_ms: started,
+            ..run(id)
+        };
+        store.begin_run(&run).unwrap();
+        let event = |kind: &str, n: u64| NewEvent {
+            run_id: id.into(),
+            kind: kind.into(),
+            task: Some("t1".into()),
+            payload: json!({ "n": n }),
+        };
+        let events = [event("a", 1), event("b", 2), event("a", 3)];
+        store.append(&[], &events).unwrap();
+    }
+    let found = store.newest_events("resnet", "a").unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|e| (e.run_id.as_str(), e.payload["n"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(found, [("r2", 3), ("r2", 1), ("r0", 3), ("r0", 1)]);
+    assert!(store.newest_events("resnet", "c").unwrap().is_empty());
 }
 
 #[test]

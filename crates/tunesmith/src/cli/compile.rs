@@ -1,7 +1,7 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
-use crate::compile::{Builders, Warning, assemble, best_known, defaults};
+use crate::compile::{Builders, Warning, assemble, best_known_in, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
 use graph::plan::Plan;
@@ -73,7 +73,7 @@ pub fn compile(
     pool: &Arc<Pool>,
 ) -> Result<Made> {
     let known = match store {
-        Some(s) => best_known(s, &plan.tasks, target, &machine.fingerprint(), accuracy)?,
+        Some(s) => best_known_in(s, plan, target, &machine.fingerprint(), accuracy)?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
     let (mut tuned, mut other_toolchain) = (0, 0);

@@ -5,7 +5,7 @@ use super::table::{Table, ms};
 use crate::check::{RELAXED_TOLERANCE, TOLERANCE};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::tune::{Budget, Options, Progress, Report, check_options, tune};
+use crate::tune::{Budget, Options, Progress, Report, TaskSummary, check_options, tune};
 use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,6 +53,9 @@ pub struct Args {
     /// The same with --accuracy relaxed
     #[arg(long, default_value_t = RELAXED_TOLERANCE)]
     relaxed_tolerance: f64,
+    /// Time for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
+    #[arg(long, value_parser = parse_duration)]
+    in_model_time: Option<Duration>,
     /// Time after which a builder is killed
     #[arg(long, value_parser = parse_duration, default_value = "20s")]
     build_limit: Duration,
@@ -60,6 +63,10 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     run_limit: Duration,
 }
+
+/// Default time for the last choices where the budget is no time, and the most.
+const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
+const IN_MODEL_MOST: Duration = Duration::from_secs(30);
 
 /// A file name for a model name.
 pub fn artifact_name(model: &str) -> PathBuf {
@@ -112,6 +119,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         },
         build_limit: a.build_limit,
         run_limit: a.run_limit,
+        in_model: a.in_model_time.unwrap_or(match a.trials {
+            Some(_) => IN_MODEL_TRIALS,
+            None => (a.time / 10).min(IN_MODEL_MOST),
+        }),
     };
     check_options(&options)?;
     let store = a.store.open()?;
@@ -135,6 +146,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the whole model said of a task: nothing, that the best alone is kept,
+/// or how much faster than that the chosen one makes it.
+fn in_model(s: &TaskSummary) -> String {
+    let Some(i) = &s.in_model else {
+        return "-".into();
+    };
+    if !i.changed {
+        return format!("kept, of {}", i.candidates);
+    }
+    let gains = i.tried.iter().map(|t| t.paired.latency_percent);
+    format!("{:+.2}%", gains.fold(0.0, f64::min))
+}
+
 fn print(r: &Report) -> Result<()> {
     let peak = crate::doctor::limits().peak_gflops * f64::from(r.threads);
     let mut t = Table::new(&[
@@ -147,6 +171,7 @@ fn print(r: &Report) -> Result<()> {
         "% peak",
         "trials",
         "algorithm",
+        "in model",
     ]);
     for s in &r.tasks {
         let rate = s.gflops_per_s.unwrap_or(0.0);
@@ -160,6 +185,7 @@ fn print(r: &Report) -> Result<()> {
             format!("{:.0}", 100.0 * rate / peak),
             s.trials.to_string(),
             s.algorithm.clone().unwrap_or_else(|| "-".into()),
+            in_model(s),
         ]);
     }
     t.print();
@@ -180,6 +206,20 @@ fn print(r: &Report) -> Result<()> {
         "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
         r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
     ))?;
+    if r.in_model.tasks > 0 {
+        let total = r.in_model.total.map_or(String::new(), |t| {
+            format!(" ({:+.2}% latency, p {:.3})", t.latency_percent, t.p)
+        });
+        super::print_line(&format!(
+            "inside the model: {} of {} tasks with several candidates near the best chose another{total}",
+            r.in_model.changed, r.in_model.tasks
+        ))?;
+    }
+    if let Some(why) = &r.in_model.skipped {
+        super::print_line(&format!(
+            "finalists were not compared inside the model: {why}; give more --in-model-time"
+        ))?;
+    }
     let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
     if untuned > 0 {
         super::print_line(&format!(

@@ -8,9 +8,9 @@ use crate::error::Result;
 use measure::{Spent, TaskData};
 
 /// A finalist is within this factor of the best.
-const FINAL_FACTOR: f64 = 1.10;
+pub const FINAL_FACTOR: f64 = 1.10;
 /// Tasks below this share of the model keep their best without a final ranking.
-const FINAL_SHARE: f64 = 0.01;
+pub const FINAL_SHARE: f64 = 0.01;
 
 impl Session<'_> {
     /// Measures the finalists of the costly tasks alone, on fresh data.
@@ -56,11 +56,14 @@ impl Session<'_> {
                 );
                 self.store.append(&[r], &[])?;
                 self.worker_cpu_ns += m.whole.cpu_ns;
-                self.searches[i].best[c].ns = m.outcome.median_ns().unwrap_or(u64::MAX);
+                let b = &mut self.searches[i].best[c];
+                (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);
             }
             let s = &mut self.searches[i];
             s.best.retain(|b| b.ns != u64::MAX);
-            s.best.sort_by_key(|b| (b.ns, b.built.kernel.code_hash()));
+            // As the store orders them.
+            s.best
+                .sort_by_key(|b| (!b.alone, b.ns, b.built.kernel.code_hash()));
         }
         Ok(())
     }

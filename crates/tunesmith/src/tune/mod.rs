@@ -4,18 +4,23 @@
 //! is in the store before the strategy hears of it, and nothing that the store
 //! knows is measured again, so a run that was killed goes on where it stopped.
 
+mod factorial;
 mod finalists;
+mod in_model;
 mod progress;
 mod record;
 mod report;
 mod session;
 mod task_search;
 
+pub(crate) use finalists::FINAL_FACTOR;
+pub(crate) use in_model::EVENT as IN_MODEL;
+pub use in_model::{InModel, Tried, WholeModel};
 pub use progress::Progress;
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
-use crate::bench::{fill_inputs, interleaved};
+use crate::bench::{fill_inputs, undisturbed};
 use crate::compile::{Builders, assemble, defaults, fallbacks};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -53,6 +58,8 @@ pub struct Options {
     pub tolerance: f64,
     pub build_limit: Duration,
     pub run_limit: Duration,
+    /// Time for choosing among finalists by whole-model latency.
+    pub in_model: Duration,
 }
 
 /// A finished run.
@@ -90,11 +97,12 @@ pub fn tune(
     progress.stage("ranking the finalists alone");
     session.rank_finalists(progress)?;
 
-    progress.stage("comparing whole models");
     let defaults = defaults(&plan.tasks, target, options.accuracy)?;
     let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
-    let best = session.best_kernels(&untuned);
     let pool = Arc::new(Pool::new(target.threads as usize)?);
+    let in_model = session.decide_in_model(&untuned, &pool, progress)?;
+    let best = session.best_kernels(&untuned);
+    progress.stage("comparing whole models");
     let assembled = |built: &[Built]| -> Result<Arc<CompiledModel>> {
         let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
         Ok(Arc::new(assemble(
@@ -112,13 +120,13 @@ pub fn tune(
         fill_inputs(&mut m, options.seed);
         models.push(m);
     }
-    let mut report = session.report(start);
+    let mut report = session.report(start, in_model);
     report.warnings = defaults.warnings;
     fill_before(&mut report, plan, &models[0].invoke_profiled()?);
     let mut refs: Vec<&mut Model> = models.iter_mut().collect();
     // The plain model may take a hundred times as long: few rounds with it.
-    let few = interleaved(&mut refs, Duration::ZERO, PLAIN_ROUNDS)?;
-    let latencies = interleaved(&mut refs[1..], COMPARE, MIN_ROUNDS)?;
+    let few = undisturbed(&mut refs, Duration::ZERO, PLAIN_ROUNDS)?;
+    let latencies = undisturbed(&mut refs[1..], COMPARE, MIN_ROUNDS)?;
     report.latency_before_ms = few[0].median_ms();
     report.latency_default_ms = latencies[0].median_ms();
     report.latency_after_ms = latencies[1].median_ms();

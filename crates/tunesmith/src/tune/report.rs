@@ -1,5 +1,6 @@
 //! What a run found, for people and for `--json`.
 
+use super::in_model::{InModel, WholeModel};
 use super::session::Session;
 use super::task_search::Search;
 use crate::compile::Warning;
@@ -22,6 +23,8 @@ pub struct TaskSummary {
     pub gflops_per_s: Option<f64>,
     pub trials: u64,
     pub algorithm: Option<String>,
+    /// What the whole model said of its near-best candidates.
+    pub in_model: Option<InModel>,
     pub failures: BTreeMap<String, u64>,
 }
 
@@ -47,11 +50,16 @@ pub struct Report {
     /// CPU time of this process and of the workers that were waited for or reported it.
     pub cpu_s: f64,
     pub trials_per_s: f64,
+    /// Of the latencies: `thread_cpu`, which leaves out what preempted a single
+    /// thread, or `wall`.
+    pub latency_clock: String,
     pub latency_before_ms: f64,
     pub latency_default_ms: f64,
     pub latency_after_ms: f64,
     /// Sum of the kernels' own best times.
     pub kernels_ms: f64,
+    /// The last choices, by whole-model latency.
+    pub in_model: WholeModel,
     pub artifact: Option<String>,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
@@ -108,7 +116,7 @@ fn cpu_s() -> f64 {
 
 impl Session<'_> {
     /// The report without whole-model latencies.
-    pub fn report(&self, start: Instant) -> Report {
+    pub fn report(&self, start: Instant, in_model: WholeModel) -> Report {
         let total = self.kernels_ns();
         let ms = |ns: u64| ns as f64 / 1e6;
         let summary = |s: &Search| {
@@ -123,6 +131,7 @@ impl Session<'_> {
                 gflops_per_s: after.map(|ns| s.flops / ns as f64),
                 trials: s.trials,
                 algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
+                in_model: s.in_model.clone(),
                 failures: s.failures.clone(),
             }
         };
@@ -147,10 +156,16 @@ impl Session<'_> {
             wall_s: start.elapsed().as_secs_f64(),
             cpu_s: cpu_s() + self.worker_cpu_ns as f64 / 1e9,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
+            latency_clock: match self.target.threads {
+                1 => "thread_cpu",
+                _ => "wall",
+            }
+            .into(),
             latency_before_ms: f64::NAN,
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
             kernels_ms: total / 1e6,
+            in_model,
             artifact: None,
             warnings: vec![],
             tasks,

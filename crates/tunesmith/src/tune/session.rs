@@ -7,6 +7,7 @@ use super::{Budget, Options, record};
 use crate::compile::Builders;
 use crate::error::Result;
 use crate::machine::{Machine, target_key};
+use crate::watch::Watch;
 use build::Built;
 use graph::plan::Plan;
 use ir::Target;
@@ -15,9 +16,6 @@ use search::{Candidate, Point};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
-
-/// Finalists of a task that are measured again alone.
-const FINALISTS: usize = 3;
 
 /// A candidate on its way through a builder.
 pub struct Pending {
@@ -215,7 +213,7 @@ impl<'a> Session<'a> {
 
     /// Asks for one candidate; what the store knows is told at once.
     fn ask(&mut self, task: usize) -> Result<Option<Pending>> {
-        let watch = record::Watch::start();
+        let watch = Watch::start();
         let s = &mut self.searches[task];
         let Some(point) = s.strategy.ask(&s.space, 1).pop() else {
             s.exhausted = true;
@@ -408,22 +406,14 @@ impl<'a> Session<'a> {
             s.since_best = 0;
         }
         let Some(built) = built else { return };
-        if s.best
-            .iter()
-            .any(|b| b.built.kernel.code == built.kernel.code)
-        {
-            return;
-        }
-        let at = s.best.partition_point(|b| b.ns <= ns);
-        let ranked = Ranked {
+        s.keep(Ranked {
             ns,
+            alone: false,
             trial: p.trial,
             candidate: p.candidate.clone(),
             point: p.point.clone(),
             built,
-        };
-        s.best.insert(at, ranked);
-        s.best.truncate(FINALISTS);
+        });
     }
 
     /// Time of the model's kernels, with the best so far.

@@ -1,5 +1,6 @@
 //! The search of one task: its space, its strategy, its data and its best.
 
+use super::in_model::InModel;
 use super::{Options, record};
 use crate::compile::provided;
 use crate::error::{Error, Result};
@@ -19,6 +20,8 @@ const GUESS_BYTES_PER_NS: f64 = 10.0;
 /// A candidate that ran.
 pub struct Ranked {
     pub ns: u64,
+    /// Whether `ns` was measured as a finalist.
+    pub alone: bool,
     pub trial: u64,
     pub candidate: Candidate,
     pub point: Point,
@@ -38,13 +41,41 @@ pub struct Search {
     pub data: TaskData,
     /// A rough time before anything was measured, for shares of the budget.
     pub guess_ns: f64,
-    /// Best first, the finalists.
+    /// The best, and the best of every other algorithm; fastest first, until
+    /// the whole model decides.
     pub best: Vec<Ranked>,
+    pub in_model: Option<InModel>,
     pub asked: u64,
     pub trials: u64,
     pub since_best: u64,
     pub exhausted: bool,
     pub failures: BTreeMap<String, u64>,
+}
+
+/// Candidates of a task that are kept, whatever their algorithm.
+const KEPT: usize = 3;
+
+impl Search {
+    /// Puts a candidate among the best, unless its code is there; what is
+    /// neither among the fastest nor the fastest of its algorithm is dropped.
+    pub fn keep(&mut self, new: Ranked) {
+        let same = |b: &Ranked| b.built.kernel.code == new.built.kernel.code;
+        if self.best.iter().any(same) {
+            return;
+        }
+        let at = self.best.partition_point(|b| b.ns <= new.ns);
+        self.best.insert(at, new);
+        let mut seen: Vec<String> = Vec::new();
+        let mut position = 0;
+        self.best.retain(|b| {
+            position += 1;
+            let first = !seen.contains(&b.candidate.algorithm);
+            if first {
+                seen.push(b.candidate.algorithm.clone());
+            }
+            first || position <= KEPT
+        });
+    }
 }
 
 /// Values for the inputs of a task: indices stay within what they index, and
@@ -132,6 +163,7 @@ pub fn searches(
             program: t.program.clone(),
             guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
             best: vec![],
+            in_model: None,
             asked: 0,
             trials: 0,
             since_best: 0,

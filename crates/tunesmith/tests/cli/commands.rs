@@ -75,6 +75,42 @@ fn only_the_relaxed_space_has_algorithms_that_lose_digits() {
     assert_eq!(strict, relaxed);
 }
 
+/// The schedules in an artifact, in the order of the tasks.
+fn schedules(artifact: &str) -> Vec<String> {
+    let model = runtime::CompiledModel::load(artifact.as_ref()).unwrap();
+    let kernels = model.kernels().iter();
+    kernels.map(|k| k.schedule.clone()).collect()
+}
+
+#[test]
+fn compile_makes_what_tune_chose_also_inside_the_model() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let op = "op:conv2d(n=1,c=32,h=8,w=8,k=32,r=3,s=3,stride=1,pad=1)";
+    let (store, tuned) = (p.file("s.sqlite"), p.file("t.tsm"));
+    let shared = [op, "--threads", "1", "--store", &store];
+    let tune = ["--trials", "40", "--in-model-time", "1s", "--out", &tuned];
+    let report = p.json(&[&["tune"][..], &shared, &tune].concat());
+    let compiled = p.file("c.tsm");
+    p.json(&[&["compile"][..], &shared, &["--out", &compiled]].concat());
+    assert_eq!(schedules(&tuned), schedules(&compiled));
+
+    // Whether any candidate came near the best is the machine's business; what
+    // was decided is in the log.
+    let log = p.json(&["replay", "--run", "1", "--store", &store]);
+    let all = log["events"].as_array().unwrap().iter();
+    let events: Vec<_> = all.filter(|e| e["kind"] == "in_model").collect();
+    let tasks = report["tasks"].as_array().unwrap().iter();
+    let decided: Vec<_> = tasks.filter(|t| !t["in_model"].is_null()).collect();
+    assert_eq!(events.len(), decided.len());
+    assert_eq!(report["in_model"]["tasks"], decided.len() as u64);
+    for t in decided {
+        let of_task = |e: &&&serde_json::Value| e["payload"]["decision"] == t["in_model"];
+        assert!(events.iter().find(of_task).is_some(), "{t}");
+        assert!(t["in_model"]["candidates"].as_u64().unwrap() >= 2);
+    }
+}
+
 #[test]
 fn run_computes_what_the_reference_computes() {
     let t = tuned();
