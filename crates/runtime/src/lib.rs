@@ -33,5 +33,5 @@ pub use model::{
     Alternative, CompiledModel, Inconsistent, KernelId, Place, Step, StepId, TensorId, TensorInfo,
 };
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
-pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, SPIN_NS, pin_current_thread};
+pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
 pub use run::{FixedSelector, Model, RunError, SelectionKey, Selector};

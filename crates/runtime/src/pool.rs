@@ -1,10 +1,12 @@
 //! The thread pool behind `parallel_for`, made for loops of tens of microseconds.
 //!
 //! Owns the worker threads. Promises: the caller takes part as worker 0; a
-//! fork allocates nothing; a loop that starts inside another one, or while
-//! another thread uses the pool, runs inline on its caller, so there are never
-//! more running threads than the pool has. A panic in a body aborts the
-//! process, since it cannot cross the C ABI.
+//! fork allocates nothing; a loop that starts inside another one (of this pool
+//! or of another), or while another thread uses the pool, runs inline on its
+//! caller, so there are never more running threads than the pool has. Models
+//! that run at the same time in one process, each with a pool, share the CPUs:
+//! see [`Pool::enter`]. A panic in a body aborts the process, since it cannot
+//! cross the C ABI.
 //!
 //! Each worker has one cache line that only it and the forking thread touch.
 //! A fork stores `WORK` there for each worker it needs, the worker stores
@@ -19,7 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -47,10 +49,13 @@ pub struct PoolOptions {
 impl PoolOptions {
     /// No pinning; [`SPIN_NS`], or no spinning when there are more threads than CPUs.
     pub fn new(threads: usize) -> PoolOptions {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         PoolOptions {
             threads,
-            spin_ns: if threads <= cpus { SPIN_NS } else { 0 },
+            spin_ns: if threads <= available_cpus() {
+                SPIN_NS
+            } else {
+                0
+            },
             pin: None,
         }
     }
@@ -94,6 +99,9 @@ struct Job {
 #[repr(align(128))]
 struct Shared {
     ctx: Ctx,
+    /// The CPUs of this process when the pool was made, or its threads if those
+    /// are more: what all running models have together.
+    cpus: usize,
     spin: Duration,
     slots: Vec<Slot>,
     busy: AtomicBool,
@@ -113,6 +121,24 @@ thread_local! {
     /// The pool that this thread belongs to, and as which worker. A caller is
     /// in none: while it runs its part, `busy` keeps its nested loops inline.
     static WORKER_OF: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
+}
+
+/// Models of this process that are running now; see [`Pool::enter`].
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+
+/// CPUs this process may use.
+fn available_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Says that a model runs on a pool, until it is dropped.
+#[must_use]
+pub struct Running(());
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A pool of persistent worker threads; dropping it ends them.
@@ -147,6 +173,7 @@ impl Pool {
                 parallel_for: pool_parallel_for,
                 pool: weak.as_ptr().cast(),
             },
+            cpus: available_cpus().max(threads),
             spin: Duration::from_nanos(options.spin_ns),
             slots: (1..threads).map(|_| Slot::default()).collect(),
             busy: AtomicBool::new(false),
@@ -166,6 +193,15 @@ impl Pool {
 
     pub fn threads(&self) -> usize {
         self.shared.slots.len() + 1
+    }
+
+    /// Tells every pool of this process that one more model runs. While several
+    /// do, a loop of each takes no more threads than its share of the CPUs, at
+    /// least its caller: an application that runs a model in each of its threads
+    /// keeps as many threads busy as there are CPUs, not the product.
+    pub fn enter(&self) -> Running {
+        RUNNING.fetch_add(1, Relaxed);
+        Running(())
     }
 
     /// The context to pass to kernels; valid as long as the pool.
@@ -298,10 +334,16 @@ unsafe extern "C" fn pool_parallel_for(
         // SAFETY: the caller vouches for body and environment.
         return unsafe { body(ctx, env, 0, extent, worker) };
     }
-    let parts = threads
-        .min(shared.slots.len() as i64 + 1)
-        .min(extent)
-        .max(1);
+    let parts = if outer.0.is_null() {
+        threads
+            .min(shared.slots.len() as i64 + 1)
+            .min(shared.share())
+            .min(extent)
+            .max(1)
+    } else {
+        // A worker of another pool: its siblings have the CPUs.
+        1
+    };
     if parts == 1
         || shared
             .busy
@@ -338,6 +380,13 @@ unsafe extern "C" fn pool_parallel_for(
     let code = shared.failure.load(Relaxed);
     shared.busy.store(false, Release);
     code
+}
+
+impl Shared {
+    /// Threads that a loop may take while other models run.
+    fn share(&self) -> i64 {
+        (self.cpus / RUNNING.load(Relaxed).max(1)) as i64
+    }
 }
 
 impl Slot {

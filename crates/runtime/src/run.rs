@@ -303,6 +303,7 @@ impl Model {
 
     /// Runs all steps on what the inputs hold.
     pub fn invoke(&mut self) -> Result<(), RunError> {
+        let _running = self.pool.enter();
         for index in 0..self.steps.len() {
             self.run_step(index)?;
         }
@@ -311,6 +312,7 @@ impl Model {
 
     /// As [`Model::invoke`]; the time of each step, by [`StepId::index`].
     pub fn invoke_profiled(&mut self) -> Result<Vec<u64>, RunError> {
+        let _running = self.pool.enter();
         let mut times_ns = Vec::with_capacity(self.steps.len());
         for index in 0..self.steps.len() {
             let start = Instant::now();
@@ -326,6 +328,7 @@ impl Model {
         &mut self,
         mut observe: impl FnMut(&Model, StepId),
     ) -> Result<(), RunError> {
+        let _running = self.pool.enter();
         for index in 0..self.steps.len() {
             self.run_step(index)?;
             observe(self, StepId(index as u32));

@@ -91,4 +91,25 @@ pub const KNOBS: &[Knob] = &[
         doc: "instruction set family to generate code for",
         affects_code: true,
     },
+    Knob {
+        name: "pin",
+        kind: "off, cores, CPUs",
+        default: "$TUNESMITH_PIN, or off",
+        doc: "keeps each thread of a compiled model, the caller's included, on a CPU: cores takes different cores first",
+        affects_code: false,
+    },
+    Knob {
+        name: "spin-us",
+        kind: "microseconds",
+        default: "$TUNESMITH_SPIN_US, or 100 (0 with more threads than CPUs)",
+        doc: "how long a thread that waits for work or for its workers spins before it sleeps",
+        affects_code: false,
+    },
+    Knob {
+        name: "algorithms",
+        kind: "prefixes",
+        default: "all",
+        doc: "only sketches whose names begin with one of these are searched",
+        affects_code: false,
+    },
 ];

@@ -11,9 +11,11 @@ pub mod cli;
 pub mod compile;
 pub mod doctor;
 pub mod error;
+pub mod explain;
 pub mod knobs;
 pub mod machine;
 pub mod source;
+pub mod threads;
 pub mod tune;
 mod watch;
 

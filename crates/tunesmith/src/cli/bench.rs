@@ -1,13 +1,16 @@
 //! `bench`: the latency distribution of a compiled model.
 
 use super::model_args::parse_duration;
+use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::bench::{fill_inputs, interleaved};
 use crate::error::Result;
-use runtime::Model;
+use crate::explain::{Profile, profiles};
+use runtime::{CompiledModel, Model};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Measure the latency of a compiled model
@@ -19,12 +22,17 @@ pub struct Args {
     /// Threads [default: all CPUs]
     #[arg(long)]
     threads: Option<usize>,
+    #[command(flatten)]
+    pool: PoolArgs,
     /// Time to spend
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
     /// Time of every step as well
     #[arg(long)]
     profile: bool,
+    /// Run on one thread as well, and show every step's parallel efficiency
+    #[arg(long)]
+    scaling: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -48,7 +56,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| crate::machine::Machine::host().cpus);
-    let mut model = Model::load(&a.artifact, threads)?;
+    let compiled = Arc::new(CompiledModel::load(&a.artifact)?);
+    let mut model = Model::new(compiled.clone(), a.pool.pool(threads)?)?;
     fill_inputs(&mut model, 1);
     let l = interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0);
     let summary = Summary {
@@ -74,19 +83,52 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         threads,
         or_unknown(&summary.accuracy)
     ))?;
-    if a.profile {
-        let steps = model.invoke_profiled()?;
-        let total: u64 = steps.iter().sum();
-        let mut t = Table::new(&["step", "ms", "share"]);
-        for (s, ns) in model.compiled().steps().iter().zip(&steps) {
-            let share = 100.0 * *ns as f64 / total as f64;
-            t.row(vec![
-                s.name.clone(),
-                format!("{:.3}", *ns as f64 / 1e6),
-                format!("{share:.1}%"),
-            ]);
+    if a.profile || a.scaling {
+        let mut running = vec![(compiled.clone(), model.pool().clone())];
+        if a.scaling {
+            running.push((compiled.clone(), a.pool.pool(1)?));
         }
-        t.print();
+        // The memory of another instance would push this one's out of the caches.
+        drop(model);
+        super::print_text(&steps_text(
+            &compiled,
+            threads,
+            &profiles(&running, a.time)?,
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The time of every step, and with a second profile what one thread takes.
+fn steps_text(compiled: &CompiledModel, threads: usize, taken: &[Profile]) -> String {
+    let mut header = vec!["step", "ms", "share"];
+    if taken.len() > 1 {
+        header.extend(["one thread ms", "efficiency"]);
+    }
+    let mut t = Table::new(&header);
+    let total: f64 = taken[0].steps.iter().map(|s| s.median_ms).sum();
+    let efficiency = |one: f64, all: f64| format!("{:.0}%", 100.0 * one / all / threads as f64);
+    for (i, s) in compiled.steps().iter().enumerate() {
+        let ms = taken[0].steps[i].median_ms;
+        let mut row = vec![
+            s.name.clone(),
+            format!("{ms:.3}"),
+            format!("{:.1}%", 100.0 * ms / total),
+        ];
+        if let Some(single) = taken.get(1) {
+            let one = single.steps[i].median_ms;
+            row.extend([format!("{one:.3}"), efficiency(one, ms)]);
+        }
+        t.row(row);
+    }
+    let mut text = t.text();
+    if let Some(single) = taken.get(1) {
+        let (one, all) = (single.whole.median_ms, taken[0].whole.median_ms);
+        text += &format!(
+            "one thread {one:.3} ms: {:.2}x on {threads} threads, {} efficiency\n",
+            one / all,
+            efficiency(one, all)
+        );
+    }
+    text
 }

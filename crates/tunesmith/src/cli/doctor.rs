@@ -1,5 +1,6 @@
 //! `doctor`: what this machine is and can do.
 
+use crate::doctor::{Ceiling, ceiling};
 use crate::error::Result;
 use crate::machine::Machine;
 use serde::Serialize;
@@ -8,6 +9,9 @@ use std::process::ExitCode;
 /// Show the machine: CPU, caches, measured multiply-add peak and memory bandwidth, counters, compiler
 #[derive(clap::Args)]
 pub struct Args {
+    /// Threads to measure besides one [default: all CPUs]
+    #[arg(long)]
+    threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -21,8 +25,11 @@ struct Report {
     l1_bytes: u64,
     l2_bytes: u64,
     llc_bytes: u64,
+    /// One thread's.
     fma_peak_gflops: f64,
     read_gb_per_s: f64,
+    /// Limits of one thread, and of all that are asked for together.
+    ceilings: Vec<Ceiling>,
     cycle_counter: String,
     clock_resolution_ns: u64,
     compiler: String,
@@ -46,7 +53,11 @@ fn cycle_counter() -> String {
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     let m = Machine::host();
-    let limits = crate::doctor::limits();
+    let threads = a.threads.unwrap_or(m.cpus);
+    let mut ceilings = vec![ceiling(&m, 1)?];
+    if threads != 1 {
+        ceilings.push(ceiling(&m, threads)?);
+    }
     let r = Report {
         cpu: m.cpu.clone(),
         cpus: m.cpus,
@@ -54,8 +65,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         l1_bytes: m.l1_bytes,
         l2_bytes: m.l2_bytes,
         llc_bytes: m.llc_bytes,
-        fma_peak_gflops: limits.peak_gflops,
-        read_gb_per_s: limits.read_gb_per_s,
+        fma_peak_gflops: ceilings[0].peak_gflops,
+        read_gb_per_s: ceilings[0].memory_gb_per_s(),
+        ceilings,
         cycle_counter: cycle_counter(),
         clock_resolution_ns: measure::host_clock_resolution_ns(),
         compiler: llvm::version(),
@@ -72,16 +84,28 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         r.l2_bytes >> 10,
         r.llc_bytes >> 10
     ))?;
-    super::print_line(&format!(
-        "FMA peak         {:.1} GFLOP/s a thread (measured)",
-        r.fma_peak_gflops
-    ))?;
-    super::print_line(&format!(
-        "memory read      {:.1} GB/s, one thread (measured)",
-        r.read_gb_per_s
-    ))?;
+    for c in &r.ceilings {
+        super::print_line(&ceiling_text(c))?;
+    }
     super::print_line(&format!("cycle counter    {}", r.cycle_counter))?;
     super::print_line(&format!("clock resolution {} ns", r.clock_resolution_ns))?;
     super::print_line(&format!("compiler         {}", r.compiler))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn ceiling_text(c: &Ceiling) -> String {
+    let levels: Vec<String> = c
+        .levels
+        .iter()
+        .map(|l| format!("{} {:.1}", l.name, l.gb_per_s))
+        .collect();
+    format!(
+        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us from sleep (measured)",
+        c.threads,
+        if c.threads == 1 { "thread" } else { "threads" },
+        c.peak_gflops,
+        levels.join(", "),
+        c.fork_join.awake_us,
+        c.fork_join.asleep_us
+    )
 }

@@ -8,9 +8,11 @@ mod check;
 mod compile;
 mod doctor;
 mod dump;
+mod explain;
 mod knobs;
 mod model_args;
 mod models;
+mod pool_args;
 mod records;
 mod replay;
 mod run;
@@ -42,6 +44,7 @@ enum Command {
     Compile(compile::Args),
     Bench(bench::Args),
     Check(check::Args),
+    Explain(explain::Args),
     Run(run::Args),
     Tasks(tasks::Args),
     Records(records::Args),
@@ -75,6 +78,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compile(a) => compile::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Explain(a) => explain::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Records(a) => records::run(&a),

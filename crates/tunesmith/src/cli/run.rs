@@ -1,13 +1,15 @@
 //! `run`: one inference of a compiled model on given inputs.
 
 use super::model_args::{key_value, read_tensor};
+use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::error::{Error, Result};
-use runtime::{Model, TensorInfo};
+use runtime::{CompiledModel, Model, TensorInfo};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use tensor::{Tensor, write_npy_file};
 
 /// Run a compiled model on inputs from files
@@ -30,6 +32,8 @@ pub struct Args {
     /// Threads [default: all CPUs]
     #[arg(long)]
     threads: Option<usize>,
+    #[command(flatten)]
+    pool: PoolArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -172,7 +176,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| crate::machine::Machine::host().cpus);
-    let mut model = Model::load(&a.artifact, threads)?;
+    let compiled = Arc::new(CompiledModel::load(&a.artifact)?);
+    let mut model = Model::new(compiled, a.pool.pool(threads)?)?;
     let values = inputs(a, &model)?;
     let compiled = model.compiled().clone();
     let names: Vec<String> = compiled

@@ -27,6 +27,9 @@ pub struct Args {
     /// Stop after this many executed candidates instead
     #[arg(long)]
     trials: Option<u64>,
+    /// Search only sketches whose names begin with one of these; `tasks --json` lists them
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
+    algorithms: Vec<String>,
     /// evolutionary or random
     #[arg(long, default_value = "evolutionary")]
     strategy: String,
@@ -113,6 +116,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         builders: a.builders.unwrap_or(spare).max(1),
         rotate: a.rotate == "on",
         accuracy: a.model.accuracy,
+        algorithms: a.algorithms.clone(),
         tolerance: match a.model.accuracy {
             Accuracy::Strict => a.tolerance,
             Accuracy::Relaxed => a.relaxed_tolerance,

@@ -55,6 +55,9 @@ pub struct Options {
     pub rotate: bool,
     /// What candidates may be, and how far their outputs may be off (relative, L2).
     pub accuracy: Accuracy,
+    /// Prefixes of the names of sketches to search; all if there are none.
+    /// A task without such a sketch is searched whole.
+    pub algorithms: Vec<String>,
     pub tolerance: f64,
     pub build_limit: Duration,
     pub run_limit: Duration,

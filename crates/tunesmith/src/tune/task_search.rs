@@ -131,6 +131,15 @@ fn visit_loads(e: &Expr, f: &mut impl FnMut(ir::BufferId)) {
     });
 }
 
+/// The sketches whose names begin with one of the prefixes; all of them if none do.
+fn restricted(mut space: Space, prefixes: &[String]) -> Space {
+    let wanted = |name: &str| prefixes.iter().any(|p| name.starts_with(p.as_str()));
+    if space.sketches.iter().any(|s| wanted(&s.name)) {
+        space.sketches.retain(|s| wanted(&s.name));
+    }
+    space
+}
+
 /// A search for every task of the plan; the tasks are put into the store.
 pub fn searches(
     plan: &Plan,
@@ -152,7 +161,10 @@ pub fn searches(
             uses: uses[i],
             flops: t.flops,
             text: ir::text::print(&t.program),
-            space: search::space(&t.program, target, options.accuracy),
+            space: restricted(
+                search::space(&t.program, target, options.accuracy),
+                &options.algorithms,
+            ),
             strategy,
             data: TaskData {
                 id: i as u64,

@@ -356,3 +356,97 @@ fn the_other_commands_succeed_and_print_one_object() {
         assert!(p.ok(&[command, "--help"]).contains("Example"), "{command}");
     }
 }
+
+#[test]
+fn explain_shows_every_step_against_its_limits() {
+    let t = tuned();
+    let args = |threads: &'static str, more: &[&'static str]| {
+        let mut all = vec!["explain", OP, "--threads", threads, "--time", "0s"];
+        all.extend(["--store", &t.store]);
+        all.extend(more);
+        all.into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let json = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        t.place.json(&args)
+    };
+    let number = |v: &serde_json::Value| v.as_f64().unwrap();
+    let report = json(&args("1", &[]));
+    let layers = report["layers"].as_array().unwrap();
+    let steps = t
+        .place
+        .json(&["tasks", OP, "--threads", "1", "--store", &t.store]);
+    assert_eq!(layers.len() as u64, steps["steps"].as_u64().unwrap());
+    let layer = &layers[0];
+    // The tuned kernel, recognised from its code, and its time in the store.
+    assert_eq!(layer["algorithm"], t.report["tasks"][0]["algorithm"]);
+    assert_eq!(layer["alone_ms"], t.report["tasks"][0]["after_ms"]);
+    assert!((number(&layer["gflop"]) - 2.0 * 4.0 * 32.0 * 16.0 / 1e9).abs() < 1e-9);
+    // x, weights and result, once each; weights may be padded where they are packed.
+    assert!(number(&layer["mbytes"]) >= 4.0 * (64.0 + 512.0 + 128.0) / 1e6);
+    let roofline = &layer["roofline"];
+    let bounds = ["compute_ms", "memory_ms", "overhead_ms"].map(|b| number(&roofline[b]));
+    assert_eq!(
+        bounds.into_iter().fold(0.0, f64::max),
+        number(&layer["roofline_ms"])
+    );
+    assert!(report["scaling"].is_null());
+
+    let artifact = json(&args("2", &["--artifact", &t.artifact, "--scaling"]));
+    assert_eq!(artifact["layers"][0]["algorithm"], layer["algorithm"]);
+    assert!(number(&artifact["scaling"]["speedup"]) > 0.0);
+    assert!(number(&artifact["layers"][0]["efficiency"]) > 0.0);
+    let plain = json(&args("1", &["--defaults", "--sort", "time"]));
+    assert!(plain["layers"][0]["alone_ms"].is_null());
+
+    let text = args("1", &["--details", "--merge"]);
+    let text = t
+        .place
+        .ok(&text.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(
+        text.contains("dense") && text.contains("roofline"),
+        "{text}"
+    );
+    let lines = text.lines().take_while(|l| !l.is_empty());
+    let widest = lines
+        .filter(|l| !l.starts_with("    "))
+        .map(|l| l.chars().count())
+        .max();
+    assert!(widest.unwrap() <= 120, "{text}");
+}
+
+#[test]
+fn only_the_algorithms_asked_for_are_searched() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let store = p.file("store.sqlite");
+    let tasks = p.json(&["tasks", OP, "--threads", "1", "--store", &store]);
+    let last = tasks["tasks"][0]["sketches"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()["name"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    let report = p.json(&[
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "3",
+        "--store",
+        &store,
+        "--algorithms",
+        &last,
+    ]);
+    assert_eq!(report["tasks"][0]["algorithm"], last.as_str());
+    let records = p.json(&["records", "--store", &store]);
+    let text = records.to_string();
+    for s in tasks["tasks"][0]["sketches"].as_array().unwrap() {
+        let name = s["name"].as_str().unwrap();
+        let searched = text.contains(&format!("\"{name}\""));
+        assert_eq!(searched, name == last, "{name}: {text}");
+    }
+}

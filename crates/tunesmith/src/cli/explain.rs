@@ -1,0 +1,541 @@
+//! `explain`: where the time of a model goes, and which limit stops it.
+
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
+use super::pool_args::PoolArgs;
+use super::table::or_unknown;
+use crate::compile::best_known;
+use crate::doctor::{Ceiling, ceiling};
+use crate::error::{Error, Result};
+use crate::explain::{
+    Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
+};
+use crate::machine::Machine;
+use graph::plan::Plan;
+use ir::Target;
+use runtime::{CompiledModel, Pool};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+
+/// Explain where a model's time goes: algorithm, schedule, rates and the limit of every layer
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith explain resnet18 --threads 1\n  tunesmith explain resnet18 --threads 2 --artifact resnet18.tsm --scaling --sort time\n\nThe roofline of a layer is the longest of its operations at the multiply-add peak, its bytes at\nthe bandwidth of the memory they come from, and one parallel loop; all three as measured here."
+)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Use no records: explain the default schedules
+    #[arg(long)]
+    defaults: bool,
+    /// Explain this compiled model instead of compiling one
+    #[arg(long)]
+    artifact: Option<PathBuf>,
+    /// Run on one thread as well, and show the parallel efficiency of every layer
+    #[arg(long)]
+    scaling: bool,
+    /// What runs on one thread with --scaling [default: compiled for one thread, or the same artifact]
+    #[arg(long, value_name = "FILE", requires = "scaling")]
+    one_thread: Option<PathBuf>,
+    /// Order of the layers: run or time
+    #[arg(long, default_value = "run", value_parser = ["run", "time"])]
+    sort: String,
+    /// One line for all layers of a task and a schedule: the sums
+    #[arg(long)]
+    merge: bool,
+    /// A second line a layer: its name, its schedule, and the kernel's time alone
+    #[arg(long)]
+    details: bool,
+    /// Time to measure
+    #[arg(long, value_parser = parse_duration, default_value = "3s")]
+    time: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// All threads against one.
+#[derive(Serialize)]
+struct Scaling {
+    one_thread: Times,
+    speedup: f64,
+    efficiency: f64,
+    /// The speed-up of the rooflines.
+    roofline_speedup: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    target: String,
+    threads: u32,
+    accuracy: String,
+    rounds: usize,
+    latency: Times,
+    /// Sum of the steps' medians, with the clock between them.
+    steps_ms: f64,
+    roofline_ms: f64,
+    of_roofline: f64,
+    gflop: f64,
+    gflops_per_s: f64,
+    mbytes: f64,
+    /// What one inference touches of constants and activations.
+    footprint_mbytes: f64,
+    ceiling: Ceiling,
+    scaling: Option<Scaling>,
+    layers: Vec<Layer>,
+}
+
+/// A compiled model with the pool it runs on.
+struct Subject {
+    compiled: Arc<CompiledModel>,
+    pool: Arc<Pool>,
+}
+
+/// Compiles the model, or loads it, for so many threads.
+fn subject(
+    a: &Args,
+    plan: &Plan,
+    target: &Target,
+    artifact: Option<&PathBuf>,
+    store: Option<&Store>,
+) -> Result<Subject> {
+    let pool = a.pool.pool(target.threads as usize)?;
+    let compiled = match artifact {
+        Some(path) => CompiledModel::load(path)?,
+        None => {
+            let machine = Machine::host();
+            let accuracy = a.model.accuracy;
+            let made = super::compile::compile(plan, &machine, target, accuracy, store, &pool)?;
+            warn(&made.warnings);
+            made.model
+        }
+    };
+    let compiled = Arc::new(compiled);
+    Ok(Subject { compiled, pool })
+}
+
+/// Times of kernels alone, by task key and schedule.
+fn known_times(
+    a: &Args,
+    plan: &Plan,
+    target: &Target,
+    store: Option<&Store>,
+) -> Result<HashMap<(String, String), f64>> {
+    let Some(store) = store else {
+        return Ok(HashMap::new());
+    };
+    let machine = Machine::host().fingerprint();
+    let known = best_known(store, &plan.tasks, target, &machine, a.model.accuracy)?;
+    let tasks = plan.tasks.iter().zip(known);
+    Ok(tasks
+        .filter_map(|(t, k)| {
+            let k = k?;
+            let key = (t.key.clone(), schedule::print(&k.candidate.trace));
+            Some((key, k.ns as f64 / 1e6))
+        })
+        .collect())
+}
+
+/// What there is on one thread to compare with.
+fn one_thread_subject(
+    a: &Args,
+    machine: &Machine,
+    subject: &Subject,
+    store: Option<&Store>,
+) -> Result<Subject> {
+    if let (Some(_), None) = (&a.artifact, &a.one_thread) {
+        return Ok(Subject {
+            compiled: subject.compiled.clone(),
+            pool: a.pool.pool(1)?,
+        });
+    }
+    let target = machine.target(1);
+    let plan = a.model.source()?.plan(&target)?;
+    self::subject(a, &plan, &target, a.one_thread.as_ref(), store)
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let machine = Machine::host();
+    let target = a.model.resolve_target(&machine)?;
+    check_runs_here(&machine, &target)?;
+    if a.scaling && target.threads == 1 {
+        return Err(Error::new("--scaling compares several threads with one")
+            .help("give --threads 2 or more"));
+    }
+    let source = a.model.source()?;
+    let plan = source.plan(&target)?;
+    let store = if a.defaults {
+        None
+    } else {
+        Some(a.store.open()?)
+    };
+    let subject = subject(a, &plan, &target, a.artifact.as_ref(), store.as_ref())?;
+    let single = a
+        .scaling
+        .then(|| one_thread_subject(a, &machine, &subject, store.as_ref()))
+        .transpose()?;
+    let ceiling_n = ceiling(&machine, target.threads as usize)?;
+    let running: Vec<_> = std::iter::once(&subject)
+        .chain(&single)
+        .map(|s| (s.compiled.clone(), s.pool.clone()))
+        .collect();
+    let taken = profiles(&running, a.time)?;
+    let known = known_times(a, &plan, &target, store.as_ref())?;
+    let alone = |f: &StepFacts<'_>| {
+        let key = (f.task?.key.clone(), f.kernel.schedule.clone());
+        known.get(&key).copied()
+    };
+    let facts = facts(&plan, &subject.compiled);
+    let layers = layers(
+        &subject.compiled,
+        &facts,
+        &target,
+        &taken[0],
+        &ceiling_n,
+        alone,
+    );
+    let mut report = report(
+        &source.name,
+        &target,
+        &subject,
+        &facts,
+        &taken[0],
+        layers,
+        ceiling_n,
+    );
+    if let Some(single) = &single {
+        let ceiling_1 = ceiling(&machine, 1)?;
+        let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
+        scale(&mut report, &single.compiled, &taken[1], roofline);
+    }
+    if a.json {
+        super::print_json(&report)?;
+    } else {
+        super::print_text(&text(a, &mut report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn roofline_ms(facts: &[StepFacts<'_>], compiled: &CompiledModel, ceiling: &Ceiling) -> f64 {
+    let footprint = footprint(compiled, facts);
+    let one = |f: &StepFacts<'_>| -> Roofline { f.work.roofline(ceiling, footprint) };
+    facts.iter().map(|f| one(f).ms()).sum()
+}
+
+fn report(
+    model: &str,
+    target: &Target,
+    subject: &Subject,
+    facts: &[StepFacts<'_>],
+    taken: &Profile,
+    layers: Vec<Layer>,
+    ceiling: Ceiling,
+) -> Report {
+    let sum = |f: fn(&Layer) -> f64| layers.iter().map(f).sum::<f64>();
+    let (gflop, roofline_ms) = (sum(|l| l.gflop), sum(|l| l.roofline_ms));
+    Report {
+        model: model.into(),
+        target: target.isa.name().into(),
+        threads: target.threads,
+        accuracy: subject.compiled.accuracy().to_string(),
+        rounds: taken.rounds,
+        latency: taken.whole,
+        steps_ms: sum(|l| l.time.median_ms),
+        roofline_ms,
+        of_roofline: roofline_ms / taken.whole.median_ms,
+        gflop,
+        gflops_per_s: gflop / taken.whole.median_ms * 1e3,
+        mbytes: sum(|l| l.mbytes),
+        footprint_mbytes: footprint(&subject.compiled, facts) / 1e6,
+        ceiling,
+        scaling: None,
+        layers,
+    }
+}
+
+/// Adds what one thread takes; steps meet by name.
+fn scale(r: &mut Report, single: &CompiledModel, taken: &Profile, roofline_1: f64) {
+    let threads = f64::from(r.threads);
+    for l in &mut r.layers {
+        let at = single.steps().iter().position(|s| s.name == l.name);
+        let one = at.map(|i| taken.steps[i].median_ms);
+        l.one_thread_ms = one;
+        l.efficiency = one.map(|ms| ms / l.time.median_ms / threads);
+    }
+    let speedup = taken.whole.median_ms / r.latency.median_ms;
+    r.scaling = Some(Scaling {
+        one_thread: taken.whole,
+        speedup,
+        efficiency: speedup / threads,
+        roofline_speedup: roofline_1 / r.roofline_ms,
+    });
+}
+
+/// Width of the operator and algorithm columns.
+const OPERATOR: usize = 28;
+const ALGORITHM: usize = 19;
+/// Characters of a full bar.
+const BAR: f64 = 5.0;
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// A number in at most `width` characters where that is possible.
+fn number(v: f64, width: usize) -> String {
+    let digits = [3, 2, 1, 0].into_iter().map(|d| format!("{v:.d$}"));
+    let mut last = String::new();
+    for text in digits {
+        if text.len() <= width {
+            return text;
+        }
+        last = text;
+    }
+    last
+}
+
+fn percent(v: f64) -> String {
+    format!("{:.0}%", 100.0 * v)
+}
+
+/// A bar of a share, in eighths of a character.
+fn bar(share: f64, longest: f64) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share / longest * BAR * 8.0).round() as usize;
+    "█".repeat(eighths / 8) + PARTS[eighths % 8]
+}
+
+fn header(scaling: bool) -> String {
+    let mut line = format!(
+        "{:>3} {:<OPERATOR$} {:<ALGORITHM$} {:>7} {:>4} {:<5} {:>7} {:>4} {:>4} {:>4} {:>5} {:<8} {:>4}",
+        "#",
+        "operator",
+        "algorithm",
+        "ms",
+        "time",
+        "",
+        "GFLOP/s",
+        "peak",
+        "GB/s",
+        "bw",
+        "MB",
+        "limit",
+        "roof"
+    );
+    if scaling {
+        line += &format!(" {:>4}", "eff");
+    }
+    line
+}
+
+fn line(l: &Layer, longest: f64, scaling: bool) -> String {
+    let mark = if l.counted_as_direct { "*" } else { "" };
+    let mut line = format!(
+        "{:>3} {:<OPERATOR$} {:<ALGORITHM$} {:>7} {:>4} {:<5} {:>7} {:>4} {:>4} {:>4} {:>5} {:<8} {:>4}",
+        l.index,
+        cut(&l.operator, OPERATOR),
+        cut(&l.algorithm, ALGORITHM),
+        number(l.time.median_ms, 7),
+        percent(l.share),
+        bar(l.share, longest),
+        number(l.gflops_per_s, 5) + mark,
+        percent(l.of_peak),
+        number(l.gb_per_s, 4),
+        percent(l.of_bandwidth),
+        number(l.mbytes, 4),
+        limit_text(l),
+        percent(l.of_roofline),
+    );
+    if scaling {
+        line += &format!(" {:>4}", l.efficiency.map_or("-".into(), percent));
+    }
+    line.trim_end().to_string()
+}
+
+/// The limit, with the level of memory where that binds.
+fn limit_text(l: &Layer) -> String {
+    match (l.limit, l.level) {
+        (crate::explain::Limit::Memory, "memory") => "DRAM".into(),
+        (crate::explain::Limit::Memory, level) => level.into(),
+        (limit, _) => limit.name().into(),
+    }
+}
+
+fn details(l: &Layer) -> String {
+    let alone = l
+        .alone_ms
+        .map_or(String::new(), |ms| format!("; alone {ms:.3} ms"));
+    format!(
+        "    {}: {}{alone}; min {:.3} ms; {} FLOP/B",
+        l.name,
+        if l.schedule.is_empty() {
+            "no decisions"
+        } else {
+            &l.schedule
+        },
+        l.time.min_ms,
+        number(l.intensity, 4)
+    )
+}
+
+/// One layer for all with the same task and schedule: sums, and rates that follow.
+fn merged(layers: &[Layer], threads: f64) -> Vec<Layer> {
+    let mut out: Vec<(usize, Layer)> = Vec::new();
+    for l in layers {
+        let same = |o: &&mut (usize, Layer)| {
+            l.task.is_some() && o.1.task == l.task && o.1.schedule == l.schedule
+        };
+        let Some((uses, sum)) = out.iter_mut().find(same) else {
+            out.push((1, l.clone()));
+            continue;
+        };
+        *uses += 1;
+        sum.time.median_ms += l.time.median_ms;
+        sum.time.min_ms += l.time.min_ms;
+        sum.share += l.share;
+        sum.gflop += l.gflop;
+        sum.mbytes += l.mbytes;
+        sum.roofline_ms += l.roofline_ms;
+        sum.one_thread_ms = sum.one_thread_ms.zip(l.one_thread_ms).map(|(a, b)| a + b);
+    }
+    let finish = |(uses, mut sum): (usize, Layer)| {
+        if uses == 1 {
+            return sum;
+        }
+        let ms = sum.time.median_ms;
+        let before = (sum.gflops_per_s, sum.gb_per_s);
+        sum.gflops_per_s = sum.gflop / ms * 1e3;
+        sum.gb_per_s = sum.mbytes / ms;
+        sum.of_peak *= sum.gflops_per_s / before.0.max(f64::MIN_POSITIVE);
+        sum.of_bandwidth *= sum.gb_per_s / before.1.max(f64::MIN_POSITIVE);
+        sum.of_roofline = sum.roofline_ms / ms;
+        sum.efficiency = sum.one_thread_ms.map(|one| one / ms / threads);
+        sum.operator = format!("{uses}x {}", sum.operator);
+        sum.name = format!("{} and {} more", sum.name, uses - 1);
+        sum
+    };
+    out.into_iter().map(finish).collect()
+}
+
+fn text(a: &Args, r: &mut Report) -> String {
+    if a.merge {
+        r.layers = merged(&r.layers, f64::from(r.threads));
+    }
+    if a.sort == "time" {
+        r.layers
+            .sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
+    }
+    let scaling = r.scaling.is_some();
+    let longest = r.layers.iter().map(|l| l.share).fold(0.0, f64::max);
+    let mut out = header(scaling);
+    out += "\n";
+    out += &"-".repeat(out.trim_end().chars().count());
+    out += "\n";
+    for l in &r.layers {
+        out += &line(l, longest, scaling);
+        out += "\n";
+        if a.details {
+            out += &details(l);
+            out += "\n";
+        }
+    }
+    out += "\n";
+    out += &summary(r);
+    out
+}
+
+fn summary(r: &Report) -> String {
+    let mut out = format!(
+        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}), {:.1} GFLOP/s of a peak of {:.0}\n",
+        r.model,
+        r.threads,
+        or_unknown(&r.accuracy),
+        r.latency.median_ms,
+        r.latency.min_ms,
+        r.gflops_per_s,
+        r.ceiling.peak_gflops
+    );
+    out += &format!(
+        "roofline {:.3} ms, {} of the time; steps with the clock between them {:.3} ms; {} rounds\n",
+        r.roofline_ms,
+        percent(r.of_roofline),
+        r.steps_ms,
+        r.rounds
+    );
+    for limit in ["compute", "memory", "overhead"] {
+        let bound: Vec<&Layer> = r
+            .layers
+            .iter()
+            .filter(|l| l.limit.name() == limit)
+            .collect();
+        let sum = |f: fn(&Layer) -> f64| bound.iter().map(|l| f(l)).sum::<f64>();
+        if !bound.is_empty() {
+            out += &format!(
+                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
+                bound.len(),
+                sum(|l| l.time.median_ms),
+                sum(|l| l.roofline_ms)
+            );
+        }
+    }
+    let levels: Vec<String> = r
+        .ceiling
+        .levels
+        .iter()
+        .map(|l| format!("{} {:.0}", l.name, l.gb_per_s))
+        .collect();
+    out += &format!(
+        "reads in GB/s: {}; an inference touches {:.1} MB; a parallel loop costs {:.1} us\n",
+        levels.join(", "),
+        r.footprint_mbytes,
+        r.ceiling.fork_join.awake_us
+    );
+    if let Some(s) = &r.scaling {
+        out += &format!(
+            "one thread {:.3} ms: {:.2}x on {} threads ({} efficiency; the rooflines allow {:.2}x)\n",
+            s.one_thread.median_ms,
+            s.speedup,
+            r.threads,
+            percent(s.efficiency),
+            s.roofline_speedup
+        );
+    }
+    if r.layers.iter().any(|l| l.counted_as_direct) {
+        out += "* operations of the direct convolution; the algorithm executes fewer, and its roofline counts those\n";
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_to_their_width() {
+        let of = |v, w| number(v, w);
+        assert_eq!(of(0.1234, 5), "0.123");
+        assert_eq!(of(12.345, 5), "12.35");
+        assert_eq!(of(604.94, 5), "604.9");
+        assert_eq!(of(123_456.7, 5), "123457");
+    }
+
+    #[test]
+    fn bars_are_shares_of_the_longest() {
+        assert_eq!(bar(0.5, 0.5), "█████");
+        assert_eq!(bar(0.1, 0.5), "█");
+        assert_eq!(bar(0.05, 0.5), "▌");
+        assert_eq!(bar(0.0, 0.5), "");
+    }
+}

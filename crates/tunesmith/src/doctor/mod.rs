@@ -1,0 +1,240 @@
+//! What this machine can do, measured: multiply-add peak, read bandwidth of every
+//! level of its memory, and what a parallel loop costs.
+//!
+//! Every rate is the best of several short runs: what disturbs a run only slows
+//! it. Rates for several threads are of all together, in loops of the same pool
+//! that runs models.
+
+mod kernels;
+
+use crate::error::Result;
+use crate::machine::Machine;
+use runtime::{Pool, PoolOptions};
+use serde::Serialize;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// One thread's measured limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// f32 multiply-add peak, 2 operations each.
+    pub peak_gflops: f64,
+    /// Read bandwidth of a buffer far larger than the caches.
+    pub read_gb_per_s: f64,
+}
+
+/// A level of memory and how fast it is read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Level {
+    /// `L1`, `L2`, `L3` or `memory`.
+    pub name: &'static str,
+    /// What all threads together find room for; none for memory.
+    pub bytes: Option<u64>,
+    /// Of all threads together.
+    pub gb_per_s: f64,
+}
+
+/// What an empty parallel loop takes, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ForkJoin {
+    /// With workers that still spin, as between the kernels of a model.
+    pub awake_us: f64,
+    /// With workers that went to sleep, as at the start of an inference.
+    pub asleep_us: f64,
+}
+
+/// The limits of so many threads together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ceiling {
+    pub threads: usize,
+    /// f32 multiply-add peak, 2 operations each.
+    pub peak_gflops: f64,
+    /// Fastest first; the last is memory.
+    pub levels: Vec<Level>,
+    pub fork_join: ForkJoin,
+}
+
+impl Ceiling {
+    /// The fastest level that has room for so many bytes.
+    pub fn level_of(&self, bytes: f64) -> &Level {
+        let fits = |l: &&Level| l.bytes.is_none_or(|room| bytes <= room as f64);
+        let last = self.levels.last().expect("memory is always measured");
+        self.levels.iter().find(fits).unwrap_or(last)
+    }
+
+    /// Read bandwidth of memory itself.
+    pub fn memory_gb_per_s(&self) -> f64 {
+        self.levels.last().map_or(f64::NAN, |l| l.gb_per_s)
+    }
+}
+
+/// Larger than any last-level cache that one process has to itself.
+const MEMORY_BYTES: u64 = 256 << 20;
+/// Bytes a thread reads in one timed run at least: far longer than a fork.
+const RUN_BYTES: u64 = 4 << 20;
+const PASSES: usize = 3;
+const PEAK_TIME: Duration = Duration::from_millis(60);
+const LEVEL_TIME: Duration = Duration::from_millis(40);
+const MEMORY_TIME: Duration = Duration::from_millis(100);
+
+/// The best rate of runs that each do `work` units, over some time.
+fn best_rate(work: f64, time: Duration, mut run: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    let mut best = 0.0f64;
+    while start.elapsed() < time {
+        let t = Instant::now();
+        run();
+        best = best.max(work / t.elapsed().as_secs_f64());
+    }
+    best
+}
+
+fn peak_gflops(pool: &Pool) -> f64 {
+    // A timed run of some milliseconds a thread.
+    const CALLS: usize = 50;
+    let mut acc = [1.0f32; 16];
+    let work = kernels::multiply_adds(&mut acc) * (CALLS * pool.threads()) as f64;
+    let rate = best_rate(work, PEAK_TIME, || {
+        pool.run(pool.threads() as i64, |_, _| {
+            let mut acc = [1.0f32; 16];
+            for _ in 0..CALLS {
+                kernels::multiply_adds(&mut acc);
+            }
+            black_box(acc);
+            0
+        });
+    });
+    rate / 1e9
+}
+
+/// GB/s with which all threads together read, each its own `bytes` again and again.
+fn read_gb_per_s(pool: &Pool, bytes: u64, time: Duration) -> f64 {
+    let words = (bytes / 8 / 64).max(1) as usize * 64;
+    let buffers: Vec<Vec<u64>> = (0..pool.threads()).map(|_| vec![1u64; words]).collect();
+    let passes = (RUN_BYTES / bytes.max(1)).max(1);
+    let work = (passes as usize * words * 8 * pool.threads()) as f64;
+    let rate = best_rate(work, time, || {
+        pool.run(pool.threads() as i64, |parts, _| {
+            for data in &buffers[parts.start as usize..parts.end as usize] {
+                for _ in 0..passes {
+                    black_box(kernels::read(black_box(data)));
+                }
+            }
+            0
+        });
+    });
+    rate / 1e9
+}
+
+/// Median time of an empty loop of one iteration a thread, `gap` apart.
+fn fork_join_us(pool: &Pool, rounds: usize, gap: Duration) -> f64 {
+    let samples: Vec<u64> = (0..rounds)
+        .map(|_| {
+            if !gap.is_zero() {
+                std::thread::sleep(gap);
+            }
+            let start = Instant::now();
+            pool.run(pool.threads() as i64, |range, worker| {
+                black_box((range, worker));
+                0
+            });
+            start.elapsed().as_nanos() as u64
+        })
+        .collect();
+    store::median(&samples).map_or(f64::NAN, |ns| ns as f64 / 1e3)
+}
+
+/// Measures the limits of `threads` threads together, for about a second.
+///
+/// # Errors
+/// If there can be no pool of so many threads.
+pub fn ceiling(machine: &Machine, threads: usize) -> Result<Ceiling> {
+    let pool = crate::threads::pool(threads)?;
+    let n = threads as u64;
+    let mut caches = vec![
+        ("L1", machine.l1_bytes * n),
+        ("L2", machine.l2_bytes * n),
+        ("L3", machine.llc_bytes),
+    ];
+    caches.dedup_by_key(|c| c.1);
+    let mut rates = vec![0.0f64; caches.len() + 1];
+    let (mut peak, mut awake_us) = (0.0f64, f64::INFINITY);
+    // Several passes: other work that keeps a CPU busy for a while spoils one.
+    for _ in 0..PASSES {
+        for (rate, (_, total)) in rates.iter_mut().zip(&caches) {
+            // Three quarters of a cache: what else the core keeps there must not push data out.
+            *rate = rate.max(read_gb_per_s(&pool, total / n / 4 * 3, LEVEL_TIME));
+        }
+        let memory = rates.last_mut().expect("one more than the caches");
+        *memory = memory.max(read_gb_per_s(&pool, MEMORY_BYTES / n, MEMORY_TIME));
+        peak = peak.max(peak_gflops(&pool));
+        awake_us = awake_us.min(fork_join_us(&pool, 2_000, Duration::ZERO));
+    }
+    let names = caches.into_iter().map(|(name, bytes)| (name, Some(bytes)));
+    let levels = names.chain([("memory", None)]).zip(rates);
+    let sleep = Duration::from_nanos(PoolOptions::new(threads).spin_ns * 4);
+    Ok(Ceiling {
+        threads,
+        peak_gflops: peak,
+        levels: levels
+            .map(|((name, bytes), gb_per_s)| Level {
+                name,
+                bytes,
+                gb_per_s,
+            })
+            .collect(),
+        fork_join: ForkJoin {
+            awake_us,
+            asleep_us: fork_join_us(&pool, 50, sleep.max(Duration::from_micros(100))),
+        },
+    })
+}
+
+/// Measures one thread for about half a second.
+pub fn limits() -> Limits {
+    let pool = Pool::new(1).expect("a pool of the calling thread alone starts nothing");
+    Limits {
+        peak_gflops: peak_gflops(&pool),
+        read_gb_per_s: read_gb_per_s(&pool, MEMORY_BYTES, MEMORY_TIME),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_working_set_is_read_from_the_first_level_with_room() {
+        let level = |name, bytes| Level {
+            name,
+            bytes,
+            gb_per_s: 1.0,
+        };
+        let c = Ceiling {
+            threads: 1,
+            peak_gflops: 1.0,
+            levels: vec![
+                level("L1", Some(100)),
+                level("L2", Some(1000)),
+                level("memory", None),
+            ],
+            fork_join: ForkJoin {
+                awake_us: 0.0,
+                asleep_us: 0.0,
+            },
+        };
+        let names = [0.0, 100.0, 101.0, 1000.0, 1e9].map(|b| c.level_of(b).name);
+        assert_eq!(names, ["L1", "L1", "L2", "L2", "memory"]);
+    }
+
+    #[test]
+    fn reads_see_every_word() {
+        let mut data = vec![0u64; 256];
+        for at in 0..data.len() {
+            data[at] = 1 << 20;
+            assert_ne!(kernels::read(&data), 0, "word {at}");
+            data[at] = 0;
+        }
+        assert_eq!(kernels::read(&data), 0);
+    }
+}

@@ -1,0 +1,440 @@
+//! Where the time of a compiled model goes, step by step, and what stops each
+//! step from being faster.
+//!
+//! A step cannot take less than its operations at the multiply-add peak, its
+//! bytes at the bandwidth of the memory they come from, or one parallel loop:
+//! the longest of the three is its *roofline*, and names the limit that binds.
+//! Constants come from the level with room for all that one inference touches,
+//! since each is read once an inference; activations from the level with room
+//! for what the step touches, since the step before has just written them. All
+//! three are lower bounds, so a model may come near the roofline, not beat it.
+
+mod profile;
+mod size;
+
+pub use profile::{Profile, Times, profiles};
+pub use size::{executed_flops, is_winograd, touched_elements};
+
+use crate::doctor::Ceiling;
+use graph::plan::{Plan, Task};
+use ir::Target;
+use runtime::{BuiltKernel, CompiledModel, ParamRole};
+use schedule::{Decision, Trace};
+use search::{Accuracy, Point};
+use serde::Serialize;
+
+/// What a step spends at least its roofline on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    Compute,
+    Memory,
+    /// Starting and ending a parallel loop.
+    Overhead,
+}
+
+impl Limit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Compute => "compute",
+            Limit::Memory => "memory",
+            Limit::Overhead => "overhead",
+        }
+    }
+}
+
+/// Lower bounds of a time, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Roofline {
+    pub compute_ms: f64,
+    pub memory_ms: f64,
+    pub overhead_ms: f64,
+}
+
+impl Roofline {
+    /// The longest of them.
+    pub fn ms(self) -> f64 {
+        self.compute_ms.max(self.memory_ms).max(self.overhead_ms)
+    }
+
+    pub fn limit(self) -> Limit {
+        if self.overhead_ms > self.compute_ms.max(self.memory_ms) {
+            Limit::Overhead
+        } else if self.compute_ms >= self.memory_ms {
+            Limit::Compute
+        } else {
+            Limit::Memory
+        }
+    }
+}
+
+/// What a step has to do, whatever runs it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Of the operator's definition.
+    pub flops: f64,
+    /// What the algorithm executes at least; fewer for minimal filtering.
+    pub executed_flops: f64,
+    /// Touched once each, of constants and of everything else.
+    pub constant_bytes: f64,
+    pub activation_bytes: f64,
+}
+
+impl Work {
+    pub fn bytes(&self) -> f64 {
+        self.constant_bytes + self.activation_bytes
+    }
+
+    /// `footprint`: bytes that one inference touches.
+    pub fn roofline(&self, ceiling: &Ceiling, footprint: f64) -> Roofline {
+        let ms = |bytes: f64, room: f64| bytes / ceiling.level_of(room).gb_per_s / 1e6;
+        Roofline {
+            compute_ms: self.executed_flops / ceiling.peak_gflops / 1e6,
+            memory_ms: ms(self.constant_bytes, footprint) + ms(self.activation_bytes, self.bytes()),
+            overhead_ms: ceiling.fork_join.awake_us / 1e3,
+        }
+    }
+}
+
+/// One step of a compiled model.
+#[derive(Clone, Debug, Serialize)]
+pub struct Layer {
+    pub index: usize,
+    pub name: String,
+    /// The task with its arguments; none if the plan has no such step.
+    pub task: Option<String>,
+    /// The operator in a few words.
+    pub operator: String,
+    pub algorithm: String,
+    /// The decisions of the schedule in a few words.
+    pub schedule: String,
+    /// Whether operations are those of the definition, of which fewer are executed.
+    pub counted_as_direct: bool,
+    /// Inside the model.
+    pub time: Times,
+    /// Of all steps.
+    pub share: f64,
+    /// The kernel alone, as the store remembers it.
+    pub alone_ms: Option<f64>,
+    pub gflop: f64,
+    pub mbytes: f64,
+    /// Operations a byte.
+    pub intensity: f64,
+    pub gflops_per_s: f64,
+    pub of_peak: f64,
+    pub gb_per_s: f64,
+    /// Of the bandwidth of `level`.
+    pub of_bandwidth: f64,
+    /// Where most of the bytes come from.
+    pub level: &'static str,
+    pub roofline: Roofline,
+    pub roofline_ms: f64,
+    pub of_roofline: f64,
+    pub limit: Limit,
+    /// On one thread, if that was measured, and that time over all threads' time.
+    pub one_thread_ms: Option<f64>,
+    pub efficiency: Option<f64>,
+}
+
+/// What the plan tells of one step of a compiled model.
+pub struct StepFacts<'a> {
+    pub task: Option<&'a Task>,
+    pub kernel: &'a BuiltKernel,
+    pub trace: Option<Trace>,
+    pub work: Work,
+}
+
+/// Finds task, schedule and size of every step. A compiled model that was not
+/// made from this very plan keeps what its kernels tell: bytes, and the schedule.
+pub fn facts<'a>(plan: &'a Plan, compiled: &'a CompiledModel) -> Vec<StepFacts<'a>> {
+    let step_facts = |step: &'a runtime::Step| {
+        let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
+        let planned = plan.steps.iter().find(|s| s.name == step.name);
+        let task = planned.map(|s| &plan.tasks[s.task]);
+        let trace = schedule::parse(&kernel.schedule).ok();
+        let work = work(task, kernel, trace.as_ref());
+        StepFacts {
+            task,
+            kernel,
+            trace,
+            work,
+        }
+    };
+    compiled.steps().iter().map(step_facts).collect()
+}
+
+fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>) -> Work {
+    let flops = task.map_or(0.0, |t| t.flops);
+    let executed = task.zip(trace);
+    let mut work = Work {
+        flops,
+        executed_flops: executed.map_or(flops, |(t, trace)| {
+            executed_flops(&t.program, trace, t.flops)
+        }),
+        constant_bytes: 0.0,
+        activation_bytes: 0.0,
+    };
+    for p in &kernel.params {
+        let all = p.bytes().unwrap_or(0) as f64;
+        let touched = task.and_then(|t| {
+            let id = t.program.buffer_named(&p.name)?;
+            let same = t.program.params.contains(&id) && t.program.buffer(id).shape == p.shape;
+            let elements = same.then(|| touched_elements(&t.program, id))?;
+            Some(elements as f64 * p.dtype.size() as f64)
+        });
+        let bytes = touched.unwrap_or(all);
+        match p.role {
+            ParamRole::Constant | ParamRole::Prepared => work.constant_bytes += bytes,
+            ParamRole::Input | ParamRole::Output => work.activation_bytes += bytes,
+        }
+    }
+    work
+}
+
+/// Bytes that one inference touches.
+pub fn footprint(compiled: &CompiledModel, facts: &[StepFacts<'_>]) -> f64 {
+    let constants: f64 = facts.iter().map(|f| f.work.constant_bytes).sum();
+    constants + compiled.arena_bytes() as f64
+}
+
+/// The name of the sketch that a trace is a point of; a word for what is none.
+/// A schedule for one thread is recognised for more as well: an artifact does
+/// not tell for how many it was made.
+pub fn algorithm(task: &Task, target: &Target, trace: &Trace) -> String {
+    let serial = Target {
+        threads: 1,
+        ..target.clone()
+    };
+    let found = sketch_of(task, target, trace).or_else(|| sketch_of(task, &serial, trace));
+    found.unwrap_or_else(|| match search::fallback(&task.program, target) {
+        Ok(c) if c.trace == *trace => c.algorithm,
+        // The space of another version, or a schedule written by hand.
+        _ if is_winograd(trace) => "winograd".into(),
+        _ => "other".into(),
+    })
+}
+
+fn sketch_of(task: &Task, target: &Target, trace: &Trace) -> Option<String> {
+    let space = search::space(&task.program, target, Accuracy::Relaxed);
+    for (sketch, s) in space.sketches.iter().enumerate() {
+        let same = |(a, b): (&Decision, &Decision)| a.name == b.name && a.kind == b.kind;
+        let pairs = s.decisions.iter().zip(&trace.decisions);
+        if s.decisions.len() != trace.decisions.len() || !pairs.clone().all(same) {
+            continue;
+        }
+        let values: Option<Vec<u64>> = trace.decisions.iter().map(Decision::index).collect();
+        let Some(values) = values else { continue };
+        let made = space.candidate(&task.program, &Point { sketch, values });
+        if made.is_ok_and(|c| c.trace == *trace) {
+            return Some(s.name.clone());
+        }
+    }
+    None
+}
+
+/// The decisions of a trace in a few words: `x=7*16 k=4*1 unroll_s=7`.
+pub fn short_schedule(trace: &Trace) -> String {
+    let value = |d: &Decision| {
+        let parts: Vec<String> = d.value.iter().map(ToString::to_string).collect();
+        format!("{}={}", d.name, parts.join("*"))
+    };
+    let all: Vec<String> = trace.decisions.iter().map(value).collect();
+    all.join(" ")
+}
+
+/// The operator in a few words: `conv2d 64>128 56x56 3x3/2`.
+pub fn operator(task: &Task) -> String {
+    let arg = |name: &str| task.args.get(name).copied();
+    if let (Some(c), Some(k), Some(h), Some(w)) = (arg("c"), arg("k"), arg("h"), arg("w")) {
+        let channels = if c == k && task.op.contains("pool") {
+            format!("{c}")
+        } else {
+            format!("{c}>{k}")
+        };
+        let mut text = format!("{} {channels} {h}x{w}", task.op);
+        if let (Some(r), Some(s)) = (arg("r"), arg("s")) {
+            text += &format!(" {r}x{s}");
+        }
+        if let Some(stride) = arg("stride_h").filter(|s| *s > 1) {
+            text += &format!("/{stride}");
+        }
+        if let Some(groups) = arg("groups").filter(|g| *g > 1) {
+            text += &format!(" g{groups}");
+        }
+        return text;
+    }
+    if let (Some(m), Some(n), Some(k)) = (arg("m"), arg("n"), arg("k")) {
+        let batch = arg("b").filter(|b| *b > 1);
+        let batch = batch.map_or(String::new(), |b| format!("{b}x"));
+        return format!("{} {batch}{m}x{n}x{k}", task.op);
+    }
+    let shown = task.args.iter().filter(|(_, v)| **v > 1);
+    let args: Vec<String> = shown.map(|(n, v)| format!("{n}={v}")).collect();
+    format!("{} {}", task.op, args.join(" ")).trim_end().into()
+}
+
+/// Puts facts, times and limits of every step together.
+///
+/// `alone_ms` gives the time of a kernel alone, where it is known.
+pub fn layers(
+    compiled: &CompiledModel,
+    facts: &[StepFacts<'_>],
+    target: &Target,
+    profile: &Profile,
+    ceiling: &Ceiling,
+    alone_ms: impl Fn(&StepFacts<'_>) -> Option<f64>,
+) -> Vec<Layer> {
+    let footprint = footprint(compiled, facts);
+    let total: f64 = profile.steps.iter().map(|t| t.median_ms).sum();
+    let mut algorithms: Vec<(&str, &str, String)> = Vec::new();
+    let mut layers = Vec::new();
+    for (index, (step, f)) in compiled.steps().iter().zip(facts).enumerate() {
+        let algorithm = match (f.task, &f.trace) {
+            (Some(t), Some(trace)) => {
+                let known = |a: &&(&str, &str, String)| a.0 == t.key && a.1 == f.kernel.schedule;
+                let found = algorithms.iter().find(known).map(|a| a.2.clone());
+                found.unwrap_or_else(|| {
+                    let name = algorithm(t, target, trace);
+                    algorithms.push((&t.key, &f.kernel.schedule, name.clone()));
+                    name
+                })
+            }
+            _ => "other".into(),
+        };
+        let time = profile.steps[index];
+        let roofline = f.work.roofline(ceiling, footprint);
+        let s = time.median_ms / 1e3;
+        let room = if f.work.constant_bytes > f.work.activation_bytes {
+            footprint
+        } else {
+            f.work.bytes()
+        };
+        let level = ceiling.level_of(room);
+        let gb_per_s = f.work.bytes() / s / 1e9;
+        let gflops_per_s = f.work.flops / s / 1e9;
+        layers.push(Layer {
+            index,
+            name: step.name.clone(),
+            task: f.task.map(Task::title),
+            operator: f.task.map_or_else(|| step.name.clone(), operator),
+            algorithm,
+            schedule: f.trace.as_ref().map_or(String::new(), short_schedule),
+            counted_as_direct: f.work.executed_flops < f.work.flops,
+            time,
+            share: time.median_ms / total,
+            alone_ms: alone_ms(f),
+            gflop: f.work.flops / 1e9,
+            mbytes: f.work.bytes() / 1e6,
+            intensity: f.work.flops / f.work.bytes().max(1.0),
+            gflops_per_s,
+            of_peak: gflops_per_s / ceiling.peak_gflops,
+            gb_per_s,
+            of_bandwidth: gb_per_s / level.gb_per_s,
+            level: level.name,
+            roofline,
+            roofline_ms: roofline.ms(),
+            of_roofline: roofline.ms() / time.median_ms,
+            limit: roofline.limit(),
+            one_thread_ms: None,
+            efficiency: None,
+        });
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{ForkJoin, Level};
+
+    fn ceiling() -> Ceiling {
+        let level = |name, bytes, gb_per_s| Level {
+            name,
+            bytes,
+            gb_per_s,
+        };
+        Ceiling {
+            threads: 2,
+            peak_gflops: 200.0,
+            levels: vec![
+                level("L2", Some(2_000_000), 400.0),
+                level("memory", None, 20.0),
+            ],
+            fork_join: ForkJoin {
+                awake_us: 1.0,
+                asleep_us: 100.0,
+            },
+        }
+    }
+
+    fn work(flops: f64, constant_bytes: f64, activation_bytes: f64) -> Work {
+        Work {
+            flops,
+            executed_flops: flops,
+            constant_bytes,
+            activation_bytes,
+        }
+    }
+
+    #[test]
+    fn the_longest_bound_binds() {
+        let c = ceiling();
+        let r = work(2e9, 1e6, 1e6).roofline(&c, 1e6);
+        assert_eq!((r.limit(), r.ms()), (Limit::Compute, 10.0));
+        let r = work(2e6, 2e6, 0.0).roofline(&c, 1e9);
+        assert_eq!((r.limit(), r.ms()), (Limit::Memory, 0.1));
+        let r = work(1e3, 100.0, 100.0).roofline(&c, 1e3);
+        assert_eq!((r.limit(), r.ms()), (Limit::Overhead, 1e-3));
+    }
+
+    #[test]
+    fn constants_come_from_where_a_whole_inference_fits() {
+        let c = ceiling();
+        let small = work(0.0, 1e6, 1e6);
+        let warm = small.roofline(&c, 1e6).memory_ms;
+        let cold = small.roofline(&c, 1e8).memory_ms;
+        assert!((warm - 2e6 / 400.0 / 1e6).abs() < 1e-12);
+        assert!((cold - (1e6 / 20.0 + 1e6 / 400.0) / 1e6).abs() < 1e-12);
+        // Activations too large for a cache come from memory as well.
+        let large = work(0.0, 0.0, 4e6).roofline(&c, 0.0);
+        assert!((large.memory_ms - 4e6 / 20.0 / 1e6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_sketch_is_recognised_from_its_trace() {
+        let target = Target::generic(ir::Isa::X86Avx2);
+        for name in [
+            "op:conv2d(c=16,h=8,w=8,k=16,r=3,s=3,pad=1)",
+            "op:dense(m=4,n=32,k=16)",
+        ] {
+            let model = graph::builtin::builtin(name, 1).unwrap();
+            let options = graph::plan::PlanOptions {
+                layouts: graph::plan::LayoutPolicy::Blocked,
+            };
+            let plan = graph::plan::plan(&model, &target, &options).unwrap();
+            for task in &plan.tasks {
+                let space = search::space(&task.program, &target, Accuracy::Relaxed);
+                for (sketch, s) in space.sketches.iter().enumerate() {
+                    let values = s.default.clone();
+                    let Ok(c) = space.candidate(&task.program, &Point { sketch, values }) else {
+                        continue;
+                    };
+                    let text = schedule::print(&c.trace);
+                    let read = schedule::parse(&text).unwrap();
+                    let found = algorithm(task, &target, &read);
+                    let twin = space.sketches.iter().find(|o| o.name == found).unwrap();
+                    assert!(
+                        found == s.name || twin.lines == s.lines,
+                        "{} {found}",
+                        s.name
+                    );
+                }
+                let empty = Trace {
+                    steps: vec![],
+                    decisions: vec![],
+                };
+                assert_eq!(algorithm(task, &target, &empty), "other");
+            }
+        }
+    }
+}
