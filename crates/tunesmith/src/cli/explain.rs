@@ -183,12 +183,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .scaling
         .then(|| one_thread_subject(a, &machine, &subject, store.as_ref()))
         .transpose()?;
-    let ceiling_n = ceiling(&machine, target.threads as usize)?;
+    let threads = target.threads as usize;
+    let before = ceiling(&machine, threads)?;
     let running: Vec<_> = std::iter::once(&subject)
         .chain(&single)
         .map(|s| (s.compiled.clone(), s.pool.clone()))
         .collect();
     let taken = profiles(&running, a.time)?;
+    let ceiling_n = ceiling(&machine, threads)?.or_better(&before);
     let known = known_times(a, &plan, &target, store.as_ref())?;
     let alone = |f: &StepFacts<'_>| {
         let key = (f.task?.key.clone(), f.kernel.schedule.clone());

@@ -62,6 +62,20 @@ impl Ceiling {
         self.levels.iter().find(fits).unwrap_or(last)
     }
 
+    /// The better of two measurements of the same threads, limit by limit: what
+    /// disturbs one only makes it worse.
+    #[must_use]
+    pub fn or_better(mut self, other: &Ceiling) -> Ceiling {
+        self.peak_gflops = self.peak_gflops.max(other.peak_gflops);
+        for (own, o) in self.levels.iter_mut().zip(&other.levels) {
+            own.gb_per_s = own.gb_per_s.max(o.gb_per_s);
+        }
+        let (own, o) = (&mut self.fork_join, other.fork_join);
+        own.awake_us = own.awake_us.min(o.awake_us);
+        own.asleep_us = own.asleep_us.min(o.asleep_us);
+        self
+    }
+
     /// Read bandwidth of memory itself.
     pub fn memory_gb_per_s(&self) -> f64 {
         self.levels.last().map_or(f64::NAN, |l| l.gb_per_s)
@@ -225,6 +239,12 @@ mod tests {
         };
         let names = [0.0, 100.0, 101.0, 1000.0, 1e9].map(|b| c.level_of(b).name);
         assert_eq!(names, ["L1", "L1", "L2", "L2", "memory"]);
+        let mut faster = c.clone();
+        faster.levels[2].gb_per_s = 3.0;
+        faster.fork_join.awake_us = 9.0;
+        let both = faster.or_better(&c);
+        assert_eq!(both.memory_gb_per_s(), 3.0);
+        assert_eq!(both.fork_join.awake_us, 0.0);
     }
 
     #[test]
