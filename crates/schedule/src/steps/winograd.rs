@@ -7,7 +7,8 @@
 //!
 //! | block | computes |
 //! |---|---|
-//! | `main.u` | transformed weights `[e, f, weights' variables..]`, from constants only |
+//! | `main.g` | rows of the weight transform `[e, s, sums.., maps..]` |
+//! | `main.u` | transformed weights `[e, f, sums.., maps..]` |
 //! | `main.d` | data with its borders `[.., y, x, ..]`: zeros where the data's guards fail |
 //! | `main.b` | rows of the data transform `[e, j, .., ty, tx, ..]` |
 //! | `main.v` | transformed data `[e, f, .., ty, tx, ..]` |
@@ -15,6 +16,7 @@
 //! | `main.p` | rows of the output transform `[dy, f, .., ty, tx, ..]` |
 //! | `main` | the outputs, a sum over f |
 //!
+//! `main.g` and `main.u` depend on constants only where the weights do.
 //! Exact in real arithmetic; in floating point the error grows with the tile
 //! (see [`crate::Step::is_exact`]). Lavin and Gray 2015, eq. 12.
 
@@ -154,37 +156,48 @@ impl Conv {
 
     fn rewrite(&self, p: &mut Program) {
         let home = path(p, Node::Block(self.block))[0];
-        let u = self.weights(p);
+        let ([g, u], weights) = self.weights(p);
         let d = self.borders(p);
         let ([b, v], transformed) = self.transformed(p, d.1);
-        let m = self.products(p, u.1, transformed);
+        let m = self.products(p, weights, transformed);
         let rows = self.output_rows(p, m.1);
         let nest = |p: &mut Program, block| {
             let spans = whole_domain(p.block(block));
             renest(p, block, &spans, &[])
         };
-        let nests = [u.0, d.0, b, v, m.0, rows.0].map(|block| nest(p, block));
+        let nests = [g, u, d.0, b, v, m.0, rows.0].map(|block| nest(p, block));
         p.replace_node(Node::Loop(home), &nests);
         self.outputs(p, rows.1);
         let last = nest(p, self.block);
         insert_after(p, None, nests[nests.len() - 1], last);
     }
 
-    /// `u[e, f, ..] = sum over r, s of G[e, r] G[f, s] w(.., r, s)`.
-    fn weights(&self, p: &mut Program) -> (BlockId, BufferId) {
-        let own = [&self.spatial[..], &self.reduce].concat();
+    /// `g[e, s, ..] = sum over r of G[e, r] w(.., r, s)` and
+    /// `u[e, f, ..] = sum over s of G[f, s] g[e, s, ..]`.
+    fn weights(&self, p: &mut Program) -> ([BlockId; 2], BufferId) {
+        // Sums first: maps are neighbours.
+        let own = [&self.reduce[..], &self.spatial].concat();
         let own = Conv::used(&own, &self.weights);
-        let mut n = Part::new(self, "u");
-        let [e, f] = [0, 1].map(|i| n.axis(p, ["e", "f"][i], self.size(i)));
+        let mut n = Part::new(self, "g");
+        let e = n.axis(p, "e", self.size(0));
+        let s = n.axis(p, &self.taps[1].name, self.taps[1].extent);
         let vars = n.copies(p, &own);
-        let [r, s] = [0, 1].map(|i| n.reduce(p, &self.taps[i].name, self.taps[i].extent));
+        let r = n.reduce(p, &self.taps[0].name, self.taps[0].extent);
         let mut map = renamed(&own, &vars);
         map.push((self.taps[0].var, r.clone()));
         map.push((self.taps[1].var, s.clone()));
         let w = put(&self.weights, &map);
-        let [first, second] = &self.filtering;
-        let term = self.term(&first.filter, &e, &r, self.term(&second.filter, &f, &s, w));
-        n.finish(p, self.dtype, &[&[e, f][..], &vars].concat(), term)
+        let term = self.term(&self.filtering[0].filter, &e, &r, w);
+        let (first, g) = n.finish(p, self.dtype, &[&[e, s][..], &vars].concat(), term);
+
+        let mut n = Part::new(self, "u");
+        let [e, f] = [0, 1].map(|i| n.axis(p, ["e", "f"][i], self.size(i)));
+        let vars = n.copies(p, &own);
+        let s = n.reduce(p, &self.taps[1].name, self.taps[1].extent);
+        let load = Expr::load(g, [&[e.clone(), s.clone()][..], &vars].concat());
+        let term = self.term(&self.filtering[1].filter, &f, &s, load);
+        let (second, u) = n.finish(p, self.dtype, &[&[e, f][..], &vars].concat(), term);
+        ([first, second], u)
     }
 
     /// `d[.., y, x, ..]`: what the tiles read, borders included.
@@ -264,13 +277,16 @@ impl Conv {
             .map(|a| n.reduce(p, &a.name, a.extent))
             .collect();
         let (outputs, terms) = (self.spatial.iter().zip(&all), self.reduce.iter().zip(&sums));
-        let of = |operand: &Expr, tiles: &[Expr]| -> Vec<Expr> {
+        let lead = |operand: &Expr| -> [Vec<Expr>; 2] {
             let vars = |(a, v): (&Axis, &Expr)| operand.uses_var(a.var).then(|| v.clone());
-            let lead: Vec<Expr> = outputs.clone().filter_map(vars).collect();
-            let rest: Vec<Expr> = terms.clone().filter_map(vars).collect();
-            [&[e.clone(), f.clone()][..], &lead, tiles, &rest].concat()
+            let lead = outputs.clone().filter_map(vars).collect();
+            [lead, terms.clone().filter_map(vars).collect()]
         };
-        let value = Expr::load(v, of(&self.data, &t)) * Expr::load(u, of(&self.weights, &[]));
+        let at = [e.clone(), f.clone()];
+        let ([maps, sums], [images, channels]) = (lead(&self.weights), lead(&self.data));
+        let data = [&at[..], &images, &t, &channels].concat();
+        let weights = [&at[..], &sums, &maps].concat();
+        let value = Expr::load(v, data) * Expr::load(u, weights);
         let indices = [&[e, f][..], &self.in_order(&all, &t)].concat();
         n.finish(p, self.dtype, &indices, value)
     }

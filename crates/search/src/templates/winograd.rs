@@ -225,10 +225,13 @@ impl Form<'_> {
     /// element of the tiles. `tile` has the factors of the tiles in registers.
     fn products(&self, d: &mut Draft, r: &Registers, tile: [(usize, usize); 2]) {
         let maps = r.maps;
+        self.reorder(d, "main.u", &["ko", "co", "ci", "e", "s", "f", "ki"]);
+        d.line("compute_at main.g main.u.ci");
+        transform(d, "main.u", "e", ["s", "f"], "ki");
+        transform(d, "main.g", "s", ["r", "e"], "ki");
+        d.line("set_scope main.g local");
         // Weights [e, f, panel of maps, co, ci, vector, lane].
-        d.line(format!("pack main.u [2:${maps}.1] [0, 1, 2, 5, 6, 3, 4]"));
-        self.reorder(d, "main.u", &["e", "f", "ko", "co", "ci", "r", "s", "ki"]);
-        d.line("vectorize main.u.ki");
+        d.line(format!("pack main.u [4:${maps}.1] [0, 1, 4, 2, 3, 5, 6]"));
         d.line(format!("split main.m.ko [_, ${maps}.1]"));
         d.line(format!("split main.m.ci [_, ${}.0]", r.unroll));
         for (axis, (decision, part)) in ["ty", "tx"].into_iter().zip(tile) {
