@@ -17,7 +17,7 @@ use crate::steps::buffer_named;
 use ir::affine::Ranges;
 use ir::region::program_ranges;
 use ir::simplify::{prove, simplify};
-use ir::{BufferId, Expr, ExprKind, Node, Program, Role, Scope};
+use ir::{BufferId, Expr, ExprKind, Node, Program, Role, Scope, VarId};
 
 const STEP: &str = "pack";
 
@@ -180,12 +180,14 @@ fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) {
 }
 
 /// Drops from guards with the alternative 0 the tests that an index is below its
-/// dimension, where the copy has elements, which are 0, as far as it goes.
+/// dimension, where the copy has elements, which are 0, as far as it goes. A test
+/// of reduction variables alone stays: what it leaves out need not be computed.
 fn read_padding(p: &mut Program, user: ir::BlockId, b: BufferId, layout: &Layout) {
     let mut r = program_ranges(p);
     for i in &p.block(user).iters {
         r.set(i.var, 0, i.extent - 1);
     }
+    let spatial: Vec<VarId> = p.block(user).spatial_iters().map(|i| i.var).collect();
     let sizes: Vec<(i64, i64)> = layout
         .shape
         .iter()
@@ -209,7 +211,10 @@ fn read_padding(p: &mut Program, user: ir::BlockId, b: BufferId, layout: &Layout
                 .filter(|(i, (_, held))| prove(&(*i).clone().lt(*held), &r))
                 .filter_map(|(i, (n, _))| at_most_zero(&i.clone().lt(*n), &r))
                 .collect();
-            let needed = |t: &&Expr| at_most_zero(t, &r).is_none_or(|t| !padded.contains(&t));
+            let needed = |t: &&Expr| {
+                !spatial.iter().any(|v| t.uses_var(*v))
+                    || at_most_zero(t, &r).is_none_or(|t| !padded.contains(&t))
+            };
             let left = conjuncts(Some(test)).into_iter().filter(needed).cloned();
             Some(match left.reduce(Expr::and) {
                 Some(test) => Expr::select(test, value, other),

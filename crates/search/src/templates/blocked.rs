@@ -4,10 +4,22 @@
 use super::others;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{BufferId, Expr, ExprKind, Program, Role, Target};
+use ir::{BufferId, Expr, ExprKind, Isa, Program, Role, Target};
 
 /// Most multiply-adds in one unrolled body: compile time grows with it, run time does not fall.
 const MAX_UNROLLED: i64 = 256;
+
+/// Multiply-adds in the body of the innermost loop by default, if taps allow.
+const WANTED_UNROLLED: i64 = 64;
+
+/// Most rows of a tile.
+const MAX_ROWS: i64 = 8;
+
+/// Narrower tiles than this divide the row.
+const MIN_CUT: i64 = 6;
+
+/// Blocks of weights that so few tiles share are fetched ahead.
+const FEW_TILES: i64 = 8;
 
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
@@ -66,41 +78,42 @@ struct Scheme<'a> {
     maps_outer: bool,
 }
 
+/// Decisions of the register tile.
+struct Tile {
+    y: usize,
+    x: usize,
+    maps: usize,
+}
+
 impl Scheme<'_> {
     fn write(&self, d: &mut Draft) {
         let (n, target) = (self.main, self.target);
         let name = |i: usize| n.spatial[i].0.clone();
         let (batch, maps, y, x, lane) = (name(0), name(1), name(2), name(3), name(4));
         self.pack_weights(d);
-        let registers = i64::from(target.vector_registers);
-        let (wanted_x, wanted_k) = self.default_tile(registers);
-        let tx = d.tile("x", n.spatial[3].1, registers - 2, wanted_x);
-        let tk = d.tile(
-            "k",
-            n.spatial[1].1,
-            if self.is_conv { 4 } else { 1 },
-            wanted_k,
-        );
-        d.limit(
-            "registers",
-            &[(1, &[(tx, 1), (tk, 1)]), (1, &[(tk, 1)])],
-            registers - 1,
-        );
-        d.line(format!("split {x} [${tx}.0, ${tx}.1]"));
+        let tile = self.tile(d);
+        let Tile {
+            y: ty,
+            x: tx,
+            maps: tk,
+        } = tile;
+        d.line(format!("split {y} [_, ${ty}.0]"));
+        d.line(format!("split {x} [_, ${tx}.0]"));
         d.line(format!("split {maps} [${tk}.0, ${tk}.1]"));
         let mut reduce: Vec<String> = n.reduce.iter().map(|(l, _)| l.clone()).collect();
         let taps = n.extent("s").unwrap_or(1);
-        let unrolled = self.unroll_channels(d, &mut reduce, [(tx, 1), (tk, 1)], taps);
-        let (x0, k0) = (format!("{x}.0"), format!("{maps}.0"));
+        let unrolled = self.unroll_channels(d, &mut reduce, &tile, taps);
+        let (y0, x0, k0) = (format!("{y}.0"), format!("{x}.0"), format!("{maps}.0"));
         let outer = if self.maps_outer {
-            vec![batch, k0, y, x0.clone()]
+            vec![batch, k0, y0, x0.clone()]
         } else {
-            vec![batch, y, k0, x0.clone()]
+            vec![batch, y0, k0, x0.clone()]
         };
         let mut order = outer.clone();
         order.extend(reduce.iter().cloned());
-        let inner = [format!("{maps}.1"), format!("{x}.1"), lane.clone()];
+        let inner = [maps.clone() + ".1", y.clone() + ".1", x.clone() + ".1"];
         order.extend(inner.iter().cloned());
+        order.push(lane.clone());
         d.line(format!("reorder {}", order.join(" ")));
         d.parallel(&outer[..3], target.threads);
         let result = match self.out {
@@ -116,12 +129,13 @@ impl Scheme<'_> {
         d.line(format!("reverse_compute_at {result} {x0}"));
         self.spread(d, &result);
         d.line(format!("vectorize {lane}"));
-        d.line(format!("unroll {x}.1"));
-        d.line(format!("unroll {maps}.1"));
-        if let Some(u) = unrolled {
-            d.line(format!("unroll {u}"));
+        for l in inner.iter().rev().chain(&unrolled) {
+            d.line(format!("unroll {l}"));
         }
         d.line(format!("decompose_reduction main {}", reduce[0]));
+        if unrolled.is_some() {
+            self.prefetch_weights(d);
+        }
         if taps > 1 {
             let s = d.choose("unroll_s", &[1, taps], taps);
             d.line(format!("annotate main.s unroll_by ${s}.0"));
@@ -133,29 +147,82 @@ impl Scheme<'_> {
         }
     }
 
+    /// Decides the tile that stays in registers.
+    fn tile(&self, d: &mut Draft) -> Tile {
+        let [maps, height, width] = [1, 2, 3].map(|i| self.main.spatial[i].1);
+        let wanted = self.default_tile();
+        let rows: Vec<i64> = (1..=height.min(MAX_ROWS))
+            .filter(|t| height % t == 0 || height % t * 2 >= *t)
+            .collect();
+        let columns: Vec<i64> = (1..=width.min(self.most_pixels()))
+            .filter(|t| width % t == 0 || (*t >= MIN_CUT && width % t * 2 >= *t))
+            .collect();
+        let y = d.choose("y", &rows, wanted[0]);
+        let x = d.choose("x", &columns, wanted[1]);
+        let maps = d.tile("k", maps, self.most_maps(), wanted[2]);
+        let accumulators: &[(usize, usize)] = &[(y, 0), (x, 0), (maps, 1)];
+        d.limit(
+            "registers",
+            &[(1, accumulators), (self.operands(), &[(maps, 1)])],
+            self.registers(),
+        );
+        Tile { y, x, maps }
+    }
+
+    fn registers(&self) -> i64 {
+        i64::from(self.target.vector_registers)
+    }
+
+    /// Registers for a block of weights and what is broadcast against it. With
+    /// few registers pixels are broadcast one at a time; with many the compiler
+    /// broadcasts several ahead as soon as more than one block of weights uses them.
+    fn operands(&self) -> i64 {
+        if self.registers() >= 32 { 4 } else { 2 }
+    }
+
+    fn most_pixels(&self) -> i64 {
+        self.registers() - self.operands()
+    }
+
     /// Splits the input channels of a block for unrolling; the loop to unroll.
     fn unroll_channels(
         &self,
         d: &mut Draft,
         reduce: &mut Vec<String>,
-        tile: [(usize, usize); 2],
+        tile: &Tile,
         taps: i64,
-    ) -> Option<&'static str> {
+    ) -> Option<String> {
+        let body = [(tile.y, 0), (tile.x, 0), (tile.maps, 1)];
         let Some(ci) = self.main.extent("ci").filter(|_| self.is_conv) else {
-            d.limit("unrolled code", &[(taps, &tile)], MAX_UNROLLED);
+            d.limit("unrolled code", &[(taps, &body)], MAX_UNROLLED);
             return None;
         };
         let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
-        let u = d.choose("unroll_ci", &options, if taps > 1 { 1 } else { 4 });
+        let unrolled = taps * self.default_tile().iter().product::<i64>();
+        let u = d.choose("unroll_ci", &options, WANTED_UNROLLED / unrolled);
         d.line(format!("split main.ci [_, ${u}.0]"));
-        d.limit(
-            "unrolled code",
-            &[(taps, &[tile[0], tile[1], (u, 0)])],
-            MAX_UNROLLED,
-        );
+        let body = [body[0], body[1], body[2], (u, 0)];
+        d.limit("unrolled code", &[(taps, &body)], MAX_UNROLLED);
         reduce.retain(|l| l != "main.ci");
         reduce.extend(["main.ci.0".to_string(), "main.ci.1".to_string()]);
-        Some("main.ci.1")
+        Some("main.ci.1".into())
+    }
+
+    /// Weights come from main memory once a call. Where few tiles share a block
+    /// of them, the multiply-adds of its first tile do not hide that.
+    fn prefetch_weights(&self, d: &mut Draft) {
+        let weights = self.program.block(self.main.id).loads().into_iter();
+        let Some(name) = weights
+            .map(|(b, _)| self.program.buffer(b))
+            .find(|b| b.role == Role::Constant)
+            .map(|b| b.name.clone())
+        else {
+            return;
+        };
+        let wanted = if self.is_small() { 64 } else { 0 };
+        let distance = d.choose("prefetch", &[0, 16, 64, 256], wanted);
+        // A distance of 0 is no prefetch, which the step refuses.
+        d.line(format!("try prefetch {name}.pack main.ci.0 ${distance}.0"));
     }
 
     /// Vectorizes and unrolls the block that leaves the registers.
@@ -171,27 +238,63 @@ impl Scheme<'_> {
                 .to_string()
         };
         d.line(format!("vectorize {block}.{}", axis(4)));
-        d.line(format!("unroll {block}.{}", axis(3)));
-        d.line(format!("unroll {block}.{}", axis(1)));
+        for i in [3, 2, 1] {
+            d.line(format!("unroll {block}.{}", axis(i)));
+        }
     }
 
-    /// Enough independent accumulators to hide the latency of a multiply-add,
-    /// few enough to leave registers for operands.
-    fn default_tile(&self, registers: i64) -> (i64, i64) {
-        let accumulators = if registers >= 32 { 16 } else { 12 };
-        let width = self.main.spatial[3].1;
-        let fits = |limit: i64| {
-            (1..=limit.min(width))
-                .rev()
-                .find(|x| width % x == 0)
-                .unwrap_or(1)
+    /// Rows, columns and blocks of channels of the tile. Where multiply-adds
+    /// take a broadcast from memory, many pixels of one block, so that a weight
+    /// is loaded few times; elsewhere the most multiply-adds a load. Whole
+    /// tiles and long rows are preferred.
+    fn default_tile(&self) -> [i64; 3] {
+        let [maps, height, width] = [1, 2, 3].map(|i| self.main.spatial[i].1);
+        let broadcasts = self.target.isa == Isa::X86Avx512;
+        let is_plain = self.main.extent("ci").is_none();
+        let most = match (self.is_conv, self.registers() >= 32) {
+            (true, true) if broadcasts && !is_plain && self.is_small() => self.most_pixels(),
+            (true, true) => 16,
+            (true, false) => 12,
+            (false, _) => 8,
         };
-        let x = fits(accumulators);
-        if self.is_conv && x * 2 <= accumulators {
-            (x, accumulators / x)
-        } else {
-            (x, 1)
+        // Neighbouring pixels share elements of a plain input, which the
+        // compiler then keeps in registers of their own.
+        let widest = if is_plain { most.min(8) } else { most };
+        let share = |n: i64, t: i64| n as f64 / ((n + t - 1) / t * t) as f64;
+        let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0));
+        for x in (1..=widest.min(width)).rev() {
+            let rows = if self.is_conv { MAX_ROWS } else { 1 };
+            for y in 1..=rows.min(most / x).min(height) {
+                let whole = share(height, y) * share(width, x);
+                if (x < MIN_CUT || !self.is_conv) && width % x != 0 {
+                    continue;
+                }
+                for k in (1..=most / (x * y)).filter(|k| maps % k == 0 && *k <= self.most_maps()) {
+                    let (pixels, k_) = ((x * y) as f64, k as f64);
+                    let gain = if broadcasts {
+                        // Eight chains hide the latency of a multiply-add.
+                        (pixels * k_).min(8.0) + pixels / k_
+                    } else {
+                        8.0 * pixels * k_ / (pixels + k_)
+                    };
+                    let gain = gain * whole / if y > 1 { 1.1 } else { 1.0 };
+                    if (gain, whole) > score {
+                        (best, score) = ([y, x, k], (gain, whole));
+                    }
+                }
+            }
         }
+        best
+    }
+
+    /// Most blocks of output channels in a tile.
+    fn most_maps(&self) -> i64 {
+        if self.is_conv { 4 } else { 1 }
+    }
+
+    /// Whether few of the largest tiles make an output map.
+    fn is_small(&self) -> bool {
+        self.main.spatial[2].1 * self.main.spatial[3].1 <= FEW_TILES * self.most_pixels()
     }
 
     /// Weights in the order in which the inner loops read them.

@@ -39,6 +39,10 @@ operators! {
         "c=10,h=6,w=7,k=9,r=3,s=3,bias=yes,layout=nchw",
         "n=2,c=5,h=6,w=16,k=16,r=3,s=2,stride=2,activation=gelu,layout=nhwc",
         "c=32,h=4,w=4,k=32,r=1,s=1,pad=1,bias=yes,layout=nhwc",
+        // Tiles of several rows, of which the last is cut; blocks of channels that are not full.
+        "c=32,h=7,w=7,k=32,r=1,s=1,pad=0,activation=relu",
+        "c=24,h=13,w=13,k=40,r=3,s=3,bias=yes",
+        "c=16,h=29,w=31,k=24,r=3,s=3,stride=2,activation=relu",
     ],
     conv3d: [
         "c=4,d=3,h=5,w=6,k=6,q=2,r=3,s=3,bias=yes,activation=relu",
