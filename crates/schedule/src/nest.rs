@@ -245,40 +245,51 @@ pub(crate) fn domain_tests(value: &Expr, extent: i64, r: &Ranges) -> Vec<Expr> {
     tests.into_iter().filter(|t| !prove(t, r)).collect()
 }
 
-/// An operand, a load perhaps under a guard, with 0 where the load would leave
-/// its buffer and the guard does not say so.
+/// An operand with 0 for loads that would leave their buffers, where no guard
+/// round them says that they do not.
 pub(crate) fn guarded_inside(p: &Program, operand: &Expr, r: &Ranges) -> Expr {
-    let operand = simplify(operand, r);
-    let (guard, value) = match operand.kind() {
-        ExprKind::Select(test, value, _) => (Some(test), value),
-        _ => (None, &operand),
-    };
-    let known: Vec<Expr> = conjuncts(guard)
-        .iter()
-        .filter_map(|t| at_most_zero(t, r))
-        .collect();
-    let mut tests: Vec<Expr> = Vec::new();
-    value.visit(&mut |e| {
-        let ExprKind::Load(b, indices) = e.kind() else {
-            return;
-        };
-        for (i, n) in indices.iter().zip(&p.buffer(*b).shape) {
-            for t in domain_tests(i, *n, r) {
-                let form = at_most_zero(&t, r);
-                let said = form.is_some_and(|f| known.contains(&f));
-                if !said && !tests.contains(&t) {
-                    tests.push(t);
+    guard_loads(p, &simplify(operand, r), &[], r)
+}
+
+/// `known`: canonical forms of tests that hold.
+fn guard_loads(p: &Program, e: &Expr, known: &[Expr], r: &Ranges) -> Expr {
+    e.rewrite(&mut |e| match e.kind() {
+        ExprKind::Select(test, value, other) => {
+            let said = conjuncts(Some(test)).into_iter();
+            let said = said.filter_map(|t| at_most_zero(t, r));
+            let inner: Vec<Expr> = known.iter().cloned().chain(said).collect();
+            let test = guard_loads(p, test, known, r);
+            let value = guard_loads(p, value, &inner, r);
+            let other = guard_loads(p, other, known, r);
+            Some(match value.kind() {
+                // One guard where both give the same.
+                ExprKind::Select(inside, load, zero) if *zero == other => {
+                    Expr::select(test.and(inside), load, other)
                 }
-            }
+                _ => Expr::select(test, value, other),
+            })
         }
-    });
-    match tests.into_iter().reduce(Expr::and) {
-        None => operand,
-        Some(inside) => {
-            let all = guard.map_or_else(|| inside.clone(), |g| g.clone().and(&inside));
-            Expr::select(all, value, Expr::constant(0.0, value.dtype(p)))
+        ExprKind::Load(b, indices) => {
+            let guarded = |i: &Expr| guard_loads(p, i, known, r);
+            let indices: Vec<Expr> = indices.iter().map(guarded).collect();
+            let sizes = &p.buffer(*b).shape;
+            let tests = indices
+                .iter()
+                .zip(sizes)
+                .flat_map(|(i, n)| domain_tests(i, *n, r));
+            let unsaid = |t: &Expr| at_most_zero(t, r).is_none_or(|t| !known.contains(&t));
+            let inside = tests.filter(unsaid).reduce(Expr::and);
+            let load = Expr::load(*b, indices);
+            Some(match inside {
+                None => load,
+                Some(inside) => {
+                    let zero = Expr::constant(0.0, load.dtype(p));
+                    Expr::select(inside, load, zero)
+                }
+            })
         }
-    }
+        _ => None,
+    })
 }
 
 /// The tests that a predicate is the conjunction of.

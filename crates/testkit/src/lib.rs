@@ -7,10 +7,12 @@
 
 pub mod args;
 pub mod file_test;
+pub mod filtering;
 pub mod programs;
 pub mod traces;
 pub mod vectors;
 
 pub use args::random_args;
+pub use filtering::filtering_trace;
 pub use programs::{Kind, Options, random_program};
 pub use traces::random_trace;

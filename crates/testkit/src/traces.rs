@@ -3,8 +3,10 @@
 //! A trace grows by *moves*, each a short sequence of steps that a schedule
 //! would make together (a split and a reorder before a tensorize, say), with
 //! arguments drawn from the program as it is. A step that is refused ends its
-//! move; what was accepted stays.
+//! move; what was accepted stays. What must come before all others does
+//! (`filtering`): the moves go on with the blocks that it makes.
 
+use crate::filtering;
 use ir::{Axis, BlockId, BufferId, LoopId, LoopKind, Node, Program, Role, Scope};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -46,6 +48,10 @@ pub fn observed_trace(
         max_steps,
         seen,
     };
+    if g.rng.random_bool(0.9) {
+        let mut rng = Pcg64Mcg::seed_from_u64(g.rng.random());
+        filtering::steps(program, &mut rng, &mut |step| g.step(step));
+    }
     for round in 0..max_steps * 4 {
         if g.trace.steps.len() >= max_steps {
             break;
@@ -83,6 +89,9 @@ const SHAPING: &[Move] = &[
     rfactor,
     decompose,
     pack,
+    // Rarely is there a place for it.
+    tensorize,
+    tensorize,
     tensorize,
 ];
 

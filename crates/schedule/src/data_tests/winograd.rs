@@ -96,6 +96,35 @@ fn borders_can_be_inlined() {
     check(&p, &expected, "winograd, compute_inline");
 }
 
+/// What follows the padding stays what it is outside the data.
+#[test]
+fn borders_need_not_be_zeros() {
+    let mut b = ProgramBuilder::new("shifted");
+    let x = b.input("x", DType::F32, &[5, 5]);
+    let w = b.constant("w", DType::F32, &[3, 3]);
+    let axes = [("y", 5), ("x", 5)];
+    let main = b.reduce(
+        "main",
+        &axes,
+        &[("r", 3), ("s", 3)],
+        Reducer::Sum,
+        |o, t| {
+            let at = [&o[0] + &t[0] - 1, &o[1] + &t[1] - 1];
+            let within = |e: &Expr| Expr::int(0).le(e).and(e.clone().lt(5));
+            let data = Expr::select(
+                within(&at[0]).and(within(&at[1])),
+                Expr::load(x, at),
+                Expr::f32(0.0),
+            );
+            (data + Expr::f32(1.0)) * Expr::load(w, t.to_vec())
+        },
+    );
+    let mut p = b.finish(&[main]);
+    let expected = Expected::of(&p);
+    winograd::apply(&mut p, "main", 2).expect("a convolution");
+    check(&p, &expected, "winograd");
+}
+
 /// Other layouts: no batch, no blocks.
 #[test]
 fn plain_layouts() {
@@ -120,6 +149,10 @@ fn what_is_no_such_convolution_is_refused() {
     let mut moved = conv.clone();
     crate::steps::split::apply(&mut moved, "main.y", &[None, Some(2)]).expect("a loop");
     refused(&moved, "comes first", |p| winograd::apply(p, "main", 2));
+    // 9 columns in blocks of 4: the last tiles read a tenth.
+    let mut padded = padded_conv();
+    crate::steps::pack::apply(&mut padded, "pad", &[(2, 4)], &[0, 1, 2, 3]).expect("a layout");
+    refused(&padded, "padding", |p| winograd::apply(p, "conv", 2));
     let mut turned = conv;
     reorder::apply(&mut turned, &["main.x".into(), "main.y".into()]).expect("a chain");
     winograd::apply(&mut turned, "main", 2).expect("the order of loops does not matter");

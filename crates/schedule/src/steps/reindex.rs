@@ -9,7 +9,8 @@
 
 use crate::illegal::Illegal;
 use crate::nest::{
-    child_with, guarded_inside, insert_before, live_name, map_block, path, renest, whole_domain,
+    child_with, guarded_inside, insert_before, is_padded, live_name, map_block, path, renest,
+    whole_domain,
 };
 use crate::steps::{block_named, buffer_named};
 use ir::region::program_ranges;
@@ -54,6 +55,9 @@ fn check(p: &Program, b: BlockId, source: BufferId) -> Result<Expr, String> {
             inputs.push(*buffer);
         }
     });
+    if inputs.iter().any(|i| is_padded(p, *i)) {
+        return Err("it is packed with padding, which a copy would read".into());
+    }
     for q in inputs.into_iter().flat_map(|i| p.producers(i)) {
         if root_position(p, q) >= here {
             let producer = &p.block(q).name;

@@ -22,7 +22,7 @@
 
 use crate::cook_toom::{Filtering, Matrix, filtering};
 use crate::illegal::Illegal;
-use crate::nest::{guarded_inside, insert_after, live_name, path, renest, whole_domain};
+use crate::nest::{guarded_inside, insert_after, is_padded, live_name, path, renest, whole_domain};
 use crate::steps::block_named;
 use ir::affine::Affine;
 use ir::region::program_ranges;
@@ -105,6 +105,11 @@ impl Conv {
             (_, found) if found.len() == 2 => (right, left, found),
             _ => return Err("it has not exactly two window axes of stride 1".into()),
         };
+        // The last tiles read more than the outputs need.
+        let padded = |e: &Expr| matches!(e.kind(), ExprKind::Load(b, _) if is_padded(p, *b));
+        if data.any(&padded) {
+            return Err("its data are packed with padding, which tiles would read".into());
+        }
         let size = |i: usize| {
             let taps = found[i].1.extent;
             let small = "tiles have at least 2 outputs, filters at least 2 taps";

@@ -2,6 +2,7 @@
 
 use super::pointwise::elementwise;
 use super::{Generator, MAX_VALUE, inside, product, tame};
+use crate::filtering::EXACT_GROWTH;
 use ir::{Expr, Reducer};
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -42,6 +43,28 @@ impl Window {
         }
     }
 
+    /// Of a convolution that minimal filtering is for, where the extent allows one.
+    fn filter(g: &mut Generator, extent: i64) -> Window {
+        let mut taps = *[2, 3, 3, 3, 5].choose(&mut g.rng).expect("some taps");
+        let mut pad = g.rng.random_range(0..=taps / 2);
+        if extent + 2 * pad < taps {
+            (taps, pad) = (1, 0);
+        }
+        Window {
+            extent,
+            taps,
+            stride: 1,
+            dilation: 1,
+            pad,
+            out: extent + 2 * pad - taps + 1,
+        }
+    }
+
+    /// Whether an element depends on the sum of output and tap only.
+    fn slides(&self) -> bool {
+        self.stride == self.dilation && self.taps > 1
+    }
+
     /// The position of a tap, and whether it is inside, if that may fail.
     fn at(&self, o: &Expr, tap: &Expr) -> (Expr, Option<Expr>) {
         let scaled = |e: &Expr, k: i64| if k == 1 { e.clone() } else { e.clone() * k };
@@ -77,16 +100,26 @@ fn guarded(guard: Option<Expr>, value: Expr, otherwise: Expr) -> Expr {
 }
 
 pub(super) fn conv(g: &mut Generator, name: &str) {
-    let x = g.operand(2..=3);
+    let filter = g.rng.random_bool(0.5);
+    let x = g.operand(if filter { 3..=3 } else { 2..=3 });
     let dtype = x.arithmetic();
     let rank = x.shape.len();
     let last = g.rng.random_bool(0.5);
-    let each = g.rng.random_bool(0.3);
+    let each = !filter && g.rng.random_bool(0.3);
     let channel_axis = if last { rank - 1 } else { 0 };
     let channels = x.shape[channel_axis];
     let extents = (0..rank).filter(|d| *d != channel_axis).map(|d| x.shape[d]);
     let extents: Vec<i64> = extents.collect();
-    let windows: Vec<Window> = extents.iter().map(|e| Window::draw(g, *e, true)).collect();
+    let window = |e: &i64| match filter {
+        true => Window::filter(g, *e),
+        false => Window::draw(g, *e, true),
+    };
+    let windows: Vec<Window> = extents.iter().map(window).collect();
+    // Room for the sums of minimal filtering.
+    let growth = match windows[..] {
+        [ref y, ref x] if y.slides() && x.slides() => EXACT_GROWTH,
+        _ => 1,
+    };
     let out: Vec<i64> = windows.iter().map(|w| w.out).collect();
     let taps: Vec<i64> = windows.iter().map(|w| w.taps).collect();
     let points = channels * out.iter().chain(&taps).product::<i64>();
@@ -118,7 +151,7 @@ pub(super) fn conv(g: &mut Generator, name: &str) {
         let (mut indices, guard) = positions(&windows, o, tap);
         indices.insert(channel_axis, channel.clone());
         let weight: Vec<Expr> = [filter].into_iter().chain(r).cloned().collect();
-        let terms = reduce.iter().product();
+        let terms = growth * reduce.iter().product::<i64>();
         let limit = ((MAX_VALUE / terms) as f64).sqrt() as i64;
         let (value, bound) = tame(x.load(indices), limit, dtype);
         let value = guarded(guard, value, Expr::constant(0.0, dtype));

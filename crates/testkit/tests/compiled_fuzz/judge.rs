@@ -7,8 +7,9 @@ use lower::flat::interpret::{Arguments, interpret_flat};
 use lower::{LowerError, Options};
 use schedule::{Trace, replay};
 use tensor::{Tensor, compare};
+use testkit::filtering::{agrees, tolerances};
 use testkit::vectors::{instruction_trace, tail_trace};
-use testkit::{Kind, random_args, random_program, random_trace};
+use testkit::{Kind, filtering_trace, random_args, random_program, random_trace};
 
 /// Steps that a random trace may have, its end apart.
 const STEPS: usize = 18;
@@ -21,6 +22,8 @@ pub struct Pair {
     pub scheduled: Program,
     args: Vec<Tensor>,
     expected: Vec<Tensor>,
+    /// For each argument.
+    tolerances: Vec<f64>,
 }
 
 /// How far a pair went.
@@ -54,12 +57,14 @@ impl Pair {
         let args = random_args(&raw, seed);
         let mut expected = args.clone();
         interpret::run(&raw, &mut expected).expect("random programs run");
+        let tolerances = tolerances(&raw, &trace, &args);
         Pair {
             seed,
             raw,
             trace,
             scheduled,
             args,
+            tolerances,
             expected,
         }
     }
@@ -79,7 +84,7 @@ impl Pair {
             let got = got.clone().reshaped(want.shape());
             // Zeros of two signs are one value: min and max may give either.
             let d = compare(&got, want);
-            (!d.within(0.0)).then(|| {
+            (!agrees(&d, self.tolerances[i])).then(|| {
                 let (got, want) = (got.get_f64(d.worst), want.get_f64(d.worst));
                 format!("`{name}`[{}] is {got}, not {want}", d.worst)
             })
@@ -87,10 +92,16 @@ impl Pair {
     }
 }
 
-/// A random trace; some begin with an instruction, some end with a vectorized tail.
+/// A random trace; some begin with minimal filtering and an instruction, some
+/// end with a vectorized tail.
 fn scheduled(raw: &Program, seed: u64) -> (Trace, Program) {
     let (mut trace, opened) = match seed % 3 {
-        2 => instruction_trace(raw, seed),
+        2 => {
+            let (mut trace, filtered) = filtering_trace(raw, seed);
+            let (instruction, opened) = instruction_trace(&filtered, seed);
+            trace.steps.extend(instruction.steps);
+            (trace, opened)
+        }
         _ => (Trace::default(), raw.clone()),
     };
     let (middle, mut program) = random_trace(&opened, seed, STEPS - trace.steps.len());

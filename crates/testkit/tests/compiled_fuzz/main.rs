@@ -1,6 +1,7 @@
 //! Random (program, trace) pairs, judged four times: the program as written,
 //! the scheduled one, its flat code, and its machine code on the processor.
-//! All four must agree exactly; random arithmetic is exact by construction.
+//! All four must agree exactly, but for what large tiles of `winograd` round:
+//! other random arithmetic is exact by construction.
 //!
 //! `TUNESMITH_FUZZ` sets the number of pairs, `TUNESMITH_FUZZ_SEED` the first
 //! seed. A failure names its seed, the trace and the code. If the process dies
