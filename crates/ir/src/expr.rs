@@ -312,16 +312,17 @@ impl Expr {
     }
 
     /// The direct operands, in evaluation order.
-    pub fn children(&self) -> Vec<&Expr> {
-        match self.kind() {
+    pub fn children(&self) -> impl Iterator<Item = &Expr> {
+        let (list, fixed): (&[Expr], [Option<&Expr>; 3]) = match self.kind() {
             ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {
-                vec![]
+                (&[], [None; 3])
             }
-            ExprKind::Load(_, indices) => indices.iter().collect(),
-            ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => vec![a],
-            ExprKind::Binary(_, a, b) => vec![a, b],
-            ExprKind::Select(c, a, b) => vec![c, a, b],
-        }
+            ExprKind::Load(_, indices) => (indices, [None; 3]),
+            ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => (&[], [Some(a), None, None]),
+            ExprKind::Binary(_, a, b) => (&[], [Some(a), Some(b), None]),
+            ExprKind::Select(c, a, b) => (&[], [Some(c), Some(a), Some(b)]),
+        };
+        list.iter().chain(fixed.into_iter().flatten())
     }
 
     /// The same operator over operands mapped by `f`; shares the tree when none changes.
@@ -372,7 +373,7 @@ impl Expr {
 
     /// Whether any node satisfies `f`.
     pub fn any(&self, f: &impl Fn(&Expr) -> bool) -> bool {
-        f(self) || self.children().into_iter().any(|c| c.any(f))
+        f(self) || self.children().any(|c| c.any(f))
     }
 
     pub fn uses_var(&self, v: VarId) -> bool {

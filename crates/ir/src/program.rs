@@ -311,9 +311,12 @@ impl Block {
     /// Distinct buffers loaded, in order of first appearance.
     pub fn reads(&self) -> Vec<BufferId> {
         let mut out = Vec::new();
-        for (b, _) in self.loads() {
-            if !out.contains(&b) {
-                out.push(b);
+        for w in &self.writes {
+            for e in w.indices.iter().chain([&w.value]) {
+                e.visit(&mut |e| match e.kind() {
+                    crate::expr::ExprKind::Load(b, _) if !out.contains(b) => out.push(*b),
+                    _ => {}
+                });
             }
         }
         out

@@ -261,7 +261,8 @@ impl Pairs<'_> {
     }
 
     fn expr(&mut self, x: &Expr, y: &Expr) -> Result<(), String> {
-        let (children, others) = (x.children(), y.children());
+        let of = |e: &'_ Expr| -> Vec<Expr> { e.children().cloned().collect() };
+        let (children, others) = (of(x), of(y));
         match (x.kind(), y.kind()) {
             (ExprKind::Var(v), ExprKind::Var(w)) => self.equal("var", self.vars.get(v), Some(w))?,
             (ExprKind::Load(b, _), ExprKind::Load(c, _)) => self.buffer(*b, *c)?,
@@ -277,8 +278,7 @@ impl Pairs<'_> {
             }
         }
         self.equal("operands", children.len(), others.len())?;
-        let pairs = children.into_iter().zip(others);
-        for (x, y) in pairs {
+        for (x, y) in children.iter().zip(&others) {
             self.expr(x, y)?;
         }
         Ok(())

@@ -284,7 +284,7 @@ impl Verifier<'_> {
 
     /// The type of an expression, having checked it.
     fn expr(&mut self, e: &Expr) -> DType {
-        let types: Vec<DType> = e.children().into_iter().map(|c| self.expr(c)).collect();
+        let types: Vec<DType> = e.children().map(|c| self.expr(c)).collect();
         match e.kind() {
             ExprKind::Int(_, d) | ExprKind::Float(_, d) => *d,
             ExprKind::Cast(d, _) => *d,

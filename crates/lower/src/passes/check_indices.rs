@@ -56,8 +56,8 @@ fn collect(p: &Program, e: &Expr, context: &mut Vec<Expr>, out: &mut Vec<Stmt>) 
         ExprKind::Binary(BinaryOp::Or, a, b) => vec![(not(a), b)],
         _ => vec![],
     };
-    let unguarded = e.children().len() - guarded.len();
-    for c in e.children().into_iter().take(unguarded) {
+    let unguarded = e.children().count() - guarded.len();
+    for c in e.children().take(unguarded) {
         collect(p, c, context, out);
     }
     for (condition, e) in guarded {

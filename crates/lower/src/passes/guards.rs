@@ -85,7 +85,7 @@ fn selects(e: &Expr) -> Vec<Expr> {
     match e.kind() {
         ExprKind::Select(..) => vec![e.clone()],
         ExprKind::Load(..) => vec![],
-        _ => e.children().into_iter().flat_map(selects).collect(),
+        _ => e.children().flat_map(selects).collect(),
     }
 }
 

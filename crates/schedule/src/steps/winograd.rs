@@ -512,9 +512,7 @@ fn sums_only(e: &Expr, y: VarId, r: VarId) -> bool {
     }
     match Affine::of(e) {
         Some(a) => a.coefficient(y) == a.coefficient(r),
-        None => {
-            e.as_var().is_none() && e.children().into_iter().all(|child| sums_only(child, y, r))
-        }
+        None => e.as_var().is_none() && e.children().all(|child| sums_only(child, y, r)),
     }
 }
 
