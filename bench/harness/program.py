@@ -115,6 +115,13 @@ def artifact_path(model, threads, kind):
     return folder / f"{slug(model_name(model))}.{threads}t.{kind}.tsm"
 
 
+def kept_store(name):
+    """The path of a store of records that stays from run to run."""
+    folder = OUT / "stores"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.sqlite"
+
+
 def fresh_store(name):
     """The path of a store of records that does not exist yet."""
     folder = OUT / "stores"
@@ -151,6 +158,15 @@ def compile_default(model, threads, shape_args=()):
         "--store", fresh_store(artifact.stem), "--out", artifact, *shape_args,
     )  # fmt: skip
     return artifact
+
+
+def explain(model, artifact, threads, store, seconds, model_args=(), cpus=None):
+    """Every layer of a compiled model against its limits; the program's JSON."""
+    scaling = ["--scaling"] if threads > 1 else []
+    return call_json(
+        "explain", model, "--artifact", artifact, "--threads", threads, "--store", store,
+        "--time", f"{seconds}s", *scaling, *model_args, cpus=cpus,
+    )  # fmt: skip
 
 
 def check(model, artifact, threads, shape_args=()):

@@ -47,33 +47,33 @@ def failure(what, error):
     return {"what": what, "error": str(error)}
 
 
-def write(name, title, facts, results, text, failures=()):
-    """Writes NAME.json and NAME.md, prints the latter, and says where they are."""
-    program.OUT.mkdir(parents=True, exist_ok=True)
+def write(name, title, facts, results, text, failures=(), quiet=False):
+    """Writes NAME.json and NAME.md, prints the latter, and says where they are.
+
+    `quiet` only writes: for what is not finished yet.
+    """
+    (program.OUT / name).parent.mkdir(parents=True, exist_ok=True)
     page = f"# {title}\n\n{conditions_text(facts)}\n{text}"
     for failed in failures:
         page += f"\n**Failed: {failed['what']}.** {failed['error']}\n"
     data = {"title": title, "conditions": facts, "results": results, "failures": list(failures)}
     (program.OUT / f"{name}.json").write_text(json.dumps(data, indent=2) + "\n")
     (program.OUT / f"{name}.md").write_text(page)
+    if quiet:
+        return
     print(page)
     say(f"written: {program.OUT / name}.json, .md")
 
 
 def bar_chart(name, title, axis, groups, series):
-    """Draws NAME.svg: for each group of bars one bar of each series.
+    """Draws NAME.svg and NAME.png: for each group of bars one bar of each series.
 
     `series` maps a name to one (height, label) for each group, or None where
     there is no bar. Without matplotlib says so and draws nothing.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        say("no chart: matplotlib is not installed")
+    pyplot = drawing()
+    if pyplot is None:
         return
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
     width = 0.8 / len(series)
     figure, axes = pyplot.subplots(figsize=(max(5.0, 1.6 * len(groups) + 2.0), 4.0))
     for i, (label, bars) in enumerate(series.items()):
@@ -88,10 +88,45 @@ def bar_chart(name, title, axis, groups, series):
     axes.margins(y=0.25)
     # Beside the bars: inside, it would hide a label.
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    save_chart(pyplot, figure, name)
+
+
+def line_chart(name, title, axes_names, series):
+    """Draws NAME.svg and NAME.png: a stepped line of (x, y) points for each series."""
+    pyplot = drawing()
+    if pyplot is None:
+        return
+    figure, axes = pyplot.subplots(figsize=(8.0, 4.5))
+    for label, points in series.items():
+        axes.step([x for x, _ in points], [y for _, y in points], where="post", label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel(axes_names[0])
+    axes.set_ylabel(axes_names[1])
+    axes.set_title(title)
+    axes.grid(True, which="both", linewidth=0.3)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    save_chart(pyplot, figure, name)
+
+
+def drawing():
+    """matplotlib's pyplot, or None (said once a chart) where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        say("no chart: matplotlib is not installed")
+        return None
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def save_chart(pyplot, figure, name):
     figure.tight_layout()
-    figure.savefig(program.OUT / f"{name}.svg")
+    for kind in ("svg", "png"):
+        figure.savefig(program.OUT / f"{name}.{kind}", dpi=130)
     pyplot.close(figure)
-    say(f"written: {program.OUT / name}.svg")
+    say(f"written: {program.OUT / name}.svg, .png")
 
 
 def say(text):

@@ -60,3 +60,9 @@ def ratios(ours, theirs):
         "min": ours["min_ms"] / theirs["min_ms"],
         "paired": statistics.median(paired),
     }
+
+
+def geometric_mean(values):
+    """Of positive numbers; None of none."""
+    values = list(values)
+    return statistics.geometric_mean(values) if values else None

@@ -1,28 +1,26 @@
 #!/usr/bin/env python3
 """Compares Tunesmith with onnxruntime (and OpenVINO, if installed) on CPUs.
 
-`latency` compares models and thread counts; `tune-figures` judges one tuning
-run by limits. The outputs are compared first. Then all contenders take turns in
+`suite` tunes, compares and explains all models; `latency` compares models and
+thread counts; `tune-figures` judges one tuning run by limits. The outputs are compared first. Then all contenders take turns in
 short slices of one run, kept to the same CPUs. Needs what requirements.txt
 names: bench/rivals/run installs it and calls this.
 """
 
 import argparse
-import contextlib
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import agreement
-import arrays
 import rival_process
-from harness import machine, program, report, slices
+import suite
+from comparison import compare
+from harness import machine, program, report
 from harness.program import Failure
 from harness.report import say
-
-TUNED, DEFAULT, BASELINE = "tunesmith", "tunesmith untuned", "onnxruntime"
-SEED = 1
+from tables import BASELINE, DEFAULT, TUNED, draw, latency_text
 
 
 def main():
@@ -52,8 +50,31 @@ def arguments():
     shared.add_argument(
         "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a dimension"
     )
-    shared.add_argument("--store", help="store of tuning records [default: a new one each run]")
+    shared.add_argument(
+        "--rivals", default="onnxruntime,openvino",
+        help=f"of {', '.join(rival_process.RIVALS)} [default: onnxruntime,openvino]",
+    )  # fmt: skip
 
+    whole = commands.add_parser(
+        "suite", parents=[shared], help="tune, compare and explain all models: the summary"
+    )
+    whole.add_argument(
+        "--models", default=",".join(suite.MODELS), help=f"[default: {','.join(suite.MODELS)}]"
+    )
+    whole.add_argument("--threads", default="1,2", help="counts [default: 1,2]")
+    whole.add_argument(
+        "--tune", default="2m", metavar="TIME",
+        help="of each model and thread count; 0 uses what is known, or defaults [default: 2m]",
+    )  # fmt: skip
+    whole.add_argument("--retune", action="store_true", help="tune on, even what was tuned before")
+    whole.add_argument(
+        "--accuracy", default="relaxed", choices=["strict", "relaxed"], help="[default: relaxed]"
+    )
+    whole.add_argument("--name", default="suite", help="of the report [default: suite]")
+    whole.set_defaults(run=lambda args: suite.run(args, thread_counts(args.threads)))
+
+    shared = argparse.ArgumentParser(parents=[shared], add_help=False)
+    shared.add_argument("--store", help="store of tuning records [default: a new one each run]")
     latency = commands.add_parser(
         "latency", parents=[shared], help="latencies of models at thread counts"
     )
@@ -73,92 +94,6 @@ def arguments():
     figures.add_argument("--time", default="3m", help="of the search [default: 3m]")
     figures.set_defaults(run=tune_figures_command)
     return parser.parse_args()
-
-
-def compare(model, threads, artifacts, shapes, args):
-    """Distances from onnxruntime, latencies and ratios of one model at one thread count.
-
-    `artifacts` maps the name of a contender to its compiled model.
-    """
-    path, cpus = program.onnx_file(model), machine.cpus_for(threads)
-    folder = program.OUT / "data" / f"{program.slug(program.model_name(model))}.{threads}t"
-    folder.mkdir(parents=True, exist_ok=True)
-    inputs = agreement.seeded_inputs(path, shapes, SEED)
-    arrays.save(folder / "inputs.npz", inputs)
-    with contextlib.ExitStack() as stack:
-        rivals = start_rivals(path, threads, cpus, folder / "inputs.npz", stack)
-        distances = compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder)
-        contenders = {
-            name: lambda seconds, a=artifact: program.bench(a, threads, seconds, cpus)
-            for name, artifact in artifacts.items()
-        }
-        contenders |= {name: rival.slice for name, rival in rivals.items()}
-        say(f"{program.model_name(model)}, {threads} threads: {args.rounds} rounds")
-        taken = slices.interleaved(contenders, args.rounds, args.slice)
-        versions = {name: rival.version for name, rival in rivals.items()}
-    latencies = {name: slices.summary(s) for name, s in taken.items()}
-    wrong = [n for n, d in distances.items() if not d["relative_l2"] <= args.tolerance]
-    return {
-        "model": program.model_name(model),
-        "threads": threads,
-        "distances": distances,
-        "wrong": wrong,
-        "latencies": latencies,
-        "ratios": {
-            name: slices.ratios(latency, latencies[BASELINE])
-            for name, latency in latencies.items()
-            if name != BASELINE
-        },
-        "versions": versions,
-    }
-
-
-def start_rivals(path, threads, cpus, inputs_file, stack):
-    """The rivals that take the model, by name. Only the baseline has to."""
-    rivals = {}
-    for name in rival_process.installed():
-        try:
-            rival = rival_process.Rival(
-                name, path, threads, inputs_file, program.keeping_to(cpus)
-            )
-        except RuntimeError as error:
-            if name == BASELINE:
-                raise
-            say(f"  without {name}: {error}")
-            continue
-        rivals[name] = stack.enter_context(rival)
-    return rivals
-
-
-def compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder):
-    """How far the outputs of every contender are from onnxruntime's.
-
-    A build of the program without `run` is compared with its plain references
-    instead, and the answer says so.
-    """
-    outputs = {}
-    for name, rival in rivals.items():
-        rival.outputs(folder / f"{name}.npz")
-        outputs[name] = arrays.load(folder / f"{name}.npz")
-    expected = outputs.pop(BASELINE)
-    distances = {}
-    runs = agreement.program_runs_models()
-    for name, artifact in artifacts.items():
-        if runs:
-            place = folder / program.slug(name)
-            ours = agreement.program_outputs(artifact, threads, inputs, place)
-            distance, against = agreement.worst_distance(ours, expected), BASELINE
-        else:
-            checked = program.check(model, artifact, threads, shapes.args())
-            distance = checked["max_rel_err"] if checked["ok"] else float("inf")
-            against = "references"
-        distances[name] = {"relative_l2": distance, "against": against}
-    for name, theirs in outputs.items():
-        distance = agreement.worst_distance(theirs, expected)
-        distances[name] = {"relative_l2": distance, "against": BASELINE}
-    for name, d in distances.items():
-        say(f"  {name}: relative L2 distance {d['relative_l2']:.1e} from {d['against']}")
-    return distances
 
 
 def latency_command(args):
@@ -215,67 +150,6 @@ def tuned_artifact(model, threads, args):
     if not path.is_file():
         raise Failure(f"there is no tuned {model} at {path}: give --tune TIME or --artifact FILE")
     return path
-
-
-def latency_text(results):
-    """The table of a comparison, with what its columns mean."""
-    if not results:
-        return ""
-    names = contender_names(results)
-    ours = [n for n in names if n != BASELINE]
-    header = ["model", "threads", *(f"{n} ms (min)" for n in names)]
-    header += [*(f"{n} / {BASELINE}" for n in ours), "relative L2"]
-    rows = []
-    for r in results:
-        row = [r["model"], r["threads"]]
-        row += [latency_cell(r["latencies"].get(n)) for n in names]
-        row += [ratio_cell(r["ratios"].get(n)) for n in ours]
-        rows.append([*row, distance_cell(r)])
-    spread = max(x["spread"] for r in results for x in r["latencies"].values())
-    return (
-        report.markdown_table(header, rows)
-        + "\nMedian of interleaved slices, and minimum. Ratios: of the medians (of the minima, "
-        + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. "
-        + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
-        + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
-    )
-
-
-def contender_names(results):
-    """Every contender of any model, in the order in which they first appear."""
-    return list(dict.fromkeys(n for r in results for n in r["latencies"]))
-
-
-def latency_cell(latency):
-    return f"{latency['median_ms']:.3f} ({latency['min_ms']:.3f})" if latency else "-"
-
-
-def ratio_cell(ratio):
-    return f"{ratio['median']:.2f} ({ratio['min']:.2f}, {ratio['paired']:.2f})" if ratio else "-"
-
-
-def distance_cell(result):
-    """The largest distance, of all contenders."""
-    name, worst = max(result["distances"].items(), key=lambda d: d[1]["relative_l2"])
-    text = f"{worst['relative_l2']:.1e}"
-    if worst["against"] != BASELINE:
-        text += f" ({worst['against']})"
-    return f"FAIL {text}, {name}" if result["wrong"] else text
-
-
-def draw(name, results):
-    """Latencies relative to onnxruntime's, with milliseconds over the bars."""
-
-    def bar(result, contender):
-        latencies = result["latencies"]
-        if contender not in latencies:
-            return None
-        ms = latencies[contender]["median_ms"]
-        return ms / latencies[BASELINE]["median_ms"], f"{ms:.3g} ms"
-
-    series = {n: [bar(r, n) for r in results] for n in contender_names(results)}
-    groups = [f"{r['model']}, {r['threads']}T" for r in results]
-    report.bar_chart(name, "Latency", f"relative to {BASELINE} (lower is better)", groups, series)
 
 
 def tune_figures_command(args):

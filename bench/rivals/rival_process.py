@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+import traceback
 from importlib.util import find_spec
 
 # As `tunesmith bench` does: one warm-up a slice, and at least so many runs.
@@ -63,12 +64,107 @@ def openvino_runner(path, threads, inputs):
     return openvino.get_version().split("-")[0], run
 
 
-RIVALS = {"onnxruntime": onnxruntime_runner, "openvino": openvino_runner}
+def tract_runner(path, threads, inputs):
+    """The same for tract, which computes on one thread."""
+    import tract
+
+    model = tract.onnx().load(path)
+    for i, value in enumerate(inputs.values()):
+        kind = f"{value.dtype.kind}{8 * value.dtype.itemsize}"
+        model.set_input_fact(i, ",".join([*map(str, value.shape), kind]))
+    runnable = model.into_model().into_runnable()
+    values = list(inputs.values())
+    run = lambda: {str(i): o.to_numpy() for i, o in enumerate(runnable.run(values))}
+    return installed_version("tract"), run
 
 
-def installed():
-    """The rivals that can be imported here."""
-    return [name for name in RIVALS if find_spec(name)]
+def iree_runner(path, threads, inputs):
+    """The same for IREE: compiled for this CPU with its defaults; it has no tuning to run."""
+    import tempfile
+
+    import iree.compiler.tools.import_onnx.__main__ as importer
+    import iree.runtime
+    from iree.compiler import tools
+
+    flags = ["--iree-llvmcpu-target-cpu=host"]
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "model.mlir")
+        importer.main(importer.parse_arguments([path, "-o", text, "--opset-version", "17"]))
+        code = tools.compile_file(
+            text, target_backends=["llvm-cpu"], input_type="onnx", extra_args=flags
+        )
+    iree.runtime.flags.parse_flags(f"--task_topology_max_group_count={threads}")
+    driver = "local-sync" if threads == 1 else "local-task"
+    context = iree.runtime.SystemContext(config=iree.runtime.Config(driver))
+    context.add_vm_module(iree.runtime.VmModule.copy_buffer(context.instance, code))
+    module = context.modules[next(m for m in context.modules.keys() if m != "hal")]
+    names = module.vm_module.function_names
+    main = module[next(n for n in names if not n.startswith("__") and "$" not in n)]
+    values = list(inputs.values())
+
+    def run():
+        outputs = main(*values)
+        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+        return {str(i): o.to_host() for i, o in enumerate(outputs)}
+
+    return installed_version("iree-base-runtime"), run
+
+
+def tvm_runner(path, threads, inputs):
+    """The same for TVM, untuned."""
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    import onnx
+    import tvm
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    shapes = {name: list(value.shape) for name, value in inputs.items()}
+    module = from_onnx(onnx.load(path), shape_dict=shapes, keep_params_in_input=False)
+    cpu = tvm.target.codegen.llvm_get_system_cpu()
+    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
+    built = tvm.compile(module, target=target)
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    values = [tvm.runtime.tensor(v) for v in inputs.values()]
+
+    def run():
+        outputs = machine["main"](*values)
+        outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
+        return {str(i): o.numpy() for i, o in enumerate(outputs)}
+
+    return tvm.__version__, run
+
+
+def installed_version(package):
+    from importlib.metadata import version
+
+    return version(package)
+
+
+RIVALS = {
+    "onnxruntime": onnxruntime_runner,
+    "openvino": openvino_runner,
+    "tract": tract_runner,
+    "iree": iree_runner,
+    "tvm": tvm_runner,
+}
+
+# What is imported, where that is not the rival's name.
+MODULES = {"iree": "iree.compiler"}
+
+
+def refusal(name, threads):
+    """Why a rival cannot take part; None if it can, as far as is known before it starts."""
+    if name not in RIVALS:
+        return f"unknown; the rivals are {', '.join(RIVALS)}"
+    try:
+        found = find_spec(MODULES.get(name, name))
+    except ImportError:
+        found = None
+    if found is None:
+        return "not installed"
+    if name == "tract" and threads > 1:
+        return "computes on one thread only"
+    return None
 
 
 def run_slice(run, seconds):
@@ -94,7 +190,14 @@ def serve(rival, path, threads, inputs_file):
     # Libraries print to standard output; answers keep a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    version, run = RIVALS[rival](path, int(threads), arrays.load(inputs_file))
+    try:
+        version, run = RIVALS[rival](path, int(threads), arrays.load(inputs_file))
+    except Exception as error:
+        # Whatever stops a rival is its answer; its messages are for who wants to repair it.
+        traceback.print_exc()
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(json.dumps({"error": what[:300]}), file=answers)
+        return
     print(json.dumps({"version": version}), file=answers)
     for line in sys.stdin:
         command, argument = line.rstrip("\n").split(" ", 1)
@@ -118,7 +221,11 @@ class Rival:
             text=True,
             preexec_fn=preexec,
         )
-        self.version = self._answer()["version"]
+        first = self._answer()
+        if "error" in first:
+            self.__exit__()
+            raise RuntimeError(f"cannot load the model: {first['error']}")
+        self.version = first["version"]
 
     def __enter__(self):
         return self

@@ -410,6 +410,7 @@ fn merged(layers: &[Layer], threads: f64) -> Vec<Layer> {
         sum.gflop += l.gflop;
         sum.mbytes += l.mbytes;
         sum.roofline_ms += l.roofline_ms;
+        sum.roofline.memory_ms += l.roofline.memory_ms;
         sum.one_thread_ms = sum.one_thread_ms.zip(l.one_thread_ms).map(|(a, b)| a + b);
     }
     let finish = |(uses, mut sum): (usize, Layer)| {
@@ -417,11 +418,11 @@ fn merged(layers: &[Layer], threads: f64) -> Vec<Layer> {
             return sum;
         }
         let ms = sum.time.median_ms;
-        let before = (sum.gflops_per_s, sum.gb_per_s);
+        let before = sum.gflops_per_s;
         sum.gflops_per_s = sum.gflop / ms * 1e3;
         sum.gb_per_s = sum.mbytes / ms;
-        sum.of_peak *= sum.gflops_per_s / before.0.max(f64::MIN_POSITIVE);
-        sum.of_bandwidth *= sum.gb_per_s / before.1.max(f64::MIN_POSITIVE);
+        sum.of_peak *= sum.gflops_per_s / before.max(f64::MIN_POSITIVE);
+        sum.of_bandwidth = sum.roofline.memory_ms / ms;
         sum.of_roofline = sum.roofline_ms / ms;
         sum.efficiency = sum.one_thread_ms.map(|one| one / ms / threads);
         sum.operator = format!("{uses}x {}", sum.operator);

@@ -62,6 +62,26 @@ impl Ceiling {
         self.levels.iter().find(fits).unwrap_or(last)
     }
 
+    /// Milliseconds to read so many bytes, evenly, of a footprint that is touched
+    /// again and again: every level holds as much of it as it has room for.
+    pub fn read_ms(&self, bytes: f64, footprint: f64) -> f64 {
+        let (mut ms, mut held) = (0.0, 0.0);
+        for l in &self.levels {
+            let room = l.bytes.map_or(f64::INFINITY, |b| b as f64).min(footprint);
+            let share = if footprint > 0.0 {
+                (room - held).max(0.0) / footprint
+            } else {
+                1.0
+            };
+            ms += bytes * share / l.gb_per_s / 1e6;
+            held = room.max(held);
+            if held >= footprint {
+                break;
+            }
+        }
+        ms
+    }
+
     /// The better of two measurements of the same threads, limit by limit: what
     /// disturbs one only makes it worse.
     #[must_use]
@@ -239,6 +259,14 @@ mod tests {
         };
         let names = [0.0, 100.0, 101.0, 1000.0, 1e9].map(|b| c.level_of(b).name);
         assert_eq!(names, ["L1", "L1", "L2", "L2", "memory"]);
+        // Half of 2000 bytes are in caches: a twentieth in the first.
+        let mut slow = c.clone();
+        slow.levels[1].gb_per_s = 0.5;
+        slow.levels[2].gb_per_s = 0.1;
+        let ns = (0.05 * 100.0) + (0.45 * 100.0) / 0.5 + (0.5 * 100.0) / 0.1;
+        assert!((slow.read_ms(100.0, 2000.0) * 1e6 - ns).abs() < 1e-9);
+        assert!((slow.read_ms(50.0, 100.0) * 1e6 - 50.0).abs() < 1e-9);
+        assert_eq!(slow.read_ms(0.0, 0.0), 0.0);
         let mut faster = c.clone();
         faster.levels[2].gb_per_s = 3.0;
         faster.fork_join.awake_us = 9.0;

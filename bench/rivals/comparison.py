@@ -1,0 +1,121 @@
+"""One model at one thread count against its rivals: outputs first, then latencies in turns."""
+
+import contextlib
+
+import agreement
+import arrays
+import rival_process
+from harness import machine, program, slices
+from harness.program import Failure
+from harness.report import say
+from tables import BASELINE, TUNED
+
+SEED = 1
+
+
+def compare(model, threads, artifacts, shapes, args):
+    """Distances from onnxruntime, latencies and ratios of one model at one thread count.
+
+    `artifacts` maps the name of a contender to its compiled model; `args` names the
+    rivals. Those that cannot take part are in `left_out`, with the reason.
+    """
+    left_out = {}
+    path, cpus = program.onnx_file(model), machine.cpus_for(threads)
+    folder = program.OUT / "data" / f"{program.slug(program.model_name(model))}.{threads}t"
+    folder.mkdir(parents=True, exist_ok=True)
+    inputs = agreement.seeded_inputs(path, shapes, SEED)
+    arrays.save(folder / "inputs.npz", inputs)
+    with contextlib.ExitStack() as stack:
+        rivals = start_rivals(
+            args.rivals.split(","), path, threads, cpus, folder / "inputs.npz", stack, left_out
+        )
+        distances = compare_outputs(
+            model, threads, artifacts, rivals, inputs, shapes, folder, left_out
+        )
+        contenders = {
+            name: lambda seconds, a=artifact: program.bench(a, threads, seconds, cpus)
+            for name, artifact in artifacts.items()
+        }
+        contenders |= {name: rival.slice for name, rival in rivals.items()}
+        say(f"{program.model_name(model)}, {threads} threads: {args.rounds} rounds")
+        taken = slices.interleaved(contenders, args.rounds, args.slice)
+        versions = {name: rival.version for name, rival in rivals.items()}
+    latencies = {name: slices.summary(s) for name, s in taken.items()}
+    wrong = [n for n, d in distances.items() if not d["relative_l2"] <= args.tolerance]
+    return {
+        "model": program.model_name(model),
+        "threads": threads,
+        "distances": distances,
+        "wrong": wrong,
+        "latencies": latencies,
+        "ratios": {
+            name: slices.ratios(latency, latencies[BASELINE])
+            for name, latency in latencies.items()
+            if name != BASELINE
+        },
+        "versions": versions,
+        "left_out": left_out,
+        "accuracy": taken[TUNED][0].get("accuracy") or "unknown",
+    }
+
+
+def start_rivals(names, path, threads, cpus, inputs_file, stack, left_out):
+    """The rivals that take the model, by name. Only the baseline has to."""
+    rivals = {}
+    for name in dict.fromkeys([BASELINE, *names]):
+        reason = rival_process.refusal(name, threads)
+        if reason is None:
+            try:
+                rival = rival_process.Rival(
+                    name, path, threads, inputs_file, program.keeping_to(cpus)
+                )
+            except RuntimeError as error:
+                reason = str(error)
+        if reason is None:
+            rivals[name] = stack.enter_context(rival)
+        elif name == BASELINE:
+            raise Failure(f"{BASELINE}, which outputs are compared with, is missing: {reason}")
+        else:
+            left_out[name] = reason
+            say(f"  without {name}: {reason}")
+    return rivals
+
+
+def compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder, left_out):
+    """How far the outputs of every contender are from onnxruntime's.
+
+    A build of the program without `run` is compared with its plain references
+    instead, and the answer says so.
+    """
+    outputs = {}
+    for name, rival in list(rivals.items()):
+        try:
+            rival.outputs(folder / f"{name}.npz")
+            outputs[name] = arrays.load(folder / f"{name}.npz")
+        except RuntimeError as error:
+            if name == BASELINE:
+                raise
+            left_out[name] = str(error)
+            say(f"  without {name}: {error}")
+            del rivals[name]
+    expected = outputs.pop(BASELINE)
+    distances = {}
+    runs = agreement.program_runs_models()
+    for name, artifact in artifacts.items():
+        if runs:
+            place = folder / program.slug(name)
+            ours = agreement.program_outputs(artifact, threads, inputs, place)
+            distance, against = agreement.worst_distance(ours, expected), BASELINE
+        else:
+            checked = program.check(model, artifact, threads, shapes.args())
+            distance = checked["max_rel_err"] if checked["ok"] else float("inf")
+            against = "references"
+        distances[name] = {"relative_l2": distance, "against": against}
+    for name, theirs in outputs.items():
+        # Other runtimes name outputs as they like: the order is the same.
+        named = dict(zip(expected, theirs.values()))
+        distance = agreement.worst_distance(named, expected)
+        distances[name] = {"relative_l2": distance, "against": BASELINE}
+    for name, d in distances.items():
+        say(f"  {name}: relative L2 distance {d['relative_l2']:.1e} from {d['against']}")
+    return distances

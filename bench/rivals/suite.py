@@ -1,0 +1,124 @@
+"""All models against their rivals in one run: tuned, compared, explained, summed up.
+
+What takes long is kept under target/bench: a model that was tuned for as long
+before is not tuned again. A part that fails is reported, and the rest goes on;
+the report is written after every part, so that a run that was stopped has one.
+"""
+
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import agreement
+import layers
+import summary
+from comparison import compare
+from harness import machine, program, report
+from harness.program import Failure
+from harness.report import say
+from tables import TUNED
+
+LIGHT = ("light_densenet121", "light_inception_v1")
+MODELS = (
+    "alexnet", "vgg16", "resnet18", "resnet34", "resnet50", "squeezenet1.1",
+    "mobilenet-v1", "mobilenet-v2", "bert-base", *LIGHT,
+)  # fmt: skip
+EXPLAIN_SECONDS = 3
+
+
+def run(args, counts):
+    """Everything, for all models at all thread counts."""
+    started = time.monotonic()
+    program.seconds_of(args.tune)
+    shapes = agreement.Shapes(args.batch, args.dim)
+    parts = [(m, t) for m in args.models.split(",") for t in counts]
+    facts, results, failures = machine.conditions(), [], []
+    for i, (model, threads) in enumerate(parts):
+        elapsed = summary.duration(time.monotonic() - started)
+        say(f"[{i + 1}/{len(parts)}] {model}, {threads} threads; {elapsed} so far")
+        try:
+            results.append(part(model, threads, shapes, args, facts["commit"]))
+        except (Failure, RuntimeError, OSError) as error:
+            failures.append(report.failure(f"{model}, {threads} threads", error))
+        finish(args, facts, results, failures, time.monotonic() - started, quiet=True)
+    summary.draw(args.name, results, counts)
+    finish(args, facts, results, failures, time.monotonic() - started)
+    wrong = [f"{r['model']} ({name})" for r in results for name in r["wrong"]]
+    if wrong:
+        say(f"FAIL: outputs differ by more than {args.tolerance}: {', '.join(wrong)}")
+    return 1 if wrong or failures else 0
+
+
+def part(model, threads, shapes, args, commit):
+    """One model at one thread count: tuned, compared, and explained."""
+    source = find_model(model)
+    model_args = [*shapes.args(), "--accuracy", args.accuracy]
+    store = program.kept_store(f"suite-{program.slug(model)}")
+    tuning, artifact = tuned(source, threads, store, model_args, args, commit)
+    result = compare(source, threads, {TUNED: artifact}, shapes, args)
+    result["tuning"] = tuning
+    result["best_rival"] = summary.best_rival(result["latencies"])
+    result["gain"] = summary.gain(result["latencies"], result["best_rival"])
+    try:
+        result["explained"] = program.explain(
+            source, artifact, threads, store, EXPLAIN_SECONDS, model_args,
+            machine.cpus_for(threads),
+        )  # fmt: skip
+        result["layers_page"] = layers.write(args.name, result)
+    except Failure as error:
+        say(f"  no table of layers: {error}")
+        result["explained"], result["explain_error"] = None, str(error)
+    return result
+
+
+def find_model(model):
+    """The file of a light model of the package onnx; other models are what they are."""
+    if not model.startswith("light_"):
+        return model
+    package = find_spec("onnx")
+    if package is None:
+        raise Failure(f"{model} comes with the Python package onnx, which is not installed")
+    folder = Path(package.submodule_search_locations[0]) / "backend" / "test" / "data" / "light"
+    path = folder / f"{model}.onnx"
+    if not path.is_file():
+        raise Failure(f"the installed onnx has no {path.name}")
+    return str(path)
+
+
+def tuned(source, threads, store, model_args, args, commit):
+    """The tuned model and how it was tuned, from an earlier run if that spent as long."""
+    artifact = program.artifact_path(source, threads, f"suite.{args.accuracy}")
+    kept = artifact.with_suffix(".json")
+    seconds = program.seconds_of(args.tune)
+    earlier = json.loads(kept.read_text()) if kept.is_file() and artifact.is_file() else None
+    if earlier and not args.retune and earlier["asked_s"] >= seconds:
+        say(f"  tuned before ({earlier['asked_s']:.0f} s, commit {earlier['commit']})")
+        return earlier | {"reused": True}, artifact
+    artifact.unlink(missing_ok=True)
+    common = ["--threads", threads, "--store", store, "--out", artifact, *model_args]
+    if seconds > 0:
+        say(f"  tuning for {args.tune}")
+        done = program.call_json("tune", source, "--time", args.tune, *common)
+    else:
+        done = program.call_json("compile", source, *common)
+    before = earlier["spent_s"] if earlier else 0.0
+    tuning = {
+        "asked_s": seconds,
+        "spent_s": before + done.get("wall_s", 0.0),
+        "trials": done.get("trials", 0),
+        "commit": commit,
+        "report": done,
+    }
+    kept.write_text(json.dumps(tuning, indent=2) + "\n")
+    return tuning | {"reused": False}, artifact
+
+
+def finish(args, facts, results, failures, seconds, quiet=False):
+    """Writes the report of what there is so far."""
+    facts["rivals"] = {n: v for r in results for n, v in r["versions"].items()}
+    facts["seconds"] = seconds
+    text = summary.text(args.name, results)
+    text += f"\nTotal time {summary.duration(seconds)}.\n"
+    title = "Whole models against other runtimes"
+    report.write(args.name, title, facts, results, text, failures, quiet)

@@ -1,0 +1,172 @@
+"""The summary of a suite: who is faster, by how much, and how far the roofline is.
+
+Arithmetic and texts only; nothing is measured here.
+"""
+
+from harness import report, slices
+from tables import BASELINE, TUNED, contender_names, latency_cell
+
+
+def best_rival(latencies):
+    """The rival of the lowest median."""
+    rivals = {n: latency for n, latency in latencies.items() if n != TUNED}
+    return min(rivals, key=lambda n: rivals[n]["median_ms"])
+
+
+def gain(latencies, best):
+    """Latency of the best rival over ours: above 1, ours is faster."""
+    ours = latencies[TUNED]
+    rivals = [latency for n, latency in latencies.items() if n != TUNED]
+    return {
+        "median": latencies[best]["median_ms"] / ours["median_ms"],
+        # The lowest minimum of any rival, whoever has the lowest median.
+        "min": min(r["min_ms"] for r in rivals) / ours["min_ms"],
+        "paired": 1 / slices.ratios(ours, latencies[best])["paired"],
+    }
+
+
+def allowed(result):
+    """The gain at which ours would run at its roofline; None if that is not known."""
+    if not result["explained"]:
+        return None
+    best = result["latencies"][result["best_rival"]]["median_ms"]
+    return best / result["explained"]["roofline_ms"]
+
+
+def text(name, results):
+    if not results:
+        return "Nothing was measured.\n"
+    names = contender_names(results)
+    header = ["model", "threads", *(f"{n} ms (min)" for n in names), "gain (min, paired)"]
+    header += ["roofline ms", "of it", "gain allowed", "efficiency", "relative L2"]
+    rows = [table_row(r, names) for r in results]
+    page = report.markdown_table(header, rows) + "\n" + means_text(results) + "\n"
+    page += (
+        f"Batch 1, f32, accuracy {' and '.join(sorted({r['accuracy'] for r in results}))}. "
+        + "Medians of interleaved slices, and minima. Gain: the best\nrival's latency over ours, "
+        + "above 1 ours is faster; of medians (of minima, median of the rounds'\nratios). Roofline: "
+        + "`tunesmith explain`, a lower bound of the chosen algorithms. Gain allowed: the\ngain at "
+        + "that bound. Efficiency: one thread's time over all threads' time, of the same kernels.\n"
+        + f"Relative L2: the largest distance of an output from {BASELINE}'s.\n"
+    )
+    page += f"Largest spread of a contender's slices: {100 * spread(results):.0f}%.\n\n"
+    page += "## Tuning\n\n" + tuning_table(results)
+    page += left_out_text(results)
+    page += "\n## Layers\n\n" + layers_text(results)
+    return page + charts_text(name, results)
+
+
+def table_row(r, names):
+    explained, g = r["explained"], r["gain"]
+    row = [r["model"], r["threads"], *(latency_cell(r["latencies"].get(n)) for n in names)]
+    row.append(f"{g['median']:.2f} ({g['min']:.2f}, {g['paired']:.2f})")
+    if explained:
+        ours = r["latencies"][TUNED]["median_ms"]
+        scaling = explained["scaling"]
+        row += [
+            f"{explained['roofline_ms']:.3f}",
+            f"{100 * explained['roofline_ms'] / ours:.0f}%",
+            f"{allowed(r):.2f}",
+            f"{100 * scaling['efficiency']:.0f}%" if scaling else "",
+        ]
+    else:
+        row += ["-"] * 4
+    worst = max(d["relative_l2"] for d in r["distances"].values())
+    return [*row, f"FAIL {worst:.1e}" if r["wrong"] else f"{worst:.1e}"]
+
+
+def means_text(results):
+    """Geometric means for each thread count and over all."""
+    counts = list(dict.fromkeys(r["threads"] for r in results))
+    groups = [(f"{t} threads", [r for r in results if r["threads"] == t]) for t in counts]
+    if len(groups) > 1:
+        groups.append(("all", results))
+    rows = []
+    for name, of in groups:
+        bounds = [allowed(r) for r in of]
+        known = slices.geometric_mean(bounds) if all(bounds) else None
+        lowest = min(of, key=lambda r: r["gain"]["median"])
+        mean = slices.geometric_mean(r["gain"]["median"] for r in of)
+        rows.append(
+            [
+                name, len(of), f"{mean:.3f}",
+                f"{slices.geometric_mean(r['gain']['min'] for r in of):.3f}",
+                f"{known:.3f}" if known else "-",
+                f"{100 * mean / known:.0f}%" if known else "-",
+                f"{lowest['gain']['median']:.2f} {lowest['model']} {lowest['threads']}T",
+            ]
+        )  # fmt: skip
+    header = ["geometric mean", "models", "gain", "of minima", "allowed", "of allowed", "lowest gain"]
+    return report.markdown_table(header, rows)
+
+
+def tuning_table(results):
+    rows = []
+    for r in results:
+        t = r["tuning"]
+        done = t["report"]
+        rows.append(
+            [
+                r["model"], r["threads"], f"{t['spent_s']:.0f}", t["trials"],
+                f"{done['latency_default_ms']:.3f}" if "latency_default_ms" in done else "-",
+                f"{done['latency_after_ms']:.3f}" if "latency_after_ms" in done else "-",
+                t["commit"] + (" (earlier run)" if t["reused"] else ""),
+            ]
+        )  # fmt: skip
+    header = ["model", "threads", "tuning s", "trials", "untuned ms", "tuned ms", "commit"]
+    return report.markdown_table(header, rows)
+
+
+def left_out_text(results):
+    reasons = {}
+    for r in results:
+        for name, why in r["left_out"].items():
+            reasons.setdefault((name, why), []).append(f"{r['model']} {r['threads']}T")
+    lines = [f"- {n}: {why} ({', '.join(of)})" for (n, why), of in reasons.items()]
+    return "\n## Left out\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def layers_text(results):
+    lines = []
+    for r in results:
+        what = f"{r['model']}, {r['threads']} threads"
+        if r["explained"]:
+            lines.append(f"- [{what}]({r['layers_page']})")
+        else:
+            lines.append(f"- {what}: {r['explain_error']}")
+    return "\n".join(lines) + "\n"
+
+
+def charts_text(name, results):
+    counts = dict.fromkeys(r["threads"] for r in results)
+    return "\n" + "".join(f"![{t} threads]({name}-{t}t.svg)\n" for t in counts)
+
+
+def spread(results):
+    return max(x["spread"] for r in results for x in r["latencies"].values())
+
+
+def duration(seconds):
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def draw(name, results, counts):
+    """One chart for each thread count: speed of everyone relative to the best rival."""
+    for threads in counts:
+        own = [r for r in results if r["threads"] == threads]
+        if not own:
+            continue
+
+        def bar(result, contender):
+            latency = result["latencies"].get(contender)
+            if not latency:
+                return None
+            best = result["latencies"][result["best_rival"]]["median_ms"]
+            return best / latency["median_ms"], f"{latency['median_ms']:.3g} ms"
+
+        series = {n: [bar(r, n) for r in own] for n in contender_names(own)}
+        title = f"Batch 1, f32, {threads} {'thread' if threads == 1 else 'threads'}"
+        axis = "speed relative to the best rival"
+        groups = [r["model"] for r in own]
+        report.bar_chart(f"{name}-{threads}t", title, axis, groups, series)

@@ -1,0 +1,66 @@
+"""Tables and charts of a comparison, and the names of contenders in them."""
+
+from harness import report
+
+TUNED, DEFAULT, BASELINE = "tunesmith", "tunesmith untuned", "onnxruntime"
+
+
+def latency_text(results):
+    """The table of a comparison, with what its columns mean."""
+    if not results:
+        return ""
+    names = contender_names(results)
+    ours = [n for n in names if n != BASELINE]
+    header = ["model", "threads", *(f"{n} ms (min)" for n in names)]
+    header += [*(f"{n} / {BASELINE}" for n in ours), "relative L2"]
+    rows = []
+    for r in results:
+        row = [r["model"], r["threads"]]
+        row += [latency_cell(r["latencies"].get(n)) for n in names]
+        row += [ratio_cell(r["ratios"].get(n)) for n in ours]
+        rows.append([*row, distance_cell(r)])
+    spread = max(x["spread"] for r in results for x in r["latencies"].values())
+    return (
+        report.markdown_table(header, rows)
+        + "\nMedian of interleaved slices, and minimum. Ratios: of the medians (of the minima, "
+        + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. "
+        + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
+        + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
+    )
+
+
+def contender_names(results):
+    """Every contender of any model, in the order in which they first appear."""
+    return list(dict.fromkeys(n for r in results for n in r["latencies"]))
+
+
+def latency_cell(latency):
+    return f"{latency['median_ms']:.3f} ({latency['min_ms']:.3f})" if latency else "-"
+
+
+def ratio_cell(ratio):
+    return f"{ratio['median']:.2f} ({ratio['min']:.2f}, {ratio['paired']:.2f})" if ratio else "-"
+
+
+def distance_cell(result):
+    """The largest distance, of all contenders."""
+    name, worst = max(result["distances"].items(), key=lambda d: d[1]["relative_l2"])
+    text = f"{worst['relative_l2']:.1e}"
+    if worst["against"] != BASELINE:
+        text += f" ({worst['against']})"
+    return f"FAIL {text}, {name}" if result["wrong"] else text
+
+
+def draw(name, results):
+    """Latencies relative to onnxruntime's, with milliseconds over the bars."""
+
+    def bar(result, contender):
+        latencies = result["latencies"]
+        if contender not in latencies:
+            return None
+        ms = latencies[contender]["median_ms"]
+        return ms / latencies[BASELINE]["median_ms"], f"{ms:.3g} ms"
+
+    series = {n: [bar(r, n) for r in results] for n in contender_names(results)}
+    groups = [f"{r['model']}, {r['threads']}T" for r in results]
+    report.bar_chart(name, "Latency", f"relative to {BASELINE} (lower is better)", groups, series)
