@@ -101,9 +101,12 @@ impl Form<'_> {
         let ci = self.extent("ci");
         let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
         let unroll = d.choose("unroll_ci", &options, 4);
-        let budget = i64::from(self.target.vector_registers) - 1;
         let products: &[(usize, usize)] = &[rows[0], rows[1], (maps, 1)];
-        d.limit("registers", &[(1, products), (1, &[(maps, 1)])], budget);
+        d.limit(
+            "registers",
+            &[(1, products), (1, &[(maps, 1)])],
+            self.budget(),
+        );
         let body = [rows[0], rows[1], (maps, 1), (unroll, 0)];
         d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED);
         Registers { maps, unroll }
@@ -118,7 +121,7 @@ impl Form<'_> {
         let y = d.tiles("y", rows, &wanted, 4);
         let wanted = [columns / inner.1 / shape.1, shape.1, inner.1];
         let x = d.tiles("x", columns, &wanted, most);
-        let maps = (self.accumulators() / (inner.0 * inner.1)).clamp(1, 4);
+        let maps = self.maps(inner);
         let registers = self.registers(d, [(y, 2), (x, 2)], maps);
         let last = self.begin(d);
         let m = self.tile;
@@ -148,7 +151,7 @@ impl Form<'_> {
         let most = i64::from(self.target.vector_registers) - 2;
         let y = d.tiles("y", rows, &[rows / inner.0, inner.0], 4);
         let x = d.tiles("x", columns, &[columns / inner.1, inner.1], most);
-        let maps = (self.accumulators() / (inner.0 * inner.1)).clamp(1, 4);
+        let maps = self.maps(inner);
         let registers = self.registers(d, [(y, 1), (x, 1)], maps);
         let last = self.begin(d);
         let m = self.tile;
@@ -181,6 +184,18 @@ impl Form<'_> {
         } else {
             12
         }
+    }
+
+    /// Registers for accumulators and vectors of weights: one is the data's.
+    fn budget(&self) -> i64 {
+        i64::from(self.target.vector_registers) - 1
+    }
+
+    /// Blocks of output channels in registers beside a tile.
+    fn maps(&self, tile: (i64, i64)) -> i64 {
+        let rows = tile.0 * tile.1;
+        let most = (self.accumulators() / rows).min(self.budget() / (rows + 1));
+        most.clamp(1, 4)
     }
 
     /// Rows and columns of tiles in registers.
