@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
-"""Prints figures of Tunesmith alone: matrix products, trials a second, all models.
+"""Prints figures of Tunesmith: matrix products, trials a second, all models, single kernels.
 
-Needs no package. Figures go to standard output as Markdown, and with everything
+Needs no package, but for `kernels`, which `rivals/run` takes care of. Figures go to standard output as Markdown, and with everything
 behind them to target/bench.
 """
 
 import argparse
 import math
+import os
 import statistics
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import budgets
 from harness import machine, program, report, slices
 from harness.program import Failure
 from harness.report import say
@@ -69,6 +72,29 @@ def arguments():
     models.add_argument("--threads", type=int, default=1, help="[default: 1]")
     models.add_argument("--time", default="1m", help="of the search of each model [default: 1m]")
     models.set_defaults(run=models_command)
+
+    cuts = commands.add_parser(
+        "budgets", parents=[sliced], help="latency reached after parts of one tuning run"
+    )
+    cuts.add_argument("models", nargs="+", metavar="MODEL")
+    cuts.add_argument("--threads", type=int, default=1, help="[default: 1]")
+    cuts.add_argument(
+        "--budgets", default="30s,1m,2m,5m,10m", help="[default: 30s,1m,2m,5m,10m]"
+    )
+    cuts.add_argument("--accuracy", default="relaxed", choices=["strict", "relaxed"])
+    cuts.add_argument("--retune", action="store_true", help="even if an earlier run was as long")
+    cuts.set_defaults(run=budgets.run)
+
+    commands.add_parser(
+        "kernels", add_help=False, help="single kernels against rivals: as `rivals/run kernels`"
+    )
+    charts = program.TARGET / "bench-venv" / "bin" / "python"
+    if sys.argv[1:2] == ["budgets"] and not find_spec("matplotlib") and charts.is_file():
+        # The environment that `rivals/run` made can draw.
+        os.execv(charts, [str(charts), *sys.argv])
+    if sys.argv[1:2] == ["kernels"]:
+        runner = Path(__file__).resolve().parent / "rivals" / "run"
+        os.execv(runner, [str(runner), *sys.argv[1:]])
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares Tunesmith with onnxruntime (and OpenVINO, if installed) on CPUs.
 
-`suite` tunes, compares and explains all models; `latency` compares models and
-thread counts; `tune-figures` judges one tuning run by limits. The outputs are compared first. Then all contenders take turns in
+`suite` tunes, compares and explains all models; `kernels` compares single
+kernels; `latency` models at thread counts; `tune-figures` judges one tuning run. The outputs are compared first. Then all contenders take turns in
 short slices of one run, kept to the same CPUs. Needs what requirements.txt
 names: bench/rivals/run installs it and calls this.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import agreement
+import kernels
 import rival_process
 import suite
 from comparison import compare
@@ -72,6 +73,15 @@ def arguments():
     )
     whole.add_argument("--name", default="suite", help="of the report [default: suite]")
     whole.set_defaults(run=lambda args: suite.run(args, thread_counts(args.threads)))
+
+    single = commands.add_parser(
+        "kernels", parents=[shared], help="single kernels, and Winograd against direct"
+    )
+    single.add_argument("--parts", default="gemm,conv,winograd", help="[default: all three]")
+    single.add_argument("--threads", default="1", help="counts [default: 1]")
+    single.add_argument("--time", default="1m", help="of the search of each [default: 1m]")
+    single.add_argument("--name", default="kernels", help="of the report [default: kernels]")
+    single.set_defaults(run=lambda args: kernels.run(args, thread_counts(args.threads)))
 
     shared = argparse.ArgumentParser(parents=[shared], add_help=False)
     shared.add_argument("--store", help="store of tuning records [default: a new one each run]")

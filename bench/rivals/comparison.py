@@ -105,15 +105,15 @@ def compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder, l
         if runs:
             place = folder / program.slug(name)
             ours = agreement.program_outputs(artifact, threads, inputs, place)
-            distance, against = agreement.worst_distance(ours, expected), BASELINE
+            named = agreement.named_as(ours, expected)
+            distance, against = agreement.worst_distance(named, expected), BASELINE
         else:
             checked = program.check(model, artifact, threads, shapes.args())
             distance = checked["max_rel_err"] if checked["ok"] else float("inf")
             against = "references"
         distances[name] = {"relative_l2": distance, "against": against}
     for name, theirs in outputs.items():
-        # Other runtimes name outputs as they like: the order is the same.
-        named = dict(zip(expected, theirs.values()))
+        named = agreement.named_as(theirs, expected)
         distance = agreement.worst_distance(named, expected)
         distances[name] = {"relative_l2": distance, "against": BASELINE}
     for name, d in distances.items():

@@ -134,6 +134,20 @@ def tvm_runner(path, threads, inputs):
     return tvm.__version__, run
 
 
+def openblas_runner(path, threads, inputs):
+    """The same for the OpenBLAS in numpy, which multiplies two matrices and nothing else."""
+    import numpy
+    import onnx
+
+    nodes = onnx.load(path).graph.node
+    if [n.op_type for n in nodes] != ["MatMul"]:
+        raise ValueError("the model is more than one matrix product")
+    a, b = inputs.values()
+    out = numpy.empty((a.shape[0], b.shape[1]), a.dtype)
+    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{blas['name']} {blas['version']}", lambda: {"out": numpy.matmul(a, b, out=out)}
+
+
 def installed_version(package):
     from importlib.metadata import version
 
@@ -146,10 +160,11 @@ RIVALS = {
     "tract": tract_runner,
     "iree": iree_runner,
     "tvm": tvm_runner,
+    "openblas": openblas_runner,
 }
 
 # What is imported, where that is not the rival's name.
-MODULES = {"iree": "iree.compiler"}
+MODULES = {"iree": "iree.compiler", "openblas": "numpy"}
 
 
 def refusal(name, threads):
@@ -219,6 +234,8 @@ class Rival:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            # Read when numpy is first imported, which is before the rival is made.
+            env=os.environ | {"OPENBLAS_NUM_THREADS": str(threads)},
             preexec_fn=preexec,
         )
         first = self._answer()

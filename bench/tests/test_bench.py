@@ -3,6 +3,7 @@
     python3 -m unittest discover --start-directory bench/tests
 """
 
+import json
 import sys
 import unittest
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
+import budgets
 import figures
 import rival_process
 from harness import machine, program, report, slices
@@ -109,6 +111,22 @@ class Figures(unittest.TestCase):
         self.assertAlmostEqual(figures.conv_gflop(one) * 1e9, 2 * 9 * 2 * 3 * 9)
 
 
+class Budgets(unittest.TestCase):
+    def test_a_cut_keeps_what_was_known_by_then(self):
+        lines = [
+            {"type": "header"},
+            {"type": "run", "started_unix_ms": 1000},
+            {"type": "record", "created_unix_ms": 1500},
+            {"type": "record", "created_unix_ms": 3001},
+            {"type": "event"},
+        ]
+        texts = [json.dumps(line) for line in lines]
+        self.assertEqual(budgets.cut(texts, 2), texts[:3])
+        self.assertEqual(budgets.count_records(budgets.cut(texts, 0.1)), 0)
+        with self.assertRaises(program.Failure):
+            budgets.cut(texts[:1], 2)
+
+
 class Report(unittest.TestCase):
     def test_markdown_table(self):
         table = report.markdown_table(["model", "ms"], [["a", 1], ["bcdefg", 234]])
@@ -151,6 +169,12 @@ class Agreement(unittest.TestCase):
         self.assertEqual(self.agreement.worst_distance({"y": one, "z": one}, {"y": one}), 0)
         with self.assertRaises(program.Failure):
             self.agreement.worst_distance({"z": one}, {"y": one})
+
+    def test_outputs_of_other_names_are_matched_by_order(self):
+        named = self.agreement.named_as
+        self.assertEqual(named({"0": 1, "1": 2}, {"y": 3, "z": 4}), {"y": 1, "z": 2})
+        self.assertEqual(named({"z": 1, "y": 2}, {"y": 3, "z": 4}), {"z": 1, "y": 2})
+        self.assertEqual(named({"0": 1}, {"y": 3, "z": 4}), {"0": 1})
 
     def test_arrays_keep_any_name(self):
         import arrays

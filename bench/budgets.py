@@ -1,0 +1,130 @@
+"""Latency reached after parts of a tuning run: one run, cut at several times.
+
+The records of one long run are cut at each budget; the model is compiled from
+what was known then, and all the results are measured in turns. A run that ended
+at that time would also have ranked its finalists, so it would do no worse.
+"""
+
+import json
+
+from harness import machine, program, report, slices
+from harness.program import Failure
+from harness.report import say
+
+UNTUNED, END = "untuned", "after the run"
+
+
+def run(args):
+    """Tunes the models, unless an earlier run did, and measures every cut."""
+    budgets = {b: program.seconds_of(b) for b in args.budgets.split(",")}
+    facts, results, failures = machine.conditions(), [], []
+    for model in args.models:
+        try:
+            results.append(measure(model, budgets, args))
+        except Failure as error:
+            failures.append(report.failure(model, error))
+    if results:
+        draw(results, budgets)
+    intro = f"{args.threads} threads, accuracy {args.accuracy}; medians (and minima) in ms.\n\n"
+    text = intro + table(results, budgets)
+    report.write("budgets", "Latency by tuning time", facts, results, text, failures)
+    return 1 if failures else 0
+
+
+def measure(model, budgets, args):
+    """Latencies of one model at all budgets."""
+    threads = args.threads
+    model_args = ["--accuracy", args.accuracy]
+    name = f"budgets-{program.slug(model)}.{threads}t"
+    store, longest = program.kept_store(name), max(budgets.values())
+    tuned = program.artifact_path(model, threads, f"budgets.{args.accuracy}")
+    kept = tuned.with_suffix(".json")
+    report_of_run = json.loads(kept.read_text()) if kept.is_file() and tuned.is_file() else None
+    if args.retune or not report_of_run or report_of_run["asked_s"] < longest:
+        for old in store.parent.glob(f"{name}.sqlite*"):
+            old.unlink()
+        say(f"{model}, {threads} threads: tuning for {longest:.0f} s")
+        done = program.call_json(
+            "tune", model, "--threads", threads, "--time", f"{longest}s", "--store", store,
+            "--out", tuned, *model_args,
+        )  # fmt: skip
+        report_of_run = {"asked_s": longest, "report": done}
+        kept.write_text(json.dumps(report_of_run, indent=2) + "\n")
+    artifacts = {UNTUNED: program.compile_default(model, threads, model_args)}
+    export = store.with_suffix(".jsonl")
+    program.call("records", "export", export, "--store", store)
+    lines = export.read_text().splitlines()
+    for budget, seconds in budgets.items():
+        artifacts[budget] = compile_cut(model, threads, budget, cut(lines, seconds), model_args)
+    artifacts[END] = tuned
+    cpus = machine.cpus_for(threads)
+    contenders = {
+        name: lambda seconds, a=a: program.bench(a, threads, seconds, cpus)
+        for name, a in artifacts.items()
+    }
+    taken = slices.interleaved(contenders, args.rounds, args.slice)
+    return {
+        "model": model,
+        "threads": threads,
+        "trials": {b: count_records(cut(lines, s)) for b, s in budgets.items()},
+        "latencies": {n: slices.summary(s) for n, s in taken.items()},
+        "tuning": report_of_run,
+    }
+
+
+def cut(lines, seconds):
+    """An export as it would have been so long after its first run began, without events."""
+    parsed = [json.loads(line) for line in lines]
+    starts = [r["started_unix_ms"] for r in parsed if r["type"] == "run"]
+    if not starts:
+        raise Failure("the store has no run: tune again with --retune")
+    end = min(starts) + 1000 * seconds
+
+    def known(entry):
+        if entry["type"] == "record":
+            return entry["created_unix_ms"] <= end
+        return entry["type"] != "event"
+
+    return [line for line, entry in zip(lines, parsed) if known(entry)]
+
+
+def count_records(lines):
+    return sum(json.loads(line)["type"] == "record" for line in lines)
+
+
+def compile_cut(model, threads, budget, lines, model_args):
+    """The model compiled from a part of a run's records."""
+    artifact = program.artifact_path(model, threads, f"budget-{budget}")
+    store = program.fresh_store(artifact.stem)
+    part = store.with_suffix(".jsonl")
+    part.write_text("\n".join(lines) + "\n")
+    program.call("records", "import", part, "--store", store)
+    program.call_json(
+        "compile", model, "--threads", threads, "--store", store, "--out", artifact, *model_args
+    )
+    return artifact
+
+
+def table(results, budgets):
+    names = [UNTUNED, *budgets, END]
+    rows = []
+    for r in results:
+        cells = [r["latencies"][n] for n in names]
+        rows.append([r["model"], *(f"{c['median_ms']:.3f} ({c['min_ms']:.3f})" for c in cells)])
+        rows.append(["candidates", 0, *(r["trials"][b] for b in budgets), ""])
+    return (
+        report.markdown_table(["model", *names], rows)
+        + "\nOne tuning run, cut: each model is compiled from what was known then, without the final\n"
+        + "ranking that a run of that length would end with. All are measured in turns.\n"
+    )
+
+
+def draw(results, budgets):
+    """Latency relative to the untuned one over tuning time."""
+    series = {}
+    for r in results:
+        untuned = r["latencies"][UNTUNED]["median_ms"]
+        points = [(s, r["latencies"][b]["median_ms"] / untuned) for b, s in budgets.items()]
+        series[r["model"]] = sorted(points)
+    names = ("seconds of tuning", "latency relative to untuned")
+    report.line_chart("budgets", "Latency by tuning time", names, series)
