@@ -147,13 +147,15 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
     }
 }
 
-/// Small constant exponents, which decomposed normalisations use, need no `pow`.
-fn power(d: DType, x: &Expr, y: &Expr) -> Expr {
+/// Exponents that normalisations use need no `pow`.
+pub(super) fn power(d: DType, x: &Expr, y: &Expr) -> Expr {
+    let root = |e: &Expr| Expr::unary(UnaryOp::Sqrt, e);
     match y.as_float() {
         Some(1.0) => x.clone(),
         Some(2.0) => x * x,
         Some(3.0) => x * x * x,
-        Some(0.5) => Expr::unary(UnaryOp::Sqrt, x),
+        Some(0.5) => root(x),
+        Some(0.75) => root(x) * root(&root(x)),
         Some(-1.0) => Expr::constant(1.0, d) / x,
         Some(_) | None => Expr::binary(BinaryOp::Pow, x, y),
     }

@@ -1,8 +1,9 @@
 //! Normalisations and softmax: kernels of several blocks.
 
+use super::elementwise::power;
 use super::{Axes, Env, Kind, Point, guarded};
 use crate::ops::{LayerNorm, Lrn, Softmax};
-use ir::{BinaryOp, BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
+use ir::{BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
 
 /// Blocks `max`, `e`, `sum`, `out`.
 pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferId, Kind) {
@@ -137,7 +138,7 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
         let constant = |v: f64| Expr::constant(v, dtype);
         let share = constant(f64::from(l.alpha) / l.size as f64);
         let spread = constant(f64::from(l.bias)) + sum * share;
-        let divisor = Expr::binary(BinaryOp::Pow, spread, constant(f64::from(l.beta)));
+        let divisor = power(dtype, &spread, &constant(f64::from(l.beta)));
         x.load(p) / divisor
     };
     let result = env.conclude(b, acc, &axes, Some(&post));
