@@ -8,8 +8,8 @@
 use crate::LowerError;
 use crate::nest::{For, Nest, Stmt, loads, walk};
 use ir::affine::Affine;
-use ir::{Annotation, BufferId, Expr, Target, VarId};
-use std::collections::{BTreeMap, BTreeSet};
+use ir::{Annotation, BinaryOp, BufferId, Expr, ExprKind, Target, VarId};
+use std::collections::BTreeMap;
 
 /// Prefetches of one buffer in one iteration.
 const MAX_LINES: usize = 8;
@@ -52,21 +52,26 @@ fn annotated(s: Stmt, line: &impl Fn(BufferId) -> i64) -> Stmt {
 
 /// The prefetches of one buffer in one iteration of `l`, `line` elements apart.
 fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
-    let mut found: BTreeSet<(BTreeMap<VarId, i64>, i64)> = BTreeSet::new();
+    let mut found: Vec<(Vec<Expr>, BTreeMap<VarId, i64>, i64)> = Vec::new();
     let mut out = Vec::new();
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
         let inner = inner_extents(l, s);
         for e in s.exprs() {
             for (_, offset) in loads(e).into_iter().filter(|(b, _)| *b == buffer) {
-                let Some(offset) = Affine::of(&offset[0]) else {
+                let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
+                let fixed = fixed_part(&offset[0], &moves);
+                let Some(moving) = affine_part(&offset[0], &fixed) else {
                     continue;
                 };
-                let ahead = offset.terms.get(&l.var).copied().unwrap_or(0) * distance;
-                for (terms, constant) in touched(&offset, &inner) {
+                let ahead = moving.terms.get(&l.var).copied().unwrap_or(0) * distance;
+                for (terms, constant) in touched(&moving, &inner) {
                     let constant = (constant + ahead).div_euclid(line);
-                    if out.len() < MAX_LINES && found.insert((terms.clone(), constant)) {
+                    let key = (fixed.clone(), terms.clone(), constant);
+                    if out.len() < MAX_LINES && !found.contains(&key) {
                         let constant = constant * line;
-                        let offset: Expr = Affine { terms, constant }.to_expr();
+                        let moved = Affine { terms, constant }.to_expr();
+                        let offset = key.0.iter().fold(moved, |sum, e| sum + e);
+                        found.push(key);
                         out.push(Stmt::Prefetch { buffer, offset });
                     }
                 }
@@ -74,6 +79,29 @@ fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
         }
     });
     out
+}
+
+/// The summands that are not affine and in which no variable moves: quotients
+/// and remainders of a fused loop. What they are does not matter.
+fn fixed_part(e: &Expr, moves: &impl Fn(&VarId) -> bool) -> Vec<Expr> {
+    if Affine::of(e).is_some() {
+        return vec![];
+    }
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            let mut parts = fixed_part(a, moves);
+            parts.extend(fixed_part(b, moves));
+            parts
+        }
+        _ if e.vars().iter().any(moves) => vec![],
+        _ => vec![e.clone()],
+    }
+}
+
+/// The sum without those summands; `None` if it is not affine.
+fn affine_part(e: &Expr, fixed: &[Expr]) -> Option<Affine> {
+    let rest = e.rewrite(&mut |e| fixed.contains(e).then(|| Expr::int(0)));
+    Affine::of(&rest)
 }
 
 /// Extents of the loops under `l` and of the statement's lanes.

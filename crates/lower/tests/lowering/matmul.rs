@@ -148,6 +148,37 @@ fn unroll_by_and_prefetch() {
     assert_eq!(fetched.count(), 4, "four rows of one line each");
 }
 
+/// The index of a fused loop is divided in the offsets of what it runs; the
+/// annotated loop inside moves them all the same.
+#[test]
+fn what_a_fused_loop_reads_is_prefetched() {
+    let raw = matmul(6, 16, 11);
+    let mut h = Hand::of(&raw);
+    let ahead = vec![Annotation::Prefetch {
+        buffer: raw.buffer_named("B").unwrap(),
+        distance: 8,
+    }];
+    let body = h.nest("f", 12, SERIAL, |h, f| {
+        let (j0, i) = (f.clone().floor_div(6), f.floor_mod(6));
+        let lanes = |h: &mut Hand, block: &str, k: Option<Expr>| {
+            h.nest("j1", 8, LoopKind::Vectorized, |h, j1| {
+                let mut at = vec![i.clone(), j0.clone() * 8 + j1];
+                at.extend(k);
+                vec![h.block(block, &at)]
+            })
+        };
+        let sum = h.annotated("k", 11, SERIAL, ahead, |h, k| {
+            vec![lanes(h, "acc", Some(k))]
+        });
+        vec![sum, lanes(h, "C", None)]
+    });
+    let code = judge(&raw, &h.finish(vec![body]));
+    let fetched = all(&code.kernel)
+        .into_iter()
+        .filter(|s| matches!(s, Stmt::Prefetch { .. }));
+    assert_eq!(fetched.count(), 1, "one row of one line");
+}
+
 #[test]
 fn registers_are_not_prefetched() {
     let raw = matmul(6, 16, 11);

@@ -16,7 +16,11 @@ const WANTED_UNROLLED: i64 = 64;
 const MAX_ROWS: i64 = 8;
 
 /// Narrower tiles than this divide the row.
-const MIN_CUT: i64 = 6;
+const MIN_CUT: i64 = 4;
+
+/// Pixels that an output map is cut into few of. More fall into few sets of a
+/// cache where rows are a power of two apart.
+const LARGE_TILE: i64 = 28;
 
 /// Blocks of weights that so few tiles share are fetched ahead.
 const FEW_TILES: i64 = 8;
@@ -111,7 +115,9 @@ impl Scheme<'_> {
         };
         let mut order = outer.clone();
         order.extend(reduce.iter().cloned());
-        let inner = [maps.clone() + ".1", y.clone() + ".1", x.clone() + ".1"];
+        // Blocks of weights stay in registers while pixels go by: what is broadcast
+        // lives as long as the blocks inside it, and a border is one test a pixel.
+        let inner = [y.clone() + ".1", x.clone() + ".1", maps.clone() + ".1"];
         order.extend(inner.iter().cloned());
         order.push(lane.clone());
         d.line(format!("reorder {}", order.join(" ")));
@@ -163,8 +169,8 @@ impl Scheme<'_> {
         let accumulators: &[(usize, usize)] = &[(y, 0), (x, 0), (maps, 1)];
         d.limit(
             "registers",
-            &[(1, accumulators), (self.operands(), &[(maps, 1)])],
-            self.registers(),
+            &[(1, accumulators), (1, &[(maps, 1)])],
+            self.registers() - 1,
         );
         Tile { y, x, maps }
     }
@@ -173,15 +179,9 @@ impl Scheme<'_> {
         i64::from(self.target.vector_registers)
     }
 
-    /// Registers for a block of weights and what is broadcast against it. With
-    /// few registers pixels are broadcast one at a time; with many the compiler
-    /// broadcasts several ahead as soon as more than one block of weights uses them.
-    fn operands(&self) -> i64 {
-        if self.registers() >= 32 { 4 } else { 2 }
-    }
-
+    /// Pixels of one block of channels, its weights and a broadcast fill the registers.
     fn most_pixels(&self) -> i64 {
-        self.registers() - self.operands()
+        self.registers() - 2
     }
 
     /// Splits the input channels of a block for unrolling; the loop to unroll.
@@ -252,16 +252,20 @@ impl Scheme<'_> {
         let broadcasts = self.target.isa == Isa::X86Avx512;
         let is_plain = self.main.extent("ci").is_none();
         let most = match (self.is_conv, self.registers() >= 32) {
-            (true, true) if broadcasts && !is_plain && self.is_small() => self.most_pixels(),
+            (true, true) if broadcasts && !is_plain && self.is_small() => LARGE_TILE,
             (true, true) => 16,
-            (true, false) => 12,
+            (true, false) => self.most_pixels(),
             (false, _) => 8,
         };
         // Neighbouring pixels share elements of a plain input, which the
         // compiler then keeps in registers of their own.
-        let widest = if is_plain { most.min(8) } else { most };
+        let widest = match (is_plain, broadcasts) {
+            (false, _) => most,
+            (true, true) => 8,
+            (true, false) => 4,
+        };
         let share = |n: i64, t: i64| n as f64 / ((n + t - 1) / t * t) as f64;
-        let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0));
+        let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0, 0.0));
         for x in (1..=widest.min(width)).rev() {
             let rows = if self.is_conv { MAX_ROWS } else { 1 };
             for y in 1..=rows.min(most / x).min(height) {
@@ -269,17 +273,22 @@ impl Scheme<'_> {
                 if (x < MIN_CUT || !self.is_conv) && width % x != 0 {
                     continue;
                 }
-                for k in (1..=most / (x * y)).filter(|k| maps % k == 0 && *k <= self.most_maps()) {
-                    let (pixels, k_) = ((x * y) as f64, k as f64);
+                for k in 1..=self.most_maps().min(most / (x * y)) {
+                    let spills = x * y * k + k >= self.registers();
+                    if maps % k != 0 || spills || k > 1 && height % y != 0 {
+                        continue;
+                    }
+                    let (pixels, blocks) = ((x * y) as f64, k as f64);
                     let gain = if broadcasts {
-                        // Eight chains hide the latency of a multiply-add.
-                        (pixels * k_).min(8.0) + pixels / k_
+                        pixels / blocks
                     } else {
-                        8.0 * pixels * k_ / (pixels + k_)
+                        pixels * blocks / (pixels + blocks)
                     };
-                    let gain = gain * whole / if y > 1 { 1.1 } else { 1.0 };
-                    if (gain, whole) > score {
-                        (best, score) = ([y, x, k], (gain, whole));
+                    let gain = gain * whole / if y > 1 { 1.2 } else { 1.0 };
+                    // Eight chains hide the latency of a multiply-add.
+                    let next = ((pixels * blocks).min(8.0), gain, whole);
+                    if next > score {
+                        (best, score) = ([y, x, k], next);
                     }
                 }
             }
@@ -294,7 +303,7 @@ impl Scheme<'_> {
 
     /// Whether few of the largest tiles make an output map.
     fn is_small(&self) -> bool {
-        self.main.spatial[2].1 * self.main.spatial[3].1 <= FEW_TILES * self.most_pixels()
+        self.main.spatial[2].1 * self.main.spatial[3].1 <= FEW_TILES * LARGE_TILE
     }
 
     /// Weights in the order in which the inner loops read them.
