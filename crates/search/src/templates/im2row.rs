@@ -7,7 +7,7 @@
 use super::others;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{BufferId, DType, Program, Role, Target};
+use ir::{BufferId, DType, IterKind, Program, Role, Target};
 
 /// Most multiply-adds in the unrolled body of the products.
 const MAX_UNROLLED: i64 = 256;
@@ -39,8 +39,9 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         main,
         target,
         has_out: all.iter().any(|n| n.block == "out" && n.spatial.len() == 5),
-        data,
-        weights,
+        pixels: pixels(program, main, data),
+        data: program.buffer(data).name.clone(),
+        weights: program.buffer(weights).name.clone(),
     };
     [("convgemm", true), ("im2row", false)]
         .into_iter()
@@ -53,8 +54,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         .collect()
 }
 
-/// Names of the input and of the constant that `main` multiplies.
-fn operands(program: &Program, main: &Nest) -> Option<[String; 2]> {
+/// The input and the constant that `main` multiplies.
+fn operands(program: &Program, main: &Nest) -> Option<[BufferId; 2]> {
     let loads = program.block(main.id).loads();
     let of = |wanted: &dyn Fn(Role) -> bool, dims: Option<usize>| {
         let mut found = loads
@@ -64,7 +65,7 @@ fn operands(program: &Program, main: &Nest) -> Option<[String; 2]> {
             .collect::<Vec<BufferId>>();
         found.dedup();
         match found[..] {
-            [one] => Some(program.buffer(one).name.clone()),
+            [one] => Some(one),
             _ => None,
         }
     };
@@ -73,10 +74,28 @@ fn operands(program: &Program, main: &Nest) -> Option<[String; 2]> {
     Some([data, weights])
 }
 
+/// The spatial axes along which `main` reads its data, those of maps too if
+/// maps are in groups.
+fn pixels(program: &Program, main: &Nest, data: BufferId) -> Vec<String> {
+    let block = program.block(main.id);
+    let loads = block.loads();
+    let read = |v| {
+        let mut of_data = loads.iter().filter(|(b, _)| *b == data);
+        of_data.any(|(_, indices)| indices.iter().any(|i| i.uses_var(v)))
+    };
+    let spatial = block.iters.iter().filter(|i| i.kind == IterKind::Spatial);
+    spatial
+        .filter(|i| read(i.var))
+        .map(|i| program.var(i.var).name.clone())
+        .collect()
+}
+
 struct Scheme<'a> {
     main: &'a Nest,
     target: &'a Target,
     has_out: bool,
+    /// Axes of the gathered data, outermost first, without those of sums.
+    pixels: Vec<String>,
     data: String,
     weights: String,
 }
@@ -140,8 +159,8 @@ impl Scheme<'_> {
             d.line(format!("compute_at {gathered} {tile}"));
             d.line(format!("set_scope {gathered} local"));
         } else {
-            let all = ["n", "y", "x"].map(|a| format!("{gathered}.{a}"));
-            d.parallel(&all, self.target.threads);
+            let all = self.pixels.iter().map(|a| format!("{gathered}.{a}"));
+            d.parallel(&all.collect::<Vec<_>>(), self.target.threads);
         }
         d.line(format!("try vectorize {gathered}.{lanes}"));
     }
