@@ -4,7 +4,7 @@ use crate::decision::{Decision, DecisionKind, HERE};
 use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
-    pack, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
+    pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
 };
 use ir::{Axis, Program, Scope};
@@ -125,6 +125,11 @@ pub enum Step {
         loop_: String,
         unroll_by: Arg,
     },
+    /// The axis and the dimension that the loop runs along grow to a multiple.
+    Pad {
+        loop_: String,
+        multiple: Arg,
+    },
     /// `block` reads a gathered copy of `buffer`, indexed by its own variables.
     Reindex {
         block: String,
@@ -162,6 +167,7 @@ impl Step {
             Step::Tensorize { .. } => "tensorize",
             Step::Prefetch { .. } => "prefetch",
             Step::Annotate { .. } => "annotate",
+            Step::Pad { .. } => "pad",
             Step::Reindex { .. } => "reindex",
             Step::Winograd { .. } => "winograd",
         }
@@ -241,6 +247,9 @@ impl Step {
             } => prefetch::apply(p, buffer, loop_, values.integer(loop_, *distance)?),
             Step::Annotate { loop_, unroll_by } => {
                 annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?)
+            }
+            Step::Pad { loop_, multiple } => {
+                pad::apply(p, loop_, values.integer(loop_, *multiple)?)
             }
             Step::Reindex { block, buffer } => reindex::apply(p, block, buffer),
             Step::Winograd { block, tile } => {

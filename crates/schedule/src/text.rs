@@ -19,6 +19,7 @@
 //!          | "pack" buffer "[" (dim ":" arg),* "]" "[" dim,* "]"
 //!          | "tensorize" loop name | "prefetch" buffer loop arg
 //!          | "annotate" loop "unroll_by" arg | "reindex" block buffer
+//!          | "pad" loop arg
 //!          | "winograd" block arg
 //! arg      = int | "$" int ("." int)?
 //! ```
@@ -248,6 +249,7 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
         Step::Annotate { loop_, unroll_by } => {
             format!("{} unroll_by {}", name(loop_), arg(unroll_by))
         }
+        Step::Pad { loop_, multiple } => format!("{} {}", name(loop_), arg(multiple)),
         Step::Reindex { block, buffer } => format!("{} {}", name(block), name(buffer)),
         Step::Winograd { block, tile } => format!("{} {}", name(block), arg(tile)),
     };

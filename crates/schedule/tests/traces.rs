@@ -175,6 +175,7 @@ fn step() -> impl Strategy<Value = Step> {
         annotate,
         (name(), arg()).prop_map(|(block, tile)| Step::Winograd { block, tile }),
         (name(), name()).prop_map(|(block, buffer)| Step::Reindex { block, buffer }),
+        (name(), arg()).prop_map(|(loop_, multiple)| Step::Pad { loop_, multiple }),
     ]
 }
 

@@ -93,6 +93,7 @@ const SHAPING: &[Move] = &[
     tensorize,
     tensorize,
     tensorize,
+    pad,
 ];
 
 const FINISHING: &[Move] = &[
@@ -448,9 +449,10 @@ fn pack(g: &mut Growing<'_>) -> Option<()> {
     let b = g.buffer_where(|p, b| p.buffer(b).role != Role::Output)?;
     let shape = g.p.buffer(b).shape.clone();
     let mut tiles = Vec::new();
-    for (dim, n) in shape.iter().enumerate() {
+    for dim in 0..shape.len() {
         if g.rng.random_bool(0.5) {
-            let factor = g.rng.random_range(1..=(*n).min(8));
+            // A factor beyond the dimension pads it.
+            let factor = g.rng.random_range(1..=8);
             tiles.push((dim, Arg::Lit(factor)));
         }
     }
@@ -462,6 +464,13 @@ fn pack(g: &mut Growing<'_>) -> Option<()> {
         tiles,
         order,
     })
+}
+
+fn pad(g: &mut Growing<'_>) -> Option<()> {
+    let l = g.loop_where(is_serial)?;
+    let loop_ = g.name(l);
+    let multiple = Arg::Lit(g.rng.random_range(2..=8));
+    g.step(Step::Pad { loop_, multiple })
 }
 
 /// Tiles the loops round a block: splits some and puts all parts into one order.

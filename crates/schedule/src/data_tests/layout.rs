@@ -72,6 +72,13 @@ fn padding_stands_for_the_guards_of_its_consumers() {
 }
 
 #[test]
+fn a_factor_beyond_the_dimension_pads_it() {
+    let mut p = matmul();
+    packed(&mut p, "b", &[(0, 8), (1, 16)], &[2, 0, 3, 1]);
+    assert_eq!(shape(&p, "b.pack"), [1, 1, 16, 8]);
+}
+
+#[test]
 fn an_input_is_packed_at_run_time() {
     let mut p = matmul();
     packed(&mut p, "a", &[(0, 5)], &[0, 2, 1]);
@@ -109,7 +116,8 @@ fn pack_refuses_outputs_and_wrong_layouts() {
     no("b", &[(0, 2)], &[0, 1], "permutation");
     no("b", &[(0, 2)], &[0, 1, 1], "permutation");
     no("b", &[(2, 2)], &[0, 1, 2], "no dimension 2");
-    no("b", &[(0, 8)], &[0, 1, 2], "does not tile");
+    no("b", &[(0, 0)], &[0, 1, 2], "does not tile");
+    no("b", &[(0, 257)], &[0, 1, 2], "does not tile");
     no("b", &[(0, 2), (0, 2)], &[0, 1, 2, 3], "twice");
     no("z", &[], &[], "z");
 }

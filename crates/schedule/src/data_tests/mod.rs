@@ -5,6 +5,7 @@ mod fuzz;
 mod inlining;
 mod layout;
 mod moving;
+mod padding;
 mod programs;
 mod reindexing;
 mod winograd;

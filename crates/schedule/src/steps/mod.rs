@@ -11,6 +11,7 @@ pub(crate) mod compute_inline;
 pub(crate) mod decompose_reduction;
 pub(crate) mod fuse;
 pub(crate) mod pack;
+pub(crate) mod pad;
 pub(crate) mod parallel;
 pub(crate) mod partition;
 pub(crate) mod prefetch;
@@ -43,7 +44,7 @@ const fn kind(name: &'static str, usage: &'static str, doc: &'static str) -> Ste
 }
 
 /// Every kind of step.
-pub const STEPS: [StepKind; 23] = [
+pub const STEPS: [StepKind; 24] = [
     kind(
         "split",
         "LOOP [FACTOR, ...]",
@@ -125,6 +126,11 @@ pub const STEPS: [StepKind; 23] = [
         "pack",
         "BUFFER [DIM:FACTOR, ...] [DIM, ...]",
         "change the layout of a constant or an intermediate",
+    ),
+    kind(
+        "pad",
+        "LOOP MULTIPLE",
+        "compute more of an intermediate than is read, so that its tiles are whole",
     ),
     kind(
         "tensorize",

@@ -21,6 +21,9 @@ use ir::{BufferId, Expr, ExprKind, Node, Program, Role, Scope, VarId};
 
 const STEP: &str = "pack";
 
+/// A factor beyond its dimension pads it; further than this it is a mistake.
+const MOST_PADDING: i64 = 256;
+
 /// A layout: the split factor of each old dimension (1: not split), and the
 /// permutation of what results.
 struct Layout {
@@ -70,8 +73,8 @@ impl Layout {
             let Some(slot) = factors.get_mut(*dim) else {
                 return Err(format!("it has no dimension {dim}"));
             };
-            if *factor < 1 || *factor > shape[*dim] {
-                let size = shape[*dim];
+            let size = shape[*dim];
+            if *factor < 1 || *factor > size.max(MOST_PADDING) {
                 return Err(format!("{factor} does not tile dimension {dim} of {size}"));
             }
             if slot.replace(*factor).is_some() {

@@ -220,6 +220,10 @@ fn block_step(keyword: &str, line: &mut Line) -> Result<Step, String> {
             loop_: line.name()?,
             distance: line.arg()?,
         },
+        "pad" => Step::Pad {
+            loop_: line.name()?,
+            multiple: line.arg()?,
+        },
         "reindex" => Step::Reindex {
             block: line.name()?,
             buffer: line.name()?,

@@ -8,17 +8,24 @@ mod blocked;
 mod gemm;
 mod im2row;
 mod nest;
+mod threads;
 mod winograd;
 
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Nest, nests};
-use crate::space::{Candidate, Point, Space};
+use crate::space::{Candidate, Point, Sketch, Space};
 use ir::{Program, Target};
 
 /// The space of a program on a target; the first sketch's default is the
 /// schedule to use when nothing was measured. It is never empty: the general
 /// nest schedule is exact.
 pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
+    let mut sketches = threads::with_serial(program, target, |t| sketches(program, t));
+    sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
+    Space { sketches }
+}
+
+fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
     let all = nests(program);
     let mut sketches = blocked::sketches(program, &all, target);
     if sketches.is_empty() {
@@ -28,8 +35,7 @@ pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));
-    sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
-    Space { sketches }
+    sketches
 }
 
 /// The plainest schedule that is not scalar: vector inner loops, no tiles.
@@ -107,7 +113,6 @@ fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &Target) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::Sketch;
     use ir::Isa;
 
     const PROGRAM: &str = "program matmul {
@@ -164,6 +169,34 @@ mod tests {
         let found = of(vec![bad]);
         assert_eq!(found.candidate.algorithm, "fallback");
         assert_eq!(found.passed_over.len(), 1);
+    }
+
+    #[test]
+    fn small_programs_have_serial_sketches_and_tiny_ones_have_them_first() {
+        let named = |extent: i64, threads: u32| {
+            let of = |d: i64| PROGRAM.replace("0..4 {", &format!("0..{d} {{"));
+            let text = of(extent)
+                .replace("f32[4,", &format!("f32[{extent},"))
+                .replace(", 4]", &format!(", {extent}]"))
+                .replace("spatial 4", &format!("spatial {extent}"))
+                .replace("reduce 4", &format!("reduce {extent}"));
+            let target = Target {
+                threads,
+                ..Target::generic(Isa::X86Avx512)
+            };
+            let program = ir::text::parse(&text).unwrap();
+            let space = space(&program, &target, Accuracy::Strict);
+            let names = space.sketches.into_iter().map(|s| s.name);
+            names.collect::<Vec<String>>()
+        };
+        let serial = |n: &String| n.ends_with(".serial");
+        assert!(!named(4, 1).iter().any(serial));
+        let tiny = named(4, 2);
+        let half = tiny.len() / 2;
+        assert!(tiny[..half].iter().all(serial) && !tiny[half..].iter().any(serial));
+        let small = named(256, 2);
+        assert!(!serial(&small[0]) && serial(&small[small.len() - 1]));
+        assert!(!named(4000, 2).iter().any(serial));
     }
 
     #[test]

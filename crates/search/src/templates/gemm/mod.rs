@@ -1,0 +1,268 @@
+//! Matrix products: a register tile of rows and vectors of columns, the right
+//! operand packed into panels of one tile's width.
+//!
+//! Columns that are no multiple of a tile are padded: the packed operand holds
+//! zeros there, and only what leaves the registers is masked. Rows that are no
+//! multiple are cut off into a loop of their own.
+
+mod shape;
+mod tile;
+
+use super::others;
+use crate::draft::{Draft, Nest};
+use crate::space::Sketch;
+use ir::{DType, Program, Target};
+use shape::{Packing, Shape};
+use tile::Tiles;
+
+/// Most multiply-adds in one unrolled body.
+const MAX_UNROLLED: i64 = 128;
+/// A split of the work between threads that is no worse counts as balanced.
+const BALANCED: f64 = 0.93;
+
+/// Which tiles follow each other, and which are shared out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// All row tiles of a panel of columns; panels are shared out.
+    Columns,
+    /// All panels for a tile of rows; tiles of rows are shared out.
+    Rows,
+    /// As `Columns`, but single tiles are shared out.
+    Tiles,
+}
+
+/// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
+pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+    let Some(main) = all
+        .iter()
+        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
+    else {
+        return vec![];
+    };
+    let Some(shape) = Shape::of(program, main) else {
+        return vec![];
+    };
+    let out = all.iter().find(|n| {
+        let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
+        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
+    });
+    // Narrower products are sums along rows.
+    if shape.n * 2 <= target.lanes(DType::F32) {
+        return vec![];
+    }
+    let mut found = Vec::new();
+    let packings = [shape.packing, None];
+    let packings = &packings[usize::from(shape.packing.is_none())..];
+    for packing in packings {
+        for order in orders(&shape, target) {
+            let scheme = Scheme {
+                main,
+                out,
+                target,
+                shape: &shape,
+                packing: *packing,
+                order,
+                tiles: Tiles::of(&shape, target, order == Order::Tiles),
+            };
+            let mut d = Draft::default();
+            scheme.write(&mut d);
+            let mut handled = vec!["main"];
+            handled.extend(out.map(|_| "out"));
+            others(&mut d, all, &handled, target);
+            found.push(d.finish(scheme.name()));
+        }
+    }
+    found
+}
+
+/// The orders of tiles worth trying, the best balanced first.
+fn orders(shape: &Shape, target: &Target) -> Vec<Order> {
+    let mut orders = vec![Order::Columns, Order::Rows];
+    if target.threads <= 1 {
+        return orders;
+    }
+    if shape.m() > 1 {
+        orders.push(Order::Tiles);
+    }
+    let missing = |o: &Order| {
+        let tiles = Tiles::of(shape, target, *o == Order::Tiles);
+        let (t, c) = tiles.default;
+        let batch: i64 = shape.batch.iter().map(|b| b.1).product();
+        let (rows, panels) = (shape.m() / t, (shape.n + c - 1) / c);
+        let chunks = match o {
+            Order::Columns => batch * panels,
+            Order::Rows => batch * rows.max(1),
+            Order::Tiles => batch * panels * rows,
+        };
+        let threads = i64::from(target.threads);
+        let rounds = (chunks + threads - 1) / threads * threads;
+        let balance = chunks as f64 / rounds as f64;
+        // What is balanced is equally good; the rest in tenths.
+        ((BALANCED - balance).max(0.0) * 10.0).ceil() as i64
+    };
+    orders.sort_by_key(missing);
+    orders
+}
+
+struct Scheme<'a> {
+    main: &'a Nest,
+    out: Option<&'a Nest>,
+    target: &'a Target,
+    shape: &'a Shape,
+    packing: Option<Packing>,
+    order: Order,
+    tiles: Tiles,
+}
+
+/// Loops of the register tile.
+struct Tile {
+    /// Loops over tiles of rows and over the rows of one, if there are any.
+    rows: Option<(String, String)>,
+    /// Loops over panels, over the vectors of one, and over their lanes.
+    columns: [String; 3],
+}
+
+impl Scheme<'_> {
+    fn name(&self) -> &'static str {
+        match (self.packing.is_some(), self.order) {
+            (true, Order::Columns) => "gemm.packed.columns",
+            (true, Order::Rows) => "gemm.packed.rows",
+            (true, Order::Tiles) => "gemm.packed.tiles",
+            (false, Order::Columns) => "gemm.columns",
+            (false, Order::Rows) => "gemm.rows",
+            (false, Order::Tiles) => "gemm.tiles",
+        }
+    }
+
+    fn write(&self, d: &mut Draft) {
+        let (s, target) = (self.shape, self.target);
+        let (rows, columns, unroll) = self.decide(d);
+        let result = match self.out {
+            Some(_) => {
+                d.line("set_scope main register");
+                "out"
+            }
+            None => {
+                d.line("cache_write main 0 register");
+                "main.out"
+            }
+        };
+        d.line(format!("pad {} ${columns}", s.n_loop));
+        if let Some(p) = self.packing {
+            let layout = p.arguments(&format!("${columns}"));
+            d.line(format!("pack {} {layout}", s.right));
+        }
+        let tile = self.split(d, rows, columns);
+        d.line(format!("split {} [_, ${unroll}]", s.k_loop));
+        let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
+        let [n0, n1, n2] = &tile.columns;
+        let mut outer: Vec<String> = s.batch.iter().map(|b| b.0.clone()).collect();
+        match &tile.rows {
+            Some((m0, _)) if self.order == Order::Rows => outer.extend([m0.clone(), n0.clone()]),
+            Some((m0, _)) => outer.extend([n0.clone(), m0.clone()]),
+            None => outer.push(n0.clone()),
+        }
+        let mut order = outer.clone();
+        order.extend([k0.clone(), k1.clone()]);
+        order.extend(tile.rows.iter().map(|(_, m1)| m1.clone()));
+        order.extend([n1.clone(), n2.clone()]);
+        d.line(format!("reorder {}", order.join(" ")));
+        let inside = usize::from(tile.rows.is_some() && self.order != Order::Tiles);
+        let shared = &outer[..outer.len() - inside];
+        let fused = d.parallel(shared, target.threads);
+        let panel = fused.unwrap_or_else(|| shared[shared.len() - 1].clone());
+        let place = if inside == 1 || target.threads <= 1 {
+            outer[outer.len() - 1].clone()
+        } else {
+            panel.clone()
+        };
+        self.leave_registers(d, result, &place, tile.rows.is_some());
+        d.line(format!("vectorize {n2}"));
+        d.line(format!("unroll {n1}"));
+        d.line(format!("unroll {k1}"));
+        if let Some((_, m1)) = &tile.rows {
+            d.line(format!("unroll {m1}"));
+        }
+        d.line(format!("decompose_reduction main {k0}"));
+        self.pack_each_call(d, &panel);
+        d.run_parallel();
+        if let (Some((m0, _)), true) = (&tile.rows, self.order != Order::Tiles) {
+            d.line(format!("try partition {m0}"));
+        }
+    }
+
+    /// Decisions for rows and columns of a tile, and for unrolling.
+    fn decide(&self, d: &mut Draft) -> (Option<usize>, usize, usize) {
+        let (s, t) = (self.shape, &self.tiles);
+        let columns = d.choose("columns", &t.columns, t.default.1);
+        let rows = s
+            .rows
+            .as_ref()
+            .map(|_| d.choose("rows", &t.rows, t.default.0));
+        let divisors: Vec<i64> = (1..=8).filter(|u| s.k % u == 0).collect();
+        let unroll = d.choose("unroll_k", &divisors, 2);
+        if let Some(rows) = rows {
+            let budget = (t.registers - 1) * t.lanes;
+            let used: [(i64, &[(usize, usize)]); 2] =
+                [(1, &[(rows, 0), (columns, 0)]), (1, &[(columns, 0)])];
+            d.limit("registers", &used, budget);
+        }
+        let body: Vec<(usize, usize)> = rows
+            .into_iter()
+            .chain([columns, unroll])
+            .map(|decision| (decision, 0))
+            .collect();
+        d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED * t.lanes);
+        (rows, columns, unroll)
+    }
+
+    /// Splits columns into panels of vectors, and rows into tiles that need not
+    /// divide: a predicate cuts the last one.
+    fn split(&self, d: &mut Draft, rows: Option<usize>, columns: usize) -> Tile {
+        let (s, n) = (self.shape, &self.shape.n_loop);
+        d.line(format!("split {n} [_, ${columns}]"));
+        d.line(format!("split {n}.1 [_, {}]", self.tiles.lanes));
+        let rows = s.rows.as_ref().zip(rows).map(|((m, _), decision)| {
+            d.line(format!("split {m} [_, ${decision}]"));
+            (format!("{m}.0"), format!("{m}.1"))
+        });
+        Tile {
+            rows,
+            columns: [format!("{n}.0"), format!("{n}.1.0"), format!("{n}.1.1")],
+        }
+    }
+
+    /// Packing as part of a call: a panel where it is used, if it is used once.
+    fn pack_each_call(&self, d: &mut Draft, panel: &str) {
+        if !self.packing.is_some_and(|p| p.each_call) {
+            return;
+        }
+        let copy = format!("{}.pack", self.shape.right);
+        let inner = format!("{copy}.ax{}", self.packing.map_or(0, |p| p.dims));
+        if self.order == Order::Columns && self.shape.rows.is_some() {
+            d.line(format!("compute_at {copy} {panel}"));
+            d.line(format!("set_scope {copy} local"));
+        } else if self.target.threads > 1 {
+            d.line(format!("try parallel {copy}.ax0"));
+        }
+        d.line(format!("split {inner} [_, {}]", self.tiles.lanes));
+        d.line(format!("try vectorize {inner}.1"));
+    }
+
+    /// The block that writes the accumulators out under `place`.
+    fn leave_registers(&self, d: &mut Draft, result: &str, place: &str, has_rows: bool) {
+        let from = self.out.unwrap_or(self.main);
+        d.line(format!("reverse_compute_at {result} {place}"));
+        let axis = |i: usize| {
+            let l = &from.spatial[i].0;
+            format!("{result}.{}", l.rsplit('.').next().unwrap_or(l))
+        };
+        let last = from.spatial.len() - 1;
+        d.line(format!("split {} [_, {}]", axis(last), self.tiles.lanes));
+        d.line(format!("vectorize {}.1", axis(last)));
+        d.line(format!("unroll {}.0", axis(last)));
+        if has_rows {
+            d.line(format!("unroll {}", axis(last - 1)));
+        }
+    }
+}
