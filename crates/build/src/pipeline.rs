@@ -6,6 +6,7 @@ use lower::flat::{Code, Place};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
 use std::time::Instant;
 
 /// Where in the pipeline something happened.
@@ -167,6 +168,7 @@ pub fn built_kernel(
             vec![]
         },
         prepare_code: None,
+        prepare_hash: if prepares { prepare_hash(code) } else { 0 },
         workspace_bytes: code.workspace_bytes,
         worker_workspace_bytes: code.worker_workspace_bytes,
         prepare_workspace_bytes: if prepares { code.workspace_bytes } else { 0 },
@@ -178,6 +180,21 @@ pub fn built_kernel(
         schedule,
         compiler: llvm::version(),
     }
+}
+
+/// A hash of all that decides what the prepare entry writes.
+fn prepare_hash(code: &Code) -> u64 {
+    let mut text = lower::flat::text::print_prepare(code);
+    for b in &code.prepare_params {
+        let b = &code.buffers[b.index()];
+        let _ = writeln!(
+            text,
+            "{}: {}[{}] {:?}",
+            b.name, b.dtype, b.elements, b.place
+        );
+    }
+    // 0 is kept for kernels that say nothing.
+    xxhash_rust::xxh3::xxh3_64(text.as_bytes()).max(1)
 }
 
 /// The prepare entry as code for the building host: what depends on constants

@@ -157,3 +157,22 @@ fn the_cache_answers_again_and_every_target_builds() {
     // Constants of a machine that is not this one are prepared by code for this one.
     assert!(kernel(3).prepare_code.is_some() && kernel(4).prepare_code.is_some());
 }
+
+#[test]
+fn the_prepare_hash_is_of_the_prepare_entry_alone() {
+    let mut p = pool(1);
+    let of = |p: &mut BuilderPool, trace: &str| {
+        p.submit(0, request(trace, Isa::X86Avx2), LONG);
+        let built = drain(p).remove(&0).unwrap().result.unwrap().unwrap();
+        (built.kernel.code, built.kernel.prepare_hash)
+    };
+    let (code, hash) = of(&mut p, TILED);
+    let (other_code, same) = of(&mut p, &format!("{TILED}annotate main.k unroll_by 2\n"));
+    assert_ne!(code, other_code);
+    assert_eq!(hash, same);
+    assert_ne!(hash, 0);
+    let (_, packed_otherwise) = of(&mut p, "pack W [1:4] [1, 0, 2]\n");
+    assert_ne!(hash, packed_otherwise);
+    let (_, nothing) = of(&mut p, "split main.n [_, 8]\n");
+    assert_eq!(nothing, 0);
+}

@@ -58,6 +58,7 @@ fn nothing() -> Result<BuiltKernel, Box<dyn Error>> {
         prepare_entry: None,
         prepare_params: vec![],
         prepare_code: None,
+        prepare_hash: 0,
         workspace_bytes: 0,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

@@ -27,8 +27,6 @@ pub type Stop = Verdict;
 pub struct Setting<'a> {
     pub ctx: &'a Ctx,
     pub threads: u32,
-    /// Copies of what depends on constants shall exceed this; 0 for one copy.
-    pub rotate_bytes: u64,
     /// Which kernel of a ranking this is.
     pub index: usize,
 }
@@ -53,34 +51,22 @@ pub struct Loaded<'k> {
 }
 
 impl<'k> Loaded<'k> {
-    /// Loads the code, prepares its constants and copies them so that they
-    /// exceed the bytes to rotate through.
+    /// Loads the code and prepares its constants.
     pub fn new(
         kernel: &'k BuiltKernel,
         task: &mut Task,
         setting: Setting,
     ) -> Result<Loaded<'k>, Stop> {
-        let Setting {
-            rotate_bytes,
-            threads,
-            ..
-        } = setting;
         let refused = |e: String| Verdict::Refused(e);
         kernel.check_host().map_err(|e| refused(e.to_string()))?;
         let code = LoadedCode::load(&kernel.code).map_err(|e| refused(e.to_string()))?;
         let entry = code
             .kernel(&kernel.entry)
             .map_err(|e| refused(e.to_string()))?;
-        let mut constant_bytes: u64 = 0;
-        for p in kernel.params.iter().filter(|p| rotates(p)) {
-            constant_bytes = constant_bytes.saturating_add(size(p)?);
-        }
-        let copies = copies_of(constant_bytes, rotate_bytes);
         let mut prepared = prepare(kernel, &code, task, setting)?;
         let mut arguments = Vec::new();
         for p in &kernel.params {
             let bytes = size(p)?;
-            let count = if rotates(p) { copies as usize } else { 1 };
             let argument = match p.role {
                 ParamRole::Output => {
                     task.expects(p)?;
@@ -90,11 +76,9 @@ impl<'k> Loaded<'k> {
                     let made = prepared.remove(&p.name).ok_or_else(|| {
                         refused(format!("nothing prepares the parameter `{}`", p.name))
                     })?;
-                    Argument::Shared(task.prepared(made, count)?)
+                    Argument::Shared(made)
                 }
-                ParamRole::Input | ParamRole::Constant => {
-                    Argument::Shared(task.argument(&p.name, count)?)
-                }
+                ParamRole::Input | ParamRole::Constant => Argument::Shared(task.argument(&p.name)?),
             };
             if let Argument::Shared(copies) = &argument
                 && copies[0].len() as u64 != bytes
@@ -113,10 +97,8 @@ impl<'k> Loaded<'k> {
         if let Some(lacking) = task.outputs().find(|name| !names.contains(name)) {
             return Err(refused(format!("the kernel has no output `{lacking}`")));
         }
-        let workspace = allocate(kernel.workspace_size(threads))?;
-        let pointers = (0..copies as usize)
-            .map(|copy| pointers(&mut arguments, copy))
-            .collect();
+        let workspace = allocate(kernel.workspace_size(setting.threads))?;
+        let pointers = vec![pointers(&mut arguments, 0)];
         Ok(Loaded {
             kernel,
             entry,
@@ -124,9 +106,33 @@ impl<'k> Loaded<'k> {
             workspace,
             pointers,
             next: 0,
-            rotated: rotate_bytes > 0 && constant_bytes.saturating_mul(copies) > rotate_bytes,
+            rotated: false,
             _code: code,
         })
+    }
+
+    /// Copies what depends on constants, so that the copies together exceed
+    /// these bytes, and takes the next one in every call from here on.
+    pub fn rotate(&mut self, task: &mut Task, bytes: u64) -> Result<(), Stop> {
+        let mut constant_bytes: u64 = 0;
+        for p in self.kernel.params.iter().filter(|p| rotates(p)) {
+            constant_bytes = constant_bytes.saturating_add(size(p)?);
+        }
+        let copies = copies_of(constant_bytes, bytes);
+        for (p, a) in self.kernel.params.iter().zip(&mut self.arguments) {
+            if let Argument::Shared(shared) = a
+                && rotates(p)
+            {
+                *shared = task.copies(&shared[0], copies as usize)?;
+            }
+        }
+        self.pointers = (0..copies as usize)
+            .map(|copy| pointers(&mut self.arguments, copy))
+            .collect();
+        // The last call had the first copy.
+        self.next = 1 % self.pointers.len();
+        self.rotated = bytes > 0 && constant_bytes.saturating_mul(copies) > bytes;
+        Ok(())
     }
 
     /// Copies of what depends on constants only.
@@ -238,17 +244,36 @@ fn copies_of(bytes: u64, rotate_bytes: u64) -> u64 {
         .min((MAX_COPY_BYTES / bytes).max(1))
 }
 
-/// Runs the prepare entry; its outputs by name.
+/// What the prepare entry makes, by name; it runs unless an equal one did before.
 fn prepare(
     kernel: &BuiltKernel,
     code: &LoadedCode,
     task: &mut Task,
     setting: Setting,
-) -> Result<HashMap<String, GuardedBuffer>, Stop> {
-    let refused = |e: String| Verdict::Refused(format!("preparing constants: {e}"));
+) -> Result<HashMap<String, Copies>, Stop> {
     let Some(name) = &kernel.prepare_entry else {
         return Ok(HashMap::new());
     };
+    if let Some(made) = task.prepared_before(kernel.prepare_hash) {
+        return Ok(made.into_iter().collect());
+    }
+    let mut made = Vec::new();
+    for (output, buffer) in run_prepare(kernel, name, code, task, setting)? {
+        made.push((output, task.prepared(buffer)?));
+    }
+    task.remember_prepared(kernel.prepare_hash, &made);
+    Ok(made.into_iter().collect())
+}
+
+/// Runs the prepare entry `name`; what it wrote, by name.
+fn run_prepare(
+    kernel: &BuiltKernel,
+    name: &str,
+    code: &LoadedCode,
+    task: &mut Task,
+    setting: Setting,
+) -> Result<Vec<(String, GuardedBuffer)>, Stop> {
+    let refused = |e: String| Verdict::Refused(format!("preparing constants: {e}"));
     let apart = kernel
         .prepare_code
         .as_deref()
@@ -267,7 +292,7 @@ fn prepare(
             args.push(buffer.as_mut_ptr().cast());
             made.push((p.name.clone(), buffer));
         } else {
-            let source = task.argument(&p.name, 1)?.remove(0);
+            let source = task.argument(&p.name)?.remove(0);
             if source.len() as u64 != size(p)? {
                 return Err(refused(format!("`{}` has {} bytes", p.name, source.len())));
             }
@@ -285,7 +310,7 @@ fn prepare(
         b.check_canaries()
             .map_err(|e| Verdict::Damaged(format!("preparing constants: {e}")))?;
     }
-    Ok(made.into_iter().collect())
+    Ok(made)
 }
 
 /// The clock of a kernel's samples: CPU time does not count what preempts a

@@ -23,6 +23,7 @@ pub struct Protocol {
     /// Sampling time after which no further sample starts, once there are `min_samples`.
     pub max_ns: u64,
     /// Constants rotate through copies that together exceed this many bytes; 0 for one warm copy.
+    /// What is clearly slow with one warm copy is timed with that.
     pub rotate_bytes: u64,
     /// Largest relative error (L2) of floating-point outputs; no element may be
     /// off by more than a hundred times that share of the root mean square.

@@ -10,7 +10,7 @@ use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
-use crate::sampling::{Turns, calls_per_sample, sample};
+use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Tasks whose data a runner keeps: those that are tuned in turns, and the
 /// fresh data on which finalists are checked.
-const KEPT_TASKS: usize = 4;
+const KEPT_TASKS: usize = 24;
 /// Fewer are kept when they take more than this.
-const KEPT_BYTES: usize = 3 << 30;
+const KEPT_BYTES: usize = 2 << 30;
 
 /// The runner process: answers requests until its input ends.
 pub fn serve() -> std::io::Result<()> {
@@ -156,6 +156,17 @@ impl Runner {
         let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, parts)?;
         let watch = Watch::start();
         Doing::Run.tell(0);
+        let slow = slow_even_warm(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
+        parts.run += watch.spent();
+        if let Some(samples) = slow? {
+            return Ok(Verdict::Timed {
+                samples_ns: samples.ns,
+                at: circumstances(&loaded, threads, samples.calls),
+            });
+        }
+        rotate(&mut loaded, task, p, 0, parts)?;
+        let watch = Watch::start();
+        Doing::Run.tell(0);
         let mut sampled = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
         if sampled.as_ref().is_ok_and(|samples| samples.then_check)
             && let Err(stop) = last_run(&mut loaded, task, p, ctx, 0)
@@ -187,8 +198,10 @@ impl Runner {
         let deadline = deadline(start, p.limit_ns.saturating_mul(kernels.len() as u64));
         let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
         for (i, kernel) in kernels.iter().enumerate() {
-            let entrant = first_run(kernel, task, p, threads, i, &mut Parts::default());
+            let mut parts = Parts::default();
+            let entrant = first_run(kernel, task, p, threads, i, &mut parts);
             entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
+                rotate(&mut loaded, task, p, i, &mut parts)?;
                 Doing::Run.tell(i);
                 let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n))?;
                 Ok(Entrant {
@@ -303,7 +316,6 @@ fn first_run<'k>(
     let setting = Setting {
         ctx,
         threads: threads.count,
-        rotate_bytes: p.rotate_bytes,
         index,
     };
     Doing::Load.tell(index);
@@ -322,6 +334,22 @@ fn first_run<'k>(
     });
     parts.check += watch.spent();
     Ok((loaded, checked?))
+}
+
+/// Lets constants rotate, as a part of loading: candidates that are slow anyway
+/// do without it.
+fn rotate(
+    loaded: &mut Loaded,
+    task: &mut Task,
+    p: &Protocol,
+    index: usize,
+    parts: &mut Parts,
+) -> Result<(), Stop> {
+    let watch = Watch::start();
+    Doing::Load.tell(index);
+    let rotated = loaded.rotate(task, p.rotate_bytes);
+    parts.load += watch.spent();
+    rotated
 }
 
 /// Runs once more on poisoned outputs and a used workspace: what was timed is

@@ -70,6 +70,42 @@ pub fn sample(
     })
 }
 
+/// Samples a kernel with warm constants, which no kernel is slower with: of one
+/// that is clearly slow even so nothing else need be known. `None` of all others.
+pub fn slow_even_warm(
+    p: &Protocol,
+    best_ns: Option<u64>,
+    first_ns: u64,
+    deadline: Instant,
+    mut batch: impl FnMut(u64) -> Result<u64, Stop>,
+) -> Result<Option<Samples>, Stop> {
+    let slow = |ns: u64| best_ns.is_some_and(|b| ns as f64 > slow_ns(p, b));
+    // The first run was cold; if that was fast enough, a warm one is.
+    let left = deadline.saturating_duration_since(Instant::now());
+    if !slow(first_ns) || left.as_nanos() as u64 <= first_ns.saturating_mul(4) {
+        return Ok(None);
+    }
+    let long = first_ns > LONG_SAMPLES * p.min_sample_ns;
+    let calls = if long {
+        1
+    } else {
+        calls_per_sample(p, first_ns, &mut batch)?
+    };
+    let mut ns = Vec::new();
+    while !clearly_slow(p, &ns, best_ns) {
+        let sample = per_call(batch(calls)?, calls);
+        if !slow(sample) {
+            return Ok(None);
+        }
+        ns.push(sample);
+    }
+    Ok(Some(Samples {
+        ns,
+        calls,
+        then_check: false,
+    }))
+}
+
 /// Calls that fill a sample, found by running warm. A call that takes the whole
 /// sampling time is not worth a warm-up.
 pub fn calls_per_sample(
@@ -259,6 +295,25 @@ mod tests {
             Ok(n * 1_000)
         });
         assert_eq!(s.unwrap().ns, [1_000; 6]);
+    }
+
+    #[test]
+    fn only_what_is_slow_when_warm_needs_no_more() {
+        let p = Protocol::new(1, 0);
+        let of = |first_ns: u64, call_ns: u64, best_ns| {
+            let deadline = Instant::now() + LONG;
+            let batch = |n| Ok(n * call_ns);
+            let samples = slow_even_warm(&p, best_ns, first_ns, deadline, batch).unwrap();
+            samples.map(|s| (s.ns, s.then_check))
+        };
+        let best = Some(100_000);
+        assert_eq!(of(900_000, 200_000, best), Some((vec![200_000; 2], false)));
+        assert_eq!(of(900_000, 900_000, best), Some((vec![900_000], false)));
+        assert_eq!(of(900_000, 110_000, best), None, "cold only");
+        assert_eq!(of(110_000, 110_000, best), None, "never slow");
+        assert_eq!(of(900_000, 900_000, None), None, "nothing to beat");
+        let too_late = slow_even_warm(&p, best, 900_000, Instant::now(), |_| Ok(900_000));
+        assert!(too_late.unwrap().is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 
 /// Sets of prepared constants that are kept for candidates which prepare the same.
-const KEPT_PREPARED: usize = 2;
+const KEPT_PREPARED: usize = 3;
 /// An element may be off by this many times the tolerance, in root mean squares.
 const ELEMENT_TOLERANCE: f64 = 100.0;
 
@@ -24,7 +24,16 @@ pub struct Task {
     pub key: TaskKey,
     arguments: HashMap<String, Copies>,
     prepared: VecDeque<Copies>,
+    /// What made which of them, so that it need not run again.
+    recipes: VecDeque<Recipe>,
     expected: HashMap<String, Expected>,
+}
+
+/// What a prepare entry wrote, by name.
+struct Recipe {
+    /// [`BuiltKernel::prepare_hash`](runtime::BuiltKernel).
+    hash: u64,
+    made: Vec<(String, Rc<Sealed>)>,
 }
 
 struct Expected {
@@ -47,13 +56,13 @@ impl Task {
             key: data.key(),
             arguments,
             prepared: VecDeque::new(),
+            recipes: VecDeque::new(),
             expected: HashMap::new(),
         };
         let ctx = Ctx::serial();
         let setting = Setting {
             ctx: &ctx,
             threads: 1,
-            rotate_bytes: 0,
             index: 0,
         };
         let outputs = Loaded::new(&data.oracle, &mut task, setting).and_then(|mut l| {
@@ -87,23 +96,59 @@ impl Task {
         shared.map(|c| c.len()).chain(expected).sum()
     }
 
-    /// `count` copies of an argument.
-    pub fn argument(&mut self, name: &str, count: usize) -> Result<Copies, Verdict> {
+    /// An argument, once.
+    pub fn argument(&mut self, name: &str) -> Result<Copies, Verdict> {
         let missing = || Verdict::Refused(format!("the task has no argument `{name}`"));
         let copies = self.arguments.get_mut(name).ok_or_else(missing)?;
-        copy_up_to(copies, count)
+        copy_up_to(copies, 1)
     }
 
-    /// `count` copies of what a prepare entry wrote.
-    pub fn prepared(&mut self, made: GuardedBuffer, count: usize) -> Result<Copies, Verdict> {
+    /// What a prepare entry wrote, once.
+    pub fn prepared(&mut self, made: GuardedBuffer) -> Result<Copies, Verdict> {
         let known = self.prepared.iter().position(|c| **c[0] == *made);
         let mut copies = match known.and_then(|at| self.prepared.remove(at)) {
             Some(copies) => copies,
             None => vec![Rc::new(Sealed::seal(made).map_err(out_of_memory)?)],
         };
-        let result = copy_up_to(&mut copies, count);
+        let result = copy_up_to(&mut copies, 1);
         self.prepared.push_back(copies);
         result
+    }
+
+    /// What the prepare entry of this hash wrote when it last ran.
+    pub fn prepared_before(&mut self, hash: u64) -> Option<Vec<(String, Copies)>> {
+        let same = |r: &Recipe| r.hash == hash && hash != 0;
+        let at = self.recipes.iter().position(same)?;
+        let recipe = self.recipes.remove(at)?;
+        let mut found = Vec::new();
+        for (name, first) in &recipe.made {
+            let known = self.prepared.iter().position(|c| Rc::ptr_eq(&c[0], first));
+            let copies = known.and_then(|at| self.prepared.remove(at));
+            self.prepared
+                .push_back(copies.unwrap_or_else(|| vec![first.clone()]));
+            found.push((name.clone(), vec![first.clone()]));
+        }
+        self.recipes.push_back(recipe);
+        Some(found)
+    }
+
+    /// Remembers what the prepare entry of this hash wrote.
+    pub fn remember_prepared(&mut self, hash: u64, made: &[(String, Copies)]) {
+        let first = |(name, copies): &(String, Copies)| (name.clone(), copies[0].clone());
+        self.recipes.push_back(Recipe {
+            hash,
+            made: made.iter().map(first).collect(),
+        });
+        while self.recipes.len() > KEPT_PREPARED {
+            self.recipes.pop_front();
+        }
+    }
+
+    /// `count` copies of what [`Task::argument`] or [`Task::prepared`] gave.
+    pub fn copies(&mut self, of: &Rc<Sealed>, count: usize) -> Result<Copies, Verdict> {
+        let mut all = self.arguments.values_mut().chain(&mut self.prepared);
+        let own = all.find(|c| Rc::ptr_eq(&c[0], of));
+        copy_up_to(own.unwrap_or(&mut vec![of.clone()]), count)
     }
 
     /// Forgets prepared constants but for the latest `sets` kernels that had

@@ -170,11 +170,20 @@ fn threads_are_pinned_where_that_is_possible() {
 fn a_clearly_slow_kernel_has_few_samples() {
     let (mut s, t) = (serial(), task(1, good()));
     let slow = kernel("compute(args); spin(200000);");
-    let p = protocol();
-    let (samples, _) = timed(s.measure(&t, &slow, &p, Some(1_000), false));
+    let p = Protocol {
+        rotate_bytes: 10_000,
+        ..protocol()
+    };
+    let (samples, c) = timed(s.measure(&t, &slow, &p, Some(1_000), false));
     assert!(samples.len() < p.min_samples as usize, "{samples:?}");
-    let (samples, _) = timed(s.measure(&t, &slow, &p, None, false));
+    assert_eq!(
+        (c.cache, c.const_copies),
+        (Cache::Warm, 1),
+        "not worth copies"
+    );
+    let (samples, c) = timed(s.measure(&t, &slow, &p, None, false));
     assert!(samples.len() >= p.min_samples as usize, "{samples:?}");
+    assert_eq!((c.cache, c.const_copies), (Cache::RotatedConstants, 10));
 }
 
 #[test]
@@ -432,6 +441,25 @@ fn constants_are_prepared_and_failures_of_that_are_the_loads() {
     );
     assert!(text.contains("preparing constants"), "{text}");
     assert!(wrong(outcome_of(&preparing("packed[40] = 0;"))).0.max_abs > 0.0);
+}
+
+#[test]
+fn what_an_equal_prepare_entry_made_is_used_again() {
+    let (mut s, t) = (serial(), task(1, good()));
+    let hashed = |hash: u64, body: &str| BuiltKernel {
+        prepare_hash: hash,
+        ..preparing(body)
+    };
+    let timed = |o: Outcome| matches!(o, Outcome::Timed { .. });
+    let mut measure = |k: &BuiltKernel| s.measure(&t, k, &protocol(), None, false).outcome;
+    // The second would spoil what it makes, if it ran.
+    let spoils = "packed[0] = 77;";
+    assert!(timed(measure(&hashed(5, ""))));
+    assert!(timed(measure(&hashed(5, spoils))));
+    assert!(!timed(measure(&hashed(6, spoils))));
+    // No hash says nothing.
+    assert!(timed(measure(&hashed(0, ""))));
+    assert!(!timed(measure(&hashed(0, spoils))));
 }
 
 /// The kernel of [`preparing`] without its prepare entry.

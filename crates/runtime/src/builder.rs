@@ -95,7 +95,7 @@ pub struct Choice<'a> {
     pub bind: Vec<(&'a str, TensorId)>,
 }
 
-/// Identifies prepare work: the code, its entry, and the constants it reads.
+/// Identifies prepare work: what it computes, its entry, and the constants it reads.
 type PrepareKey = (u64, String, Vec<(u32, u64, u64)>);
 
 /// Collects a model; tensors are declared before the steps that use them, and
@@ -451,7 +451,11 @@ impl ModelBuilder {
         let Some(entry) = kernel.prepare_entry.clone() else {
             return Ok(Vec::new());
         };
-        let mut key = (xxh3_64(kernel.prepare_object()), entry, Vec::new());
+        let work = match kernel.prepare_hash {
+            0 => xxh3_64(kernel.prepare_object()),
+            hash => hash,
+        };
+        let mut key = (work, entry, Vec::new());
         let mut inputs: Vec<*mut c_void> = Vec::new();
         for param in kernel
             .prepare_params

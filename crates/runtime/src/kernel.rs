@@ -87,6 +87,10 @@ pub struct BuiltKernel {
     /// ELF object for the building host that holds the prepare entry, when the
     /// kernel itself is for another machine; otherwise the entry is in `code`.
     pub prepare_code: Option<Vec<u8>>,
+    /// Identifies what the prepare entry computes: kernels with equal values
+    /// make equal prepared tensors, under equal names, of equal constants. 0 says
+    /// nothing.
+    pub prepare_hash: u64,
     /// Workspace shared by all workers of one call.
     pub workspace_bytes: u64,
     /// Workspace of each worker; the layout is that of [`workspace_size`].
@@ -166,6 +170,7 @@ mod tests {
             prepare_entry: Some("p".into()),
             prepare_params: Vec::new(),
             prepare_code: None,
+            prepare_hash: 0,
             workspace_bytes: 1,
             worker_workspace_bytes: 65,
             prepare_workspace_bytes: 0,

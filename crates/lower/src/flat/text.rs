@@ -20,20 +20,28 @@ pub fn print(code: &Code) -> String {
             place(b)
         );
     }
-    let names = |ids: &[BufferId]| {
-        let names: Vec<&str> = ids
-            .iter()
-            .map(|b| code.buffers[b.index()].name.as_str())
-            .collect();
-        names.join(", ")
-    };
-    if !code.prepare.is_empty() {
-        let _ = writeln!(out, "prepare({}):", names(&code.prepare_params));
-        stmts(code, &code.prepare, 1, &mut out);
-    }
-    let _ = writeln!(out, "kernel({}):", names(&code.params));
+    out += &print_prepare(code);
+    let _ = writeln!(out, "kernel({}):", names(code, &code.params));
     stmts(code, &code.kernel, 1, &mut out);
     out
+}
+
+/// The prepare entry alone; empty if there is none.
+pub fn print_prepare(code: &Code) -> String {
+    let mut out = String::new();
+    if !code.prepare.is_empty() {
+        let _ = writeln!(out, "prepare({}):", names(code, &code.prepare_params));
+        stmts(code, &code.prepare, 1, &mut out);
+    }
+    out
+}
+
+fn names(code: &Code, ids: &[BufferId]) -> String {
+    let names: Vec<&str> = ids
+        .iter()
+        .map(|b| code.buffers[b.index()].name.as_str())
+        .collect();
+    names.join(", ")
 }
 
 fn place(b: &FlatBuffer) -> String {

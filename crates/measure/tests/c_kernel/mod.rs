@@ -95,6 +95,7 @@ pub fn from_source(source: &str) -> BuiltKernel {
         prepare_entry: None,
         prepare_params: Vec::new(),
         prepare_code: None,
+        prepare_hash: 0,
         workspace_bytes: 64,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

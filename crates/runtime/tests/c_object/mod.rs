@@ -79,6 +79,7 @@ pub fn built(source: &str, params: Vec<KernelParam>) -> BuiltKernel {
         prepare_entry: None,
         prepare_params: Vec::new(),
         prepare_code: None,
+        prepare_hash: 0,
         workspace_bytes: 0,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

@@ -164,7 +164,7 @@ fn in_model(s: &TaskSummary) -> String {
 }
 
 fn print(r: &Report) -> Result<()> {
-    let peak = crate::doctor::limits().peak_gflops * f64::from(r.threads);
+    let peak = r.peak_gflops;
     let mut t = Table::new(&[
         "task",
         "uses",

@@ -4,6 +4,7 @@
 //! is in the store before the strategy hears of it, and nothing that the store
 //! knows is measured again, so a run that was killed goes on where it stopped.
 
+mod budget;
 mod factorial;
 mod finalists;
 mod in_model;

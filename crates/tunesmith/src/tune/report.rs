@@ -40,6 +40,8 @@ pub struct Report {
     pub accuracy: String,
     pub tolerance: f64,
     pub seed: u64,
+    /// f32 multiply-add peak of all threads, measured when the run began.
+    pub peak_gflops: f64,
     /// Candidates executed.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
@@ -150,6 +152,7 @@ impl Session<'_> {
             accuracy: self.options.accuracy.to_string(),
             tolerance: self.options.tolerance,
             seed: self.options.seed,
+            peak_gflops: self.limits.peak_gflops * f64::from(self.target.threads),
             trials: self.trials,
             cached: self.cached,
             failures,

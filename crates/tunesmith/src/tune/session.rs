@@ -1,10 +1,12 @@
 //! The state of one run: a search for every task, and the budget over them.
 
+use super::budget::{Standing, promise};
 use super::progress::{Progress, Status};
 use super::report::Report;
-use super::task_search::{Ranked, Search, searches};
+use super::task_search::{KnownPlace, Ranked, Search, searches};
 use super::{Budget, Options, record};
 use crate::compile::Builders;
+use crate::doctor::Limits;
 use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
@@ -38,6 +40,8 @@ pub struct Session<'a> {
     pub machine: String,
     pub toolchain: String,
     pub protocol: Protocol,
+    /// Of one thread of the machine.
+    pub limits: Limits,
     pub serial: Serial,
     pub searches: Vec<Search>,
     pub trials: u64,
@@ -62,7 +66,13 @@ impl<'a> Session<'a> {
             description: machine.description(),
             extra: store::Extra::new(),
         })?;
-        let searches = searches(plan, target, store, options, plain)?;
+        let limits = crate::doctor::limits();
+        let known = KnownPlace {
+            store,
+            target: &key.text(),
+            machine: &machine.fingerprint(),
+        };
+        let searches = searches(plan, target, &limits, &known, options, plain)?;
         let mut protocol = Protocol::new(target.threads, target.llc_bytes);
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
@@ -102,6 +112,7 @@ impl<'a> Session<'a> {
             machine: machine.fingerprint(),
             toolchain: build::toolchain().to_string(),
             protocol,
+            limits,
             serial: Serial::new(&crate::compile::worker_command("run", vec![])?)?,
             searches,
             trials: 0,
@@ -191,31 +202,44 @@ impl<'a> Session<'a> {
         matches!(self.options.budget, Budget::Trials(n) if self.trials + pending as u64 >= n)
     }
 
-    /// The task whose next trial promises most: a large share of the model,
-    /// few trials so far, and improvements not long ago.
+    /// The task whose next trial promises most.
     fn next_task(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
         let mut waiting = vec![0u64; self.searches.len()];
         for p in pending.values() {
             waiting[p.task] += 1;
         }
-        let score = |i: usize| {
+        let (told, spent_ns) = self
+            .searches
+            .iter()
+            .fold((0, 0), |(n, ns), s| (n + s.told, ns + s.spent_ns));
+        let mean_ns = |told: u64, ns: u64| (told > 0).then(|| ns as f64 / told as f64);
+        let usual_ns = mean_ns(told, spent_ns).unwrap_or(1.0);
+        let standing = |i: usize| {
             let s = &self.searches[i];
-            let ns = s.best.first().map_or(s.guess_ns, |b| b.ns as f64);
-            let n = (s.asked + waiting[i]) as f64;
-            let first = n < s.space.sketches.len() as f64;
-            let stale = (-(s.since_best as f64) / 40.0).exp().max(0.02);
-            ns * s.uses as f64 * stale / (n + 4.0).sqrt() * if first { 1e6 } else { 1.0 }
+            Standing {
+                best_ns: s.best.first().map(|b| b.ns as f64),
+                guess_ns: s.guess_ns,
+                bound_ns: s.bound_ns,
+                uses: s.uses,
+                asked: s.asked + waiting[i],
+                sketches: s.space.sketches.len(),
+                since_best: s.since_best,
+                trial_ns: mean_ns(s.told, s.spent_ns).unwrap_or(usual_ns),
+            }
         };
         (0..self.searches.len())
             .filter(|i| !self.searches[*i].exhausted)
-            .max_by(|a, b| score(*a).total_cmp(&score(*b)))
+            .map(|i| (i, promise(&standing(i))))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+            .map(|(i, _)| i)
     }
 
     /// Asks for one candidate; what the store knows is told at once.
     fn ask(&mut self, task: usize) -> Result<Option<Pending>> {
         let watch = Watch::start();
         let s = &mut self.searches[task];
-        let Some(point) = s.strategy.ask(&s.space, 1).pop() else {
+        let point = s.known.pop_front();
+        let Some(point) = point.or_else(|| s.strategy.ask(&s.space, 1).pop()) else {
             s.exhausted = true;
             return Ok(None);
         };
@@ -346,6 +370,8 @@ impl<'a> Session<'a> {
         measured: Option<Measured>,
     ) -> Result<()> {
         self.worker_cpu_ns += measured.as_ref().map_or(0, |m| m.whole.cpu_ns);
+        let measured_ns = measured.as_ref().map_or(0, |m| m.whole.wall_ns);
+        self.searches[p.task].spent_ns += p.search.wall_ns + build.wall_ns + measured_ns;
         let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
         let (label, ns) = (r.outcome.label(), r.outcome.median_ns());
         let events = self.events(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns);
@@ -394,11 +420,12 @@ impl<'a> Session<'a> {
         let s = &mut self.searches[p.task];
         let ns = outcome.median_ns();
         s.strategy.tell(&p.point, ns.map(|n| n as f64));
+        s.told += 1;
+        s.since_best += 1;
         let Some(ns) = ns else {
             *s.failures.entry(outcome.label().into()).or_default() += u64::from(fresh);
             return;
         };
-        s.since_best += 1;
         if s.best
             .first()
             .is_none_or(|b| (ns as f64) < 0.98 * b.ns as f64)

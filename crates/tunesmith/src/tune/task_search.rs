@@ -1,16 +1,18 @@
 //! The search of one task: its space, its strategy, its data and its best.
 
+use super::budget::bound_ns;
 use super::in_model::InModel;
 use super::{Options, record};
 use crate::compile::provided;
+use crate::doctor::Limits;
 use crate::error::{Error, Result};
 use build::Built;
 use graph::plan::Plan;
 use ir::{Expr, ExprKind, Program, Target};
 use measure::{ArgFill, TaskData};
 use search::{Candidate, Point, Space, Strategy};
-use std::collections::{BTreeMap, HashMap};
-use store::Store;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use store::{Place, Record, Store};
 use tensor::DType;
 
 /// A modest machine, for guesses before the first measurement.
@@ -45,7 +47,14 @@ pub struct Search {
     /// the whole model decides.
     pub best: Vec<Ranked>,
     pub in_model: Option<InModel>,
+    /// Points of the best that the store knows, to start from.
+    pub known: VecDeque<Point>,
+    /// No schedule of the task takes less.
+    pub bound_ns: f64,
     pub asked: u64,
+    /// Outcomes told, and the time they took.
+    pub told: u64,
+    pub spent_ns: u64,
     pub trials: u64,
     pub since_best: u64,
     pub exhausted: bool,
@@ -140,31 +149,81 @@ fn restricted(mut space: Space, prefixes: &[String]) -> Space {
     space
 }
 
+/// Points of a task that a run starts from, at most.
+const KNOWN: usize = 3;
+
+/// Where the store is asked for what is known.
+pub struct KnownPlace<'a> {
+    pub store: &'a Store,
+    pub target: &'a str,
+    pub machine: &'a str,
+}
+
+impl KnownPlace<'_> {
+    /// The points of the best known candidates that are in this space.
+    fn points(&self, task: &str, space: &Space) -> Result<VecDeque<Point>> {
+        let place = Place {
+            task,
+            target: self.target,
+            machine: self.machine,
+        };
+        let mut points = VecDeque::new();
+        self.store.best_that(&place, |r| {
+            if let Some(p) = point_of(r, space)
+                && !points.contains(&p)
+            {
+                points.push_back(p);
+            }
+            Ok(points.len() == KNOWN)
+        })?;
+        Ok(points)
+    }
+}
+
+/// The point that a record's decisions are in a space, if every decision is
+/// still the same choice.
+fn point_of(r: &Record, space: &Space) -> Option<Point> {
+    let sketch = space.sketches.iter().position(|s| s.name == r.algorithm)?;
+    let index = |d: &schedule::Decision| {
+        let same = |k: &&store::Decision| k.name == d.name && k.cardinality == d.cardinality();
+        r.decisions.iter().find(same).map(|k| k.index)
+    };
+    let decisions = &space.sketches[sketch].decisions;
+    let values = decisions.iter().map(index).collect::<Option<Vec<_>>>()?;
+    let p = Point { sketch, values };
+    space.is_legal(&p).then_some(p)
+}
+
 /// A search for every task of the plan; the tasks are put into the store.
 pub fn searches(
     plan: &Plan,
     target: &Target,
-    store: &Store,
+    limits: &Limits,
+    known: &KnownPlace<'_>,
     options: &Options,
     plain: &[Built],
 ) -> Result<Vec<Search>> {
     let uses = plan.uses();
     let mut searches = Vec::new();
     for (i, t) in plan.tasks.iter().enumerate() {
-        store.put_task(&record::task(t))?;
+        known.store.put_task(&record::task(t))?;
         let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let strategy = search::strategy(&options.strategy, seed)
             .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
+        let space = restricted(
+            search::space(&t.program, target, options.accuracy),
+            &options.algorithms,
+        );
+        let inexact = space.sketches.iter().any(|s| !s.exact);
         searches.push(Search {
+            known: known.points(&t.key, &space)?,
+            bound_ns: bound_ns(t.flops, t.bytes, inexact, limits, target.threads),
             title: t.title(),
             key: t.key.clone(),
             uses: uses[i],
             flops: t.flops,
             text: ir::text::print(&t.program),
-            space: restricted(
-                search::space(&t.program, target, options.accuracy),
-                &options.algorithms,
-            ),
+            space,
             strategy,
             data: TaskData {
                 id: i as u64,
@@ -177,6 +236,8 @@ pub fn searches(
             best: vec![],
             in_model: None,
             asked: 0,
+            told: 0,
+            spent_ns: 0,
             trials: 0,
             since_best: 0,
             exhausted: false,
