@@ -393,7 +393,9 @@ fn explain_shows_every_step_against_its_limits() {
     assert!(report["scaling"].is_null());
 
     let artifact = json(&args("2", &["--artifact", &t.artifact, "--scaling"]));
-    assert_eq!(artifact["layers"][0]["algorithm"], layer["algorithm"]);
+    // For two threads, what runs on one is a sketch of its own.
+    let of_two = artifact["layers"][0]["algorithm"].as_str().unwrap();
+    assert_eq!(of_two.trim_end_matches(".serial"), layer["algorithm"]);
     assert!(number(&artifact["scaling"]["speedup"]) > 0.0);
     assert!(number(&artifact["layers"][0]["efficiency"]) > 0.0);
     let plain = json(&args("1", &["--defaults", "--sort", "time"]));
