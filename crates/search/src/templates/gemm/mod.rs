@@ -17,8 +17,14 @@ use tile::Tiles;
 
 /// Most multiply-adds in one unrolled body.
 const MAX_UNROLLED: i64 = 128;
+/// Elements of k in one unrolled body by default.
+const UNROLLED: i64 = 2;
 /// A split of the work between threads that is no worse counts as balanced.
 const BALANCED: f64 = 0.93;
+/// Tiles of rows that must use a panel before packing it in every call pays.
+const REUSED: i64 = 24;
+/// Iterations of the innermost loop to fetch ahead.
+const DISTANCES: [i64; 3] = [0, 8, 32];
 
 /// Which tiles follow each other, and which are shared out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,18 +57,17 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         return vec![];
     }
     let mut found = Vec::new();
-    let packings = [shape.packing, None];
-    let packings = &packings[usize::from(shape.packing.is_none())..];
-    for packing in packings {
-        for order in orders(&shape, target) {
+    for packing in packings(&shape, target) {
+        let tiles = |o| Tiles::of(&shape, target, packing.is_some(), o == Order::Tiles);
+        for order in orders(&shape, target, tiles) {
             let scheme = Scheme {
                 main,
                 out,
                 target,
                 shape: &shape,
-                packing: *packing,
+                packing,
                 order,
-                tiles: Tiles::of(&shape, target, order == Order::Tiles),
+                tiles: tiles(order),
             };
             let mut d = Draft::default();
             scheme.write(&mut d);
@@ -75,8 +80,21 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
     found
 }
 
+/// Ways to lay the right operand out, the best first.
+fn packings(shape: &Shape, target: &Target) -> Vec<Option<Packing>> {
+    let Some(p) = shape.packing else {
+        return vec![None];
+    };
+    let rows = Tiles::of(shape, target, false, false).default.0;
+    if p.each_call && !p.transposed && shape.m() <= REUSED * rows {
+        vec![None, Some(p)]
+    } else {
+        vec![Some(p), None]
+    }
+}
+
 /// The orders of tiles worth trying, the best balanced first.
-fn orders(shape: &Shape, target: &Target) -> Vec<Order> {
+fn orders(shape: &Shape, target: &Target, tiles: impl Fn(Order) -> Tiles) -> Vec<Order> {
     let mut orders = vec![Order::Columns, Order::Rows];
     if target.threads <= 1 {
         return orders;
@@ -85,8 +103,7 @@ fn orders(shape: &Shape, target: &Target) -> Vec<Order> {
         orders.push(Order::Tiles);
     }
     let missing = |o: &Order| {
-        let tiles = Tiles::of(shape, target, *o == Order::Tiles);
-        let (t, c) = tiles.default;
+        let (t, c) = tiles(*o).default;
         let batch: i64 = shape.batch.iter().map(|b| b.1).product();
         let (rows, panels) = (shape.m() / t, (shape.n + c - 1) / c);
         let chunks = match o {
@@ -136,7 +153,7 @@ impl Scheme<'_> {
 
     fn write(&self, d: &mut Draft) {
         let (s, target) = (self.shape, self.target);
-        let (rows, columns, unroll) = self.decide(d);
+        let (rows, columns, unroll, ahead) = self.decide(d);
         let result = match self.out {
             Some(_) => {
                 d.line("set_scope main register");
@@ -184,6 +201,11 @@ impl Scheme<'_> {
             d.line(format!("unroll {m1}"));
         }
         d.line(format!("decompose_reduction main {k0}"));
+        if let Some(distance) = ahead {
+            let suffix = self.packing.map_or("", |_| ".pack");
+            // A distance of 0 is no prefetch, which the step refuses.
+            d.line(format!("try prefetch {}{suffix} {k0} ${distance}", s.right));
+        }
         self.pack_each_call(d, &panel);
         d.run_parallel();
         if let (Some((m0, _)), true) = (&tile.rows, self.order != Order::Tiles) {
@@ -191,8 +213,9 @@ impl Scheme<'_> {
         }
     }
 
-    /// Decisions for rows and columns of a tile, and for unrolling.
-    fn decide(&self, d: &mut Draft) -> (Option<usize>, usize, usize) {
+    /// Decisions for rows and columns of a tile, for unrolling, and for how far
+    /// ahead the right operand is fetched, if it comes from memory.
+    fn decide(&self, d: &mut Draft) -> (Option<usize>, usize, usize, Option<usize>) {
         let (s, t) = (self.shape, &self.tiles);
         let columns = d.choose("columns", &t.columns, t.default.1);
         let rows = s
@@ -200,7 +223,11 @@ impl Scheme<'_> {
             .as_ref()
             .map(|_| d.choose("rows", &t.rows, t.default.0));
         let divisors: Vec<i64> = (1..=8).filter(|u| s.k % u == 0).collect();
-        let unroll = d.choose("unroll_k", &divisors, 2);
+        let unroll = d.choose("unroll_k", &divisors, UNROLLED);
+        let bytes = s.k * s.n * DType::F32.size() as i64;
+        let copied = self.packing.is_some_and(|p| p.each_call);
+        let far = bytes > self.target.l2_bytes as i64 && !copied;
+        let ahead = far.then(|| d.choose("prefetch", &DISTANCES, 0));
         if let Some(rows) = rows {
             let budget = (t.registers - 1) * t.lanes;
             let used: [(i64, &[(usize, usize)]); 2] =
@@ -213,7 +240,7 @@ impl Scheme<'_> {
             .map(|decision| (decision, 0))
             .collect();
         d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED * t.lanes);
-        (rows, columns, unroll)
+        (rows, columns, unroll, ahead)
     }
 
     /// Splits columns into panels of vectors, and rows into tiles that need not

@@ -3,14 +3,21 @@
 use super::shape::Shape;
 use ir::{DType, Target};
 
-/// Vectors of columns in a tile.
-const MOST_VECTORS: i64 = 6;
+/// Vectors of columns in a tile of several rows, and in one of a single row.
+const MOST_VECTORS: [i64; 2] = [6, 16];
 /// Multiply-adds in flight that hide the latency of one.
 const LATENCY: i64 = 4;
-/// Cycles in which a vector comes from the second-level cache.
-const PANEL_CYCLES: i64 = 2;
+/// Bytes that a cycle brings from the second-level cache, the last-level one,
+/// and main memory: orders of magnitude.
+const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
+/// Bytes in whose time a short run of another row begins.
+const RUN_BYTES: i64 = 128;
+/// What a tile costs that is cut at the end of rows in memory: masks.
+const MASKED: f64 = 1.5;
 /// Ways of a first-level cache.
 const WAYS: i64 = 8;
+/// What rows that fill their sets to the last ways cost.
+const CROWDED: f64 = 1.03;
 
 /// The tiles of a product on a target.
 pub struct Tiles {
@@ -19,25 +26,29 @@ pub struct Tiles {
     /// Widths in columns, multiples of the lanes.
     pub columns: Vec<i64>,
     pub rows: Vec<i64>,
+    /// Whether columns of a panel follow each other in memory.
+    packed: bool,
     /// Rows and columns to begin with.
     pub default: (i64, i64),
 }
 
 impl Tiles {
     /// With `whole` rows, tiles of rows divide them.
-    pub fn of(shape: &Shape, target: &Target, whole: bool) -> Tiles {
+    pub fn of(shape: &Shape, target: &Target, packed: bool, whole: bool) -> Tiles {
         let lanes = target.lanes(DType::F32);
         let registers = i64::from(target.vector_registers);
         let m = shape.m();
         let vectors = (shape.n + lanes - 1) / lanes;
         let sensible = |t: &i64| m % t == 0 || (!whole && m > 4 * t) || (!whole && *t == m);
         let rows: Vec<i64> = (1..=(registers - 2).min(m)).filter(sensible).collect();
-        let columns: Vec<i64> = (1..=MOST_VECTORS.min(vectors)).map(|v| v * lanes).collect();
+        let most = MOST_VECTORS[usize::from(m == 1)].min(registers / 2);
+        let columns: Vec<i64> = (1..=most.min(vectors)).map(|v| v * lanes).collect();
         let mut tiles = Tiles {
             lanes,
             registers,
             columns,
             rows,
+            packed,
             default: (1, lanes),
         };
         tiles.default = tiles.best(shape, target);
@@ -52,7 +63,7 @@ impl Tiles {
     /// The tile that takes the fewest cycles by count; of equals the one with
     /// the most multiply-adds a load.
     fn best(&self, shape: &Shape, target: &Target) -> (i64, i64) {
-        let most_rows = rows_without_conflicts(shape.k, target);
+        let most_rows = rows_of_sets(shape.k, target);
         let mut best = self.default;
         let mut least = f64::INFINITY;
         for c in &self.columns {
@@ -63,7 +74,10 @@ impl Tiles {
                     continue;
                 }
                 let loads = 1.0 + 0.1 * (t + v) as f64 / (t * v) as f64;
-                let cost = cycles(shape, *t, *c, self.lanes) as f64 * loads;
+                let crowded = if t + 2 > most_rows { CROWDED } else { 1.0 };
+                let whole = self.packed || shape.n % c == 0;
+                let masked = if whole { 1.0 } else { MASKED };
+                let cost = self.cycles(shape, target, *t, *c) * loads * crowded * masked;
                 if cost < least {
                     (best, least) = ((*t, *c), cost);
                 }
@@ -71,20 +85,44 @@ impl Tiles {
         }
         best
     }
+
+    /// Cycles for one element of k: of all tiles, the last ones with fewer rows.
+    /// The first tile of a panel brings it from where the operand lies.
+    fn cycles(&self, shape: &Shape, target: &Target, rows: i64, columns: i64) -> f64 {
+        let v = columns / self.lanes;
+        let element = DType::F32.size() as i64;
+        let one = |t: i64, bytes_a_cycle: f64| {
+            let computed = (t * v).max(LATENCY).max((t + v) / 2) as f64;
+            let run = if self.packed { 0 } else { RUN_BYTES };
+            computed.max((columns * element + run) as f64 / bytes_a_cycle)
+        };
+        let origin = bytes_a_cycle(shape.k * shape.n * element, target);
+        // Half a cache is left to the other operand and to the result.
+        let again = bytes_a_cycle(2 * shape.k * columns * element, target).max(origin);
+        let (m, panels) = (shape.m(), (shape.n + columns - 1) / columns);
+        let tail = if m % rows > 0 {
+            one(m % rows, again)
+        } else {
+            0.0
+        };
+        let whole = one(rows, origin) + (m / rows - 1) as f64 * one(rows, again);
+        panels as f64 * (whole + tail)
+    }
 }
 
-/// Cycles for one element of k: of all tiles, the last ones with fewer rows.
-fn cycles(shape: &Shape, rows: i64, columns: i64, lanes: i64) -> i64 {
-    let v = columns / lanes;
-    let one = |t: i64| (t * v).max(LATENCY).max(v * PANEL_CYCLES).max((t + v) / 2);
-    let (m, panels) = (shape.m(), (shape.n + columns - 1) / columns);
-    let tail = if m % rows > 0 { one(m % rows) } else { 0 };
-    panels * (m / rows * one(rows) + tail)
+/// How fast data of that size is read again and again.
+fn bytes_a_cycle(size: i64, target: &Target) -> f64 {
+    let [l2, llc, memory] = BYTES_A_CYCLE;
+    match size {
+        s if s <= target.l2_bytes as i64 => l2,
+        s if s <= target.llc_bytes as i64 => llc,
+        _ => memory,
+    }
 }
 
-/// Rows of the left operand that a first-level cache holds together, with a
-/// panel streaming by: rows that are a multiple of its sets apart share a set.
-fn rows_without_conflicts(k: i64, target: &Target) -> i64 {
+/// Rows of the left operand that a first-level cache holds together: rows that
+/// are a multiple of its sets apart share a set.
+fn rows_of_sets(k: i64, target: &Target) -> i64 {
     let line = target.cache_line_bytes.max(1) as i64;
     let span = (target.l1_bytes as i64 / WAYS).max(line);
     let apart = k * DType::F32.size() as i64;
@@ -93,7 +131,7 @@ fn rows_without_conflicts(k: i64, target: &Target) -> i64 {
         (a, b) = (b, a % b);
     }
     let sets = span / a.max(line);
-    (sets * WAYS - 2).max(1)
+    sets * WAYS
 }
 
 #[cfg(test)]
@@ -101,11 +139,50 @@ mod tests {
     use super::*;
     use ir::Isa;
 
+    fn shape(m: i64, n: i64, k: i64) -> Shape {
+        Shape {
+            batch: vec![],
+            rows: (m > 1).then(|| ("main.m".into(), m)),
+            n_loop: "main.n".into(),
+            n,
+            k_loop: "main.k".into(),
+            k,
+            right: "B".into(),
+            packing: None,
+        }
+    }
+
     #[test]
     fn rows_a_page_apart_fill_one_set() {
         let target = Target::generic(Isa::X86Avx512);
-        assert_eq!(rows_without_conflicts(1024, &target), 6);
-        assert_eq!(rows_without_conflicts(512, &target), 14);
-        assert!(rows_without_conflicts(768 + 16, &target) > 32);
+        assert_eq!(rows_of_sets(1024, &target), 8);
+        assert_eq!(rows_of_sets(512, &target), 16);
+        assert!(rows_of_sets(768 + 16, &target) > 32);
+    }
+
+    #[test]
+    fn defaults_fit_the_registers_and_fill_them_where_there_is_work() {
+        for target in Isa::ALL.map(Target::generic) {
+            for (m, n, k) in [
+                (1, 1000, 512),
+                (2, 64, 64),
+                (100, 100, 100),
+                (997, 997, 997),
+            ] {
+                let tiles = Tiles::of(&shape(m, n, k), &target, true, false);
+                let (t, c) = tiles.default;
+                assert!(tiles.fits(t, c), "{m}x{n}x{k} on {:?}", target.isa);
+                assert!(tiles.rows.contains(&t) && tiles.columns.contains(&c));
+                let accumulators = t * c / tiles.lanes;
+                assert!(m < 8 || 2 * accumulators >= tiles.registers, "{t}x{c}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panel_beyond_the_cache_is_read_by_few_tiles() {
+        let target = Target::generic(Isa::X86Avx512);
+        let (few, _) = Tiles::of(&shape(16, 4096, 4096), &target, true, false).default;
+        assert_eq!(16 / few, 2);
     }
 }

@@ -1,0 +1,162 @@
+//! Every point that a sketch of matrix products proposes is a legal schedule:
+//! sizes that no tile divides, one row, batches, both orders of the right
+//! operand, constants and inputs, on every target and with threads or without.
+
+use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use search::{Accuracy, Point, Space, space};
+use std::collections::BTreeMap;
+
+const POINTS: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    isa: Isa,
+    threads: u32,
+    /// Batch (0: none), rows, columns, and terms of a sum.
+    size: [i64; 4],
+    constant: bool,
+    transposed: bool,
+    /// A bias and a relu behind the sum.
+    epilogue: bool,
+}
+
+fn products() -> Vec<Product> {
+    let sizes = [
+        [0, 1, 1000, 512],
+        [0, 1, 768, 768],
+        [0, 2, 100, 33],
+        [0, 128, 768, 768],
+        [0, 997, 61, 7],
+        [0, 4096, 64, 64],
+        [0, 4096, 8, 1024],
+        [0, 64, 1, 256],
+        [0, 2048, 2048, 2048],
+        [12, 128, 64, 128],
+        [3, 1, 100, 30],
+    ];
+    let mut all = Vec::new();
+    for isa in Isa::ALL {
+        for threads in [1, 2] {
+            for size in sizes {
+                for (constant, transposed) in [(true, false), (true, true), (false, false)] {
+                    all.push(Product {
+                        isa,
+                        threads,
+                        size,
+                        constant: constant && size[0] == 0,
+                        transposed,
+                        epilogue: all.len() % 2 == 1,
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Product {
+    fn target(&self) -> Target {
+        Target {
+            threads: self.threads,
+            ..Target::generic(self.isa)
+        }
+    }
+
+    /// As `graph` writes it.
+    fn program(&self) -> Program {
+        let [batch, m, n, k] = self.size;
+        let mut b = ProgramBuilder::new("product");
+        let lead = |last: [i64; 2]| match batch {
+            0 => last.to_vec(),
+            _ => vec![batch, last[0], last[1]],
+        };
+        let right = if self.transposed { [n, k] } else { [k, n] };
+        let left = b.input("A", DType::F32, &lead([m, k]));
+        let right = match self.constant {
+            true => b.constant("B", DType::F32, &lead(right)),
+            false => b.input("B", DType::F32, &lead(right)),
+        };
+        let mut axes = vec![("b", batch), ("m", m), ("n", n)];
+        axes.retain(|a| a.1 > 0);
+        let main = b.reduce("main", &axes, &[("k", k)], Reducer::Sum, |o, t| {
+            let (before, [m, n]) = o.split_at(o.len() - 2) else {
+                unreachable!("rows and columns");
+            };
+            let at = |last: [&Expr; 2]| [before, &last.map(Clone::clone)].concat();
+            let inner = if self.transposed {
+                [n, &t[0]]
+            } else {
+                [&t[0], n]
+            };
+            Expr::load(left, at([m, &t[0]])) * Expr::load(right, at(inner))
+        });
+        if !self.epilogue {
+            return b.finish(&[main]);
+        }
+        let bias = b.constant("C", DType::F32, &[n]);
+        let out = b.compute("out", &axes, |o| {
+            let biased = Expr::load(main, o.to_vec()) + Expr::load(bias, [o[o.len() - 1].clone()]);
+            biased.max(Expr::f32(0.0))
+        });
+        b.finish(&[out])
+    }
+}
+
+#[test]
+fn defaults_and_random_points_are_legal() {
+    let mut proposed: BTreeMap<String, usize> = BTreeMap::new();
+    let mut illegal = Vec::new();
+    for product in products() {
+        let (target, program) = (product.target(), product.program());
+        let all = space(&program, &target, Accuracy::Strict);
+        let mut rng = Pcg64Mcg::seed_from_u64(7);
+        for sketch in all.sketches {
+            if !sketch.name.starts_with("gemm") {
+                continue;
+            }
+            *proposed.entry(sketch.name.clone()).or_default() += 1;
+            let own = Space {
+                sketches: vec![sketch],
+            };
+            let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
+            for point in [vec![own.default_point()], random].concat() {
+                if let Err(why) = own.candidate(&program, &point) {
+                    illegal.push(format!("{why}\n  {product:?}\n  {:?}", point.values));
+                } else if !own.is_legal(&point) {
+                    illegal.push(format!("beyond the limits: {product:?}"));
+                }
+            }
+        }
+    }
+    let shown = illegal.get(..3).unwrap_or(&illegal).join("\n");
+    assert!(illegal.is_empty(), "{} illegal\n{shown}", illegal.len());
+    for name in [
+        "gemm.packed.columns",
+        "gemm.packed.rows",
+        "gemm.packed.tiles",
+        "gemm.columns",
+    ] {
+        assert!(proposed.contains_key(name), "no `{name}` in {proposed:?}");
+    }
+}
+
+#[test]
+fn a_right_operand_that_few_rows_use_is_not_packed_in_every_call() {
+    let first = |m: i64, constant: bool| {
+        let product = Product {
+            isa: Isa::X86Avx512,
+            threads: 1,
+            size: [0, m, 1024, 1024],
+            constant,
+            transposed: false,
+            epilogue: false,
+        };
+        let all = space(&product.program(), &product.target(), Accuracy::Strict);
+        all.sketches[0].name.clone()
+    };
+    assert_eq!(first(4, false), "gemm.columns");
+    assert_eq!(first(1024, false), "gemm.packed.columns");
+    assert_eq!(first(4, true), "gemm.packed.columns");
+}
