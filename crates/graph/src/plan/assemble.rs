@@ -1,6 +1,7 @@
 //! Putting a plan together: tensors, conversions, tasks and steps.
 
 use super::compute::{self, Built};
+use super::fold;
 use super::fuse::Group;
 use super::layout::{Choice, Layout};
 use super::task::Task;
@@ -220,11 +221,12 @@ impl Assembler<'_> {
         }
         for (i, v) in group.outputs(self.model).into_iter().enumerate() {
             let unused = self.users.of(v).is_empty() && !self.users.is_output(v);
-            if unused || self.model[v].ty().is_empty() {
+            let folded = group.chain.is_empty() && fold::is_folded(self.model, &self.users, v);
+            if unused || folded || self.model[v].ty().is_empty() {
                 continue;
             }
             self.homes.insert(v, choice.output);
-            let built = compute::build(self.model, group, choice, i);
+            let built = compute::build(self.model, &self.users, group, choice, i);
             let name = &self.model[group.anchor].name;
             self.step(name, built, v, choice.output);
         }

@@ -24,11 +24,13 @@
 //! blocks `max`, `e`, `sum`, `out`, layer normalisation `mean`, `variance`,
 //! `out`. Parameters are `X` (data), `W` (weights in the model's layout), `B`
 //! (bias), `A` and `B` of matrix products; `E2` is parameter 2, read by what is
-//! fused.
+//! fused. `A` and `B` may be read through a transpose that keeps the innermost
+//! axis: then they have the axes of its source, as in `A[0, m, b0, k]`.
 
 mod assemble;
 mod collapse;
 mod compute;
+mod fold;
 mod fuse;
 mod interpret;
 mod layout;
@@ -162,6 +164,30 @@ impl Plan {
     /// Every tensor, in the order of [`Plan::tensors`].
     pub fn tensor_ids(&self) -> impl Iterator<Item = PlanTensorId> {
         (0..self.tensors.len() as u32).map(PlanTensorId)
+    }
+
+    /// Bytes of activations and of constants that all steps read and write,
+    /// every operand of a step counted whole and once.
+    pub fn moved_bytes(&self) -> (u64, u64) {
+        let (mut activations, mut constants) = (0, 0);
+        for id in self
+            .steps
+            .iter()
+            .flat_map(|s| s.inputs.iter().chain(&s.outputs))
+        {
+            let tensor = self.tensor(*id);
+            match tensor.kind {
+                TensorKind::Constant(_) => constants += tensor.bytes(),
+                _ => activations += tensor.bytes(),
+            }
+        }
+        (activations, constants)
+    }
+
+    /// Tensors that are parts of others, or the same under another shape.
+    pub fn views(&self) -> usize {
+        let alias = |t: &&PlanTensor| matches!(t.kind, TensorKind::Alias { .. });
+        self.tensors.iter().filter(alias).count()
     }
 
     /// How many steps run each task.

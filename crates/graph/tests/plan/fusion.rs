@@ -434,3 +434,70 @@ fn batched_scores_keep_their_mask_and_softmax() {
     assert_eq!(plan.tasks[0].args["b"], 6);
     assert_eq!(plan.tasks[1].args["rows"], 24);
 }
+
+fn reshape(m: &mut Model, x: ValueId, shape: &[usize]) -> ValueId {
+    let shape = shape.to_vec();
+    m.add("reshape", Op::Reshape(Reshape { shape }), &[x])
+        .unwrap()
+}
+
+fn transpose(m: &mut Model, x: ValueId, perm: &[usize]) -> ValueId {
+    let perm = perm.to_vec();
+    m.add("transpose", Op::Transpose(Transpose { perm }), &[x])
+        .unwrap()
+}
+
+/// Heads of 4 columns out of [1, 5, 12]: as [1, 3, 5, 4].
+fn heads(m: &mut Model, x: ValueId) -> ValueId {
+    let x = reshape(m, x, &[1, 5, 3, 4]);
+    transpose(m, x, &[0, 2, 1, 3])
+}
+
+#[test]
+fn products_read_heads_through_their_transposes() {
+    let mut m = Model::new("attention", 0);
+    let [q, k, v] = ["q", "k", "v"].map(|n| m.add_input(n, DType::F32, &[1, 5, 12]));
+    let q = heads(&mut m, q);
+    let k = reshape(&mut m, k, &[1, 5, 3, 4]);
+    let k = transpose(&mut m, k, &[0, 2, 3, 1]);
+    let scores = m.add("scores", Op::MatMul, &[q, k]).unwrap();
+    let soft = Op::Softmax(Softmax { axis: 3 });
+    let weights = m.add("weights", soft, &[scores]).unwrap();
+    let v = heads(&mut m, v);
+    let y = m.add("context", Op::MatMul, &[weights, v]).unwrap();
+    m.add_output(y);
+    let plan = judge_both(&m);
+    // Only K moves its innermost axis.
+    assert_eq!(
+        kinds(&plan),
+        ["transpose", "batch_matmul", "softmax", "batch_matmul"],
+        "{plan}"
+    );
+}
+
+#[test]
+fn a_transpose_that_others_read_is_a_kernel() {
+    for output in [true, false] {
+        let mut m = Model::new("shared", 0);
+        let x = m.add_input("x", DType::F32, &[1, 5, 12]);
+        let w = m.add_constant("w", random(&[3, 4, 2], 3));
+        let h = heads(&mut m, x);
+        let y = m.add("y", Op::MatMul, &[h, w]).unwrap();
+        m.add_output(y);
+        if output {
+            m.add_output(h);
+        } else {
+            let other = relu(&mut m, h);
+            let other = transpose(&mut m, other, &[3, 2, 1, 0]);
+            m.add_output(other);
+        }
+        let plan = judge_both(&m);
+        assert!(kinds(&plan).contains(&"transpose"), "{plan}");
+        let product = plan
+            .steps
+            .iter()
+            .find(|s| plan.tasks[s.task].op == "batch_matmul");
+        let read = plan.tensor(product.unwrap().inputs[0]);
+        assert_eq!(read.shape, [1, 3, 5, 4], "{plan}");
+    }
+}

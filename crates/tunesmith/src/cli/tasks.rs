@@ -59,6 +59,11 @@ struct Report {
     steps: usize,
     /// Steps that only change a layout.
     conversions: usize,
+    /// Tensors that are parts of others, or the same under another shape.
+    views: usize,
+    /// What all steps read and write, every operand of a step counted once.
+    activation_bytes: u64,
+    constant_bytes: u64,
     gflop: f64,
     /// Sum of the best known times over all steps; none while one is unknown.
     known_ms: Option<f64>,
@@ -122,12 +127,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let plan = source.plan(&target)?;
     let store = a.store.open()?;
     let tasks = rows(&plan, &target, a.model.accuracy, &machine, &store)?;
+    let (activation_bytes, constant_bytes) = plan.moved_bytes();
     let report = Report {
         model: source.name.clone(),
         target: target.isa.name().into(),
         threads: target.threads,
         steps: plan.steps.len(),
         conversions: plan.conversions,
+        views: plan.views(),
+        activation_bytes,
+        constant_bytes,
         gflop: tasks.iter().map(|t| t.gflop * t.uses as f64).sum(),
         known_ms: tasks
             .iter()
@@ -179,13 +188,16 @@ fn text(r: &Report) -> String {
         .known_ms
         .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
     format!(
-        "{}\n{}: {} steps of {} tasks, {} layout conversions, {:.3} GFLOP; {measured} tasks with a time for {} and {} threads{sum}\n",
+        "{}\n{}: {} steps of {} tasks, {} layout conversions, {} views, {:.3} GFLOP; steps move {:.2} MB of activations and {:.2} MB of constants; {measured} tasks with a time for {} and {} threads{sum}\n",
         t.text(),
         r.model,
         r.steps,
         r.tasks.len(),
         r.conversions,
+        r.views,
         r.gflop,
+        r.activation_bytes as f64 / 1e6,
+        r.constant_bytes as f64 / 1e6,
         r.target,
         r.threads
     )

@@ -17,9 +17,10 @@ mod norm;
 mod pool;
 mod reduce;
 
+use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
 use super::layout::{Choice, Layout};
-use crate::model::{Model, Node, ValueId};
+use crate::model::{Model, Node, Users, ValueId};
 use crate::ops::Op;
 use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, Expr, ExprKind, Program, ProgramBuilder};
@@ -68,9 +69,15 @@ impl Kind {
 }
 
 /// The program of output `output` of a group.
-pub(super) fn build(model: &Model, group: &Group, choice: &Choice, output: usize) -> Built {
+pub(super) fn build(
+    model: &Model,
+    users: &Users,
+    group: &Group,
+    choice: &Choice,
+    output: usize,
+) -> Built {
     let mut builder = ProgramBuilder::new(model[group.anchor].op.name());
-    let (env, operands) = Env::new(model, group, choice, output, &mut builder);
+    let (env, operands) = Env::new(model, users, group, choice, output, &mut builder);
     let (result, kind) = anchor(&env, &mut builder);
     Built {
         program: builder.finish(&[result]),
@@ -156,6 +163,9 @@ enum Access {
         /// Logical.
         shape: Vec<i64>,
         layout: Layout,
+        /// What runs along the buffer's axes, if it holds another value (plain)
+        /// that the operand is a transpose of.
+        axes: Option<Vec<Option<usize>>>,
     },
     /// A constant of one element.
     Literal(Expr),
@@ -197,8 +207,13 @@ impl Access {
                 buffer,
                 dtype,
                 layout,
+                axes,
                 ..
             } => {
+                if let Some(axes) = axes {
+                    let along = |a: &Option<usize>| a.map_or(Expr::int(0), |d| index[d].clone());
+                    index = axes.iter().map(along).collect();
+                }
                 if let Layout::Blocked { block } = *layout {
                     let (co, ci) = split.unwrap_or_else(|| {
                         let lane = index[1].clone().floor_mod(block);
@@ -257,6 +272,7 @@ impl<'a> Env<'a> {
     /// Declares the parameters: the anchor's operands, then those of the chain.
     fn new(
         model: &'a Model,
+        users: &Users,
         group: &'a Group,
         choice: &Choice,
         output: usize,
@@ -290,7 +306,14 @@ impl<'a> Env<'a> {
                 Some(name) => (*name).to_string(),
                 None => format!("X{i}"),
             };
-            env.declare(v, &name, choice, b, &mut operands);
+            let fold = match node.op {
+                Op::MatMul => Fold::of(model, users, v),
+                _ => None,
+            };
+            match fold {
+                Some(fold) => env.declare_folded(v, fold, &name, b, &mut operands),
+                None => env.declare(v, &name, choice, b, &mut operands),
+            }
         }
         for v in pointwise {
             let name = format!("E{}", operands.len());
@@ -334,7 +357,33 @@ impl<'a> Env<'a> {
             dtype: value.dtype(),
             shape: value.shape().iter().map(|d| *d as i64).collect(),
             layout,
+            axes: None,
         };
+        self.accesses.insert(v, access);
+    }
+
+    /// As [`Env::declare`], of the plain value that `v` is a transpose of.
+    fn declare_folded(
+        &mut self,
+        v: ValueId,
+        fold: Fold,
+        name: &str,
+        b: &mut ProgramBuilder,
+        operands: &mut Vec<(ValueId, Layout)>,
+    ) {
+        if self.accesses.contains_key(&v) {
+            return;
+        }
+        let source = &self.model[fold.source];
+        let extents = Layout::Plain.physical(source.shape());
+        let access = Access::Buffer {
+            buffer: b.input(name, source.dtype(), &extents),
+            dtype: source.dtype(),
+            shape: self.model[v].shape().iter().map(|d| *d as i64).collect(),
+            layout: Layout::Plain,
+            axes: Some(fold.axes),
+        };
+        operands.push((fold.source, Layout::Plain));
         self.accesses.insert(v, access);
     }
 
