@@ -32,6 +32,10 @@ fn products() -> Vec<Product> {
         [0, 4096, 64, 64],
         [0, 4096, 8, 1024],
         [0, 64, 1, 256],
+        [0, 1, 1, 64],
+        [0, 37, 1, 32],
+        [12, 50, 1, 64],
+        [0, 64, 1, 33],
         [0, 2048, 2048, 2048],
         [12, 128, 64, 128],
         [3, 1, 100, 30],
@@ -137,6 +141,7 @@ fn defaults_and_random_points_are_legal() {
         "gemm.packed.rows",
         "gemm.packed.tiles",
         "gemm.columns",
+        "gemm.dots",
     ] {
         assert!(proposed.contains_key(name), "no `{name}` in {proposed:?}");
     }

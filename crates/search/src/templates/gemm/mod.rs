@@ -3,8 +3,9 @@
 //!
 //! Columns that are no multiple of a tile are padded: the packed operand holds
 //! zeros there, and only what leaves the registers is masked. Rows that are no
-//! multiple are cut off into a loop of their own.
+//! multiple are cut off into a loop of their own. One column is left to `dots`.
 
+mod dots;
 mod shape;
 mod tile;
 
@@ -52,29 +53,36 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
         n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
     });
-    // One column is a sum along each row.
+    let scheme = |packing: Option<Packing>, order| Scheme {
+        main,
+        out,
+        target,
+        shape: &shape,
+        packing,
+        order,
+        tiles: Tiles::of(&shape, target, packing.is_some(), order == Order::Tiles),
+    };
+    let finished = |scheme: &Scheme, name, write: &dyn Fn(&mut Draft)| {
+        let mut d = Draft::default();
+        write(&mut d);
+        let mut handled = vec!["main"];
+        handled.extend(scheme.out.map(|_| "out"));
+        others(&mut d, all, &handled, target);
+        d.finish(name)
+    };
     if shape.n == 1 {
-        return vec![];
+        let (block, lanes) = (program.block(main.id), target.lanes(DType::F32));
+        let contiguous = dots::has_contiguous_rows(program, block, shape.k, lanes);
+        let rows = shape.rows.as_ref().filter(|_| contiguous);
+        let scheme = scheme(None, Order::Rows);
+        let dots = |m: &str| finished(&scheme, "gemm.dots", &|d| scheme.write_dots(d, m));
+        return rows.map(|(m, _)| dots(m)).into_iter().collect();
     }
     let mut found = Vec::new();
     for packing in packings(&shape, target) {
-        let tiles = |o| Tiles::of(&shape, target, packing.is_some(), o == Order::Tiles);
-        for order in orders(&shape, target, tiles) {
-            let scheme = Scheme {
-                main,
-                out,
-                target,
-                shape: &shape,
-                packing,
-                order,
-                tiles: tiles(order),
-            };
-            let mut d = Draft::default();
-            scheme.write(&mut d);
-            let mut handled = vec!["main"];
-            handled.extend(out.map(|_| "out"));
-            others(&mut d, all, &handled, target);
-            found.push(d.finish(scheme.name()));
+        for order in orders(&shape, target, |o| scheme(packing, o).tiles) {
+            let scheme = scheme(packing, order);
+            found.push(finished(&scheme, scheme.name(), &|d| scheme.write(d)));
         }
     }
     found
@@ -154,16 +162,7 @@ impl Scheme<'_> {
     fn write(&self, d: &mut Draft) {
         let (s, target) = (self.shape, self.target);
         let (rows, columns, unroll, ahead) = self.decide(d);
-        let result = match self.out {
-            Some(_) => {
-                d.line("set_scope main register");
-                "out"
-            }
-            None => {
-                d.line("cache_write main 0 register");
-                "main.out"
-            }
-        };
+        let result = self.keep_in_registers(d);
         d.line(format!("pad {} ${columns}", s.n_loop));
         if let Some(p) = self.packing {
             let layout = p.arguments(&format!("${columns}"));
@@ -210,6 +209,17 @@ impl Scheme<'_> {
         d.run_parallel();
         if let (Some((m0, _)), true) = (&tile.rows, self.order != Order::Tiles) {
             d.line(format!("try partition {m0}"));
+        }
+    }
+
+    /// Sums are registers; the block that takes them from there.
+    fn keep_in_registers(&self, d: &mut Draft) -> &'static str {
+        if self.out.is_some() {
+            d.line("set_scope main register");
+            "out"
+        } else {
+            d.line("cache_write main 0 register");
+            "main.out"
         }
     }
 
