@@ -22,9 +22,12 @@ pub struct Shape {
 /// The dimensions of a right operand.
 #[derive(Clone, Copy)]
 pub struct Packing {
-    /// How many there are: batch dimensions, then k and n.
+    /// How many there are.
     pub dims: usize,
-    /// The last two are (n, k).
+    /// Which of them are n and k; the others are of batches.
+    n: usize,
+    k: usize,
+    /// The last one is k.
     pub transposed: bool,
     /// The operand is no constant: packing it is part of every call.
     pub each_call: bool,
@@ -64,12 +67,18 @@ impl Shape {
         let info = program.buffer(buffer);
         let guarded = matches!(b.kind(), ExprKind::Select(..));
         let ours = matches!(info.role, Role::Constant | Role::Input);
-        let plain = ours && !guarded && plain(indices, [n_var, k_var]);
-        let packing = plain.then_some(Packing {
-            dims: indices.len(),
-            transposed,
-            each_call: info.role == Role::Input,
+        let packing = (ours && !guarded).then(|| {
+            let vars: Vec<VarId> = indices.iter().map(Expr::as_var).collect::<Option<_>>()?;
+            let dim = |var: VarId| vars.iter().position(|v| *v == var);
+            Some(Packing {
+                dims: vars.len(),
+                n: dim(n_var)?,
+                k: dim(k_var)?,
+                transposed,
+                each_call: info.role == Role::Input,
+            })
         });
+        let packing = packing.flatten();
         Some(Shape {
             batch,
             rows,
@@ -88,27 +97,38 @@ impl Shape {
     }
 }
 
-/// Whether indices are variables, the last two of them `inner` in some order.
-fn plain(indices: &[Expr], inner: [VarId; 2]) -> bool {
-    let vars: Option<Vec<VarId>> = indices.iter().map(Expr::as_var).collect();
-    vars.is_some_and(|v| {
-        let last = v.len().checked_sub(2).map(|at| &v[at..]);
-        last.is_some_and(|l| inner.iter().all(|v| l.contains(v)))
-    })
-}
-
 impl Packing {
     /// Arguments of `pack` for panels of `width` columns: [batch.., panel, k, column].
     pub fn arguments(self, width: &str) -> String {
-        let (last, before) = (self.dims - 1, self.dims - 2);
-        let mut order: Vec<usize> = (0..before).collect();
-        let tiled = if self.transposed {
-            order.extend([before, self.dims, last]);
-            before
-        } else {
-            order.extend([last, before, self.dims]);
-            last
+        let (n, k) = (self.n, self.k);
+        // What follows the dimension that is split in two moves on by one.
+        let at = |d: usize| d + usize::from(d > n);
+        let batch = (0..self.dims).filter(|d| *d != n && *d != k);
+        let order: Vec<usize> = batch.map(at).chain([n, at(k), n + 1]).collect();
+        format!("[{n}:{width}] {order:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_are_the_same_whatever_the_order_of_the_operand() {
+        let packed = |dims, n, k| {
+            let packing = Packing {
+                dims,
+                n,
+                k,
+                transposed: k + 1 == dims,
+                each_call: true,
+            };
+            packing.arguments("16")
         };
-        format!("[{tiled}:{width}] {order:?}")
+        assert_eq!(packed(2, 1, 0), "[1:16] [1, 0, 2]");
+        assert_eq!(packed(2, 0, 1), "[0:16] [0, 2, 1]");
+        assert_eq!(packed(3, 2, 1), "[2:16] [0, 2, 1, 3]");
+        // Columns, heads, terms.
+        assert_eq!(packed(3, 0, 2), "[0:16] [2, 0, 3, 1]");
     }
 }
