@@ -65,6 +65,12 @@ impl Target {
         (i64::from(self.vector_bits) / dtype.bits() as i64).max(1)
     }
 
+    /// Whether the feature string switches an LLVM feature on.
+    pub fn has_feature(&self, name: &str) -> bool {
+        let mut on = self.features.split(',').map(str::trim);
+        on.any(|f| f.strip_prefix('+') == Some(name))
+    }
+
     /// A generic target of the family with typical caches; the host's real
     /// facts come from the command line's `doctor`.
     pub fn generic(isa: Isa) -> Target {
@@ -184,6 +190,14 @@ impl FromStr for Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feature_is_on_if_its_whole_name_is() {
+        let avx512 = Target::generic(Isa::X86Avx512);
+        assert!(avx512.has_feature("avx512f") && avx512.has_feature("fma"));
+        let off = ["avx512vnni", "avx", "prefer-256-bit", ""];
+        assert!(!off.iter().any(|f| avx512.has_feature(f)));
+    }
 
     #[test]
     fn targets_parse_back() {

@@ -316,6 +316,9 @@ impl<'a> Emitter<'a> {
             let inside = self.code.accesses[s.id as usize].parent;
             self.b.set_debug_location(d.location(inside, Some(s.id)));
         }
+        if self.dot_product(s) {
+            return;
+        }
         let mut scope = Scope::new(s.lane);
         if let Some(mask) = &s.mask {
             let mut m = self.expr(mask, &mut scope).value;

@@ -6,6 +6,7 @@
 //! of schedules or of how code is run.
 
 mod debug;
+mod dot;
 mod emit;
 mod integer;
 mod masked;

@@ -408,6 +408,16 @@ impl Builder {
         }
     }
 
+    /// `lanes` lanes of a vector: lane `at` and every `stride`th after it.
+    pub fn every(&self, v: Value, at: u32, stride: u32, lanes: u32) -> Value {
+        let index = |i| self.const_int(self.int_type(32), i64::from(at + i * stride));
+        let mut indices: Vec<Value> = (0..lanes).map(index).collect();
+        let mask = self.const_vector(&mut indices);
+        let none = self.undef(self.type_of(v));
+        // SAFETY: two vectors of one type and a constant mask within them.
+        unsafe { c::LLVMBuildShuffleVector(self.builder, v, none, mask, NAME) }
+    }
+
     /// The lanes of all vectors, of one type, in order; their number is a power of two.
     pub fn joined(&self, mut vectors: Vec<Value>) -> Value {
         while vectors.len() > 1 {
@@ -525,6 +535,28 @@ impl Builder {
             let t = c::LLVMIntrinsicGetType(self.context, id, types.as_mut_ptr(), types.len());
             self.call(t, f, args)
         }
+    }
+
+    /// As [`Builder::intrinsic`], for one whose operands are bits: arguments
+    /// take the types that this LLVM declares, which have changed over time.
+    pub fn intrinsic_of_bits(&self, name: &str, types: &mut [Type], args: &mut [Value]) -> Value {
+        // SAFETY: the name exists (asserted below, too) and the types are what it is
+        // overloaded on; it has as many parameters as there are arguments.
+        let params = unsafe {
+            let id = c::LLVMLookupIntrinsicID(name.as_ptr().cast(), name.len());
+            assert!(id != 0, "LLVM has no intrinsic `{name}`");
+            let t = c::LLVMIntrinsicGetType(self.context, id, types.as_mut_ptr(), types.len());
+            assert_eq!(c::LLVMCountParamTypes(t) as usize, args.len(), "{name}");
+            let mut params = vec![std::ptr::null_mut(); args.len()];
+            c::LLVMGetParamTypes(t, params.as_mut_ptr());
+            params
+        };
+        for (a, t) in args.iter_mut().zip(params) {
+            if self.type_of(*a) != t {
+                *a = self.convert(Conv::Bit, *a, t);
+            }
+        }
+        self.intrinsic(name, types, args)
     }
 
     pub fn set_debug_location(&self, location: LLVMMetadataRef) {

@@ -200,7 +200,7 @@ impl Emitter<'_> {
 
     /// An element offset, summed outermost loop first and constant last, so
     /// that accesses that differ by a constant share one base address.
-    fn address(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
+    pub fn address(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
         fn terms<'e>(e: &'e Expr, out: &mut Vec<&'e Expr>) {
             match e.kind() {
                 ExprKind::Binary(BinaryOp::Add, a, b) => {

@@ -1,8 +1,9 @@
 //! The table of declared intrinsics: what one hardware instruction computes.
 //!
 //! An intrinsic's *meaning* is a small program: one reduction block that adds
-//! to its output. `tensorize` matches a block against it; `lower` emits the
-//! instruction where the target has it and the meaning's loops where it has not.
+//! to its output. `tensorize` matches a block against it; `lower` writes it in
+//! vector lanes, dot products as one statement of all their terms, in which
+//! `llvm` finds the instruction where the target has it.
 
 use ir::{DType, Expr, Program, ProgramBuilder, Reducer};
 
@@ -36,15 +37,64 @@ const DOT: &[&[&[i64]]] = &[&[&[4, 1], &[0, 1]], &[&[4, 1], &[0, 1]]];
 pub const INTRINSICS: &[Intrinsic] = &[
     Intrinsic {
         name: "dot4.i8i8i32",
-        doc: "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT four times)",
-        meaning: || dot4("dot4.i8i8i32", DType::I8, 16),
+        doc: "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        meaning: || dot4("dot4.i8i8i32", [DType::I8, DType::I8], 16),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.i8i8i32x4",
+        doc: "4 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        meaning: || dot4("dot4.i8i8i32x4", [DType::I8, DType::I8], 4),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.i8i8i32x8",
+        doc: "8 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        meaning: || dot4("dot4.i8i8i32x8", [DType::I8, DType::I8], 8),
         operand_strides: DOT,
         output_strides: &[1, 0],
     },
     Intrinsic {
         name: "dot4.u8i8i32",
         doc: "16 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
-        meaning: || dot4("dot4.u8i8i32", DType::U8, 16),
+        meaning: || dot4("dot4.u8i8i32", [DType::U8, DType::I8], 16),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8i8i32x4",
+        doc: "4 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        meaning: || dot4("dot4.u8i8i32x4", [DType::U8, DType::I8], 4),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8i8i32x8",
+        doc: "8 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        meaning: || dot4("dot4.u8i8i32x8", [DType::U8, DType::I8], 8),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8u8i32",
+        doc: "16 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        meaning: || dot4("dot4.u8u8i32", [DType::U8, DType::U8], 16),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8u8i32x4",
+        doc: "4 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        meaning: || dot4("dot4.u8u8i32x4", [DType::U8, DType::U8], 4),
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    },
+    Intrinsic {
+        name: "dot4.u8u8i32x8",
+        doc: "8 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        meaning: || dot4("dot4.u8u8i32x8", [DType::U8, DType::U8], 8),
         operand_strides: DOT,
         output_strides: &[1, 0],
     },
@@ -76,10 +126,10 @@ pub fn intrinsic(name: &str) -> Option<&'static Intrinsic> {
     INTRINSICS.iter().find(|i| i.name == name)
 }
 
-fn dot4(name: &str, left: DType, lanes: i64) -> Program {
+fn dot4(name: &str, bytes: [DType; 2], lanes: i64) -> Program {
     let mut b = ProgramBuilder::new(name);
-    let x = b.input("a", left, &[lanes, 4]);
-    let y = b.input("b", DType::I8, &[lanes, 4]);
+    let x = b.input("a", bytes[0], &[lanes, 4]);
+    let y = b.input("b", bytes[1], &[lanes, 4]);
     let acc = b.reduce("acc", &[("i", lanes)], &[("j", 4)], Reducer::Sum, |s, r| {
         let at = [s[0].clone(), r[0].clone()];
         let (x, y) = (Expr::load(x, at.clone()), Expr::load(y, at));

@@ -76,6 +76,33 @@ fn host_isa() -> Isa {
     }
 }
 
+/// Dot products of bytes that this machine has beside its family's features,
+/// by their LLVM names.
+fn dot_features(isa: Isa) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        if isa == Isa::X86Avx512 && is_x86_feature_detected!("avx512vnni") {
+            found.push("avx512vnni");
+        }
+        if isa == Isa::X86Avx2 && is_x86_feature_detected!("avxvnni") {
+            found.push("avxvnni");
+        }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if isa == Isa::AArch64Neon {
+        if std::arch::is_aarch64_feature_detected!("dotprod") {
+            found.push("dotprod");
+        }
+        if std::arch::is_aarch64_feature_detected!("i8mm") {
+            found.push("i8mm");
+        }
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _: Isa = isa;
+    found
+}
+
 impl Machine {
     /// Reads the facts of this machine; what the system does not tell is the
     /// generic target's.
@@ -103,12 +130,16 @@ impl Machine {
 
     /// The target for code that runs here with this many threads.
     pub fn target(&self, threads: u32) -> Target {
+        let generic = Target::generic(self.isa);
+        let own = dot_features(self.isa);
+        let own: String = own.iter().map(|f| format!(",+{f}")).collect();
         Target {
+            features: generic.features.clone() + &own,
             l1_bytes: self.l1_bytes,
             l2_bytes: self.l2_bytes,
             llc_bytes: self.llc_bytes,
             threads,
-            ..Target::generic(self.isa)
+            ..generic
         }
     }
 

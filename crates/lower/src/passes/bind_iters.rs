@@ -4,20 +4,24 @@
 //! it does: `out = combine(out, term)`, after `out = identity` where all
 //! reduction variables are 0. A tuple is evaluated into temporaries before any
 //! of it is stored. A tensorized block becomes loops over its inner domain,
-//! since there is no native intrinsic: reduction loops outside, spatial loops
-//! unrolled inside, the last spatial one in lanes if its extent allows it.
+//! reduction loops outside, spatial loops unrolled inside, the last spatial one
+//! in lanes if its extent allows it. A few terms of a sum of integers, whose
+//! order does not matter, are one statement: a code generator sees the dot
+//! product that it is.
 
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, Storage, conjuncts, guarded, loads};
 use ir::affine::Ranges;
 use ir::simplify::simplify;
 use ir::{
-    Annotation, Block, BlockId, BufferId, DType, Expr, IterKind, LoopId, LoopKind, Node, Program,
-    Role, Scope, VarId,
+    Annotation, BinaryOp, Block, BlockId, BufferId, DType, Expr, ExprKind, IterKind, LoopId,
+    LoopKind, Node, Program, Reducer, Role, Scope, VarId,
 };
 
 /// The widest inner loop of a tensorized block that becomes lanes.
 const MAX_TENSOR_LANES: i64 = 64;
+/// Sums of up to so many terms become one statement.
+const MAX_TENSOR_TERMS: i64 = 4;
 /// Spatial points of a tensorized block are unrolled up to this number.
 const MAX_TENSOR_UNROLL: i64 = 32;
 
@@ -162,7 +166,17 @@ impl Binder<'_> {
             })
             .collect();
         let mut out = Vec::new();
-        let domain = tensor_loops(block);
+        let mut domain = tensor_loops(block);
+        let writes = match self.terms(block, &domain) {
+            Some(terms) => {
+                domain.retain(|l| l.iter == IterKind::Spatial);
+                let [(b, at, value)] = &writes[..] else {
+                    unreachable!("a sum has one result");
+                };
+                vec![(*b, at.clone(), added(value, &terms))]
+            }
+            None => writes,
+        };
         if let Some(reduction) = &block.reduction
             && reduction.init
         {
@@ -202,6 +216,18 @@ impl Binder<'_> {
             Some(p) => guarded(conjuncts(p), out),
             None => out,
         }
+    }
+
+    /// The reduction loops whose terms are added in one statement, if they are.
+    fn terms(&self, block: &Block, domain: &[TensorLoop]) -> Option<Vec<(VarId, i64)>> {
+        let reduce = domain.iter().filter(|l| l.iter == IterKind::Reduce);
+        let loops: Vec<(VarId, i64)> = reduce.map(|l| (l.var, l.extent)).collect();
+        let count: i64 = loops.iter().map(|l| l.1).product();
+        let sum = block.reduction.as_ref()?.reducer == Reducer::Sum;
+        let in_lanes = domain.iter().any(|l| l.kind == LoopKind::Vectorized);
+        let integers = self.source.buffer(block.writes[0].buffer).dtype.is_int();
+        let few = (2..=MAX_TENSOR_TERMS).contains(&count);
+        (sum && integers && in_lanes && few).then_some(loops)
     }
 
     /// When the bound reduction variables are all 0.
@@ -299,6 +325,46 @@ impl Binder<'_> {
                 body,
             })]
         })
+    }
+}
+
+/// The sum of `term` over all values of the loops, under its own guard if
+/// outside of that every term is 0.
+fn added(term: &Expr, loops: &[(VarId, i64)]) -> Expr {
+    if let Some((cond, bare)) = guarded_product(term, loops) {
+        let zero: Expr = ExprKind::Int(0, DType::I32).into();
+        return Expr::select(cond, added(&bare, loops), zero);
+    }
+    loops
+        .iter()
+        .fold(vec![term.clone()], |terms, (v, n)| {
+            let at = |t: &Expr, i: i64| t.substitute(&|w| (w == *v).then(|| Expr::int(i)));
+            let all = terms.iter().flat_map(|t| (0..*n).map(move |i| at(t, i)));
+            all.collect()
+        })
+        .into_iter()
+        .reduce(|a, b| a + b)
+        .expect("loops have iterations")
+}
+
+/// A condition that all terms share outside of which a factor of each is 0 (in
+/// i32), and the product under it.
+fn guarded_product(term: &Expr, loops: &[(VarId, i64)]) -> Option<(Expr, Expr)> {
+    let ExprKind::Binary(BinaryOp::Mul, a, b) = term.kind() else {
+        return None;
+    };
+    let side = |e: &Expr| match e.kind() {
+        ExprKind::Select(c, x, zero) => {
+            let shared = !loops.iter().any(|(v, _)| c.uses_var(*v));
+            let is_zero = matches!(zero.kind(), ExprKind::Int(0, DType::I32));
+            (shared && is_zero).then(|| (c.clone(), x.clone()))
+        }
+        _ => None,
+    };
+    match (side(a), side(b)) {
+        (Some((c, a)), _) => Some((c, a * b)),
+        (_, Some((c, b))) => Some((c, a * b)),
+        _ => None,
     }
 }
 

@@ -297,6 +297,64 @@ fn tensorized_blocks_become_loops() {
     );
 }
 
+/// y[3,16] = x[5,4] w[3,16,4] over windows of rows, zeros outside; the lanes
+/// and the four bytes of a product are a tensorized block.
+#[test]
+fn a_dot_product_is_one_guarded_statement() {
+    let mut b = ProgramBuilder::new("dots");
+    let x = b.input("x", DType::U8, &[3, 4]);
+    let w = b.input("w", DType::I8, &[3, 16, 4]);
+    let axes = [("m", 3), ("n", 16)];
+    let y = b.reduce("y", &axes, &[("r", 3), ("k", 4)], Reducer::Sum, |o, t| {
+        let row = &o[0] + &t[0] - 1;
+        let inside = Expr::int(0).le(&row).and(row.clone().lt(3));
+        let load = Expr::load(x, [row, t[1].clone()]).cast(DType::I32);
+        let weight = Expr::load(w, [t[0].clone(), o[1].clone(), t[1].clone()]);
+        let zero: Expr = ExprKind::Int(0, DType::I32).into();
+        Expr::select(inside, load, zero) * weight.cast(DType::I32)
+    });
+    let raw = b.finish(&[y]);
+    let mut p = raw.clone();
+    let block = p.block_named("y").unwrap();
+    let inner = [p.loop_named("y.n"), p.loop_named("y.k")].map(Option::unwrap);
+    let vars = inner.map(|l| p.loop_(l).var);
+    let names = ["n", "k"].map(|n| p.add_var(n));
+    let b = p.block_mut(block);
+    let kept: Vec<_> = b.iters.clone();
+    let own = |v| {
+        kept.iter()
+            .position(|i| i.var == v && vars.iter().any(|l| i.binding.uses_var(*l)))
+    };
+    b.map_statement(|e| e.substitute(&|v| own(v).map(|i| Expr::var(names[usize::from(i == 3)]))));
+    b.iters
+        .retain(|i| !vars.iter().any(|l| i.binding.uses_var(*l)));
+    b.tensor = Some(TensorOp {
+        intrinsic: "dot4.u8i8i32".into(),
+        iters: vec![
+            (names[0], 16, IterKind::Spatial),
+            (names[1], 4, IterKind::Reduce),
+        ],
+    });
+    for l in inner {
+        let inside = p.children(Some(l)).to_vec();
+        p.replace_node(ir::Node::Loop(l), &inside);
+    }
+    let code = judge(&raw, &p);
+    let stores: Vec<_> = all(&code.kernel)
+        .into_iter()
+        .filter_map(|s| match s {
+            Stmt::Store(s) => Some(s),
+            _ => None,
+        })
+        .filter(|s| s.value.any(&|e| matches!(e.kind(), ExprKind::Cast(..))))
+        .collect();
+    let [dot] = stores[..] else {
+        panic!("one statement has all products, not {}", stores.len());
+    };
+    assert_eq!((dot.lane.map(|l| l.lanes), dot.loads.len()), (Some(16), 9));
+    assert!(!dot.value.any(&|e| matches!(e.kind(), ExprKind::Select(..))));
+}
+
 #[test]
 fn a_bool_and_half_precision_pass_through() {
     let mut b = ProgramBuilder::new("mixed");

@@ -176,6 +176,44 @@ fn packed_bytes_take_the_dot_instruction() {
     });
 }
 
+/// y[4,16] = sums of windows of 3 over x[4,8] with zeros round it, times w.
+fn padded_bytes(guard_by_channel: bool) -> Program {
+    let mut b = ProgramBuilder::new("padded");
+    let x = b.input("x", DType::U8, &[4, 8]);
+    let w = b.constant("w", DType::I8, &[3, 2, 16, 4]);
+    let y = b.reduce(
+        "y",
+        &[("m", 4), ("n", 16)],
+        &[("r", 3), ("c", 2), ("k", 4)],
+        Reducer::Sum,
+        |o, t| {
+            let row = &o[0] + &t[0] - 1;
+            let channel = &t[1] * 4 + &t[2];
+            let mut inside = Expr::int(0).le(&row).and(row.clone().lt(4));
+            if guard_by_channel {
+                inside = inside.and(channel.clone().lt(7));
+            }
+            let load = Expr::load(x, [row, channel]).cast(DType::I32);
+            let zero: Expr = ExprKind::Int(0, DType::I32).into();
+            let weight = Expr::load(w, [t[0].clone(), t[1].clone(), o[1].clone(), t[2].clone()]);
+            Expr::select(inside, load, zero) * weight.cast(DType::I32)
+        },
+    );
+    b.finish(&[y])
+}
+
+#[test]
+fn a_guard_outside_the_covered_loops_stays_round_the_instruction() {
+    let mut p = padded_bytes(false);
+    reorder(&mut p, &["y.m", "y.r", "y.c", "y.n", "y.k"]);
+    judged(&mut p, |p| tensorize::apply(p, "y.n", "dot4.u8i8i32"));
+    let mut p = padded_bytes(true);
+    reorder(&mut p, &["y.m", "y.r", "y.c", "y.n", "y.k"]);
+    refused(&p, "statement", |p| {
+        tensorize::apply(p, "y.n", "dot4.u8i8i32")
+    });
+}
+
 #[test]
 fn a_row_of_floats_takes_the_multiply_add() {
     let mut p = matmul();

@@ -3,9 +3,10 @@
 //!
 //! The loops must be one nest round one block, enumerate exactly the axes of
 //! the intrinsic's meaning in its order, and access memory with strides that
-//! the instruction takes; the block's statement must be the meaning's. The
-//! block records the part of its domain that the instruction covers
-//! (`TensorOp`); the variables that the loops fed count the steps left outside.
+//! the instruction takes; the block's statement must be the meaning's, up to
+//! guards of factors that stay the same for the whole instruction. The block
+//! records the part of its domain that the instruction covers (`TensorOp`); the
+//! variables that the loops fed count the steps left outside.
 
 use crate::illegal::Illegal;
 use crate::intrinsics::{INTRINSICS, Intrinsic, intrinsic};
@@ -14,8 +15,8 @@ use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{bound, program_ranges};
 use ir::simplify::simplify;
 use ir::{
-    BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, TensorOp,
-    VarId,
+    BinaryOp, Block, BlockId, BufferId, DType, Expr, ExprKind, IterKind, LoopId, Node, Program,
+    TensorOp, VarId,
 };
 
 const STEP: &str = "tensorize";
@@ -184,11 +185,32 @@ impl Matcher<'_> {
             }
             (ExprKind::Cast(t, a), ExprKind::Cast(u, b)) => t == u && self.same(a, b),
             (ExprKind::Binary(BinaryOp::Mul, a, b), ExprKind::Binary(BinaryOp::Mul, c, d)) => {
+                let (a, b) = (self.bare(a), self.bare(b));
                 let straight = self.same(a, c) && self.same(b, d);
                 straight || (self.same(a, d) && self.same(b, c))
             }
             _ => false,
         }
+    }
+
+    /// A factor of a term of a sum of integers without its guard: where a
+    /// condition that no covered loop changes fails, the factor is 0, and all
+    /// terms are.
+    fn bare<'e>(&self, factor: &'e Expr) -> &'e Expr {
+        match factor.kind() {
+            ExprKind::Select(c, x, zero)
+                if matches!(zero.kind(), ExprKind::Int(0, DType::I32)) && !self.varies(c) =>
+            {
+                x
+            }
+            _ => factor,
+        }
+    }
+
+    /// Whether an expression of the block changes with a covered loop.
+    fn varies(&self, e: &Expr) -> bool {
+        let e = simplify(&bound(self.block, e), &self.ranges);
+        self.vars.iter().any(|v| e.uses_var(*v))
     }
 
     /// The position of an input among the meaning's operands.
