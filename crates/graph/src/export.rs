@@ -330,8 +330,10 @@ fn operator(node: &Node, dtype: DType) -> Result<(&'static str, Vec<AttributePro
         Op::Where => ("Where", vec![]),
         Op::Cast(to) => ("Cast", vec![int("to", i64::from(data_type(*to)))]),
         Op::Conv(c) => ("Conv", conv(c)),
+        Op::ConvInteger(c) => ("ConvInteger", conv(c)),
         Op::ConvTranspose(c) => ("ConvTranspose", conv_transpose(c)?),
         Op::MatMul => ("MatMul", vec![]),
+        Op::MatMulInteger => ("MatMulInteger", vec![]),
         Op::Gemm(g) => (
             "Gemm",
             vec![

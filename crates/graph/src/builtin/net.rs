@@ -74,6 +74,14 @@ impl Net {
         self.uniform(name, shape, -bound, bound)
     }
 
+    /// Weights of i8 over their whole range.
+    pub fn bytes(&mut self, name: &str, shape: &[usize]) -> ValueId {
+        self.seed = self.seed.wrapping_add(1);
+        let all = Fill::Integers { lo: -128, hi: 127 };
+        let t = fill_tensor(DType::I8, shape, all, self.seed);
+        self.model.add_constant(name, t)
+    }
+
     pub fn constant(&mut self, name: &str, value: Tensor) -> ValueId {
         self.model.add_constant(name, value)
     }

@@ -69,6 +69,14 @@ const ACTIVATION: Parameter = Parameter {
     words: &["none", "relu", "gelu", "sigmoid"],
 };
 
+/// Of activations and weights: f32, or u8 and i8 with sums in i32.
+const DTYPE: Parameter = Parameter {
+    name: "dtype",
+    default: 0,
+    least: 0,
+    words: &["f32", "i8"],
+};
+
 macro_rules! conv_parameters {
     ($($own:expr),* ; $c:expr, $k:expr, $groups:expr; $($more:expr),*) => {
         &[
@@ -104,7 +112,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
     operator(
         "conv2d",
         "convolution of [n,c,h,w] with [k,c/groups,r,s]",
-        conv_parameters!(size("h", 56), size("w", 56), size("r", 3), size("s", 3); 64, 64, 1; LAYOUT),
+        conv_parameters!(size("h", 56), size("w", 56), size("r", 3), size("s", 3); 64, 64, 1; LAYOUT, DTYPE),
         |net, a| conv(net, a, &["h", "w"], &["r", "s"]),
     ),
     operator(
@@ -206,6 +214,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
             size("k", 768),
             BIAS,
             ACTIVATION,
+            DTYPE,
         ],
         dense,
     ),
@@ -346,6 +355,35 @@ fn input(net: &mut Net, shape: &[usize]) -> ValueId {
     net.model.add_input("x", DType::F32, shape)
 }
 
+/// Whether the operator is on bytes.
+fn is_integer(a: &Arguments) -> bool {
+    a.try_get(DTYPE.name)
+        .is_some_and(|d| DTYPE.words[d] == "i8")
+}
+
+/// The input and the weights of a product.
+fn operands(net: &mut Net, a: &Arguments, x: &[usize], w: &[usize], fan_in: usize) -> [ValueId; 2] {
+    if is_integer(a) {
+        let x = net.model.add_input("x", DType::U8, x);
+        return [x, net.bytes("weight", w)];
+    }
+    [input(net, x), net.weight("weight", w, fan_in, 1.0)]
+}
+
+/// Refuses what is not defined on sums of bytes.
+fn only_float(a: &Arguments, op: &'static str, what: &str) -> Result<(), ModelError> {
+    if !is_integer(a) {
+        return Ok(());
+    }
+    Err(ModelError {
+        node: op.to_string(),
+        op,
+        source: OpError(format!(
+            "dtype=i8 goes with no {what}; leave one of them out"
+        )),
+    })
+}
+
 /// The most elements of a drawn tensor.
 const MOST_WEIGHTS: usize = 1 << 30;
 
@@ -371,6 +409,7 @@ fn activation(net: &mut Net, a: &Arguments, x: ValueId) -> Result<ValueId, Model
         "sigmoid" => Unary::Sigmoid,
         _ => return Ok(x),
     };
+    only_float(a, op.name(), "activation")?;
     net.try_add(Op::Unary(op), &[x])
 }
 
@@ -392,26 +431,30 @@ fn conv(
         .is_some_and(|l| LAYOUT.words[l] == "nhwc");
     let mut shape = vec![a.get("n"), channels];
     shape.extend(spatial.iter().map(|d| a.get(d)));
-    let x = if nhwc {
-        shape.remove(1);
-        shape.push(channels);
-        let x = input(net, &shape);
-        let perm = vec![0, 3, 1, 2];
-        net.try_add(Op::Transpose(Transpose { perm }), &[x])?
-    } else {
-        input(net, &shape)
-    };
     let mut kernel = vec![maps, channels / groups];
     kernel.extend(taps.iter().map(|d| a.get(d)));
     checked(net, &kernel, "conv")?;
     let fan_in = kernel[1..].iter().product::<usize>().max(1);
-    let w = net.weight("weight", &kernel, fan_in, 1.0);
-    let op = Op::Conv(Conv {
+    if nhwc {
+        shape.remove(1);
+        shape.push(channels);
+    }
+    let [mut x, w] = operands(net, a, &shape, &kernel, fan_in);
+    if nhwc {
+        let perm = vec![0, 3, 1, 2];
+        x = net.try_add(Op::Transpose(Transpose { perm }), &[x])?;
+    }
+    let conv = Conv {
         strides: vec![a.get("stride"); rank],
         dilations: vec![a.get("dilation"); rank],
         pads: vec![(a.get("pad"), a.get("pad")); rank],
         groups,
-    });
+    };
+    let op = if is_integer(a) {
+        Op::ConvInteger(conv)
+    } else {
+        Op::Conv(conv)
+    };
     let y = with_bias(net, a, op, x, w, maps)?;
     let y = activation(net, a, y)?;
     if nhwc {
@@ -431,6 +474,7 @@ fn with_bias(
 ) -> Result<ValueId, ModelError> {
     let mut inputs = vec![x, w];
     if a.flag(BIAS.name) {
+        only_float(a, op.name(), "bias")?;
         inputs.push(net.uniform("bias", &[maps], -0.1, 0.1));
     }
     net.try_add(op, &inputs)
@@ -467,10 +511,15 @@ fn conv_transpose(
 fn dense(net: &mut Net, a: &Arguments) -> Result<ValueId, ModelError> {
     let (m, n, k) = (a.get("m"), a.get("n"), a.get("k"));
     checked(net, &[k, n], "matmul")?;
-    let x = input(net, &[m, k]);
-    let w = net.weight("weight", &[k, n], k, 1.0);
-    let mut y = net.try_add(Op::MatMul, &[x, w])?;
+    let [x, w] = operands(net, a, &[m, k], &[k, n], k);
+    let op = if is_integer(a) {
+        Op::MatMulInteger
+    } else {
+        Op::MatMul
+    };
+    let mut y = net.try_add(op, &[x, w])?;
     if a.flag(BIAS.name) {
+        only_float(a, "dense", "bias")?;
         let bias = net.uniform("bias", &[n], -0.1, 0.1);
         y = net.try_add(Op::Binary(Binary::Add), &[y, bias])?;
     }

@@ -16,6 +16,7 @@ mod node;
 mod norm;
 mod operators;
 pub mod proto;
+mod quantized;
 mod reduce;
 mod shapes;
 mod tensors;

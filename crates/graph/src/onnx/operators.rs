@@ -2,8 +2,8 @@
 
 use super::node::{Imported, NodeImport};
 use super::{
-    composite as c, elementwise as e, linear as l, movement as m, norm as n, reduce as r,
-    shapes as s, windows as w,
+    composite as c, elementwise as e, linear as l, movement as m, norm as n, quantized as q,
+    reduce as r, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -40,10 +40,13 @@ pub const OPERATORS: &[Operator] = &[
     standard("Constant", s::constant),
     standard("ConstantOfShape", s::constant_of_shape),
     standard("Conv", w::conv),
+    standard("ConvInteger", q::conv_integer),
     standard("ConvTranspose", w::conv_transpose),
     standard("DepthToSpace", m::depth_to_space),
+    standard("DequantizeLinear", q::dequantize_linear),
     standard("Div", e::div),
     standard("Dropout", e::dropout),
+    standard("DynamicQuantizeLinear", q::dynamic_quantize_linear),
     standard("Elu", c::elu),
     standard("Equal", e::equal),
     standard("Erf", e::erf),
@@ -72,6 +75,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Log", e::log),
     standard("LogSoftmax", n::log_softmax),
     standard("MatMul", l::matmul),
+    standard("MatMulInteger", q::matmul_integer),
     standard("Max", e::max),
     standard("MaxPool", w::max_pool),
     standard("Mean", e::mean),
@@ -85,6 +89,9 @@ pub const OPERATORS: &[Operator] = &[
     standard("PRelu", e::prelu),
     standard("Pad", m::pad),
     standard("Pow", e::pow),
+    standard("QLinearConv", q::qlinear_conv),
+    standard("QLinearMatMul", q::qlinear_matmul),
+    standard("QuantizeLinear", q::quantize_linear),
     standard("RMSNormalization", c::rms_norm),
     standard("Range", s::range),
     standard("Reciprocal", e::reciprocal),

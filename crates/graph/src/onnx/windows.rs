@@ -75,9 +75,9 @@ fn groups(n: &NodeImport) -> Result<usize, Problem> {
     }
 }
 
-/// The kernel of the weight, which the attribute may repeat.
-fn weight_kernel(n: &NodeImport, spatial: usize) -> Result<Vec<usize>, Problem> {
-    let shape = n.shape(n.input(1)?);
+/// The kernel of the weight, input `i`, which the attribute may repeat.
+fn weight_kernel(n: &NodeImport, i: usize, spatial: usize) -> Result<Vec<usize>, Problem> {
+    let shape = n.shape(n.input(i)?);
     let kernel = shape.get(2..).unwrap_or_default().to_vec();
     if n.attributes.ints("kernel_shape")?.is_some()
         && list(n, "kernel_shape", spatial, 1)? != kernel
@@ -87,20 +87,25 @@ fn weight_kernel(n: &NodeImport, spatial: usize) -> Result<Vec<usize>, Problem> 
     Ok(kernel)
 }
 
-pub(super) fn conv(n: &mut NodeImport) -> Imported {
+/// The attributes of a convolution whose weight is input `weight`.
+pub(super) fn conv_attributes(n: &NodeImport, weight: usize) -> Result<Conv, Problem> {
     let spatial = spatial_shape(n)?.len();
     let Window {
         strides,
         dilations,
         pads,
         ..
-    } = window(n, weight_kernel(n, spatial)?)?;
-    let conv = Conv {
+    } = window(n, weight_kernel(n, weight, spatial)?)?;
+    Ok(Conv {
         strides,
         dilations,
         pads,
         groups: groups(n)?,
-    };
+    })
+}
+
+pub(super) fn conv(n: &mut NodeImport) -> Imported {
+    let conv = conv_attributes(n, 1)?;
     let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(2)];
     let present = if inputs[2].is_some() { 3 } else { 2 };
     n.emit_all(Op::Conv(conv), &inputs[..present])
@@ -109,7 +114,7 @@ pub(super) fn conv(n: &mut NodeImport) -> Imported {
 pub(super) fn conv_transpose(n: &mut NodeImport) -> Imported {
     let input = spatial_shape(n)?;
     let spatial = input.len();
-    let kernel = weight_kernel(n, spatial)?;
+    let kernel = weight_kernel(n, 1, spatial)?;
     if kernel.len() != spatial || kernel.iter().any(|k| !(1..LIMIT as usize).contains(k)) {
         return Problem::unsupported(format!("kernel {kernel:?} with {spatial} spatial axes"));
     }

@@ -2,6 +2,7 @@
 
 use super::{OpError, Operands, refuse};
 use crate::model::TensorType;
+use tensor::DType;
 
 /// Grouped, strided, dilated cross-correlation with zero padding; one entry a
 /// spatial axis in each list.
@@ -27,16 +28,32 @@ impl Conv {
 
     pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
         let (x, w) = (inputs.at_most(3)?.float(0)?, inputs.get(1)?);
-        let spatial = check_window(
-            x,
-            w,
-            &[self.strides.len(), self.dilations.len(), self.pads.len()],
-        )?;
+        if w.dtype != x.dtype {
+            return refuse(format!("{x} does not fit weight {w}"));
+        }
+        inputs.expect(2, x.dtype, &w.shape[..w.rank().min(1)])?;
+        Ok(TensorType {
+            dtype: x.dtype,
+            shape: self.result_shape(x, w)?,
+        })
+    }
+
+    /// Of bytes, with sums in i32.
+    pub(super) fn infer_integer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let (x, w) = (inputs.exactly(2)?.byte(0)?, inputs.byte(1)?);
+        Ok(TensorType {
+            dtype: DType::I32,
+            shape: self.result_shape(x, w)?,
+        })
+    }
+
+    fn result_shape(&self, x: &TensorType, w: &TensorType) -> Result<Vec<usize>, OpError> {
+        let lists = [self.strides.len(), self.dilations.len(), self.pads.len()];
+        let spatial = check_window(x, w, &lists)?;
         let g = self.groups;
         if g == 0 || x.shape[1] != w.shape[1] * g || !w.shape[0].is_multiple_of(g) {
             return refuse(format!("{x} does not fit weight {w} in {g} groups"));
         }
-        inputs.expect(2, x.dtype, &w.shape[..1])?;
         let mut shape = vec![x.shape[0], w.shape[0]];
         for d in 0..spatial {
             let size = x.shape[2 + d] + self.pads[d].0 + self.pads[d].1;
@@ -47,10 +64,7 @@ impl Conv {
                 self.strides[d],
             )?);
         }
-        Ok(TensorType {
-            dtype: x.dtype,
-            shape,
-        })
+        Ok(shape)
     }
 }
 
@@ -75,6 +89,9 @@ impl ConvTranspose {
             self.pads.len(),
             self.output_padding.len(),
         ];
+        if w.dtype != x.dtype {
+            return refuse(format!("{x} does not fit weight {w}"));
+        }
         let spatial = check_window(x, w, &lists)?;
         if self.groups == 0 || x.shape[1] != w.shape[0] || !w.shape[0].is_multiple_of(self.groups) {
             return refuse(format!(
@@ -107,7 +124,7 @@ impl ConvTranspose {
 }
 
 fn check_window(x: &TensorType, w: &TensorType, lists: &[usize]) -> Result<usize, OpError> {
-    if x.rank() < 3 || w.rank() != x.rank() || w.dtype != x.dtype {
+    if x.rank() < 3 || w.rank() != x.rank() {
         return refuse(format!("{x} does not fit weight {w}"));
     }
     let spatial = x.rank() - 2;

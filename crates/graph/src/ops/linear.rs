@@ -2,6 +2,7 @@
 
 use super::{OpError, Operands, broadcast_shape, refuse};
 use crate::model::TensorType;
+use tensor::DType;
 
 /// alpha A' B' + beta C, with A' and B' optionally transposed matrices and C
 /// broadcast to the result.
@@ -50,10 +51,29 @@ fn number<'a>(inputs: Operands<'a>, i: usize) -> Result<&'a TensorType, OpError>
 
 pub(super) fn infer_matmul(inputs: Operands) -> Result<TensorType, OpError> {
     let (a, b) = (number(inputs.exactly(2)?, 0)?, number(inputs, 1)?);
-    if a.rank() == 0 || b.rank() == 0 || a.dtype != b.dtype {
+    if a.dtype != b.dtype {
         return refuse(format!(
             "takes vectors or matrices of one type, not {a} and {b}"
         ));
+    }
+    Ok(TensorType {
+        dtype: a.dtype,
+        shape: product_shape(a, b)?,
+    })
+}
+
+pub(super) fn infer_matmul_integer(inputs: Operands) -> Result<TensorType, OpError> {
+    let (a, b) = (inputs.exactly(2)?.byte(0)?, inputs.byte(1)?);
+    Ok(TensorType {
+        dtype: DType::I32,
+        shape: product_shape(a, b)?,
+    })
+}
+
+/// The shape of NumPy's `matmul`.
+fn product_shape(a: &TensorType, b: &TensorType) -> Result<Vec<usize>, OpError> {
+    if a.rank() == 0 || b.rank() == 0 {
+        return refuse(format!("takes vectors or matrices, not {a} and {b}"));
     }
     let (rows, k) = match a.shape[..] {
         [k] => (&[][..], k),
@@ -71,8 +91,5 @@ pub(super) fn infer_matmul(inputs: Operands) -> Result<TensorType, OpError> {
     let batch = |t: &TensorType| t.shape[..t.rank().saturating_sub(2)].to_vec();
     let mut shape = broadcast_shape(&batch(a), &batch(b))?;
     shape.extend(rows.iter().chain(columns));
-    Ok(TensorType {
-        dtype: a.dtype,
-        shape,
-    })
+    Ok(shape)
 }

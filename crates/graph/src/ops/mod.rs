@@ -56,10 +56,14 @@ pub enum Op {
     Cast(DType),
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
     Conv(Conv),
+    /// x [N,C,spatial..], weight [M,C/groups,kernel..], each i8 or u8; sums in i32.
+    ConvInteger(Conv),
     /// x [N,C,spatial..], weight [C,M/groups,kernel..], bias? [M].
     ConvTranspose(ConvTranspose),
     /// a, b; NumPy `matmul`.
     MatMul,
+    /// a, b, each i8 or u8; NumPy `matmul` with sums in i32.
+    MatMulInteger,
     /// a, b, c?.
     Gemm(Gemm),
     /// x [N,C,..], scale, bias, mean, variance, each [C].
@@ -104,8 +108,10 @@ impl Op {
             Op::Where => "where",
             Op::Cast(_) => "cast",
             Op::Conv(_) => "conv",
+            Op::ConvInteger(_) => "conv_integer",
             Op::ConvTranspose(_) => "conv_transpose",
             Op::MatMul => "matmul",
+            Op::MatMulInteger => "matmul_integer",
             Op::Gemm(_) => "gemm",
             Op::BatchNorm(_) => "batch_norm",
             Op::LayerNorm(_) => "layer_norm",
@@ -161,8 +167,10 @@ impl Op {
                 .get(0)
                 .map(|t| vec![TensorType::new(*to, &t.shape)]),
             Op::Conv(c) => one(c.infer(inputs)),
+            Op::ConvInteger(c) => one(c.infer_integer(inputs)),
             Op::ConvTranspose(c) => one(c.infer(inputs)),
             Op::MatMul => one(linear::infer_matmul(inputs)),
+            Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),
             Op::Gemm(g) => one(g.infer(inputs)),
             Op::BatchNorm(b) => one(b.infer(inputs)),
             Op::LayerNorm(l) => l.infer(inputs),
@@ -228,6 +236,16 @@ impl<'a> Operands<'a> {
             Ok(t)
         } else {
             refuse(format!("operand {i} is {t}, not floating"))
+        }
+    }
+
+    /// Operand `i`, which must be of bytes.
+    pub(crate) fn byte(self, i: usize) -> Result<&'a TensorType, OpError> {
+        let t = self.get(i)?;
+        if matches!(t.dtype, DType::I8 | DType::U8) {
+            Ok(t)
+        } else {
+            refuse(format!("operand {i} is {t}, not i8 or u8"))
         }
     }
 

@@ -163,6 +163,9 @@ impl Chooser<'_> {
     fn anchor(&self, group: &Group) -> Choice {
         let node = &self.model[group.anchor];
         let x = node.inputs.first().copied().flatten();
+        if let (Op::ConvInteger(c), Some(x)) = (&node.op, x) {
+            return self.conv(group, c, x);
+        }
         let Some(x) = x.filter(|_| self.group_is_f32(group)) else {
             return Choice::plain();
         };
@@ -207,7 +210,11 @@ impl Chooser<'_> {
 
     fn conv(&self, group: &Group, c: &Conv, x: ValueId) -> Choice {
         let node = &self.model[group.anchor];
-        if !self.is_image(x) || !self.is_image(node.output()) {
+        let fits = match node.op {
+            Op::ConvInteger(_) => self.model[x].ty().rank() == 4 && !self.model[x].ty().is_empty(),
+            _ => self.is_image(x) && self.is_image(node.output()),
+        };
+        if !fits {
             return Choice::plain();
         }
         let (channels, maps) = (

@@ -2,6 +2,7 @@
 //! as the same product scattered.
 
 use super::contraction::Product;
+use super::linear::wrapped_sums;
 use super::widen::{floats, from_floats, read_strided};
 use crate::ops::{Conv, ConvTranspose};
 use tensor::{Tensor, row_major_strides};
@@ -67,6 +68,15 @@ pub(super) fn conv(
     bias: Option<&Tensor>,
     shape: &[usize],
 ) -> Tensor {
+    from_floats(w.dtype(), shape, &sums(c, x, w, bias, shape))
+}
+
+/// Products of bytes. Their sums are far below 2^53, so f64 is exact.
+pub(super) fn conv_integer(c: &Conv, x: &Tensor, w: &Tensor, shape: &[usize]) -> Tensor {
+    wrapped_sums(shape, &sums(c, x, w, None, shape))
+}
+
+fn sums(c: &Conv, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, shape: &[usize]) -> Vec<f64> {
     let windows = Windows {
         plane: &x.shape()[2..],
         counts: &shape[2..],
@@ -114,7 +124,7 @@ pub(super) fn conv(
             );
         }
     }
-    from_floats(w.dtype(), shape, &out)
+    out
 }
 
 pub(super) fn conv_transpose(

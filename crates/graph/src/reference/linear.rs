@@ -4,7 +4,7 @@ use super::contraction::Product;
 use super::movement::broadcast;
 use super::widen::{floats, from_floats, from_integers, integers, read_strided};
 use crate::ops::Gemm;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// A matrix inside a tensor: element (r, c) is at `start + r * row + c * column`.
 #[derive(Clone, Copy)]
@@ -41,6 +41,33 @@ fn integer_product(size: Product, a: Matrix, b: Matrix, out: &mut [i64]) {
 }
 
 pub(super) fn matmul(a: &Tensor, b: &Tensor, shape: &[usize]) -> Tensor {
+    if a.dtype().is_float() {
+        let out = products(a, b, shape, 0.0, product_of);
+        return from_floats(a.dtype(), shape, &out);
+    }
+    let out = products(a, b, shape, 0, integer_product);
+    from_integers(a.dtype(), shape, &out)
+}
+
+/// Products of bytes. Their sums are far below 2^53, so f64 is exact.
+pub(super) fn matmul_integer(a: &Tensor, b: &Tensor, shape: &[usize]) -> Tensor {
+    wrapped_sums(shape, &products(a, b, shape, 0.0, product_of))
+}
+
+/// Whole numbers, wrapping to i32.
+pub(super) fn wrapped_sums(shape: &[usize], sums: &[f64]) -> Tensor {
+    let sums: Vec<i64> = sums.iter().map(|s| *s as i64).collect();
+    from_integers(DType::I32, shape, &sums)
+}
+
+/// What `multiply` gives for every pair of matrices.
+fn products<T: Copy>(
+    a: &Tensor,
+    b: &Tensor,
+    shape: &[usize],
+    zero: T,
+    multiply: impl Fn(Product, Matrix, Matrix, &mut [T]),
+) -> Vec<T> {
     let (sa, sb) = (a.shape(), b.shape());
     let depth = sa[sa.len() - 1];
     let rows = if sa.len() == 1 { 1 } else { sa[sa.len() - 2] };
@@ -83,18 +110,11 @@ pub(super) fn matmul(a: &Tensor, b: &Tensor, shape: &[usize]) -> Tensor {
     });
     let step = (rows * columns).max(1);
     let count = shape.iter().product();
-    if a.dtype().is_float() {
-        let mut out = vec![0.0; count];
-        for ((left, right), out) in matrices.zip(out.chunks_mut(step)) {
-            product_of(size, left, right, out);
-        }
-        return from_floats(a.dtype(), shape, &out);
-    }
-    let mut out = vec![0; count];
+    let mut out = vec![zero; count];
     for ((left, right), out) in matrices.zip(out.chunks_mut(step)) {
-        integer_product(size, left, right, out);
+        multiply(size, left, right, out);
     }
-    from_integers(a.dtype(), shape, &out)
+    out
 }
 
 pub(super) fn gemm(

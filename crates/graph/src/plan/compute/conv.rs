@@ -93,6 +93,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
             known.push(channel.clone().lt(channels));
         }
         let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
+        let (value, weight) = (env.factor(0, value), env.factor(1, weight));
         guarded(inside, value, zero.clone()) * guarded(known, weight, zero.clone())
     });
     with_bias(env, b, acc, &axes)
@@ -124,6 +125,7 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
             vec![]
         };
         let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
+        let (value, weight) = (env.factor(0, value), env.factor(1, weight));
         guarded(inside, value, zero.clone()) * guarded(known, weight, zero.clone())
     });
     with_bias(env, b, acc, &axes)
@@ -159,8 +161,8 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
                 inside.extend(window.inside(&position));
                 at.push(position);
             }
-            let weight = w.at([&[o[1].clone()], t].concat());
-            guarded(inside, x.at(at), zero.clone()) * weight
+            let weight = env.factor(1, w.at([&[o[1].clone()], t].concat()));
+            guarded(inside, env.factor(0, x.at(at)), zero.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)

@@ -26,7 +26,7 @@ pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         let n = columns.then(|| o[o.len() - 1].clone());
         let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
         let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
-        x.at(left) * y.at(right)
+        env.factor(0, x.at(left)) * env.factor(1, y.at(right))
     });
     let result = env.conclude(b, acc, &axes, None);
     let last = env.shape.len();

@@ -88,9 +88,9 @@ pub(super) fn build(
 
 fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     match &env.node.op {
-        Op::Conv(c) => conv::conv(env, b, c),
+        Op::Conv(c) | Op::ConvInteger(c) => conv::conv(env, b, c),
         Op::ConvTranspose(c) => conv::conv_transpose(env, b, c),
-        Op::MatMul => matmul::matmul(env, b),
+        Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Pool(p) => pool::pool(env, b, p),
         Op::Reduce(r) => reduce::reduce(env, b, r),
@@ -397,6 +397,15 @@ impl<'a> Env<'a> {
         self.node.input(i).and_then(|v| self.accesses.get(&v))
     }
 
+    /// An element of operand `i` in the type that the result is computed in.
+    fn factor(&self, i: usize, element: Expr) -> Expr {
+        if work(self.operand_dtype(i)) == self.work() {
+            element
+        } else {
+            element.cast(self.work())
+        }
+    }
+
     fn operand_dtype(&self, i: usize) -> DType {
         let v = self.node.input(i).expect("the operator has this operand");
         self.model[v].dtype()
@@ -522,8 +531,8 @@ impl<'a> Env<'a> {
 /// What parameters are called; further operands are numbered.
 fn operand_names(op: &Op) -> &'static [&'static str] {
     match op {
-        Op::Conv(_) | Op::ConvTranspose(_) => &["X", "W", "B"],
-        Op::MatMul => &["A", "B"],
+        Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) => &["X", "W", "B"],
+        Op::MatMul | Op::MatMulInteger => &["A", "B"],
         Op::Gemm(_) => &["A", "B", "C"],
         Op::LayerNorm(_) => &["X", "scale", "shift"],
         Op::Gather(_) => &["X", "I"],
