@@ -329,11 +329,11 @@ impl Scheme<'_> {
     }
 }
 
-/// The buffer that a product's factor is loaded from, behind guards.
+/// The buffer that a product's factor is loaded from, behind guards and casts.
 pub fn factor_load(e: &Expr) -> Option<(BufferId, &[Expr])> {
     match e.kind() {
         ExprKind::Load(b, i) => Some((*b, i)),
-        ExprKind::Select(_, a, _) => factor_load(a),
+        ExprKind::Select(_, a, _) | ExprKind::Cast(_, a) => factor_load(a),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@
 mod blocked;
 mod gemm;
 mod im2row;
+mod int8;
 mod nest;
 mod threads;
 mod winograd;
@@ -31,6 +32,7 @@ fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
     if sketches.is_empty() {
         sketches = gemm::sketches(program, &all, target);
     }
+    sketches.splice(0..0, int8::sketches(program, &all, target));
     sketches.extend(im2row::sketches(program, &all, target));
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));

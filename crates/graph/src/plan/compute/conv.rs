@@ -3,7 +3,7 @@
 //! Weights keep the model's layout (OIHW, or IOHW of a transposed convolution);
 //! schedules pack them.
 
-use super::{Axes, Env, Kind, Window, guarded, sizes};
+use super::{Axes, Env, Kind, Window, guarded, sizes, work};
 use crate::ops::{Conv, ConvTranspose};
 use crate::plan::layout::blocks;
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
@@ -93,8 +93,10 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
             known.push(channel.clone().lt(channels));
         }
         let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
-        let (value, weight) = (env.factor(0, value), env.factor(1, weight));
-        guarded(inside, value, zero.clone()) * guarded(known, weight, zero.clone())
+        // A packed weight's padding stands for its own guard.
+        let none = Expr::constant(0.0, work(env.operand_dtype(1)));
+        let weight = env.factor(1, guarded(known, weight, none));
+        guarded(inside, env.factor(0, value), zero.clone()) * weight
     });
     with_bias(env, b, acc, &axes)
 }
@@ -125,8 +127,10 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
             vec![]
         };
         let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
-        let (value, weight) = (env.factor(0, value), env.factor(1, weight));
-        guarded(inside, value, zero.clone()) * guarded(known, weight, zero.clone())
+        // A packed weight's padding stands for its own guard.
+        let none = Expr::constant(0.0, work(env.operand_dtype(1)));
+        let weight = env.factor(1, guarded(known, weight, none));
+        guarded(inside, env.factor(0, value), zero.clone()) * weight
     });
     with_bias(env, b, acc, &axes)
 }

@@ -13,7 +13,8 @@ use super::others;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{DType, Program, Target};
-use shape::{Packing, Shape};
+use shape::Packing;
+pub use shape::Shape;
 use tile::Tiles;
 
 /// Most multiply-adds in one unrolled body.
