@@ -205,7 +205,8 @@ fn read_padding(p: &mut Program, user: ir::BlockId, b: BufferId, layout: &Layout
             let ExprKind::Load(loaded, indices) = value.kind() else {
                 return None;
             };
-            if *loaded != b || other.as_float().map(f64::to_bits) != Some(0) {
+            let zero = other.as_float().map(f64::to_bits) == Some(0) || other.as_int() == Some(0);
+            if *loaded != b || !zero {
                 return None;
             }
             let padded: Vec<Expr> = indices

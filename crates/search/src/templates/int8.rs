@@ -206,6 +206,10 @@ impl Scheme<'_> {
             .map(|(b, at)| (self.program.buffer(b), at.len()))
             .find(|(b, dims)| b.role == Role::Constant && *dims == 4)?
             .0;
+        if weights.shape[1] % ci != 0 {
+            // Where its last block ends is a test of every channel.
+            return None;
+        }
         // Maps, channels in fours, taps; then the fours of a block innermost.
         d.line(format!(
             "pack {} [0:{inner}, 1:{TERMS}] [0, 2, 4, 5, 1, 3]",

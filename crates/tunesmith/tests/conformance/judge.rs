@@ -12,7 +12,7 @@ use search::Accuracy;
 use search::{Candidate, Space, space};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tensor::{Fill, Tensor, compare, fill_tensor};
+use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 use tunesmith::check::TOLERANCE;
 use tunesmith::compile::{defaults, fallbacks};
 use tunesmith::machine::Machine;
@@ -69,7 +69,8 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// The references' outputs on seeded inputs. Integers are indices up to 9.
+    /// The references' outputs on seeded inputs. Bytes are of their whole range,
+    /// other integers indices up to 9.
     pub fn new(name: &str) -> Judge {
         let source = load(name, &graph::onnx::ImportOptions::default()).unwrap();
         let inputs = inputs(&source.model);
@@ -145,9 +146,10 @@ impl Judge {
 fn inputs(model: &Model) -> Vec<Arc<Tensor>> {
     let value = |(i, v): (usize, &graph::ValueId)| {
         let (dtype, shape) = (model[*v].dtype(), model[*v].shape());
-        let fill = match dtype.is_float() {
-            true => Fill::Uniform { lo: -1.0, hi: 1.0 },
-            false => Fill::Integers { lo: 0, hi: 9 },
+        let fill = match dtype {
+            DType::U8 => Fill::Integers { lo: 0, hi: 255 },
+            d if d.is_float() => Fill::Uniform { lo: -1.0, hi: 1.0 },
+            _ => Fill::Integers { lo: 0, hi: 9 },
         };
         Arc::new(fill_tensor(dtype, shape, fill, i as u64 + 1))
     };
