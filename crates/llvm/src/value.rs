@@ -274,6 +274,7 @@ impl Emitter<'_> {
                     .load(self.memory_type(dtype), address, dtype.size() as u32)
             }
             Some((base, 1)) => self.load_vector(buffer, &base, s),
+            Some((base, stride)) if s.mask.is_none() => self.load_strided(buffer, &base, stride, s),
             _ => self.load_gather(buffer, offset, s),
         };
         Typed {
@@ -297,6 +298,28 @@ impl Emitter<'_> {
             None => self.b.load(t, address, dtype.size() as u32),
             Some(mask) => self.masked_load(dtype, address, mask),
         }
+    }
+
+    /// The addresses of lanes that lie `stride` elements apart.
+    fn strided(&mut self, buffer: BufferId, base: &Expr, stride: i64, s: &mut Scope) -> Vec<Value> {
+        let element = self.memory_type(self.code.buffers[buffer.index()].dtype);
+        let first = self.address(buffer, base, s);
+        let lane = |i: u32| self.index(i64::from(i) * stride);
+        (0..s.lanes())
+            .map(|i| self.b.gep(element, first, lane(i)))
+            .collect()
+    }
+
+    /// Scalar loads from constant distances: no machine gathers them faster.
+    fn load_strided(&mut self, buffer: BufferId, base: &Expr, stride: i64, s: &mut Scope) -> Value {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let element = self.memory_type(dtype);
+        let mut out = self.b.undef(self.b.vector_type(element, s.lanes()));
+        for (i, address) in (0..).zip(self.strided(buffer, base, stride, s)) {
+            let v = self.b.load(element, address, dtype.size() as u32);
+            out = self.b.insert(out, v, i);
+        }
+        out
     }
 
     fn load_gather(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
@@ -374,6 +397,13 @@ impl Emitter<'_> {
                 match mask {
                     None => self.b.store(v, address, dtype.size() as u32),
                     Some(mask) => self.masked_store(dtype, v, address, mask),
+                }
+            }
+            (Some((base, stride)), None) if stride != 0 => {
+                let v = self.widen(v, lanes);
+                for (i, address) in (0..).zip(self.strided(buffer, &base, stride, s)) {
+                    let one = self.b.extract(v, i);
+                    self.b.store(one, address, dtype.size() as u32);
                 }
             }
             (_, mask) => {

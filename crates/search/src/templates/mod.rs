@@ -10,6 +10,7 @@ mod im2row;
 mod int8;
 mod nest;
 mod threads;
+mod transpose;
 mod winograd;
 
 use crate::accuracy::Accuracy;
@@ -36,6 +37,7 @@ fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
     sketches.extend(im2row::sketches(program, &all, target));
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));
+    sketches.extend(transpose::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));
     sketches
 }

@@ -50,6 +50,8 @@ struct Summary {
     warnings: Vec<Warning>,
     artifact: String,
     bytes: u64,
+    /// Of all activations: those that are never needed together share memory.
+    arena_bytes: u64,
 }
 
 /// A compiled plan, and where its schedules came from.
@@ -130,16 +132,18 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warnings: made.warnings,
         artifact: out.display().to_string(),
         bytes: std::fs::metadata(&out)?.len(),
+        arena_bytes: made.model.arena_bytes(),
     };
     if a.json {
         super::print_json(&summary)?;
     } else {
         super::print_line(&format!(
-            "{}: {} tasks, {} with measured schedules, accuracy {}, written to {} ({:.1} MB)",
+            "{}: {} tasks, {} with measured schedules, accuracy {}, {:.2} MB for activations, written to {} ({:.1} MB)",
             summary.model,
             summary.tasks,
             summary.tuned_tasks,
             summary.accuracy,
+            summary.arena_bytes as f64 / 1e6,
             summary.artifact,
             summary.bytes as f64 / 1e6
         ))?;

@@ -104,7 +104,7 @@ operators! {
     ],
     global_avg_pool2d: ["n=2,c=32,h=5,w=3", "c=5,h=4,w=4"],
     reduce_sum: ["rows=9,cols=50", "rows=1,cols=64", "rows=33,cols=32"],
-    transpose: ["rows=9,cols=50", "rows=32,cols=16", "rows=1,cols=5"],
+    transpose: ["rows=9,cols=50", "rows=32,cols=16", "rows=1,cols=5", "rows=96,cols=160"],
     add: ["rows=9,cols=11,activation=sigmoid", "rows=4,cols=32", "rows=1,cols=1"],
     concat: ["n=2,c=5,h=3,w=4", "c=32,h=4,w=4"],
     gather: ["table=10,rows=7,cols=33", "table=12,rows=1,cols=5"],
