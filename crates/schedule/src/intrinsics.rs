@@ -30,95 +30,91 @@ impl Intrinsic {
     }
 }
 
+/// Four products a lane.
+const fn dot(name: &'static str, doc: &'static str, meaning: fn() -> Program) -> Intrinsic {
+    Intrinsic {
+        name,
+        doc,
+        meaning,
+        operand_strides: DOT,
+        output_strides: &[1, 0],
+    }
+}
+
+/// One product a lane.
+const fn multiply_add(
+    name: &'static str,
+    doc: &'static str,
+    meaning: fn() -> Program,
+) -> Intrinsic {
+    Intrinsic {
+        name,
+        doc,
+        meaning,
+        operand_strides: FMA,
+        output_strides: &[1],
+    }
+}
+
 const FMA: &[&[&[i64]]] = &[&[&[1], &[0]], &[&[1], &[0]]];
 const DOT: &[&[&[i64]]] = &[&[&[4, 1], &[0, 1]], &[&[4, 1], &[0, 1]]];
 
 /// Every intrinsic, by name.
 pub const INTRINSICS: &[Intrinsic] = &[
-    Intrinsic {
-        name: "dot4.i8i8i32",
-        doc: "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
-        meaning: || dot4("dot4.i8i8i32", [DType::I8, DType::I8], 16),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.i8i8i32x4",
-        doc: "4 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
-        meaning: || dot4("dot4.i8i8i32x4", [DType::I8, DType::I8], 4),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.i8i8i32x8",
-        doc: "8 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
-        meaning: || dot4("dot4.i8i8i32x8", [DType::I8, DType::I8], 8),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8i8i32",
-        doc: "16 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
-        meaning: || dot4("dot4.u8i8i32", [DType::U8, DType::I8], 16),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8i8i32x4",
-        doc: "4 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
-        meaning: || dot4("dot4.u8i8i32x4", [DType::U8, DType::I8], 4),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8i8i32x8",
-        doc: "8 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
-        meaning: || dot4("dot4.u8i8i32x8", [DType::U8, DType::I8], 8),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8u8i32",
-        doc: "16 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
-        meaning: || dot4("dot4.u8u8i32", [DType::U8, DType::U8], 16),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8u8i32x4",
-        doc: "4 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
-        meaning: || dot4("dot4.u8u8i32x4", [DType::U8, DType::U8], 4),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "dot4.u8u8i32x8",
-        doc: "8 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
-        meaning: || dot4("dot4.u8u8i32x8", [DType::U8, DType::U8], 8),
-        operand_strides: DOT,
-        output_strides: &[1, 0],
-    },
-    Intrinsic {
-        name: "fma.f32x16",
-        doc: "16 lanes: c[i] += a[i] * b[i] in f32",
-        meaning: || fma("fma.f32x16", 16),
-        operand_strides: FMA,
-        output_strides: &[1],
-    },
-    Intrinsic {
-        name: "fma.f32x4",
-        doc: "4 lanes: c[i] += a[i] * b[i] in f32",
-        meaning: || fma("fma.f32x4", 4),
-        operand_strides: FMA,
-        output_strides: &[1],
-    },
-    Intrinsic {
-        name: "fma.f32x8",
-        doc: "8 lanes: c[i] += a[i] * b[i] in f32",
-        meaning: || fma("fma.f32x8", 8),
-        operand_strides: FMA,
-        output_strides: &[1],
-    },
+    dot(
+        "dot4.i8i8i32",
+        "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        || dot4("dot4.i8i8i32", [DType::I8, DType::I8], 16),
+    ),
+    dot(
+        "dot4.i8i8i32x4",
+        "4 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        || dot4("dot4.i8i8i32x4", [DType::I8, DType::I8], 4),
+    ),
+    dot(
+        "dot4.i8i8i32x8",
+        "8 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
+        || dot4("dot4.i8i8i32x8", [DType::I8, DType::I8], 8),
+    ),
+    dot(
+        "dot4.u8i8i32",
+        "16 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        || dot4("dot4.u8i8i32", [DType::U8, DType::I8], 16),
+    ),
+    dot(
+        "dot4.u8i8i32x4",
+        "4 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        || dot4("dot4.u8i8i32x4", [DType::U8, DType::I8], 4),
+    ),
+    dot(
+        "dot4.u8i8i32x8",
+        "8 lanes: acc[i] += sum over j in 0..4 of u8 * i8, in i32 (x86 VPDPBUSD)",
+        || dot4("dot4.u8i8i32x8", [DType::U8, DType::I8], 8),
+    ),
+    dot(
+        "dot4.u8u8i32",
+        "16 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        || dot4("dot4.u8u8i32", [DType::U8, DType::U8], 16),
+    ),
+    dot(
+        "dot4.u8u8i32x4",
+        "4 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        || dot4("dot4.u8u8i32x4", [DType::U8, DType::U8], 4),
+    ),
+    dot(
+        "dot4.u8u8i32x8",
+        "8 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
+        || dot4("dot4.u8u8i32x8", [DType::U8, DType::U8], 8),
+    ),
+    multiply_add("fma.f32x16", "16 lanes: c[i] += a[i] * b[i] in f32", || {
+        fma("fma.f32x16", 16)
+    }),
+    multiply_add("fma.f32x4", "4 lanes: c[i] += a[i] * b[i] in f32", || {
+        fma("fma.f32x4", 4)
+    }),
+    multiply_add("fma.f32x8", "8 lanes: c[i] += a[i] * b[i] in f32", || {
+        fma("fma.f32x8", 8)
+    }),
 ];
 
 /// The intrinsic of that name.

@@ -1,7 +1,7 @@
 //! Convolutions and windows on blocked layouts: rows of output pixels times
 //! blocks of channels in registers, weights packed in the order they are read.
 
-use super::others;
+use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{BufferId, Expr, ExprKind, Isa, Program, Role, Target};
@@ -27,10 +27,7 @@ const FEW_TILES: i64 = 8;
 
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
-    let Some(main) = all
-        .iter()
-        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
-    else {
+    let Some(main) = main_sum(all) else {
         return vec![];
     };
     if main.spatial.len() != 5 || main.reduce.is_empty() {

@@ -4,7 +4,7 @@
 //! *im2row* gathers the whole image first; *ConvGEMM* gathers the rows of a
 //! tile of pixels while they stay in the core's own cache, for all maps.
 
-use super::others;
+use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{BufferId, DType, IterKind, Program, Role, Target};
@@ -15,10 +15,7 @@ const MAX_UNROLLED: i64 = 256;
 /// Sketches for a program whose `main` is a convolution of several taps that
 /// writes [n, channel block, y, x, channel]; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
-    let Some(main) = all
-        .iter()
-        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
-    else {
+    let Some(main) = main_sum(all) else {
         return vec![];
     };
     let blocked = main.spatial.len() == 5 && main.spatial[4].1 == target.lanes(DType::F32);

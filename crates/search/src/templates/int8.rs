@@ -6,7 +6,7 @@
 //! for all lanes. A register tile is rows (or pixels) by vectors, as with
 //! floats; `tensorize` puts the lanes and the four bytes into one instruction.
 
-use super::others;
+use super::{epilogue, main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use crate::templates::blocked::factor_load;
@@ -24,19 +24,13 @@ const MOST_LINES: i64 = 4;
 
 /// Sketches for a program whose `main` sums products of bytes; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
-    let main = all
-        .iter()
-        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1);
-    let Some(main) = main else {
+    let Some(main) = main_sum(all) else {
         return vec![];
     };
     let Some(intrinsic) = intrinsic(program, main, target) else {
         return vec![];
     };
-    let out = all.iter().find(|n| {
-        let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
-        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
-    });
+    let out = epilogue(all, main);
     let scheme = Scheme {
         program,
         main,

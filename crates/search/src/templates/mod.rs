@@ -107,10 +107,24 @@ fn first_legal(
     })
 }
 
+/// The one sum, or other reduction, that a program is about.
+fn main_sum(all: &[Nest]) -> Option<&Nest> {
+    let mut nests = all.iter();
+    nests.find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
+}
+
+/// The block behind `main` that writes one element for each of its own.
+fn epilogue<'a>(all: &'a [Nest], main: &Nest) -> Option<&'a Nest> {
+    let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
+    all.iter().find(|n| {
+        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
+    })
+}
+
 /// Schedules the nests that a template does not handle itself.
 fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &Target) {
     for n in all.iter().filter(|n| !handled.contains(&n.block.as_str())) {
-        nest::schedule(d, n, target, &nest::Style::TUNED);
+        nest::schedule(d, n, target, &nest::Style::PLAIN);
     }
 }
 

@@ -18,10 +18,6 @@ impl Style {
         tile: false,
         rfactor: false,
     };
-    pub const TUNED: Style = Style {
-        tile: false,
-        rfactor: false,
-    };
     const ROWS: Style = Style {
         tile: false,
         rfactor: true,
@@ -37,9 +33,9 @@ pub fn sketches(all: &[Nest], target: &Target) -> Vec<Sketch> {
     let mut out = Vec::new();
     let rows = all.iter().any(|n| row_reduction(n, target));
     let styles: &[(&str, Style)] = if rows {
-        &[("nest.rows", Style::ROWS), ("nest", Style::TUNED)]
+        &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
     } else {
-        &[("nest", Style::TUNED), ("nest.tiled", Style::TILED)]
+        &[("nest", Style::PLAIN), ("nest.tiled", Style::TILED)]
     };
     for (name, style) in styles {
         let mut d = Draft::default();

@@ -8,7 +8,7 @@
 use super::im2row::largest_divisor;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, Expr, IterKind, Program, Target, VarId};
+use ir::{DType, Expr, Program, Target, VarId};
 
 /// Elements of a tile along each of the two axes, at most.
 const MOST: i64 = 64;
@@ -37,9 +37,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
     orders.into_iter().map(sketch).collect()
 }
 
-fn extent(nest: &Nest, name: &str) -> i64 {
-    let found = nest.spatial.iter().find(|(l, _)| l == name);
-    found.map_or(1, |(_, extent)| *extent)
+fn extent(nest: &Nest, axis: &str) -> i64 {
+    nest.extent(axis).expect("an axis with a loop")
 }
 
 /// The axes along which neighbours lie in memory: of what is read, and written.
@@ -52,7 +51,7 @@ fn innermost(program: &Program, nest: &Nest) -> Option<[String; 2]> {
     let [(_, indices)] = &loads[..] else {
         return None;
     };
-    if block.is_reduction() || block.iters.iter().any(|i| i.kind != IterKind::Spatial) {
+    if block.is_reduction() {
         return None;
     }
     let long = block.iters.iter().filter(|i| i.extent > 1);
@@ -65,8 +64,8 @@ fn innermost(program: &Program, nest: &Nest) -> Option<[String; 2]> {
         used.next_back().copied()
     };
     let (read, written) = (used_last(indices)?, used_last(&w.indices)?);
-    let name = |v: VarId| format!("{}.{}", nest.block, program.var(v).name);
-    let has_loop = |v: VarId| nest.spatial.iter().any(|(l, _)| *l == name(v));
+    let name = |v: VarId| program.var(v).name.clone();
+    let has_loop = |v: VarId| nest.extent(&name(v)).is_some();
     let apart = read != written && has_loop(read) && has_loop(written);
     apart.then(|| [name(read), name(written)])
 }
@@ -76,12 +75,13 @@ fn write(d: &mut Draft, nest: &Nest, [strided, along]: [&str; 2], target: &Targe
     let lanes = target.lanes(DType::F32);
     let rows = d.tile("strided", extent(nest, strided), MOST, MOST);
     let vector = d.tile("vector", extent(nest, along), lanes, lanes);
+    let [strided, along] = [strided, along].map(|axis| format!("{}.{axis}", nest.block));
     d.line(format!("split {strided} [_, ${rows}.1]"));
     d.line(format!("split {along} [_, ${vector}.1]"));
     let outer: Vec<String> = nest
         .spatial
         .iter()
-        .map(|(l, _)| match l == strided || l == along {
+        .map(|(l, _)| match *l == strided || *l == along {
             true => format!("{l}.0"),
             false => l.clone(),
         })

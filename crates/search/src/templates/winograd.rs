@@ -7,7 +7,7 @@
 //! small images with many channels, whose weights are most of the traffic.
 
 use super::im2row::largest_divisor;
-use super::others;
+use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{DType, Program, Target};
@@ -21,10 +21,7 @@ const TILES: [i64; 3] = [4, 2, 6];
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
-    let Some(main) = all
-        .iter()
-        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
-    else {
+    let Some(main) = main_sum(all) else {
         return vec![];
     };
     let blocked = main.spatial.len() == 5 && main.spatial[4].1 == target.lanes(DType::F32);

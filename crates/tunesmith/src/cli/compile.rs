@@ -107,11 +107,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let plan = source.plan(&target)?;
-    let store = if a.defaults {
-        None
-    } else {
-        Some(a.store.open()?)
-    };
+    let store = a.store.open_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let accuracy = a.model.accuracy;
     let made = compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;

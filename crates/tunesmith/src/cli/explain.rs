@@ -173,11 +173,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     let source = a.model.source()?;
     let plan = source.plan(&target)?;
-    let store = if a.defaults {
-        None
-    } else {
-        Some(a.store.open()?)
-    };
+    let store = a.store.open_unless(a.defaults)?;
     let subject = subject(a, &plan, &target, a.artifact.as_ref(), store.as_ref())?;
     let single = a
         .scaling

@@ -161,6 +161,11 @@ impl StoreArgs {
     pub fn open(&self) -> Result<Store> {
         Ok(Store::open(self.path()?)?)
     }
+
+    /// Nothing where only defaults are wanted.
+    pub fn open_unless(&self, defaults: bool) -> Result<Option<Store>> {
+        (!defaults).then(|| self.open()).transpose()
+    }
 }
 
 /// `90`, `90s`, `3m`, `1h`.

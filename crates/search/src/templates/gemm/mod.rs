@@ -9,7 +9,7 @@ mod dots;
 mod shape;
 mod tile;
 
-use super::others;
+use super::{epilogue, main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{DType, Program, Target};
@@ -41,19 +41,13 @@ enum Order {
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
-    let Some(main) = all
-        .iter()
-        .find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
-    else {
+    let Some(main) = main_sum(all) else {
         return vec![];
     };
     let Some(shape) = Shape::of(program, main) else {
         return vec![];
     };
-    let out = all.iter().find(|n| {
-        let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
-        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
-    });
+    let out = epilogue(all, main);
     let scheme = |packing: Option<Packing>, order| Scheme {
         main,
         out,
