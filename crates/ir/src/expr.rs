@@ -361,8 +361,20 @@ impl Expr {
     /// Calls `f` on this node and every node below it, parents first.
     pub fn visit<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
         f(self);
-        for c in self.children() {
-            c.visit(f);
+        // By hand rather than over `children`: steps spend much of their time here.
+        match self.kind() {
+            ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {}
+            ExprKind::Load(_, indices) => indices.iter().for_each(|i| i.visit(f)),
+            ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => a.visit(f),
+            ExprKind::Binary(_, a, b) => {
+                a.visit(f);
+                b.visit(f);
+            }
+            ExprKind::Select(c, a, b) => {
+                c.visit(f);
+                a.visit(f);
+                b.visit(f);
+            }
         }
     }
 
@@ -373,7 +385,16 @@ impl Expr {
 
     /// Whether any node satisfies `f`.
     pub fn any(&self, f: &impl Fn(&Expr) -> bool) -> bool {
-        f(self) || self.children().any(|c| c.any(f))
+        f(self)
+            || match self.kind() {
+                ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Var(_) | ExprKind::Arg(..) => {
+                    false
+                }
+                ExprKind::Load(_, indices) => indices.iter().any(|i| i.any(f)),
+                ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => a.any(f),
+                ExprKind::Binary(_, a, b) => a.any(f) || b.any(f),
+                ExprKind::Select(c, a, b) => c.any(f) || a.any(f) || b.any(f),
+            }
     }
 
     pub fn uses_var(&self, v: VarId) -> bool {

@@ -32,7 +32,8 @@
 //! # Memory
 //! Parameters are dense tensors, whatever their [`crate::View`]. Elements of
 //! outputs are undefined until written, and so are those of an intermediate in
-//! each iteration of its [`Program::allocation_site`]; to read one is an error.
+//! each iteration of the loop where it is allocated ([`Usage::site`](crate::Usage::site));
+//! to read one is an error.
 //! An element of an output that nothing writes keeps what the argument held.
 //!
 //! # Races

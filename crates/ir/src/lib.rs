@@ -15,6 +15,7 @@ pub mod simplify;
 pub mod target;
 pub mod tensor_expression;
 pub mod text;
+pub mod usage;
 pub mod verify;
 
 pub use expr::{BinaryOp, Expr, ExprKind, UnaryOp};
@@ -25,3 +26,4 @@ pub use program::{
 pub use target::{Isa, Target};
 pub use tensor::DType;
 pub use tensor_expression::ProgramBuilder;
+pub use usage::Usage;

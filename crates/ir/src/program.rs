@@ -308,24 +308,6 @@ impl Block {
         out
     }
 
-    /// Distinct buffers loaded, in order of first appearance.
-    pub fn reads(&self) -> Vec<BufferId> {
-        let mut out = Vec::new();
-        for w in &self.writes {
-            for e in w.indices.iter().chain([&w.value]) {
-                e.visit(&mut |e| match e.kind() {
-                    crate::expr::ExprKind::Load(b, _) if !out.contains(b) => out.push(*b),
-                    _ => {}
-                });
-            }
-        }
-        out
-    }
-
-    pub fn writes_to(&self, buffer: BufferId) -> bool {
-        self.writes.iter().any(|w| w.buffer == buffer)
-    }
-
     /// Applies `f` to every index and value of the statement (not to bindings).
     pub fn map_statement(&mut self, mut f: impl FnMut(&Expr) -> Expr) {
         for w in &mut self.writes {
@@ -539,72 +521,6 @@ impl Program {
         self.loop_ids()
             .into_iter()
             .find(|l| self.loop_(*l).var == v)
-    }
-
-    /// Blocks that write a buffer, in execution order.
-    pub fn producers(&self, buffer: BufferId) -> Vec<BlockId> {
-        self.block_ids()
-            .into_iter()
-            .filter(|b| self.block(*b).writes_to(buffer))
-            .collect()
-    }
-
-    /// Blocks that load a buffer (accumulator read-back aside), in execution order.
-    pub fn consumers(&self, buffer: BufferId) -> Vec<BlockId> {
-        self.block_ids()
-            .into_iter()
-            .filter(|b| self.block(*b).reads().contains(&buffer))
-            .collect()
-    }
-
-    /// Buffers that the body or the parameter list mentions, in arena order.
-    pub fn live_buffers(&self) -> Vec<BufferId> {
-        let mut live = vec![false; self.buffers.len()];
-        for p in &self.params {
-            live[p.index()] = true;
-        }
-        for b in self.block_ids() {
-            let block = self.block(b);
-            for w in &block.writes {
-                live[w.buffer.index()] = true;
-            }
-            for r in block.reads() {
-                live[r.index()] = true;
-            }
-        }
-        self.buffer_ids().filter(|b| live[b.index()]).collect()
-    }
-
-    /// The deepest loop that encloses every access to `buffer`, outside those
-    /// over which a block reduces into it; `None` for the root. An intermediate
-    /// is allocated there: its contents live for one iteration of that loop and
-    /// are private to it.
-    pub fn allocation_site(&self, buffer: BufferId) -> Option<LoopId> {
-        let mut common: Option<Vec<LoopId>> = None;
-        self.walk(&self.body, &mut |n, path| {
-            let Node::Block(b) = n else { return };
-            let block = self.block(b);
-            if !block.writes_to(buffer) && !block.reads().contains(&buffer) {
-                return;
-            }
-            // Matters where nothing reads what is reduced: else readers are outside.
-            let accumulates = |l: &LoopId| {
-                let var = self.loop_(*l).var;
-                block.writes_to(buffer) && block.reduce_iters().any(|i| i.binding.uses_var(var))
-            };
-            let end = path.iter().position(accumulates).unwrap_or(path.len());
-            let path = &path[..end];
-            common = Some(match common.take() {
-                None => path.to_vec(),
-                Some(c) => c
-                    .iter()
-                    .zip(path)
-                    .take_while(|(a, b)| a == b)
-                    .map(|(a, _)| *a)
-                    .collect(),
-            });
-        });
-        common.and_then(|c| c.last().copied())
     }
 
     /// Replaces `old` among its siblings by `new`.

@@ -6,7 +6,7 @@ use ir::affine::Ranges;
 use ir::region::{bound, program_ranges};
 use ir::{
     Axis, Block, BlockId, BufferId, Expr, IterKind, LoopId, LoopKind, Node, Program, Role, Scope,
-    VarId,
+    Usage, VarId,
 };
 
 /// Whether the loop is serial still.
@@ -27,9 +27,9 @@ pub(crate) fn feeds(block: &Block, v: VarId, kind: IterKind) -> bool {
 }
 
 /// Whether the buffer is an intermediate that lives inside one iteration of the loop.
-pub(crate) fn lives_inside(p: &Program, buffer: BufferId, l: LoopId) -> bool {
+pub(crate) fn lives_inside(p: &Program, usage: &[Usage], buffer: BufferId, l: LoopId) -> bool {
     let site = match p.buffer(buffer).role {
-        Role::Intermediate => p.allocation_site(buffer),
+        Role::Intermediate => usage[buffer.index()].site,
         _ => None,
     };
     site.is_some_and(|s| s == l || path(p, Node::Loop(s)).contains(&l))
@@ -40,6 +40,7 @@ pub(crate) fn lives_inside(p: &Program, buffer: BufferId, l: LoopId) -> bool {
 pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
     let var = p.loop_(l).var;
     let blocks = p.blocks_under(&[Node::Loop(l)]);
+    let usage = p.usage();
     let r = program_ranges(p);
     let around: Vec<VarId> = path(p, Node::Loop(l))
         .iter()
@@ -52,7 +53,7 @@ pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
             return Err(format!("it is a reduction loop of `{}`", block.name));
         }
         for w in &block.writes {
-            if !written.contains(&w.buffer) && !lives_inside(p, w.buffer, l) {
+            if !written.contains(&w.buffer) && !lives_inside(p, &usage, w.buffer, l) {
                 written.push(w.buffer);
             }
         }
@@ -114,10 +115,15 @@ fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Ve
 /// they are independent, and no private memory is shared between them.
 pub(crate) fn concurrent(p: &Program, l: LoopId, kind: LoopKind) -> Result<(), String> {
     let blocks = p.blocks_under(&[Node::Loop(l)]);
-    for b in p.live_buffers() {
+    let usage = p.usage();
+    for b in p.buffer_ids() {
         let buffer = p.buffer(b);
-        let touched = |x: &BlockId| p.block(*x).writes_to(b) || p.block(*x).reads().contains(&b);
-        if separates(kind, buffer.scope) && blocks.iter().any(touched) && !lives_inside(p, b, l) {
+        let u = &usage[b.index()];
+        let touched = |x: &BlockId| u.producers.contains(x) || u.consumers.contains(x);
+        if separates(kind, buffer.scope)
+            && blocks.iter().any(touched)
+            && !lives_inside(p, &usage, b, l)
+        {
             return Err(format!(
                 "`{}` is private memory that its iterations would share",
                 buffer.name
@@ -127,13 +133,12 @@ pub(crate) fn concurrent(p: &Program, l: LoopId, kind: LoopKind) -> Result<(), S
     independent(p, l)
 }
 
-/// Whether all accesses to an intermediate stay within what shares memory of
+/// Whether all accesses to an intermediate, which `usage` is of, stay within what shares memory of
 /// that scope.
-pub(crate) fn within_scope(p: &Program, buffer: BufferId, scope: Scope) -> Result<(), String> {
-    let site = p.allocation_site(buffer);
-    let depth = site.map_or(0, |s| path(p, Node::Loop(s)).len() + 1);
-    for b in [p.producers(buffer), p.consumers(buffer)].concat() {
-        let inner = &path(p, Node::Block(b))[depth..];
+pub(crate) fn within_scope(p: &Program, usage: &Usage, scope: Scope) -> Result<(), String> {
+    let depth = usage.site.map_or(0, |s| path(p, Node::Loop(s)).len() + 1);
+    for b in usage.producers.iter().chain(&usage.consumers) {
+        let inner = &path(p, Node::Block(*b))[depth..];
         if let Some(l) = inner.iter().find(|l| separates(p.loop_(**l).kind, scope)) {
             let name = &p.loop_(*l).name;
             return Err(format!("iterations of `{name}` share it"));

@@ -12,7 +12,7 @@ use ir::region::{RegionDim, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{
     BinaryOp, Block, BlockId, BufferId, Expr, ExprKind, Iter, IterKind, LoopId, Node, Program,
-    Role, Scope, VarId, Write,
+    Role, Scope, Usage, VarId, Write,
 };
 
 /// The loops around a node of the body, outermost first.
@@ -55,15 +55,19 @@ pub(crate) fn change(
 ) -> Result<(), String> {
     let mut next = program.clone();
     make(&mut next)?;
-    for b in next.live_buffers() {
+    let (before, after) = (program.usage(), next.usage());
+    for b in next.buffer_ids() {
         let buffer = next.buffer(b);
-        if buffer.role == Role::Intermediate && buffer.scope != Scope::Global {
-            within_scope(&next, b, buffer.scope)
+        if buffer.role != Role::Intermediate {
+            continue;
+        }
+        if buffer.scope != Scope::Global {
+            within_scope(&next, &after[b.index()], buffer.scope)
                 .map_err(|why| format!("`{}` would be shared: {why}", buffer.name))?;
         }
-        if buffer.role == Role::Intermediate
-            && let Some(site) = program.allocation_site(b)
-            && leaves(program, &next, b, site)
+        if let Some(before) = before.get(b.index())
+            && let Some(site) = before.site
+            && leaves((program, before), (&next, &after[b.index()]), site)
         {
             let site = &program.loop_(site).name;
             return Err(format!(
@@ -77,14 +81,17 @@ pub(crate) fn change(
 }
 
 /// Whether a buffer no longer lives inside the loop, where its producers stayed.
-fn leaves(before: &Program, after: &Program, buffer: BufferId, site: LoopId) -> bool {
-    let paths = |p: &Program| {
-        let producers = p.producers(buffer).into_iter();
-        let paths = producers.map(|b| path(p, Node::Block(b)));
+fn leaves(before: (&Program, &Usage), after: (&Program, &Usage), site: LoopId) -> bool {
+    let inside = |l: LoopId| path_through(after.0, l).contains(&site);
+    if after.1.site.is_some_and(inside) {
+        return false;
+    }
+    let paths = |(p, usage): (&Program, &Usage)| {
+        let producers = usage.producers.iter();
+        let paths = producers.map(|b| path(p, Node::Block(*b)));
         paths.collect::<Vec<_>>()
     };
-    let inside = |l: LoopId| path_through(after, l).contains(&site);
-    paths(before) == paths(after) && !after.allocation_site(buffer).is_some_and(inside)
+    paths(before) == paths(after)
 }
 
 /// Removes a node from the body, with the loops that this leaves empty.

@@ -59,11 +59,12 @@ pub(super) struct Plan {
 
 pub(super) fn compile(program: &Program, check_races: bool) -> Result<Plan, InterpretError> {
     let mut sites: HashMap<LoopId, Vec<BufferId>> = HashMap::new();
+    let usage = program.usage();
     for b in program.live_buffers() {
         if program.params.contains(&b) {
             continue;
         }
-        if let Some(l) = program.allocation_site(b) {
+        if let Some(l) = usage[b.index()].site {
             sites.entry(l).or_default().push(b);
         }
     }

@@ -281,7 +281,7 @@ fn accumulators_outlive_their_reduction_though_nothing_reads_them() {
     let y = b.compute("Y", &[("i", 4)], |s| Expr::load(x, s.to_vec()));
     let p = b.finish(&[y]);
     let t = p.buffer_named("T").unwrap();
-    assert_eq!(p.allocation_site(t), p.loop_named("T.i"));
+    assert_eq!(p.usage()[t.index()].site, p.loop_named("T.i"));
     assert_eq!(output::<f32>(&p, &ramp()), [1., 2., 3., 4.]);
 }
 

@@ -27,9 +27,11 @@ const MAX_TENSOR_UNROLL: i64 = 32;
 
 pub(crate) fn bind_iters(program: &Program) -> Result<Nest, LowerError> {
     check_kinds(program)?;
+    let usage = program.usage();
+    let sites = program.buffer_ids().zip(usage.iter().map(|u| u.site));
     let mut nest = Nest {
         program: program.clone(),
-        storage: program.buffer_ids().map(|b| storage(program, b)).collect(),
+        storage: sites.map(|(b, site)| storage(program, b, site)).collect(),
         prepare: vec![],
         kernel: vec![],
         workspace_bytes: 0,
@@ -76,10 +78,10 @@ fn check_kinds(program: &Program) -> Result<(), LowerError> {
     Ok(())
 }
 
-fn storage(program: &Program, b: BufferId) -> Storage {
+fn storage(program: &Program, b: BufferId, site: Option<LoopId>) -> Storage {
     let buffer = program.buffer(b);
     let site = match buffer.role {
-        Role::Intermediate => program.allocation_site(b),
+        Role::Intermediate => site,
         _ => None,
     };
     let is_parallel = |l: &LoopId| program.loop_(*l).kind == LoopKind::Parallel;

@@ -273,6 +273,8 @@ fn a_convolution_becomes_a_register_tile() {
     judged(&mut p, |p| set_scope::apply(p, "conv", Scope::Local));
     judged(&mut p, |p| vectorize::apply(p, "conv.o.1"));
     judged(&mut p, |p| parallel::apply(p, "conv.h"));
-    let site = p.buffer_named("conv").and_then(|b| p.allocation_site(b));
+    let site = p
+        .buffer_named("conv")
+        .and_then(|b| p.usage()[b.index()].site);
     assert_eq!(site, p.loop_named("conv.w.0"));
 }

@@ -166,8 +166,9 @@ fn half_line(test: &Expr, var: VarId, r: &Ranges) -> Option<Range<i64>> {
 /// A copy of the loop, with another extent and everything under it renamed.
 fn copy(p: &mut Program, l: LoopId, suffix: &str, extent: i64) -> Node {
     let mut buffers = Vec::new();
+    let usage = p.usage();
     for b in p.live_buffers() {
-        if lives_inside(p, b, l) {
+        if lives_inside(p, &usage, b, l) {
             let mut buffer = p.buffer(b).clone();
             buffer.name = live_name(p, &format!("{}{suffix}", buffer.name));
             buffers.push((b, p.add_buffer(buffer)));

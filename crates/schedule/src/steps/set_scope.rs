@@ -16,7 +16,7 @@ pub(crate) fn apply(program: &mut Program, buffer: &str, scope: Scope) -> Result
     if program.buffer(b).role != Role::Intermediate {
         return Err(refuse("a parameter stays in main memory".into()));
     }
-    within_scope(program, b, scope).map_err(refuse)?;
+    within_scope(program, &program.usage()[b.index()], scope).map_err(refuse)?;
     program.buffer_mut(b).scope = scope;
     Ok(())
 }

@@ -40,10 +40,11 @@ fn check(p: &Program, l: LoopId) -> Result<(), String> {
             Node::Block(_) => {}
         }
     }
+    let usage = p.usage();
     let inside = |b: &ir::BufferId| {
-        p.buffer(*b).role == Role::Intermediate && p.allocation_site(*b) == Some(l)
+        p.buffer(*b).role == Role::Intermediate && usage[b.index()].site == Some(l)
     };
-    if let Some(b) = p.live_buffers().into_iter().find(inside) {
+    if let Some(b) = p.buffer_ids().find(inside) {
         return Err(format!("`{}` lives inside it", p.buffer(b).name));
     }
     independent(p, l)
