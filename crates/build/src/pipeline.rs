@@ -80,8 +80,9 @@ pub fn build(
         verify: options.verify,
         ..lower::Options::standard()
     };
-    let code = lower::lower(&scheduled, compiler.target(), &lower_options)
+    let mut code = lower::lower(&scheduled, compiler.target(), &lower_options)
         .map_err(|e| failure(Stage::Lower)(e.to_string()))?;
+    code.in_place = schedule::in_place(&scheduled);
     let t2 = Instant::now();
     let emit = Emit {
         assembly: options.extras,
@@ -150,6 +151,11 @@ pub fn built_kernel(
             .collect()
     };
     let prepares = !code.prepare.is_empty();
+    let at = |b: &ir::BufferId| code.params.iter().position(|p| p == b);
+    let in_place = code.in_place.iter().filter_map(|(output, input)| {
+        let pair = (at(output)?, at(input)?);
+        Some((pair.0 as u32, pair.1 as u32))
+    });
     BuiltKernel {
         target: KernelTarget {
             triple: target.triple.clone(),
@@ -169,6 +175,7 @@ pub fn built_kernel(
         },
         prepare_code: None,
         prepare_hash: if prepares { prepare_hash(code) } else { 0 },
+        in_place: in_place.collect(),
         workspace_bytes: code.workspace_bytes,
         worker_workspace_bytes: code.worker_workspace_bytes,
         prepare_workspace_bytes: if prepares { code.workspace_bytes } else { 0 },

@@ -572,9 +572,8 @@ fn overlapping(code: &Code, memory: &[BufferId]) -> Vec<BufferId> {
         (Some((ka, a0, a1)), Some((kb, b0, b1))) => ka == kb && a0 < b1 && b0 < a1,
         _ => false,
     };
-    memory
-        .iter()
-        .copied()
-        .filter(|a| memory.iter().any(|b| a != b && meets(*a, *b)))
-        .collect()
+    let shares = |a: BufferId| code.in_place.iter().any(|(o, i)| *o == a || *i == a);
+    let overlaps = |a: BufferId| memory.iter().any(|b| a != *b && meets(a, *b));
+    let memory = memory.iter().copied();
+    memory.filter(|a| shares(*a) || overlaps(*a)).collect()
 }

@@ -30,6 +30,8 @@ pub struct Code {
     pub params: Vec<BufferId>,
     /// Arguments of `prepare`, in order: all constants, then all prepared buffers.
     pub prepare_params: Vec<BufferId>,
+    /// Outputs that callers may give the memory of an input, with that input.
+    pub in_place: Vec<(BufferId, BufferId)>,
     pub kernel: Vec<Stmt>,
     /// Empty if nothing is prepared.
     pub prepare: Vec<Stmt>,

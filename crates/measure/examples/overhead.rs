@@ -59,6 +59,7 @@ fn nothing() -> Result<BuiltKernel, Box<dyn Error>> {
         prepare_params: vec![],
         prepare_code: None,
         prepare_hash: 0,
+        in_place: Vec::new(),
         workspace_bytes: 0,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

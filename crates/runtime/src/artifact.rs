@@ -27,7 +27,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 3;
+pub const ARTIFACT_VERSION: u32 = 4;
 
 const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
 const HEAD_BYTES: usize = 64;

@@ -111,6 +111,9 @@ pub struct ModelBuilder {
     uses: BTreeMap<TensorId, (usize, usize)>,
     /// Tensors, no views, that hold values before the next step.
     written: BTreeSet<TensorId>,
+    /// For each step the outputs that may have the memory of an input, with that
+    /// input, whichever alternative runs.
+    in_place: Vec<Vec<(TensorId, TensorId)>>,
 }
 
 impl ModelBuilder {
@@ -136,6 +139,7 @@ impl ModelBuilder {
             prepared: HashMap::new(),
             uses: BTreeMap::new(),
             written: BTreeSet::new(),
+            in_place: Vec::new(),
         }
     }
 
@@ -265,6 +269,7 @@ impl ModelBuilder {
         for id in written {
             self.written.insert(self.root(id).0);
         }
+        self.in_place.push(self.shared_pairs(&alternatives));
         let key_shape = key_shape.to_vec();
         self.manifest.steps.push(Step {
             name: step(),
@@ -425,6 +430,55 @@ impl ModelBuilder {
         Ok(outputs)
     }
 
+    /// Outputs that every alternative may write over an input, with that input.
+    fn shared_pairs(&self, alternatives: &[Alternative]) -> Vec<(TensorId, TensorId)> {
+        let pairs = |a: &Alternative| -> Vec<(TensorId, TensorId)> {
+            let kernel = &self.manifest.kernels[a.kernel.index()];
+            let arg = |at: u32| a.args[at as usize];
+            // What another argument reads too is read at other times.
+            let once = |at: u32| {
+                let others = (0..a.args.len() as u32).filter(|i| *i != at);
+                !others.into_iter().any(|i| self.overlap(arg(i), arg(at)))
+            };
+            let pairs = kernel.in_place.iter().filter(|(_, input)| once(*input));
+            pairs
+                .map(|(output, input)| (arg(*output), arg(*input)))
+                .collect()
+        };
+        let mut all = alternatives.iter().map(pairs);
+        let first = all.next().unwrap_or_default();
+        all.fold(first, |mut kept, of| {
+            kept.retain(|pair| of.contains(pair));
+            kept
+        })
+    }
+
+    /// The tensors that share the memory of another, each with a number for
+    /// their group: outputs of a step that is the last to use an input as large.
+    fn alias_groups(&self, uses: &BTreeMap<TensorId, (usize, usize)>) -> BTreeMap<TensorId, usize> {
+        let mut groups = BTreeMap::new();
+        let bytes = |id: TensorId| self.manifest.tensors[id.index()].span_bytes();
+        for (step, pairs) in self.in_place.iter().enumerate() {
+            for (output, input) in pairs {
+                let begins = uses.get(output).is_some_and(|u| u.0 == step);
+                let ends = uses.get(input).is_some_and(|u| u.1 == step);
+                let in_arena = |id: &TensorId| {
+                    matches!(self.manifest.tensors[id.index()].place, Place::Arena { .. })
+                };
+                let free = !groups.contains_key(output) && in_arena(output) && in_arena(input);
+                let taken = pairs
+                    .iter()
+                    .any(|(o, i)| i == input && groups.get(o).is_some());
+                if begins && ends && free && !taken && bytes(*output) == bytes(*input) {
+                    let next = groups.len();
+                    let group = *groups.entry(*input).or_insert(next);
+                    groups.insert(*output, group);
+                }
+            }
+        }
+        groups
+    }
+
     /// Whether two tensors may share bytes; strided views that interleave do
     /// not count as overlapping unless one of them is dense.
     fn overlap(&self, a: TensorId, b: TensorId) -> bool {
@@ -514,6 +568,7 @@ impl ModelBuilder {
         for id in &self.manifest.outputs {
             uses.entry(self.root(*id).0).or_insert((0, last)).1 = last;
         }
+        let groups = self.alias_groups(&uses);
         let tensors = &mut self.manifest.tensors;
         let (mut roots, mut buffers) = (Vec::new(), Vec::new());
         for (i, tensor) in tensors.iter_mut().enumerate() {
@@ -530,7 +585,7 @@ impl ModelBuilder {
                 bytes,
                 first_use,
                 last_use,
-                alias_group: None,
+                alias_group: groups.get(&TensorId(i as u32)).copied(),
             });
         }
         let plan = plan_memory(&buffers);

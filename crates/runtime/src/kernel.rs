@@ -91,6 +91,10 @@ pub struct BuiltKernel {
     /// make equal prepared tensors, under equal names, of equal constants. 0 says
     /// nothing.
     pub prepare_hash: u64,
+    /// Pairs of an output and an input, positions in `params`, that may have one
+    /// memory: the kernel has read an element before it writes the one of the same
+    /// index. Of one output or input only one pair may be made use of at a time.
+    pub in_place: Vec<(u32, u32)>,
     /// Workspace shared by all workers of one call.
     pub workspace_bytes: u64,
     /// Workspace of each worker; the layout is that of [`workspace_size`].
@@ -171,6 +175,7 @@ mod tests {
             prepare_params: Vec::new(),
             prepare_code: None,
             prepare_hash: 0,
+            in_place: Vec::new(),
             workspace_bytes: 1,
             worker_workspace_bytes: 65,
             prepare_workspace_bytes: 0,

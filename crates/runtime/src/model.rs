@@ -263,6 +263,26 @@ impl CompiledModel {
         self.manifest.arena_bytes
     }
 
+    /// Steps that write an output where they read an input.
+    pub fn steps_in_place(&self) -> usize {
+        let offset = |id: &TensorId| match self.manifest.tensors[id.index()].place {
+            Place::Arena { offset } => Some(offset),
+            _ => None,
+        };
+        let in_place = |step: &&Step| {
+            let args = step.alternatives.iter().map(|a| {
+                let params = &self.manifest.kernels[a.kernel.index()].params;
+                params.iter().zip(a.args.iter().map(offset))
+            });
+            args.into_iter().any(|args| {
+                let of = |role| args.clone().filter(move |(p, _)| p.role == role);
+                let mut outputs = of(ParamRole::Output).filter_map(|(_, at)| at);
+                outputs.any(|at| of(ParamRole::Input).any(|(_, i)| i == Some(at)))
+            })
+        };
+        self.manifest.steps.iter().filter(in_place).count()
+    }
+
     /// Bytes of stored constants, prepared ones included.
     pub fn constant_bytes(&self) -> u64 {
         self.constants.iter().map(|c| c.bytes.len() as u64).sum()
@@ -445,6 +465,7 @@ mod tests {
             prepare_params: Vec::new(),
             prepare_code: None,
             prepare_hash: 0,
+            in_place: Vec::new(),
             workspace_bytes: 0,
             worker_workspace_bytes: 0,
             prepare_workspace_bytes: 0,

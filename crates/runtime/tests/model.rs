@@ -210,6 +210,108 @@ fn a_model_computes_what_its_kernels_say() {
     }
 }
 
+/// `relu_bias` that may write over x.
+fn relu_bias_in_place(n: i64) -> BuiltKernel {
+    BuiltKernel {
+        in_place: vec![(2, 0)],
+        ..relu_bias(n)
+    }
+}
+
+/// x -> relu -> h0 -> relu -> h1 -> relu -> y, and what is read again at the end, if anything.
+fn chain(kernel: BuiltKernel, again: Option<usize>) -> (CompiledModel, Tensor, Tensor) {
+    let (x, bias) = (integers(&[64], 1), integers(&[64], 2));
+    let mut b = builder(1);
+    let kernel = b.add_kernel(kernel);
+    let bias_id = b.add_constant("bias", &bias);
+    let mut from = b.add_input("x", DType::F32, &[64]);
+    let mut expected = x.clone();
+    let mut all = Vec::new();
+    let step = |b: &mut ModelBuilder, name: &str, x: TensorId| {
+        let y = b.add_tensor(name, DType::F32, &[64]);
+        let bind = vec![("x", x), ("bias", bias_id), ("y", y)];
+        b.add_step(name, &[], &[Choice { kernel, bind }]).unwrap();
+        y
+    };
+    for name in ["h0", "h1", "y"] {
+        from = step(&mut b, name, from);
+        expected = expected_relu_bias(&expected, &bias);
+        all.push(from);
+    }
+    if let Some(i) = again {
+        let last = step(&mut b, "again", all[i]);
+        b.mark_output(last);
+    }
+    b.mark_output(from);
+    (b.finish().unwrap(), x, expected)
+}
+
+#[test]
+fn an_output_takes_the_memory_of_an_input_that_nobody_reads_again() {
+    let (apart, x, expected) = chain(relu_bias(64), None);
+    let (shared, ..) = chain(relu_bias_in_place(64), None);
+    // The model's own input is the caller's: only h1 and y have the memory of h0.
+    assert_eq!((apart.arena_bytes(), apart.steps_in_place()), (3 * 256, 0));
+    assert_eq!(
+        (shared.arena_bytes(), shared.steps_in_place()),
+        (2 * 256, 2)
+    );
+    let pool = || Arc::new(Pool::new(1).unwrap());
+    let mut model = Model::new(Arc::new(shared), pool()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(model.run(&[("x", &x)]).unwrap(), [expected.clone()]);
+    }
+    // h0 is read at the end: h1 does not overwrite it.
+    let (kept, ..) = chain(relu_bias_in_place(64), Some(0));
+    assert_eq!(kept.steps_in_place(), 2);
+    let mut model = Model::new(Arc::new(kept), pool()).unwrap();
+    assert_eq!(model.run(&[("x", &x)]).unwrap()[1], expected);
+}
+
+#[test]
+fn what_another_argument_reads_too_is_not_overwritten() {
+    let source = "int kernel(const Ctx *ctx, void *const *args, void *workspace) {
+        const float *a = args[0], *b = args[1];
+        float *y = args[2];
+        for (long i = 0; i < 64; i++) y[i] = a[i] + b[63 - i];
+        return 0;
+    }";
+    let params = vec![
+        param("a", ParamRole::Input, &[64]),
+        param("b", ParamRole::Input, &[64]),
+        param("y", ParamRole::Output, &[64]),
+    ];
+    let kernel = BuiltKernel {
+        in_place: vec![(2, 0)],
+        ..built(source, params)
+    };
+    for (second, wanted) in [("x", 1), ("h", 0)] {
+        let mut b = builder(1);
+        let relu = b.add_kernel(relu_bias(64));
+        let mirror = b.add_kernel(kernel.clone());
+        let bias = b.add_constant("bias", &integers(&[64], 2));
+        let x = b.add_input("x", DType::F32, &[64]);
+        let h = b.add_tensor("h", DType::F32, &[64]);
+        let y = b.add_tensor("y", DType::F32, &[64]);
+        let bind = vec![("x", x), ("bias", bias), ("y", h)];
+        b.add_step("relu", &[], &[Choice { kernel: relu, bind }])
+            .unwrap();
+        let other = if second == "x" { x } else { h };
+        let bind = vec![("a", h), ("b", other), ("y", y)];
+        b.add_step(
+            "mirror",
+            &[],
+            &[Choice {
+                kernel: mirror,
+                bind,
+            }],
+        )
+        .unwrap();
+        b.mark_output(y);
+        assert_eq!(b.finish().unwrap().steps_in_place(), wanted, "{second}");
+    }
+}
+
 #[test]
 fn memory_and_constants_are_shared() {
     let compiled = mlp().compiled;

@@ -9,6 +9,7 @@
 mod cook_toom;
 mod decision;
 mod illegal;
+mod in_place;
 pub mod intrinsics;
 mod legality;
 mod nest;
@@ -22,6 +23,7 @@ mod written;
 
 pub use decision::{Decision, DecisionKind, HERE};
 pub use illegal::Illegal;
+pub use in_place::in_place;
 pub use step::{Arg, Factor, LoopArg, Step};
 pub use text::{ParseError, parse, print};
 pub use trace::{ReplayError, Trace, replay};

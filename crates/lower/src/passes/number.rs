@@ -55,6 +55,7 @@ pub(crate) fn number(nest: &Nest) -> Code {
             .chain(prepared)
             .collect(),
         buffers,
+        in_place: vec![],
         kernel,
         prepare,
         workspace_bytes: nest.workspace_bytes,

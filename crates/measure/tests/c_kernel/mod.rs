@@ -96,6 +96,7 @@ pub fn from_source(source: &str) -> BuiltKernel {
         prepare_params: Vec::new(),
         prepare_code: None,
         prepare_hash: 0,
+        in_place: Vec::new(),
         workspace_bytes: 64,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

@@ -80,6 +80,7 @@ pub fn built(source: &str, params: Vec<KernelParam>) -> BuiltKernel {
         prepare_params: Vec::new(),
         prepare_code: None,
         prepare_hash: 0,
+        in_place: Vec::new(),
         workspace_bytes: 0,
         worker_workspace_bytes: 0,
         prepare_workspace_bytes: 0,

@@ -15,6 +15,7 @@ pub struct Figures {
     compiled: usize,
     moved: usize,
     masked: usize,
+    in_place: usize,
     bound: usize,
     too_large: usize,
 }
@@ -37,7 +38,12 @@ impl Figures {
         let uneven = |l: &ir::LoopId| raw.loop_(*l).extent > 1 && raw.loop_(*l).extent % 2 == 1;
         self.uneven += usize::from(raw.loop_ids().iter().any(uneven));
         match outcome {
-            Outcome::Compiled { moved, masked } => {
+            Outcome::Compiled {
+                moved,
+                masked,
+                in_place,
+            } => {
+                self.in_place += usize::from(in_place);
                 self.masked += usize::from(masked);
                 self.compiled += 1;
                 self.moved += usize::from(moved);
@@ -69,7 +75,9 @@ impl Figures {
             let n = self.accepted(kind.name);
             assert!(n >= wanted, "`{}`: {n} of {wanted}", kind.name);
         }
-        assert!(20 * self.masked >= self.pairs, "masks: {}", self.masked);
+        for (what, n) in [("masks", self.masked), ("in place", self.in_place)] {
+            assert!(20 * n >= self.pairs, "{what}: {n} of {}", self.pairs);
+        }
         assert!(self.median() >= MEDIAN, "{}", self.median());
         for (what, n) in [
             ("two blocks or more", self.several_blocks),
@@ -86,8 +94,9 @@ impl fmt::Display for Figures {
         writeln!(f, "{} pairs agree", self.pairs)?;
         writeln!(
             f,
-            "{} compiled: {} with masked lanes, {} with GPU loops or memories moved to the CPU",
-            self.compiled, self.masked, self.moved
+            "{} compiled: {} with masked lanes, {} in place, {} with GPU loops or memories moved to the \
+             CPU",
+            self.compiled, self.masked, self.in_place, self.moved
         )?;
         writeln!(
             f,

@@ -30,8 +30,13 @@ pub struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All four ways. `moved`: after what only a GPU has was given to the CPU;
-    /// `masked`: with lanes that do not store.
-    Compiled { moved: bool, masked: bool },
+    /// `masked`: with lanes that do not store; `in_place`: also with an output in the
+    /// memory of an input.
+    Compiled {
+        moved: bool,
+        masked: bool,
+        in_place: bool,
+    },
     /// What only a GPU has cannot be given to the CPU: interpreted as scheduled only.
     Bound,
     /// Unrolling would give more statements than lowering takes.
@@ -142,6 +147,7 @@ pub fn judge(pair: &Pair, host: &Host, fault: Option<Fault>) -> Result<Outcome, 
         Err(LowerError::TooLarge { .. }) => return Ok(Outcome::TooLarge),
         Err(e) => return Err(fail(format!("lowering: {e}"), "")),
     };
+    code.in_place = schedule::in_place(&on_cpu);
     let text = lower::flat::text::print(&code);
     let masked = faults::inject(&mut code.clone(), Fault::LostMask);
     let given: Arguments = pair
@@ -167,7 +173,11 @@ pub fn judge(pair: &Pair, host: &Host, fault: Option<Fault>) -> Result<Outcome, 
     let family = compiler.target().isa.name();
     match result {
         Some(why) => Err(fail(format!("machine code for {family}: {why}"), &text)),
-        None => Ok(Outcome::Compiled { moved, masked }),
+        None => Ok(Outcome::Compiled {
+            moved,
+            masked,
+            in_place: !code.in_place.is_empty(),
+        }),
     }
 }
 

@@ -86,6 +86,7 @@ impl Host {
         let mut workspace = Memory::new(bytes as usize, slack, None);
         self.call(&loaded, "kernel", &code.params, &mut memory, &mut workspace)?;
         workspace.check("the workspace")?;
+        self.in_place(code, &loaded, &mut memory, &mut workspace)?;
         let mut outputs = Arguments::new();
         for (id, m) in &memory {
             let buffer = &code.buffers[id.index()];
@@ -104,6 +105,38 @@ impl Host {
             }
         }
         Ok(outputs)
+    }
+
+    /// Runs the kernel again with each output in the memory of an input, where
+    /// the code says that this may be; the memory is left as it was.
+    fn in_place(
+        &self,
+        code: &Code,
+        loaded: &LoadedCode,
+        memory: &mut BTreeMap<BufferId, Memory>,
+        workspace: &mut Memory,
+    ) -> Result<(), String> {
+        for (output, input) in &code.in_place {
+            let (given, expected) = (
+                memory[input].data().to_vec(),
+                memory[output].data().to_vec(),
+            );
+            let shared = code
+                .params
+                .iter()
+                .map(|p| if p == output { *input } else { *p });
+            let shared: Vec<BufferId> = shared.collect();
+            self.call(loaded, "kernel", &shared, memory, workspace)?;
+            let m = memory.get_mut(input).expect("every parameter");
+            if m.data() != expected {
+                let name = |b: &BufferId| &code.buffers[b.index()].name;
+                let (output, input) = (name(output), name(input));
+                return Err(format!("`{output}` differs in the memory of `{input}`"));
+            }
+            m.check("a shared memory")?;
+            m.data_mut().copy_from_slice(&given);
+        }
+        Ok(())
     }
 
     fn call(
@@ -148,6 +181,10 @@ impl Memory {
 
     fn data(&self) -> &[u8] {
         &self.buffer[self.slack..self.slack + self.len]
+    }
+
+    fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.slack..self.slack + self.len]
     }
 
     fn check(&self, name: &str) -> Result<(), String> {

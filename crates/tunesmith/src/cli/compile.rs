@@ -52,6 +52,8 @@ struct Summary {
     bytes: u64,
     /// Of all activations: those that are never needed together share memory.
     arena_bytes: u64,
+    /// Steps that write their output over an input.
+    steps_in_place: usize,
 }
 
 /// A compiled plan, and where its schedules came from.
@@ -129,17 +131,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         artifact: out.display().to_string(),
         bytes: std::fs::metadata(&out)?.len(),
         arena_bytes: made.model.arena_bytes(),
+        steps_in_place: made.model.steps_in_place(),
     };
     if a.json {
         super::print_json(&summary)?;
     } else {
         super::print_line(&format!(
-            "{}: {} tasks, {} with measured schedules, accuracy {}, {:.2} MB for activations, written to {} ({:.1} MB)",
+            "{}: {} tasks, {} with measured schedules, accuracy {}, {:.2} MB for activations ({} steps in place), written to {} ({:.1} MB)",
             summary.model,
             summary.tasks,
             summary.tuned_tasks,
             summary.accuracy,
             summary.arena_bytes as f64 / 1e6,
+            summary.steps_in_place,
             summary.artifact,
             summary.bytes as f64 / 1e6
         ))?;
