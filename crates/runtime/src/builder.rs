@@ -468,7 +468,7 @@ impl ModelBuilder {
                 let free = !groups.contains_key(output) && in_arena(output) && in_arena(input);
                 let taken = pairs
                     .iter()
-                    .any(|(o, i)| i == input && groups.get(o).is_some());
+                    .any(|(o, i)| i == input && groups.contains_key(o));
                 if begins && ends && free && !taken && bytes(*output) == bytes(*input) {
                     let next = groups.len();
                     let group = *groups.entry(*input).or_insert(next);

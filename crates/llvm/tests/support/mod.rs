@@ -33,6 +33,7 @@ impl Flat {
                 params: vec![],
                 prepare_params: vec![],
                 kernel: vec![],
+                in_place: vec![],
                 prepare: vec![],
                 workspace_bytes: 0,
                 worker_workspace_bytes: 0,
