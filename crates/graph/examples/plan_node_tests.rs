@@ -7,7 +7,7 @@
 //! imported or compiled are listed with the reason. Fails if any case fails.
 
 use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
-use graph::plan::{LayoutPolicy, PlanError, PlanOptions, plan};
+use graph::plan::{LayoutPolicy, PlanError, plan};
 use ir::{Isa, Target};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,7 +66,7 @@ enum Outcome {
 
 fn run(case: &NodeCase, layouts: LayoutPolicy) -> Result<(), Outcome> {
     let target = Target::generic(Isa::X86Sse2);
-    let plan = plan(&case.model, &target, &PlanOptions { layouts }).map_err(|e| match e {
+    let plan = plan(&case.model, &target, &layouts.into()).map_err(|e| match e {
         PlanError::Unsupported(nodes) => Outcome::NotCompiled(nodes[0].to_string()),
     })?;
     for task in &plan.tasks {

@@ -126,6 +126,7 @@ impl ModelBuilder {
                 target,
                 compiler: compiler.to_string(),
                 accuracy: String::new(),
+                plain_steps: Vec::new(),
                 tensors: Vec::new(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),
@@ -146,6 +147,11 @@ impl ModelBuilder {
     /// Says how exact the kernels are, in the compiler's word; it is only stored.
     pub fn set_accuracy(&mut self, accuracy: &str) {
         self.manifest.accuracy = accuracy.to_string();
+    }
+
+    /// See [`CompiledModel::plain_steps`].
+    pub fn set_plain_steps(&mut self, names: &[String]) {
+        self.manifest.plain_steps = names.to_vec();
     }
 
     /// Equal kernels get the same id.

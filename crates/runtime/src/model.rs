@@ -135,6 +135,7 @@ pub(crate) struct Manifest {
     pub(crate) target: KernelTarget,
     pub(crate) compiler: String,
     pub(crate) accuracy: String,
+    pub(crate) plain_steps: Vec<String>,
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
@@ -212,6 +213,12 @@ impl CompiledModel {
     /// How exact the kernels are, in the compiler's word; empty if it did not say.
     pub fn accuracy(&self) -> &str {
         &self.manifest.accuracy
+    }
+
+    /// The steps that were to read and write plain tensors where others of their
+    /// kind have blocks: with them the compiler plans the same model again.
+    pub fn plain_steps(&self) -> &[String] {
+        &self.manifest.plain_steps
     }
 
     pub fn inputs(&self) -> &[TensorId] {
@@ -483,6 +490,7 @@ mod tests {
             target: target(),
             compiler: String::new(),
             accuracy: String::new(),
+            plain_steps: Vec::new(),
             tensors: vec![
                 dense("x", Place::Arena { offset: 0 }),
                 dense("w", Place::Constant { blob: 0 }),

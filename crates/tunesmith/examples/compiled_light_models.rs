@@ -62,9 +62,7 @@ fn check(path: &Path, stem: &str) -> Result<String, String> {
         ..ImportOptions::default()
     };
     let model = import_file(path, &options).map_err(|e| e.to_string())?;
-    let options = PlanOptions {
-        layouts: LayoutPolicy::Blocked,
-    };
+    let options = PlanOptions::from(LayoutPolicy::Blocked);
     let plan = plan(&model, &target, &options).map_err(|e| e.to_string())?;
     let compiler = Compiler::new(&target).map_err(|e| e.to_string())?;
     let pool = Arc::new(Pool::new(machine.cpus).map_err(|e| e.to_string())?);

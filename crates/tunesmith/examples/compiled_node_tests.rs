@@ -11,7 +11,7 @@
 mod compiled;
 
 use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
-use graph::plan::{LayoutPolicy, Plan, PlanError, PlanOptions, plan};
+use graph::plan::{LayoutPolicy, Plan, PlanError, plan};
 use ir::{Isa, Target};
 use llvm::Compiler;
 use runtime::Pool;
@@ -141,7 +141,7 @@ fn finish(tally: &Tally, table: Option<&Path>) -> ExitCode {
 
 fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
     let layouts = v.layouts;
-    let plan = plan(&case.model, v.compiler.target(), &PlanOptions { layouts }).map_err(
+    let plan = plan(&case.model, v.compiler.target(), &layouts.into()).map_err(
         |PlanError::Unsupported(nodes)| {
             let mut reasons: Vec<_> = nodes
                 .iter()

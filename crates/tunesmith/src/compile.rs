@@ -364,6 +364,7 @@ pub fn assemble_alternatives(
     };
     let mut b = ModelBuilder::new(&plan.name, kernel_target, build::toolchain(), pool.clone());
     b.set_accuracy(accuracy.name());
+    b.set_plain_steps(&plan.plain);
     let kernel_ids: Vec<Vec<_>> = kernels
         .iter()
         .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())

@@ -60,7 +60,7 @@ pub const KNOBS: &[Knob] = &[
         name: "in-model-time",
         kind: "seconds",
         default: "a tenth of --time, at most 30; 3 with --trials",
-        doc: "time for choosing among near-best candidates by whole-model latency; 0 for none",
+        doc: "time for choosing layouts, and again among near-best candidates, by whole-model latency; 0 for none",
         affects_code: false,
     },
     Knob {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use graph::Model;
 use graph::onnx::ImportOptions;
-use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
+use graph::plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use ir::Target;
 use std::path::Path;
 
@@ -45,14 +45,20 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
 }
 
 impl Source {
-    /// The model as kernel calls for a target.
-    pub fn plan(&self, target: &Target) -> Result<Plan> {
-        Ok(plan(
-            &self.model,
-            target,
-            &PlanOptions {
-                layouts: self.layouts,
-            },
-        )?)
+    pub fn grouped(&self) -> Result<Grouped> {
+        Ok(Grouped::new(&self.model)?)
+    }
+
+    /// How the model is planned, with these steps kept plain.
+    pub fn options(&self, plain: &[String]) -> PlanOptions {
+        PlanOptions {
+            layouts: self.layouts,
+            plain: plain.to_vec(),
+        }
+    }
+
+    /// The model as kernel calls for a target, with these steps kept plain.
+    pub fn plan(&self, target: &Target, plain: &[String]) -> Result<Plan> {
+        Ok(self.grouped()?.plan(target, &self.options(plain)))
     }
 }

@@ -56,6 +56,7 @@ pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
         inputs,
         outputs,
         conversions,
+        plain: Vec::new(),
     }
 }
 

@@ -97,8 +97,13 @@ impl Choice {
 const FEW_CHANNELS: usize = 4;
 
 /// The layouts of every group, in the order of `groups`. Without a `block`
-/// everything is plain.
-pub(super) fn choose(model: &Model, groups: &[Group], block: Option<i64>) -> Vec<Choice> {
+/// everything is plain; with one, the groups whose anchors `plain` names.
+pub(super) fn choose(
+    model: &Model,
+    groups: &[Group],
+    block: Option<i64>,
+    plain: &[String],
+) -> Vec<Choice> {
     let Some(block) = block else {
         return groups.iter().map(|_| Choice::plain()).collect();
     };
@@ -107,6 +112,7 @@ pub(super) fn choose(model: &Model, groups: &[Group], block: Option<i64>) -> Vec
         users: model.users(),
         blocked: Layout::Blocked { block },
         block,
+        plain,
         homes: HashMap::new(),
     };
     groups.iter().map(|g| chooser.group(g)).collect()
@@ -117,13 +123,19 @@ struct Chooser<'a> {
     users: Users,
     blocked: Layout,
     block: i64,
+    /// Names of nodes whose groups stay plain.
+    plain: &'a [String],
     /// The layout that values are written in, where it is not plain.
     homes: HashMap<ValueId, Layout>,
 }
 
 impl Chooser<'_> {
     fn group(&mut self, group: &Group) -> Choice {
-        let choice = self.anchor(group);
+        let choice = if self.plain.contains(&self.model[group.anchor].name) {
+            Choice::plain()
+        } else {
+            self.anchor(group)
+        };
         if choice.output != Layout::Plain {
             for v in group.outputs(self.model) {
                 self.homes.insert(v, choice.output);

@@ -46,10 +46,12 @@ pub use task::Task;
 
 use crate::model::Model;
 use crate::simplify::simplify;
+use fuse::Group;
 use ir::Target;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Which layouts [`plan`] may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +63,21 @@ pub enum LayoutPolicy {
 }
 
 /// What a plan may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanOptions {
     pub layouts: LayoutPolicy,
+    /// Names of steps that read and write plain tensors all the same; others are
+    /// passed over.
+    pub plain: Vec<String>,
+}
+
+impl From<LayoutPolicy> for PlanOptions {
+    fn from(layouts: LayoutPolicy) -> PlanOptions {
+        PlanOptions {
+            layouts,
+            plain: vec![],
+        }
+    }
 }
 
 /// A tensor of one plan: position in [`Plan::tensors`].
@@ -146,6 +160,8 @@ pub struct Plan {
     pub outputs: Vec<PlanTensorId>,
     /// Steps that only change a layout.
     pub conversions: usize,
+    /// [`PlanOptions::plain`].
+    pub plain: Vec<String>,
 }
 
 impl Plan {
@@ -190,6 +206,15 @@ impl Plan {
         self.tensors.iter().filter(alias).count()
     }
 
+    /// Identifies the plan by the names and tasks of its steps.
+    pub fn key(&self) -> String {
+        let mut text = String::new();
+        for step in &self.steps {
+            text += &format!("{} {}\n", step.name, self.tasks[step.task].key);
+        }
+        format!("{:032x}", xxh3_128(text.as_bytes()))
+    }
+
     /// How many steps run each task.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.tasks.len()];
@@ -211,22 +236,45 @@ pub enum PlanError {
     Unsupported(Vec<Unsupported>),
 }
 
-/// Simplifies the model, merges leading axes, fuses its nodes, chooses layouts and splits it into tasks.
+/// A model whose nodes are in groups, one for each kernel: what layouts are chosen for.
+pub struct Grouped {
+    model: Model,
+    groups: Vec<Group>,
+}
+
+impl Grouped {
+    /// Simplifies the model, merges leading axes and fuses its nodes.
+    ///
+    /// # Errors
+    /// If nodes cannot be compiled; all of them are listed.
+    pub fn new(model: &Model) -> Result<Grouped, PlanError> {
+        let model = simplify(model);
+        let unsupported = support::unsupported(&model);
+        if !unsupported.is_empty() {
+            return Err(PlanError::Unsupported(unsupported));
+        }
+        let model = collapse::collapse(&model);
+        let groups = fuse::fuse(&model);
+        Ok(Grouped { model, groups })
+    }
+
+    /// Chooses layouts and splits the model into tasks.
+    pub fn plan(&self, target: &Target, options: &PlanOptions) -> Plan {
+        let block = match options.layouts {
+            LayoutPolicy::Plain => None,
+            LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
+        };
+        let choices = layout::choose(&self.model, &self.groups, block, &options.plain);
+        let mut plan = assemble::assemble(self.model.clone(), &self.groups, &choices);
+        plan.plain.clone_from(&options.plain);
+        plan
+    }
+}
+
+/// The whole pipeline: groups, then layouts and tasks.
 ///
 /// # Errors
-/// If nodes cannot be compiled; all of them are listed.
+/// As [`Grouped::new`].
 pub fn plan(model: &Model, target: &Target, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let model = simplify(model);
-    let unsupported = support::unsupported(&model);
-    if !unsupported.is_empty() {
-        return Err(PlanError::Unsupported(unsupported));
-    }
-    let model = collapse::collapse(&model);
-    let groups = fuse::fuse(&model);
-    let block = match options.layouts {
-        LayoutPolicy::Plain => None,
-        LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
-    };
-    let choices = layout::choose(&model, &groups, block);
-    Ok(assemble::assemble(model, &groups, &choices))
+    Ok(Grouped::new(model)?.plan(target, options))
 }

@@ -1,6 +1,6 @@
 //! Plans a model, checks every program and compares results with the reference.
 
-use graph::plan::{LayoutPolicy, Plan, PlanOptions, PlanTensorId, TensorKind, plan};
+use graph::plan::{LayoutPolicy, Plan, PlanTensorId, TensorKind, plan};
 use graph::{Keep, Model, Op, ValueId, evaluate};
 use ir::{Isa, Target};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ pub fn target() -> Target {
 }
 
 pub fn planned(model: &Model, layouts: LayoutPolicy) -> Plan {
-    let plan = plan(model, &target(), &PlanOptions { layouts }).unwrap();
+    let plan = plan(model, &target(), &layouts.into()).unwrap();
     check_structure(&plan);
     plan
 }

@@ -360,9 +360,7 @@ fn gather_takes_negative_indices_and_refuses_others_out_of_range() {
         }
         judge_on(&model, LayoutPolicy::Plain, given.clone());
         given[1].set_i64(0, 4);
-        let options = PlanOptions {
-            layouts: LayoutPolicy::Plain,
-        };
+        let options = PlanOptions::from(LayoutPolicy::Plain);
         let plan = plan(&model, &crate::judge::target(), &options).unwrap();
         assert!(plan.interpret(&given).is_err());
     }
@@ -398,9 +396,7 @@ fn all_nodes_that_cannot_be_compiled_are_listed() {
     let rest = m.add("rest", Op::Unary(Unary::Relu), &[nothing]).unwrap();
     m.add_output(first);
     m.add_output(rest);
-    let options = PlanOptions {
-        layouts: LayoutPolicy::Blocked,
-    };
+    let options = PlanOptions::from(LayoutPolicy::Blocked);
     let message = plan(&m, &crate::judge::target(), &options)
         .unwrap_err()
         .to_string();

@@ -42,21 +42,20 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     check_runs_here(&machine, &target)?;
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
-    let compiled = match &a.artifact {
-        Some(path) => CompiledModel::load(path)?,
+    let (plan, compiled) = match &a.artifact {
+        Some(path) => {
+            let compiled = CompiledModel::load(path)?;
+            (source.plan(&target, compiled.plain_steps())?, compiled)
+        }
         None => {
-            let store = if a.defaults {
-                None
-            } else {
-                Some(a.store.open()?)
-            };
+            let store = a.store.open_unless(a.defaults)?;
+            let plan = source.plan_for(&machine, &target, store.as_ref())?;
             let accuracy = a.model.accuracy;
             let made =
                 super::compile::compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;
             warn(&made.warnings);
-            made.model
+            (plan, made.model)
         }
     };
     let tolerance = match compiled.accuracy().parse() {

@@ -108,8 +108,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
     let store = a.store.open_unless(a.defaults)?;
+    let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let accuracy = a.model.accuracy;
     let made = compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;

@@ -4,6 +4,7 @@
 //! is not the tuning parent, so code generation may happen here.
 
 use super::model_args::{ModelArgs, StoreArgs};
+use super::records::existing;
 use super::task_args::{Which, pick};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -92,7 +93,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
+    let store = existing(&a.store).ok();
+    let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let chosen = match &a.task {
         Some(wanted) => vec![pick(&plan, wanted)?],
         None => (0..plan.tasks.len()).collect(),

@@ -10,6 +10,7 @@ use crate::explain::{
     Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use crate::machine::Machine;
+use crate::source::Source;
 use graph::plan::Plan;
 use ir::Target;
 use runtime::{CompiledModel, Pool};
@@ -103,24 +104,28 @@ struct Subject {
 /// Compiles the model, or loads it, for so many threads.
 fn subject(
     a: &Args,
-    plan: &Plan,
+    source: &Source,
     target: &Target,
     artifact: Option<&PathBuf>,
     store: Option<&Store>,
-) -> Result<Subject> {
+) -> Result<(Plan, Subject)> {
     let pool = a.pool.pool(target.threads as usize)?;
-    let compiled = match artifact {
-        Some(path) => CompiledModel::load(path)?,
+    let (plan, compiled) = match artifact {
+        Some(path) => {
+            let compiled = CompiledModel::load(path)?;
+            (source.plan(target, compiled.plain_steps())?, compiled)
+        }
         None => {
             let machine = Machine::host();
+            let plan = source.plan_for(&machine, target, store)?;
             let accuracy = a.model.accuracy;
-            let made = super::compile::compile(plan, &machine, target, accuracy, store, &pool)?;
+            let made = super::compile::compile(&plan, &machine, target, accuracy, store, &pool)?;
             warn(&made.warnings);
-            made.model
+            (plan, made.model)
         }
     };
     let compiled = Arc::new(compiled);
-    Ok(Subject { compiled, pool })
+    Ok((plan, Subject { compiled, pool }))
 }
 
 /// Times of kernels alone, by task key and schedule.
@@ -159,8 +164,8 @@ fn one_thread_subject(
         });
     }
     let target = machine.target(1);
-    let plan = a.model.source()?.plan(&target)?;
-    self::subject(a, &plan, &target, a.one_thread.as_ref(), store)
+    let source = a.model.source()?;
+    Ok(self::subject(a, &source, &target, a.one_thread.as_ref(), store)?.1)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -172,9 +177,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .help("give --threads 2 or more"));
     }
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
     let store = a.store.open_unless(a.defaults)?;
-    let subject = subject(a, &plan, &target, a.artifact.as_ref(), store.as_ref())?;
+    let (plan, subject) = subject(a, &source, &target, a.artifact.as_ref(), store.as_ref())?;
     let single = a
         .scaling
         .then(|| one_thread_subject(a, &machine, &subject, store.as_ref()))

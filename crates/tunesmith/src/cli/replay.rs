@@ -107,7 +107,8 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     let target = model.resolve_target(&machine)?;
     check_runs_here(&machine, &target)?;
     let source = model.source()?;
-    let plan = source.plan(&target)?;
+    let store = existing(&a.store).ok();
+    let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let index = match &a.task {
         Some(wanted) => pick(&plan, wanted)?,
         None if plan.tasks.len() == 1 => 0,

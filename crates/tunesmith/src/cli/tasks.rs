@@ -124,8 +124,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
     let store = a.store.open()?;
+    let plan = source.plan_for(&machine, &target, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.accuracy, &machine, &store)?;
     let (activation_bytes, constant_bytes) = plan.moved_bytes();
     let report = Report {

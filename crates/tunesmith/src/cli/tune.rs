@@ -56,7 +56,7 @@ pub struct Args {
     /// The same with --accuracy relaxed
     #[arg(long, default_value_t = RELAXED_TOLERANCE)]
     relaxed_tolerance: f64,
-    /// Time for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
+    /// Time for choosing layouts, and again for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
     #[arg(long, value_parser = parse_duration)]
     in_model_time: Option<Duration>,
     /// Time after which a builder is killed
@@ -131,11 +131,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     check_options(&options)?;
     let store = a.store.open()?;
     let source = a.model.source()?;
-    let plan = source.plan(&target)?;
     let out = a.out.clone().unwrap_or_else(|| artifact_name(&source.name));
     check_writable(&out)?;
     let mut progress = Progress::new(a.json);
-    let mut tuned = tune(&plan, &machine, &target, &store, &options, &mut progress)?;
+    let mut tuned = tune(&source, &machine, &target, &store, &options, &mut progress)?;
     tuned.model.save(&out).map_err(|e| {
         Error::from(e).help("choose another file with --out FILE; the records are in the store")
     })?;
@@ -217,6 +216,22 @@ fn print(r: &Report) -> Result<()> {
         super::print_line(&format!(
             "inside the model: {} of {} tasks with several candidates near the best chose another{total}",
             r.in_model.changed, r.in_model.tasks
+        ))?;
+    }
+    notes(r)
+}
+
+/// What else a reader should know of a run.
+fn notes(r: &Report) -> Result<()> {
+    if !r.layouts.plain.is_empty() {
+        let gain = match &r.layouts.total {
+            Some(total) => format!("{:+.1}% latency", total.latency_percent),
+            None => "as an earlier run decided".into(),
+        };
+        super::print_line(&format!(
+            "layouts: {} steps in blocks, {} kept plain ({gain})",
+            r.layouts.blocked,
+            r.layouts.plain.len()
         ))?;
     }
     if let Some(why) = &r.in_model.skipped {

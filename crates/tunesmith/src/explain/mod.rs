@@ -411,9 +411,7 @@ mod tests {
             "op:dense(m=4,n=32,k=16)",
         ] {
             let model = graph::builtin::builtin(name, 1).unwrap();
-            let options = graph::plan::PlanOptions {
-                layouts: graph::plan::LayoutPolicy::Blocked,
-            };
+            let options = graph::plan::PlanOptions::from(graph::plan::LayoutPolicy::Blocked);
             let plan = graph::plan::plan(&model, &target, &options).unwrap();
             for task in &plan.tasks {
                 let space = search::space(&task.program, &target, Accuracy::Relaxed);

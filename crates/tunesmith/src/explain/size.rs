@@ -157,9 +157,7 @@ mod tests {
     fn planned(name: &str) -> (Plan, Target) {
         let target = Target::generic(Isa::X86Avx2);
         let model = graph::builtin::builtin(name, 1).unwrap();
-        let options = PlanOptions {
-            layouts: LayoutPolicy::Plain,
-        };
+        let options = PlanOptions::from(LayoutPolicy::Plain);
         (plan(&model, &target, &options).unwrap(), target)
     }
 
@@ -208,9 +206,7 @@ mod tests {
     fn minimal_filtering_executes_fewer_operations() {
         let target = Target::generic(Isa::X86Avx2);
         let model = graph::builtin::builtin("op:conv2d(c=16,h=16,w=16,k=16,r=3,s=3,pad=1)", 1);
-        let options = PlanOptions {
-            layouts: LayoutPolicy::Blocked,
-        };
+        let options = PlanOptions::from(LayoutPolicy::Blocked);
         let plan = plan(&model.unwrap(), &target, &options).unwrap();
         let task = plan.tasks.iter().find(|t| t.op == "conv2d").unwrap();
         let space = search::space(&task.program, &target, Accuracy::Relaxed);

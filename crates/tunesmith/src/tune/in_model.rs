@@ -3,8 +3,7 @@
 //! A kernel's neighbours decide what is in the caches when it starts, which no
 //! measurement of the kernel alone shows. Candidates of the costly tasks become
 //! alternatives of one assembled model; runs of it differ only in which they
-//! select. Layouts are no alternatives of one model: two plans are compared
-//! with [`crate::bench::compare_models`].
+//! select. Layouts are no alternatives of one model: see [`crate::layouts`].
 
 use super::factorial::{Decision, decide};
 use super::finalists::{FINAL_FACTOR, FINAL_SHARE};

@@ -24,9 +24,10 @@ pub(crate) use task_search::fills;
 use crate::bench::{fill_inputs, undisturbed};
 use crate::compile::{Builders, assemble, defaults, fallbacks};
 use crate::error::{Error, Result};
+use crate::layouts::{self, Trial, decide};
 use crate::machine::Machine;
+use crate::source::Source;
 use build::Built;
-use graph::plan::Plan;
 use ir::Target;
 use report::{fill_before, fill_untuned};
 use runtime::{CompiledModel, Model, Pool};
@@ -77,14 +78,14 @@ const COMPARE: Duration = Duration::from_secs(3);
 const MIN_ROUNDS: usize = 7;
 const PLAIN_ROUNDS: usize = 2;
 
-/// Tunes every task of a plan within the budget and compares the whole model
-/// before, with defaults, and after.
+/// Decides a model's layouts, tunes every task of its plan within the budget and
+/// compares the whole model before, with defaults, and after.
 ///
 /// # Errors
 /// If the store cannot be written, workers cannot be started, or a plain
 /// schedule cannot be built or gives a wrong result.
 pub fn tune(
-    plan: &Plan,
+    source: &Source,
     machine: &Machine,
     target: &Target,
     store: &Store,
@@ -94,16 +95,31 @@ pub fn tune(
     let start = Instant::now();
     let mut builders = Builders::new(target, options.builders)?;
     builders.limit = options.build_limit;
+    let pool = Arc::new(Pool::new(target.threads as usize)?);
+    progress.stage("choosing layouts");
+    let trial = Trial {
+        machine,
+        target,
+        accuracy: options.accuracy,
+        seed: options.seed,
+        pool: &pool,
+        time: options.in_model,
+    };
+    let (rule, plan, layouts) = decide(source, store, &mut builders, &trial)?;
+    let plan = &plan;
     progress.stage("building the plain schedules");
     let plain = builders.build_all(&plan.tasks, &fallbacks(&plan.tasks, target)?)?;
     let mut session = Session::new(plan, machine, target, store, options, &plain)?;
+    if !layouts.known {
+        let event = layouts::event(&session.run_id, &rule, machine, target, &layouts);
+        store.append(&[], &[event])?;
+    }
     session.run(&mut builders, start, progress)?;
     progress.stage("ranking the finalists alone");
     session.rank_finalists(progress)?;
 
     let defaults = defaults(&plan.tasks, target, options.accuracy)?;
     let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
-    let pool = Arc::new(Pool::new(target.threads as usize)?);
     let in_model = session.decide_in_model(&untuned, &pool, progress)?;
     let best = session.best_kernels(&untuned);
     progress.stage("comparing whole models");
@@ -124,7 +140,7 @@ pub fn tune(
         fill_inputs(&mut m, options.seed);
         models.push(m);
     }
-    let mut report = session.report(start, in_model);
+    let mut report = session.report(start, layouts, in_model);
     report.warnings = defaults.warnings;
     fill_before(&mut report, plan, &models[0].invoke_profiled()?);
     let mut refs: Vec<&mut Model> = models.iter_mut().collect();

@@ -4,6 +4,7 @@ use super::in_model::{InModel, WholeModel};
 use super::session::Session;
 use super::task_search::Search;
 use crate::compile::Warning;
+use crate::layouts::Layouts;
 use graph::plan::Plan;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -60,6 +61,7 @@ pub struct Report {
     pub latency_after_ms: f64,
     /// Sum of the kernels' own best times.
     pub kernels_ms: f64,
+    pub layouts: Layouts,
     /// The last choices, by whole-model latency.
     pub in_model: WholeModel,
     pub artifact: Option<String>,
@@ -118,7 +120,7 @@ fn cpu_s() -> f64 {
 
 impl Session<'_> {
     /// The report without whole-model latencies.
-    pub fn report(&self, start: Instant, in_model: WholeModel) -> Report {
+    pub fn report(&self, start: Instant, layouts: Layouts, in_model: WholeModel) -> Report {
         let total = self.kernels_ns();
         let ms = |ns: u64| ns as f64 / 1e6;
         let summary = |s: &Search| {
@@ -168,6 +170,7 @@ impl Session<'_> {
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
             kernels_ms: total / 1e6,
+            layouts,
             in_model,
             artifact: None,
             warnings: vec![],

@@ -111,7 +111,7 @@ impl Judge {
 
     /// The default schedule of every task.
     pub fn defaults(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target()).unwrap();
+        let plan = self.source.plan(setting.target(), &[]).unwrap();
         let candidates = defaults(&plan.tasks, setting.target(), Accuracy::Relaxed)
             .unwrap()
             .candidates;
@@ -121,7 +121,7 @@ impl Judge {
 
     /// The fallback, the default, and random points of every sketch of every task.
     fn schedules(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target()).unwrap();
+        let plan = self.source.plan(setting.target(), &[]).unwrap();
         let plain = fallbacks(&plan.tasks, setting.target()).unwrap();
         let kernels = self.compile(&plan, &plain, setting);
         self.judge(&plan, &kernels, setting, &self.what(setting, &plain));

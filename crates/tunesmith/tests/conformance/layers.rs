@@ -2,7 +2,7 @@
 
 use crate::compiled;
 use graph::ops::{Op, Softmax, Unary};
-use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
+use graph::plan::{LayoutPolicy, Plan, plan};
 use graph::{Model, builtin};
 use llvm::Compiler;
 use runtime::{CompiledModel, Pool};
@@ -45,7 +45,7 @@ struct Compiled {
 
 fn compile(model: &Model, layouts: LayoutPolicy) -> Compiled {
     let target = Machine::host().target(2);
-    let plan = plan(model, &target, &PlanOptions { layouts }).unwrap();
+    let plan = plan(model, &target, &layouts.into()).unwrap();
     let compiler = Compiler::new(&target).unwrap();
     let pool = Arc::new(Pool::new(2).unwrap());
     let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)

@@ -135,7 +135,7 @@ fn every_sketch_of_every_model_has_a_legal_default() {
                     threads,
                     ..Target::generic(isa)
                 };
-                let plan = source.plan(&target).unwrap();
+                let plan = source.plan(&target, &[]).unwrap();
                 for task in &plan.tasks {
                     illegal.extend(judge::illegal_defaults(task, &target));
                 }
