@@ -13,4 +13,4 @@ mod templates;
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use space::{Candidate, Limit, Point, Sketch, Space};
 pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
-pub use templates::{DefaultCandidate, default_candidate, fallback, space};
+pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

@@ -7,7 +7,7 @@
 //! floats; `tensorize` puts the lanes and the four bytes into one instruction.
 
 use super::{epilogue, main_sum, others};
-use crate::draft::{Draft, Nest};
+use crate::draft::{Draft, Nest, nests};
 use crate::space::Sketch;
 use crate::templates::blocked::factor_load;
 use crate::templates::gemm::Shape;
@@ -78,6 +78,23 @@ fn intrinsic(program: &Program, main: &Nest, target: &Target) -> Option<String> 
         n @ (4 | 8) => format!("{kind}x{n}"),
         _ => return None,
     })
+}
+
+/// How many times the f32 multiply-adds a target does for a program in the same
+/// time: sums of products of bytes have instructions of their own on some.
+pub fn peak_factor(program: &Program, target: &Target) -> f64 {
+    let has_instruction = match target.isa {
+        Isa::X86Avx512 => target.has_feature("avx512vnni"),
+        Isa::X86Avx2 => target.has_feature("avxvnni"),
+        Isa::AArch64Neon => target.has_feature("dotprod"),
+        Isa::X86Sse2 | Isa::RiscV64Rvv => false,
+    };
+    let all = nests(program);
+    let of_bytes = main_sum(&all).is_some_and(|main| intrinsic(program, main, target).is_some());
+    match has_instruction && of_bytes {
+        true => 4.0,
+        false => 1.0,
+    }
 }
 
 /// Registers for accumulators and weights: the others hold what is broadcast,

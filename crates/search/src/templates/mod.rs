@@ -13,6 +13,8 @@ mod threads;
 mod transpose;
 mod winograd;
 
+pub use int8::peak_factor;
+
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Nest, nests};
 use crate::space::{Candidate, Point, Sketch, Space};

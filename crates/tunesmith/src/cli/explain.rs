@@ -196,7 +196,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let key = (f.task?.key.clone(), f.kernel.schedule.clone());
         known.get(&key).copied()
     };
-    let facts = facts(&plan, &subject.compiled);
+    let facts = facts(&plan, &subject.compiled, &target);
     let layers = layers(
         &subject.compiled,
         &facts,

@@ -163,7 +163,6 @@ fn in_model(s: &TaskSummary) -> String {
 }
 
 fn print(r: &Report) -> Result<()> {
-    let peak = r.peak_gflops;
     let mut t = Table::new(&[
         "task",
         "uses",
@@ -185,7 +184,8 @@ fn print(r: &Report) -> Result<()> {
             ms(s.before_ms),
             ms(s.after_ms),
             format!("{rate:.1}"),
-            format!("{:.0}", 100.0 * rate / peak),
+            s.of_peak
+                .map_or("-".into(), |p| format!("{:.0}", 100.0 * p)),
             s.trials.to_string(),
             s.algorithm.clone().unwrap_or_else(|| "-".into()),
             in_model(s),

@@ -75,6 +75,8 @@ pub struct Work {
     pub flops: f64,
     /// What the algorithm executes at least; fewer for minimal filtering.
     pub executed_flops: f64,
+    /// How many times the f32 peak the processor has for them.
+    pub peak_factor: f64,
     /// Touched once each, of constants and of everything else.
     pub constant_bytes: f64,
     pub activation_bytes: f64,
@@ -88,7 +90,7 @@ impl Work {
     /// `footprint`: bytes that one inference touches.
     pub fn roofline(&self, ceiling: &Ceiling, footprint: f64) -> Roofline {
         Roofline {
-            compute_ms: self.executed_flops / ceiling.peak_gflops / 1e6,
+            compute_ms: self.executed_flops / (self.peak_factor * ceiling.peak_gflops) / 1e6,
             memory_ms: ceiling.read_ms(self.constant_bytes, footprint)
                 + ceiling.read_ms(self.activation_bytes, self.bytes()),
             overhead_ms: ceiling.fork_join.awake_us / 1e3,
@@ -146,13 +148,17 @@ pub struct StepFacts<'a> {
 
 /// Finds task, schedule and size of every step. A compiled model that was not
 /// made from this very plan keeps what its kernels tell: bytes, and the schedule.
-pub fn facts<'a>(plan: &'a Plan, compiled: &'a CompiledModel) -> Vec<StepFacts<'a>> {
+pub fn facts<'a>(
+    plan: &'a Plan,
+    compiled: &'a CompiledModel,
+    target: &Target,
+) -> Vec<StepFacts<'a>> {
     let step_facts = |step: &'a runtime::Step| {
         let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
         let planned = plan.steps.iter().find(|s| s.name == step.name);
         let task = planned.map(|s| &plan.tasks[s.task]);
         let trace = schedule::parse(&kernel.schedule).ok();
-        let work = work(task, kernel, trace.as_ref());
+        let work = work(task, kernel, trace.as_ref(), target);
         StepFacts {
             task,
             kernel,
@@ -163,7 +169,7 @@ pub fn facts<'a>(plan: &'a Plan, compiled: &'a CompiledModel) -> Vec<StepFacts<'
     compiled.steps().iter().map(step_facts).collect()
 }
 
-fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>) -> Work {
+fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>, target: &Target) -> Work {
     let flops = task.map_or(0.0, |t| t.flops);
     let executed = task.zip(trace);
     let mut work = Work {
@@ -171,6 +177,7 @@ fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>) -> Wor
         executed_flops: executed.map_or(flops, |(t, trace)| {
             executed_flops(&t.program, trace, t.flops)
         }),
+        peak_factor: task.map_or(1.0, |t| search::peak_factor(&t.program, target)),
         constant_bytes: 0.0,
         activation_bytes: 0.0,
     };
@@ -327,7 +334,7 @@ pub fn layers(
             mbytes: f.work.bytes() / 1e6,
             intensity: f.work.flops / f.work.bytes().max(1.0),
             gflops_per_s,
-            of_peak: gflops_per_s / ceiling.peak_gflops,
+            of_peak: gflops_per_s / (f.work.peak_factor * ceiling.peak_gflops),
             gb_per_s,
             of_bandwidth: roofline.memory_ms / time.median_ms,
             level: level.name,
@@ -371,6 +378,7 @@ mod tests {
         Work {
             flops,
             executed_flops: flops,
+            peak_factor: 1.0,
             constant_bytes,
             activation_bytes,
         }

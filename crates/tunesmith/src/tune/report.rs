@@ -22,6 +22,8 @@ pub struct TaskSummary {
     pub before_ms: Option<f64>,
     pub after_ms: Option<f64>,
     pub gflops_per_s: Option<f64>,
+    /// The part of the peak for its element type that this is.
+    pub of_peak: Option<f64>,
     pub trials: u64,
     pub algorithm: Option<String>,
     /// What the whole model said of its near-best candidates.
@@ -122,6 +124,7 @@ impl Session<'_> {
     /// The report without whole-model latencies.
     pub fn report(&self, start: Instant, layouts: Layouts, in_model: WholeModel) -> Report {
         let total = self.kernels_ns();
+        let peak = self.limits.peak_gflops * f64::from(self.target.threads);
         let ms = |ns: u64| ns as f64 / 1e6;
         let summary = |s: &Search| {
             let after = s.best.first().map(|b| b.ns);
@@ -133,6 +136,7 @@ impl Session<'_> {
                 before_ms: None,
                 after_ms: after.map(ms),
                 gflops_per_s: after.map(|ns| s.flops / ns as f64),
+                of_peak: after.map(|ns| s.flops / ns as f64 / (s.peak_factor * peak)),
                 trials: s.trials,
                 algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
                 in_model: s.in_model.clone(),
@@ -154,7 +158,7 @@ impl Session<'_> {
             accuracy: self.options.accuracy.to_string(),
             tolerance: self.options.tolerance,
             seed: self.options.seed,
-            peak_gflops: self.limits.peak_gflops * f64::from(self.target.threads),
+            peak_gflops: peak,
             trials: self.trials,
             cached: self.cached,
             failures,

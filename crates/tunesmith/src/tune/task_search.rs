@@ -36,6 +36,8 @@ pub struct Search {
     pub key: String,
     pub uses: usize,
     pub flops: f64,
+    /// How many times the f32 peak the target has for them.
+    pub peak_factor: f64,
     pub program: Program,
     pub text: String,
     pub space: Space,
@@ -214,10 +216,18 @@ pub fn searches(
             search::space(&t.program, target, options.accuracy),
             &options.algorithms,
         );
+        let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);
         searches.push(Search {
             known: known.points(&t.key, &space)?,
-            bound_ns: bound_ns(t.flops, t.bytes, inexact, limits, target.threads),
+            peak_factor,
+            bound_ns: bound_ns(
+                t.flops / peak_factor,
+                t.bytes,
+                inexact,
+                limits,
+                target.threads,
+            ),
             title: t.title(),
             key: t.key.clone(),
             uses: uses[i],
