@@ -143,7 +143,7 @@ mod tests {
         };
         assert_eq!(bound_ns(1e6, 1e3, false, &limits, 1), 1e4);
         assert_eq!(bound_ns(1e6, 1e3, false, &limits, 2), 5e3);
-        assert_eq!(bound_ns(1e6, 1e3, true, &limits, 1), 2.5e3);
+        assert_eq!(bound_ns(1e6, 1e3, true, &limits, 1), 1e4 / INEXACT_SAVES);
         assert_eq!(bound_ns(1e6, 1e6, true, &limits, 1), 5e4);
     }
 }
