@@ -66,6 +66,8 @@ impl BuilderPool {
     pub fn new(command: &CommandLine, builders: usize) -> Result<BuilderPool, PoolError> {
         let limits = Limits {
             address_space: Some(ADDRESS_SPACE),
+            // The object cache.
+            writes_files: true,
         };
         Ok(BuilderPool {
             pool: Pool::new(command, builders, limits)?,

@@ -1,15 +1,19 @@
 //! What measuring costs beside the candidate's own time: candidates a second
-//! that do nothing, through one runner, and the parent's share of the CPU.
+//! that do nothing, through one runner and through two, and the parent's share
+//! of the CPU.
 //!
 //! `cargo run --release -p measure --example overhead [-- CANDIDATES]`
 //! needs the system's C compiler.
 
-use measure::{ArgFill, Measured, Protocol, Serial, TaskData};
+use measure::{
+    ArgFill, Batch, Constants, Device, Local, Measured, Measurer, Policy, Protocol, TaskData,
+    TaskState,
+};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use store::Outcome;
 use tensor::DType;
 use worker::CommandLine;
@@ -78,6 +82,75 @@ fn mean(measured: &[Measured], of: impl Fn(&Measured) -> u64) -> f64 {
     measured.iter().map(of).sum::<u64>() as f64 / 1e3 / measured.len() as f64
 }
 
+/// Candidates of a batch.
+const BATCH: usize = 64;
+
+/// Measures `candidates` of a kernel by a policy on so many runners, and prints
+/// what that took.
+fn row(
+    name: &str,
+    (policy, runners): (Policy, u32),
+    (task, kernel, protocol): (&TaskData, &BuiltKernel, &Protocol),
+    candidates: usize,
+) -> Result<(), Box<dyn Error>> {
+    let command = CommandLine {
+        program: std::env::current_exe()?,
+        args: vec!["runner".into()],
+        cpus: vec![],
+    };
+    let device = Device {
+        name: None,
+        cpus: vec![0],
+        threads: 1,
+        pinned: false,
+        oversubscribe: runners,
+    };
+    let mut local = Local::new(vec![device], &command)?;
+    let constants = Constants::PAPER;
+    let measurer = Measurer {
+        policy,
+        constants,
+        naive_dp: runners,
+        limit: Duration::from_secs(10),
+    };
+    let mut state = TaskState::new(&constants, 1);
+    let kernels = vec![kernel; BATCH];
+    let batch = Batch {
+        task,
+        kernels: &kernels,
+        protocol,
+        best_ns: None,
+        overlap: false,
+    };
+    let mut some = |n| measurer.measure(&mut local, &batch, n, &mut state, &mut |_| {});
+    // Starts the runners, and has DOPpler find its degree of parallelism.
+    for _ in 0..6 {
+        some(BATCH);
+    }
+    let (start, cpu) = (Instant::now(), parent_cpu_ns());
+    let mut measured: Vec<Measured> = Vec::new();
+    while measured.len() < candidates {
+        measured.extend(some(BATCH.min(candidates - measured.len())).outcomes);
+    }
+    let (wall, cpu) = (start.elapsed(), parent_cpu_ns() - cpu);
+    let timed = |m: &&Measured| matches!(m.outcome, Outcome::Timed { .. });
+    if let Some(failed) = measured.iter().find(|m| !timed(m)) {
+        return Err(format!("{failed:?}").into());
+    }
+    let policy = policy.name();
+    println!(
+        "{name:17} {policy:8} {runners:7} {:10.0} {:9.1} {:9.1} {:8.1} {:9.1} {:9.1} {:9.1}",
+        candidates as f64 / wall.as_secs_f64(),
+        wall.as_secs_f64() * 1e6 / candidates as f64,
+        cpu as f64 / 1e3 / candidates as f64,
+        mean(&measured, |m| m.whole.cpu_ns),
+        mean(&measured, |m| m.parts.load.wall_ns),
+        mean(&measured, |m| m.parts.check.wall_ns),
+        mean(&measured, |m| m.parts.run.wall_ns),
+    );
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let argument = std::env::args().nth(1);
     if argument.as_deref() == Some("runner") {
@@ -98,55 +171,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         args: vec![w],
         oracle: kernel.clone(),
     };
-    let program = std::env::current_exe()?;
-    let command = CommandLine {
-        program,
-        args: vec!["runner".into()],
-        cpus: vec![],
-    };
-    let mut serial = Serial::new(&command)?;
+    let usual = Protocol::new(1, 32 << 20);
     let shortest = Protocol {
         min_sample_ns: 1,
-        ..Protocol::new(1, 32 << 20)
+        min_samples: 1,
+        max_samples: 1,
+        ..usual.clone()
     };
-
     println!(
-        "us a candidate     a second      wall    parent   runner      load     check    sample"
+        "us a candidate    policy   runners   a second      wall    parent   runner      load     check    sample"
     );
     for (name, protocol) in [
-        (
-            "one short sample",
-            Protocol {
-                min_samples: 1,
-                max_samples: 1,
-                ..shortest.clone()
-            },
-        ),
-        ("default protocol", Protocol::new(1, 32 << 20)),
+        ("one short sample", &shortest),
+        ("default protocol", &usual),
     ] {
-        serial.load_task(&task, &protocol)?;
-        serial.measure(&task, &kernel, &protocol, None, false);
-        let (start, cpu) = (Instant::now(), parent_cpu_ns());
-        let measured: Vec<Measured> = (0..candidates)
-            .map(|_| serial.measure(&task, &kernel, &protocol, None, false))
-            .collect();
-        let (wall, cpu) = (start.elapsed(), parent_cpu_ns() - cpu);
-        let failed = measured
-            .iter()
-            .find(|m| !matches!(m.outcome, Outcome::Timed { .. }));
-        if let Some(failed) = failed {
-            return Err(format!("{failed:?}").into());
+        for by in [
+            (Policy::Serial, 1),
+            (Policy::Naive, 2),
+            (Policy::Doppler, 2),
+        ] {
+            row(name, by, (&task, &kernel, protocol), candidates)?;
         }
-        println!(
-            "{name} {:10.0} {:9.1} {:9.1} {:8.1} {:9.1} {:9.1} {:9.1}",
-            candidates as f64 / wall.as_secs_f64(),
-            wall.as_secs_f64() * 1e6 / candidates as f64,
-            cpu as f64 / 1e3 / candidates as f64,
-            mean(&measured, |m| m.whole.cpu_ns),
-            mean(&measured, |m| m.parts.load.wall_ns),
-            mean(&measured, |m| m.parts.check.wall_ns),
-            mean(&measured, |m| m.parts.run.wall_ns),
-        );
     }
     Ok(())
 }

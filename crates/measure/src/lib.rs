@@ -1,5 +1,5 @@
-//! Measuring built code: runner processes, the protocol they speak, and the
-//! rules by which samples are taken.
+//! Measuring built code: runner processes, the protocol they speak, the rules by
+//! which samples are taken, and the policies by which candidates share devices.
 //!
 //! Owns what is true about a measurement: its clock, its conditions, its raw
 //! samples. Promises that a candidate that crashes, hangs, exhausts memory,
@@ -7,7 +7,12 @@
 //! and that no candidate gets the outcome of another. Runners hold no
 //! compiler. What to measure next is left to the caller.
 
+mod device;
+mod dispatch;
+mod doppler;
 mod loaded;
+mod local;
+mod measurer;
 mod protocol;
 mod runner;
 mod sampling;
@@ -15,7 +20,15 @@ mod sealed;
 mod serial;
 mod task;
 
+pub use device::Device;
+pub use dispatch::{Assignment, Dispatch, Round};
+pub use doppler::{
+    CONSTANTS, CalibratorConstants, Constant, Constants, Known, Left, React, ReactConstants,
+    RoundReport, TaskState, TimeoutConstants,
+};
+pub use local::{Batch, Local};
+pub use measurer::{Done, Measurer, Policy};
 pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
 pub use runner::serve;
-pub use sampling::host_clock_resolution_ns;
+pub use sampling::{host_clock_resolution_ns, thread_clock_ns};
 pub use serial::{MeasureError, Measured, Serial, death_outcome};

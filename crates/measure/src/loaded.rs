@@ -4,7 +4,7 @@
 //! belongs to the task and is read-only. Promises that every call takes the
 //! next copy of what rotates. When to call is in `sampling`.
 
-use crate::protocol::{Doing, Verdict};
+use crate::protocol::{Doing, Span, Verdict};
 use crate::task::{Copies, Task, rotates};
 use runtime::{
     BuiltKernel, Ctx, GuardedBuffer, KernelFailure, KernelFn, KernelParam, LoadedCode, ParamRole,
@@ -29,6 +29,8 @@ pub struct Setting<'a> {
     pub threads: u32,
     /// Which kernel of a ranking this is.
     pub index: usize,
+    /// Whether calls are timed by the wall even on one thread.
+    pub host_clock: bool,
 }
 
 enum Argument {
@@ -46,6 +48,10 @@ pub struct Loaded<'k> {
     next: usize,
     /// Whether the copies together exceed the bytes to rotate through.
     pub rotated: bool,
+    host_clock: bool,
+    /// What was launched since the mark, and when that began.
+    span: Span,
+    began: Option<Instant>,
     /// Keeps `entry` valid.
     _code: LoadedCode,
 }
@@ -107,6 +113,9 @@ impl<'k> Loaded<'k> {
             pointers,
             next: 0,
             rotated: false,
+            host_clock: setting.host_clock,
+            span: Span::default(),
+            began: None,
             _code: code,
         })
     }
@@ -140,12 +149,26 @@ impl<'k> Loaded<'k> {
         self.pointers.len()
     }
 
+    /// What was launched since the last mark, or in all.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Forgets earlier launches, with the next one.
+    pub fn mark(&mut self) {
+        self.began = None;
+    }
+
     /// Calls the kernel `calls` times; the nanoseconds that took, of this
     /// thread's CPU time if the kernel runs on no other, else of wall time.
     pub fn batch(&mut self, ctx: &Ctx, calls: u64) -> Result<u64, Stop> {
         let workspace: *mut c_void = self.workspace.as_mut_ptr().cast();
         let mut status = 0;
-        let clock = KernelClock::start(ctx);
+        let began = *self.began.get_or_insert_with(|| {
+            self.span = Span::default();
+            Instant::now()
+        });
+        let clock = KernelClock::start(ctx, self.host_clock);
         for _ in 0..calls {
             let args = &self.pointers[self.next];
             self.next = if self.next + 1 == self.pointers.len() {
@@ -161,6 +184,9 @@ impl<'k> Loaded<'k> {
             }
         }
         let taken = clock.elapsed_ns();
+        self.span.launches += calls;
+        self.span.device_ns += taken;
+        self.span.host_ns = began.elapsed().as_nanos() as u64;
         KernelFailure::check(status).map_err(|e| Verdict::Failed(e.to_string()))?;
         Ok(taken)
     }
@@ -320,14 +346,14 @@ enum KernelClock {
     Wall(Instant),
 }
 
-fn thread_cpu_ns() -> u64 {
+pub(crate) fn thread_cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 impl KernelClock {
-    fn start(ctx: &Ctx) -> KernelClock {
-        if ctx.threads == 1 {
+    fn start(ctx: &Ctx, host: bool) -> KernelClock {
+        if ctx.threads == 1 && !host {
             KernelClock::ThreadCpu(thread_cpu_ns())
         } else {
             KernelClock::Wall(Instant::now())

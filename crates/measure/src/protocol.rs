@@ -32,6 +32,9 @@ pub struct Protocol {
     /// A runner is killed this long after it got a candidate. Sampling ends
     /// before, so what runs at all within it is timed.
     pub limit_ns: u64,
+    /// Samples are read from the host's wall clock, also of a single thread,
+    /// whose own CPU time is the default.
+    pub host_clock: bool,
     /// A runner is killed this long after it got a task, whose arguments it
     /// fills and whose oracle it runs; no candidate's time counts.
     pub setup_limit_ns: u64,
@@ -52,6 +55,7 @@ impl Protocol {
             rotate_bytes: llc_bytes,
             tolerance: 1e-4,
             limit_ns: 10_000_000_000,
+            host_clock: false,
             setup_limit_ns: 120_000_000_000,
         }
     }
@@ -151,6 +155,17 @@ pub(crate) struct Circumstances {
     /// Whether those exceed the bytes to rotate through.
     pub rotated: bool,
     pub pinned: bool,
+    pub span: Span,
+}
+
+/// The launches of a kernel that were sampled, as the device and the host saw them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub launches: u64,
+    /// Sum of the launches on the clock of the samples.
+    pub device_ns: u64,
+    /// Wall time from the first launch to the last completion.
+    pub host_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -156,6 +156,7 @@ impl Runner {
         let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, parts)?;
         let watch = Watch::start();
         Doing::Run.tell(0);
+        loaded.mark();
         let slow = slow_even_warm(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
         parts.run += watch.spent();
         if let Some(samples) = slow? {
@@ -167,7 +168,9 @@ impl Runner {
         rotate(&mut loaded, task, p, 0, parts)?;
         let watch = Watch::start();
         Doing::Run.tell(0);
+        loaded.mark();
         let mut sampled = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
+        let span = loaded.span();
         if sampled.as_ref().is_ok_and(|samples| samples.then_check)
             && let Err(stop) = last_run(&mut loaded, task, p, ctx, 0)
         {
@@ -175,9 +178,10 @@ impl Runner {
         }
         parts.run += watch.spent();
         let samples = sampled?;
+        let at = circumstances(&loaded, threads, samples.calls);
         Ok(Verdict::Timed {
             samples_ns: samples.ns,
-            at: circumstances(&loaded, threads, samples.calls),
+            at: Circumstances { span, ..at },
         })
     }
 
@@ -317,6 +321,7 @@ fn first_run<'k>(
         ctx,
         threads: threads.count,
         index,
+        host_clock: p.host_clock,
     };
     Doing::Load.tell(index);
     let watch = Watch::start();
@@ -383,5 +388,6 @@ fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstance
         copies: loaded.copies() as u32,
         rotated: loaded.rotated,
         pinned: threads.pinned,
+        span: loaded.span(),
     }
 }

@@ -1,9 +1,9 @@
-//! The serial measurer: one candidate at a time, on the host's clock.
+//! One runner process, asked one thing at a time.
 //!
-//! Owns one runner process and the turning of its answers and deaths into
-//! outcomes. Promises that only what a candidate did is held against it: the
+//! Owns the process and the turning of its answers and deaths into outcomes. Promises that only what a candidate did is held against it: the
 //! task's own data has its own limit and its own error, and a candidate that
-//! killed a runner which others had used is tried again in a new one.
+//! killed a runner which others had used is tried again in a new one. Several
+//! runners at once are `local`'s.
 
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
@@ -54,15 +54,45 @@ pub struct Serial {
     spent: Spent,
     /// Whether this runner is to be replaced before its next request.
     spoilt: bool,
+    /// Starts that failed since the last one that did not.
+    failed_starts: u32,
     /// Why tasks have no data. A task that kills its runner is not tried again.
     broken: HashMap<TaskKey, String>,
+}
+
+/// What was true round a measurement, for its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Company<'a> {
+    /// The policy that measured.
+    pub measurer: &'a str,
+    /// The device, where there are several.
+    pub device: Option<&'a str>,
+    /// Candidates measured at once on the device.
+    pub dp: u32,
+    /// Whether builders ran meanwhile.
+    pub overlap: bool,
+    /// Whether nothing else of the tuner used the device.
+    pub isolated: bool,
+}
+
+impl<'a> Company<'a> {
+    /// One candidate at a time.
+    fn none(measurer: &'a str, overlap: bool) -> Company<'a> {
+        Company {
+            measurer,
+            device: None,
+            dp: 1,
+            overlap,
+            isolated: !overlap,
+        }
+    }
 }
 
 /// Address space of a runner: the data of its tasks and their rotated copies.
 const ADDRESS_SPACE: u64 = 12 << 30;
 
 /// Longer than any limit, and short enough to be added to a point in time.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Why a request about kernels has no reply.
 enum Failure {
@@ -79,6 +109,7 @@ impl Serial {
     pub fn new(command: &CommandLine) -> Result<Serial, MeasureError> {
         let limits = Limits {
             address_space: Some(ADDRESS_SPACE),
+            writes_files: false,
         };
         Ok(Serial {
             pool: Pool::new(command, 1, limits)?,
@@ -87,6 +118,7 @@ impl Serial {
             used: 0,
             spent: Spent::default(),
             spoilt: false,
+            failed_starts: 0,
             broken: HashMap::new(),
         })
     }
@@ -113,6 +145,34 @@ impl Serial {
         best_ns: Option<u64>,
         overlap: bool,
     ) -> Measured {
+        let company = Company::none("serial", overlap);
+        self.measure_in(task, kernel, protocol, best_ns, company)
+    }
+
+    /// Has the next request answered by a process that has answered no other.
+    pub(crate) fn renew(&mut self) {
+        self.spoilt |= self.used > 0;
+    }
+
+    /// Whether the process, if it still lives, has the data of a task.
+    pub(crate) fn knows(&self, task: &TaskData) -> bool {
+        self.known == Some(task.key()) && !self.spoilt
+    }
+
+    /// How often in a row no process could be started.
+    pub(crate) fn failed_starts(&self) -> u32 {
+        self.failed_starts
+    }
+
+    /// Measures one candidate in this company.
+    pub(crate) fn measure_in(
+        &mut self,
+        task: &TaskData,
+        kernel: &BuiltKernel,
+        protocol: &Protocol,
+        best_ns: Option<u64>,
+        company: Company<'_>,
+    ) -> Measured {
         let limit = Duration::from_nanos(protocol.limit_ns);
         self.spent = Spent::default();
         let request = || Request::Measure {
@@ -125,7 +185,7 @@ impl Serial {
         let (outcome, parts) = match result {
             Ok(Reply::Measured(Report { verdict, parts })) => {
                 self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-                (outcome(verdict, protocol, "serial", overlap), parts)
+                (outcome(verdict, protocol, company), parts)
             }
             Ok(_) => unreachable!("a runner answers a measurement with one"),
             Err(failure) => (failure_outcome(failure).0, Parts::default()),
@@ -188,7 +248,8 @@ impl Serial {
                 Ok(Reply::Ranked(verdicts)) => {
                     for (i, verdict) in left.iter().zip(verdicts) {
                         self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-                        outcomes[*i] = Some(outcome(verdict, protocol, "rank", false));
+                        let company = Company::none("rank", false);
+                        outcomes[*i] = Some(outcome(verdict, protocol, company));
                     }
                 }
                 Ok(_) => unreachable!("a runner answers a ranking with one"),
@@ -297,6 +358,10 @@ impl Serial {
             }
         };
         assert_eq!(answer.id, id, "one request at a time");
+        self.failed_starts = match answer.result {
+            Err(Death::NotStarted { .. }) => self.failed_starts + 1,
+            _ => 0,
+        };
         if of_candidates {
             self.spent += Spent {
                 wall_ns: answer.wall.as_nanos() as u64,
@@ -405,7 +470,7 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     }
 }
 
-fn outcome(verdict: Verdict, protocol: &Protocol, measurer: &str, overlap: bool) -> Outcome {
+fn outcome(verdict: Verdict, protocol: &Protocol, company: Company<'_>) -> Outcome {
     let crashed = |stage, stderr| Outcome::Crashed {
         stage,
         signal: None,
@@ -418,18 +483,19 @@ fn outcome(verdict: Verdict, protocol: &Protocol, measurer: &str, overlap: bool)
                 copies,
                 rotated,
                 pinned,
+                span,
             } = at;
             Outcome::Timed {
                 samples_ns,
-                clock: if protocol.threads == 1 {
+                clock: if protocol.threads == 1 && !protocol.host_clock {
                     Clock::ThreadCpu
                 } else {
                     Clock::HostMonotonic
                 },
                 conditions: Conditions {
                     pinned,
-                    overlap,
-                    isolated: !overlap,
+                    overlap: company.overlap,
+                    isolated: company.isolated,
                     cache: if rotated {
                         Cache::RotatedConstants
                     } else {
@@ -437,8 +503,12 @@ fn outcome(verdict: Verdict, protocol: &Protocol, measurer: &str, overlap: bool)
                     },
                     const_copies: copies,
                     repeats: u32::try_from(calls).unwrap_or(u32::MAX),
-                    measurer: Some(measurer.into()),
-                    ..Conditions::unproven(protocol.threads, 1)
+                    measurer: Some(company.measurer.into()),
+                    device: company.device.map(Into::into),
+                    latency_ns: span.device_ns.checked_div(span.launches),
+                    span_ns: Some(span.host_ns),
+                    launches: Some(span.launches),
+                    ..Conditions::unproven(protocol.threads, company.dp)
                 },
             }
         }

@@ -64,6 +64,7 @@ impl Task {
             ctx: &ctx,
             threads: 1,
             index: 0,
+            host_clock: false,
         };
         let outputs = Loaded::new(&data.oracle, &mut task, setting).and_then(|mut l| {
             l.poison(0xff);

@@ -5,56 +5,13 @@
 #![cfg(target_arch = "x86_64")]
 
 mod c_kernel;
+mod faults;
 
-use c_kernel::{from_source, good, kernel, preparing, protocol, serial, task};
+use c_kernel::{good, preparing, protocol, serial, task};
+use faults::{candidates, children, open_files, status};
 use measure::{Protocol, Serial};
 use runtime::BuiltKernel;
-use std::fs;
 use store::Outcome;
-
-/// Candidates whose outcomes tell them apart, each with the end of the outcome's text.
-fn candidates() -> Vec<(BuiltKernel, &'static str, String)> {
-    let mut all = Vec::new();
-    let mut huge = good();
-    huge.workspace_bytes = 1 << 42;
-    let mut foreign = good();
-    foreign.target.features = "+warp-drive".into();
-    for (kernel, label, text) in [
-        (kernel("*(volatile int *)8 = 1;"), "crashed-run", "Some(11)"),
-        (
-            kernel("for (;;) spin(1000);"),
-            "timed-out-run",
-            "limit_ms: 40",
-        ),
-        (
-            kernel("compute(args); ((char *)n)[60] = 1;"),
-            "crashed-run",
-            "past the end",
-        ),
-        (
-            kernel("compute(args); ((volatile char *)y)[5000] = 1;"),
-            "crashed-run",
-            "Some(11)",
-        ),
-        (huge, "out-of-memory-load", ""),
-        (foreign, "crashed-load", "warp-drive"),
-        (
-            from_source("void f(void); int kernel(void) { f(); return 0; }"),
-            "crashed-load",
-            "`f`",
-        ),
-        (preparing("__builtin_trap();"), "crashed-load", "Some(4)"),
-    ] {
-        all.push((kernel, label, text.to_string()));
-    }
-    for i in 1..=5 {
-        let wrong = kernel(&format!("compute(args); n[{i}] += {i};"));
-        all.push((wrong, "wrong", format!("max_abs: {i}.0")));
-        let fails = kernel(&format!("return {};", 10 + i));
-        all.push((fails, "crashed-run", format!("code {}", 10 + i)));
-    }
-    all
-}
 
 /// Which candidate each of the measurements is of: `None` for a good one.
 /// Single classes are repeated 50 times, the five of a class 10 times each.
@@ -73,33 +30,6 @@ fn schedule(candidates: usize) -> Vec<Option<usize>> {
     // A living runner at the end.
     order.push(None);
     order
-}
-
-/// Living children of this process, zombies included.
-fn children() -> Vec<u32> {
-    let me = std::process::id();
-    let parent = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, after) = stat.rsplit_once(')')?;
-        after.split_whitespace().nth(1)?.parse::<u32>().ok()
-    };
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let pids = processes.filter_map(|e| e.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| parent(*pid) == Some(me)).collect()
-}
-
-fn open_files() -> usize {
-    fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// The figure of a line of a process's status, e.g. `VmRSS` in KiB.
-fn status(pid: u32, line: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = text
-        .lines()
-        .find_map(|l| l.strip_prefix(line)?.strip_prefix(':'))
-        .unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn measure_all(s: &mut Serial, candidates: &[(BuiltKernel, &str, String)]) {

@@ -106,15 +106,30 @@ pub struct Conditions {
     /// Device, where the machine has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Device latency `l` of DOPpler, before scaling.
+    /// Device latency `l` of DOPpler: the mean of all launches within `span_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<u64>,
     /// `v` of DOPpler: the worker's host time from first launch to last completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span_ns: Option<u64>,
-    /// Factor that the samples were multiplied by (DOPpler's scaling, 1 - delta).
+    /// Launches within `span_ns`: so many times `latency_ns` is about `span_ns` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launches: Option<u64>,
+    /// Factor by which the samples are corrected (DOPpler's scaling, 1 - delta).
+    /// They are kept as taken; [`Outcome::median_ns`] applies it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// Degree of parallelism that a controller asked for in the round of this
+    /// candidate; `dp` is what its samples were taken at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_dp: Option<u32>,
+    /// Mean relative error of that round's parallel latencies on this device
+    /// (DOPpler's delta), where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta: Option<f64>,
+    /// Of a candidate whose samples were taken again alone, the median in the round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +158,11 @@ impl Conditions {
             device: None,
             latency_ns: None,
             span_ns: None,
+            launches: None,
             scale: None,
+            round_dp: None,
+            delta: None,
+            parallel_ns: None,
             queue_ns: None,
             load_ns: None,
             upload_ns: None,
@@ -177,6 +196,8 @@ pub struct Difference {
 /// What became of a candidate. In JSON an object whose `result` names the variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case", remote = "Self")]
+// Most outcomes are timed ones, so a box would be paid nearly always.
+#[allow(clippy::large_enum_variant)]
 pub enum Outcome {
     /// Ran and gave the expected output; nanoseconds a call, in the order taken.
     Timed {
@@ -311,12 +332,20 @@ impl Outcome {
         self.ran() || self.stage().is_some() || matches!(self, Outcome::Rejected { .. })
     }
 
-    /// Median of the samples of a timed outcome.
+    /// Median of the samples of a timed outcome, corrected by its
+    /// [`Conditions::scale`].
     pub fn median_ns(&self) -> Option<u64> {
-        match self {
-            Outcome::Timed { samples_ns, .. } => stats::median(samples_ns),
-            _ => None,
-        }
+        let Outcome::Timed {
+            samples_ns,
+            conditions,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let median = stats::median(samples_ns)?;
+        let scaled = |scale: f64| (median as f64 * scale).round() as u64;
+        Some(conditions.scale.map_or(median, scaled))
     }
 }
 
@@ -390,6 +419,32 @@ mod tests {
         }
         let text = r#"{"result":"scored","kind":"s","value":"fast"}"#;
         assert!(serde_json::from_str::<Outcome>(text).is_err());
+    }
+
+    #[test]
+    fn samples_stay_as_taken_and_their_median_is_corrected() {
+        let timed = |scale| Outcome::Timed {
+            samples_ns: vec![1000, 900, 2000],
+            clock: Clock::ThreadCpu,
+            conditions: Conditions {
+                scale,
+                delta: scale.map(|s| 1.0 - s),
+                round_dp: Some(13),
+                launches: Some(60),
+                parallel_ns: Some(7),
+                ..Conditions::unproven(1, 2)
+            },
+        };
+        assert_eq!(timed(None).median_ns(), Some(1000));
+        let corrected = timed(Some(0.9));
+        assert_eq!(corrected.median_ns(), Some(900));
+        let text = serde_json::to_string(&corrected).unwrap();
+        assert!(text.contains("[1000,900,2000]"), "{text}");
+        assert_eq!(
+            serde_json::from_str::<Outcome>(&text).unwrap(),
+            corrected,
+            "{text}"
+        );
     }
 
     #[test]

@@ -95,8 +95,16 @@ fn result(record: &Record) -> Option<Value> {
     });
     let failure = failure(&record.outcome);
     let (invalidity, time) = match (&record.outcome, failure) {
-        (Outcome::Timed { samples_ns, .. }, _) => {
-            times["runtimes"] = samples_ns.iter().map(|ns| ms(*ns)).collect();
+        (
+            Outcome::Timed {
+                samples_ns,
+                conditions,
+                ..
+            },
+            _,
+        ) => {
+            let scale = conditions.scale.unwrap_or(1.0);
+            times["runtimes"] = samples_ns.iter().map(|ns| ms(*ns) * scale).collect();
             let median = record.outcome.median_ns()?;
             (
                 "correct",

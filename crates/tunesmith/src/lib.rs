@@ -16,6 +16,7 @@ pub mod knobs;
 pub mod layouts;
 pub mod machine;
 pub mod source;
+pub mod study;
 pub mod threads;
 pub mod tune;
 mod watch;

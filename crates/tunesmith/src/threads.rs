@@ -126,6 +126,12 @@ fn allowed_cpus() -> Vec<usize> {
         .collect()
 }
 
+/// The CPUs that this process may use, those of different cores first.
+pub fn cpus() -> Vec<usize> {
+    let allowed = allowed_cpus();
+    cores(allowed.len(), &allowed, siblings).unwrap_or(allowed)
+}
+
 /// What names the core of a CPU; the CPU itself where that is not known.
 fn siblings(cpu: usize) -> String {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");

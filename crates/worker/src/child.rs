@@ -10,6 +10,8 @@ use std::io;
 pub struct Limits {
     /// Address space in bytes; an allocation beyond it fails.
     pub address_space: Option<u64>,
+    /// Whether it may write to files. A write by one that may not ends it.
+    pub writes_files: bool,
 }
 
 impl Limits {
@@ -37,6 +39,12 @@ impl Limits {
         // When memory runs out the system shall end a worker, not its parent.
         // Best effort: a system may forbid it.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+        if !self.writes_files {
+            // SAFETY: a valid limit structure.
+            if unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &none) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
         Ok(())
     }
 }

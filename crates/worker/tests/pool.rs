@@ -21,6 +21,7 @@ fn pool(size: usize) -> Pool<Request, u64> {
         size,
         Limits {
             address_space: Some(1 << 30),
+            writes_files: false,
         },
     )
     .unwrap()
@@ -75,6 +76,28 @@ fn every_kind_of_death_is_typed_and_the_pool_goes_on() {
 }
 
 #[test]
+fn a_child_that_may_not_write_files_dies_of_it() {
+    let file = std::env::temp_dir().join(format!("worker-test-{}", std::process::id()));
+    let path = file.display().to_string();
+    let mut p = pool(1);
+    p.submit(1, Request::Write(path), Duration::from_secs(20));
+    let died = drain(&mut p).remove(&1);
+    let bytes = std::fs::read(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    assert!(
+        matches!(
+            died,
+            Some(Err(Death::Crashed {
+                signal: Some(25),
+                ..
+            }))
+        ),
+        "{died:?}"
+    );
+    assert!(bytes.is_empty());
+}
+
+#[test]
 fn a_missing_program_is_an_answer_too() {
     let command = CommandLine {
         program: "/nonexistent/worker".into(),
@@ -86,6 +109,7 @@ fn a_missing_program_is_an_answer_too() {
         1,
         Limits {
             address_space: None,
+            writes_files: true,
         },
     )
     .unwrap();

@@ -32,6 +32,10 @@ struct Report {
     ceilings: Vec<Ceiling>,
     cycle_counter: String,
     clock_resolution_ns: u64,
+    /// Of a thread's own CPU time, by which single-threaded kernels are timed.
+    thread_clock_resolution_ns: u64,
+    /// What reading it twice adds to a sample.
+    thread_clock_bias_ns: u64,
     compiler: String,
 }
 
@@ -58,6 +62,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if threads != 1 {
         ceilings.push(ceiling(&m, threads)?);
     }
+    let (thread_clock_resolution_ns, thread_clock_bias_ns) = measure::thread_clock_ns();
     let r = Report {
         cpu: m.cpu.clone(),
         cpus: m.cpus,
@@ -70,6 +75,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         ceilings,
         cycle_counter: cycle_counter(),
         clock_resolution_ns: measure::host_clock_resolution_ns(),
+        thread_clock_resolution_ns,
+        thread_clock_bias_ns,
         compiler: llvm::version(),
     };
     if a.json {
@@ -88,7 +95,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_line(&ceiling_text(c))?;
     }
     super::print_line(&format!("cycle counter    {}", r.cycle_counter))?;
-    super::print_line(&format!("clock resolution {} ns", r.clock_resolution_ns))?;
+    super::print_line(&format!(
+        "clock resolution {} ns; a thread's own {} ns, reading it adds {} ns",
+        r.clock_resolution_ns, r.thread_clock_resolution_ns, r.thread_clock_bias_ns
+    ))?;
     super::print_line(&format!("compiler         {}", r.compiler))?;
     Ok(ExitCode::SUCCESS)
 }

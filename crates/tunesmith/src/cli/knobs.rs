@@ -3,6 +3,7 @@
 use super::table::Table;
 use crate::error::Result;
 use crate::knobs::KNOBS;
+use measure::{CONSTANTS, Constants};
 use std::process::ExitCode;
 
 /// List every knob: type, default, what it does
@@ -24,7 +25,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 })
             })
             .collect();
-        super::print_json(&serde_json::json!({ "knobs": all }))?;
+        let doppler: Vec<_> = CONSTANTS
+            .iter()
+            .map(|c| {
+                serde_json::json!({
+                    "name": c.name, "default": (c.get)(&Constants::PAPER), "doc": c.doc,
+                    "source": c.source, "range": c.range,
+                })
+            })
+            .collect();
+        super::print_json(&serde_json::json!({ "knobs": all, "doppler": doppler }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut t = Table::new(&["knob", "type", "default", "code"]);
@@ -42,5 +52,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for k in KNOBS {
         super::print_line(&format!("--{}: {}", k.name, k.doc))?;
     }
+    super::print_text("\n")?;
+    let mut t = Table::new(&["--doppler", "default", "meaning", "source"]);
+    for c in CONSTANTS {
+        t.row(vec![
+            c.name.into(),
+            (c.get)(&Constants::PAPER).to_string(),
+            c.doc.into(),
+            c.source.into(),
+        ]);
+    }
+    t.print();
     Ok(ExitCode::SUCCESS)
 }

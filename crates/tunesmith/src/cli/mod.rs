@@ -16,6 +16,7 @@ mod pool_args;
 mod records;
 mod replay;
 mod run;
+mod study;
 mod table;
 mod task_args;
 mod tasks;
@@ -52,6 +53,7 @@ enum Command {
     Replay(replay::Args),
     Models(models::Args),
     Doctor(doctor::Args),
+    Study(study::Args),
     Knobs(knobs::Args),
     /// A worker process, started by the other commands.
     #[command(hide = true)]
@@ -86,6 +88,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Replay(a) => replay::run(&a),
         Command::Models(a) => models::run(&a),
         Command::Doctor(a) => doctor::run(&a),
+        Command::Study(a) => study::run(&a),
         Command::Knobs(a) => knobs::run(&a),
         Command::Worker { kind } => {
             match kind.as_str() {

@@ -5,7 +5,8 @@ use super::table::{Table, ms};
 use crate::check::{RELAXED_TOLERANCE, TOLERANCE};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::tune::{Budget, Options, Progress, Report, TaskSummary, check_options, tune};
+use crate::tune::{Budget, Options, Progress, Report, Settings, TaskSummary, check_options, tune};
+use measure::{Constants, Policy};
 use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -65,6 +66,29 @@ pub struct Args {
     /// Time after which a runner is killed
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     run_limit: Duration,
+    /// How candidates are measured: one at a time (serial, serial-spawn), or several (naive, doppler)
+    #[arg(long, default_value = "serial", value_parser = Policy::ALL.map(Policy::name))]
+    measure: String,
+    /// Candidates of a task that are measured together, by naive and doppler
+    #[arg(long, default_value_t = BATCH)]
+    measure_batch: usize,
+    /// Sets that the CPUs are divided into, each a device of its own
+    #[arg(long, default_value_t = 1)]
+    devices: usize,
+    /// Single-threaded kernels that share a CPU, by naive and doppler
+    #[arg(long, default_value_t = 1)]
+    oversubscribe: u32,
+    /// Constants of doppler to change; `knobs` lists them
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "")]
+    doppler: Constants,
+}
+
+/// Candidates of a batch: DOPpler, section 5.1.
+const BATCH: usize = 64;
+
+/// DOPpler's constants with changes.
+pub fn parse_constants(changes: &str) -> std::result::Result<Constants, String> {
+    Constants::PAPER.with(changes)
 }
 
 /// Default time for the last choices where the budget is no time, and the most.
@@ -123,6 +147,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         },
         build_limit: a.build_limit,
         run_limit: a.run_limit,
+        measure: Settings {
+            policy: Policy::named(&a.measure).expect("the parser knows the names"),
+            batch: a.measure_batch,
+            devices: a.devices,
+            oversubscribe: a.oversubscribe,
+            constants: a.doppler,
+        },
         in_model: a.in_model_time.unwrap_or(match a.trials {
             Some(_) => IN_MODEL_TRIALS,
             None => (a.time / 10).min(IN_MODEL_MOST),

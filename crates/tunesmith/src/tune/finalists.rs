@@ -32,12 +32,14 @@ impl Session<'_> {
             let mut protocol = self.protocol.clone();
             (protocol.min_samples, protocol.max_samples) = (9, 25);
             let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
-            let candidates: Vec<usize> = (0..s.best.len()).filter(|c| near(&s.best[*c])).collect();
+            let first = s.finalists();
+            let candidates: Vec<usize> = (0..s.best.len())
+                .filter(|c| *c < first || near(&s.best[*c]))
+                .collect();
             for c in candidates {
                 let b = &self.searches[i].best[c];
-                let m = self
-                    .serial
-                    .measure(&data, &b.built.kernel, &protocol, None, false);
+                let (serial, _) = self.local.alone().expect("there is a device");
+                let m = serial.measure(&data, &b.built.kernel, &protocol, None, false);
                 let p = Pending {
                     task: i,
                     trial: b.trial,

@@ -4,6 +4,7 @@
 //! is in the store before the strategy hears of it, and nothing that the store
 //! knows is measured again, so a run that was killed goes on where it stopped.
 
+mod batches;
 mod budget;
 mod factorial;
 mod finalists;
@@ -14,6 +15,7 @@ mod report;
 mod session;
 mod task_search;
 
+pub use batches::Settings;
 pub(crate) use finalists::FINAL_FACTOR;
 pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
@@ -63,6 +65,7 @@ pub struct Options {
     pub tolerance: f64,
     pub build_limit: Duration,
     pub run_limit: Duration,
+    pub measure: Settings,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
 }

@@ -154,7 +154,7 @@ impl Session<'_> {
             target: self.target.isa.name().into(),
             threads: self.target.threads,
             strategy: self.options.strategy.clone(),
-            measure: "serial".into(),
+            measure: self.measurer.policy.name().into(),
             accuracy: self.options.accuracy.to_string(),
             tolerance: self.options.tolerance,
             seed: self.options.seed,

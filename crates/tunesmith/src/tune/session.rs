@@ -1,5 +1,6 @@
 //! The state of one run: a search for every task, and the budget over them.
 
+use super::batches::{Ready, Turn, known_states};
 use super::budget::{Standing, promise};
 use super::progress::{Progress, Status};
 use super::report::Report;
@@ -13,7 +14,7 @@ use crate::watch::Watch;
 use build::Built;
 use graph::plan::Plan;
 use ir::Target;
-use measure::{Measured, Protocol, Serial, Spent, death_outcome};
+use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
 use search::{Candidate, Point};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -42,12 +43,33 @@ pub struct Session<'a> {
     pub protocol: Protocol,
     /// Of one thread of the machine.
     pub limits: Limits,
-    pub serial: Serial,
+    pub local: Local,
+    pub measurer: Measurer,
     pub searches: Vec<Search>,
+    /// Candidates that were built and wait for their batch.
+    pub ready: Vec<Ready>,
+    pub turn: Turn,
     pub trials: u64,
     pub cached: u64,
     pub worker_cpu_ns: u64,
     pub tuning: Duration,
+}
+
+/// What a run was started with, for the store.
+fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
+    serde_json::json!({
+        "threads": target.threads,
+        "overlap": options.overlap,
+        "builders": options.builders,
+        "rotate": options.rotate,
+        "measure": options.measure.policy,
+        "measure_batch": options.measure.batch(),
+        "devices": options.measure.devices,
+        "oversubscribe": options.measure.oversubscribe,
+        "doppler": options.measure.constants,
+        "accuracy": options.accuracy.name(),
+        "tolerance": options.tolerance,
+    })
 }
 
 impl<'a> Session<'a> {
@@ -72,29 +94,29 @@ impl<'a> Session<'a> {
             target: &key.text(),
             machine: &machine.fingerprint(),
         };
-        let searches = searches(plan, target, &limits, &known, options, plain)?;
+        let mut searches = searches(plan, target, &limits, &known, options, plain)?;
+        let mut states = known_states(store, &plan.name, known.target, known.machine)?;
+        for s in &mut searches {
+            if let Some(state) = states.remove(&s.key) {
+                s.state = state;
+            }
+        }
         let mut protocol = Protocol::new(target.threads, target.llc_bytes);
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
+        let mut local = options.measure.open(machine, target)?;
+        if let Some((_, cpus)) = local.alone() {
+            protocol.pin = cpus.to_vec();
+        }
         if !options.rotate {
             protocol.rotate_bytes = 0;
-        }
-        if target.threads == 1 && machine.cpus > 1 {
-            protocol.pin = vec![0];
         }
         let started_unix_ms = record::unix_ms();
         let run_id = format!("{started_unix_ms}-{}-{}", std::process::id(), options.seed);
         store.begin_run(&store::Run {
             run_id: run_id.clone(),
             model: plan.name.clone(),
-            options: serde_json::json!({
-                "threads": target.threads,
-                "overlap": options.overlap,
-                "builders": options.builders,
-                "rotate": options.rotate,
-                "accuracy": options.accuracy.name(),
-                "tolerance": options.tolerance,
-            }),
+            options: stored_options(target, options),
             strategy: options.strategy.clone(),
             seed: options.seed,
             started_unix_ms,
@@ -113,8 +135,11 @@ impl<'a> Session<'a> {
             toolchain: build::toolchain().to_string(),
             protocol,
             limits,
-            serial: Serial::new(&crate::compile::worker_command("run", vec![])?)?,
+            local,
+            measurer: options.measure.measurer(options.run_limit),
             searches,
+            ready: vec![],
+            turn: Turn::default(),
             trials: 0,
             cached: 0,
             worker_cpu_ns: 0,
@@ -130,15 +155,18 @@ impl<'a> Session<'a> {
         progress: &mut Progress,
     ) -> Result<()> {
         let begin = Instant::now();
-        // Without overlap a whole batch is built before any of it is measured.
-        let depth = self.options.builders * if self.options.overlap { 1 } else { 4 } + 2;
+        // Without overlap a whole batch is built before any of it is measured;
+        // with it the next one is built meanwhile.
+        let batch = self.options.measure.batch();
+        let (ahead, batches) = if self.options.overlap { (1, 2) } else { (4, 1) };
+        let depth = (self.options.builders * ahead + 2).max(batches * batch);
         let mut pending: HashMap<u64, Pending> = HashMap::new();
         let mut current = 0;
         while !self.spent(start) {
-            while pending.len() < depth
-                && !self.enough_asked(pending.len())
+            while pending.len() + self.ready.len() < depth
+                && !self.enough_asked(pending.len() + self.ready.len())
                 && !self.spent(start)
-                && let Some(task) = self.next_task(&pending)
+                && let Some(task) = self.next_asked(&pending)
             {
                 current = task;
                 if let Some(p) = self.ask(task)? {
@@ -148,11 +176,11 @@ impl<'a> Session<'a> {
                 }
             }
             self.show(start, current, progress);
-            if pending.is_empty() {
+            if pending.is_empty() && self.ready.is_empty() {
                 break;
             }
             let least = if self.options.overlap {
-                1
+                pending.len().min(1)
             } else {
                 pending.len()
             };
@@ -164,6 +192,11 @@ impl<'a> Session<'a> {
                 if let Some(p) = pending.remove(&o.id) {
                     self.take(p, o)?;
                 }
+            }
+            while let Some(task) = self.due(&pending)
+                && !self.spent(start)
+            {
+                self.measure_ready(task, builders)?;
             }
         }
         builders.pool.clear();
@@ -181,7 +214,14 @@ impl<'a> Session<'a> {
         let cost = record::cost(spent);
         self.worker_cpu_ns += spent.cpu_ns;
         match o.result {
-            Ok(Ok(built)) => self.evaluate(p, built, cost),
+            Ok(Ok(built)) => {
+                self.ready.push(Ready {
+                    pending: p,
+                    built,
+                    build: cost,
+                });
+                Ok(())
+            }
             Ok(Err(e)) => {
                 let reason = format!("{:?}: {}", e.stage, e.reason);
                 self.conclude(p, None, Outcome::Rejected { reason }, cost, None)
@@ -202,10 +242,26 @@ impl<'a> Session<'a> {
         matches!(self.options.budget, Budget::Trials(n) if self.trials + pending as u64 >= n)
     }
 
+    /// The task that is asked next: the one whose turn it is, for as many
+    /// candidates as are measured together.
+    fn next_asked(&mut self, pending: &HashMap<u64, Pending>) -> Option<usize> {
+        if self.turn.left == 0 || self.searches[self.turn.task].exhausted {
+            self.turn = Turn {
+                task: self.next_task(pending)?,
+                left: self.options.measure.batch(),
+            };
+        }
+        self.turn.left -= 1;
+        Some(self.turn.task)
+    }
+
     /// The task whose next trial promises most.
     fn next_task(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
         let mut waiting = vec![0u64; self.searches.len()];
-        for p in pending.values() {
+        for p in pending
+            .values()
+            .chain(self.ready.iter().map(|r| &r.pending))
+        {
             waiting[p.task] += 1;
         }
         let (told, spent_ns) = self
@@ -293,38 +349,8 @@ impl<'a> Session<'a> {
         }))
     }
 
-    /// Measures built code, unless equal code was measured before.
-    fn evaluate(&mut self, p: Pending, built: Built, build: store::Cost) -> Result<()> {
-        let s = &self.searches[p.task];
-        let hash = format!("{:016x}", built.kernel.code_hash());
-        let place = Place {
-            task: &s.key,
-            target: &self.target_text,
-            machine: &self.machine,
-        };
-        if let Some(known) = self.store.outcome_of_code(&place, &hash)? {
-            self.cached += 1;
-            let (label, ns) = (known.outcome.label(), known.outcome.median_ns());
-            self.log(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns)?;
-            self.tell(&p, Some(built), &known.outcome, false);
-            return Ok(());
-        }
-        let best = s.best.first().map(|b| b.ns);
-        let m = self.serial.measure(
-            &s.data,
-            &built.kernel,
-            &self.protocol,
-            best,
-            self.options.overlap,
-        );
-        self.trials += 1;
-        self.searches[p.task].trials += 1;
-        let outcome = m.outcome.clone();
-        self.conclude(p, Some(built), outcome, build, Some(m))
-    }
-
     /// Logs an ask and its tell where nothing new is recorded.
-    fn log(
+    pub fn log(
         &self,
         task: usize,
         trial: u64,
@@ -361,7 +387,7 @@ impl<'a> Session<'a> {
     }
 
     /// Stores an outcome and tells it.
-    fn conclude(
+    pub fn conclude(
         &mut self,
         p: Pending,
         built: Option<Built>,
@@ -370,8 +396,8 @@ impl<'a> Session<'a> {
         measured: Option<Measured>,
     ) -> Result<()> {
         self.worker_cpu_ns += measured.as_ref().map_or(0, |m| m.whole.cpu_ns);
-        let measured_ns = measured.as_ref().map_or(0, |m| m.whole.wall_ns);
-        self.searches[p.task].spent_ns += p.search.wall_ns + build.wall_ns + measured_ns;
+        // What measuring took is its batch's to share.
+        self.searches[p.task].spent_ns += p.search.wall_ns + build.wall_ns;
         let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
         let (label, ns) = (r.outcome.label(), r.outcome.median_ns());
         let events = self.events(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns);
@@ -416,7 +442,7 @@ impl<'a> Session<'a> {
     }
 
     /// Lets the strategy learn and keeps the best.
-    fn tell(&mut self, p: &Pending, built: Option<Built>, outcome: &Outcome, fresh: bool) {
+    pub fn tell(&mut self, p: &Pending, built: Option<Built>, outcome: &Outcome, fresh: bool) {
         let s = &mut self.searches[p.task];
         let ns = outcome.median_ns();
         s.strategy.tell(&p.point, ns.map(|n| n as f64));

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use build::Built;
 use graph::plan::Plan;
 use ir::{Expr, ExprKind, Program, Target};
-use measure::{ArgFill, TaskData};
+use measure::{ArgFill, TaskData, TaskState};
 use search::{Candidate, Point, Space, Strategy};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use store::{Place, Record, Store};
@@ -43,6 +43,8 @@ pub struct Search {
     pub space: Space,
     pub strategy: Box<dyn Strategy + Send>,
     pub data: TaskData,
+    /// What DOPpler knows of the task.
+    pub state: TaskState,
     /// A rough time before anything was measured, for shares of the budget.
     pub guess_ns: f64,
     /// The best, and the best of every other algorithm; fastest first, until
@@ -63,13 +65,22 @@ pub struct Search {
     pub failures: BTreeMap<String, u64>,
 }
 
-/// Candidates of a task that are kept, whatever their algorithm.
+/// Candidates of a task that are kept, whatever their algorithm; at least.
 const KEPT: usize = 3;
+/// Trials for each candidate that is ranked alone in the end, however far from
+/// the best: DOPpler, section 5.3.
+const TRIALS_A_FINALIST: u64 = 100;
 
 impl Search {
+    /// How many of the best are ranked alone in any case.
+    pub fn finalists(&self) -> usize {
+        self.trials.div_ceil(TRIALS_A_FINALIST) as usize
+    }
+
     /// Puts a candidate among the best, unless its code is there; what is
     /// neither among the fastest nor the fastest of its algorithm is dropped.
     pub fn keep(&mut self, new: Ranked) {
+        let kept = KEPT.max(self.finalists());
         let same = |b: &Ranked| b.built.kernel.code == new.built.kernel.code;
         if self.best.iter().any(same) {
             return;
@@ -84,7 +95,7 @@ impl Search {
             if first {
                 seen.push(b.candidate.algorithm.clone());
             }
-            first || position <= KEPT
+            first || position <= kept
         });
     }
 }
@@ -241,6 +252,7 @@ pub fn searches(
                 args: fills(&t.program),
                 oracle: plain[i].kernel.clone(),
             },
+            state: TaskState::new(&options.measure.constants, seed),
             program: t.program.clone(),
             guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
             best: vec![],

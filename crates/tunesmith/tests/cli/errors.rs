@@ -11,7 +11,7 @@ use prost::Message;
 use tempfile::tempdir;
 use tensor::{Tensor, write_npy_file};
 
-fn says(error: &str, words: &[&str]) {
+pub fn says(error: &str, words: &[&str]) {
     for w in words {
         assert!(error.contains(w), "`{w}` is missing in: {error}");
     }

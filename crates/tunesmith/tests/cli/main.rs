@@ -3,5 +3,6 @@
 
 mod commands;
 mod errors;
+mod measuring;
 mod program;
 mod stored;

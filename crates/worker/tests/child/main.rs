@@ -25,6 +25,8 @@ pub enum Request {
     /// A request larger than a pipe.
     Large(Vec<u64>),
     ProcessId,
+    /// Writes to a file of this name.
+    Write(String),
     /// Computes until its own clock says it took so long; answers with what it took.
     Spin(u64),
     SpinAndFault(u64),
@@ -108,6 +110,7 @@ fn main() -> std::io::Result<()> {
             spin(ns);
             sleep_for_ever()
         }
+        Request::Write(path) => u64::from(std::fs::write(path, [1]).is_ok()),
         Request::ProcessId => u64::from(std::process::id()),
     })
 }

@@ -1,0 +1,206 @@
+//! Rounds on real runner processes: every outcome belongs to its candidate,
+//! whatever its neighbours did, and nothing is left behind.
+
+#![cfg(target_arch = "x86_64")]
+
+#[allow(dead_code)]
+mod c_kernel;
+
+use c_kernel::{good, kernel, protocol, task};
+use measure::{Batch, Constants, Device, Done, Local, Measurer, Policy, TaskState};
+use runtime::BuiltKernel;
+use std::time::Duration;
+use store::{Clock, Outcome};
+use worker::CommandLine;
+
+/// CPUs that this process may use.
+fn cpus() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    (0..1024).filter(|cpu| allowed.is_set(*cpu)).collect()
+}
+
+/// Devices of one CPU each, with this many runners.
+fn local(devices: usize, runners: u32) -> Local {
+    let cpus = cpus();
+    let device = |i: usize| Device {
+        name: Some(format!("device {i}")),
+        cpus: vec![cpus[i % cpus.len()]],
+        threads: 1,
+        pinned: true,
+        oversubscribe: runners,
+    };
+    let command = CommandLine {
+        program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
+        args: vec![],
+        cpus: vec![],
+    };
+    Local::new((0..devices).map(device).collect(), &command).unwrap()
+}
+
+/// Time-outs short enough for candidates that never end.
+fn constants() -> Constants {
+    let mut c = Constants::PAPER;
+    (c.timeout.eta, c.timeout.iota) = (0.5, 1.5);
+    c
+}
+
+fn measure(local: &mut Local, policy: Policy, kernels: &[&BuiltKernel]) -> Done {
+    let (task, protocol) = (task(1, good()), protocol());
+    let measurer = Measurer {
+        policy,
+        constants: constants(),
+        naive_dp: 4,
+        limit: Duration::from_millis(500),
+    };
+    let batch = Batch {
+        task: &task,
+        kernels,
+        protocol: &protocol,
+        best_ns: None,
+        overlap: false,
+    };
+    let mut state = TaskState::new(&measurer.constants, 1);
+    measurer.measure(local, &batch, kernels.len(), &mut state, &mut |_| {})
+}
+
+/// Candidates whose outcomes tell them apart, with how those begin and a text
+/// that is in them.
+fn candidates() -> Vec<(BuiltKernel, &'static str, String)> {
+    let mut all = vec![
+        (good(), "timed", String::new()),
+        (
+            kernel("*(volatile int *)8 = 1;"),
+            "crashed-run",
+            "Some(11)".into(),
+        ),
+        (kernel("__builtin_trap();"), "crashed-run", "Some(4)".into()),
+        (kernel("for (;;) spin(1000);"), "timed-out", String::new()),
+    ];
+    for i in 1..=5 {
+        let wrong = kernel(&format!("compute(args); n[{i}] += {i};"));
+        all.push((wrong, "wrong", format!("max_abs: {i}.0")));
+        let fails = kernel(&format!("return {};", 10 + i));
+        all.push((fails, "crashed-run", format!("code {}", 10 + i)));
+    }
+    all
+}
+
+/// Which candidate each measurement is of: mostly good ones, and each of the
+/// others `times` times.
+fn order(candidates: usize, times: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..candidates).flat_map(|c| vec![c; times]).collect();
+    order.extend(vec![0; 4 * order.len()]);
+    let mut state = 1u64;
+    for i in (1..order.len()).rev() {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        order.swap(i, (state >> 33) as usize % (i + 1));
+    }
+    order
+}
+
+#[test]
+fn every_outcome_is_its_candidates_under_every_policy() {
+    let all = candidates();
+    let order = order(all.len(), 3);
+    let kernels: Vec<&BuiltKernel> = order.iter().map(|c| &all[*c].0).collect();
+    for (policy, devices, runners) in [
+        (Policy::Serial, 1, 1),
+        (Policy::SerialSpawn, 1, 1),
+        (Policy::Naive, 1, 4),
+        (Policy::Doppler, 1, 4),
+        (Policy::Doppler, 2, 2),
+    ] {
+        let done = measure(&mut local(devices, runners), policy, &kernels);
+        assert_eq!(done.outcomes.len(), order.len());
+        for (c, m) in order.iter().zip(&done.outcomes) {
+            let (_, label, text) = &all[*c];
+            assert!(
+                m.outcome.label().starts_with(label),
+                "{policy:?}: {label}: {m:?}"
+            );
+            let said = format!("{:?}", m.outcome);
+            assert!(said.contains(text.as_str()), "{policy:?}: {text}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_record_says_how_it_was_measured() {
+    let (a, b) = (kernel("compute(args); spin(20000);"), good());
+    let kernels: Vec<&BuiltKernel> = (0..30).map(|i| if i % 2 == 0 { &a } else { &b }).collect();
+    let mut local = local(2, 2);
+    let done = measure(&mut local, Policy::Doppler, &kernels);
+    let (mut beside, mut alone) = (0, 0);
+    let (mut busy_ns, mut host_ns) = (0, 0);
+    for m in &done.outcomes {
+        let Outcome::Timed {
+            clock, conditions, ..
+        } = &m.outcome
+        else {
+            panic!("{m:?}")
+        };
+        assert_eq!(*clock, Clock::ThreadCpu);
+        assert_eq!(conditions.measurer.as_deref(), Some("doppler"));
+        assert!(conditions.round_dp.is_some_and(|dp| dp >= conditions.dp));
+        let name = conditions.device.as_deref().expect("there are several");
+        assert!(name.starts_with("device "));
+        let latency_ns = conditions.latency_ns.expect("it was timed");
+        busy_ns += conditions.launches.expect("it was launched") * latency_ns;
+        host_ns += conditions.span_ns.expect("that took time");
+        assert!(conditions.queue_ns.is_some() && conditions.load_ns.is_some());
+        if conditions.isolated {
+            alone += 1;
+            assert_eq!(conditions.dp, 1);
+        } else {
+            beside += 1;
+            assert_eq!(conditions.dp, 2);
+            assert!(conditions.delta.is_some());
+        }
+    }
+    assert!(beside > 0 && alone > 2, "{beside} {alone}");
+    // A thread has no more time than passes; a little for the clocks' steps.
+    assert!(busy_ns > 0 && busy_ns < host_ns + host_ns / 10 + 1_000_000);
+}
+
+#[test]
+fn naive_samples_are_read_from_the_hosts_clock() {
+    let (a, mut local) = (good(), local(1, 2));
+    let done = measure(&mut local, Policy::Naive, &[&a; 6]);
+    for m in &done.outcomes {
+        let Outcome::Timed {
+            clock, conditions, ..
+        } = &m.outcome
+        else {
+            panic!("{m:?}")
+        };
+        assert_eq!((clock, conditions.dp), (&Clock::HostMonotonic, 2));
+        assert!(!conditions.isolated && conditions.scale.is_none());
+    }
+}
+
+#[test]
+fn runners_are_none_that_cannot_be_started() {
+    let device = Device {
+        name: None,
+        cpus: cpus(),
+        threads: 1,
+        pinned: true,
+        oversubscribe: 2,
+    };
+    let command = CommandLine {
+        program: "/nonexistent/runner".into(),
+        args: vec![],
+        cpus: vec![],
+    };
+    let mut local = Local::new(vec![device], &command).unwrap();
+    let a = good();
+    for policy in Policy::ALL {
+        let done = measure(&mut local, policy, &[&a; 5]);
+        assert_eq!(done.outcomes.len(), 5);
+        for m in &done.outcomes {
+            assert_eq!(m.outcome.label(), "skipped", "{m:?}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Measuring what was built: batches of a task, by the run's policy.
+//!
+//! Owns candidates between builders and measurer. Promises that code which the
+//! store knows, or which is in the same batch, is not measured twice, and that
+//! candidates are concluded in the order of the batch. How a batch is measured
+//! is the policy's (`measure::Measurer`).
+
+use super::record;
+use super::session::{Pending, Session};
+use crate::compile::Builders;
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use build::Built;
+use ir::Target;
+use measure::{Batch, Constants, Device, Local, Measurer, Policy, TaskState};
+use runtime::BuiltKernel;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use store::{Place, Record, Store};
+
+/// The kind of the events that hold DOPpler's rounds and state.
+pub const EVENT: &str = "doppler";
+
+/// A candidate that waits for its batch.
+pub struct Ready {
+    pub pending: Pending,
+    pub built: Built,
+    pub build: store::Cost,
+}
+
+/// How the measurer of a run is set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub policy: Policy,
+    /// Candidates of a task that are measured together by a parallel policy.
+    pub batch: usize,
+    /// Sets that the CPUs are divided into.
+    pub devices: usize,
+    /// Runners that share a CPU, if kernels have one thread.
+    pub oversubscribe: u32,
+    pub constants: Constants,
+}
+
+impl Settings {
+    /// Candidates of a task that are measured together: one a device, but for
+    /// the parallel policies.
+    pub fn batch(&self) -> usize {
+        let most = if self.policy.is_parallel() {
+            self.batch
+        } else {
+            0
+        };
+        most.max(self.devices).max(1)
+    }
+
+    /// The CPUs of the machine in as many sets as there are to be devices.
+    ///
+    /// # Errors
+    /// If a set has too few CPUs for a kernel.
+    fn devices(&self, machine: &Machine, target: &Target) -> Result<Vec<Device>> {
+        let cpus = crate::threads::cpus();
+        let each = cpus.len() / self.devices.max(1);
+        let threads = target.threads;
+        if self.devices > 1 && each < threads as usize {
+            let n = self.devices;
+            return Err(Error::new(format!(
+                "{n} devices have {each} CPUs each, and kernels have {threads} threads"
+            ))
+            .help("ask for fewer --devices or --threads"));
+        }
+        let sets = cpus.chunks(each.max(1)).take(self.devices.max(1));
+        let device = |set: &[usize]| {
+            let named = |cpu: &usize| cpu.to_string();
+            let list: Vec<String> = set.iter().map(named).collect();
+            Device {
+                name: (self.devices > 1).then(|| format!("cpus {}", list.join(","))),
+                cpus: set.to_vec(),
+                threads,
+                // With all CPUs, several threads are where the system wants them.
+                pinned: self.devices > 1
+                    || set.len() > threads as usize
+                    || threads == 1 && machine.cpus > 1,
+                oversubscribe: self.oversubscribe,
+            }
+        };
+        let mut devices: Vec<Device> = sets.map(device).collect();
+        if devices.is_empty() {
+            // The system does not tell which CPUs there are.
+            devices.push(device(&[]));
+        }
+        Ok(devices)
+    }
+
+    /// The devices of this machine.
+    ///
+    /// # Errors
+    /// If there are too few CPUs, or no runner can be set up.
+    pub fn open(&self, machine: &Machine, target: &Target) -> Result<Local> {
+        let command = crate::compile::worker_command("run", vec![])?;
+        Ok(Local::new(self.devices(machine, target)?, &command)?)
+    }
+
+    /// The policy with its settings; `limit` is that of one candidate, where the
+    /// policy does not adapt it.
+    pub fn measurer(&self, limit: Duration) -> Measurer {
+        Measurer {
+            policy: self.policy,
+            constants: self.constants,
+            naive_dp: self.constants.max_dp,
+            limit,
+        }
+    }
+}
+
+/// DOPpler's last state of each task of a model here, by the task's key.
+pub fn known_states(
+    store: &Store,
+    model: &str,
+    target: &str,
+    machine: &str,
+) -> Result<HashMap<String, TaskState>> {
+    let mut states = HashMap::new();
+    for e in store.newest_events(model, EVENT)? {
+        let here = e.payload["target"] == *target && e.payload["machine"] == *machine;
+        let Some(task) = e.task.filter(|t| here && !states.contains_key(t)) else {
+            continue;
+        };
+        // A state of another version of this program starts afresh.
+        if let Ok(state) = serde_json::from_value(e.payload["state"].clone()) {
+            states.insert(task, state);
+        }
+    }
+    Ok(states)
+}
+
+/// Which task is asked for candidates, and how many more in its turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    pub task: usize,
+    pub left: usize,
+}
+
+impl Session<'_> {
+    /// A task whose waiting candidates are to be measured now: they fill a
+    /// batch, or nothing comes that would.
+    pub fn due(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
+        let batch = self.options.measure.batch();
+        let mut waiting = vec![0usize; self.searches.len()];
+        for r in &self.ready {
+            waiting[r.pending.task] += 1;
+        }
+        let more = |task: usize| {
+            let asked = self.turn.task == task && self.turn.left > 0;
+            asked || pending.values().any(|p| p.task == task)
+        };
+        (0..waiting.len())
+            .find(|t| waiting[*t] >= batch || waiting[*t] > 0 && (pending.is_empty() || !more(*t)))
+    }
+
+    /// Measures the next batch of a task and concludes its candidates.
+    pub fn measure_ready(&mut self, task: usize, builders: &mut Builders) -> Result<()> {
+        let batch = self.next_batch(task)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let kernels: Vec<&BuiltKernel> = batch.iter().map(|r| &r.built.kernel).collect();
+        let s = &mut self.searches[task];
+        let of_task = Batch {
+            task: &s.data,
+            kernels: &kernels,
+            protocol: &self.protocol,
+            best_ns: s.best.first().map(|b| b.ns),
+            overlap: self.options.overlap,
+        };
+        let mut quiet = |on: bool| match on {
+            true => builders.pool.pause(),
+            false => builders.pool.resume(),
+        };
+        let begin = Instant::now();
+        let done = self.measurer.measure(
+            &mut self.local,
+            &of_task,
+            kernels.len(),
+            &mut s.state,
+            &mut quiet,
+        );
+        let each_ns = begin.elapsed().as_nanos() as u64 / batch.len() as u64;
+        if !done.rounds.is_empty() {
+            let payload = serde_json::json!({
+                "target": self.target_text,
+                "machine": self.machine,
+                "rounds": done.rounds,
+                "state": s.state,
+            });
+            let event = record::event(&self.run_id, EVENT, &s.key, payload);
+            self.store.append(&[], &[event])?;
+        }
+        for (r, m) in batch.into_iter().zip(done.outcomes) {
+            self.trials += 1;
+            self.searches[task].trials += 1;
+            let took_ns = m.whole.wall_ns.min(each_ns);
+            let Ready {
+                pending,
+                built,
+                build,
+            } = r;
+            let outcome = m.outcome.clone();
+            self.searches[task].spent_ns += took_ns;
+            self.conclude(pending, Some(built), outcome, build, Some(m))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next candidates of a task that need to be measured; those whose
+    /// code the store knows are concluded.
+    fn next_batch(&mut self, task: usize) -> Result<Vec<Ready>> {
+        let most = self.options.measure.batch();
+        let mut batch: Vec<Ready> = Vec::new();
+        let mut later = Vec::new();
+        for r in std::mem::take(&mut self.ready) {
+            let hash = r.built.kernel.code_hash();
+            let same = |b: &Ready| b.built.kernel.code_hash() == hash;
+            if r.pending.task != task || batch.len() == most || batch.iter().any(same) {
+                later.push(r);
+            } else if let Some(known) = self.known_code(task, hash)? {
+                self.cached += 1;
+                let p = &r.pending;
+                let (label, ns) = (known.outcome.label(), known.outcome.median_ns());
+                self.log(task, p.trial, &p.candidate.algorithm, &p.point, label, ns)?;
+                self.tell(&r.pending, Some(r.built), &known.outcome, false);
+            } else {
+                batch.push(r);
+            }
+        }
+        self.ready = later;
+        Ok(batch)
+    }
+
+    /// What the store knows of equal code.
+    fn known_code(&self, task: usize, hash: u64) -> Result<Option<Record>> {
+        let place = Place {
+            task: &self.searches[task].key,
+            target: &self.target_text,
+            machine: &self.machine,
+        };
+        Ok(self
+            .store
+            .outcome_of_code(&place, &format!("{hash:016x}"))?)
+    }
+}
