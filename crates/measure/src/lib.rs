@@ -18,6 +18,7 @@ mod runner;
 mod sampling;
 mod sealed;
 mod serial;
+mod shared;
 mod task;
 
 pub use device::Device;

@@ -8,7 +8,9 @@ use crate::device::Device;
 use crate::dispatch::{Assignment, Dispatch, Round};
 use crate::protocol::{Parts, Protocol, Spent, TaskData};
 use crate::serial::{Company, LONGEST, MeasureError, Measured, Serial};
+use crate::shared::Shares;
 use runtime::BuiltKernel;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::{Outcome, Stage};
@@ -70,11 +72,12 @@ impl Local {
     /// `command`, which must end up in [`serve`](crate::serve).
     pub fn new(devices: Vec<Device>, command: &CommandLine) -> Result<Local, MeasureError> {
         let mut places = Vec::new();
+        let shares = Arc::new(Shares::default());
         for device in devices {
             let mut seats = Vec::new();
             for i in 0..device.capacity() {
                 seats.push(Seat {
-                    runner: Serial::new(command)?,
+                    runner: Serial::sharing(command, shares.clone())?,
                     cpus: device.lease(i),
                 });
             }

@@ -1,5 +1,6 @@
 //! What the parent and its runners say to each other.
 
+use crate::shared::Place;
 use runtime::{BuiltKernel, dtype_name};
 use serde::{Deserialize, Serialize};
 use tensor::DType;
@@ -104,8 +105,9 @@ pub(crate) struct TaskKey {
 /// A request to a runner.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Makes the arguments and expected outputs of a task, unless they are there.
-    Data(TaskData),
+    /// Makes the arguments and expected outputs of a task, unless they are there;
+    /// the latter from a file, or also into one.
+    Data(TaskData, Option<Place>),
     Measure {
         task: TaskKey,
         kernel: BuiltKernel,
@@ -124,8 +126,9 @@ pub(crate) enum Request {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// What a task has no data for and why, or nothing.
-    Data(Result<(), String>),
+    /// What a task has no data for and why; or whether its expected outputs are
+    /// in the file now.
+    Data(Result<bool, String>),
     /// The runner does not hold the data of the task: it is to be sent first.
     NoData,
     Measured(Report),

@@ -11,6 +11,7 @@ use crate::protocol::{
     Verdict,
 };
 use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
+use crate::shared::Place;
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -80,7 +81,7 @@ impl Runner {
     fn answer(&mut self, request: Request) -> Reply {
         let start = Instant::now();
         match request {
-            Request::Data(data) => Reply::Data(self.keep(&data)),
+            Request::Data(data, place) => Reply::Data(self.keep(&data, place.as_ref())),
             Request::Measure {
                 task,
                 kernel,
@@ -116,10 +117,13 @@ impl Runner {
         }
     }
 
-    /// Makes the data of a task, unless it is here.
-    fn keep(&mut self, data: &TaskData) -> Result<(), String> {
+    /// Makes the data of a task, unless it is here. Whether its expected outputs
+    /// were put where there is a place for them.
+    fn keep(&mut self, data: &TaskData, place: Option<&Place>) -> Result<bool, String> {
+        let to_fill = place.filter(|p| !p.made);
         if self.use_task(data.key()) {
-            return Ok(());
+            let task = self.tasks.last().expect("it was just used");
+            return Ok(to_fill.is_some_and(|p| task.publish(data, p)));
         }
         Doing::Data.tell(0);
         let too_many = |tasks: &[Task]| {
@@ -128,8 +132,10 @@ impl Runner {
         while !self.tasks.is_empty() && too_many(&self.tasks) {
             self.tasks.remove(0);
         }
-        self.tasks.push(Task::new(data)?);
-        Ok(())
+        let task = Task::new(data, place)?;
+        let published = to_fill.is_some_and(|p| task.publish(data, p));
+        self.tasks.push(task);
+        Ok(published)
     }
 
     /// Puts the data of a task last, if it is here.

@@ -9,8 +9,9 @@ use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
+use crate::shared::Shares;
 use runtime::BuiltKernel;
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
 use thiserror::Error;
@@ -56,8 +57,8 @@ pub struct Serial {
     spoilt: bool,
     /// Starts that failed since the last one that did not.
     failed_starts: u32,
-    /// Why tasks have no data. A task that kills its runner is not tried again.
-    broken: HashMap<TaskKey, String>,
+    /// What runners learnt of tasks that others need not find out again.
+    shares: Arc<Shares>,
 }
 
 /// What was true round a measurement, for its record.
@@ -107,6 +108,14 @@ enum Failure {
 impl Serial {
     /// `command` must end up in `serve`.
     pub fn new(command: &CommandLine) -> Result<Serial, MeasureError> {
+        Serial::sharing(command, Arc::default())
+    }
+
+    /// One of several that compute what a task expects once.
+    pub(crate) fn sharing(
+        command: &CommandLine,
+        shares: Arc<Shares>,
+    ) -> Result<Serial, MeasureError> {
         let limits = Limits {
             address_space: Some(ADDRESS_SPACE),
             writes_files: false,
@@ -119,7 +128,7 @@ impl Serial {
             spent: Spent::default(),
             spoilt: false,
             failed_starts: 0,
-            broken: HashMap::new(),
+            shares,
         })
     }
 
@@ -314,14 +323,20 @@ impl Serial {
         if self.known == Some(key) && !self.spoilt {
             return Ok(());
         }
-        if let Some(reason) = self.broken.get(&key) {
-            return Err(Failure::Oracle(reason.clone()));
-        }
         let limit = Duration::from_nanos(protocol.setup_limit_ns);
+        let share = self.shares.of(task);
+        let (place, mut unmade) = share.as_ref().map(|s| s.place()).unzip();
+        if let Some(reason) = self.shares.broken(key) {
+            return Err(Failure::Oracle(reason));
+        }
         let mut used = self.used > 0;
         let reason = loop {
-            match self.ask(Request::Data(task.clone()), limit) {
-                Ok(Reply::Data(Ok(()))) => {
+            match self.ask(Request::Data(task.clone(), place.clone()), limit) {
+                Ok(Reply::Data(Ok(published))) => {
+                    if let (Some(Some(made)), Some(share), true) = (&mut unmade, &share, published)
+                    {
+                        **made = share.seal();
+                    }
                     self.known = Some(key);
                     return Ok(());
                 }
@@ -337,7 +352,7 @@ impl Serial {
                 Err(failure) => return Err(failure),
             }
         };
-        self.broken.insert(key, reason.clone());
+        self.shares.set_broken(key, &reason);
         Err(Failure::Oracle(reason))
     }
 
@@ -345,7 +360,7 @@ impl Serial {
     fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
         let id = self.next_id;
         self.next_id += 1;
-        let of_candidates = !matches!(request, Request::Data(_));
+        let of_candidates = !matches!(request, Request::Data(..));
         if std::mem::take(&mut self.spoilt) {
             self.pool.submit_fresh(id, request, limit);
         } else {

@@ -7,6 +7,7 @@
 use crate::loaded::{Loaded, Setting};
 use crate::protocol::{ArgFill, Gap, TaskData, TaskKey, Verdict};
 use crate::sealed::Sealed;
+use crate::shared::Place;
 use runtime::{Ctx, GuardedBuffer, KernelParam, ParamRole};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -43,9 +44,9 @@ struct Expected {
 }
 
 impl Task {
-    /// Fills the arguments and runs the oracle. The error says what is wrong
-    /// with the task.
-    pub fn new(data: &TaskData) -> Result<Task, String> {
+    /// Fills the arguments, and reads the expected outputs or runs the oracle.
+    /// The error says what is wrong with the task.
+    pub fn new(data: &TaskData, place: Option<&Place>) -> Result<Task, String> {
         let mut arguments = HashMap::new();
         for (i, a) in data.args.iter().enumerate() {
             let tensor = make_argument(a, data.seed, i)?;
@@ -59,6 +60,19 @@ impl Task {
             recipes: VecDeque::new(),
             expected: HashMap::new(),
         };
+        let read = place.filter(|p| p.made).and_then(|p| read(data, p).ok());
+        task.expected = match read {
+            Some(expected) => expected,
+            None => task.compute(data)?,
+        };
+        if task.expected.is_empty() {
+            return Err("the oracle has no output".into());
+        }
+        Ok(task)
+    }
+
+    /// Runs the oracle.
+    fn compute(&mut self, data: &TaskData) -> Result<HashMap<String, Expected>, String> {
         let ctx = Ctx::serial();
         let setting = Setting {
             ctx: &ctx,
@@ -66,28 +80,26 @@ impl Task {
             index: 0,
             host_clock: false,
         };
-        let outputs = Loaded::new(&data.oracle, &mut task, setting).and_then(|mut l| {
+        let outputs = Loaded::new(&data.oracle, self, setting).and_then(|mut l| {
             l.poison(0xff);
             l.batch(&ctx, 1)?;
             l.check_canaries()?;
             Ok(l.into_outputs())
         });
+        let mut expected = HashMap::new();
         for (p, buffer) in outputs.map_err(|stop| format!("{stop:?}"))? {
             let bytes = Sealed::seal(buffer).map_err(|e| format!("{}: {e}", p.name))?;
-            let (dtype, shape) = (p.dtype, p.shape);
-            task.expected.insert(
-                p.name,
-                Expected {
-                    dtype,
-                    shape,
-                    bytes,
-                },
-            );
+            expected.insert(p.name.clone(), Expected::new(&p, bytes));
         }
-        if task.expected.is_empty() {
-            return Err("the oracle has no output".into());
-        }
-        Ok(task)
+        Ok(expected)
+    }
+
+    /// Puts the expected outputs where other runners find them; whether that
+    /// worked.
+    pub fn publish(&self, data: &TaskData, place: &Place) -> bool {
+        let of = |p: &KernelParam| self.expected.get(&p.name).map(|e| &*e.bytes);
+        let all: Option<Vec<&[u8]>> = outputs(data).map(of).collect();
+        all.is_some_and(|all| place.write(&all).is_ok())
     }
 
     /// Bytes of memory this takes.
@@ -209,6 +221,33 @@ impl Task {
             later: false,
         }))
     }
+}
+
+impl Expected {
+    fn new(p: &KernelParam, bytes: Sealed) -> Expected {
+        Expected {
+            dtype: p.dtype,
+            shape: p.shape.clone(),
+            bytes,
+        }
+    }
+}
+
+/// The outputs of a task in the order in which runners share them.
+fn outputs(data: &TaskData) -> impl Iterator<Item = &KernelParam> {
+    let params = data.oracle.params.iter();
+    params.filter(|p| p.role == ParamRole::Output)
+}
+
+/// The expected outputs that another runner computed.
+fn read(data: &TaskData, place: &Place) -> std::io::Result<HashMap<String, Expected>> {
+    let size = |p: &KernelParam| p.bytes().and_then(|b| usize::try_from(b).ok());
+    let sizes: Option<Vec<usize>> = outputs(data).map(size).collect();
+    let all = place.read(&sizes.ok_or(std::io::ErrorKind::InvalidInput)?)?;
+    let named = outputs(data).zip(all);
+    Ok(named
+        .map(|(p, bytes)| (p.name.clone(), Expected::new(p, bytes)))
+        .collect())
 }
 
 fn out_of_memory(e: std::io::Error) -> Verdict {

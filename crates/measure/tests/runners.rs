@@ -127,6 +127,46 @@ fn every_outcome_is_its_candidates_under_every_policy() {
 }
 
 #[test]
+fn what_a_task_expects_is_computed_once_for_all_runners() {
+    // Expects the number of the process that ran it.
+    let oracle = kernel(
+        "long pid;
+        __asm__ volatile(\"syscall\" : \"=a\"(pid) : \"a\"(39L) : \"rcx\", \"r11\", \"memory\");
+        compute(args); n[0] = pid;",
+    );
+    let zero = kernel("compute(args); n[0] = 0;");
+    let task = task(1, oracle);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut local = local(1, 4);
+    for policy in [Policy::SerialSpawn, Policy::Naive] {
+        let measurer = Measurer {
+            policy,
+            constants: constants(),
+            naive_dp: 4,
+            limit: Duration::from_secs(5),
+        };
+        let protocol = protocol();
+        let batch = Batch {
+            task: &task,
+            kernels: &[&zero; 12],
+            protocol: &protocol,
+            best_ns: None,
+            overlap: false,
+        };
+        let mut state = TaskState::new(&measurer.constants, 1);
+        let done = measurer.measure(&mut local, &batch, 12, &mut state, &mut |_| {});
+        for m in done.outcomes {
+            let Outcome::Wrong { difference, .. } = m.outcome else {
+                panic!("{m:?}")
+            };
+            seen.insert(difference.max_abs as u64);
+        }
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(seen.iter().all(|pid| *pid > 1), "{seen:?}");
+}
+
+#[test]
 fn a_record_says_how_it_was_measured() {
     let (a, b) = (kernel("compute(args); spin(20000);"), good());
     let kernels: Vec<&BuiltKernel> = (0..30).map(|i| if i % 2 == 0 { &a } else { &b }).collect();

@@ -2,7 +2,7 @@
 //! another candidate, and nothing is left behind. Alone in its process, because
 //! it counts the process's children, files and memory.
 //!
-//! `TUNESMITH_FAULTS` sets the faults of each class.
+//! `TUNESMITH_FAULTS` sets the faults of each class; `--nocapture` shows a table.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,10 +11,11 @@ mod c_kernel;
 mod faults;
 
 use c_kernel::{good, protocol, task};
-use faults::{candidates, children, open_files, status};
+use faults::{candidates, children, class, open_files, status};
 use measure::{Batch, Constants, Device, Local, Measured, Measurer, Policy, TaskState};
 use runtime::BuiltKernel;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use worker::CommandLine;
 
 /// Faults of each class, unless the environment says otherwise.
@@ -96,18 +97,24 @@ fn faults_side_by_side_leave_nothing_behind_and_no_outcome_is_anothers() {
         .collect();
     let files = open_files();
     for dp in [1, 8, 64] {
+        let begin = Instant::now();
         let mut local = local(dp.min(RUNNERS));
         let outcomes = measure(&mut local, dp, &kernels);
         assert_eq!(outcomes.len(), order.len());
         let mut late = 0;
+        // Of each class, how many there were, and how many were late.
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for (c, m) in order.iter().zip(&outcomes) {
             let (label, text) = c.map_or(("timed", ""), |c| (all[c].1, all[c].2.as_str()));
+            let count = counts.entry(c.map_or("is right", class)).or_default();
+            count.0 += 1;
             let (is, shown) = (m.outcome.label(), format!("{:?}", m.outcome));
             if label.starts_with("timed-out") {
                 assert_eq!(is, label);
             } else if is.starts_with("timed-out") {
                 // The system was busy elsewhere; that it says so is right.
                 late += 1;
+                count.1 += 1;
             } else {
                 assert!(
                     is == label && shown.contains(text),
@@ -122,5 +129,13 @@ fn faults_side_by_side_leave_nothing_behind_and_no_outcome_is_anothers() {
         drop(local);
         assert!(children().is_empty());
         assert_eq!(open_files(), files);
+        let s = begin.elapsed().as_secs();
+        println!("DP {dp}, {s} s, {memory} KiB at most in this process; outcomes:");
+        for (class, (all, late)) in counts {
+            println!(
+                "  {class:34} {all:6} its own {:6} late {late:3}",
+                all - late
+            );
+        }
     }
 }

@@ -49,6 +49,23 @@ pub fn candidates() -> Vec<(BuiltKernel, &'static str, String)> {
     all
 }
 
+/// What kind of failure each of [`candidates`] is.
+#[allow(dead_code)]
+pub fn class(candidate: usize) -> &'static str {
+    const FIRST: [&str; 8] = [
+        "reads an address that is none",
+        "never ends",
+        "writes past an output's end",
+        "writes far past an output's end",
+        "asks for too much memory",
+        "is for another machine",
+        "wants a symbol that there is not",
+        "dies preparing constants",
+    ];
+    let rest = ["computes a wrong result", "returns a failure"];
+    FIRST.get(candidate).unwrap_or(&rest[candidate % 2])
+}
+
 /// Living children of this process, zombies included.
 pub fn children() -> Vec<u32> {
     let me = std::process::id();

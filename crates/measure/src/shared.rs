@@ -1,0 +1,245 @@
+//! Expected outputs of tasks, computed by one runner and read by the others.
+//!
+//! Owns files without a name, in memory, which last as long as the parent, and
+//! which tasks have none.
+//! Promises that one is read only after it was sealed, so that no kernel of any
+//! runner can change what the others compare with. Where something stands in
+//! the way a runner runs the oracle itself. What the bytes mean is `task`'s.
+
+use crate::protocol::{TaskData, TaskKey};
+use crate::sealed::Sealed;
+use runtime::{GuardedBuffer, ParamRole};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Tasks whose outputs are kept: as many as a runner keeps.
+const KEPT_TASKS: usize = 24;
+/// Fewer are kept when they take more than this.
+const KEPT_BYTES: u64 = 512 << 20;
+
+/// The files of a parent; runners that are given the same share them.
+#[derive(Default)]
+pub(crate) struct Shares {
+    /// The one used last is at the end.
+    kept: Mutex<VecDeque<Arc<Share>>>,
+    /// Why tasks have no data. A task that kills its runner is not tried again.
+    broken: Mutex<HashMap<TaskKey, String>>,
+}
+
+/// The expected outputs of one task.
+pub(crate) struct Share {
+    key: TaskKey,
+    file: OwnedFd,
+    bytes: u64,
+    /// Whether they are there. Who finds that they are not holds this until they
+    /// are; the others wait instead of doing the same.
+    made: Mutex<bool>,
+}
+
+/// A file, as a runner is told of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    path: String,
+    /// Whether it is to be read, or written.
+    pub made: bool,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shares {
+    /// The file of a task, empty if it is new; none if the system gives none.
+    pub fn of(&self, task: &TaskData) -> Option<Arc<Share>> {
+        let mut kept = lock(&self.kept);
+        if let Some(at) = kept.iter().position(|s| s.key == task.key()) {
+            let share = kept.remove(at)?;
+            kept.push_back(share.clone());
+            return Some(share);
+        }
+        let share = Arc::new(Share::new(task)?);
+        kept.push_back(share.clone());
+        let bytes = |kept: &VecDeque<Arc<Share>>| kept.iter().map(|s| s.bytes).sum::<u64>();
+        while kept.len() > KEPT_TASKS || bytes(&kept) > KEPT_BYTES {
+            kept.pop_front();
+        }
+        Some(share)
+    }
+
+    /// Why the task has no data, if that was found out.
+    pub fn broken(&self, task: TaskKey) -> Option<String> {
+        lock(&self.broken).get(&task).cloned()
+    }
+
+    pub fn set_broken(&self, task: TaskKey, reason: &str) {
+        lock(&self.broken).insert(task, reason.into());
+    }
+}
+
+impl Share {
+    fn new(task: &TaskData) -> Option<Share> {
+        let outputs = task.oracle.params.iter();
+        let sizes = outputs.filter(|p| p.role == ParamRole::Output);
+        let bytes = sizes.map(|p| p.bytes()).try_fold(0, |sum: u64, bytes| {
+            sum.checked_add(bytes?).filter(|sum| *sum <= KEPT_BYTES)
+        })?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("tunesmith-expected", flags).ok()?;
+        ftruncate(&file, bytes).ok()?;
+        Some(Share {
+            key: task.key(),
+            file,
+            bytes,
+            made: Mutex::new(bytes == 0),
+        })
+    }
+
+    /// Where it is. With the state, if the outputs are still to be made.
+    pub fn place(&self) -> (Place, Option<MutexGuard<'_, bool>>) {
+        let made = lock(&self.made);
+        let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
+        let place = Place {
+            path: format!("/proc/{pid}/fd/{fd}"),
+            made: *made,
+        };
+        let unmade = (!*made).then_some(made);
+        (place, unmade)
+    }
+
+    /// Ends all writing, now and later; whether that worked.
+    pub fn seal(&self) -> bool {
+        let all = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        fcntl_add_seals(&self.file, all).is_ok()
+    }
+}
+
+impl Place {
+    /// Buffers of these sizes, in this order.
+    pub fn read(&self, sizes: &[usize]) -> io::Result<Vec<Sealed>> {
+        let mut file = File::open(&self.path)?;
+        let mut one = |size: &usize| {
+            let mut buffer = GuardedBuffer::new(*size)?;
+            file.read_exact(&mut buffer)?;
+            Sealed::seal(buffer)
+        };
+        sizes.iter().map(&mut one).collect()
+    }
+
+    /// Puts the buffers into the file, which is as long as they are.
+    pub fn write(&self, buffers: &[&[u8]]) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        let bytes: usize = buffers.iter().map(|b| b.len()).sum();
+        if file.metadata()?.len() != bytes as u64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        // A runner may write to no file, but to memory.
+        // SAFETY: a new mapping of a file that is as long as it; nobody else
+        // writes to the file, and the mapping ends below.
+        unsafe {
+            let start = mmap(
+                std::ptr::null_mut(),
+                bytes,
+                both,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?;
+            let mut at: *mut u8 = start.cast();
+            for b in buffers {
+                at.copy_from_nonoverlapping(b.as_ptr(), b.len());
+                at = at.add(b.len());
+            }
+            munmap(start, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget};
+    use tensor::DType;
+
+    fn task(id: u64, outputs: &[i64]) -> TaskData {
+        let param = |len: &i64| KernelParam {
+            name: format!("y{len}"),
+            dtype: DType::F32,
+            shape: vec![*len],
+            role: ParamRole::Output,
+        };
+        TaskData {
+            id,
+            seed: 1,
+            args: vec![],
+            oracle: BuiltKernel {
+                target: KernelTarget {
+                    triple: String::new(),
+                    cpu: String::new(),
+                    features: String::new(),
+                    vector_bits: 128,
+                },
+                format: CodeFormat::Elf,
+                code: vec![],
+                entry: String::new(),
+                params: outputs.iter().map(param).collect(),
+                prepare_entry: None,
+                prepare_params: vec![],
+                prepare_code: None,
+                prepare_hash: 0,
+                in_place: vec![],
+                workspace_bytes: 0,
+                worker_workspace_bytes: 0,
+                prepare_workspace_bytes: 0,
+                prepare_worker_workspace_bytes: 0,
+                schedule: String::new(),
+                compiler: String::new(),
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_cannot_be_changed() {
+        let shares = Shares::default();
+        let share = shares.of(&task(1, &[3, 5000])).unwrap();
+        let (place, unmade) = share.place();
+        let (a, b): (Vec<u8>, Vec<u8>) = (vec![7; 12], (0..20_000).map(|i| i as u8).collect());
+        assert!(place.write(&[&a]).is_err(), "another size");
+        place.write(&[&a, &b]).unwrap();
+        assert!(share.seal());
+        *unmade.expect("it was empty") = true;
+        let share = shares.of(&task(1, &[3, 5000])).unwrap();
+        let (place, unmade) = share.place();
+        assert!(place.made && unmade.is_none());
+        let read = place.read(&[12, 20_000]).unwrap();
+        assert!(*read[0] == *a && *read[1] == *b);
+        assert!(place.write(&[&a, &b]).is_err(), "it is sealed");
+        assert!(place.read(&[12, 20_001]).is_err(), "there is no more");
+    }
+
+    #[test]
+    fn old_files_go_and_what_is_too_large_gets_none() {
+        let shares = Shares::default();
+        let first = Arc::downgrade(&shares.of(&task(0, &[1])).unwrap());
+        for id in 1..KEPT_TASKS as u64 {
+            shares.of(&task(id, &[1])).unwrap();
+        }
+        assert!(first.upgrade().is_some());
+        shares.of(&task(0, &[1])).unwrap();
+        shares.of(&task(99, &[1])).unwrap();
+        assert!(first.upgrade().is_some(), "it was used since");
+        let half = KEPT_BYTES as i64 / 8;
+        shares.of(&task(100, &[half])).unwrap();
+        shares.of(&task(101, &[half])).unwrap();
+        assert!(first.upgrade().is_none());
+        assert!(shares.of(&task(102, &[half, half, 1])).is_none());
+        assert!(shares.of(&task(103, &[-1])).is_none());
+    }
+}
