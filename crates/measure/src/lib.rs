@@ -10,6 +10,7 @@
 mod device;
 mod dispatch;
 mod doppler;
+mod expected;
 mod loaded;
 mod local;
 mod measurer;
@@ -18,7 +19,6 @@ mod runner;
 mod sampling;
 mod sealed;
 mod serial;
-mod shared;
 mod task;
 
 pub use device::Device;

@@ -6,9 +6,9 @@
 
 use crate::device::Device;
 use crate::dispatch::{Assignment, Dispatch, Round};
+use crate::expected::Shares;
 use crate::protocol::{Parts, Protocol, Spent, TaskData};
 use crate::serial::{Company, LONGEST, MeasureError, Measured, Serial};
-use crate::shared::Shares;
 use runtime::BuiltKernel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! What the parent and its runners say to each other.
 
-use crate::shared::Place;
+use crate::expected::Place;
 use runtime::{BuiltKernel, dtype_name};
 use serde::{Deserialize, Serialize};
 use tensor::DType;

@@ -5,13 +5,13 @@
 //! Promises one reply a request while the process lives; that it lives is the
 //! parent's business.
 
+use crate::expected::Place;
 use crate::loaded::{Loaded, Setting, Stop};
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
 use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
-use crate::shared::Place;
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -5,11 +5,11 @@
 //! killed a runner which others had used is tried again in a new one. Several
 //! runners at once are `local`'s.
 
+use crate::expected::Shares;
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
-use crate::shared::Shares;
 use runtime::BuiltKernel;
 use std::sync::Arc;
 use std::time::Duration;

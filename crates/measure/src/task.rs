@@ -4,10 +4,10 @@
 //! Owns what candidates of one task share. All of it is sealed. Running a
 //! candidate is in `loaded`.
 
+use crate::expected::Place;
 use crate::loaded::{Loaded, Setting};
 use crate::protocol::{ArgFill, Gap, TaskData, TaskKey, Verdict};
 use crate::sealed::Sealed;
-use crate::shared::Place;
 use runtime::{Ctx, GuardedBuffer, KernelParam, ParamRole};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;

@@ -105,7 +105,7 @@ fn measured(a: &MeasureArgs) -> Result<Vec<Compared>> {
     let mut rows = Vec::new();
     for model in &a.models {
         let source = crate::source::load(model, &ImportOptions::default())?;
-        let plan = source.plan(&target)?;
+        let plan = source.plan(&target, &[])?;
         for task in &plan.tasks {
             progress.stage(&format!("comparing policies: {}", task.title()));
             rows.extend(compare(task, &machine, &target, &mut builders, &options)?);
