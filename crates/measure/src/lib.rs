@@ -14,6 +14,7 @@ mod expected;
 mod loaded;
 mod local;
 mod measurer;
+mod noise;
 mod protocol;
 mod runner;
 mod sampling;

@@ -21,6 +21,10 @@ pub struct Protocol {
     /// A candidate is clearly slow when the fastest of two samples exceeds the
     /// incumbent by this factor, or a single one by four times as much.
     pub slow_factor: f64,
+    /// Share of candidates as fast as the incumbent that may be given up early,
+    /// by what is known of the noise of samples; 0 gives up what is clearly slow
+    /// only.
+    pub lose: f64,
     /// Sampling time after which no further sample starts, once there are `min_samples`.
     pub max_ns: u64,
     /// Constants rotate through copies that together exceed this many bytes; 0 for one warm copy.
@@ -52,6 +56,7 @@ impl Protocol {
             max_samples: 15,
             tight: 0.02,
             slow_factor: 1.25,
+            lose: 0.0,
             max_ns: 100_000_000,
             rotate_bytes: llc_bytes,
             tolerance: 1e-4,

@@ -7,6 +7,7 @@
 
 use crate::expected::Place;
 use crate::loaded::{Loaded, Setting, Stop};
+use crate::noise::Noise;
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
@@ -40,6 +41,7 @@ struct Runner {
     threads: Option<Threads>,
     /// Where the process may run when nothing is pinned.
     cpus: Option<CpuSet>,
+    noise: Noise,
 }
 
 struct Threads {
@@ -175,7 +177,8 @@ impl Runner {
         let watch = Watch::start();
         Doing::Run.tell(0);
         loaded.mark();
-        let mut sampled = sample(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
+        let batch = |n| loaded.batch(ctx, n);
+        let mut sampled = sample(p, best_ns, first_ns, deadline, &self.noise, batch);
         let span = loaded.span();
         if sampled.as_ref().is_ok_and(|samples| samples.then_check)
             && let Err(stop) = last_run(&mut loaded, task, p, ctx, 0)
@@ -184,6 +187,7 @@ impl Runner {
         }
         parts.run += watch.spent();
         let samples = sampled?;
+        self.noise.learn(&samples.ns);
         let at = circumstances(&loaded, threads, samples.calls);
         Ok(Verdict::Timed {
             samples_ns: samples.ns,

@@ -4,6 +4,7 @@
 //! runs it a number of times.
 
 use crate::loaded::{Stop, thread_cpu_ns};
+use crate::noise::Noise;
 use crate::protocol::Protocol;
 use crate::runner::per_call;
 use std::time::Instant;
@@ -33,9 +34,11 @@ pub fn sample(
     best_ns: Option<u64>,
     first_ns: u64,
     deadline: Instant,
+    noise: &Noise,
     mut batch: impl FnMut(u64) -> Result<u64, Stop>,
 ) -> Result<Samples, Stop> {
     let start = Instant::now();
+    let slower = |ns: &[u64]| best_ns.is_some_and(|best| noise.is_slower(ns, best, p.lose));
     // Room for one more run, and for the last check.
     let fits = |ns: u64| {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -57,12 +60,14 @@ pub fn sample(
     };
     let (mut ns, mut last) = (Vec::new(), first_ns);
     while !enough(p, &ns, best_ns, start.elapsed().as_nanos() as u64)
+        && !slower(&ns)
         && (ns.is_empty() || fits(last))
     {
         last = batch(calls)?;
         ns.push(per_call(last, calls));
     }
-    let then_check = !clearly_slow(p, &ns, best_ns) && fits(last / calls);
+    let lost = clearly_slow(p, &ns, best_ns) || slower(&ns);
+    let then_check = !lost && fits(last / calls);
     Ok(Samples {
         ns,
         calls,
@@ -274,7 +279,8 @@ mod tests {
             Ok(n * call_ns)
         };
         let p = Protocol::new(1, 0);
-        let samples = sample(&p, best_ns, call_ns, Instant::now() + left, batch);
+        let noise = Noise::default();
+        let samples = sample(&p, best_ns, call_ns, Instant::now() + left, &noise, batch);
         (samples.unwrap(), batches)
     }
 
@@ -308,10 +314,34 @@ mod tests {
         assert_eq!((s.ns.len(), s.then_check), (2, false));
         // A short kernel's first run is cold, which says nothing.
         let p = Protocol::new(1, 0);
-        let s = sample(&p, Some(1_000), 900_000, Instant::now() + LONG, |n| {
-            Ok(n * 1_000)
-        });
+        let (noise, deadline) = (Noise::default(), Instant::now() + LONG);
+        let s = sample(
+            &p,
+            Some(1_000),
+            900_000,
+            deadline,
+            &noise,
+            |n| Ok(n * 1_000),
+        );
         assert_eq!(s.unwrap().ns, [1_000; 6]);
+    }
+
+    #[test]
+    fn what_has_lost_by_all_that_is_known_of_noise_costs_little() {
+        let mut noise = Noise::default();
+        (0..40).for_each(|_| noise.learn(&[100, 100, 101, 100, 101, 100]));
+        let of = |lose| {
+            let p = Protocol {
+                lose,
+                ..Protocol::new(1, 0)
+            };
+            let deadline = Instant::now() + LONG;
+            let batch = |n| Ok(n * 110_000);
+            let s = sample(&p, Some(100_000), 110_000, deadline, &noise, batch).unwrap();
+            (s.ns.len(), s.then_check)
+        };
+        assert_eq!(of(0.0), (6, true));
+        assert_eq!(of(0.001), (2, false));
     }
 
     #[test]

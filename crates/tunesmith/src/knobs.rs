@@ -92,6 +92,13 @@ pub const KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "lose",
+        kind: "number",
+        default: "0",
+        doc: "share of candidates as fast as the best that may be given up after few samples, by what earlier samples told of noise; 0 gives up what is clearly slow only",
+        affects_code: false,
+    },
+    Knob {
         name: "devices",
         kind: "count",
         default: "1",

@@ -78,6 +78,9 @@ pub struct Args {
     /// Single-threaded kernels that share a CPU, by naive and doppler
     #[arg(long, default_value_t = 1)]
     oversubscribe: u32,
+    /// Share of candidates as fast as the best that may be given up early
+    #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
+    lose: f64,
     /// Constants of doppler to change; `knobs` lists them
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "")]
     doppler: Constants,
@@ -85,6 +88,12 @@ pub struct Args {
 
 /// Candidates of a batch: DOPpler, section 5.1.
 const BATCH: usize = 64;
+
+/// A number from 0 to 1.
+pub fn parse_share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
+    share.ok_or_else(|| "it is a number from 0 to 1".into())
+}
 
 /// DOPpler's constants with changes.
 pub fn parse_constants(changes: &str) -> std::result::Result<Constants, String> {
@@ -153,6 +162,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             devices: a.devices,
             oversubscribe: a.oversubscribe,
             constants: a.doppler,
+            lose: a.lose,
         },
         in_model: a.in_model_time.unwrap_or(match a.trials {
             Some(_) => IN_MODEL_TRIALS,

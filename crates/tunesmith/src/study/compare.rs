@@ -12,7 +12,9 @@ use crate::tune::{Settings, fills};
 use build::Built;
 use graph::plan::Task;
 use ir::Target;
-use measure::{Batch, Dispatch, Done, Measured, Policy, Protocol, TaskData, TaskState};
+use measure::{
+    Batch, Dispatch, Done, Measured, Policy, Protocol, RoundReport, TaskData, TaskState,
+};
 use runtime::BuiltKernel;
 use search::Accuracy;
 use serde::Serialize;
@@ -72,6 +74,8 @@ pub struct Row {
     /// Share of what two things allow that it saved of `serial`'s time: as many
     /// candidates at once as fit, and the share that it measured again.
     pub of_bound: Option<f64>,
+    /// What DOPpler did, round by round.
+    pub rounds: Vec<RoundReport>,
 }
 
 /// A task with built candidates.
@@ -226,6 +230,7 @@ fn row(task: &Task, policy: Policy, repetition: usize, done: &Done, wall_s: f64)
         against_serial: None,
         against_serial_spawn: None,
         of_bound: None,
+        rounds: rounds.clone(),
     }
 }
 
@@ -243,6 +248,7 @@ pub fn compare(
     let field = field(task, target, o, builders)?;
     let mut protocol = Protocol::new(target.threads, target.llc_bytes);
     protocol.tolerance = o.tolerance;
+    protocol.lose = o.measure.lose;
     protocol.limit_ns = o.limit.as_nanos() as u64;
     let mut rows: Vec<Row> = Vec::new();
     let mut bests: Vec<Option<usize>> = Vec::new();

@@ -39,6 +39,8 @@ pub struct Settings {
     /// Runners that share a CPU, if kernels have one thread.
     pub oversubscribe: u32,
     pub constants: Constants,
+    /// Share of candidates as fast as the best that may be given up early.
+    pub lose: f64,
 }
 
 impl Settings {

@@ -67,6 +67,7 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
         "devices": options.measure.devices,
         "oversubscribe": options.measure.oversubscribe,
         "doppler": options.measure.constants,
+        "lose": options.measure.lose,
         "accuracy": options.accuracy.name(),
         "tolerance": options.tolerance,
     })
@@ -104,6 +105,7 @@ impl<'a> Session<'a> {
         let mut protocol = Protocol::new(target.threads, target.llc_bytes);
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
+        protocol.lose = options.measure.lose;
         let mut local = options.measure.open(machine, target)?;
         if let Some((_, cpus)) = local.alone() {
             protocol.pin = cpus.to_vec();
