@@ -39,6 +39,9 @@ fn products() -> Vec<Product> {
         [0, 2048, 2048, 2048],
         [12, 128, 64, 128],
         [3, 1, 100, 30],
+        [0, 1, 1024, 4096],
+        [0, 2, 4096, 1024],
+        [2, 1, 4096, 1024],
     ];
     let mut all = Vec::new();
     for isa in Isa::ALL {
@@ -142,6 +145,7 @@ fn defaults_and_random_points_are_legal() {
         "gemm.packed.tiles",
         "gemm.columns",
         "gemm.dots",
+        "gemm.stream",
     ] {
         assert!(proposed.contains_key(name), "no `{name}` in {proposed:?}");
     }
@@ -164,4 +168,25 @@ fn a_right_operand_that_few_rows_use_is_not_packed_in_every_call() {
     assert_eq!(first(4, false), "gemm.columns");
     assert_eq!(first(1024, false), "gemm.packed.columns");
     assert_eq!(first(4, true), "gemm.packed.columns");
+}
+
+#[test]
+fn a_right_operand_from_memory_that_one_row_uses_is_streamed() {
+    let names = |k: i64, constant: bool| -> Vec<String> {
+        let product = Product {
+            isa: Isa::X86Avx512,
+            threads: 1,
+            size: [0, 1, 4096, k],
+            constant,
+            transposed: false,
+            epilogue: true,
+        };
+        let all = space(&product.program(), &product.target(), Accuracy::Strict);
+        all.sketches.into_iter().map(|s| s.name).collect()
+    };
+    assert_eq!(names(16384, false)[0], "gemm.stream");
+    // From the last-level cache the columns of a tile come as fast.
+    let cached = names(256, false);
+    assert!(cached[0] != "gemm.stream" && cached.contains(&"gemm.stream".into()));
+    assert!(!names(4096, true).contains(&"gemm.stream".into()));
 }

@@ -3,10 +3,12 @@
 //!
 //! Columns that are no multiple of a tile are padded: the packed operand holds
 //! zeros there, and only what leaves the registers is masked. Rows that are no
-//! multiple are cut off into a loop of their own. One column is left to `dots`.
+//! multiple are cut off into a loop of their own. One column is left to `dots`, few
+//! rows with a right operand from memory to `stream` too.
 
 mod dots;
 mod shape;
+mod stream;
 mod tile;
 
 use super::{epilogue, main_sum, others};
@@ -74,12 +76,21 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         return rows.map(|(m, _)| dots(m)).into_iter().collect();
     }
     let mut found = Vec::new();
+    let streamed = stream::streams(&shape, target).map(|streams| {
+        let mut d = Draft::default();
+        scheme(None, Order::Rows).write_streams(&mut d, &streams);
+        others(&mut d, all, &["main"], target);
+        d.finish("gemm.stream")
+    });
     for packing in packings(&shape, target) {
         for order in orders(&shape, target, |o| scheme(packing, o).tiles) {
             let scheme = scheme(packing, order);
             found.push(finished(&scheme, scheme.name(), &|d| scheme.write(d)));
         }
     }
+    let first = stream::from_memory(&shape, target);
+    let at = if first { 0 } else { found.len() };
+    found.splice(at..at, streamed);
     found
 }
 

@@ -1,0 +1,87 @@
+//! Products with few rows whose right operand comes from memory and cannot be
+//! laid out before: it is read row by row as it lies, and the sums stay in the
+//! first-level cache.
+//!
+//! Panels of columns, which the other orders read, touch another page with each
+//! row, and no prefetcher of the processor follows them there.
+
+use super::Scheme;
+use super::shape::Shape;
+use crate::draft::Draft;
+use ir::{DType, Target};
+
+/// Most rows of the left operand: their sums share the first-level cache with
+/// the streams.
+const MOST_ROWS: i64 = 2;
+/// Streams read side by side: rows of the right operand for one update of the sums.
+const STREAMS: [i64; 5] = [2, 4, 8, 12, 16];
+const DEFAULT_STREAMS: i64 = 8;
+/// Vectors of sums in one unrolled body, at most and by default.
+const MOST_VECTORS: i64 = 8;
+const DEFAULT_VECTORS: i64 = 4;
+
+/// What a product is streamed with.
+pub struct Streams {
+    /// Columns of each thread.
+    panel: i64,
+    columns: Vec<i64>,
+    rows: Vec<i64>,
+}
+
+/// How to stream a product, if it is worth it and its columns divide.
+pub fn streams(shape: &Shape, target: &Target) -> Option<Streams> {
+    let lanes = target.lanes(DType::F32);
+    let element = DType::F32.size() as i64;
+    let packed_before = shape.packing.is_none_or(|p| !p.each_call || p.transposed);
+    let far = shape.k * shape.n * element > target.l2_bytes as i64;
+    let sums = shape.m() * shape.n * element;
+    if packed_before || !far || shape.m() > MOST_ROWS || 2 * sums > target.l2_bytes as i64 {
+        return None;
+    }
+    let threads = i64::from(target.threads.max(1));
+    let panel = (shape.n % threads == 0).then_some(shape.n / threads)?;
+    let columns = (1..=MOST_VECTORS).map(|v| v * lanes);
+    let streams = Streams {
+        panel,
+        columns: columns.filter(|c| panel % c == 0).collect(),
+        rows: STREAMS.into_iter().filter(|u| shape.k % u == 0).collect(),
+    };
+    let possible = !streams.columns.is_empty() && !streams.rows.is_empty();
+    possible.then_some(streams)
+}
+
+/// Whether the right operand exceeds all caches.
+pub fn from_memory(shape: &Shape, target: &Target) -> bool {
+    shape.k * shape.n * DType::F32.size() as i64 > target.llc_bytes as i64
+}
+
+impl Scheme<'_> {
+    pub fn write_streams(&self, d: &mut Draft, streams: &Streams) {
+        let (s, lanes, threads) = (self.shape, self.tiles.lanes, self.target.threads);
+        let columns = d.choose("columns", &streams.columns, DEFAULT_VECTORS * lanes);
+        let rows = d.choose("streams", &streams.rows, DEFAULT_STREAMS);
+        let mut shared: Vec<String> = s.batch.iter().map(|b| b.0.clone()).collect();
+        let mut n = s.n_loop.clone();
+        if threads > 1 {
+            d.line(format!("split {n} [_, {}]", streams.panel));
+            shared.push(format!("{n}.0"));
+            n += ".1";
+        }
+        d.line(format!("split {n} [_, ${columns}]"));
+        d.line(format!("split {n}.1 [_, {lanes}]"));
+        d.line(format!("split {} [_, ${rows}]", s.k_loop));
+        let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
+        let (n0, n1, n2) = (format!("{n}.0"), format!("{n}.1.0"), format!("{n}.1.1"));
+        let mut order = shared.clone();
+        order.extend([k0.clone(), n0]);
+        order.extend(s.rows.iter().map(|(m, _)| m.clone()));
+        order.extend([k1.clone(), n1.clone(), n2.clone()]);
+        d.line(format!("reorder {}", order.join(" ")));
+        d.parallel(&shared, threads);
+        d.line(format!("vectorize {n2}"));
+        d.line(format!("unroll {n1}"));
+        d.line(format!("unroll {k1}"));
+        d.line(format!("decompose_reduction main {k0}"));
+        d.run_parallel();
+    }
+}
