@@ -73,7 +73,7 @@ def measure(model, budgets, args):
 
 
 def cut(lines, seconds):
-    """An export as it would have been so long after its first run began, without events."""
+    """An export as it would have been so long after its first run began; of events only layouts."""
     parsed = [json.loads(line) for line in lines]
     starts = [r["started_unix_ms"] for r in parsed if r["type"] == "run"]
     if not starts:
@@ -83,7 +83,7 @@ def cut(lines, seconds):
     def known(entry):
         if entry["type"] == "record":
             return entry["created_unix_ms"] <= end
-        return entry["type"] != "event"
+        return entry["type"] != "event" or entry["kind"] == "layouts"
 
     return [line for line, entry in zip(lines, parsed) if known(entry)]
 
