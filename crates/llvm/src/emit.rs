@@ -319,6 +319,9 @@ impl<'a> Emitter<'a> {
         if self.dot_product(s) {
             return;
         }
+        if self.combine_lanes(s) {
+            return;
+        }
         let mut scope = Scope::new(s.lane);
         if let Some(mask) = &s.mask {
             let mut m = self.expr(mask, &mut scope).value;

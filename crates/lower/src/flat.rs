@@ -15,7 +15,7 @@ mod scalar;
 pub mod text;
 pub mod verify;
 
-use ir::{BufferId, DType, Expr, VarId};
+use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 
 /// A kernel, and the prepare entry that computes what depends on constants only.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,7 +122,9 @@ pub struct FlatLoop {
 pub struct Store {
     pub id: AccessId,
     pub buffer: BufferId,
-    /// Element offset. With a lane: affine in the lane variable, or arbitrary (a scatter).
+    /// Element offset. With a lane: affine in the lane variable, or arbitrary (a
+    /// scatter); or the same for all lanes, whose terms are then combined
+    /// ([`Store::combined`]) unless a mask leaves one lane only.
     pub offset: Expr,
     pub value: Expr,
     /// The statement runs for all values `0..lanes` of this variable at once.
@@ -131,6 +133,37 @@ pub struct Store {
     pub mask: Option<Expr>,
     /// Ids of the loads in `value`, then in `offset` and `mask`, in `Expr::visit` order.
     pub loads: Vec<AccessId>,
+}
+
+impl Store {
+    /// The operator and the term of a store that combines its lanes: all of
+    /// them go into one element, in any order.
+    pub fn combined(&self) -> Option<(BinaryOp, &Expr)> {
+        self.lane
+            .filter(|l| self.mask.is_none() && !self.offset.uses_var(l.var))?;
+        combined(&self.value, self.buffer, std::slice::from_ref(&self.offset))
+    }
+}
+
+/// `op` and `term` of `buffer[at] = buffer[at] op term`, where `op` is a sum,
+/// product, minimum or maximum.
+pub(crate) fn combined<'e>(
+    value: &'e Expr,
+    buffer: BufferId,
+    at: &[Expr],
+) -> Option<(BinaryOp, &'e Expr)> {
+    let ExprKind::Binary(op, a, b) = value.kind() else {
+        return None;
+    };
+    if !matches!(
+        op,
+        BinaryOp::Add | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max
+    ) {
+        return None;
+    }
+    let is_old = matches!(a.kind(), ExprKind::Load(x, i) if *x == buffer && i[..] == *at);
+    let reads_back = |e: &Expr| matches!(e.kind(), ExprKind::Load(x, _) if *x == buffer);
+    (is_old && !b.any(&reads_back)).then_some((*op, b))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,11 +21,12 @@
 //!
 //! and the block `out`, with the spatial variables of `main`, holds everything
 //! fused after it; where nothing is, `main` writes the result. Softmax has the
-//! blocks `max`, `e`, `sum`, `out`, layer normalisation `mean`, `variance`,
-//! `out`. Parameters are `X` (data), `W` (weights in the model's layout), `B`
-//! (bias), `A` and `B` of matrix products; `E2` is parameter 2, read by what is
-//! fused. `A` and `B` may be read through a transpose that keeps the innermost
-//! axis: then they have the axes of its source, as in `A[0, m, b0, k]`.
+//! blocks `max`, `e`, `sum`, `inverse`, `out`, layer normalisation `mean`,
+//! `variance`, `inverse`, `out`. Parameters are `X` (data), `W` (weights in the
+//! model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
+//! parameter 2, read by what is fused. `A` and `B` may be read through a
+//! transpose that keeps the innermost axis: then they have the axes of its
+//! source, as in `A[0, m, b0, k]`.
 
 mod assemble;
 mod collapse;

@@ -4,7 +4,7 @@
 //! written is an error, by byte, so that buffers which share workspace wrongly
 //! are found; the iterations of a parallel loop run last to first, each with
 //! fresh worker memory, stack and registers. Lanes run one after the other, but
-//! nothing is stored before all lanes are evaluated.
+//! nothing is stored before all lanes are evaluated, unless they are combined.
 
 use super::{Code, FlatBuffer, Lane, Place, Stmt, Store};
 use crate::flat::scalar::{self, Value};
@@ -208,6 +208,7 @@ impl<'a> Machine<'a> {
             var: VarId(0),
             lanes: 1,
         });
+        let in_turn = s.combined().is_some();
         let mut pending = Vec::new();
         for i in 0..i64::from(lane.lanes) {
             if s.lane.is_some() {
@@ -219,7 +220,12 @@ impl<'a> Machine<'a> {
                 continue;
             }
             let value = self.eval(&s.value)?;
-            pending.push((self.index(&s.offset)?, value));
+            let offset = self.index(&s.offset)?;
+            if in_turn {
+                self.store(s.buffer, offset, value)?;
+            } else {
+                pending.push((offset, value));
+            }
         }
         for (offset, value) in pending {
             self.store(s.buffer, offset, value)?;

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 /// 5. A register buffer is accessed at constant offsets, multiples of its one
 ///    lane count, and on one side only of any parallel loop, as are stack arrays.
 /// 6. Workspace offsets are aligned to 64 bytes and buffers lie inside.
-/// 7. The kernel writes no input, constant or prepared buffer and loads only its
+/// 7. Lanes that store to one element are combined, or a mask picks one.
+/// 8. The kernel writes no input, constant or prepared buffer and loads only its
 ///    parameters; prepare writes no parameter of the program.
 pub fn verify_flat(code: &Code) -> Vec<String> {
     let mut v = Verifier {
@@ -160,6 +161,10 @@ impl Verifier<'_> {
         self.scope.extend(s.lane.map(|l| l.var));
         if s.mask.is_some() && s.lane.is_none() {
             self.say(format!("store {} has a mask but no lanes", s.id));
+        }
+        let meet = s.lane.is_some_and(|l| !s.offset.uses_var(l.var));
+        if meet && s.mask.is_none() && s.combined().is_none() {
+            self.say(format!("the lanes of store {} meet in one element", s.id));
         }
         let (value, offset) = (self.expr(&s.value), self.expr(&s.offset));
         if let Some(b) = self.code.buffers.get(s.buffer.index())

@@ -6,14 +6,20 @@
 //! an index is loaded by a lane-dependent index, a check) is written out once
 //! for each lane. An extent that is no power of two is cut into several lane
 //! groups of the largest power of two that divides it.
+//!
+//! An unrolled loop that combines neighbouring elements into one runs in lanes
+//! too: such a statement combines its lanes in any order, as a reduction may.
 
 use crate::LowerError;
-use crate::flat::Lane;
+use crate::flat::{Lane, combined};
 use crate::nest::{Assign, For, Nest, Stmt, conjunction, conjuncts, guarded, loads};
-use ir::{BufferId, Expr, LoopKind, VarId};
+use ir::affine::Affine;
+use ir::{BufferId, Expr, ExprKind, LoopKind, VarId};
 
 /// Wider loops are cut into groups of this many lanes.
 const MAX_LANES: i64 = 64;
+/// Fewer elements are combined one by one.
+const MIN_COMBINED: i64 = 4;
 
 pub(crate) fn vectorize(nest: &mut Nest) -> Result<(), LowerError> {
     nest.map_entries(|_, stmts| stmts.into_iter().flat_map(in_lanes).collect());
@@ -27,6 +33,9 @@ fn in_lanes(s: Stmt) -> Vec<Stmt> {
                 .into_iter()
                 .flat_map(in_lanes)
                 .collect();
+            if l.kind == LoopKind::Unrolled && combines_neighbours(&body, l.var, l.extent) {
+                return groups(&body, l.var, l.extent);
+            }
             if l.kind != LoopKind::Vectorized {
                 return vec![Stmt::For(For { body, ..l })];
             }
@@ -56,8 +65,29 @@ fn has_lanes(stmts: &[Stmt]) -> bool {
     found
 }
 
+/// Whether iterations only add (multiply, ...) one of several consecutive
+/// elements each to the same one.
+fn combines_neighbours(body: &[Stmt], var: VarId, extent: i64) -> bool {
+    let [Stmt::Assign(a)] = body else {
+        return false;
+    };
+    let Some((_, term)) = combined(&a.value, a.buffer, &a.indices) else {
+        return false;
+    };
+    let ExprKind::Load(_, at) = term.kind() else {
+        return false;
+    };
+    let consecutive = Affine::of(&at[0]).is_some_and(|at| at.coefficient(var) == 1);
+    let alone = a.lane.is_none() && a.mask.is_none() && !a.indices[0].uses_var(var);
+    alone && consecutive && lanes_of(extent) >= MIN_COMBINED
+}
+
+fn lanes_of(extent: i64) -> i64 {
+    (1i64 << extent.trailing_zeros()).min(MAX_LANES)
+}
+
 fn groups(body: &[Stmt], var: VarId, extent: i64) -> Vec<Stmt> {
-    let lanes = (1i64 << extent.trailing_zeros()).min(MAX_LANES);
+    let lanes = lanes_of(extent);
     let mut out = Vec::new();
     for start in (0..extent).step_by(lanes as usize) {
         let at = match (lanes, start) {
@@ -105,7 +135,7 @@ fn laned(s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
                 .collect();
             guarded(scalar, then)
         }
-        Stmt::Assign(a) if fits(&a, mask, lane.var) => {
+        Stmt::Assign(a) if fits(&a, mask, lane.var) || combines(&a, mask, lane.var) => {
             let mask = conjunction(mask.iter().cloned());
             vec![Stmt::Assign(Assign {
                 lane: Some(lane),
@@ -141,6 +171,13 @@ fn fits(a: &Assign, mask: &[Expr], lane: VarId) -> bool {
         && !a.indices.iter().any(two_steps)
         && !gathers(&a.value)
         && !mask.iter().any(gathers)
+}
+
+/// Whether the assignment puts the terms of all lanes into one element.
+fn combines(a: &Assign, mask: &[Expr], lane: VarId) -> bool {
+    let term = combined(&a.value, a.buffer, &a.indices);
+    let terms_differ = term.is_some_and(|(_, t)| t.uses_var(lane));
+    terms_differ && mask.is_empty() && !a.indices[0].uses_var(lane)
 }
 
 /// Whether running the statement once is the same as once for each lane.

@@ -7,5 +7,6 @@ mod hand;
 mod judge;
 mod matmul;
 mod memory;
+mod rows;
 mod tensors;
 mod traces;

@@ -9,6 +9,7 @@ mod gemm;
 mod im2row;
 mod int8;
 mod nest;
+mod rows;
 mod threads;
 mod transpose;
 mod winograd;
@@ -40,6 +41,7 @@ fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
     // Where minimal filtering is possible it multiplies least.
     sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(transpose::sketches(program, &all, target));
+    sketches.extend(rows::sketches(program, &all, target));
     sketches.extend(nest::sketches(&all, target));
     sketches
 }

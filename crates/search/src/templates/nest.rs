@@ -149,7 +149,6 @@ fn rows(d: &mut Draft, n: &Nest, target: &Target) {
     let (k, _) = &n.reduce[0];
     let rf = format!("{}.rf", n.block);
     let block = &n.block;
-    let axis = k.strip_prefix(&format!("{block}.")).unwrap_or(k);
     d.line(format!("split {k} [_, {width}]"));
     d.line(format!("rfactor {k}.1"));
     // The partial results take over the nest; the block combines them after it.
@@ -158,9 +157,9 @@ fn rows(d: &mut Draft, n: &Nest, target: &Target) {
     d.line(format!("reverse_compute_at {block} {place}"));
     d.line(format!("set_scope {rf} register"));
     d.line(format!("vectorize {k}.1"));
-    d.line(format!("try unroll {block}.{axis}"));
     d.line(format!("decompose_reduction {rf} {k}.0"));
-    d.line(format!("try decompose_reduction {block} {block}.{axis}"));
+    d.line(format!("decompose_reduction {block} {block}.part"));
+    d.line(format!("unroll {block}.part"));
     if target.threads > 1 {
         // Parallel rows; the innermost loop stays where it is.
         d.line(format!("try parallel {}", outer[0]));

@@ -91,8 +91,8 @@ operators! {
         "dtype=i8,m=1,n=40,k=64",
         "dtype=i8,m=7,n=5,k=33",
     ],
-    softmax: ["rows=5,cols=7", "rows=6,cols=64", "rows=1,cols=33"],
-    layer_norm: ["rows=5,cols=7", "rows=3,cols=96"],
+    softmax: ["rows=5,cols=7", "rows=6,cols=64", "rows=1,cols=33", "rows=7,cols=150"],
+    layer_norm: ["rows=5,cols=7", "rows=3,cols=96", "rows=4,cols=141"],
     max_pool2d: [
         "c=32,h=9,w=8",
         "n=2,c=5,h=8,w=7,r=2,s=3,stride=1,pad=0",

@@ -5,7 +5,7 @@ use super::{Axes, Env, Kind, Point, guarded};
 use crate::ops::{LayerNorm, Lrn, Softmax};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
 
-/// Blocks `max`, `e`, `sum`, `out`.
+/// Blocks `max`, `e`, `sum`, `inverse`, `out`: one division a row.
 pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferId, Kind) {
     let x = env.operand(0);
     let axes = env.axes();
@@ -34,8 +34,11 @@ pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferI
     let sum = b.reduce("sum", &outer.list(), &[("r", n)], Reducer::Sum, |o, t| {
         Expr::load(e, whole(o, &t[0]))
     });
+    let inverse = b.compute("inverse", &outer.list(), |at| {
+        Expr::constant(1.0, super::work(env.operand_dtype(0))) / Expr::load(sum, at)
+    });
     let result = b.compute("out", &axes.list(), |at| {
-        let value = Expr::load(e, at) / Expr::load(sum, row(at));
+        let value = Expr::load(e, at) * Expr::load(inverse, row(at));
         env.follow(value, &env.point(at))
     });
     let rows = env.shape.iter().product::<i64>() / n;
@@ -45,7 +48,7 @@ pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferI
     )
 }
 
-/// Blocks `mean`, `variance`, `out`; the statistics are programs of their own.
+/// Blocks `mean`, `variance`, `inverse`, `out`; the statistics are programs of their own.
 pub(super) fn layer_norm(env: &Env, b: &mut ProgramBuilder, l: LayerNorm) -> (BufferId, Kind) {
     let x = env.operand(0);
     let shape = x.shape().to_vec();
@@ -83,11 +86,13 @@ pub(super) fn layer_norm(env: &Env, b: &mut ProgramBuilder, l: LayerNorm) -> (Bu
     if env.output == 2 {
         return (env.map(b, |p| inverse(&p.index)), kind);
     }
+    // A block of its own: the root and its division are done once a row.
+    let scale = b.compute("inverse", &rows.list(), |at| inverse(at));
     let axes = env.axes();
     let result = b.compute("out", &axes.list(), |at| {
         let p = env.point(at);
         let centred = x.at(at.to_vec()) - Expr::load(mean, row_of(at));
-        let scaled = centred * inverse(at) * env.operand(1).load(&p);
+        let scaled = centred * Expr::load(scale, row_of(at)) * env.operand(1).load(&p);
         let value = match env.optional(2) {
             Some(shift) => scaled + shift.load(&p),
             None => scaled,

@@ -1,0 +1,129 @@
+//! Row by row: softmax and layer normalisation have the sketch *rows* for rows
+//! longer than a vector, its points are legal, keep the meaning of the program, and
+//! have every block inside the loop over rows.
+
+use ir::{DType, Expr, Isa, Node, Program, ProgramBuilder, Reducer, Target, UnaryOp};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use search::{Accuracy, Point, Space, space};
+use tensor::{Fill, Tensor, compare, fill_tensor};
+
+const POINTS: usize = 3;
+const TOLERANCE: f64 = 1e-6;
+
+/// As `graph` writes it, on rows of two axes, with something fused behind.
+fn softmax(rows: [i64; 2], cols: i64) -> Program {
+    let mut b = ProgramBuilder::new("softmax");
+    let [m, n] = rows;
+    let x = b.input("X", DType::F32, &[m, n, cols]);
+    let bias = b.constant("C", DType::F32, &[cols]);
+    let rows = [("i0", m), ("i1", n)];
+    let all = [("i0", m), ("i1", n), ("i2", cols)];
+    let max = b.reduce("max", &rows, &[("r", cols)], Reducer::Max, |o, t| {
+        Expr::load(x, [o, t].concat())
+    });
+    let e = b.compute("e", &all, |at| {
+        let shifted = Expr::load(x, at.to_vec()) - Expr::load(max, at[..2].to_vec());
+        Expr::unary(UnaryOp::Exp, shifted)
+    });
+    let sum = b.reduce("sum", &rows, &[("r", cols)], Reducer::Sum, |o, t| {
+        Expr::load(e, [o, t].concat())
+    });
+    let inverse = b.compute("inverse", &rows, |at| {
+        Expr::f32(1.0) / Expr::load(sum, at.to_vec())
+    });
+    let out = b.compute("out", &all, |at| {
+        let share = Expr::load(e, at.to_vec()) * Expr::load(inverse, at[..2].to_vec());
+        share + Expr::load(bias, [at[2].clone()])
+    });
+    b.finish(&[out])
+}
+
+/// Distances of every element from the mean of its row, or of the next one.
+fn distances(rows: i64, cols: i64, next: i64) -> Program {
+    let mut b = ProgramBuilder::new("distances");
+    let x = b.input("X", DType::F32, &[rows + next, cols]);
+    let reduced = [("i0", rows + next)];
+    let mean = b.reduce("mean", &reduced, &[("r", cols)], Reducer::Sum, |o, t| {
+        Expr::load(x, [o, t].concat()) * Expr::f32(1.0 / cols as f32)
+    });
+    let out = b.compute("out", &[("i0", rows), ("i1", cols)], |at| {
+        let row = if next > 0 {
+            &at[0] + next
+        } else {
+            at[0].clone()
+        };
+        Expr::load(x, at.to_vec()) - Expr::load(mean, [row])
+    });
+    b.finish(&[out])
+}
+
+fn target(isa: Isa, threads: u32) -> Target {
+    Target {
+        threads,
+        ..Target::generic(isa)
+    }
+}
+
+fn rows_sketch(program: &Program, target: &Target) -> Option<Space> {
+    let all = space(program, target, Accuracy::Strict);
+    let sketch = all.sketches.into_iter().find(|s| s.name == "rows")?;
+    Some(Space {
+        sketches: vec![sketch],
+    })
+}
+
+fn output(program: &Program) -> Tensor {
+    let mut args: Vec<Tensor> = Vec::new();
+    for (seed, b) in program.params.iter().enumerate() {
+        let shape: Vec<usize> = program
+            .buffer(*b)
+            .shape
+            .iter()
+            .map(|n| *n as usize)
+            .collect();
+        let fill = Fill::Uniform { lo: -2.0, hi: 2.0 };
+        args.push(fill_tensor(DType::F32, &shape, fill, seed as u64 + 1));
+    }
+    ir::interpret::run(program, &mut args).unwrap_or_else(|e| panic!("{e}"));
+    args.pop().expect("an output")
+}
+
+#[test]
+fn points_keep_the_meaning_of_the_program() {
+    for cols in [17, 33, 64, 100, 129] {
+        for program in [softmax([2, 3], cols), distances(4, cols, 0)] {
+            let expected = output(&program);
+            for (isa, threads) in Isa::ALL.into_iter().flat_map(|i| [(i, 1), (i, 2)]) {
+                let target = target(isa, threads);
+                let own = rows_sketch(&program, &target).expect("a program of rows");
+                let mut rng = Pcg64Mcg::seed_from_u64(cols as u64);
+                let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
+                for point in [vec![own.default_point()], random].concat() {
+                    let candidate = own.candidate(&program, &point);
+                    let candidate = candidate.unwrap_or_else(|why| panic!("{why}"));
+                    let scheduled = schedule::replay(&program, &candidate.trace)
+                        .unwrap_or_else(|e| panic!("{e}"));
+                    let difference = compare(&output(&scheduled), &expected);
+                    assert!(difference.within(TOLERANCE), "{difference:?}");
+                    // One pass over the rows: nothing has loops of its own.
+                    let outermost = scheduled.children(None);
+                    assert!(matches!(outermost[..], [Node::Loop(_)]), "{outermost:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_the_default_of_rows_and_of_nothing_else() {
+    let target = target(Isa::X86Avx512, 1);
+    let first = |p: &Program| space(p, &target, Accuracy::Strict).sketches[0].name.clone();
+    assert_eq!(first(&softmax([12, 128], 128)), "rows");
+    assert_eq!(first(&softmax([1, 1], 1000)), "rows");
+    assert_eq!(first(&distances(8, 768, 0)), "rows");
+    // No longer than a vector.
+    assert!(rows_sketch(&softmax([2, 3], 16), &target).is_none());
+    // A row that needs another row's results.
+    assert!(rows_sketch(&distances(8, 768, 1), &target).is_none());
+}
