@@ -83,7 +83,7 @@ def cut(lines, seconds):
     def known(entry):
         if entry["type"] == "record":
             return entry["created_unix_ms"] <= end
-        return entry["type"] != "event" or entry["kind"] == "layouts"
+        return entry["type"] != "event" or entry.get("kind") == "layouts"
 
     return [line for line, entry in zip(lines, parsed) if known(entry)]
 
