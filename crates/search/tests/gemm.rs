@@ -47,7 +47,9 @@ fn products() -> Vec<Product> {
     for isa in Isa::ALL {
         for threads in [1, 2] {
             for size in sizes {
-                for (constant, transposed) in [(true, false), (true, true), (false, false)] {
+                for (constant, transposed) in
+                    [(true, false), (true, true), (false, false), (false, true)]
+                {
                     all.push(Product {
                         isa,
                         threads,
@@ -189,4 +191,38 @@ fn a_right_operand_from_memory_that_one_row_uses_is_streamed() {
     let cached = names(256, false);
     assert!(cached[0] != "gemm.stream" && cached.contains(&"gemm.stream".into()));
     assert!(!names(4096, true).contains(&"gemm.stream".into()));
+}
+
+/// Keys of attention, [1, rows, heads, terms], read by a product that needs
+/// them as columns.
+fn read_through_a_transpose() -> Program {
+    let mut b = ProgramBuilder::new("scores");
+    let left = b.input("A", DType::F32, &[1, 128, 12, 64]);
+    let right = b.input("B", DType::F32, &[1, 128, 12, 64]);
+    let axes = [("b0", 12), ("m", 128), ("n", 128)];
+    let main = b.reduce("main", &axes, &[("k", 64)], Reducer::Sum, |o, t| {
+        let at = |row: &Expr| [Expr::int(0), row.clone(), o[0].clone(), t[0].clone()];
+        Expr::load(left, at(&o[1])) * Expr::load(right, at(&o[2]))
+    });
+    b.finish(&[main])
+}
+
+#[test]
+fn a_right_operand_read_through_a_transpose_is_packed_by_panels() {
+    let program = read_through_a_transpose();
+    for isa in Isa::ALL {
+        for threads in [1, 2] {
+            let target = Target {
+                threads,
+                ..Target::generic(isa)
+            };
+            let all = space(&program, &target, Accuracy::Strict);
+            let first = &all.sketches[0];
+            assert_eq!(first.name, "gemm.packed.columns");
+            let reordered = "reorder B.pack.ax4.0 B.pack.ax3 B.pack.ax4.1";
+            let candidate = all.candidate(&program, &all.default_point()).unwrap();
+            let steps = candidate.trace.to_string();
+            assert!(steps.contains(reordered), "{steps}");
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! Transposes that are no kernels: matrix products read the source directly.
 //!
 //! Owns which transposes those are, and how an operand's index becomes one of
-//! the source. Promises that the innermost axis stays innermost, so that what
-//! was read along cache lines still is; a transpose of the innermost axis is a
-//! kernel, which saves every product a strided read. Leaves what lies between
-//! (reshapes that drop or add axes of extent 1) to aliases.
+//! the source. Promises that the innermost axis of a left operand stays
+//! innermost, so that what was read along cache lines still is; right operands
+//! are packed by the products anyway. Leaves what lies between (reshapes that
+//! drop or add axes of extent 1) to aliases.
 
 use crate::model::{Model, Users, ValueId};
 use crate::ops::Op;
@@ -60,21 +60,23 @@ pub(super) fn is_folded(model: &Model, users: &Users, v: ValueId) -> bool {
         return false;
     };
     let innermost_stays = t.perm.last() == t.perm.len().checked_sub(1).as_ref();
-    innermost_stays && !model[v].ty().is_empty() && only_products_read(model, users, v)
+    !model[v].ty().is_empty() && only_products_read(model, users, v, innermost_stays)
 }
 
-fn only_products_read(model: &Model, users: &Users, v: ValueId) -> bool {
+/// Whether only products read a value, as left operands only if it is `along_rows`.
+fn only_products_read(model: &Model, users: &Users, v: ValueId, along_rows: bool) -> bool {
     if users.is_output(v) {
         return false;
     }
-    users.of(v).iter().all(|(n, _)| {
+    users.of(v).iter().all(|(n, operand)| {
         let node = &model[*n];
         match &node.op {
-            Op::MatMul => true,
+            Op::MatMul => *operand == 1 || along_rows,
             Op::Reshape(_) => {
                 let result = node.output();
                 let extents = |v: ValueId| without_ones(model[v].shape());
-                extents(v).eq(extents(result)) && only_products_read(model, users, result)
+                extents(v).eq(extents(result))
+                    && only_products_read(model, users, result, along_rows)
             }
             _ => false,
         }

@@ -25,8 +25,8 @@
 //! `variance`, `inverse`, `out`. Parameters are `X` (data), `W` (weights in the
 //! model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
-//! transpose that keeps the innermost axis: then they have the axes of its
-//! source, as in `A[0, m, b0, k]`.
+//! transpose, in `A` one that keeps the innermost axis: then they have the axes
+//! of its source, as in `A[0, m, b0, k]`.
 
 mod assemble;
 mod collapse;

@@ -277,11 +277,11 @@ impl Scheme<'_> {
 
     /// Packing as part of a call: a panel where it is used, if it is used once.
     fn pack_each_call(&self, d: &mut Draft, panel: &str) {
-        if !self.packing.is_some_and(|p| p.each_call) {
+        let Some(p) = self.packing.filter(|p| p.each_call) else {
             return;
-        }
+        };
         let copy = format!("{}.pack", self.shape.right);
-        let inner = format!("{copy}.ax{}", self.packing.map_or(0, |p| p.dims));
+        let inner = format!("{copy}.ax{}", p.dims);
         if self.order == Order::Columns && self.shape.rows.is_some() {
             d.line(format!("compute_at {copy} {panel}"));
             d.line(format!("set_scope {copy} local"));
@@ -289,6 +289,12 @@ impl Scheme<'_> {
             d.line(format!("try parallel {copy}.ax0"));
         }
         d.line(format!("split {inner} [_, {}]", self.tiles.lanes));
+        if p.transposed {
+            // A vector's columns lie apart: cache lines of no more than these
+            // are in use while the terms go by.
+            let terms = format!("{copy}.ax{}", p.dims - 1);
+            d.line(format!("try reorder {inner}.0 {terms} {inner}.1"));
+        }
         d.line(format!("try vectorize {inner}.1"));
     }
 

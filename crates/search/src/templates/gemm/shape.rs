@@ -2,7 +2,7 @@
 
 use crate::draft::Nest;
 use crate::templates::blocked::factor_load;
-use ir::{BinaryOp, Expr, ExprKind, Program, Role, VarId};
+use ir::{BinaryOp, ExprKind, Program, Role, VarId};
 
 /// `main[batch.., m, n] = sum over k of left[.., k] * right[.., k, n]`.
 pub struct Shape {
@@ -68,10 +68,13 @@ impl Shape {
         let guarded = matches!(b.kind(), ExprKind::Select(..));
         let ours = matches!(info.role, Role::Constant | Role::Input);
         let packing = (ours && !guarded).then(|| {
-            let vars: Vec<VarId> = indices.iter().map(Expr::as_var).collect::<Option<_>>()?;
-            let dim = |var: VarId| vars.iter().position(|v| *v == var);
+            let dim = |var: VarId| {
+                let at = indices.iter().position(|e| e.as_var() == Some(var))?;
+                let mut others = (0..indices.len()).filter(|d| *d != at);
+                others.all(|d| !indices[d].uses_var(var)).then_some(at)
+            };
             Some(Packing {
-                dims: vars.len(),
+                dims: indices.len(),
                 n: dim(n_var)?,
                 k: dim(k_var)?,
                 transposed,
