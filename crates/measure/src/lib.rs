@@ -7,6 +7,7 @@
 //! and that no candidate gets the outcome of another. Runners hold no
 //! compiler. What to measure next is left to the caller.
 
+mod cycles;
 mod device;
 mod dispatch;
 mod doppler;
@@ -22,6 +23,7 @@ mod sealed;
 mod serial;
 mod task;
 
+pub use cycles::count_cycles;
 pub use device::Device;
 pub use dispatch::{Assignment, Dispatch, Round};
 pub use doppler::{
