@@ -142,7 +142,22 @@ pub struct Turn {
     pub left: usize,
 }
 
+/// Candidates of a task's first turn, where it is not alone.
+const FIRST_TURN: usize = 8;
+
 impl Session<'_> {
+    /// Candidates that a task is asked for in its turn: a batch, but of several
+    /// tasks none takes more at once than it had before, so that all come to
+    /// their turn early.
+    pub fn turn_size(&self, task: usize) -> usize {
+        let batch = self.options.measure.batch();
+        if self.searches.len() == 1 {
+            return batch;
+        }
+        let before = self.searches[task].trials as usize;
+        batch.min(before.max(FIRST_TURN))
+    }
+
     /// A task whose waiting candidates are to be measured now: they fill a
     /// batch, or nothing comes that would.
     pub fn due(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {

@@ -248,10 +248,9 @@ impl<'a> Session<'a> {
     /// candidates as are measured together.
     fn next_asked(&mut self, pending: &HashMap<u64, Pending>) -> Option<usize> {
         if self.turn.left == 0 || self.searches[self.turn.task].exhausted {
-            self.turn = Turn {
-                task: self.next_task(pending)?,
-                left: self.options.measure.batch(),
-            };
+            let task = self.next_task(pending)?;
+            let left = self.turn_size(task);
+            self.turn = Turn { task, left };
         }
         self.turn.left -= 1;
         Some(self.turn.task)
