@@ -139,6 +139,7 @@ pub fn known_states(
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     pub task: usize,
+    pub size: usize,
     pub left: usize,
 }
 

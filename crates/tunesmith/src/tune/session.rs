@@ -159,12 +159,11 @@ impl<'a> Session<'a> {
         let begin = Instant::now();
         // Without overlap a whole batch is built before any of it is measured;
         // with it the next one is built meanwhile.
-        let batch = self.options.measure.batch();
         let (ahead, batches) = if self.options.overlap { (1, 2) } else { (4, 1) };
-        let depth = (self.options.builders * ahead + 2).max(batches * batch);
         let mut pending: HashMap<u64, Pending> = HashMap::new();
         let mut current = 0;
         while !self.spent(start) {
+            let depth = (self.options.builders * ahead + 2).max(batches * self.turn.size);
             while pending.len() + self.ready.len() < depth
                 && !self.enough_asked(pending.len() + self.ready.len())
                 && !self.spent(start)
@@ -249,8 +248,9 @@ impl<'a> Session<'a> {
     fn next_asked(&mut self, pending: &HashMap<u64, Pending>) -> Option<usize> {
         if self.turn.left == 0 || self.searches[self.turn.task].exhausted {
             let task = self.next_task(pending)?;
-            let left = self.turn_size(task);
-            self.turn = Turn { task, left };
+            let size = self.turn_size(task);
+            let left = size;
+            self.turn = Turn { task, size, left };
         }
         self.turn.left -= 1;
         Some(self.turn.task)
