@@ -25,6 +25,8 @@ pub struct TaskSummary {
     /// The part of the peak for its element type that this is.
     pub of_peak: Option<f64>,
     pub trials: u64,
+    /// Of finding, building and measuring its candidates, summed over them.
+    pub spent_s: f64,
     pub algorithm: Option<String>,
     /// What the whole model said of its near-best candidates.
     pub in_model: Option<InModel>,
@@ -138,6 +140,7 @@ impl Session<'_> {
                 gflops_per_s: after.map(|ns| s.flops / ns as f64),
                 of_peak: after.map(|ns| s.flops / ns as f64 / (s.peak_factor * peak)),
                 trials: s.trials,
+                spent_s: s.spent_ns as f64 / 1e9,
                 algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
                 in_model: s.in_model.clone(),
                 failures: s.failures.clone(),
