@@ -37,6 +37,8 @@ pub enum Kind {
     /// Prefix sums, by a guard on the reduce variable.
     Scan,
     MatMul,
+    /// Matrix product of bytes whose right operand is packed for dot products.
+    Bytes,
     /// Windows with padding, strides and dilation, over channels or for each.
     Conv,
     /// Max or sum over windows.
@@ -54,7 +56,7 @@ pub enum Kind {
 
 type Builder = fn(&mut Generator, &str);
 
-const BUILDERS: [(Kind, &str, Builder); 16] = [
+const BUILDERS: [(Kind, &str, Builder); 17] = [
     (Kind::Elementwise, "ew", pointwise::elementwise),
     (Kind::Broadcast, "bcast", pointwise::broadcast),
     (Kind::TwoMaps, "maps", pointwise::two_maps),
@@ -64,6 +66,7 @@ const BUILDERS: [(Kind, &str, Builder); 16] = [
     (Kind::TwoSums, "sums", reductions::two_sums),
     (Kind::Scan, "scan", reductions::scan),
     (Kind::MatMul, "mm", linear::matmul),
+    (Kind::Bytes, "dot", linear::bytes),
     (Kind::Conv, "conv", windows::conv),
     (Kind::Pool, "pool", windows::pool),
     (Kind::Transpose, "perm", movement::transpose),
@@ -74,8 +77,8 @@ const BUILDERS: [(Kind, &str, Builder); 16] = [
 ];
 
 impl Kind {
-    pub const ALL: [Kind; 16] = {
-        let mut kinds = [Kind::Elementwise; 16];
+    pub const ALL: [Kind; 17] = {
+        let mut kinds = [Kind::Elementwise; 17];
         let mut i = 0;
         while i < BUILDERS.len() {
             kinds[i] = BUILDERS[i].0;
@@ -229,6 +232,11 @@ impl Generator {
                 .expect("a type"),
             d => d,
         };
+        self.stored(stored, shape)
+    }
+
+    /// A new parameter of that type in memory.
+    fn stored(&mut self, stored: DType, shape: &[i64]) -> Source {
         let i = self.params;
         self.params += 1;
         // The first is an input, so that not all is known when the model is compiled.

@@ -506,18 +506,36 @@ fn contiguous(p: &Program, b: BlockId) -> Vec<LoopId> {
     loops
 }
 
+/// The name of the instructions that a block's terms may be products for, if
+/// they are products of elements of two tensors; lanes aside.
+fn products(p: &Program, b: BlockId) -> Option<&'static str> {
+    use ir::DType::{F32, I8, I32, U8};
+    let block = p.block(b);
+    let loads = block.loads();
+    let [(x, _), (y, _)] = loads.as_slice() else {
+        return None;
+    };
+    let out = p.buffer(block.writes[0].buffer).dtype;
+    match (out, p.buffer(*x).dtype, p.buffer(*y).dtype) {
+        _ if !block.is_reduction() => None,
+        (F32, ..) => Some("fma.f32"),
+        (I32, I8, I8) => Some("dot4.i8i8i32"),
+        (I32, U8, I8) => Some("dot4.u8i8i32"),
+        (I32, U8, U8) => Some("dot4.u8u8i32"),
+        _ => None,
+    }
+}
+
 /// Brings a loop over outputs of a sum of products to the width of an
-/// instruction and innermost, and lets the instruction run it.
+/// instruction and innermost, but for four bytes of a dot product, and lets the
+/// instruction run it.
 fn tensorize(g: &mut Growing<'_>) -> Option<()> {
     let lanes: i64 = [4, 8, 16].choose(&mut g.rng).copied()?;
     let fits = |p: &Program, l: &LoopId| p.loop_(*l).extent % lanes == 0;
     let b = g.block_where(|p, b| {
-        let block = p.block(b);
-        block.is_reduction()
-            && block.loads().len() == 2
-            && p.buffer(block.writes[0].buffer).dtype == ir::DType::F32
-            && contiguous(p, b).iter().any(|l| fits(p, l))
+        products(p, b).is_some() && contiguous(p, b).iter().any(|l| fits(p, l))
     })?;
+    let products = products(&g.p, b)?;
     let mut outputs = contiguous(&g.p, b);
     outputs.retain(|l| fits(&g.p, l));
     let l = *outputs.last()?;
@@ -530,10 +548,19 @@ fn tensorize(g: &mut Growing<'_>) -> Option<()> {
         loop_.push_str(".1");
     }
     let l = g.p.loop_named(&loop_)?;
-    let inside = chain(&g.p, l);
-    if inside.len() > 1 {
-        let mut loops: Vec<String> = inside[1..].iter().map(|l| g.name(*l)).collect();
-        loops.push(loop_.clone());
+    let mut innermost = vec![l];
+    if products.starts_with("dot4") {
+        let mut terms = path(&g.p, b);
+        terms.retain(|t| g.p.loop_(*t).extent == 4 && reduces(&g.p, *t));
+        innermost.push(*terms.last()?);
+    }
+    let outer = path(&g.p, b).into_iter().find(|l| innermost.contains(l))?;
+    let inside = chain(&g.p, outer);
+    if inside != innermost {
+        let mut loops = inside;
+        loops.retain(|l| !innermost.contains(l));
+        loops.extend(innermost);
+        let loops = loops.iter().map(|l| g.name(*l)).collect();
         g.step(Step::Reorder { loops })?;
     }
     if g.rng.random_bool(0.5)
@@ -542,7 +569,11 @@ fn tensorize(g: &mut Growing<'_>) -> Option<()> {
         let (block, loop_) = (g.block_name(b), g.name(outermost));
         let _either_way: Option<()> = g.step(Step::DecomposeReduction { block, loop_ });
     }
-    let intrinsic = format!("fma.f32x{lanes}");
+    let intrinsic = match (products, lanes) {
+        ("fma.f32", _) => format!("fma.f32x{lanes}"),
+        (_, 16) => products.to_string(),
+        _ => format!("{products}x{lanes}"),
+    };
     g.step(Step::Tensorize { loop_, intrinsic })
 }
 

@@ -1,6 +1,7 @@
 //! What a run of pairs covered.
 
 use crate::judge::{Outcome, Pair};
+use schedule::Step;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -10,6 +11,8 @@ pub struct Figures {
     /// Accepted steps of every trace.
     lengths: Vec<usize>,
     accepted: BTreeMap<&'static str, usize>,
+    /// Accepted instructions for products of bytes.
+    dots: usize,
     several_blocks: usize,
     uneven: usize,
     compiled: usize,
@@ -32,6 +35,8 @@ impl Figures {
         self.lengths.push(pair.trace.steps.len());
         for step in &pair.trace.steps {
             *self.accepted.entry(step.name()).or_default() += 1;
+            let dot = |s: &Step| matches!(s, Step::Tensorize { intrinsic, .. } if intrinsic.starts_with("dot4"));
+            self.dots += usize::from(dot(step));
         }
         let raw = &pair.raw;
         self.several_blocks += usize::from(raw.block_ids().len() >= 2);
@@ -75,6 +80,7 @@ impl Figures {
             let n = self.accepted(kind.name);
             assert!(n >= wanted, "`{}`: {n} of {wanted}", kind.name);
         }
+        assert!(3 * self.dots >= wanted, "dot products: {}", self.dots);
         for (what, n) in [("masks", self.masked), ("in place", self.in_place)] {
             assert!(20 * n >= self.pairs, "{what}: {n} of {}", self.pairs);
         }
@@ -109,6 +115,7 @@ impl fmt::Display for Figures {
             "{} programs with two blocks or more, {} with an extent that does not divide",
             self.several_blocks, self.uneven
         )?;
+        writeln!(f, "{} dot products of bytes", self.dots)?;
         for kind in schedule::steps::STEPS {
             writeln!(
                 f,

@@ -46,15 +46,16 @@ pub enum Outcome {
 }
 
 impl Pair {
-    /// Every third program is of sums of products in f32, for instructions to
-    /// fit some of them.
+    /// Every third program is of sums of products, in f32 or of bytes, for
+    /// instructions to fit some of them.
     pub fn random(seed: u64) -> Pair {
         let products = [Kind::MatMul, Kind::Conv, Kind::Elementwise];
-        let options = match seed % 3 {
+        let options = match seed % 6 {
             2 => testkit::Options {
                 integers: false,
                 ..testkit::Options::only(&products)
             },
+            5 => testkit::Options::only(&[Kind::Bytes, Kind::Elementwise]),
             _ => testkit::Options::all(),
         };
         let raw = random_program(seed, &options);
