@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
-use worker::{CommandLine, Death, Limits, Pool, PoolError};
+use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
 
 /// One candidate as text, ready for a pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl BuilderPool {
     }
 
     pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
-        self.pool.submit(id, request, limit);
+        self.pool.submit(id, request, Limit::of_threads(limit, 1));
     }
 
     pub fn pending(&self) -> usize {

@@ -17,6 +17,7 @@ use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::{Duration, Instant};
+use worker::cpu_ns;
 
 /// Tasks whose data a runner keeps: those that are tuned in turns, and the
 /// fresh data on which finalists are checked.
@@ -72,11 +73,6 @@ impl Watch {
             cpu_ns,
         }
     }
-}
-
-fn cpu_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 impl Runner {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
 use thiserror::Error;
-use worker::{CommandLine, Death, Limits, Pool, PoolError};
+use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
 
 #[derive(Debug, Error)]
 pub enum MeasureError {
@@ -182,7 +182,8 @@ impl Serial {
         best_ns: Option<u64>,
         company: Company<'_>,
     ) -> Measured {
-        let limit = Duration::from_nanos(protocol.limit_ns);
+        let wall = Duration::from_nanos(protocol.limit_ns);
+        let limit = Limit::of_threads(wall, protocol.threads);
         self.spent = Spent::default();
         let request = || Request::Measure {
             task: task.key(),
@@ -246,14 +247,15 @@ impl Serial {
             if left.is_empty() {
                 return outcomes.into_iter().flatten().collect();
             }
-            let limit = Duration::from_nanos(protocol.limit_ns).saturating_mul(left.len() as u32);
+            let wall = Duration::from_nanos(protocol.limit_ns).saturating_mul(left.len() as u32);
+            let limit = Limit::of_threads(wall.min(LONGEST), protocol.threads);
             let request = || Request::Rank {
                 task: task.key(),
                 kernels: left.iter().map(|i| kernels[*i].clone()).collect(),
                 protocol: protocol.clone(),
                 rounds,
             };
-            match self.on_task(task, protocol, limit.min(LONGEST), request) {
+            match self.on_task(task, protocol, limit, request) {
                 Ok(Reply::Ranked(verdicts)) => {
                     for (i, verdict) in left.iter().zip(verdicts) {
                         self.spoilt |= matches!(verdict, Verdict::Damaged(_));
@@ -297,7 +299,7 @@ impl Serial {
         &mut self,
         task: &TaskData,
         protocol: &Protocol,
-        limit: Duration,
+        limit: Limit,
         request: impl Fn() -> Request,
     ) -> Result<Reply, Failure> {
         // Enough for a runner that was replaced or is short of memory, and for
@@ -323,7 +325,8 @@ impl Serial {
         if self.known == Some(key) && !self.spoilt {
             return Ok(());
         }
-        let limit = Duration::from_nanos(protocol.setup_limit_ns);
+        // The oracle runs on one thread.
+        let limit = Limit::of_threads(Duration::from_nanos(protocol.setup_limit_ns), 1);
         let share = self.shares.of(task);
         let (place, mut unmade) = share.as_ref().map(|s| s.place()).unzip();
         if let Some(reason) = self.shares.broken(key) {
@@ -357,7 +360,7 @@ impl Serial {
     }
 
     /// One request and its answer.
-    fn ask(&mut self, request: Request, limit: Duration) -> Result<Reply, Failure> {
+    fn ask(&mut self, request: Request, limit: Limit) -> Result<Reply, Failure> {
         let id = self.next_id;
         self.next_id += 1;
         let of_candidates = !matches!(request, Request::Data(..));
@@ -368,7 +371,7 @@ impl Serial {
         }
         // The pool answers every request by its limit, and a little more.
         let answer = loop {
-            if let Some(a) = self.pool.next(limit + Duration::from_secs(10)) {
+            if let Some(a) = self.pool.next(limit.wall + Duration::from_secs(10)) {
                 break a;
             }
         };

@@ -244,3 +244,35 @@ fn runners_are_none_that_cannot_be_started() {
         }
     }
 }
+
+#[test]
+fn a_runner_has_limits_of_its_own_for_each_candidate() {
+    let tells = kernel(
+        "long pid;
+        __asm__ volatile(\"syscall\" : \"=a\"(pid) : \"a\"(39L) : \"rcx\", \"r11\", \"memory\");
+        compute(args); n[0] = pid - 1;",
+    );
+    let mut s = c_kernel::serial();
+    let (t, mut p) = (task(1, good()), protocol());
+    let limit = |line: &str, pid: u32| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let line = text.lines().find_map(|l| l.strip_prefix(line)).unwrap();
+        line.split_whitespace().next().unwrap().parse().ok()
+    };
+    for (threads, seconds) in [(1, 5), (2, 5), (1, 9)] {
+        (p.threads, p.limit_ns) = (threads, seconds * 1_000_000_000);
+        // What is expected is -1.
+        let told = s.measure(&t, &tells, &p, None, false).outcome;
+        let Outcome::Wrong { difference, .. } = told else {
+            panic!("{told:?}")
+        };
+        let pid = difference.max_abs as u32;
+        let allowed = limit("Max cpu time", pid).expect("there is a limit");
+        let least = u64::from(threads) * seconds;
+        // What it used before, and what is less than a second, is little.
+        assert!((least..least + 10).contains(&allowed), "{allowed} s");
+        assert_eq!(limit("Max file size", pid), Some(0));
+        assert_eq!(limit("Max core file size", pid), Some(0));
+        assert_eq!(limit("Max address space", pid), Some(12 << 30));
+    }
+}

@@ -35,6 +35,8 @@ impl Limits {
         unsafe {
             libc::setrlimit(libc::RLIMIT_CORE, &none);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // Whatever the parent ignores, running out of CPU time ends a child.
+            libc::signal(libc::SIGXCPU, libc::SIG_DFL);
         }
         // When memory runs out the system shall end a worker, not its parent.
         // Best effort: a system may forbid it.
@@ -47,6 +49,26 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// Lets this process use so much more CPU time; the system ends it with
+/// `SIGXCPU` soon after. The system counts whole seconds, so one is added.
+fn allow_cpu(used_ns: u64, more_ns: u64) -> io::Result<()> {
+    let wanted = used_ns.saturating_add(more_ns).div_ceil(1_000_000_000) + 1;
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for a limit.
+    if unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    limit.rlim_cur = wanted.min(limit.rlim_max);
+    // SAFETY: a valid limit structure.
+    if unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Says what the child is doing, for the parent to read after its death (see
@@ -86,9 +108,11 @@ pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
     loop {
         // Waiting takes no CPU time.
         let before_ns = cpu_ns();
-        let Some(request) = frame::read(&mut input)? else {
+        let asked = frame::read::<(u64, Request)>(&mut input)?;
+        let Some((allowed_ns, request)) = asked else {
             return Ok(());
         };
+        allow_cpu(before_ns, allowed_ns)?;
         let reply = answer(request);
         let after_ns = cpu_ns();
         let cpu = CpuTime {
@@ -107,7 +131,12 @@ pub(crate) struct CpuTime {
     pub after_ns: u64,
 }
 
-fn cpu_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+/// CPU time of this process so far, of all its threads.
+pub fn cpu_ns() -> u64 {
+    use rustix::time::{ClockId, clock_gettime};
+    // Under a limit the system keeps a sum for the process, to which a thread
+    // adds at every tick, and when its own clock is read.
+    let _ = clock_gettime(ClockId::ThreadCPUTime);
+    let t = clock_gettime(ClockId::ProcessCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

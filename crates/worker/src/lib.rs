@@ -3,12 +3,12 @@
 //!
 //! Owns spawning, framing, deadlines, and the replacement of a child that
 //! died, hung or broke the protocol. Promises that every submitted request
-//! gets exactly one answer, matched by id, and that no child outlives the
-//! pool. What requests mean is left to `build` and `measure`.
+//! gets exactly one answer, matched by id, that no child outlives the pool, and
+//! that one which nobody can end, as its parent is stopped, ends by itself. What requests mean is left to `build` and `measure`.
 
 mod child;
 mod frame;
 mod pool;
 
-pub use child::{Limits, note, serve};
-pub use pool::{Answer, CommandLine, Death, Pool, PoolError};
+pub use child::{Limits, cpu_ns, note, serve};
+pub use pool::{Answer, CommandLine, Death, Limit, Pool, PoolError};

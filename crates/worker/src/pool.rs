@@ -36,7 +36,7 @@ pub enum Death {
     },
     /// The child's allocator gave up, or the system ended it for its memory.
     OutOfMemory { stderr: String },
-    /// The deadline passed; the child was killed.
+    /// The deadline passed and the child was killed, or it had used up its CPU time.
     TimedOut { limit: Duration },
     /// No child could be started.
     NotStarted { reason: String },
@@ -60,6 +60,26 @@ pub struct Answer<Reply> {
     pub earlier: u64,
 }
 
+/// Time that a request may take, from when a child is there to get it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// On the wall, after which the parent kills the child.
+    pub wall: Duration,
+    /// Of all threads of the child, after which, and up to two seconds more, the
+    /// system ends it: also where its parent cannot, or wakes too late.
+    pub cpu: Duration,
+}
+
+impl Limit {
+    /// What so many threads can use in this time.
+    pub fn of_threads(wall: Duration, threads: u32) -> Limit {
+        Limit {
+            wall,
+            cpu: wall.saturating_mul(threads.max(1)),
+        }
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum PoolError {
     #[error("cannot start the worker thread: {0}")]
@@ -69,7 +89,7 @@ pub enum PoolError {
 struct Job<Request> {
     id: u64,
     request: Request,
-    limit: Duration,
+    limit: Limit,
     /// Whether a child that answered others before is to be replaced first.
     fresh: bool,
 }
@@ -141,8 +161,8 @@ where
         Ok(pool)
     }
 
-    /// Queues a request. The limit counts from when a child is there to get it.
-    pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
+    /// Queues a request.
+    pub fn submit(&mut self, id: u64, request: Request, limit: Limit) {
         self.push(Job {
             id,
             request,
@@ -152,7 +172,7 @@ where
     }
 
     /// Queues a request for a child that has answered no other.
-    pub fn submit_fresh(&mut self, id: u64, request: Request, limit: Duration) {
+    pub fn submit_fresh(&mut self, id: u64, request: Request, limit: Limit) {
         self.push(Job {
             id,
             request,
@@ -311,7 +331,7 @@ impl Slot {
         };
         let start = Instant::now();
         let earlier = running.answered;
-        let error = match running.exchange(&job.request, start + job.limit) {
+        let error = match running.exchange(&job.request, start, job.limit) {
             Ok((cpu, reply)) => {
                 running.answered += 1;
                 running.cpu_ns = cpu.after_ns;
@@ -323,9 +343,10 @@ impl Slot {
         };
         let note = running.note();
         let (death, cpu) = if error.kind() == io::ErrorKind::TimedOut {
-            (Death::TimedOut { limit: job.limit }, running.kill())
+            let limit = job.limit.wall;
+            (Death::TimedOut { limit }, running.kill())
         } else {
-            running.death(&error)
+            running.death(&error, job.limit.cpu)
         };
         answer(Err(death), start, cpu, note, earlier)
     }
@@ -398,15 +419,18 @@ impl Running {
     fn exchange<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         request: &Request,
-        deadline: Instant,
+        start: Instant,
+        limit: Limit,
     ) -> io::Result<(CpuTime, Reply)> {
+        let deadline = start + limit.wall;
+        let allowed_ns = u64::try_from(limit.cpu.as_nanos()).unwrap_or(u64::MAX);
         let input = self.input.as_ref().expect("kept until the child ends");
         frame::write(
             &mut Until {
                 pipe: input,
                 deadline,
             },
-            request,
+            &(allowed_ns, request),
         )?;
         let reply = frame::read(&mut Until {
             pipe: &self.output,
@@ -482,8 +506,8 @@ impl Running {
     }
 
     /// Why the child stopped answering, and the CPU time it took since its last
-    /// reply; `error` is what the parent saw of it.
-    fn death(mut self, error: &io::Error) -> (Death, Duration) {
+    /// reply; `error` is what the parent saw of it, `cpu_limit` what it might use.
+    fn death(mut self, error: &io::Error, cpu_limit: Duration) -> (Death, Duration) {
         drop(self.input.take());
         // It closed its output: it is ending, or broke the protocol and is ended.
         let give_up = Instant::now() + Duration::from_secs(2);
@@ -506,15 +530,18 @@ impl Running {
             stderr: format!("the worker broke its protocol: {error}\n{stderr}"),
         };
         let death = match status {
-            Ok(status) if by_itself => self.end(status, &stderr),
+            Ok(status) if by_itself => self.end(status, &stderr, cpu_limit),
             _ => broken(),
         };
         (death, cpu)
     }
 
     /// What the status of a child that ended by itself means.
-    fn end(&self, status: ExitStatus, stderr: &str) -> Death {
+    fn end(&self, status: ExitStatus, stderr: &str, cpu_limit: Duration) -> Death {
         let (signal, code) = (status.signal(), status.code());
+        if signal == Some(libc::SIGXCPU) {
+            return Death::TimedOut { limit: cpu_limit };
+        }
         let stderr = stderr.to_owned();
         let ended_for_memory = signal == Some(libc::SIGKILL) && oom_kills() > self.oom_kills;
         let gave_up = stderr.contains("memory allocation of") || stderr.contains("out of memory");

@@ -1,8 +1,9 @@
 //! Every request is answered, whatever the child does.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-use worker::{Answer, CommandLine, Death, Limits, Pool};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use worker::{Answer, CommandLine, Death, Limit, Limits, Pool};
 
 #[path = "child/main.rs"]
 #[allow(dead_code)]
@@ -27,6 +28,10 @@ fn pool(size: usize) -> Pool<Request, u64> {
     .unwrap()
 }
 
+fn of(wall: Duration) -> Limit {
+    Limit::of_threads(wall, 1)
+}
+
 fn drain(p: &mut Pool<Request, u64>) -> BTreeMap<u64, Result<u64, Death>> {
     let mut out = BTreeMap::new();
     while let Some(a) = p.next(Duration::from_secs(30)) {
@@ -49,7 +54,7 @@ fn every_kind_of_death_is_typed_and_the_pool_goes_on() {
             100 => (Request::Garbage, long),
             _ => (Request::Echo(id), long),
         };
-        p.submit(id, request, limit);
+        p.submit(id, request, of(limit));
     }
     let answers = drain(&mut p);
     assert_eq!(answers.len(), 200);
@@ -80,7 +85,7 @@ fn a_child_that_may_not_write_files_dies_of_it() {
     let file = std::env::temp_dir().join(format!("worker-test-{}", std::process::id()));
     let path = file.display().to_string();
     let mut p = pool(1);
-    p.submit(1, Request::Write(path), Duration::from_secs(20));
+    p.submit(1, Request::Write(path), of(Duration::from_secs(20)));
     let died = drain(&mut p).remove(&1);
     let bytes = std::fs::read(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
@@ -113,7 +118,7 @@ fn a_missing_program_is_an_answer_too() {
         },
     )
     .unwrap();
-    p.submit(1, Request::Echo(1), Duration::from_secs(1));
+    p.submit(1, Request::Echo(1), of(Duration::from_secs(1)));
     assert!(matches!(drain(&mut p)[&1], Err(Death::NotStarted { .. })));
 }
 
@@ -121,19 +126,19 @@ fn a_missing_program_is_an_answer_too() {
 fn a_paused_pool_runs_nothing_and_dropping_one_kills_its_children() {
     let mut p = pool(1);
     p.pause();
-    p.submit(1, Request::Echo(5), Duration::from_secs(10));
+    p.submit(1, Request::Echo(5), of(Duration::from_secs(10)));
     assert!(p.next(Duration::from_millis(50)).is_none());
     p.resume();
     assert_eq!(drain(&mut p)[&1], Ok(5));
     p.pause();
-    p.submit(2, Request::Echo(1), Duration::from_secs(10));
-    p.submit(3, Request::Echo(1), Duration::from_secs(10));
+    p.submit(2, Request::Echo(1), of(Duration::from_secs(10)));
+    p.submit(3, Request::Echo(1), of(Duration::from_secs(10)));
     assert_eq!(p.clear(), [2, 3]);
 }
 
 /// The answer to one request.
 fn ask(p: &mut Pool<Request, u64>, request: Request, limit: Duration) -> Answer<u64> {
-    p.submit(9, request, limit);
+    p.submit(9, request, of(limit));
     p.next(Duration::from_secs(30)).expect("an answer")
 }
 
@@ -247,9 +252,9 @@ fn a_fresh_child_on_request() {
     let mut p = pool(1);
     let id = |p: &mut Pool<Request, u64>, fresh| {
         if fresh {
-            p.submit_fresh(1, Request::ProcessId, LONG);
+            p.submit_fresh(1, Request::ProcessId, of(LONG));
         } else {
-            p.submit(1, Request::ProcessId, LONG);
+            p.submit(1, Request::ProcessId, of(LONG));
         }
         p.next(LONG).unwrap().result.unwrap()
     };
@@ -258,4 +263,77 @@ fn a_fresh_child_on_request() {
     let second = id(&mut p, true);
     assert_ne!(second, first);
     assert_eq!(id(&mut p, false), second);
+}
+
+#[test]
+fn a_request_may_use_so_much_cpu_time_whatever_others_used_before() {
+    let mut p = pool(1);
+    let limit = Limit {
+        wall: Duration::from_secs(60),
+        cpu: Duration::from_millis(700),
+    };
+    let mut spin = |ns| {
+        p.submit(1, Request::Spin(ns), limit);
+        p.next(LONG * 3).expect("an answer")
+    };
+    // Together more than one of them may use.
+    for earlier in 0..3 {
+        let a = spin(700_000_000);
+        assert!(a.result.is_ok() && a.earlier == earlier, "{a:?}");
+    }
+    let a = spin(u64::MAX);
+    let out = Death::TimedOut { limit: limit.cpu };
+    assert_eq!(a.result, Err(out));
+    assert!(a.cpu < Duration::from_secs(4), "{:?}", a.cpu);
+}
+
+/// The state of a process, as the system lists it.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+/// Waits for something that has to come.
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < limit, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_child_that_spins_ends_though_its_parent_is_stopped() {
+    let parent = Command::new(env!("CARGO_BIN_EXE_worker-test-child"))
+        .arg("parent")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let tasks = format!("/proc/{}/task", parent.id());
+    let child = until("a child that is at work", || {
+        let tasks = std::fs::read_dir(&tasks).ok()?.flatten();
+        let lists = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
+        let pid: u32 = lists
+            .flat_map(|l| l.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            .find_map(|pid| pid.parse().ok())?;
+        let note = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        note.contains("spin").then_some(pid)
+    });
+    let pid = libc::pid_t::try_from(parent.id()).unwrap();
+    // SAFETY: signals to a process that was started above and not waited for.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    until("the child has ended", || {
+        (state(child)? == 'Z').then_some(())
+    });
+    assert_eq!(state(parent.id()), Some('T'), "nobody else ended it");
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    let said = parent.wait_with_output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&said.stdout).contains("TimedOut"),
+        "{said:?}"
+    );
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::time::Duration;
+use worker::{CommandLine, Limit, Limits, Pool};
 
 #[derive(Serialize, Deserialize)]
 pub enum Request {
@@ -68,7 +69,29 @@ fn torn(announced: u64, hang: bool) -> ! {
     std::process::exit(4)
 }
 
+/// Has a child of its own spin for ever, and says what became of it.
+fn be_parent() {
+    let command = CommandLine {
+        program: std::env::current_exe().unwrap(),
+        args: vec![],
+        cpus: vec![],
+    };
+    let limits = Limits {
+        address_space: None,
+        writes_files: false,
+    };
+    let mut pool = Pool::<Request, u64>::new(&command, 1, limits).unwrap();
+    let limit = Limit::of_threads(Duration::from_millis(500), 1);
+    pool.submit(1, Request::Spin(u64::MAX), limit);
+    let answer = pool.next(Duration::from_secs(100)).expect("an answer");
+    println!("{:?}", answer.result);
+}
+
 fn main() -> std::io::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("parent") {
+        be_parent();
+        return Ok(());
+    }
     worker::serve(|request| match request {
         Request::Echo(v) => v,
         Request::Segfault => {
@@ -101,7 +124,10 @@ fn main() -> std::io::Result<()> {
         }
         Request::Torn { announced, hang } => torn(announced, hang),
         Request::Large(values) => values.iter().sum(),
-        Request::Spin(ns) => spin(ns),
+        Request::Spin(ns) => {
+            worker::note("spin");
+            spin(ns)
+        }
         Request::SpinAndFault(ns) => {
             spin(ns);
             std::process::abort()
