@@ -49,7 +49,12 @@ fn model(
     constants: bool,
 ) -> ModelProto {
     let names = ["a", "b", "p", "q"];
-    let given = || names.iter().zip(operands).filter_map(|(n, t)| Some((*n, (*t)?)));
+    let given = || {
+        names
+            .iter()
+            .zip(operands)
+            .filter_map(|(n, t)| Some((*n, (*t)?)))
+    };
     let used: Vec<&str> = names
         .iter()
         .zip(operands)
@@ -157,7 +162,11 @@ fn products_of_vectors_take_zero_points() {
                 expected.push((0..k).map(term).sum::<i64>());
             }
         }
-        let y = run("MatMulInteger", &[], &[Some(a), Some(b), Some(&p), Some(&q)]);
+        let y = run(
+            "MatMulInteger",
+            &[],
+            &[Some(a), Some(b), Some(&p), Some(&q)],
+        );
         assert_eq!(y, expected, "{:?} by {:?}", a.shape(), b.shape());
     }
 }

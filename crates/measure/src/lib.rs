@@ -33,6 +33,6 @@ pub use doppler::{
 pub use local::{Batch, Local};
 pub use measurer::{Done, Measurer, Policy};
 pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
-pub use runner::serve;
+pub use runner::{IDENTITY, IDENTITY_FLAG, serve};
 pub use sampling::{host_clock_resolution_ns, thread_clock_ns};
 pub use serial::{MeasureError, Measured, Serial, death_outcome};

@@ -25,6 +25,12 @@ const KEPT_TASKS: usize = 24;
 /// Fewer are kept when they take more than this.
 const KEPT_BYTES: usize = 2 << 30;
 
+/// Names the sources of the code on both sides of a runner's pipes. A program
+/// of another identity cannot be its parent.
+pub const IDENTITY: &str = env!("TUNESMITH_RUNNER_SOURCES");
+/// Asks a program that is a runner and nothing else for its identity.
+pub const IDENTITY_FLAG: &str = "--identity";
+
 /// The runner process: answers requests until its input ends.
 pub fn serve() -> std::io::Result<()> {
     let mut runner = Runner::default();

@@ -10,20 +10,42 @@ use schedule::Trace;
 use search::{Accuracy, Candidate, DefaultCandidate};
 use serde::Serialize;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{CandidateKey, Event, Place, Record, Store, StoreError};
 use worker::CommandLine;
 
-/// The command that starts a worker process of this program.
+/// The command that starts a worker process: this program, or for a runner the
+/// one beside it that holds no compiler.
 pub fn worker_command(kind: &str, cpus: Vec<usize>) -> Result<CommandLine> {
-    let program = std::env::current_exe()?;
+    let own = std::env::current_exe()?;
+    let runner = (kind == "run").then(|| runner_beside(&own)).flatten();
+    let (program, args) = match runner {
+        Some(runner) => (runner, vec![]),
+        None => (own, vec!["worker".into(), kind.into()]),
+    };
     Ok(CommandLine {
         program,
-        args: vec!["worker".into(), kind.into()],
+        args,
         cpus,
     })
+}
+
+/// The program of a runner beside this one, if it is of the same sources.
+fn runner_beside(own: &Path) -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let runner = own.with_file_name("tunesmith-runner");
+        let said = Command::new(&runner)
+            .arg(measure::IDENTITY_FLAG)
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
+        (said.stdout == measure::IDENTITY.as_bytes()).then_some(runner)
+    };
+    FOUND.get_or_init(find).clone()
 }
 
 /// Builder processes for one target, with the object cache.

@@ -54,6 +54,12 @@ fn runs(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
+/// The name of the program that a process runs.
+fn program(pid: u32) -> Option<String> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
 fn wait_until_gone(pids: &[u32]) {
     let limit = Instant::now() + Duration::from_secs(20);
     while pids.iter().any(|p| runs(*p)) {
@@ -120,12 +126,13 @@ fn a_killed_run_loses_nothing_and_is_resumed() {
     let path = folder.path().join("store.sqlite");
     let store = Store::open(&path).unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
-    let mut fruitful = 0;
+    let (mut fruitful, mut programs) = (0, HashSet::new());
     let mut seen: HashMap<RecordIdentity, Record> = HashMap::new();
     for kill in 0..KILLS {
         let mut child = tune(folder.path(), ["--time", "30s"]).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(rng.random_range(1000..4000)));
         let workers = children(&child);
+        programs.extend(workers.iter().filter_map(|w| program(*w)));
         let before = records(&store);
         assert!(
             child.try_wait().unwrap().is_none(),
@@ -151,6 +158,12 @@ fn a_killed_run_loses_nothing_and_is_resumed() {
         }
         seen = after;
     }
+    // Runners are the program that holds no compiler; builders are this one.
+    let runner = std::fs::read(env!("CARGO_BIN_EXE_tunesmith-runner")).unwrap();
+    let holds = |text: &[u8]| runner.windows(text.len()).any(|w| w == text);
+    assert!(holds(b"libc.so") && !holds(b"libLLVM"));
+    let expected = ["tunesmith", "tunesmith-runner"].map(String::from);
+    assert_eq!(programs, HashSet::from(expected));
     assert!(fruitful > 1, "too slow a machine to kill anything at work");
 
     let out = tune(folder.path(), ["--trials", "5"]).output().unwrap();
