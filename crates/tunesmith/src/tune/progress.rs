@@ -6,6 +6,7 @@ use std::time::Duration;
 /// What the loop shows while it runs; silent where nobody looks.
 pub struct Progress {
     bar: ProgressBar,
+    quiet: bool,
 }
 
 /// The figures of one moment.
@@ -35,12 +36,26 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(STEPS), target);
         let style = ProgressStyle::with_template("{bar:24.cyan} {elapsed:>4} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress { bar }
+        Progress { bar, quiet }
     }
 
     pub fn stage(&self, what: &str) {
         self.bar.set_message(what.to_string());
         self.bar.tick();
+    }
+
+    /// A share of the work, 0 to 1, and what is going on.
+    pub fn part(&self, done: f64, what: &str) {
+        self.bar
+            .set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        self.stage(what);
+    }
+
+    /// A line that stays, also where no bar is drawn.
+    pub fn line(&self, text: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
     }
 
     pub fn show(&self, s: &Status<'_>) {

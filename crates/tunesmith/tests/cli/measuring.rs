@@ -119,10 +119,104 @@ fn a_study_compares_policies_on_the_same_candidates() {
     assert_eq!(rows.len(), 8);
     for r in rows {
         assert_eq!(r["candidates"], rows[0]["candidates"]);
-        assert!(r["best_ns"].as_u64().unwrap() > 0, "{r}");
+        assert!(r["best_ns"].as_f64().unwrap() > 0.0, "{r}");
         assert!(r["wall_s"].as_f64().unwrap() > 0.0);
+        assert!(r["built_before_s"].as_f64().unwrap() > 0.0);
+        let ranked = r["ranked"].as_u64().unwrap();
+        assert_eq!(ranked, 1, "1% of 8, but at least one");
         assert_eq!(r["against_serial"] == 0.0, r["policy"] == "serial");
     }
+}
+
+#[test]
+fn an_interrupted_study_goes_on_where_it_was() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let arguments = [
+        "study",
+        "measure",
+        OP,
+        "--candidates",
+        "6",
+        "--repetitions",
+        "1",
+        "--overlap",
+        "both",
+        "--policies",
+        "serial,doppler",
+        "--sweep",
+        "tau=0.5",
+        "--rank",
+        "0.5",
+        "--out",
+        "s",
+    ];
+    let first = p.json(&arguments);
+    let rows = first["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6);
+    for r in rows {
+        let share = r["candidates"].as_u64().unwrap().div_ceil(2);
+        assert_eq!(r["ranked"], share);
+        assert_eq!(r["built_before_s"] == 0.0, r["overlap"] == true);
+        assert!(r["build_s"].as_f64().unwrap() > 0.0);
+    }
+    let cells = p.folder.join("s").join("cells.jsonl");
+    let whole = std::fs::read_to_string(&cells).unwrap();
+    // What the study is, and three cells and a half.
+    let lines: Vec<&str> = whole.lines().collect();
+    assert_eq!(lines.len(), 1 + 6 + 1);
+    let kept = format!("{}\n", lines[..4].join("\n"));
+    std::fs::write(&cells, format!("{kept}{}", &lines[4][..lines[4].len() / 2])).unwrap();
+    let second = p.json(&arguments);
+    let now = std::fs::read_to_string(&cells).unwrap();
+    assert!(now.starts_with(&kept), "what was finished stays");
+    assert_eq!(now.lines().count(), lines.len());
+    assert_eq!(second["rows"].as_array().unwrap().len(), 6);
+    assert_eq!(second["rows"][0]["wall_s"], rows[0]["wall_s"]);
+    // Nothing is left to do.
+    p.json(&arguments);
+    assert_eq!(std::fs::read_to_string(&cells).unwrap(), now);
+    let report = std::fs::read_to_string(p.folder.join("s").join("study.md")).unwrap();
+    assert!(report.contains("tau varied"), "{report}");
+    let seed = [&arguments[..], &["--seed", "2"]].concat();
+    says(&p.error(&seed), &["other settings: seed", "--out"]);
+}
+
+#[test]
+fn a_model_is_summed_up_over_its_tasks() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let study = p.json(&[
+        "study",
+        "measure",
+        "squeezenet1.1",
+        "--candidates",
+        "22",
+        "--repetitions",
+        "1",
+        "--policies",
+        "serial",
+    ]);
+    let rows = study["rows"].as_array().unwrap();
+    let sums = study["models"].as_array().unwrap();
+    assert_eq!(sums.len(), 1);
+    assert_eq!(sums[0]["tasks"], rows.len());
+    let total = |name: &str| rows.iter().map(|r| r[name].as_f64().unwrap()).sum::<f64>();
+    assert_eq!(sums[0]["candidates"], 22);
+    assert!((sums[0]["total_s"].as_f64().unwrap() - total("total_s")).abs() < 1e-6);
+    let calls = rows
+        .iter()
+        .map(|r| r["best_ns"].as_f64().unwrap() * r["uses"].as_f64().unwrap());
+    let best = sums[0]["best_ns"].as_f64().unwrap();
+    assert!((best / calls.sum::<f64>() - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn only_what_there_is_can_be_swept() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let wrong = ["study", "measure", OP, "--sweep", "tao=1"];
+    says(&p.error(&wrong), &["`tao` cannot be swept", "timeout"]);
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! `study measure`: policies compared on this machine.
+
+use super::MeasureArgs;
+use crate::check::RELAXED_TOLERANCE;
+use crate::cli::table::Table;
+use crate::cli::{print_json, print_line, print_text};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::study::report::{markdown, share, tables};
+use crate::study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
+use crate::tune::{Progress, Settings};
+use graph::onnx::ImportOptions;
+use ir::Target;
+use measure::{Policy, RoundReport};
+use search::Accuracy;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Candidates of a program.
+const MEASURED: usize = 128;
+/// Time of a candidate where the policy does not adapt it.
+const LIMIT: Duration = Duration::from_secs(10);
+/// What candidates may be.
+const ACCURACY: Accuracy = Accuracy::Relaxed;
+
+fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
+    let named = |name: &String| Policy::named(name).expect("the parser knows the names");
+    let policies: Vec<Policy> = a.policies.iter().map(named).collect();
+    let base = Variant {
+        policy: Policy::Serial,
+        swept: None,
+        constants: a.doppler,
+        rank: a.rank,
+        samples: a.samples.map(|n| n.max(1)),
+    };
+    let variants =
+        variants(&base, &policies, &a.sweep).map_err(|e| Error::new(format!("--sweep: {e}")))?;
+    let spare = machine.cpus.saturating_sub(a.threads as usize);
+    Ok(Options {
+        variants,
+        overlaps: match a.overlap.as_str() {
+            "off" => vec![false],
+            "on" => vec![true],
+            _ => vec![false, true],
+        },
+        candidates: a.candidates.unwrap_or(MEASURED).max(1),
+        repetitions: a.repetitions.max(1),
+        builders: a.builders.unwrap_or(spare).max(1),
+        seed: a.seed,
+        accuracy: ACCURACY,
+        tolerance: RELAXED_TOLERANCE,
+        limit: LIMIT,
+        measure: Settings {
+            policy: Policy::Serial,
+            batch: a.measure_batch,
+            devices: a.devices,
+            oversubscribe: a.oversubscribe,
+            constants: a.doppler,
+            lose: a.lose,
+        },
+    })
+}
+
+/// All that a finished cell depends on, but for which cell it is.
+fn header(a: &MeasureArgs, o: &Options, machine: &Machine, target: &Target) -> Value {
+    json!({
+        "machine": machine.fingerprint(),
+        "target": target.to_string(),
+        "toolchain": build::toolchain().to_string(),
+        "candidates": o.candidates,
+        "builders": o.builders,
+        "rank": a.rank,
+        "samples": a.samples,
+        "measure_batch": a.measure_batch,
+        "devices": a.devices,
+        "oversubscribe": a.oversubscribe,
+        "doppler": a.doppler,
+        "lose": a.lose,
+        "seed": a.seed,
+        "accuracy": o.accuracy.name(),
+        "tolerance": o.tolerance,
+        "limit_s": o.limit.as_secs_f64(),
+    })
+}
+
+/// Families first, then what was named; of an operator its main task.
+fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Program>> {
+    let families = FAMILIES.iter().filter(|_| a.families);
+    let families = families.map(|f| (f.name, f.operator));
+    let named = a.models.iter().map(|m| (m.as_str(), m.as_str()));
+    let mut programs: Vec<Program> = Vec::new();
+    for (name, model) in families.chain(named) {
+        if programs.iter().any(|p| p.name == name) {
+            continue;
+        }
+        let source = crate::source::load(model, &ImportOptions::default())?;
+        let plan = source.plan(target, &[])?;
+        let program = if model.starts_with("op:") {
+            Program::main_task(name, &plan)
+        } else {
+            Some(Program::whole(name, &plan, target, ACCURACY))
+        };
+        programs.extend(program);
+    }
+    Ok(programs)
+}
+
+pub fn run(a: &MeasureArgs) -> Result<()> {
+    let machine = Machine::host();
+    let target = machine.target(a.threads.max(1));
+    let options = options(a, &machine)?;
+    let header = header(a, &options, &machine, &target);
+    let saved = match &a.out {
+        Some(folder) => Saved::open(folder, &header)?,
+        None => Saved::default(),
+    };
+    let programs = programs(a, &target)?;
+    let progress = Progress::new(a.json);
+    let mut study = Study::new(&machine, &target, &options, saved, &progress)?;
+    let outcome = study.run(&programs)?;
+    progress.finish();
+    let all = json!({
+        "kind": "measured",
+        "study": header,
+        "rows": outcome.rows,
+        "models": outcome.models,
+    });
+    if let Some(folder) = &a.out {
+        let about = format!(
+            "{}; {} candidates of each operator, and of all tasks of each model; {} repetitions; \
+             kernels of {} threads.",
+            machine.cpu, options.candidates, options.repetitions, target.threads
+        );
+        save(folder, &outcome, &all, &about)?;
+    }
+    if a.json {
+        return print_json(&all);
+    }
+    for grid in tables(&outcome) {
+        let mut t = Table::new(&grid.header);
+        for row in grid.rows {
+            t.row(row);
+        }
+        print_line(&grid.title)?;
+        t.print();
+        print_text("\n")?;
+    }
+    if a.rounds {
+        print_rounds(&outcome.rows)?;
+    }
+    Ok(())
+}
+
+/// Writes the report beside what was finished.
+fn save(folder: &Path, outcome: &Outcome, all: &Value, about: &str) -> Result<()> {
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|e| Error::new(format!("{}: {e}", path.display())))
+    };
+    let text = serde_json::to_string(all).expect("a study has no odd keys");
+    write("study.json", &text)?;
+    write("study.md", &markdown(outcome, about, &[]))
+}
+
+/// How DOPpler's degree of parallelism went, and what came with each.
+fn print_rounds(rows: &[Row]) -> Result<()> {
+    let worst = |r: &RoundReport| r.delta.iter().flatten().copied().reduce(f64::max);
+    let mut t = Table::new(&[
+        "rounds of",
+        "round",
+        "DP",
+        "candidates",
+        "limit s",
+        "failed",
+        "timed out",
+        "recovered",
+        "again",
+        "delta",
+        "next DP",
+    ]);
+    let mut by_dp: BTreeMap<u32, Vec<&RoundReport>> = BTreeMap::new();
+    for row in rows {
+        for (i, r) in row.rounds.iter().enumerate() {
+            by_dp.entry(r.dp).or_default().push(r);
+            t.row(vec![
+                format!("{} {} #{}", row.variant(), row.task, row.repetition + 1),
+                (i + 1).to_string(),
+                r.dp.to_string(),
+                r.candidates.to_string(),
+                format!("{:.1}", r.limit_ms as f64 / 1e3),
+                r.failed.to_string(),
+                r.timed_out.to_string(),
+                r.recovered.to_string(),
+                r.sampled.to_string(),
+                share(worst(r)),
+                r.next.dp.to_string(),
+            ]);
+        }
+    }
+    print_text("\n")?;
+    t.print();
+    let mut t = Table::new(&["DP", "rounds", "candidates", "delta", "failed", "recovered"]);
+    for (dp, rounds) in by_dp {
+        let sum = |of: fn(&RoundReport) -> usize| rounds.iter().map(|r| of(r)).sum::<usize>();
+        let known: Vec<f64> = rounds.iter().filter_map(|r| worst(r)).collect();
+        let mean = known.iter().sum::<f64>() / known.len() as f64;
+        t.row(vec![
+            dp.to_string(),
+            rounds.len().to_string(),
+            sum(|r| r.candidates).to_string(),
+            share((!known.is_empty()).then_some(mean)),
+            sum(|r| r.failed).to_string(),
+            sum(|r| r.recovered).to_string(),
+        ]);
+    }
+    print_text("\n")?;
+    t.print();
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! A study as tables, for terminals and as Markdown.
+//!
+//! Owns what is averaged over what, and how figures are written.
+
+use super::measured::Outcome;
+use super::row::{Row, mean};
+use std::collections::BTreeSet;
+
+/// A table of text.
+pub struct Grid {
+    pub title: String,
+    pub header: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    pub fn markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let escaped = |cells: &Vec<String>| cells.iter().map(|c| c.replace('|', "\\|")).collect();
+        let header = self.header.iter().map(ToString::to_string).collect();
+        let rule = format!("|{}\n", "---|".repeat(self.header.len()));
+        let rows: String = self.rows.iter().map(|r| line(escaped(r))).collect();
+        format!("## {}\n\n{}{rule}{rows}", self.title, line(header))
+    }
+}
+
+/// Rows of one program, overlap and variant: its repetitions.
+pub struct Group<'a> {
+    pub rows: Vec<&'a Row>,
+}
+
+impl Group<'_> {
+    pub fn first(&self) -> &Row {
+        self.rows[0]
+    }
+
+    /// The mean over repetitions that have the figure.
+    pub fn mean(&self, of: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        mean(self.rows.iter().filter_map(|r| of(r)))
+    }
+}
+
+/// Programs, that is operators and models, by overlap and variant, in the order of
+/// the study. Tasks of models are left to their sum.
+fn groups(o: &Outcome) -> Vec<Group<'_>> {
+    let summed: BTreeSet<&str> = o.models.iter().map(|r| r.program.as_str()).collect();
+    let single = o
+        .rows
+        .iter()
+        .filter(|r| !summed.contains(r.program.as_str()));
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for r in single.chain(&o.models) {
+        let same = |g: &&mut Group<'_>| {
+            let f = g.first();
+            (f.overlap, &f.program, f.policy) == (r.overlap, &r.program, r.policy)
+                && f.swept == r.swept
+        };
+        match groups.iter_mut().find(same) {
+            Some(g) => g.rows.push(r),
+            None => groups.push(Group { rows: vec![r] }),
+        }
+    }
+    groups
+}
+
+pub fn percent(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{v:+.1}%"))
+}
+
+pub fn share(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{:.2}%", 100.0 * v))
+}
+
+fn seconds(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{v:.2}"))
+}
+
+fn overlap(on: bool) -> String {
+    if on { "on" } else { "off" }.into()
+}
+
+/// How many of the repetitions are so.
+fn count(g: &Group<'_>, of: impl Fn(&Row) -> Option<bool>) -> String {
+    let known: Vec<bool> = g.rows.iter().filter_map(|r| of(r)).collect();
+    let yes = known.iter().filter(|y| **y).count();
+    match known.len() {
+        0 => "-".into(),
+        n if yes == n => "yes".into(),
+        _ if yes == 0 => "no".into(),
+        n => format!("{yes} of {n}"),
+    }
+}
+
+/// The program and its variant, at the front of rows.
+fn front(g: &Group<'_>) -> Vec<String> {
+    let f = g.first();
+    vec![f.program.clone(), overlap(f.overlap), f.variant()]
+}
+
+/// Where the time goes.
+fn times(groups: &[Group<'_>]) -> Grid {
+    let row = |g: &Group<'_>| {
+        let t = |of: fn(&Row) -> f64| seconds(g.mean(|r| Some(of(r))));
+        let mut cells = front(g);
+        cells.extend([
+            g.first().candidates.to_string(),
+            t(|r| r.times.total_s),
+            t(|r| r.times.built_before_s),
+            t(|r| r.times.measure_s),
+            t(|r| r.times.wall_s - r.times.measure_s),
+            t(|r| r.times.rank_s),
+            t(|r| r.times.build_s),
+            t(|r| r.times.load_s),
+            t(|r| r.times.check_s),
+            t(|r| r.times.run_s),
+            t(|r| r.times.alone_s),
+            format!("{:.0}", g.mean(|r| Some(r.sampled as f64)).unwrap_or(0.0)),
+            seconds(g.mean(|r| r.related.bound_s)),
+            seconds(g.mean(|r| r.related.measuring_bound_s)),
+        ]);
+        cells
+    };
+    Grid {
+        title: "Times in seconds, means over repetitions".into(),
+        header: vec![
+            "program",
+            "overlap",
+            "policy",
+            "candidates",
+            "total",
+            "built before",
+            "measuring",
+            "waiting",
+            "ranking",
+            "sum: build",
+            "load",
+            "check",
+            "kernel",
+            "alone again",
+            "again",
+            "bound",
+            "measuring bound",
+        ],
+        rows: groups.iter().map(row).collect(),
+    }
+}
+
+/// What policies save, and what they find.
+fn comparison(groups: &[Group<'_>]) -> Grid {
+    let row = |g: &Group<'_>| {
+        let change = |of: fn(&Row) -> Option<f64>| percent(g.mean(of));
+        let of = |of: fn(&Row) -> Option<f64>| {
+            g.mean(of)
+                .map_or("-".into(), |b| format!("{:.0}%", 100.0 * b))
+        };
+        let mut cells = front(g);
+        cells.extend([
+            change(|r| r.related.against_serial),
+            change(|r| r.related.against_serial_spawn),
+            of(|r| r.related.of_bound),
+            change(|r| r.related.measuring_against_serial),
+            change(|r| r.related.measuring_against_serial_spawn),
+            of(|r| r.related.of_measuring_bound),
+            g.mean(|r| r.mean_dp)
+                .map_or("-".into(), |dp| format!("{dp:.1}")),
+            share(g.mean(|r| r.delta)),
+            share(g.mean(|r| r.left_uniform)),
+            share(g.mean(|r| r.left_per_candidate)),
+            share(g.mean(|r| r.related.error)),
+            format!(
+                "{:.0}",
+                g.mean(|r| Some(r.failures.values().sum::<usize>() as f64))
+                    .unwrap_or(0.0)
+            ),
+            g.first().ranked.to_string(),
+            count(g, |r| Some(r.changed)),
+            g.mean(|r| r.best_ns)
+                .map_or("-".into(), |ns| format!("{:.4}", ns / 1e6)),
+            percent(g.mean(|r| r.related.best_difference).map(|d| 100.0 * d)),
+            share(g.mean(|r| r.related.spread)),
+            count(g, |r| r.related.within_spread),
+        ]);
+        cells
+    };
+    Grid {
+        title: "Against serial, means over repetitions".into(),
+        header: vec![
+            "program",
+            "overlap",
+            "policy",
+            "total",
+            "against spawn",
+            "of bound",
+            "measuring",
+            "against spawn",
+            "of bound",
+            "mean DP",
+            "delta",
+            "left",
+            "left each",
+            "error",
+            "failed",
+            "ranked",
+            "changed",
+            "best ms",
+            "best",
+            "spread",
+            "within",
+        ],
+        rows: groups.iter().map(row).collect(),
+    }
+}
+
+/// Means over all programs.
+fn overall(groups: &[Group<'_>]) -> Grid {
+    let mut kinds: Vec<(bool, String)> = Vec::new();
+    for g in groups {
+        let kind = (g.first().overlap, g.first().variant());
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let row = |(on, variant): &(bool, String)| {
+        let own = |g: &&Group<'_>| g.first().overlap == *on && g.first().variant() == *variant;
+        let own: Vec<&Group<'_>> = groups.iter().filter(own).collect();
+        let all = |of: fn(&Row) -> Option<f64>| {
+            let mut v: Vec<f64> = own.iter().filter_map(|g| g.mean(of)).collect();
+            v.sort_by(f64::total_cmp);
+            v
+        };
+        let average = |of: fn(&Row) -> Option<f64>| mean(all(of).into_iter());
+        let changes = all(|r| r.related.against_serial);
+        let within: Vec<bool> = own
+            .iter()
+            .flat_map(|g| &g.rows)
+            .filter_map(|r| r.related.within_spread)
+            .collect();
+        let hundred = |v: Option<f64>| v.map(|v| 100.0 * v);
+        vec![
+            overlap(*on),
+            variant.clone(),
+            own.len().to_string(),
+            percent(average(|r| r.related.against_serial)),
+            format!(
+                "{} … {}",
+                percent(changes.first().copied()),
+                percent(changes.last().copied())
+            ),
+            percent(average(|r| r.related.against_serial_spawn)),
+            share(average(|r| r.related.of_bound)),
+            percent(average(|r| r.related.measuring_against_serial)),
+            share(average(|r| r.related.of_measuring_bound)),
+            percent(hundred(average(|r| r.related.best_difference))),
+            share(average(|r| r.related.spread)),
+            format!(
+                "{} of {}",
+                within.iter().filter(|w| **w).count(),
+                within.len()
+            ),
+        ]
+    };
+    Grid {
+        title: "All programs, each counted once".into(),
+        header: vec![
+            "overlap",
+            "policy",
+            "programs",
+            "total",
+            "from … to",
+            "against spawn",
+            "of bound",
+            "measuring",
+            "of bound",
+            "best",
+            "spread",
+            "within",
+        ],
+        rows: kinds.iter().map(row).collect(),
+    }
+}
+
+/// The names of swept settings, in the order of the study.
+pub fn swept_names(o: &Outcome) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for s in o.rows.iter().filter_map(|r| r.swept.as_ref()) {
+        if !names.contains(&s.name) {
+            names.push(s.name.clone());
+        }
+    }
+    names
+}
+
+/// Groups with the named setting changed; without a name, those with none.
+pub fn groups_with<'a>(o: &'a Outcome, name: Option<&str>) -> Vec<Group<'a>> {
+    let mut all = groups(o);
+    all.retain(|g| g.first().swept.as_ref().map(|s| s.name.as_str()) == name);
+    all
+}
+
+/// All tables.
+pub fn tables(o: &Outcome) -> Vec<Grid> {
+    let base = groups_with(o, None);
+    let mut tables = vec![overall(&base), comparison(&base), times(&base)];
+    for name in swept_names(o) {
+        let own = groups_with(o, Some(&name));
+        for mut t in [overall(&own), comparison(&own)] {
+            t.title = format!("{name} varied: {}", t.title.to_lowercase());
+            tables.push(t);
+        }
+    }
+    tables
+}
+
+/// What the columns mean.
+const NOTES: &str = "\
+Times: *built before* is the wall time of building all candidates before any is measured (overlap \
+off); with overlap they are built meanwhile. *Measuring* is the time that the policy had candidates, \
+*waiting* that it had none, *ranking* that of the last ranking of the best candidates alone. *Total* \
+is all of it. Sums over candidates count what runs side by side each for itself.\n\n\
+The bound, of measuring all, is `W (1/n + z)`: `W` is what serial took for measuring, `n` what the devices \
+run at once, `z` the share that was measured again alone; building before and ranking come on top. With \
+overlap it is `(B + M)/cpus + z M` or `B/builders`, whichever is more, and ranking, with CPU times `B` of \
+builders and `M` of runners under serial. *Of bound* is the share of what it allows to save that was saved.\n\n\
+*Best* is the difference of what was found to the median of what serial found, both measured \
+together, in turns; *spread* is how far apart serial's own are over repetitions, and *within* whether the \
+difference exceeds neither that nor the disagreement of the final measurements.\n";
+
+/// The whole report; `plots` are names of files beside it.
+pub fn markdown(o: &Outcome, about: &str, plots: &[String]) -> String {
+    let tables: Vec<String> = tables(o).iter().map(Grid::markdown).collect();
+    let pictures: String = plots.iter().map(|p| format!("![]({p})\n\n")).collect();
+    format!(
+        "# Policies of measuring\n\n{about}\n\n{}\n{pictures}{NOTES}",
+        tables.join("\n")
+    )
+}
