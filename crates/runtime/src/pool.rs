@@ -9,9 +9,12 @@
 //! cross the C ABI.
 //!
 //! Each worker has one cache line that only it and the forking thread touch.
-//! A fork stores `WORK` there for each worker it needs, the worker stores
-//! `IDLE` when done, and both sides spin for a bounded time before they sleep
-//! on that word. A worker that a loop does not need is not disturbed.
+//! A fork stores `WORK` there for each worker it needs, the worker takes it by
+//! storing `RUNNING`, stores `IDLE` when done, and both sides spin for a bounded
+//! time before they sleep on that word. A worker that a loop does not need is
+//! not disturbed. What a worker has not taken when the caller is done with its
+//! own part, the caller takes: beside other programs a worker may wait for a CPU
+//! far longer than its part takes.
 
 use crate::abi::{ABI_VERSION, Ctx, ParallelBody, chunk};
 use rustix::thread::{CpuSet, futex, sched_setaffinity};
@@ -75,7 +78,12 @@ pub enum PoolError {
 
 const IDLE: u32 = 0;
 const WORK: u32 = 1;
-const EXIT: u32 = 2;
+const RUNNING: u32 = 2;
+const EXIT: u32 = 3;
+
+/// Spinning beyond this lets other threads of the same CPU go first: one of them
+/// may be the thread that is waited for.
+const COURTESY: Duration = Duration::from_micros(20);
 
 /// The line shared by one worker and the forking thread. Two lines wide,
 /// because processors prefetch neighbouring lines in pairs.
@@ -110,8 +118,9 @@ struct Shared {
 }
 
 // SAFETY: `job` is written only by the thread that holds `busy`, before it
-// stores `WORK` (release) in the slots of the workers that read it, and not
-// again before all of them stored `IDLE`. The pointers in `ctx` and `job` are
+// stores `WORK` (release) in the slots of the workers that may read it, and not
+// again before all of these are `IDLE`. A worker reads it only between taking
+// `WORK` (acquire) and storing `IDLE`. The pointers in `ctx` and `job` are
 // passed on, never followed here, except `ctx.pool`, which points at this value.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
@@ -120,11 +129,12 @@ unsafe impl Send for Shared {}
 thread_local! {
     /// The pool that this thread belongs to, and as which worker. A caller is
     /// in none: while it runs its part, `busy` keeps its nested loops inline.
+    /// While it runs another's, it is that worker.
     static WORKER_OF: Cell<(*const Shared, i32)> = const { Cell::new((std::ptr::null(), 0)) };
 }
 
 /// Models of this process that are running now; see [`Pool::enter`].
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static MODELS: AtomicUsize = AtomicUsize::new(0);
 
 /// CPUs this process may use.
 fn available_cpus() -> usize {
@@ -137,7 +147,7 @@ pub struct Running(());
 
 impl Drop for Running {
     fn drop(&mut self) {
-        RUNNING.fetch_sub(1, Relaxed);
+        MODELS.fetch_sub(1, Relaxed);
     }
 }
 
@@ -166,6 +176,17 @@ impl Pool {
                 cpus: pin.len(),
             });
         }
+        let mut pool = Pool::without_workers(options);
+        for worker in 1..threads {
+            let cpu = options.pin.as_ref().map(|pin| pin[worker]);
+            pool.workers.push(spawn(&pool.shared, worker, cpu)?);
+        }
+        Ok(pool)
+    }
+
+    /// A pool none of whose workers has come yet.
+    fn without_workers(options: &PoolOptions) -> Pool {
+        let threads = options.threads;
         let shared = Arc::new_cyclic(|weak: &std::sync::Weak<Shared>| Shared {
             ctx: Ctx {
                 abi_version: ABI_VERSION,
@@ -180,15 +201,10 @@ impl Pool {
             failure: AtomicI32::new(0),
             job: UnsafeCell::new(None),
         });
-        let mut pool = Pool {
+        Pool {
             shared,
             workers: Vec::with_capacity(threads - 1),
-        };
-        for worker in 1..threads {
-            let cpu = options.pin.as_ref().map(|pin| pin[worker]);
-            pool.workers.push(spawn(&pool.shared, worker, cpu)?);
         }
-        Ok(pool)
     }
 
     pub fn threads(&self) -> usize {
@@ -200,7 +216,7 @@ impl Pool {
     /// least its caller: an application that runs a model in each of its threads
     /// keeps as many threads busy as there are CPUs, not the product.
     pub fn enter(&self) -> Running {
-        RUNNING.fetch_add(1, Relaxed);
+        MODELS.fetch_add(1, Relaxed);
         Running(())
     }
 
@@ -293,7 +309,7 @@ fn spawn(
 fn work(shared: &Shared, worker: usize) {
     WORKER_OF.set((shared, worker as i32));
     let slot = &shared.slots[worker - 1];
-    while slot.wait_for_signal(shared.spin) == WORK {
+    while slot.wait_for_work(shared.spin) {
         // SAFETY: `WORK` was stored after the job was written, and the job
         // stays until this worker stores `IDLE`.
         let job = unsafe { *shared.job.get() }.expect("a fork sets the job before it signals");
@@ -367,13 +383,20 @@ unsafe extern "C" fn pool_parallel_for(
     for slot in slots {
         slot.signal(WORK);
     }
-    // Pairs with the fence in `wait_for_signal`: either the worker sees the
+    // Pairs with the fence in `wait_for_work`: either the worker sees the
     // signal before it sleeps, or this thread sees that it sleeps.
     fence(SeqCst);
     for slot in slots {
         slot.wake_worker();
     }
     run_chunk(shared, &job, 0);
+    for (slot, worker) in slots.iter().zip(1..) {
+        if slot.take(IDLE) {
+            let before = WORKER_OF.replace((shared, worker as i32));
+            run_chunk(shared, &job, worker);
+            WORKER_OF.set(before);
+        }
+    }
     for slot in slots {
         slot.wait_until_idle(shared.spin);
     }
@@ -385,7 +408,7 @@ unsafe extern "C" fn pool_parallel_for(
 impl Shared {
     /// Threads that a loop may take while other models run.
     fn share(&self) -> i64 {
-        (self.cpus / RUNNING.load(Relaxed).max(1)) as i64
+        (self.cpus / MODELS.load(Relaxed).max(1)) as i64
     }
 }
 
@@ -401,17 +424,31 @@ impl Slot {
         }
     }
 
-    fn wait_for_signal(&self, spin: Duration) -> u32 {
-        let signalled = || self.state.load(Acquire) != IDLE;
-        if !spin_until(spin, signalled) {
-            self.worker_sleeps.store(true, Relaxed);
-            fence(SeqCst);
-            while !signalled() {
-                let _ = futex::wait(&self.state, futex::Flags::PRIVATE, IDLE, None);
+    /// Takes the work that was signalled, unless another thread did.
+    fn take(&self, then: u32) -> bool {
+        let taken = self.state.compare_exchange(WORK, then, Acquire, Relaxed);
+        taken.is_ok()
+    }
+
+    /// Waits for work and takes it; whether there is any, or the worker is to end.
+    fn wait_for_work(&self, spin: Duration) -> bool {
+        let signalled = || self.state.load(Relaxed) != IDLE;
+        loop {
+            if !spin_until(spin, signalled) {
+                self.worker_sleeps.store(true, Relaxed);
+                fence(SeqCst);
+                while !signalled() {
+                    let _ = futex::wait(&self.state, futex::Flags::PRIVATE, IDLE, None);
+                }
+                self.worker_sleeps.store(false, Relaxed);
             }
-            self.worker_sleeps.store(false, Relaxed);
+            if self.take(RUNNING) {
+                return true;
+            }
+            if self.state.load(Acquire) == EXIT {
+                return false;
+            }
         }
-        self.state.load(Acquire)
     }
 
     fn finish(&self) {
@@ -429,7 +466,7 @@ impl Slot {
             self.caller_sleeps.store(true, Relaxed);
             fence(SeqCst);
             while !idle() {
-                let _ = futex::wait(&self.state, futex::Flags::PRIVATE, WORK, None);
+                let _ = futex::wait(&self.state, futex::Flags::PRIVATE, RUNNING, None);
             }
             self.caller_sleeps.store(false, Relaxed);
         }
@@ -452,8 +489,34 @@ fn spin_until(limit: Duration, done: impl Fn() -> bool) -> bool {
                 return true;
             }
         }
-        if start.elapsed() >= limit {
+        let spun = start.elapsed();
+        if spun >= limit {
             return false;
+        }
+        if spun >= COURTESY {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn the_caller_takes_what_workers_have_not_begun() {
+        let pool = Pool::without_workers(&PoolOptions::new(3));
+        for _ in 0..2 {
+            let seen = Mutex::new(Vec::new());
+            let code = pool.run(7, |range, worker| {
+                let nested = pool.run(1, |_, nested| i32::from(nested != worker));
+                seen.lock().expect("no panic").push((range, worker));
+                nested
+            });
+            assert_eq!(code, 0, "a nested loop is of the same worker");
+            let seen = seen.into_inner().expect("no panic");
+            assert_eq!(seen, [(0..3, 0), (3..5, 1), (5..7, 2)]);
         }
     }
 }
