@@ -84,7 +84,7 @@ impl Scene<'_> {
         let ranked = self.rank(&mut local, &entrants, &protocol);
         let rank_s = began.elapsed().as_secs_f64();
         let best = winner(&entrants, &ranked);
-        let code = |b| format!("{:016x}", self.field.built[b].kernel.code_hash());
+        let code = |b: usize| format!("{:016x}", self.field.built[b].kernel.code_hash());
         Ok(Row {
             at_once: local.capacity() * local.devices() as u32,
             cpus: crate::threads::cpus().len().max(1) as u32,
