@@ -16,6 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Tasks whose outputs are kept: as many as a runner keeps.
@@ -28,8 +29,17 @@ const KEPT_BYTES: u64 = 512 << 20;
 pub(crate) struct Shares {
     /// The one used last is at the end.
     kept: Mutex<VecDeque<Arc<Share>>>,
-    /// Why tasks have no data. A task that kills its runner is not tried again.
-    broken: Mutex<HashMap<TaskKey, String>>,
+    /// Runners that share them.
+    runners: AtomicUsize,
+    /// Why tasks have no data.
+    broken: Mutex<HashMap<TaskKey, Broken>>,
+}
+
+/// A task that a runner has no data of.
+struct Broken {
+    reason: String,
+    /// The runner that died of it, while others may do better.
+    suspect: Option<usize>,
 }
 
 /// The expected outputs of one task.
@@ -72,13 +82,35 @@ impl Shares {
         Some(share)
     }
 
+    /// The number of another runner that shares them.
+    pub fn join(&self) -> usize {
+        self.runners.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Why the task has no data, if that was found out.
     pub fn broken(&self, task: TaskKey) -> Option<String> {
-        lock(&self.broken).get(&task).cloned()
+        let broken = lock(&self.broken);
+        let certain = broken.get(&task).filter(|b| b.suspect.is_none());
+        certain.map(|b| b.reason.clone())
     }
 
     pub fn set_broken(&self, task: TaskKey, reason: &str) {
-        lock(&self.broken).insert(task, reason.into());
+        let (reason, suspect) = (reason.into(), None);
+        lock(&self.broken).insert(task, Broken { reason, suspect });
+    }
+
+    /// A runner died making the data of a task; whether that is the task's fault:
+    /// it has killed another one, or there is no other. Such a task is not tried
+    /// again.
+    pub fn killed(&self, task: TaskKey, runner: usize, reason: &str) -> bool {
+        let alone = self.runners.load(Ordering::Relaxed) < 2;
+        let mut broken = lock(&self.broken);
+        let before = broken.get(&task).and_then(|b| b.suspect);
+        let certain = alone || before.is_some_and(|other| other != runner);
+        let suspect = (!certain).then_some(runner);
+        let reason = reason.into();
+        broken.insert(task, Broken { reason, suspect });
+        certain
     }
 }
 
@@ -222,6 +254,22 @@ mod tests {
         assert!(*read[0] == *a && *read[1] == *b);
         assert!(place.write(&[&a, &b]).is_err(), "it is sealed");
         assert!(place.read(&[12, 20_001]).is_err(), "there is no more");
+    }
+
+    #[test]
+    fn a_task_is_broken_that_kills_every_runner_it_meets() {
+        let (shares, t) = (Shares::default(), task(1, &[1]).key());
+        let first = shares.join();
+        assert!(shares.killed(t, first, "alone"));
+        assert_eq!(shares.broken(t).as_deref(), Some("alone"));
+        let (shares, t) = (Shares::default(), task(1, &[1]).key());
+        let (first, second) = (shares.join(), shares.join());
+        for _ in 0..2 {
+            assert!(!shares.killed(t, first, "it may be the runner's fault"));
+            assert_eq!(shares.broken(t), None);
+        }
+        assert!(shares.killed(t, second, "no"));
+        assert_eq!(shares.broken(t).as_deref(), Some("no"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod local;
 mod measurer;
 mod noise;
 mod protocol;
+mod reference;
 mod runner;
 mod sampling;
 mod sealed;
@@ -33,6 +34,7 @@ pub use doppler::{
 pub use local::{Batch, Local};
 pub use measurer::{Done, Measurer, Policy};
 pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
+pub use reference::{ThreadClock, thread_clock};
 pub use runner::{IDENTITY, IDENTITY_FLAG, serve};
-pub use sampling::{host_clock_resolution_ns, thread_clock_ns};
+pub use sampling::host_clock_resolution_ns;
 pub use serial::{MeasureError, Measured, Serial, death_outcome};

@@ -168,7 +168,7 @@ impl<'k> Loaded<'k> {
             self.span = Span::default();
             Instant::now()
         });
-        let clock = KernelClock::start(ctx, self.host_clock);
+        let clock = KernelClock::start(self.host_clock || ctx.threads > 1);
         for _ in 0..calls {
             let args = &self.pointers[self.next];
             self.next = if self.next + 1 == self.pointers.len() {
@@ -341,7 +341,7 @@ fn run_prepare(
 
 /// The clock of a kernel's samples: CPU time does not count what preempts a
 /// single thread; several threads are only timed by the wall.
-enum KernelClock {
+pub(crate) enum KernelClock {
     ThreadCpu(u64),
     Wall(Instant),
 }
@@ -352,15 +352,15 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 impl KernelClock {
-    fn start(ctx: &Ctx, host: bool) -> KernelClock {
-        if ctx.threads == 1 && !host {
-            KernelClock::ThreadCpu(thread_cpu_ns())
-        } else {
+    pub fn start(wall: bool) -> KernelClock {
+        if wall {
             KernelClock::Wall(Instant::now())
+        } else {
+            KernelClock::ThreadCpu(thread_cpu_ns())
         }
     }
 
-    fn elapsed_ns(&self) -> u64 {
+    pub fn elapsed_ns(&self) -> u64 {
         match self {
             KernelClock::ThreadCpu(start) => thread_cpu_ns() - start,
             KernelClock::Wall(start) => start.elapsed().as_nanos() as u64,

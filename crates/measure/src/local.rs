@@ -2,7 +2,8 @@
 //!
 //! Owns the runners. Promises an outcome for every candidate of a round, each in
 //! its place, whatever becomes of the runners: they are replaced when they die,
-//! and one that cannot be started any more leaves its work to the others.
+//! and one that cannot be started any more, or that everything dies in, leaves
+//! its work to the others.
 
 use crate::device::Device;
 use crate::dispatch::{Assignment, Dispatch, Round};
@@ -10,14 +11,20 @@ use crate::expected::Shares;
 use crate::protocol::{Parts, Protocol, Spent, TaskData};
 use crate::serial::{Company, LONGEST, MeasureError, Measured, Serial};
 use runtime::BuiltKernel;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::{Outcome, Stage};
 use worker::CommandLine;
 
 /// Starts that fail in a row before a runner is given up, if there are others.
 const FAILED_STARTS: u32 = 3;
+/// Different candidates in a row that a runner dies of before it is left out, if
+/// there are others.
+const DEATHS: u32 = 8;
+/// Candidates that a device measures before such a runner may try again: so many
+/// may have failed by themselves.
+const LEFT_OUT: u64 = 256;
 
 /// Kernels of one task.
 #[derive(Clone, Copy, Debug)]
@@ -36,20 +43,65 @@ pub struct Batch<'a> {
 struct Seat {
     runner: Serial,
     cpus: Vec<usize>,
+    /// Left out until its device has measured so many candidates.
+    out_until: Option<u64>,
+    /// Whether it was told that it cannot be started.
+    told: bool,
+}
+
+impl Seat {
+    /// Whether it is of use, when its device has measured so many.
+    fn works(&self, measured: u64) -> bool {
+        let starts = self.runner.failed_starts() < FAILED_STARTS;
+        starts && self.out_until.is_none_or(|until| measured >= until)
+    }
+
+    /// Whether it has shown that it is of no use.
+    fn fails(&self) -> bool {
+        self.runner.failed_starts() >= FAILED_STARTS || self.runner.deaths() >= DEATHS
+    }
+
+    /// Leaves it out, or takes it back, by what became of its candidates; what is
+    /// to be said of that.
+    fn judge(&mut self, measured: u64) -> Option<String> {
+        let of = match self.cpus.as_slice() {
+            [] => String::new(),
+            cpus => format!(" on CPU {cpus:?}"),
+        };
+        if self.runner.failed_starts() >= FAILED_STARTS {
+            let news = !std::mem::replace(&mut self.told, true);
+            return news.then(|| format!("a runner{of} cannot be started any more"));
+        }
+        if self.runner.deaths() < DEATHS {
+            self.out_until = None;
+        } else if self.out_until.is_none_or(|until| measured >= until) {
+            let again = self.out_until.replace(measured + LEFT_OUT).is_some();
+            return (!again).then(|| {
+                format!("a runner{of} died of {DEATHS} candidates in a row and is left out; they are measured by others")
+            });
+        }
+        None
+    }
 }
 
 struct Place {
     device: Device,
     seats: Vec<Seat>,
+    /// Candidates that were measured.
+    measured: u64,
 }
 
 impl Place {
-    /// The seats to use for so many candidates at once.
-    fn seats(&mut self, wanted: usize) -> impl Iterator<Item = &mut Seat> {
-        let works = |s: &Seat| s.runner.failed_starts() < FAILED_STARTS;
-        let any = self.seats.iter().any(works);
-        let usable = self.seats.iter_mut().filter(move |s| !any || works(s));
-        usable.take(wanted)
+    /// The seats to use for so many candidates at once, the most reliable first;
+    /// and whether others than one of them are of use.
+    fn seats(&mut self, wanted: usize) -> (Vec<&mut Seat>, bool) {
+        let measured = self.measured;
+        let working = self.seats.iter().filter(|s| s.works(measured)).count();
+        let usable = |s: &&mut Seat| working == 0 || s.works(measured);
+        let mut usable: Vec<&mut Seat> = self.seats.iter_mut().filter(usable).collect();
+        usable.sort_by_key(|s| s.runner.deaths());
+        usable.truncate(wanted);
+        (usable, working > 1)
     }
 }
 
@@ -57,6 +109,7 @@ impl Place {
 pub struct Local {
     places: Vec<Place>,
     start: Instant,
+    warnings: Vec<String>,
 }
 
 /// What all seats of a round know.
@@ -65,6 +118,24 @@ struct Work<'a> {
     jobs: &'a [Assignment],
     round: &'a Round,
     began: Instant,
+}
+
+/// Candidates of a device in a round, by their place in it.
+type Queue = Mutex<VecDeque<usize>>;
+
+fn lock(queue: &Queue) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the seats of a device share in a round.
+#[derive(Clone, Copy)]
+struct Table<'a> {
+    queue: &'a Queue,
+    /// Seats that take from it.
+    width: u32,
+    /// Whether a seat may leave its work to others.
+    others: bool,
+    device: Option<&'a str>,
 }
 
 impl Local {
@@ -79,40 +150,48 @@ impl Local {
                 seats.push(Seat {
                     runner: Serial::sharing(command, shares.clone())?,
                     cpus: device.lease(i),
+                    out_until: None,
+                    told: false,
                 });
             }
-            places.push(Place { device, seats });
+            places.push(Place {
+                device,
+                seats,
+                measured: 0,
+            });
         }
         Ok(Local {
             places,
             start: Instant::now(),
+            warnings: vec![],
         })
+    }
+
+    /// What became known of runners since it was last asked for.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Starts all runners and has them make the data of the batch's task, so
     /// that the first round need not. What fails fails again with a candidate.
     pub fn prepare(&mut self, batch: &Batch<'_>) {
-        let all: Vec<Vec<usize>> = self
-            .places
-            .iter()
-            .map(|p| (0..p.seats.len()).collect())
-            .collect();
+        let all: Vec<usize> = self.places.iter().map(|p| p.seats.len()).collect();
         self.load(batch, &all, u32::MAX);
     }
 
     /// A runner, and the CPUs to pin a kernel to that it measures alone.
     pub fn alone(&mut self) -> Option<(&mut Serial, &[usize])> {
-        let seat = self.places.first_mut()?.seats(1).next()?;
+        let seat = self.places.first_mut()?.seats(1).0.pop()?;
         Some((&mut seat.runner, &seat.cpus))
     }
 
     /// Has the data of the batch's task in the runners of this round, so that
     /// no candidate waits for it. What fails here fails again with a candidate.
-    fn load(&mut self, batch: &Batch<'_>, queues: &[Vec<usize>], dp: u32) {
+    fn load(&mut self, batch: &Batch<'_>, candidates: &[usize], dp: u32) {
         std::thread::scope(|scope| {
-            for (place, queue) in self.places.iter_mut().zip(queues) {
-                let width = queue.len().min(dp as usize);
-                for seat in place.seats(width) {
+            for (place, candidates) in self.places.iter_mut().zip(candidates) {
+                let width = (*candidates).min(dp as usize);
+                for seat in place.seats(width).0 {
                     if seat.runner.knows(batch.task) {
                         continue;
                     }
@@ -136,42 +215,29 @@ impl Dispatch<Batch<'_>> for Local {
     }
 
     fn round(&mut self, batch: &Batch<'_>, jobs: &[Assignment], round: &Round) -> Vec<Measured> {
-        let mut queues: Vec<Vec<usize>> = vec![Vec::new(); self.places.len()];
+        let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.places.len()];
         for (at, job) in jobs.iter().enumerate() {
-            queues[job.device].push(at);
+            queues[job.device].push_back(at);
         }
         if !round.fresh {
-            self.load(batch, &queues, round.dp);
+            let candidates: Vec<usize> = queues.iter().map(VecDeque::len).collect();
+            self.load(batch, &candidates, round.dp);
         }
-        let turns: Vec<AtomicUsize> = queues.iter().map(|_| AtomicUsize::new(0)).collect();
-        let work = &Work {
+        let queues: Vec<Queue> = queues.into_iter().map(Mutex::new).collect();
+        let work = Work {
             batch,
             jobs,
             round,
             began: Instant::now(),
         };
         let mut outcomes: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
-        std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for ((place, queue), turn) in self.places.iter_mut().zip(&queues).zip(&turns) {
-                let name = place.device.name.clone();
-                let wanted = queue.len().min(round.dp as usize);
-                let seats: Vec<&mut Seat> = place.seats(wanted).collect();
-                let width = seats.len() as u32;
-                for seat in seats {
-                    let name = name.clone();
-                    threads.push(
-                        scope.spawn(move || seat.take(work, queue, turn, width, name.as_deref())),
-                    );
-                }
+        // What a seat leaves to others is taken when those are done. Each time
+        // some seat has failed for good, and what the last ones do is final.
+        while queues.iter().any(|q| !lock(q).is_empty()) {
+            for (at, measured) in self.pass(&work, &queues) {
+                outcomes[at] = Some(measured);
             }
-            for thread in threads {
-                let done = thread.join().expect("a seat does not panic");
-                for (at, measured) in done {
-                    outcomes[at] = Some(measured);
-                }
-            }
-        });
+        }
         let whole = |m: Option<Measured>| m.expect("every job is some seat's");
         outcomes.into_iter().map(whole).collect()
     }
@@ -181,53 +247,128 @@ impl Dispatch<Batch<'_>> for Local {
     }
 }
 
+impl Local {
+    /// Has seats measure what is in the queues, by place in the round.
+    fn pass(&mut self, work: &Work<'_>, queues: &[Queue]) -> Vec<(usize, Measured)> {
+        let mut all = Vec::new();
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (place, queue) in self.places.iter_mut().zip(queues) {
+                let device = place.device.name.clone();
+                let wanted = lock(queue).len().min(work.round.dp as usize);
+                let (seats, others) = place.seats(wanted);
+                let width = seats.len() as u32;
+                for seat in seats {
+                    let device = device.clone();
+                    threads.push(scope.spawn(move || {
+                        let device = device.as_deref();
+                        let table = Table {
+                            queue,
+                            width,
+                            others,
+                            device,
+                        };
+                        seat.take(work, table)
+                    }));
+                }
+            }
+            for thread in threads {
+                all.extend(thread.join().expect("a seat does not panic"));
+            }
+        });
+        for (at, _) in &all {
+            self.places[work.jobs[*at].device].measured += 1;
+        }
+        for place in &mut self.places {
+            for seat in &mut place.seats {
+                self.warnings.extend(seat.judge(place.measured));
+            }
+        }
+        all
+    }
+}
+
 impl Seat {
-    /// Measures what is next in the queue until nothing is left.
-    fn take(
+    /// Measures what is next in the queue until nothing is left, or until this
+    /// seat shows that it had better leave that to others: then also what it
+    /// died of last.
+    fn take(&mut self, work: &Work<'_>, table: Table<'_>) -> Vec<(usize, Measured)> {
+        let round = work.round;
+        let mut deadline = work.began + round.limit.min(LONGEST);
+        let mut done = Vec::new();
+        loop {
+            let Some(at) = lock(table.queue).pop_front() else {
+                return done;
+            };
+            let queued = work.began.elapsed();
+            let measured = self.measure(work, &table, at, &mut deadline);
+            if !table.others || !self.fails() && self.runner.failed_starts() == 0 {
+                done.push((at, timed_parts(measured, queued)));
+                continue;
+            }
+            let mut left = vec![at];
+            if self.runner.deaths() >= DEATHS {
+                let died = |(_, m): &(usize, Measured)| failed(m);
+                let alive = done
+                    .iter()
+                    .rposition(|d| !died(d))
+                    .map_or(0, |last| last + 1);
+                let first = alive.max((done.len() + 1).saturating_sub(DEATHS as usize));
+                left.extend(done.drain(first..).map(|(at, _)| at));
+            }
+            lock(table.queue).extend(left);
+            if self.fails() {
+                return done;
+            }
+        }
+    }
+
+    /// Measures the candidate at a place of the round.
+    fn measure(
         &mut self,
         work: &Work<'_>,
-        queue: &[usize],
-        turn: &AtomicUsize,
-        width: u32,
-        device: Option<&str>,
-    ) -> Vec<(usize, Measured)> {
+        table: &Table<'_>,
+        at: usize,
+        deadline: &mut Instant,
+    ) -> Measured {
         let Work { batch, round, .. } = *work;
         let company = Company {
             measurer: round.measurer,
-            device,
-            dp: width,
+            device: table.device,
+            dp: table.width,
             overlap: batch.overlap && !round.quiet,
-            isolated: width == 1 && (round.quiet || !batch.overlap),
+            isolated: table.width == 1 && (round.quiet || !batch.overlap),
         };
-        let mut deadline = work.began + round.limit.min(LONGEST);
-        let mut done = Vec::new();
-        while let Some(&at) = queue.get(turn.fetch_add(1, Ordering::Relaxed)) {
-            let queued = work.began.elapsed();
-            let kernel = batch.kernels[work.jobs[at].candidate];
-            if round.fresh {
-                self.runner.renew();
-            }
-            // A replaced runner lacks the task, which is no candidate's time.
-            let loading = Instant::now();
-            let _ = self.runner.load_task(batch.task, batch.protocol);
-            deadline += loading.elapsed();
-            let left = deadline.saturating_duration_since(Instant::now());
-            let measured = if left.is_zero() {
-                never_begun(round.limit)
-            } else {
-                let protocol = Protocol {
-                    pin: self.cpus.clone(),
-                    limit_ns: left.min(round.each).as_nanos() as u64,
-                    host_clock: round.host_clock,
-                    ..batch.protocol.clone()
-                };
-                let runner = &mut self.runner;
-                runner.measure_in(batch.task, kernel, &protocol, batch.best_ns, company)
-            };
-            done.push((at, timed_parts(measured, queued)));
+        let kernel = batch.kernels[work.jobs[at].candidate];
+        if round.fresh {
+            self.runner.renew();
         }
-        done
+        // A replaced runner lacks the task, which is no candidate's time.
+        let loading = Instant::now();
+        let _ = self.runner.load_task(batch.task, batch.protocol);
+        *deadline += loading.elapsed();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return never_begun(round.limit);
+        }
+        let protocol = Protocol {
+            pin: self.cpus.clone(),
+            limit_ns: left.min(round.each).as_nanos() as u64,
+            host_clock: round.host_clock,
+            ..batch.protocol.clone()
+        };
+        let runner = &mut self.runner;
+        runner.measure_in(batch.task, kernel, &protocol, batch.best_ns, company)
     }
+}
+
+/// Whether a candidate ended its runner, or failed as if it had.
+fn failed(m: &Measured) -> bool {
+    use Outcome::{Crashed, OutOfMemory, TimedOut};
+    matches!(
+        m.outcome,
+        Crashed { .. } | OutOfMemory { .. } | TimedOut { .. }
+    )
 }
 
 /// The outcome of a candidate whose round was over before its turn came.

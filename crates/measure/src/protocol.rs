@@ -46,6 +46,11 @@ pub struct Protocol {
 }
 
 impl Protocol {
+    /// Whether samples are read from the wall clock.
+    pub(crate) fn by_wall(&self) -> bool {
+        self.host_clock || self.threads > 1
+    }
+
     /// Defaults for `threads` on a machine whose last-level cache has `llc_bytes`.
     pub fn new(threads: u32, llc_bytes: u64) -> Protocol {
         Protocol {
@@ -119,6 +124,8 @@ pub(crate) enum Request {
         protocol: Protocol,
         /// Median of the incumbent, for giving up early.
         best_ns: Option<u64>,
+        /// Whether the reference kernel is to be timed before the samples.
+        reference: bool,
     },
     /// Samples kernels of one task in turns.
     Rank {
@@ -163,6 +170,8 @@ pub(crate) struct Circumstances {
     /// Whether those exceed the bytes to rotate through.
     pub rotated: bool,
     pub pinned: bool,
+    /// Of the reference kernel, if it was timed.
+    pub reference_ns: Option<u64>,
     pub span: Span,
 }
 

@@ -12,6 +12,7 @@ use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
+use crate::reference;
 use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
@@ -58,6 +59,16 @@ struct Threads {
     pool: Pool,
 }
 
+/// One candidate to measure.
+struct Job<'a> {
+    kernel: &'a BuiltKernel,
+    protocol: &'a Protocol,
+    best_ns: Option<u64>,
+    reference: bool,
+    /// When the request came.
+    start: Instant,
+}
+
 /// Times a part of a request.
 struct Watch {
     start: Instant,
@@ -91,16 +102,24 @@ impl Runner {
                 kernel,
                 protocol,
                 best_ns,
+                reference,
             } => {
                 if !self.use_task(task) {
                     return Reply::NoData;
                 }
                 let mut parts = Parts::default();
-                let mut verdict = self.measure(&kernel, &protocol, best_ns, start, &mut parts);
+                let job = Job {
+                    kernel: &kernel,
+                    protocol: &protocol,
+                    best_ns,
+                    reference,
+                    start,
+                };
+                let mut verdict = self.measure(&job, &mut parts);
                 if matches!(verdict, Err(Verdict::OutOfMemory(_))) && self.tasks.len() > 1 {
                     // Other tasks' data is no candidate's fault.
                     self.tasks.drain(..self.tasks.len() - 1);
-                    verdict = self.measure(&kernel, &protocol, best_ns, start, &mut parts);
+                    verdict = self.measure(&job, &mut parts);
                 }
                 Reply::Measured(Report {
                     verdict: verdict.unwrap_or_else(|stop| stop),
@@ -151,28 +170,31 @@ impl Runner {
         true
     }
 
-    fn measure(
-        &mut self,
-        kernel: &BuiltKernel,
-        p: &Protocol,
-        best_ns: Option<u64>,
-        start: Instant,
-        parts: &mut Parts,
-    ) -> Result<Verdict, Stop> {
+    fn measure(&mut self, job: &Job<'_>, parts: &mut Parts) -> Result<Verdict, Stop> {
+        let Job {
+            kernel,
+            protocol: p,
+            best_ns,
+            ..
+        } = *job;
         self.use_threads(p)?;
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
-        let (ctx, deadline) = (threads.pool.ctx(), deadline(start, p.limit_ns));
+        let (ctx, deadline) = (threads.pool.ctx(), deadline(job.start, p.limit_ns));
         let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, parts)?;
         let watch = Watch::start();
         Doing::Run.tell(0);
+        let reference_ns = job.reference.then(|| reference::time_ns(p.by_wall()));
         loaded.mark();
         let slow = slow_even_warm(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
         parts.run += watch.spent();
         if let Some(samples) = slow? {
             return Ok(Verdict::Timed {
                 samples_ns: samples.ns,
-                at: circumstances(&loaded, threads, samples.calls),
+                at: Circumstances {
+                    reference_ns,
+                    ..circumstances(&loaded, threads, samples.calls)
+                },
             });
         }
         rotate(&mut loaded, task, p, 0, parts)?;
@@ -193,7 +215,11 @@ impl Runner {
         let at = circumstances(&loaded, threads, samples.calls);
         Ok(Verdict::Timed {
             samples_ns: samples.ns,
-            at: Circumstances { span, ..at },
+            at: Circumstances {
+                span,
+                reference_ns,
+                ..at
+            },
         })
     }
 
@@ -400,6 +426,7 @@ fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstance
         copies: loaded.copies() as u32,
         rotated: loaded.rotated,
         pinned: threads.pinned,
+        reference_ns: None,
         span: loaded.span(),
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the rules of sampling. They never see a kernel, only a function that
 //! runs it a number of times.
 
-use crate::loaded::{Stop, thread_cpu_ns};
+use crate::loaded::Stop;
 use crate::noise::Noise;
 use crate::protocol::Protocol;
 use crate::runner::per_call;
@@ -221,23 +221,6 @@ pub fn host_clock_resolution_ns() -> u64 {
         }
     };
     (0..100).map(|_| step()).min().unwrap_or(1)
-}
-
-/// The smallest non-zero step of a thread's own CPU time that was seen, and the
-/// shortest time that it said passed between two readings.
-pub fn thread_clock_ns() -> (u64, u64) {
-    let step = |_| {
-        let start = thread_cpu_ns();
-        let next = thread_cpu_ns() - start;
-        let mut step = next;
-        while step == 0 {
-            step = thread_cpu_ns() - start;
-        }
-        (step, next)
-    };
-    let all: Vec<(u64, u64)> = (0..100).map(step).collect();
-    let least = |of: fn(&(u64, u64)) -> u64| all.iter().map(of).min().unwrap_or(0);
-    (least(|s| s.0), least(|s| s.1))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
+use crate::reference::Reference;
 use runtime::BuiltKernel;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +56,16 @@ pub struct Serial {
     spent: Spent,
     /// Whether this runner is to be replaced before its next request.
     spoilt: bool,
-    /// Starts that failed since the last one that did not.
+    /// Its number among those it shares with.
+    number: usize,
+    /// Starts that failed since it last answered, and data of tasks that it
+    /// alone died of.
     failed_starts: u32,
+    /// Candidates in a row that it died of, and the code of the last.
+    deaths: u32,
+    last_dead: Option<u64>,
+    /// What the reference kernel said of the CPU.
+    reference: Option<Reference>,
     /// What runners learnt of tasks that others need not find out again.
     shares: Arc<Shares>,
 }
@@ -127,7 +136,11 @@ impl Serial {
             used: 0,
             spent: Spent::default(),
             spoilt: false,
+            number: shares.join(),
             failed_starts: 0,
+            deaths: 0,
+            last_dead: None,
+            reference: None,
             shares,
         })
     }
@@ -168,9 +181,27 @@ impl Serial {
         self.known == Some(task.key()) && !self.spoilt
     }
 
-    /// How often in a row no process could be started.
+    /// How often in a row no process could be started that was fit to measure.
     pub(crate) fn failed_starts(&self) -> u32 {
         self.failed_starts
+    }
+
+    /// How many different candidates in a row ended their process.
+    pub(crate) fn deaths(&self) -> u32 {
+        self.deaths
+    }
+
+    /// Learns from a candidate whether this runner is one that candidates die in.
+    fn note_death(&mut self, kernel: &BuiltKernel, result: &Result<Reply, Failure>) {
+        match result {
+            Ok(_) => (self.deaths, self.last_dead) = (0, None),
+            Err(Failure::Died { death, .. }) if !matches!(death, Death::NotStarted { .. }) => {
+                let code = Some(kernel.code_hash());
+                self.deaths += u32::from(self.last_dead != code);
+                self.last_dead = code;
+            }
+            Err(_) => {}
+        }
     }
 
     /// Measures one candidate in this company.
@@ -185,17 +216,26 @@ impl Serial {
         let wall = Duration::from_nanos(protocol.limit_ns);
         let limit = Limit::of_threads(wall, protocol.threads);
         self.spent = Spent::default();
+        let by_wall = protocol.by_wall();
+        let due = Reference::is_due(self.reference, by_wall);
         let request = || Request::Measure {
             task: task.key(),
             kernel: kernel.clone(),
             protocol: protocol.clone(),
             best_ns,
+            reference: due,
         };
         let result = self.on_task(task, protocol, limit, request);
+        self.note_death(kernel, &result);
         let (outcome, parts) = match result {
             Ok(Reply::Measured(Report { verdict, parts })) => {
                 self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-                (outcome(verdict, protocol, company), parts)
+                if let Verdict::Timed { at, .. } = &verdict
+                    && let Some(ns) = at.reference_ns
+                {
+                    self.reference = Some(Reference::after(self.reference, ns, by_wall));
+                }
+                (outcome(verdict, protocol, company, self.reference), parts)
             }
             Ok(_) => unreachable!("a runner answers a measurement with one"),
             Err(failure) => (failure_outcome(failure).0, Parts::default()),
@@ -260,7 +300,7 @@ impl Serial {
                     for (i, verdict) in left.iter().zip(verdicts) {
                         self.spoilt |= matches!(verdict, Verdict::Damaged(_));
                         let company = Company::none("rank", false);
-                        outcomes[*i] = Some(outcome(verdict, protocol, company));
+                        outcomes[*i] = Some(outcome(verdict, protocol, company, None));
                     }
                 }
                 Ok(_) => unreachable!("a runner answers a ranking with one"),
@@ -333,6 +373,7 @@ impl Serial {
             return Err(Failure::Oracle(reason));
         }
         let mut used = self.used > 0;
+        let known = share.is_some() && unmade.is_none();
         let reason = loop {
             match self.ask(Request::Data(task.clone(), place.clone()), limit) {
                 Ok(Reply::Data(Ok(published))) => {
@@ -350,7 +391,15 @@ impl Serial {
                     if matches!(death, Death::NotStarted { .. }) {
                         return Err(Failure::Died { death, note });
                     }
-                    break text_of(death);
+                    let reason = text_of(death);
+                    if !known && self.shares.killed(key, self.number, &reason) {
+                        return Err(Failure::Oracle(reason));
+                    }
+                    // Others have it, or are yet to try.
+                    self.failed_starts += 1;
+                    let reason = format!("it dies of a task's data: {reason}");
+                    let death = Death::NotStarted { reason };
+                    return Err(Failure::Died { death, note });
                 }
                 Err(failure) => return Err(failure),
             }
@@ -376,10 +425,11 @@ impl Serial {
             }
         };
         assert_eq!(answer.id, id, "one request at a time");
-        self.failed_starts = match answer.result {
-            Err(Death::NotStarted { .. }) => self.failed_starts + 1,
-            _ => 0,
-        };
+        match answer.result {
+            Err(Death::NotStarted { .. }) => self.failed_starts += 1,
+            Err(_) => {}
+            Ok(_) => self.failed_starts = 0,
+        }
         if of_candidates {
             self.spent += Spent {
                 wall_ns: answer.wall.as_nanos() as u64,
@@ -488,7 +538,12 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     }
 }
 
-fn outcome(verdict: Verdict, protocol: &Protocol, company: Company<'_>) -> Outcome {
+fn outcome(
+    verdict: Verdict,
+    protocol: &Protocol,
+    company: Company<'_>,
+    reference: Option<Reference>,
+) -> Outcome {
     let crashed = |stage, stderr| Outcome::Crashed {
         stage,
         signal: None,
@@ -502,13 +557,14 @@ fn outcome(verdict: Verdict, protocol: &Protocol, company: Company<'_>) -> Outco
                 rotated,
                 pinned,
                 span,
+                ..
             } = at;
             Outcome::Timed {
                 samples_ns,
-                clock: if protocol.threads == 1 && !protocol.host_clock {
-                    Clock::ThreadCpu
-                } else {
+                clock: if protocol.by_wall() {
                     Clock::HostMonotonic
+                } else {
+                    Clock::ThreadCpu
                 },
                 conditions: Conditions {
                     pinned,
@@ -526,6 +582,8 @@ fn outcome(verdict: Verdict, protocol: &Protocol, company: Company<'_>) -> Outco
                     latency_ns: span.device_ns.checked_div(span.launches),
                     span_ns: Some(span.host_ns),
                     launches: Some(span.launches),
+                    reference_ns: reference.map(|r| r.last_ns()),
+                    drift: reference.map(|r| r.drift()),
                     ..Conditions::unproven(protocol.threads, company.dp)
                 },
             }

@@ -276,3 +276,123 @@ fn a_runner_has_limits_of_its_own_for_each_candidate() {
         assert_eq!(limit("Max address space", pid), Some(12 << 30));
     }
 }
+
+/// So many kernels of different code that all die on one CPU.
+fn all_die_on(cpu: usize, count: u32) -> Vec<BuiltKernel> {
+    let one = kernel(&format!(
+        "unsigned here = 0; long status;
+        __asm__ volatile(\"syscall\" : \"=a\"(status)
+            : \"a\"(309L), \"D\"(&here), \"S\"(0L), \"d\"(0L) : \"rcx\", \"r11\", \"memory\");
+        if (here == {cpu}) __builtin_trap();
+        compute(args);
+        spin(50000);
+        kept[0] = 0x5eed0000;"
+    ));
+    let mark = 0x5eed_0000_u32.to_le_bytes();
+    let at = one.code.windows(4).position(|w| w == mark);
+    let at = at.expect("the constant is in the code");
+    let other = |number: u32| {
+        let mut other = one.clone();
+        other.code[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        other
+    };
+    (1..=count).map(other).collect()
+}
+
+#[test]
+fn what_dies_in_one_runner_alone_is_measured_by_others() {
+    let cpus = cpus();
+    let [bad, good_one, ..] = cpus[..] else {
+        // Runners are told apart by their CPUs here.
+        return;
+    };
+    let device = Device {
+        name: None,
+        cpus: vec![bad, good_one],
+        threads: 1,
+        pinned: true,
+        oversubscribe: 1,
+    };
+    let command = CommandLine {
+        program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
+        args: vec![],
+        cpus: vec![],
+    };
+    let all = all_die_on(bad, 120);
+    let kernels: Vec<&BuiltKernel> = all.iter().collect();
+    for policy in [Policy::Naive, Policy::Doppler] {
+        let mut local = Local::new(vec![device.clone()], &command).unwrap();
+        for round in 0..2 {
+            let done = measure(&mut local, policy, &kernels);
+            assert_eq!(done.outcomes.len(), kernels.len());
+            // A first round of one candidate has nothing to be compared with.
+            let first = usize::from(policy == Policy::Doppler && round == 0);
+            for m in &done.outcomes[first..] {
+                let Outcome::Timed { conditions, .. } = &m.outcome else {
+                    panic!("{policy:?} {round}: {m:?}")
+                };
+                assert!(round == 0 || conditions.dp == 1, "it is left out");
+            }
+            let warnings = local.take_warnings();
+            assert_eq!(warnings.len(), 1 - round, "{warnings:?}");
+            assert!(warnings.iter().all(|w| w.contains("left out")));
+        }
+        let killer = kernel("__builtin_trap();");
+        let done = measure(&mut local, policy, &[&killer; 3]);
+        for m in &done.outcomes {
+            assert_eq!(m.outcome.label(), "crashed-run", "its own fault");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_killed_one_runner_is_tried_by_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("seen");
+    // Who comes first makes the folder, and dies.
+    let oracle = kernel(&format!(
+        "long status;
+        __asm__ volatile(\"syscall\" : \"=a\"(status)
+            : \"a\"(83L), \"D\"(\"{}\"), \"S\"(0777L) : \"rcx\", \"r11\", \"memory\");
+        if (status == 0) __builtin_trap();
+        compute(args);",
+        path.display()
+    ));
+    let (task, protocol, a) = (task(1, oracle), protocol(), good());
+    let measurer = Measurer {
+        policy: Policy::Naive,
+        constants: constants(),
+        naive_dp: 2,
+        limit: Duration::from_secs(5),
+    };
+    let batch = Batch {
+        task: &task,
+        kernels: &[&a; 6],
+        protocol: &protocol,
+        best_ns: None,
+        overlap: false,
+    };
+    let mut state = TaskState::new(&measurer.constants, 1);
+    let done = measurer.measure(&mut local(1, 2), &batch, 6, &mut state, &mut |_| {});
+    assert!(path.exists());
+    for m in done.outcomes {
+        assert_eq!(m.outcome.label(), "timed", "{m:?}");
+    }
+}
+
+#[test]
+fn a_record_says_how_fast_the_cpu_was() {
+    let (a, mut local) = (kernel("compute(args); spin(20000);"), local(1, 2));
+    for policy in [Policy::Doppler, Policy::Naive] {
+        let done = measure(&mut local, policy, &[&a; 20]);
+        for m in &done.outcomes {
+            let Outcome::Timed { conditions, .. } = &m.outcome else {
+                panic!("{m:?}")
+            };
+            let ns = conditions.reference_ns.expect("it was timed");
+            assert!(ns > 1_000, "{ns}");
+            let drift = conditions.drift.expect("since the first");
+            assert!(drift > -1.0 && drift.is_finite(), "{drift}");
+        }
+    }
+}

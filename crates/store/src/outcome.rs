@@ -130,6 +130,13 @@ pub struct Conditions {
     /// Of a candidate whose samples were taken again alone, the median in the round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel_ns: Option<u64>,
+    /// What the runner's reference kernel took last, on the clock of the samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_ns: Option<u64>,
+    /// The share by which that is more than when the run's runner began: the
+    /// samples were taken at another frequency of the CPU, if it is not small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,6 +170,8 @@ impl Conditions {
             round_dp: None,
             delta: None,
             parallel_ns: None,
+            reference_ns: None,
+            drift: None,
             queue_ns: None,
             load_ns: None,
             upload_ns: None,

@@ -99,6 +99,13 @@ pub const KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "drift",
+        kind: "number",
+        default: "0.05",
+        doc: "share by which the time of a runner's reference kernel may change before the run warns of it; records hold the change in any case",
+        affects_code: false,
+    },
+    Knob {
         name: "devices",
         kind: "count",
         default: "1",

@@ -36,6 +36,12 @@ struct Report {
     thread_clock_resolution_ns: u64,
     /// What reading it twice adds to a sample.
     thread_clock_bias_ns: u64,
+    /// The share of the wall time of undisturbed work that it leaves out.
+    thread_clock_bias: f64,
+    /// The kernel that runners watch the frequency with: its time, and the share
+    /// by which it took longer half of the time.
+    reference_ns: u64,
+    reference_spread: f64,
     compiler: String,
 }
 
@@ -54,7 +60,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if threads != 1 {
         ceilings.push(ceiling(&m, threads)?);
     }
-    let (thread_clock_resolution_ns, thread_clock_bias_ns) = measure::thread_clock_ns();
+    let clock = measure::thread_clock();
     let r = Report {
         cpu: m.cpu.clone(),
         cpus: m.cpus,
@@ -67,8 +73,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         ceilings,
         cycle_counter: cycle_counter(),
         clock_resolution_ns: measure::host_clock_resolution_ns(),
-        thread_clock_resolution_ns,
-        thread_clock_bias_ns,
+        thread_clock_resolution_ns: clock.resolution_ns,
+        thread_clock_bias_ns: clock.reading_ns,
+        thread_clock_bias: clock.bias,
+        reference_ns: clock.reference_ns,
+        reference_spread: clock.reference_spread,
         compiler: llvm::version(),
     };
     if a.json {
@@ -88,8 +97,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     super::print_line(&format!("cycle counter    {}", r.cycle_counter))?;
     super::print_line(&format!(
-        "clock resolution {} ns; a thread's own {} ns, reading it adds {} ns",
-        r.clock_resolution_ns, r.thread_clock_resolution_ns, r.thread_clock_bias_ns
+        "clock resolution {} ns; a thread's own {} ns, reading it adds {} ns, and of undisturbed work it leaves out {:.3}%",
+        r.clock_resolution_ns,
+        r.thread_clock_resolution_ns,
+        r.thread_clock_bias_ns,
+        100.0 * r.thread_clock_bias
+    ))?;
+    super::print_line(&format!(
+        "reference kernel {:.1} us, half of the time {:.2}% more (runners watch the frequency with it)",
+        r.reference_ns as f64 / 1e3,
+        100.0 * r.reference_spread
     ))?;
     super::print_line(&format!("compiler         {}", r.compiler))?;
     Ok(ExitCode::SUCCESS)

@@ -81,6 +81,9 @@ pub struct Args {
     /// Share of candidates as fast as the best that may be given up early
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     lose: f64,
+    /// Share by which the CPU's speed may change before the run warns of it
+    #[arg(long, default_value_t = 0.05, value_parser = parse_share)]
+    drift: f64,
     /// Constants of doppler to change; `knobs` lists them
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "")]
     doppler: Constants,
@@ -164,6 +167,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             constants: a.doppler,
             lose: a.lose,
         },
+        drift: a.drift,
         in_model: a.in_model_time.unwrap_or(match a.trials {
             Some(_) => IN_MODEL_TRIALS,
             None => (a.time / 10).min(IN_MODEL_MOST),
@@ -182,6 +186,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     tuned.report.model.clone_from(&source.name);
     tuned.report.artifact = Some(out.display().to_string());
     warn(&tuned.report.warnings);
+    for disturbance in &tuned.report.disturbances {
+        eprintln!("warning: {disturbance}");
+    }
     if a.json {
         super::print_json(&tuned.report)?;
     } else {

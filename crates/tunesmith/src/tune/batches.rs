@@ -213,6 +213,7 @@ impl Session<'_> {
             let event = record::event(&self.run_id, EVENT, &s.key, payload);
             self.store.append(&[], &[event])?;
         }
+        self.note_disturbances(&done.outcomes)?;
         for (r, m) in batch.into_iter().zip(done.outcomes) {
             self.trials += 1;
             self.searches[task].trials += 1;

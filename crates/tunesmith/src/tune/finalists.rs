@@ -57,6 +57,7 @@ impl Session<'_> {
                     true,
                 );
                 self.store.append(&[r], &[])?;
+                self.note_disturbances([&m])?;
                 self.worker_cpu_ns += m.whole.cpu_ns;
                 let b = &mut self.searches[i].best[c];
                 (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);

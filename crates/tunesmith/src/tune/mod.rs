@@ -6,6 +6,7 @@
 
 mod batches;
 mod budget;
+mod disturbance;
 mod factorial;
 mod finalists;
 mod in_model;
@@ -66,6 +67,8 @@ pub struct Options {
     pub build_limit: Duration,
     pub run_limit: Duration,
     pub measure: Settings,
+    /// Share by which the CPU's speed may change before the run warns of it.
+    pub drift: f64,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
 }

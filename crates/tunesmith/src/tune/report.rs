@@ -71,6 +71,8 @@ pub struct Report {
     pub artifact: Option<String>,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
+    /// What made figures of the run doubtful, or took runners from it.
+    pub disturbances: Vec<String>,
     pub tasks: Vec<TaskSummary>,
 }
 
@@ -181,6 +183,7 @@ impl Session<'_> {
             in_model,
             artifact: None,
             warnings: vec![],
+            disturbances: self.disturbances.warnings.clone(),
             tasks,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::batches::{Ready, Turn, known_states};
 use super::budget::{Standing, promise};
+use super::disturbance::Disturbances;
 use super::progress::{Progress, Status};
 use super::report::Report;
 use super::task_search::{KnownPlace, Ranked, Search, searches};
@@ -46,6 +47,7 @@ pub struct Session<'a> {
     pub local: Local,
     pub measurer: Measurer,
     pub searches: Vec<Search>,
+    pub disturbances: Disturbances,
     /// Candidates that were built and wait for their batch.
     pub ready: Vec<Ready>,
     pub turn: Turn,
@@ -68,6 +70,7 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
         "oversubscribe": options.measure.oversubscribe,
         "doppler": options.measure.constants,
         "lose": options.measure.lose,
+        "drift": options.drift,
         "accuracy": options.accuracy.name(),
         "tolerance": options.tolerance,
     })
@@ -140,6 +143,7 @@ impl<'a> Session<'a> {
             local,
             measurer: options.measure.measurer(options.run_limit),
             searches,
+            disturbances: Disturbances::default(),
             ready: vec![],
             turn: Turn::default(),
             trials: 0,
