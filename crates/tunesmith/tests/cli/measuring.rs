@@ -75,11 +75,54 @@ fn rounds_are_logged_and_the_next_run_goes_on_from_them() {
             .map(|r| r["candidates"].as_u64().unwrap())
             .sum();
         assert_eq!(report["trials"], measured);
+        let reference = events(&log, "reference");
+        assert!(reference[0]["reference_ns"].as_u64().unwrap() > 0);
         logs.push(rounds);
     }
     assert_eq!(logs[0][0]["dp"], 1);
     let last = logs[0].last().unwrap();
     assert_eq!(logs[1][0]["dp"], last["next"]["dp"]);
+}
+
+#[test]
+fn what_killed_a_runner_is_not_run_again_by_this_run_or_a_later_one() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let path = p.file("s.sqlite");
+    let tune = |limit| {
+        p.json(&[
+            "tune",
+            "op:matmul(m=384,n=384,k=384)",
+            "--threads",
+            "1",
+            "--trials",
+            "6",
+            "--strategy",
+            "random",
+            "--run-limit",
+            limit,
+            "--in-model-time",
+            "0s",
+            "--store",
+            &path,
+            "--out",
+            "m.tsm",
+        ])
+    };
+    // No candidate is loaded, run and checked in so little time.
+    let killed = tune("0.0002s");
+    assert_eq!(killed["trials"], 6);
+    // The same are asked for first, now with time enough.
+    let report = tune("20s");
+    assert!(report["cached"].as_u64().unwrap() >= 6, "{report}");
+    assert_eq!(report["trials"], 6);
+    let store = store::Store::open(&path).unwrap();
+    let all = store.records_for(&store::Filter::default()).unwrap();
+    let trials: Vec<_> = all.iter().filter(|r| !r.final_).collect();
+    let died = |r: &&&store::Record| r.outcome.label().starts_with("timed-out");
+    assert!(trials.iter().filter(died).count() >= 6, "{trials:?}");
+    let codes: std::collections::HashSet<_> = trials.iter().map(|r| &r.code_hash).collect();
+    assert_eq!((codes.len(), trials.len()), (12, 12), "none is run twice");
 }
 
 #[test]
