@@ -1,7 +1,7 @@
 //! Expected outputs of tasks, computed by one runner and read by the others.
 //!
-//! Owns files without a name, in memory, which last as long as the parent, and
-//! which tasks have none.
+//! Owns files without a name, in memory, which last as long as the parent,
+//! which tasks have none, and what a cycle counts for.
 //! Promises that one is read only after it was sealed, so that no kernel of any
 //! runner can change what the others compare with. Where something stands in
 //! the way a runner runs the oracle itself. What the bytes mean is `task`'s.
@@ -31,6 +31,8 @@ pub(crate) struct Shares {
     kept: Mutex<VecDeque<Arc<Share>>>,
     /// Runners that share them.
     runners: AtomicUsize,
+    /// What a cycle counts for, so that all mean the same.
+    cycle_ns: Mutex<Option<f64>>,
     /// Why tasks have no data.
     broken: Mutex<HashMap<TaskKey, Broken>>,
 }
@@ -85,6 +87,15 @@ impl Shares {
     /// The number of another runner that shares them.
     pub fn join(&self) -> usize {
         self.runners.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What a cycle counts for, as the first runner said that counts them.
+    pub fn cycle_ns(&self) -> Option<f64> {
+        *lock(&self.cycle_ns)
+    }
+
+    pub fn set_cycle_ns(&self, ns: f64) {
+        lock(&self.cycle_ns).get_or_insert(ns);
     }
 
     /// Why the task has no data, if that was found out.

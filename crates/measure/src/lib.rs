@@ -24,7 +24,7 @@ mod sealed;
 mod serial;
 mod task;
 
-pub use cycles::count_cycles;
+pub use cycles::cycle_ns;
 pub use device::Device;
 pub use dispatch::{Assignment, Dispatch, Round};
 pub use doppler::{

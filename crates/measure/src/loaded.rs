@@ -4,6 +4,7 @@
 //! belongs to the task and is read-only. Promises that every call takes the
 //! next copy of what rotates. When to call is in `sampling`.
 
+use crate::cycles::{Cycles, Reading};
 use crate::protocol::{Doing, Span, Verdict};
 use crate::task::{Copies, Task, rotates};
 use runtime::{
@@ -11,6 +12,7 @@ use runtime::{
 };
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Most copies of what depends on constants, and most bytes in them.
@@ -33,6 +35,12 @@ pub struct Setting<'a> {
     pub host_clock: bool,
 }
 
+/// Cycles that time calls, and what one of them counts for.
+pub struct Count {
+    pub counter: Rc<Cycles>,
+    pub cycle_ns: f64,
+}
+
 enum Argument {
     Shared(Copies),
     Output(GuardedBuffer),
@@ -49,6 +57,8 @@ pub struct Loaded<'k> {
     /// Whether the copies together exceed the bytes to rotate through.
     pub rotated: bool,
     host_clock: bool,
+    /// None where a clock times calls, or once the counter missed some.
+    count: Option<Count>,
     /// What was launched since the mark, and when that began.
     span: Span,
     began: Option<Instant>,
@@ -114,6 +124,7 @@ impl<'k> Loaded<'k> {
             next: 0,
             rotated: false,
             host_clock: setting.host_clock,
+            count: None,
             span: Span::default(),
             began: None,
             _code: code,
@@ -149,6 +160,16 @@ impl<'k> Loaded<'k> {
         self.pointers.len()
     }
 
+    /// Times calls by counted cycles from here on, or by a clock.
+    pub fn count(&mut self, count: Option<Count>) {
+        self.count = count;
+    }
+
+    /// What a cycle counts for, if calls are timed by them, all so far.
+    pub fn cycle_ns(&self) -> Option<f64> {
+        self.count.as_ref().map(|c| c.cycle_ns)
+    }
+
     /// What was launched since the last mark, or in all.
     pub fn span(&self) -> Span {
         self.span
@@ -160,7 +181,8 @@ impl<'k> Loaded<'k> {
     }
 
     /// Calls the kernel `calls` times; the nanoseconds that took, of this
-    /// thread's CPU time if the kernel runs on no other, else of wall time.
+    /// thread's CPU time or its cycles if the kernel runs on no other, else of
+    /// wall time.
     pub fn batch(&mut self, ctx: &Ctx, calls: u64) -> Result<u64, Stop> {
         let workspace: *mut c_void = self.workspace.as_mut_ptr().cast();
         let mut status = 0;
@@ -168,7 +190,8 @@ impl<'k> Loaded<'k> {
             self.span = Span::default();
             Instant::now()
         });
-        let clock = KernelClock::start(self.host_clock || ctx.threads > 1);
+        let counter = self.count.as_ref().map(|c| &*c.counter);
+        let clock = KernelClock::start(self.host_clock || ctx.threads > 1, counter);
         for _ in 0..calls {
             let args = &self.pointers[self.next];
             self.next = if self.next + 1 == self.pointers.len() {
@@ -183,7 +206,13 @@ impl<'k> Loaded<'k> {
                 break;
             }
         }
-        let taken = clock.elapsed_ns();
+        let taken = match clock.elapsed(counter) {
+            Taken::Cycles(cycles) => (cycles as f64 * self.cycle_ns().unwrap_or(1.0)) as u64,
+            Taken::Ns(ns) => {
+                self.count = None;
+                ns
+            }
+        };
         self.span.launches += calls;
         self.span.device_ns += taken;
         self.span.host_ns = began.elapsed().as_nanos() as u64;
@@ -340,10 +369,18 @@ fn run_prepare(
 }
 
 /// The clock of a kernel's samples: CPU time does not count what preempts a
-/// single thread; several threads are only timed by the wall.
-pub(crate) enum KernelClock {
+/// single thread, and its cycles not what the CPU's frequency does either;
+/// several threads are only timed by the wall.
+enum KernelClock {
+    /// With the CPU time, for when the counter misses some.
+    Cycles(Reading, u64),
     ThreadCpu(u64),
     Wall(Instant),
+}
+
+enum Taken {
+    Cycles(u64),
+    Ns(u64),
 }
 
 pub(crate) fn thread_cpu_ns() -> u64 {
@@ -352,18 +389,25 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 impl KernelClock {
-    pub fn start(wall: bool) -> KernelClock {
+    fn start(wall: bool, counter: Option<&Cycles>) -> KernelClock {
         if wall {
-            KernelClock::Wall(Instant::now())
-        } else {
-            KernelClock::ThreadCpu(thread_cpu_ns())
+            return KernelClock::Wall(Instant::now());
+        }
+        let own_ns = thread_cpu_ns();
+        match counter.and_then(Cycles::read) {
+            Some(start) => KernelClock::Cycles(start, own_ns),
+            None => KernelClock::ThreadCpu(own_ns),
         }
     }
 
-    pub fn elapsed_ns(&self) -> u64 {
+    fn elapsed(&self, counter: Option<&Cycles>) -> Taken {
         match self {
-            KernelClock::ThreadCpu(start) => thread_cpu_ns() - start,
-            KernelClock::Wall(start) => start.elapsed().as_nanos() as u64,
+            KernelClock::Cycles(start, own_ns) => {
+                let cycles = counter.and_then(|c| c.since(*start));
+                cycles.map_or_else(|| Taken::Ns(thread_cpu_ns() - own_ns), Taken::Cycles)
+            }
+            KernelClock::ThreadCpu(start) => Taken::Ns(thread_cpu_ns() - start),
+            KernelClock::Wall(start) => Taken::Ns(start.elapsed().as_nanos() as u64),
         }
     }
 }

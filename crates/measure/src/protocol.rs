@@ -126,6 +126,8 @@ pub(crate) enum Request {
         best_ns: Option<u64>,
         /// Whether the reference kernel is to be timed before the samples.
         reference: bool,
+        /// What a cycle counts for, if a runner said so before.
+        cycle_ns: Option<f64>,
     },
     /// Samples kernels of one task in turns.
     Rank {
@@ -172,6 +174,8 @@ pub(crate) struct Circumstances {
     pub pinned: bool,
     /// Of the reference kernel, if it was timed.
     pub reference_ns: Option<u64>,
+    /// What a cycle counted for, if the samples are counted cycles.
+    pub cycle_ns: Option<f64>,
     pub span: Span,
 }
 

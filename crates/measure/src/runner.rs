@@ -5,8 +5,9 @@
 //! Promises one reply a request while the process lives; that it lives is the
 //! parent's business.
 
+use crate::cycles::Cycles;
 use crate::expected::Place;
-use crate::loaded::{Loaded, Setting, Stop};
+use crate::loaded::{Count, Loaded, Setting, Stop};
 use crate::noise::Noise;
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
@@ -17,6 +18,7 @@ use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use worker::cpu_ns;
 
@@ -49,6 +51,8 @@ struct Runner {
     threads: Option<Threads>,
     /// Where the process may run when nothing is pinned.
     cpus: Option<CpuSet>,
+    /// Counts the cycles of this thread; `Some(None)` where that cannot be.
+    cycles: Option<Option<Rc<Cycles>>>,
     noise: Noise,
 }
 
@@ -65,6 +69,7 @@ struct Job<'a> {
     protocol: &'a Protocol,
     best_ns: Option<u64>,
     reference: bool,
+    cycle_ns: Option<f64>,
     /// When the request came.
     start: Instant,
 }
@@ -103,6 +108,7 @@ impl Runner {
                 protocol,
                 best_ns,
                 reference,
+                cycle_ns,
             } => {
                 if !self.use_task(task) {
                     return Reply::NoData;
@@ -113,9 +119,16 @@ impl Runner {
                     protocol: &protocol,
                     best_ns,
                     reference,
+                    cycle_ns,
                     start,
                 };
                 let mut verdict = self.measure(&job, &mut parts);
+                if matches!(verdict, Ok(Verdict::Timed { at, .. }) if self.missed_cycles(&protocol, at))
+                {
+                    // Its samples are of two clocks.
+                    self.cycles = Some(None);
+                    verdict = self.measure(&job, &mut parts);
+                }
                 if matches!(verdict, Err(Verdict::OutOfMemory(_))) && self.tasks.len() > 1 {
                     // Other tasks' data is no candidate's fault.
                     self.tasks.drain(..self.tasks.len() - 1);
@@ -178,10 +191,14 @@ impl Runner {
             ..
         } = *job;
         self.use_threads(p)?;
+        let count = self.counter(p).map(|counter| Count {
+            cycle_ns: job.cycle_ns.unwrap_or(counter.own_ns()),
+            counter,
+        });
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
         let (ctx, deadline) = (threads.pool.ctx(), deadline(job.start, p.limit_ns));
-        let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, parts)?;
+        let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, count, parts)?;
         let watch = Watch::start();
         Doing::Run.tell(0);
         let reference_ns = job.reference.then(|| reference::time_ns(p.by_wall()));
@@ -223,6 +240,21 @@ impl Runner {
         })
     }
 
+    /// What counts the cycles of a kernel, if anything does.
+    fn counter(&mut self, p: &Protocol) -> Option<Rc<Cycles>> {
+        if p.by_wall() {
+            return None;
+        }
+        let open = || Cycles::open().ok().map(Rc::new);
+        self.cycles.get_or_insert_with(open).clone()
+    }
+
+    /// Whether samples were to be counted cycles and some are not.
+    fn missed_cycles(&self, p: &Protocol, at: Circumstances) -> bool {
+        let counter = self.cycles.as_ref().is_some_and(Option::is_some);
+        !p.by_wall() && counter && at.cycle_ns.is_none()
+    }
+
     /// One verdict a kernel; those that pass are sampled in turns.
     fn rank(
         &mut self,
@@ -241,7 +273,7 @@ impl Runner {
         let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
         for (i, kernel) in kernels.iter().enumerate() {
             let mut parts = Parts::default();
-            let entrant = first_run(kernel, task, p, threads, i, &mut parts);
+            let entrant = first_run(kernel, task, p, threads, i, None, &mut parts);
             entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
                 rotate(&mut loaded, task, p, i, &mut parts)?;
                 Doing::Run.tell(i);
@@ -352,6 +384,7 @@ fn first_run<'k>(
     p: &Protocol,
     threads: &Threads,
     index: usize,
+    count: Option<Count>,
     parts: &mut Parts,
 ) -> Result<(Loaded<'k>, u64), Stop> {
     let ctx = threads.pool.ctx();
@@ -366,6 +399,7 @@ fn first_run<'k>(
     let loaded = Loaded::new(kernel, task, setting);
     parts.load += watch.spent();
     let mut loaded = loaded?;
+    loaded.count(count);
     let watch = Watch::start();
     loaded.poison(0xff);
     Doing::Run.tell(index);
@@ -427,6 +461,7 @@ fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstance
         rotated: loaded.rotated,
         pinned: threads.pinned,
         reference_ns: None,
+        cycle_ns: loaded.cycle_ns(),
         span: loaded.span(),
     }
 }

@@ -218,22 +218,25 @@ impl Serial {
         self.spent = Spent::default();
         let by_wall = protocol.by_wall();
         let due = Reference::is_due(self.reference, by_wall);
+        let cycle_ns = self.shares.cycle_ns();
         let request = || Request::Measure {
             task: task.key(),
             kernel: kernel.clone(),
             protocol: protocol.clone(),
             best_ns,
             reference: due,
+            cycle_ns,
         };
         let result = self.on_task(task, protocol, limit, request);
         self.note_death(kernel, &result);
         let (outcome, parts) = match result {
             Ok(Reply::Measured(Report { verdict, parts })) => {
                 self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-                if let Verdict::Timed { at, .. } = &verdict
-                    && let Some(ns) = at.reference_ns
-                {
-                    self.reference = Some(Reference::after(self.reference, ns, by_wall));
+                if let Verdict::Timed { at, .. } = &verdict {
+                    if let Some(ns) = at.reference_ns {
+                        self.reference = Some(Reference::after(self.reference, ns, by_wall));
+                    }
+                    at.cycle_ns.inspect(|ns| self.shares.set_cycle_ns(*ns));
                 }
                 (outcome(verdict, protocol, company, self.reference), parts)
             }
@@ -556,15 +559,16 @@ fn outcome(
                 copies,
                 rotated,
                 pinned,
+                cycle_ns,
                 span,
                 ..
             } = at;
             Outcome::Timed {
                 samples_ns,
-                clock: if protocol.by_wall() {
-                    Clock::HostMonotonic
-                } else {
-                    Clock::ThreadCpu
+                clock: match cycle_ns {
+                    Some(_) => Clock::CycleCounter,
+                    None if protocol.by_wall() => Clock::HostMonotonic,
+                    None => Clock::ThreadCpu,
                 },
                 conditions: Conditions {
                     pinned,

@@ -30,7 +30,7 @@ fn timed(measured: Measured) -> (Vec<u64>, Conditions) {
     match measured.outcome {
         Outcome::Timed {
             samples_ns,
-            clock: Clock::ThreadCpu | Clock::HostMonotonic,
+            clock: Clock::ThreadCpu | Clock::CycleCounter | Clock::HostMonotonic,
             conditions,
         } => (samples_ns, conditions),
         other => panic!("{other:?}"),
