@@ -2,7 +2,7 @@
 //!
 //! Owns the format and its version. Promises that a file is written whole or
 //! not at all, that damage is noticed when it is loaded, and that code and
-//! constants are page-aligned sections which are mapped and shared between
+//! constants are page-aligned sections, which may be mapped and shared between
 //! processes. An artifact is a program: load only what you trust as such, and
 //! do not change a file that is in use.
 //!
@@ -13,16 +13,17 @@
 
 use crate::elf::ElfError;
 use crate::host::HostError;
-use crate::model::{Blob, CompiledModel, Constant, Manifest};
+use crate::model::{Blob, Buffer, CompiledModel, Constant, Constants, Manifest};
 use crate::pool::PoolError;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tensor::AlignedBytes;
 use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -124,21 +125,34 @@ impl CompiledModel {
         })
     }
 
-    /// Maps and verifies an artifact of any target; whether this machine can
+    /// Reads and verifies an artifact of any target; whether this machine can
     /// run it is checked when a `Model` is made of it.
     pub fn load(path: &Path) -> Result<CompiledModel, LoadError> {
+        CompiledModel::load_with(path, Constants::default())
+    }
+
+    /// As [`load`](CompiledModel::load), with constants in memory or mapped.
+    pub fn load_with(path: &Path, constants: Constants) -> Result<CompiledModel, LoadError> {
         let read = |source| LoadError::Read {
             path: path.to_path_buf(),
             source,
         };
-        let file = File::open(path).map_err(read)?;
-        if file.metadata().map_err(read)?.len() < HEAD_BYTES as u64 {
+        let mut file = File::open(path).map_err(read)?;
+        let len = file.metadata().map_err(read)?.len();
+        if len < HEAD_BYTES as u64 {
             return Err(short_file(path, &std::fs::read(path).map_err(read)?));
         }
-        // SAFETY: the documentation asks that a file in use is not changed;
-        // `save` replaces files and never writes into them.
-        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        parse(path, Arc::new(map))
+        let buffer = match constants {
+            Constants::Memory => {
+                let mut bytes = AlignedBytes::zeroed(usize::try_from(len).unwrap_or(usize::MAX));
+                file.read_exact(&mut bytes).map_err(read)?;
+                Buffer::Owned(bytes)
+            }
+            // SAFETY: the documentation asks that a file in use is not changed;
+            // `save` replaces files and never writes into them.
+            Constants::Mapped => Buffer::Mapped(unsafe { Mmap::map(&file) }.map_err(read)?),
+        };
+        parse(path, &Arc::new(buffer))
     }
 }
 
@@ -207,10 +221,10 @@ fn manifest_bytes<'a>(path: &Path, map: &'a [u8]) -> Result<&'a [u8], LoadError>
     Ok(manifest)
 }
 
-fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
+fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
     let inconsistent = |reason: &str| inconsistent(path, reason);
-    let manifest = manifest_bytes(path, &map)?;
-    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, map.len() as u64);
+    let manifest = manifest_bytes(path, file)?;
+    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, file.len() as u64);
     let stored: Stored =
         postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
     let data = manifest_end.next_multiple_of(SECTION_ALIGN);
@@ -225,7 +239,7 @@ fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
         }
     };
     for (section, part) in stored.sections.iter().zip(SECTION_NAMES) {
-        if xxh3_64(&map[range(section.extent)?]) != section.checksum {
+        if xxh3_64(&file[range(section.extent)?]) != section.checksum {
             return Err(LoadError::Checksum {
                 path: path.to_path_buf(),
                 part,
@@ -237,7 +251,7 @@ fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
         return Err(inconsistent("kernels and their code differ in number"));
     }
     for (kernel, extent) in manifest.kernels.iter_mut().zip(stored.code) {
-        kernel.code = map[range(extent)?].to_vec();
+        kernel.code = file[range(extent)?].to_vec();
     }
     let mut constants = Vec::with_capacity(stored.constants.len());
     for (extent, prepared) in stored.constants {
@@ -246,10 +260,7 @@ fn parse(path: &Path, map: Arc<Mmap>) -> Result<CompiledModel, LoadError> {
             return Err(inconsistent("a constant is not aligned"));
         }
         constants.push(Constant {
-            bytes: Blob::Mapped {
-                map: Arc::clone(&map),
-                range,
-            },
+            bytes: Blob::new(file, range),
             prepared,
         });
     }

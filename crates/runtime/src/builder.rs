@@ -11,8 +11,8 @@ use crate::elf::{ElfError, LoadedCode};
 use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::model::{
-    Alternative, Blob, CompiledModel, Constant, Inconsistent, KernelId, Manifest, Place, Step,
-    StepId, TensorId, TensorInfo,
+    Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest, Place,
+    Step, StepId, TensorId, TensorInfo,
 };
 use crate::plan::{BufferUse, plan_memory};
 use crate::pool::Pool;
@@ -86,6 +86,9 @@ pub enum BuildModelError {
     #[error(transparent)]
     Inconsistent(#[from] Inconsistent),
 }
+
+/// Of a constant's first byte; what kernels may assume of their parameters.
+const CONSTANT_ALIGN: usize = 64;
 
 /// A kernel for a step, with a tensor for each of its parameters by name:
 /// those of the kernel that are not prepared, and the constants of its prepare entry.
@@ -300,7 +303,32 @@ impl ModelBuilder {
         }
         self.place_activations();
         self.drop_unused_constants();
+        self.gather_constants();
         Ok(CompiledModel::new(self.manifest, self.constants)?)
+    }
+
+    /// Puts all constants into one buffer, as they are when loaded: small ones
+    /// lie in huge pages, too.
+    fn gather_constants(&mut self) {
+        let mut end = 0;
+        let mut place = |c: &Constant| {
+            let start = end;
+            end = (start + c.bytes.len()).next_multiple_of(CONSTANT_ALIGN);
+            start..start + c.bytes.len()
+        };
+        let ranges: Vec<_> = self.constants.iter().map(&mut place).collect();
+        let mut all = AlignedBytes::zeroed(end);
+        let mut prepared = Vec::with_capacity(ranges.len());
+        for (range, constant) in ranges.iter().zip(self.constants.drain(..)) {
+            all[range.clone()].copy_from_slice(&constant.bytes);
+            prepared.push(constant.prepared);
+        }
+        let all = Arc::new(Buffer::Owned(all));
+        let whole = |(range, prepared)| Constant {
+            bytes: Blob::new(&all, range),
+            prepared,
+        };
+        self.constants = ranges.into_iter().zip(prepared).map(whole).collect();
     }
 
     fn push(&mut self, info: TensorInfo) -> TensorId {
@@ -325,10 +353,8 @@ impl ModelBuilder {
         if id == next {
             let mut owned = AlignedBytes::zeroed(bytes.len());
             owned.copy_from_slice(bytes);
-            self.constants.push(Constant {
-                bytes: Blob::Owned(Arc::new(owned)),
-                prepared,
-            });
+            let bytes = Blob::new(&Arc::new(Buffer::Owned(owned)), 0..bytes.len());
+            self.constants.push(Constant { bytes, prepared });
         }
         id
     }

@@ -30,7 +30,8 @@ pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use model::{
-    Alternative, CompiledModel, Inconsistent, KernelId, Place, Step, StepId, TensorId, TensorInfo,
+    Alternative, CompiledModel, Constants, Inconsistent, KernelId, Place, Step, StepId, TensorId,
+    TensorInfo,
 };
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};

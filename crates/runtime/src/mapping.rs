@@ -41,13 +41,7 @@ impl Mapping {
 
     /// At least `len` bytes of zeroed memory to read and write.
     pub(crate) fn zeroed(len: usize) -> io::Result<Mapping> {
-        let mapping = Mapping::map(len, ProtFlags::READ | ProtFlags::WRITE)?;
-        if len >= HUGE_PAGE_BYTES {
-            // A kernel without huge pages refuses the advice, which costs speed only.
-            // SAFETY: the range is the mapping just made.
-            let _ = unsafe { madvise(mapping.base.cast(), mapping.len, Advice::LinuxHugepage) };
-        }
-        Ok(mapping)
+        Mapping::map(len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     fn map(len: usize, prot: ProtFlags) -> io::Result<Mapping> {
@@ -57,6 +51,11 @@ impl Mapping {
             .ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: a new private mapping at an address of the system's choice.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE)? };
+        if len >= HUGE_PAGE_BYTES {
+            // A kernel without huge pages refuses the advice, which costs speed only.
+            // SAFETY: the range is the mapping just made.
+            let _ = unsafe { madvise(base, len, Advice::LinuxHugepage) };
+        }
         Ok(Mapping {
             base: base.cast(),
             len,

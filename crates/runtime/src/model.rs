@@ -144,20 +144,54 @@ pub(crate) struct Manifest {
     pub(crate) arena_bytes: u64,
 }
 
-/// Immutable bytes, 64-byte aligned, owned or mapped from an artifact.
+/// Where the constants of a loaded model are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Constants {
+    /// In memory of the process, in huge pages where the system has them: kernels
+    /// that walk through many megabytes of weights are faster.
+    #[default]
+    Memory,
+    /// In the file's own pages, which all processes that run the model share.
+    Mapped,
+}
+
+/// What constants are parts of.
+pub(crate) enum Buffer {
+    Owned(AlignedBytes),
+    Mapped(Mmap),
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Buffer::Owned(bytes) => bytes,
+            Buffer::Mapped(map) => map,
+        }
+    }
+}
+
+/// Immutable bytes, 64-byte aligned: part of a buffer that others may share.
 #[derive(Clone)]
-pub(crate) enum Blob {
-    Owned(Arc<AlignedBytes>),
-    Mapped { map: Arc<Mmap>, range: Range<usize> },
+pub(crate) struct Blob {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+impl Blob {
+    /// # Panics
+    /// If `range` is not within the buffer.
+    pub(crate) fn new(buffer: &Arc<Buffer>, range: Range<usize>) -> Blob {
+        assert!(range.start <= range.end && range.end <= buffer.len());
+        let buffer = Arc::clone(buffer);
+        Blob { buffer, range }
+    }
 }
 
 impl Deref for Blob {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        match self {
-            Blob::Owned(bytes) => bytes,
-            Blob::Mapped { map, range } => &map[range.clone()],
-        }
+        &self.buffer[self.range.clone()]
     }
 }
 

@@ -6,8 +6,8 @@ mod c_object;
 
 use c_object::{built, host_target, param};
 use runtime::{
-    ARTIFACT_VERSION, BuiltKernel, Choice, CodeFormat, CompiledModel, HostError, KernelTarget,
-    LoadError, Model, ModelBuilder, ParamRole, Pool,
+    ARTIFACT_VERSION, BuiltKernel, Choice, CodeFormat, CompiledModel, Constants, HostError,
+    KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -99,6 +99,9 @@ fn a_saved_model_is_the_same_model() {
     assert_eq!(loaded.arena_bytes(), compiled.arena_bytes());
     assert_eq!(loaded.constant_bytes(), (2 * LEN * 4) as u64);
     check_result(&mut Model::load(&path, 2).unwrap());
+    let mapped = CompiledModel::load_with(&path, Constants::Mapped).unwrap();
+    let pool = Arc::new(Pool::new(2).unwrap());
+    check_result(&mut Model::new(Arc::new(mapped), pool).unwrap());
     let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(files.len(), 1, "a temporary file is left");
     // What was read can be written again, and is the same file.

@@ -1,6 +1,7 @@
 //! Owned tensors: an element type, a shape and 64-byte aligned row-major data.
 
 use crate::{DType, Element};
+use memmap2::MmapMut;
 
 const ALIGN: usize = 64;
 
@@ -8,34 +9,68 @@ const ALIGN: usize = 64;
 #[repr(C, align(64))]
 struct Line([u8; ALIGN]);
 
+/// Buffers at least this large are pages of their own and ask for huge ones:
+/// reading tens of megabytes of weights misses address translations otherwise.
+const PAGES_BYTES: usize = 4 << 20;
+
 /// A byte buffer whose start is aligned to 64 bytes.
-#[derive(Clone)]
 pub struct AlignedBytes {
-    lines: Vec<Line>,
+    memory: Memory,
     len: usize,
+}
+
+enum Memory {
+    Lines(Vec<Line>),
+    Pages(MmapMut),
 }
 
 impl AlignedBytes {
     pub fn zeroed(len: usize) -> AlignedBytes {
-        AlignedBytes {
-            lines: vec![Line([0; ALIGN]); len.div_ceil(ALIGN)],
-            len,
+        if len >= PAGES_BYTES
+            && let Ok(pages) = MmapMut::map_anon(len)
+        {
+            // A system without huge pages refuses, which costs speed only.
+            #[cfg(target_os = "linux")]
+            let _ = pages.advise(memmap2::Advice::HugePage);
+            let memory = Memory::Pages(pages);
+            return AlignedBytes { memory, len };
         }
+        let lines = vec![Line([0; ALIGN]); len.div_ceil(ALIGN)];
+        let memory = Memory::Lines(lines);
+        AlignedBytes { memory, len }
+    }
+}
+
+impl Clone for AlignedBytes {
+    fn clone(&self) -> AlignedBytes {
+        let mut copy = AlignedBytes::zeroed(self.len);
+        copy.copy_from_slice(self);
+        copy
     }
 }
 
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `lines` holds at least `len` initialised bytes, and any byte is a valid u8.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+        match &self.memory {
+            // SAFETY: there are at least `len` initialised bytes, and any byte is a valid u8.
+            Memory::Lines(lines) => unsafe {
+                std::slice::from_raw_parts(lines.as_ptr().cast(), self.len)
+            },
+            Memory::Pages(pages) => pages,
+        }
     }
 }
 
 impl std::ops::DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; the borrow is unique.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+        match &mut self.memory {
+            // SAFETY: as in `deref`; the borrow is unique.
+            Memory::Lines(lines) => unsafe {
+                std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), self.len)
+            },
+            Memory::Pages(pages) => pages,
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| crate::machine::Machine::host().cpus);
-    let compiled = Arc::new(CompiledModel::load(&a.artifact)?);
+    let compiled = Arc::new(a.pool.load(&a.artifact)?);
     let mut model = Model::new(compiled.clone(), a.pool.pool(threads)?)?;
     fill_inputs(&mut model, 1);
     let l = interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0);

@@ -112,7 +112,7 @@ fn subject(
     let pool = a.pool.pool(target.threads as usize)?;
     let (plan, compiled) = match artifact {
         Some(path) => {
-            let compiled = CompiledModel::load(path)?;
+            let compiled = a.pool.load(path)?;
             (source.plan(target, compiled.plain_steps())?, compiled)
         }
         None => {

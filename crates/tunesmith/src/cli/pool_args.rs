@@ -1,8 +1,10 @@
-//! Arguments of commands that run compiled models: threads, where, how they wait.
+//! Arguments of commands that run compiled models: threads, where, how they wait,
+//! and where constants are.
 
 use crate::error::Result;
 use crate::threads::{Pin, Settings};
-use runtime::Pool;
+use runtime::{CompiledModel, Constants, Pool};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +16,21 @@ pub struct PoolArgs {
     /// Microseconds that a waiting thread spins before it sleeps [default: $TUNESMITH_SPIN_US, or 100]
     #[arg(long, value_name = "US")]
     spin_us: Option<u64>,
+    /// Map constants from the artifact, for processes to share them; small pages make some models slower
+    #[arg(long)]
+    map: bool,
 }
 
 impl PoolArgs {
+    /// Loads an artifact as the flags say.
+    pub fn load(&self, artifact: &Path) -> Result<CompiledModel> {
+        let constants = match self.map {
+            true => Constants::Mapped,
+            false => Constants::Memory,
+        };
+        Ok(CompiledModel::load_with(artifact, constants)?)
+    }
+
     /// A pool as the flags say, and the environment where they say nothing.
     pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
         let flags = Settings {

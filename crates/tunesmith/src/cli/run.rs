@@ -4,7 +4,7 @@ use super::model_args::{key_value, read_tensor};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::error::{Error, Result};
-use runtime::{CompiledModel, Model, TensorInfo};
+use runtime::{Model, TensorInfo};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -176,7 +176,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| crate::machine::Machine::host().cpus);
-    let compiled = Arc::new(CompiledModel::load(&a.artifact)?);
+    let compiled = Arc::new(a.pool.load(&a.artifact)?);
     let mut model = Model::new(compiled, a.pool.pool(threads)?)?;
     let values = inputs(a, &model)?;
     let compiled = model.compiled().clone();

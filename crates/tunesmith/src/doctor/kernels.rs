@@ -25,7 +25,7 @@ pub fn multiply_adds(acc: &mut [f32; 16]) -> f64 {
 }
 
 /// Reads all of `data`; the sum keeps the compiler from skipping any.
-pub fn read(data: &[u64]) -> u64 {
+pub fn read(data: &[i64]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f") {
@@ -52,11 +52,11 @@ fn scalar_multiply_adds(acc: &mut [f32; 16]) -> f64 {
     (STEPS * 64 * 2) as f64
 }
 
-fn scalar_read(data: &[u64]) -> u64 {
+fn scalar_read(data: &[i64]) -> u64 {
     let mut sums = [0u64; 8];
     for chunk in data.chunks_exact(8) {
         for (s, v) in sums.iter_mut().zip(chunk) {
-            *s = s.wrapping_add(*v);
+            *s = s.wrapping_add(*v as u64);
         }
     }
     sums.into_iter().fold(0, u64::wrapping_add)
@@ -102,7 +102,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f")]
-    pub fn read512(data: &[u64]) -> u64 {
+    pub fn read512(data: &[i64]) -> u64 {
         let mut sums = [x::_mm512_setzero_si512(); 8];
         for chunk in data.chunks_exact(64) {
             for (s, part) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
@@ -116,7 +116,7 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx2")]
-    pub fn read256(data: &[u64]) -> u64 {
+    pub fn read256(data: &[i64]) -> u64 {
         let mut sums = [x::_mm256_setzero_si256(); 8];
         for chunk in data.chunks_exact(32) {
             for (s, part) in sums.iter_mut().zip(chunk.chunks_exact(4)) {

@@ -13,6 +13,7 @@ use runtime::{Pool, PoolOptions};
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
+use tensor::{DType, Tensor};
 
 /// One thread's measured limits.
 #[derive(Clone, Copy, Debug)]
@@ -144,14 +145,20 @@ fn peak_gflops(pool: &Pool) -> f64 {
 /// GB/s with which all threads together read, each its own `bytes` again and again.
 fn read_gb_per_s(pool: &Pool, bytes: u64, time: Duration) -> f64 {
     let words = (bytes / 8 / 64).max(1) as usize * 64;
-    let buffers: Vec<Vec<u64>> = (0..pool.threads()).map(|_| vec![1u64; words]).collect();
+    // Pages as large as those of a model's constants, and none that is only promised.
+    let buffer = || {
+        let mut words = Tensor::zeros(DType::I64, &[words]);
+        words.as_mut_slice::<i64>().fill(1);
+        words
+    };
+    let buffers: Vec<Tensor> = (0..pool.threads()).map(|_| buffer()).collect();
     let passes = (RUN_BYTES / bytes.max(1)).max(1);
     let work = (passes as usize * words * 8 * pool.threads()) as f64;
     let rate = best_rate(work, time, || {
         pool.run(pool.threads() as i64, |parts, _| {
             for data in &buffers[parts.start as usize..parts.end as usize] {
                 for _ in 0..passes {
-                    black_box(kernels::read(black_box(data)));
+                    black_box(kernels::read(black_box(data.as_slice())));
                 }
             }
             0
@@ -277,7 +284,7 @@ mod tests {
 
     #[test]
     fn reads_see_every_word() {
-        let mut data = vec![0u64; 256];
+        let mut data = vec![0i64; 256];
         for at in 0..data.len() {
             data[at] = 1 << 20;
             assert_ne!(kernels::read(&data), 0, "word {at}");
