@@ -8,6 +8,7 @@ mod families;
 mod field;
 pub mod measured;
 pub mod model;
+pub mod plots;
 mod relate;
 pub mod report;
 mod row;

@@ -79,6 +79,56 @@ fn overlap(on: bool) -> String {
     if on { "on" } else { "off" }.into()
 }
 
+/// What a time saved of serial's, and what its bound allows to save, as shares of
+/// serial's time; means over repetitions.
+type Saving = (f64, f64);
+
+fn saving(
+    g: &Group<'_>,
+    time: fn(&Row) -> f64,
+    change: fn(&Row) -> Option<f64>,
+    bound: fn(&Row) -> Option<f64>,
+) -> Option<Saving> {
+    let serial = |r: &Row| Some(time(r) / (1.0 + change(r)? / 100.0));
+    let saved = g.mean(|r| Some(-change(r)? / 100.0))?;
+    Some((saved, g.mean(|r| Some(1.0 - bound(r)? / serial(r)?))?))
+}
+
+fn all_saving(g: &Group<'_>) -> Option<Saving> {
+    let (change, bound) = (
+        |r: &Row| r.related.against_serial,
+        |r: &Row| r.related.bound_s,
+    );
+    saving(g, |r| r.times.total_s, change, bound)
+}
+
+fn measuring_saving(g: &Group<'_>) -> Option<Saving> {
+    let change = |r: &Row| r.related.measuring_against_serial;
+    saving(
+        g,
+        |r| r.times.measure_s,
+        change,
+        |r| r.related.measuring_bound_s,
+    )
+}
+
+/// Below this next to nothing is to be saved, and no share of it says anything.
+const LEAST_SAVING: f64 = 0.05;
+
+/// What was saved on average as a share of what was allowed on average, and that.
+fn of_bound(savings: impl Iterator<Item = Saving>) -> [String; 2] {
+    let all: Vec<Saving> = savings.collect();
+    let part = |of: fn(&Saving) -> f64| mean(all.iter().map(of));
+    let (Some(saved), Some(allowed)) = (part(|s| s.0), part(|s| s.1)) else {
+        return ["-".into(), "-".into()];
+    };
+    let share = match allowed > LEAST_SAVING {
+        true => format!("{:.0}%", 100.0 * saved / allowed),
+        false => "-".into(),
+    };
+    [percent(Some(-100.0 * allowed)), share]
+}
+
 /// How many of the repetitions are so.
 fn count(g: &Group<'_>, of: impl Fn(&Row) -> Option<bool>) -> String {
     let known: Vec<bool> = g.rows.iter().filter_map(|r| of(r)).collect();
@@ -149,18 +199,18 @@ fn times(groups: &[Group<'_>]) -> Grid {
 fn comparison(groups: &[Group<'_>]) -> Grid {
     let row = |g: &Group<'_>| {
         let change = |of: fn(&Row) -> Option<f64>| percent(g.mean(of));
-        let of = |of: fn(&Row) -> Option<f64>| {
-            g.mean(of)
-                .map_or("-".into(), |b| format!("{:.0}%", 100.0 * b))
-        };
+        let [bound, of] = of_bound(all_saving(g).into_iter());
+        let [measuring_bound, of_measuring] = of_bound(measuring_saving(g).into_iter());
         let mut cells = front(g);
         cells.extend([
             change(|r| r.related.against_serial),
             change(|r| r.related.against_serial_spawn),
-            of(|r| r.related.of_bound),
+            bound,
+            of,
             change(|r| r.related.measuring_against_serial),
             change(|r| r.related.measuring_against_serial_spawn),
-            of(|r| r.related.of_measuring_bound),
+            measuring_bound,
+            of_measuring,
             g.mean(|r| r.mean_dp)
                 .map_or("-".into(), |dp| format!("{dp:.1}")),
             share(g.mean(|r| r.delta)),
@@ -190,10 +240,12 @@ fn comparison(groups: &[Group<'_>]) -> Grid {
             "policy",
             "total",
             "against spawn",
-            "of bound",
+            "bound",
+            "of it",
             "measuring",
             "against spawn",
-            "of bound",
+            "bound",
+            "of it",
             "mean DP",
             "delta",
             "left",
@@ -236,6 +288,9 @@ fn overall(groups: &[Group<'_>]) -> Grid {
             .filter_map(|r| r.related.within_spread)
             .collect();
         let hundred = |v: Option<f64>| v.map(|v| 100.0 * v);
+        let [bound, of] = of_bound(own.iter().filter_map(|g| all_saving(g)));
+        let measuring = own.iter().filter_map(|g| measuring_saving(g));
+        let [measuring_bound, of_measuring] = of_bound(measuring);
         vec![
             overlap(*on),
             variant.clone(),
@@ -247,9 +302,11 @@ fn overall(groups: &[Group<'_>]) -> Grid {
                 percent(changes.last().copied())
             ),
             percent(average(|r| r.related.against_serial_spawn)),
-            share(average(|r| r.related.of_bound)),
+            bound,
+            of,
             percent(average(|r| r.related.measuring_against_serial)),
-            share(average(|r| r.related.of_measuring_bound)),
+            measuring_bound,
+            of_measuring,
             percent(hundred(average(|r| r.related.best_difference))),
             share(average(|r| r.related.spread)),
             format!(
@@ -268,9 +325,11 @@ fn overall(groups: &[Group<'_>]) -> Grid {
             "total",
             "from … to",
             "against spawn",
-            "of bound",
+            "bound",
+            "of it",
             "measuring",
-            "of bound",
+            "bound",
+            "of it",
             "best",
             "spread",
             "within",
@@ -320,7 +379,9 @@ is all of it. Sums over candidates count what runs side by side each for itself.
 The bound, of measuring all, is `W (1/n + z)`: `W` is what serial took for measuring, `n` what the devices \
 run at once, `z` the share that was measured again alone; building before and ranking come on top. With \
 overlap it is `(B + M)/cpus + z M` or `B/builders`, whichever is more, and ranking, with CPU times `B` of \
-builders and `M` of runners under serial. *Of bound* is the share of what it allows to save that was saved.\n\n\
+builders and `M` of runners under serial. It takes candidates for equally long and CPUs for undisturbed. \
+In the tables it is the change that it allows, and *of it* the share of that which was reached; on average \
+over programs, what was saved on average as a share of what was allowed on average.\n\n\
 *Best* is the difference of what was found to the median of what serial found, both measured \
 together, in turns; *spread* is how far apart serial's own are over repetitions, and *within* whether the \
 difference exceeds neither that nor the disagreement of the final measurements.\n";
@@ -333,4 +394,30 @@ pub fn markdown(o: &Outcome, about: &str, plots: &[String]) -> String {
         "# Policies of measuring\n\n{about}\n\n{}\n{pictures}{NOTES}",
         tables.join("\n")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_savings_are_not_upset_by_small_ones() {
+        let of = |all: &[Saving]| of_bound(all.iter().copied());
+        assert_eq!(of(&[(0.1, 0.2), (0.3, 0.3)]), ["-25.0%", "80%"]);
+        // Nothing to be saved in the second: no share of it, and little weight.
+        assert_eq!(of(&[(0.2, 0.4), (-0.02, 0.0)]), ["-20.0%", "45%"]);
+        assert_eq!(of(&[(-0.02, 0.001)]), ["-0.1%", "-"]);
+        assert_eq!(of(&[]), ["-", "-"]);
+    }
+
+    #[test]
+    fn tables_are_markdown_whatever_is_in_cells() {
+        let grid = Grid {
+            title: "t".into(),
+            header: vec!["a", "b"],
+            rows: vec![vec!["|delta|".into(), "1".into()]],
+        };
+        let text = "## t\n\n| a | b |\n|---|---|\n| \\|delta\\| | 1 |\n";
+        assert_eq!(grid.markdown(), text);
+    }
 }

@@ -221,6 +221,13 @@ fn an_interrupted_study_goes_on_where_it_was() {
     assert_eq!(std::fs::read_to_string(&cells).unwrap(), now);
     let report = std::fs::read_to_string(p.folder.join("s").join("study.md")).unwrap();
     assert!(report.contains("tau varied"), "{report}");
+    for picture in ["time-overlap-off", "time-overlap-on", "dp", "sweep-tau"] {
+        assert!(report.contains(&format!("]({picture}.svg)")), "{report}");
+        let path = p.folder.join("s").join(format!("{picture}.svg"));
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        assert!(svg.contains("<text"), "{picture} says nothing");
+    }
     let seed = [&arguments[..], &["--seed", "2"]].concat();
     says(&p.error(&seed), &["other settings: seed", "--out"]);
 }

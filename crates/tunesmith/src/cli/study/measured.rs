@@ -6,6 +6,7 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line, print_text};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
+use crate::study::plots::pictures;
 use crate::study::report::{markdown, share, tables};
 use crate::study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
 use crate::tune::{Progress, Settings};
@@ -133,7 +134,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
              kernels of {} threads.",
             machine.cpu, options.candidates, options.repetitions, target.threads
         );
-        save(folder, &outcome, &all, &about)?;
+        save(folder, &outcome, &all, &about, a.doppler.react.tau)?;
     }
     if a.json {
         return print_json(&all);
@@ -154,14 +155,19 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
 }
 
 /// Writes the report beside what was finished.
-fn save(folder: &Path, outcome: &Outcome, all: &Value, about: &str) -> Result<()> {
+fn save(folder: &Path, outcome: &Outcome, all: &Value, about: &str, tau: f64) -> Result<()> {
     let write = |name: &str, text: &str| {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|e| Error::new(format!("{}: {e}", path.display())))
     };
     let text = serde_json::to_string(all).expect("a study has no odd keys");
     write("study.json", &text)?;
-    write("study.md", &markdown(outcome, about, &[]))
+    let mut files = Vec::new();
+    for picture in pictures(outcome, tau)? {
+        write(&picture.file, &picture.svg)?;
+        files.push(picture.file);
+    }
+    write("study.md", &markdown(outcome, about, &files))
 }
 
 /// How DOPpler's degree of parallelism went, and what came with each.
