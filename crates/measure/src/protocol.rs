@@ -27,7 +27,8 @@ pub struct Protocol {
     pub lose: f64,
     /// Sampling time after which no further sample starts, once there are `min_samples`.
     pub max_ns: u64,
-    /// Constants rotate through copies that together exceed this many bytes; 0 for one warm copy.
+    /// Constants rotate through copies that together exceed this many bytes, by default so many that no
+    /// cache holds them until they are read again; 0 for one warm copy.
     /// What is clearly slow with one warm copy is timed with that.
     pub rotate_bytes: u64,
     /// Largest relative error (L2) of floating-point outputs; no element may be
@@ -44,6 +45,10 @@ pub struct Protocol {
     /// fills and whose oracle it runs; no candidate's time counts.
     pub setup_limit_ns: u64,
 }
+
+/// Bytes that a cache must read until nothing of what it held before is left, over its size:
+/// of what is only somewhat larger than it, a cache keeps a good part from one pass to the next.
+const EVICTING: u64 = 3;
 
 impl Protocol {
     /// Whether samples are read from the wall clock.
@@ -63,7 +68,7 @@ impl Protocol {
             slow_factor: 1.25,
             lose: 0.0,
             max_ns: 100_000_000,
-            rotate_bytes: llc_bytes,
+            rotate_bytes: EVICTING.saturating_mul(llc_bytes),
             tolerance: 1e-4,
             limit_ns: 10_000_000_000,
             host_clock: false,

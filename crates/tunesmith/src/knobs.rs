@@ -32,7 +32,7 @@ pub const KNOBS: &[Knob] = &[
         name: "rotate",
         kind: "flag",
         default: "on",
-        doc: "constants rotate through copies larger than the last-level cache, as in a model; activations stay warm",
+        doc: "constants rotate through as many bytes of copies as pass between their uses in the model, up to three times the last-level cache; activations stay warm",
         affects_code: false,
     },
     Knob {

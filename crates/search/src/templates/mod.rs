@@ -19,11 +19,17 @@ pub use int8::peak_factor;
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Nest, nests};
 use crate::space::{Candidate, Point, Sketch, Space};
-use ir::{Program, Target};
+use ir::{BufferId, Program, Target};
+
+/// Points of a program, and those for each element of its operands, beyond which
+/// the general nest schedule is no alternative to templates that suit it: without
+/// tiles it takes ten times as long and more, and to find that out takes longest
+/// of all.
+const MOST_GENERAL: (i64, i64) = (50_000_000, 16);
 
 /// The space of a program on a target; the first sketch's default is the
 /// schedule to use when nothing was measured. It is never empty: the general
-/// nest schedule is exact.
+/// nest schedule is exact, and there for every program without another exact one.
 pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
     let mut sketches = threads::with_serial(program, target, |t| sketches(program, t));
     sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
@@ -42,8 +48,20 @@ fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
     sketches.splice(0..0, winograd::sketches(program, &all, target));
     sketches.extend(transpose::sketches(program, &all, target));
     sketches.extend(rows::sketches(program, &all, target));
-    sketches.extend(nest::sketches(&all, target));
+    if !sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
+        sketches.extend(nest::sketches(&all, target));
+    }
     sketches
+}
+
+/// Whether a program is large and reads its operands again and again.
+fn reuses(program: &Program, all: &[Nest]) -> bool {
+    let points = |n: &Nest| n.spatial.iter().chain(&n.reduce).map(|l| l.1).product::<i64>();
+    let work: i64 = all.iter().map(points).sum();
+    let elements = |p: &BufferId| program.buffer(*p).shape.iter().product::<i64>();
+    let operands: i64 = program.params.iter().map(elements).sum();
+    let (most, each) = MOST_GENERAL;
+    work > most && work > each * operands
 }
 
 /// The plainest schedule that is not scalar: vector inner loops, no tiles.

@@ -45,7 +45,7 @@ pub struct Args {
     /// Build the next candidates while one is measured: on, off, or auto (on if a CPU is left for it)
     #[arg(long, default_value = "auto", value_parser = ["on", "off", "auto"])]
     overlap: String,
-    /// Rotate constants through copies larger than the last-level cache: on or off
+    /// Rotate constants through copies, so that they are as cold as in the model: on or off
     #[arg(long, default_value = "on", value_parser = ["on", "off"])]
     rotate: String,
     /// Builder processes [default: CPUs minus kernel threads, at least 1]

@@ -13,11 +13,11 @@ use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
 use build::Built;
-use graph::plan::Plan;
+use graph::plan::{Plan, TensorKind};
 use ir::Target;
 use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
 use search::{Candidate, Point};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
 
@@ -76,6 +76,28 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
     })
 }
 
+/// Bytes that pass through the caches between two uses of a constant in the model,
+/// at least: its constants and the activations of one step; beyond any bound where
+/// the last level does not hold these.
+fn between_uses(plan: &Plan, target: &Target) -> u64 {
+    let mut constants = BTreeSet::new();
+    let mut activations = 0;
+    for step in &plan.steps {
+        let mut own = 0;
+        for id in step.inputs.iter().chain(&step.outputs) {
+            let root = plan.place(*id).0;
+            match plan.tensor(root).kind {
+                TensorKind::Constant(_) => _ = constants.insert(root),
+                _ => own += plan.tensor(*id).bytes(),
+            }
+        }
+        activations = activations.max(own);
+    }
+    let constants: u64 = constants.iter().map(|id| plan.tensor(*id).bytes()).sum();
+    let all = constants + activations;
+    if all <= target.llc_bytes { all } else { u64::MAX }
+}
+
 impl<'a> Session<'a> {
     pub fn new(
         plan: &'a Plan,
@@ -113,9 +135,10 @@ impl<'a> Session<'a> {
         if let Some((_, cpus)) = local.alone() {
             protocol.pin = cpus.to_vec();
         }
-        if !options.rotate {
-            protocol.rotate_bytes = 0;
-        }
+        protocol.rotate_bytes = match options.rotate {
+            true => protocol.rotate_bytes.min(between_uses(plan, target)),
+            false => 0,
+        };
         let started_unix_ms = record::unix_ms();
         let run_id = format!("{started_unix_ms}-{}-{}", std::process::id(), options.seed);
         store.begin_run(&store::Run {
@@ -513,5 +536,29 @@ impl<'a> Session<'a> {
         self.store
             .end_run(&self.run_id, record::unix_ms(), &summary)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use graph::onnx::ImportOptions;
+
+    #[test]
+    fn constants_of_a_small_model_stay_in_the_last_level() {
+        let between = |model: &str, llc_bytes: u64| {
+            let source = crate::source::load(model, &ImportOptions::default()).unwrap();
+            let target = Target {
+                llc_bytes,
+                ..Machine::host().target(1)
+            };
+            between_uses(&source.plan(&target, &[]).unwrap(), &target)
+        };
+        let matmul = "op:dense(m=64,n=256,k=128)";
+        // Weights, and what goes in and out.
+        let bytes = 4 * (256 * 128 + 64 * 128 + 64 * 256);
+        assert_eq!(between(matmul, 1 << 20), bytes);
+        assert_eq!(between(matmul, bytes), bytes);
+        assert_eq!(between(matmul, bytes - 1), u64::MAX);
     }
 }
