@@ -29,8 +29,8 @@ const EVENT: &str = "layouts";
 const LEAST_GAIN: f64 = 0.01;
 /// Largest probability that a plan only seems faster.
 const SIGNIFICANT: f64 = 0.01;
-/// Fewest and most profiles of a model.
-const ROUNDS: (usize, usize) = (3, 15);
+/// Most profiles of a model. One that takes all the time is profiled once.
+const MOST_ROUNDS: usize = 15;
 
 /// What was found about a model's layouts.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -181,11 +181,10 @@ fn model(plan: &Plan, builders: &mut Builders, trial: &Trial<'_>) -> Result<Mode
 
 /// The least time of every step.
 fn profile(model: &mut Model, time: Duration) -> Result<Vec<u64>> {
-    model.invoke()?;
     let start = Instant::now();
     let mut least = model.invoke_profiled()?;
-    for round in 1..ROUNDS.1 {
-        if round >= ROUNDS.0 && start.elapsed() >= time {
+    for _ in 1..MOST_ROUNDS {
+        if start.elapsed() >= time {
             break;
         }
         for (least, ns) in least.iter_mut().zip(model.invoke_profiled()?) {

@@ -56,7 +56,13 @@ fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
 
 /// Whether a program is large and reads its operands again and again.
 fn reuses(program: &Program, all: &[Nest]) -> bool {
-    let points = |n: &Nest| n.spatial.iter().chain(&n.reduce).map(|l| l.1).product::<i64>();
+    let points = |n: &Nest| {
+        n.spatial
+            .iter()
+            .chain(&n.reduce)
+            .map(|l| l.1)
+            .product::<i64>()
+    };
     let work: i64 = all.iter().map(points).sum();
     let elements = |p: &BufferId| program.buffer(*p).shape.iter().product::<i64>();
     let operands: i64 = program.params.iter().map(elements).sum();

@@ -187,6 +187,18 @@ impl Session<'_> {
         if self.plan.steps.len() < 2 || contests.is_empty() || self.options.in_model.is_zero() {
             return Ok(report);
         }
+        let too_long = |ns: f64| {
+            let (pairs, ms) = (2 * MIN_PAIRS, ns / 1e6);
+            Some(format!(
+                "{pairs} pairs of inferences of {ms:.0} ms exceed the time for it"
+            ))
+        };
+        // Not worth a model of its own if there is no doubt.
+        let kernels_ns = self.kernels_ns();
+        if rounds(1, (0.8 * kernels_ns) as u64, self.options.in_model).is_none() {
+            report.skipped = too_long(kernels_ns);
+            return Ok(report);
+        }
         progress.stage("choosing finalists inside the model");
         let mut arena = self.arena(&contests, otherwise, pool)?;
         let most = contests.iter().map(|c| c.candidates.len()).max();
@@ -197,11 +209,7 @@ impl Session<'_> {
             run_ns = run_ns.min(arena.run(&levels.collect::<Vec<_>>())?);
         }
         let Some((challengers, pairs)) = rounds(most - 1, run_ns, self.options.in_model) else {
-            let ms = run_ns as f64 / 1e6;
-            let pairs = 2 * MIN_PAIRS;
-            report.skipped = Some(format!(
-                "{pairs} pairs of inferences of {ms:.0} ms exceed the time for it"
-            ));
+            report.skipped = too_long(run_ns as f64);
             return Ok(report);
         };
         for c in &mut contests {

@@ -24,7 +24,7 @@ pub use progress::Progress;
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
-use crate::bench::{fill_inputs, undisturbed};
+use crate::bench::{fill_inputs, latency_ns, undisturbed};
 use crate::compile::{Builders, assemble, defaults, fallbacks};
 use crate::error::{Error, Result};
 use crate::layouts::{self, Trial, decide};
@@ -82,7 +82,6 @@ pub struct Tuned {
 /// Time for the final comparison of whole models.
 const COMPARE: Duration = Duration::from_secs(3);
 const MIN_ROUNDS: usize = 7;
-const PLAIN_ROUNDS: usize = 2;
 
 /// Decides a model's layouts, tunes every task of its plan within the budget and
 /// compares the whole model before, with defaults, and after.
@@ -148,12 +147,11 @@ pub fn tune(
     }
     let mut report = session.report(start, layouts, in_model);
     report.warnings = defaults.warnings;
+    // The plain model may take a hundred times as long: one round with it.
     fill_before(&mut report, plan, &models[0].invoke_profiled()?);
-    let mut refs: Vec<&mut Model> = models.iter_mut().collect();
-    // The plain model may take a hundred times as long: few rounds with it.
-    let few = undisturbed(&mut refs, Duration::ZERO, PLAIN_ROUNDS)?;
-    let latencies = undisturbed(&mut refs[1..], COMPARE, MIN_ROUNDS)?;
-    report.latency_before_ms = few[0].median_ms();
+    report.latency_before_ms = latency_ns(&mut models[0])? as f64 / 1e6;
+    let mut refs: Vec<&mut Model> = models[1..].iter_mut().collect();
+    let latencies = undisturbed(&mut refs, COMPARE, MIN_ROUNDS)?;
     report.latency_default_ms = latencies[0].median_ms();
     report.latency_after_ms = latencies[1].median_ms();
     fill_untuned(&mut report, plan, &models[2].invoke_profiled()?);

@@ -95,7 +95,11 @@ fn between_uses(plan: &Plan, target: &Target) -> u64 {
     }
     let constants: u64 = constants.iter().map(|id| plan.tensor(*id).bytes()).sum();
     let all = constants + activations;
-    if all <= target.llc_bytes { all } else { u64::MAX }
+    if all <= target.llc_bytes {
+        all
+    } else {
+        u64::MAX
+    }
 }
 
 impl<'a> Session<'a> {
