@@ -142,17 +142,17 @@ impl CompiledModel {
         if len < HEAD_BYTES as u64 {
             return Err(short_file(path, &std::fs::read(path).map_err(read)?));
         }
-        let buffer = match constants {
+        let buffer: Arc<Buffer> = match constants {
             Constants::Memory => {
                 let mut bytes = AlignedBytes::zeroed(usize::try_from(len).unwrap_or(usize::MAX));
                 file.read_exact(&mut bytes).map_err(read)?;
-                Buffer::Owned(bytes)
+                Arc::new(bytes)
             }
             // SAFETY: the documentation asks that a file in use is not changed;
             // `save` replaces files and never writes into them.
-            Constants::Mapped => Buffer::Mapped(unsafe { Mmap::map(&file) }.map_err(read)?),
+            Constants::Mapped => Arc::new(unsafe { Mmap::map(&file) }.map_err(read)?),
         };
-        parse(path, &Arc::new(buffer))
+        parse(path, &buffer)
     }
 }
 

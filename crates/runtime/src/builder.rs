@@ -19,6 +19,7 @@ use crate::pool::Pool;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 use tensor::{AlignedBytes, DType, Tensor};
 use thiserror::Error;
@@ -85,6 +86,16 @@ pub enum BuildModelError {
     Memory { step: String, source: io::Error },
     #[error(transparent)]
     Inconsistent(#[from] Inconsistent),
+}
+
+/// The bytes of a constant that the model's maker keeps as well.
+struct Value(Arc<Tensor>);
+
+impl Deref for Value {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
 }
 
 /// Of a constant's first byte; what kernels may assume of their parameters.
@@ -184,8 +195,9 @@ impl ModelBuilder {
     }
 
     /// A constant; its bytes are stored once, and only if a step reads them as they are.
-    pub fn add_constant(&mut self, name: &str, value: &Tensor) -> TensorId {
-        let blob = self.add_blob(value.bytes(), false);
+    pub fn add_constant(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> TensorId {
+        let value = value.into();
+        let blob = self.add_blob(Arc::new(Value(value.clone())), false);
         let place = Place::Constant { blob };
         self.push(TensorInfo::dense(name, value.dtype(), value.shape(), place))
     }
@@ -323,7 +335,7 @@ impl ModelBuilder {
             all[range.clone()].copy_from_slice(&constant.bytes);
             prepared.push(constant.prepared);
         }
-        let all = Arc::new(Buffer::Owned(all));
+        let all: Arc<Buffer> = Arc::new(all);
         let whole = |(range, prepared)| Constant {
             bytes: Blob::new(&all, range),
             prepared,
@@ -345,15 +357,13 @@ impl ModelBuilder {
         }
     }
 
-    fn add_blob(&mut self, bytes: &[u8], prepared: bool) -> u32 {
+    fn add_blob(&mut self, buffer: Arc<Buffer>, prepared: bool) -> u32 {
         // 128 bits: taking two different constants for one would be a silent error.
-        let key = (xxh3_128(bytes), prepared);
+        let key = (xxh3_128(&buffer), prepared);
         let next = self.constants.len() as u32;
         let id = *self.constant_ids.entry(key).or_insert(next);
         if id == next {
-            let mut owned = AlignedBytes::zeroed(bytes.len());
-            owned.copy_from_slice(bytes);
-            let bytes = Blob::new(&Arc::new(Buffer::Owned(owned)), 0..bytes.len());
+            let bytes = Blob::new(&buffer, 0..buffer.len());
             self.constants.push(Constant { bytes, prepared });
         }
         id
@@ -574,9 +584,9 @@ impl ModelBuilder {
         let params: Vec<KernelParam> = kernel.prepare_params.clone();
         let params = params.iter().filter(|p| p.role == ParamRole::Prepared);
         let mut made = Vec::with_capacity(buffers.len());
-        for (param, buffer) in params.zip(&buffers) {
+        for (param, buffer) in params.zip(buffers) {
             let place = Place::Constant {
-                blob: self.add_blob(buffer, true),
+                blob: self.add_blob(Arc::new(buffer), true),
             };
             let shape: Vec<usize> = param
                 .shape

@@ -7,11 +7,10 @@
 
 use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use tensor::{AlignedBytes, DType, row_major_strides};
+use tensor::{DType, row_major_strides};
 use thiserror::Error;
 
 /// A tensor of one compiled model.
@@ -155,21 +154,8 @@ pub enum Constants {
     Mapped,
 }
 
-/// What constants are parts of.
-pub(crate) enum Buffer {
-    Owned(AlignedBytes),
-    Mapped(Mmap),
-}
-
-impl Deref for Buffer {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Buffer::Owned(bytes) => bytes,
-            Buffer::Mapped(map) => map,
-        }
-    }
-}
+/// What constants are parts of: memory of the process, a mapped file.
+pub(crate) type Buffer = dyn Deref<Target = [u8]> + Send + Sync;
 
 /// Immutable bytes, 64-byte aligned: part of a buffer that others may share.
 #[derive(Clone)]

@@ -60,7 +60,7 @@ fn model_of(kernel: BuiltKernel) -> CompiledModel {
     let mut b = builder();
     let kernel = b.add_kernel(kernel);
     let x = b.add_input("x", DType::F32, &[1]);
-    let a = b.add_constant("a", &constant());
+    let a = b.add_constant("a", constant());
     let y = b.add_tensor("y", DType::F32, &[LEN]);
     let bind = vec![("x", x), ("a", a), ("y", y)];
     b.add_step("scale", &[1], &[Choice { kernel, bind }])
@@ -133,7 +133,7 @@ fn constants_start_at_pages() {
         Tensor::from_slice(&[1], &[9.5e9f64]),
     ];
     for value in &values {
-        let id = b.add_constant("c", value);
+        let id = b.add_constant("c", value.clone());
         b.mark_output(id);
     }
     b.finish().unwrap().save(&path).unwrap();

@@ -154,8 +154,8 @@ fn mlp() -> Mlp {
     let (mut hidden, mut expected) = (Vec::new(), Vec::new());
     for layer in 0..2u64 {
         let bias = integers(&[72], 3 + layer);
-        let weights = b.add_constant("w", &w);
-        let bias_id = b.add_constant("bias", &bias);
+        let weights = b.add_constant("w", w.clone());
+        let bias_id = b.add_constant("bias", bias.clone());
         let h = b.add_tensor(&format!("hidden{layer}"), DType::F32, &[M, N]);
         let flat = b
             .add_view("flat", h, 0, DType::F32, &[M * N], None)
@@ -223,7 +223,7 @@ fn chain(kernel: BuiltKernel, again: Option<usize>) -> (CompiledModel, Tensor, T
     let (x, bias) = (integers(&[64], 1), integers(&[64], 2));
     let mut b = builder(1);
     let kernel = b.add_kernel(kernel);
-    let bias_id = b.add_constant("bias", &bias);
+    let bias_id = b.add_constant("bias", bias.clone());
     let mut from = b.add_input("x", DType::F32, &[64]);
     let mut expected = x.clone();
     let mut all = Vec::new();
@@ -289,7 +289,7 @@ fn what_another_argument_reads_too_is_not_overwritten() {
         let mut b = builder(1);
         let relu = b.add_kernel(relu_bias(64));
         let mirror = b.add_kernel(kernel.clone());
-        let bias = b.add_constant("bias", &integers(&[64], 2));
+        let bias = b.add_constant("bias", integers(&[64], 2));
         let x = b.add_input("x", DType::F32, &[64]);
         let h = b.add_tensor("h", DType::F32, &[64]);
         let y = b.add_tensor("y", DType::F32, &[64]);
@@ -432,7 +432,7 @@ fn a_selector_chooses_among_alternatives() {
     let x = integers(&[M, K], 1);
     let w = integers(&[K, N], 2);
     let input = b.add_input("x", DType::F32, &[M, K]);
-    let weights = b.add_constant("w", &w);
+    let weights = b.add_constant("w", w.clone());
     let y = b.add_tensor("y", DType::F32, &[M, N]);
     let bind = vec![("x", input), ("w", weights), ("y", y)];
     let choices = [
@@ -537,7 +537,7 @@ fn views_read_and_write_parts_of_a_tensor() {
 fn a_step_may_read_and_write_disjoint_parts_of_one_tensor() {
     let mut b = builder(1);
     let relu = b.add_kernel(relu_bias(4));
-    let bias = b.add_constant("bias", &Tensor::zeros(DType::F32, &[4]));
+    let bias = b.add_constant("bias", Tensor::zeros(DType::F32, &[4]));
     let t = b.add_tensor("t", DType::F32, &[2, 4]);
     let x = b.add_input("x", DType::F32, &[4]);
     let mut view = |offset, strides: Option<&[usize]>| {
@@ -611,7 +611,7 @@ fn wrong_bindings_are_refused() {
     let mut b = builder(1);
     let (relu, dense) = (b.add_kernel(relu_bias(4)), b.add_kernel(dense()));
     let x = b.add_input("x", DType::F32, &[4]);
-    let bias = b.add_constant("bias", &Tensor::zeros(DType::F32, &[4]));
+    let bias = b.add_constant("bias", Tensor::zeros(DType::F32, &[4]));
     let y = b.add_tensor("y", DType::F32, &[4]);
     let z = b.add_tensor("z", DType::F32, &[4]);
     let long = b.add_tensor("long", DType::F32, &[5]);
@@ -661,7 +661,7 @@ fn wrong_steps_are_refused() {
     let mut b = builder(1);
     let relu = b.add_kernel(relu_bias(4));
     let x = b.add_input("x", DType::F32, &[4]);
-    let bias = b.add_constant("bias", &Tensor::zeros(DType::F32, &[4]));
+    let bias = b.add_constant("bias", Tensor::zeros(DType::F32, &[4]));
     let y = b.add_tensor("y", DType::F32, &[4]);
     let z = b.add_tensor("z", DType::F32, &[4]);
     let choice = |x, y| Choice {
@@ -722,7 +722,7 @@ fn prepare_entries_that_fail_are_reported() {
             prepare_workspace_bytes: 3,
             ..built(&source, vec![packed, param("y", ParamRole::Output, &[1])])
         });
-        let w = b.add_constant("w", &integers(&[3], 1));
+        let w = b.add_constant("w", integers(&[3], 1));
         let y = b.add_tensor("y", DType::F32, &[1]);
         b.add_step(
             "s",

@@ -403,7 +403,9 @@ pub fn assemble_alternatives(
         let t = plan.tensor(id);
         match &t.kind {
             TensorKind::Input(_) | TensorKind::Alias { .. } => {}
-            TensorKind::Constant(value) => ids[id.index()] = Some(b.add_constant(&t.name, value)),
+            TensorKind::Constant(value) => {
+                ids[id.index()] = Some(b.add_constant(&t.name, value.clone()))
+            }
             TensorKind::Activation | TensorKind::Output => {
                 ids[id.index()] = Some(b.add_tensor(&t.name, t.dtype, &shape(id)));
             }

@@ -110,6 +110,14 @@ pub const CONSTANTS: &[Constant] = &[
         set: |c, v| c.react.alpha = v as u32,
     },
     Constant {
+        name: "rest",
+        doc: "most candidates measured alone before a task that fell to a degree of 1 is tried wider again; twice as many with each fall",
+        source: "not in DOPpler: 0 is its rule",
+        range: (0.0, 1e6),
+        get: |c| f64::from(c.react.rest),
+        set: |c, v| c.react.rest = v as u32,
+    },
+    Constant {
         name: "max-dp",
         doc: "largest degree of parallelism",
         source: "DOPpler, section 4.2: the batch size",

@@ -18,15 +18,21 @@ pub struct ReactConstants {
     pub gamma: (u32, u32),
     /// Ceiling before the first error.
     pub alpha: u32,
+    /// Most rounds that a task stays at a width of 1 after errors lowered it that
+    /// far; 2 the first time, twice as many with each further time before a wider
+    /// round is clean. 0: it tries again at once.
+    #[serde(default)]
+    pub rest: u32,
 }
 
 impl ReactConstants {
-    /// DOPpler, sections 4.3 and 5.3.
+    /// DOPpler, sections 4.3 and 5.3; it knows no rest.
     pub const PAPER: ReactConstants = ReactConstants {
         tau: 0.05,
         beta: 0.2,
         gamma: (2, 12),
         alpha: 128,
+        rest: 0,
     };
 }
 
@@ -59,6 +65,12 @@ pub struct React {
     pub dp: u32,
     /// Where increases become small: the width of the last error, lowered.
     pub ceiling: u32,
+    /// How often errors lowered it to 1 since a wider round was clean.
+    #[serde(default)]
+    pub falls: u32,
+    /// Rounds that it still stays there.
+    #[serde(default)]
+    pub resting: u32,
 }
 
 impl React {
@@ -66,6 +78,8 @@ impl React {
         React {
             dp: 1,
             ceiling: constants.alpha,
+            falls: 0,
+            resting: 0,
         }
     }
 
@@ -95,10 +109,35 @@ impl React {
             dp
         };
         let dp = part(1.0 - c.beta);
-        React { dp, ceiling }.limited(max_dp)
+        let new = React {
+            dp,
+            ceiling,
+            ..self
+        };
+        new.limited(max_dp).rested(c)
     }
 
-    fn raised(self, c: &ReactConstants, max_dp: u32) -> React {
+    /// After errors.
+    fn rested(self, c: &ReactConstants) -> React {
+        if self.dp > 1 {
+            return self;
+        }
+        let falls = self.falls.saturating_add(1);
+        let resting = 1u32.checked_shl(falls).unwrap_or(u32::MAX).min(c.rest);
+        React {
+            falls,
+            resting,
+            ..self
+        }
+    }
+
+    /// After a clean round.
+    fn raised(mut self, c: &ReactConstants, max_dp: u32) -> React {
+        if self.resting > 0 {
+            self.resting -= 1;
+            return self.limited(max_dp);
+        }
+        self.falls = if self.dp > 1 { 0 } else { self.falls };
         let (dp, ceiling) = (f64::from(self.dp), f64::from(self.ceiling));
         let gamma = if dp < ceiling {
             (ceiling - dp) / 2.0
@@ -155,6 +194,7 @@ mod tests {
         let start = React {
             dp: 13,
             ceiling: 128,
+            ..React::new(&PAPER)
         };
         let expected = [
             (10, 11),
@@ -172,10 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn rests_grow_while_nothing_wider_is_clean() {
+        let c = ReactConstants { rest: 4, ..PAPER };
+        let mut r = React::new(&c);
+        let mut widths = Vec::new();
+        for i in 0..22 {
+            // From the 18th round on everything is clean.
+            let delta = if i < 17 { 1.0 } else { 0.0 };
+            r = r.update(&[round(r.dp, delta)], &c, 3);
+            widths.push(r.dp);
+        }
+        let falling = [3, 2, 1, 1, 1, 3, 2, 1, 1, 1, 1, 1, 3, 2, 1, 1, 1];
+        assert_eq!(widths[..17], falling);
+        assert_eq!(widths[17..], [1, 1, 3, 3, 3]);
+        assert_eq!((r.falls, r.resting), (0, 0));
+    }
+
+    #[test]
     fn failures_count_as_errors() {
         let r = React {
             dp: 20,
             ceiling: 64,
+            ..React::new(&PAPER)
         };
         let failed = |n| Evidence {
             parallel_failures: n,
@@ -190,6 +248,7 @@ mod tests {
         let r = React {
             dp: 40,
             ceiling: 64,
+            ..React::new(&PAPER)
         };
         assert_eq!(r.update(&[round(10, 0.0)], &PAPER, 64), r);
         assert_eq!(r.update(&[round(10, 0.5)], &PAPER, 64).dp, 8);
@@ -197,13 +256,18 @@ mod tests {
 
     #[test]
     fn an_unknown_error_never_raises() {
-        let r = React { dp: 4, ceiling: 64 };
+        let at = |dp| React {
+            dp,
+            ceiling: 64,
+            ..React::new(&PAPER)
+        };
+        let r = at(4);
         let unknown = Evidence {
             delta: None,
             ..round(4, 0.0)
         };
         assert_eq!(r.update(&[unknown], &PAPER, 64), r);
-        let alone = React { dp: 1, ceiling: 64 };
+        let alone = at(1);
         let unknown = Evidence {
             width: 1,
             ..unknown
@@ -216,6 +280,7 @@ mod tests {
         let r = React {
             dp: 2,
             ceiling: 128,
+            ..React::new(&PAPER)
         };
         assert_eq!(r.update(&[round(2, 0.0)], &PAPER, 2).dp, 2);
         assert_eq!(r.update(&[round(2, 9.0)], &PAPER, 2).dp, 1);
@@ -226,6 +291,7 @@ mod tests {
         let r = React {
             dp: 10,
             ceiling: 64,
+            ..React::new(&PAPER)
         };
         let (good, bad) = (round(10, 0.0), round(10, 0.5));
         assert_eq!(r.update(&[good, bad], &PAPER, 64).dp, 8);
