@@ -8,15 +8,21 @@ use super::report::{Group, groups_with, swept_names};
 use super::row::{Row, mean};
 use crate::error::{Error, Result};
 use measure::{Policy, RoundReport};
+use plotters::chart::ChartContext;
 use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
     ChartBuilder, Circle, Color, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont,
     IntoLogRange, PathElement, RGBColor, Rectangle, SVGBackend, Text, TextStyle, WHITE,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type NamesChart<'b, 'a> =
+    ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Fault = Box<dyn std::error::Error>;
 type Drawn = std::result::Result<(), Fault>;
 /// The text of a picture, if there is anything to draw.
@@ -424,23 +430,13 @@ fn failures(o: &Outcome) -> Page {
     let title = "Failures in doppler's rounds";
     page((800, 400), title, &legend, |area| {
         let n = shares.len() as f64;
-        let mut chart = ChartBuilder::on(area)
-            .margin_left(8)
-            .margin_right(16)
-            .x_label_area_size(52)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..n, 0.0..highest * 1.1)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(WHITE)
-            .bold_line_style(RULE)
-            .axis_style(GREY)
-            .x_labels(0)
-            .x_desc("candidates measured side by side in a round")
-            .y_desc("share of candidates")
-            .y_label_formatter(&|v| format!("{v:.1}%"))
-            .draw()?;
+        let names: Vec<String> = shares.iter().map(|(name, _)| name.clone()).collect();
+        let axes = (
+            "candidates measured side by side in a round",
+            "share of candidates",
+        );
+        let percent = |v: &f64| format!("{v:.1}%");
+        let mut chart = over_names(area, &names, 0.0..highest * 1.1, axes, &percent)?;
         for (k, (_, color)) in legend.iter().enumerate() {
             let bar = |(i, (_, s)): (usize, &(String, [f64; 3]))| {
                 let x = i as f64 + 0.14 + 0.24 * k as f64;
@@ -453,12 +449,6 @@ fn failures(o: &Outcome) -> Page {
             let middle = (n / 2.0, highest / 2.0);
             chart.draw_series([Text::new("no candidate failed", middle, style)])?;
         }
-        let style = font(12, HPos::Center, VPos::Top);
-        let label = |(i, (name, _)): (usize, &(String, _))| {
-            let at = (i as f64 + 0.5, 0.0);
-            EmptyElement::at(at) + Text::new(name.clone(), (0, 8), style.clone())
-        };
-        chart.draw_series(shares.iter().enumerate().map(label))?;
         Ok(())
     })
 }
@@ -511,6 +501,42 @@ fn sweep(o: &Outcome, name: &str) -> Page {
     })
 }
 
+/// A chart over names, each in the middle of a part of length 1 of the horizontal
+/// axis; `axes` are what the two axes are called.
+fn over_names<'a, 'b>(
+    area: &'b Area<'a>,
+    names: &[String],
+    range: Range<f64>,
+    axes: (&str, &str),
+    label: &dyn Fn(&f64) -> String,
+) -> std::result::Result<NamesChart<'b, 'a>, Fault> {
+    let least = range.start;
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(8)
+        .margin_right(16)
+        .x_label_area_size(52)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..names.len() as f64, range)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .bold_line_style(RULE)
+        .axis_style(GREY)
+        .x_labels(0)
+        .x_desc(axes.0)
+        .y_desc(axes.1)
+        .y_label_formatter(label)
+        .draw()?;
+    let style = font(12, HPos::Center, VPos::Top);
+    let name = |(i, name): (usize, &String)| {
+        let at = (i as f64 + 0.5, least);
+        EmptyElement::at(at) + Text::new(name.clone(), (0, 8), style.clone())
+    };
+    chart.draw_series(names.iter().enumerate().map(name))?;
+    Ok(chart)
+}
+
 /// Points above names on the axis, and a line through their means.
 fn by_value(
     area: &Area<'_>,
@@ -524,23 +550,8 @@ fn by_value(
     let hi = all().fold(0.0, f64::max);
     let pad = (0.08 * (hi - lo)).max(0.5);
     let (lo, hi, n) = (lo - pad, hi + pad, values.len() as f64);
-    let mut chart = ChartBuilder::on(area)
-        .margin_left(8)
-        .margin_right(16)
-        .x_label_area_size(52)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..n, lo..hi)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(WHITE)
-        .bold_line_style(RULE)
-        .axis_style(GREY)
-        .x_labels(0)
-        .x_desc(x)
-        .y_desc(y)
-        .y_label_formatter(&|v| format!("{v:+.1}%"))
-        .draw()?;
+    let percent = |v: &f64| format!("{v:+.1}%");
+    let mut chart = over_names(area, values, lo..hi, (x, y), &percent)?;
     chart.draw_series([PathElement::new(
         vec![(0.0, 0.0), (n, 0.0)],
         GREY.stroke_width(1),
@@ -557,10 +568,5 @@ fn by_value(
         chart.draw_series([PathElement::new(means.clone(), color.stroke_width(2))])?;
         chart.draw_series(means.iter().map(|p| Circle::new(*p, 4, color.filled())))?;
     }
-    let style = font(12, HPos::Center, VPos::Top);
-    let label = |(i, value): (usize, &String)| {
-        EmptyElement::at((i as f64 + 0.5, lo)) + Text::new(value.clone(), (0, 8), style.clone())
-    };
-    chart.draw_series(values.iter().enumerate().map(label))?;
     Ok(())
 }
