@@ -18,7 +18,7 @@ use crate::pool::PoolError;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,20 +137,22 @@ impl CompiledModel {
             path: path.to_path_buf(),
             source,
         };
-        let mut file = File::open(path).map_err(read)?;
-        let len = file.metadata().map_err(read)?.len();
-        if len < HEAD_BYTES as u64 {
+        let file = File::open(path).map_err(read)?;
+        if file.metadata().map_err(read)?.len() < HEAD_BYTES as u64 {
             return Err(short_file(path, &std::fs::read(path).map_err(read)?));
         }
+        // SAFETY: the documentation asks that a file in use is not changed;
+        // `save` replaces files and never writes into them.
+        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
+        // Nothing is allocated for a file that is no artifact.
+        manifest_bytes(path, &map)?;
         let buffer: Arc<Buffer> = match constants {
             Constants::Memory => {
-                let mut bytes = AlignedBytes::zeroed(usize::try_from(len).unwrap_or(usize::MAX));
-                file.read_exact(&mut bytes).map_err(read)?;
+                let mut bytes = AlignedBytes::zeroed(map.len());
+                bytes.copy_from_slice(&map);
                 Arc::new(bytes)
             }
-            // SAFETY: the documentation asks that a file in use is not changed;
-            // `save` replaces files and never writes into them.
-            Constants::Mapped => Arc::new(unsafe { Mmap::map(&file) }.map_err(read)?),
+            Constants::Mapped => Arc::new(map),
         };
         parse(path, &buffer)
     }
