@@ -32,7 +32,7 @@ use crate::machine::Machine;
 use crate::source::Source;
 use build::Built;
 use ir::Target;
-use report::{fill_before, fill_untuned};
+use report::{cpu_s, fill_before, fill_untuned};
 use runtime::{CompiledModel, Model, Pool};
 use search::Accuracy;
 use session::Session;
@@ -97,7 +97,7 @@ pub fn tune(
     options: &Options,
     progress: &mut Progress,
 ) -> Result<Tuned> {
-    let start = Instant::now();
+    let (start, start_cpu_s) = (Instant::now(), cpu_s());
     let mut builders = Builders::new(target, options.builders)?;
     builders.limit = options.build_limit;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
@@ -145,7 +145,7 @@ pub fn tune(
         fill_inputs(&mut m, options.seed);
         models.push(m);
     }
-    let mut report = session.report(start, layouts, in_model);
+    let mut report = session.report((start, start_cpu_s), layouts, in_model);
     report.warnings = defaults.warnings;
     // The plain model may take a hundred times as long: one round with it.
     fill_before(&mut report, plan, &models[0].invoke_profiled()?);

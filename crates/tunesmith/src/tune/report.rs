@@ -109,8 +109,9 @@ pub fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
     report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
 }
 
-/// CPU time of this process and of its ended children, in seconds.
-fn cpu_s() -> f64 {
+/// CPU time of this process and of its ended children, in seconds. Children of
+/// what ran under its number before, such as a build, are among them.
+pub fn cpu_s() -> f64 {
     let of = |who| {
         // SAFETY: an all-zero rusage is valid, and the call fills it.
         let usage = unsafe {
@@ -126,7 +127,12 @@ fn cpu_s() -> f64 {
 
 impl Session<'_> {
     /// The report without whole-model latencies.
-    pub fn report(&self, start: Instant, layouts: Layouts, in_model: WholeModel) -> Report {
+    pub fn report(
+        &self,
+        (start, start_cpu_s): (Instant, f64),
+        layouts: Layouts,
+        in_model: WholeModel,
+    ) -> Report {
         let total = self.kernels_ns();
         let peak = self.limits.peak_gflops * f64::from(self.target.threads);
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -168,7 +174,7 @@ impl Session<'_> {
             cached: self.cached,
             failures,
             wall_s: start.elapsed().as_secs_f64(),
-            cpu_s: cpu_s() + self.worker_cpu_ns as f64 / 1e9,
+            cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
             latency_clock: match self.target.threads {
                 1 => "thread_cpu",
