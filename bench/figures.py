@@ -68,7 +68,10 @@ def arguments():
     models = commands.add_parser(
         "models", parents=[sliced], help="every built-in model, tuned and untuned, checked"
     )
-    models.add_argument("models", nargs="*", metavar="MODEL", help="[default: all built-in]")
+    models.add_argument(
+        "models", nargs="*", metavar="MODEL",
+        help="built-in models or ONNX files [default: all built-in]",
+    )  # fmt: skip
     models.add_argument("--threads", type=int, default=1, help="[default: 1]")
     models.add_argument("--time", default="1m", help="of the search of each model [default: 1m]")
     models.set_defaults(run=models_command)
@@ -115,9 +118,11 @@ def gemm_command(args):
             results.append(measure_product(n, args))
         except Failure as error:
             failures.append(report.failure(f"n = {n}", error))
-    text = f"Products of n x n matrices, one thread, tuned for {args.time} each.\n\n"
+    checks = [r["check"] for r in results]
+    stated = accuracies(checks)
+    text = f"Products of n x n matrices, one thread, tuned for {args.time} each{stated}.\n\n"
     report.write("gemm", "Matrix products", facts, results, text + gemm_table(results), failures)
-    return exit_status([r["check"] for r in results], failures)
+    return exit_status(checks, failures)
 
 
 def measure_product(n, args):
@@ -204,7 +209,8 @@ def trials_command(args):
             results.append(
                 {"name": name, "threads": count, "gflop": gflop, "rates": rates, "tuning": tuning}
             )
-    text = f"Every process on {args.cpus} CPUs, {args.time} each, from no records.\n\n"
+    stated = accuracies([r["tuning"] for r in results])
+    text = f"Every process on {args.cpus} CPUs, {args.time} each, from no records{stated}.\n\n"
     text += trials_table(results)
     report.write("trials", "Trials a second", facts, results, text, failures)
     return exit_status([], failures)
@@ -263,9 +269,11 @@ def models_command(args):
             results.append(measure_model(model, args))
         except Failure as error:
             failures.append(report.failure(model, error))
-    text = f"{args.threads} threads, tuned for {args.time} each.\n\n" + models_table(results)
+    checks = [c for r in results for c in r["checks"].values()]
+    text = f"{args.threads} threads, tuned for {args.time} each{accuracies(checks)}.\n\n"
+    text += models_table(results)
     report.write("models", "Built-in models", facts, results, text, failures)
-    return exit_status([c for r in results for c in r["checks"].values()], failures)
+    return exit_status(checks, failures)
 
 
 def measure_model(model, args):
@@ -306,6 +314,12 @@ def models_table(results):
         + "\nPlain: as the tuning run measured it. Untuned and tuned: median of interleaved slices "
         + "(and the fastest run).\nChecks: the largest relative L2 error of any layer.\n"
     )
+
+
+def accuracies(said):
+    """`, accuracy relaxed`, from what tuning runs or checks say; nothing without any."""
+    names = sorted({s["accuracy"] for s in said})
+    return f", accuracy {' and '.join(names)}" if names else ""
 
 
 def check_text(check):

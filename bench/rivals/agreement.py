@@ -102,11 +102,6 @@ def worst_distance(ours, theirs):
     return max(relative_l2(ours[name], theirs[name]) for name in theirs)
 
 
-def program_runs_models():
-    """Whether this build of the program has the command `run`."""
-    return program.attempt("run", "--help").returncode == 0
-
-
 def program_outputs(artifact, threads, inputs, folder):
     """Outputs of a compiled model by name, on the given inputs; files go to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,9 +29,7 @@ def compare(model, threads, artifacts, shapes, args):
         rivals = start_rivals(
             args.rivals.split(","), path, threads, cpus, folder / "inputs.npz", stack, left_out
         )
-        distances = compare_outputs(
-            model, threads, artifacts, rivals, inputs, shapes, folder, left_out
-        )
+        distances = compare_outputs(threads, artifacts, rivals, inputs, folder, left_out)
         contenders = {
             name: lambda seconds, a=artifact: program.bench(a, threads, seconds, cpus)
             for name, artifact in artifacts.items()
@@ -81,12 +79,8 @@ def start_rivals(names, path, threads, cpus, inputs_file, stack, left_out):
     return rivals
 
 
-def compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder, left_out):
-    """How far the outputs of every contender are from onnxruntime's.
-
-    A build of the program without `run` is compared with its plain references
-    instead, and the answer says so.
-    """
+def compare_outputs(threads, artifacts, rivals, inputs, folder, left_out):
+    """How far the outputs of every contender are from onnxruntime's."""
     outputs = {}
     for name, rival in list(rivals.items()):
         try:
@@ -100,22 +94,13 @@ def compare_outputs(model, threads, artifacts, rivals, inputs, shapes, folder, l
             del rivals[name]
     expected = outputs.pop(BASELINE)
     distances = {}
-    runs = agreement.program_runs_models()
-    for name, artifact in artifacts.items():
-        if runs:
-            place = folder / program.slug(name)
-            ours = agreement.program_outputs(artifact, threads, inputs, place)
-            named = agreement.named_as(ours, expected)
-            distance, against = agreement.worst_distance(named, expected), BASELINE
-        else:
-            checked = program.check(model, artifact, threads, shapes.args())
-            distance = checked["max_rel_err"] if checked["ok"] else float("inf")
-            against = "references"
-        distances[name] = {"relative_l2": distance, "against": against}
-    for name, theirs in outputs.items():
+    ours = {
+        name: agreement.program_outputs(artifact, threads, inputs, folder / program.slug(name))
+        for name, artifact in artifacts.items()
+    }
+    for name, theirs in (ours | outputs).items():
         named = agreement.named_as(theirs, expected)
-        distance = agreement.worst_distance(named, expected)
-        distances[name] = {"relative_l2": distance, "against": BASELINE}
-    for name, d in distances.items():
-        say(f"  {name}: relative L2 distance {d['relative_l2']:.1e} from {d['against']}")
+        distances[name] = {"relative_l2": agreement.worst_distance(named, expected)}
+        distance = distances[name]["relative_l2"]
+        say(f"  {name}: relative L2 distance {distance:.1e} from {BASELINE}")
     return distances

@@ -18,6 +18,7 @@ def text(model, explained):
     header = ["#", "name", "operator", "algorithm", "ms", "time", "GFLOP/s", "of peak"]
     header += ["GB/s", "of bandwidth", "MB", "FLOP/B", "limit", "of roofline"]
     header += ["efficiency"] if scaling else []
+    header += ["schedule"]
     rows = [row(layer, bool(scaling)) for layer in explained["layers"]]
     ceiling = explained["ceiling"]
     levels = ", ".join(f"{level['name']} {level['gb_per_s']:.0f}" for level in ceiling["levels"])
@@ -56,7 +57,7 @@ def row(layer, scaling):
     if scaling:
         efficiency = layer["efficiency"]
         cells.append(percent(efficiency) if efficiency is not None else "-")
-    return cells
+    return [*cells, layer["schedule"] or "-"]
 
 
 def percent(part):

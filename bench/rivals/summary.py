@@ -4,7 +4,7 @@ Arithmetic and texts only; nothing is measured here.
 """
 
 from harness import report, slices
-from tables import BASELINE, TUNED, contender_names, latency_cell
+from tables import BASELINE, TUNED, accuracy_text, contender_names, latency_cell
 
 
 def best_rival(latencies):
@@ -38,19 +38,24 @@ def text(name, results):
         return "Nothing was measured.\n"
     names = contender_names(results)
     header = ["model", "threads", *(f"{n} ms (min)" for n in names), "gain (min, paired)"]
-    header += ["roofline ms", "of it", "gain allowed", "efficiency", "relative L2"]
+    header += ["roofline ms", "of it", "gain allowed", "efficiency", "of allowed speed-up"]
+    header += ["relative L2", "check (L2 against f64)", "accuracy"]
     rows = [table_row(r, names) for r in results]
     page = report.markdown_table(header, rows) + "\n" + means_text(results) + "\n"
     page += (
-        f"Batch 1, f32, accuracy {' and '.join(sorted({r['accuracy'] for r in results}))}. "
+        f"Batch 1, f32, {accuracy_text(results)}. "
         + "Medians of interleaved slices, and minima. Gain: the best\nrival's latency over ours, "
         + "above 1 ours is faster; of medians (of minima, median of the rounds'\nratios). Roofline: "
         + "`tunesmith explain`, a lower bound of the chosen algorithms. Gain allowed: the\ngain at "
         + "that bound. Efficiency: one thread's time over all threads' time, of the same kernels.\n"
+        + "Of allowed speed-up: the speed-up on all threads over that of the rooflines, which counts "
+        + "memory shared\nby threads. "
         + f"Relative L2: the largest distance of an output from {BASELINE}'s.\n"
+        + "Check: `tunesmith check`, the largest distance of a layer from the plain references, which "
+        + "compute in f64.\n"
     )
     page += f"Largest spread of a contender's slices: {100 * spread(results):.0f}%.\n\n"
-    page += "## Tuning\n\n" + tuning_table(results)
+    page += f"## Tuning\n\n{accuracy_text(results).capitalize()}.\n\n" + tuning_table(results)
     page += left_out_text(results)
     page += "\n## Layers\n\n" + layers_text(results)
     return page + charts_text(name, results)
@@ -68,11 +73,27 @@ def table_row(r, names):
             f"{100 * explained['roofline_ms'] / ours:.0f}%",
             f"{allowed(r):.2f}",
             f"{100 * scaling['efficiency']:.0f}%" if scaling else "",
+            f"{100 * of_allowed_speedup(scaling):.0f}%" if scaling else "",
         ]
     else:
-        row += ["-"] * 4
+        row += ["-"] * 5
     worst = max(d["relative_l2"] for d in r["distances"].values())
-    return [*row, f"FAIL {worst:.1e}" if r["wrong"] else f"{worst:.1e}"]
+    far = any(name in r["distances"] for name in r["wrong"])
+    row.append(f"FAIL {worst:.1e}" if far else f"{worst:.1e}")
+    return [*row, check_cell(r.get("check")), r["accuracy"]]
+
+
+def of_allowed_speedup(scaling):
+    """The speed-up on all threads over that of the rooflines."""
+    return scaling["speedup"] / scaling["roofline_speedup"]
+
+
+def check_cell(check):
+    """The largest error of a layer; `-` for what was not checked."""
+    if not check:
+        return "-"
+    text = f"{check['max_rel_err']:.1e}"
+    return text if check["ok"] else f"FAIL {text}"
 
 
 def means_text(results):

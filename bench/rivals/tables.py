@@ -12,13 +12,13 @@ def latency_text(results):
     names = contender_names(results)
     ours = [n for n in names if n != BASELINE]
     header = ["model", "threads", *(f"{n} ms (min)" for n in names)]
-    header += [*(f"{n} / {BASELINE}" for n in ours), "relative L2"]
+    header += [*(f"{n} / {BASELINE}" for n in ours), "relative L2", "accuracy"]
     rows = []
     for r in results:
         row = [r["model"], r["threads"]]
         row += [latency_cell(r["latencies"].get(n)) for n in names]
         row += [ratio_cell(r["ratios"].get(n)) for n in ours]
-        rows.append([*row, distance_cell(r)])
+        rows.append([*row, distance_cell(r), r["accuracy"]])
     spread = max(x["spread"] for r in results for x in r["latencies"].values())
     return (
         report.markdown_table(header, rows)
@@ -27,6 +27,11 @@ def latency_text(results):
         + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
         + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
     )
+
+
+def accuracy_text(results):
+    """`accuracy relaxed`, or all that models were compiled with."""
+    return f"accuracy {' and '.join(sorted({r['accuracy'] for r in results}))}"
 
 
 def contender_names(results):
@@ -46,8 +51,6 @@ def distance_cell(result):
     """The largest distance, of all contenders."""
     name, worst = max(result["distances"].items(), key=lambda d: d[1]["relative_l2"])
     text = f"{worst['relative_l2']:.1e}"
-    if worst["against"] != BASELINE:
-        text += f" ({worst['against']})"
     return f"FAIL {text}, {name}" if result["wrong"] else text
 
 

@@ -25,6 +25,7 @@ def explained(threads=1):
         "time": times, "share": 1.0, "gflops_per_s": 400.0, "of_peak": 4.0, "gb_per_s": 1.0,
         "of_bandwidth": 0.1, "mbytes": 4.0, "intensity": 20.0, "limit": "memory", "level": "L3",
         "of_roofline": 0.5, "efficiency": 0.9 if threads > 1 else None, "counted_as_direct": True,
+        "schedule": "x=7*2 unroll_ci=4",
     }  # fmt: skip
     scaling = {
         "one_thread": times, "speedup": 1.8, "efficiency": 0.9, "roofline_speedup": 2.0,
@@ -44,7 +45,8 @@ def result(model, threads, ours, rivals, page=True):
     return {
         "model": model, "threads": threads, "latencies": latencies, "best_rival": best,
         "gain": summary.gain(latencies, best), "accuracy": "relaxed", "wrong": [],
-        "distances": {"tunesmith": {"relative_l2": 1e-6, "against": "onnxruntime"}},
+        "distances": {"tunesmith": {"relative_l2": 1e-6}},
+        "check": {"ok": True, "max_rel_err": 3e-6, "accuracy": "relaxed", "tensors": 9, "bad": []},
         "left_out": {"tract": "not installed"}, "versions": {"onnxruntime": "1"},
         "explained": explained(threads) if page else None, "explain_error": "no",
         "layers_page": f"layers/{model}.md",
@@ -103,7 +105,7 @@ class Page(unittest.TestCase):
         ]
         text = summary.text("suite", results)
         for part in (
-            "openvino ms (min)", "2.00 (2.00, 2.00)", "90%", "tract: not installed", "earlier run",
+            "openvino ms (min)", "2.00 (2.00, 2.00)", "90%", "check (L2 against f64)", "3.0e-06", "tract: not installed", "earlier run",
             "[a, 1 threads](layers/a.md)", "b, 2 threads: no", "suite-1t.svg", "suite-2t.svg",
             "accuracy relaxed",
         ):  # fmt: skip
@@ -115,15 +117,111 @@ class Page(unittest.TestCase):
         r["wrong"] = ["tunesmith"]
         self.assertIn("FAIL 1.0e-06", summary.text("suite", [r]))
 
+    def test_a_wrong_layer_is_told_from_a_wrong_output(self):
+        r = result("a", 1, [2], {"onnxruntime": [4]})
+        r["check"] |= {"ok": False}
+        r["wrong"] = ["layers against f64 references"]
+        text = summary.text("suite", [r])
+        self.assertIn("FAIL 3.0e-06", text)
+        self.assertNotIn("FAIL 1.0e-06", text)
+
+    def test_every_row_says_its_accuracy(self):
+        rows = [result("a", 1, [2], {"onnxruntime": [4]}) for _ in range(2)]
+        rows[1]["accuracy"] = "strict"
+        text = summary.text("suite", rows)
+        self.assertIn(" relaxed |", text)
+        self.assertIn(" strict |", text)
+        self.assertIn("accuracy relaxed and strict", text)
+        self.assertIn("Accuracy relaxed and strict", text)
+
     def test_layers_mark_what_is_counted_as_direct(self):
         page = layers.text("a", explained(2))
         self.assertIn("400.0\\*", page)
         self.assertIn("efficiency", page)
         self.assertIn(" L3 |", page)
+        self.assertIn("| x=7*2 unroll_ci=4 |", page)
         self.assertNotIn("efficiency |", layers.text("a", explained(1)))
+
+    def test_the_part_of_the_allowed_speed_up(self):
+        scaling = {"speedup": 1.5, "roofline_speedup": 1.6, "efficiency": 0.75}
+        self.assertAlmostEqual(summary.of_allowed_speedup(scaling), 0.9375)
+        r = result("a", 2, [2], {"onnxruntime": [4]})
+        r["explained"]["scaling"] = scaling
+        self.assertIn("94%", summary.text("suite", [r]))
 
     def test_durations(self):
         self.assertEqual(summary.duration(3723.9), "1:02:03")
+
+
+class LightModels(unittest.TestCase):
+    """Needs numpy and onnx; skipped without them."""
+
+    def setUp(self):
+        try:
+            import light
+            import numpy
+            import onnx
+        except ImportError as error:
+            self.skipTest(str(error))
+        self.light, self.numpy, self.onnx = light, numpy, onnx
+
+    def graph(self, last="Gemm"):
+        """A convolution and a dense layer whose weights are filled, as in the light models."""
+        h, f32 = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        shapes = {"w": [8, 2, 3, 3], "d": [1, 1, 5, 800]}
+        value = h.make_tensor("", f32, [1], [0.02])
+        nodes = [
+            h.make_node("ConstantOfShape", [f"{n}__SHAPE"], [n], value=value) for n in shapes
+        ]
+        nodes += [
+            h.make_node("Conv", ["x", "w", "b"], ["y"]),
+            h.make_node("Reshape", ["d", "to"], ["matrix"]),
+            h.make_node(last, ["y", "matrix"], ["z"], transB=1),
+        ]
+        initializers = [
+            h.make_tensor(f"{n}__SHAPE", self.onnx.TensorProto.INT64, [4], shape)
+            for n, shape in shapes.items()
+        ]
+        initializers += [
+            h.make_tensor("b", f32, [8], [0.02] * 8),
+            h.make_tensor("to", self.onnx.TensorProto.INT64, [2], [5, 800]),
+        ]
+        inputs = [
+            h.make_tensor_value_info(n, f32, shape) for n, shape in (("x", [1, 2, 9, 9]), ("b", [8]))
+        ]
+        return h.make_graph(nodes, "g", inputs, [], initializers)
+
+    def seeded(self, number):
+        graph = self.graph()
+        self.light.seed(graph, number)
+        arrays = {t.name: self.onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        return graph, arrays
+
+    def test_weights_are_random_at_the_scale_of_their_use(self):
+        graph, arrays = self.seeded(1)
+        self.assertEqual([n.op_type for n in graph.node], ["Conv", "Reshape", "Gemm"])
+        self.assertEqual([i.name for i in graph.input], ["x"])
+        self.assertEqual(set(arrays), {"w", "d", "b", "to"})
+        self.assertEqual(list(arrays["to"]), [5, 800])
+        for name, shape, fan_in in (("w", (8, 2, 3, 3), 18), ("d", (1, 1, 5, 800), 800)):
+            weights = arrays[name]
+            self.assertEqual((weights.shape, weights.dtype), (shape, self.numpy.float32))
+            self.assertEqual(len(self.numpy.unique(weights)), weights.size)
+            self.assertAlmostEqual(float(weights.std()) / (2 / fan_in) ** 0.5, 1.0, delta=0.2)
+
+    def test_the_same_number_gives_the_same_weights(self):
+        first, again, other = (self.seeded(n)[1]["w"] for n in (1, 1, 2))
+        self.assertTrue((first == again).all())
+        self.assertFalse((first == other).any())
+
+    def test_variances_are_positive(self):
+        rng = self.numpy.random.default_rng(1)
+        variance = self.light.draw(rng, (1000,), "BatchNormalization", 4, False)
+        self.assertGreater(variance.min(), 0.5)
+
+    def test_an_unknown_use_is_refused(self):
+        with self.assertRaisesRegex(Exception, "Elu"):
+            self.light.seed(self.graph("Elu"), 1)
 
 
 class Rivals(unittest.TestCase):
