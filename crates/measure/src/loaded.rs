@@ -56,6 +56,8 @@ pub struct Loaded<'k> {
     next: usize,
     /// Whether the copies together exceed the bytes to rotate through.
     pub rotated: bool,
+    /// The largest relative error (L2) that a check found and allowed.
+    pub rel_l2: f64,
     host_clock: bool,
     /// None where a clock times calls, or once the counter missed some.
     count: Option<Count>,
@@ -123,6 +125,7 @@ impl<'k> Loaded<'k> {
             pointers,
             next: 0,
             rotated: false,
+            rel_l2: 0.0,
             host_clock: setting.host_clock,
             count: None,
             span: Span::default(),
@@ -249,10 +252,12 @@ impl<'k> Loaded<'k> {
             .map_err(|e| damaged("workspace", e))
     }
 
-    pub fn check_outputs(&self, task: &Task, tolerance: f64) -> Result<(), Stop> {
+    /// Compares the outputs with the expected ones and keeps the largest error.
+    pub fn check_outputs(&mut self, task: &Task, tolerance: f64) -> Result<(), Stop> {
         for (p, a) in self.kernel.params.iter().zip(&self.arguments) {
             if let Argument::Output(buffer) = a {
-                task.check(p, buffer, tolerance)?;
+                let error = task.check(p, buffer, tolerance)?;
+                self.rel_l2 = self.rel_l2.max(error);
             }
         }
         Ok(())

@@ -181,6 +181,8 @@ pub(crate) struct Circumstances {
     pub reference_ns: Option<u64>,
     /// What a cycle counted for, if the samples are counted cycles.
     pub cycle_ns: Option<f64>,
+    /// The largest relative error (L2) of an output against the expected one.
+    pub rel_l2: f64,
     pub span: Span,
 }
 

@@ -462,6 +462,7 @@ fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstance
         pinned: threads.pinned,
         reference_ns: None,
         cycle_ns: loaded.cycle_ns(),
+        rel_l2: loaded.rel_l2,
         span: loaded.span(),
     }
 }

@@ -560,6 +560,7 @@ fn outcome(
                 rotated,
                 pinned,
                 cycle_ns,
+                rel_l2,
                 span,
                 ..
             } = at;
@@ -588,6 +589,7 @@ fn outcome(
                     launches: Some(span.launches),
                     reference_ns: reference.map(|r| r.last_ns()),
                     drift: reference.map(|r| r.drift()),
+                    rel_l2: Some(rel_l2),
                     ..Conditions::unproven(protocol.threads, company.dp)
                 },
             }

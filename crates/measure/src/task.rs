@@ -194,13 +194,17 @@ impl Task {
         self.expected.keys()
     }
 
-    /// Compares an output, of which `expects` said yes, with the expected one.
-    pub fn check(&self, p: &KernelParam, actual: &[u8], tolerance: f64) -> Result<(), Verdict> {
+    /// Compares an output, of which `expects` said yes, with the expected one; its
+    /// relative error (L2).
+    pub fn check(&self, p: &KernelParam, actual: &[u8], tolerance: f64) -> Result<f64, Verdict> {
         let expected = &self.expected[&p.name];
-        if *actual == *expected.bytes
-            || (p.dtype == DType::F32 && close(actual, &expected.bytes, tolerance))
+        if *actual == *expected.bytes {
+            return Ok(0.0);
+        }
+        if p.dtype == DType::F32
+            && let Some(error) = close(actual, &expected.bytes, tolerance)
         {
-            return Ok(());
+            return Ok(error);
         }
         let tensor = |bytes| {
             let shape: Vec<usize> = p.shape.iter().map(|d| *d as usize).collect();
@@ -209,7 +213,7 @@ impl Task {
         let d = compare(&tensor(actual), &tensor(&expected.bytes));
         let element = ELEMENT_TOLERANCE * tolerance;
         if p.dtype.is_float() && d.within(tolerance) && d.max_over_rms <= element {
-            return Ok(());
+            return Ok(d.rel_l2);
         }
         Err(Verdict::Wrong(Gap {
             rel_l2: d.rel_l2,
@@ -279,9 +283,9 @@ fn make_argument(a: &ArgFill, seed: u64, index: usize) -> Result<Tensor, String>
     Ok(fill_tensor(a.dtype, &shape, fill, seed))
 }
 
-/// Whether two `f32` buffers agree: the common case, without conversions. Says
-/// no where either holds a value that is not finite.
-fn close(actual: &[u8], expected: &[u8], tolerance: f64) -> bool {
+/// The relative error (L2) of two `f32` buffers that agree: the common case, without
+/// conversions. None where they do not or either holds a value that is not finite.
+fn close(actual: &[u8], expected: &[u8], tolerance: f64) -> Option<f64> {
     let (actual, _) = actual.as_chunks::<4>();
     let (expected, _) = expected.as_chunks::<4>();
     let (mut error, mut norm, mut worst) = (0.0f64, 0.0f64, 0.0f64);
@@ -296,10 +300,16 @@ fn close(actual: &[u8], expected: &[u8], tolerance: f64) -> bool {
     // Not a number anywhere makes `error` not a number; an infinity makes one
     // of the sums infinite, and infinities compare equal.
     let element = ELEMENT_TOLERANCE * tolerance;
-    error.is_finite()
+    let agree = error.is_finite()
         && norm.is_finite()
         && error <= tolerance * tolerance * norm
-        && worst * expected.len() as f64 <= element * element * norm
+        && worst * expected.len() as f64 <= element * element * norm;
+    let relative = if norm > 0.0 {
+        (error / norm).sqrt()
+    } else {
+        0.0
+    };
+    agree.then_some(relative)
 }
 
 /// Whether a parameter's copies are rotated through: what is the same in every
@@ -316,33 +326,35 @@ mod tests {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()
     }
 
+    fn agree(actual: &[f32], expected: &[f32], tolerance: f64) -> bool {
+        close(&bytes(actual), &bytes(expected), tolerance).is_some()
+    }
+
     #[test]
     fn the_fast_comparison_never_accepts_what_is_not_finite() {
         let good = vec![1.0f32; 100];
         for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut bad = good.clone();
             bad[3] = special;
-            assert!(!close(&bytes(&bad), &bytes(&good), 1e-4), "{special}");
-            assert!(
-                !close(&bytes(&good), &bytes(&bad), 1e-4),
-                "{special} expected"
-            );
+            assert!(!agree(&bad, &good, 1e-4), "{special}");
+            assert!(!agree(&good, &bad, 1e-4), "{special} expected");
         }
-        assert!(close(&bytes(&good), &bytes(&good), 1e-4));
-        assert!(close(&[], &[], 1e-4));
+        assert!(agree(&good, &good, 1e-4));
+        assert!(agree(&[], &[], 1e-4));
     }
 
     #[test]
     fn the_fast_comparison_bounds_the_sum_and_each_element() {
         let expected = vec![1.0f32; 1 << 20];
         let mut actual: Vec<f32> = expected.iter().map(|v| v * 1.00005).collect();
-        assert!(close(&bytes(&actual), &bytes(&expected), 1e-4));
-        assert!(!close(&bytes(&actual), &bytes(&expected), 2e-5));
+        let error = close(&bytes(&actual), &bytes(&expected), 1e-4).unwrap();
+        assert!((error / 5e-5 - 1.0).abs() < 0.01, "{error}");
+        assert!(!agree(&actual, &expected, 2e-5));
         actual = expected.clone();
         // Too little for the norm of a million elements.
         actual[77] += 0.02;
-        assert!(!close(&bytes(&actual), &bytes(&expected), 1e-4));
+        assert!(!agree(&actual, &expected, 1e-4));
         actual[77] = 1.009;
-        assert!(close(&bytes(&actual), &bytes(&expected), 1e-4));
+        assert!(agree(&actual, &expected, 1e-4));
     }
 }

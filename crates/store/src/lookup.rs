@@ -230,11 +230,13 @@ impl Store {
 
     /// The earlier outcome of this machine code in this place, so that equal
     /// code is not run twice: a final before a trial, then the oldest. Only
-    /// outcomes of code that reached a runner count.
+    /// outcomes of code that reached a runner count, and none whose error exceeds
+    /// `tolerance`.
     pub fn outcome_of_code(
         &self,
         place: &Place<'_>,
         code_hash: &str,
+        tolerance: f64,
     ) -> Result<Option<Record>, StoreError> {
         self.first_in_place(
             "looking for machine code",
@@ -244,16 +246,18 @@ impl Store {
             // instead of searching the hash.
             "+r.final DESC, r.id",
             &[&code_hash],
-            |_| Ok(true),
+            |r| Ok(r.outcome.within(tolerance)),
         )
     }
 
     /// The earlier outcome of this candidate, so that a resumed run does not
     /// try it again: a final before a trial, then the oldest. Scores and skips
-    /// do not count; see [`crate::Outcome::settled`].
+    /// do not count, see [`crate::Outcome::settled`], nor does one whose error
+    /// exceeds `tolerance`.
     pub fn outcome_of_candidate(
         &self,
         candidate: &CandidateKey<'_>,
+        tolerance: f64,
     ) -> Result<Option<Record>, StoreError> {
         self.first_in_place(
             "looking for a candidate",
@@ -267,7 +271,7 @@ impl Store {
                 &candidate.algorithm,
                 &candidate.toolchain,
             ],
-            |_| Ok(true),
+            |r| Ok(r.outcome.within(tolerance)),
         )
     }
 

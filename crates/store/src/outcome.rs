@@ -137,6 +137,9 @@ pub struct Conditions {
     /// samples were taken at another frequency of the CPU, if it is not small.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<f64>,
+    /// Largest relative error (L2) of an output against the expected one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -172,6 +175,7 @@ impl Conditions {
             parallel_ns: None,
             reference_ns: None,
             drift: None,
+            rel_l2: None,
             queue_ns: None,
             load_ns: None,
             upload_ns: None,
@@ -339,6 +343,20 @@ impl Outcome {
     /// filter's skip says nothing about how it would have run.
     pub fn settled(&self) -> bool {
         self.ran() || self.stage().is_some() || matches!(self, Outcome::Rejected { .. })
+    }
+
+    /// Whether nothing is known against it at this tolerance (relative error, L2):
+    /// it may have been timed under a looser one.
+    pub fn within(&self, tolerance: f64) -> bool {
+        self.rel_l2().is_none_or(|error| error <= tolerance)
+    }
+
+    /// Relative error (L2) that a timed candidate's outputs were allowed with.
+    pub fn rel_l2(&self) -> Option<f64> {
+        match self {
+            Outcome::Timed { conditions, .. } => conditions.rel_l2,
+            _ => None,
+        }
     }
 
     /// Median of the samples of a timed outcome, corrected by its

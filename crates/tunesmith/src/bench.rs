@@ -92,8 +92,14 @@ fn in_turns(
     let start = Instant::now();
     let mut rounds = 0;
     while rounds < min_rounds || start.elapsed() < time {
-        for (m, l) in models.iter_mut().zip(&mut out) {
-            l.samples_ns.push(latency(m)?);
+        // The order changes, so that none always follows the same other.
+        for i in 0..models.len() {
+            let i = if rounds % 2 == 0 {
+                i
+            } else {
+                models.len() - 1 - i
+            };
+            out[i].samples_ns.push(latency(models[i])?);
         }
         rounds += 1;
     }

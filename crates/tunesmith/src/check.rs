@@ -8,11 +8,8 @@ use serde::Serialize;
 use std::sync::Arc;
 use tensor::{Tensor, compare};
 
-/// Largest relative error (L2) of any layer that counts as agreement where
-/// operators are computed from their definition.
+/// Largest relative error (L2) of any layer that counts as agreement.
 pub const TOLERANCE: f64 = 1e-4;
-/// The same where algorithms that lose digits are allowed.
-pub const RELAXED_TOLERANCE: f64 = 1e-4;
 
 /// One layer's agreement.
 #[derive(Clone, Debug, Serialize)]

@@ -1,7 +1,7 @@
 //! From a plan and one candidate a task to a compiled model.
 
 use crate::error::{Error, Result};
-use crate::tune::{FINAL_FACTOR, IN_MODEL};
+use crate::tune::{COMPARED, FINAL_FACTOR, IN_MODEL};
 use build::{BuilderPool, Built, Options, Request};
 use graph::plan::{Plan, PlanTensorId, Task, TensorKind};
 use ir::{Role, Target};
@@ -139,6 +139,14 @@ impl Builders {
     }
 }
 
+/// What a kernel must keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Exactness {
+    pub accuracy: Accuracy,
+    /// Largest relative error (L2) of its outputs.
+    pub tolerance: f64,
+}
+
 /// A candidate that the store knows a time of.
 #[derive(Clone, Debug)]
 pub struct Known {
@@ -150,13 +158,13 @@ pub struct Known {
 }
 
 /// The best candidate a store knows for each task, of those that this program
-/// can still apply and `accuracy` allows; `None` where it knows none.
+/// can still apply and `exactness` allows; `None` where it knows none.
 pub fn best_known(
     store: &Store,
     tasks: &[Task],
     target: &Target,
     machine: &str,
-    accuracy: Accuracy,
+    exactness: Exactness,
 ) -> Result<Vec<Option<Known>>> {
     let target = crate::machine::target_key(target).text();
     tasks
@@ -167,22 +175,33 @@ pub fn best_known(
                 target: &target,
                 machine,
             };
-            best_of_task(store, t, &place, accuracy)
+            best_accepted(store, t, &place, exactness, |_| true)
         })
         .collect()
 }
 
 /// As [`best_known`]; where tuning this very model chose another candidate near
-/// the best by the latency of the whole model, that one.
+/// the best by the latency of the whole model, that one. Nothing where the newest
+/// run found the defaults together to be faster.
 pub fn best_known_in(
     store: &Store,
     plan: &Plan,
     target: &Target,
     machine: &str,
-    accuracy: Accuracy,
+    exactness: Exactness,
 ) -> Result<Vec<Option<Known>>> {
-    let mut known = best_known(store, &plan.tasks, target, machine, accuracy)?;
+    let mut known = best_known(store, &plan.tasks, target, machine, exactness)?;
     let target = crate::machine::target_key(target).text();
+    let here = |e: &&Event| e.payload["target"] == *target && e.payload["machine"] == *machine;
+    let compared = store.newest_events(&plan.name, COMPARED)?;
+    let of_plan = |e: &&Event| {
+        e.payload["plan"] == *plan.key() && e.payload["accuracy"] == *exactness.accuracy.name()
+    };
+    if let Some(e) = compared.iter().filter(here).find(of_plan)
+        && e.payload["default"] == true
+    {
+        return Ok(plan.tasks.iter().map(|_| None).collect());
+    }
     let decisions = store.newest_events(&plan.name, IN_MODEL)?;
     for (task, known) in plan.tasks.iter().zip(&mut known) {
         let Some(best) = known else { continue };
@@ -191,16 +210,12 @@ pub fn best_known_in(
             target: &target,
             machine,
         };
-        let here = |e: &&Event| {
-            e.task.as_ref() == Some(&task.key)
-                && e.payload["target"] == *target
-                && e.payload["machine"] == *machine
-        };
-        let Some(decision) = decisions.iter().find(here) else {
+        let of_task = |e: &&Event| e.task.as_ref() == Some(&task.key);
+        let Some(decision) = decisions.iter().filter(here).find(of_task) else {
             continue;
         };
         // What was found since by much better measurements of its own wins.
-        if let Some(chosen) = chosen_in_model(store, task, &place, accuracy, decision)?
+        if let Some(chosen) = chosen_in_model(store, task, &place, exactness, decision)?
             && chosen.ns as f64 <= FINAL_FACTOR * best.ns as f64
         {
             *best = chosen;
@@ -213,21 +228,12 @@ fn chosen_in_model(
     store: &Store,
     task: &Task,
     place: &Place<'_>,
-    accuracy: Accuracy,
+    exactness: Exactness,
     decision: &Event,
 ) -> Result<Option<Known>> {
-    best_accepted(store, task, place, accuracy, |r| {
+    best_accepted(store, task, place, exactness, |r| {
         r.run_id == decision.run_id && decision.payload["chosen"] == r.trial
     })
-}
-
-fn best_of_task(
-    store: &Store,
-    task: &Task,
-    place: &Place<'_>,
-    accuracy: Accuracy,
-) -> Result<Option<Known>> {
-    best_accepted(store, task, place, accuracy, |_| true)
 }
 
 /// The best record that `accept` takes and this program can still apply.
@@ -235,7 +241,7 @@ fn best_accepted(
     store: &Store,
     task: &Task,
     place: &Place<'_>,
-    accuracy: Accuracy,
+    exactness: Exactness,
     accept: impl Fn(&Record) -> bool,
 ) -> Result<Option<Known>> {
     let mut taken = None;
@@ -244,8 +250,10 @@ fn best_accepted(
         let Some(trace) = schedule::parse(&r.trace).ok().filter(|_| accept(r)) else {
             return Ok(false);
         };
-        let usable = accuracy.allows(&trace) && schedule::replay(&task.program, &trace).is_ok();
-        if !usable || fails_now(store, place, r)? {
+        let usable = exactness.accuracy.allows(&trace)
+            && r.outcome.within(exactness.tolerance)
+            && schedule::replay(&task.program, &trace).is_ok();
+        if !usable || fails_now(store, place, r, exactness.tolerance)? {
             return Ok(false);
         }
         taken = Some(trace);
@@ -269,16 +277,18 @@ fn fails_now(
     store: &Store,
     place: &Place<'_>,
     r: &Record,
+    tolerance: f64,
 ) -> std::result::Result<bool, StoreError> {
     if r.toolchain == build::toolchain() {
         return Ok(false);
     }
-    let now = store.outcome_of_candidate(&CandidateKey {
+    let key = CandidateKey {
         place: *place,
         toolchain: build::toolchain(),
         algorithm: &r.algorithm,
         trace: &r.trace,
-    })?;
+    };
+    let now = store.outcome_of_candidate(&key, tolerance)?;
     Ok(now.is_some_and(|n| n.outcome.median_ns().is_none()))
 }
 

@@ -39,7 +39,7 @@ pub const KNOBS: &[Knob] = &[
         name: "tolerance",
         kind: "number",
         default: "1e-4",
-        doc: "largest relative error (L2) of a candidate's outputs against the expected ones, with --accuracy strict",
+        doc: "largest relative error (L2) of a kernel's outputs against the expected ones: of candidates, of records that are used, and of layers in `check`",
         affects_code: false,
     },
     Knob {
@@ -48,13 +48,6 @@ pub const KNOBS: &[Knob] = &[
         default: "relaxed",
         doc: "relaxed also allows algorithms that lose digits, such as Winograd convolution",
         affects_code: true,
-    },
-    Knob {
-        name: "relaxed-tolerance",
-        kind: "number",
-        default: "1e-4",
-        doc: "largest relative error (L2) with --accuracy relaxed, of candidates and of layers in `check`",
-        affects_code: false,
     },
     Knob {
         name: "in-model-time",

@@ -102,7 +102,9 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
         && n.is_reduction
         && let Some((second, extent)) = n.spatial[..at].iter().rev().find(|(_, e)| *e > 1)
     {
-        let t = d.tile(&format!("tile_{}", n.block), *extent, 16, 8);
+        // A vector of sums for each, one of data and one more.
+        let most = i64::from(target.vector_registers) - 2;
+        let t = d.tile(&format!("tile_{}", n.block), *extent, most.min(16), 8);
         d.line(format!("split {second} [${t}.0, ${t}.1]"));
         if let Some(l) = outer.iter_mut().find(|l| *l == second) {
             *l = format!("{second}.0");

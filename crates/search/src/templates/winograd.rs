@@ -118,6 +118,14 @@ impl Form<'_> {
         let y = d.tiles("y", rows, &wanted, 4);
         let wanted = [columns / inner.1 / shape.1, shape.1, inner.1];
         let x = d.tiles("x", columns, &wanted, most);
+        // Beyond the last level a block would come from memory twice.
+        let share = self.target.llc_bytes as i64 / i64::from(self.target.threads);
+        let default = shape.0 * inner.0 * shape.1 * inner.1;
+        d.limit(
+            "bytes of transformed tiles",
+            &[(self.tile_bytes(), &[(y, 1), (y, 2), (x, 1), (x, 2)])],
+            share.max(default * self.tile_bytes()),
+        );
         let maps = self.maps(inner);
         let registers = self.registers(d, [(y, 2), (x, 2)], maps);
         let last = self.begin(d);
@@ -206,12 +214,17 @@ impl Form<'_> {
         )
     }
 
+    /// Of one tile's transformed data and products, over all channels.
+    fn tile_bytes(&self) -> i64 {
+        let taps = [self.extent("r"), self.extent("s")].map(|r| r + self.tile - 1);
+        let channels = self.extent("ki") * (self.extent("ko") + self.extent("co"));
+        taps[0] * taps[1] * channels * DType::F32.size() as i64
+    }
+
     /// Rows and columns of register tiles whose transformed data and products
     /// take half the core's own cache.
     fn block_of_tiles(&self, rows: i64, columns: i64, inner: (i64, i64)) -> (i64, i64) {
-        let taps = [self.extent("r"), self.extent("s")].map(|r| r + self.tile - 1);
-        let channels = self.extent("ki") * (self.extent("ko") + self.extent("co"));
-        let bytes = taps[0] * taps[1] * channels * 4 * inner.0 * inner.1;
+        let bytes = self.tile_bytes() * inner.0 * inner.1;
         let most = (self.target.l2_bytes as i64 / 2 / bytes).max(1);
         let outer = largest_divisor(columns, most);
         let share = (rows / i64::from(self.target.threads)).max(1);

@@ -6,6 +6,9 @@ use store::{CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
 
 use crate::samples::{machine, prepare, prepared, record, target, task, timed, wrong};
 
+/// A tolerance that everything is within.
+const ANY: f64 = f64::INFINITY;
+
 fn best(store: &Store) -> Option<(u64, bool)> {
     let target = target().text();
     let place = Place {
@@ -152,7 +155,7 @@ fn equal_code_is_known_once_it_ran() {
     };
     let known = |hash| {
         store
-            .outcome_of_code(&place, hash)
+            .outcome_of_code(&place, hash, ANY)
             .unwrap()
             .map(|record| record.trial)
     };
@@ -178,7 +181,7 @@ fn equal_code_is_known_once_it_ran() {
     store
         .insert_record(&finalist(code(3, "aa", timed(&[6]))))
         .unwrap();
-    let found = store.outcome_of_code(&place, "aa").unwrap().unwrap();
+    let found = store.outcome_of_code(&place, "aa", ANY).unwrap().unwrap();
     assert_eq!(found, finalist(code(3, "aa", timed(&[6]))));
     assert_eq!(known("bb"), None);
     store.put_machine(&machine("m2")).unwrap();
@@ -197,7 +200,29 @@ fn equal_code_is_known_once_it_ran() {
             ..place
         },
     ] {
-        assert_eq!(store.outcome_of_code(&elsewhere, "aa").unwrap(), None);
+        assert_eq!(store.outcome_of_code(&elsewhere, "aa", ANY).unwrap(), None);
+    }
+}
+
+#[test]
+fn what_was_allowed_under_a_looser_tolerance_is_unknown_under_a_tighter_one() {
+    let mut outcome = timed(&[5]);
+    if let Outcome::Timed { conditions, .. } = &mut outcome {
+        conditions.rel_l2 = Some(1e-5);
+    }
+    let store = prepared();
+    let tried = code(1, "aa", outcome);
+    store.insert_record(&tried).unwrap();
+    let key = CandidateKey {
+        place: tried.place(),
+        toolchain: &tried.toolchain,
+        algorithm: "direct",
+        trace: &tried.trace,
+    };
+    for (tolerance, known) in [(1e-4, true), (1e-5, true), (1e-6, false)] {
+        let code = store.outcome_of_code(&key.place, "aa", tolerance).unwrap();
+        let candidate = store.outcome_of_candidate(&key, tolerance).unwrap();
+        assert_eq!((code.is_some(), candidate.is_some()), (known, known));
     }
 }
 
@@ -224,7 +249,7 @@ fn a_candidate_is_known_once_it_is_settled() {
         trace: "split i 0",
     };
     assert_eq!(
-        store.outcome_of_candidate(&key).unwrap().as_ref(),
+        store.outcome_of_candidate(&key, ANY).unwrap().as_ref(),
         Some(&tried)
     );
     for other in [
@@ -253,7 +278,7 @@ fn a_candidate_is_known_once_it_is_settled() {
         },
     ] {
         assert_eq!(
-            store.outcome_of_candidate(&other).unwrap(),
+            store.outcome_of_candidate(&other, ANY).unwrap(),
             None,
             "{other:?}"
         );

@@ -2,11 +2,11 @@
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::table::{Table, or_unknown};
-use crate::check::{RELAXED_TOLERANCE, TOLERANCE, check};
+use crate::check::check;
 use crate::error::Result;
 use crate::machine::Machine;
 use runtime::{CompiledModel, Pool};
-use search::Accuracy;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,9 +29,6 @@ pub struct Args {
     artifact: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Largest relative error (L2) of a layer of a model compiled with --accuracy relaxed
-    #[arg(long, default_value_t = RELAXED_TOLERANCE)]
-    relaxed_tolerance: f64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -51,16 +48,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         None => {
             let store = a.store.open_unless(a.defaults)?;
             let plan = source.plan_for(&machine, &target, store.as_ref())?;
-            let accuracy = a.model.accuracy;
-            let made =
-                super::compile::compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;
+            let exactness = a.model.exactness();
+            let store = store.as_ref();
+            let made = super::compile::compile(&plan, &machine, &target, exactness, store, &pool)?;
             warn(&made.warnings);
             (plan, made.model)
         }
-    };
-    let tolerance = match compiled.accuracy().parse() {
-        Ok(Accuracy::Relaxed) => a.relaxed_tolerance,
-        _ => TOLERANCE,
     };
     let report = check(
         &source.model,
@@ -68,7 +61,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Arc::new(compiled),
         pool,
         a.seed,
-        tolerance,
+        a.model.tolerance,
     )?;
     if a.json {
         super::print_json(&report)?;

@@ -1,13 +1,13 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
-use crate::compile::{Builders, Warning, assemble, best_known_in, defaults};
+use crate::compile::{Builders, Exactness, Warning, assemble, best_known_in, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
 use runtime::{CompiledModel, Pool};
-use search::Accuracy;
+
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,12 +72,12 @@ pub fn compile(
     plan: &Plan,
     machine: &Machine,
     target: &Target,
-    accuracy: Accuracy,
+    exactness: Exactness,
     store: Option<&Store>,
     pool: &Arc<Pool>,
 ) -> Result<Made> {
     let known = match store {
-        Some(s) => best_known_in(s, plan, target, &machine.fingerprint(), accuracy)?,
+        Some(s) => best_known_in(s, plan, target, &machine.fingerprint(), exactness)?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
     let (mut tuned, mut other_toolchain) = (0, 0);
@@ -88,7 +88,7 @@ pub fn compile(
             tuned += 1;
             other_toolchain += usize::from(!k.same_toolchain);
         } else {
-            let default = defaults(from_ref(task), target, accuracy)?;
+            let default = defaults(from_ref(task), target, exactness.accuracy)?;
             candidates.extend(default.candidates);
             warnings.extend(default.warnings);
         }
@@ -97,7 +97,7 @@ pub fn compile(
     let built = builders.build_all(&plan.tasks, &candidates)?;
     let kernels: Vec<_> = built.into_iter().map(|b| b.kernel).collect();
     Ok(Made {
-        model: assemble(plan, &kernels, target, accuracy, pool)?,
+        model: assemble(plan, &kernels, target, exactness.accuracy, pool)?,
         tuned,
         other_toolchain,
         warnings,
@@ -111,8 +111,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.open_unless(a.defaults)?;
     let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
-    let accuracy = a.model.accuracy;
-    let made = compile(&plan, &machine, &target, accuracy, store.as_ref(), &pool)?;
+    let exactness = a.model.exactness();
+    let made = compile(&plan, &machine, &target, exactness, store.as_ref(), &pool)?;
     warn(&made.warnings);
     let out = a
         .out
@@ -124,7 +124,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         target: target.isa.name().into(),
         threads: target.threads,
         tasks: plan.tasks.len(),
-        accuracy: accuracy.to_string(),
+        accuracy: exactness.accuracy.to_string(),
         tuned_tasks: made.tuned,
         other_toolchain_tasks: made.other_toolchain,
         warnings: made.warnings,

@@ -162,7 +162,9 @@ fn dump(
     }
     let candidate = a
         .candidate
-        .candidate(task, machine, target, a.model.accuracy, || a.store.open())?;
+        .candidate(task, machine, target, a.model.exactness(), || {
+            a.store.open()
+        })?;
     let text = match a.stage {
         Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
         Stage::Trace => schedule::print(&candidate.trace),

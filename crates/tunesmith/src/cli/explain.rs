@@ -118,8 +118,8 @@ fn subject(
         None => {
             let machine = Machine::host();
             let plan = source.plan_for(&machine, target, store)?;
-            let accuracy = a.model.accuracy;
-            let made = super::compile::compile(&plan, &machine, target, accuracy, store, &pool)?;
+            let exactness = a.model.exactness();
+            let made = super::compile::compile(&plan, &machine, target, exactness, store, &pool)?;
             warn(&made.warnings);
             (plan, made.model)
         }
@@ -139,7 +139,7 @@ fn known_times(
         return Ok(HashMap::new());
     };
     let machine = Machine::host().fingerprint();
-    let known = best_known(store, &plan.tasks, target, &machine, a.model.accuracy)?;
+    let known = best_known(store, &plan.tasks, target, &machine, a.model.exactness())?;
     let tasks = plan.tasks.iter().zip(known);
     Ok(tasks
         .filter_map(|(t, k)| {

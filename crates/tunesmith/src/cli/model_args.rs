@@ -1,6 +1,7 @@
 //! Arguments that several commands share: the model, the target, the store.
 
-use crate::compile::Warning;
+use crate::check::TOLERANCE;
+use crate::compile::{Exactness, Warning};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::source::{Source, load};
@@ -27,6 +28,9 @@ pub struct ModelArgs {
     /// that lose digits, such as Winograd convolution
     #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Relaxed)]
     pub accuracy: Accuracy,
+    /// Largest relative error (L2) of a kernel's outputs
+    #[arg(long, default_value_t = TOLERANCE)]
+    pub tolerance: f64,
     /// Size of symbolic batch dimensions
     #[arg(long)]
     pub batch: Option<usize>,
@@ -54,6 +58,13 @@ pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
 }
 
 impl ModelArgs {
+    pub fn exactness(&self) -> Exactness {
+        Exactness {
+            accuracy: self.accuracy,
+            tolerance: self.tolerance,
+        }
+    }
+
     pub fn source(&self) -> Result<Source> {
         let mut options = ImportOptions {
             batch: self.batch,

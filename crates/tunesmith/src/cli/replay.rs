@@ -50,9 +50,6 @@ pub struct Args {
     /// Of the values that the task's inputs are filled with
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Largest relative error (L2) of the outputs
-    #[arg(long, default_value_t = 1e-4)]
-    tolerance: f64,
     /// Time after which the runner is killed
     #[arg(long, value_parser = parse_duration, default_value = "30s")]
     run_limit: Duration,
@@ -89,10 +86,10 @@ struct Replayed {
 }
 
 /// How a candidate is measured alone: the finalists' way.
-fn protocol(a: &Args, machine: &Machine, target: &ir::Target) -> Protocol {
+fn protocol(a: &Args, tolerance: f64, machine: &Machine, target: &ir::Target) -> Protocol {
     let mut p = Protocol::new(target.threads, target.llc_bytes);
     (p.min_samples, p.max_samples) = (a.samples, a.samples);
-    p.tolerance = a.tolerance;
+    p.tolerance = tolerance;
     p.limit_ns = u64::try_from(a.run_limit.as_nanos()).unwrap_or(u64::MAX);
     // All samples that were asked for, as long as the limit allows.
     p.max_ns = p.limit_ns;
@@ -115,7 +112,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         None => pick(&plan, "")?,
     };
     let task = &plan.tasks[index];
-    let candidate = which.candidate(task, &machine, &target, model.accuracy, || {
+    let candidate = which.candidate(task, &machine, &target, model.exactness(), || {
         existing(&a.store)
     })?;
     let mut builders = Builders::new(&target, 1)?;
@@ -131,7 +128,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         oracle: oracle.kernel,
     };
     let mut serial = Serial::new(&worker_command("run", vec![])?)?;
-    let protocol = protocol(a, &machine, &target);
+    let protocol = protocol(a, model.tolerance, &machine, &target);
     serial.load_task(&data, &protocol)?;
     let m: Measured = serial.measure(&data, &built.kernel, &protocol, None, false);
     let median_ns = m.outcome.median_ns();

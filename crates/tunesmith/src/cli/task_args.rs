@@ -1,11 +1,11 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
-use crate::compile::{best_known, defaults, fallbacks};
+use crate::compile::{Exactness, best_known, defaults, fallbacks};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use graph::plan::{Plan, Task};
 use ir::Target;
-use search::{Accuracy, Candidate};
+use search::Candidate;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use store::Store;
@@ -100,7 +100,7 @@ impl Which {
         task: &Task,
         machine: &Machine,
         target: &Target,
-        accuracy: Accuracy,
+        exactness: Exactness,
         store: impl FnOnce() -> Result<Store>,
     ) -> Result<Candidate> {
         let one = |all: Result<Vec<Candidate>>| match all {
@@ -108,7 +108,9 @@ impl Which {
             Err(e) => Err(Error::new(format!("{}: {e}", task.title()))),
         };
         match self {
-            Which::Default => one(defaults(from_ref(task), target, accuracy).map(|d| d.candidates)),
+            Which::Default => {
+                one(defaults(from_ref(task), target, exactness.accuracy).map(|d| d.candidates))
+            }
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
@@ -117,7 +119,7 @@ impl Which {
                     from_ref(task),
                     target,
                     &machine.fingerprint(),
-                    accuracy,
+                    exactness,
                 )?;
                 let best = known.into_iter().next().flatten();
                 best.map(|k| k.candidate).ok_or_else(|| {

@@ -2,12 +2,12 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::table::{Table, ms};
-use crate::compile::{Warning, best_known, defaults};
+use crate::compile::{Exactness, Warning, best_known, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
-use search::Accuracy;
+
 use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
@@ -76,15 +76,21 @@ struct Report {
 fn rows(
     plan: &Plan,
     target: &Target,
-    accuracy: Accuracy,
+    exactness: Exactness,
     machine: &Machine,
     store: &Store,
 ) -> Result<Vec<Row>> {
-    let known = best_known(store, &plan.tasks, target, &machine.fingerprint(), accuracy)?;
+    let known = best_known(
+        store,
+        &plan.tasks,
+        target,
+        &machine.fingerprint(),
+        exactness,
+    )?;
     let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
     Ok(tasks
         .map(|(index, ((task, uses), best))| {
-            let space = search::space(&task.program, target, accuracy);
+            let space = search::space(&task.program, target, exactness.accuracy);
             let best_ns = best.as_ref().map(|k| k.ns);
             Row {
                 index,
@@ -126,7 +132,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let source = a.model.source()?;
     let store = a.store.open()?;
     let plan = source.plan_for(&machine, &target, Some(&store))?;
-    let tasks = rows(&plan, &target, a.model.accuracy, &machine, &store)?;
+    let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
     let (activation_bytes, constant_bytes) = plan.moved_bytes();
     let report = Report {
         model: source.name.clone(),

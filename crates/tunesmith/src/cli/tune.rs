@@ -2,12 +2,11 @@
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
 use super::table::{Table, ms};
-use crate::check::{RELAXED_TOLERANCE, TOLERANCE};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::tune::{Budget, Options, Progress, Report, Settings, TaskSummary, check_options, tune};
 use measure::{Constants, Policy};
-use search::Accuracy;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,12 +50,6 @@ pub struct Args {
     /// Builder processes [default: CPUs minus kernel threads, at least 1]
     #[arg(long)]
     builders: Option<usize>,
-    /// Largest relative error (L2) of a candidate's outputs, with --accuracy strict
-    #[arg(long, default_value_t = TOLERANCE)]
-    tolerance: f64,
-    /// The same with --accuracy relaxed
-    #[arg(long, default_value_t = RELAXED_TOLERANCE)]
-    relaxed_tolerance: f64,
     /// Time for choosing layouts, and again for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
     #[arg(long, value_parser = parse_duration)]
     in_model_time: Option<Duration>,
@@ -153,10 +146,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         rotate: a.rotate == "on",
         accuracy: a.model.accuracy,
         algorithms: a.algorithms.clone(),
-        tolerance: match a.model.accuracy {
-            Accuracy::Strict => a.tolerance,
-            Accuracy::Relaxed => a.relaxed_tolerance,
-        },
+        tolerance: a.model.tolerance,
         build_limit: a.build_limit,
         run_limit: a.run_limit,
         measure: Settings {
@@ -241,8 +231,9 @@ fn print(r: &Report) -> Result<()> {
     }
     t.print();
     super::print_text("\n")?;
+    let errors = r.tasks.iter().filter_map(|t| t.rel_l2);
     super::print_line(&format!(
-        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({:.0e} allowed)",
+        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} (largest error {:.0e}, {:.0e} allowed)",
         r.model,
         r.latency_after_ms,
         r.latency_before_ms,
@@ -251,6 +242,7 @@ fn print(r: &Report) -> Result<()> {
         r.latency_default_ms / r.latency_after_ms,
         r.threads,
         r.accuracy,
+        errors.fold(0.0, f64::max),
         r.tolerance
     ))?;
     super::print_line(&format!(
@@ -271,6 +263,12 @@ fn print(r: &Report) -> Result<()> {
 
 /// What else a reader should know of a run.
 fn notes(r: &Report) -> Result<()> {
+    if let Some(gain) = &r.kept_default {
+        super::print_line(&format!(
+            "the defaults together are faster than the candidates that are best alone ({:+.2}% latency, p {:.3}) and are kept",
+            gain.latency_percent, gain.p
+        ))?;
+    }
     if !r.layouts.plain.is_empty() {
         let gain = match &r.layouts.total {
             Some(total) => format!("{:+.1}% latency", total.latency_percent),

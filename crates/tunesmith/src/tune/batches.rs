@@ -264,6 +264,6 @@ impl Session<'_> {
         };
         Ok(self
             .store
-            .outcome_of_code(&place, &format!("{hash:016x}"))?)
+            .outcome_of_code(&place, &format!("{hash:016x}"), self.options.tolerance)?)
     }
 }

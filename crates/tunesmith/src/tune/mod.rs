@@ -6,6 +6,7 @@
 
 mod batches;
 mod budget;
+mod choice;
 mod disturbance;
 mod factorial;
 mod finalists;
@@ -17,6 +18,7 @@ mod session;
 mod task_search;
 
 pub use batches::Settings;
+pub(crate) use choice::EVENT as COMPARED;
 pub(crate) use finalists::FINAL_FACTOR;
 pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
@@ -24,13 +26,14 @@ pub use progress::Progress;
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
-use crate::bench::{fill_inputs, latency_ns, undisturbed};
+use crate::bench::{fill_inputs, latency_ns};
 use crate::compile::{Builders, assemble, defaults, fallbacks};
 use crate::error::{Error, Result};
 use crate::layouts::{self, Trial, decide};
 use crate::machine::Machine;
 use crate::source::Source;
 use build::Built;
+use choice::Choice;
 use ir::Target;
 use report::{cpu_s, fill_before, fill_untuned};
 use runtime::{CompiledModel, Model, Pool};
@@ -79,10 +82,6 @@ pub struct Tuned {
     pub model: Arc<CompiledModel>,
 }
 
-/// Time for the final comparison of whole models.
-const COMPARE: Duration = Duration::from_secs(3);
-const MIN_ROUNDS: usize = 7;
-
 /// Decides a model's layouts, tunes every task of its plan within the budget and
 /// compares the whole model before, with defaults, and after.
 ///
@@ -119,6 +118,7 @@ pub fn tune(
         let event = layouts::event(&session.run_id, &rule, machine, target, &layouts);
         store.append(&[], &[event])?;
     }
+    session.reopen_choice()?;
     session.run(&mut builders, start, progress)?;
     progress.stage("ranking the finalists alone");
     session.rank_finalists(progress)?;
@@ -126,40 +126,35 @@ pub fn tune(
     let defaults = defaults(&plan.tasks, target, options.accuracy)?;
     let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
     let in_model = session.decide_in_model(&untuned, &pool, progress)?;
-    let best = session.best_kernels(&untuned);
     progress.stage("comparing whole models");
-    let assembled = |built: &[Built]| -> Result<Arc<CompiledModel>> {
+    let model = |built: &[Built]| -> Result<Model> {
         let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
-        Ok(Arc::new(assemble(
-            plan,
-            &kernels,
-            target,
-            options.accuracy,
-            &pool,
-        )?))
+        let compiled = assemble(plan, &kernels, target, options.accuracy, &pool)?;
+        let mut model = Model::new(Arc::new(compiled), pool.clone())?;
+        fill_inputs(&mut model, options.seed);
+        Ok(model)
     };
-    let after = assembled(&best)?;
-    let mut models = Vec::new();
-    for compiled in [assembled(&plain)?, assembled(&untuned)?, after.clone()] {
-        let mut m = Model::new(compiled, pool.clone())?;
-        fill_inputs(&mut m, options.seed);
-        models.push(m);
-    }
+    // The plain model may take a hundred times as long: one round with it.
+    let mut before = model(&plain)?;
+    let before_steps = before.invoke_profiled()?;
+    let before_ms = latency_ns(&mut before)? as f64 / 1e6;
+    drop(before);
+    let mut default = model(&untuned)?;
+    let mut tuned = model(&session.best_kernels(&untuned))?;
+    let choice = Choice::between(&mut default, &mut tuned)?;
+    session.keep_choice(&choice)?;
+    let mut chosen = if choice.default { default } else { tuned };
     let mut report = session.report((start, start_cpu_s), layouts, in_model);
     report.warnings = defaults.warnings;
-    // The plain model may take a hundred times as long: one round with it.
-    fill_before(&mut report, plan, &models[0].invoke_profiled()?);
-    report.latency_before_ms = latency_ns(&mut models[0])? as f64 / 1e6;
-    let mut refs: Vec<&mut Model> = models[1..].iter_mut().collect();
-    let latencies = undisturbed(&mut refs, COMPARE, MIN_ROUNDS)?;
-    report.latency_default_ms = latencies[0].median_ms();
-    report.latency_after_ms = latencies[1].median_ms();
-    fill_untuned(&mut report, plan, &models[2].invoke_profiled()?);
+    fill_before(&mut report, plan, &before_steps);
+    report.latency_before_ms = before_ms;
+    choice.fill(&mut report);
+    fill_untuned(&mut report, plan, &chosen.invoke_profiled()?);
     session.end(&report)?;
     progress.finish();
     Ok(Tuned {
         report,
-        model: after,
+        model: chosen.compiled().clone(),
     })
 }
 

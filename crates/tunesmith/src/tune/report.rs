@@ -3,6 +3,7 @@
 use super::in_model::{InModel, WholeModel};
 use super::session::Session;
 use super::task_search::Search;
+use crate::bench::Paired;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
 use graph::plan::Plan;
@@ -28,6 +29,8 @@ pub struct TaskSummary {
     /// Of finding, building and measuring its candidates, summed over them.
     pub spent_s: f64,
     pub algorithm: Option<String>,
+    /// Relative error (L2) of its outputs.
+    pub rel_l2: Option<f64>,
     /// What the whole model said of its near-best candidates.
     pub in_model: Option<InModel>,
     pub failures: BTreeMap<String, u64>,
@@ -62,7 +65,10 @@ pub struct Report {
     pub latency_clock: String,
     pub latency_before_ms: f64,
     pub latency_default_ms: f64,
+    /// Of the model that the run made.
     pub latency_after_ms: f64,
+    /// How much faster the defaults are, if they are kept: the model is made of them.
+    pub kept_default: Option<Paired>,
     /// Sum of the kernels' own best times.
     pub kernels_ms: f64,
     pub layouts: Layouts,
@@ -150,6 +156,7 @@ impl Session<'_> {
                 trials: s.trials,
                 spent_s: s.spent_ns as f64 / 1e9,
                 algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
+                rel_l2: s.best.first().and_then(|b| b.rel_l2),
                 in_model: s.in_model.clone(),
                 failures: s.failures.clone(),
             }
@@ -184,6 +191,7 @@ impl Session<'_> {
             latency_before_ms: f64::NAN,
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
+            kept_default: None,
             kernels_ms: total / 1e6,
             layouts,
             in_model,

@@ -356,7 +356,9 @@ impl<'a> Session<'a> {
             trace: &trace,
         };
         // A known time still needs its code, if it is among the best.
-        if let Some(known) = self.store.outcome_of_candidate(&key)?
+        if let Some(known) = self
+            .store
+            .outcome_of_candidate(&key, self.options.tolerance)?
             && known.outcome.median_ns().is_none()
         {
             self.cached += 1;
@@ -494,6 +496,7 @@ impl<'a> Session<'a> {
         s.keep(Ranked {
             ns,
             alone: false,
+            rel_l2: outcome.rel_l2(),
             trial: p.trial,
             candidate: p.candidate.clone(),
             point: p.point.clone(),

@@ -24,6 +24,8 @@ pub struct Ranked {
     pub ns: u64,
     /// Whether `ns` was measured as a finalist.
     pub alone: bool,
+    /// Relative error (L2) of its outputs, where the record has it.
+    pub rel_l2: Option<f64>,
     pub trial: u64,
     pub candidate: Candidate,
     pub point: Point,

@@ -31,7 +31,7 @@ fn tune_reports_what_it_did() {
 fn the_accuracy_that_was_asked_for_is_in_the_artifact_and_said_by_all() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    for (accuracy, tolerance) in [("strict", 1e-4), ("relaxed", 3e-5)] {
+    for accuracy in ["strict", "relaxed"] {
         let ask = [OP, "--threads", "1", "--accuracy", accuracy];
         let store = ["--store", &tuned().store];
         let made = p.json(&[&["compile"][..], &ask, &store, &["--out", "m.tsm"]].concat());
@@ -45,12 +45,12 @@ fn the_accuracy_that_was_asked_for_is_in_the_artifact_and_said_by_all() {
         assert!(p.ok(&run).contains(&format!("accuracy {accuracy}")));
         // The artifact's, not the flag's.
         let check = ["check", OP, "--artifact", "m.tsm", "--threads", "1"];
-        let check = p.json(&[&check[..], &["--relaxed-tolerance", "3e-5"]].concat());
+        let check = p.json(&[&check[..], &["--tolerance", "3e-5"]].concat());
         assert_eq!(
             (&check["accuracy"], &check["ok"]),
             (&accuracy.into(), &true.into())
         );
-        assert_eq!(check["tolerance"], tolerance);
+        assert_eq!(check["tolerance"], 3e-5);
     }
     let error = p.error(&["compile", OP, "--accuracy", "loose"]);
     assert!(error.contains("strict or relaxed"), "{error}");
@@ -311,6 +311,29 @@ fn replay_measures_a_trace_alone() {
 }
 
 #[test]
+fn compile_takes_the_defaults_if_the_newest_run_kept_them() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    std::fs::copy(&t.store, p.file("s.sqlite")).unwrap();
+    let store = store::Store::open(p.file("s.sqlite")).unwrap();
+    let compile = ["compile", OP, "--threads", "1", "--store", "s.sqlite"];
+    let choice = store.newest_events(OP, "compared").unwrap().remove(0);
+    for (default, tasks) in [(true, 0), (false, 1)] {
+        let mut payload = choice.payload.clone();
+        payload["default"] = default.into();
+        let event = store::NewEvent {
+            run_id: choice.run_id.clone(),
+            kind: choice.kind.clone(),
+            task: None,
+            payload,
+        };
+        store.append(&[], &[event]).unwrap();
+        assert_eq!(p.json(&compile)["tuned_tasks"], tasks);
+    }
+}
+
+#[test]
 fn the_other_commands_succeed_and_print_one_object() {
     let t = tuned();
     let folder = tempdir().unwrap();
@@ -324,7 +347,7 @@ fn the_other_commands_succeed_and_print_one_object() {
     );
 
     let compiled = p.json(&[&["compile", OP, "--out", "c.tsm"][..], &s[..]].concat());
-    assert_eq!(compiled["tuned_tasks"], 1);
+    assert_eq!(compiled["tuned_tasks"], t.measured_tasks());
     let defaults = [
         "compile",
         OP,

@@ -85,6 +85,13 @@ pub struct Tuned {
     pub report: Value,
 }
 
+impl Tuned {
+    /// Tasks that `compile` takes a measured schedule for.
+    pub fn measured_tasks(&self) -> u64 {
+        u64::from(self.report["kept_default"].is_null())
+    }
+}
+
 /// Tunes [`OP`] once a test process.
 pub fn tuned() -> &'static Tuned {
     static TUNED: OnceLock<Tuned> = OnceLock::new();

@@ -72,16 +72,32 @@ fn every_record_has_wall_and_cpu_time_of_every_stage() {
     }
 }
 
-/// The store of [`tuned`] as if another version of the compiler had filled it.
-fn store_of_another_toolchain(p: &Place) {
+/// The records of [`tuned`] with another text in them, as `b.sqlite`.
+fn altered_store(p: &Place, from: &str, to: &str) {
     let t = tuned();
     p.json(&["records", "export", "a.jsonl", "--store", &t.store]);
-    let own = records(&[])["records"][0]["toolchain"].clone();
     let text = std::fs::read_to_string(p.folder.join("a.jsonl")).unwrap();
-    let other = text.replace(own.as_str().unwrap(), "an older compiler");
+    let other = text.replace(from, to);
     assert_ne!(text, other);
     std::fs::write(p.folder.join("b.jsonl"), other).unwrap();
     p.json(&["records", "import", "b.jsonl", "--store", "b.sqlite"]);
+}
+
+/// As if another version of the compiler had filled it.
+fn store_of_another_toolchain(p: &Place) {
+    let own = records(&[])["records"][0]["toolchain"].clone();
+    altered_store(p, own.as_str().unwrap(), "an older compiler");
+}
+
+#[test]
+fn what_was_measured_under_a_looser_tolerance_is_not_used() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    altered_store(&p, r#""rel_l2":0.0"#, r#""rel_l2":1e-3"#);
+    let compile = ["compile", OP, "--threads", "1", "--store", "b.sqlite"];
+    assert_eq!(p.json(&compile)["tuned_tasks"], 0);
+    let loose = [&compile[..], &["--tolerance", "1e-2"]].concat();
+    assert_eq!(p.json(&loose)["tuned_tasks"], 1);
 }
 
 #[test]

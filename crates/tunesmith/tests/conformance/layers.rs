@@ -9,9 +9,7 @@ use runtime::{CompiledModel, Pool};
 use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, fill_tensor};
-use tunesmith::check::{
-    RELAXED_TOLERANCE, {Report, check},
-};
+use tunesmith::check::{Report, TOLERANCE, check};
 use tunesmith::compile::{assemble, defaults};
 use tunesmith::machine::Machine;
 
@@ -64,7 +62,7 @@ fn report(model: &Model, c: &Compiled) -> Report {
         c.model.clone(),
         c.pool.clone(),
         SEED,
-        RELAXED_TOLERANCE,
+        TOLERANCE,
     )
     .unwrap()
 }

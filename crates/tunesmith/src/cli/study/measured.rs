@@ -1,7 +1,7 @@
 //! `study measure`: policies compared on this machine.
 
 use super::MeasureArgs;
-use crate::check::RELAXED_TOLERANCE;
+use crate::check::TOLERANCE;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line, print_text};
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
         builders: a.builders.unwrap_or(spare).max(1),
         seed: a.seed,
         accuracy: ACCURACY,
-        tolerance: RELAXED_TOLERANCE,
+        tolerance: TOLERANCE,
         limit: LIMIT,
         measure: Settings {
             policy: Policy::Serial,
