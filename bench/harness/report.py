@@ -120,6 +120,8 @@ def drawing():
         say("no chart: matplotlib is not installed")
         return None
     matplotlib.use("agg")
+    # Text as text and names that do not change: small files, and small differences of them.
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "tunesmith"}
     from matplotlib import pyplot
 
     return pyplot
@@ -127,8 +129,8 @@ def drawing():
 
 def save_chart(pyplot, figure, name):
     figure.tight_layout()
-    for kind in ("svg", "png"):
-        figure.savefig(program.OUT / f"{name}.{kind}", dpi=130)
+    figure.savefig(program.OUT / f"{name}.svg", metadata={"Date": None})
+    figure.savefig(program.OUT / f"{name}.png", dpi=130)
     pyplot.close(figure)
     say(f"written: {program.OUT / name}.svg, .png")
 

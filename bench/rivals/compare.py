@@ -2,9 +2,11 @@
 """Compares Tunesmith with onnxruntime (and OpenVINO, if installed) on CPUs.
 
 `suite` tunes, compares and explains all models; `kernels` compares single
-kernels; `latency` models at thread counts; `tune-figures` judges one tuning run. The outputs are compared first. Then all contenders take turns in
-short slices of one run, kept to the same CPUs. Needs what requirements.txt
-names: bench/rivals/run installs it and calls this.
+kernels; `latency` models at thread counts; `tune-figures` judges one tuning
+run; `publish` keeps charts of earlier runs. The outputs are compared first.
+Then all contenders take turns in short slices of one run, kept to the same
+CPUs. Needs what requirements.txt names: bench/rivals/run installs it and calls
+this.
 """
 
 import argparse
@@ -15,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import agreement
 import kernels
+import publish
 import rival_process
 import suite
 from comparison import compare
@@ -82,6 +85,19 @@ def arguments():
     single.add_argument("--time", default="1m", help="of the search of each [default: 1m]")
     single.add_argument("--name", default="kernels", help="of the report [default: kernels]")
     single.set_defaults(run=lambda args: kernels.run(args, thread_counts(args.threads)))
+
+    keep = commands.add_parser(
+        "publish", help="write charts and pages of layers of earlier runs to bench/figures"
+    )
+    keep.add_argument("--name", default="suite", help="of the suite's report [default: suite]")
+    keep.add_argument(
+        "--models", default=",".join(publish.MODELS),
+        help=f"whose layers [default: {','.join(publish.MODELS)}]",
+    )  # fmt: skip
+    keep.add_argument(
+        "--study", metavar="FOLDER", help="of a study's report [default: target/bench/study]"
+    )
+    keep.set_defaults(run=publish.run)
 
     shared = argparse.ArgumentParser(parents=[shared], add_help=False)
     shared.add_argument("--store", help="store of tuning records [default: a new one each run]")

@@ -188,6 +188,7 @@ def draw(name, results, counts):
 
         series = {n: [bar(r, n) for r in own] for n in contender_names(own)}
         title = f"Batch 1, f32, {threads} {'thread' if threads == 1 else 'threads'}"
+        title += f", {accuracy_text(own)}"
         axis = "speed relative to the best rival"
         groups = [r["model"] for r in own]
         report.bar_chart(f"{name}-{threads}t", title, axis, groups, series)

@@ -1,16 +1,21 @@
 """Tests of the suite's arithmetic and pages; nothing is measured, nothing but Python needed."""
 
+import json
 import sys
+import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
+from types import SimpleNamespace
 
 BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
 import layers
+import publish
 import rival_process
 import summary
-from harness import slices
+from harness import program, report, slices
 
 
 def latency(*medians):
@@ -151,6 +156,66 @@ class Page(unittest.TestCase):
 
     def test_durations(self):
         self.assertEqual(summary.duration(3723.9), "1:02:03")
+
+
+class Publish(unittest.TestCase):
+    """Reports of earlier runs in a folder of the test's own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out, self.kept = Path(folder.name) / "out", Path(folder.name) / "kept"
+        self.out.mkdir()
+        for owner, name, value in (
+            (program, "OUT", self.out), (publish, "FOLDER", self.kept),
+            (report, "drawing", lambda: None),
+        ):  # fmt: skip
+            patch = unittest.mock.patch.object(owner, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        silent = unittest.mock.patch.object(publish, "say", lambda text: None)
+        silent.start()
+        self.addCleanup(silent.stop)
+        self.args = SimpleNamespace(name="suite", models="a,c", study=None)
+
+    def suite(self):
+        machine = {
+            "cpu": "X", "cpus": 2, "target": "t", "fma_peak_gflops": 1.0, "read_gb_per_s": 1.0,
+            "compiler": "c",
+        }  # fmt: skip
+        conditions = {"machine": machine, "commit": "abc", "date": "d", "busy_cpus": 0.0}
+        results = [result(m, t, [2], {"onnxruntime": [4]}) for m in "ab" for t in (1, 2)]
+        data = {"conditions": conditions, "results": results}
+        (self.out / "suite.json").write_text(json.dumps(data))
+        (self.out / "suite-1t.svg").write_text("small")
+        (self.out / "suite-2t.svg").write_text("x" * (publish.LARGEST + 1))
+
+    def test_charts_and_the_layers_of_the_models_asked_for(self):
+        self.suite()
+        self.assertEqual(publish.run(self.args), 0)
+        index = (self.kept / "README.md").read_text()
+        pages = sorted(p.name for p in (self.kept / "layers").iterdir())
+        self.assertEqual(pages, ["a.1t.md", "a.2t.md"])
+        for part in ("Commit abc", "Accuracy relaxed", "whole-models-1t.svg", "layers/a.2t.md"):
+            self.assertIn(part, index)
+        self.assertIn("winograd4.fused", (self.kept / "layers" / "a.1t.md").read_text())
+        # Too large to keep.
+        self.assertNotIn("whole-models-2t.svg", index)
+        self.assertFalse((self.kept / "whole-models-2t.svg").exists())
+
+    def test_a_study_with_its_conditions(self):
+        folder = self.out / "study"
+        folder.mkdir()
+        (folder / "study.md").write_text("# Title\n\nA machine; accuracy relaxed.\n")
+        (folder / "dp.svg").write_text("chart")
+        self.assertEqual(publish.run(self.args), 0)
+        index = (self.kept / "README.md").read_text()
+        self.assertIn("A machine; accuracy relaxed.", index)
+        self.assertIn("study-dp.svg", index)
+
+    def test_nothing_to_publish_is_a_failure(self):
+        with self.assertRaisesRegex(program.Failure, "run the suite first"):
+            publish.run(self.args)
 
 
 class LightModels(unittest.TestCase):
