@@ -23,6 +23,9 @@ from importlib.util import find_spec
 # As `tunesmith bench` does: one warm-up a slice, and at least so many runs.
 MIN_RUNS = 5
 
+# Fewer where they would take longer than this: a rival may be a hundred times slower.
+PATIENCE_S = 10.0
+
 
 def onnxruntime_runner(path, threads, inputs):
     """Version, and a function that runs the model once and returns its outputs by name."""
@@ -183,10 +186,14 @@ def refusal(name, threads):
 
 
 def run_slice(run, seconds):
-    """Runs for about `seconds`, after one warm-up."""
+    """Runs for about `seconds`, after one warm-up; often enough, but no slow model for long."""
     run()
     samples_ms, start = [], time.perf_counter()
-    while len(samples_ms) < MIN_RUNS or time.perf_counter() - start < seconds:
+    while True:
+        elapsed = time.perf_counter() - start
+        enough = len(samples_ms) >= MIN_RUNS or (samples_ms and elapsed > PATIENCE_S)
+        if enough and elapsed >= seconds:
+            break
         before = time.perf_counter_ns()
         run()
         samples_ms.append((time.perf_counter_ns() - before) / 1e6)

@@ -6,6 +6,7 @@
 import json
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parents[1]
@@ -58,6 +59,18 @@ class Slices(unittest.TestCase):
         result = rival_process.run_slice(lambda: runs.append(None), 0.0)
         self.assertEqual(result["runs"], rival_process.MIN_RUNS)
         self.assertEqual(len(runs), rival_process.MIN_RUNS + 1)
+
+    def test_a_slow_rival_runs_fewer_times(self):
+        clock = [0.0]
+
+        def run():
+            clock[0] += 25.0
+
+        with unittest.mock.patch.object(rival_process, "time") as time:
+            time.perf_counter = lambda: clock[0]
+            time.perf_counter_ns = lambda: clock[0] * 1e9
+            result = rival_process.run_slice(run, 1.0)
+        self.assertEqual((result["runs"], result["median_ms"]), (1, 25e3))
         self.assertLessEqual(result["min_ms"], result["median_ms"])
         self.assertLessEqual(result["median_ms"], result["p90_ms"])
 
