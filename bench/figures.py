@@ -289,7 +289,8 @@ def measure_model(model, args):
     }
     taken = slices.interleaved(contenders, args.rounds, args.slice)
     latencies = {name: slices.summary(s) for name, s in taken.items()}
-    return {"model": model, "tuning": tuning, "checks": checks, "latencies": latencies}
+    name = program.model_name(model)
+    return {"model": name, "tuning": tuning, "checks": checks, "latencies": latencies}
 
 
 def models_table(results):

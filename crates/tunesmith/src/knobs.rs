@@ -148,6 +148,13 @@ pub const KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "map",
+        kind: "flag",
+        default: "off",
+        doc: "maps constants from the artifact, for processes to share them, instead of reading them into memory",
+        affects_code: false,
+    },
+    Knob {
         name: "algorithms",
         kind: "prefixes",
         default: "all",

@@ -13,7 +13,8 @@ mod resnet;
 mod spec;
 mod vision;
 
-pub use operators::{OPERATORS, OperatorInfo, Parameter};
+pub use operators::{OPERATORS, OperatorInfo, Parameter, Preset};
+pub use spec::describe;
 
 use crate::model::{Model, ModelError};
 use crate::plan::LayoutPolicy;

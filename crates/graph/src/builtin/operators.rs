@@ -11,12 +11,20 @@ use crate::ops::{
 use crate::plan::LayoutPolicy;
 use tensor::DType;
 
+/// What a parameter is where a specification does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// For a parameter with words, the position of one.
+    Number(i64),
+    /// What the smallest window has on each side of its middle.
+    Centred,
+}
+
 /// A parameter of an operator's specification.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub name: &'static str,
-    /// For a parameter with words, the position of one.
-    pub default: i64,
+    pub default: Preset,
     /// The smallest number allowed.
     pub least: i64,
     /// What may be written; empty for a number.
@@ -35,7 +43,7 @@ pub struct OperatorInfo {
 const fn size(name: &'static str, default: i64) -> Parameter {
     Parameter {
         name,
-        default,
+        default: Preset::Number(default),
         least: 1,
         words: &[],
     }
@@ -44,27 +52,34 @@ const fn size(name: &'static str, default: i64) -> Parameter {
 const fn count(name: &'static str, default: i64) -> Parameter {
     Parameter {
         name,
-        default,
+        default: Preset::Number(default),
         least: 0,
         words: &[],
     }
 }
 
+/// On both sides of every spatial axis.
+const PAD: Parameter = Parameter {
+    name: "pad",
+    default: Preset::Centred,
+    least: 0,
+    words: &[],
+};
 const LAYOUT: Parameter = Parameter {
     name: "layout",
-    default: 2,
+    default: Preset::Number(2),
     least: 0,
     words: &["nchw", "nhwc", "blocked"],
 };
 const BIAS: Parameter = Parameter {
     name: "bias",
-    default: 0,
+    default: Preset::Number(0),
     least: 0,
     words: &["no", "yes"],
 };
 const ACTIVATION: Parameter = Parameter {
     name: "activation",
-    default: 0,
+    default: Preset::Number(0),
     least: 0,
     words: &["none", "relu", "gelu", "sigmoid"],
 };
@@ -72,7 +87,7 @@ const ACTIVATION: Parameter = Parameter {
 /// Of activations and weights: f32, or u8 and i8 with sums in i32.
 const DTYPE: Parameter = Parameter {
     name: "dtype",
-    default: 0,
+    default: Preset::Number(0),
     least: 0,
     words: &["f32", "i8"],
 };
@@ -81,7 +96,7 @@ macro_rules! conv_parameters {
     ($($own:expr),* ; $c:expr, $k:expr, $groups:expr; $($more:expr),*) => {
         &[
             size("n", 1), size("c", $c), $($own,)* size("k", $k),
-            size("stride", 1), count("pad", 1), size("dilation", 1), size("groups", $groups),
+            size("stride", 1), PAD, size("dilation", 1), size("groups", $groups),
             BIAS, ACTIVATION, $($more),*
         ]
     };
@@ -141,7 +156,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
             size("r", 3),
             size("s", 3),
             size("stride", 1),
-            count("pad", 1),
+            PAD,
             size("dilation", 1),
             BIAS,
             ACTIVATION,
@@ -328,7 +343,7 @@ const POOL: &[Parameter] = &[
     size("r", 3),
     size("s", 3),
     size("stride", 2),
-    count("pad", 1),
+    PAD,
     size("dilation", 1),
 ];
 

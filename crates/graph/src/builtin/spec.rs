@@ -1,7 +1,7 @@
 //! Operator specifications: `NAME` or `NAME(ARG=VALUE,...)`.
 
 use super::BuiltinError;
-use super::operators::{OPERATORS, OperatorInfo, Parameter};
+use super::operators::{OPERATORS, OperatorInfo, Parameter, Preset};
 use std::collections::BTreeMap;
 
 /// The value of every parameter, by name: numbers, words by their position,
@@ -45,12 +45,7 @@ pub(super) fn parse(spec: &str) -> Result<(&'static OperatorInfo, Arguments), Bu
             name: name.to_string(),
         });
     };
-    let mut values: BTreeMap<_, _> = operator
-        .parameters
-        .iter()
-        .map(|p| (p.name, p.default))
-        .collect();
-    let mut given = Vec::new();
+    let mut given = BTreeMap::new();
     for part in arguments
         .split(',')
         .map(str::trim)
@@ -67,13 +62,35 @@ pub(super) fn parse(spec: &str) -> Result<(&'static OperatorInfo, Arguments), Bu
                 valid: describe(operator.parameters),
             });
         };
-        if given.contains(&parameter.name) {
+        let value = parse_value(operator, parameter, value)?;
+        if given.insert(parameter.name, value).is_some() {
             return Err(syntax(&format!("`{key}` is given twice")));
         }
-        given.push(parameter.name);
-        values.insert(parameter.name, parse_value(operator, parameter, value)?);
     }
-    Ok((operator, Arguments(values)))
+    Ok((operator, Arguments(completed(operator, given))))
+}
+
+/// Parameters that are the sizes of windows.
+const WINDOWS: [&str; 3] = ["q", "r", "s"];
+
+/// What is given, and the presets of the rest.
+fn completed(
+    operator: &OperatorInfo,
+    mut values: BTreeMap<&'static str, i64>,
+) -> BTreeMap<&'static str, i64> {
+    for p in operator.parameters {
+        if let Preset::Number(n) = p.default {
+            values.entry(p.name).or_insert(n);
+        }
+    }
+    let smallest = WINDOWS.iter().filter_map(|w| values.get(w)).min();
+    let centred = smallest.map_or(0, |w| (w - 1) / 2);
+    for p in operator.parameters {
+        if p.default == Preset::Centred {
+            values.entry(p.name).or_insert(centred);
+        }
+    }
+    values
 }
 
 /// Sizes end here, so that products of a few of them fit 64 bits.
@@ -106,10 +123,14 @@ fn parse_value(
     }
 }
 
-fn describe(parameters: &[Parameter]) -> String {
-    let one = |p: &Parameter| match p.words.get(p.default as usize) {
-        Some(word) => format!("{}={word} ({})", p.name, p.words.join(", ")),
-        None => format!("{}={}", p.name, p.default),
+/// Parameters with what they are where nothing is written, for people.
+pub fn describe(parameters: &[Parameter]) -> String {
+    let one = |p: &Parameter| match p.default {
+        Preset::Centred => format!("{}=(smallest window - 1)/2", p.name),
+        Preset::Number(n) => match p.words.get(n as usize) {
+            Some(word) => format!("{}={word} ({})", p.name, p.words.join(", ")),
+            None => format!("{}={n}", p.name),
+        },
     };
     let all: Vec<String> = parameters.iter().map(one).collect();
     all.join(", ")

@@ -216,3 +216,26 @@ fn mistakes_name_what_is_valid() {
         assert!(message.contains(expected), "{name}: {message}");
     }
 }
+
+#[test]
+fn padding_keeps_the_size_unless_it_is_given() {
+    let side = |spec: &str| {
+        let model = builtin(spec, 1).unwrap();
+        let shape = model[model.outputs()[0]].ty().shape.clone();
+        (shape[2], shape[3])
+    };
+    for (r, s, given, expected) in [
+        (3, 3, "", (6, 7)),
+        (1, 1, "", (6, 7)),
+        (5, 5, "", (6, 7)),
+        (1, 3, "", (6, 5)),
+        (1, 1, ",pad=1", (8, 9)),
+        (3, 3, ",pad=0", (4, 5)),
+    ] {
+        for name in ["conv2d", "depthwise_conv2d"] {
+            let spec = format!("op:{name}(c=4,h=6,w=7,r={r},s={s}{given})");
+            assert_eq!(side(&spec), expected, "{spec}");
+        }
+    }
+    assert_eq!(side("op:max_pool2d(c=4,h=6,w=8,r=2,s=2,stride=2)"), (3, 4));
+}

@@ -101,6 +101,33 @@ fn equal_kernels_are_one_task() {
     assert!(plan.to_string().contains("x3 conv2d("), "{plan}");
 }
 
+#[test]
+fn steps_move_every_operand_whole_and_once() {
+    let mut m = Model::new("moved", 0);
+    let x = m.add_input("x", DType::F32, &[4, 8]);
+    let w = m.add_constant("w", random(&[8, 8], 1));
+    let last = m.add_constant("last", random(&[16, 5], 2));
+    let x = m.add("first", Op::MatMul, &[x, w]).unwrap();
+    let x = m.add("second", Op::MatMul, &[x, w]).unwrap();
+    let shape = vec![2, 16];
+    let x = m
+        .add("pairs", Op::Reshape(Reshape { shape }), &[x])
+        .unwrap();
+    let x = m.add("third", Op::MatMul, &[x, last]).unwrap();
+    m.add_output(x);
+    let plan = judge_both(&m);
+    assert_eq!(kinds(&plan), ["dense"; 3], "{plan}");
+    assert_eq!(plan.views(), 1, "{plan}");
+    // What two steps read counts twice; the reshape moves nothing.
+    let activations = (32 + 32) + (32 + 32) + (32 + 10);
+    let constants = 64 + 64 + 80;
+    assert_eq!(
+        plan.moved_bytes(),
+        (4 * activations, 4 * constants),
+        "{plan}"
+    );
+}
+
 /// x is read three times, but everything meets again in one value.
 #[test]
 fn diamonds_fuse_into_the_kernel_before_them() {

@@ -1,6 +1,7 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
+use super::plan_facts::PlanFacts;
 use crate::compile::{Builders, Exactness, Warning, assemble, best_known_in, defaults};
 use crate::error::Result;
 use crate::machine::Machine;
@@ -50,10 +51,8 @@ struct Summary {
     warnings: Vec<Warning>,
     artifact: String,
     bytes: u64,
-    /// Of all activations: those that are never needed together share memory.
-    arena_bytes: u64,
-    /// Steps that write their output over an input.
-    steps_in_place: usize,
+    #[serde(flatten)]
+    plan: PlanFacts,
 }
 
 /// A compiled plan, and where its schedules came from.
@@ -130,23 +129,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warnings: made.warnings,
         artifact: out.display().to_string(),
         bytes: std::fs::metadata(&out)?.len(),
-        arena_bytes: made.model.arena_bytes(),
-        steps_in_place: made.model.steps_in_place(),
+        plan: PlanFacts::new(&plan, Some(&made.model)),
     };
     if a.json {
         super::print_json(&summary)?;
     } else {
         super::print_line(&format!(
-            "{}: {} tasks, {} with measured schedules, accuracy {}, {:.2} MB for activations ({} steps in place), written to {} ({:.1} MB)",
+            "{}: {} tasks, {} with measured schedules, accuracy {}, written to {} ({:.1} MB)",
             summary.model,
             summary.tasks,
             summary.tuned_tasks,
             summary.accuracy,
-            summary.arena_bytes as f64 / 1e6,
-            summary.steps_in_place,
             summary.artifact,
             summary.bytes as f64 / 1e6
         ))?;
+        super::print_line(&summary.plan.text())?;
         if summary.other_toolchain_tasks > 0 {
             super::print_line(&format!(
                 "{} of the schedules were measured with another version of the compiler; tune again for times that hold",

@@ -52,7 +52,7 @@ pub struct Args {
     /// One line for all layers of a task and a schedule: the sums
     #[arg(long)]
     merge: bool,
-    /// A second line a layer: its name, its schedule, and the kernel's time alone
+    /// A second line a layer: its name, its whole schedule, and the kernel's time alone
     #[arg(long)]
     details: bool,
     /// Time to measure
@@ -454,9 +454,61 @@ fn text(a: &Args, r: &mut Report) -> String {
             out += "\n";
         }
     }
+    out += &schedules(&r.layers);
     out += "\n";
     out += &summary(r);
     out
+}
+
+/// The longest line.
+const WIDTH: usize = 120;
+/// Numbers of layers that are named before they are counted.
+const NAMED: usize = 6;
+
+/// The decisions of every schedule, once each, with the layers it runs in.
+fn schedules(layers: &[Layer]) -> String {
+    let mut all: Vec<(&Layer, Vec<usize>)> = Vec::new();
+    for l in layers.iter().filter(|l| !l.schedule.is_empty()) {
+        let same = |o: &&mut (&Layer, Vec<usize>)| {
+            o.0.algorithm == l.algorithm && o.0.schedule == l.schedule
+        };
+        match all.iter_mut().find(same) {
+            Some((_, of)) => of.push(l.index),
+            None => all.push((l, vec![l.index])),
+        }
+    }
+    let mut out = String::new();
+    for (l, of) in all {
+        let algorithm = cut(&l.algorithm, ALGORITHM);
+        let line = format!("{algorithm:<ALGORITHM$} {}: {}", numbers(&of), l.schedule);
+        out += &cut(&line, WIDTH);
+        out += "\n";
+    }
+    match out.is_empty() {
+        true => out,
+        false => format!("\nschedule            layers: decisions\n{out}"),
+    }
+}
+
+/// `2-5 8`, or the first few and how many more.
+fn numbers(layers: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &n in layers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == n => *last = n,
+            _ => ranges.push((n, n)),
+        }
+    }
+    let text = |&(from, to): &(usize, usize)| match to - from {
+        0 => from.to_string(),
+        _ => format!("{from}-{to}"),
+    };
+    let mut all: Vec<String> = ranges.iter().take(NAMED).map(text).collect();
+    let more: usize = ranges.iter().skip(NAMED).map(|(a, b)| b - a + 1).sum();
+    if more > 0 {
+        all.push(format!("and {more} more"));
+    }
+    all.join(" ")
 }
 
 fn summary(r: &Report) -> String {
@@ -532,6 +584,16 @@ mod tests {
         assert_eq!(of(12.345, 5), "12.35");
         assert_eq!(of(604.94, 5), "604.9");
         assert_eq!(of(123_456.7, 5), "123457");
+    }
+
+    #[test]
+    fn layers_of_a_schedule_are_ranges() {
+        assert_eq!(numbers(&[7]), "7");
+        assert_eq!(numbers(&[2, 3, 4, 8, 10, 11]), "2-4 8 10-11");
+        assert_eq!(
+            numbers(&[0, 2, 4, 6, 8, 10, 12, 13, 15]),
+            "0 2 4 6 8 10 and 3 more"
+        );
     }
 
     #[test]

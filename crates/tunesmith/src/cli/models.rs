@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use crate::error::{Error, Result};
-use graph::builtin::{MODELS, OPERATORS};
+use graph::builtin::{MODELS, OPERATORS, describe};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,7 +42,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .collect();
         let operators: Vec<_> = OPERATORS
             .iter()
-            .map(|o| serde_json::json!({"name": o.name, "doc": o.doc}))
+            .map(|o| {
+                let arguments = describe(o.parameters);
+                serde_json::json!({"name": o.name, "doc": o.doc, "arguments": arguments})
+            })
             .collect();
         super::print_json(&serde_json::json!({"models": models, "operators": operators}))?;
         return Ok(ExitCode::SUCCESS);
@@ -51,9 +54,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for m in MODELS {
         t.row(vec![m.name.into(), m.doc.into()]);
     }
-    for o in OPERATORS {
-        t.row(vec![format!("op:{}", o.name), o.doc.into()]);
-    }
     t.print();
+    super::print_text("\nOperators, as op:NAME(ARGUMENT=VALUE,...), with defaults:\n")?;
+    for o in OPERATORS {
+        super::print_line(&format!("op:{}: {}", o.name, o.doc))?;
+        super::print_line(&format!("    {}", describe(o.parameters)))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

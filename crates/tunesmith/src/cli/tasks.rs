@@ -1,6 +1,7 @@
 //! `tasks`: what a model is split into, and what is known of each part.
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
+use super::plan_facts::PlanFacts;
 use super::table::{Table, ms};
 use crate::compile::{Exactness, Warning, best_known, defaults};
 use crate::error::Result;
@@ -56,14 +57,8 @@ struct Report {
     model: String,
     target: String,
     threads: u32,
-    steps: usize,
-    /// Steps that only change a layout.
-    conversions: usize,
-    /// Tensors that are parts of others, or the same under another shape.
-    views: usize,
-    /// What all steps read and write, every operand of a step counted once.
-    activation_bytes: u64,
-    constant_bytes: u64,
+    #[serde(flatten)]
+    plan: PlanFacts,
     gflop: f64,
     /// Sum of the best known times over all steps; none while one is unknown.
     known_ms: Option<f64>,
@@ -133,16 +128,11 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.open()?;
     let plan = source.plan_for(&machine, &target, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
-    let (activation_bytes, constant_bytes) = plan.moved_bytes();
     let report = Report {
         model: source.name.clone(),
         target: target.isa.name().into(),
         threads: target.threads,
-        steps: plan.steps.len(),
-        conversions: plan.conversions,
-        views: plan.views(),
-        activation_bytes,
-        constant_bytes,
+        plan: PlanFacts::new(&plan, None),
         gflop: tasks.iter().map(|t| t.gflop * t.uses as f64).sum(),
         known_ms: tasks
             .iter()
@@ -194,17 +184,14 @@ fn text(r: &Report) -> String {
         .known_ms
         .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
     format!(
-        "{}\n{}: {} steps of {} tasks, {} layout conversions, {} views, {:.3} GFLOP; steps move {:.2} MB of activations and {:.2} MB of constants; {measured} tasks with a time for {} and {} threads{sum}\n",
+        "{}\n{}: {} tasks, {:.3} GFLOP; {measured} with a time for {} and {} threads, accuracy {}{sum}\n{}\n",
         t.text(),
         r.model,
-        r.steps,
         r.tasks.len(),
-        r.conversions,
-        r.views,
         r.gflop,
-        r.activation_bytes as f64 / 1e6,
-        r.constant_bytes as f64 / 1e6,
         r.target,
-        r.threads
+        r.threads,
+        r.accuracy,
+        r.plan.text()
     )
 }

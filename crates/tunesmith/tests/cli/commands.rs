@@ -348,6 +348,32 @@ fn the_other_commands_succeed_and_print_one_object() {
 
     let compiled = p.json(&[&["compile", OP, "--out", "c.tsm"][..], &s[..]].concat());
     assert_eq!(compiled["tuned_tasks"], t.measured_tasks());
+    // x and the result, the weights; and what `tasks` says of the same plan.
+    let (activations, constants) = (4 * 4 * (16 + 32), 4 * 16 * 32);
+    assert_eq!(compiled["activation_bytes"], activations);
+    assert_eq!(compiled["constant_bytes"], constants);
+    assert!(compiled["arena_bytes"].is_u64(), "{compiled}");
+    let tasks = p.json(&[&["tasks", OP][..], &s[..]].concat());
+    for fact in [
+        "steps",
+        "conversions",
+        "views",
+        "activation_bytes",
+        "constant_bytes",
+    ] {
+        assert_eq!(compiled[fact], tasks[fact], "{fact}");
+    }
+    let text = p.ok(&[&["compile", OP, "--out", "c.tsm"][..], &s[..]].concat());
+    let plan = "plan: 1 steps, 0 layout conversions, 0 views; steps move 0.00 MB of activations";
+    assert!(
+        text.contains(plan) && text.contains("an arena of"),
+        "{text}"
+    );
+    let text = p.ok(&[&["tasks", OP][..], &s[..]].concat());
+    assert!(
+        text.contains(plan) && text.contains("accuracy relaxed"),
+        "{text}"
+    );
     let defaults = [
         "compile",
         OP,
@@ -374,7 +400,8 @@ fn the_other_commands_succeed_and_print_one_object() {
     assert!(p.json(&["knobs"])["knobs"].as_array().unwrap().len() > 3);
     assert!(p.ok(&["knobs"]).contains("--builders"));
     for command in [
-        "tune", "compile", "bench", "check", "run", "tasks", "records", "dump", "replay", "models",
+        "tune", "compile", "bench", "check", "explain", "run", "tasks", "records", "dump",
+        "replay", "models", "study",
     ] {
         assert!(p.ok(&[command, "--help"]).contains("Example"), "{command}");
     }
@@ -423,6 +450,15 @@ fn explain_shows_every_step_against_its_limits() {
     assert!(number(&artifact["layers"][0]["efficiency"]) > 0.0);
     let plain = json(&args("1", &["--defaults", "--sort", "time"]));
     assert!(plain["layers"][0]["alone_ms"].is_null());
+
+    // Without being asked for, the decisions of the schedule.
+    let decisions = layer["schedule"].as_str().unwrap();
+    let text = args("1", &[]);
+    let text = t
+        .place
+        .ok(&text.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!decisions.is_empty() && text.contains(decisions), "{text}");
+    assert!(text.lines().all(|l| l.chars().count() <= 120), "{text}");
 
     let text = args("1", &["--details", "--merge"]);
     let text = t

@@ -131,8 +131,8 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
     if let Some(folder) = &a.out {
         let about = format!(
             "{}; {} candidates of each operator, and of all tasks of each model; {} repetitions; \
-             kernels of {} threads.",
-            machine.cpu, options.candidates, options.repetitions, target.threads
+             kernels of {} threads; accuracy {}.",
+            machine.cpu, options.candidates, options.repetitions, target.threads, options.accuracy
         );
         save(folder, &outcome, &all, &about, a.doppler.react.tau)?;
     }
