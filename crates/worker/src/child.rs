@@ -90,7 +90,7 @@ pub fn note(doing: &str) {
 pub(crate) const NOTE_MARK: &[u8] = b"@";
 
 /// Answers requests from standard input on standard output until the input
-/// ends. Anything else that prints to standard output goes to standard error.
+/// ends, each with the id of its request. Anything else that prints to standard output goes to standard error.
 pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
     mut answer: impl FnMut(Request) -> Reply,
 ) -> io::Result<()> {
@@ -108,8 +108,8 @@ pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
     loop {
         // Waiting takes no CPU time.
         let before_ns = cpu_ns();
-        let asked = frame::read::<(u64, Request)>(&mut input)?;
-        let Some((allowed_ns, request)) = asked else {
+        let asked = frame::read::<(u64, u64, Request)>(&mut input)?;
+        let Some((id, allowed_ns, request)) = asked else {
             return Ok(());
         };
         allow_cpu(before_ns, allowed_ns)?;
@@ -119,7 +119,7 @@ pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
             before_ns,
             after_ns,
         };
-        frame::write(&mut output, &(cpu, reply))?;
+        frame::write(&mut output, &(id, cpu, reply))?;
     }
 }
 

@@ -331,7 +331,7 @@ impl Slot {
         };
         let start = Instant::now();
         let earlier = running.answered;
-        let error = match running.exchange(&job.request, start, job.limit) {
+        let error = match running.exchange(job, start) {
             Ok((cpu, reply)) => {
                 running.answered += 1;
                 running.cpu_ns = cpu.after_ns;
@@ -416,27 +416,33 @@ impl Running {
         )
     }
 
+    /// Sends a request and reads its reply. A reply to another request is an error:
+    /// nothing that follows it can be trusted.
     fn exchange<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
-        request: &Request,
+        job: &Job<Request>,
         start: Instant,
-        limit: Limit,
     ) -> io::Result<(CpuTime, Reply)> {
-        let deadline = start + limit.wall;
-        let allowed_ns = u64::try_from(limit.cpu.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = start + job.limit.wall;
+        let allowed_ns = u64::try_from(job.limit.cpu.as_nanos()).unwrap_or(u64::MAX);
         let input = self.input.as_ref().expect("kept until the child ends");
         frame::write(
             &mut Until {
                 pipe: input,
                 deadline,
             },
-            &(allowed_ns, request),
+            &(job.id, allowed_ns, &job.request),
         )?;
-        let reply = frame::read(&mut Until {
+        let answer = frame::read::<(u64, CpuTime, Reply)>(&mut Until {
             pipe: &self.output,
             deadline,
         })?;
-        reply.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let (id, cpu, reply) = answer.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if id != job.id {
+            let wrong = format!("request {} was answered with the reply to {id}", job.id);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, wrong));
+        }
+        Ok((cpu, reply))
     }
 
     /// What the child last said it was doing. It can be read until the child
@@ -512,11 +518,13 @@ impl Running {
         // It closed its output: it is ending, or broke the protocol and is ended.
         let give_up = Instant::now() + Duration::from_secs(2);
         let mut nap = Duration::from_micros(50);
-        while !self.ended(false) && Instant::now() < give_up {
+        // One that answered something else is not waited for, and not asked why.
+        let astray = error.kind() == io::ErrorKind::InvalidData;
+        while !astray && !self.ended(false) && Instant::now() < give_up {
             std::thread::sleep(nap);
             nap = (2 * nap).min(Duration::from_millis(5));
         }
-        let by_itself = self.ended(false);
+        let by_itself = !astray && self.ended(false);
         if !by_itself {
             let _ = self.child.kill();
             self.ended(true);

@@ -237,6 +237,26 @@ fn broken_answers_end_the_child_only() {
 }
 
 #[test]
+fn a_reply_to_another_request_is_no_answer() {
+    let mut p = pool(1);
+    // A reply to an earlier request; and one too many, which the next would get.
+    for (id, named) in [(7, 6), (8, 8), (9, 9)] {
+        p.submit(id, Request::Misnamed(named), of(LONG));
+    }
+    p.submit(10, Request::Echo(5), of(LONG));
+    let answers = drain(&mut p);
+    assert_eq!(answers[&8], Ok(1));
+    for (id, of) in [(7, 6), (9, 8)] {
+        let Err(Death::Crashed { stderr, .. }) = &answers[&id] else {
+            panic!("{answers:?}")
+        };
+        let said = format!("request {id} was answered with the reply to {of}");
+        assert!(stderr.contains(&said), "{stderr}");
+    }
+    assert_eq!(answers[&10], Ok(5));
+}
+
+#[test]
 fn a_death_while_idle_costs_no_request() {
     let mut p = pool(1);
     assert_eq!(ask(&mut p, Request::Echo(1), LONG).earlier, 0);

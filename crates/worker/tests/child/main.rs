@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::Write;
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
 use worker::{CommandLine, Limit, Limits, Pool};
 
@@ -23,6 +23,8 @@ pub enum Request {
         announced: u64,
         hang: bool,
     },
+    /// Sends a reply to the request of this id, and then its own.
+    Misnamed(u64),
     /// A request larger than a pipe.
     Large(Vec<u64>),
     ProcessId,
@@ -57,10 +59,27 @@ fn spin(least_ns: u64) -> u64 {
     cpu() - start
 }
 
-fn torn(announced: u64, hang: bool) -> ! {
-    // The first descriptor after the standard ones is where answers go.
+/// The descriptor that `serve` will send answers to: the lowest that is free.
+fn next_descriptor() -> i32 {
+    let next = rustix::io::dup(std::io::stdin()).unwrap();
+    next.as_raw_fd()
+}
+
+fn misnamed(answers: i32, id: u64) {
+    // SAFETY: `serve` opened it, and goes on with it.
+    let output = unsafe { std::fs::File::from_raw_fd(answers) };
+    let mut output = std::mem::ManuallyDrop::new(output);
+    // Its id, the CPU time before and after, and a reply.
+    let body = postcard::to_stdvec(&(id, (0u64, 0u64), 1u64)).unwrap();
+    output
+        .write_all(&(body.len() as u64).to_le_bytes())
+        .unwrap();
+    output.write_all(&body).unwrap();
+}
+
+fn torn(answers: i32, announced: u64, hang: bool) -> ! {
     // SAFETY: `serve` opened it; this process answers nothing more.
-    let mut output = unsafe { std::fs::File::from_raw_fd(3) };
+    let mut output = unsafe { std::fs::File::from_raw_fd(answers) };
     output.write_all(&announced.to_le_bytes()).unwrap();
     output.write_all(&[0; 5]).unwrap();
     if hang {
@@ -92,6 +111,7 @@ fn main() -> std::io::Result<()> {
         be_parent();
         return Ok(());
     }
+    let answers = next_descriptor();
     worker::serve(|request| match request {
         Request::Echo(v) => v,
         Request::Segfault => {
@@ -122,7 +142,11 @@ fn main() -> std::io::Result<()> {
             });
             v
         }
-        Request::Torn { announced, hang } => torn(announced, hang),
+        Request::Torn { announced, hang } => torn(answers, announced, hang),
+        Request::Misnamed(id) => {
+            misnamed(answers, id);
+            2
+        }
         Request::Large(values) => values.iter().sum(),
         Request::Spin(ns) => {
             worker::note("spin");
