@@ -3,21 +3,23 @@
 //! Owns the one interface between policies and whatever measures: processes on
 //! this machine, other machines, or a model of either. Candidates are named by
 //! their position in a batch, so a policy knows nothing of kernels, and asking
-//! for the same round again is harmless. How a round is carried out belongs to
-//! the implementations.
+//! for the same round again is harmless. What is asked and what is answered are
+//! data that can travel. How a round is carried out belongs to the implementations.
 
+use crate::measurer::Policy;
 use crate::serial::Measured;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A candidate of a batch, and the device that is to measure it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
     pub candidate: usize,
     pub device: usize,
 }
 
 /// How the candidates of a round are measured.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// Candidates at once on a device; it may do fewer, never more.
     pub dp: u32,
@@ -33,8 +35,14 @@ pub struct Round {
     pub fresh: bool,
     /// Samples are read from the host's wall clock.
     pub host_clock: bool,
+    /// A candidate that ended a runner which others had used is tried again at once;
+    /// a policy that measures failures again by itself needs no such try.
+    pub retry: bool,
+    /// How many times as long as the incumbent alone an equal candidate may take in
+    /// this round: the bound of what is given up early. None: nothing is.
+    pub slower: Option<f64>,
     /// The policy, for records.
-    pub measurer: &'static str,
+    pub measurer: Policy,
 }
 
 /// Devices of one kind that measure candidates of batches of type `B`.
@@ -45,10 +53,74 @@ pub trait Dispatch<B: ?Sized> {
     /// Candidates that one device measures at once, at most.
     fn capacity(&self) -> u32;
 
+    /// Whether what one device does leaves the figures of the others alone, as on
+    /// machines of their own. Others are quiet while one measures alone.
+    fn independent(&self) -> bool;
+
     /// One outcome an assignment, in their order. Devices work at the same time,
     /// each on its assignments in their order.
     fn round(&mut self, batch: &B, jobs: &[Assignment], round: &Round) -> Vec<Measured>;
 
     /// Time since a fixed point, on the clock that rounds take their time on.
     fn now(&self) -> Duration;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Parts, Spent};
+    use store::{Clock, Conditions, Outcome, Stage};
+
+    fn back<T: Serialize + for<'a> Deserialize<'a>>(value: &T) -> T {
+        let text = serde_json::to_string(value).expect("it has no odd keys");
+        serde_json::from_str(&text).expect("it was just written")
+    }
+
+    #[test]
+    fn what_is_asked_and_answered_survives_the_way() {
+        let job = Assignment {
+            candidate: 7,
+            device: 2,
+        };
+        assert_eq!(back(&job), job);
+        let round = Round {
+            dp: 13,
+            limit: Duration::from_millis(4100),
+            each: Duration::from_nanos(1),
+            quiet: true,
+            fresh: false,
+            host_clock: true,
+            retry: false,
+            slower: Some(1.25),
+            measurer: Policy::SerialSpawn,
+        };
+        assert_eq!(back(&round), round);
+        let outcomes = [
+            Outcome::Timed {
+                samples_ns: vec![3, 1, 2],
+                clock: Clock::CycleCounter,
+                conditions: Conditions::unproven(2, 8),
+            },
+            Outcome::Crashed {
+                stage: Stage::Run,
+                signal: Some(11),
+                stderr: "a line\nand another".into(),
+            },
+        ];
+        for outcome in outcomes {
+            let spent = Spent {
+                wall_ns: u64::MAX,
+                cpu_ns: 5,
+            };
+            let measured = Measured {
+                outcome,
+                whole: spent,
+                parts: Parts {
+                    check: spent,
+                    ..Parts::default()
+                },
+            };
+            assert_eq!(back(&measured), measured);
+        }
+    }
 }

@@ -293,6 +293,14 @@ fn allocate(bytes: u64) -> Result<GuardedBuffer, Stop> {
     GuardedBuffer::new(bytes).map_err(|e| wanted(e.to_string()))
 }
 
+/// Bytes of constants that a kernel holds when they rotate through so many.
+pub(crate) fn rotated_bytes(kernel: &BuiltKernel, rotate_bytes: u64) -> u64 {
+    let constants = kernel.params.iter().filter(|p| rotates(p));
+    let sizes = constants.map(|p| p.bytes().unwrap_or(0));
+    let bytes = sizes.fold(0, u64::saturating_add);
+    bytes.saturating_mul(copies_of(bytes, rotate_bytes))
+}
+
 /// Copies of `bytes` that together exceed `rotate_bytes`, within reason.
 fn copies_of(bytes: u64, rotate_bytes: u64) -> u64 {
     if bytes == 0 || rotate_bytes == 0 {

@@ -33,7 +33,7 @@ pub struct Batch<'a> {
     pub kernels: &'a [&'a BuiltKernel],
     /// Its limits, CPUs and clock are a round's.
     pub protocol: &'a Protocol,
-    /// Median of the incumbent, for giving up early.
+    /// Median of the incumbent, as it is alone or corrected, for giving up early.
     pub best_ns: Option<u64>,
     /// Builders run meanwhile, unless a round is quiet.
     pub overlap: bool,
@@ -118,6 +118,8 @@ struct Work<'a> {
     jobs: &'a [Assignment],
     round: &'a Round,
     began: Instant,
+    /// Whether other devices have work at the same time.
+    several: bool,
 }
 
 /// Candidates of a device in a round, by their place in it.
@@ -214,6 +216,11 @@ impl Dispatch<Batch<'_>> for Local {
         self.places.iter().map(of).min().unwrap_or(0)
     }
 
+    /// Caches and memory are the machine's.
+    fn independent(&self) -> bool {
+        self.places.len() < 2
+    }
+
     fn round(&mut self, batch: &Batch<'_>, jobs: &[Assignment], round: &Round) -> Vec<Measured> {
         let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.places.len()];
         for (at, job) in jobs.iter().enumerate() {
@@ -229,6 +236,7 @@ impl Dispatch<Batch<'_>> for Local {
             jobs,
             round,
             began: Instant::now(),
+            several: jobs.iter().any(|j| j.device != jobs[0].device),
         };
         let mut outcomes: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
         // What a seat leaves to others is taken when those are done. Each time
@@ -333,20 +341,21 @@ impl Seat {
     ) -> Measured {
         let Work { batch, round, .. } = *work;
         let company = Company {
-            measurer: round.measurer,
+            measurer: round.measurer.name(),
             device: table.device,
             dp: table.width,
             overlap: batch.overlap && !round.quiet,
-            isolated: table.width == 1 && (round.quiet || !batch.overlap),
+            isolated: table.width == 1 && !work.several && (round.quiet || !batch.overlap),
         };
         let kernel = batch.kernels[work.jobs[at].candidate];
         if round.fresh {
             self.runner.renew();
         }
-        // A replaced runner lacks the task, which is no candidate's time.
-        let loading = Instant::now();
+        // A replaced runner lacks the task, which is no candidate's time: also
+        // where it is replaced in between.
+        self.runner.take_setting_up();
         let _ = self.runner.load_task(batch.task, batch.protocol);
-        *deadline += loading.elapsed();
+        *deadline += self.runner.take_setting_up();
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return never_begun(round.limit);
@@ -357,8 +366,13 @@ impl Seat {
             host_clock: round.host_clock,
             ..batch.protocol.clone()
         };
+        let bound = |(best, slower)| (best as f64 * slower) as u64;
+        let best_ns = batch.best_ns.zip(round.slower).map(bound);
         let runner = &mut self.runner;
-        runner.measure_in(batch.task, kernel, &protocol, batch.best_ns, company)
+        let measured =
+            runner.measure_in(batch.task, kernel, &protocol, best_ns, company, round.retry);
+        *deadline += self.runner.take_setting_up();
+        measured
     }
 }
 

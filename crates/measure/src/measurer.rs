@@ -111,7 +111,10 @@ impl Measurer {
             quiet: false,
             fresh: self.policy == Policy::SerialSpawn,
             host_clock: self.policy == Policy::Naive,
-            measurer: self.policy.name(),
+            retry: true,
+            // Its figures are those of rounds like this.
+            slower: Some(1.0),
+            measurer: self.policy,
         };
         Done {
             outcomes: dispatch.round(batch, &jobs, &round),

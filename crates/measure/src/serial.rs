@@ -6,14 +6,16 @@
 //! runners at once are `local`'s.
 
 use crate::expected::Shares;
+use crate::loaded::rotated_bytes;
 use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
 use crate::reference::Reference;
 use runtime::BuiltKernel;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
 use thiserror::Error;
 use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
@@ -31,7 +33,7 @@ pub enum MeasureError {
 }
 
 /// A measured candidate.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// `Skipped` when the candidate had no chance: the task has no expected
     /// output, or there is no runner.
@@ -54,6 +56,8 @@ pub struct Serial {
     used: u64,
     /// What the requests about the candidate at hand took.
     spent: Spent,
+    /// What making data of tasks took since it was last asked.
+    setting_up: Duration,
     /// Whether this runner is to be replaced before its next request.
     spoilt: bool,
     /// Its number among those it shares with.
@@ -101,6 +105,9 @@ impl<'a> Company<'a> {
 /// Address space of a runner: the data of its tasks and their rotated copies.
 const ADDRESS_SPACE: u64 = 12 << 30;
 
+/// Bytes of rotated constants that kernels of one ranking may have together.
+const RANKED_BYTES: u64 = 2 << 30;
+
 /// Longer than any limit, and short enough to be added to a point in time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -135,6 +142,7 @@ impl Serial {
             known: None,
             used: 0,
             spent: Spent::default(),
+            setting_up: Duration::ZERO,
             spoilt: false,
             number: shares.join(),
             failed_starts: 0,
@@ -168,12 +176,17 @@ impl Serial {
         overlap: bool,
     ) -> Measured {
         let company = Company::none("serial", overlap);
-        self.measure_in(task, kernel, protocol, best_ns, company)
+        self.measure_in(task, kernel, protocol, best_ns, company, true)
     }
 
     /// Has the next request answered by a process that has answered no other.
     pub(crate) fn renew(&mut self) {
         self.spoilt |= self.used > 0;
+    }
+
+    /// Time that making data of tasks took since this was last asked.
+    pub(crate) fn take_setting_up(&mut self) -> Duration {
+        std::mem::take(&mut self.setting_up)
     }
 
     /// Whether the process, if it still lives, has the data of a task.
@@ -204,7 +217,8 @@ impl Serial {
         }
     }
 
-    /// Measures one candidate in this company.
+    /// Measures one candidate in this company. `retry`: a candidate that ends a
+    /// runner which others had used is tried again, within the same limit.
     pub(crate) fn measure_in(
         &mut self,
         task: &TaskData,
@@ -212,22 +226,25 @@ impl Serial {
         protocol: &Protocol,
         best_ns: Option<u64>,
         company: Company<'_>,
+        retry: bool,
     ) -> Measured {
         let wall = Duration::from_nanos(protocol.limit_ns);
-        let limit = Limit::of_threads(wall, protocol.threads);
         self.spent = Spent::default();
         let by_wall = protocol.by_wall();
         let due = Reference::is_due(self.reference, by_wall);
         let cycle_ns = self.shares.cycle_ns();
-        let request = || Request::Measure {
+        let request = |left: Duration| Request::Measure {
             task: task.key(),
             kernel: kernel.clone(),
-            protocol: protocol.clone(),
+            protocol: Protocol {
+                limit_ns: left.as_nanos() as u64,
+                ..protocol.clone()
+            },
             best_ns,
             reference: due,
             cycle_ns,
         };
-        let result = self.on_task(task, protocol, limit, request);
+        let result = self.on_task(task, protocol, wall, retry, request);
         self.note_death(kernel, &result);
         let (outcome, parts) = match result {
             Ok(Reply::Measured(Report { verdict, parts })) => {
@@ -250,120 +267,131 @@ impl Serial {
         }
     }
 
-    /// Measures a finalist on data from another seed than it was tuned on, to
-    /// the end and with nothing else running.
-    pub fn measure_again(
-        &mut self,
-        task: &TaskData,
-        seed: u64,
-        kernel: &BuiltKernel,
-        protocol: &Protocol,
-    ) -> Measured {
-        self.measure(
-            &TaskData {
-                seed,
-                ..task.clone()
-            },
-            kernel,
-            protocol,
-            None,
-            false,
-        )
-    }
-
     /// Samples kernels in turns, so that a disturbance hits all alike: for the
     /// isolated ranking of finalists. One outcome a kernel, in their order; the
     /// timed ones have one sample for each of the same `rounds`, or of fewer
-    /// where the limit, `limit_ns` for each kernel, ends them.
+    /// where the limit, `limit_ns` for each kernel, ends them. What a request
+    /// took is shared evenly by its kernels. Kernels whose constants would fill
+    /// the memory take turns with some of the others only.
     pub fn rank(
         &mut self,
         task: &TaskData,
         kernels: &[&BuiltKernel],
         protocol: &Protocol,
         rounds: u32,
-    ) -> Vec<Outcome> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; kernels.len()];
+    ) -> Vec<Measured> {
+        let mut all = Vec::new();
+        while all.len() < kernels.len() {
+            let rest = &kernels[all.len()..];
+            let mut bytes = 0u64;
+            let fits = |k: &&&BuiltKernel| {
+                bytes = bytes.saturating_add(rotated_bytes(k, protocol.rotate_bytes));
+                bytes <= RANKED_BYTES
+            };
+            let together = rest.iter().take_while(fits).count().max(1);
+            all.extend(self.rank_together(task, &rest[..together], protocol, rounds));
+        }
+        all
+    }
+
+    fn rank_together(
+        &mut self,
+        task: &TaskData,
+        kernels: &[&BuiltKernel],
+        protocol: &Protocol,
+        rounds: u32,
+    ) -> Vec<Measured> {
+        let mut ranks = Ranks::new(kernels.len());
         loop {
-            let left: Vec<usize> = (0..kernels.len())
-                .filter(|i| outcomes[*i].is_none())
-                .collect();
+            let left = ranks.left();
             if left.is_empty() {
-                return outcomes.into_iter().flatten().collect();
+                return ranks.measured();
             }
             let wall = Duration::from_nanos(protocol.limit_ns).saturating_mul(left.len() as u32);
-            let limit = Limit::of_threads(wall.min(LONGEST), protocol.threads);
-            let request = || Request::Rank {
+            let request = |wall: Duration| Request::Rank {
                 task: task.key(),
                 kernels: left.iter().map(|i| kernels[*i].clone()).collect(),
-                protocol: protocol.clone(),
+                protocol: Protocol {
+                    limit_ns: wall.as_nanos() as u64 / left.len() as u64,
+                    ..protocol.clone()
+                },
                 rounds,
             };
-            match self.on_task(task, protocol, limit, request) {
+            self.spent = Spent::default();
+            let answer = self.on_task(task, protocol, wall.min(LONGEST), true, request);
+            ranks.share(&left, self.spent);
+            let alone = match answer {
                 Ok(Reply::Ranked(verdicts)) => {
-                    for (i, verdict) in left.iter().zip(verdicts) {
-                        self.spoilt |= matches!(verdict, Verdict::Damaged(_));
-                        let company = Company::none("rank", false);
-                        outcomes[*i] = Some(outcome(verdict, protocol, company, None));
-                    }
+                    self.spoilt |= verdicts.iter().any(|v| matches!(v, Verdict::Damaged(_)));
+                    let company = Company::none("rank", false);
+                    let outcomes = verdicts
+                        .into_iter()
+                        .map(|v| outcome(v, protocol, company, None));
+                    ranks.settle(&left, outcomes)
                 }
                 Ok(_) => unreachable!("a runner answers a ranking with one"),
-                Err(failure) => {
-                    let whole = matches!(
-                        &failure,
-                        Failure::Oracle(_)
-                            | Failure::Died {
-                                death: Death::NotStarted { .. },
-                                ..
-                            }
-                    );
-                    match failure_outcome(failure) {
-                        (outcome, _) if whole => {
-                            left.iter()
-                                .for_each(|i| outcomes[*i] = Some(outcome.clone()));
-                        }
-                        (outcome, Some(at)) if at < left.len() => {
-                            outcomes[left[at]] = Some(outcome)
-                        }
-                        // It did not say whose fault it was: each for itself.
-                        _ => {
-                            for i in left {
-                                let alone = self.measure(task, kernels[i], protocol, None, false);
-                                outcomes[i] = Some(alone.outcome);
-                            }
-                        }
-                    }
-                }
+                Err(failure) => ranks.fail(&left, failure),
+            };
+            for i in alone {
+                let alone = self.measure(task, kernels[i], protocol, None, false);
+                ranks.whole[i] += alone.whole;
+                ranks.outcomes[i] = Some(alone.outcome);
             }
         }
     }
 
-    /// Asks a runner that has the task's data.
+    /// Asks a runner that has the task's data. All tries together take no longer
+    /// than `wall`, making that data left out; `request` is told what is left.
     fn on_task(
         &mut self,
         task: &TaskData,
         protocol: &Protocol,
-        limit: Limit,
-        request: impl Fn() -> Request,
+        wall: Duration,
+        retry: bool,
+        request: impl Fn(Duration) -> Request,
     ) -> Result<Reply, Failure> {
+        let before_ns = self.spent.wall_ns;
+        let mut first = None;
         // Enough for a runner that was replaced or is short of memory, and for
         // a second try after a death.
         for _ in 0..4 {
             self.set_up(task, protocol)?;
             let used = self.used > 0;
-            match self.ask(request(), limit) {
+            let taken = Duration::from_nanos(self.spent.wall_ns - before_ns);
+            let left = wall.saturating_sub(taken);
+            if left.is_zero()
+                && let Some(first) = first
+            {
+                return Err(first);
+            }
+            let limit = Limit::of_threads(left, protocol.threads);
+            match self.ask(request(left), limit) {
                 Ok(Reply::NoData) => self.known = None,
                 Ok(reply) => {
                     self.used += 1;
                     return Ok(reply);
                 }
-                Err(failure) if used && may_be_inherited(&failure) => {}
-                Err(failure) => return Err(failure),
+                Err(failure) if used && retry && may_be_inherited(&failure) => {
+                    first = Some(failure);
+                }
+                // What was left did not suffice to say more than the first try.
+                Err(failure) => {
+                    return Err(first.filter(|_| timed_out(&failure)).unwrap_or(failure));
+                }
             }
         }
         Err(Failure::Oracle("runners keep losing it".into()))
     }
 
+    /// Has the task's data in the runner.
     fn set_up(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), Failure> {
+        let began = Instant::now();
+        let done = self.make_data(task, protocol);
+        self.setting_up += began.elapsed();
+        done
+    }
+
+    fn make_data(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), Failure> {
         let key = task.key();
         if self.known == Some(key) && !self.spoilt {
             return Ok(());
@@ -449,6 +477,81 @@ impl Serial {
     }
 }
 
+/// What has become of the kernels of a ranking.
+struct Ranks {
+    outcomes: Vec<Option<Outcome>>,
+    whole: Vec<Spent>,
+}
+
+impl Ranks {
+    fn new(kernels: usize) -> Ranks {
+        Ranks {
+            outcomes: vec![None; kernels],
+            whole: vec![Spent::default(); kernels],
+        }
+    }
+
+    /// Kernels without an outcome.
+    fn left(&self) -> Vec<usize> {
+        let all = 0..self.outcomes.len();
+        all.filter(|i| self.outcomes[*i].is_none()).collect()
+    }
+
+    /// What the request of these kernels took.
+    fn share(&mut self, of: &[usize], spent: Spent) {
+        let n = of.len().max(1) as u64;
+        for i in of {
+            self.whole[*i] += Spent {
+                wall_ns: spent.wall_ns / n,
+                cpu_ns: spent.cpu_ns / n,
+            };
+        }
+    }
+
+    /// Keeps the outcomes of these kernels; those to be measured alone, as the
+    /// others took their memory.
+    fn settle(&mut self, of: &[usize], outcomes: impl Iterator<Item = Outcome>) -> Vec<usize> {
+        let mut alone = Vec::new();
+        for (i, outcome) in of.iter().zip(outcomes) {
+            if matches!(outcome, Outcome::OutOfMemory { .. }) && of.len() > 1 {
+                alone.push(*i);
+            } else {
+                self.outcomes[*i] = Some(outcome);
+            }
+        }
+        alone
+    }
+
+    /// Blames a failure on one of these kernels, or on what all of them need; those
+    /// to be measured alone where it is not known whose it was.
+    fn fail(&mut self, of: &[usize], failure: Failure) -> Vec<usize> {
+        match failure_outcome(failure) {
+            (outcome @ Outcome::Skipped { .. }, _) => {
+                for i in of {
+                    self.outcomes[*i] = Some(outcome.clone());
+                }
+                vec![]
+            }
+            (outcome, Some(at)) if at < of.len() => {
+                self.outcomes[of[at]] = Some(outcome);
+                vec![]
+            }
+            _ => of.to_vec(),
+        }
+    }
+
+    /// Once none is left.
+    fn measured(self) -> Vec<Measured> {
+        let outcomes = self.outcomes.into_iter().flatten();
+        let one = |(outcome, whole)| Measured {
+            outcome,
+            whole,
+            parts: Parts::default(),
+        };
+        outcomes.zip(self.whole).map(one).collect()
+    }
+}
+
 /// Whether an earlier kernel may be to blame for a death. A time-out is not
 /// tried again: it costs most, and is the least likely to be inherited.
 fn may_be_inherited(failure: &Failure) -> bool {
@@ -456,6 +559,13 @@ fn may_be_inherited(failure: &Failure) -> bool {
         return false;
     };
     matches!(death, Death::Crashed { .. } | Death::OutOfMemory { .. })
+}
+
+fn timed_out(failure: &Failure) -> bool {
+    let Failure::Died { death, .. } = failure else {
+        return false;
+    };
+    matches!(death, Death::TimedOut { .. })
 }
 
 fn text_of(death: Death) -> String {
@@ -484,14 +594,9 @@ fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
             None,
         ),
         Failure::Died {
-            death: Death::NotStarted { reason },
+            death: death @ Death::NotStarted { .. },
             ..
-        } => (
-            Outcome::Skipped {
-                filter: format!("no runner: {reason}"),
-            },
-            None,
-        ),
+        } => (death_outcome(death, Stage::Run), None),
         Failure::Died { death, note } => {
             let told = Doing::read(&note);
             let stage = match told {
@@ -510,7 +615,8 @@ fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
     }
 }
 
-/// The outcome of a worker that died in `stage`.
+/// The outcome of a candidate whose worker died in `stage`; a worker that could
+/// not be started says nothing of the candidate, which is skipped.
 pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     match death {
         Death::Crashed {
@@ -533,11 +639,17 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
             stage,
             limit_ms: limit.as_millis() as u64,
         },
-        Death::NotStarted { reason } => Outcome::Crashed {
-            stage,
-            signal: None,
-            stderr: reason,
+        Death::NotStarted { reason } => Outcome::Skipped {
+            filter: format!("no {}: {reason}", worker_of(stage)),
         },
+    }
+}
+
+/// Which kind of worker a stage is carried out by.
+fn worker_of(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Build => "builder",
+        Stage::Load | Stage::Run | Stage::Check => "runner",
     }
 }
 
@@ -618,5 +730,44 @@ fn outcome(
         Verdict::Refused(text) => crashed(Stage::Load, text),
         Verdict::Failed(text) | Verdict::Damaged(text) => crashed(Stage::Run, text),
         Verdict::OutOfMemory(_) => Outcome::OutOfMemory { stage: Stage::Load },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacked_memory_among_others_is_measured_alone() {
+        let full = || Outcome::OutOfMemory { stage: Stage::Load };
+        let skipped = || Outcome::Skipped { filter: "x".into() };
+        let mut ranks = Ranks::new(4);
+        let alone = ranks.settle(&[0, 2, 3], [full(), skipped(), full()].into_iter());
+        assert_eq!((alone, ranks.left()), (vec![0, 3], vec![0, 1, 3]));
+        assert!(ranks.settle(&[3], [full()].into_iter()).is_empty());
+        let died = |note: &str| Failure::Died {
+            death: Death::OutOfMemory {
+                stderr: String::new(),
+            },
+            note: note.into(),
+        };
+        // It did not say whose fault it was: each for itself.
+        assert_eq!(ranks.fail(&[0, 1], died("")), [0, 1]);
+        assert_eq!(ranks.left(), [0, 1]);
+        let no_runner = Failure::Died {
+            death: Death::NotStarted { reason: "y".into() },
+            note: String::new(),
+        };
+        assert!(ranks.fail(&[0, 1], no_runner).is_empty());
+        let spent = Spent {
+            wall_ns: 9,
+            cpu_ns: 6,
+        };
+        ranks.share(&[0, 2, 3], spent);
+        let measured = ranks.measured();
+        let wall_ns: Vec<u64> = measured.iter().map(|m| m.whole.wall_ns).collect();
+        assert_eq!(wall_ns, [3, 0, 3, 3]);
+        let skips = measured.iter().filter(|m| m.outcome == skipped());
+        assert_eq!(skips.count(), 1);
     }
 }

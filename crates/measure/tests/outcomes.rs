@@ -6,7 +6,7 @@
 mod c_kernel;
 
 use c_kernel::{from_source, good, impatient, kernel, param, preparing, protocol, serial, task};
-use measure::{MeasureError, Measured, Protocol, Serial, Spent, TaskData};
+use measure::{MeasureError, Measured, Protocol, Serial, Spent, TaskData, death_outcome};
 use runtime::{BuiltKernel, CodeFormat, ParamRole};
 use store::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 use tensor::DType;
@@ -544,12 +544,48 @@ fn nobody_pays_for_what_an_earlier_kernel_did() {
     timed(s.measure(&t, &parallel, &protocol(), None, false));
 }
 
+/// A kernel that takes so long on the wall and then dies.
+fn sleeper(ms: u64) -> BuiltKernel {
+    kernel(&format!(
+        "long time[2] = {{0, {ms} * 1000000L}}, status;
+        __asm__ volatile(\"syscall\" : \"=a\"(status)
+            : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
+        __builtin_trap();"
+    ))
+}
+
+#[test]
+fn a_second_try_has_what_the_first_left_of_the_limit() {
+    let (mut s, t) = (serial(), task(1, good()));
+    let p = Protocol {
+        limit_ns: 1_000_000_000,
+        ..protocol()
+    };
+    // In a used runner it is tried twice.
+    timed(s.measure(&t, &good(), &p, None, false));
+    let twice = s.measure(&t, &sleeper(700), &p, None, false);
+    crash(twice.outcome, Stage::Run, Some(4));
+    let ms = twice.whole.wall_ns / 1_000_000;
+    assert!((900..1300).contains(&ms), "{ms} ms");
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_says_nothing_of_the_candidate() {
+    for stage in [Stage::Build, Stage::Load, Stage::Run, Stage::Check] {
+        let reason = "no more processes".to_string();
+        let outcome = death_outcome(worker::Death::NotStarted { reason }, stage);
+        assert!(!outcome.settled(), "{outcome:?}");
+        assert!(format!("{outcome:?}").contains("no more processes"));
+    }
+}
+
 #[test]
 fn two_seeds_of_a_task_are_two_sets_of_data() {
     let (mut s, t) = (serial(), task(1, good()));
     let zero = kernel("compute(args); for (int i = 0; i < FLOATS; i++) y[i] = 0;");
     let p = protocol();
-    let mut gap = |seed| wrong(s.measure_again(&t, seed, &zero, &p).outcome).0;
+    let of = |seed| TaskData { seed, ..t.clone() };
+    let mut gap = |seed| wrong(s.measure(&of(seed), &zero, &p, None, false).outcome).0;
     let (one, two) = (gap(1), gap(2));
     assert_ne!(one.max_abs, two.max_abs);
     for _ in 0..2 {
@@ -558,7 +594,7 @@ fn two_seeds_of_a_task_are_two_sets_of_data() {
     // More than a runner keeps.
     (3..12).for_each(|seed| drop(gap(seed)));
     assert_eq!(gap(1), one);
-    timed(s.measure_again(&t, 99, &good(), &p));
+    timed(s.measure(&of(99), &good(), &p, None, false));
 }
 
 #[test]
@@ -613,7 +649,12 @@ fn a_missing_runner_blames_no_candidate() {
         Err(MeasureError::NotStarted { .. })
     ));
     let ranked = s.rank(&t, &[&good(), &good()], &protocol(), 3);
-    assert!(ranked.iter().all(|o| matches!(o, Outcome::Skipped { .. })) && ranked.len() == 2);
+    assert!(
+        ranked
+            .iter()
+            .all(|m| matches!(m.outcome, Outcome::Skipped { .. }))
+            && ranked.len() == 2
+    );
 }
 
 #[test]
@@ -668,12 +709,13 @@ fn a_ranking_samples_all_alike_and_loses_none_to_another() {
     let outcomes = all(&[&slow, &fast, &slow], &mut s, &protocol());
     let samples: Vec<usize> = outcomes
         .iter()
-        .map(|o| match o {
+        .map(|m| match &m.outcome {
             Outcome::Timed {
                 samples_ns,
                 conditions,
                 ..
             } => {
+                assert!(m.whole.wall_ns > 0, "it has its share");
                 assert_eq!(conditions.measurer.as_deref(), Some("rank"));
                 assert!(conditions.isolated);
                 samples_ns.len()
@@ -698,7 +740,7 @@ fn a_ranking_samples_all_alike_and_loses_none_to_another() {
     }
     let labels: Vec<&str> = all(&kernels, &mut s, &protocol())
         .iter()
-        .map(|o| o.label())
+        .map(|m| m.outcome.label())
         .collect();
     let expected = [
         "timed",
@@ -720,7 +762,7 @@ fn a_ranking_samples_all_alike_and_loses_none_to_another() {
     let for_ever = kernel("for (;;) spin(1000);");
     let labels: Vec<&str> = all(&[&fast, &for_ever, &fast], &mut s, &impatient())
         .iter()
-        .map(|o| o.label())
+        .map(|m| m.outcome.label())
         .collect();
     assert_eq!(labels, ["timed", "timed-out-run", "timed"]);
     assert!(all(&[], &mut s, &protocol()).is_empty());

@@ -212,6 +212,49 @@ fn measuring_again_is_quiet_and_alone() {
 }
 
 #[test]
+fn devices_that_disturb_each_other_measure_again_one_after_the_other() {
+    for (independent, rounds) in [(false, 3), (true, 1)] {
+        let mut device = FakeDevice::new(3, 64);
+        device.independent = independent;
+        let done = doppler(&mut device, &[calm(1000); 3 + 39], &mut start());
+        let quiet: Vec<_> = device.rounds.iter().filter(|(_, r)| r.quiet).collect();
+        assert_eq!(quiet.len(), rounds);
+        let again = done.outcomes.iter().map(|m| conditions(&m.outcome));
+        let again: Vec<_> = again.filter(|c| c.parallel_ns.is_some()).collect();
+        assert!(again.len() == 9 && again.iter().all(|c| c.isolated));
+    }
+}
+
+#[test]
+fn what_is_measured_again_anyway_is_not_tried_again_at_once() {
+    let mut device = FakeDevice::new(1, 64);
+    doppler(&mut device, &[calm(1000); 14], &mut start());
+    let asked: Vec<_> = device
+        .rounds
+        .iter()
+        .map(|(j, r)| (j.len(), r.retry))
+        .collect();
+    assert_eq!(asked, [(1, true), (13, false), (3, true)]);
+}
+
+#[test]
+fn what_is_given_up_early_allows_for_what_neighbours_do() {
+    let bounds = |contention| {
+        let mut device = FakeDevice::new(1, 2);
+        doppler(&mut device, &[disturbed(contention); 14 + 25], &mut start());
+        let rounds = device.rounds.iter();
+        rounds.map(|(_, r)| r.slower).collect::<Vec<_>>()
+    };
+    // Alone; beside others, of which nothing is known yet; again alone; known.
+    let slight = bounds(0.04);
+    assert_eq!(slight[..3], [Some(1.0), None, Some(1.0)]);
+    let known = slight[3].expect("it is known");
+    assert!((known - 1.04).abs() < 1e-9, "{known}");
+    // An error of a third is beyond correction, and so beyond this.
+    assert_eq!(bounds(0.5)[3], None);
+}
+
+#[test]
 fn a_known_error_is_sampled_less() {
     let mut m = measurer(Policy::Doppler);
     m.constants.calibrator.precision = 0.025;
@@ -272,13 +315,14 @@ fn serial_and_naive_policies_differ_in_what_they_ask_for() {
         assert!(device.rounds.is_empty() && jobs.len() == 20);
         assert_eq!(round.each, Duration::from_secs(3));
         asked.push((round.dp, round.fresh, round.host_clock, round.measurer));
+        assert!(round.retry && round.slower == Some(1.0));
     }
     assert_eq!(
         asked,
         [
-            (1, false, false, "serial"),
-            (1, true, false, "serial-spawn"),
-            (8, false, true, "naive")
+            (1, false, false, Policy::Serial),
+            (1, true, false, Policy::SerialSpawn),
+            (8, false, true, Policy::Naive)
         ]
     );
 }

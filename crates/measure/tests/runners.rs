@@ -7,7 +7,9 @@
 mod c_kernel;
 
 use c_kernel::{good, kernel, protocol, task};
-use measure::{Batch, Constants, Device, Done, Local, Measurer, Policy, TaskState};
+use measure::{
+    Assignment, Batch, Constants, Device, Dispatch, Done, Local, Measurer, Policy, Round, TaskState,
+};
 use runtime::BuiltKernel;
 use std::time::Duration;
 use store::{Clock, Outcome};
@@ -200,6 +202,9 @@ fn a_record_says_how_it_was_measured() {
         if conditions.isolated {
             alone += 1;
             assert_eq!(conditions.dp, 1);
+        } else if conditions.dp == 1 {
+            // Beside the other device only, as in the first round and the last.
+            assert!(conditions.delta.is_none());
         } else {
             beside += 1;
             assert_eq!(conditions.dp, 2);
@@ -209,6 +214,61 @@ fn a_record_says_how_it_was_measured() {
     assert!(beside > 0 && alone > 2, "{beside} {alone}");
     // A thread has no more time than passes; a little for the clocks' steps.
     assert!(busy_ns > 0 && busy_ns < host_ns + host_ns / 10 + 1_000_000);
+}
+
+#[test]
+fn beside_another_device_nothing_is_isolated() {
+    let a = good();
+    for (devices, expected) in [(1, true), (2, false)] {
+        let done = measure(&mut local(devices, 1), Policy::Serial, &[&a; 4]);
+        for m in &done.outcomes {
+            let Outcome::Timed { conditions, .. } = &m.outcome else {
+                panic!("{m:?}")
+            };
+            assert_eq!((conditions.dp, conditions.isolated), (1, expected));
+        }
+    }
+}
+
+#[test]
+fn a_round_says_whether_what_dies_is_tried_again() {
+    // Sleeps for 200 ms on the wall.
+    let dies = kernel(
+        "long time[2] = {0, 200000000L}, status;
+        __asm__ volatile(\"syscall\" : \"=a\"(status)
+            : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
+        __builtin_trap();",
+    );
+    let (task, protocol, a) = (task(1, good()), protocol(), good());
+    let batch = Batch {
+        task: &task,
+        kernels: &[&a, &dies],
+        protocol: &protocol,
+        best_ns: None,
+        overlap: false,
+    };
+    for (retry, tries) in [(true, 2), (false, 1)] {
+        let round = Round {
+            dp: 1,
+            limit: Duration::from_secs(20),
+            each: Duration::from_secs(10),
+            quiet: false,
+            fresh: false,
+            host_clock: false,
+            retry,
+            slower: None,
+            measurer: Policy::Doppler,
+        };
+        let jobs = [0, 1].map(|candidate| Assignment {
+            candidate,
+            device: 0,
+        });
+        // The second finds a used runner.
+        let outcomes = local(1, 1).round(&batch, &jobs, &round);
+        assert_eq!(outcomes[1].outcome.label(), "crashed-run");
+        let took = outcomes[1].whole.wall_ns / 200_000_000;
+        assert_eq!(took, tries, "{:?}", outcomes[1].whole);
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! another candidate, and nothing is left behind. Alone in its process, because
 //! it counts the process's children, files and memory.
 //!
-//! `TUNESMITH_FAULTS` sets the faults of each class; `--nocapture` shows a table.
+//! `TUNESMITH_FAULTS` sets the faults of each class, `TUNESMITH_RUNNERS` the most
+//! runners at once, as far as there is memory for them; `--nocapture` shows a table.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,26 +12,35 @@ mod c_kernel;
 mod faults;
 
 use c_kernel::{good, protocol, task};
-use faults::{candidates, children, class, open_files, status};
-use measure::{Batch, Constants, Device, Local, Measured, Measurer, Policy, TaskState};
+use faults::{ROTATE_BYTES, candidates, children, class, open_files, right, status};
+use measure::{Batch, Constants, Device, Local, Measured, Measurer, Policy, Protocol, TaskState};
 use runtime::BuiltKernel;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use store::Outcome;
 use worker::CommandLine;
 
 /// Faults of each class, unless the environment says otherwise.
 const FAULTS: usize = 50;
-/// Runners at most.
+/// Runners at most, unless the environment says otherwise.
 const RUNNERS: u32 = 8;
+/// Memory that a runner may come to use.
+const RUNNER_BYTES: u64 = 64 << 20;
 
-/// Which candidate each measurement is of, `None` for a good one: as many good
-/// ones as faults. Single classes come so many times, the five of a class a
-/// fifth of that each.
-fn schedule(candidates: usize, times: usize) -> Vec<Option<usize>> {
+/// What a measurement is of, by position among its kind.
+#[derive(Clone, Copy)]
+enum Of {
+    Fault(usize),
+    Right(usize),
+}
+
+/// What each measurement is of: as many right ones as faults. Single classes come
+/// so many times, the five of a class a fifth of that each.
+fn schedule(faults: usize, right: usize, times: usize) -> Vec<Of> {
     let of = |c: usize| if c < 8 { times } else { times.div_ceil(5) };
-    let faults = (0..candidates).flat_map(|c| vec![Some(c); of(c)]);
-    let mut order: Vec<Option<usize>> = faults.collect();
-    order.extend(vec![None; order.len()]);
+    let faults = (0..faults).flat_map(|c| vec![Of::Fault(c); of(c)]);
+    let mut order: Vec<Of> = faults.collect();
+    order.extend((0..order.len()).map(|i| Of::Right(i % right)));
     let mut state = 1u64;
     for i in (1..order.len()).rev() {
         state = state
@@ -39,6 +49,21 @@ fn schedule(candidates: usize, times: usize) -> Vec<Option<usize>> {
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
     order
+}
+
+/// A figure from the environment.
+fn wanted(name: &str, otherwise: usize) -> usize {
+    let text = std::env::var(name).ok();
+    text.map_or(otherwise, |t| t.parse().expect("a count"))
+}
+
+/// Runners that there is memory for.
+fn affordable() -> u32 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    let bytes = kib.expect("the system says what is available") << 10;
+    (bytes / 2 / RUNNER_BYTES).clamp(1, 1 << 16) as u32
 }
 
 fn local(runners: u32) -> Local {
@@ -68,7 +93,11 @@ fn measure(local: &mut Local, dp: u32, kernels: &[&BuiltKernel]) -> Vec<Measured
         naive_dp: dp,
         limit: Duration::from_secs(1),
     };
-    let (task, protocol) = (task(1, good()), protocol());
+    let task = task(1, good());
+    let protocol = Protocol {
+        rotate_bytes: ROTATE_BYTES,
+        ..protocol()
+    };
     let mut state = TaskState::new(&constants, 1);
     let mut all = Vec::new();
     for kernels in kernels.chunks(64) {
@@ -85,52 +114,68 @@ fn measure(local: &mut Local, dp: u32, kernels: &[&BuiltKernel]) -> Vec<Measured
     all
 }
 
+/// Whether an outcome is that of a right kernel with so many copies of constants.
+fn is_right(outcome: &Outcome, copies: u32) -> bool {
+    let Outcome::Timed { conditions, .. } = outcome else {
+        return false;
+    };
+    conditions.const_copies == copies
+}
+
 #[test]
 fn faults_side_by_side_leave_nothing_behind_and_no_outcome_is_anothers() {
-    let text = std::env::var("TUNESMITH_FAULTS").ok();
-    let times = text.map_or(FAULTS, |t| t.parse().expect("a count"));
-    let (all, right) = (candidates(), good());
-    let order = schedule(all.len(), times);
-    let kernels: Vec<&BuiltKernel> = order
-        .iter()
-        .map(|c| c.map_or(&right, |c| &all[c].0))
-        .collect();
+    let times = wanted("TUNESMITH_FAULTS", FAULTS);
+    let runners = wanted("TUNESMITH_RUNNERS", RUNNERS as usize) as u32;
+    let runners = runners.min(affordable());
+    let (all, right) = (candidates(), right());
+    let order = schedule(all.len(), right.len(), times);
+    let kernel = |of: &Of| match of {
+        Of::Fault(c) => &all[*c].0,
+        Of::Right(c) => &right[*c].0,
+    };
+    let kernels: Vec<&BuiltKernel> = order.iter().map(kernel).collect();
     let files = open_files();
     for dp in [1, 8, 64] {
         let begin = Instant::now();
-        let mut local = local(dp.min(RUNNERS));
+        let mut local = local(dp.min(runners));
         let outcomes = measure(&mut local, dp, &kernels);
         assert_eq!(outcomes.len(), order.len());
         let mut late = 0;
         // Of each class, how many there were, and how many were late.
         let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-        for (c, m) in order.iter().zip(&outcomes) {
-            let (label, text) = c.map_or(("timed", ""), |c| (all[c].1, all[c].2.as_str()));
-            let count = counts.entry(c.map_or("is right", class)).or_default();
-            count.0 += 1;
+        for (of, m) in order.iter().zip(&outcomes) {
             let (is, shown) = (m.outcome.label(), format!("{:?}", m.outcome));
-            if label.starts_with("timed-out") {
-                assert_eq!(is, label);
-            } else if is.starts_with("timed-out") {
+            let (name, own, may_hang) = match of {
+                Of::Fault(c) => {
+                    let (_, label, text) = &all[*c];
+                    let hangs = label.starts_with("timed-out");
+                    let told = hangs || shown.contains(text.as_str());
+                    (class(*c), is == *label && told, hangs)
+                }
+                Of::Right(c) => ("is right", is_right(&m.outcome, right[*c].1), false),
+            };
+            let count = counts.entry(name).or_default();
+            count.0 += 1;
+            if !own && !may_hang && is.starts_with("timed-out") {
                 // The system was busy elsewhere; that it says so is right.
                 late += 1;
                 count.1 += 1;
             } else {
-                assert!(
-                    is == label && shown.contains(text),
-                    "DP {dp}: {label} {text}: {shown}"
-                );
+                assert!(own, "DP {dp}: {name}: {shown}");
             }
         }
         assert!(late <= order.len() / 50, "DP {dp}: {late} late");
-        assert!(children().len() <= dp.min(RUNNERS) as usize);
+        let begun = children().len();
+        assert!(begun <= dp.min(runners) as usize);
         let memory = status(std::process::id(), "VmRSS");
         assert!(memory < 512 << 10, "{memory} KiB");
         drop(local);
         assert!(children().is_empty());
         assert_eq!(open_files(), files);
         let s = begin.elapsed().as_secs();
-        println!("DP {dp}, {s} s, {memory} KiB at most in this process; outcomes:");
+        println!(
+            "DP {dp}, {begun} runners at the end, {s} s, {memory} KiB in this process; outcomes:"
+        );
         for (class, (all, late)) in counts {
             println!(
                 "  {class:34} {all:6} its own {:6} late {late:3}",

@@ -67,7 +67,7 @@ pub const KNOBS: &[Knob] = &[
         name: "run-limit",
         kind: "seconds",
         default: "10",
-        doc: "a runner is killed this long after it got a candidate",
+        doc: "a runner is killed this long after it got a candidate; doppler's rounds go by eta and iota of --doppler instead",
         affects_code: false,
     },
     Knob {
@@ -89,6 +89,13 @@ pub const KNOBS: &[Knob] = &[
         kind: "number",
         default: "0",
         doc: "share of candidates as fast as the best that may be given up after few samples, by what earlier samples told of noise; 0 gives up what is clearly slow only",
+        affects_code: false,
+    },
+    Knob {
+        name: "rank",
+        kind: "number",
+        default: "0.01",
+        doc: "share of a task's measured candidates that is ranked alone when the search ends, at least one, by the host's clock and in turns; so is what comes within 10% of the best; tasks below 1% of the model keep their best as it is",
         affects_code: false,
     },
     Knob {

@@ -48,8 +48,7 @@ pub struct CalibratorConstants {
 }
 
 impl CalibratorConstants {
-    /// Zeta: DOPpler, section 4.3. The outliers' limit: its reference for
-    /// modified z-scores. The error that is too large: its authors' published code.
+    /// As the declarations in `constants` say.
     pub const PAPER: CalibratorConstants = CalibratorConstants {
         zeta: 0.2,
         outlier: 3.0,

@@ -18,7 +18,7 @@ pub use react::{React, ReactConstants};
 pub use timeout::TimeoutConstants;
 
 use crate::dispatch::{Assignment, Dispatch, Round};
-use crate::measurer::{Done, again};
+use crate::measurer::{Done, Policy, again};
 use crate::serial::Measured;
 use calibrate::{Pair, Parallel, delta, factor, left, sample, scale};
 use rand::SeedableRng;
@@ -136,7 +136,10 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
                 quiet: false,
                 fresh: false,
                 host_clock: false,
-                measurer: NAME,
+                // A device that has but one to measure again has nothing to measure it by.
+                retry: candidates / devices < 2,
+                slower: self.slower(candidates, state),
+                measurer: Policy::Doppler,
             },
         );
         let parallel_ns = (self.dispatch.now() - began).as_nanos() as u64;
@@ -247,36 +250,55 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
         }
     }
 
-    /// Measures what was chosen alone, by position in the round.
+    /// How many times as long as alone a candidate takes in the next round, by what
+    /// rounds of the task have shown: the incumbent's time is that alone, or corrected
+    /// to it. Unknown or beyond correction, nothing is given up early by it.
+    fn slower(&self, candidates: usize, state: &TaskState) -> Option<f64> {
+        if candidates <= self.dispatch.devices() {
+            return Some(1.0);
+        }
+        let factor = scale(delta(state.known.pairs()), &self.constants.calibrator)?;
+        (factor > 0.0).then_some(1.0 / factor)
+    }
+
+    /// Measures what was chosen alone, one device after the other if they disturb
+    /// each other; by position in the round.
     fn measure_again(&mut self, jobs: &[Assignment], chosen: &[Again]) -> Vec<Option<Measured>> {
-        let all = chosen
-            .iter()
-            .flat_map(|a| a.failed.iter().chain(&a.sampled));
-        let positions: Vec<usize> = all.copied().collect();
         let mut alone: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
-        if positions.is_empty() {
+        let of_device =
+            |a: &Again| -> Vec<usize> { a.failed.iter().chain(&a.sampled).copied().collect() };
+        let mut rounds: Vec<Vec<usize>> = chosen.iter().map(of_device).collect();
+        if self.dispatch.independent() {
+            rounds = vec![rounds.concat()];
+        }
+        rounds.retain(|positions| !positions.is_empty());
+        if rounds.is_empty() {
             return alone;
         }
-        let again: Vec<Assignment> = positions.iter().map(|i| jobs[*i]).collect();
         let each = self.constants.timeout.round(1, 1);
         (self.quiet)(true);
-        let outcomes = self.dispatch.round(
-            self.batch,
-            &again,
-            &Round {
-                dp: 1,
-                limit: each * again.len() as u32,
-                each,
-                quiet: true,
-                fresh: false,
-                host_clock: false,
-                measurer: NAME,
-            },
-        );
-        (self.quiet)(false);
-        for (i, outcome) in positions.into_iter().zip(outcomes) {
-            alone[i] = Some(outcome);
+        for positions in rounds {
+            let again: Vec<Assignment> = positions.iter().map(|i| jobs[*i]).collect();
+            let outcomes = self.dispatch.round(
+                self.batch,
+                &again,
+                &Round {
+                    dp: 1,
+                    limit: each * again.len() as u32,
+                    each,
+                    quiet: true,
+                    fresh: false,
+                    host_clock: false,
+                    retry: true,
+                    slower: Some(1.0),
+                    measurer: Policy::Doppler,
+                },
+            );
+            for (i, outcome) in positions.into_iter().zip(outcomes) {
+                alone[i] = Some(outcome);
+            }
         }
+        (self.quiet)(false);
         alone
     }
 }

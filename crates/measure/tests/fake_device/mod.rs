@@ -37,6 +37,8 @@ pub fn calm(ns: u64) -> Candidate {
 pub struct FakeDevice {
     pub devices: usize,
     pub capacity: u32,
+    /// Devices leave each other alone.
+    pub independent: bool,
     /// Every round as it was asked for.
     pub rounds: Vec<(Vec<Assignment>, Round)>,
     now: Duration,
@@ -49,13 +51,14 @@ impl FakeDevice {
         FakeDevice {
             devices,
             capacity,
+            independent: false,
             rounds: vec![],
             now: Duration::ZERO,
         }
     }
 }
 
-fn measure(c: &Candidate, width: u32, round: &Round) -> (Outcome, Duration) {
+fn measure(c: &Candidate, width: u32, several: bool, round: &Round) -> (Outcome, Duration) {
     let fails = match c.fails {
         Fails::Never => false,
         Fails::Always => true,
@@ -81,8 +84,8 @@ fn measure(c: &Candidate, width: u32, round: &Round) -> (Outcome, Duration) {
         samples_ns: vec![ns],
         clock: Clock::ThreadCpu,
         conditions: Conditions {
-            isolated: round.quiet && width == 1,
-            measurer: Some(round.measurer.into()),
+            isolated: round.quiet && width == 1 && !several,
+            measurer: Some(round.measurer.name().into()),
             latency_ns: Some(ns),
             span_ns: Some(ns * LAUNCHES),
             launches: Some(LAUNCHES),
@@ -101,14 +104,20 @@ impl Dispatch<[Candidate]> for FakeDevice {
         self.capacity
     }
 
+    fn independent(&self) -> bool {
+        self.independent
+    }
+
     fn round(&mut self, batch: &[Candidate], jobs: &[Assignment], round: &Round) -> Vec<Measured> {
         self.rounds.push((jobs.to_vec(), *round));
         let of = |device: usize| jobs.iter().filter(|j| j.device == device).count() as u32;
         let width = |device: usize| of(device).min(round.dp).min(self.capacity);
+        let several =
+            !self.independent && (1..self.devices).any(|d| of(d) > 0 && of(d) < jobs.len() as u32);
         let mut took = vec![Duration::ZERO; self.devices];
         let mut outcomes = Vec::new();
         for j in jobs {
-            let (outcome, time) = measure(&batch[j.candidate], width(j.device), round);
+            let (outcome, time) = measure(&batch[j.candidate], width(j.device), several, round);
             took[j.device] += time / width(j.device);
             outcomes.push(Measured {
                 outcome,

@@ -49,6 +49,25 @@ pub fn candidates() -> Vec<(BuiltKernel, &'static str, String)> {
     all
 }
 
+/// Bytes through which constants rotate, so that [`right`] kernels can be told apart.
+#[allow(dead_code)]
+pub const ROTATE_BYTES: u64 = 64 << 10;
+
+/// Right kernels, each with the copies of its constants that its outcome has: the
+/// more its prepare entry makes, the fewer.
+#[allow(dead_code)]
+pub fn right() -> Vec<(BuiltKernel, u32)> {
+    let one = |i: u32| {
+        let mut made = preparing("");
+        let floats = 512_i64 << i;
+        made.params[1].shape = vec![floats];
+        made.prepare_params[1].shape = vec![floats];
+        made.prepare_hash = u64::from(i) + 1;
+        (made, (ROTATE_BYTES / (4 * floats as u64)) as u32 + 1)
+    };
+    (0..4).map(one).collect()
+}
+
 /// What kind of failure each of [`candidates`] is.
 #[allow(dead_code)]
 pub fn class(candidate: usize) -> &'static str {

@@ -56,7 +56,7 @@ pub struct Args {
     /// Time after which a builder is killed
     #[arg(long, value_parser = parse_duration, default_value = "20s")]
     build_limit: Duration,
-    /// Time after which a runner is killed
+    /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     run_limit: Duration,
     /// How candidates are measured: one at a time (serial, serial-spawn), or several (naive, doppler)
@@ -74,11 +74,15 @@ pub struct Args {
     /// Share of candidates as fast as the best that may be given up early
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     lose: f64,
+    /// Share of a task's measured candidates that is ranked alone at the end, at least one
+    #[arg(long, default_value_t = 0.01, value_parser = parse_share)]
+    rank: f64,
     /// Share by which the CPU's speed may change before the run warns of it
     #[arg(long, default_value_t = 0.05, value_parser = parse_share)]
     drift: f64,
-    /// Constants of doppler to change; `knobs` lists them
-    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "")]
+    /// Constants of doppler to change; `knobs` lists them with their defaults
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "",
+        hide_default_value = true)]
     doppler: Constants,
 }
 
@@ -157,6 +161,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             constants: a.doppler,
             lose: a.lose,
         },
+        rank: a.rank,
         drift: a.drift,
         in_model: a.in_model_time.unwrap_or(match a.trials {
             Some(_) => IN_MODEL_TRIALS,

@@ -10,7 +10,7 @@ use super::sweep::Variant;
 use crate::compile::Builders;
 use crate::error::Result;
 use crate::machine::Machine;
-use crate::tune::Settings;
+use crate::tune::{Settings, ranked};
 use graph::plan::Task;
 use ir::Target;
 use measure::{Batch, Dispatch, Done, Local, Measured, Policy, Protocol, Spent, TaskState};
@@ -114,15 +114,15 @@ impl Scene<'_> {
     ) -> (Done, Times) {
         let kernels: Vec<&BuiltKernel> = self.field.built.iter().map(|b| &b.kernel).collect();
         let overlap = meanwhile.is_some();
-        let batch = |kernels| Batch {
+        let batch = |kernels, best_ns| Batch {
             task: &self.field.data,
             kernels,
             protocol,
-            best_ns: None,
+            best_ns,
             overlap,
         };
         // Starting runners is what a run does once.
-        local.prepare(&batch(&kernels));
+        local.prepare(&batch(&kernels, None));
         let settings = self.settings(variant);
         let size = settings.batch();
         let mut ahead = meanwhile.map(|b| {
@@ -143,8 +143,9 @@ impl Scene<'_> {
                 (Some(a), false) => a.builders.pool.resume(),
                 (None, _) => {}
             };
+            let batch = batch(some, incumbent(protocol.lose, &done.outcomes));
             let began = Instant::now();
-            let more = measurer.measure(local, &batch(some), some.len(), &mut state, &mut quiet);
+            let more = measurer.measure(local, &batch, some.len(), &mut state, &mut quiet);
             measure_s += began.elapsed().as_secs_f64();
             done.outcomes.extend(more.outcomes);
             done.rounds.extend(more.rounds);
@@ -218,8 +219,8 @@ impl Scene<'_> {
             host_clock: true,
             ..protocol.clone()
         };
-        let outcomes = serial.rank(&self.field.data, &kernels, &protocol, ROUNDS);
-        outcomes.iter().map(|o| o.median_ns()).collect()
+        let measured = serial.rank(&self.field.data, &kernels, &protocol, ROUNDS);
+        measured.iter().map(|m| m.outcome.median_ns()).collect()
     }
 
     /// Measures candidates, the bests of all rows, in turns and more than once.
@@ -257,6 +258,12 @@ pub struct Finals {
     pub times: Vec<(usize, Vec<u64>)>,
 }
 
+/// The best figure so far, against which later candidates may lose, if any may.
+fn incumbent(lose: f64, before: &[Measured]) -> Option<u64> {
+    let figures = before.iter().filter_map(|m| m.outcome.median_ns());
+    figures.min().filter(|_| lose > 0.0)
+}
+
 /// Sums over candidates.
 fn sums(done: &Done, build: Spent) -> Times {
     let s = |ns: u64| ns as f64 / 1e9;
@@ -276,13 +283,11 @@ fn sums(done: &Done, build: Spent) -> Times {
 /// The candidates to rank: `share` of the measured ones, at least one, the best
 /// by their figures first.
 fn select(figures: &[Option<u64>], share: f64) -> Vec<usize> {
-    // 7% of 100 is 7, though not in binary.
-    let k = (share * figures.len() as f64 - 1e-9).ceil() as usize;
     let mut timed: Vec<usize> = (0..figures.len())
         .filter(|i| figures[*i].is_some())
         .collect();
     timed.sort_by_key(|i| (figures[*i], *i));
-    timed.truncate(k.max(1));
+    timed.truncate(ranked(share, figures.len()));
     timed
 }
 
@@ -309,6 +314,27 @@ mod tests {
         assert_eq!(select(&figures[..100], 0.07).len(), 7);
         assert_eq!(select(&figures, 0.0).len(), 1);
         assert!(select(&[None, None], 0.5).is_empty());
+    }
+
+    #[test]
+    fn candidates_lose_against_the_best_before_them_if_they_may() {
+        let timed = |ns| Measured {
+            outcome: store::Outcome::Timed {
+                samples_ns: vec![ns],
+                clock: store::Clock::ThreadCpu,
+                conditions: store::Conditions::unproven(1, 1),
+            },
+            whole: Spent::default(),
+            parts: measure::Parts::default(),
+        };
+        let failed = Measured {
+            outcome: store::Outcome::Skipped { filter: "x".into() },
+            ..timed(0)
+        };
+        let before = [timed(30), failed, timed(20), timed(25)];
+        assert_eq!(incumbent(0.01, &before), Some(20));
+        assert_eq!(incumbent(0.0, &before), None);
+        assert_eq!(incumbent(0.01, &[]), None);
     }
 
     #[test]

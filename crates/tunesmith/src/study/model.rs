@@ -180,7 +180,7 @@ impl Modelled {
             clock: Clock::Other("modelled".into()),
             conditions: Conditions {
                 isolated: round.quiet && width == 1,
-                measurer: Some(round.measurer.into()),
+                measurer: Some(round.measurer.name().into()),
                 latency_ns: Some(latency_ns),
                 span_ns: Some(nanos(end - launched)),
                 launches: Some(LAUNCHES),
@@ -210,6 +210,11 @@ impl Dispatch<[f64]> for Modelled {
 
     fn capacity(&self) -> u32 {
         self.workers
+    }
+
+    /// They share the host's CPUs only, of which kernels take nothing.
+    fn independent(&self) -> bool {
+        true
     }
 
     fn round(&mut self, batch: &[f64], jobs: &[Assignment], round: &Round) -> Vec<Measured> {

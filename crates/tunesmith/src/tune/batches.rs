@@ -7,6 +7,7 @@
 
 use super::record;
 use super::session::{Pending, Session};
+use super::task_search::KnownPlace;
 use crate::compile::Builders;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -16,7 +17,7 @@ use measure::{Batch, Constants, Device, Local, Measurer, Policy, TaskState};
 use runtime::BuiltKernel;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use store::{Place, Record, Store};
+use store::{Place, Record};
 
 /// The kind of the events that hold DOPpler's rounds and state.
 pub const EVENT: &str = "doppler";
@@ -102,6 +103,17 @@ impl Settings {
         Ok(Local::new(self.devices(machine, target)?, &command)?)
     }
 
+    /// What a state of DOPpler's depends on beside the task, the target and the
+    /// machine: what runs beside a candidate, and how that is judged.
+    pub fn of_state(&self, overlap: bool) -> serde_json::Value {
+        serde_json::json!({
+            "doppler": self.constants,
+            "overlap": overlap,
+            "devices": self.devices,
+            "oversubscribe": self.oversubscribe,
+        })
+    }
+
     /// The policy with its settings; `limit` is that of one candidate, where the
     /// policy does not adapt it.
     pub fn measurer(&self, limit: Duration) -> Measurer {
@@ -114,17 +126,18 @@ impl Settings {
     }
 }
 
-/// DOPpler's last state of each task of a model here, by the task's key.
+/// DOPpler's last state of each task of a model here, by the task's key, if it
+/// was reached under these settings ([`Settings::of_state`]).
 pub fn known_states(
-    store: &Store,
+    known: &KnownPlace<'_>,
     model: &str,
-    target: &str,
-    machine: &str,
+    settings: &serde_json::Value,
 ) -> Result<HashMap<String, TaskState>> {
     let mut states = HashMap::new();
-    for e in store.newest_events(model, EVENT)? {
-        let here = e.payload["target"] == *target && e.payload["machine"] == *machine;
-        let Some(task) = e.task.filter(|t| here && !states.contains_key(t)) else {
+    for e in known.store.newest_events(model, EVENT)? {
+        let here = e.payload["target"] == *known.target && e.payload["machine"] == *known.machine;
+        let same = here && e.payload["settings"] == *settings;
+        let Some(task) = e.task.filter(|t| same && !states.contains_key(t)) else {
             continue;
         };
         // A state of another version of this program starts afresh.
@@ -207,6 +220,7 @@ impl Session<'_> {
             let payload = serde_json::json!({
                 "target": self.target_text,
                 "machine": self.machine,
+                "settings": self.options.measure.of_state(self.options.overlap),
                 "rounds": done.rounds,
                 "state": s.state,
             });
@@ -265,5 +279,84 @@ impl Session<'_> {
         Ok(self
             .store
             .outcome_of_code(&place, &format!("{hash:016x}"), self.options.tolerance)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use store::{Extra, Run, Store};
+
+    const SETTINGS: Settings = Settings {
+        policy: Policy::Doppler,
+        batch: 64,
+        devices: 1,
+        oversubscribe: 1,
+        constants: Constants::PAPER,
+        lose: 0.0,
+    };
+
+    /// A store in which a run of `model` left a state under these settings.
+    fn store(settings: &Value, state: &TaskState) -> Store {
+        let store = Store::open_in_memory().unwrap();
+        let run = Run {
+            run_id: "run".into(),
+            model: "model".into(),
+            options: Value::Null,
+            strategy: "random".into(),
+            seed: 1,
+            started_unix_ms: 1,
+            ended_unix_ms: None,
+            summary: Value::Null,
+            extra: Extra::new(),
+        };
+        store.begin_run(&run).unwrap();
+        let task = store::Task {
+            key: "task".into(),
+            text: "(task)".into(),
+            op: "matmul".into(),
+            args: Default::default(),
+            flops: 1.0,
+            bytes: 1,
+            extra: Extra::new(),
+        };
+        store.put_task(&task).unwrap();
+        let payload = json!({
+            "target": "here", "machine": "this", "settings": settings, "state": state,
+        });
+        let event = record::event("run", EVENT, "task", payload);
+        store.append(&[], &[event]).unwrap();
+        store
+    }
+
+    #[test]
+    fn a_state_is_resumed_under_equal_settings_only() {
+        let mut state = TaskState::new(&SETTINGS.constants, 5);
+        (state.react.dp, state.rounds) = (13, 7);
+        let store = store(&SETTINGS.of_state(true), &state);
+        let known = |target: &str, settings: &Settings, overlap| {
+            let place = KnownPlace {
+                store: &store,
+                target,
+                machine: "this",
+            };
+            let settings = settings.of_state(overlap);
+            let mut states = known_states(&place, "model", &settings).unwrap();
+            states.remove("task")
+        };
+        assert_eq!(known("here", &SETTINGS, true), Some(state));
+        assert_eq!(known("there", &SETTINGS, true), None);
+        assert_eq!(known("here", &SETTINGS, false), None);
+        let other = |change: fn(&mut Settings)| {
+            let mut settings = SETTINGS;
+            change(&mut settings);
+            known("here", &settings, true)
+        };
+        assert_eq!(other(|s| s.devices = 2), None);
+        assert_eq!(other(|s| s.oversubscribe = 2), None);
+        assert_eq!(other(|s| s.constants.react.tau = 0.1), None);
+        // It does not depend on how many are handed over together.
+        assert!(other(|s| s.batch = 8).is_some());
     }
 }

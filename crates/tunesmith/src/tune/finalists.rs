@@ -1,19 +1,42 @@
-//! The last choice among the best candidates of a task: alone, on fresh data.
+//! The last choice among the best candidates of a task: alone, in turns, by the
+//! host's clock and on fresh data.
+//!
+//! Owns who takes part, and what becomes of the ranks. How kernels take turns is
+//! `measure`'s.
 
 use super::progress::Progress;
 use super::record;
 use super::session::{Pending, Session};
 use super::task_search::Ranked;
 use crate::error::Result;
-use measure::{Spent, TaskData};
+use measure::{Measured, Protocol, Spent, TaskData};
+use runtime::BuiltKernel;
+use store::Outcome;
 
 /// A finalist is within this factor of the best.
 pub const FINAL_FACTOR: f64 = 1.10;
-/// Tasks below this share of the model keep their best without a final ranking.
+/// Tasks below this share of the model keep their best without a final ranking:
+/// they can gain little, and fresh data takes as long to make as for others.
 pub const FINAL_SHARE: f64 = 0.01;
+/// Rounds of a ranking, at least and at most; between them, as many as fit a
+/// kernel's share of the time.
+const ROUNDS: (u64, u64) = (9, 15);
+const ROUNDS_NS: u64 = 50_000_000;
+
+/// How many of so many measured candidates are ranked: DOPpler, section 5.3.
+pub fn ranked(share: f64, measured: usize) -> usize {
+    // 7% of 100 is 7, though not in binary.
+    let k = (share * measured as f64 - 1e-9).ceil();
+    (k as usize).max(1)
+}
+
+fn rounds(best_ns: u64) -> u32 {
+    let (least, most) = ROUNDS;
+    (ROUNDS_NS / best_ns.max(1)).clamp(least, most) as u32
+}
 
 impl Session<'_> {
-    /// Measures the finalists of the costly tasks alone, on fresh data.
+    /// Ranks the finalists of the costly tasks.
     pub fn rank_finalists(&mut self, progress: &mut Progress) -> Result<()> {
         let total = self.kernels_ns();
         for i in 0..self.searches.len() {
@@ -25,42 +48,15 @@ impl Session<'_> {
                 continue;
             }
             progress.stage(&format!("ranking the finalists alone: {}", s.title));
-            let data = TaskData {
-                seed: self.options.seed ^ 0x5eed,
-                ..s.data.clone()
-            };
-            let mut protocol = self.protocol.clone();
-            (protocol.min_samples, protocol.max_samples) = (9, 25);
             let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
             let first = s.finalists();
-            let candidates: Vec<usize> = (0..s.best.len())
+            let entrants: Vec<usize> = (0..s.best.len())
                 .filter(|c| *c < first || near(&s.best[*c]))
                 .collect();
-            for c in candidates {
-                let b = &self.searches[i].best[c];
-                let (serial, _) = self.local.alone().expect("there is a device");
-                let m = serial.measure(&data, &b.built.kernel, &protocol, None, false);
-                let p = Pending {
-                    task: i,
-                    trial: b.trial,
-                    point: b.point.clone(),
-                    candidate: b.candidate.clone(),
-                    trace: schedule::print(&b.candidate.trace),
-                    search: Spent::default(),
-                };
-                let r = self.record(
-                    &p,
-                    Some(&b.built),
-                    m.outcome.clone(),
-                    record::cost(Spent::default()),
-                    Some(&m),
-                    true,
-                );
-                self.store.append(&[r], &[])?;
-                self.note_disturbances([&m])?;
-                self.worker_cpu_ns += m.whole.cpu_ns;
-                let b = &mut self.searches[i].best[c];
-                (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);
+            let measured = self.rank(i, &entrants, rounds(best));
+            self.note_disturbances(&measured)?;
+            for (c, m) in entrants.into_iter().zip(measured) {
+                self.take_rank(i, c, &m)?;
             }
             let s = &mut self.searches[i];
             s.best.retain(|b| b.ns != u64::MAX);
@@ -69,5 +65,65 @@ impl Session<'_> {
                 .sort_by_key(|b| (!b.alone, b.ns, b.built.kernel.code_hash()));
         }
         Ok(())
+    }
+
+    /// Candidates of a task in turns, by their position among its best.
+    fn rank(&mut self, task: usize, entrants: &[usize], rounds: u32) -> Vec<Measured> {
+        let s = &self.searches[task];
+        let data = TaskData {
+            seed: self.options.seed ^ 0x5eed,
+            ..s.data.clone()
+        };
+        let kernels: Vec<&BuiltKernel> =
+            entrants.iter().map(|c| &s.best[*c].built.kernel).collect();
+        let (serial, cpus) = self.local.alone().expect("there is a device");
+        let protocol = Protocol {
+            pin: cpus.to_vec(),
+            host_clock: true,
+            ..self.protocol.clone()
+        };
+        serial.rank(&data, &kernels, &protocol, rounds)
+    }
+
+    /// Records what the ranking said of a candidate. Where it could not be ranked,
+    /// for no fault of its own, its earlier figure stays; one that failed is out.
+    fn take_rank(&mut self, task: usize, candidate: usize, m: &Measured) -> Result<()> {
+        let b = &self.searches[task].best[candidate];
+        let p = Pending {
+            task,
+            trial: b.trial,
+            point: b.point.clone(),
+            candidate: b.candidate.clone(),
+            trace: schedule::print(&b.candidate.trace),
+            search: Spent::default(),
+        };
+        let build = record::cost(Spent::default());
+        let r = self.record(&p, Some(&b.built), m.outcome.clone(), build, Some(m), true);
+        self.store.append(&[r], &[])?;
+        self.worker_cpu_ns += m.whole.cpu_ns;
+        if !matches!(m.outcome, Outcome::Skipped { .. }) {
+            let b = &mut self.searches[task].best[candidate];
+            (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_what_was_measured_is_ranked_and_one_at_least() {
+        let of = |share| [0, 1, 100, 101, 500].map(|n| ranked(share, n));
+        assert_eq!(of(0.01), [1, 1, 1, 2, 5]);
+        assert_eq!(of(0.07)[2], 7);
+        assert_eq!(of(0.0), [1; 5]);
+    }
+
+    #[test]
+    fn long_kernels_have_fewer_rounds() {
+        let of = [1, 1_000_000, 5_000_000, 40_000_000].map(rounds);
+        assert_eq!(of, [15, 15, 10, 9]);
     }
 }

@@ -19,7 +19,7 @@ mod task_search;
 
 pub use batches::Settings;
 pub(crate) use choice::EVENT as COMPARED;
-pub(crate) use finalists::FINAL_FACTOR;
+pub(crate) use finalists::{FINAL_FACTOR, ranked};
 pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
 pub use progress::Progress;
@@ -72,6 +72,8 @@ pub struct Options {
     pub measure: Settings,
     /// Share by which the CPU's speed may change before the run warns of it.
     pub drift: f64,
+    /// Share of a task's trials that is ranked alone in the end.
+    pub rank: f64,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
 }

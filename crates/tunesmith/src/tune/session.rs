@@ -70,6 +70,7 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
         "oversubscribe": options.measure.oversubscribe,
         "doppler": options.measure.constants,
         "lose": options.measure.lose,
+        "rank": options.rank,
         "drift": options.drift,
         "accuracy": options.accuracy.name(),
         "tolerance": options.tolerance,
@@ -125,7 +126,8 @@ impl<'a> Session<'a> {
             machine: &machine.fingerprint(),
         };
         let mut searches = searches(plan, target, &limits, &known, options, plain)?;
-        let mut states = known_states(store, &plan.name, known.target, known.machine)?;
+        let settings = options.measure.of_state(options.overlap);
+        let mut states = known_states(&known, &plan.name, &settings)?;
         for s in &mut searches {
             if let Some(state) = states.remove(&s.key) {
                 s.state = state;

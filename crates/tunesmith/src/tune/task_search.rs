@@ -1,6 +1,7 @@
 //! The search of one task: its space, its strategy, its data and its best.
 
 use super::budget::bound_ns;
+use super::finalists::ranked;
 use super::in_model::InModel;
 use super::{Options, record};
 use crate::compile::provided;
@@ -52,6 +53,8 @@ pub struct Search {
     /// The best, and the best of every other algorithm; fastest first, until
     /// the whole model decides.
     pub best: Vec<Ranked>,
+    /// Share of the trials that is ranked alone in the end, however far from the best.
+    pub rank: f64,
     pub in_model: Option<InModel>,
     /// Points of the best that the store knows, to start from.
     pub known: VecDeque<Point>,
@@ -69,14 +72,11 @@ pub struct Search {
 
 /// Candidates of a task that are kept, whatever their algorithm; at least.
 const KEPT: usize = 3;
-/// Trials for each candidate that is ranked alone in the end, however far from
-/// the best: DOPpler, section 5.3.
-const TRIALS_A_FINALIST: u64 = 100;
 
 impl Search {
     /// How many of the best are ranked alone in any case.
     pub fn finalists(&self) -> usize {
-        self.trials.div_ceil(TRIALS_A_FINALIST) as usize
+        ranked(self.rank, self.trials as usize)
     }
 
     /// Puts a candidate among the best, unless its code is there; what is
@@ -258,6 +258,7 @@ pub fn searches(
             program: t.program.clone(),
             guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
             best: vec![],
+            rank: options.rank,
             in_model: None,
             asked: 0,
             told: 0,
