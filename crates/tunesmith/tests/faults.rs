@@ -12,10 +12,21 @@ use store::{Filter, Record, RecordIdentity, Store};
 /// More points than all runs together can measure.
 const OP: &str = "op:matmul(m=240,n=960,k=240)";
 const KILLS: usize = 10;
+/// How candidates are measured: one beside a builder, or side by side.
+const SERIAL: &[&str] = &["--measure", "serial"];
+const DOPPLER: &[&str] = &[
+    "--measure",
+    "doppler",
+    "--overlap",
+    "off",
+    "--measure-batch",
+    "8",
+];
 
-fn tune(folder: &Path, budget: [&str; 2]) -> Command {
+fn tune(folder: &Path, measuring: &[&str], budget: [&str; 2]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_tunesmith"));
     c.args(["tune", OP, "--threads", "1", "--json"])
+        .args(measuring)
         .args(budget)
         .arg("--store")
         .arg(folder.join("store.sqlite"))
@@ -122,14 +133,25 @@ fn assert_logs_complete(store: &Store, all: &[Record]) {
 
 #[test]
 fn a_killed_run_loses_nothing_and_is_resumed() {
+    killed_and_resumed(SERIAL, KILLS);
+}
+
+#[test]
+fn neither_does_one_that_measures_side_by_side() {
+    killed_and_resumed(DOPPLER, KILLS / 2);
+}
+
+fn killed_and_resumed(measuring: &[&str], kills: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.sqlite");
     let store = Store::open(&path).unwrap();
     let mut rng = Pcg64Mcg::seed_from_u64(7);
     let (mut fruitful, mut programs) = (0, HashSet::new());
     let mut seen: HashMap<RecordIdentity, Record> = HashMap::new();
-    for kill in 0..KILLS {
-        let mut child = tune(folder.path(), ["--time", "30s"]).spawn().unwrap();
+    for kill in 0..kills {
+        let mut child = tune(folder.path(), measuring, ["--time", "30s"])
+            .spawn()
+            .unwrap();
         std::thread::sleep(Duration::from_millis(rng.random_range(1000..4000)));
         let workers = children(&child);
         programs.extend(workers.iter().filter_map(|w| program(*w)));
@@ -166,7 +188,9 @@ fn a_killed_run_loses_nothing_and_is_resumed() {
     assert_eq!(programs, HashSet::from(expected));
     assert!(fruitful > 1, "too slow a machine to kill anything at work");
 
-    let out = tune(folder.path(), ["--trials", "5"]).output().unwrap();
+    let out = tune(folder.path(), measuring, ["--trials", "5"])
+        .output()
+        .unwrap();
     assert!(out.status.success());
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(report["cached"].as_u64().unwrap() > 0, "{report}");

@@ -53,15 +53,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_line(&format!("--{}: {}", k.name, k.doc))?;
     }
     super::print_text("\n")?;
-    let mut t = Table::new(&["--doppler", "default", "meaning", "source"]);
+    let mut t = Table::new(&["--doppler", "default", "least", "most"]);
     for c in CONSTANTS {
-        t.row(vec![
-            c.name.into(),
-            (c.get)(&Constants::PAPER).to_string(),
-            c.doc.into(),
-            c.source.into(),
-        ]);
+        let (least, most) = c.range;
+        let numbers = [(c.get)(&Constants::PAPER), least, most].map(|n| n.to_string());
+        t.row([c.name.to_string()].into_iter().chain(numbers).collect());
     }
     t.print();
+    super::print_text("\n")?;
+    for c in CONSTANTS {
+        super::print_line(&format!("{}: {} (source: {})", c.name, c.doc, c.source))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

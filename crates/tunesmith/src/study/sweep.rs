@@ -121,7 +121,7 @@ fn changed(of: &Variant, name: &str, value: f64) -> Result<Variant, String> {
 /// The base with each of the policies, then with each setting changed.
 ///
 /// # Errors
-/// If a setting cannot have a value.
+/// If a setting cannot have a value, or concerns none of the policies.
 pub fn variants(
     base: &Variant,
     policies: &[Policy],
@@ -133,9 +133,18 @@ pub fn variants(
     };
     let mut all: Vec<Variant> = policies.iter().map(|p| with(*p)).collect();
     for sweep in sweeps {
+        let concerned: Vec<&Policy> = sweep.policies().iter().collect();
+        let names: Vec<&str> = concerned.iter().map(|p| p.name()).collect();
+        if !concerned.iter().any(|p| policies.contains(p)) {
+            return Err(format!(
+                "`{}` is a setting of {}, which --policies leaves out; add it there, or sweep nothing",
+                sweep.name,
+                names.join(" and ")
+            ));
+        }
         for value in &sweep.values {
-            for policy in sweep.policies().iter().filter(|p| policies.contains(p)) {
-                let new = changed(&with(*policy), &sweep.name, *value)?;
+            for policy in concerned.iter().filter(|p| policies.contains(p)) {
+                let new = changed(&with(**policy), &sweep.name, *value)?;
                 if !all.contains(&new) {
                     all.push(new);
                 }
@@ -177,8 +186,18 @@ mod tests {
         assert_eq!(all[5].constants.react.tau, 0.5);
         assert_eq!(all[6].constants.max_dp, 4);
         assert_eq!(all[8].constants.timeout.round(64, 1).as_secs(), 3);
-        let few = variants(&base(), &[Policy::Serial], &sweeps).unwrap();
-        assert_eq!(few.len(), 1);
+        let few = variants(&base(), &[Policy::Serial, Policy::Naive], &sweeps[1..2]).unwrap();
+        assert_eq!(few.len(), 3);
+    }
+
+    #[test]
+    fn a_sweep_of_a_policy_that_is_left_out_is_refused() {
+        let error = |sweep: &str| {
+            let sweep = Sweep::parse(sweep).unwrap();
+            variants(&base(), &[Policy::Serial], &[sweep]).unwrap_err()
+        };
+        assert!(error("tau=.05,.1").contains("of doppler, which --policies leaves out"));
+        assert!(error("dp=4").contains("naive and doppler"));
     }
 
     #[test]

@@ -141,7 +141,23 @@ fn constants_are_changed_by_name() {
     let constants = knobs["doppler"].as_array().unwrap();
     let tau = constants.iter().find(|c| c["name"] == "tau").unwrap();
     assert_eq!(tau["default"], 0.05);
-    assert!(p.ok(&["knobs"]).contains("gamma-max"));
+    let shown = p.ok(&["knobs"]);
+    for c in constants {
+        let (doc, source) = (c["doc"].as_str().unwrap(), c["source"].as_str().unwrap());
+        assert!(shown.contains(doc) && shown.contains(source), "{c}");
+    }
+    says(
+        &p.error(&[
+            "study",
+            "measure",
+            OP,
+            "--policies",
+            "serial",
+            "--sweep",
+            "tau=.1",
+        ]),
+        &["--sweep", "doppler", "--policies"],
+    );
 }
 
 #[test]

@@ -17,12 +17,9 @@ use search::Accuracy;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 /// Candidates of a program.
 const MEASURED: usize = 128;
-/// Time of a candidate where the policy does not adapt it.
-const LIMIT: Duration = Duration::from_secs(10);
 /// What candidates may be.
 const ACCURACY: Accuracy = Accuracy::Relaxed;
 
@@ -52,7 +49,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
         seed: a.seed,
         accuracy: ACCURACY,
         tolerance: TOLERANCE,
-        limit: LIMIT,
+        limit: a.limit,
         measure: Settings {
             policy: Policy::Serial,
             batch: a.measure_batch,

@@ -3,12 +3,14 @@
 mod measured;
 mod modelled;
 
+use super::model_args::parse_duration;
 use super::tune::{parse_constants, parse_share};
 use crate::error::Result;
 use crate::study::Sweep;
 use measure::{Constants, Policy};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Study how policies of measuring compare
 #[derive(clap::Args)]
@@ -76,12 +78,17 @@ struct MeasureArgs {
     /// Single-threaded kernels that share a CPU
     #[arg(long, default_value_t = 1)]
     oversubscribe: u32,
-    /// Constants of doppler to change; `knobs` lists them
-    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "")]
+    /// Constants of doppler to change; `knobs` lists them with their defaults
+    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "",
+        hide_default_value = true)]
     doppler: Constants,
-    /// Share of candidates as fast as the best of a batch that may be given up early
+    /// Share of candidates as fast as the best so far that may be given up early, beside what is
+    /// clearly slow; 0 gives up none
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     lose: f64,
+    /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
+    #[arg(long, value_parser = parse_duration, default_value = "10s", conflicts_with = "modelled")]
+    limit: Duration,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// A folder for what is finished, as it is, and for the report. Started again with the
