@@ -272,6 +272,52 @@ fn a_round_says_whether_what_dies_is_tried_again() {
 }
 
 #[test]
+fn a_round_says_what_is_given_up_early() {
+    let (task, protocol, a) = (
+        task(1, good()),
+        protocol(),
+        kernel("compute(args); spin(3000);"),
+    );
+    let batch = Batch {
+        task: &task,
+        kernels: &[&a],
+        protocol: &protocol,
+        // Nothing is as fast.
+        best_ns: Some(1),
+        overlap: false,
+    };
+    let jobs = [Assignment {
+        candidate: 0,
+        device: 0,
+    }];
+    let mut local = local(1, 1);
+    let mut samples = |slower| {
+        let round = Round {
+            dp: 1,
+            limit: Duration::from_secs(20),
+            each: Duration::from_secs(10),
+            quiet: false,
+            fresh: false,
+            host_clock: false,
+            retry: true,
+            slower,
+            measurer: Policy::Doppler,
+        };
+        let outcome = local.round(&batch, &jobs, &round).remove(0).outcome;
+        let Outcome::Timed { samples_ns, .. } = outcome else {
+            panic!("{outcome:?}")
+        };
+        samples_ns.len()
+    };
+    assert_eq!(samples(Some(1.0)), 1);
+    assert!(samples(None) >= 5, "nothing is");
+    assert!(
+        samples(Some(1e9)) >= 5,
+        "it is within what neighbours may do"
+    );
+}
+
+#[test]
 fn naive_samples_are_read_from_the_hosts_clock() {
     let (a, mut local) = (good(), local(1, 2));
     let done = measure(&mut local, Policy::Naive, &[&a; 6]);

@@ -38,6 +38,24 @@ fn every_policy_tunes() {
         assert_eq!(report["measure"], policy);
         assert_eq!(report["trials"], 12, "{policy}");
         assert!(report["latency_after_ms"].as_f64().unwrap() > 0.0);
+        let all = store::Store::open(&store).unwrap();
+        let all = all.records_for(&store::Filter::default()).unwrap();
+        let finals: Vec<_> = all.iter().filter(|r| r.final_).collect();
+        assert!(!finals.is_empty());
+        for r in finals {
+            let store::Outcome::Timed {
+                samples_ns,
+                clock,
+                conditions,
+            } = &r.outcome
+            else {
+                panic!("{r:?}")
+            };
+            assert_eq!(conditions.measurer.as_deref(), Some("rank"));
+            assert_eq!(*clock, store::Clock::HostMonotonic);
+            assert!(conditions.isolated && samples_ns.len() == 15, "{r:?}");
+            assert!(r.costs.measure.wall_ns > 0);
+        }
     }
 }
 
