@@ -26,7 +26,7 @@ pub use progress::Progress;
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
-use crate::bench::{fill_inputs, latency_ns};
+use crate::bench::fill_inputs;
 use crate::compile::{Builders, assemble, defaults, fallbacks};
 use crate::error::{Error, Result};
 use crate::layouts::{self, Trial, decide};
@@ -136,11 +136,8 @@ pub fn tune(
         fill_inputs(&mut model, options.seed);
         Ok(model)
     };
-    // The plain model may take a hundred times as long: one round with it.
-    let mut before = model(&plain)?;
-    let before_steps = before.invoke_profiled()?;
-    let before_ms = latency_ns(&mut before)? as f64 / 1e6;
-    drop(before);
+    // The plain model may take a hundred times as long: one run of it.
+    let plain_steps = model(&plain)?.invoke_profiled()?;
     let mut default = model(&untuned)?;
     let mut tuned = model(&session.best_kernels(&untuned))?;
     let choice = Choice::between(&mut default, &mut tuned)?;
@@ -148,8 +145,7 @@ pub fn tune(
     let mut chosen = if choice.default { default } else { tuned };
     let mut report = session.report((start, start_cpu_s), layouts, in_model);
     report.warnings = defaults.warnings;
-    fill_before(&mut report, plan, &before_steps);
-    report.latency_before_ms = before_ms;
+    fill_before(&mut report, plan, &plain_steps);
     choice.fill(&mut report);
     fill_untuned(&mut report, plan, &chosen.invoke_profiled()?);
     session.end(&report)?;

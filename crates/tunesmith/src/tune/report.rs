@@ -93,8 +93,9 @@ fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
     (calls > 0).then(|| ns as f64 / calls as f64 / 1e6)
 }
 
-/// Times under the plain schedule, from the plain model.
+/// Times under the plain schedule, from a profile of the plain model.
 pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    report.latency_before_ms = step_ns.iter().sum::<u64>() as f64 / 1e6;
     for t in &mut report.tasks {
         t.before_ms = call_ms(plan, &t.key, step_ns);
     }
