@@ -23,6 +23,11 @@ fn cpus() -> Vec<usize> {
 
 /// Devices of one CPU each, with this many runners.
 fn local(devices: usize, runners: u32) -> Local {
+    starting(devices, runners, vec![])
+}
+
+/// The same with arguments for their processes.
+fn starting(devices: usize, runners: u32, args: Vec<String>) -> Local {
     let cpus = cpus();
     let device = |i: usize| Device {
         name: Some(format!("device {i}")),
@@ -33,7 +38,7 @@ fn local(devices: usize, runners: u32) -> Local {
     };
     let command = CommandLine {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
-        args: vec![],
+        args,
         cpus: vec![],
     };
     Local::new((0..devices).map(device).collect(), &command).unwrap()
@@ -269,6 +274,41 @@ fn a_round_says_whether_what_dies_is_tried_again() {
         let took = outcomes[1].whole.wall_ns / 200_000_000;
         assert_eq!(took, tries, "{:?}", outcomes[1].whole);
     }
+}
+
+#[test]
+fn replacing_a_runner_takes_nothing_from_the_round() {
+    // A runner that was replaced is ready later than the round is over.
+    let mut local = starting(1, 1, vec!["1500".into()]);
+    let (task, protocol) = (task(1, good()), protocol());
+    let (a, dies) = (good(), kernel("__builtin_trap();"));
+    let batch = Batch {
+        task: &task,
+        kernels: &[&a, &dies, &a],
+        protocol: &protocol,
+        best_ns: None,
+        overlap: false,
+    };
+    let limit = Duration::from_millis(1000);
+    let round = Round {
+        dp: 1,
+        limit,
+        each: limit,
+        quiet: false,
+        fresh: false,
+        host_clock: false,
+        retry: true,
+        slower: None,
+        measurer: Policy::Doppler,
+    };
+    let jobs = [0, 1, 2].map(|candidate| Assignment {
+        candidate,
+        device: 0,
+    });
+    // The second dies twice: in the runner that the first had used, and in a new one.
+    let outcomes = local.round(&batch, &jobs, &round);
+    let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
+    assert_eq!(labels, ["timed", "crashed-run", "timed"]);
 }
 
 #[test]
