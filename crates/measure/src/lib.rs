@@ -17,6 +17,7 @@ mod local;
 mod measurer;
 mod noise;
 mod protocol;
+mod ranks;
 mod reference;
 mod runner;
 mod sampling;

@@ -6,7 +6,6 @@
 
 use crate::dispatch::{Assignment, Dispatch, Round};
 use crate::doppler::{Constants, Doppler, NAME, RoundReport, TaskState};
-use crate::protocol::Parts;
 use crate::serial::Measured;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -127,10 +126,7 @@ impl Measurer {
 pub(crate) fn again(first: &mut Measured, other: Measured) {
     first.outcome = other.outcome;
     first.whole += other.whole;
-    let Parts { load, check, run } = other.parts;
-    first.parts.load += load;
-    first.parts.check += check;
-    first.parts.run += run;
+    first.parts += other.parts;
 }
 
 #[cfg(test)]

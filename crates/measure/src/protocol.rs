@@ -152,7 +152,7 @@ pub(crate) enum Reply {
     NoData,
     Measured(Report),
     /// In the order of the request.
-    Ranked(Vec<Verdict>),
+    Ranked(Vec<Report>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -235,6 +235,23 @@ pub struct Parts {
     pub check: Spent,
     /// Taking samples, and the last check.
     pub run: Spent,
+}
+
+impl Parts {
+    pub(crate) fn sum(&self) -> Spent {
+        let mut sum = self.load;
+        sum += self.check;
+        sum += self.run;
+        sum
+    }
+}
+
+impl std::ops::AddAssign for Parts {
+    fn add_assign(&mut self, more: Parts) {
+        self.load += more.load;
+        self.check += more.check;
+        self.run += more.run;
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

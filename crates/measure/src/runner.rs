@@ -255,32 +255,38 @@ impl Runner {
         !p.by_wall() && counter && at.cycle_ns.is_none()
     }
 
-    /// One verdict a kernel; those that pass are sampled in turns.
+    /// One report a kernel; those that pass are sampled in turns.
     fn rank(
         &mut self,
         kernels: &[BuiltKernel],
         p: &Protocol,
         rounds: u32,
         start: Instant,
-    ) -> Vec<Verdict> {
-        if let Err(stop) = self.use_threads(p) {
-            return vec![stop; kernels.len()];
+    ) -> Vec<Report> {
+        if let Err(verdict) = self.use_threads(p) {
+            let refused = |_| Report {
+                verdict: verdict.clone(),
+                parts: Parts::default(),
+            };
+            return kernels.iter().map(refused).collect();
         }
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
         let ctx = threads.pool.ctx();
         let deadline = deadline(start, p.limit_ns.saturating_mul(kernels.len() as u64));
+        let mut parts = vec![Parts::default(); kernels.len()];
         let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
         for (i, kernel) in kernels.iter().enumerate() {
-            let mut parts = Parts::default();
-            let entrant = first_run(kernel, task, p, threads, i, None, &mut parts);
+            let entrant = first_run(kernel, task, p, threads, i, None, &mut parts[i]);
             entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
-                rotate(&mut loaded, task, p, i, &mut parts)?;
+                rotate(&mut loaded, task, p, i, &mut parts[i])?;
                 Doing::Run.tell(i);
-                let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n))?;
+                let watch = Watch::start();
+                let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n));
+                parts[i].run += watch.spent();
                 Ok(Entrant {
                     loaded,
-                    calls,
+                    calls: calls?,
                     samples_ns: Vec::new(),
                 })
             }));
@@ -296,26 +302,24 @@ impl Runner {
             for i in turns.next_round() {
                 Doing::Run.tell(*i);
                 let Ok(e) = &mut entrants[*i] else { continue };
+                let watch = Watch::start();
                 match e.loaded.batch(ctx, e.calls) {
                     Ok(ns) => e.samples_ns.push(per_call(ns, e.calls)),
                     Err(stop) => entrants[*i] = Err(stop),
                 }
+                parts[*i].run += watch.spent();
             }
             longest_round = longest_round.max(began.elapsed());
         }
-        let judge = |(i, entrant): (usize, Result<Entrant, Stop>)| {
-            let mut e = entrant?;
-            last_run(&mut e.loaded, task, p, ctx, i)?;
-            let at = circumstances(&e.loaded, threads, e.calls);
-            Ok(Verdict::Timed {
-                samples_ns: e.samples_ns,
-                at,
-            })
-        };
-        let judged = entrants.into_iter().enumerate().map(judge);
-        judged
-            .map(|v| v.unwrap_or_else(|stop: Stop| stop))
-            .collect()
+        let mut reports = Vec::new();
+        for (i, (entrant, mut parts)) in entrants.into_iter().zip(parts).enumerate() {
+            let watch = Watch::start();
+            let verdict = entrant.and_then(|e| e.judge(task, p, threads, i));
+            parts.run += watch.spent();
+            let verdict = verdict.unwrap_or_else(|stop| stop);
+            reports.push(Report { verdict, parts });
+        }
+        reports
     }
 
     /// Has as many threads as the protocol says, pinned if it says so and the
@@ -365,6 +369,23 @@ struct Entrant<'k> {
     loaded: Loaded<'k>,
     calls: u64,
     samples_ns: Vec<u64>,
+}
+
+impl Entrant<'_> {
+    /// What it is after its last sample.
+    fn judge(
+        mut self,
+        task: &Task,
+        p: &Protocol,
+        threads: &Threads,
+        index: usize,
+    ) -> Result<Verdict, Stop> {
+        last_run(&mut self.loaded, task, p, threads.pool.ctx(), index)?;
+        Ok(Verdict::Timed {
+            at: circumstances(&self.loaded, threads, self.calls),
+            samples_ns: self.samples_ns,
+        })
+    }
 }
 
 /// When sampling is to be over, so that the parent does not kill a runner

@@ -11,6 +11,7 @@ use crate::protocol::{
     Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
     Verdict,
 };
+use crate::ranks::Ranks;
 use crate::reference::Reference;
 use runtime::BuiltKernel;
 use serde::{Deserialize, Serialize};
@@ -271,7 +272,7 @@ impl Serial {
     /// isolated ranking of finalists. One outcome a kernel, in their order; the
     /// timed ones have one sample for each of the same `rounds`, or of fewer
     /// where the limit, `limit_ns` for each kernel, ends them. What a request
-    /// took is shared evenly by its kernels. Kernels whose constants would fill
+    /// took beside its kernels' parts is shared evenly. Kernels whose constants would fill
     /// the memory take turns with some of the others only.
     pub fn rank(
         &mut self,
@@ -319,23 +320,21 @@ impl Serial {
             };
             self.spent = Spent::default();
             let answer = self.on_task(task, protocol, wall.min(LONGEST), true, request);
-            ranks.share(&left, self.spent);
             let alone = match answer {
-                Ok(Reply::Ranked(verdicts)) => {
-                    self.spoilt |= verdicts.iter().any(|v| matches!(v, Verdict::Damaged(_)));
+                Ok(Reply::Ranked(reports)) => {
+                    let damaged = |r: &Report| matches!(r.verdict, Verdict::Damaged(_));
+                    self.spoilt |= reports.iter().any(damaged);
                     let company = Company::none("rank", false);
-                    let outcomes = verdicts
+                    let judged = reports
                         .into_iter()
-                        .map(|v| outcome(v, protocol, company, None));
-                    ranks.settle(&left, outcomes)
+                        .map(|r| (outcome(r.verdict, protocol, company, None), r.parts));
+                    ranks.settle(&left, judged.collect(), self.spent)
                 }
                 Ok(_) => unreachable!("a runner answers a ranking with one"),
-                Err(failure) => ranks.fail(&left, failure),
+                Err(failure) => ranks.fail(&left, failure_outcome(failure), self.spent),
             };
             for i in alone {
-                let alone = self.measure(task, kernels[i], protocol, None, false);
-                ranks.whole[i] += alone.whole;
-                ranks.outcomes[i] = Some(alone.outcome);
+                ranks.replace(i, self.measure(task, kernels[i], protocol, None, false));
             }
         }
     }
@@ -474,81 +473,6 @@ impl Serial {
             death,
             note: answer.note,
         })
-    }
-}
-
-/// What has become of the kernels of a ranking.
-struct Ranks {
-    outcomes: Vec<Option<Outcome>>,
-    whole: Vec<Spent>,
-}
-
-impl Ranks {
-    fn new(kernels: usize) -> Ranks {
-        Ranks {
-            outcomes: vec![None; kernels],
-            whole: vec![Spent::default(); kernels],
-        }
-    }
-
-    /// Kernels without an outcome.
-    fn left(&self) -> Vec<usize> {
-        let all = 0..self.outcomes.len();
-        all.filter(|i| self.outcomes[*i].is_none()).collect()
-    }
-
-    /// What the request of these kernels took.
-    fn share(&mut self, of: &[usize], spent: Spent) {
-        let n = of.len().max(1) as u64;
-        for i in of {
-            self.whole[*i] += Spent {
-                wall_ns: spent.wall_ns / n,
-                cpu_ns: spent.cpu_ns / n,
-            };
-        }
-    }
-
-    /// Keeps the outcomes of these kernels; those to be measured alone, as the
-    /// others took their memory.
-    fn settle(&mut self, of: &[usize], outcomes: impl Iterator<Item = Outcome>) -> Vec<usize> {
-        let mut alone = Vec::new();
-        for (i, outcome) in of.iter().zip(outcomes) {
-            if matches!(outcome, Outcome::OutOfMemory { .. }) && of.len() > 1 {
-                alone.push(*i);
-            } else {
-                self.outcomes[*i] = Some(outcome);
-            }
-        }
-        alone
-    }
-
-    /// Blames a failure on one of these kernels, or on what all of them need; those
-    /// to be measured alone where it is not known whose it was.
-    fn fail(&mut self, of: &[usize], failure: Failure) -> Vec<usize> {
-        match failure_outcome(failure) {
-            (outcome @ Outcome::Skipped { .. }, _) => {
-                for i in of {
-                    self.outcomes[*i] = Some(outcome.clone());
-                }
-                vec![]
-            }
-            (outcome, Some(at)) if at < of.len() => {
-                self.outcomes[of[at]] = Some(outcome);
-                vec![]
-            }
-            _ => of.to_vec(),
-        }
-    }
-
-    /// Once none is left.
-    fn measured(self) -> Vec<Measured> {
-        let outcomes = self.outcomes.into_iter().flatten();
-        let one = |(outcome, whole)| Measured {
-            outcome,
-            whole,
-            parts: Parts::default(),
-        };
-        outcomes.zip(self.whole).map(one).collect()
     }
 }
 
@@ -730,44 +654,5 @@ fn outcome(
         Verdict::Refused(text) => crashed(Stage::Load, text),
         Verdict::Failed(text) | Verdict::Damaged(text) => crashed(Stage::Run, text),
         Verdict::OutOfMemory(_) => Outcome::OutOfMemory { stage: Stage::Load },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_lacked_memory_among_others_is_measured_alone() {
-        let full = || Outcome::OutOfMemory { stage: Stage::Load };
-        let skipped = || Outcome::Skipped { filter: "x".into() };
-        let mut ranks = Ranks::new(4);
-        let alone = ranks.settle(&[0, 2, 3], [full(), skipped(), full()].into_iter());
-        assert_eq!((alone, ranks.left()), (vec![0, 3], vec![0, 1, 3]));
-        assert!(ranks.settle(&[3], [full()].into_iter()).is_empty());
-        let died = |note: &str| Failure::Died {
-            death: Death::OutOfMemory {
-                stderr: String::new(),
-            },
-            note: note.into(),
-        };
-        // It did not say whose fault it was: each for itself.
-        assert_eq!(ranks.fail(&[0, 1], died("")), [0, 1]);
-        assert_eq!(ranks.left(), [0, 1]);
-        let no_runner = Failure::Died {
-            death: Death::NotStarted { reason: "y".into() },
-            note: String::new(),
-        };
-        assert!(ranks.fail(&[0, 1], no_runner).is_empty());
-        let spent = Spent {
-            wall_ns: 9,
-            cpu_ns: 6,
-        };
-        ranks.share(&[0, 2, 3], spent);
-        let measured = ranks.measured();
-        let wall_ns: Vec<u64> = measured.iter().map(|m| m.whole.wall_ns).collect();
-        assert_eq!(wall_ns, [3, 0, 3, 3]);
-        let skips = measured.iter().filter(|m| m.outcome == skipped());
-        assert_eq!(skips.count(), 1);
     }
 }

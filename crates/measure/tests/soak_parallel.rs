@@ -13,7 +13,9 @@ mod faults;
 
 use c_kernel::{good, protocol, task};
 use faults::{ROTATE_BYTES, candidates, children, class, open_files, right, status};
-use measure::{Batch, Constants, Device, Local, Measured, Measurer, Policy, Protocol, TaskState};
+use measure::{
+    Batch, Constants, Device, Dispatch, Local, Measured, Measurer, Policy, Protocol, TaskState,
+};
 use runtime::BuiltKernel;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -165,17 +167,15 @@ fn faults_side_by_side_leave_nothing_behind_and_no_outcome_is_anothers() {
             }
         }
         assert!(late <= order.len() / 50, "DP {dp}: {late} late");
-        let begun = children().len();
-        assert!(begun <= dp.min(runners) as usize);
+        assert!(children().len() <= dp.min(runners) as usize);
+        let runners = local.capacity();
         let memory = status(std::process::id(), "VmRSS");
         assert!(memory < 512 << 10, "{memory} KiB");
         drop(local);
         assert!(children().is_empty());
         assert_eq!(open_files(), files);
         let s = begin.elapsed().as_secs();
-        println!(
-            "DP {dp}, {begun} runners at the end, {s} s, {memory} KiB in this process; outcomes:"
-        );
+        println!("DP {dp}, {runners} runners, {s} s, {memory} KiB in this process; outcomes:");
         for (class, (all, late)) in counts {
             println!(
                 "  {class:34} {all:6} its own {:6} late {late:3}",

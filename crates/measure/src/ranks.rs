@@ -1,0 +1,160 @@
+//! What becomes of kernels that are ranked together.
+//!
+//! Owns who is blamed for a failure, who is measured alone, and what each is
+//! charged. Asking runners is `serial`'s.
+
+use crate::protocol::{Parts, Spent};
+use crate::serial::Measured;
+use store::Outcome;
+
+pub(crate) struct Ranks {
+    outcomes: Vec<Option<Outcome>>,
+    whole: Vec<Spent>,
+    parts: Vec<Parts>,
+}
+
+impl Ranks {
+    pub fn new(kernels: usize) -> Ranks {
+        Ranks {
+            outcomes: vec![None; kernels],
+            whole: vec![Spent::default(); kernels],
+            parts: vec![Parts::default(); kernels],
+        }
+    }
+
+    /// Kernels without an outcome.
+    pub fn left(&self) -> Vec<usize> {
+        let all = 0..self.outcomes.len();
+        all.filter(|i| self.outcomes[*i].is_none()).collect()
+    }
+
+    /// Charges these kernels what a request took: their own parts, and the rest evenly.
+    fn charge(&mut self, of: &[usize], parts: &[Parts], spent: Spent) {
+        let mut told = Spent::default();
+        parts.iter().for_each(|p| told += p.sum());
+        let n = of.len().max(1) as u64;
+        for (k, i) in of.iter().enumerate() {
+            self.whole[*i] += Spent {
+                wall_ns: spent.wall_ns.saturating_sub(told.wall_ns) / n,
+                cpu_ns: spent.cpu_ns.saturating_sub(told.cpu_ns) / n,
+            };
+            if let Some(parts) = parts.get(k) {
+                self.whole[*i] += parts.sum();
+                self.parts[*i] += *parts;
+            }
+        }
+    }
+
+    /// Keeps the outcomes of these kernels, whose request took so much; those to be
+    /// measured alone, as the others took their memory.
+    pub fn settle(
+        &mut self,
+        of: &[usize],
+        judged: Vec<(Outcome, Parts)>,
+        spent: Spent,
+    ) -> Vec<usize> {
+        let (outcomes, parts): (Vec<Outcome>, Vec<Parts>) = judged.into_iter().unzip();
+        self.charge(of, &parts, spent);
+        let mut alone = Vec::new();
+        for (i, outcome) in of.iter().zip(outcomes) {
+            if matches!(outcome, Outcome::OutOfMemory { .. }) && of.len() > 1 {
+                alone.push(*i);
+            } else {
+                self.outcomes[*i] = Some(outcome);
+            }
+        }
+        alone
+    }
+
+    /// Blames a failure on one of these kernels, if it is known which, or on what all
+    /// of them need, which skips them; those to be measured alone otherwise.
+    pub fn fail(
+        &mut self,
+        of: &[usize],
+        failure: (Outcome, Option<usize>),
+        spent: Spent,
+    ) -> Vec<usize> {
+        self.charge(of, &[], spent);
+        match failure {
+            (outcome @ Outcome::Skipped { .. }, _) => {
+                for i in of {
+                    self.outcomes[*i] = Some(outcome.clone());
+                }
+                vec![]
+            }
+            (outcome, Some(at)) if at < of.len() => {
+                self.outcomes[of[at]] = Some(outcome);
+                vec![]
+            }
+            _ => of.to_vec(),
+        }
+    }
+
+    /// Takes the outcome of a kernel that was measured alone.
+    pub fn replace(&mut self, kernel: usize, alone: Measured) {
+        self.whole[kernel] += alone.whole;
+        self.parts[kernel] += alone.parts;
+        self.outcomes[kernel] = Some(alone.outcome);
+    }
+
+    /// Once none is left.
+    pub fn measured(self) -> Vec<Measured> {
+        let outcomes = self.outcomes.into_iter().flatten();
+        let spent = self.whole.into_iter().zip(self.parts);
+        let one = |(outcome, (whole, parts))| Measured {
+            outcome,
+            whole,
+            parts,
+        };
+        outcomes.zip(spent).map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Stage;
+
+    fn spent(wall_ns: u64) -> Spent {
+        Spent {
+            wall_ns,
+            cpu_ns: wall_ns / 2,
+        }
+    }
+
+    #[test]
+    fn what_lacked_memory_among_others_is_measured_alone() {
+        let full = || Outcome::OutOfMemory { stage: Stage::Load };
+        let skipped = || Outcome::Skipped { filter: "x".into() };
+        let parts = |wall_ns| Parts {
+            load: spent(wall_ns),
+            ..Parts::default()
+        };
+        let mut ranks = Ranks::new(4);
+        let judged = vec![
+            (full(), parts(0)),
+            (skipped(), parts(40)),
+            (full(), parts(2)),
+        ];
+        let alone = ranks.settle(&[0, 2, 3], judged, spent(48));
+        assert_eq!((alone, ranks.left()), (vec![0, 3], vec![0, 1, 3]));
+        let none = vec![(full(), parts(0))];
+        assert!(ranks.settle(&[3], none, spent(0)).is_empty());
+        // It did not say whose fault it was: each for itself.
+        assert_eq!(ranks.fail(&[0, 1], (full(), None), spent(20)), [0, 1]);
+        assert_eq!(ranks.left(), [0, 1]);
+        assert!(ranks.fail(&[0, 1], (full(), Some(1)), spent(0)).is_empty());
+        assert!(ranks.fail(&[0], (skipped(), None), spent(0)).is_empty());
+        let measured = ranks.measured();
+        let wall_ns: Vec<u64> = measured.iter().map(|m| m.whole.wall_ns).collect();
+        assert_eq!(
+            wall_ns,
+            [12, 10, 42, 4],
+            "its own, and its share of the rest"
+        );
+        let load_ns: Vec<u64> = measured.iter().map(|m| m.parts.load.wall_ns).collect();
+        assert_eq!(load_ns, [0, 0, 40, 2]);
+        let skips = measured.iter().filter(|m| m.outcome == skipped());
+        assert_eq!(skips.count(), 2);
+    }
+}
