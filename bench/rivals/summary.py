@@ -39,7 +39,7 @@ def text(name, results):
     names = contender_names(results)
     header = ["model", "threads", *(f"{n} ms (min)" for n in names), "gain (min, paired)"]
     header += ["roofline ms", "of it", "gain allowed", "efficiency", "of allowed speed-up"]
-    header += ["relative L2", "check (L2 against f64)", "accuracy"]
+    header += ["CPUs apart ns", "relative L2", "check (L2 against f64)", "accuracy"]
     rows = [table_row(r, names) for r in results]
     page = report.markdown_table(header, rows) + "\n" + means_text(results) + "\n"
     page += (
@@ -49,7 +49,8 @@ def text(name, results):
         + "`tunesmith explain`, a lower bound of the chosen algorithms. Gain allowed: the\ngain at "
         + "that bound. Efficiency: one thread's time over all threads' time, of the same kernels.\n"
         + "Of allowed speed-up: the speed-up on all threads over that of the rooflines, which counts "
-        + "memory shared\nby threads. "
+        + "memory shared\nby threads. CPUs apart: what a cache line takes from one thread to another and "
+        + "back, in our slices;\nhundreds say that their CPUs shared no cache. "
         + f"Relative L2: the largest distance of an output from {BASELINE}'s.\n"
         + "Check: `tunesmith check`, the largest distance of a layer from the plain references, which "
         + "compute in f64.\n"
@@ -77,6 +78,7 @@ def table_row(r, names):
         ]
     else:
         row += ["-"] * 5
+    row.append(apart_cell(r["latencies"][TUNED]["slices"]))
     worst = max(d["relative_l2"] for d in r["distances"].values())
     far = any(name in r["distances"] for name in r["wrong"])
     row.append(f"FAIL {worst:.1e}" if far else f"{worst:.1e}")
@@ -86,6 +88,12 @@ def table_row(r, names):
 def of_allowed_speedup(scaling):
     """The speed-up on all threads over that of the rooflines."""
     return scaling["speedup"] / scaling["roofline_speedup"]
+
+
+def apart_cell(slices_of_one):
+    """Least and largest time of a cache line between the threads' CPUs and back."""
+    ns = [s["exchange_ns"] for s in slices_of_one if s.get("exchange_ns")]
+    return f"{min(ns):.0f}-{max(ns):.0f}" if ns else ""
 
 
 def check_cell(check):

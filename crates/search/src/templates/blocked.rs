@@ -1,6 +1,7 @@
 //! Convolutions and windows on blocked layouts: rows of output pixels times
 //! blocks of channels in registers, weights packed in the order they are read.
 
+use super::threads::own_rows;
 use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
@@ -90,9 +91,16 @@ impl Scheme<'_> {
     fn write(&self, d: &mut Draft) {
         let (n, target) = (self.main, self.target);
         let name = |i: usize| n.spatial[i].0.clone();
-        let (batch, maps, y, x, lane) = (name(0), name(1), name(2), name(3), name(4));
+        let (batch, maps, mut y, x, lane) = (name(0), name(1), name(2), name(3), name(4));
         self.pack_weights(d);
+        let own = self.own_rows();
         let tile = self.tile(d);
+        let mut shared = vec![batch];
+        if let Some(rows) = own {
+            d.line(format!("split {y} [_, {rows}]"));
+            shared.push(format!("{y}.0"));
+            y += ".1";
+        }
         let Tile {
             y: ty,
             x: tx,
@@ -105,12 +113,11 @@ impl Scheme<'_> {
         let taps = n.extent("s").unwrap_or(1);
         let unrolled = self.unroll_channels(d, &mut reduce, &tile, taps);
         let (y0, x0, k0) = (format!("{y}.0"), format!("{x}.0"), format!("{maps}.0"));
-        let outer = if self.maps_outer {
-            vec![batch, k0, y0, x0.clone()]
-        } else {
-            vec![batch, y0, k0, x0.clone()]
-        };
-        let mut order = outer.clone();
+        let inner = if self.maps_outer { [k0, y0] } else { [y0, k0] };
+        let mut order = [&shared[..], &inner, std::slice::from_ref(&x0)].concat();
+        if own.is_none() {
+            shared.extend(inner);
+        }
         order.extend(reduce.iter().cloned());
         // Blocks of weights stay in registers while pixels go by: what is broadcast
         // lives as long as the blocks inside it, and a border is one test a pixel.
@@ -118,7 +125,7 @@ impl Scheme<'_> {
         order.extend(inner.iter().cloned());
         order.push(lane.clone());
         d.line(format!("reorder {}", order.join(" ")));
-        d.parallel(&outer[..3], target.threads);
+        d.parallel(&shared, target.threads);
         let result = match self.out {
             Some(out) => {
                 d.line("set_scope main register");
@@ -150,12 +157,35 @@ impl Scheme<'_> {
         }
     }
 
+    /// Rows that each thread computes of all maps, unless weights, which each would
+    /// read, are more than the activations that rows keep from crossing over.
+    fn own_rows(&self) -> Option<i64> {
+        let params = self.program.params.iter().map(|p| self.program.buffer(*p));
+        let bytes = |constant: bool| -> i64 {
+            let of = params
+                .clone()
+                .filter(|b| (b.role == Role::Constant) == constant);
+            of.map(|b| b.shape.iter().product::<i64>()).sum()
+        };
+        own_rows(&self.main.spatial, self.target.threads).filter(|_| bytes(true) <= bytes(false))
+    }
+
+    /// Rows that tiles cut, and whether they must divide them: what a thread has of
+    /// its own ends inside the output, where no tile may be cut off.
+    fn rows(&self) -> (i64, bool) {
+        match self.own_rows() {
+            Some(rows) => (rows, true),
+            None => (self.main.spatial[2].1, false),
+        }
+    }
+
     /// Decides the tile that stays in registers.
     fn tile(&self, d: &mut Draft) -> Tile {
-        let [maps, height, width] = [1, 2, 3].map(|i| self.main.spatial[i].1);
+        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].1);
         let wanted = self.default_tile();
+        let (height, whole) = self.rows();
         let rows: Vec<i64> = (1..=height.min(MAX_ROWS))
-            .filter(|t| height % t == 0 || height % t * 2 >= *t)
+            .filter(|t| height % t == 0 || !whole && height % t * 2 >= *t)
             .collect();
         let columns: Vec<i64> = (1..=width.min(self.most_pixels()))
             .filter(|t| width % t == 0 || (*t >= MIN_CUT && width % t * 2 >= *t))
@@ -245,7 +275,8 @@ impl Scheme<'_> {
     /// is loaded few times; elsewhere the most multiply-adds a load. Whole
     /// tiles and long rows are preferred.
     fn default_tile(&self) -> [i64; 3] {
-        let [maps, height, width] = [1, 2, 3].map(|i| self.main.spatial[i].1);
+        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].1);
+        let (height, whole_rows) = self.rows();
         let broadcasts = self.target.isa == Isa::X86Avx512;
         let is_plain = self.main.extent("ci").is_none();
         let most = match (self.is_conv, self.registers() >= 32) {
@@ -272,7 +303,8 @@ impl Scheme<'_> {
                 }
                 for k in 1..=self.most_maps().min(most / (x * y)) {
                     let spills = x * y * k + k >= self.registers();
-                    if maps % k != 0 || spills || k > 1 && height % y != 0 {
+                    let cut = height % y != 0;
+                    if maps % k != 0 || spills || cut && (k > 1 || whole_rows) {
                         continue;
                     }
                     let (pixels, blocks) = ((x * y) as f64, k as f64);

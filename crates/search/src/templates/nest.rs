@@ -1,6 +1,7 @@
 //! The general nest schedule: vectors over the innermost spatial axis,
 //! reductions outside them, accumulators in registers.
 
+use super::threads::own_rows;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
 use ir::{DType, Target};
@@ -97,6 +98,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
         .map(|(_, (l, _))| l.clone())
         .collect();
     outer.insert(at.min(outer.len()), format!("{axis}.0"));
+    let own = at == 4 && !n.is_reduction && give_rows(d, n, target, &mut outer);
     let mut tile = None;
     if style.tile
         && n.is_reduction
@@ -123,7 +125,8 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
     let parallel: Vec<String> = {
         // The loop that the accumulators live in stays a loop of its own.
         let keep = usize::from(n.is_reduction && outer.len() > 1);
-        outer[..outer.len() - keep].to_vec()
+        let all = outer.len() - keep;
+        outer[..if own { 1 } else { all }].to_vec()
     };
     let fused = d.parallel(&parallel, target.threads);
     let place = match fused {
@@ -143,6 +146,18 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
     if n.is_reduction && !n.reduce.is_empty() {
         d.line(format!("decompose_reduction {} {}", n.block, n.reduce[0].0));
     }
+}
+
+/// Puts a loop over threads, each with rows of its own, outside all others.
+fn give_rows(d: &mut Draft, n: &Nest, target: &Target, outer: &mut Vec<String>) -> bool {
+    let Some(rows) = own_rows(&n.spatial, target.threads) else {
+        return false;
+    };
+    let y = outer[2].clone();
+    d.line(format!("split {y} [_, {rows}]"));
+    outer[2] = format!("{y}.1");
+    outer.insert(0, format!("{y}.0"));
+    true
 }
 
 /// A reduction along contiguous rows: lanes reduce alone, then together.

@@ -3,6 +3,8 @@
 //! Waking workers takes microseconds: what takes no longer alone is better done
 //! alone. Every sketch of a small program has a twin without parallel loops,
 //! `NAME.serial`, which comes first if the program is smaller still.
+//!
+//! Also which part of its output a thread computes.
 
 use crate::space::Sketch;
 use ir::{BinaryOp, Expr, ExprKind, Program, Target, UnaryOp};
@@ -46,6 +48,23 @@ pub fn with_serial(
     }
 }
 
+/// The part of the rows that threads may wait for the one with the most.
+const MOST_IDLE: f64 = 0.1;
+
+/// Most rows of a nest of loops over [n, channel block, y, x, channel] that a thread computes, of
+/// all channels, where threads get about as many. One step's rows are in the caches of
+/// the core that computes the next step's; blocks of channels, which the next step reads
+/// all of, would have to cross between cores.
+pub fn own_rows(nest: &[(String, i64)], threads: u32) -> Option<i64> {
+    let threads = i64::from(threads);
+    let [(_, 1), _, (_, rows), _, _] = *nest else {
+        return None;
+    };
+    let own = (rows + threads - 1) / threads;
+    let even = rows as f64 >= (1.0 - MOST_IDLE) * (own * threads) as f64;
+    (even && threads > 1).then_some(own)
+}
+
 /// Cycles that one thread needs, roughly: a vector operation a cycle, or the
 /// parameters once through memory.
 fn cycles(program: &Program, target: &Target) -> f64 {
@@ -78,4 +97,24 @@ fn operations(e: &Expr) -> f64 {
         _ => 0.0,
     };
     own + e.children().map(operations).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_own_rows_of_one_image_if_they_get_about_as_many() {
+        let own = |extents: &[i64], threads| {
+            let named = extents.iter().map(|e| (String::new(), *e));
+            own_rows(&named.collect::<Vec<_>>(), threads)
+        };
+        assert_eq!(own(&[1, 4, 56, 56, 16], 2), Some(28));
+        assert_eq!(own(&[1, 4, 55, 55, 16], 2), Some(28));
+        assert_eq!(own(&[1, 4, 7, 7, 16], 2), None, "an eighth would wait");
+        assert_eq!(own(&[1, 4, 56, 56, 16], 16), None);
+        assert_eq!(own(&[1, 4, 56, 56, 16], 1), None);
+        assert_eq!(own(&[2, 4, 56, 56, 16], 2), None, "an image each");
+        assert_eq!(own(&[1, 64, 56, 56], 2), None, "not in blocks");
+    }
 }

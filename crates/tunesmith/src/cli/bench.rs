@@ -4,6 +4,7 @@ use super::model_args::parse_duration;
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::bench::{fill_inputs, interleaved};
+use crate::doctor::exchange_ns;
 use crate::error::Result;
 use crate::explain::{Profile, profiles};
 use runtime::{CompiledModel, Model};
@@ -48,6 +49,8 @@ struct Summary {
     median_ms: f64,
     min_ms: f64,
     p90_ms: f64,
+    /// How far apart the threads' CPUs were: `doctor` says what it means.
+    exchange_ns: Option<f64>,
 }
 
 const MIN_ROUNDS: usize = 5;
@@ -68,6 +71,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         median_ms: l.median_ms(),
         min_ms: l.min_ms(),
         p90_ms: l.p90_ms(),
+        exchange_ns: exchange_ns(threads),
     };
     if a.json {
         super::print_json(&summary)?;

@@ -118,8 +118,11 @@ fn ceiling_text(c: &Ceiling) -> String {
         .iter()
         .map(|l| format!("{} {:.1}", l.name, l.gb_per_s))
         .collect();
+    let apart = c.exchange_ns.map_or(String::new(), |ns| {
+        format!(", a cache line there and back {ns:.0} ns")
+    });
     format!(
-        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us from sleep (measured)",
+        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us from sleep{apart} (measured)",
         c.threads,
         if c.threads == 1 { "thread" } else { "threads" },
         c.peak_gflops,

@@ -5,7 +5,10 @@
 //! it. Rates for several threads are of all together, in loops of the same pool
 //! that runs models.
 
+mod exchange;
 mod kernels;
+
+pub use exchange::exchange_ns;
 
 use crate::error::Result;
 use crate::machine::Machine;
@@ -53,6 +56,8 @@ pub struct Ceiling {
     /// Fastest first; the last is memory.
     pub levels: Vec<Level>,
     pub fork_join: ForkJoin,
+    /// Nanoseconds that a cache line takes from one thread to another and back.
+    pub exchange_ns: Option<f64>,
 }
 
 impl Ceiling {
@@ -228,6 +233,7 @@ pub fn ceiling(machine: &Machine, threads: usize) -> Result<Ceiling> {
             awake_us,
             asleep_us: fork_join_us(&pool, 50, sleep.max(Duration::from_micros(100))),
         },
+        exchange_ns: exchange_ns(threads),
     })
 }
 
@@ -263,6 +269,7 @@ mod tests {
                 awake_us: 0.0,
                 asleep_us: 0.0,
             },
+            exchange_ns: None,
         };
         let names = [0.0, 100.0, 101.0, 1000.0, 1e9].map(|b| c.level_of(b).name);
         assert_eq!(names, ["L1", "L1", "L2", "L2", "memory"]);

@@ -371,6 +371,7 @@ mod tests {
                 awake_us: 1.0,
                 asleep_us: 100.0,
             },
+            exchange_ns: None,
         }
     }
 

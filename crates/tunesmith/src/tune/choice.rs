@@ -4,7 +4,7 @@
 use super::factorial::SIGNIFICANT;
 use super::report::Report;
 use super::session::Session;
-use crate::bench::{Latencies, Paired, undisturbed};
+use crate::bench::{Latencies, MIN_PAIRS, Paired, undisturbed};
 use crate::error::Result;
 use runtime::Model;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use store::NewEvent;
 pub const EVENT: &str = "compared";
 /// Time for the comparison.
 const TIME: Duration = Duration::from_secs(3);
-const MIN_ROUNDS: usize = 7;
 
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
@@ -26,7 +25,7 @@ pub struct Choice {
 
 impl Choice {
     pub fn between(default: &mut Model, tuned: &mut Model) -> Result<Choice> {
-        let latencies = undisturbed(&mut [default, tuned], TIME, MIN_ROUNDS)?;
+        let latencies = undisturbed(&mut [default, tuned], TIME, MIN_PAIRS)?;
         let latencies: [Latencies; 2] = latencies.try_into().expect("one for each model");
         Ok(Choice::of(latencies))
     }
@@ -102,12 +101,12 @@ mod tests {
 
     #[test]
     fn only_defaults_that_are_surely_faster_are_kept() {
-        let slower = [103, 105, 104, 103, 106, 104, 105];
-        let faster = [100, 101, 99, 100, 102, 100, 101];
+        let slower = [103, 105, 104, 103, 106, 104, 105, 107, 104, 103];
+        let faster = [100, 101, 99, 100, 102, 100, 101, 100, 99, 101];
         assert!(default_kept(&faster, &slower));
         assert!(!default_kept(&slower, &faster));
         assert!(!default_kept(&faster, &faster));
-        let noisy = [99, 104, 98, 103, 104, 99, 101];
+        let noisy = [99, 104, 98, 103, 104, 99, 101, 97, 102, 100];
         assert!(!default_kept(&faster, &noisy));
     }
 }
