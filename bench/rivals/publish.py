@@ -23,10 +23,10 @@ FOLDER = program.ROOT / "bench" / "figures"
 MODELS = ("resnet18", "resnet50", "mobilenet-v2", "bert-base")
 
 # Of a study, by the beginnings of their names.
-STUDY_PLOTS = ("time-overlap", "sweep", "dp", "delta")
+STUDY_PLOTS = ("time-overlap", "sweep", "dp", "delta", "failures")
 
 # Of a file, in bytes: larger ones are not worth their place in a repository.
-LARGEST = 128 * 1024
+LARGEST = 256 * 1024
 
 
 def run(args):
@@ -111,9 +111,12 @@ def study_section(folder):
     # After the title: machine, candidates, repetitions, threads.
     conditions = next(line for line in page.read_text().splitlines()[1:] if line)
     lines = ["## Candidates measured side by side\n", conditions + "\n"]
+    fresh("study")
+    if keep(page, "study/study.md"):
+        lines.append("[All tables](study/study.md), with what times are made of.\n")
     for plot in plots:
-        if keep(plot, f"study-{plot.name}"):
-            lines.append(f"![{plot.stem}](study-{plot.name})\n")
+        if keep(plot, f"study/{plot.name}"):
+            lines.append(f"![{plot.stem}](study/{plot.name})\n")
     return "\n".join(lines)
 
 

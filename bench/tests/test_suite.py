@@ -211,7 +211,7 @@ class Publish(unittest.TestCase):
         self.assertEqual(publish.run(self.args), 0)
         index = (self.kept / "README.md").read_text()
         self.assertIn("A machine; accuracy relaxed.", index)
-        self.assertIn("study-dp.svg", index)
+        self.assertIn("study/dp.svg", index)
 
     def test_nothing_to_publish_is_a_failure(self):
         with self.assertRaisesRegex(program.Failure, "run the suite first"):

@@ -72,9 +72,9 @@ pub const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "measure",
-        kind: "serial, serial-spawn, naive, doppler",
-        default: "serial",
-        doc: "one candidate at a time, each in a process of its own with serial-spawn; or several at once, by the host's clock (naive) or the device's own, with a degree of parallelism that follows its errors (doppler)",
+        kind: "auto, serial, serial-spawn, naive, doppler",
+        default: "auto",
+        doc: "doppler with --overlap off where kernels leave a CPU, else serial: one candidate at a time, each in a process of its own with serial-spawn; or several at once, by the host's clock (naive) or the device's own, with a degree of parallelism that follows its errors (doppler)",
         affects_code: false,
     },
     Knob {

@@ -59,9 +59,11 @@ pub struct Args {
     /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
     #[arg(long, value_parser = parse_duration, default_value = "10s")]
     run_limit: Duration,
-    /// How candidates are measured: one at a time (serial, serial-spawn), or several (naive, doppler)
-    #[arg(long, default_value = "serial", value_parser = Policy::ALL.map(Policy::name))]
-    measure: String,
+    /// How candidates are measured: one at a time (serial, serial-spawn), several (naive, doppler), or
+    /// auto: doppler with --overlap off where kernels leave a CPU, else serial
+    #[arg(long, value_name = "auto|serial|serial-spawn|naive|doppler", default_value = "auto",
+        value_parser = parse_policy)]
+    measure: Asked,
     /// Candidates of a task that are measured together, by naive and doppler
     #[arg(long, default_value_t = BATCH)]
     measure_batch: usize,
@@ -93,6 +95,28 @@ const BATCH: usize = 64;
 pub fn parse_share(text: &str) -> std::result::Result<f64, String> {
     let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
     share.ok_or_else(|| "it is a number from 0 to 1".into())
+}
+
+/// A policy; none for `auto`.
+type Asked = Option<Policy>;
+
+fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
+    match name {
+        "auto" => Ok(None),
+        _ => Policy::named(name).map(Some).ok_or_else(|| {
+            let names = Policy::ALL.map(Policy::name).join(", ");
+            format!("use auto or one of: {names}")
+        }),
+    }
+}
+
+/// The policy that takes the least time: side by side where no builder needs the CPUs
+/// that a kernel leaves (`bench/FIGURES.md`, measuring side by side).
+fn quickest(overlap: bool, left: usize, threads: u32) -> Policy {
+    match !overlap && left >= threads as usize {
+        true => Policy::Doppler,
+        false => Policy::Serial,
+    }
 }
 
 /// DOPpler's constants with changes.
@@ -154,7 +178,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         build_limit: a.build_limit,
         run_limit: a.run_limit,
         measure: Settings {
-            policy: Policy::named(&a.measure).expect("the parser knows the names"),
+            policy: a
+                .measure
+                .unwrap_or_else(|| quickest(overlap, left, target.threads)),
             batch: a.measure_batch,
             devices: a.devices,
             oversubscribe: a.oversubscribe,
@@ -304,4 +330,19 @@ fn notes(r: &Report) -> Result<()> {
         super::print_line(&format!("written to {a}"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_are_measured_at_once_where_neither_builders_nor_threads_need_the_cpus() {
+        let of = |overlap, left, threads| quickest(overlap, left, threads).name();
+        assert_eq!(of(false, 1, 1), "doppler");
+        assert_eq!(of(true, 1, 1), "serial");
+        assert_eq!(of(false, 0, 1), "serial");
+        assert_eq!(of(false, 2, 4), "serial");
+        assert_eq!(of(false, 4, 4), "doppler");
+    }
 }
