@@ -90,7 +90,8 @@ pub fn note(doing: &str) {
 pub(crate) const NOTE_MARK: &[u8] = b"@";
 
 /// Answers requests from standard input on standard output until the input
-/// ends, each with the id of its request. Anything else that prints to standard output goes to standard error.
+/// ends, each with the id of its request. Anything else that prints to standard
+/// output goes to standard error.
 pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
     mut answer: impl FnMut(Request) -> Reply,
 ) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Convolutions and windows on blocked layouts: rows of output pixels times
 //! blocks of channels in registers, weights packed in the order they are read.
 
-use super::threads::own_rows;
+use super::threads::{own_rows, param_bytes};
 use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
@@ -40,6 +40,9 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
     }
     let out = all.iter().find(|n| n.block == "out" && same_shape(n, main));
     let is_conv = main.extent("ki").is_some();
+    // Each thread would read all weights, to keep activations from crossing over.
+    let worth = param_bytes(program, true) <= param_bytes(program, false);
+    let own_rows = own_rows(&main.spatial, target.threads).filter(|_| worth);
     [("direct.maps", true), ("direct.rows", false)]
         .into_iter()
         .map(|(name, maps_outer)| {
@@ -51,6 +54,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
                 target,
                 is_conv,
                 maps_outer,
+                own_rows,
             };
             scheme.write(&mut d);
             let mut handled = vec!["main"];
@@ -78,6 +82,8 @@ struct Scheme<'a> {
     is_conv: bool,
     /// Output channel blocks outside rows, or rows outside them.
     maps_outer: bool,
+    /// Rows that each thread computes of all maps.
+    own_rows: Option<i64>,
 }
 
 /// Decisions of the register tile.
@@ -93,10 +99,9 @@ impl Scheme<'_> {
         let name = |i: usize| n.spatial[i].0.clone();
         let (batch, maps, mut y, x, lane) = (name(0), name(1), name(2), name(3), name(4));
         self.pack_weights(d);
-        let own = self.own_rows();
         let tile = self.tile(d);
         let mut shared = vec![batch];
-        if let Some(rows) = own {
+        if let Some(rows) = self.own_rows {
             d.line(format!("split {y} [_, {rows}]"));
             shared.push(format!("{y}.0"));
             y += ".1";
@@ -115,7 +120,7 @@ impl Scheme<'_> {
         let (y0, x0, k0) = (format!("{y}.0"), format!("{x}.0"), format!("{maps}.0"));
         let inner = if self.maps_outer { [k0, y0] } else { [y0, k0] };
         let mut order = [&shared[..], &inner, std::slice::from_ref(&x0)].concat();
-        if own.is_none() {
+        if self.own_rows.is_none() {
             shared.extend(inner);
         }
         order.extend(reduce.iter().cloned());
@@ -157,23 +162,10 @@ impl Scheme<'_> {
         }
     }
 
-    /// Rows that each thread computes of all maps, unless weights, which each would
-    /// read, are more than the activations that rows keep from crossing over.
-    fn own_rows(&self) -> Option<i64> {
-        let params = self.program.params.iter().map(|p| self.program.buffer(*p));
-        let bytes = |constant: bool| -> i64 {
-            let of = params
-                .clone()
-                .filter(|b| (b.role == Role::Constant) == constant);
-            of.map(|b| b.shape.iter().product::<i64>()).sum()
-        };
-        own_rows(&self.main.spatial, self.target.threads).filter(|_| bytes(true) <= bytes(false))
-    }
-
     /// Rows that tiles cut, and whether they must divide them: what a thread has of
     /// its own ends inside the output, where no tile may be cut off.
     fn rows(&self) -> (i64, bool) {
-        match self.own_rows() {
+        match self.own_rows {
             Some(rows) => (rows, true),
             None => (self.main.spatial[2].1, false),
         }

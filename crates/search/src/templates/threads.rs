@@ -7,7 +7,7 @@
 //! Also which part of its output a thread computes.
 
 use crate::space::Sketch;
-use ir::{BinaryOp, Expr, ExprKind, Program, Target, UnaryOp};
+use ir::{BinaryOp, Expr, ExprKind, Program, Role, Target, UnaryOp};
 
 /// Below this many cycles of one thread the serial sketches come first.
 const ALONE_FIRST: f64 = 30e3;
@@ -77,13 +77,17 @@ fn cycles(program: &Program, target: &Target) -> f64 {
             computed += points * operations(&w.value).max(1.0) / lanes;
         }
     }
-    let bytes: f64 = program
-        .params
-        .iter()
-        .map(|p| program.buffer(*p))
-        .map(|b| b.shape.iter().product::<i64>() as f64 * b.dtype.size() as f64)
-        .sum();
+    let bytes = param_bytes(program, true) + param_bytes(program, false);
     f64::max(computed, bytes / BYTES_A_CYCLE)
+}
+
+/// Bytes of a program's parameters: of its constants, or of all others.
+pub fn param_bytes(program: &Program, constant: bool) -> f64 {
+    let params = program.params.iter().map(|p| program.buffer(*p));
+    params
+        .filter(|b| (b.role == Role::Constant) == constant)
+        .map(|b| b.shape.iter().product::<i64>() as f64 * b.dtype.size() as f64)
+        .sum()
 }
 
 /// Vector operations of an expression; a product that is summed is one with its sum.
