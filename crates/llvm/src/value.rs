@@ -8,9 +8,12 @@
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
 use crate::{integer, math};
+use ir::affine::Ranges;
+use ir::simplify::simplify;
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{Lane, Place};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// A value with its element type. Bool is `i1` here and a byte in memory.
 #[derive(Clone, Copy)]
@@ -94,6 +97,61 @@ pub fn lane_parts(e: &Expr, lane: VarId) -> Option<(Expr, i64)> {
             Some((base, stride * factor))
         }
         _ => None,
+    }
+}
+
+/// Lanes that access consecutive elements.
+struct Run {
+    lanes: Range<u32>,
+    /// Where the first lane's element lies from the base.
+    at: i64,
+}
+
+/// Splits an offset into what is the same in all lanes and runs of lanes whose distances from it
+/// are consecutive constants, as of a window over channels that crosses their blocks; `None` if
+/// anything else varies or the runs are too short to be worth a masked access each.
+fn lane_runs(offset: &Expr, lane: Lane) -> Option<(Expr, Vec<Run>)> {
+    // Constants move to the distances: the base alone would lie before the buffer.
+    let known = |t: &&Expr| t.as_int().is_some() || t.uses_var(lane.var);
+    let (distances, base): (Vec<_>, Vec<_>) = terms(offset).into_iter().partition(known);
+    if distances
+        .iter()
+        .any(|t| t.vars().iter().any(|v| *v != lane.var))
+    {
+        return None;
+    }
+    let distance = |i: u32| {
+        let at = |t: &Expr| {
+            let i = Expr::int(i64::from(i));
+            let at = t.substitute(&|v| (v == lane.var).then(|| i.clone()));
+            simplify(&at, &Ranges::new()).as_int()
+        };
+        distances.iter().map(|t| at(t)).sum::<Option<i64>>()
+    };
+    let mut runs: Vec<Run> = Vec::new();
+    for i in 0..lane.lanes {
+        let at = distance(i)?;
+        match runs.last_mut() {
+            Some(run) if at - run.at == i64::from(i - run.lanes.start) => run.lanes.end = i + 1,
+            _ => runs.push(Run {
+                lanes: i..i + 1,
+                at,
+            }),
+        }
+    }
+    let base = base.into_iter().cloned().reduce(|a, b| a + b);
+    let worth = runs.len() as u32 * SHORTEST_RUN <= lane.lanes;
+    worth.then(|| (base.unwrap_or(Expr::int(0)), runs))
+}
+
+/// Fewer lanes, on average, are loaded one by one.
+const SHORTEST_RUN: u32 = 4;
+
+/// The terms of a sum.
+fn terms(e: &Expr) -> Vec<&Expr> {
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::Add, a, b) => [terms(a), terms(b)].concat(),
+        _ => vec![e],
     }
 }
 
@@ -201,22 +259,11 @@ impl Emitter<'_> {
     /// An element offset, summed outermost loop first and constant last, so
     /// that accesses that differ by a constant share one base address.
     pub fn address(&mut self, buffer: BufferId, offset: &Expr, s: &mut Scope) -> Value {
-        fn terms<'e>(e: &'e Expr, out: &mut Vec<&'e Expr>) {
-            match e.kind() {
-                ExprKind::Binary(BinaryOp::Add, a, b) => {
-                    terms(a, out);
-                    terms(b, out);
-                }
-                _ => out.push(e),
-            }
-        }
         let element = self.memory_type(self.code.buffers[buffer.index()].dtype);
         let mut address = self.pointer(buffer);
-        let mut parts = Vec::new();
-        terms(offset, &mut parts);
         let mut constant = 0;
         let mut sums: Vec<(usize, &Expr)> = Vec::new();
-        for p in parts {
+        for p in terms(offset) {
             match p.as_int() {
                 Some(v) => constant += v,
                 None => {
@@ -275,7 +322,10 @@ impl Emitter<'_> {
             }
             Some((base, 1)) => self.load_vector(buffer, &base, s),
             Some((base, stride)) if s.mask.is_none() => self.load_strided(buffer, &base, stride, s),
-            _ => self.load_gather(buffer, offset, s),
+            _ => match s.lane.and_then(|lane| lane_runs(offset, lane)) {
+                Some((base, runs)) => self.load_runs(buffer, &base, &runs, s),
+                None => self.load_gather(buffer, offset, s),
+            },
         };
         Typed {
             value: self.loaded(raw, dtype),
@@ -318,6 +368,32 @@ impl Emitter<'_> {
         for (i, address) in (0..).zip(self.strided(buffer, base, stride, s)) {
             let v = self.b.load(element, address, dtype.size() as u32);
             out = self.b.insert(out, v, i);
+        }
+        out
+    }
+
+    /// A masked load for each run of lanes.
+    fn load_runs(&mut self, buffer: BufferId, base: &Expr, runs: &[Run], s: &mut Scope) -> Value {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let element = self.memory_type(dtype);
+        let base = self.address(buffer, base, s);
+        let mut out = self.b.zero(self.b.vector_type(element, s.lanes()));
+        for Run { lanes, at } in runs {
+            let here = |i| {
+                self.b
+                    .const_int(self.b.int_type(1), lanes.contains(&i).into())
+            };
+            let here = self
+                .b
+                .const_vector(&mut (0..s.lanes()).map(here).collect::<Vec<_>>());
+            let mask = match s.mask {
+                Some(mask) => self.b.op(Op::And, mask, here),
+                None => here,
+            };
+            let first = self.index(at - i64::from(lanes.start));
+            let address = self.b.gep_anywhere(element, base, first);
+            let loaded = self.masked_load(dtype, address, mask);
+            out = self.b.select(here, loaded, out);
         }
         out
     }

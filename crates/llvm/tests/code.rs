@@ -98,6 +98,63 @@ fn guarded_loads_outside_a_buffer_are_never_made() {
 }
 
 #[test]
+fn a_window_over_channels_crosses_blocks_without_gathers() {
+    // Two blocks of 16 channels of 3 pixels, [block, pixel, channel]: y is x some channels away,
+    // or 0 where there are none.
+    const PIXELS: i64 = 3;
+    for (target, distance) in host_targets()
+        .into_iter()
+        .flat_map(|t| [-2, -1, 0, 1, 2].map(|d| (t.clone(), d)))
+    {
+        let mut f = Flat::new();
+        let x = f.buffer(DType::F32, 32 * PIXELS, Place::Input);
+        let y = f.buffer(DType::F32, 32 * PIXELS, Place::Output);
+        let (block, pixel, l) = (f.var(), f.var(), f.var());
+        let v = Expr::var;
+        let shifted = v(l) + (16 + distance);
+        let at = v(block) * (16 * PIXELS)
+            + v(pixel) * 16
+            + shifted.clone().floor_mod(16)
+            + shifted.clone().floor_div(16) * (16 * PIXELS)
+            + (-16 * PIXELS);
+        let channel = v(block) * 16 + shifted;
+        let inside = Expr::int(15).lt(&channel).and(channel.lt(48));
+        let value = Expr::select(inside, Expr::load(x, [at]), Expr::f32(0.0));
+        let to = v(block) * (16 * PIXELS) + v(pixel) * 16 + v(l);
+        let lane = Some(Lane { var: l, lanes: 16 });
+        let s = f.store(y, to, value, lane);
+        let pixels = f.loop_(pixel, PIXELS, false, vec![s]);
+        f.code.kernel = vec![f.loop_(block, 2, false, vec![pixels])];
+        let element = |channel: i64, pixel: i64| {
+            (channel / 16 * PIXELS * 16 + pixel * 16 + channel % 16) as usize
+        };
+        let ints = Fill::Integers { lo: 1, hi: 99 };
+        let given = fill_tensor(DType::F32, &[32 * PIXELS as usize], ints, 1);
+        let mut args = [given.clone(), Tensor::zeros(DType::F32, &[96])];
+        assert_eq!(f.run(&target, &mut args), 0);
+        for (c, p) in (0..32).flat_map(|c| (0..PIXELS).map(move |p| (c, p))) {
+            let from = c + distance;
+            let expected = match from {
+                0..32 => given.get_f64(element(from, p)),
+                _ => 0.0,
+            };
+            assert_eq!(
+                args[1].get_f64(element(c, p)),
+                expected,
+                "{distance} {c} {p}"
+            );
+        }
+        let emit = Emit {
+            llvm_ir: true,
+            ..Emit::default()
+        };
+        let compiled = Compiler::new(&target).unwrap().compile(&f.code, emit);
+        let text = compiled.unwrap().llvm_ir.unwrap();
+        assert!(!text.contains("gather"), "{text}");
+    }
+}
+
+#[test]
 fn masked_accesses_are_no_wider_than_the_vectors() {
     // 16 lanes of which 5 store, near the end of the buffers.
     for target in host_targets() {

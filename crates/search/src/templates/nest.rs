@@ -136,8 +136,16 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
     if n.is_reduction && n.writes == 1 {
         d.line(format!("cache_write {} 0 register", n.block));
         d.line(format!("reverse_compute_at {}.out {place}", n.block));
-        let copied = axis.strip_prefix(&format!("{}.", n.block)).unwrap_or(axis);
-        d.line(format!("try vectorize {}.out.{copied}", n.block));
+        let copied = |l: &str| {
+            let l = l.strip_prefix(&format!("{}.", n.block)).unwrap_or(l);
+            format!("{}.out.{l}", n.block)
+        };
+        if at + 1 < n.spatial.len() {
+            let inside = n.spatial[at + 1..].iter().chain([&n.spatial[at]]);
+            let order: Vec<String> = inside.map(|(l, _)| copied(l)).collect();
+            d.line(format!("reorder {}", order.join(" ")));
+        }
+        d.line(format!("try vectorize {}", copied(axis)));
     }
     d.line(format!("try vectorize {vector}"));
     if let Some(t) = tile {

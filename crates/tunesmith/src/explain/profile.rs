@@ -1,5 +1,7 @@
 //! Times of a compiled model's steps inside the model: whole inferences and
-//! profiled ones in turns, so that what disturbs one disturbs all alike.
+//! profiled ones in turns, so that what disturbs one disturbs all alike. Each
+//! model's turn begins with an inference that is not timed: the model before it
+//! took the caches, and its threads slept meanwhile.
 
 use crate::bench::fill_inputs;
 use crate::error::Result;
@@ -62,6 +64,7 @@ pub fn profiles(
     let mut rounds = 0;
     while rounds < MIN_ROUNDS || start.elapsed() < time {
         for (i, m) in running.iter_mut().enumerate() {
+            m.invoke()?;
             let t = Instant::now();
             m.invoke()?;
             whole[i].push(t.elapsed().as_nanos() as u64);

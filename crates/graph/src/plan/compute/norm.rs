@@ -122,7 +122,7 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
     let acc = b.reduce(
         "main",
         &axes.list(),
-        &[("r", size)],
+        &[("s", size)],
         Reducer::Sum,
         |o, t| {
             let mut at = env.point(o).index;
