@@ -134,18 +134,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
         _ => place,
     };
     if n.is_reduction && n.writes == 1 {
-        d.line(format!("cache_write {} 0 register", n.block));
-        d.line(format!("reverse_compute_at {}.out {place}", n.block));
-        let copied = |l: &str| {
-            let l = l.strip_prefix(&format!("{}.", n.block)).unwrap_or(l);
-            format!("{}.out.{l}", n.block)
-        };
-        if at + 1 < n.spatial.len() {
-            let inside = n.spatial[at + 1..].iter().chain([&n.spatial[at]]);
-            let order: Vec<String> = inside.map(|(l, _)| copied(l)).collect();
-            d.line(format!("reorder {}", order.join(" ")));
-        }
-        d.line(format!("try vectorize {}", copied(axis)));
+        keep_sums(d, n, at, &place);
     }
     d.line(format!("try vectorize {vector}"));
     if let Some(t) = tile {
@@ -154,6 +143,22 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
     if n.is_reduction && !n.reduce.is_empty() {
         d.line(format!("decompose_reduction {} {}", n.block, n.reduce[0].0));
     }
+}
+
+/// Sums stay in registers until the loop `place` leaves them, in vectors along axis `at`.
+fn keep_sums(d: &mut Draft, n: &Nest, at: usize, place: &str) {
+    d.line(format!("cache_write {} 0 register", n.block));
+    d.line(format!("reverse_compute_at {}.out {place}", n.block));
+    let left = |(l, _): &(String, i64)| {
+        let l = l.strip_prefix(&format!("{}.", n.block)).unwrap_or(l);
+        format!("{}.out.{l}", n.block)
+    };
+    let vector = left(&n.spatial[at]);
+    if at + 1 < n.spatial.len() {
+        let inside: Vec<String> = n.spatial[at + 1..].iter().map(left).collect();
+        d.line(format!("reorder {} {vector}", inside.join(" ")));
+    }
+    d.line(format!("try vectorize {vector}"));
 }
 
 /// Puts a loop over threads, each with rows of its own, outside all others.
