@@ -17,18 +17,32 @@ UNTUNED, END = "untuned", "after the run"
 def run(args):
     """Tunes the models, unless an earlier run did, and measures every cut."""
     budgets = {b: program.seconds_of(b) for b in args.budgets.split(",")}
-    facts, results, failures = machine.conditions(), [], []
+    facts, failures = machine.conditions(), []
+    results = earlier(args)
     for model in args.models:
         try:
-            results.append(measure(model, budgets, args))
+            results.append(measure(model, budgets, args) | {"commit": facts["commit"]})
         except Failure as error:
             failures.append(report.failure(model, error))
+        write(facts, results, args, failures, quiet=True)
     if results:
-        draw(results, budgets)
-    intro = f"{args.threads} threads, accuracy {args.accuracy}; medians (and minima) in ms.\n\n"
-    text = intro + table(results, budgets)
-    report.write("budgets", "Latency by tuning time", facts, results, text, failures)
+        draw(results)
+    write(facts, results, args, failures)
     return 1 if failures else 0
+
+
+def earlier(args):
+    """What earlier calls measured of other models, on as many threads."""
+    kept = program.OUT / "budgets.json"
+    results = json.loads(kept.read_text())["results"] if kept.is_file() else []
+    same = [r for r in results if (r["threads"], r["accuracy"]) == (args.threads, args.accuracy)]
+    return [r for r in same if r["model"] not in map(program.model_name, args.models)]
+
+
+def write(facts, results, args, failures, quiet=False):
+    intro = f"{args.threads} threads, accuracy {args.accuracy}; medians (and minima) in ms.\n\n"
+    text = intro + table(results)
+    report.write("budgets", "Latency by tuning time", facts, results, text, failures, quiet)
 
 
 def measure(model, budgets, args):
@@ -64,8 +78,10 @@ def measure(model, budgets, args):
     }
     taken = slices.interleaved(contenders, args.rounds, args.slice)
     return {
-        "model": model,
+        "model": program.model_name(model),
         "threads": threads,
+        "accuracy": args.accuracy,
+        "budgets": budgets,
         "trials": {b: count_records(cut(lines, s)) for b, s in budgets.items()},
         "latencies": {n: slices.summary(s) for n, s in taken.items()},
         "tuning": report_of_run,
@@ -105,26 +121,29 @@ def compile_cut(model, threads, budget, lines, model_args):
     return artifact
 
 
-def table(results, budgets):
-    names = [UNTUNED, *budgets, END]
+def table(results):
+    budgets = {b: s for r in results for b, s in r["budgets"].items()}
+    names = [UNTUNED, *sorted(budgets, key=budgets.get), END]
     rows = []
     for r in results:
-        cells = [r["latencies"][n] for n in names]
-        rows.append([r["model"], *(f"{c['median_ms']:.3f} ({c['min_ms']:.3f})" for c in cells)])
-        rows.append(["candidates", 0, *(r["trials"][b] for b in budgets), ""])
+        cells = [r["latencies"].get(n) for n in names]
+        shown = [f"{c['median_ms']:.3f} ({c['min_ms']:.3f})" if c else "" for c in cells]
+        rows.append([r["model"], r["commit"], *shown])
+        trials = [r["trials"].get(n, "") for n in names[1:-1]]
+        rows.append(["candidates", "", 0, *trials, ""])
     return (
-        report.markdown_table(["model", *names], rows)
-        + "\nOne tuning run, cut: each model is compiled from what was known then, without the final\n"
-        + "ranking that a run of that length would end with. All are measured in turns.\n"
+        report.markdown_table(["model", "commit", *names], rows)
+        + "\nOne tuning run a model, cut: each is compiled from what was known then, without the\n"
+        + "final ranking that a run of that length would end with. Cuts are measured in turns.\n"
     )
 
 
-def draw(results, budgets):
+def draw(results):
     """Latency relative to the untuned one over tuning time."""
     series = {}
     for r in results:
         untuned = r["latencies"][UNTUNED]["median_ms"]
-        points = [(s, r["latencies"][b]["median_ms"] / untuned) for b, s in budgets.items()]
+        points = [(s, r["latencies"][b]["median_ms"] / untuned) for b, s in r["budgets"].items()]
         series[r["model"]] = sorted(points)
     names = ("seconds of tuning", "latency relative to untuned")
     report.line_chart("budgets", "Latency by tuning time", names, series)

@@ -98,12 +98,12 @@ def line_chart(name, title, axes_names, series):
         return
     figure, axes = pyplot.subplots(figsize=(8.0, 4.5))
     for label, points in series.items():
-        axes.step([x for x, _ in points], [y for _, y in points], where="post", label=label)
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        axes.step(xs, ys, where="post", label=label, marker=".")
     axes.set_xscale("log")
     ticks = sorted({x for points in series.values() for x, _ in points})
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
     axes.set_xticks([], minor=True)
-    axes.set_ylim(bottom=0)
     axes.set_xlabel(axes_names[0])
     axes.set_ylabel(axes_names[1])
     axes.set_title(title)

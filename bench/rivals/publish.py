@@ -92,12 +92,11 @@ def budgets_section():
     data = read("budgets")
     if not data or not data["results"]:
         return None
-    points = {b: program.seconds_of(b) for b in data["results"][0]["trials"]}
-    budgets.draw(data["results"], points)
+    budgets.draw(data["results"])
     if not keep(program.OUT / "budgets.svg", "budgets.svg"):
         return None
     conditions = report.conditions_text(data["conditions"])
-    accuracies = sorted({r["tuning"]["report"]["accuracy"] for r in data["results"]})
+    accuracies = sorted({r["accuracy"] for r in data["results"]})
     conditions += f"Accuracy {' and '.join(accuracies)}.\n"
     return f"## Latency by tuning time\n\n{conditions}\n![by tuning time](budgets.svg)\n"
 

@@ -141,6 +141,20 @@ class Budgets(unittest.TestCase):
         with self.assertRaises(program.Failure):
             budgets.cut(texts[:1], 2)
 
+    def test_models_may_have_budgets_of_their_own(self):
+        def result(model, **cuts):
+            latencies = {name: {"median_ms": 2.0, "min_ms": 1.0} for name in cuts}
+            end = {"untuned": latencies["a"], "after the run": latencies["a"]}
+            trials = dict.fromkeys(cuts, 7)
+            facts = {"model": model, "commit": "c", "budgets": cuts, "trials": trials}
+            return facts | {"latencies": latencies | end}
+
+        text = budgets.table([result("short", a=1.0, c=3.0), result("long", a=1.0, b=2.0, c=3.0)])
+        rows = [[c.strip() for c in line.strip("|").split("|")] for line in text.splitlines()]
+        self.assertEqual(rows[0][2:], ["untuned", "a", "b", "c", "after the run"])
+        self.assertEqual(rows[2][4:6], ["", "2.000 (1.000)"])
+        self.assertEqual(rows[5], ["candidates", "", "0", "7", "7", "7", ""])
+
 
 class Report(unittest.TestCase):
     def test_markdown_table(self):
