@@ -35,8 +35,10 @@ def earlier(args):
     """What earlier calls measured of other models, on as many threads."""
     kept = program.OUT / "budgets.json"
     results = json.loads(kept.read_text())["results"] if kept.is_file() else []
-    same = [r for r in results if (r["threads"], r.get("accuracy")) == (args.threads, args.accuracy)]
-    return [r for r in same if r["model"] not in map(program.model_name, args.models)]
+    again = [program.model_name(m) for m in args.models]
+    alike = (args.threads, args.accuracy)
+    same = [r for r in results if (r["threads"], r.get("accuracy")) == alike]
+    return [r for r in same if r["model"] not in again]
 
 
 def write(facts, results, args, failures, quiet=False):
