@@ -354,11 +354,14 @@ pub fn pow(e: &Emitter<'_>, x: Value, y: Value, d: DType) -> Value {
     let half = m.mul(y, m.c(0.5));
     let odd = e.b.cmp(Cmp::FUne, floor(e, half, d), half);
     let odd = e.b.op(Op::And, whole, odd);
-    let negative_power = m.select(odd, e.b.fneg(magnitude), magnitude);
-    let negative_power = m.select(whole, negative_power, m.c(f64::NAN));
-    let negative = e.b.cmp(Cmp::FOlt, x, zero);
-    let r = m.select(negative, negative_power, magnitude);
+    // Also of a zero, whose sign no comparison tells.
+    let power = m.select(odd, m.copysign(magnitude, x), magnitude);
+    let no_power = e.b.op(Op::And, e.b.cmp(Cmp::FOlt, x, zero), e.b.not(whole));
+    let r = m.select(no_power, m.c(f64::NAN), power);
     let y_zero = e.b.cmp(Cmp::FOeq, y, zero);
     let x_one = e.b.cmp(Cmp::FOeq, x, one);
-    m.select(e.b.op(Op::Or, y_zero, x_one), one, r)
+    let unit = e.b.cmp(Cmp::FOeq, m.abs(x), one);
+    let endless = e.b.cmp(Cmp::FOeq, m.abs(y), m.c(f64::INFINITY));
+    let one_power = e.b.op(Op::Or, x_one, e.b.op(Op::And, unit, endless));
+    m.select(e.b.op(Op::Or, y_zero, one_power), one, r)
 }

@@ -96,12 +96,22 @@ fn replaced(e: &Expr, from: &Expr, to: &Expr) -> Expr {
     e.map_children(|c| replaced(c, from, to))
 }
 
+/// Where numbers are not indices neither comparison need hold: one may be no number.
 fn negated(c: &Expr) -> Expr {
     match c.kind() {
         ExprKind::Unary(UnaryOp::Not, a) => a.clone(),
-        ExprKind::Binary(BinaryOp::Lt, a, b) => b.clone().le(a),
-        ExprKind::Binary(BinaryOp::Le, a, b) => b.clone().lt(a),
+        ExprKind::Binary(BinaryOp::Lt, a, b) if is_index(a) && is_index(b) => b.clone().le(a),
+        ExprKind::Binary(BinaryOp::Le, a, b) if is_index(a) && is_index(b) => b.clone().lt(a),
         _ => Expr::unary(UnaryOp::Not, c),
+    }
+}
+
+/// Made of loop variables and integers only.
+fn is_index(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Var(_) | ExprKind::Int(..) => true,
+        ExprKind::Binary(..) => e.children().all(is_index),
+        _ => false,
     }
 }
 

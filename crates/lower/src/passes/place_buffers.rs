@@ -10,7 +10,7 @@ use crate::LowerError;
 use crate::flat::{Lane, Place};
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
 use ir::affine::Affine;
-use ir::{BufferId, Expr, LoopKind, Role, Scope};
+use ir::{BufferId, Expr, LoopKind, Role, Scope, VarId};
 use std::collections::BTreeMap;
 
 /// The largest stack array.
@@ -36,7 +36,8 @@ struct Access {
 #[derive(Default)]
 struct Survey {
     accesses: BTreeMap<BufferId, Vec<Access>>,
-    /// Last position inside each loop, by node number.
+    /// Variable and last position of each loop, by node number.
+    vars: BTreeMap<usize, VarId>,
     ends: BTreeMap<usize, usize>,
     next: usize,
 }
@@ -159,7 +160,17 @@ fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Re
         let n = c.iter().zip(&a.path).take_while(|(x, y)| x == y).count();
         &c[..n]
     });
-    let depth = common.len();
+    // Contents live as long as an iteration of the site, also where all accesses are
+    // in loops inside it: a sum is of all their iterations.
+    let storage = nest.storage(b);
+    let depth = match storage.site {
+        _ if storage.temporary => common.len(),
+        None => 0,
+        Some(site) => {
+            let at = common.iter().position(|node| survey.vars[node] == site);
+            at.map_or(common.len(), |at| at + 1)
+        }
+    };
     let span = |a: &Access| match a.path.get(depth) {
         Some(node) => (*node, survey.ends[node]),
         None => (a.at, a.at),
@@ -233,6 +244,7 @@ impl Survey {
                 Stmt::For(l) => {
                     let here = (l.kind == LoopKind::Parallel).then_some(at);
                     path.push(at);
+                    self.vars.insert(at, l.var);
                     self.stmts(&l.body, path, parallel.or(here));
                     path.pop();
                     self.ends.insert(at, self.next - 1);

@@ -6,7 +6,7 @@
 //! limit of lines per iteration.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, loads, walk};
+use crate::nest::{For, Nest, Stmt, has_load, loads, walk};
 use ir::affine::Affine;
 use ir::{Annotation, BinaryOp, BufferId, Expr, ExprKind, Target, VarId};
 use std::collections::BTreeMap;
@@ -57,7 +57,10 @@ fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
         let inner = inner_extents(l, s);
         for e in s.exprs() {
-            for (_, offset) in loads(e).into_iter().filter(|(b, _)| *b == buffer) {
+            // An index that is loaded may be none where nothing guards it.
+            let of_buffer =
+                |(b, offset): &(BufferId, &[Expr])| *b == buffer && !has_load(&offset[0]);
+            for (_, offset) in loads(e).into_iter().filter(of_buffer) {
                 let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
                 let fixed = fixed_part(&offset[0], &moves);
                 let Some(moving) = affine_part(&offset[0], &fixed) else {

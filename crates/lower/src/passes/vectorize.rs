@@ -12,7 +12,7 @@
 
 use crate::LowerError;
 use crate::flat::{Lane, combined};
-use crate::nest::{Assign, For, Nest, Stmt, conjunction, conjuncts, guarded, loads};
+use crate::nest::{Assign, For, Nest, Stmt, conjunction, conjuncts, guarded, has_load, loads};
 use ir::affine::Affine;
 use ir::{BufferId, Expr, ExprKind, LoopKind, VarId};
 
@@ -124,9 +124,14 @@ fn laned(s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
             vec![Stmt::For(For { body, ..l })]
         }
         Stmt::If { cond, then } => {
-            let (by_lane, scalar): (Vec<Expr>, Vec<Expr>) = conjuncts(&cond)
-                .into_iter()
-                .partition(|c| c.uses_var(lane.var));
+            // What is loaded under a condition of lanes may be loaded under it only.
+            let mut masked = !mask.is_empty();
+            let is_mask = |c: &Expr| {
+                masked |= c.uses_var(lane.var);
+                c.uses_var(lane.var) || masked && has_load(c)
+            };
+            let (by_lane, scalar): (Vec<Expr>, Vec<Expr>) =
+                conjuncts(&cond).into_iter().partition(is_mask);
             let mut mask = mask.to_vec();
             mask.extend(by_lane);
             let then: Vec<Stmt> = then

@@ -210,3 +210,50 @@ fn what_both_sides_of_a_parallel_loop_see_is_shared() {
     p.loop_mut(l).kind = LoopKind::Parallel;
     assert_eq!(buffer(&code(&p), "s").place, Place::Workspace(0));
 }
+
+#[test]
+fn a_running_maximum_that_nobody_else_reads_keeps_its_memory() {
+    // The largest of 2 x + 1 down each column, row by row; only its row is wanted.
+    let (rows, n) = (8, 2048);
+    let mut b = ProgramBuilder::new("argmax");
+    let x = b.input("x", DType::F32, &[rows, n]);
+    let axes = [("r", rows), ("i", n)];
+    let twice = b.compute("twice", &axes, |s| Expr::load(x, s) * Expr::f32(2.0));
+    let more = b.compute("more", &axes, |s| Expr::load(twice, s) + Expr::f32(1.0));
+    let larger = || Expr::arg(0, DType::F32).lt(Expr::arg(2, DType::F32));
+    let pick = |new, old, d| Expr::select(larger(), Expr::arg(new, d), Expr::arg(old, d));
+    let reducer = Reducer::Tuple {
+        combine: vec![pick(2, 0, DType::F32), pick(3, 1, DType::I64)],
+        identity: vec![Expr::f32(f32::NEG_INFINITY), Expr::int(-1)],
+    };
+    let best = b.block(
+        "best",
+        &[("i", n)],
+        &[("r", rows)],
+        Some(reducer),
+        |s, r| {
+            let value = Expr::load(more, [r[0].clone(), s[0].clone()]);
+            vec![value, r[0].clone()]
+        },
+    );
+    let raw = b.finish(&best[1..]);
+    let mut h = Hand::of(&raw);
+    let body = h.nest("r", rows, SERIAL, |h, r| {
+        let mut along = |block: &str, by_row: bool| {
+            h.nest("i", n, SERIAL, |h, i| {
+                let at = if by_row {
+                    [r.clone(), i]
+                } else {
+                    [i, r.clone()]
+                };
+                vec![h.block(block, &at)]
+            })
+        };
+        vec![
+            along("twice", true),
+            along("more", true),
+            along("best", false),
+        ]
+    });
+    judge(&raw, &h.finish(vec![body]));
+}

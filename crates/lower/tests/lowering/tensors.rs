@@ -186,6 +186,71 @@ fn loaded_indices_are_checked() {
 }
 
 #[test]
+fn no_index_is_loaded_ahead_of_its_guard() {
+    // Row n takes the row that the index before names; the first has none.
+    let mut b = ProgramBuilder::new("shifted");
+    let x = b.input("x", DType::F32, &[8, 64]);
+    let index = b.input("index", DType::I64, &[8]);
+    let y = b.compute("y", &[("n", 9), ("c", 64)], |s| {
+        let at = Expr::load(index, [s[0].clone() - 1]);
+        let value = Expr::load(x, [at, s[1].clone()]);
+        Expr::select(Expr::int(1).le(&s[0]), value, Expr::f32(0.0))
+    });
+    let raw = b.finish(&[y]);
+    let mut p = raw.clone();
+    let c = p.loop_named("y.c").unwrap();
+    let (buffer, distance) = (x, 4);
+    p.loop_mut(c).annotations = vec![ir::Annotation::Prefetch { buffer, distance }];
+    let code = judge(&raw, &p);
+    let ahead = |s: &&Stmt| matches!(s, Stmt::Prefetch { .. });
+    assert_eq!(all(&code.kernel).into_iter().filter(ahead).count(), 0);
+}
+
+#[test]
+fn a_condition_is_loaded_for_lanes_that_there_are() {
+    let mut b = ProgramBuilder::new("chosen");
+    let x = b.input("x", DType::F32, &[3]);
+    let w = b.input("w", DType::F32, &[9, 2]);
+    let y = b.reduce("y", &[("i", 9)], &[("k", 2)], Reducer::Sum, |s, r| {
+        let of_four = Expr::load(x, [s[0].clone().floor_div(4)]);
+        let value = Expr::load(w, [s[0].clone(), r[0].clone()]);
+        Expr::select(Expr::f32(0.0).lt(of_four), value, Expr::f32(0.0))
+    });
+    let raw = b.finish(&[y]);
+    let mut h = Hand::of(&raw);
+    let body = h.nest("i0", 2, SERIAL, |h, i0| {
+        vec![h.nest("i1", 2, SERIAL, |h, i1| {
+            let first = i0 * 8 + i1 * 4;
+            vec![h.nest("k", 2, SERIAL, |h, k| {
+                vec![h.nest("i2", 4, LoopKind::Vectorized, |h, i2| {
+                    let i = first.clone() + i2;
+                    vec![h.guarded("y", &[i.clone(), k.clone()], Some(i.lt(9)), true)]
+                })]
+            })]
+        })]
+    });
+    judge(&raw, &h.finish(vec![body]));
+}
+
+#[test]
+fn what_is_no_number_is_not_below_another_and_not_above() {
+    let mut b = ProgramBuilder::new("kept");
+    let x = b.input("x", DType::F32, &[2, 3]);
+    let w = b.input("w", DType::F32, &[2, 3]);
+    let y = b.reduce("y", &[("i", 2)], &[("k", 3)], Reducer::Sum, |s, r| {
+        let at = [s[0].clone(), r[0].clone()];
+        let below = Expr::load(x, at.clone()).lt(Expr::f32(0.0));
+        Expr::select(below, Expr::f32(0.0), Expr::load(w, at))
+    });
+    let raw = b.finish(&[y]);
+    let mut given = values(&raw);
+    let nan = f32::NAN;
+    let holes = Tensor::from_slice(&[2, 3], &[-1.0, nan, 1.0, nan, nan, -2.0]);
+    given.insert(raw.params[0], holes);
+    judge_on(&raw, &raw, &given, 0.0);
+}
+
+#[test]
 fn lanes_with_their_own_index_are_written_out() {
     let mut b = ProgramBuilder::new("pick");
     let table = b.input("table", DType::F32, &[5]);
