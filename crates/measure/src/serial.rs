@@ -648,6 +648,7 @@ fn outcome(
                 max_abs: g.max_abs,
                 worst: g.worst,
                 non_finite: g.non_finite,
+                tolerance: Some(protocol.tolerance),
                 extra: Extra::new(),
             },
         },

@@ -1,11 +1,8 @@
-//! Reading the store: records by key, the best record, earlier outcomes,
-//! counts, and explicit look-ups on compatible targets.
+//! Reading the store: records by key, the best record, earlier outcomes.
 //!
 //! Promises that a look-up for one target never answers with a record of
-//! another (that is [`Store::compatible`], by name), and that equal stores give
-//! equal answers: every order ends in a fixed tie-break.
-
-use std::collections::BTreeMap;
+//! another, and that equal stores give equal answers: every order ends in a
+//! fixed tie-break.
 
 use rusqlite::ToSql;
 
@@ -48,36 +45,25 @@ pub struct Filter<'a> {
     pub final_: Option<bool>,
 }
 
-/// Records of a task by outcome label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskOutcomes {
-    pub task: String,
-    pub counts: BTreeMap<String, u64>,
-}
-
-impl TaskOutcomes {
-    pub fn total(&self) -> u64 {
-        self.counts.values().sum()
-    }
-}
-
-/// A fact in which another target differs from the one asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetDifference {
-    /// `cpu`, `features`, `caches`, `threads`, `machine`, or an unknown field.
-    pub field: String,
-    pub asked: String,
-    pub found: String,
-}
-
-/// The best record of another place whose code can run on the target asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Compatible {
-    pub record: Record,
-    pub target: TargetKey,
-    /// Never empty.
-    pub differences: Vec<TargetDifference>,
-}
+/// Timed, and neither this candidate nor its code was wrong here, by tolerance ?4 or a
+/// looser one, or failed as a finalist.
+const USABLE: &str = "r.median_ns IS NOT NULL AND NOT EXISTS (\
+         SELECT 1 FROM records bad \
+         WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
+         AND bad.code_hash = r.code_hash \
+         AND (bad.label = 'wrong' \
+             AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
+             OR (bad.final = 1 AND bad.ran = 1 \
+                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))) \
+     AND NOT EXISTS (\
+         SELECT 1 FROM records bad \
+         WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
+         AND bad.trace_hash = r.trace_hash AND bad.trace = r.trace \
+         AND bad.algorithm = r.algorithm AND bad.toolchain = r.toolchain \
+         AND (bad.label = 'wrong' \
+             AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
+             OR (bad.final = 1 AND bad.ran = 1 \
+                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id)))";
 
 impl Store {
     /// All tasks, by key.
@@ -193,37 +179,51 @@ impl Store {
 
     /// The best timed record of exactly this place: an isolated final before
     /// any other, then the lowest median, then the lowest code hash, then the
-    /// oldest. A candidate or machine code that was ever wrong on this target,
-    /// or that failed as a finalist on this machine, is not considered.
+    /// oldest; of several finals of one code only the newest. A candidate or machine
+    /// code that was ever wrong on this target, or that failed as a finalist on this
+    /// machine, is not considered.
     pub fn best_for(&self, place: &Place<'_>) -> Result<Option<Record>, StoreError> {
-        self.best_that(place, |_| Ok(true))
+        self.best_that(place, 0.0, |_| Ok(true))
     }
 
     /// The best of the records that [`Store::best_for`] considers and `accept`
-    /// takes; it sees them in that order until it takes one.
+    /// takes; it sees them in that order until it takes one. What was wrong counts
+    /// if it was judged by this tolerance or a looser one.
     pub fn best_that(
         &self,
         place: &Place<'_>,
+        tolerance: f64,
         accept: impl FnMut(&Record) -> Result<bool, StoreError>,
     ) -> Result<Option<Record>, StoreError> {
+        let superseded = "r.final = 1 AND EXISTS (\
+             SELECT 1 FROM records newer \
+             WHERE newer.task_id = r.task_id AND newer.target_id = r.target_id \
+             AND newer.machine_id = r.machine_id AND newer.code_hash = r.code_hash \
+             AND newer.final = 1 AND newer.median_ns IS NOT NULL AND newer.id > r.id)";
         self.first_in_place(
             "looking for the best record",
             place,
-            "r.median_ns IS NOT NULL AND NOT EXISTS (\
-                 SELECT 1 FROM records bad \
-                 WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
-                 AND bad.code_hash = r.code_hash \
-                 AND (bad.label = 'wrong' OR (bad.final = 1 AND bad.ran = 1 \
-                     AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))) \
-             AND NOT EXISTS (\
-                 SELECT 1 FROM records bad \
-                 WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
-                 AND bad.trace_hash = r.trace_hash AND bad.trace = r.trace \
-                 AND bad.algorithm = r.algorithm AND bad.toolchain = r.toolchain \
-                 AND (bad.label = 'wrong' OR (bad.final = 1 AND bad.ran = 1 \
-                     AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id)))",
+            &format!("{USABLE} AND NOT ({superseded})"),
             "r.final DESC, r.median_ns, r.code_hash IS NULL, r.code_hash, r.id",
-            &[],
+            &[&tolerance],
+            accept,
+        )
+    }
+
+    /// As [`Store::best_that`], but by the lowest median alone: a trial of a run that
+    /// was ended before it ranked its finalists may be better than any final.
+    pub fn fastest_that(
+        &self,
+        place: &Place<'_>,
+        tolerance: f64,
+        accept: impl FnMut(&Record) -> Result<bool, StoreError>,
+    ) -> Result<Option<Record>, StoreError> {
+        self.first_in_place(
+            "looking for the fastest record",
+            place,
+            USABLE,
+            "r.median_ns, r.id",
+            &[&tolerance],
             accept,
         )
     }
@@ -316,147 +316,8 @@ impl Store {
             page *= 4;
         }
     }
-
-    /// For each other place of this task whose code can run on `target` (same
-    /// triple, no feature that `target` lacks), its best record with what
-    /// differs: fewest differences first, then the lowest median. The caller
-    /// chooses and must report the differences; timings of another place are
-    /// not timings of this one.
-    pub fn compatible(
-        &self,
-        task: &str,
-        target: &TargetKey,
-        machine: &str,
-    ) -> Result<Vec<Compatible>, StoreError> {
-        let places = self.counts(
-            "looking for compatible targets",
-            "SELECT targets.key, machines.key, count(*) FROM records r \
-             JOIN targets ON targets.id = r.target_id \
-             JOIN machines ON machines.id = r.machine_id \
-             WHERE r.task_id = (SELECT id FROM tasks WHERE key = ?1) \
-             GROUP BY targets.key, machines.key",
-            &[&task],
-        )?;
-        let mut found = Vec::new();
-        for (other_key, other_machine, _) in places {
-            let Some(other) = self.target(&other_key)? else {
-                continue;
-            };
-            if !runs_on(&other, target) {
-                continue;
-            }
-            let differences = differences(target, machine, &other, &other_machine);
-            if differences.is_empty() {
-                continue;
-            }
-            let place = Place {
-                task,
-                target: &other_key,
-                machine: &other_machine,
-            };
-            if let Some(record) = self.best_for(&place)? {
-                found.push(Compatible {
-                    record,
-                    target: other,
-                    differences,
-                });
-            }
-        }
-        found.sort_by_key(|c| (c.differences.len(), c.record.outcome.median_ns()));
-        Ok(found)
-    }
-
-    /// Counts of records by outcome label, for one task or all, by task key.
-    pub fn outcome_counts(&self, task: Option<&str>) -> Result<Vec<TaskOutcomes>, StoreError> {
-        let rows = self.counts(
-            "counting outcomes",
-            "SELECT tasks.key, r.label, count(*) FROM records r \
-             JOIN tasks ON tasks.id = r.task_id \
-             WHERE ?1 IS NULL OR tasks.key = ?1 \
-             GROUP BY tasks.key, r.label ORDER BY tasks.key, r.label",
-            &[&task],
-        )?;
-        let mut by_task: Vec<TaskOutcomes> = Vec::new();
-        for (task, label, count) in rows {
-            match by_task.last_mut() {
-                Some(last) if last.task == task => {
-                    last.counts.insert(label, count);
-                }
-                _ => by_task.push(TaskOutcomes {
-                    task,
-                    counts: BTreeMap::from([(label, count)]),
-                }),
-            }
-        }
-        Ok(by_task)
-    }
 }
 
 fn items<T>(rows: Vec<(i64, T)>) -> Vec<T> {
     rows.into_iter().map(|(_, item)| item).collect()
-}
-
-/// Whether code for `built` can run on `target`.
-fn runs_on(built: &TargetKey, target: &TargetKey) -> bool {
-    built.triple == target.triple && built.features.iter().all(|f| target.features.contains(f))
-}
-
-fn differences(
-    asked: &TargetKey,
-    asked_machine: &str,
-    found: &TargetKey,
-    found_machine: &str,
-) -> Vec<TargetDifference> {
-    let caches = |target: &TargetKey| {
-        let facts: Vec<String> = target
-            .caches
-            .iter()
-            .map(|(name, size)| format!("{name}:{size}"))
-            .collect();
-        facts.join(",")
-    };
-    let mut facts = vec![
-        ("cpu".to_owned(), asked.cpu.clone(), found.cpu.clone()),
-        (
-            "features".to_owned(),
-            asked.sorted_features().join(","),
-            found.sorted_features().join(","),
-        ),
-        ("caches".to_owned(), caches(asked), caches(found)),
-        (
-            "threads".to_owned(),
-            asked.threads.to_string(),
-            found.threads.to_string(),
-        ),
-        (
-            "machine".to_owned(),
-            asked_machine.to_owned(),
-            found_machine.to_owned(),
-        ),
-    ];
-    let unknown: BTreeMap<&String, ()> = asked
-        .extra
-        .keys()
-        .chain(found.extra.keys())
-        .map(|name| (name, ()))
-        .collect();
-    for name in unknown.into_keys() {
-        let text = |target: &TargetKey| {
-            target
-                .extra
-                .get(name)
-                .map(ToString::to_string)
-                .unwrap_or_default()
-        };
-        facts.push((name.clone(), text(asked), text(found)));
-    }
-    facts
-        .into_iter()
-        .filter(|(_, asked, found)| asked != found)
-        .map(|(field, asked, found)| TargetDifference {
-            field,
-            asked,
-            found,
-        })
-        .collect()
 }

@@ -201,6 +201,9 @@ pub struct Difference {
     pub worst: u64,
     /// Elements where exactly one side is not finite.
     pub non_finite: u64,
+    /// Largest relative error (L2) that was allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,
@@ -345,10 +348,15 @@ impl Outcome {
         self.ran() || self.stage().is_some() || matches!(self, Outcome::Rejected { .. })
     }
 
-    /// Whether nothing is known against it at this tolerance (relative error, L2):
-    /// it may have been timed under a looser one.
+    /// Whether the outcome holds at this tolerance (relative error, L2): what was
+    /// timed may have been allowed by a looser one, what was wrong judged by a tighter one.
     pub fn within(&self, tolerance: f64) -> bool {
-        self.rel_l2().is_none_or(|error| error <= tolerance)
+        match self {
+            Outcome::Wrong { difference, .. } => difference
+                .tolerance
+                .is_none_or(|judged| judged >= tolerance),
+            _ => self.rel_l2().is_none_or(|error| error <= tolerance),
+        }
     }
 
     /// Relative error (L2) that a timed candidate's outputs were allowed with.

@@ -594,27 +594,6 @@ impl Store {
         Ok(())
     }
 
-    /// Rows of a query that returns a text and a count.
-    pub(crate) fn counts(
-        &self,
-        doing: &'static str,
-        sql: &str,
-        values: &[&dyn ToSql],
-    ) -> Result<Vec<(String, String, u64)>, StoreError> {
-        let read = || {
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let rows = statement.query_map(values, |row| {
-                Ok((
-                    row.get(0)?,
-                    row.get(1)?,
-                    row.get::<_, i64>(2)?.cast_unsigned(),
-                ))
-            })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        read().map_err(|e| self.failed(doing, e))
-    }
-
     /// The task with this key.
     pub fn task(&self, key: &str) -> Result<Option<Task>, StoreError> {
         self.one(&TASKS, "WHERE key = ?1", key)

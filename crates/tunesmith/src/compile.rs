@@ -152,6 +152,7 @@ pub struct Exactness {
 pub struct Known {
     pub candidate: Candidate,
     pub ns: u64,
+    pub code_hash: Option<String>,
     /// Whether it was measured as this program compiles it. Another toolchain
     /// makes other code of the trace, whose time this one need not have.
     pub same_toolchain: bool,
@@ -167,22 +168,29 @@ pub fn best_known(
     exactness: Exactness,
 ) -> Result<Vec<Option<Known>>> {
     let target = crate::machine::target_key(target).text();
-    tasks
-        .iter()
-        .map(|t| {
-            let place = Place {
-                task: &t.key,
-                target: &target,
-                machine,
-            };
-            best_accepted(store, t, &place, exactness, |_| true)
-        })
-        .collect()
+    let one = |t| best_known_of(store, t, &target, machine, exactness);
+    tasks.iter().map(one).collect()
+}
+
+/// As [`best_known`], of one task and for a target's text.
+pub fn best_known_of(
+    store: &Store,
+    task: &Task,
+    target: &str,
+    machine: &str,
+    exactness: Exactness,
+) -> Result<Option<Known>> {
+    let place = Place {
+        task: &task.key,
+        target,
+        machine,
+    };
+    best_accepted(store, task, &place, exactness, |_| true)
 }
 
 /// As [`best_known`]; where tuning this very model chose another candidate near
-/// the best by the latency of the whole model, that one. Nothing where the newest
-/// run found the defaults together to be faster.
+/// the best by the latency of the whole model, that one. Nothing where a run found
+/// the defaults together to be faster than these very kernels.
 pub fn best_known_in(
     store: &Store,
     plan: &Plan,
@@ -193,15 +201,6 @@ pub fn best_known_in(
     let mut known = best_known(store, &plan.tasks, target, machine, exactness)?;
     let target = crate::machine::target_key(target).text();
     let here = |e: &&Event| e.payload["target"] == *target && e.payload["machine"] == *machine;
-    let compared = store.newest_events(&plan.name, COMPARED)?;
-    let of_plan = |e: &&Event| {
-        e.payload["plan"] == *plan.key() && e.payload["accuracy"] == *exactness.accuracy.name()
-    };
-    if let Some(e) = compared.iter().filter(here).find(of_plan)
-        && e.payload["default"] == true
-    {
-        return Ok(plan.tasks.iter().map(|_| None).collect());
-    }
     let decisions = store.newest_events(&plan.name, IN_MODEL)?;
     for (task, known) in plan.tasks.iter().zip(&mut known) {
         let Some(best) = known else { continue };
@@ -220,6 +219,21 @@ pub fn best_known_in(
         {
             *best = chosen;
         }
+    }
+    let compared = store.newest_events(&plan.name, COMPARED)?;
+    let of_these = |e: &&Event| {
+        let code = |(i, k): (usize, &Option<Known>)| {
+            k.as_ref()
+                .is_none_or(|k| k.code_hash.as_deref() == e.payload["code"][i].as_str())
+        };
+        e.payload["plan"] == *plan.key()
+            && e.payload["accuracy"] == *exactness.accuracy.name()
+            && known.iter().enumerate().all(code)
+    };
+    if let Some(e) = compared.iter().filter(here).find(of_these)
+        && e.payload["default"] == true
+    {
+        return Ok(plan.tasks.iter().map(|_| None).collect());
     }
     Ok(known)
 }
@@ -245,7 +259,7 @@ fn best_accepted(
     accept: impl Fn(&Record) -> bool,
 ) -> Result<Option<Known>> {
     let mut taken = None;
-    let record = store.best_that(place, |r| {
+    let record = store.best_that(place, exactness.tolerance, |r| {
         // An older trace syntax, or a step that has become illegal.
         let Some(trace) = schedule::parse(&r.trace).ok().filter(|_| accept(r)) else {
             return Ok(false);
@@ -253,7 +267,7 @@ fn best_accepted(
         let usable = exactness.accuracy.allows(&trace)
             && r.outcome.within(exactness.tolerance)
             && schedule::replay(&task.program, &trace).is_ok();
-        if !usable || fails_now(store, place, r, exactness.tolerance)? {
+        if !usable || differs_now(store, place, r, exactness.tolerance)? {
             return Ok(false);
         }
         taken = Some(trace);
@@ -262,6 +276,7 @@ fn best_accepted(
     let known = |(r, trace): (Record, Trace)| {
         Some(Known {
             ns: r.outcome.median_ns()?,
+            code_hash: r.code_hash,
             same_toolchain: r.toolchain == build::toolchain(),
             candidate: Candidate {
                 algorithm: r.algorithm,
@@ -272,8 +287,9 @@ fn best_accepted(
     Ok(record.zip(taken).and_then(known))
 }
 
-/// Whether a candidate that another toolchain compiled has failed with this one.
-fn fails_now(
+/// Whether a candidate that another toolchain compiled has failed with this one, or
+/// is other code with it, which has a record of its own.
+fn differs_now(
     store: &Store,
     place: &Place<'_>,
     r: &Record,
@@ -289,7 +305,8 @@ fn fails_now(
         trace: &r.trace,
     };
     let now = store.outcome_of_candidate(&key, tolerance)?;
-    Ok(now.is_some_and(|n| n.outcome.median_ns().is_none()))
+    let differs = |n: Record| n.outcome.median_ns().is_none() || n.code_hash != r.code_hash;
+    Ok(now.is_some_and(differs))
 }
 
 /// Names the task in an error of its schedule.

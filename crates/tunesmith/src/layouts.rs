@@ -48,6 +48,13 @@ pub struct Layouts {
     pub time_s: f64,
 }
 
+impl Layouts {
+    /// Whether other layouts were tried, so that there is something to remember.
+    pub fn tried(&self) -> bool {
+        self.estimated_percent.is_some()
+    }
+}
+
 impl Source {
     /// The plan for a target; with what a store knows of its layouts, if given.
     pub fn plan_for(

@@ -1,7 +1,5 @@
 //! Looking things up: exact keys only, the better first, ties fixed.
 
-use std::collections::BTreeMap;
-
 use store::{CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
 
 use crate::samples::{machine, prepare, prepared, record, target, task, timed, wrong};
@@ -81,6 +79,67 @@ fn finals_come_before_faster_trials() {
 }
 
 #[test]
+fn of_finals_of_one_code_the_newest_counts() {
+    let store = prepared();
+    let rank = |trial, hash: &str, ns| {
+        let r = finalist(code(trial, hash, timed(&[ns])));
+        store.insert_record(&r).unwrap();
+    };
+    // Lucky once, ranked again beside a rival that is faster.
+    rank(0, "aa", 9);
+    assert_eq!(best(&store), Some((0, true)));
+    rank(1, "bb", 10);
+    rank(2, "aa", 11);
+    assert_eq!(best(&store), Some((1, true)));
+}
+
+#[test]
+fn a_fast_trial_is_found_beside_slower_finals() {
+    let store = prepared();
+    store
+        .insert_record(&finalist(code(0, "aa", timed(&[10]))))
+        .unwrap();
+    store.insert_record(&code(1, "bb", timed(&[5]))).unwrap();
+    assert_eq!(best(&store), Some((0, true)));
+    let target = target().text();
+    let place = Place {
+        task: "t1",
+        target: &target,
+        machine: "m1",
+    };
+    let found = store.fastest_that(&place, ANY, |_| Ok(true)).unwrap();
+    assert_eq!(found.map(|r| r.trial), Some(1));
+}
+
+#[test]
+fn what_was_wrong_by_a_tight_tolerance_is_open_by_a_looser_one() {
+    let store = prepared();
+    store.insert_record(&code(0, "aa", timed(&[10]))).unwrap();
+    let Outcome::Wrong {
+        mut difference,
+        text,
+    } = wrong()
+    else {
+        panic!("a wrong outcome")
+    };
+    difference.tolerance = Some(1e-7);
+    let judged = Outcome::Wrong { difference, text };
+    assert!(judged.within(1e-7) && judged.within(1e-8) && !judged.within(1e-4));
+    store.insert_record(&code(1, "aa", judged)).unwrap();
+    let target = target().text();
+    let place = Place {
+        task: "t1",
+        target: &target,
+        machine: "m1",
+    };
+    let best = |tolerance| {
+        let found = store.best_that(&place, tolerance, |_| Ok(true)).unwrap();
+        found.map(|r| r.trial)
+    };
+    assert_eq!((best(1e-4), best(1e-7), best(1e-8)), (Some(0), None, None));
+}
+
+#[test]
 fn the_best_that_is_accepted_comes_in_the_same_order() {
     let store = prepared();
     let n = 30;
@@ -98,7 +157,7 @@ fn the_best_that_is_accepted_comes_in_the_same_order() {
     };
     for wanted in [n - 1, n - 2, 7, 0] {
         let mut seen = Vec::new();
-        let found = store.best_that(&place, |r| {
+        let found = store.best_that(&place, ANY, |r| {
             seen.push(r.trial);
             Ok(r.trial == wanted)
         });
@@ -106,7 +165,7 @@ fn the_best_that_is_accepted_comes_in_the_same_order() {
         let expected: Vec<u64> = (wanted..n).rev().collect();
         assert_eq!(seen, expected);
     }
-    assert_eq!(store.best_that(&place, |_| Ok(false)).unwrap(), None);
+    assert_eq!(store.best_that(&place, ANY, |_| Ok(false)).unwrap(), None);
 }
 
 #[test]
@@ -370,80 +429,4 @@ fn filters_restrict() {
             "{filter:?}"
         );
     }
-}
-
-#[test]
-fn outcome_counts_add_up() {
-    let store = two_runs();
-    let counts = store.outcome_counts(None).unwrap();
-    assert_eq!(counts.len(), 2);
-    assert_eq!((counts[0].task.as_str(), counts[0].total()), ("t1", 3));
-    assert_eq!(counts[1].counts, BTreeMap::from([("wrong".to_owned(), 1)]));
-    assert_eq!(store.outcome_counts(Some("t2")).unwrap(), counts[1..]);
-    assert!(store.outcome_counts(Some("t3")).unwrap().is_empty());
-}
-
-#[test]
-fn compatible_targets_are_listed_with_what_differs_and_never_answer_for_this_one() {
-    let store = prepared();
-    let mut wider = target();
-    wider.features.push("avx512f".into());
-    let mut slower = target();
-    (slower.cpu, slower.threads) = ("znver4".into(), 8);
-    let mut foreign = target();
-    foreign.triple = "aarch64-unknown-linux-gnu".into();
-    let mut narrower = target();
-    narrower.features.truncate(1);
-    store.put_machine(&machine("m2")).unwrap();
-    for (trial, other) in [&wider, &slower, &foreign, &narrower]
-        .into_iter()
-        .enumerate()
-    {
-        store.put_target(other).unwrap();
-        let measured = record("r1", trial as u64, timed(&[5 + trial as u64]));
-        store
-            .insert_record(&Record {
-                target: other.text(),
-                ..measured
-            })
-            .unwrap();
-    }
-    let elsewhere = Record {
-        machine: "m2".into(),
-        ..record("r1", 9, timed(&[2]))
-    };
-    store.insert_record(&elsewhere).unwrap();
-    assert_eq!(best(&store), None);
-
-    let found = store.compatible("t1", &target(), "m1").unwrap();
-    let summary: Vec<(u64, Vec<&str>)> = found
-        .iter()
-        .map(|c| {
-            (
-                c.record.trial,
-                c.differences.iter().map(|d| d.field.as_str()).collect(),
-            )
-        })
-        .collect();
-    let expected = [
-        (9, vec!["machine"]),
-        (3, vec!["features"]),
-        (1, vec!["cpu", "threads"]),
-    ];
-    assert_eq!(summary, expected);
-    assert_eq!(
-        (
-            found[2].differences[1].asked.as_str(),
-            found[2].target.threads
-        ),
-        ("2", 8)
-    );
-    // The wider machine can run the narrower code, but not the other way round.
-    let from_wider = store.compatible("t1", &wider, "m1").unwrap();
-    assert!(from_wider.iter().any(|c| c.target == narrower));
-    assert!(
-        from_wider
-            .iter()
-            .all(|c| c.target != wider && c.target != foreign)
-    );
 }

@@ -80,6 +80,7 @@ pub fn wrong() -> Outcome {
             max_abs: f64::NAN,
             worst: 17,
             non_finite: 3,
+            tolerance: None,
             extra: Extra::new(),
         },
         text: "element 17: NaN, expected 0.5".into(),

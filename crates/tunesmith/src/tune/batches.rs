@@ -17,7 +17,7 @@ use measure::{Batch, Constants, Device, Local, Measurer, Policy, TaskState};
 use runtime::BuiltKernel;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use store::{Place, Record};
+use store::{Outcome, Place, Record};
 
 /// The kind of the events that hold DOPpler's rounds and state.
 pub const EVENT: &str = "doppler";
@@ -159,6 +159,9 @@ pub struct Turn {
 /// Candidates of a task's first turn, where it is not alone.
 const FIRST_TURN: usize = 8;
 
+/// Candidates of a task that are skipped one after another before it is given up.
+const MOST_SKIPPED: u64 = 3;
+
 impl Session<'_> {
     /// Candidates that a task is asked for in its turn: a batch, but of several
     /// tasks none takes more at once than it had before, so that all come to
@@ -229,8 +232,7 @@ impl Session<'_> {
         }
         self.note_disturbances(&done.outcomes)?;
         for (r, m) in batch.into_iter().zip(done.outcomes) {
-            self.trials += 1;
-            self.searches[task].trials += 1;
+            self.count(task, &m.outcome);
             let took_ns = m.whole.wall_ns.min(each_ns);
             let Ready {
                 pending,
@@ -244,6 +246,20 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Counts a trial. What was skipped is none, and a task that can only be skipped,
+    /// as there is no expected output or no runner, is given up.
+    fn count(&mut self, task: usize, outcome: &Outcome) {
+        let s = &mut self.searches[task];
+        if matches!(outcome, Outcome::Skipped { .. }) {
+            s.skipped += 1;
+            s.exhausted |= s.skipped >= MOST_SKIPPED;
+        } else {
+            s.skipped = 0;
+            s.trials += 1;
+            self.trials += 1;
+        }
+    }
+
     /// Takes the next candidates of a task that need to be measured; those whose
     /// code the store knows are concluded.
     fn next_batch(&mut self, task: usize) -> Result<Vec<Ready>> {
@@ -255,7 +271,7 @@ impl Session<'_> {
             let same = |b: &Ready| b.built.kernel.code_hash() == hash;
             if r.pending.task != task || batch.len() == most || batch.iter().any(same) {
                 later.push(r);
-            } else if let Some(known) = self.known_code(task, hash)? {
+            } else if let Some(known) = self.known_code(task, &r.built.kernel)? {
                 self.cached += 1;
                 let p = &r.pending;
                 let (label, ns) = (known.outcome.label(), known.outcome.median_ns());
@@ -270,15 +286,17 @@ impl Session<'_> {
     }
 
     /// What the store knows of equal code.
-    fn known_code(&self, task: usize, hash: u64) -> Result<Option<Record>> {
+    fn known_code(&self, task: usize, kernel: &BuiltKernel) -> Result<Option<Record>> {
         let place = Place {
             task: &self.searches[task].key,
             target: &self.target_text,
             machine: &self.machine,
         };
-        Ok(self
-            .store
-            .outcome_of_code(&place, &format!("{hash:016x}"), self.options.tolerance)?)
+        Ok(self.store.outcome_of_code(
+            &place,
+            &record::code_hash(kernel),
+            self.options.tolerance,
+        )?)
     }
 }
 

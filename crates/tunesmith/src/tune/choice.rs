@@ -2,10 +2,12 @@
 //! what measurements of single kernels promised, the defaults are kept.
 
 use super::factorial::SIGNIFICANT;
+use super::record;
 use super::report::Report;
 use super::session::Session;
 use crate::bench::{Latencies, MIN_PAIRS, Paired, undisturbed};
 use crate::error::Result;
+use build::Built;
 use runtime::Model;
 use std::time::Duration;
 use store::NewEvent;
@@ -59,17 +61,10 @@ impl Choice {
 }
 
 impl Session<'_> {
-    /// What an earlier run kept no longer holds once candidates are measured.
-    pub fn reopen_choice(&self) -> Result<()> {
-        self.log_choice(false, None)
-    }
-
-    /// Stores the choice for those who compile the model.
-    pub fn keep_choice(&self, choice: &Choice) -> Result<()> {
-        self.log_choice(choice.default, Some(choice.gain))
-    }
-
-    fn log_choice(&self, default: bool, gain: Option<Paired>) -> Result<()> {
+    /// Stores the choice for those who compile the model; it holds for the kernels that
+    /// were compared, one a task.
+    pub fn keep_choice(&self, choice: &Choice, tuned: &[Built]) -> Result<()> {
+        let code = tuned.iter().map(|b| record::code_hash(&b.kernel));
         let event = NewEvent {
             run_id: self.run_id.clone(),
             kind: EVENT.into(),
@@ -79,8 +74,9 @@ impl Session<'_> {
                 "target": self.target_text,
                 "machine": self.machine,
                 "accuracy": self.options.accuracy.name(),
-                "default": default,
-                "gain": gain,
+                "code": code.collect::<Vec<_>>(),
+                "default": choice.default,
+                "gain": choice.gain,
             }),
         };
         self.store.append(&[], &[event])?;

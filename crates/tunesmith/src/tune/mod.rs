@@ -116,18 +116,21 @@ pub fn tune(
     progress.stage("building the plain schedules");
     let plain = builders.build_all(&plan.tasks, &fallbacks(&plan.tasks, target)?)?;
     let mut session = Session::new(plan, machine, target, store, options, &plain)?;
-    if !layouts.known {
+    if !layouts.known && layouts.tried() {
         let event = layouts::event(&session.run_id, &rule, machine, target, &layouts);
         store.append(&[], &[event])?;
     }
-    session.reopen_choice()?;
     session.run(&mut builders, start, progress)?;
     progress.stage("ranking the finalists alone");
     session.rank_finalists(progress)?;
 
     let defaults = defaults(&plan.tasks, target, options.accuracy)?;
     let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
-    let in_model = session.decide_in_model(&untuned, &pool, progress)?;
+    let known = session.known_or(&defaults.candidates)?;
+    // What an earlier compiler built may no longer build; that is no reason to end here.
+    let known = builders.build_all(&plan.tasks, &known);
+    let otherwise = known.unwrap_or_else(|_| untuned.clone());
+    let in_model = session.decide_in_model(&otherwise, &pool, progress)?;
     progress.stage("comparing whole models");
     let model = |built: &[Built]| -> Result<Model> {
         let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
@@ -139,9 +142,10 @@ pub fn tune(
     // The plain model may take a hundred times as long: one run of it.
     let plain_steps = model(&plain)?.invoke_profiled()?;
     let mut default = model(&untuned)?;
-    let mut tuned = model(&session.best_kernels(&untuned))?;
+    let best = session.best_kernels(&otherwise);
+    let mut tuned = model(&best)?;
     let choice = Choice::between(&mut default, &mut tuned)?;
-    session.keep_choice(&choice)?;
+    session.keep_choice(&choice, &best)?;
     let mut chosen = if choice.default { default } else { tuned };
     let mut report = session.report((start, start_cpu_s), layouts, in_model);
     report.warnings = defaults.warnings;

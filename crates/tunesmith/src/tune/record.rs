@@ -2,6 +2,7 @@
 
 use graph::plan::Task;
 use measure::{Measured, Spent};
+use runtime::BuiltKernel;
 use search::{Point, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,6 +29,11 @@ pub fn task(t: &Task) -> store::Task {
         bytes: t.bytes as u64,
         extra: Extra::new(),
     }
+}
+
+/// How records name a kernel's code.
+pub fn code_hash(kernel: &BuiltKernel) -> String {
+    format!("{:016x}", kernel.code_hash())
 }
 
 /// The decision vector of a point.

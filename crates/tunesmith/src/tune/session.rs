@@ -7,13 +7,13 @@ use super::progress::{Progress, Status};
 use super::report::Report;
 use super::task_search::{KnownPlace, Ranked, Search, searches};
 use super::{Budget, Options, record};
-use crate::compile::Builders;
+use crate::compile::{Builders, Exactness, best_known_of};
 use crate::doctor::Limits;
 use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
 use build::Built;
-use graph::plan::{Plan, TensorKind};
+use graph::plan::{Plan, Task, TensorKind};
 use ir::Target;
 use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
 use search::{Candidate, Point};
@@ -200,7 +200,7 @@ impl<'a> Session<'a> {
             while pending.len() + self.ready.len() < depth
                 && !self.enough_asked(pending.len() + self.ready.len())
                 && !self.spent(start)
-                && let Some(task) = self.next_asked(&pending)
+                && let Some(task) = self.next_asked()
             {
                 current = task;
                 if let Some(p) = self.ask(task)? {
@@ -209,10 +209,10 @@ impl<'a> Session<'a> {
                     pending.insert(builders.submit(request), p);
                 }
             }
-            self.show(start, current, progress);
             if pending.is_empty() && self.ready.is_empty() {
                 break;
             }
+            self.show(start, current, progress);
             let least = if self.options.overlap {
                 pending.len().min(1)
             } else {
@@ -278,9 +278,9 @@ impl<'a> Session<'a> {
 
     /// The task that is asked next: the one whose turn it is, for as many
     /// candidates as are measured together.
-    fn next_asked(&mut self, pending: &HashMap<u64, Pending>) -> Option<usize> {
+    fn next_asked(&mut self) -> Option<usize> {
         if self.turn.left == 0 || self.searches[self.turn.task].exhausted {
-            let task = self.next_task(pending)?;
+            let task = self.next_task()?;
             let size = self.turn_size(task);
             let left = size;
             self.turn = Turn { task, size, left };
@@ -290,14 +290,7 @@ impl<'a> Session<'a> {
     }
 
     /// The task whose next trial promises most.
-    fn next_task(&self, pending: &HashMap<u64, Pending>) -> Option<usize> {
-        let mut waiting = vec![0u64; self.searches.len()];
-        for p in pending
-            .values()
-            .chain(self.ready.iter().map(|r| &r.pending))
-        {
-            waiting[p.task] += 1;
-        }
+    fn next_task(&self) -> Option<usize> {
         let (told, spent_ns) = self
             .searches
             .iter()
@@ -311,7 +304,7 @@ impl<'a> Session<'a> {
                 guess_ns: s.guess_ns,
                 bound_ns: s.bound_ns,
                 uses: s.uses,
-                asked: s.asked + waiting[i],
+                asked: s.asked,
                 sketches: s.space.sketches.len(),
                 since_best: s.since_best,
                 trial_ns: mean_ns(s.told, s.spent_ns).unwrap_or(usual_ns),
@@ -467,7 +460,7 @@ impl<'a> Session<'a> {
             algorithm: p.candidate.algorithm.clone(),
             decisions: record::decisions(&s.space, &p.point),
             trace: p.trace.clone(),
-            code_hash: built.map(|b| format!("{:016x}", b.kernel.code_hash())),
+            code_hash: built.map(|b| record::code_hash(&b.kernel)),
             code_size: built.map(|b| b.kernel.code.len() as u64),
             outcome,
             outcome_extra: store::Extra::new(),
@@ -482,7 +475,7 @@ impl<'a> Session<'a> {
         let s = &mut self.searches[p.task];
         let ns = outcome.median_ns();
         s.strategy.tell(&p.point, ns.map(|n| n as f64));
-        s.told += 1;
+        s.told += u64::from(fresh);
         s.since_best += 1;
         let Some(ns) = ns else {
             *s.failures.entry(outcome.label().into()).or_default() += u64::from(fresh);
@@ -516,6 +509,25 @@ impl<'a> Session<'a> {
     pub fn best_kernels(&self, otherwise: &[Built]) -> Vec<Built> {
         let pick = |(s, o): (&Search, &Built)| s.best.first().map_or(o, |b| &b.built).clone();
         self.searches.iter().zip(otherwise).map(pick).collect()
+    }
+
+    /// What a task runs where this run measured nothing of it: the best that the store
+    /// knows, else its default.
+    pub fn known_or(&self, defaults: &[Candidate]) -> Result<Vec<Candidate>> {
+        let exactness = Exactness {
+            accuracy: self.options.accuracy,
+            tolerance: self.options.tolerance,
+        };
+        let tasks = self.searches.iter().zip(&self.plan.tasks).zip(defaults);
+        let one = |((s, task), default): ((&Search, &Task), &Candidate)| {
+            let (target, machine) = (&self.target_text, &self.machine);
+            let known = match s.best.is_empty() {
+                true => best_known_of(self.store, task, target, machine, exactness)?,
+                false => None,
+            };
+            Ok(known.map_or_else(|| default.clone(), |k| k.candidate))
+        };
+        tasks.map(one).collect()
     }
 
     fn show(&self, start: Instant, task: usize, progress: &Progress) {

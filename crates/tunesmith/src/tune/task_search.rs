@@ -65,6 +65,8 @@ pub struct Search {
     pub told: u64,
     pub spent_ns: u64,
     pub trials: u64,
+    /// Candidates that were skipped since one was measured.
+    pub skipped: u64,
     pub since_best: u64,
     pub exhausted: bool,
     pub failures: BTreeMap<String, u64>,
@@ -176,15 +178,16 @@ pub struct KnownPlace<'a> {
 
 impl KnownPlace<'_> {
     /// The points of the best known candidates that are in this space.
-    fn points(&self, task: &str, space: &Space) -> Result<VecDeque<Point>> {
+    fn points(&self, task: &str, space: &Space, tolerance: f64) -> Result<VecDeque<Point>> {
         let place = Place {
             task,
             target: self.target,
             machine: self.machine,
         };
         let mut points = VecDeque::new();
-        self.store.best_that(&place, |r| {
+        self.store.fastest_that(&place, tolerance, |r| {
             if let Some(p) = point_of(r, space)
+                && r.outcome.within(tolerance)
                 && !points.contains(&p)
             {
                 points.push_back(p);
@@ -232,7 +235,7 @@ pub fn searches(
         let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);
         searches.push(Search {
-            known: known.points(&t.key, &space)?,
+            known: known.points(&t.key, &space, options.tolerance)?,
             peak_factor,
             bound_ns: bound_ns(
                 t.flops / peak_factor,
@@ -264,6 +267,7 @@ pub fn searches(
             told: 0,
             spent_ns: 0,
             trials: 0,
+            skipped: 0,
             since_best: 0,
             exhausted: false,
             failures: BTreeMap::new(),

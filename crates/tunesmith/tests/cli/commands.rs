@@ -311,7 +311,7 @@ fn replay_measures_a_trace_alone() {
 }
 
 #[test]
-fn compile_takes_the_defaults_if_the_newest_run_kept_them() {
+fn compile_takes_the_defaults_if_the_newest_comparison_of_these_kernels_kept_them() {
     let t = tuned();
     let folder = tempdir().unwrap();
     let p = place(&folder);
@@ -319,9 +319,17 @@ fn compile_takes_the_defaults_if_the_newest_run_kept_them() {
     let store = store::Store::open(p.file("s.sqlite")).unwrap();
     let compile = ["compile", OP, "--threads", "1", "--store", "s.sqlite"];
     let choice = store.newest_events(OP, "compared").unwrap().remove(0);
-    for (default, tasks) in [(true, 0), (false, 1)] {
+    let these = choice.payload["code"].clone();
+    let others = serde_json::json!(["another kernel"]);
+    let cases = [
+        (true, &these, 0),
+        (false, &these, 1),
+        (true, &others, 1),
+        (true, &these, 0),
+    ];
+    for (default, code, tasks) in cases {
         let mut payload = choice.payload.clone();
-        payload["default"] = default.into();
+        (payload["default"], payload["code"]) = (default.into(), code.clone());
         let event = store::NewEvent {
             run_id: choice.run_id.clone(),
             kind: choice.kind.clone(),
