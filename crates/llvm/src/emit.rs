@@ -209,7 +209,8 @@ impl<'a> Emitter<'a> {
                 Place::WorkerWorkspace(o) => (own, shared + o as i64),
                 _ => continue,
             };
-            pointers.insert(*m, self.b.gep(byte, base, self.index(offset)));
+            let at = self.b.gep(byte, base, self.index(offset));
+            pointers.entry(*m).or_insert(at);
         }
     }
 
@@ -457,7 +458,7 @@ impl<'a> Emitter<'a> {
         self.locate_outside(self.function());
         self.locate_loop(l);
 
-        // The environment: workspace, the parameters' pointers, the outer variables.
+        // The environment: workspace, the shared buffers' pointers, the outer variables.
         let (ptr, word, i32_type) = (self.b.ptr_type(), self.b.int_type(64), self.b.int_type(32));
         let params = self.parameters();
         let slots = 1 + params.len() + outer.len();
@@ -487,9 +488,10 @@ impl<'a> Emitter<'a> {
         self.b.position_at_end(then);
     }
 
-    /// Buffers whose pointers come from outside; workspace pointers are derived.
+    /// Buffers that a task shares with its caller, and so gets the pointers of: they alias
+    /// nothing else, and one that were derived anew would. A worker's own are derived.
     fn parameters(&self) -> Vec<BufferId> {
-        let outside = |p: Place| !matches!(p, Place::Workspace(_) | Place::WorkerWorkspace(_));
+        let outside = |p: Place| !matches!(p, Place::WorkerWorkspace(_));
         let all = self.memory.iter().copied();
         all.filter(|m| outside(self.code.buffers[m.index()].place))
             .collect()

@@ -289,11 +289,12 @@ impl Emitter<'_> {
                 }
             });
         }
+        // Without the constant, or in lanes that are masked off, it may lie outside.
         if let Some(sum) = sum {
-            address = self.b.gep(element, address, sum);
+            address = self.b.gep_anywhere(element, address, sum);
         }
         if constant != 0 {
-            address = self.b.gep(element, address, self.index(constant));
+            address = self.b.gep_anywhere(element, address, self.index(constant));
         }
         address
     }
