@@ -192,6 +192,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Adds the buffers in workspace that `pointers` has not yet.
     fn workspace_pointers(
         &self,
         workspace: Value,
@@ -205,12 +206,12 @@ impl<'a> Emitter<'a> {
         let own = self.b.gep(byte, workspace, own);
         for m in &self.memory {
             let (base, offset) = match self.code.buffers[m.index()].place {
+                _ if pointers.contains_key(m) => continue,
                 Place::Workspace(o) => (workspace, o as i64),
                 Place::WorkerWorkspace(o) => (own, shared + o as i64),
                 _ => continue,
             };
-            let at = self.b.gep(byte, base, self.index(offset));
-            pointers.entry(*m).or_insert(at);
+            pointers.insert(*m, self.b.gep(byte, base, self.index(offset)));
         }
     }
 

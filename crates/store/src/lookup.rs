@@ -46,24 +46,25 @@ pub struct Filter<'a> {
 }
 
 /// Timed, and neither this candidate nor its code was wrong here, by tolerance ?4 or a
-/// looser one, or failed as a finalist.
-const USABLE: &str = "r.median_ns IS NOT NULL AND NOT EXISTS (\
-         SELECT 1 FROM records bad \
-         WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
-         AND bad.code_hash = r.code_hash \
-         AND (bad.label = 'wrong' \
-             AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
-             OR (bad.final = 1 AND bad.ran = 1 \
-                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))) \
-     AND NOT EXISTS (\
-         SELECT 1 FROM records bad \
-         WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id \
-         AND bad.trace_hash = r.trace_hash AND bad.trace = r.trace \
-         AND bad.algorithm = r.algorithm AND bad.toolchain = r.toolchain \
-         AND (bad.label = 'wrong' \
-             AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
-             OR (bad.final = 1 AND bad.ran = 1 \
-                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id)))";
+/// looser one, or failed as a finalist on this machine.
+fn usable() -> String {
+    let failed = |same: &str| {
+        format!(
+            "EXISTS (SELECT 1 FROM records bad \
+             WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id AND {same} \
+             AND (bad.label = 'wrong' \
+                 AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
+                 OR bad.final = 1 AND bad.ran = 1 \
+                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))"
+        )
+    };
+    let code = failed("bad.code_hash = r.code_hash");
+    let candidate = failed(
+        "bad.trace_hash = r.trace_hash AND bad.trace = r.trace \
+         AND bad.algorithm = r.algorithm AND bad.toolchain = r.toolchain",
+    );
+    format!("r.median_ns IS NOT NULL AND NOT {code} AND NOT {candidate}")
+}
 
 impl Store {
     /// All tasks, by key.
@@ -203,7 +204,7 @@ impl Store {
         self.first_in_place(
             "looking for the best record",
             place,
-            &format!("{USABLE} AND NOT ({superseded})"),
+            &format!("{} AND NOT ({superseded})", usable()),
             "r.final DESC, r.median_ns, r.code_hash IS NULL, r.code_hash, r.id",
             &[&tolerance],
             accept,
@@ -221,7 +222,7 @@ impl Store {
         self.first_in_place(
             "looking for the fastest record",
             place,
-            USABLE,
+            &usable(),
             "r.median_ns, r.id",
             &[&tolerance],
             accept,

@@ -15,6 +15,8 @@ pub mod rules;
 mod select;
 mod sum;
 
+pub use sum::is_index;
+
 use crate::affine::{Interval, Ranges, bounds};
 use crate::expr::{BinaryOp, Expr, ExprKind};
 

@@ -8,6 +8,7 @@
 
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
+use ir::simplify::is_index;
 use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp};
 
 pub(crate) fn guards(nest: &mut Nest) -> Result<(), LowerError> {
@@ -100,18 +101,9 @@ fn replaced(e: &Expr, from: &Expr, to: &Expr) -> Expr {
 fn negated(c: &Expr) -> Expr {
     match c.kind() {
         ExprKind::Unary(UnaryOp::Not, a) => a.clone(),
-        ExprKind::Binary(BinaryOp::Lt, a, b) if is_index(a) && is_index(b) => b.clone().le(a),
-        ExprKind::Binary(BinaryOp::Le, a, b) if is_index(a) && is_index(b) => b.clone().lt(a),
+        ExprKind::Binary(BinaryOp::Lt, a, b) if is_index(a) || is_index(b) => b.clone().le(a),
+        ExprKind::Binary(BinaryOp::Le, a, b) if is_index(a) || is_index(b) => b.clone().lt(a),
         _ => Expr::unary(UnaryOp::Not, c),
-    }
-}
-
-/// Made of loop variables and integers only.
-fn is_index(e: &Expr) -> bool {
-    match e.kind() {
-        ExprKind::Var(_) | ExprKind::Int(..) => true,
-        ExprKind::Binary(..) => e.children().all(is_index),
-        _ => false,
     }
 }
 

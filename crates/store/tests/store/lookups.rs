@@ -7,13 +7,17 @@ use crate::samples::{machine, prepare, prepared, record, target, task, timed, wr
 /// A tolerance that everything is within.
 const ANY: f64 = f64::INFINITY;
 
+fn here(target: &str) -> Place<'_> {
+    Place {
+        task: "t1",
+        target,
+        machine: "m1",
+    }
+}
+
 fn best(store: &Store) -> Option<(u64, bool)> {
     let target = target().text();
-    let place = Place {
-        task: "t1",
-        target: &target,
-        machine: "m1",
-    };
+    let place = here(&target);
     store
         .best_for(&place)
         .unwrap()
@@ -102,11 +106,7 @@ fn a_fast_trial_is_found_beside_slower_finals() {
     store.insert_record(&code(1, "bb", timed(&[5]))).unwrap();
     assert_eq!(best(&store), Some((0, true)));
     let target = target().text();
-    let place = Place {
-        task: "t1",
-        target: &target,
-        machine: "m1",
-    };
+    let place = here(&target);
     let found = store.fastest_that(&place, ANY, |_| Ok(true)).unwrap();
     assert_eq!(found.map(|r| r.trial), Some(1));
 }
@@ -127,11 +127,7 @@ fn what_was_wrong_by_a_tight_tolerance_is_open_by_a_looser_one() {
     assert!(judged.within(1e-7) && judged.within(1e-8) && !judged.within(1e-4));
     store.insert_record(&code(1, "aa", judged)).unwrap();
     let target = target().text();
-    let place = Place {
-        task: "t1",
-        target: &target,
-        machine: "m1",
-    };
+    let place = here(&target);
     let best = |tolerance| {
         let found = store.best_that(&place, tolerance, |_| Ok(true)).unwrap();
         found.map(|r| r.trial)
@@ -150,11 +146,7 @@ fn the_best_that_is_accepted_comes_in_the_same_order() {
             .unwrap();
     }
     let target = target().text();
-    let place = Place {
-        task: "t1",
-        target: &target,
-        machine: "m1",
-    };
+    let place = here(&target);
     for wanted in [n - 1, n - 2, 7, 0] {
         let mut seen = Vec::new();
         let found = store.best_that(&place, ANY, |r| {
@@ -207,11 +199,7 @@ fn what_was_wrong_or_failed_as_a_finalist_is_never_the_best() {
 fn equal_code_is_known_once_it_ran() {
     let store = prepared();
     let target = target().text();
-    let place = Place {
-        task: "t1",
-        target: &target,
-        machine: "m1",
-    };
+    let place = here(&target);
     let known = |hash| {
         store
             .outcome_of_code(&place, hash, ANY)

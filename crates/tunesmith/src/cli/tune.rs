@@ -319,7 +319,8 @@ fn notes(r: &Report) -> Result<()> {
     let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
     if untuned > 0 {
         super::print_line(&format!(
-            "{untuned} tasks have no measured candidate and run the default schedule; give more --time"
+            "{untuned} tasks were not measured by this run: they keep the best that is known, or the \
+             default schedule; give more --time"
         ))?;
     }
     if !r.failures.is_empty() {

@@ -10,7 +10,7 @@ use super::sweep::Variant;
 use crate::compile::Builders;
 use crate::error::Result;
 use crate::machine::Machine;
-use crate::tune::{Settings, ranked};
+use crate::tune::{Settings, code_hash, ranked};
 use graph::plan::Task;
 use ir::Target;
 use measure::{Batch, Dispatch, Done, Local, Measured, Policy, Protocol, Spent, TaskState};
@@ -84,7 +84,7 @@ impl Scene<'_> {
         let ranked = self.rank(&mut local, &entrants, &protocol);
         let rank_s = began.elapsed().as_secs_f64();
         let best = winner(&entrants, &ranked);
-        let code = |b: usize| format!("{:016x}", self.field.built[b].kernel.code_hash());
+        let code = |b: usize| code_hash(&self.field.built[b].kernel);
         Ok(Row {
             at_once: local.capacity() * local.devices() as u32,
             cpus: crate::threads::cpus().len().max(1) as u32,

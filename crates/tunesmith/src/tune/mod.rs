@@ -23,6 +23,7 @@ pub(crate) use finalists::{FINAL_FACTOR, ranked};
 pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
 pub use progress::Progress;
+pub(crate) use record::code_hash;
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
@@ -126,10 +127,7 @@ pub fn tune(
 
     let defaults = defaults(&plan.tasks, target, options.accuracy)?;
     let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
-    let known = session.known_or(&defaults.candidates)?;
-    // What an earlier compiler built may no longer build; that is no reason to end here.
-    let known = builders.build_all(&plan.tasks, &known);
-    let otherwise = known.unwrap_or_else(|_| untuned.clone());
+    let otherwise = session.known_or(&untuned, &mut builders)?;
     let in_model = session.decide_in_model(&otherwise, &pool, progress)?;
     progress.stage("comparing whole models");
     let model = |built: &[Built]| -> Result<Model> {

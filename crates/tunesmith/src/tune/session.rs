@@ -13,11 +13,12 @@ use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
 use build::Built;
-use graph::plan::{Plan, Task, TensorKind};
+use graph::plan::{Plan, TensorKind};
 use ir::Target;
 use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
 use search::{Candidate, Point};
 use std::collections::{BTreeSet, HashMap};
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
 
@@ -511,23 +512,25 @@ impl<'a> Session<'a> {
         self.searches.iter().zip(otherwise).map(pick).collect()
     }
 
-    /// What a task runs where this run measured nothing of it: the best that the store
-    /// knows, else its default.
-    pub fn known_or(&self, defaults: &[Candidate]) -> Result<Vec<Candidate>> {
+    /// What tasks run where this run measured nothing of them: the best that the store
+    /// knows, else their defaults. What another compiler built may no longer build; that is
+    /// no reason to end here.
+    pub fn known_or(&self, defaults: &[Built], builders: &mut Builders) -> Result<Vec<Built>> {
         let exactness = Exactness {
             accuracy: self.options.accuracy,
             tolerance: self.options.tolerance,
         };
-        let tasks = self.searches.iter().zip(&self.plan.tasks).zip(defaults);
-        let one = |((s, task), default): ((&Search, &Task), &Candidate)| {
-            let (target, machine) = (&self.target_text, &self.machine);
-            let known = match s.best.is_empty() {
-                true => best_known_of(self.store, task, target, machine, exactness)?,
-                false => None,
-            };
-            Ok(known.map_or_else(|| default.clone(), |k| k.candidate))
-        };
-        tasks.map(one).collect()
+        let (target, machine) = (&self.target_text, &self.machine);
+        let mut kernels = defaults.to_vec();
+        for (i, task) in self.plan.tasks.iter().enumerate() {
+            if self.searches[i].best.is_empty()
+                && let Some(k) = best_known_of(self.store, task, target, machine, exactness)?
+                && let Ok(built) = builders.build_all(from_ref(task), from_ref(&k.candidate))
+            {
+                kernels.splice(i..=i, built);
+            }
+        }
+        Ok(kernels)
     }
 
     fn show(&self, start: Instant, task: usize, progress: &Progress) {
