@@ -51,14 +51,14 @@ def measure(model, budgets, args):
     """Latencies of one model at all budgets."""
     threads = args.threads
     model_args = ["--accuracy", args.accuracy]
-    name = f"budgets-{program.slug(model)}.{threads}t"
+    name = f"budgets-{program.slug(model)}.{threads}t.{args.accuracy}"
     store, longest = program.kept_store(name), max(budgets.values())
     tuned = program.artifact_path(model, threads, f"budgets.{args.accuracy}")
     kept = tuned.with_suffix(".json")
     report_of_run = json.loads(kept.read_text()) if kept.is_file() and tuned.is_file() else None
     if args.retune or not report_of_run or report_of_run["asked_s"] < longest:
-        for old in store.parent.glob(f"{name}.sqlite*"):
-            old.unlink()
+        for old in [*store.parent.glob(f"{name}.sqlite*"), tuned, kept]:
+            old.unlink(missing_ok=True)
         say(f"{model}, {threads} threads: tuning for {longest:.0f} s")
         done = program.call_json(
             "tune", model, "--threads", threads, "--time", f"{longest}s", "--store", store,

@@ -97,9 +97,11 @@ def line_chart(name, title, axes_names, series):
     if pyplot is None:
         return
     figure, axes = pyplot.subplots(figsize=(8.0, 4.5))
-    for label, points in series.items():
+    for i, (label, points) in enumerate(series.items()):
         xs, ys = [x for x, _ in points], [y for _, y in points]
-        axes.step(xs, ys, where="post", label=label, marker=".")
+        # There are ten colours.
+        style = ("-", "--", ":")[i // 10 % 3]
+        axes.step(xs, ys, where="post", label=label, marker=".", linestyle=style)
     axes.set_xscale("log")
     ticks = sorted({x for points in series.values() for x, _ in points})
     axes.set_xticks(ticks, [f"{x:g}" for x in ticks])

@@ -85,7 +85,10 @@ def checked(source, artifact, threads, model_args):
     full = program.check(source, artifact, threads, model_args)
     bad = [layer for layer in full["layers"] if not layer["ok"]]
     for layer in bad:
-        say(f"  WRONG: {layer['step']}, {layer['tensor']}: relative L2 {layer['rel_err']:.1e}")
+        say(
+            f"  WRONG: {layer['step']}, {layer['tensor']}: relative L2 {layer['rel_err']:.1e}, "
+            f"largest error {layer['max_over_rms']:.1e} of the RMS, {layer['non_finite']} not finite"
+        )
     facts = {k: v for k, v in full.items() if k != "layers"}
     return facts | {"tensors": len(full["layers"]), "bad": bad}
 

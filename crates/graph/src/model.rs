@@ -7,7 +7,7 @@
 //! a new model; [`Model::verify`] checks every promise from scratch.
 
 use crate::ops::{Op, OpError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
@@ -397,17 +397,18 @@ impl Model {
     }
 
     fn start_rewrite(&self) -> Rewrite<'_> {
-        let mut target = Model::new(&self.name, self.opset);
-        let mut map = vec![None; self.values.len()];
+        let mut rewrite = Rewrite {
+            source: self,
+            target: Model::new(&self.name, self.opset),
+            map: vec![None; self.values.len()],
+            mapped: HashSet::new(),
+        };
         for &v in &self.inputs {
             let Value { name, ty, .. } = self.value(v);
-            map[v.index()] = Some(target.add_input(name, ty.dtype, &ty.shape));
+            let new = rewrite.target.add_input(name, ty.dtype, &ty.shape);
+            rewrite.bind(v, new);
         }
-        Rewrite {
-            source: self,
-            target,
-            map,
-        }
+        rewrite
     }
 
     /// The model without nodes and constants that no output depends on. Inputs
@@ -581,9 +582,16 @@ pub struct Rewrite<'a> {
     pub source: &'a Model,
     pub target: Model,
     map: Vec<Option<ValueId>>,
+    /// What `map` holds.
+    mapped: HashSet<ValueId>,
 }
 
 impl Rewrite<'_> {
+    fn bind(&mut self, old: ValueId, new: ValueId) {
+        self.map[old.index()] = Some(new);
+        self.mapped.insert(new);
+    }
+
     /// What `old` became. Constants are carried over when first asked for.
     ///
     /// # Panics
@@ -597,7 +605,7 @@ impl Rewrite<'_> {
             panic!("`{}` is asked for before it is made", value.name);
         };
         let new = self.target.add_constant(&value.name, t.clone());
-        self.map[old.index()] = Some(new);
+        self.bind(old, new);
         new
     }
 
@@ -646,10 +654,10 @@ impl Rewrite<'_> {
                 new
             };
             let made_here = matches!(self.target[new].origin, Origin::Node(..));
-            if is_output || made_here && !self.map.contains(&Some(new)) {
+            if is_output || made_here && !self.mapped.contains(&new) {
                 self.target.take_name(new, name);
             }
-            self.map[old.index()] = Some(new);
+            self.bind(old, new);
         }
     }
 

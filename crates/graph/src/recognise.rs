@@ -22,7 +22,9 @@ pub(crate) fn recognise(model: &Model) -> Model {
         let found = graph
             .layer_norm(node)
             .or_else(|| graph.gelu(node))
-            .or_else(|| graph.power(node));
+            .or_else(|| graph.power(node))
+            // Constants of a higher rank make the result one of a higher rank.
+            .filter(|f| model[f.inputs[0]].ty() == model[node.output()].ty());
         let Some(found) = found else {
             return Ok::<_, Infallible>(r.copy(node));
         };

@@ -256,3 +256,20 @@ fn extreme_attributes_and_operands() {
     }
     assert!(worked > 500, "{worked} variants worked");
 }
+
+#[test]
+fn sums_of_attributes_that_overflow() {
+    // Wrapped, the sizes are those of the axis, and the pads leave all but one element.
+    let sizes = [i64::MAX, i64::MAX, 4];
+    let pads = [0, 0, 0, i64::MIN, 0, 0, 0, i64::MAX];
+    let split = node(
+        "Split",
+        &["x"],
+        &["y", "z", "w"],
+        vec![int("axis", 1), ints("split", &sizes)],
+    );
+    let pad = node("Pad", &["x"], &["y"], vec![ints("pads", &pads)]);
+    for (opset, node) in [(11, split), (2, pad)] {
+        assert!(!works(&one_node(opset, &[1, 2, 4, 4], node, vec![])));
+    }
+}

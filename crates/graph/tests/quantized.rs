@@ -12,6 +12,8 @@ use tensor::{DType, Fill, Tensor, fill_tensor};
 const U8: i32 = 2;
 const I8: i32 = 3;
 const I32: i32 = 6;
+const F32: i32 = 1;
+const F16: i32 = 10;
 
 fn onnx_type(t: &Tensor) -> i32 {
     match t.dtype() {
@@ -244,4 +246,48 @@ fn convolutions_take_zero_points_of_every_shape() {
             }
         }
     }
+}
+
+/// `DequantizeLinear` of 4 bytes along axis 1 of [1, 2, 2], with so many scales.
+fn dequantized(scales: usize, attributes: Vec<AttributeProto>) -> Result<DType, String> {
+    let scale = TensorProto {
+        name: Some("b".into()),
+        dims: vec![scales as i64],
+        data_type: Some(F32),
+        float_data: vec![0.5; scales],
+        ..Default::default()
+    };
+    let model = file(
+        23,
+        GraphProto {
+            name: Some("g".into()),
+            node: vec![node("DequantizeLinear", &["a", "b"], &["y"], attributes)],
+            input: vec![known("a", I8, &[1, 2, 2])],
+            output: vec![known("y", F32, &[])],
+            initializer: vec![scale],
+            ..Default::default()
+        },
+    );
+    let m = import(&model).map_err(|e| e.to_string())?;
+    Ok(m[m.outputs()[0]].dtype())
+}
+
+#[test]
+fn the_type_of_what_is_dequantized_may_be_asked_for() {
+    let of = |ty| dequantized(2, vec![int("output_dtype", ty)]);
+    assert_eq!(dequantized(2, vec![]), Ok(DType::F32));
+    assert_eq!(of(0), Ok(DType::F32));
+    assert_eq!(of(i64::from(F16)), Ok(DType::F16));
+    assert!(of(i64::from(I32)).unwrap_err().contains("output_dtype=6"));
+}
+
+#[test]
+fn scales_are_as_many_as_the_axis_has() {
+    assert!(dequantized(2, vec![]).is_ok());
+    assert!(dequantized(1, vec![]).is_ok());
+    let error = dequantized(3, vec![]).unwrap_err();
+    assert!(
+        error.contains("3 scales") && error.contains("axis of 2"),
+        "{error}"
+    );
 }

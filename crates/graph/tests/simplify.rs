@@ -254,6 +254,20 @@ fn written_out_gelu_is_recognised_in_every_nesting() {
 }
 
 #[test]
+fn constants_of_a_higher_rank_do_not_make_another_gelu() {
+    let mut m = Model::new("m", 0);
+    let x = m.add_input("x", DType::F32, &[3, 4]);
+    let g = gate(&mut m, x, Gelu::Exact);
+    let half = m.add_constant("half", Tensor::from_slice(&[1, 1, 1], &[0.5f32]));
+    let gated = mul(&mut m, x, g);
+    let y = mul(&mut m, gated, half);
+    m.add_output(y);
+    let s = simplified(&m);
+    assert_eq!(s[s.outputs()[0]].shape(), [1, 3, 4]);
+    assert!(!names(&s).contains(&"gelu"), "{s}");
+}
+
+#[test]
 fn written_out_layer_norm_is_recognised() {
     for (axes, recognised) in [(vec![2], true), (vec![1, 2], true), (vec![1], false)] {
         let mut m = Model::new("m", 0);

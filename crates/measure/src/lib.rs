@@ -39,3 +39,4 @@ pub use reference::{ThreadClock, thread_clock};
 pub use runner::{IDENTITY, IDENTITY_FLAG, serve};
 pub use sampling::host_clock_resolution_ns;
 pub use serial::{MeasureError, Measured, Serial, death_outcome};
+pub use task::ELEMENT_TOLERANCE;

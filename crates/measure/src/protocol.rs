@@ -31,6 +31,8 @@ pub struct Protocol {
     /// cache holds them until they are read again; 0 for one warm copy.
     /// What is clearly slow with one warm copy is timed with that.
     pub rotate_bytes: u64,
+    /// What the last-level cache holds.
+    pub llc_bytes: u64,
     /// Largest relative error (L2) of floating-point outputs; no element may be
     /// off by more than a hundred times that share of the root mean square.
     /// Integers must be equal.
@@ -69,6 +71,7 @@ impl Protocol {
             lose: 0.0,
             max_ns: 100_000_000,
             rotate_bytes: EVICTING.saturating_mul(llc_bytes),
+            llc_bytes,
             tolerance: 1e-4,
             limit_ns: 10_000_000_000,
             host_clock: false,

@@ -577,6 +577,35 @@ fn worker_of(stage: Stage) -> &'static str {
     }
 }
 
+fn conditions(
+    at: &Circumstances,
+    protocol: &Protocol,
+    company: Company<'_>,
+    reference: Option<Reference>,
+) -> Conditions {
+    Conditions {
+        pinned: at.pinned,
+        overlap: company.overlap,
+        isolated: company.isolated,
+        cache: match at.rotated {
+            false => Cache::Warm,
+            true if protocol.rotate_bytes <= protocol.llc_bytes => Cache::CachedConstants,
+            true => Cache::RotatedConstants,
+        },
+        const_copies: at.copies,
+        repeats: u32::try_from(at.calls).unwrap_or(u32::MAX),
+        measurer: Some(company.measurer.into()),
+        device: company.device.map(Into::into),
+        latency_ns: at.span.device_ns.checked_div(at.span.launches),
+        span_ns: Some(at.span.host_ns),
+        launches: Some(at.span.launches),
+        reference_ns: reference.map(|r| r.last_ns()),
+        drift: reference.map(|r| r.drift()),
+        rel_l2: Some(at.rel_l2),
+        ..Conditions::unproven(protocol.threads, company.dp)
+    }
+}
+
 fn outcome(
     verdict: Verdict,
     protocol: &Protocol,
@@ -589,47 +618,15 @@ fn outcome(
         stderr,
     };
     match verdict {
-        Verdict::Timed { samples_ns, at } => {
-            let Circumstances {
-                calls,
-                copies,
-                rotated,
-                pinned,
-                cycle_ns,
-                rel_l2,
-                span,
-                ..
-            } = at;
-            Outcome::Timed {
-                samples_ns,
-                clock: match cycle_ns {
-                    Some(_) => Clock::CycleCounter,
-                    None if protocol.by_wall() => Clock::HostMonotonic,
-                    None => Clock::ThreadCpu,
-                },
-                conditions: Conditions {
-                    pinned,
-                    overlap: company.overlap,
-                    isolated: company.isolated,
-                    cache: if rotated {
-                        Cache::RotatedConstants
-                    } else {
-                        Cache::Warm
-                    },
-                    const_copies: copies,
-                    repeats: u32::try_from(calls).unwrap_or(u32::MAX),
-                    measurer: Some(company.measurer.into()),
-                    device: company.device.map(Into::into),
-                    latency_ns: span.device_ns.checked_div(span.launches),
-                    span_ns: Some(span.host_ns),
-                    launches: Some(span.launches),
-                    reference_ns: reference.map(|r| r.last_ns()),
-                    drift: reference.map(|r| r.drift()),
-                    rel_l2: Some(rel_l2),
-                    ..Conditions::unproven(protocol.threads, company.dp)
-                },
-            }
-        }
+        Verdict::Timed { samples_ns, at } => Outcome::Timed {
+            samples_ns,
+            clock: match at.cycle_ns {
+                Some(_) => Clock::CycleCounter,
+                None if protocol.by_wall() => Clock::HostMonotonic,
+                None => Clock::ThreadCpu,
+            },
+            conditions: conditions(&at, protocol, company, reference),
+        },
         Verdict::Wrong(g) => Outcome::Wrong {
             text: format!(
                 "output {} differs{}: relative error {:.2e}, element {}",

@@ -16,7 +16,7 @@ use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 /// Sets of prepared constants that are kept for candidates which prepare the same.
 const KEPT_PREPARED: usize = 3;
 /// An element may be off by this many times the tolerance, in root mean squares.
-const ELEMENT_TOLERANCE: f64 = 100.0;
+pub const ELEMENT_TOLERANCE: f64 = 100.0;
 
 /// Equal buffers at different addresses.
 pub type Copies = Vec<Rc<Sealed>>;

@@ -410,12 +410,13 @@ impl ModelBuilder {
         id: TensorId,
     ) -> Result<(), BuildModelError> {
         let info = &self.manifest.tensors[id.index()];
-        if info.dtype != param.dtype || info.elements() != param.elements() {
+        let same = info.dtype == param.dtype && info.elements() == param.elements();
+        if !same || info.span_bytes() < param.bytes() {
             return Err(BuildModelError::Mismatch {
                 step: step.to_string(),
                 tensor: info.name.clone(),
                 param: param.name.clone(),
-                given: format!("{} {:?}", info.dtype, info.shape),
+                given: format!("{} {:?} by {:?}", info.dtype, info.shape, info.strides),
                 expected: format!("{} {:?}", param.dtype, param.shape),
             });
         }

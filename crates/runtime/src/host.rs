@@ -27,7 +27,7 @@ pub enum HostError {
     MissingFeature { feature: String },
 }
 
-/// Checks the triple's architecture and every `+feature`.
+/// Checks the triple's architecture, what the CPU's name stands for, and every `+feature`.
 pub fn check_target(target: &KernelTarget) -> Result<(), HostError> {
     let arch = match target.triple.split('-').next().unwrap_or_default() {
         "amd64" => "x86_64",
@@ -41,11 +41,26 @@ pub fn check_target(target: &KernelTarget) -> Result<(), HostError> {
             host,
         });
     }
-    match missing_feature(&target.features, host_has) {
+    let missing = |features| missing_feature(features, host_has);
+    match missing(implied(&target.cpu)).or_else(|| missing(&target.features)) {
         Some(feature) => Err(HostError::MissingFeature {
             feature: feature.to_string(),
         }),
         None => Ok(()),
+    }
+}
+
+/// The features of the x86-64 levels. Some of what they add is other code on a processor
+/// that lacks it, which gives other results: `lzcnt` is `bsr` there.
+fn implied(cpu: &str) -> &'static str {
+    match cpu {
+        "x86-64-v2" => "+popcnt,+sse4.2",
+        "x86-64-v3" => "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe,+popcnt",
+        "x86-64-v4" => {
+            "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe,+popcnt,\
+             +avx512f,+avx512cd,+avx512bw,+avx512dq,+avx512vl"
+        }
+        _ => "",
     }
 }
 
@@ -231,6 +246,10 @@ mod tests {
             })
         );
         assert_eq!(check_target(&target(&here, "-warp-drive")), Ok(()));
+        let masked = |f: &str| f != "lzcnt";
+        assert_eq!(missing_feature(implied("x86-64-v3"), masked), Some("lzcnt"));
+        assert_eq!(missing_feature(implied("x86-64-v4"), masked), Some("lzcnt"));
+        assert_eq!(missing_feature(implied("znver3"), masked), None);
     }
 
     #[test]

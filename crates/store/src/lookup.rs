@@ -180,16 +180,13 @@ impl Store {
 
     /// The best timed record of exactly this place: an isolated final before
     /// any other, then the lowest median, then the lowest code hash, then the
-    /// oldest; of several finals of one code only the newest. A candidate or machine
+    /// oldest; of several finals of one code in one state of the caches only the
+    /// newest. A candidate or machine
     /// code that was ever wrong on this target, or that failed as a finalist on this
     /// machine, is not considered.
-    pub fn best_for(&self, place: &Place<'_>) -> Result<Option<Record>, StoreError> {
-        self.best_that(place, 0.0, |_| Ok(true))
-    }
-
-    /// The best of the records that [`Store::best_for`] considers and `accept`
-    /// takes; it sees them in that order until it takes one. What was wrong counts
-    /// if it was judged by this tolerance or a looser one.
+    ///
+    /// Only those that `accept` takes, which sees them in that order until it takes one.
+    /// What was wrong counts if it was judged by this tolerance or a looser one.
     pub fn best_that(
         &self,
         place: &Place<'_>,
@@ -200,7 +197,9 @@ impl Store {
              SELECT 1 FROM records newer \
              WHERE newer.task_id = r.task_id AND newer.target_id = r.target_id \
              AND newer.machine_id = r.machine_id AND newer.code_hash = r.code_hash \
-             AND newer.final = 1 AND newer.median_ns IS NOT NULL AND newer.id > r.id)";
+             AND newer.final = 1 AND newer.median_ns IS NOT NULL AND newer.id > r.id \
+             AND json_extract(newer.outcome, '$.conditions.cache') \
+                 = json_extract(r.outcome, '$.conditions.cache'))";
         self.first_in_place(
             "looking for the best record",
             place,
@@ -231,13 +230,12 @@ impl Store {
 
     /// The earlier outcome of this machine code in this place, so that equal
     /// code is not run twice: a final before a trial, then the oldest. Only
-    /// outcomes of code that reached a runner count, and none whose error exceeds
-    /// `tolerance`.
+    /// outcomes of code that reached a runner count, and those that `accept` takes.
     pub fn outcome_of_code(
         &self,
         place: &Place<'_>,
         code_hash: &str,
-        tolerance: f64,
+        mut accept: impl FnMut(&Record) -> bool,
     ) -> Result<Option<Record>, StoreError> {
         self.first_in_place(
             "looking for machine code",
@@ -247,7 +245,7 @@ impl Store {
             // instead of searching the hash.
             "+r.final DESC, r.id",
             &[&code_hash],
-            |r| Ok(r.outcome.within(tolerance)),
+            |r| Ok(accept(r)),
         )
     }
 

@@ -66,10 +66,12 @@ pub enum Clock {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cache {
-    /// Every call uses the same buffers.
+    /// Every call uses the same buffers, or there are no constants, or too few to rotate.
     Warm,
-    /// Constants (weights) rotate through [`Conditions::const_copies`] copies;
-    /// activations stay.
+    /// Constants (weights) rotate through [`Conditions::const_copies`] copies that the
+    /// last level holds; activations stay.
+    CachedConstants,
+    /// Constants rotate through more copies than the last level holds.
     RotatedConstants,
     /// All operands rotate.
     RotatedAll,

@@ -39,6 +39,7 @@ struct Verdict {
 pub fn export_t4(
     store: &Store,
     place: &Place<'_>,
+    takes: impl Fn(&Record) -> bool,
     writer: &mut impl Write,
 ) -> Result<T4Exported, StoreError> {
     let task = store
@@ -71,6 +72,9 @@ pub fn export_t4(
         ..Filter::default()
     };
     store.visit_records(&filter, |_, record| {
+        if !takes(&record) {
+            return Ok(());
+        }
         let Some(result) = result(&record) else {
             exported.left_out += 1;
             return Ok(());

@@ -1,12 +1,12 @@
 //! From a plan and one candidate a task to a compiled model.
 
 use crate::error::{Error, Result};
-use crate::tune::{COMPARED, FINAL_FACTOR, IN_MODEL};
+use crate::machine::kernel_target;
+use crate::threads::unpinned;
 use build::{BuilderPool, Built, Options, Request};
 use graph::plan::{Plan, PlanTensorId, Task, TensorKind};
 use ir::{Role, Target};
-use runtime::{BuiltKernel, Choice, CompiledModel, KernelTarget, ModelBuilder, Pool};
-use schedule::Trace;
+use runtime::{BuiltKernel, Choice, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Candidate, DefaultCandidate};
 use serde::Serialize;
 use std::fmt;
@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{CandidateKey, Event, Place, Record, Store, StoreError};
 use worker::CommandLine;
 
 /// The command that starts a worker process: this program, or for a runner the
 /// one beside it that holds no compiler.
-pub fn worker_command(kind: &str, cpus: Vec<usize>) -> Result<CommandLine> {
+pub fn worker_command(kind: &str) -> Result<CommandLine> {
     let own = std::env::current_exe()?;
     let runner = (kind == "run").then(|| runner_beside(&own)).flatten();
     let (program, args) = match runner {
@@ -29,7 +28,7 @@ pub fn worker_command(kind: &str, cpus: Vec<usize>) -> Result<CommandLine> {
     Ok(CommandLine {
         program,
         args,
-        cpus,
+        cpus: vec![],
     })
 }
 
@@ -76,7 +75,8 @@ fn cache_folder() -> Option<PathBuf> {
 
 impl Builders {
     pub fn new(target: &Target, count: usize) -> Result<Builders> {
-        let pool = BuilderPool::new(&worker_command("build", vec![])?, count.max(1))?;
+        let command = worker_command("build")?;
+        let pool = unpinned(|| BuilderPool::new(&command, count.max(1)))?;
         let cache = cache_folder();
         Ok(Builders {
             pool,
@@ -137,176 +137,6 @@ impl Builders {
             .map(|(b, t)| b.ok_or_else(|| Error::new(format!("{} was not built", t.title()))))
             .collect()
     }
-}
-
-/// What a kernel must keep to.
-#[derive(Clone, Copy, Debug)]
-pub struct Exactness {
-    pub accuracy: Accuracy,
-    /// Largest relative error (L2) of its outputs.
-    pub tolerance: f64,
-}
-
-/// A candidate that the store knows a time of.
-#[derive(Clone, Debug)]
-pub struct Known {
-    pub candidate: Candidate,
-    pub ns: u64,
-    pub code_hash: Option<String>,
-    /// Whether it was measured as this program compiles it. Another toolchain
-    /// makes other code of the trace, whose time this one need not have.
-    pub same_toolchain: bool,
-}
-
-/// The best candidate a store knows for each task, of those that this program
-/// can still apply and `exactness` allows; `None` where it knows none.
-pub fn best_known(
-    store: &Store,
-    tasks: &[Task],
-    target: &Target,
-    machine: &str,
-    exactness: Exactness,
-) -> Result<Vec<Option<Known>>> {
-    let target = crate::machine::target_key(target).text();
-    let one = |t| best_known_of(store, t, &target, machine, exactness);
-    tasks.iter().map(one).collect()
-}
-
-/// As [`best_known`], of one task and for a target's text.
-pub fn best_known_of(
-    store: &Store,
-    task: &Task,
-    target: &str,
-    machine: &str,
-    exactness: Exactness,
-) -> Result<Option<Known>> {
-    let place = Place {
-        task: &task.key,
-        target,
-        machine,
-    };
-    best_accepted(store, task, &place, exactness, |_| true)
-}
-
-/// As [`best_known`]; where tuning this very model chose another candidate near
-/// the best by the latency of the whole model, that one. Nothing where a run found
-/// the defaults together to be faster than these very kernels.
-pub fn best_known_in(
-    store: &Store,
-    plan: &Plan,
-    target: &Target,
-    machine: &str,
-    exactness: Exactness,
-) -> Result<Vec<Option<Known>>> {
-    let mut known = best_known(store, &plan.tasks, target, machine, exactness)?;
-    let target = crate::machine::target_key(target).text();
-    let here = |e: &&Event| e.payload["target"] == *target && e.payload["machine"] == *machine;
-    let decisions = store.newest_events(&plan.name, IN_MODEL)?;
-    for (task, known) in plan.tasks.iter().zip(&mut known) {
-        let Some(best) = known else { continue };
-        let place = Place {
-            task: &task.key,
-            target: &target,
-            machine,
-        };
-        let of_task = |e: &&Event| e.task.as_ref() == Some(&task.key);
-        let Some(decision) = decisions.iter().filter(here).find(of_task) else {
-            continue;
-        };
-        // What was found since by much better measurements of its own wins.
-        if let Some(chosen) = chosen_in_model(store, task, &place, exactness, decision)?
-            && chosen.ns as f64 <= FINAL_FACTOR * best.ns as f64
-        {
-            *best = chosen;
-        }
-    }
-    let compared = store.newest_events(&plan.name, COMPARED)?;
-    let of_these = |e: &&Event| {
-        let code = |(i, k): (usize, &Option<Known>)| {
-            k.as_ref()
-                .is_none_or(|k| k.code_hash.as_deref() == e.payload["code"][i].as_str())
-        };
-        e.payload["plan"] == *plan.key()
-            && e.payload["accuracy"] == *exactness.accuracy.name()
-            && known.iter().enumerate().all(code)
-    };
-    if let Some(e) = compared.iter().filter(here).find(of_these)
-        && e.payload["default"] == true
-    {
-        return Ok(plan.tasks.iter().map(|_| None).collect());
-    }
-    Ok(known)
-}
-
-fn chosen_in_model(
-    store: &Store,
-    task: &Task,
-    place: &Place<'_>,
-    exactness: Exactness,
-    decision: &Event,
-) -> Result<Option<Known>> {
-    best_accepted(store, task, place, exactness, |r| {
-        r.run_id == decision.run_id && decision.payload["chosen"] == r.trial
-    })
-}
-
-/// The best record that `accept` takes and this program can still apply.
-fn best_accepted(
-    store: &Store,
-    task: &Task,
-    place: &Place<'_>,
-    exactness: Exactness,
-    accept: impl Fn(&Record) -> bool,
-) -> Result<Option<Known>> {
-    let mut taken = None;
-    let record = store.best_that(place, exactness.tolerance, |r| {
-        // An older trace syntax, or a step that has become illegal.
-        let Some(trace) = schedule::parse(&r.trace).ok().filter(|_| accept(r)) else {
-            return Ok(false);
-        };
-        let usable = exactness.accuracy.allows(&trace)
-            && r.outcome.within(exactness.tolerance)
-            && schedule::replay(&task.program, &trace).is_ok();
-        if !usable || differs_now(store, place, r, exactness.tolerance)? {
-            return Ok(false);
-        }
-        taken = Some(trace);
-        Ok(true)
-    })?;
-    let known = |(r, trace): (Record, Trace)| {
-        Some(Known {
-            ns: r.outcome.median_ns()?,
-            code_hash: r.code_hash,
-            same_toolchain: r.toolchain == build::toolchain(),
-            candidate: Candidate {
-                algorithm: r.algorithm,
-                trace,
-            },
-        })
-    };
-    Ok(record.zip(taken).and_then(known))
-}
-
-/// Whether a candidate that another toolchain compiled has failed with this one, or
-/// is other code with it, which has a record of its own.
-fn differs_now(
-    store: &Store,
-    place: &Place<'_>,
-    r: &Record,
-    tolerance: f64,
-) -> std::result::Result<bool, StoreError> {
-    if r.toolchain == build::toolchain() {
-        return Ok(false);
-    }
-    let key = CandidateKey {
-        place: *place,
-        toolchain: build::toolchain(),
-        algorithm: &r.algorithm,
-        trace: &r.trace,
-    };
-    let now = store.outcome_of_candidate(&key, tolerance)?;
-    let differs = |n: Record| n.outcome.median_ns().is_none() || n.code_hash != r.code_hash;
-    Ok(now.is_some_and(differs))
 }
 
 /// Names the task in an error of its schedule.
@@ -405,13 +235,12 @@ pub fn assemble_alternatives(
     accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    let kernel_target = KernelTarget {
-        triple: target.triple.clone(),
-        cpu: target.cpu.clone(),
-        features: target.features.clone(),
-        vector_bits: target.vector_bits,
-    };
-    let mut b = ModelBuilder::new(&plan.name, kernel_target, build::toolchain(), pool.clone());
+    let mut b = ModelBuilder::new(
+        &plan.name,
+        kernel_target(target),
+        build::toolchain(),
+        pool.clone(),
+    );
     b.set_accuracy(accuracy.name());
     b.set_plain_steps(&plan.plain);
     let kernel_ids: Vec<Vec<_>> = kernels
@@ -483,6 +312,7 @@ pub fn provided(program: &ir::Program) -> impl Iterator<Item = &ir::Buffer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use schedule::Trace;
 
     #[test]
     fn a_default_that_was_passed_over_becomes_a_warning() {

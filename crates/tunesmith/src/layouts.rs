@@ -186,8 +186,8 @@ fn model(plan: &Plan, builders: &mut Builders, trial: &Trial<'_>) -> Result<Mode
     Ok(model)
 }
 
-/// The least time of every step.
-fn profile(model: &mut Model, time: Duration) -> Result<Vec<u64>> {
+/// The least time of every step, of several runs if they fit into that time.
+pub(crate) fn profile(model: &mut Model, time: Duration) -> Result<Vec<u64>> {
     let start = Instant::now();
     let mut least = model.invoke_profiled()?;
     for _ in 1..MOST_ROUNDS {

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod error;
 pub mod explain;
 pub mod knobs;
+pub mod known;
 pub mod layouts;
 pub mod machine;
 pub mod source;

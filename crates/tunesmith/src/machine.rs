@@ -1,7 +1,12 @@
 //! The machine this runs on: what targets are made from and records are keyed by.
 
+use crate::threads::unpinned;
 use ir::{Isa, Target};
+use runtime::KernelTarget;
+#[cfg(target_arch = "x86_64")]
+use runtime::check_target;
 use std::path::Path;
+use std::thread::available_parallelism;
 
 /// Facts read from the operating system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +15,32 @@ pub struct Machine {
     /// CPUs this process may use.
     pub cpus: usize,
     pub l1_bytes: u64,
+    /// CPUs that share a first-level cache, and so on.
+    pub l1_sharing: usize,
     pub l2_bytes: u64,
+    pub l2_sharing: usize,
     pub llc_bytes: u64,
+    pub llc_sharing: usize,
     pub isa: Isa,
+}
+
+/// A data cache of CPU 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cache {
+    level: u32,
+    bytes: u64,
+    /// CPUs that share it.
+    sharing: usize,
+}
+
+/// How many CPUs a list such as `0-3,8` names.
+fn count_cpus(list: &str) -> Option<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some((last + 1).saturating_sub(first))
+    };
+    list.trim().split(',').map(range).sum()
 }
 
 /// Bytes of a cache as Linux writes it: `32K`, `1M`.
@@ -31,10 +59,10 @@ fn cache_bytes(text: &str) -> Option<u64> {
     }
 }
 
-/// Sizes of the first, second and last data cache of CPU 0.
-fn caches() -> (Option<u64>, Option<u64>, Option<u64>) {
+/// The first, second and last data cache of CPU 0.
+fn caches() -> [Option<Cache>; 3] {
     let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
-    let mut found: Vec<(u32, u64)> = Vec::new();
+    let mut found: Vec<Cache> = Vec::new();
     for i in 0..8 {
         let index = folder.join(format!("index{i}"));
         let read = |name: &str| std::fs::read_to_string(index.join(name)).ok();
@@ -44,27 +72,24 @@ fn caches() -> (Option<u64>, Option<u64>, Option<u64>) {
         if let (Some(level), Some(bytes)) = (level, bytes)
             && kind.trim() != "Instruction"
         {
-            found.push((level, bytes));
+            let shared = read("shared_cpu_list").and_then(|l| count_cpus(&l));
+            found.push(Cache {
+                level,
+                bytes,
+                sharing: shared.unwrap_or(1).max(1),
+            });
         }
     }
-    let at = |level| found.iter().find(|(l, _)| *l == level).map(|(_, b)| *b);
-    (at(1), at(2), found.iter().max().map(|(_, b)| *b))
+    let at = |level| found.iter().find(|c| c.level == level).copied();
+    [at(1), at(2), found.iter().max().copied()]
 }
 
 fn host_isa() -> Isa {
     #[cfg(target_arch = "x86_64")]
     {
-        let v4 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512cd");
-        let v3 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        match (v4, v3) {
-            (true, true) => Isa::X86Avx512,
-            (_, true) => Isa::X86Avx2,
-            _ => Isa::X86Sse2,
-        }
+        let runs = |isa: &Isa| check_target(&kernel_target(&Target::generic(*isa))).is_ok();
+        let wider = [Isa::X86Avx512, Isa::X86Avx2];
+        wider.into_iter().find(runs).unwrap_or(Isa::X86Sse2)
     }
     #[cfg(target_arch = "aarch64")]
     {
@@ -117,13 +142,19 @@ impl Machine {
             );
         let isa = host_isa();
         let generic = Target::generic(isa);
-        let (l1, l2, llc) = caches();
+        let cpus = unpinned(available_parallelism).map_or(1, usize::from);
+        let found = caches();
+        let bytes = |i: usize, generic: u64| found[i].map_or(generic, |c| c.bytes);
+        let sharing = |i: usize, unknown: usize| found[i].map_or(unknown, |c| c.sharing);
         Machine {
             cpu,
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            l1_bytes: l1.unwrap_or(generic.l1_bytes),
-            l2_bytes: l2.unwrap_or(generic.l2_bytes),
-            llc_bytes: llc.unwrap_or(generic.llc_bytes),
+            cpus,
+            l1_bytes: bytes(0, generic.l1_bytes),
+            l1_sharing: sharing(0, 1),
+            l2_bytes: bytes(1, generic.l2_bytes),
+            l2_sharing: sharing(1, 1),
+            llc_bytes: bytes(2, generic.llc_bytes),
+            llc_sharing: sharing(2, cpus),
             isa,
         }
     }
@@ -164,6 +195,16 @@ impl Machine {
     }
 }
 
+/// The target in the form that compiled models hold.
+pub fn kernel_target(t: &Target) -> KernelTarget {
+    KernelTarget {
+        triple: t.triple.clone(),
+        cpu: t.cpu.clone(),
+        features: t.features.clone(),
+        vector_bits: t.vector_bits,
+    }
+}
+
 /// The target in the form that the store keys records by.
 pub fn target_key(t: &Target) -> store::TargetKey {
     store::TargetKey {
@@ -183,5 +224,19 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         .into(),
         threads: t.threads,
         extra: store::Extra::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!(count_cpus("0\n"), Some(1));
+        assert_eq!(count_cpus("0-3"), Some(4));
+        assert_eq!(count_cpus("0-1,8-9,12"), Some(5));
+        assert_eq!(count_cpus(""), None);
+        assert_eq!(count_cpus("all"), None);
     }
 }

@@ -36,6 +36,12 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
             "give an ONNX file, a name that `tunesmith models` lists, or op:NAME(argument=value, ...)",
         )
     })?;
+    if *options != ImportOptions::default() {
+        return Err(Error::new(format!(
+            "--batch, --dim and --const are for ONNX files, and the shapes of {name} are fixed"
+        ))
+        .help("an operator takes its sizes as arguments, as in op:conv2d(n=8)"));
+    }
     let layouts = graph::builtin::builtin_layouts(name)?;
     Ok(Source {
         name: name.to_string(),

@@ -7,8 +7,9 @@
 
 use crate::error::{Error, Result};
 use runtime::{Pool, PoolOptions, pin_current_thread};
+use std::panic::resume_unwind;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Which CPUs the threads of a pool stay on.
@@ -18,7 +19,7 @@ pub enum Pin {
     Off,
     /// One CPU a thread, different cores first.
     Cores,
-    /// The CPU of each thread, the caller's first.
+    /// The CPU of each thread, the caller's first; fewer threads use the first ones.
     Cpus(Vec<usize>),
 }
 
@@ -79,35 +80,64 @@ impl Settings {
         }
     }
 
-    /// A pool; the calling thread, its worker 0, is pinned as well.
+    /// How long a thread of so many that waits spins before it sleeps.
+    pub fn spin(&self, threads: usize) -> Duration {
+        let default = || Duration::from_nanos(unpinned(|| PoolOptions::new(threads).spin_ns));
+        self.spin.unwrap_or_else(default)
+    }
+
+    /// A pool; the calling thread, its worker 0, is pinned as well, and stays so.
     ///
     /// # Errors
     /// If the pool is impossible, or a CPU is not this process's to use.
     pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
-        let mut options = PoolOptions::new(threads);
-        if let Some(spin) = self.spin {
-            options.spin_ns = spin.as_nanos() as u64;
-        }
-        options.pin = match self.pin.as_ref().unwrap_or(&Pin::Off) {
+        let pin = match self.pin.as_ref().unwrap_or(&Pin::Off) {
             Pin::Off => None,
-            Pin::Cpus(cpus) => Some(cpus.clone()),
-            Pin::Cores => Some(cores(threads, &allowed_cpus(), siblings)?),
+            Pin::Cpus(cpus) => Some(cpus.get(..threads).unwrap_or(cpus).to_vec()),
+            Pin::Cores => Some(cores(threads, process_cpus(), siblings)?),
         };
         let fail = |e: runtime::PoolError| Error::new(e.to_string());
-        let pool = Pool::with_options(&options).map_err(fail)?;
-        if let Some(cpu) = options.pin.as_ref().and_then(|p| p.first()) {
-            pin_current_thread(*cpu).map_err(fail)?;
+        let first = pin.as_ref().and_then(|p| p.first().copied());
+        let options = PoolOptions {
+            threads,
+            spin_ns: self.spin(threads).as_nanos() as u64,
+            pin,
+        };
+        let pool = unpinned(|| Pool::with_options(&options)).map_err(fail)?;
+        if let Some(cpu) = first {
+            pin_current_thread(cpu).map_err(fail)?;
         }
         Ok(Arc::new(pool))
     }
 }
 
-/// A pool as the environment wants it.
-///
-/// # Errors
-/// As [`Settings::from_environment`] and [`Settings::pool`].
-pub fn pool(threads: usize) -> Result<Arc<Pool>> {
-    Settings::from_environment()?.pool(threads)
+/// The CPUs that this process may use; the first call is before any thread is pinned.
+fn process_cpus() -> &'static [usize] {
+    static CPUS: OnceLock<Vec<usize>> = OnceLock::new();
+    CPUS.get_or_init(allowed_cpus)
+}
+
+/// Lets the calling thread run on all CPUs of the process. Threads and processes that
+/// a pinned thread starts are pinned as it is.
+pub fn unpin_current_thread() {
+    // SAFETY: an all-zero set is valid, indices are below its size, and the call reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for cpu in process_cpus() {
+            libc::CPU_SET(*cpu, &mut set);
+        }
+        // Where the system refuses, the thread stays where it is.
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// What `f` gives on a thread that is not pinned, as are the threads that it starts.
+pub fn unpinned<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        unpin_current_thread();
+        f()
+    };
+    std::thread::scope(|s| s.spawn(run).join()).unwrap_or_else(|p| resume_unwind(p))
 }
 
 /// The CPUs that this thread may run on.
@@ -128,8 +158,8 @@ fn allowed_cpus() -> Vec<usize> {
 
 /// The CPUs that this process may use, those of different cores first.
 pub fn cpus() -> Vec<usize> {
-    let allowed = allowed_cpus();
-    cores(allowed.len(), &allowed, siblings).unwrap_or(allowed)
+    let allowed = process_cpus();
+    cores(allowed.len(), allowed, siblings).unwrap_or_else(|_| allowed.to_vec())
 }
 
 /// What names the core of a CPU; the CPU itself where that is not known.
@@ -216,6 +246,34 @@ mod tests {
         assert_eq!(of(2), Some(vec![0, 2]));
         assert_eq!(of(3), Some(vec![0, 2, 1]));
         assert_eq!(of(5), None);
+    }
+
+    #[test]
+    fn what_follows_a_pinned_pool_is_not_pinned() {
+        let cpus = process_cpus().to_vec();
+        let settings = Settings {
+            pin: Some(Pin::Cores),
+            spin: None,
+        };
+        // In a thread of its own: the caller is pinned.
+        std::thread::spawn(move || {
+            let all = crate::machine::Machine::host().cpus;
+            settings.pool(1).unwrap();
+            assert_eq!(allowed_cpus().len(), 1);
+            assert_eq!(crate::machine::Machine::host().cpus, all);
+            assert_eq!(unpinned(allowed_cpus), cpus);
+            // Another pool finds as many CPUs as the first one.
+            settings.pool(cpus.len()).unwrap();
+            let free = Settings::default().pool(2).unwrap();
+            // The caller may take the other part as well.
+            let caller = std::thread::current().id();
+            let code = free.run(2, |_, _| {
+                i32::from(std::thread::current().id() != caller && allowed_cpus() != cpus)
+            });
+            assert_eq!(code, 0);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

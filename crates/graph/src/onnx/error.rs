@@ -29,6 +29,8 @@ pub enum ImportError {
     Unsupported(Vec<UnsupportedNode>),
     #[error("tensor `{name}`: {source}")]
     Tensor { name: String, source: TensorError },
+    #[error("{option} changes nothing: {reason}")]
+    Unused { option: String, reason: String },
     #[error("constant `{name}` (--const): {reason}")]
     Const { name: String, reason: String },
 }

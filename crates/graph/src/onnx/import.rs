@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tensor::Tensor;
 
 /// What the file leaves open.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImportOptions {
     /// The size of symbolic first dimensions of inputs, and of dimensions named
     /// `N`, `batch` or `batch_size`.
@@ -160,7 +160,7 @@ impl Importer<'_> {
         initializers: &BTreeSet<String>,
         options: &ImportOptions,
     ) -> Result<(), ImportError> {
-        let mut unbound = Vec::new();
+        let (mut unbound, mut bound) = (Vec::new(), Bound::default());
         for input in inputs.iter().filter(|i| !initializers.contains(i.name())) {
             let name = input.name();
             let constant = options.consts.get(name);
@@ -190,6 +190,7 @@ impl Importer<'_> {
                 {
                     return Err(refused(format!("{t:?} does not fit the declared type")));
                 }
+                bound.shape(name, t.shape(), options);
                 let id = self.model.add_constant(name, t.clone());
                 self.define(name, id)?;
                 continue;
@@ -199,7 +200,7 @@ impl Importer<'_> {
                 self.values.insert(name.to_string(), None);
                 continue;
             };
-            let shape = bind_shape(name, shape, options, &mut unbound);
+            let shape = bind_shape(name, shape, options, &mut unbound, &mut bound);
             if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
                 return Err(ImportError::Invalid(format!(
                     "input `{name}` has shape {shape:?}"
@@ -223,10 +224,13 @@ impl Importer<'_> {
                 });
             }
         }
-        if unbound.is_empty() {
-            Ok(())
-        } else {
-            Err(ImportError::UnboundDims(unbound))
+        if !unbound.is_empty() {
+            return Err(ImportError::UnboundDims(unbound));
+        }
+        // What cannot be imported is the better reason.
+        match self.unsupported.is_empty() {
+            true => bound.all(options),
+            false => Ok(()),
         }
     }
 
@@ -368,6 +372,47 @@ fn shape_allows(declared: &TensorShapeProto, shape: &[usize]) -> bool {
         })
 }
 
+/// The options that bound a dimension of an input.
+#[derive(Default)]
+struct Bound {
+    dims: BTreeSet<String>,
+    /// One could take the batch size, or a fixed first one has it.
+    batch: bool,
+}
+
+impl Bound {
+    /// Options may say what is so anyway.
+    fn shape(&mut self, input: &str, shape: &[usize], options: &ImportOptions) {
+        for (axis, size) in shape.iter().enumerate() {
+            let position = format!("{input}.{axis}");
+            if options.dims.get(&position) == Some(size) {
+                self.dims.insert(position);
+            }
+        }
+        self.batch |= options
+            .batch
+            .as_ref()
+            .is_some_and(|n| shape.first() == Some(n));
+    }
+
+    /// Refuses sizes that no dimension took.
+    fn all(&self, options: &ImportOptions) -> Result<(), ImportError> {
+        let unused = |option, reason: &str| {
+            let reason = reason.into();
+            Err(ImportError::Unused { option, reason })
+        };
+        if let Some(name) = options.dims.keys().find(|d| !self.dims.contains(*d)) {
+            return unused(format!("--dim {name}"), "no open dimension is called so");
+        }
+        match options.batch {
+            Some(n) if !self.batch => {
+                unused(format!("--batch {n}"), "the model's batch size is fixed")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// The sizes of a declared shape; what stays open is added to `unbound` and
 /// given as 1.
 fn bind_shape(
@@ -375,6 +420,7 @@ fn bind_shape(
     shape: &TensorShapeProto,
     options: &ImportOptions,
     unbound: &mut Vec<UnboundDim>,
+    bound: &mut Bound,
 ) -> Vec<usize> {
     let mut sizes = Vec::with_capacity(shape.dim.len());
     for (axis, dim) in shape.dim.iter().enumerate() {
@@ -386,10 +432,17 @@ fn bind_shape(
             Some(Dim::DimParam(name)) if !name.is_empty() => Some(name.clone()),
             _ => None,
         };
-        let by_symbol = symbol.as_ref().and_then(|s| options.dims.get(s));
-        let named = by_symbol.or_else(|| options.dims.get(&format!("{input}.{axis}")));
+        let names = symbol.iter().cloned().chain([format!("{input}.{axis}")]);
+        let named = names
+            .into_iter()
+            .find_map(|n| options.dims.get_key_value(&n));
+        let named = named.map(|(name, size)| {
+            bound.dims.insert(name.clone());
+            size
+        });
         let batch_name = matches!(symbol.as_deref(), Some("N" | "batch" | "batch_size"));
         let batch = options.batch.as_ref().filter(|_| axis == 0 || batch_name);
+        bound.batch |= batch.is_some();
         match named.or(batch) {
             Some(size) => sizes.push(*size),
             None => {
@@ -402,6 +455,7 @@ fn bind_shape(
             }
         }
     }
+    bound.shape(input, &sizes, options);
     sizes
 }
 

@@ -199,6 +199,12 @@ fn along(n: &mut NodeImport, v: ValueId, axis: i64, like: &[usize]) -> Result<Va
         [1] => n.reshape(v, vec![]),
         [count] => {
             let axis = n.axis(axis, like.len())?;
+            if count != like[axis] {
+                return Problem::unsupported(format!(
+                    "{count} scales or zero points along an axis of {}",
+                    like[axis]
+                ));
+            }
             let mut shape = vec![1; like.len()];
             shape[axis] = count;
             n.reshape(v, shape)
@@ -239,12 +245,19 @@ pub(super) fn dequantize_linear(n: &mut NodeImport) -> Imported {
     if n.attributes.int("block_size", 0)? != 0 {
         return Problem::unsupported("block_size");
     }
-    n.attributes.ignore(&["output_dtype"]);
     let (x, scale) = (n.input(0)?, n.input(1)?);
+    let to = match n.attributes.int("output_dtype", 0)? {
+        0 => n.dtype(scale),
+        1 => DType::F32,
+        10 => DType::F16,
+        11 => DType::F64,
+        16 => DType::BF16,
+        other => return Problem::unsupported(format!("output_dtype={other}")),
+    };
     if !n.dtype(x).is_int() {
         return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
     }
-    let (like, to) = (n.shape(x), n.dtype(scale));
+    let like = n.shape(x);
     let mut x = n.cast(x, DType::I32)?;
     if let Some(z) = zero_point(n, 2) {
         let z = along(n, z, axis, &like)?;

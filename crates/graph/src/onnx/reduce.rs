@@ -3,6 +3,7 @@
 use super::node::{Imported, NodeImport, Problem};
 use crate::model::ValueId;
 use crate::ops::{ArgReduce, Binary, Op, Reduce, ReduceKind, Unary};
+use tensor::DType;
 
 /// The axes of a reduction (an attribute up to operator set `last`, an input
 /// after it) and whether they are kept.
@@ -96,7 +97,10 @@ pub(super) fn log_sum_exp(n: &mut NodeImport) -> Imported {
     };
     let max = emit(n, ReduceKind::Max, x, &kept)?;
     let limit = match n.dtype(max) {
-        tensor::DType::F16 => 65504.0,
+        DType::F16 => 65504.0,
+        // (2 - 2^-7) 2^127
+        DType::BF16 => 3.389_531_389_251_535_5e38,
+        DType::F64 => f64::MAX,
         _ => f64::from(f32::MAX),
     };
     let max = n.unary(

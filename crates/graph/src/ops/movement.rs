@@ -41,7 +41,11 @@ impl Split {
     pub(super) fn infer(&self, inputs: Operands) -> Result<Vec<TensorType>, OpError> {
         let x = inputs.exactly(1)?.get(0)?;
         check_axes(&[self.axis], x.rank())?;
-        if self.sizes.iter().sum::<usize>() != x.shape[self.axis] {
+        let all = self
+            .sizes
+            .iter()
+            .try_fold(0usize, |n, size| n.checked_add(*size));
+        if all != Some(x.shape[self.axis]) {
             return refuse(format!(
                 "sizes {:?} do not add up to axis {} of {x}",
                 self.sizes, self.axis
@@ -105,6 +109,9 @@ pub enum PadMode {
     Wrap,
 }
 
+/// Far beyond any tensor, and what can be added up.
+const MOST_PADDING: u64 = 1 << 48;
+
 impl Pad {
     pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
         let x = inputs.exactly(1)?.get(0)?;
@@ -113,6 +120,9 @@ impl Pad {
         }
         let mut shape = Vec::with_capacity(x.rank());
         for (&n, &(before, after)) in x.shape.iter().zip(&self.pads) {
+            if before.unsigned_abs().max(after.unsigned_abs()) > MOST_PADDING {
+                return refuse(format!("pads ({before}, {after}) are too large"));
+            }
             let size = (n as i64)
                 .checked_add(before)
                 .and_then(|s| s.checked_add(after));

@@ -8,7 +8,7 @@
 
 use super::layout::is_alias;
 use crate::model::{Model, NodeId, ValueId};
-use crate::ops::Op;
+use crate::ops::{Binary, Gelu, Op, Unary};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The nodes of one kernel.
@@ -111,9 +111,9 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         for n in &region {
             let node = &model[*n];
             let operands = node.inputs.iter().flatten();
-            let size = 1 + operands
-                .map(|v| sizes.get(v).copied().unwrap_or(1))
-                .sum::<usize>();
+            let sizes_of = operands.map(|v| sizes.get(v).copied().unwrap_or(1));
+            let all = sizes_of.fold(0, usize::saturating_add);
+            let size = all.saturating_mul(uses(&node.op)).saturating_add(1);
             sizes.insert(node.output(), size);
         }
         if sizes[&model[end].output()] > MAX_EXPRESSION {
@@ -121,6 +121,16 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         }
         region.iter().for_each(|n| taken[n.index()] = true);
         group.chain.extend(region);
+    }
+}
+
+/// How often the expression of an operator holds an operand, at most.
+fn uses(op: &Op) -> usize {
+    match op {
+        Op::Unary(Unary::Gelu(Gelu::Tanh)) => 4,
+        Op::Unary(Unary::LeakyRelu { .. } | Unary::Sign) | Op::Binary(Binary::Pow) => 3,
+        Op::Unary(Unary::HardSwish | Unary::Gelu(Gelu::Exact)) | Op::Binary(Binary::Fmod) => 2,
+        _ => 1,
     }
 }
 

@@ -49,6 +49,7 @@ use crate::model::Model;
 use crate::simplify::simplify;
 use fuse::Group;
 use ir::Target;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 use thiserror::Error;
@@ -199,6 +200,26 @@ impl Plan {
             }
         }
         (activations, constants)
+    }
+
+    /// Bytes that pass through the caches between two uses of a constant by inferences
+    /// in a row, at least: all constants, and the activations of one step.
+    pub fn bytes_between_uses(&self) -> u64 {
+        let mut constants = BTreeSet::new();
+        let mut activations = 0;
+        for step in &self.steps {
+            let mut own = 0;
+            for id in step.inputs.iter().chain(&step.outputs) {
+                let root = self.place(*id).0;
+                match self.tensor(root).kind {
+                    TensorKind::Constant(_) => _ = constants.insert(root),
+                    _ => own += self.tensor(*id).bytes(),
+                }
+            }
+            activations = activations.max(own);
+        }
+        let bytes = |id: &PlanTensorId| self.tensor(*id).bytes();
+        constants.iter().map(bytes).sum::<u64>() + activations
     }
 
     /// Tensors that are parts of others, or the same under another shape.

@@ -178,6 +178,26 @@ fn deep_sharing_does_not_blow_up() {
 }
 
 #[test]
+fn operators_that_use_their_operand_often_do_not_blow_up() {
+    for op in [
+        Unary::LeakyRelu { alpha: 0.75 },
+        Unary::Gelu(Gelu::Tanh),
+        Unary::Gelu(Gelu::Exact),
+        Unary::HardSwish,
+        Unary::Sign,
+    ] {
+        let mut m = Model::new("deep", 0);
+        let mut x = m.add_input("x", DType::F32, &[2]);
+        for _ in 0..30 {
+            x = m.add("node", Op::Unary(op), &[x]).unwrap();
+        }
+        m.add_output(x);
+        let plan = judge_both(&m);
+        assert!((4..30).contains(&plan.steps.len()), "{plan}");
+    }
+}
+
+#[test]
 fn attention_and_normalisation() {
     let mut m = Model::new("attention", 0);
     let q = m.add_input("q", DType::F32, &[2, 5, 8]);

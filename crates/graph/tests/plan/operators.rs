@@ -1,6 +1,6 @@
 //! Every other operator's program against its reference.
 
-use crate::judge::{Operand, input, inputs, judge_both, judge_on, single, typed, weight};
+use crate::judge::{Operand, input, inputs, judge_both, judge_on, planned, single, typed, weight};
 use graph::Model;
 use graph::ops::*;
 use graph::plan::{LayoutPolicy, PlanOptions, plan};
@@ -260,6 +260,39 @@ fn positions_of_extremes() {
             }
         }
     }
+}
+
+#[test]
+fn positions_beside_nan_are_of_the_operand() {
+    let nan = f32::NAN;
+    let x = Tensor::from_slice(&[4, 2], &[1.0, nan, nan, 1.0, nan, nan, 1.0, 1.0]);
+    for max in [true, false] {
+        for last in [true, false] {
+            let op = Op::ArgReduce(ArgReduce {
+                max,
+                axis: 1,
+                keepdims: false,
+                last,
+            });
+            let model = single(op, &[input(&[4, 2])]);
+            let plan = planned(&model, LayoutPolicy::Plain);
+            let y = plan.interpret(std::slice::from_ref(&x)).unwrap().remove(0);
+            let y = y.as_slice::<i64>();
+            assert!(y.iter().all(|i| (0..2).contains(i)), "{y:?}");
+            assert_eq!(y[3], i64::from(last));
+        }
+    }
+}
+
+#[test]
+fn statistics_of_double_rows_are_single() {
+    let op = Op::LayerNorm(LayerNorm {
+        axis: 1,
+        epsilon: 1e-5,
+        statistics: true,
+    });
+    let scale = Operand::Constant(Tensor::from_slice(&[4], &[1.0f64, 2.0, 3.0, 4.0]));
+    judge_both(&single(op, &[typed(DType::F64, &[3, 4]), scale]));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Looking things up: exact keys only, the better first, ties fixed.
 
-use store::{CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
+use store::{Cache, CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
 
 use crate::samples::{machine, prepare, prepared, record, target, task, timed, wrong};
 
@@ -19,7 +19,7 @@ fn best(store: &Store) -> Option<(u64, bool)> {
     let target = target().text();
     let place = here(&target);
     store
-        .best_for(&place)
+        .best_that(&place, 0.0, |_| Ok(true))
         .unwrap()
         .map(|record| (record.trial, record.final_))
 }
@@ -95,6 +95,30 @@ fn of_finals_of_one_code_the_newest_counts() {
     rank(1, "bb", 10);
     rank(2, "aa", 11);
     assert_eq!(best(&store), Some((1, true)));
+}
+
+#[test]
+fn finals_of_one_code_count_in_every_state_of_the_caches() {
+    let store = prepared();
+    let states = [Cache::CachedConstants, Cache::RotatedConstants];
+    for ((trial, ns), cache) in [(0, 9), (1, 11)].into_iter().zip(states) {
+        let mut outcome = timed(&[ns]);
+        if let Outcome::Timed { conditions, .. } = &mut outcome {
+            conditions.cache = cache;
+        }
+        store
+            .insert_record(&finalist(code(trial, "aa", outcome)))
+            .unwrap();
+    }
+    let target = target().text();
+    let place = here(&target);
+    let mut finals = Vec::new();
+    let mut note = |r: &Record| {
+        finals.push(r.trial);
+        Ok(false)
+    };
+    store.best_that(&place, ANY, &mut note).unwrap();
+    assert_eq!(finals, [0, 1]);
 }
 
 #[test]
@@ -202,7 +226,7 @@ fn equal_code_is_known_once_it_ran() {
     let place = here(&target);
     let known = |hash| {
         store
-            .outcome_of_code(&place, hash, ANY)
+            .outcome_of_code(&place, hash, |_| true)
             .unwrap()
             .map(|record| record.trial)
     };
@@ -228,7 +252,10 @@ fn equal_code_is_known_once_it_ran() {
     store
         .insert_record(&finalist(code(3, "aa", timed(&[6]))))
         .unwrap();
-    let found = store.outcome_of_code(&place, "aa", ANY).unwrap().unwrap();
+    let found = store
+        .outcome_of_code(&place, "aa", |_| true)
+        .unwrap()
+        .unwrap();
     assert_eq!(found, finalist(code(3, "aa", timed(&[6]))));
     assert_eq!(known("bb"), None);
     store.put_machine(&machine("m2")).unwrap();
@@ -247,7 +274,10 @@ fn equal_code_is_known_once_it_ran() {
             ..place
         },
     ] {
-        assert_eq!(store.outcome_of_code(&elsewhere, "aa", ANY).unwrap(), None);
+        assert_eq!(
+            store.outcome_of_code(&elsewhere, "aa", |_| true).unwrap(),
+            None
+        );
     }
 }
 
@@ -267,7 +297,8 @@ fn what_was_allowed_under_a_looser_tolerance_is_unknown_under_a_tighter_one() {
         trace: &tried.trace,
     };
     for (tolerance, known) in [(1e-4, true), (1e-5, true), (1e-6, false)] {
-        let code = store.outcome_of_code(&key.place, "aa", tolerance).unwrap();
+        let within = |r: &Record| r.outcome.within(tolerance);
+        let code = store.outcome_of_code(&key.place, "aa", within).unwrap();
         let candidate = store.outcome_of_candidate(&key, tolerance).unwrap();
         assert_eq!((code.is_some(), candidate.is_some()), (known, known));
     }

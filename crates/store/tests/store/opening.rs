@@ -151,7 +151,10 @@ fn a_store_of_schema_version_1_reads() {
         .unwrap();
     assert_eq!(records.len(), 34);
     assert_eq!(records[0].outcome.label(), "wrong");
-    let best = old.best_for(&records[0].place()).unwrap().unwrap();
+    let best = old
+        .best_that(&records[0].place(), 0.0, |_| Ok(true))
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (best.trial, best.final_, best.outcome.median_ns()),
         (40, true, Some(150))

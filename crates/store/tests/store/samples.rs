@@ -147,6 +147,7 @@ fn every_condition() -> Vec<Outcome> {
         });
     }
     for cache in [
+        Cache::CachedConstants,
         Cache::RotatedConstants,
         Cache::RotatedAll,
         Cache::Flushed,

@@ -56,7 +56,7 @@ fn outcomes_become_results_as_in_published_files() {
         machine: "m1",
     };
     let mut bytes = Vec::new();
-    let exported = export_t4(&store, &place, &mut bytes).unwrap();
+    let exported = export_t4(&store, &place, |_| true, &mut bytes).unwrap();
     assert_eq!((exported.results, exported.left_out), (7, 2));
 
     let document: Value = serde_json::from_slice(&bytes).unwrap();
@@ -121,14 +121,19 @@ fn a_place_without_records_is_an_empty_document_and_without_task_an_error() {
         target: "other",
         machine: "m1",
     };
-    assert_eq!(export_t4(&store, &place, &mut bytes).unwrap().results, 0);
+    assert_eq!(
+        export_t4(&store, &place, |_| true, &mut bytes)
+            .unwrap()
+            .results,
+        0
+    );
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["results"], json!([]));
     let unknown = Place {
         task: "t9",
         ..place
     };
-    let error = export_t4(&store, &unknown, &mut Vec::new()).unwrap_err();
+    let error = export_t4(&store, &unknown, |_| true, &mut Vec::new()).unwrap_err();
     assert!(
         matches!(error, StoreError::UnknownKey { what: "task", .. }),
         "{error}"

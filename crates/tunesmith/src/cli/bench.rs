@@ -29,10 +29,10 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
     /// Time of every step as well
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     profile: bool,
     /// Run on one thread as well, and show every step's parallel efficiency
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     scaling: bool,
     /// Print one JSON object
     #[arg(long)]

@@ -68,15 +68,20 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     } else {
         let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
         for l in &report.layers {
+            let verdict = match (l.ok, l.non_finite) {
+                (true, _) => "ok".into(),
+                (false, 0) => "WRONG".into(),
+                (false, n) => format!("WRONG, {n} not finite"),
+            };
             t.row(vec![
                 l.step.clone(),
                 l.tensor.clone(),
                 format!("{:.1e}", l.rel_err),
                 format!("{:.1e}", l.max_over_rms),
-                if l.ok { "ok" } else { "WRONG" }.into(),
+                verdict,
             ]);
         }
-        t.print();
+        t.print()?;
         super::print_line(&format!(
             "{}: {} tensors, accuracy {}, largest relative error {:.1e} (allowed {:.1e}), largest element error {:.1e} of the RMS",
             if report.ok { "ok" } else { "WRONG" },

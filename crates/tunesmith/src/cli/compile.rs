@@ -2,8 +2,9 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
-use crate::compile::{Builders, Exactness, Warning, assemble, best_known_in, defaults};
+use crate::compile::{Builders, Warning, assemble, defaults};
 use crate::error::Result;
+use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
@@ -75,8 +76,9 @@ pub fn compile(
     store: Option<&Store>,
     pool: &Arc<Pool>,
 ) -> Result<Made> {
+    let fingerprint = machine.fingerprint();
     let known = match store {
-        Some(s) => best_known_in(s, plan, target, &machine.fingerprint(), exactness)?,
+        Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
     let (mut tuned, mut other_toolchain) = (0, 0);

@@ -3,6 +3,7 @@
 use crate::doctor::{Ceiling, ceiling};
 use crate::error::Result;
 use crate::machine::Machine;
+use crate::threads::Settings;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -56,9 +57,10 @@ fn cycle_counter() -> String {
 pub fn run(a: &Args) -> Result<ExitCode> {
     let m = Machine::host();
     let threads = a.threads.unwrap_or(m.cpus);
-    let mut ceilings = vec![ceiling(&m, 1)?];
+    let settings = Settings::from_environment()?;
+    let mut ceilings = vec![ceiling(&m, 1, &settings)?];
     if threads != 1 {
-        ceilings.push(ceiling(&m, threads)?);
+        ceilings.push(ceiling(&m, threads, &settings)?);
     }
     let clock = measure::thread_clock();
     let r = Report {

@@ -8,7 +8,7 @@ use super::records::existing;
 use super::task_args::{Which, pick};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use graph::plan::Task;
+use graph::plan::{Plan, Task};
 use ir::Target;
 use schedule::Trace;
 use search::{Point, Sketch, Space};
@@ -106,7 +106,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             1 => String::new(),
             _ => format!("; task {index}: {}\n", task.title()),
         };
-        match dump(a, task, &machine, &target) {
+        match dump(a, &plan, task, &machine, &target) {
             Err(failed) => {
                 if !a.json {
                     super::print_text(&(header + &failed.before))?;
@@ -148,6 +148,7 @@ fn check_pass(pass: &str, stage: Stage) -> Result<()> {
 /// The algorithm, where the stage has a candidate, and the text.
 fn dump(
     a: &Args,
+    plan: &Plan,
     task: &Task,
     machine: &Machine,
     target: &Target,
@@ -160,11 +161,11 @@ fn dump(
         }
         _ => {}
     }
-    let candidate = a
-        .candidate
-        .candidate(task, machine, target, a.model.exactness(), || {
-            a.store.open()
-        })?;
+    let candidate =
+        a.candidate
+            .candidate(plan, task, machine, target, a.model.exactness(), || {
+                a.store.open()
+            })?;
     let text = match a.stage {
         Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
         Stage::Trace => schedule::print(&candidate.trace),

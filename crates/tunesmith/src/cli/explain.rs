@@ -3,12 +3,13 @@
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
 use super::pool_args::PoolArgs;
 use super::table::or_unknown;
-use crate::compile::best_known;
+use crate::check::of_model;
 use crate::doctor::{Ceiling, ceiling};
 use crate::error::{Error, Result};
 use crate::explain::{
     Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
+use crate::known::Lookup;
 use crate::machine::Machine;
 use crate::source::Source;
 use graph::plan::Plan;
@@ -113,6 +114,7 @@ fn subject(
     let (plan, compiled) = match artifact {
         Some(path) => {
             let compiled = a.pool.load(path)?;
+            of_model(&source.model, &compiled)?;
             (source.plan(target, compiled.plain_steps())?, compiled)
         }
         None => {
@@ -139,8 +141,8 @@ fn known_times(
         return Ok(HashMap::new());
     };
     let machine = Machine::host().fingerprint();
-    let known = best_known(store, &plan.tasks, target, &machine, a.model.exactness())?;
-    let tasks = plan.tasks.iter().zip(known);
+    let lookup = Lookup::new(store, plan, target, &machine, a.model.exactness());
+    let tasks = plan.tasks.iter().zip(lookup.best_of_all()?);
     Ok(tasks
         .filter_map(|(t, k)| {
             let k = k?;
@@ -153,7 +155,7 @@ fn known_times(
 /// What there is on one thread to compare with.
 fn one_thread_subject(
     a: &Args,
-    machine: &Machine,
+    target: &Target,
     subject: &Subject,
     store: Option<&Store>,
 ) -> Result<Subject> {
@@ -163,7 +165,10 @@ fn one_thread_subject(
             pool: a.pool.pool(1)?,
         });
     }
-    let target = machine.target(1);
+    let target = Target {
+        threads: 1,
+        ..target.clone()
+    };
     let source = a.model.source()?;
     Ok(self::subject(a, &source, &target, a.one_thread.as_ref(), store)?.1)
 }
@@ -181,16 +186,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let (plan, subject) = subject(a, &source, &target, a.artifact.as_ref(), store.as_ref())?;
     let single = a
         .scaling
-        .then(|| one_thread_subject(a, &machine, &subject, store.as_ref()))
+        .then(|| one_thread_subject(a, &target, &subject, store.as_ref()))
         .transpose()?;
-    let threads = target.threads as usize;
-    let before = ceiling(&machine, threads)?;
+    let (threads, settings) = (target.threads as usize, a.pool.settings()?);
+    let before = ceiling(&machine, threads, &settings)?;
     let running: Vec<_> = std::iter::once(&subject)
         .chain(&single)
         .map(|s| (s.compiled.clone(), s.pool.clone()))
         .collect();
     let taken = profiles(&running, a.time)?;
-    let ceiling_n = ceiling(&machine, threads)?.or_better(&before);
+    let ceiling_n = ceiling(&machine, threads, &settings)?.or_better(&before);
     let known = known_times(a, &plan, &target, store.as_ref())?;
     let alone = |f: &StepFacts<'_>| {
         let key = (f.task?.key.clone(), f.kernel.schedule.clone());
@@ -215,7 +220,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         ceiling_n,
     );
     if let Some(single) = &single {
-        let ceiling_1 = ceiling(&machine, 1)?;
+        let ceiling_1 = ceiling(&machine, 1, &settings)?;
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
         scale(&mut report, &single.compiled, &taken[1], roofline);
     }

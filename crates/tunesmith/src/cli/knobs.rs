@@ -47,7 +47,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             code.into(),
         ]);
     }
-    t.print();
+    t.print()?;
     super::print_text("\n")?;
     for k in KNOBS {
         super::print_line(&format!("--{}: {}", k.name, k.doc))?;
@@ -59,7 +59,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let numbers = [(c.get)(&Constants::PAPER), least, most].map(|n| n.to_string());
         t.row([c.name.to_string()].into_iter().chain(numbers).collect());
     }
-    t.print();
+    t.print()?;
     super::print_text("\n")?;
     for c in CONSTANTS {
         super::print_line(&format!("{}: {} (source: {})", c.name, c.doc, c.source))?;

@@ -1,8 +1,9 @@
 //! Arguments that several commands share: the model, the target, the store.
 
 use crate::check::TOLERANCE;
-use crate::compile::{Exactness, Warning};
+use crate::compile::Warning;
 use crate::error::{Error, Result};
+use crate::known::Exactness;
 use crate::machine::Machine;
 use crate::source::{Source, load};
 use graph::onnx::ImportOptions;

@@ -54,7 +54,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for m in MODELS {
         t.row(vec![m.name.into(), m.doc.into()]);
     }
-    t.print();
+    t.print()?;
     super::print_text("\nOperators, as op:NAME(ARGUMENT=VALUE,...), with defaults:\n")?;
     for o in OPERATORS {
         super::print_line(&format!("op:{}: {}", o.name, o.doc))?;

@@ -31,12 +31,16 @@ impl PoolArgs {
         Ok(CompiledModel::load_with(artifact, constants)?)
     }
 
-    /// A pool as the flags say, and the environment where they say nothing.
-    pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
+    /// What the flags say, and the environment where they say nothing.
+    pub fn settings(&self) -> Result<Settings> {
         let flags = Settings {
             pin: self.pin.clone(),
             spin: self.spin_us.map(Duration::from_micros),
         };
-        flags.or(Settings::from_environment()?).pool(threads)
+        Ok(flags.or(Settings::from_environment()?))
+    }
+
+    pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
+        self.settings()?.pool(threads)
     }
 }

@@ -210,6 +210,24 @@ impl Selection {
         Ok(found)
     }
 
+    /// Whether a record is one of those that are asked for.
+    fn takes(&self, tasks: &BTreeSet<&str>, runs: &BTreeSet<&str>, r: &Record) -> bool {
+        let outcome = |label: &str| {
+            self.outcome.as_ref().is_none_or(|w| {
+                label
+                    .strip_prefix(w.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            })
+        };
+        let machine = |m: &String| r.machine.starts_with(m.as_str());
+        self.target.as_ref().is_none_or(|t| r.target.contains(t))
+            && self.machine.as_ref().is_none_or(machine)
+            && tasks.contains(r.task.as_str())
+            && runs.contains(r.run_id.as_str())
+            && (!self.finals || r.final_)
+            && outcome(r.outcome.label())
+    }
+
     /// Hands on the records that match, in the order they were stored.
     fn visit(&self, o: &Opened, mut f: impl FnMut(Record)) -> Result<()> {
         let (tasks, runs) = (self.tasks(o)?, self.runs(o)?);
@@ -219,25 +237,8 @@ impl Selection {
             final_: self.finals.then_some(true),
             ..Filter::default()
         };
-        let outcome = |label: &str| {
-            self.outcome.as_ref().is_none_or(|w| {
-                label
-                    .strip_prefix(w.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-            })
-        };
         o.store.visit_records(&filter, |_, r| {
-            let target = self.target.as_ref().is_none_or(|t| r.target.contains(t));
-            let machine = self
-                .machine
-                .as_ref()
-                .is_none_or(|m| r.machine.starts_with(m.as_str()));
-            if target
-                && machine
-                && tasks.contains(r.task.as_str())
-                && runs.contains(r.run_id.as_str())
-                && outcome(r.outcome.label())
-            {
+            if self.takes(&tasks, &runs, &r) {
                 f(r);
             }
             Ok(())
@@ -449,9 +450,11 @@ fn short_target(o: &Opened, text: &str) -> Result<String> {
 
 fn best(q: &Query) -> Result<()> {
     let o = Opened::new(&q.select.store)?;
+    let (tasks, runs) = (q.select.tasks(&o)?, q.select.runs(&o)?);
     let mut found = Vec::new();
     for (p, records) in places(&o, &q.select)? {
-        if let Some(r) = o.store.best_for(&place(&p))? {
+        let takes = |r: &Record| Ok(q.select.takes(&tasks, &runs, r));
+        if let Some(r) = o.store.best_that(&place(&p), 0.0, takes)? {
             found.push((records, r));
         }
     }
@@ -636,7 +639,9 @@ fn t4(file: &Path, q: &Query) -> Result<()> {
             return Err(error.help(format!("{help}:{lines}")));
         }
     };
-    let t = write_whole(file, |w| store::export_t4(&o.store, &place(&one), w))?;
+    let (tasks, runs) = (q.select.tasks(&o)?, q.select.runs(&o)?);
+    let takes = |r: &Record| q.select.takes(&tasks, &runs, r);
+    let t = write_whole(file, |w| store::export_t4(&o.store, &place(&one), takes, w))?;
     let file = file.display().to_string();
     if q.json {
         return super::print_json(&serde_json::json!({

@@ -8,7 +8,9 @@ use super::table::{Table, ms};
 use super::task_args::{Which, pick};
 use crate::compile::{Builders, fallbacks, worker_command};
 use crate::error::{Error, Result};
+use crate::known::rotate_bytes;
 use crate::machine::Machine;
+use crate::threads::unpinned;
 use crate::tune::fills;
 use measure::{Measured, Protocol, Serial, TaskData};
 use serde::Serialize;
@@ -112,7 +114,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         None => pick(&plan, "")?,
     };
     let task = &plan.tasks[index];
-    let candidate = which.candidate(task, &machine, &target, model.exactness(), || {
+    let candidate = which.candidate(&plan, task, &machine, &target, model.exactness(), || {
         existing(&a.store)
     })?;
     let mut builders = Builders::new(&target, 1)?;
@@ -127,8 +129,10 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         args: fills(&task.program),
         oracle: oracle.kernel,
     };
-    let mut serial = Serial::new(&worker_command("run", vec![])?)?;
-    let protocol = protocol(a, model.tolerance, &machine, &target);
+    let command = worker_command("run")?;
+    let mut serial = unpinned(|| Serial::new(&command))?;
+    let mut protocol = protocol(a, model.tolerance, &machine, &target);
+    protocol.rotate_bytes = rotate_bytes(&plan, &target, protocol.rotate_bytes);
     serial.load_task(&data, &protocol)?;
     let m: Measured = serial.measure(&data, &built.kernel, &protocol, None, false);
     let median_ns = m.outcome.median_ns();

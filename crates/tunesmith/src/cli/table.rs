@@ -1,5 +1,7 @@
 //! Plain tables for terminals.
 
+use crate::error::Result;
+
 /// Columns are right-aligned but the first; cells wider than `MAX` are cut.
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -18,8 +20,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    pub fn print(&self) {
-        print!("{}", self.text());
+    pub fn print(&self) -> Result<()> {
+        super::print_text(&self.text())
     }
 
     /// What `print` prints.

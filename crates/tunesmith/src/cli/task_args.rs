@@ -1,7 +1,8 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
-use crate::compile::{Exactness, best_known, defaults, fallbacks};
+use crate::compile::{defaults, fallbacks};
 use crate::error::{Error, Result};
+use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
 use graph::plan::{Plan, Task};
 use ir::Target;
@@ -94,9 +95,10 @@ pub fn read_trace(path: &Path) -> Result<Candidate> {
 }
 
 impl Which {
-    /// The candidate for a task; `store` is opened only for the best one.
+    /// The candidate for a task of a plan; `store` is opened only for the best one.
     pub fn candidate(
         &self,
+        plan: &Plan,
         task: &Task,
         machine: &Machine,
         target: &Target,
@@ -114,14 +116,8 @@ impl Which {
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
-                let known = best_known(
-                    &store()?,
-                    from_ref(task),
-                    target,
-                    &machine.fingerprint(),
-                    exactness,
-                )?;
-                let best = known.into_iter().next().flatten();
+                let (store, machine) = (store()?, machine.fingerprint());
+                let best = Lookup::new(&store, plan, target, &machine, exactness).best(task)?;
                 best.map(|k| k.candidate).ok_or_else(|| {
                     Error::new(format!(
                         "the store knows no time of {} for this target and machine",

@@ -3,8 +3,9 @@
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
 use super::table::{Table, ms};
-use crate::compile::{Exactness, Warning, best_known, defaults};
+use crate::compile::{Warning, defaults};
 use crate::error::Result;
+use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
@@ -75,13 +76,8 @@ fn rows(
     machine: &Machine,
     store: &Store,
 ) -> Result<Vec<Row>> {
-    let known = best_known(
-        store,
-        &plan.tasks,
-        target,
-        &machine.fingerprint(),
-        exactness,
-    )?;
+    let machine = machine.fingerprint();
+    let known = Lookup::new(store, plan, target, &machine, exactness).best_of_all()?;
     let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
     Ok(tasks
         .map(|(index, ((task, uses), best))| {

@@ -27,7 +27,7 @@ pub struct Args {
     /// Stop after this many executed candidates instead
     #[arg(long)]
     trials: Option<u64>,
-    /// Search only sketches whose names begin with one of these; `tasks --json` lists them
+    /// Search only sketches whose names begin with one of these, and all of a task that has none; `tasks --json` lists them
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
     algorithms: Vec<String>,
     /// evolutionary or random
@@ -149,6 +149,12 @@ fn check_writable(out: &Path) -> Result<()> {
         .parent()
         .filter(|p| !p.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
+    if out.is_dir() {
+        return Err(
+            Error::new(format!("cannot write to {}: it is a folder", out.display()))
+                .help("name a file with --out FILE"),
+        );
+    }
     let probe = folder.join(format!(".tunesmith-{}", std::process::id()));
     let fail = |e: std::io::Error| {
         Error::new(format!("cannot write to {}: {e}", folder.display()))
@@ -260,11 +266,14 @@ fn print(r: &Report) -> Result<()> {
             in_model(s),
         ]);
     }
-    t.print();
+    t.print()?;
     super::print_text("\n")?;
     let errors = r.tasks.iter().filter_map(|t| t.rel_l2);
+    let largest = errors
+        .reduce(f64::max)
+        .map(|e| format!("largest error {e:.0e}, "));
     super::print_line(&format!(
-        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} (largest error {:.0e}, {:.0e} allowed)",
+        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({}{:.0e} allowed)",
         r.model,
         r.latency_after_ms,
         r.latency_before_ms,
@@ -273,14 +282,14 @@ fn print(r: &Report) -> Result<()> {
         r.latency_default_ms / r.latency_after_ms,
         r.threads,
         r.accuracy,
-        errors.fold(0.0, f64::max),
+        largest.unwrap_or_default(),
         r.tolerance
     ))?;
     super::print_line(&format!(
         "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
         r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
     ))?;
-    if r.in_model.tasks > 0 {
+    if r.in_model.tasks > 0 && r.kept_default.is_none() {
         let total = r.in_model.total.map_or(String::new(), |t| {
             format!(" ({:+.2}% latency, p {:.3})", t.latency_percent, t.p)
         });

@@ -12,7 +12,8 @@ pub use exchange::exchange_ns;
 
 use crate::error::Result;
 use crate::machine::Machine;
-use runtime::{Pool, PoolOptions};
+use crate::threads::Settings;
+use runtime::Pool;
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -108,13 +109,17 @@ impl Ceiling {
     }
 }
 
-/// Larger than any last-level cache that one process has to itself.
+/// Bytes that are read for the bandwidth of memory, at least.
 const MEMORY_BYTES: u64 = 256 << 20;
+/// As many times what the last-level caches hold, if that is not too much to ask for.
+const BEYOND_CACHES: u64 = 4;
+const MOST_BYTES: u64 = 1 << 30;
 /// Bytes a thread reads in one timed run at least: far longer than a fork.
 const RUN_BYTES: u64 = 4 << 20;
 const PASSES: usize = 3;
 const PEAK_TIME: Duration = Duration::from_millis(60);
 const LEVEL_TIME: Duration = Duration::from_millis(40);
+const ASLEEP_TIME: Duration = Duration::from_millis(200);
 const MEMORY_TIME: Duration = Duration::from_millis(100);
 
 /// The best rate of runs that each do `work` units, over some time.
@@ -190,19 +195,41 @@ fn fork_join_us(pool: &Pool, rounds: usize, gap: Duration) -> f64 {
     store::median(&samples).map_or(f64::NAN, |ns| ns as f64 / 1e3)
 }
 
+/// The caches that so many threads have together, those that hold more than the one before.
+fn caches(machine: &Machine, threads: u64) -> Vec<(&'static str, u64)> {
+    let of = |bytes: u64, sharing: usize| {
+        let instances = machine.cpus.div_ceil(sharing) as u64;
+        bytes * instances.min(threads)
+    };
+    let all = [
+        ("L1", of(machine.l1_bytes, machine.l1_sharing)),
+        ("L2", of(machine.l2_bytes, machine.l2_sharing)),
+        ("L3", of(machine.llc_bytes, machine.llc_sharing)),
+    ];
+    let mut larger: Vec<(&'static str, u64)> = Vec::new();
+    for (name, bytes) in all {
+        if larger.last().is_none_or(|(_, last)| bytes > *last) {
+            larger.push((name, bytes));
+        }
+    }
+    larger
+}
+
+/// Bytes that the caches cannot hold.
+fn memory_bytes(caches: &[(&str, u64)]) -> u64 {
+    let largest = caches.last().map_or(0, |c| c.1);
+    (BEYOND_CACHES * largest).clamp(MEMORY_BYTES, MOST_BYTES)
+}
+
 /// Measures the limits of `threads` threads together, for about a second.
 ///
 /// # Errors
 /// If there can be no pool of so many threads.
-pub fn ceiling(machine: &Machine, threads: usize) -> Result<Ceiling> {
-    let pool = crate::threads::pool(threads)?;
+pub fn ceiling(machine: &Machine, threads: usize, settings: &Settings) -> Result<Ceiling> {
+    let pool = settings.pool(threads)?;
     let n = threads as u64;
-    let mut caches = vec![
-        ("L1", machine.l1_bytes * n),
-        ("L2", machine.l2_bytes * n),
-        ("L3", machine.llc_bytes),
-    ];
-    caches.dedup_by_key(|c| c.1);
+    let caches = caches(machine, n);
+    let memory_bytes = memory_bytes(&caches);
     let mut rates = vec![0.0f64; caches.len() + 1];
     let (mut peak, mut awake_us) = (0.0f64, f64::INFINITY);
     // Several passes: other work that keeps a CPU busy for a while spoils one.
@@ -212,13 +239,14 @@ pub fn ceiling(machine: &Machine, threads: usize) -> Result<Ceiling> {
             *rate = rate.max(read_gb_per_s(&pool, total / n / 4 * 3, LEVEL_TIME));
         }
         let memory = rates.last_mut().expect("one more than the caches");
-        *memory = memory.max(read_gb_per_s(&pool, MEMORY_BYTES / n, MEMORY_TIME));
+        *memory = memory.max(read_gb_per_s(&pool, memory_bytes / n, MEMORY_TIME));
         peak = peak.max(peak_gflops(&pool));
         awake_us = awake_us.min(fork_join_us(&pool, 2_000, Duration::ZERO));
     }
     let names = caches.into_iter().map(|(name, bytes)| (name, Some(bytes)));
     let levels = names.chain([("memory", None)]).zip(rates);
-    let sleep = Duration::from_nanos(PoolOptions::new(threads).spin_ns * 4);
+    let sleep = (settings.spin(threads) * 4).max(Duration::from_micros(100));
+    let sleeps = (ASLEEP_TIME.as_secs_f64() / sleep.as_secs_f64()).clamp(5.0, 50.0);
     Ok(Ceiling {
         threads,
         peak_gflops: peak,
@@ -231,24 +259,57 @@ pub fn ceiling(machine: &Machine, threads: usize) -> Result<Ceiling> {
             .collect(),
         fork_join: ForkJoin {
             awake_us,
-            asleep_us: fork_join_us(&pool, 50, sleep.max(Duration::from_micros(100))),
+            asleep_us: fork_join_us(&pool, sleeps as usize, sleep),
         },
         exchange_ns: exchange_ns(threads),
     })
 }
 
 /// Measures one thread for about half a second.
-pub fn limits() -> Limits {
+pub fn limits(machine: &Machine) -> Limits {
     let pool = Pool::new(1).expect("a pool of the calling thread alone starts nothing");
     Limits {
         peak_gflops: peak_gflops(&pool),
-        read_gb_per_s: read_gb_per_s(&pool, MEMORY_BYTES, MEMORY_TIME),
+        read_gb_per_s: read_gb_per_s(&pool, memory_bytes(&caches(machine, 1)), MEMORY_TIME),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_on_one_core_share_its_caches() {
+        // Two sockets of two cores, two threads a core.
+        let machine = Machine {
+            cpus: 8,
+            l1_bytes: 32 << 10,
+            l1_sharing: 2,
+            l2_bytes: 1 << 20,
+            l2_sharing: 2,
+            llc_bytes: 4 << 20,
+            llc_sharing: 4,
+            ..Machine::host()
+        };
+        let of = |threads| {
+            caches(&machine, threads)
+                .iter()
+                .map(|c| c.1)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), [32 << 10, 1 << 20, 4 << 20]);
+        assert_eq!(of(2), [64 << 10, 2 << 20, 8 << 20]);
+        assert_eq!(of(8), [128 << 10, 4 << 20, 8 << 20]);
+        let small = Machine {
+            llc_bytes: 1 << 20,
+            ..machine
+        };
+        assert_eq!(caches(&small, 8).last(), Some(&("L2", 4 << 20)));
+        let of = |bytes: u64| memory_bytes(&[("L3", bytes)]);
+        assert_eq!(of(4 << 20), MEMORY_BYTES);
+        assert_eq!(of(128 << 20), 512 << 20);
+        assert_eq!(of(512 << 20), MOST_BYTES);
+    }
 
     #[test]
     fn a_working_set_is_read_from_the_first_level_with_room() {

@@ -19,7 +19,7 @@ use crate::doctor::Ceiling;
 use graph::plan::{Plan, Task};
 use ir::Target;
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
-use schedule::{Decision, Trace};
+use schedule::{Decision, Step, Trace};
 use search::{Accuracy, Point};
 use serde::Serialize;
 
@@ -80,6 +80,8 @@ pub struct Work {
     /// Touched once each, of constants and of everything else.
     pub constant_bytes: f64,
     pub activation_bytes: f64,
+    /// Whether threads share it, as far as is known.
+    pub parallel: bool,
 }
 
 impl Work {
@@ -93,7 +95,11 @@ impl Work {
             compute_ms: self.executed_flops / (self.peak_factor * ceiling.peak_gflops) / 1e6,
             memory_ms: ceiling.read_ms(self.constant_bytes, footprint)
                 + ceiling.read_ms(self.activation_bytes, self.bytes()),
-            overhead_ms: ceiling.fork_join.awake_us / 1e3,
+            overhead_ms: if self.parallel {
+                ceiling.fork_join.awake_us / 1e3
+            } else {
+                0.0
+            },
         }
     }
 }
@@ -172,6 +178,7 @@ pub fn facts<'a>(
 fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>, target: &Target) -> Work {
     let flops = task.map_or(0.0, |t| t.flops);
     let executed = task.zip(trace);
+    let shared = |s: &Step| matches!(s, Step::Parallel { .. });
     let mut work = Work {
         flops,
         executed_flops: executed.map_or(flops, |(t, trace)| {
@@ -180,6 +187,7 @@ fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>, target
         peak_factor: task.map_or(1.0, |t| search::peak_factor(&t.program, target)),
         constant_bytes: 0.0,
         activation_bytes: 0.0,
+        parallel: trace.is_none_or(|t| t.steps.iter().any(shared)),
     };
     for p in &kernel.params {
         let all = p.bytes().unwrap_or(0) as f64;
@@ -382,6 +390,7 @@ mod tests {
             peak_factor: 1.0,
             constant_bytes,
             activation_bytes,
+            parallel: true,
         }
     }
 

@@ -10,7 +10,9 @@ use super::session::{Pending, Session};
 use super::task_search::KnownPlace;
 use crate::compile::Builders;
 use crate::error::{Error, Result};
+use crate::known::constants_as_near;
 use crate::machine::Machine;
+use crate::threads::unpinned;
 use build::Built;
 use ir::Target;
 use measure::{Batch, Constants, Device, Local, Measurer, Policy, TaskState};
@@ -99,8 +101,9 @@ impl Settings {
     /// # Errors
     /// If there are too few CPUs, or no runner can be set up.
     pub fn open(&self, machine: &Machine, target: &Target) -> Result<Local> {
-        let command = crate::compile::worker_command("run", vec![])?;
-        Ok(Local::new(self.devices(machine, target)?, &command)?)
+        let command = crate::compile::worker_command("run")?;
+        let devices = self.devices(machine, target)?;
+        Ok(unpinned(|| Local::new(devices, &command))?)
     }
 
     /// What a state of DOPpler's depends on beside the task, the target and the
@@ -292,11 +295,12 @@ impl Session<'_> {
             target: &self.target_text,
             machine: &self.machine,
         };
-        Ok(self.store.outcome_of_code(
-            &place,
-            &record::code_hash(kernel),
-            self.options.tolerance,
-        )?)
+        let bytes = self.protocol.rotate_bytes;
+        let same = |r: &Record| {
+            r.outcome.within(self.options.tolerance) && constants_as_near(r, bytes, &self.target)
+        };
+        let hash = record::code_hash(kernel);
+        Ok(self.store.outcome_of_code(&place, &hash, same)?)
     }
 }
 
@@ -304,7 +308,7 @@ impl Session<'_> {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use store::{Extra, Run, Store};
+    use store::{Extra, Store};
 
     const SETTINGS: Settings = Settings {
         policy: Policy::Doppler,
@@ -318,18 +322,7 @@ mod tests {
     /// A store in which a run of `model` left a state under these settings.
     fn store(settings: &Value, state: &TaskState) -> Store {
         let store = Store::open_in_memory().unwrap();
-        let run = Run {
-            run_id: "run".into(),
-            model: "model".into(),
-            options: Value::Null,
-            strategy: "random".into(),
-            seed: 1,
-            started_unix_ms: 1,
-            ended_unix_ms: None,
-            summary: Value::Null,
-            extra: Extra::new(),
-        };
-        store.begin_run(&run).unwrap();
+        store.begin_run(&record::begun("model")).unwrap();
         let task = store::Task {
             key: "task".into(),
             text: "(task)".into(),

@@ -24,6 +24,8 @@ pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
 pub use progress::Progress;
 pub(crate) use record::code_hash;
+#[cfg(test)]
+pub(crate) use record::{begun as begun_run, task as task_record};
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
@@ -36,13 +38,17 @@ use crate::source::Source;
 use build::Built;
 use choice::Choice;
 use ir::Target;
-use report::{cpu_s, fill_before, fill_untuned};
+use report::{cpu_s, fill_before, fill_defaults, fill_untuned};
 use runtime::{CompiledModel, Model, Pool};
 use search::Accuracy;
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
+use task_search::check_algorithms;
+
+/// Time for profiles of the plain model; one that takes all of it is profiled once.
+const PLAIN_TIME: Duration = Duration::from_millis(500);
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,6 +106,8 @@ pub fn tune(
     progress: &mut Progress,
 ) -> Result<Tuned> {
     let (start, start_cpu_s) = (Instant::now(), cpu_s());
+    let begun = record::unix_ms();
+    check_algorithms(source, target, options)?;
     let mut builders = Builders::new(target, options.builders)?;
     builders.limit = options.build_limit;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
@@ -116,7 +124,7 @@ pub fn tune(
     let plan = &plan;
     progress.stage("building the plain schedules");
     let plain = builders.build_all(&plan.tasks, &fallbacks(&plan.tasks, target)?)?;
-    let mut session = Session::new(plan, machine, target, store, options, &plain)?;
+    let mut session = Session::new(plan, machine, target, store, options, &plain, begun)?;
     if !layouts.known && layouts.tried() {
         let event = layouts::event(&session.run_id, &rule, machine, target, &layouts);
         store.append(&[], &[event])?;
@@ -137,8 +145,7 @@ pub fn tune(
         fill_inputs(&mut model, options.seed);
         Ok(model)
     };
-    // The plain model may take a hundred times as long: one run of it.
-    let plain_steps = model(&plain)?.invoke_profiled()?;
+    let plain_steps = layouts::profile(&mut model(&plain)?, PLAIN_TIME)?;
     let mut default = model(&untuned)?;
     let best = session.best_kernels(&otherwise);
     let mut tuned = model(&best)?;
@@ -149,6 +156,9 @@ pub fn tune(
     report.warnings = defaults.warnings;
     fill_before(&mut report, plan, &plain_steps);
     choice.fill(&mut report);
+    if choice.default {
+        fill_defaults(&mut report, plan, &defaults.candidates);
+    }
     fill_untuned(&mut report, plan, &chosen.invoke_profiled()?);
     session.end(&report)?;
     progress.finish();

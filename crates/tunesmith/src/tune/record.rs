@@ -106,3 +106,19 @@ pub fn asked(algorithm: &str, p: &Point, trial: u64) -> serde_json::Value {
         "values": p.values,
     })
 }
+
+/// A run of a model that has begun.
+#[cfg(test)]
+pub fn begun(model: &str) -> store::Run {
+    store::Run {
+        run_id: "run".into(),
+        model: model.into(),
+        options: serde_json::Value::Null,
+        strategy: "random".into(),
+        seed: 1,
+        started_unix_ms: 1,
+        ended_unix_ms: None,
+        summary: serde_json::Value::Null,
+        extra: Extra::new(),
+    }
+}

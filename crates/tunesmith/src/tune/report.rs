@@ -7,6 +7,7 @@ use crate::bench::Paired;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
 use graph::plan::Plan;
+use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -63,6 +64,8 @@ pub struct Report {
     /// Of the latencies: `thread_cpu`, which leaves out what preempted a single
     /// thread, or `wall`.
     pub latency_clock: String,
+    /// Of the plain model, whose runs may take a hundred times as long: the sum of its
+    /// steps' least wall times.
     pub latency_before_ms: f64,
     pub latency_default_ms: f64,
     /// Of the model that the run made.
@@ -101,14 +104,25 @@ pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
     }
 }
 
-/// Times of tasks for which no candidate was measured, as the tuned model runs
-/// them, and the shares that follow.
+/// The defaults in place of the candidates that were best alone, where they are kept.
+pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
+    for t in &mut report.tasks {
+        let task = plan.tasks.iter().position(|p| p.key == t.key);
+        t.algorithm = task.map(|i| defaults[i].algorithm.clone());
+        (t.after_ms, t.gflops_per_s, t.of_peak) = (None, None, None);
+        (t.rel_l2, t.in_model) = (None, None);
+    }
+}
+
+/// Times of tasks for which there is no measured candidate, as the model runs them,
+/// and the shares that follow.
 pub fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    for t in report.tasks.iter_mut().filter(|t| t.algorithm.is_none()) {
+    for t in report.tasks.iter_mut().filter(|t| t.after_ms.is_none()) {
         t.after_ms = call_ms(plan, &t.key, step_ns);
     }
     let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
-    report.kernels_ms = report.tasks.iter().map(total).sum();
+    // From 0, as the sum of nothing is -0.
+    report.kernels_ms = report.tasks.iter().map(total).fold(0.0, |a, b| a + b);
     let sum = report.kernels_ms;
     for t in &mut report.tasks {
         t.share = total(t) / sum;

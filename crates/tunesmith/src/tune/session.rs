@@ -7,17 +7,18 @@ use super::progress::{Progress, Status};
 use super::report::Report;
 use super::task_search::{KnownPlace, Ranked, Search, searches};
 use super::{Budget, Options, record};
-use crate::compile::{Builders, Exactness, best_known_of};
+use crate::compile::Builders;
 use crate::doctor::Limits;
 use crate::error::Result;
+use crate::known::{Exactness, Lookup, rotate_bytes};
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
 use build::Built;
-use graph::plan::{Plan, TensorKind};
+use graph::plan::Plan;
 use ir::Target;
 use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
 use search::{Candidate, Point};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
@@ -78,32 +79,6 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
     })
 }
 
-/// Bytes that pass through the caches between two uses of a constant in the model,
-/// at least: its constants and the activations of one step; beyond any bound where
-/// the last level does not hold these.
-fn between_uses(plan: &Plan, target: &Target) -> u64 {
-    let mut constants = BTreeSet::new();
-    let mut activations = 0;
-    for step in &plan.steps {
-        let mut own = 0;
-        for id in step.inputs.iter().chain(&step.outputs) {
-            let root = plan.place(*id).0;
-            match plan.tensor(root).kind {
-                TensorKind::Constant(_) => _ = constants.insert(root),
-                _ => own += plan.tensor(*id).bytes(),
-            }
-        }
-        activations = activations.max(own);
-    }
-    let constants: u64 = constants.iter().map(|id| plan.tensor(*id).bytes()).sum();
-    let all = constants + activations;
-    if all <= target.llc_bytes {
-        all
-    } else {
-        u64::MAX
-    }
-}
-
 impl<'a> Session<'a> {
     pub fn new(
         plan: &'a Plan,
@@ -112,6 +87,7 @@ impl<'a> Session<'a> {
         store: &'a Store,
         options: &'a Options,
         plain: &[Built],
+        started_unix_ms: u64,
     ) -> Result<Session<'a>> {
         let key = target_key(target);
         store.put_target(&key)?;
@@ -120,7 +96,7 @@ impl<'a> Session<'a> {
             description: machine.description(),
             extra: store::Extra::new(),
         })?;
-        let limits = crate::doctor::limits();
+        let limits = crate::doctor::limits(machine);
         let known = KnownPlace {
             store,
             target: &key.text(),
@@ -143,10 +119,9 @@ impl<'a> Session<'a> {
             protocol.pin = cpus.to_vec();
         }
         protocol.rotate_bytes = match options.rotate {
-            true => protocol.rotate_bytes.min(between_uses(plan, target)),
+            true => rotate_bytes(plan, target, protocol.rotate_bytes),
             false => 0,
         };
-        let started_unix_ms = record::unix_ms();
         let run_id = format!("{started_unix_ms}-{}-{}", std::process::id(), options.seed);
         store.begin_run(&store::Run {
             run_id: run_id.clone(),
@@ -520,11 +495,12 @@ impl<'a> Session<'a> {
             accuracy: self.options.accuracy,
             tolerance: self.options.tolerance,
         };
-        let (target, machine) = (&self.target_text, &self.machine);
+        let (target, machine) = (&self.target, &self.machine);
+        let lookup = Lookup::new(self.store, self.plan, target, machine, exactness);
         let mut kernels = defaults.to_vec();
         for (i, task) in self.plan.tasks.iter().enumerate() {
             if self.searches[i].best.is_empty()
-                && let Some(k) = best_known_of(self.store, task, target, machine, exactness)?
+                && let Some(k) = lookup.best(task)?
                 && let Ok(built) = builders.build_all(from_ref(task), from_ref(&k.candidate))
             {
                 kernels.splice(i..=i, built);
@@ -560,29 +536,5 @@ impl<'a> Session<'a> {
         self.store
             .end_run(&self.run_id, record::unix_ms(), &summary)?;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use graph::onnx::ImportOptions;
-
-    #[test]
-    fn constants_of_a_small_model_stay_in_the_last_level() {
-        let between = |model: &str, llc_bytes: u64| {
-            let source = crate::source::load(model, &ImportOptions::default()).unwrap();
-            let target = Target {
-                llc_bytes,
-                ..Machine::host().target(1)
-            };
-            between_uses(&source.plan(&target, &[]).unwrap(), &target)
-        };
-        let matmul = "op:dense(m=64,n=256,k=128)";
-        // Weights, and what goes in and out.
-        let bytes = 4 * (256 * 128 + 64 * 128 + 64 * 256);
-        assert_eq!(between(matmul, 1 << 20), bytes);
-        assert_eq!(between(matmul, bytes), bytes);
-        assert_eq!(between(matmul, bytes - 1), u64::MAX);
     }
 }

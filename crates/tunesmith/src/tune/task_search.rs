@@ -7,6 +7,7 @@ use super::{Options, record};
 use crate::compile::provided;
 use crate::doctor::Limits;
 use crate::error::{Error, Result};
+use crate::source::Source;
 use build::Built;
 use graph::plan::Plan;
 use ir::{Expr, ExprKind, Program, Target};
@@ -166,6 +167,29 @@ fn restricted(mut space: Space, prefixes: &[String]) -> Space {
     space
 }
 
+/// Refuses prefixes with which no algorithm of any task begins.
+pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> Result<()> {
+    if options.algorithms.is_empty() {
+        return Ok(());
+    }
+    let mut unknown: Vec<&String> = options.algorithms.iter().collect();
+    for t in &source.plan(target, &[])?.tasks {
+        let space = search::space(&t.program, target, options.accuracy);
+        unknown.retain(|p| {
+            space
+                .sketches
+                .iter()
+                .all(|s| !s.name.starts_with(p.as_str()))
+        });
+    }
+    let Some(prefix) = unknown.first() else {
+        return Ok(());
+    };
+    let why = format!("no task has an algorithm whose name begins with `{prefix}`");
+    Err(Error::new(why)
+        .help("`tasks MODEL --json` lists every task's; some need --accuracy relaxed"))
+}
+
 /// Points of a task that a run starts from, at most.
 const KNOWN: usize = 3;
 
@@ -228,10 +252,8 @@ pub fn searches(
         let seed = options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let strategy = search::strategy(&options.strategy, seed)
             .ok_or_else(|| Error::new(format!("no strategy `{}`", options.strategy)))?;
-        let space = restricted(
-            search::space(&t.program, target, options.accuracy),
-            &options.algorithms,
-        );
+        let space = search::space(&t.program, target, options.accuracy);
+        let space = restricted(space, &options.algorithms);
         let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);
         searches.push(Search {

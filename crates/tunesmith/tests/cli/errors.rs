@@ -90,6 +90,16 @@ fn damaged_and_unknown_models() {
 }
 
 #[test]
+fn a_model_without_tasks_is_tuned_and_compiled() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    onnx(&p, "same.onnx", "Identity", dimension::Value::DimValue(4));
+    let text = p.ok(&["tune", "same.onnx", "--trials", "4", "--store", "a.sqlite"]);
+    says(&text, &["sum of kernels 0.00 ms"]);
+    p.ok(&["compile", "same.onnx", "--store", "a.sqlite"]);
+}
+
+#[test]
 fn a_dimension_without_a_size() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
@@ -114,6 +124,59 @@ fn a_dimension_without_a_size() {
         "s.sqlite",
     ];
     assert_eq!(p.json(&given)["steps"], 1);
+}
+
+#[test]
+fn sizes_that_nothing_takes() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let named = dimension::Value::DimParam("rows".into());
+    onnx(&p, "open.onnx", "Relu", named);
+    onnx(&p, "fixed.onnx", "Relu", dimension::Value::DimValue(4));
+    fn with<'a>(model: &'a str, args: &[&'a str]) -> Vec<&'a str> {
+        [&["tasks", model, "--store", "s.sqlite"], args].concat()
+    }
+    let misspelt = with("open.onnx", &["--dim", "rows=3", "--dim", "rwos=4"]);
+    says(&p.error(&misspelt), &["--dim rwos changes nothing"]);
+    for model in ["resnet18", OP] {
+        says(
+            &p.error(&with(model, &["--batch", "8"])),
+            &["--batch", model, "fixed"],
+        );
+    }
+    let fixed = p.error(&with("fixed.onnx", &["--batch", "8"]));
+    says(&fixed, &["--batch 8 changes nothing"]);
+    let fixed = p.error(&with("fixed.onnx", &["--dim", "x.1=9"]));
+    says(&fixed, &["--dim x.1 changes nothing"]);
+    p.ok(&with("fixed.onnx", &["--dim", "x.1=8"]));
+    p.ok(&with("fixed.onnx", &["--batch", "4"]));
+    p.ok(&with("open.onnx", &["--batch", "4"]));
+}
+
+#[test]
+fn compiled_models_of_other_models() {
+    let t = tuned();
+    for command in ["check", "explain"] {
+        let other = "op:dense(m=4,n=32,k=8)";
+        let args = [command, other, "--artifact", &t.artifact, "--threads", "1"];
+        let error = t.place.error(&args);
+        says(&error, &["not of this model", "f32[4,16]", "f32[4,8]"]);
+    }
+}
+
+#[test]
+fn searches_for_nothing() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let tune = |args: &[&str]| {
+        let common = ["tune", OP, "--trials", "1", "--store", "s.sqlite"];
+        p.error(&[&common, args].concat())
+    };
+    says(
+        &tune(&["--algorithms", "winogard"]),
+        &["`winogard`", "tasks MODEL --json"],
+    );
+    says(&tune(&["--out", "."]), &["is a folder", "--out FILE"]);
 }
 
 #[test]

@@ -162,6 +162,13 @@ fn counts_add_up_and_runs_say_how_they_ended() {
     assert!(run["ended_unix_ms"].is_u64());
     let t = tuned();
     assert_eq!(run["summary"]["trials"], t.report["trials"]);
+    // From the start of the command, which the time given counts from.
+    let at = |key: &str| run[key].as_f64().unwrap();
+    let took_s = (at("ended_unix_ms") - at("started_unix_ms")) / 1e3;
+    assert!(
+        took_s > t.report["wall_s"].as_f64().unwrap() - 0.01,
+        "{took_s}"
+    );
     let text = t.place.ok(&["records", "runs", "--store", &t.store]);
     assert!(text.contains(run["run_id"].as_str().unwrap()), "{text}");
     assert!(

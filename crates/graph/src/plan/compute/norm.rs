@@ -66,8 +66,17 @@ pub(super) fn layer_norm(env: &Env, b: &mut ProgramBuilder, l: LayerNorm) -> (Bu
     let name = ["layer_norm", "layer_norm_mean", "layer_norm_inverse"][env.output];
     let kind = Kind::new(name).arg("rows", outer).arg("cols", n);
     let row_of = |at: &[Expr]| at[..l.axis].to_vec();
+    // Statistics of f64 are f32.
+    let statistic = |e: Expr| {
+        if env.work() == dtype {
+            e
+        } else {
+            e.cast(env.work())
+        }
+    };
     if env.output == 1 {
-        return (env.map(b, |p| Expr::load(mean, row_of(&p.index))), kind);
+        let load = |p: &Point| statistic(Expr::load(mean, row_of(&p.index)));
+        return (env.map(b, load), kind);
     }
     let variance = b.reduce(
         "variance",
@@ -84,7 +93,7 @@ pub(super) fn layer_norm(env: &Env, b: &mut ProgramBuilder, l: LayerNorm) -> (Bu
         Expr::unary(UnaryOp::Rsqrt, Expr::load(variance, row_of(at)) + epsilon)
     };
     if env.output == 2 {
-        return (env.map(b, |p| inverse(&p.index)), kind);
+        return (env.map(b, |p| statistic(inverse(&p.index))), kind);
     }
     // A block of its own: the root and its division are done once a row.
     let scale = b.compute("inverse", &rows.list(), |at| inverse(at));

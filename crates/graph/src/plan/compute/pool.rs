@@ -1,6 +1,7 @@
 //! Windowed pooling, plain or in channel blocks.
 
 use super::conv::window_args;
+use super::reduce::is_best;
 use super::{Axes, Env, Kind, Point, Window, guarded, sizes, work};
 use crate::ops::{IndexOrder, Pool, PoolKind};
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
@@ -123,7 +124,7 @@ fn positions(
             let terms = at.iter().zip(&strides).map(|(i, n)| i * *n);
             let position = terms.reduce(|a, b| a + b).expect("a plane has axes");
             let value = x.at([&o[..2], &at].concat());
-            let is_best = value.equals(Expr::load(best, o));
+            let is_best = is_best(value, Expr::load(best, o), env.operand_dtype(0));
             let position = Expr::select(is_best, position, &beyond);
             guarded(inside, position, beyond.clone())
         },

@@ -2,7 +2,7 @@
 
 use super::{Axes, Env, Kind, Point};
 use crate::ops::{ArgReduce, Reduce, ReduceKind};
-use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
+use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 /// The axes that a reduction runs over, `r0`, `r1`, ... or as a pooling's.
 fn reduced_axes(env: &Env, axes: &[usize]) -> Axes {
@@ -72,6 +72,17 @@ fn kind(env: &Env, name: &str, group: i64) -> Kind {
     }
 }
 
+/// Whether a value is the best one, or NaN: where no other is equal to the best, as that
+/// is NaN, a position is one of the operand's all the same.
+pub(super) fn is_best(value: Expr, best: Expr, dtype: DType) -> Expr {
+    let equal = value.clone().equals(best);
+    if dtype.is_float() {
+        equal.or(Expr::binary(BinaryOp::Ne, &value, &value))
+    } else {
+        equal
+    }
+}
+
 /// `best` reduces the values, `main` the positions that have the best one.
 pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (BufferId, Kind) {
     let x = env.operand(0);
@@ -88,7 +99,7 @@ pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (Bu
         (Reducer::Min, group)
     };
     let acc = b.reduce("main", &axes.list(), &over.list(), pick, |o, t| {
-        let is_best = value(o, t).equals(Expr::load(best, o));
+        let is_best = is_best(value(o, t), Expr::load(best, o), env.operand_dtype(0));
         Expr::select(is_best, &t[0], Expr::int(none))
     });
     let result = env.conclude(b, acc, &axes, None);

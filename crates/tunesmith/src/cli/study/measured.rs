@@ -142,7 +142,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
             t.row(row);
         }
         print_line(&grid.title)?;
-        t.print();
+        t.print()?;
         print_text("\n")?;
     }
     if a.rounds {
@@ -203,7 +203,7 @@ fn print_rounds(rows: &[Row]) -> Result<()> {
         }
     }
     print_text("\n")?;
-    t.print();
+    t.print()?;
     let mut t = Table::new(&["DP", "rounds", "candidates", "delta", "failed", "recovered"]);
     for (dp, rounds) in by_dp {
         let sum = |of: fn(&RoundReport) -> usize| rounds.iter().map(|r| of(r)).sum::<usize>();
@@ -219,6 +219,6 @@ fn print_rounds(rows: &[Row]) -> Result<()> {
         ]);
     }
     print_text("\n")?;
-    t.print();
+    t.print()?;
     Ok(())
 }

@@ -116,7 +116,7 @@ fn print_modelled(rows: &[Row]) -> Result<()> {
         let value = format!("{:.3}", (p.get)(&PAPER));
         t.row(vec![p.name.into(), value, p.doc.into(), p.source.into()]);
     }
-    t.print();
+    t.print()?;
     print_text("\n")?;
     let mut t = Table::new(&[
         "varied",
@@ -145,7 +145,7 @@ fn print_modelled(rows: &[Row]) -> Result<()> {
             p.timed_out.to_string(),
         ]);
     }
-    t.print();
+    t.print()?;
     print_line(
         "\nThe paper measured -50.5% of all tuning time against serial-spawn over all of its \
          programs, and -32.4% for large ones.\nWhere candidates time out, less was measured: \
