@@ -438,7 +438,7 @@ proptest! {
             let (at, other) = (at as usize % text.len(), other as usize % text.len());
             match how {
                 0 => text[at] = c,
-                1 => { text.remove(at); }
+                1 if text.len() > 1 => { text.remove(at); }
                 2 => text[at] = text[other],
                 3 => text.insert(at, text[other]),
                 4 => text.truncate(at.max(1)),
