@@ -110,7 +110,7 @@ fn what_killed_a_runner_is_not_run_again_by_this_run_or_a_later_one() {
     let tune = |limit| {
         p.json(&[
             "tune",
-            "op:matmul(m=384,n=384,k=384)",
+            "op:matmul(m=768,n=768,k=768)",
             "--threads",
             "1",
             "--trials",
@@ -127,7 +127,7 @@ fn what_killed_a_runner_is_not_run_again_by_this_run_or_a_later_one() {
             "m.tsm",
         ])
     };
-    // No candidate is loaded, run and checked in so little time.
+    // No candidate is loaded, run and checked in so little time: one run takes longer.
     let killed = tune("0.0002s");
     assert_eq!(killed["trials"], 6);
     // The same are asked for first, now with time enough.
