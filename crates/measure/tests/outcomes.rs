@@ -37,15 +37,18 @@ fn timed(measured: Measured) -> (Vec<u64>, Conditions) {
     }
 }
 
-/// Each part took time, of the CPUs no more than its threads had, and the
-/// parts lie within the whole.
+/// Each part took time, of the CPUs no more than its threads had and some where
+/// the kernel ran, and the parts lie within the whole.
 fn assert_parts_within_whole(m: &Measured, threads: u64) {
     let parts = [m.parts.load, m.parts.check, m.parts.run];
     for s in parts.iter().chain([&m.whole]) {
-        assert!(s.wall_ns > 0 && s.cpu_ns > 0, "{m:?}");
+        assert!(s.wall_ns > 0, "{m:?}");
         // The system may not yet have counted what another thread is at.
         let uncounted = (threads - 1) * 20_000_000;
         assert!(s.cpu_ns <= s.wall_ns * threads + uncounted, "{m:?}");
+    }
+    for s in [&m.parts.check, &m.parts.run, &m.whole] {
+        assert!(s.cpu_ns > 0, "{m:?}");
     }
     assert!(parts.iter().map(|s| s.wall_ns).sum::<u64>() <= m.whole.wall_ns);
     assert!(parts.iter().map(|s| s.cpu_ns).sum::<u64>() <= m.whole.cpu_ns);
@@ -200,14 +203,14 @@ fn sampling_ends_before_the_limit_does() {
     let long = kernel("compute(args); spin(10000000);");
     // Far more samples are asked for than the limit has room for.
     let p = Protocol {
-        limit_ns: 1_500_000_000,
-        min_samples: 5_000,
-        max_samples: 5_000,
+        limit_ns: 4_000_000_000,
+        min_samples: 10_000,
+        max_samples: 10_000,
         ..protocol()
     };
     let (samples, _) = timed(s.measure(&t, &long, &p, None, false));
     assert!(
-        samples.len() < 5_000,
+        samples.len() < 10_000,
         "the kernel is too short for this test: {}",
         samples[0]
     );
@@ -332,7 +335,7 @@ fn what_never_ends_is_timed_out_where_it_was() {
     let for_ever = kernel("for (;;) spin(1000);");
     let expected = |stage| Outcome::TimedOut {
         stage,
-        limit_ms: 150,
+        limit_ms: 500,
     };
     assert_eq!(
         outcome(&mut s, &t, &for_ever, &impatient()),
@@ -566,15 +569,15 @@ fn sleeper(ms: u64) -> BuiltKernel {
 fn a_second_try_has_what_the_first_left_of_the_limit() {
     let (mut s, t) = (serial(), task(1, good()));
     let p = Protocol {
-        limit_ns: 1_000_000_000,
+        limit_ns: 4_000_000_000,
         ..protocol()
     };
     // In a used runner it is tried twice.
     timed(s.measure(&t, &good(), &p, None, false));
-    let twice = s.measure(&t, &sleeper(700), &p, None, false);
+    let twice = s.measure(&t, &sleeper(3000), &p, None, false);
     crash(twice.outcome, Stage::Run, Some(4));
     let ms = twice.whole.wall_ns / 1_000_000;
-    assert!((900..1300).contains(&ms), "{ms} ms");
+    assert!((3600..5900).contains(&ms), "{ms} ms");
 }
 
 #[test]
@@ -608,7 +611,7 @@ fn two_seeds_of_a_task_are_two_sets_of_data() {
 #[test]
 fn an_oracle_has_its_own_limit_and_its_failures_are_the_tasks() {
     let mut s = serial();
-    let slow = task(1, kernel("compute(args); spin(300000000);"));
+    let slow = task(1, kernel("compute(args); spin(1000000000);"));
     timed(s.measure(&slow, &good(), &impatient(), None, false));
 
     let oracle_error = |s: &mut Serial, t: &TaskData, p: &Protocol| {

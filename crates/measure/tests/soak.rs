@@ -52,7 +52,12 @@ fn measure_all(s: &mut Serial, candidates: &[(BuiltKernel, &str, String)]) {
             &p
         };
         let outcome = s.measure(&t, kernel, p, None, false).outcome;
-        assert_eq!(outcome.label(), *label, "{outcome:?}");
+        // What never ends may not have got beyond being loaded.
+        let label = label
+            .strip_suffix("-run")
+            .filter(|l| *l == "timed-out")
+            .unwrap_or(label);
+        assert!(outcome.label().starts_with(label), "{outcome:?}");
         let shown = format!("{outcome:?}");
         assert!(shown.contains(text.as_str()), "`{text}` in {shown}");
     }

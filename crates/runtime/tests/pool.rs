@@ -244,54 +244,6 @@ fn workers_are_pinned_where_asked() {
     panic!("no worker came in 1000 loops");
 }
 
-/// Threads that run at the same time, and the most there were.
-#[derive(Default)]
-struct Crowd {
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Crowd {
-    fn visit(&self) {
-        let now = self.now.fetch_add(1, Relaxed) + 1;
-        self.most.fetch_max(now, Relaxed);
-        std::thread::sleep(std::time::Duration::from_micros(200));
-        self.now.fetch_sub(1, Relaxed);
-    }
-}
-
-#[test]
-fn models_that_run_at_the_same_time_share_the_cpus() {
-    let cpus = std::thread::available_parallelism().unwrap().get();
-    let callers = cpus + 2;
-    let (crowd, all_entered) = (Crowd::default(), std::sync::Barrier::new(callers));
-    std::thread::scope(|scope| {
-        for _ in 0..callers {
-            scope.spawn(|| {
-                let pool = Pool::new(cpus).unwrap();
-                let running = pool.enter();
-                all_entered.wait();
-                for _ in 0..20 {
-                    let seen = counters(4 * cpus as i64);
-                    let code = pool.run(4 * cpus as i64, |range, _| {
-                        crowd.visit();
-                        for i in range {
-                            seen[i as usize].fetch_add(1, Relaxed);
-                        }
-                        0
-                    });
-                    assert_eq!(code, 0);
-                    assert!(seen.iter().all(|c| c.load(Relaxed) == 1));
-                }
-                all_entered.wait();
-                drop(running);
-            });
-        }
-    });
-    // Each runs its loops alone: there are more models than CPUs.
-    assert!(crowd.most.into_inner() <= callers);
-}
-
 #[test]
 fn a_worker_of_another_pool_starts_no_threads() {
     let (outer, inner) = (Pool::new(3).unwrap(), Pool::new(3).unwrap());

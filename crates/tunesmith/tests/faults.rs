@@ -152,7 +152,14 @@ fn killed_and_resumed(measuring: &[&str], kills: usize) {
         let mut child = tune(folder.path(), measuring, ["--time", "30s"])
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(rng.random_range(1000..4000)));
+        // At any moment of the start, and at work.
+        if kill % 2 == 1 {
+            let limit = Instant::now() + Duration::from_secs(60);
+            while records(&store).len() == seen.len() && Instant::now() < limit {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..2500)));
         let workers = children(&child);
         programs.extend(workers.iter().filter_map(|w| program(*w)));
         let before = records(&store);

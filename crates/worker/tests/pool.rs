@@ -155,8 +155,11 @@ fn the_living_and_the_dead_are_charged_the_cpu_time_of_their_request() {
         assert!(own >= Duration::from_nanos(ns) && a.cpu >= own);
         assert!(a.cpu <= a.wall, "one thread: {:?} in {:?}", a.cpu, a.wall);
     }
-    for request in [Request::SpinAndFault(ns), Request::SpinAndHang(ns)] {
-        let a = ask(&mut p, request, Duration::from_secs(1));
+    for (request, limit) in [
+        (Request::SpinAndFault(ns), LONG),
+        (Request::SpinAndHang(ns), Duration::from_secs(4)),
+    ] {
+        let a = ask(&mut p, request, limit);
         assert!(a.result.is_err());
         assert!(a.cpu >= Duration::from_nanos(ns), "{:?}", a.cpu);
     }
@@ -167,9 +170,12 @@ fn the_dead_tell_what_they_did() {
     let mut p = pool(1);
     let a = ask(&mut p, Request::Segfault, LONG);
     assert_eq!((a.note.as_str(), a.earlier), ("faulting at on", 0));
-    let a = ask(&mut p, Request::Hang, SHORT);
+    // A new child, so that the limit is all for what hangs.
+    assert_eq!(ask(&mut p, Request::Echo(1), LONG).result, Ok(1));
+    let second = Duration::from_secs(1);
+    let a = ask(&mut p, Request::Hang, second);
     assert_eq!(a.note, "hang 7");
-    assert!(matches!(a.result, Err(Death::TimedOut { limit: SHORT })));
+    assert_eq!(a.result, Err(Death::TimedOut { limit: second }));
     let a = ask(&mut p, Request::Exit(1), LONG);
     assert_eq!(a.note, "", "a program's name is no note");
 }
@@ -181,8 +187,9 @@ fn a_child_that_stops_in_the_middle_of_a_message_is_timed_out() {
     let large = || Request::Large((0..1 << 17).collect());
     let sum = Ok((0..1u64 << 17).sum());
     assert_eq!(ask(&mut p, large(), LONG).result, sum);
+    let pid = process_id(&mut p);
     assert_eq!(ask(&mut p, Request::Stop(3), LONG).result, Ok(3));
-    std::thread::sleep(SHORT);
+    until_in_state(pid, 'T');
     let a = ask(&mut p, large(), SHORT);
     assert!(matches!(a.result, Err(Death::TimedOut { .. })), "{a:?}");
     let a = ask(
@@ -259,10 +266,12 @@ fn a_reply_to_another_request_is_no_answer() {
 #[test]
 fn a_death_while_idle_costs_no_request() {
     let mut p = pool(1);
-    assert_eq!(ask(&mut p, Request::Echo(1), LONG).earlier, 0);
+    let pid = process_id(&mut p);
     let a = ask(&mut p, Request::DieIdle(2), LONG);
     assert_eq!((a.result, a.earlier), (Ok(2), 1));
-    std::thread::sleep(Duration::from_millis(300));
+    until("its end", || {
+        matches!(state(pid), None | Some('Z')).then_some(())
+    });
     let a = ask(&mut p, Request::Echo(3), LONG);
     assert_eq!((a.result, a.earlier), (Ok(3), 0), "a new child");
 }
@@ -325,6 +334,16 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Waits until a process is in a state.
+fn until_in_state(pid: u32, letter: char) {
+    until("a state", || (state(pid)? == letter).then_some(()));
+}
+
+fn process_id(p: &mut Pool<Request, u64>) -> u32 {
+    let id = ask(p, Request::ProcessId, LONG).result.unwrap();
+    u32::try_from(id).unwrap()
+}
+
 #[test]
 fn a_child_that_spins_ends_though_its_parent_is_stopped() {
     let parent = Command::new(env!("CARGO_BIN_EXE_worker-test-child"))
@@ -345,9 +364,7 @@ fn a_child_that_spins_ends_though_its_parent_is_stopped() {
     let pid = libc::pid_t::try_from(parent.id()).unwrap();
     // SAFETY: signals to a process that was started above and not waited for.
     unsafe { libc::kill(pid, libc::SIGSTOP) };
-    until("the child has ended", || {
-        (state(child)? == 'Z').then_some(())
-    });
+    until_in_state(child, 'Z');
     assert_eq!(state(parent.id()), Some('T'), "nobody else ended it");
     // SAFETY: as above.
     unsafe { libc::kill(pid, libc::SIGCONT) };

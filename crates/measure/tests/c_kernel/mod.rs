@@ -197,7 +197,7 @@ pub fn protocol() -> Protocol {
 #[allow(dead_code)]
 pub fn impatient() -> Protocol {
     Protocol {
-        limit_ns: 150_000_000,
+        limit_ns: 500_000_000,
         ..protocol()
     }
 }

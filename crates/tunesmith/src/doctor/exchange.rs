@@ -74,6 +74,6 @@ mod tests {
         assert_eq!(exchange_ns(1), None);
         let start = Instant::now();
         assert!(exchange_ns(2).is_none_or(|ns| ns > 1.0));
-        assert!(start.elapsed() < 20 * LIMIT);
+        assert!(start.elapsed().as_secs() < 60);
     }
 }

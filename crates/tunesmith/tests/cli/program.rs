@@ -99,6 +99,8 @@ pub fn tuned() -> &'static Tuned {
         let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
         remove_old(root);
         let folder = root.join(format!("{PREFIX}{}", std::process::id()));
+        // Of an earlier process with this number.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder for tests is writable");
         let place = Place { folder };
         let (store, artifact) = (place.file("store.sqlite"), place.file("tuned.tsm"));

@@ -44,7 +44,8 @@ fn sleep_for_ever() -> ! {
 
 fn later(act: impl FnOnce() + Send + 'static) {
     std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_millis(20));
+        // The answer goes first.
+        std::thread::sleep(Duration::from_millis(300));
         act();
     });
 }
@@ -100,7 +101,11 @@ fn be_parent() {
         writes_files: false,
     };
     let mut pool = Pool::<Request, u64>::new(&command, 1, limits).unwrap();
-    let limit = Limit::of_threads(Duration::from_millis(500), 1);
+    // The wall's is the parent's to watch, which will be stopped.
+    let limit = Limit {
+        wall: Duration::from_secs(60),
+        cpu: Duration::from_secs(1),
+    };
     pool.submit(1, Request::Spin(u64::MAX), limit);
     let answer = pool.next(Duration::from_secs(100)).expect("an answer");
     println!("{:?}", answer.result);
