@@ -555,10 +555,10 @@ fn nobody_pays_for_what_an_earlier_kernel_did() {
     timed(s.measure(&t, &parallel, &protocol(), None, false));
 }
 
-/// A kernel that takes so long on the wall and then dies.
-fn sleeper(ms: u64) -> BuiltKernel {
+/// A kernel that takes so many seconds on the wall and then dies.
+fn sleeper(seconds: u64) -> BuiltKernel {
     kernel(&format!(
-        "long time[2] = {{0, {ms} * 1000000L}}, status;
+        "long time[2] = {{{seconds}, 0}}, status;
         __asm__ volatile(\"syscall\" : \"=a\"(status)
             : \"a\"(35L), \"D\"(time), \"S\"(0L) : \"rcx\", \"r11\", \"memory\");
         __builtin_trap();"
@@ -574,7 +574,7 @@ fn a_second_try_has_what_the_first_left_of_the_limit() {
     };
     // In a used runner it is tried twice.
     timed(s.measure(&t, &good(), &p, None, false));
-    let twice = s.measure(&t, &sleeper(3000), &p, None, false);
+    let twice = s.measure(&t, &sleeper(3), &p, None, false);
     crash(twice.outcome, Stage::Run, Some(4));
     let ms = twice.whole.wall_ns / 1_000_000;
     assert!((3600..5900).contains(&ms), "{ms} ms");
