@@ -32,6 +32,12 @@ def text(model, explained):
         f"one inference touches {explained['footprint_mbytes']:.1f} MB.",
         f"Reads in GB/s: {levels}. A parallel loop costs {ceiling['fork_join']['awake_us']:.2f} us.",
     ]
+    if explained["moved_ns"]:
+        before, after = explained["moved_ns"]
+        lines.append(
+            f"CPUs moved meanwhile: a cache line took {before:.0f} ns there and back, then "
+            f"{after:.0f}; rooflines are of the better limits."
+        )
     if scaling:
         lines.append(
             f"One thread takes {scaling['one_thread']['median_ms']:.3f} ms: "

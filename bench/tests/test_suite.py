@@ -40,7 +40,7 @@ def explained(threads=1):
         "threads": threads, "accuracy": "relaxed", "latency": times, "roofline_ms": 2.0,
         "of_roofline": 0.5, "gflop": 1.6, "gflops_per_s": 400.0, "footprint_mbytes": 5.0,
         "ceiling": {"peak_gflops": 100.0, "levels": levels, "fork_join": {"awake_us": 1.0}},
-        "scaling": scaling if threads > 1 else None, "layers": [layer],
+        "moved_ns": None, "scaling": scaling if threads > 1 else None, "layers": [layer],
     }  # fmt: skip
 
 
@@ -146,6 +146,11 @@ class Page(unittest.TestCase):
         self.assertIn(" L3 |", page)
         self.assertIn("| x=7*2 unroll_ci=4 |", page)
         self.assertNotIn("efficiency |", layers.text("a", explained(1)))
+
+    def test_layers_say_that_cpus_moved(self):
+        self.assertNotIn("moved", layers.text("a", explained(2)))
+        page = layers.text("a", explained(2) | {"moved_ns": [83.4, 350.1]})
+        self.assertIn("83 ns there and back, then 350", page)
 
     def test_the_part_of_the_allowed_speed_up(self):
         scaling = {"speedup": 1.5, "roofline_speedup": 1.6, "efficiency": 0.75}

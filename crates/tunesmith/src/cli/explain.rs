@@ -92,6 +92,9 @@ struct Report {
     /// What one inference touches of constants and activations.
     footprint_mbytes: f64,
     ceiling: Ceiling,
+    /// Nanoseconds that a cache line took from one thread to another and back, before
+    /// and after, where they say that CPUs moved from one cache to another.
+    moved_ns: Option<[f64; 2]>,
     scaling: Option<Scaling>,
     layers: Vec<Layer>,
 }
@@ -195,7 +198,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .map(|s| (s.compiled.clone(), s.pool.clone()))
         .collect();
     let taken = profiles(&running, a.time)?;
-    let ceiling_n = ceiling(&machine, threads, &settings)?.or_better(&before);
+    let after = ceiling(&machine, threads, &settings)?;
+    let moved_ns = moved_ns(&before, &after);
+    let ceiling_n = after.or_better(&before);
     let known = known_times(a, &plan, &target, store.as_ref())?;
     let alone = |f: &StepFacts<'_>| {
         let key = (f.task?.key.clone(), f.kernel.schedule.clone());
@@ -219,6 +224,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         layers,
         ceiling_n,
     );
+    report.moved_ns = moved_ns;
     if let Some(single) = &single {
         let ceiling_1 = ceiling(&machine, 1, &settings)?;
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
@@ -230,6 +236,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_text(&text(a, &mut report))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A cache line's time before and after if one is more than twice the other.
+fn moved_ns(before: &Ceiling, after: &Ceiling) -> Option<[f64; 2]> {
+    let (a, b) = (before.exchange_ns?, after.exchange_ns?);
+    (a.max(b) > 2.0 * a.min(b)).then_some([a, b])
 }
 
 fn roofline_ms(facts: &[StepFacts<'_>], compiled: &CompiledModel, ceiling: &Ceiling) -> f64 {
@@ -264,6 +276,7 @@ fn report(
         mbytes: sum(|l| l.mbytes),
         footprint_mbytes: footprint(&subject.compiled, facts) / 1e6,
         ceiling,
+        moved_ns: None,
         scaling: None,
         layers,
     }
@@ -562,6 +575,11 @@ fn summary(r: &Report) -> String {
         r.footprint_mbytes,
         r.ceiling.fork_join.awake_us
     );
+    if let Some([before, after]) = r.moved_ns {
+        out += &format!(
+            "CPUs moved meanwhile: a cache line took {before:.0} ns there and back, then {after:.0}; rooflines are of the better limits\n"
+        );
+    }
     if let Some(s) = &r.scaling {
         out += &format!(
             "one thread {:.3} ms: {:.2}x on {} threads ({} efficiency; the rooflines allow {:.2}x)\n",
