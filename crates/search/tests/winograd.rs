@@ -189,3 +189,34 @@ fn random_points_are_legal() {
     some(5).into_iter().for_each(|s| found.add(s, POINTS));
     found.check();
 }
+
+#[test]
+fn data_are_prefetched_where_they_come_from_far() {
+    for (size, far) in [(28, false), (224, true)] {
+        let shape = Shape {
+            isa: Isa::X86Avx512,
+            threads: 1,
+            channels: 64,
+            maps: 64,
+            size,
+            taps: 3,
+            pad: 1,
+            epilogue: true,
+        };
+        let target = shape.target();
+        let program = shape.program(target.lanes(DType::F32));
+        for sketch in space(&program, &target, Accuracy::Relaxed).sketches {
+            if !sketch.name.starts_with("winograd") {
+                continue;
+            }
+            let name = sketch.name.clone();
+            let own = Space {
+                sketches: vec![sketch],
+            };
+            let default = own.candidate(&program, &own.default_point());
+            let trace = schedule::print(&default.expect("the default is legal").trace);
+            let ahead = trace.contains("prefetch X main.d.x");
+            assert_eq!(ahead, far, "{name}: {trace}");
+        }
+    }
+}

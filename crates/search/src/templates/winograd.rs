@@ -44,6 +44,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
             target,
             has_out,
             tile,
+            input: input(&rewritten),
         };
         let order = if form.weights_weigh() {
             ["staged", "fused"]
@@ -64,11 +65,20 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
     sketches
 }
 
+/// The buffer that tiles of data are read from.
+fn input(rewritten: &Program) -> Option<String> {
+    let reads = |b| rewritten.block(b).name == "main.d";
+    let block = rewritten.block_ids().into_iter().find(|b| reads(*b))?;
+    let (buffer, _) = rewritten.block(block).loads().into_iter().next()?;
+    Some(rewritten.buffer(buffer).name.clone())
+}
+
 struct Form<'a> {
     main: &'a Nest,
     target: &'a Target,
     has_out: bool,
     tile: i64,
+    input: Option<String>,
 }
 
 /// Decisions of the register tile of the products.
@@ -144,7 +154,7 @@ impl Form<'_> {
         d.line(format!("compute_at main.m {blocks}"));
         d.line(format!("compute_at main.v {blocks}"));
         self.products(d, &registers, [(y, 2), (x, 2)]);
-        self.data(d, &["n", "ty", "tx", "co"]);
+        self.data(d, &["n", "ty", "co", "tx"]);
         self.leave(d, &format!("{last}.x.3"));
         d.line("set_scope main.m local");
         d.line("set_scope main.v local");
@@ -290,11 +300,30 @@ impl Form<'_> {
         d.line(format!("compute_at main.b {tile}"));
         d.line(format!("compute_at main.d {tile}"));
         d.line("vectorize main.d.ci");
+        self.prefetch(d);
         transform(d, "main.v", "e", ["j", "f"], "ci");
         transform(d, "main.b", "j", ["i", "e"], "ci");
         for b in ["main.b", "main.d"] {
             d.line(format!("set_scope {b} local"));
         }
+    }
+
+    /// A tile is a few short rows, which no prefetcher of the processor follows: its
+    /// data are asked for two tiles ahead.
+    fn prefetch(&self, d: &mut Draft) {
+        let Some(input) = &self.input else { return };
+        let image = self.tiles("y") * self.tiles("x") * self.tile * self.tile;
+        let channels = self.extent("co") * self.extent("ci");
+        let bytes = image * channels * DType::F32.size() as i64;
+        let ahead = 2 * self.tile;
+        let wanted = if bytes > self.target.l2_bytes as i64 {
+            ahead
+        } else {
+            0
+        };
+        let distance = d.choose("prefetch", &[0, ahead], wanted);
+        // A distance of 0 is no prefetch, which the step refuses.
+        d.line(format!("try prefetch {input} main.d.x ${distance}.0"));
     }
 
     /// The output transform, a tile and a block of maps at a time.
