@@ -427,17 +427,7 @@ mod tests {
         let source = crate::source::load("squeezenet1.1", &Default::default()).unwrap();
         let rule = source.plan(&target, &[]).unwrap();
         store
-            .begin_run(&store::Run {
-                run_id: "1".into(),
-                model: rule.name.clone(),
-                options: serde_json::Value::Null,
-                strategy: "random".into(),
-                seed: 1,
-                started_unix_ms: 1,
-                ended_unix_ms: None,
-                summary: serde_json::Value::Null,
-                extra: store::Extra::new(),
-            })
+            .begin_run(&crate::tune::begun_run(&rule.name))
             .unwrap();
         let planned = |target: &Target| source.plan_for(&machine, target, Some(&store)).unwrap();
         assert_eq!(planned(&target).key(), rule.key());
@@ -445,7 +435,7 @@ mod tests {
             plain: blocked(&rule).into_iter().take(1).collect(),
             ..Layouts::default()
         };
-        let event = event("1", &rule, &machine, &target, &found);
+        let event = event("run", &rule, &machine, &target, &found);
         store.append(&[], &[event]).unwrap();
         assert_eq!(planned(&target).plain, found.plain);
         assert_ne!(planned(&target).key(), rule.key());
