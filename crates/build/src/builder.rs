@@ -8,7 +8,7 @@ use llvm::Compiler;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
 
 /// One candidate as text, ready for a pipe.
@@ -100,6 +100,11 @@ impl BuilderPool {
     /// Drops queued requests and returns their ids.
     pub fn clear(&mut self) -> Vec<u64> {
         self.pool.clear()
+    }
+
+    /// From here on nothing is built beyond `end` ([`Pool::end_by`]).
+    pub fn end_by(&mut self, end: Option<Instant>) {
+        self.pool.end_by(end);
     }
 
     /// Waits for running builds and starts none until `resume`.

@@ -110,6 +110,8 @@ pub struct Local {
     places: Vec<Place>,
     start: Instant,
     warnings: Vec<String>,
+    /// What making data before rounds took since it was last asked.
+    setting_up: Option<Duration>,
 }
 
 /// What all seats of a round know.
@@ -166,12 +168,19 @@ impl Local {
             places,
             start: Instant::now(),
             warnings: vec![],
+            setting_up: None,
         })
     }
 
     /// What became known of runners since it was last asked for.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
+    }
+
+    /// From here on nothing is measured beyond `end` ([`Serial::end_by`]).
+    pub fn end_by(&mut self, end: Option<Instant>) {
+        let seats = self.places.iter_mut().flat_map(|p| &mut p.seats);
+        seats.for_each(|seat| seat.runner.end_by(end));
     }
 
     /// Starts all runners and has them make the data of the batch's task, so
@@ -190,6 +199,8 @@ impl Local {
     /// Has the data of the batch's task in the runners of this round, so that
     /// no candidate waits for it. What fails here fails again with a candidate.
     fn load(&mut self, batch: &Batch<'_>, candidates: &[usize], dp: u32) {
+        let begin = Instant::now();
+        let mut loads = false;
         std::thread::scope(|scope| {
             for (place, candidates) in self.places.iter_mut().zip(candidates) {
                 let width = (*candidates).min(dp as usize);
@@ -197,12 +208,23 @@ impl Local {
                     if seat.runner.knows(batch.task) {
                         continue;
                     }
+                    loads = true;
                     scope.spawn(move || {
                         let _ = seat.runner.load_task(batch.task, batch.protocol);
                     });
                 }
             }
         });
+        if loads {
+            let before = self.setting_up.unwrap_or_default();
+            self.setting_up = Some(before + begin.elapsed());
+        }
+    }
+
+    /// What making data of tasks took before rounds, if any was made since this was last
+    /// asked. A process that is new for a candidate makes its data by itself.
+    pub fn take_setting_up(&mut self) -> Option<Duration> {
+        self.setting_up.take()
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Serial {
     reference: Option<Reference>,
     /// What runners learnt of tasks that others need not find out again.
     shares: Arc<Shares>,
+    /// When all requests end.
+    end: Option<Instant>,
 }
 
 /// What was true round a measurement, for its record.
@@ -151,6 +153,7 @@ impl Serial {
             last_dead: None,
             reference: None,
             shares,
+            end: None,
         })
     }
 
@@ -178,6 +181,13 @@ impl Serial {
     ) -> Measured {
         let company = Company::none("serial", overlap);
         self.measure_in(task, kernel, protocol, best_ns, company, true)
+    }
+
+    /// From here on no request runs beyond `end`. Sampling ends before, with what
+    /// there is; a candidate without a sample is skipped.
+    pub fn end_by(&mut self, end: Option<Instant>) {
+        self.end = end;
+        self.pool.end_by(end);
     }
 
     /// Has the next request answered by a process that has answered no other.
@@ -209,7 +219,7 @@ impl Serial {
     fn note_death(&mut self, kernel: &BuiltKernel, result: &Result<Reply, Failure>) {
         match result {
             Ok(_) => (self.deaths, self.last_dead) = (0, None),
-            Err(Failure::Died { death, .. }) if !matches!(death, Death::NotStarted { .. }) => {
+            Err(Failure::Died { death, .. }) if !says_nothing(death) => {
                 let code = Some(kernel.code_hash());
                 self.deaths += u32::from(self.last_dead != code);
                 self.last_dead = code;
@@ -357,14 +367,16 @@ impl Serial {
             self.set_up(task, protocol)?;
             let used = self.used > 0;
             let taken = Duration::from_nanos(self.spent.wall_ns - before_ns);
+            let until_end = |end: Instant| end.saturating_duration_since(Instant::now());
             let left = wall.saturating_sub(taken);
+            let within = left.min(self.end.map_or(Duration::MAX, until_end));
             if left.is_zero()
                 && let Some(first) = first
             {
                 return Err(first);
             }
             let limit = Limit::of_threads(left, protocol.threads);
-            match self.ask(request(left), limit) {
+            match self.ask(request(within), limit) {
                 Ok(Reply::NoData) => self.known = None,
                 Ok(reply) => {
                     self.used += 1;
@@ -418,7 +430,7 @@ impl Serial {
                 Ok(_) => unreachable!("a runner answers a task's data with its state"),
                 Err(failure) if used && may_be_inherited(&failure) => used = false,
                 Err(Failure::Died { death, note }) => {
-                    if matches!(death, Death::NotStarted { .. }) {
+                    if says_nothing(&death) {
                         return Err(Failure::Died { death, note });
                     }
                     let reason = text_of(death);
@@ -492,8 +504,14 @@ fn timed_out(failure: &Failure) -> bool {
     matches!(death, Death::TimedOut { .. })
 }
 
+/// Whether a death says nothing of what was asked.
+fn says_nothing(death: &Death) -> bool {
+    matches!(death, Death::NotStarted { .. } | Death::Withdrawn)
+}
+
 fn text_of(death: Death) -> String {
     match death {
+        Death::Withdrawn => "the time for it was over".into(),
         Death::TimedOut { limit } => format!("it ran past its limit of {limit:?}"),
         Death::NotStarted { reason } => reason,
         Death::OutOfMemory { stderr } => format!("it ran out of memory; {stderr}"),
@@ -517,10 +535,9 @@ fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
             },
             None,
         ),
-        Failure::Died {
-            death: death @ Death::NotStarted { .. },
-            ..
-        } => (death_outcome(death, Stage::Run), None),
+        Failure::Died { death, .. } if says_nothing(&death) => {
+            (death_outcome(death, Stage::Run), None)
+        }
         Failure::Died { death, note } => {
             let told = Doing::read(&note);
             let stage = match told {
@@ -539,8 +556,8 @@ fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
     }
 }
 
-/// The outcome of a candidate whose worker died in `stage`; a worker that could
-/// not be started says nothing of the candidate, which is skipped.
+/// The outcome of a candidate whose worker died in `stage`; a worker that could not be
+/// started, or had no time left, says nothing of the candidate, which is skipped.
 pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     match death {
         Death::Crashed {
@@ -565,6 +582,9 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
         },
         Death::NotStarted { reason } => Outcome::Skipped {
             filter: format!("no {}: {reason}", worker_of(stage)),
+        },
+        Death::Withdrawn => Outcome::Skipped {
+            filter: text_of(death),
         },
     }
 }

@@ -40,6 +40,8 @@ pub enum Death {
     TimedOut { limit: Duration },
     /// No child could be started.
     NotStarted { reason: String },
+    /// The time of all requests was over ([`Pool::end_by`]), which says nothing of this one.
+    Withdrawn,
 }
 
 /// The answer to the request with this id.
@@ -98,6 +100,8 @@ struct Queue<Request> {
     jobs: VecDeque<Job<Request>>,
     /// Slots that take no job until `resume`.
     paused: bool,
+    /// When all requests end.
+    end: Option<Instant>,
     running: usize,
     closed: bool,
 }
@@ -131,6 +135,7 @@ where
         let queue = Queue {
             jobs: VecDeque::new(),
             paused: false,
+            end: None,
             running: 0,
             closed: false,
         };
@@ -212,6 +217,12 @@ where
         let dropped: Vec<u64> = self.shared.lock().jobs.drain(..).map(|j| j.id).collect();
         self.pending -= dropped.len();
         dropped
+    }
+
+    /// From here on no request runs beyond `end`: the child is killed, and what has not
+    /// begun by then never does. Both are answered with [`Death::Withdrawn`].
+    pub fn end_by(&mut self, end: Option<Instant>) {
+        self.shared.lock().end = end;
     }
 
     /// Lets running requests finish and starts none until `resume`.
@@ -297,8 +308,9 @@ impl Slot {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             queue.running += 1;
+            let end = queue.end;
             drop(queue);
-            let answer = self.answer(&job);
+            let answer = self.answer(&job, end);
             shared.lock().running -= 1;
             shared.changed.notify_all();
             if answers.send(answer).is_err() {
@@ -310,6 +322,7 @@ impl Slot {
     fn answer<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         job: &Job<Request>,
+        end: Option<Instant>,
     ) -> Answer<Reply> {
         let answer = |result, start: Instant, cpu, note, earlier| Answer {
             id: job.id,
@@ -321,6 +334,10 @@ impl Slot {
         };
         let none = Duration::ZERO;
         let start = Instant::now();
+        let over = || end.is_some_and(|end| Instant::now() >= end);
+        if over() {
+            return answer(Err(Death::Withdrawn), start, none, String::new(), 0);
+        }
         let mut running = match self.child_for(job.fresh) {
             Ok(running) => running,
             Err(e) => {
@@ -331,7 +348,9 @@ impl Slot {
         };
         let start = Instant::now();
         let earlier = running.answered;
-        let error = match running.exchange(job, start) {
+        let deadline = start + job.limit.wall;
+        let deadline = end.map_or(deadline, |end| end.min(deadline));
+        let error = match running.exchange(job, deadline) {
             Ok((cpu, reply)) => {
                 running.answered += 1;
                 running.cpu_ns = cpu.after_ns;
@@ -343,8 +362,13 @@ impl Slot {
         };
         let note = running.note();
         let (death, cpu) = if error.kind() == io::ErrorKind::TimedOut {
-            let limit = job.limit.wall;
-            (Death::TimedOut { limit }, running.kill())
+            let death = match start.elapsed() < job.limit.wall && over() {
+                true => Death::Withdrawn,
+                false => Death::TimedOut {
+                    limit: job.limit.wall,
+                },
+            };
+            (death, running.kill())
         } else {
             running.death(&error, job.limit.cpu)
         };
@@ -421,9 +445,8 @@ impl Running {
     fn exchange<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         job: &Job<Request>,
-        start: Instant,
+        deadline: Instant,
     ) -> io::Result<(CpuTime, Reply)> {
-        let deadline = start + job.limit.wall;
         let allowed_ns = u64::try_from(job.limit.cpu.as_nanos()).unwrap_or(u64::MAX);
         let input = self.input.as_ref().expect("kept until the child ends");
         frame::write(

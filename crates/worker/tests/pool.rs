@@ -81,6 +81,30 @@ fn every_kind_of_death_is_typed_and_the_pool_goes_on() {
 }
 
 #[test]
+fn nothing_runs_beyond_the_end_of_the_pools_time() {
+    let mut p = pool(1);
+    let long = of(Duration::from_secs(600));
+    p.submit(1, Request::Echo(7), long);
+    assert_eq!(drain(&mut p)[&1], Ok(7));
+    let begin = Instant::now();
+    p.end_by(Some(begin + Duration::from_millis(300)));
+    p.submit(2, Request::Hang, long);
+    p.submit(3, Request::Hang, long);
+    let answers = drain(&mut p);
+    assert_eq!(answers[&2], Err(Death::Withdrawn), "it was running");
+    assert_eq!(answers[&3], Err(Death::Withdrawn), "it never began");
+    assert!(begin.elapsed() >= Duration::from_millis(300));
+    // A limit of its own that comes first is the request's fault.
+    let own = Duration::from_millis(50);
+    p.end_by(Some(Instant::now() + Duration::from_secs(600)));
+    p.submit(4, Request::Hang, of(own));
+    assert_eq!(drain(&mut p)[&4], Err(Death::TimedOut { limit: own }));
+    p.end_by(None);
+    p.submit(5, Request::Echo(9), long);
+    assert_eq!(drain(&mut p)[&5], Ok(9));
+}
+
+#[test]
 fn a_child_that_may_not_write_files_dies_of_it() {
     let file = std::env::temp_dir().join(format!("worker-test-{}", std::process::id()));
     let path = file.display().to_string();
