@@ -123,6 +123,8 @@ pub struct ModelBuilder {
     prepared: HashMap<PrepareKey, Vec<(String, TensorId)>>,
     /// The steps that use a tensor which is no view: first and last.
     uses: BTreeMap<TensorId, (usize, usize)>,
+    /// Constants that no later step uses.
+    released: BTreeSet<TensorId>,
     /// Tensors, no views, that hold values before the next step.
     written: BTreeSet<TensorId>,
     /// For each step the outputs that may have the memory of an input, with that
@@ -153,6 +155,7 @@ impl ModelBuilder {
             kernel_ids: HashMap::new(),
             prepared: HashMap::new(),
             uses: BTreeMap::new(),
+            released: BTreeSet::new(),
             written: BTreeSet::new(),
             in_place: Vec::new(),
         }
@@ -200,6 +203,28 @@ impl ModelBuilder {
         let blob = self.add_blob(Arc::new(Value(value.clone())), false);
         let place = Place::Constant { blob };
         self.push(TensorInfo::dense(name, value.dtype(), value.shape(), place))
+    }
+
+    /// Drops the bytes of a constant that no later step uses, unless a step reads them
+    /// as they are, or another constant has the same.
+    pub fn release(&mut self, constant: TensorId) {
+        let root = self.root(constant).0;
+        let Place::Constant { blob } = self.manifest.tensors[root.index()].place else {
+            return;
+        };
+        self.released.insert(root);
+        let same = |t: &TensorInfo| matches!(t.place, Place::Constant { blob: b } if b == blob);
+        let tensors = self.manifest.tensors.iter().enumerate();
+        let mut owners = tensors
+            .filter(|(_, t)| same(t))
+            .map(|(i, _)| TensorId(i as u32));
+        let kept = |id: TensorId| !self.released.contains(&id) || self.uses.contains_key(&id);
+        if !owners.any(kept) {
+            let none: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(0));
+            self.constants[blob as usize].bytes = Blob::new(&none, 0..0);
+            // Equal bytes that come later are stored again.
+            self.constant_ids.retain(|_, id| *id != blob);
+        }
     }
 
     /// A tensor that a step writes and later ones read.

@@ -9,11 +9,13 @@ use ir::{Role, Target};
 use runtime::{BuiltKernel, Choice, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Candidate, DefaultCandidate};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tensor::Tensor;
 use worker::CommandLine;
 
 /// The command that starts a worker process: this program, or for a runner the
@@ -223,6 +225,24 @@ pub fn assemble(
     assemble_alternatives(plan, &kernels, target, accuracy, pool)
 }
 
+/// As [`assemble`], from a plan that nobody needs afterwards: where it holds the only
+/// references to its constants, each is dropped as soon as it is prepared, so that they are
+/// hardly ever in memory twice.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_last(
+    mut plan: Plan,
+    kernels: &[BuiltKernel],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
+    let constants = plan.take_constants();
+    put_together(&plan, constants, &kernels, target, accuracy, pool)
+}
+
 /// Assembles a model from the plan and one kernel or more a task; steps run the
 /// first one unless a selector says otherwise.
 ///
@@ -230,6 +250,33 @@ pub fn assemble(
 /// As [`assemble`]; and if a task has no kernel.
 pub fn assemble_alternatives(
     plan: &Plan,
+    kernels: &[&[BuiltKernel]],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    put_together(plan, plan.constants(), kernels, target, accuracy, pool)
+}
+
+/// The step that uses each constant last, by the constant's tensor; outputs are used
+/// for ever.
+fn last_uses(plan: &Plan) -> HashMap<PlanTensorId, usize> {
+    let mut last = HashMap::new();
+    for (i, step) in plan.steps.iter().enumerate() {
+        let constants = step.inputs.iter().map(|t| plan.place(*t).0);
+        last.extend(constants.map(|root| (root, i)));
+    }
+    for output in &plan.outputs {
+        last.remove(&plan.place(*output).0);
+    }
+    last.retain(|t, _| matches!(plan.tensor(*t).kind, TensorKind::Constant(_)));
+    last
+}
+
+/// The model of a plan whose constants have these values, by tensor.
+fn put_together(
+    plan: &Plan,
+    mut constants: Vec<Option<Arc<Tensor>>>,
     kernels: &[&[BuiltKernel]],
     target: &Target,
     accuracy: Accuracy,
@@ -259,8 +306,10 @@ pub fn assemble_alternatives(
         let t = plan.tensor(id);
         match &t.kind {
             TensorKind::Input(_) | TensorKind::Alias { .. } => {}
-            TensorKind::Constant(value) => {
-                ids[id.index()] = Some(b.add_constant(&t.name, value.clone()))
+            TensorKind::Constant(_) => {
+                let value = constants[id.index()].take();
+                let value = value.expect("a constant has a value");
+                ids[id.index()] = Some(b.add_constant(&t.name, value));
             }
             TensorKind::Activation | TensorKind::Output => {
                 ids[id.index()] = Some(b.add_tensor(&t.name, t.dtype, &shape(id)));
@@ -275,7 +324,8 @@ pub fn assemble_alternatives(
             ids[id.index()] = Some(b.add_view(&t.name, of, bytes, t.dtype, &shape(id), None)?);
         }
     }
-    for step in &plan.steps {
+    let last = last_uses(plan);
+    for (i, step) in plan.steps.iter().enumerate() {
         let program = &plan.tasks[step.task].program;
         let arguments = step.inputs.iter().chain(&step.outputs);
         let bind: Vec<(&str, runtime::TensorId)> = program
@@ -296,6 +346,10 @@ pub fn assemble_alternatives(
             })
             .collect();
         b.add_step(&step.name, &[], &choices)?;
+        let used = step.inputs.iter().map(|t| plan.place(*t).0);
+        for constant in used.filter(|t| last.get(t) == Some(&i)) {
+            b.release(ids[constant.index()].expect("every tensor has been declared"));
+        }
     }
     for o in &plan.outputs {
         b.mark_output(ids[o.index()].expect("every tensor has been declared"));

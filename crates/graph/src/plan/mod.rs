@@ -179,6 +179,28 @@ impl Plan {
         }
     }
 
+    /// The values of its constants, by tensor.
+    pub fn constants(&self) -> Vec<Option<Arc<Tensor>>> {
+        let value = |t: &PlanTensor| match &t.kind {
+            TensorKind::Constant(value) => Some(value.clone()),
+            _ => None,
+        };
+        self.tensors.iter().map(value).collect()
+    }
+
+    /// As [`Plan::constants`]; the plan holds none of them any more, and no model.
+    pub fn take_constants(&mut self) -> Vec<Option<Arc<Tensor>>> {
+        let constants = self.constants();
+        let none = Arc::new(Tensor::zeros(DType::F32, &[0]));
+        for tensor in &mut self.tensors {
+            if let TensorKind::Constant(value) = &mut tensor.kind {
+                *value = none.clone();
+            }
+        }
+        self.model = Model::default();
+        constants
+    }
+
     /// Every tensor, in the order of [`Plan::tensors`].
     pub fn tensor_ids(&self) -> impl Iterator<Item = PlanTensorId> {
         (0..self.tensors.len() as u32).map(PlanTensorId)

@@ -2,13 +2,13 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
-use crate::compile::{Builders, Warning, assemble, defaults};
+use crate::compile::{Builders, Warning, assemble, assemble_last, defaults};
 use crate::error::Result;
 use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
 use graph::plan::Plan;
 use ir::Target;
-use runtime::{CompiledModel, Pool};
+use runtime::{BuiltKernel, CompiledModel, Pool};
 
 use serde::Serialize;
 use std::path::PathBuf;
@@ -76,6 +76,20 @@ pub fn compile(
     store: Option<&Store>,
     pool: &Arc<Pool>,
 ) -> Result<Made> {
+    let (kernels, made) = kernels(plan, machine, target, exactness, store)?;
+    let model = assemble(plan, &kernels, target, exactness.accuracy, pool)?;
+    Ok(made(model))
+}
+
+/// The best known kernel of every task, or the default one; and what is made of them with
+/// the model.
+fn kernels(
+    plan: &Plan,
+    machine: &Machine,
+    target: &Target,
+    exactness: Exactness,
+    store: Option<&Store>,
+) -> Result<(Vec<BuiltKernel>, impl FnOnce(CompiledModel) -> Made + use<>)> {
     let fingerprint = machine.fingerprint();
     let known = match store {
         Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
@@ -96,13 +110,14 @@ pub fn compile(
     }
     let mut builders = Builders::new(target, machine.cpus)?;
     let built = builders.build_all(&plan.tasks, &candidates)?;
-    let kernels: Vec<_> = built.into_iter().map(|b| b.kernel).collect();
-    Ok(Made {
-        model: assemble(plan, &kernels, target, exactness.accuracy, pool)?,
+    let kernels = built.into_iter().map(|b| b.kernel).collect();
+    let made = move |model| Made {
+        model,
         tuned,
         other_toolchain,
         warnings,
-    })
+    };
+    Ok((kernels, made))
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -113,25 +128,36 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let exactness = a.model.exactness();
-    let made = compile(&plan, &machine, &target, exactness, store.as_ref(), &pool)?;
+    let (kernels, made) = kernels(&plan, &machine, &target, exactness, store.as_ref())?;
+    let (tasks, facts) = (plan.tasks.len(), PlanFacts::new(&plan));
+    // The plan has the only references to the constants now.
+    let name = source.name;
+    drop(source.model);
+    let made = made(assemble_last(
+        plan,
+        &kernels,
+        &target,
+        exactness.accuracy,
+        &pool,
+    )?);
     warn(&made.warnings);
     let out = a
         .out
         .clone()
-        .unwrap_or_else(|| super::tune::artifact_name(&source.name));
+        .unwrap_or_else(|| super::tune::artifact_name(&name));
     made.model.save(&out)?;
     let summary = Summary {
-        model: source.name.clone(),
+        model: name,
         target: target.isa.name().into(),
         threads: target.threads,
-        tasks: plan.tasks.len(),
+        tasks,
         accuracy: exactness.accuracy.to_string(),
         tuned_tasks: made.tuned,
         other_toolchain_tasks: made.other_toolchain,
         warnings: made.warnings,
         artifact: out.display().to_string(),
         bytes: std::fs::metadata(&out)?.len(),
-        plan: PlanFacts::new(&plan, Some(&made.model)),
+        plan: facts.with_arena(&made.model),
     };
     if a.json {
         super::print_json(&summary)?;

@@ -29,7 +29,7 @@ struct Arena {
 }
 
 impl PlanFacts {
-    pub fn new(plan: &Plan, compiled: Option<&CompiledModel>) -> PlanFacts {
+    pub fn new(plan: &Plan) -> PlanFacts {
         let (activation_bytes, constant_bytes) = plan.moved_bytes();
         PlanFacts {
             steps: plan.steps.len(),
@@ -37,10 +37,17 @@ impl PlanFacts {
             views: plan.views(),
             activation_bytes,
             constant_bytes,
-            arena: compiled.map(|c| Arena {
-                arena_bytes: c.arena_bytes(),
-                steps_in_place: c.steps_in_place(),
+            arena: None,
+        }
+    }
+
+    pub fn with_arena(self, compiled: &CompiledModel) -> PlanFacts {
+        PlanFacts {
+            arena: Some(Arena {
+                arena_bytes: compiled.arena_bytes(),
+                steps_in_place: compiled.steps_in_place(),
             }),
+            ..self
         }
     }
 

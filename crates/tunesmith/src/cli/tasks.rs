@@ -128,7 +128,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         model: source.name.clone(),
         target: target.isa.name().into(),
         threads: target.threads,
-        plan: PlanFacts::new(&plan, None),
+        plan: PlanFacts::new(&plan),
         gflop: tasks.iter().map(|t| t.gflop * t.uses as f64).sum(),
         known_ms: tasks
             .iter()
