@@ -27,6 +27,8 @@ pub struct Protocol {
     pub lose: f64,
     /// Sampling time after which no further sample starts, once there are `min_samples`.
     pub max_ns: u64,
+    /// Sampling time after which no further sample starts, once there is one.
+    pub most_ns: u64,
     /// Constants rotate through copies that together exceed this many bytes, by default so many that no
     /// cache holds them until they are read again; 0 for one warm copy.
     /// What is clearly slow with one warm copy is timed with that.
@@ -70,6 +72,7 @@ impl Protocol {
             slow_factor: 1.25,
             lose: 0.0,
             max_ns: 100_000_000,
+            most_ns: u64::MAX,
             rotate_bytes: EVICTING.saturating_mul(llc_bytes),
             llc_bytes,
             tolerance: 1e-4,

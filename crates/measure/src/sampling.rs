@@ -168,7 +168,7 @@ fn clearly_slow(p: &Protocol, samples: &[u64], best_ns: Option<u64>) -> bool {
 /// slow, or out of time.
 pub fn enough(p: &Protocol, samples: &[u64], best_ns: Option<u64>, elapsed_ns: u64) -> bool {
     let n = samples.len() as u32;
-    if clearly_slow(p, samples, best_ns) {
+    if clearly_slow(p, samples, best_ns) || n > 0 && elapsed_ns >= p.most_ns {
         return true;
     }
     if n < p.min_samples.max(1) {
@@ -241,7 +241,7 @@ mod tests {
         assert!(enough(&p, &[501], Some(100), 0), "beyond doubt");
         assert!(!enough(&p, &[999, 124], Some(100), 0));
         assert!(
-            !enough(&p, &[100; 4], None, u64::MAX),
+            !enough(&p, &[100; 4], None, p.max_ns),
             "fewer than the least"
         );
         assert!(
@@ -252,6 +252,11 @@ mod tests {
         let wide = [100, 150, 90, 130, 110, 120, 140];
         assert!(!enough(&p, &wide, None, 0));
         assert!(enough(&p, &wide, None, p.max_ns), "out of time");
+        let hurried = Protocol { most_ns: 9, ..p };
+        assert!(!enough(&hurried, &wide[..1], None, 8));
+        assert!(enough(&hurried, &wide[..1], None, 9), "one is enough");
+        assert!(!enough(&hurried, &[], None, 9), "one there is");
+        let p = Protocol::new(1, 0);
         assert!(
             enough(&p, &[90, 130].repeat(8), None, 0),
             "the most samples"

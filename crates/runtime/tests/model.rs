@@ -314,51 +314,25 @@ fn what_another_argument_reads_too_is_not_overwritten() {
 
 #[test]
 fn a_released_constant_is_dropped_unless_a_step_reads_it_as_it_is() {
-    let mut b = builder(1);
-    let (dense, relu) = (
-        b.add_kernel(dense()),
-        b.add_kernel(relu_bias((M * N) as i64)),
-    );
-    let [w, bias] = [integers(&[K, N], 2), integers(&[M * N], 3)].map(Arc::new);
-    let (held_w, held_bias) = (Arc::downgrade(&w), Arc::downgrade(&bias));
-    let (x_value, equal) = (integers(&[M, K], 1), (*w).clone());
-    let product = expected_dense(&x_value, &w).reshaped(&[M * N]);
-    let expected = expected_relu_bias(&product, &bias);
-    let input = b.add_input("x", DType::F32, &[M, K]);
-    let (w_id, same_id) = (b.add_constant("w", w), b.add_constant("same", equal));
-    let bias_id = b.add_constant("bias", bias);
-    let h = b.add_tensor("h", DType::F32, &[M, N]);
-    let flat = b
-        .add_view("flat", h, 0, DType::F32, &[M * N], None)
-        .unwrap();
-    let y = b.add_tensor("y", DType::F32, &[M * N]);
-    let bind = vec![("x", input), ("w", w_id), ("y", h)];
-    b.add_step(
-        "dense",
-        &[],
-        &[Choice {
-            kernel: dense,
-            bind,
-        }],
-    )
-    .unwrap();
-    let bind = vec![("x", flat), ("bias", bias_id), ("y", y)];
-    b.add_step("relu", &[], &[Choice { kernel: relu, bind }])
-        .unwrap();
-    b.release(w_id);
-    assert!(held_w.upgrade().is_some(), "an equal one may be used");
-    b.release(same_id);
-    assert!(
-        held_w.upgrade().is_none(),
-        "its packed form is all that is read"
-    );
-    b.release(bias_id);
-    assert!(held_bias.upgrade().is_some(), "a step reads it");
-    b.release(h);
-    b.mark_output(y);
-    let compiled = Arc::new(b.finish().unwrap());
-    let mut model = Model::new(compiled, Arc::new(Pool::new(1).unwrap())).unwrap();
-    assert_eq!(model.run(&[("x", &x_value)]).unwrap()[0], expected);
+    for (kernel, kept) in [(dense(), false), (plain_dense(), true)] {
+        let mut b = builder(1);
+        let kernel = b.add_kernel(kernel);
+        let value = Arc::new(integers(&[K, N], 2));
+        let (held, equal) = (Arc::downgrade(&value), (*value).clone());
+        let x = b.add_input("x", DType::F32, &[M, K]);
+        let (w, same) = (b.add_constant("w", value), b.add_constant("same", equal));
+        let y = b.add_tensor("y", DType::F32, &[M, N]);
+        let bind = vec![("x", x), ("w", w), ("y", y)];
+        b.add_step("dense", &[], &[Choice { kernel, bind }])
+            .unwrap();
+        b.release(w);
+        assert!(held.upgrade().is_some(), "an equal one may be used");
+        b.release(same);
+        assert_eq!(held.upgrade().is_some(), kept);
+        b.release(y);
+        b.mark_output(y);
+        assert_eq!(b.finish().unwrap().constant_bytes(), (K * N * 4) as u64);
+    }
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub fn interleaved(
     time: Duration,
     min_rounds: usize,
 ) -> Result<Vec<Latencies>> {
+    warm_up(models)?;
     in_turns(models, time, min_rounds, |m| {
         let start = Instant::now();
         m.invoke()?;
@@ -76,7 +77,17 @@ pub fn undisturbed(
     time: Duration,
     min_rounds: usize,
 ) -> Result<Vec<Latencies>> {
+    warm_up(models)?;
     in_turns(models, time, min_rounds, latency_ns)
+}
+
+/// As [`undisturbed`], so many rounds and no warm-up, for models that take long.
+pub fn few(models: &mut [&mut Model], rounds: usize) -> Result<Vec<Latencies>> {
+    in_turns(models, Duration::ZERO, rounds, latency_ns)
+}
+
+fn warm_up(models: &mut [&mut Model]) -> Result<()> {
+    models.iter_mut().try_for_each(|m| Ok(m.invoke()?))
 }
 
 fn in_turns(
@@ -86,9 +97,6 @@ fn in_turns(
     mut latency: impl FnMut(&mut Model) -> Result<u64>,
 ) -> Result<Vec<Latencies>> {
     let mut out = vec![Latencies::default(); models.len()];
-    for m in models.iter_mut() {
-        m.invoke()?;
-    }
     let start = Instant::now();
     let mut rounds = 0;
     while rounds < min_rounds || start.elapsed() < time {

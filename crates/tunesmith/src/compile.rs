@@ -273,27 +273,12 @@ fn last_uses(plan: &Plan) -> HashMap<PlanTensorId, usize> {
     last
 }
 
-/// The model of a plan whose constants have these values, by tensor.
-fn put_together(
+/// Declares a plan's tensors, whose constants have these values; their ids, by tensor.
+fn declare(
     plan: &Plan,
     mut constants: Vec<Option<Arc<Tensor>>>,
-    kernels: &[&[BuiltKernel]],
-    target: &Target,
-    accuracy: Accuracy,
-    pool: &Arc<Pool>,
-) -> Result<CompiledModel> {
-    let mut b = ModelBuilder::new(
-        &plan.name,
-        kernel_target(target),
-        build::toolchain(),
-        pool.clone(),
-    );
-    b.set_accuracy(accuracy.name());
-    b.set_plain_steps(&plan.plain);
-    let kernel_ids: Vec<Vec<_>> = kernels
-        .iter()
-        .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())
-        .collect();
+    b: &mut ModelBuilder,
+) -> Result<Vec<runtime::TensorId>> {
     let shape = |id: PlanTensorId| -> Vec<usize> {
         plan.tensor(id).shape.iter().map(|d| *d as usize).collect()
     };
@@ -324,6 +309,34 @@ fn put_together(
             ids[id.index()] = Some(b.add_view(&t.name, of, bytes, t.dtype, &shape(id), None)?);
         }
     }
+    let all = ids.into_iter();
+    Ok(all
+        .map(|id| id.expect("every tensor has been declared"))
+        .collect())
+}
+
+/// The model of a plan whose constants have these values, by tensor.
+fn put_together(
+    plan: &Plan,
+    constants: Vec<Option<Arc<Tensor>>>,
+    kernels: &[&[BuiltKernel]],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let mut b = ModelBuilder::new(
+        &plan.name,
+        kernel_target(target),
+        build::toolchain(),
+        pool.clone(),
+    );
+    b.set_accuracy(accuracy.name());
+    b.set_plain_steps(&plan.plain);
+    let kernel_ids: Vec<Vec<_>> = kernels
+        .iter()
+        .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())
+        .collect();
+    let ids = declare(plan, constants, &mut b)?;
     let last = last_uses(plan);
     for (i, step) in plan.steps.iter().enumerate() {
         let program = &plan.tasks[step.task].program;
@@ -332,10 +345,7 @@ fn put_together(
             .params
             .iter()
             .zip(arguments)
-            .map(|(p, t)| {
-                let id = ids[t.index()].expect("every tensor has been declared");
-                (program.buffer(*p).name.as_str(), id)
-            })
+            .map(|(p, t)| (program.buffer(*p).name.as_str(), ids[t.index()]))
             .collect();
         debug_assert_eq!(bind.len(), program.params.len());
         let choices: Vec<Choice<'_>> = kernel_ids[step.task]
@@ -348,11 +358,11 @@ fn put_together(
         b.add_step(&step.name, &[], &choices)?;
         let used = step.inputs.iter().map(|t| plan.place(*t).0);
         for constant in used.filter(|t| last.get(t) == Some(&i)) {
-            b.release(ids[constant.index()].expect("every tensor has been declared"));
+            b.release(ids[constant.index()]);
         }
     }
     for o in &plan.outputs {
-        b.mark_output(ids[o.index()].expect("every tensor has been declared"));
+        b.mark_output(ids[o.index()]);
     }
     Ok(b.finish()?)
 }

@@ -8,18 +8,18 @@
 //! says whether it is kept. What was decided is an event in the store, which
 //! every command that plans the same model follows.
 
-use crate::bench::{Paired, compare_models, fill_inputs};
-use crate::compile::{Builders, assemble, defaults};
+use crate::bench::{MIN_PAIRS, Paired, compare_models};
+use crate::compile::Builders;
+use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::source::Source;
+use crate::tune::Clock;
 use graph::plan::{Layout, Plan, PlanTensorId};
 use ir::Target;
-use runtime::{Model, Pool};
-use search::Accuracy;
+use runtime::Model;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{NewEvent, Store};
 
@@ -45,13 +45,15 @@ pub struct Layouts {
     pub estimated_percent: Option<f64>,
     /// That plan against the rule; none if it promised too little.
     pub total: Option<Paired>,
+    /// Why nothing was decided, if time did not suffice.
+    pub skipped: Option<String>,
     pub time_s: f64,
 }
 
 impl Layouts {
     /// Whether other layouts were tried, so that there is something to remember.
     pub fn tried(&self) -> bool {
-        self.estimated_percent.is_some()
+        self.estimated_percent.is_some() && self.skipped.is_none()
     }
 }
 
@@ -113,18 +115,25 @@ pub fn event(
     }
 }
 
-/// What a decision needs to build and run models.
+/// What a decision needs, beside what models are made for.
 pub struct Trial<'a> {
     pub machine: &'a Machine,
-    pub target: &'a Target,
-    pub accuracy: Accuracy,
-    pub seed: u64,
-    pub pool: &'a Arc<Pool>,
-    /// Time for it; none if zero.
+    pub making: Making<'a>,
+    /// Time for running models; none if zero.
     pub time: Duration,
+    pub clock: Clock,
 }
 
-/// The plan by the rule, the plan to use, and what was found.
+/// What was decided.
+pub struct Decided {
+    /// The plan by the rule.
+    pub rule: Plan,
+    /// The plan to use, under default schedules.
+    pub default: DefaultModel,
+    pub layouts: Layouts,
+}
+
+/// Builds the default model, and decides on its layouts as far as time suffices.
 ///
 /// # Errors
 /// If the store cannot be read, or a default schedule cannot be built or run.
@@ -133,57 +142,105 @@ pub fn decide(
     store: &Store,
     builders: &mut Builders,
     trial: &Trial<'_>,
-) -> Result<(Plan, Plan, Layouts)> {
-    let start = Instant::now();
+) -> Result<Decided> {
     let grouped = source.grouped()?;
-    let plan = |plain: &[String]| grouped.plan(trial.target, &source.options(plain));
+    let target = trial.making.target;
+    let plan = |plain: &[String]| grouped.plan(target, &source.options(plain));
     let rule = plan(&[]);
-    let mut found = Layouts::default();
-    if let Some(plain) = known(store, &rule, trial.machine, trial.target)? {
-        found.known = true;
-        found.plain = plain;
-    } else if blocked(&rule).len() > 1 && !trial.time.is_zero() {
-        let all: Vec<String> = blocked(&rule).into_iter().collect();
-        let mut in_blocks = model(&rule, builders, trial)?;
-        let mut in_rows = model(&plan(&all), builders, trial)?;
-        let profile_time = trial.time.mul_f64(0.3);
-        let costs = Costs::of(
-            (&rule, &profile(&mut in_blocks, profile_time)?),
-            (&plan(&all), &profile(&mut in_rows, profile_time)?),
-        );
-        drop(in_rows);
-        let deadline = Instant::now() + trial.time.mul_f64(0.3);
-        let units = units(&rule);
-        let best = search(&units, deadline, |plain| {
-            let plain: Vec<String> = plain.iter().cloned().collect();
-            costs.sum(&plan(&plain))
-        });
-        let gain = 1.0 - best.ns / costs.sum(&rule);
-        found.estimated_percent = Some(-100.0 * gain);
-        if gain >= LEAST_GAIN {
-            let plain: Vec<String> = best.plain.into_iter().collect();
-            let mut other = model(&plan(&plain), builders, trial)?;
-            let total = compare_models(&mut in_blocks, &mut other, trial.time.mul_f64(0.4))?;
-            if total.latency_percent < 0.0 && total.p < SIGNIFICANT {
-                found.plain = plain;
-            }
-            found.total = Some(total);
-        }
+    let mut layouts = Layouts::default();
+    if let Some(plain) = known(store, &rule, trial.machine, target)? {
+        layouts.known = true;
+        layouts.plain = plain;
     }
-    let chosen = plan(&found.plain);
-    found.blocked = blocked(&chosen).len();
-    found.time_s = start.elapsed().as_secs_f64();
-    Ok((rule, chosen, found))
+    let mut default = DefaultModel::new(plan(&layouts.plain), builders, &trial.making)?;
+    let start = Instant::now();
+    if !layouts.known && blocked(&rule).len() > 1 && !trial.time.is_zero() {
+        let end = trial.clock.layouts_end();
+        builders.pool.end_by(end);
+        match improve(&plan, &mut default, builders, trial, end, &mut layouts) {
+            Ok(Some(better)) => default = better,
+            Ok(None) => {}
+            Err(_) if over(end) => layouts.skipped = Some("building takes too long".into()),
+            Err(e) => return Err(e),
+        }
+        builders.pool.end_by(None);
+        builders.drain();
+    }
+    layouts.blocked = blocked(&default.plan).len();
+    layouts.time_s = start.elapsed().as_secs_f64();
+    Ok(Decided {
+        rule,
+        default,
+        layouts,
+    })
 }
 
-fn model(plan: &Plan, builders: &mut Builders, trial: &Trial<'_>) -> Result<Model> {
-    let candidates = defaults(&plan.tasks, trial.target, trial.accuracy)?.candidates;
-    let built = builders.build_all(&plan.tasks, &candidates)?;
-    let kernels: Vec<_> = built.into_iter().map(|b| b.kernel).collect();
-    let compiled = assemble(plan, &kernels, trial.target, trial.accuracy, trial.pool)?;
-    let mut model = Model::new(Arc::new(compiled), trial.pool.clone())?;
-    fill_inputs(&mut model, trial.seed);
-    Ok(model)
+fn over(end: Option<Instant>) -> bool {
+    end.is_some_and(|end| Instant::now() >= end)
+}
+
+/// Why a comparison is left out that takes at least so long.
+fn too_long(needed: Duration, end: Option<Instant>) -> Option<String> {
+    let left = end?.saturating_duration_since(Instant::now());
+    (needed > left).then(|| {
+        let (needed, left) = (needed.as_secs_f64(), left.as_secs_f64());
+        format!("running the model in other layouts takes {needed:.1} s, and {left:.1} s are left for it")
+    })
+}
+
+/// The default model of the best plan found, if it is faster than the one in blocks.
+fn improve(
+    plan: &impl Fn(&[String]) -> Plan,
+    in_blocks: &mut DefaultModel,
+    builders: &mut Builders,
+    trial: &Trial<'_>,
+    end: Option<Instant>,
+    found: &mut Layouts,
+) -> Result<Option<DefaultModel>> {
+    let Size {
+        building,
+        assembling,
+        inference,
+    } = in_blocks.size;
+    found.skipped = too_long(building + assembling + 3 * inference, end);
+    if found.skipped.is_some() {
+        return Ok(None);
+    }
+    let all: Vec<String> = blocked(&in_blocks.plan).into_iter().collect();
+    let mut in_rows = DefaultModel::new(plan(&all), builders, &trial.making)?;
+    let profile_time = trial.time.mul_f64(0.3);
+    let costs = Costs::of(
+        (
+            &in_blocks.plan,
+            &profile(&mut in_blocks.model, profile_time)?,
+        ),
+        (&in_rows.plan, &profile(&mut in_rows.model, profile_time)?),
+    );
+    drop(in_rows);
+    let deadline = Instant::now() + trial.time.mul_f64(0.3);
+    let best = search(&units(&in_blocks.plan), deadline, |plain| {
+        let plain: Vec<String> = plain.iter().cloned().collect();
+        costs.sum(&plan(&plain))
+    });
+    let gain = 1.0 - best.ns / costs.sum(&in_blocks.plan);
+    found.estimated_percent = Some(-100.0 * gain);
+    if gain < LEAST_GAIN {
+        return Ok(None);
+    }
+    found.skipped = too_long(assembling + (2 * MIN_PAIRS as u32 + 4) * inference, end);
+    if found.skipped.is_some() {
+        return Ok(None);
+    }
+    let plain: Vec<String> = best.plain.into_iter().collect();
+    let mut other = DefaultModel::new(plan(&plain), builders, &trial.making)?;
+    let time = trial.time.mul_f64(0.4);
+    let total = compare_models(&mut in_blocks.model, &mut other.model, time)?;
+    found.total = Some(total);
+    let better = total.latency_percent < 0.0 && total.p < SIGNIFICANT;
+    if better {
+        found.plain = plain;
+    }
+    Ok(better.then_some(other))
 }
 
 /// The least time of every step, of several runs if they fit into that time.

@@ -9,6 +9,7 @@ pub mod bench;
 pub mod check;
 pub mod cli;
 pub mod compile;
+pub mod default_model;
 pub mod doctor;
 pub mod error;
 pub mod explain;

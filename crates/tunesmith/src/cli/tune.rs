@@ -9,7 +9,7 @@ use measure::{Constants, Policy};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tune a model: search, measure, and write the tuned model
 #[derive(clap::Args)]
@@ -165,6 +165,7 @@ fn check_writable(out: &Path) -> Result<()> {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
+    let begun = Instant::now();
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     check_runs_here(&machine, &target)?;
@@ -172,6 +173,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let overlap = a.overlap == "on" || a.overlap == "auto" && left > 0;
     let spare = if overlap { left } else { machine.cpus };
     let options = Options {
+        begun,
         budget: a.trials.map_or(Budget::Time(a.time), Budget::Trials),
         strategy: a.strategy.clone(),
         seed: a.seed,
@@ -272,12 +274,15 @@ fn print(r: &Report) -> Result<()> {
     let largest = errors
         .reduce(f64::max)
         .map(|e| format!("largest error {e:.0e}, "));
+    let plain = r.latency_before_ms.map(|plain| {
+        let gain = plain / r.latency_after_ms;
+        format!("plain {plain:.2} ms, {gain:.1}x; ")
+    });
     super::print_line(&format!(
-        "{}: {:.2} ms (plain {:.2} ms, {:.1}x; untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({}{:.0e} allowed)",
+        "{}: {:.2} ms ({}untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({}{:.0e} allowed)",
         r.model,
         r.latency_after_ms,
-        r.latency_before_ms,
-        r.latency_before_ms / r.latency_after_ms,
+        plain.unwrap_or_default(),
         r.latency_default_ms,
         r.latency_default_ms / r.latency_after_ms,
         r.threads,
@@ -318,6 +323,18 @@ fn notes(r: &Report) -> Result<()> {
             "layouts: {} steps in blocks, {} kept plain ({gain})",
             r.layouts.blocked,
             r.layouts.plain.len()
+        ))?;
+    }
+    if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
+        super::print_line(&format!(
+            "no candidate was measured: of the {time:.0} s, the default model took {:.1} s to build and run, \
+             and what ends a run needs the rest; give more --time",
+            r.default_s
+        ))?;
+    }
+    if let Some(why) = &r.layouts.skipped {
+        super::print_line(&format!(
+            "layouts are the usual ones: {why}; give more --time"
         ))?;
     }
     if let Some(why) = &r.in_model.skipped {

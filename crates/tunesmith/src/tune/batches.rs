@@ -5,6 +5,7 @@
 //! candidates are concluded in the order of the batch. How a batch is measured
 //! is the policy's (`measure::Measurer`).
 
+use super::budget::unmeasured;
 use super::record;
 use super::session::{Pending, Session};
 use super::task_search::KnownPlace;
@@ -15,7 +16,7 @@ use crate::machine::Machine;
 use crate::threads::unpinned;
 use build::Built;
 use ir::Target;
-use measure::{Batch, Constants, Device, Local, Measurer, Policy, TaskState};
+use measure::{Batch, Constants, Device, Local, Measurer, Policy, Protocol, TaskState};
 use runtime::BuiltKernel;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -190,7 +191,9 @@ impl Session<'_> {
             let asked = self.turn.task == task && self.turn.left > 0;
             asked || pending.values().any(|p| p.task == task)
         };
+        let checked = |task: &usize| self.searches[*task].oracle.is_some();
         (0..waiting.len())
+            .filter(checked)
             .find(|t| waiting[*t] >= batch || waiting[*t] > 0 && (pending.is_empty() || !more(*t)))
     }
 
@@ -201,11 +204,22 @@ impl Session<'_> {
             return Ok(());
         }
         let kernels: Vec<&BuiltKernel> = batch.iter().map(|r| &r.built.kernel).collect();
+        let left = self.clock.left(self.afterwards());
+        let sampling = self
+            .clock
+            .sampling(left, unmeasured(&self.standings()))
+            .as_nanos();
+        let protocol = Protocol {
+            // What samples fill by the usual rules they may fill in any case.
+            most_ns: u64::try_from(sampling).map_or(u64::MAX, |ns| ns.max(self.protocol.max_ns)),
+            ..self.protocol.clone()
+        };
         let s = &mut self.searches[task];
+        let data = s.data(0).expect("what is due has its oracle");
         let of_task = Batch {
-            task: &s.data,
+            task: &data,
             kernels: &kernels,
-            protocol: &self.protocol,
+            protocol: &protocol,
             best_ns: s.best.first().map(|b| b.ns),
             overlap: self.options.overlap,
         };
@@ -221,6 +235,7 @@ impl Session<'_> {
             &mut s.state,
             &mut quiet,
         );
+        s.setting_up = s.setting_up.or(self.local.take_setting_up());
         let each_ns = begin.elapsed().as_nanos() as u64 / batch.len() as u64;
         if !done.rounds.is_empty() {
             let payload = serde_json::json!({

@@ -19,6 +19,10 @@ const LEAST_HOPE: f64 = 0.02;
 /// How much more than another trial the default of a sketch promises.
 const DEFAULTS: f64 = 4.0;
 
+/// Candidates that a task is asked for, at most, while others have no measurement: every task has
+/// its first before any has its tenth.
+const FIRST_ASKS: u64 = 9;
+
 /// What is known of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
@@ -37,6 +41,8 @@ pub struct Standing {
     pub since_best: u64,
     /// Mean time of a trial.
     pub trial_ns: f64,
+    /// Whether there is nothing left to ask for.
+    pub exhausted: bool,
 }
 
 /// Nanoseconds that `flops` operations on `bytes` of operands take at least.
@@ -47,9 +53,29 @@ pub fn bound_ns(flops: f64, bytes: f64, inexact: bool, limits: &Limits, threads:
     compute.max(bytes / (limits.read_gb_per_s * threads))
 }
 
+/// Tasks that have no measurement, and have not had their fair number of tries.
+pub fn unmeasured(tasks: &[Standing]) -> usize {
+    let open = |s: &&Standing| s.best_ns.is_none() && s.asked < FIRST_ASKS && !s.exhausted;
+    tasks.iter().filter(open).count()
+}
+
+/// The task whose next trial promises most; while some have no measurement, of those that
+/// had few.
+pub fn next(tasks: &[Standing]) -> Option<usize> {
+    let most = match unmeasured(tasks) {
+        0 => u64::MAX,
+        _ => FIRST_ASKS,
+    };
+    (0..tasks.len())
+        .filter(|i| !tasks[*i].exhausted && tasks[*i].asked < most)
+        .map(|i| (i, promise(&tasks[i])))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .map(|(i, _)| i)
+}
+
 /// Nanoseconds of an inference that a nanosecond of trials is expected to save;
 /// only comparisons mean anything.
-pub fn promise(s: &Standing) -> f64 {
+fn promise(s: &Standing) -> f64 {
     let gap = s.best_ns.map_or(UNKNOWN_GAP, |ns| {
         (1.0 - s.bound_ns / ns.max(1.0)).max(LEAST_GAP)
     });
@@ -73,13 +99,14 @@ mod tests {
         sketches: 4,
         since_best: 0,
         trial_ns: 1e8,
+        exhausted: false,
     };
 
-    /// Trials that each of two tasks gets of `n`, when nothing ever improves.
-    fn shares(mut tasks: [Standing; 2], n: u64) -> [u64; 2] {
-        let mut got = [0; 2];
+    /// Trials that each task gets of `n`, when nothing ever improves.
+    fn shares<const N: usize>(mut tasks: [Standing; N], n: u64) -> [u64; N] {
+        let mut got = [0; N];
         for _ in 0..n {
-            let next = usize::from(promise(&tasks[1]) > promise(&tasks[0]));
+            let next = next(&tasks).expect("none is exhausted");
             let t = &mut tasks[next];
             got[next] += 1;
             t.asked += 1;
@@ -99,6 +126,35 @@ mod tests {
         assert_eq!(shares([START, small], 4), [4, 0]);
         let [costly, cheap] = shares([START, small], 400);
         assert!(cheap >= 4 && costly > 5 * cheap, "{costly} {cheap}");
+    }
+
+    #[test]
+    fn every_task_has_its_first_measurement_before_any_has_its_tenth() {
+        let tiny = Standing {
+            guess_ns: 1.0,
+            bound_ns: 1.0,
+            ..START
+        };
+        let many = Standing {
+            sketches: 100,
+            ..START
+        };
+        assert_eq!(shares([tiny, many, tiny], 9), [0, 9, 0]);
+        assert_eq!(shares([tiny, many, tiny], 11), [1, 9, 1]);
+        assert_eq!(shares([tiny, many, tiny], 30), [1, 28, 1]);
+        // What never gives a measurement, or nothing to measure, holds up nobody.
+        let mut tasks = [many, tiny];
+        tasks[0] = Standing { asked: 9, ..many };
+        assert_eq!(next(&tasks), Some(1));
+        tasks[1].asked = 9;
+        assert_eq!(next(&tasks), Some(0));
+        tasks[1] = Standing {
+            exhausted: true,
+            ..tiny
+        };
+        assert_eq!(next(&tasks), Some(0));
+        tasks[0].exhausted = true;
+        assert_eq!(next(&tasks), None);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Tuning does no harm: where the whole model is faster with the defaults than with
-//! what measurements of single kernels promised, the defaults are kept.
+//! what measurements of single kernels promised, the defaults are kept. Where time
+//! suffices for a few runs only, the tuned model has to win them.
 
 use super::factorial::SIGNIFICANT;
 use super::record;
 use super::report::Report;
 use super::session::Session;
-use crate::bench::{Latencies, MIN_PAIRS, Paired, undisturbed};
+use crate::bench::{Latencies, MIN_PAIRS, Paired, few, undisturbed};
+use crate::default_model::Size;
 use crate::error::Result;
 use build::Built;
 use runtime::Model;
@@ -14,8 +16,9 @@ use store::NewEvent;
 
 /// The kind of the event that says whether the defaults are kept.
 pub const EVENT: &str = "compared";
-/// Time for the comparison.
+/// Time for the comparison, and the inferences of a model that it needs to be significant.
 const TIME: Duration = Duration::from_secs(3);
+const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
 
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
@@ -26,14 +29,37 @@ pub struct Choice {
 }
 
 impl Choice {
-    pub fn between(default: &mut Model, tuned: &mut Model) -> Result<Choice> {
-        let latencies = undisturbed(&mut [default, tuned], TIME, MIN_PAIRS)?;
-        let latencies: [Latencies; 2] = latencies.try_into().expect("one for each model");
-        Ok(Choice::of(latencies))
+    /// What a comparison takes that leaves no doubt.
+    pub fn takes(size: &Size) -> Duration {
+        TIME.max(RUNS * size.inference)
+    }
+
+    /// Compares them in as many rounds of `round` as `time` holds, and one at least.
+    /// There is no tuned model where its kernels are the defaults; then as few runs tell
+    /// nothing that the steps of the default model did not.
+    pub fn between(
+        default: &mut Model,
+        step_ns: &[u64],
+        tuned: Option<&mut Model>,
+        (time, round): (Duration, Duration),
+    ) -> Result<Choice> {
+        let rounds = usize::try_from(time.as_nanos() / round.as_nanos().max(1));
+        let rounds = rounds.unwrap_or(usize::MAX);
+        let mut models: Vec<&mut Model> = std::iter::once(default).chain(tuned).collect();
+        let latencies = match models.len() {
+            _ if rounds > MIN_PAIRS => undisturbed(&mut models, time.min(TIME), MIN_PAIRS)?,
+            1 => vec![Latencies {
+                samples_ns: vec![step_ns.iter().sum()],
+            }],
+            _ => few(&mut models, rounds.max(1))?,
+        };
+        Ok(Choice::of(&latencies))
     }
 
     /// Of latencies of the defaults and of the tuned model, taken in turns.
-    fn of(latencies: [Latencies; 2]) -> Choice {
+    fn of(latencies: &[Latencies]) -> Choice {
+        let of = |i: usize| latencies[i.min(latencies.len() - 1)].clone();
+        let latencies = [of(0), of(1)];
         let [default, tuned] = &latencies;
         let logs = |l: &Latencies| -> Vec<f64> {
             let ns = l.samples_ns.iter();
@@ -45,8 +71,9 @@ impl Choice {
             .map(|(d, t)| d - t)
             .collect();
         let gain = Paired::of(&differences);
+        let sure = gain.p < SIGNIFICANT || gain.pairs < MIN_PAIRS;
         Choice {
-            default: gain.latency_percent < 0.0 && gain.p < SIGNIFICANT,
+            default: gain.latency_percent < 0.0 && sure,
             latencies,
             gain,
         }
@@ -92,7 +119,7 @@ mod tests {
         let of = |ns: &[u64]| Latencies {
             samples_ns: ns.to_vec(),
         };
-        Choice::of([of(default), of(tuned)]).default
+        Choice::of(&[of(default), of(tuned)]).default
     }
 
     #[test]
@@ -104,5 +131,13 @@ mod tests {
         assert!(!default_kept(&faster, &faster));
         let noisy = [99, 104, 98, 103, 104, 99, 101, 97, 102, 100];
         assert!(!default_kept(&faster, &noisy));
+        assert!(default_kept(&faster[..3], &slower[..3]), "few, but won");
+        assert!(!default_kept(&slower[..3], &faster[..3]));
+        assert!(
+            !Choice::of(&[Latencies {
+                samples_ns: faster.into()
+            }])
+            .default
+        );
     }
 }

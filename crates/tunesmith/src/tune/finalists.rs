@@ -7,10 +7,11 @@
 use super::progress::Progress;
 use super::record;
 use super::session::{Pending, Session};
-use super::task_search::Ranked;
+use super::task_search::{Ranked, Search};
 use crate::error::Result;
-use measure::{Measured, Protocol, Spent, TaskData};
+use measure::{Measured, Protocol, Spent};
 use runtime::BuiltKernel;
+use std::time::Duration;
 use store::Outcome;
 
 /// A finalist is within this factor of the best.
@@ -22,6 +23,8 @@ pub const FINAL_SHARE: f64 = 0.01;
 /// kernel's share of the time.
 const ROUNDS: (u64, u64) = (9, 15);
 const ROUNDS_NS: u64 = 50_000_000;
+/// Makes the seed of fresh data.
+const FRESH: u64 = 0x5eed;
 
 /// How many of so many measured candidates are ranked: DOPpler, section 5.3.
 pub fn ranked(share: f64, measured: usize) -> usize {
@@ -35,24 +38,55 @@ fn rounds(best_ns: u64) -> u32 {
     (ROUNDS_NS / best_ns.max(1)).clamp(least, most) as u32
 }
 
+/// Positions of a task's finalists among its best, and what one of them takes.
+fn entrants(s: &Search) -> (Vec<usize>, u64) {
+    let best = s.best.first().map_or(0, |b| b.ns);
+    let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
+    let first = s.finalists();
+    let all = 0..s.best.len();
+    let entrants = all.filter(|c| *c < first || near(&s.best[*c]));
+    (entrants.collect(), best)
+}
+
+/// What ranking a task takes, about: making other data, a first run, and the rounds.
+fn ranking(s: &Search) -> Duration {
+    let (entrants, best) = entrants(s);
+    let runs = entrants.len() as u64 * (u64::from(rounds(best)) + 2);
+    s.setting_up.unwrap_or_default() + Duration::from_nanos(runs * best)
+}
+
 impl Session<'_> {
-    /// Ranks the finalists of the costly tasks.
-    pub fn rank_finalists(&mut self, progress: &mut Progress) -> Result<()> {
+    /// Tasks that are ranked, the costliest first.
+    fn to_rank(&self) -> Vec<usize> {
         let total = self.kernels_ns();
-        for i in 0..self.searches.len() {
+        let cost = |i: usize| {
             let s = &self.searches[i];
-            let Some(best) = s.best.first().map(|b| b.ns) else {
-                continue;
-            };
-            if best as f64 * (s.uses as f64) < FINAL_SHARE * total {
+            s.best.first().map_or(0.0, |b| b.ns as f64 * s.uses as f64)
+        };
+        let mut tasks: Vec<usize> = (0..self.searches.len())
+            .filter(|i| cost(*i) > 0.0 && cost(*i) >= FINAL_SHARE * total)
+            .collect();
+        tasks.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)));
+        tasks
+    }
+
+    /// What ranking all finalists takes, about.
+    pub fn ranking(&self) -> Duration {
+        let tasks = self.to_rank();
+        tasks.iter().map(|i| ranking(&self.searches[*i])).sum()
+    }
+
+    /// Ranks the finalists of the costly tasks, as far as time suffices.
+    pub fn rank_finalists(&mut self, progress: &mut Progress) -> Result<()> {
+        let aside = self.after_ranking();
+        self.local.end_by(self.clock.end(aside));
+        for i in self.to_rank() {
+            let s = &self.searches[i];
+            if ranking(s) > self.clock.left(aside) {
                 continue;
             }
             progress.stage(&format!("ranking the finalists alone: {}", s.title));
-            let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
-            let first = s.finalists();
-            let entrants: Vec<usize> = (0..s.best.len())
-                .filter(|c| *c < first || near(&s.best[*c]))
-                .collect();
+            let (entrants, best) = entrants(s);
             let measured = self.rank(i, &entrants, rounds(best));
             self.note_disturbances(&measured)?;
             for (c, m) in entrants.into_iter().zip(measured) {
@@ -64,16 +98,14 @@ impl Session<'_> {
             s.best
                 .sort_by_key(|b| (!b.alone, b.ns, b.built.kernel.code_hash()));
         }
+        self.local.end_by(None);
         Ok(())
     }
 
     /// Candidates of a task in turns, by their position among its best.
     fn rank(&mut self, task: usize, entrants: &[usize], rounds: u32) -> Vec<Measured> {
         let s = &self.searches[task];
-        let data = TaskData {
-            seed: self.options.seed ^ 0x5eed,
-            ..s.data.clone()
-        };
+        let data = s.data(FRESH).expect("what was measured has its oracle");
         let kernels: Vec<&BuiltKernel> =
             entrants.iter().map(|c| &s.best[*c].built.kernel).collect();
         let (serial, cpus) = self.local.alone().expect("there is a device");

@@ -12,10 +12,11 @@ use super::record;
 use super::session::Session;
 use crate::bench::{MAX_PAIRS, MIN_PAIRS, Paired, fill_inputs, latency_ns, paired};
 use crate::compile::assemble_alternatives;
+use crate::default_model::Making;
 use crate::error::Result;
 use build::Built;
 use ir::Role;
-use runtime::{BuiltKernel, FixedSelector, Model, Pool};
+use runtime::{BuiltKernel, FixedSelector, Model};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -146,7 +147,12 @@ impl Session<'_> {
         open.filter(fits).collect()
     }
 
-    fn arena(&self, contests: &[Contest], otherwise: &[Built], pool: &Arc<Pool>) -> Result<Arena> {
+    fn arena(
+        &self,
+        contests: &[Contest],
+        otherwise: &[Built],
+        making: &Making<'_>,
+    ) -> Result<Arena> {
         let best = self.best_kernels(otherwise);
         let mut kernels: Vec<Vec<BuiltKernel>> =
             best.iter().map(|b| vec![b.kernel.clone()]).collect();
@@ -156,10 +162,15 @@ impl Session<'_> {
             kernels[c.task] = own.collect();
         }
         let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(Vec::as_slice).collect();
-        let accuracy = self.options.accuracy;
-        let compiled = assemble_alternatives(self.plan, &kernels, &self.target, accuracy, pool)?;
+        let Making {
+            target,
+            accuracy,
+            seed,
+            pool,
+        } = *making;
+        let compiled = assemble_alternatives(self.plan, &kernels, target, accuracy, pool)?;
         let mut model = Model::new(Arc::new(compiled), pool.clone())?;
-        fill_inputs(&mut model, self.options.seed);
+        fill_inputs(&mut model, seed);
         let of = |task| contests.iter().position(|c| c.task == task);
         Ok(Arena {
             model,
@@ -168,11 +179,12 @@ impl Session<'_> {
     }
 
     /// Decides the open choices by whole-model latency within the options'
-    /// time; the chosen candidates are first in their tasks' lists afterwards.
+    /// time, and what the run has left; the chosen candidates are first in their tasks' lists
+    /// afterwards.
     pub fn decide_in_model(
         &mut self,
         otherwise: &[Built],
-        pool: &Arc<Pool>,
+        making: &Making<'_>,
         progress: &mut Progress,
     ) -> Result<WholeModel> {
         let start = Instant::now();
@@ -195,12 +207,15 @@ impl Session<'_> {
         };
         // Not worth a model of its own if there is no doubt.
         let kernels_ns = self.kernels_ns();
-        if rounds(1, (0.8 * kernels_ns) as u64, self.options.in_model).is_none() {
+        let aside = self.finishing();
+        let time = |aside| self.options.in_model.min(self.clock.left(aside));
+        let first = time(aside + self.size.assembling);
+        if rounds(1, (0.8 * kernels_ns) as u64, first).is_none() {
             report.skipped = too_long(kernels_ns);
             return Ok(report);
         }
         progress.stage("choosing finalists inside the model");
-        let mut arena = self.arena(&contests, otherwise, pool)?;
+        let mut arena = self.arena(&contests, otherwise, making)?;
         let most = contests.iter().map(|c| c.candidates.len()).max();
         let most = most.expect("some choice is open");
         let mut run_ns = u64::MAX;
@@ -208,7 +223,7 @@ impl Session<'_> {
             let levels = contests.iter().map(|c| level.min(c.candidates.len() - 1));
             run_ns = run_ns.min(arena.run(&levels.collect::<Vec<_>>())?);
         }
-        let Some((challengers, pairs)) = rounds(most - 1, run_ns, self.options.in_model) else {
+        let Some((challengers, pairs)) = rounds(most - 1, run_ns, time(aside)) else {
             report.skipped = too_long(run_ns as f64);
             return Ok(report);
         };

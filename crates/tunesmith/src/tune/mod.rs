@@ -7,7 +7,9 @@
 mod batches;
 mod budget;
 mod choice;
+mod clock;
 mod disturbance;
+mod ending;
 mod factorial;
 mod finalists;
 mod in_model;
@@ -19,6 +21,7 @@ mod task_search;
 
 pub use batches::Settings;
 pub(crate) use choice::EVENT as COMPARED;
+pub use clock::Clock;
 pub(crate) use finalists::{FINAL_FACTOR, ranked};
 pub(crate) use in_model::EVENT as IN_MODEL;
 pub use in_model::{InModel, Tried, WholeModel};
@@ -29,26 +32,22 @@ pub(crate) use record::{begun as begun_run, task as task_record};
 pub use report::{Report, TaskSummary};
 pub(crate) use task_search::fills;
 
-use crate::bench::fill_inputs;
-use crate::compile::{Builders, assemble, defaults, fallbacks};
+use crate::compile::Builders;
+use crate::default_model::Making;
 use crate::error::{Error, Result};
-use crate::layouts::{self, Trial, decide};
+use crate::layouts::{self, Decided, Trial, decide};
 use crate::machine::Machine;
 use crate::source::Source;
-use build::Built;
 use choice::Choice;
 use ir::Target;
 use report::{cpu_s, fill_before, fill_defaults, fill_untuned};
-use runtime::{CompiledModel, Model, Pool};
+use runtime::{CompiledModel, Pool};
 use search::Accuracy;
 use session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
 use task_search::check_algorithms;
-
-/// Time for profiles of the plain model; one that takes all of it is profiled once.
-const PLAIN_TIME: Duration = Duration::from_millis(500);
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +59,8 @@ pub enum Budget {
 
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// When the command began; a budget of time counts from here.
+    pub begun: Instant,
     pub budget: Budget,
     pub strategy: String,
     pub seed: u64,
@@ -94,9 +95,12 @@ pub struct Tuned {
 /// Decides a model's layouts, tunes every task of its plan within the budget and
 /// compares the whole model before, with defaults, and after.
 ///
+/// A budget of time ends all of it: what does not fit is left out, and where building the default
+/// model alone takes longer, that is the result.
+///
 /// # Errors
-/// If the store cannot be written, workers cannot be started, or a plain
-/// schedule cannot be built or gives a wrong result.
+/// If the store cannot be written, workers cannot be started, or a default or
+/// plain schedule cannot be built or gives a wrong result.
 pub fn tune(
     source: &Source,
     machine: &Machine,
@@ -105,67 +109,90 @@ pub fn tune(
     options: &Options,
     progress: &mut Progress,
 ) -> Result<Tuned> {
-    let (start, start_cpu_s) = (Instant::now(), cpu_s());
-    let begun = record::unix_ms();
+    let start_cpu_s = cpu_s();
+    let clock = Clock::new(options.begun, options.budget);
     check_algorithms(source, target, options)?;
-    let mut builders = Builders::new(target, options.builders)?;
-    builders.limit = options.build_limit;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
-    progress.stage("choosing layouts");
-    let trial = Trial {
-        machine,
+    let making = Making {
         target,
         accuracy: options.accuracy,
         seed: options.seed,
         pool: &pool,
-        time: options.in_model,
     };
-    let (rule, plan, layouts) = decide(source, store, &mut builders, &trial)?;
-    let plan = &plan;
-    progress.stage("building the plain schedules");
-    let plain = builders.build_all(&plan.tasks, &fallbacks(&plan.tasks, target)?)?;
-    let mut session = Session::new(plan, machine, target, store, options, &plain, begun)?;
+    progress.stage("building the default model");
+    let decided = first_model(source, store, machine, &making, options, clock)?;
+    let (mut default, layouts) = (decided.default, decided.layouts);
+    let plan = &default.plan;
+    let mut builders = Builders::new(target, options.builders)?;
+    builders.limit = options.build_limit;
+    let mut session = Session::new(plan, default.size, machine, target, store, options)?;
     if !layouts.known && layouts.tried() {
-        let event = layouts::event(&session.run_id, &rule, machine, target, &layouts);
+        let event = layouts::event(&session.run_id, &decided.rule, machine, target, &layouts);
         store.append(&[], &[event])?;
     }
-    session.run(&mut builders, start, progress)?;
+    session.run(&mut builders, progress)?;
     progress.stage("ranking the finalists alone");
     session.rank_finalists(progress)?;
 
-    let defaults = defaults(&plan.tasks, target, options.accuracy)?;
-    let untuned = builders.build_all(&plan.tasks, &defaults.candidates)?;
-    let otherwise = session.known_or(&untuned, &mut builders)?;
-    let in_model = session.decide_in_model(&otherwise, &pool, progress)?;
+    let otherwise = session.known_or(&default.built, &mut builders)?;
+    let in_model = session.decide_in_model(&otherwise, &making, progress)?;
     progress.stage("comparing whole models");
-    let model = |built: &[Built]| -> Result<Model> {
-        let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
-        let compiled = assemble(plan, &kernels, target, options.accuracy, &pool)?;
-        let mut model = Model::new(Arc::new(compiled), pool.clone())?;
-        fill_inputs(&mut model, options.seed);
-        Ok(model)
-    };
-    let plain_steps = layouts::profile(&mut model(&plain)?, PLAIN_TIME)?;
-    let mut default = model(&untuned)?;
     let best = session.best_kernels(&otherwise);
-    let mut tuned = model(&best)?;
-    let choice = Choice::between(&mut default, &mut tuned)?;
+    let other = session.differ(&best, &default.built);
+    let mut tuned = other.then(|| making.model(plan, &best)).transpose()?;
+    let choice = Choice::between(
+        &mut default.model,
+        &default.step_ns,
+        tuned.as_mut(),
+        session.comparing(),
+    )?;
     session.keep_choice(&choice, &best)?;
-    let mut chosen = if choice.default { default } else { tuned };
-    let mut report = session.report((start, start_cpu_s), layouts, in_model);
-    report.warnings = defaults.warnings;
-    fill_before(&mut report, plan, &plain_steps);
+    let mut report = session.report(start_cpu_s, layouts, in_model);
+    report.default_s = default.took.as_secs_f64();
+    report.warnings = default.defaults.warnings;
     choice.fill(&mut report);
     if choice.default {
-        fill_defaults(&mut report, plan, &defaults.candidates);
+        fill_defaults(&mut report, plan, &default.defaults.candidates);
     }
-    fill_untuned(&mut report, plan, &chosen.invoke_profiled()?);
-    session.end(&report)?;
+    let mut chosen = tuned.filter(|_| !choice.default);
+    let step_ns = match &mut chosen {
+        Some(tuned) if report.tasks.iter().any(|t| t.after_ms.is_none()) => {
+            tuned.invoke_profiled()?
+        }
+        _ => default.step_ns,
+    };
+    fill_untuned(&mut report, plan, &step_ns);
+    progress.stage("running the plain model");
+    if let Some(step_ns) = session.run_plain(&mut builders, &making)? {
+        fill_before(&mut report, plan, &step_ns);
+    }
+    session.end(&mut report)?;
     progress.finish();
     Ok(Tuned {
         report,
-        model: chosen.compiled().clone(),
+        model: chosen.unwrap_or(default.model).compiled().clone(),
     })
+}
+
+/// The default model in the layouts that are best, as far as the time for that tells;
+/// built by all CPUs, as nothing is measured meanwhile.
+fn first_model(
+    source: &Source,
+    store: &Store,
+    machine: &Machine,
+    making: &Making<'_>,
+    options: &Options,
+    clock: Clock,
+) -> Result<Decided> {
+    let mut builders = Builders::new(making.target, machine.cpus)?;
+    builders.limit = options.build_limit;
+    let trial = Trial {
+        machine,
+        making: *making,
+        time: options.in_model,
+        clock,
+    };
+    decide(source, store, &mut builders, &trial)
 }
 
 /// Checks options that only make sense together.

@@ -1,5 +1,6 @@
 //! What a run found, for people and for `--json`.
 
+use super::Budget;
 use super::in_model::{InModel, WholeModel};
 use super::session::Session;
 use super::task_search::Search;
@@ -10,7 +11,6 @@ use graph::plan::Plan;
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 /// What the final table shows of one task.
 #[derive(Clone, Debug, Serialize)]
@@ -58,6 +58,10 @@ pub struct Report {
     /// Outcomes other than a time, by kind.
     pub failures: std::collections::BTreeMap<String, u64>,
     pub wall_s: f64,
+    /// The budget, if it is one of time.
+    pub time_s: Option<f64>,
+    /// Building, assembling and running the default model.
+    pub default_s: f64,
     /// CPU time of this process and of the workers that were waited for or reported it.
     pub cpu_s: f64,
     pub trials_per_s: f64,
@@ -65,8 +69,8 @@ pub struct Report {
     /// thread, or `wall`.
     pub latency_clock: String,
     /// Of the plain model, whose runs may take a hundred times as long: the sum of its
-    /// steps' least wall times.
-    pub latency_before_ms: f64,
+    /// steps' least wall times; none if there was no time to run it.
+    pub latency_before_ms: Option<f64>,
     pub latency_default_ms: f64,
     /// Of the model that the run made.
     pub latency_after_ms: f64,
@@ -98,7 +102,7 @@ fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
 
 /// Times under the plain schedule, from a profile of the plain model.
 pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    report.latency_before_ms = step_ns.iter().sum::<u64>() as f64 / 1e6;
+    report.latency_before_ms = Some(step_ns.iter().sum::<u64>() as f64 / 1e6);
     for t in &mut report.tasks {
         t.before_ms = call_ms(plan, &t.key, step_ns);
     }
@@ -148,12 +152,7 @@ pub fn cpu_s() -> f64 {
 
 impl Session<'_> {
     /// The report without whole-model latencies.
-    pub fn report(
-        &self,
-        (start, start_cpu_s): (Instant, f64),
-        layouts: Layouts,
-        in_model: WholeModel,
-    ) -> Report {
+    pub fn report(&self, start_cpu_s: f64, layouts: Layouts, in_model: WholeModel) -> Report {
         let total = self.kernels_ns();
         let peak = self.limits.peak_gflops * f64::from(self.target.threads);
         let ms = |ns: u64| ns as f64 / 1e6;
@@ -195,7 +194,12 @@ impl Session<'_> {
             trials: self.trials,
             cached: self.cached,
             failures,
-            wall_s: start.elapsed().as_secs_f64(),
+            wall_s: self.clock.elapsed().as_secs_f64(),
+            time_s: match self.options.budget {
+                Budget::Time(t) => Some(t.as_secs_f64()),
+                Budget::Trials(_) => None,
+            },
+            default_s: f64::NAN,
             cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
             latency_clock: match self.target.threads {
@@ -203,7 +207,7 @@ impl Session<'_> {
                 _ => "wall",
             }
             .into(),
-            latency_before_ms: f64::NAN,
+            latency_before_ms: None,
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
             kept_default: None,

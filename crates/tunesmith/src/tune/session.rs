@@ -1,15 +1,17 @@
 //! The state of one run: a search for every task, and the budget over them.
 
 use super::batches::{Ready, Turn, known_states};
-use super::budget::{Standing, promise};
+use super::budget::{Standing, next};
+use super::clock::Clock;
 use super::disturbance::Disturbances;
 use super::progress::{Progress, Status};
 use super::report::Report;
 use super::task_search::{KnownPlace, Ranked, Search, searches};
 use super::{Budget, Options, record};
-use crate::compile::Builders;
+use crate::compile::{Builders, fallbacks};
+use crate::default_model::Size;
 use crate::doctor::Limits;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::known::{Exactness, Lookup, rotate_bytes};
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
@@ -22,6 +24,7 @@ use std::collections::HashMap;
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
 use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
+use worker::Death;
 
 /// A candidate on its way through a builder.
 pub struct Pending {
@@ -38,6 +41,9 @@ pub struct Session<'a> {
     pub plan: &'a Plan,
     pub store: &'a Store,
     pub options: &'a Options,
+    pub clock: Clock,
+    /// The model's, as its defaults told.
+    pub size: Size,
     pub run_id: String,
     pub target: Target,
     pub target_text: String,
@@ -82,13 +88,14 @@ fn stored_options(target: &Target, options: &Options) -> serde_json::Value {
 impl<'a> Session<'a> {
     pub fn new(
         plan: &'a Plan,
+        size: Size,
         machine: &Machine,
         target: &Target,
         store: &'a Store,
         options: &'a Options,
-        plain: &[Built],
-        started_unix_ms: u64,
     ) -> Result<Session<'a>> {
+        let clock = Clock::new(options.begun, options.budget);
+        let started_unix_ms = record::unix_ms().saturating_sub(clock.elapsed().as_millis() as u64);
         let key = target_key(target);
         store.put_target(&key)?;
         store.put_machine(&store::Machine {
@@ -102,7 +109,7 @@ impl<'a> Session<'a> {
             target: &key.text(),
             machine: &machine.fingerprint(),
         };
-        let mut searches = searches(plan, target, &limits, &known, options, plain)?;
+        let mut searches = searches(plan, target, &limits, &known, options)?;
         let settings = options.measure.of_state(options.overlap);
         let mut states = known_states(&known, &plan.name, &settings)?;
         for s in &mut searches {
@@ -138,6 +145,8 @@ impl<'a> Session<'a> {
             plan,
             store,
             options,
+            clock,
+            size,
             run_id,
             target: target.clone(),
             target_text: key.text(),
@@ -159,27 +168,27 @@ impl<'a> Session<'a> {
     }
 
     /// Runs until the budget is spent or every space is exhausted.
-    pub fn run(
-        &mut self,
-        builders: &mut Builders,
-        start: Instant,
-        progress: &mut Progress,
-    ) -> Result<()> {
+    pub fn run(&mut self, builders: &mut Builders, progress: &mut Progress) -> Result<()> {
         let begin = Instant::now();
         // Without overlap a whole batch is built before any of it is measured;
         // with it the next one is built meanwhile.
         let (ahead, batches) = if self.options.overlap { (1, 2) } else { (4, 1) };
         let mut pending: HashMap<u64, Pending> = HashMap::new();
+        let mut oracles: HashMap<u64, usize> = HashMap::new();
         let mut current = 0;
-        while !self.spent(start) {
+        while !self.spent() {
+            self.end_by(self.clock.end(self.afterwards()), builders);
             let depth = (self.options.builders * ahead + 2).max(batches * self.turn.size);
             while pending.len() + self.ready.len() < depth
                 && !self.enough_asked(pending.len() + self.ready.len())
-                && !self.spent(start)
+                && !self.spent()
                 && let Some(task) = self.next_asked()
             {
                 current = task;
                 if let Some(p) = self.ask(task)? {
+                    if let Some(id) = self.ask_oracle(task, builders)? {
+                        oracles.insert(id, task);
+                    }
                     let s = &self.searches[task];
                     let request = builders.request(&s.text, &p.candidate, false);
                     pending.insert(builders.submit(request), p);
@@ -188,30 +197,69 @@ impl<'a> Session<'a> {
             if pending.is_empty() && self.ready.is_empty() {
                 break;
             }
-            self.show(start, current, progress);
+            self.show(current, progress);
+            let all = pending.len() + oracles.len();
             let least = if self.options.overlap {
-                pending.len().min(1)
+                all.min(1)
             } else {
-                pending.len()
+                all
             };
             let mut outcomes = Vec::new();
-            while outcomes.len() < least && !self.spent(start) {
+            while outcomes.len() < least && !self.spent() {
                 outcomes.extend(builders.pool.next(Duration::from_millis(200)));
             }
             for o in outcomes {
                 if let Some(p) = pending.remove(&o.id) {
                     self.take(p, o)?;
+                } else if let Some(task) = oracles.remove(&o.id) {
+                    self.take_oracle(task, o)?;
                 }
             }
             while let Some(task) = self.due(&pending)
-                && !self.spent(start)
+                && !self.spent()
             {
                 self.measure_ready(task, builders)?;
             }
         }
         builders.pool.clear();
         builders.drain();
+        self.end_by(None, builders);
         self.tuning = begin.elapsed();
+        Ok(())
+    }
+
+    /// From here on nothing is built or measured beyond `end`.
+    fn end_by(&mut self, end: Option<Instant>, builders: &mut Builders) {
+        builders.pool.end_by(end);
+        self.local.end_by(end);
+    }
+
+    /// Has the plain schedule of a task built, before its first candidate; the request's id.
+    fn ask_oracle(&mut self, task: usize, builders: &mut Builders) -> Result<Option<u64>> {
+        let s = &mut self.searches[task];
+        if std::mem::replace(&mut s.oracle_asked, true) {
+            return Ok(None);
+        }
+        let plain = fallbacks(from_ref(&self.plan.tasks[task]), &self.target)?.remove(0);
+        let request = builders.request(&s.text, &plain, false);
+        Ok(Some(builders.submit(request)))
+    }
+
+    /// What a builder made of a plain schedule.
+    fn take_oracle(&mut self, task: usize, o: build::Outcome) -> Result<()> {
+        let s = &mut self.searches[task];
+        let fail = |why: String| {
+            Err(Error::new(format!(
+                "cannot build the plain schedule of {}: {why}",
+                s.title
+            )))
+        };
+        match o.result {
+            Ok(Ok(built)) => s.oracle = Some(built),
+            Ok(Err(e)) => return fail(format!("{:?}: {}", e.stage, e.reason)),
+            Err(Death::Withdrawn) => {}
+            Err(death) => return fail(format!("the builder died: {death:?}")),
+        }
         Ok(())
     }
 
@@ -236,13 +284,15 @@ impl<'a> Session<'a> {
                 let reason = format!("{:?}: {}", e.stage, e.reason);
                 self.conclude(p, None, Outcome::Rejected { reason }, cost, None)
             }
+            // The search is over, and nothing is known of the candidate.
+            Err(Death::Withdrawn) => Ok(()),
             Err(death) => self.conclude(p, None, death_outcome(death, Stage::Build), cost, None),
         }
     }
 
-    fn spent(&self, start: Instant) -> bool {
+    fn spent(&self) -> bool {
         match self.options.budget {
-            Budget::Time(t) => start.elapsed() >= t,
+            Budget::Time(_) => self.clock.left(self.afterwards()).is_zero(),
             Budget::Trials(n) => self.trials >= n,
         }
     }
@@ -256,7 +306,7 @@ impl<'a> Session<'a> {
     /// candidates as are measured together.
     fn next_asked(&mut self) -> Option<usize> {
         if self.turn.left == 0 || self.searches[self.turn.task].exhausted {
-            let task = self.next_task()?;
+            let task = next(&self.standings())?;
             let size = self.turn_size(task);
             let left = size;
             self.turn = Turn { task, size, left };
@@ -265,32 +315,26 @@ impl<'a> Session<'a> {
         Some(self.turn.task)
     }
 
-    /// The task whose next trial promises most.
-    fn next_task(&self) -> Option<usize> {
+    /// What is known of every task.
+    pub fn standings(&self) -> Vec<Standing> {
         let (told, spent_ns) = self
             .searches
             .iter()
             .fold((0, 0), |(n, ns), s| (n + s.told, ns + s.spent_ns));
         let mean_ns = |told: u64, ns: u64| (told > 0).then(|| ns as f64 / told as f64);
         let usual_ns = mean_ns(told, spent_ns).unwrap_or(1.0);
-        let standing = |i: usize| {
-            let s = &self.searches[i];
-            Standing {
-                best_ns: s.best.first().map(|b| b.ns as f64),
-                guess_ns: s.guess_ns,
-                bound_ns: s.bound_ns,
-                uses: s.uses,
-                asked: s.asked,
-                sketches: s.space.sketches.len(),
-                since_best: s.since_best,
-                trial_ns: mean_ns(s.told, s.spent_ns).unwrap_or(usual_ns),
-            }
+        let standing = |s: &Search| Standing {
+            best_ns: s.best.first().map(|b| b.ns as f64),
+            guess_ns: s.guess_ns,
+            bound_ns: s.bound_ns,
+            uses: s.uses,
+            asked: s.asked,
+            sketches: s.space.sketches.len(),
+            since_best: s.since_best,
+            trial_ns: mean_ns(s.told, s.spent_ns).unwrap_or(usual_ns),
+            exhausted: s.exhausted,
         };
-        (0..self.searches.len())
-            .filter(|i| !self.searches[*i].exhausted)
-            .map(|i| (i, promise(&standing(i))))
-            .max_by(|a, b| a.1.total_cmp(&b.1))
-            .map(|(i, _)| i)
+        self.searches.iter().map(standing).collect()
     }
 
     /// Asks for one candidate; what the store knows is told at once.
@@ -509,11 +553,18 @@ impl<'a> Session<'a> {
         Ok(kernels)
     }
 
-    fn show(&self, start: Instant, task: usize, progress: &Progress) {
+    /// Whether the kernels are not all the same code.
+    pub fn differ(&self, some: &[Built], others: &[Built]) -> bool {
+        let code = |b: &Built| b.kernel.code_hash();
+        some.iter().zip(others).any(|(a, b)| code(a) != code(b))
+    }
+
+    fn show(&self, task: usize, progress: &Progress) {
+        let elapsed = self.clock.elapsed();
         let (spent, left) = match self.options.budget {
             Budget::Time(t) => {
-                let e = start.elapsed();
-                (e.as_secs_f64() / t.as_secs_f64(), Some(t.saturating_sub(e)))
+                let left = t.saturating_sub(elapsed);
+                (elapsed.as_secs_f64() / t.as_secs_f64(), Some(left))
             }
             Budget::Trials(n) => (self.trials as f64 / n.max(1) as f64, None),
         };
@@ -522,7 +573,7 @@ impl<'a> Session<'a> {
             spent,
             left,
             trials: self.trials,
-            trials_per_s: self.trials as f64 / start.elapsed().as_secs_f64(),
+            trials_per_s: self.trials as f64 / elapsed.as_secs_f64(),
             failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
             model_ms: self.kernels_ns() / 1e6,
             task: &s.title,
@@ -531,7 +582,8 @@ impl<'a> Session<'a> {
     }
 
     /// Marks the run as ended.
-    pub fn end(&self, report: &Report) -> Result<()> {
+    pub fn end(&self, report: &mut Report) -> Result<()> {
+        report.wall_s = self.clock.elapsed().as_secs_f64();
         let summary = serde_json::to_value(report).unwrap_or_default();
         self.store
             .end_run(&self.run_id, record::unix_ms(), &summary)?;

@@ -14,6 +14,7 @@ use ir::{Expr, ExprKind, Program, Target};
 use measure::{ArgFill, TaskData, TaskState};
 use search::{Candidate, Point, Space, Strategy};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 use store::{Place, Record, Store};
 use tensor::DType;
 
@@ -46,7 +47,15 @@ pub struct Search {
     pub text: String,
     pub space: Space,
     pub strategy: Box<dyn Strategy + Send>,
-    pub data: TaskData,
+    /// Its plain schedule, which says what comes out; asked for before the first candidate.
+    pub oracle: Option<Built>,
+    pub oracle_asked: bool,
+    pub args: Vec<ArgFill>,
+    /// Its number, and the seed of its data.
+    pub id: u64,
+    pub seed: u64,
+    /// What making its data took, the oracle's run in it; known once it was measured.
+    pub setting_up: Option<Duration>,
     /// What DOPpler knows of the task.
     pub state: TaskState,
     /// A rough time before anything was measured, for shares of the budget.
@@ -77,6 +86,16 @@ pub struct Search {
 const KEPT: usize = 3;
 
 impl Search {
+    /// What its candidates are measured with, once there is its oracle; `other` gives other data.
+    pub fn data(&self, other: u64) -> Option<TaskData> {
+        Some(TaskData {
+            id: self.id,
+            seed: self.seed ^ other,
+            args: self.args.clone(),
+            oracle: self.oracle.as_ref()?.kernel.clone(),
+        })
+    }
+
     /// How many of the best are ranked alone in any case.
     pub fn finalists(&self) -> usize {
         ranked(self.rank, self.trials as usize)
@@ -243,7 +262,6 @@ pub fn searches(
     limits: &Limits,
     known: &KnownPlace<'_>,
     options: &Options,
-    plain: &[Built],
 ) -> Result<Vec<Search>> {
     let uses = plan.uses();
     let mut searches = Vec::new();
@@ -273,12 +291,12 @@ pub fn searches(
             text: ir::text::print(&t.program),
             space,
             strategy,
-            data: TaskData {
-                id: i as u64,
-                seed: options.seed,
-                args: fills(&t.program),
-                oracle: plain[i].kernel.clone(),
-            },
+            oracle: None,
+            oracle_asked: false,
+            args: fills(&t.program),
+            id: i as u64,
+            seed: options.seed,
+            setting_up: None,
             state: TaskState::new(&options.measure.constants, seed),
             program: t.program.clone(),
             guess_ns: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,

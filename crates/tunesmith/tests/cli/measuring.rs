@@ -2,7 +2,7 @@
 
 use super::errors::says;
 use super::program::{OP, place};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 
 /// More candidates than any test here measures.
@@ -57,6 +57,33 @@ fn every_policy_tunes() {
             assert!(r.costs.measure.wall_ns > 0);
         }
     }
+}
+
+#[test]
+fn a_time_that_is_over_before_the_search_gives_the_default_model() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let args = [
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--time",
+        "0.001s",
+        "--store",
+        "s.sqlite",
+    ];
+    let report = p.json(&[&args[..], &["--out", "m.tsm"]].concat());
+    assert_eq!(
+        (&report["trials"], &report["cached"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(report["latency_before_ms"], Value::Null);
+    assert_eq!(report["latency_after_ms"], report["latency_default_ms"]);
+    assert!(report["latency_after_ms"].as_f64().unwrap() > 0.0);
+    assert!(p.ok(&["run", "m.tsm", "--random", "1"]).contains('y'));
+    let text = p.ok(&[&args[..], &["--out", "m.tsm"]].concat());
+    assert!(text.contains("no candidate was measured"), "{text}");
 }
 
 #[test]
