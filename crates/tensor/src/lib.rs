@@ -1,18 +1,21 @@
 //! Tensors in host memory: element types, owned buffers with a shape, `.npy`
-//! files, seeded fills and tolerance comparison.
+//! files, seeded fills and tolerance comparison. Also how files of data are
+//! opened, whatever their format.
 //!
 //! Owns the meaning of element types for the whole workspace. Promises that
 //! tensor storage is 64-byte aligned and row-major. Knows nothing about
 //! programs, models or devices.
 
 mod compare;
+mod data_file;
 mod dtype;
 mod fill;
 mod npy;
 mod tensor;
 
 pub use compare::{Difference, compare};
+pub use data_file::DataFile;
 pub use dtype::{DType, Element};
 pub use fill::{Fill, fill, fill_tensor};
 pub use npy::{NpyError, read_npy, read_npy_file, write_npy, write_npy_file};
-pub use tensor::{AlignedBytes, Tensor, row_major_strides};
+pub use tensor::{AlignedBytes, Tensor, byte_size, row_major_strides};

@@ -1,6 +1,6 @@
 //! NumPy `.npy` files, versions 1 to 3, little-endian, C order.
 
-use crate::{DType, Tensor};
+use crate::{AlignedBytes, DType, DataFile, Tensor, byte_size};
 use std::io::{Read, Write};
 use std::path::Path;
 use thiserror::Error;
@@ -17,6 +17,9 @@ pub enum NpyError {
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
+/// The longest header that is read, in bytes; NumPy itself stops at 10,000.
+const HEADER_LIMIT: usize = 1 << 16;
+
 fn descr(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F32 => "<f4",
@@ -31,61 +34,177 @@ fn descr(dtype: DType) -> Option<&'static str> {
     })
 }
 
-/// Reads one array. Fortran order and big-endian data are refused.
-pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
-    let bad = |m: &str| NpyError::Format(m.to_string());
-    let mut head = [0u8; 8];
-    r.read_exact(&mut head)
-        .map_err(|_| bad("shorter than its header"))?;
-    if &head[..6] != MAGIC {
-        return Err(bad("the magic bytes are missing"));
-    }
-    let mut len = [0u8; 4];
-    let width = if head[6] == 1 { 2 } else { 4 };
-    r.read_exact(&mut len[..width])
-        .map_err(|_| bad("shorter than its header"))?;
-    let mut header = vec![0u8; u32::from_le_bytes(len).min(1 << 20) as usize];
-    r.read_exact(&mut header)
-        .map_err(|_| bad("shorter than its header"))?;
-    let header = String::from_utf8_lossy(&header).into_owned();
-    let field = |name: &str| {
-        let at = header.find(&format!("'{name}'"))? + name.len() + 2;
-        Some(header[at..].trim_start().strip_prefix(':')?.trim_start())
-    };
-    let kind = field("descr")
-        .and_then(|v| v.strip_prefix('\''))
-        .and_then(|v| v.split('\'').next())
-        .ok_or_else(|| bad("the header has no 'descr'"))?;
-    let dtype = DType::ALL
-        .into_iter()
-        .find(|d| descr(*d).is_some_and(|s| s == kind || s[1..] == kind[1..] && d.size() == 1))
-        .ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))?;
-    if field("fortran_order").is_some_and(|v| v.starts_with("True")) {
-        return Err(NpyError::Unsupported(
-            "Fortran order; save it with order='C'".into(),
-        ));
-    }
-    let dims = field("shape")
-        .and_then(|v| v.strip_prefix('('))
-        .and_then(|v| v.split(')').next())
-        .ok_or_else(|| bad("the header has no 'shape'"))?;
-    let shape = dims
-        .split(',')
-        .map(str::trim)
-        .filter(|s| !s.is_empty())
-        .map(|s| {
-            s.parse::<usize>()
-                .map_err(|_| bad("the shape is not a tuple of integers"))
+fn bad<T>(reason: impl Into<String>) -> Result<T, NpyError> {
+    Err(NpyError::Format(reason.into()))
+}
+
+/// What stands before the elements.
+struct Header {
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Bytes of the elements.
+    size: usize,
+    /// Where they start in the file.
+    start: usize,
+}
+
+impl Header {
+    fn read(mut r: impl Read) -> Result<Header, NpyError> {
+        let cut = |_| NpyError::Format("shorter than its header".into());
+        let mut head = [0u8; 8];
+        r.read_exact(&mut head).map_err(cut)?;
+        if &head[..6] != MAGIC {
+            return bad("the magic bytes are missing");
+        }
+        let width = match head[6] {
+            1 => 2,
+            2 | 3 => 4,
+            other => return Err(NpyError::Unsupported(format!("format version {other}"))),
+        };
+        let mut len = [0u8; 4];
+        r.read_exact(&mut len[..width]).map_err(cut)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > HEADER_LIMIT {
+            return bad(format!("its header of {len} bytes is too long"));
+        }
+        let mut text = vec![0u8; len];
+        r.read_exact(&mut text).map_err(cut)?;
+        let (dtype, shape) = match std::str::from_utf8(&text) {
+            Ok(text) if text.is_ascii() => Literal(text).header()?,
+            _ => return bad("its header is not ASCII"),
+        };
+        let Some(size) = byte_size(dtype, &shape) else {
+            return bad(format!("its shape {shape:?} is too large"));
+        };
+        let start = head.len() + width + len;
+        Ok(Header {
+            dtype,
+            shape,
+            size,
+            start,
         })
-        .collect::<Result<Vec<_>, _>>()?;
-    let count = shape
-        .iter()
-        .try_fold(dtype.size(), |n, d| n.checked_mul(*d));
-    let count = count.ok_or_else(|| bad("the shape is too large"))?;
+    }
+
+    fn tensor(&self, data: AlignedBytes) -> Result<Tensor, NpyError> {
+        let t = Tensor::from_data(self.dtype, &self.shape, data);
+        t.map_or_else(|| bad("the file ends before the last element"), Ok)
+    }
+}
+
+/// What is left of a header: a Python dictionary, as NumPy writes it.
+struct Literal<'a>(&'a str);
+
+impl<'a> Literal<'a> {
+    fn header(mut self) -> Result<(DType, Vec<usize>), NpyError> {
+        let (mut dtype, mut fortran, mut shape) = (None, None, None);
+        self.must("{")?;
+        while !self.takes("}") {
+            let key = self.string("a key")?;
+            self.must(":")?;
+            let again = match key {
+                "descr" => dtype.replace(self.dtype()?).is_some(),
+                "fortran_order" => fortran.replace(self.boolean()?).is_some(),
+                "shape" => shape.replace(self.sizes()?).is_some(),
+                other => return bad(format!("its header has a key '{other}'")),
+            };
+            if again {
+                return bad(format!("its header has two keys '{key}'"));
+            }
+            if !self.takes(",") {
+                self.must("}")?;
+                break;
+            }
+        }
+        if !self.0.trim().is_empty() {
+            return bad("its header goes on after the dictionary");
+        }
+        match (dtype, fortran, shape) {
+            (_, Some(true), _) => Err(NpyError::Unsupported(
+                "Fortran order; save it with order='C'".into(),
+            )),
+            (Some(dtype), Some(false), Some(shape)) => Ok((dtype, shape)),
+            (None, ..) => bad("its header has no 'descr'"),
+            (_, None, _) => bad("its header has no 'fortran_order'"),
+            (.., None) => bad("its header has no 'shape'"),
+        }
+    }
+
+    fn takes(&mut self, token: &str) -> bool {
+        let rest = self.0.trim_start().strip_prefix(token);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
+    fn must(&mut self, token: &str) -> Result<(), NpyError> {
+        if self.takes(token) {
+            return Ok(());
+        }
+        bad(format!("its header lacks a `{token}`"))
+    }
+
+    fn string(&mut self, what: &str) -> Result<&'a str, NpyError> {
+        let quote = ["'", "\""].into_iter().find(|q| self.takes(q));
+        match quote.and_then(|q| self.0.split_once(q)) {
+            Some((text, rest)) => {
+                self.0 = rest;
+                Ok(text)
+            }
+            None => bad(format!("{what} of its header is not a string")),
+        }
+    }
+
+    fn dtype(&mut self) -> Result<DType, NpyError> {
+        if self.takes("[") {
+            return Err(NpyError::Unsupported("structured elements".into()));
+        }
+        let kind = self.string("'descr'")?;
+        // The byte order of single bytes means nothing.
+        let is = |d: &DType| {
+            descr(*d).is_some_and(|s| {
+                let single =
+                    d.size() == 1 && kind.strip_prefix(['<', '>', '=', '|']) == Some(&s[1..]);
+                s == kind || single
+            })
+        };
+        let known = DType::ALL.into_iter().find(is);
+        known.ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))
+    }
+
+    fn boolean(&mut self) -> Result<bool, NpyError> {
+        match (self.takes("True"), self.takes("False")) {
+            (false, false) => bad("'fortran_order' of its header is not True or False"),
+            (yes, _) => Ok(yes),
+        }
+    }
+
+    fn sizes(&mut self) -> Result<Vec<usize>, NpyError> {
+        self.must("(")?;
+        let Some((list, rest)) = self.0.split_once(')') else {
+            return bad("its header lacks a `)`");
+        };
+        self.0 = rest;
+        let list = list.trim();
+        let list = list.strip_suffix(',').unwrap_or(list);
+        if list.is_empty() {
+            return Ok(vec![]);
+        }
+        let size = |s: &str| match s.trim().parse() {
+            Ok(n) => Ok(n),
+            Err(_) => bad("'shape' of its header is not a tuple of sizes"),
+        };
+        list.split(',').map(size).collect()
+    }
+}
+
+/// Reads one array. Fortran order and big-endian data are refused.
+///
+/// # Errors
+/// If the bytes are not a whole array of a supported type.
+pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
+    let header = Header::read(&mut r)?;
     let mut data = Vec::new();
-    r.take(count as u64).read_to_end(&mut data)?;
-    Tensor::from_bytes(dtype, &shape, &data)
-        .ok_or_else(|| bad("the file ends before the last element"))
+    r.take(header.size as u64).read_to_end(&mut data)?;
+    header.tensor(AlignedBytes::shared(data))
 }
 
 pub fn write_npy(mut w: impl Write, t: &Tensor) -> Result<(), NpyError> {
@@ -105,8 +224,19 @@ pub fn write_npy(mut w: impl Write, t: &Tensor) -> Result<(), NpyError> {
     Ok(())
 }
 
+/// [`read_npy`] of a file.
+///
+/// # Errors
+/// As there, or if it is no regular file or cannot be read.
 pub fn read_npy_file(path: &Path) -> Result<Tensor, NpyError> {
-    read_npy(std::io::BufReader::new(std::fs::File::open(path)?))
+    let file = DataFile::open(path)?;
+    let mut head = vec![0; file.len().min(12 + HEADER_LIMIT as u64) as usize];
+    file.read_at(0, &mut head)?;
+    let header = Header::read(&head[..])?;
+    if file.len() - (header.start as u64) < header.size as u64 {
+        return bad("the file ends before the last element");
+    }
+    header.tensor(file.read(header.start as u64, header.size)?)
 }
 
 pub fn write_npy_file(path: &Path, t: &Tensor) -> Result<(), NpyError> {
@@ -117,9 +247,12 @@ pub fn write_npy_file(path: &Path, t: &Tensor) -> Result<(), NpyError> {
 mod tests {
     use super::*;
     use crate::{Fill, fill_tensor};
+    use proptest::prelude::*;
 
     #[test]
     fn every_type_and_rank_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.npy");
         for dtype in DType::ALL {
             for shape in [&[][..], &[3], &[2, 3], &[0, 4]] {
                 let t = fill_tensor(dtype, shape, Fill::Integers { lo: 0, hi: 1 }, 7);
@@ -128,16 +261,150 @@ mod tests {
                     Ok(()) => assert_eq!(read_npy(&file[..]).unwrap(), t),
                     Err(e) => assert!(dtype == DType::BF16, "{e}"),
                 }
+                if dtype != DType::BF16 {
+                    write_npy_file(&path, &t).unwrap();
+                    assert_eq!(read_npy_file(&path).unwrap(), t);
+                }
             }
         }
     }
 
     #[test]
     fn truncation_at_every_byte_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.npy");
         let mut file = Vec::new();
         write_npy(&mut file, &Tensor::from_slice(&[2], &[1i32, 2])).unwrap();
         for n in 0..file.len() {
             assert!(read_npy(&file[..n]).is_err(), "{n} bytes");
+            std::fs::write(&path, &file[..n]).unwrap();
+            assert!(read_npy_file(&path).is_err(), "{n} bytes");
+        }
+    }
+
+    /// A file of version 2 with this header and 64 bytes of data.
+    fn file(header: &[u8]) -> Vec<u8> {
+        let len = (header.len() as u32).to_le_bytes();
+        [MAGIC, &[2, 0], &len, header, &[7; 64]].concat()
+    }
+
+    #[test]
+    fn forms_that_numpy_reads() {
+        for header in [
+            "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }  \n",
+            "{'shape':(2,3),'fortran_order':False,'descr':'<i4'}",
+            "{\"descr\": \"<i4\", \"fortran_order\": False, \"shape\": (2, 3,)}\n",
+        ] {
+            let t = read_npy(&file(header.as_bytes())[..]).unwrap();
+            assert_eq!(
+                (t.dtype(), t.shape()),
+                (DType::I32, &[2, 3][..]),
+                "{header}"
+            );
+        }
+        for (descr, shape, dtype) in [("|b1", "()", DType::Bool), ("<u1", "(1,)", DType::U8)] {
+            let header =
+                format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}");
+            let t = read_npy(&file(header.as_bytes())[..]).unwrap();
+            assert_eq!(t.dtype(), dtype);
+            assert_eq!(t.bytes(), [if dtype == DType::Bool { 1 } else { 7 }]);
+        }
+    }
+
+    #[test]
+    fn malformed_headers_are_errors() {
+        let with = |descr: &str, fortran: &str, shape: &str| {
+            format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}\n")
+        };
+        for (header, part) in [
+            (with("''", "False", "(2,)"), "element type ''"),
+            (with("'é'", "False", "(2,)"), "not ASCII"),
+            (with("'|é1'", "False", "(2,)"), "not ASCII"),
+            (with("'>f4'", "False", "(2,)"), "element type '>f4'"),
+            (with("'|O'", "False", "(2,)"), "element type '|O'"),
+            (with("[('a', '<f4')]", "False", "(2,)"), "structured"),
+            (
+                with("4", "False", "(2,)"),
+                "'descr' of its header is not a string",
+            ),
+            (with("'<f4", "False", "(2,)"), "element type '<f4, '"),
+            (with("'<f4'", "True", "(2,)"), "Fortran order"),
+            (with("'<f4'", "Perhaps", "(2,)"), "not True or False"),
+            (with("'<f4'", "False", "(-2,)"), "not a tuple of sizes"),
+            (with("'<f4'", "False", "(2,,2)"), "not a tuple of sizes"),
+            (with("'<f4'", "False", "((2,), 2)"), "not a tuple of sizes"),
+            (with("'<f4'", "False", "2"), "lacks a `(`"),
+            (with("'<f4'", "False", "(2"), "lacks a `)`"),
+            (
+                with("'<f4'", "False", "(17,)"),
+                "ends before the last element",
+            ),
+            (
+                with("'<f4'", "False", "(4294967296, 4294967296)"),
+                "too large",
+            ),
+            (
+                with("'<f4'", "False", "(0, 4294967296, 4294967296)"),
+                "too large",
+            ),
+            (
+                with("'<f4'", "False", "(99999999999999999999,)"),
+                "not a tuple of sizes",
+            ),
+            (
+                "{'fortran_order': False, 'shape': (2,)}".into(),
+                "no 'descr'",
+            ),
+            (
+                "{'descr': '<f4', 'shape': (2,)}".into(),
+                "no 'fortran_order'",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False}".into(),
+                "no 'shape'",
+            ),
+            (
+                "{'descr': '<f4', 'descr': '<f4'}".into(),
+                "two keys 'descr'",
+            ),
+            ("{'owner': 'me'}".into(), "a key 'owner'"),
+            ("{} {".into(), "goes on"),
+            (String::new(), "lacks a `{`"),
+        ] {
+            let error = read_npy(&file(header.as_bytes())[..])
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(part), "{header}: {error}");
+        }
+        let mut long = file(b"");
+        long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        let error = read_npy(&long[..]).unwrap_err().to_string();
+        assert!(error.contains("4294967295 bytes is too long"), "{error}");
+        long[6] = 9;
+        let error = read_npy(&long[..]).unwrap_err().to_string();
+        assert!(error.contains("format version 9"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_are_errors_or_no_larger_than_they_are(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            cut in any::<prop::sample::Index>(),
+            insert in "[0-9(){}',: <|a-z]{0,6}",
+            at in any::<prop::sample::Index>(),
+        ) {
+            let mut file = Vec::new();
+            write_npy(&mut file, &Tensor::from_slice(&[2, 3], &[1.0f32; 6])).unwrap();
+            for (i, byte) in changes {
+                let i = i.index(file.len());
+                file[i] = byte;
+            }
+            let at = at.index(file.len());
+            file.splice(at..at, insert.bytes());
+            file.truncate(file.len() - cut.index(file.len()) / 8);
+            if let Ok(t) = read_npy(&file[..]) {
+                prop_assert!(t.bytes().len() <= file.len());
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{DType, Element};
 use memmap2::MmapMut;
+use std::sync::Arc;
 
 const ALIGN: usize = 64;
 
@@ -22,7 +23,11 @@ pub struct AlignedBytes {
 enum Memory {
     Lines(Vec<Line>),
     Pages(MmapMut),
+    /// Of an owner with other users, who never see a change.
+    Shared(Arc<Owner>),
 }
+
+type Owner = dyn AsRef<[u8]> + Send + Sync;
 
 impl AlignedBytes {
     pub fn zeroed(len: usize) -> AlignedBytes {
@@ -39,13 +44,42 @@ impl AlignedBytes {
         let memory = Memory::Lines(lines);
         AlignedBytes { memory, len }
     }
+
+    /// The bytes of an owner, which always gives the same ones, without a copy
+    /// if they are aligned. The first change copies them.
+    pub fn shared(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> AlignedBytes {
+        let bytes = owner.as_ref();
+        let len = bytes.len();
+        if !bytes.as_ptr().addr().is_multiple_of(ALIGN) {
+            return AlignedBytes::copied(bytes);
+        }
+        let memory = Memory::Shared(Arc::new(owner));
+        AlignedBytes { memory, len }
+    }
+
+    fn copied(bytes: &[u8]) -> AlignedBytes {
+        let mut copy = AlignedBytes::zeroed(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+}
+
+impl AsRef<[u8]> for AlignedBytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
 }
 
 impl Clone for AlignedBytes {
+    /// Shared bytes stay shared; others are copied.
     fn clone(&self) -> AlignedBytes {
-        let mut copy = AlignedBytes::zeroed(self.len);
-        copy.copy_from_slice(self);
-        copy
+        match &self.memory {
+            Memory::Shared(owner) => AlignedBytes {
+                memory: Memory::Shared(owner.clone()),
+                len: self.len,
+            },
+            Memory::Lines(_) | Memory::Pages(_) => AlignedBytes::copied(self),
+        }
     }
 }
 
@@ -58,18 +92,23 @@ impl std::ops::Deref for AlignedBytes {
                 std::slice::from_raw_parts(lines.as_ptr().cast(), self.len)
             },
             Memory::Pages(pages) => pages,
+            Memory::Shared(owner) => (**owner).as_ref(),
         }
     }
 }
 
 impl std::ops::DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
+        if let Memory::Shared(owner) = &self.memory {
+            *self = AlignedBytes::copied((**owner).as_ref());
+        }
         match &mut self.memory {
             // SAFETY: as in `deref`; the borrow is unique.
             Memory::Lines(lines) => unsafe {
                 std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), self.len)
             },
             Memory::Pages(pages) => pages,
+            Memory::Shared(_) => unreachable!("just replaced by a copy"),
         }
     }
 }
@@ -125,11 +164,21 @@ impl Tensor {
 
     /// `bytes` are little-endian elements in row-major order; `None` if their length does not fit.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<Tensor> {
-        let mut t = Tensor::zeros(dtype, shape);
-        (t.data.len() == bytes.len()).then(|| {
-            t.data.copy_from_slice(bytes);
-            t
-        })
+        let fits = byte_size(dtype, shape) == Some(bytes.len());
+        let t = fits.then(|| Tensor::from_data(dtype, shape, AlignedBytes::copied(bytes)));
+        t.flatten()
+    }
+
+    /// [`Tensor::from_bytes`] without a copy. Any byte but 0 is true.
+    pub fn from_data(dtype: DType, shape: &[usize], mut data: AlignedBytes) -> Option<Tensor> {
+        if byte_size(dtype, shape) != Some(data.len()) {
+            return None;
+        }
+        if dtype == DType::Bool && data.iter().any(|b| *b > 1) {
+            data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
+        }
+        let shape = shape.to_vec();
+        Some(Tensor { dtype, shape, data })
     }
 
     pub fn dtype(&self) -> DType {
@@ -254,6 +303,16 @@ impl PartialEq for Tensor {
     }
 }
 
+/// The bytes of a tensor. `None` if they cannot be addressed, or if the other
+/// dimensions of one without elements could not.
+pub fn byte_size(dtype: DType, shape: &[usize]) -> Option<usize> {
+    let full = shape
+        .iter()
+        .try_fold(dtype.size(), |n, d| n.checked_mul((*d).max(1)));
+    let full = full.filter(|n| isize::try_from(*n).is_ok())?;
+    Some(if shape.contains(&0) { 0 } else { full })
+}
+
 /// Strides, in elements, of a dense row-major tensor.
 pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
@@ -261,4 +320,54 @@ pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
         strides[d - 1] = strides[d] * shape[d];
     }
     strides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_bytes_are_copied_by_the_first_change_only() {
+        let owner = AlignedBytes::copied(&[1, 2, 3, 4]);
+        let at = owner.as_ptr();
+        let a = AlignedBytes::shared(owner);
+        let mut b = a.clone();
+        assert_eq!([a.as_ptr(), b.as_ptr()], [at; 2]);
+        b[0] = 9;
+        assert_eq!((&*a, &*b), (&[1, 2, 3, 4][..], &[9, 2, 3, 4][..]));
+        let at = b.as_ptr();
+        b[1] = 8;
+        assert_eq!(b.as_ptr(), at);
+    }
+
+    #[test]
+    fn shared_bytes_that_are_not_aligned_are_copied() {
+        struct Tail(AlignedBytes);
+        impl AsRef<[u8]> for Tail {
+            fn as_ref(&self) -> &[u8] {
+                &self.0[4..]
+            }
+        }
+        let shared = AlignedBytes::shared(Tail(AlignedBytes::copied(&[1, 2, 3, 4, 5, 6])));
+        assert_eq!(*shared, [5, 6]);
+        assert!(shared.as_ptr().addr().is_multiple_of(ALIGN));
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_addressed_are_none() {
+        assert_eq!(byte_size(DType::F32, &[]), Some(4));
+        assert_eq!(byte_size(DType::F32, &[0, 3]), Some(0));
+        for shape in [
+            &[1 << 61][..],
+            &[1 << 62, 1 << 62],
+            &[0, 1 << 62],
+            &[1 << 62, 0],
+        ] {
+            assert_eq!(byte_size(DType::F32, shape), None, "{shape:?}");
+            assert!(
+                Tensor::from_bytes(DType::F32, shape, &[]).is_none(),
+                "{shape:?}"
+            );
+        }
+    }
 }
