@@ -3,6 +3,8 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/onnx.proto");
     let files = protox::compile(["proto/onnx.proto"], ["proto"])?;
-    prost_build::Config::new().compile_fds(files)?;
+    prost_build::Config::new()
+        .bytes([".onnx.TensorProto.raw_data"])
+        .compile_fds(files)?;
     Ok(())
 }

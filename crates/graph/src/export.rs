@@ -552,7 +552,7 @@ fn tensor_proto(name: &str, t: &Tensor) -> TensorProto {
         dims: sizes(t.shape()),
         data_type: Some(data_type(t.dtype())),
         name: Some(name.to_string()),
-        raw_data: Some(t.bytes().to_vec()),
+        raw_data: Some(t.bytes().to_vec().into()),
         ..TensorProto::default()
     }
 }

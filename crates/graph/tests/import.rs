@@ -9,10 +9,8 @@ use build_onnx::{
     output, outputs, text, value,
 };
 use graph::Op;
-use graph::onnx::proto::{
-    FunctionProto, GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
-};
-use graph::onnx::{ImportError, ImportOptions, import_bytes, import_file, read_tensor_proto};
+use graph::onnx::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
+use graph::onnx::{ImportError, ImportOptions, import_bytes, read_tensor_proto};
 use prost::Message;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
@@ -521,65 +519,11 @@ fn initializers_override_inputs_of_their_name() {
 }
 
 #[test]
-fn external_data_is_read_from_beside_the_model() {
-    let folder = tempfile::tempdir().unwrap();
-    let data: Vec<u8> = [0.0f32, 5.0, 7.0]
-        .iter()
-        .flat_map(|v| v.to_le_bytes())
-        .collect();
-    std::fs::write(folder.path().join("weights.bin"), data).unwrap();
-    let entry = |k: &str, v: &str| StringStringEntryProto {
-        key: Some(k.into()),
-        value: Some(v.into()),
-    };
-    let model = |location: &str, offset: &str, length: &str| {
-        let c = TensorProto {
-            name: Some("c".into()),
-            dims: vec![2],
-            data_type: Some(F32),
-            data_location: Some(1),
-            external_data: vec![
-                entry("location", location),
-                entry("offset", offset),
-                entry("length", length),
-            ],
-            ..Default::default()
-        };
-        one_node(13, &[2], node("Add", &["x", "c"], &["y"], vec![]), vec![c])
-    };
-    let path = folder.path().join("m.onnx");
-    let load = |m: ModelProto| {
-        std::fs::write(&path, m.encode_to_vec()).unwrap();
-        import_file(&path, &ImportOptions::default()).map_err(|e| e.to_string())
-    };
-    let m = load(model("weights.bin", "4", "8")).unwrap();
-    let c = m.find_value("c").and_then(|v| m.constant(v)).unwrap();
-    assert_eq!(c.as_slice::<f32>(), [5.0, 7.0]);
-    for (location, offset, length, part) in [
-        ("../weights.bin", "4", "8", "outside the model's folder"),
-        ("/etc/hostname", "0", "8", "outside the model's folder"),
-        ("weights.bin", "8", "8", "takes 8 bytes and has 4"),
-        ("weights.bin", "4", "4", "must be 8"),
-        ("weights.bin", "x", "8", "is not a number"),
-        ("absent.bin", "0", "8", "cannot read the file"),
-    ] {
-        let error = load(model(location, offset, length)).unwrap_err();
-        assert!(error.contains(part) && error.contains("`c`"), "{error}");
-    }
-    assert!(
-        import(&model("weights.bin", "4", "8"))
-            .unwrap_err()
-            .to_string()
-            .contains("from its file")
-    );
-}
-
-#[test]
 fn tensor_files_of_every_type() {
     let raw = |data_type: i32, bytes: &[u8]| TensorProto {
         dims: vec![2],
         data_type: Some(data_type),
-        raw_data: Some(bytes.to_vec()),
+        raw_data: Some(bytes.to_vec().into()),
         ..Default::default()
     };
     let ints = |data_type: i32, v: &[i32]| TensorProto {

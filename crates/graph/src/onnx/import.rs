@@ -2,17 +2,18 @@
 
 use super::attributes::Attributes;
 use super::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+use super::file::{DataFolder, FileBuf};
 use super::node::{Imported, NodeImport, Problem};
 use super::operators;
 use super::proto::tensor_shape_proto::dimension::Value as Dim;
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
-use super::tensors::{byte_size, dtype_of, tensor_from};
+use super::tensors::{dtype_of, tensor_from};
 use crate::model::{Model, Origin, ValueId};
-use prost::Message;
+use prost::{DecodeError, Message};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
-use tensor::Tensor;
+use tensor::{Tensor, byte_size};
 
 /// What the file leaves open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,15 +33,15 @@ pub struct ImportOptions {
 /// # Errors
 /// See [`ImportError`]; unsupported nodes are all listed.
 pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Model, ImportError> {
-    let bytes = std::fs::read(path).map_err(|source| ImportError::Io {
+    let io = |source| ImportError::Io {
         path: path.to_path_buf(),
         source,
-    })?;
-    let folder = path
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    import_bytes(&bytes, Some(folder), options)
+    };
+    let mut file = FileBuf::open(path).map_err(io)?;
+    let proto = ModelProto::decode(&mut file);
+    file.finish().map_err(io)?;
+    let folder = DataFolder::of(path).map_err(io)?;
+    import(decoded(proto)?, Some(&folder), options)
 }
 
 /// Imports a serialised model. `folder` is where external data lies.
@@ -52,7 +53,29 @@ pub fn import_bytes(
     folder: Option<&Path>,
     options: &ImportOptions,
 ) -> Result<Model, ImportError> {
-    let proto = ModelProto::decode(bytes).map_err(|e| ImportError::Decode(e.to_string()))?;
+    let folder = folder.map(|path| {
+        DataFolder::new(path).map_err(|source| ImportError::Io {
+            path: path.to_path_buf(),
+            source,
+        })
+    });
+    let folder = folder.transpose()?;
+    import(
+        decoded(ModelProto::decode(bytes))?,
+        folder.as_ref(),
+        options,
+    )
+}
+
+fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportError> {
+    proto.map_err(|e| ImportError::Decode(e.to_string()))
+}
+
+fn import(
+    proto: ModelProto,
+    folder: Option<&DataFolder>,
+    options: &ImportOptions,
+) -> Result<Model, ImportError> {
     let Some(graph) = proto.graph else {
         return Err(ImportError::Decode("it has no graph".into()));
     };
@@ -96,7 +119,7 @@ struct Importer<'a> {
     functions: BTreeSet<(String, String)>,
     unsupported: Vec<UnsupportedNode>,
     needed: Vec<NeededValue>,
-    folder: Option<&'a Path>,
+    folder: Option<&'a DataFolder>,
 }
 
 impl Importer<'_> {

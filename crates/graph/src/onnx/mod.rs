@@ -9,6 +9,7 @@ mod attributes;
 mod composite;
 mod elementwise;
 mod error;
+mod file;
 mod import;
 mod linear;
 mod movement;

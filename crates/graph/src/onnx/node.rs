@@ -1,14 +1,13 @@
 //! What an operator's importer works with: one ONNX node and the model so far.
 
 use super::attributes::Attributes;
+use super::file::DataFolder;
 use super::proto::NodeProto;
-use super::tensors::byte_size;
 use crate::model::{Model, TensorType, ValueId};
 use crate::ops::{Binary, Op, OpError, Unary};
 use crate::reference;
-use std::path::Path;
 use std::sync::Arc;
-use tensor::{DType, Tensor};
+use tensor::{DType, Tensor, byte_size};
 
 /// Why one node cannot be imported.
 #[derive(Debug)]
@@ -38,7 +37,7 @@ impl From<OpError> for Problem {
 pub(super) type Imported = Result<Vec<ValueId>, Problem>;
 
 /// The largest constant that importing computes, in bytes.
-const FOLD_LIMIT: u64 = 1 << 32;
+const FOLD_LIMIT: usize = 1 << 32;
 
 pub(super) struct NodeImport<'a> {
     pub(super) model: &'a mut Model,
@@ -49,7 +48,7 @@ pub(super) struct NodeImport<'a> {
     pub(super) inputs: Vec<Option<ValueId>>,
     pub(super) name: String,
     /// Where external data of tensor attributes lies.
-    pub(super) folder: Option<&'a Path>,
+    pub(super) folder: Option<&'a DataFolder>,
 }
 
 impl NodeImport<'_> {

@@ -1,11 +1,10 @@
 //! Tensors in ONNX messages, files and external data.
 
+use super::file::{DataFolder, FileBuf};
 use super::proto::TensorProto;
 use prost::Message;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path};
-use tensor::{DType, Tensor};
+use std::path::Path;
+use tensor::{AlignedBytes, DType, Tensor, byte_size};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -16,12 +15,14 @@ pub enum TensorError {
     Decode(#[from] prost::DecodeError),
     #[error("its element type, {0}, is not supported")]
     Type(String),
+    #[error("its data is in `{location}`: {reason}")]
+    External { location: String, reason: String },
     #[error("{0}")]
     Invalid(String),
 }
 
 /// The largest tensor that is read, in bytes.
-const LIMIT: u64 = 1 << 36;
+const LIMIT: usize = 1 << 36;
 
 /// Our element type for a number of ONNX's `TensorProto.DataType`.
 ///
@@ -83,93 +84,124 @@ pub fn read_tensor_proto(bytes: &[u8]) -> Result<(String, Tensor), TensorError> 
 /// [`read_tensor_proto`] of a file.
 ///
 /// # Errors
-/// As there, or if the file cannot be read.
+/// As there, or if it is no regular file or cannot be read.
 pub fn read_tensor_proto_file(path: &Path) -> Result<(String, Tensor), TensorError> {
-    read_tensor_proto(&std::fs::read(path)?)
+    let mut file = FileBuf::open(path)?;
+    let proto = TensorProto::decode(&mut file);
+    file.finish()?;
+    let proto = proto?;
+    let name = proto.name().to_string();
+    Ok((name, tensor_from(proto, None)?))
 }
 
 /// The value of a message. External data is looked for in `folder`.
 pub(super) fn tensor_from(
-    proto: TensorProto,
-    folder: Option<&Path>,
+    mut proto: TensorProto,
+    folder: Option<&DataFolder>,
 ) -> Result<Tensor, TensorError> {
     let dtype = dtype_of(proto.data_type())?;
     let (shape, bytes) = shape_of(&proto, dtype)?;
-    let invalid = |have: usize| {
+    let field = data_field(&proto)?;
+    let data = match field {
+        "external_data" => read_external(&proto, folder, bytes)?,
+        "raw_data" => AlignedBytes::shared(proto.raw_data.take().unwrap_or_default()),
+        _ => listed(&proto, dtype, field)?,
+    };
+    let have = data.len();
+    Tensor::from_data(dtype, &shape, data).ok_or_else(|| {
         TensorError::Invalid(format!(
             "{dtype}{shape:?} takes {bytes} bytes and has {have}"
         ))
-    };
-    if proto.data_location() == 1 {
-        let data = read_external(&proto, folder, bytes)?;
-        return from_raw(dtype, &shape, &data).ok_or_else(|| invalid(data.len()));
-    }
-    if let Some(raw) = &proto.raw_data {
-        return from_raw(dtype, &shape, raw).ok_or_else(|| invalid(raw.len()));
-    }
-    let mut data: Vec<u8> = Vec::new();
-    let ints = proto.int32_data.iter();
-    match dtype {
-        DType::F32 => proto
-            .float_data
-            .iter()
-            .for_each(|v| data.extend(v.to_le_bytes())),
-        DType::F64 => proto
-            .double_data
-            .iter()
-            .for_each(|v| data.extend(v.to_le_bytes())),
-        DType::I64 => proto
-            .int64_data
-            .iter()
-            .for_each(|v| data.extend(v.to_le_bytes())),
-        DType::I32 => ints.for_each(|v| data.extend(v.to_le_bytes())),
-        // The low bytes of each number: 16-bit floats are stored as their bits.
-        DType::F16 | DType::BF16 => ints.for_each(|v| data.extend((*v as u16).to_le_bytes())),
-        DType::I8 | DType::U8 | DType::Bool => data.extend(ints.map(|v| *v as u8)),
-    }
-    from_raw(dtype, &shape, &data).ok_or_else(|| invalid(data.len()))
+    })
 }
 
-fn shape_of(proto: &TensorProto, dtype: DType) -> Result<(Vec<usize>, u64), TensorError> {
+/// The one field of a message that holds its elements; of a tensor without
+/// elements, any.
+fn data_field(proto: &TensorProto) -> Result<&'static str, TensorError> {
+    let raw = proto.raw_data.as_ref().is_some_and(|r| !r.is_empty());
+    let fields = [
+        ("external_data", proto.data_location() == 1),
+        ("raw_data", raw),
+        ("float_data", !proto.float_data.is_empty()),
+        ("double_data", !proto.double_data.is_empty()),
+        ("int32_data", !proto.int32_data.is_empty()),
+        ("int64_data", !proto.int64_data.is_empty()),
+        ("uint64_data", !proto.uint64_data.is_empty()),
+        ("string_data", !proto.string_data.is_empty()),
+    ];
+    let mut held = fields.iter().filter(|f| f.1).map(|f| f.0);
+    match (held.next(), held.next()) {
+        (Some(a), Some(b)) => Err(TensorError::Invalid(format!(
+            "its elements are given twice, in {a} and {b}"
+        ))),
+        (field, _) => Ok(field.unwrap_or("raw_data")),
+    }
+}
+
+/// Elements that stand in a list of numbers.
+fn listed(proto: &TensorProto, dtype: DType, field: &str) -> Result<AlignedBytes, TensorError> {
+    fn bytes<T: Copy, const N: usize>(list: &[T], bytes: impl Fn(T) -> [u8; N]) -> AlignedBytes {
+        let mut data = AlignedBytes::zeroed(list.len() * N);
+        let (places, _) = data.as_chunks_mut::<N>();
+        for (place, v) in places.iter_mut().zip(list) {
+            *place = bytes(*v);
+        }
+        data
+    }
+    let ints = &proto.int32_data;
+    // Narrow elements are stored as numbers, 16-bit floats as their bits.
+    let within = |low: i32, high: i32| match ints.iter().find(|v| !(low..=high).contains(*v)) {
+        Some(v) => Err(TensorError::Invalid(format!(
+            "it holds {v}, which is no {dtype}"
+        ))),
+        None => Ok(()),
+    };
+    Ok(match (dtype, field) {
+        (DType::F32, "float_data") => bytes(&proto.float_data, f32::to_le_bytes),
+        (DType::F64, "double_data") => bytes(&proto.double_data, f64::to_le_bytes),
+        (DType::I64, "int64_data") => bytes(&proto.int64_data, i64::to_le_bytes),
+        (DType::I32, "int32_data") => bytes(ints, i32::to_le_bytes),
+        (DType::F16 | DType::BF16, "int32_data") => {
+            within(0, i32::from(u16::MAX))?;
+            bytes(ints, |v| (v as u16).to_le_bytes())
+        }
+        (DType::I8 | DType::U8 | DType::Bool, "int32_data") => {
+            match dtype {
+                DType::I8 => within(-128, 127)?,
+                DType::U8 => within(0, 255)?,
+                _ => within(0, 1)?,
+            }
+            bytes(ints, |v| [v as u8])
+        }
+        _ => {
+            return Err(TensorError::Invalid(format!(
+                "its elements are {dtype} and stand in {field}"
+            )));
+        }
+    })
+}
+
+fn shape_of(proto: &TensorProto, dtype: DType) -> Result<(Vec<usize>, usize), TensorError> {
     let shape: Option<Vec<usize>> = proto
         .dims
         .iter()
         .map(|d| usize::try_from(*d).ok())
         .collect();
-    let invalid = || TensorError::Invalid(format!("the dimensions {:?} are invalid", proto.dims));
-    let shape = shape.ok_or_else(invalid)?;
-    let bytes = byte_size(dtype, &shape)
-        .filter(|n| *n <= LIMIT)
-        .ok_or_else(invalid)?;
-    Ok((shape, bytes))
-}
-
-/// The bytes of a tensor, or `None` if its dimensions overflow even without zeros.
-pub(super) fn byte_size(dtype: DType, shape: &[usize]) -> Option<u64> {
-    let full = shape.iter().try_fold(dtype.size() as u64, |n, d| {
-        n.checked_mul((*d).max(1) as u64)
-    });
-    full.map(|n| if shape.contains(&0) { 0 } else { n })
-}
-
-fn from_raw(dtype: DType, shape: &[usize], data: &[u8]) -> Option<Tensor> {
-    if byte_size(dtype, shape) != Some(data.len() as u64) {
-        return None;
+    let bytes = shape.as_ref().and_then(|s| byte_size(dtype, s));
+    match (shape, bytes) {
+        (Some(shape), Some(bytes)) if bytes <= LIMIT => Ok((shape, bytes)),
+        _ => Err(TensorError::Invalid(format!(
+            "the dimensions {:?} are invalid",
+            proto.dims
+        ))),
     }
-    let mut t = Tensor::from_bytes(dtype, shape, data)?;
-    if dtype == DType::Bool {
-        t.bytes_mut()
-            .iter_mut()
-            .for_each(|b| *b = u8::from(*b != 0));
-    }
-    Some(t)
 }
 
 fn read_external(
     proto: &TensorProto,
-    folder: Option<&Path>,
-    bytes: u64,
-) -> Result<Vec<u8>, TensorError> {
+    folder: Option<&DataFolder>,
+    bytes: usize,
+) -> Result<AlignedBytes, TensorError> {
     let entry = |key: &str| {
         proto
             .external_data
@@ -185,31 +217,18 @@ fn read_external(
     };
     let location =
         entry("location").ok_or_else(|| invalid("its external data has no location".into()))?;
-    let folder = folder.ok_or_else(|| {
-        invalid(format!(
-            "its data is in `{location}`: import the model from its file"
-        ))
-    })?;
-    let inside = Path::new(location)
-        .components()
-        .all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
-    if !inside {
-        return Err(invalid(format!(
-            "its data is in `{location}`, outside the model's folder"
-        )));
-    }
-    let (offset, length) = (
-        number("offset")?.unwrap_or(0),
-        number("length")?.unwrap_or(bytes),
-    );
-    if length != bytes {
+    let (offset, length) = (number("offset")?, number("length")?);
+    if let Some(length) = length.filter(|n| *n != bytes as u64) {
         return Err(invalid(format!(
             "its external data is {length} bytes long and must be {bytes}"
         )));
     }
-    let mut file = File::open(folder.join(location))?;
-    file.seek(SeekFrom::Start(offset))?;
-    let mut data = Vec::new();
-    file.take(bytes).read_to_end(&mut data)?;
-    Ok(data)
+    let read = match folder {
+        Some(folder) => folder.read(location, offset.unwrap_or(0), bytes),
+        None => Err("import the model from its file".into()),
+    };
+    read.map_err(|reason| TensorError::External {
+        location: location.to_string(),
+        reason,
+    })
 }
