@@ -6,7 +6,7 @@ mod build_onnx;
 
 use build_onnx::{
     F32, I64, Size, file, float, import, import_with, int, int64s, ints, known, node, one_node,
-    output, outputs, text, value,
+    output, outputs, text, undeclared, value,
 };
 use graph::Op;
 use graph::onnx::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
@@ -250,7 +250,7 @@ fn shape_computing() -> ModelProto {
                 F32,
                 &[Size::Named("N"), Size::Known(3), Size::Named("H")],
             )],
-            output: vec![known("y", F32, &[])],
+            output: vec![undeclared("y")],
             initializer: vec![int64s("zero", &[0]), int64s("rest", &[-1])],
             ..Default::default()
         },
@@ -354,7 +354,7 @@ fn every_unsupported_node_is_listed_once() {
                 node("AveragePool", &["x"], &["g"], vec![]),
             ],
             input: vec![known("x", F32, &[1, 1, 4]), known("strings", 8, &[1])],
-            output: vec![known("c", F32, &[])],
+            output: vec![undeclared("c")],
             ..Default::default()
         },
     );
@@ -487,9 +487,7 @@ fn passed_through_inputs_stay_apart_from_outputs() {
     graph
         .node
         .push(node("Dropout", &["x"], &["z", "mask"], vec![]));
-    graph
-        .output
-        .extend([known("z", F32, &[]), known("mask", 9, &[])]);
+    graph.output.extend([undeclared("z"), undeclared("mask")]);
     let m = import(&m).unwrap();
     m.verify().unwrap();
     let names: Vec<_> = m.outputs().iter().map(|v| m[*v].name()).collect();

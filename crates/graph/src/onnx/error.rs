@@ -1,6 +1,7 @@
 //! Why a file cannot be imported.
 
 use super::TensorError;
+use crate::model::TensorType;
 use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -21,6 +22,31 @@ pub enum ImportError {
          onnx.version_converter"
     )]
     OldOpset(i64),
+    #[error(
+        "the model is written in operator set {found}{}, and {newest} is the newest supported; \
+         export it for that one, or convert it with onnx.version_converter",
+        of(domain)
+    )]
+    NewOpset {
+        /// Empty for the standard operators.
+        domain: String,
+        found: i64,
+        newest: i64,
+    },
+    #[error(
+        "the file has IR version {found}, and {newest} is the newest supported; write it with an \
+         older onnx package, which its exporter may let you choose"
+    )]
+    NewFormat { found: i64, newest: i64 },
+    #[error(
+        "`{name}` is declared as {declared} and is {actual}; correct the declaration, or let \
+         onnx.shape_inference write it"
+    )]
+    Declared {
+        name: String,
+        declared: String,
+        actual: TensorType,
+    },
     #[error("{}", list("these dimensions have no size:", .0))]
     UnboundDims(Vec<UnboundDim>),
     #[error("{}", list("these operands decide shapes and must be known when the model is read:", .0))]
@@ -33,6 +59,13 @@ pub enum ImportError {
     Unused { option: String, reason: String },
     #[error("constant `{name}` (--const): {reason}")]
     Const { name: String, reason: String },
+}
+
+fn of(domain: &str) -> String {
+    match domain {
+        "" => String::new(),
+        _ => format!(" of the domain {domain}"),
+    }
 }
 
 fn list<T: fmt::Display>(head: &str, items: &[T]) -> String {

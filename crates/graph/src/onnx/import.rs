@@ -1,6 +1,7 @@
 //! From an ONNX file to a bound model.
 
 use super::attributes::Attributes;
+use super::declared::{contradicted, is_open, shape_allows};
 use super::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use super::file::{DataFolder, FileBuf};
 use super::node::{Imported, NodeImport, Problem};
@@ -8,6 +9,7 @@ use super::operators;
 use super::proto::tensor_shape_proto::dimension::Value as Dim;
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
 use super::tensors::{dtype_of, tensor_from};
+use super::versions::{operator_sets, standard_domain};
 use crate::model::{Model, Origin, ValueId};
 use prost::{DecodeError, Message};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -76,21 +78,11 @@ fn import(
     folder: Option<&DataFolder>,
     options: &ImportOptions,
 ) -> Result<Model, ImportError> {
+    let opsets = operator_sets(&proto)?;
     let Some(graph) = proto.graph else {
         return Err(ImportError::Decode("it has no graph".into()));
     };
-    let opsets: HashMap<String, i64> = proto
-        .opset_import
-        .iter()
-        .map(|o| (standard_domain(o.domain()).to_string(), o.version()))
-        .collect();
-    if opsets.is_empty() {
-        return Err(ImportError::Decode("it names no operator set".into()));
-    }
     let opset = opsets.get("").copied();
-    if let Some(old) = opset.filter(|v| *v < 7) {
-        return Err(ImportError::OldOpset(old));
-    }
     let functions = proto
         .functions
         .iter()
@@ -105,10 +97,6 @@ fn import(
         folder,
     };
     importer.run(graph, options)
-}
-
-fn standard_domain(domain: &str) -> &str {
-    if domain == "ai.onnx" { "" } else { domain }
 }
 
 struct Importer<'a> {
@@ -136,6 +124,7 @@ impl Importer<'_> {
             let id = self.model.add_constant(&name, value);
             self.define(&name, id)?;
         }
+        self.check_declared(graph.input.iter().chain(&graph.value_info), true)?;
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name());
             self.report(
@@ -155,8 +144,34 @@ impl Importer<'_> {
         if !self.needed.is_empty() {
             return Err(ImportError::NeededValues(self.needed));
         }
+        // With open sizes bound, others may still be those of the exporter's example.
+        let mut inputs = graph.input.iter().filter(|i| !given.contains(i.name()));
+        let sizes = !inputs.any(is_open);
+        self.check_declared(graph.value_info.iter().chain(&graph.output), sizes)?;
         self.bind_outputs(&graph.output)?;
         Ok(self.model)
+    }
+
+    /// Compares the types of what has been imported with declared ones.
+    fn check_declared<'p>(
+        &self,
+        infos: impl Iterator<Item = &'p ValueInfoProto>,
+        sizes: bool,
+    ) -> Result<(), ImportError> {
+        for info in infos {
+            let Some(Some(id)) = self.values.get(info.name()) else {
+                continue;
+            };
+            let actual = self.model[*id].ty();
+            if let Some(declared) = contradicted(info, actual, sizes) {
+                return Err(ImportError::Declared {
+                    name: info.name().to_string(),
+                    declared,
+                    actual: actual.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn define(&mut self, name: &str, id: ValueId) -> Result<(), ImportError> {
@@ -376,6 +391,9 @@ impl Importer<'_> {
 
 /// Runs an importer and checks what it left: attributes and outputs.
 fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Imported {
+    if let Some(name) = n.attributes.repeated() {
+        return Problem::unsupported(format!("attribute `{name}` is given twice"));
+    }
     let values = import(n)?;
     let unread = n.attributes.unread();
     if !unread.is_empty() {
@@ -385,14 +403,6 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
         return Problem::unsupported(format!("output {i} is not supported"));
     }
     Ok(values)
-}
-
-fn shape_allows(declared: &TensorShapeProto, shape: &[usize]) -> bool {
-    declared.dim.len() == shape.len()
-        && declared.dim.iter().zip(shape).all(|(d, n)| match &d.value {
-            Some(Dim::DimValue(v)) => *v < 0 || *v as u64 == *n as u64,
-            _ => true,
-        })
 }
 
 /// The options that bound a dimension of an input.

@@ -1,4 +1,4 @@
-//! ONNX files: the importer, from operator set 7 on, and tensor files.
+//! ONNX files: the importer, operator sets 7 to 28, and tensor files.
 //!
 //! Importing is one pass over the nodes in file order. Whatever depends on
 //! constants and static shapes only is computed on the way with the references,
@@ -7,6 +7,7 @@
 
 mod attributes;
 mod composite;
+mod declared;
 mod elementwise;
 mod error;
 mod file;
@@ -21,6 +22,7 @@ mod quantized;
 mod reduce;
 mod shapes;
 mod tensors;
+mod versions;
 mod windows;
 
 pub use error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};

@@ -51,6 +51,14 @@ pub fn known(name: &str, elem_type: i32, shape: &[i64]) -> ValueInfoProto {
     value(name, elem_type, &shape)
 }
 
+/// A value of which the file says nothing but the name.
+pub fn undeclared(name: &str) -> ValueInfoProto {
+    ValueInfoProto {
+        name: Some(name.into()),
+        ..Default::default()
+    }
+}
+
 pub fn node(
     op: &str,
     inputs: &[&str],
@@ -132,7 +140,7 @@ pub fn one_node(
     node: NodeProto,
     constants: Vec<TensorProto>,
 ) -> ModelProto {
-    let outputs = node.output.iter().map(|o| known(o, F32, &[])).collect();
+    let outputs = node.output.iter().map(|o| undeclared(o)).collect();
     file(
         opset,
         GraphProto {

@@ -1,0 +1,314 @@
+//! Files that contradict themselves, or the format that they name.
+
+mod build_onnx;
+
+use build_onnx::{
+    F32, I64, Size, float, import, import_with, int, int64s, ints, known, node, one_node, text,
+    undeclared, value,
+};
+use graph::onnx::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+};
+use graph::onnx::{ImportOptions, read_tensor_proto};
+use prost::Message;
+
+fn relu() -> ModelProto {
+    one_node(13, &[2, 3], node("Relu", &["x"], &["y"], vec![]), vec![])
+}
+
+fn error(m: &ModelProto) -> String {
+    import(m).expect_err("refused").to_string()
+}
+
+#[test]
+fn versions_beyond_the_known_ones_are_refused() {
+    let with = |sets: &[(&str, i64)], format: Option<i64>| {
+        let set = |(domain, version): &(&str, i64)| OperatorSetIdProto {
+            domain: Some(domain.to_string()),
+            version: Some(*version),
+        };
+        ModelProto {
+            opset_import: sets.iter().map(set).collect(),
+            ir_version: format,
+            ..relu()
+        }
+    };
+    for (sets, format, part) in [
+        (
+            &[("", 99)][..],
+            Some(8),
+            "operator set 99, and 28 is the newest",
+        ),
+        (
+            &[("ai.onnx", 29)],
+            Some(8),
+            "operator set 29, and 28 is the newest",
+        ),
+        (&[("", 6)], Some(8), "operator set 6, and 7 is the oldest"),
+        (&[("", 0)], Some(8), "operator set 0"),
+        (&[("", -1)], Some(8), "operator set -1"),
+        (
+            &[("", 13), ("com.microsoft", 2)],
+            Some(8),
+            "2 of the domain com.microsoft",
+        ),
+        (&[("", 13), ("ai.onnx", 14)], Some(8), "two versions"),
+        (&[("acme", 1)], Some(8), "no operator set of its domain"),
+        (&[], Some(8), "no operator set"),
+        (&[("", 13)], Some(15), "IR version 15, and 14 is the newest"),
+        (&[("", 13)], Some(-1), "no IR version"),
+        (&[("", 13)], None, "no IR version"),
+    ] {
+        let error = error(&with(sets, format));
+        assert!(error.contains(part), "{error}");
+    }
+    for sets in [
+        &[("", 28)][..],
+        &[("ai.onnx", 7)],
+        &[("", 13), ("ai.onnx", 13)],
+        &[("", 13), ("acme", 99), ("com.microsoft", 1)],
+    ] {
+        import(&with(sets, Some(14))).unwrap();
+    }
+}
+
+/// A value of every type.
+fn values(name: &str) -> Vec<(&'static str, AttributeProto)> {
+    let other = |kind: i32| AttributeProto {
+        name: Some(name.into()),
+        r#type: Some(kind),
+        ..Default::default()
+    };
+    let tensor = AttributeProto {
+        t: Some(TensorProto {
+            data_type: Some(F32),
+            float_data: vec![1.0],
+            ..Default::default()
+        }),
+        ..other(4)
+    };
+    let graph = AttributeProto {
+        g: Some(GraphProto::default()),
+        ..other(5)
+    };
+    let floats = AttributeProto {
+        floats: vec![1.0],
+        ..other(6)
+    };
+    let strings = AttributeProto {
+        strings: vec![b"a".to_vec()],
+        ..other(8)
+    };
+    vec![
+        ("INT", int(name, 1)),
+        ("INTS", ints(name, &[1, 1])),
+        ("FLOAT", float(name, 1.0)),
+        ("FLOATS", floats),
+        ("STRING", text(name, "a")),
+        ("STRINGS", strings),
+        ("TENSOR", tensor),
+        ("GRAPH", graph),
+        ("SPARSE_TENSOR", other(11)),
+        ("number 99", other(99)),
+    ]
+}
+
+#[test]
+fn attributes_of_another_type_are_refused() {
+    let pool = |more: AttributeProto| {
+        let attributes = vec![ints("kernel_shape", &[1, 1]), more];
+        node("MaxPool", &["x"], &["y"], attributes)
+    };
+    let plain = |op: &str, more: AttributeProto| node(op, &["x"], &["y"], vec![more]);
+    let constant = |more| node("Constant", &[], &["y"], vec![more]);
+    type Case<'a> = (&'a str, &'a str, &'a dyn Fn(AttributeProto) -> NodeProto);
+    let cases: [Case; 9] = [
+        ("axis", "INT", &|a| plain("Softmax", a)),
+        ("ceil_mode", "INT", &pool),
+        ("strides", "INTS", &pool),
+        ("alpha", "FLOAT", &|a| plain("LeakyRelu", a)),
+        ("auto_pad", "STRING", &pool),
+        ("value", "TENSOR", &constant),
+        ("value_floats", "FLOATS", &constant),
+        ("value_ints", "INTS", &constant),
+        ("value_int", "INT", &constant),
+    ];
+    for (name, want, case) in cases {
+        for (kind, a) in values(name) {
+            if kind == want {
+                continue;
+            }
+            let untyped = AttributeProto {
+                r#type: None,
+                ..a.clone()
+            };
+            for (a, how) in [(a, "of type"), (untyped, "given as")] {
+                if how == "given as" && matches!(kind, "SPARSE_TENSOR" | "number 99") {
+                    continue;
+                }
+                let error = error(&one_node(13, &[1, 1, 2, 2], case(a), vec![]));
+                let said = format!("attribute `{name}` is {how} {kind}, where {want} is needed");
+                assert!(error.contains(&said), "{said}\n{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attributes_that_say_two_things_are_refused() {
+    let softmax =
+        |a: Vec<AttributeProto>| one_node(13, &[2, 3], node("Softmax", &["x"], &["y"], a), vec![]);
+    let both = AttributeProto {
+        f: Some(1.0),
+        ..int("axis", 1)
+    };
+    assert!(error(&softmax(vec![both])).contains("given as FLOAT, where INT"));
+    let twice = vec![int("axis", 1), int("axis", 0)];
+    assert!(error(&softmax(twice)).contains("`axis` is given twice"));
+    let nothing = AttributeProto {
+        name: Some("axis".into()),
+        ..Default::default()
+    };
+    assert!(error(&softmax(vec![nothing.clone()])).contains("without a value"));
+    // Serialisers of proto3 leave out what is 0.
+    let zero = AttributeProto {
+        r#type: Some(2),
+        ..nothing
+    };
+    import(&softmax(vec![zero])).unwrap();
+}
+
+#[test]
+fn declared_types_are_those_of_the_values() {
+    type Change = fn(&mut GraphProto);
+    let cases: [(Change, &str); 6] = [
+        (
+            |g| g.output = vec![known("y", I64, &[2, 3])],
+            "`y` is declared as i64[2,3] and is f32[2,3]",
+        ),
+        (
+            |g| g.output = vec![known("y", F32, &[3, 3])],
+            "declared as f32[3,3] and is f32[2,3]",
+        ),
+        (
+            |g| g.output = vec![known("y", F32, &[6])],
+            "declared as f32[6] and",
+        ),
+        (
+            |g| g.output = vec![known("y", 8, &[2, 3])],
+            "declared as type 8[2,3] and",
+        ),
+        (
+            |g| g.output = vec![value("y", F32, &[Size::Named("rows"), Size::Known(4)])],
+            "declared as f32[rows,4] and",
+        ),
+        (
+            |g| g.value_info = vec![known("y", F32, &[2, 3, 1])],
+            "declared as f32[2,3,1] and",
+        ),
+    ];
+    for (change, part) in cases {
+        let mut m = relu();
+        change(m.graph.as_mut().unwrap());
+        let error = error(&m);
+        assert!(error.contains(part), "{error}");
+    }
+    let fitting = [
+        undeclared("y"),
+        known("y", F32, &[2, 3]),
+        known("y", F32, &[-1, 3]),
+        known("y", 0, &[2, 3]),
+        value("y", F32, &[Size::Named("rows"), Size::Open]),
+    ];
+    for output in fitting {
+        let mut m = relu();
+        m.graph.as_mut().unwrap().output = vec![output];
+        import(&m).unwrap();
+    }
+}
+
+/// Exporters trace an example, whose sizes may be left in what they declare.
+#[test]
+fn declared_sizes_do_not_matter_once_open_ones_are_bound() {
+    let mut m = relu();
+    let graph = m.graph.as_mut().unwrap();
+    graph.input = vec![value("x", F32, &[Size::Named("N"), Size::Known(3)])];
+    graph.output = vec![known("y", F32, &[1, 3])];
+    let options = ImportOptions {
+        batch: Some(4),
+        ..Default::default()
+    };
+    let bound = import_with(&m, &options).unwrap();
+    assert_eq!(bound[bound.outputs()[0]].shape(), [4, 3]);
+    m.graph.as_mut().unwrap().output = vec![known("y", F32, &[3])];
+    let error = import_with(&m, &options).unwrap_err().to_string();
+    assert!(
+        error.contains("declared as f32[3] and is f32[4,3]"),
+        "{error}"
+    );
+}
+
+#[test]
+fn initializers_are_what_they_are_declared_as() {
+    let add = |declared| {
+        let mut m = one_node(
+            13,
+            &[2],
+            node("Concat", &["c"], &["y"], vec![int("axis", 0)]),
+            vec![],
+        );
+        let graph = m.graph.as_mut().unwrap();
+        graph.initializer = vec![int64s("c", &[1, 2])];
+        graph.input.push(declared);
+        m
+    };
+    import(&add(known("c", I64, &[2]))).unwrap();
+    let error_of = |declared| error(&add(declared));
+    assert!(error_of(known("c", I64, &[3])).contains("`c` is declared as i64[3] and is i64[2]"));
+    assert!(error_of(known("c", F32, &[2])).contains("declared as f32[2] and"));
+    assert!(error_of(known("c", I64, &[2, 1])).contains("declared as i64[2,1] and"));
+}
+
+#[test]
+fn tensors_hold_their_elements_once_and_in_their_place() {
+    let of = |data_type: i32| TensorProto {
+        dims: vec![1],
+        data_type: Some(data_type),
+        ..Default::default()
+    };
+    let ints = |data_type: i32, v: i32| TensorProto {
+        int32_data: vec![v],
+        ..of(data_type)
+    };
+    let twice = TensorProto {
+        float_data: vec![1.0],
+        raw_data: Some(vec![0; 4].into()),
+        ..of(F32)
+    };
+    let elsewhere = TensorProto {
+        data_location: Some(1),
+        ..twice.clone()
+    };
+    let none = TensorProto {
+        dims: vec![0],
+        ..of(F32)
+    };
+    assert!(read_tensor_proto(&none.encode_to_vec()).is_ok());
+    for (t, part) in [
+        (twice, "twice, in raw_data and float_data"),
+        (elsewhere, "twice, in external_data and raw_data"),
+        (ints(F32, 1), "are f32 and stand in int32_data"),
+        (ints(I64, 1), "are i64 and stand in int32_data"),
+        (of(F32), "takes 4 bytes and has 0"),
+        (ints(2, 256), "256, which is no u8"),
+        (ints(2, -1), "-1, which is no u8"),
+        (ints(3, 128), "128, which is no i8"),
+        (ints(9, 2), "2, which is no bool"),
+        (ints(10, 1 << 16), "65536, which is no f16"),
+    ] {
+        let error = read_tensor_proto(&t.encode_to_vec())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
