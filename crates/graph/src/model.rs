@@ -6,6 +6,10 @@
 //! infers. Changes are made by appending or by [`Model::rewrite`], which builds
 //! a new model; [`Model::verify`] checks every promise from scratch.
 
+mod fold;
+
+pub(crate) use fold::Allowance;
+
 use crate::ops::{Op, OpError};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -165,6 +169,7 @@ pub struct Model {
     outputs: Vec<ValueId>,
     names: HashMap<String, ValueId>,
     node_names: HashMap<String, NodeId>,
+    pub(crate) allowance: Allowance,
 }
 
 impl Model {
@@ -186,6 +191,13 @@ impl Model {
 
     /// Appends a constant. A taken name gets a numeric suffix.
     pub fn add_constant(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> ValueId {
+        let value = value.into();
+        self.allowance.extend(value.bytes().len());
+        self.add_result(name, value)
+    }
+
+    /// Appends a constant that was computed from others, or is stored with one.
+    pub(crate) fn add_result(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> ValueId {
         let value = value.into();
         let ty = TensorType::of(&value);
         self.add_value(name, ty, Origin::Constant(value))
@@ -388,7 +400,7 @@ impl Model {
         &self,
         mut f: impl FnMut(&mut Rewrite<'_>, NodeId, &Node) -> Result<Vec<ValueId>, E>,
     ) -> Result<Model, E> {
-        let mut rewrite = self.start_rewrite();
+        let mut rewrite = self.start_rewrite(self.known());
         for (id, node) in self.nodes() {
             let new = f(&mut rewrite, id, node)?;
             rewrite.bind_outputs(node, &new);
@@ -396,10 +408,22 @@ impl Model {
         Ok(rewrite.finish())
     }
 
-    fn start_rewrite(&self) -> Rewrite<'_> {
+    /// The values of all constants, by id.
+    fn known(&self) -> Vec<Option<Arc<Tensor>>> {
+        let of = |v: &Value| match &v.origin {
+            Origin::Constant(t) => Some(t.clone()),
+            _ => None,
+        };
+        self.values.iter().map(of).collect()
+    }
+
+    fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
+        let mut target = Model::new(&self.name, self.opset);
+        target.allowance = self.allowance;
         let mut rewrite = Rewrite {
             source: self,
-            target: Model::new(&self.name, self.opset),
+            target,
+            known,
             map: vec![None; self.values.len()],
             mapped: HashSet::new(),
         };
@@ -425,7 +449,7 @@ impl Model {
                 }
             }
         }
-        let mut rewrite = self.start_rewrite();
+        let mut rewrite = self.start_rewrite(self.known());
         for (_, node) in self
             .nodes()
             .filter(|(_, n)| n.outputs.iter().any(|v| live[v.index()]))
@@ -581,6 +605,8 @@ impl fmt::Display for Model {
 pub struct Rewrite<'a> {
     pub source: &'a Model,
     pub target: Model,
+    /// Values that become constants when they are first asked for.
+    known: Vec<Option<Arc<Tensor>>>,
     map: Vec<Option<ValueId>>,
     /// What `map` holds.
     mapped: HashSet<ValueId>,
@@ -592,7 +618,7 @@ impl Rewrite<'_> {
         self.mapped.insert(new);
     }
 
-    /// What `old` became. Constants are carried over when first asked for.
+    /// What `old` became. Known values are carried over when first asked for.
     ///
     /// # Panics
     /// If `old` is made by a node that has not been visited yet.
@@ -600,11 +626,11 @@ impl Rewrite<'_> {
         if let Some(new) = self.map[old.index()] {
             return new;
         }
-        let value = self.source.value(old);
-        let Origin::Constant(t) = &value.origin else {
-            panic!("`{}` is asked for before it is made", value.name);
+        let name = &self.source.value(old).name;
+        let Some(t) = self.known[old.index()].take() else {
+            panic!("`{name}` is asked for before it is made");
         };
-        let new = self.target.add_constant(&value.name, t.clone());
+        let new = self.target.add_result(name, t);
         self.bind(old, new);
         new
     }
@@ -628,6 +654,7 @@ impl Rewrite<'_> {
     fn finish(mut self) -> Model {
         for &v in &self.source.outputs {
             let new = self.value(v);
+            self.target.take_name(new, &self.source.value(v).name);
             self.target.outputs.push(new);
         }
         self.target

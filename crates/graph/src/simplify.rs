@@ -7,14 +7,12 @@
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
 use crate::recognise::recognise;
-use crate::reference;
 use std::convert::Infallible;
-use std::sync::Arc;
 use tensor::{DType, Tensor};
 
 /// Folds what is constant and drops what does nothing.
 pub fn simplify(model: &Model) -> Model {
-    let model = fold_constants(model);
+    let model = model.clone().folded();
     let model = drop_no_ops(&model);
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
@@ -25,29 +23,6 @@ pub fn simplify(model: &Model) -> Model {
 fn unfailing(model: Result<Model, Infallible>) -> Model {
     let Ok(model) = model;
     model
-}
-
-/// Computes every node whose operands are constant. A node that refuses its
-/// values (an index out of range) stays, and fails when it is run.
-pub fn fold_constants(model: &Model) -> Model {
-    unfailing(model.rewrite(|r, _, node| {
-        let inputs = r.operands(node);
-        let constants: Option<Vec<Option<Arc<Tensor>>>> = inputs
-            .iter()
-            .map(|v| v.map_or(Some(None), |v| r.target.constant(v).cloned().map(Some)))
-            .collect();
-        let values = constants.and_then(|c| {
-            let operands: Vec<_> = c.iter().map(Option::as_deref).collect();
-            reference::apply(&node.op, &operands).ok()
-        });
-        Ok(match values {
-            Some(values) => values
-                .into_iter()
-                .map(|t| r.target.add_constant(&node.name, t))
-                .collect(),
-            None => r.copy(node),
-        })
-    }))
 }
 
 /// Removes nodes that pass their operand through, and merges reshapes of

@@ -12,7 +12,7 @@ use super::tensors::{dtype_of, tensor_from};
 use super::versions::{operator_sets, standard_domain};
 use crate::model::{Model, Origin, ValueId};
 use prost::{DecodeError, Message};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{Tensor, byte_size};
@@ -74,14 +74,14 @@ fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportE
 }
 
 fn import(
-    proto: ModelProto,
+    mut proto: ModelProto,
     folder: Option<&DataFolder>,
     options: &ImportOptions,
 ) -> Result<Model, ImportError> {
-    let opsets = operator_sets(&proto)?;
-    let Some(graph) = proto.graph else {
+    let Some(graph) = proto.graph.take() else {
         return Err(ImportError::Decode("it has no graph".into()));
     };
+    let opsets = operator_sets(&proto)?;
     let opset = opsets.get("").copied();
     let functions = proto
         .functions
@@ -115,13 +115,18 @@ impl Importer<'_> {
         let initializers = std::mem::take(&mut graph.initializer);
         let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
         self.import_inputs(&graph.input, &given, options)?;
+        let mut seen = HashSet::new();
         for t in initializers {
             let name = t.name().to_string();
             let value = tensor_from(t, self.folder).map_err(|source| ImportError::Tensor {
                 name: name.clone(),
                 source,
             })?;
-            let id = self.model.add_constant(&name, value);
+            // Tensors that share their bytes in a file are no more constants for that.
+            let id = match seen.insert(value.bytes().as_ptr()) {
+                true => self.model.add_constant(&name, value),
+                false => self.model.add_result(&name, value),
+            };
             self.define(&name, id)?;
         }
         self.check_declared(graph.input.iter().chain(&graph.value_info), true)?;
@@ -149,7 +154,7 @@ impl Importer<'_> {
         let sizes = !inputs.any(is_open);
         self.check_declared(graph.value_info.iter().chain(&graph.output), sizes)?;
         self.bind_outputs(&graph.output)?;
-        Ok(self.model)
+        Ok(self.model.folded())
     }
 
     /// Compares the types of what has been imported with declared ones.
@@ -286,12 +291,24 @@ impl Importer<'_> {
             Some(Err(Problem::Unsupported(reason))) => {
                 self.report(node.op_type(), domain, &name, &reason);
             }
-            Some(Err(Problem::NotConstant { value, role })) => self.needed.push(NeededValue {
-                node: name,
-                op: node.op_type().to_string(),
-                role,
-                inputs: deciding_inputs(&self.model, value),
-            }),
+            Some(Err(Problem::NotConstant { value, role })) => {
+                let inputs = deciding_inputs(&self.model, value);
+                if inputs.is_empty() {
+                    let source = self.model[value].name();
+                    let reason = format!(
+                        "its {role} comes from `{source}`, which is too much to compute when a \
+                         model is read"
+                    );
+                    self.report(node.op_type(), domain, &name, &reason);
+                } else {
+                    self.needed.push(NeededValue {
+                        node: name,
+                        op: node.op_type().to_string(),
+                        role,
+                        inputs,
+                    });
+                }
+            }
             None => {}
         }
         for output in node.output.iter().filter(|n| !n.is_empty()) {

@@ -4,10 +4,10 @@ use super::attributes::Attributes;
 use super::file::DataFolder;
 use super::proto::NodeProto;
 use crate::model::{Model, TensorType, ValueId};
-use crate::ops::{Binary, Op, OpError, Unary};
+use crate::ops::{Binary, Expand, Op, OpError, Unary};
 use crate::reference;
 use std::sync::Arc;
-use tensor::{DType, Tensor, byte_size};
+use tensor::{DType, Tensor};
 
 /// Why one node cannot be imported.
 #[derive(Debug)]
@@ -36,8 +36,9 @@ impl From<OpError> for Problem {
 /// than the node names is an error unless the rest are unnamed.
 pub(super) type Imported = Result<Vec<ValueId>, Problem>;
 
-/// The largest constant that importing computes, in bytes.
-const FOLD_LIMIT: usize = 1 << 32;
+/// The largest results that are computed at once, in elements: all that decide
+/// shapes. Larger ones wait until the model is whole, where most need not stay.
+const AT_ONCE: usize = 1 << 17;
 
 pub(super) struct NodeImport<'a> {
     pub(super) model: &'a mut Model,
@@ -146,34 +147,47 @@ impl NodeImport<'_> {
         }
     }
 
-    /// Appends a node, or its value if all operands are constant.
+    /// Appends a node, or its values if they are small and all operands constant.
     pub(super) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
-        let constants: Option<Vec<Option<Arc<Tensor>>>> = inputs
-            .iter()
-            .map(|v| match v {
-                None => Some(None),
-                Some(v) => self.model.constant(*v).cloned().map(Some),
-            })
-            .collect();
-        let Some(constants) = constants else {
-            return self
+        match self.known(&op, inputs)? {
+            Some(values) => Ok(values
+                .into_iter()
+                .map(|t| self.model.add_result(&self.name, t))
+                .collect()),
+            None => self
                 .model
                 .add_node(&self.name, op, inputs)
-                .map_err(|e| e.source.into());
+                .map_err(|e| e.source.into()),
+        }
+    }
+
+    /// The results of an operator, if they are small and all operands constant.
+    fn known(
+        &mut self,
+        op: &Op,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Option<Vec<Tensor>>, Problem> {
+        let value = |v: &Option<ValueId>| match v {
+            Some(v) => self.model.constant(*v).map(|t| Some(&**t)),
+            None => Some(None),
+        };
+        let Some(operands) = inputs.iter().map(value).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
         };
         let types: Vec<_> = inputs
             .iter()
             .map(|v| v.map(|v| self.model[v].ty()))
             .collect();
-        for t in op.infer(&types)? {
-            self.check_foldable(t.dtype, &t.shape)?;
+        let results = op.infer(&types)?;
+        let mut allowance = self.model.allowance;
+        if results.iter().any(|t| t.len() > AT_ONCE)
+            || !allowance.take_node(op, &operands, &results)
+        {
+            return Ok(None);
         }
-        let operands: Vec<_> = constants.iter().map(Option::as_deref).collect();
-        let values = reference::apply(&op, &operands)?;
-        Ok(values
-            .into_iter()
-            .map(|t| self.model.add_constant(&self.name, t))
-            .collect())
+        let values = reference::apply(op, &operands)?;
+        self.model.allowance = allowance;
+        Ok(Some(values))
     }
 
     /// [`NodeImport::emit_all`] for an operator of one output.
@@ -218,20 +232,18 @@ impl NodeImport<'_> {
         shape: &[usize],
         value: f64,
     ) -> Result<ValueId, Problem> {
-        self.check_foldable(dtype, shape)?;
-        let mut t = Tensor::zeros(dtype, shape);
-        if value != 0.0 {
-            (0..t.len()).for_each(|i| t.set_f64(i, value));
-        }
-        Ok(self.model.add_constant(&self.name, t))
+        let mut one = Tensor::zeros(dtype, &[]);
+        one.set_f64(0, value);
+        self.repeated(one, shape)
     }
 
-    pub(super) fn check_foldable(&self, dtype: DType, shape: &[usize]) -> Result<(), Problem> {
-        if byte_size(dtype, shape).is_none_or(|n| n > FOLD_LIMIT) {
-            return Problem::unsupported(format!(
-                "its constant result {dtype}{shape:?} is too large"
-            ));
+    /// One element, given as a tensor, everywhere in a shape.
+    pub(super) fn repeated(&mut self, one: Tensor, shape: &[usize]) -> Result<ValueId, Problem> {
+        let one = self.model.add_result(&self.name, one.reshaped(&[]));
+        if shape.is_empty() {
+            return Ok(one);
         }
-        Ok(())
+        let shape = shape.to_vec();
+        self.emit(Op::Expand(Expand { shape }), &[one])
     }
 }

@@ -38,11 +38,7 @@ pub(super) fn constant_of_shape(n: &mut NodeImport) -> Imported {
     if value.len() != 1 {
         return Problem::unsupported("its value has several elements");
     }
-    n.check_foldable(value.dtype(), &shape)?;
-    let count: usize = shape.iter().product();
-    let bytes = value.bytes().repeat(count);
-    let filled = Tensor::from_bytes(value.dtype(), &shape, &bytes).expect("one element a place");
-    Ok(vec![n.model.add_constant(&n.name, filled)])
+    Ok(vec![n.repeated(value, &shape)?])
 }
 
 pub(super) fn shape(n: &mut NodeImport) -> Imported {
@@ -82,17 +78,12 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
             }
         }
     }
-    let too_long = |count: f64| !(0.0..=f64::from(1u32 << 31)).contains(&count);
     if dtype.is_float() {
         let [start, limit, delta] = [0, 1, 2].map(|i| bounds[i].get_f64(0));
         let count = ((limit - start) / delta).ceil().max(0.0);
-        if too_long(count) {
-            return Problem::unsupported(format!("it has {count} elements"));
-        }
-        n.check_foldable(dtype, &[count as usize])?;
-        let mut out = Tensor::zeros(dtype, &[count as usize]);
-        (0..out.len()).for_each(|i| out.set_f64(i, start + i as f64 * delta));
-        return Ok(vec![n.model.add_constant(&n.name, out)]);
+        return progression(n, dtype, count, |t, i| {
+            t.set_f64(i, start + i as f64 * delta);
+        });
     }
     let [start, limit, delta] = [0, 1, 2].map(|i| i128::from(bounds[i].get_i64(0)));
     if delta == 0 {
@@ -104,11 +95,25 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
     } else {
         0
     };
-    if too_long(count as f64) {
-        return Problem::unsupported(format!("it has {count} elements"));
+    progression(n, dtype, count as f64, |t, i| {
+        t.set_i64(i, (start + i as i128 * delta) as i64);
+    })
+}
+
+/// A constant vector, set element by element.
+fn progression(
+    n: &mut NodeImport,
+    dtype: DType,
+    count: f64,
+    set: impl Fn(&mut Tensor, usize),
+) -> Imported {
+    let within = (0.0..=f64::from(1u32 << 31)).contains(&count);
+    if !within || !n.model.allowance.take(count as u64) {
+        return Problem::unsupported(format!(
+            "it has {count} elements, more than are computed when a model is read"
+        ));
     }
-    n.check_foldable(dtype, &[count as usize])?;
     let mut out = Tensor::zeros(dtype, &[count as usize]);
-    (0..out.len()).for_each(|i| out.set_i64(i, (start + i as i128 * delta) as i64));
-    Ok(vec![n.model.add_constant(&n.name, out)])
+    (0..out.len()).for_each(|i| set(&mut out, i));
+    Ok(vec![n.model.add_result(&n.name, out)])
 }

@@ -1,0 +1,168 @@
+//! Nodes of constants, computed.
+//!
+//! Owns how much that may take: a few nodes can ask for any amount of memory
+//! and time. Promises that results which only folded nodes read are dropped
+//! after their last reader, and so are constants that nothing else holds.
+
+use super::{Model, Node, Origin, TensorType, Value, ValueId};
+use crate::ops::{Op, Pool};
+use crate::reference;
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+
+/// Bytes that folding may take in any model, and for each byte of its own
+/// constants: weights of 8 bits become floats in a few steps.
+const FREE: u64 = 256 << 20;
+const EACH: u64 = 128;
+/// The part of it that one node may take, as a divisor.
+const NODE: u64 = 4;
+/// References compute with elements of 8 bytes, whatever the type of the result.
+const ELEMENT: u64 = 8;
+/// Multiplications and additions in all nodes, and those of one result.
+const OPERATIONS: u64 = 1 << 35;
+const DEPTH: u64 = 1 << 17;
+
+/// What the folding of a model may take, and what it has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowance {
+    own: u64,
+    taken: u64,
+    operations: u64,
+}
+
+impl Allowance {
+    /// The model has so many bytes more of its own.
+    pub(super) fn extend(&mut self, bytes: usize) {
+        self.own = self.own.saturating_add(bytes as u64);
+    }
+
+    /// Whether so many elements may be computed; then they are taken.
+    pub(crate) fn take(&mut self, elements: u64) -> bool {
+        let all = FREE.saturating_add(self.own.saturating_mul(EACH));
+        let bytes = elements.saturating_mul(ELEMENT);
+        let fits = bytes <= all / NODE && self.taken.saturating_add(bytes) <= all;
+        if fits {
+            self.taken += bytes;
+        }
+        fits
+    }
+
+    /// Whether a node may be computed; then its results are taken.
+    pub(crate) fn take_node(
+        &mut self,
+        op: &Op,
+        operands: &[Option<&Tensor>],
+        results: &[TensorType],
+    ) -> bool {
+        let results = results.iter().map(|t| t.len() as u64).sum::<u64>();
+        let depth = depth(op, operands);
+        let operations = results.saturating_mul(depth);
+        let all = self.operations.saturating_add(operations);
+        if depth > DEPTH || all > OPERATIONS || !self.take(results) {
+            return false;
+        }
+        self.operations = all;
+        true
+    }
+}
+
+/// Elements that one element of a result is computed from, where they are read
+/// again for others.
+fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
+    let shape = |i: usize| {
+        operands
+            .get(i)
+            .copied()
+            .flatten()
+            .map_or(&[][..], Tensor::shape)
+    };
+    let product = |sizes: &[usize]| sizes.iter().map(|n| *n as u64).fold(1, u64::saturating_mul);
+    match op {
+        Op::Conv(_) | Op::ConvInteger(_) => product(shape(1).get(1..).unwrap_or_default()),
+        Op::ConvTranspose(_) => {
+            let channels = shape(1).first().map_or(1, |n| *n as u64);
+            channels.saturating_mul(product(shape(1).get(2..).unwrap_or_default()))
+        }
+        Op::MatMul | Op::MatMulInteger => product(shape(0).last_chunk::<1>().map_or(&[], |k| k)),
+        Op::Gemm(g) => shape(0)
+            .get(usize::from(!g.trans_a))
+            .map_or(1, |k| *k as u64),
+        Op::Pool(Pool { kernel, .. }) => product(kernel),
+        Op::Lrn(l) => l.size as u64,
+        _ => 1,
+    }
+}
+
+impl Model {
+    /// The model with every node of constants replaced by its results, as far
+    /// as its [`Allowance`] goes. A node that refuses its values (an index out
+    /// of range) stays, and fails when it is run.
+    pub(crate) fn folded(mut self) -> Model {
+        let mut known = self.take_constants();
+        let users = self.users();
+        let mut folded = vec![false; self.nodes.len()];
+        let mut kept = users.is_output.clone();
+        for (i, node) in self.nodes.iter().enumerate() {
+            match compute(node, &self.values, &known, &mut self.allowance) {
+                Some(results) => {
+                    folded[i] = true;
+                    for (v, t) in node.outputs.iter().zip(results) {
+                        known[v.index()] = Some(Arc::new(t));
+                    }
+                }
+                None => {
+                    for v in node.inputs.iter().flatten() {
+                        kept[v.index()] = true;
+                    }
+                }
+            }
+            for v in node.inputs.iter().flatten().chain(&node.outputs) {
+                let read = users.of(*v).last();
+                if !kept[v.index()] && read.is_none_or(|(last, _)| last.index() <= i) {
+                    known[v.index()] = None;
+                }
+            }
+        }
+        let mut rewrite = self.start_rewrite(known);
+        for (_, node) in self.nodes().filter(|(id, _)| !folded[id.index()]) {
+            let new = rewrite.copy(node);
+            rewrite.bind_outputs(node, &new);
+        }
+        rewrite.finish()
+    }
+
+    /// The values of all constants, by id. What is left of them is empty.
+    fn take_constants(&mut self) -> Vec<Option<Arc<Tensor>>> {
+        let known = self.known();
+        let nothing = Arc::new(Tensor::zeros(DType::F32, &[0]));
+        for v in &mut self.values {
+            if let Origin::Constant(t) = &mut v.origin {
+                *t = nothing.clone();
+            }
+        }
+        known
+    }
+}
+
+/// The results of a node, if its operands are known and it may be computed.
+fn compute(
+    node: &Node,
+    values: &[Value],
+    known: &[Option<Arc<Tensor>>],
+    allowance: &mut Allowance,
+) -> Option<Vec<Tensor>> {
+    let value = |v: &Option<ValueId>| match v {
+        Some(v) => known[v.index()].as_deref().map(Some),
+        None => Some(None),
+    };
+    let operands: Vec<_> = node.inputs.iter().map(value).collect::<Option<_>>()?;
+    let results: Vec<_> = node
+        .outputs
+        .iter()
+        .map(|v| values[v.index()].ty().clone())
+        .collect();
+    if !allowance.take_node(&node.op, &operands, &results) {
+        return None;
+    }
+    reference::apply(&node.op, &operands).ok()
+}
