@@ -43,7 +43,7 @@ pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Model, Import
     let proto = ModelProto::decode(&mut file);
     file.finish().map_err(io)?;
     let folder = DataFolder::of(path).map_err(io)?;
-    import(decoded(proto)?, Some(&folder), options)
+    import(decoded(proto)?, Some(folder), options)
 }
 
 /// Imports a serialised model. `folder` is where external data lies.
@@ -61,10 +61,9 @@ pub fn import_bytes(
             source,
         })
     });
-    let folder = folder.transpose()?;
     import(
         decoded(ModelProto::decode(bytes))?,
-        folder.as_ref(),
+        folder.transpose()?,
         options,
     )
 }
@@ -75,7 +74,7 @@ fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportE
 
 fn import(
     mut proto: ModelProto,
-    folder: Option<&DataFolder>,
+    folder: Option<DataFolder>,
     options: &ImportOptions,
 ) -> Result<Model, ImportError> {
     let Some(graph) = proto.graph.take() else {
@@ -94,9 +93,12 @@ fn import(
         functions: functions.collect(),
         unsupported: Vec::new(),
         needed: Vec::new(),
-        folder,
+        folder: folder.as_ref(),
     };
-    importer.run(graph, options)
+    let model = importer.run(graph, options)?;
+    // It holds the data that folding may drop.
+    drop(folder);
+    Ok(model.folded())
 }
 
 struct Importer<'a> {
@@ -154,7 +156,7 @@ impl Importer<'_> {
         let sizes = !inputs.any(is_open);
         self.check_declared(graph.value_info.iter().chain(&graph.output), sizes)?;
         self.bind_outputs(&graph.output)?;
-        Ok(self.model.folded())
+        Ok(self.model)
     }
 
     /// Compares the types of what has been imported with declared ones.
