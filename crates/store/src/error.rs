@@ -26,6 +26,20 @@ pub enum StoreError {
         supported: i64,
     },
     #[error(
+        "the store {path} has schema version {found} and cannot be brought up to {supported}, as it \
+         cannot be written; make it writable once, or read a copy of it"
+    )]
+    Older {
+        path: String,
+        found: i64,
+        supported: i64,
+    },
+    #[error(
+        "the newest content of the store {path} is in {path}-wal, which cannot be read where nothing \
+         can be written; make its directory writable once, or copy both files and read the copy"
+    )]
+    Unmerged { path: String },
+    #[error(
         "the store {path} stayed locked by another process while {doing}; try again when that one is done"
     )]
     Busy { path: String, doing: &'static str },
@@ -55,6 +69,15 @@ pub enum StoreError {
         what: &'static str,
         row: i64,
         reason: String,
+    },
+    #[error(
+        "the store {path} cannot grow while {doing}: {source}; \
+         check the free disk space, and the limit of file sizes (ulimit -f)"
+    )]
+    Full {
+        path: String,
+        doing: &'static str,
+        source: rusqlite::Error,
     },
     #[error("the store {path} failed while {doing}: {source}")]
     Sqlite {

@@ -47,7 +47,7 @@ pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{
     Arg, Cost, Costs, Decision, Extra, Machine, Record, RecordIdentity, Run, TargetKey, Task,
 };
-pub use schema::SCHEMA_VERSION;
+pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};
 pub use stats::{Interval, median, median_interval, min, percentile, signed_rank_below_zero};
 pub use t4::{T4Exported, export_t4};

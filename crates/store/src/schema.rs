@@ -8,7 +8,7 @@
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// Marks a SQLite file as a tuning store (`TUNE` in ASCII).
-pub(crate) const APPLICATION_ID: i64 = 0x5455_4e45;
+pub const APPLICATION_ID: i32 = 0x5455_4e45;
 
 /// The schema version this program writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -102,6 +102,7 @@ CREATE TABLE events (
 #[derive(Debug)]
 pub(crate) enum SchemaProblem {
     Newer { found: i64, supported: i64 },
+    Older { found: i64 },
     Foreign { reason: String },
     Sqlite(rusqlite::Error),
 }
@@ -109,6 +110,15 @@ pub(crate) enum SchemaProblem {
 impl From<rusqlite::Error> for SchemaProblem {
     fn from(error: rusqlite::Error) -> Self {
         SchemaProblem::Sqlite(error)
+    }
+}
+
+/// Refuses a database that is not of the version that this program writes.
+pub(crate) fn current(connection: &Connection) -> Result<(), SchemaProblem> {
+    let found = check(connection, SCHEMA_VERSION)?;
+    match found == SCHEMA_VERSION {
+        true => Ok(()),
+        false => Err(SchemaProblem::Older { found }),
     }
 }
 
@@ -141,7 +151,7 @@ fn check(connection: &Connection, supported: i64) -> Result<i64, SchemaProblem> 
         connection.pragma_query_value(None, name, |row| row.get(0))
     };
     let (application, found) = (number("application_id")?, number("user_version")?);
-    if application != APPLICATION_ID {
+    if application != i64::from(APPLICATION_ID) {
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         if application != 0 || found != 0 || tables != 0 {

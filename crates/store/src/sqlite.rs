@@ -7,6 +7,7 @@
 //! The file must be on a local disk: SQLite's locks are not safe on network
 //! file systems.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,18 +52,11 @@ impl Store {
                 reason,
             });
         }
-        // Two names mean something else to SQLite: the empty one (refused
-        // above) and `:memory:`.
-        let file = if path.is_relative() {
-            Path::new(".").join(path)
-        } else {
-            path.to_owned()
-        };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
-            Connection::open_with_flags(file, flags).map_err(|e| opening(&shown, e))?;
+            Connection::open_with_flags(local(path), flags).map_err(|e| opening(&shown, e))?;
         if connection
             .is_readonly(rusqlite::MAIN_DB)
             .map_err(|e| opening(&shown, e))?
@@ -70,6 +64,62 @@ impl Store {
             return Err(StoreError::ReadOnly { path: shown });
         }
         Store::prepare(connection, shown)
+    }
+
+    /// Opens the store at `path`, which must exist, to read it: also where neither it
+    /// nor its directory can be written. Then every write is refused, and what another
+    /// process writes through another name of the file meanwhile may be an error here.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if !path.exists() {
+            return Err(StoreError::Unopenable {
+                path: path.display().to_string(),
+                reason: "there is no such file".to_owned(),
+            });
+        }
+        match Store::open(path) {
+            Err(StoreError::ReadOnly { .. } | StoreError::Unopenable { .. }) => {
+                Store::read_only(path)
+            }
+            done => done,
+        }
+    }
+
+    fn read_only(path: &Path) -> Result<Self, StoreError> {
+        let shown = path.display().to_string();
+        if let Some(reason) = unopenable(path) {
+            return Err(StoreError::Unopenable {
+                path: shown,
+                reason,
+            });
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(local(path), flags)
+            .map_err(|e| opening(&shown, e))
+            .and_then(|c| Store::current(c, shown.clone()));
+        // Readers of a write-ahead log share an index, a file which is missing and
+        // cannot be made; without a log there is nothing to share.
+        let Err(StoreError::Unopenable { .. } | StoreError::ReadOnly { .. }) = opened else {
+            return opened;
+        };
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if Path::new(&log).metadata().is_ok_and(|m| m.len() > 0) {
+            return Err(StoreError::Unmerged { path: shown });
+        }
+        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(unchanging(&local(path)), flags)
+            .map_err(|e| opening(&shown, e))?;
+        Store::current(connection, shown)
+    }
+
+    /// A store as it is.
+    fn current(connection: Connection, path: String) -> Result<Self, StoreError> {
+        let fail = |e| opening(&path, e);
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
+        connection.set_prepared_statement_cache_capacity(64);
+        schema::current(&connection).map_err(|problem| refused(&path, problem))?;
+        Ok(Store { connection, path })
     }
 
     /// A store that is gone when it is dropped.
@@ -90,18 +140,7 @@ impl Store {
             .pragma_update(None, "synchronous", "FULL")
             .map_err(fail)?;
         // Before the journal mode, which would alter another program's file.
-        schema::migrate(&mut connection).map_err(|problem| match problem {
-            SchemaProblem::Newer { found, supported } => StoreError::Newer {
-                path: path.clone(),
-                found,
-                supported,
-            },
-            SchemaProblem::Foreign { reason } => StoreError::NotAStore {
-                path: path.clone(),
-                reason,
-            },
-            SchemaProblem::Sqlite(source) => opening(&path, source),
-        })?;
+        schema::migrate(&mut connection).map_err(|problem| refused(&path, problem))?;
         use_write_ahead_log(&connection).map_err(fail)?;
         Ok(Store { connection, path })
     }
@@ -624,12 +663,59 @@ impl Store {
         match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy) => StoreError::Busy { path, doing },
             Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => StoreError::Full {
+                path,
+                doing,
+                source,
+            },
             _ => StoreError::Sqlite {
                 path,
                 doing,
                 source,
             },
         }
+    }
+}
+
+/// A path as SQLite takes it. Two names mean something else to it: the empty one,
+/// which [`unopenable`] refuses, and `:memory:`.
+fn local(path: &Path) -> PathBuf {
+    match path.is_relative() {
+        true => Path::new(".").join(path),
+        false => path.to_owned(),
+    }
+}
+
+/// The name by which SQLite reads a file without locks and without files beside it.
+fn unchanging(path: &Path) -> String {
+    let mut name = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                name.push(char::from(*byte));
+            }
+            other => name += &format!("%{other:02x}"),
+        }
+    }
+    name + "?immutable=1"
+}
+
+/// Why a database is no store for this program.
+fn refused(path: &str, problem: SchemaProblem) -> StoreError {
+    let path = path.to_owned();
+    match problem {
+        SchemaProblem::Newer { found, supported } => StoreError::Newer {
+            path,
+            found,
+            supported,
+        },
+        SchemaProblem::Older { found } => StoreError::Older {
+            path,
+            found,
+            supported: schema::SCHEMA_VERSION,
+        },
+        SchemaProblem::Foreign { reason } => StoreError::NotAStore { path, reason },
+        SchemaProblem::Sqlite(source) => opening(&path, source),
     }
 }
 
@@ -640,6 +726,9 @@ fn unopenable(path: &Path) -> Option<String> {
     }
     if path.is_dir() {
         return Some("it is a directory".to_owned());
+    }
+    if path.exists() && !path.is_file() {
+        return Some("it is no regular file".to_owned());
     }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

@@ -1,6 +1,7 @@
 //! Opening: what cannot be opened is one clear error, and old schemas read.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -164,4 +165,129 @@ fn a_store_of_schema_version_1_reads() {
         old.run("r1").unwrap().unwrap().ended_unix_ms,
         Some(1_700_000_009_000)
     );
+}
+
+/// What `f` gives where another user's rights hold: root may write everything.
+fn as_another_user<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        // SAFETY: it changes this thread alone, which ends with `f`.
+        unsafe { libc::setfsuid(65_534) };
+        f()
+    };
+    std::thread::scope(|s| s.spawn(run).join().unwrap())
+}
+
+fn allow(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A store of one record in a folder of its own, and its file.
+fn one_record(directory: &Path) -> (Store, std::path::PathBuf) {
+    let path = directory.join("a?b 100%.tune");
+    let store = Store::open(&path).unwrap();
+    prepare(&store, "r1");
+    store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
+    (store, path)
+}
+
+#[test]
+fn what_cannot_be_written_is_read() {
+    for (directory_mode, file_mode) in [(0o555, 0o444), (0o555, 0o666), (0o777, 0o444)] {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, path) = one_record(directory.path());
+        drop(store);
+        allow(&path, file_mode);
+        allow(directory.path(), directory_mode);
+        as_another_user(|| {
+            let (error, _) = message(&path);
+            assert!(
+                matches!(
+                    error,
+                    StoreError::ReadOnly { .. } | StoreError::Unopenable { .. }
+                ),
+                "{error}"
+            );
+            let store = Store::open_to_read(&path).unwrap();
+            assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+            store.check().unwrap();
+            let mut lines = Vec::new();
+            export_jsonl(&store, &mut lines).unwrap();
+            assert!(!lines.is_empty());
+            let error = store.insert_record(&record("r1", 1, timed(&[5])));
+            assert!(
+                matches!(error, Err(StoreError::ReadOnly { .. })),
+                "{error:?}"
+            );
+        });
+        allow(directory.path(), 0o755);
+    }
+}
+
+/// A copy of a store that a writer has open, as a backup or a crash leaves it.
+fn copied(parts: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, path) = one_record(from.path());
+    let named = |directory: &Path, part: &str| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        directory.join(format!("{name}{part}"))
+    };
+    for part in [&[""], parts].concat() {
+        fs::copy(named(from.path(), part), named(to.path(), part)).unwrap();
+        allow(&named(to.path(), part), 0o444);
+    }
+    drop(store);
+    allow(to.path(), 0o555);
+    let copy = named(to.path(), "");
+    (to, copy)
+}
+
+#[test]
+fn a_log_beside_the_store_is_read_or_missed() {
+    let (directory, path) = copied(&["-wal", "-shm"]);
+    as_another_user(|| {
+        let store = Store::open_to_read(&path).unwrap();
+        assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+    });
+    allow(directory.path(), 0o755);
+    let (directory, path) = copied(&["-wal"]);
+    as_another_user(|| {
+        let error = Store::open_to_read(&path).unwrap_err();
+        assert!(matches!(error, StoreError::Unmerged { .. }), "{error}");
+        assert!(error.to_string().contains("-wal"), "{error}");
+    });
+    allow(directory.path(), 0o755);
+}
+
+#[test]
+fn reading_creates_nothing_and_writes_where_it_can() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none.tune");
+    let error = Store::open_to_read(&path).unwrap_err();
+    assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
+    assert!(!path.exists());
+    let (store, path) = one_record(directory.path());
+    drop(store);
+    let store = Store::open_to_read(&path).unwrap();
+    store.insert_record(&record("r1", 1, timed(&[5]))).unwrap();
+    // Of no version yet.
+    let empty = directory.path().join("empty.tune");
+    fs::write(&empty, "").unwrap();
+    allow(&empty, 0o444);
+    allow(directory.path(), 0o555);
+    as_another_user(|| {
+        let error = Store::open_to_read(&empty).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Older { found: 0, .. }),
+            "{error}"
+        );
+    });
+    allow(directory.path(), 0o755);
+    let pipe = directory.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: a path that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    for open in [Store::open, Store::open_to_read] {
+        let error = open(pipe.clone()).unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
 }
