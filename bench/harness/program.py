@@ -104,6 +104,8 @@ def onnx_file(model):
         return Path(model)
     path = OUT / "models" / f"{slug(model)}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
+    # No export replaces a model.
+    path.unlink(missing_ok=True)
     call("models", "export", model, path)
     return path
 

@@ -30,7 +30,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// The version of the format; a file of another version is refused.
 pub const ARTIFACT_VERSION: u32 = 4;
 
-const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
+/// How every artifact begins, of any version.
+pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
 const HEAD_BYTES: usize = 64;
 /// Sections start at multiples of this, whatever the page size of the machine.
 const SECTION_ALIGN: u64 = 4096;

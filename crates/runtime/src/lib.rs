@@ -23,7 +23,7 @@ mod run;
 pub use abi::{
     ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
 };
-pub use artifact::{ARTIFACT_VERSION, LoadError, SaveError};
+pub use artifact::{ARTIFACT_VERSION, LoadError, MAGIC as ARTIFACT_MAGIC, SaveError};
 pub use builder::{BuildModelError, Choice, ModelBuilder};
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};

@@ -46,7 +46,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             (source.plan(&target, compiled.plain_steps())?, compiled)
         }
         None => {
-            let store = a.store.open_unless(a.defaults)?;
+            let store = a.store.read_unless(a.defaults)?;
             let plan = source.plan_for(&machine, &target, store.as_ref())?;
             let exactness = a.model.exactness();
             let store = store.as_ref();

@@ -1,6 +1,7 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
+use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
 use crate::compile::{Builders, Warning, assemble, assemble_last, defaults};
 use crate::error::Result;
@@ -124,7 +125,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let store = a.store.open_unless(a.defaults)?;
+    let named = super::tune::artifact_path(a.out.as_deref(), &source.name);
+    let inputs = [a.model.files(), a.store.files()?].concat();
+    let out = Output::new(&named, ARTIFACT, inputs)?;
+    let store = a.store.read_unless(a.defaults)?;
     let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let exactness = a.model.exactness();
@@ -141,11 +145,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         &pool,
     )?);
     warn(&made.warnings);
-    let out = a
-        .out
-        .clone()
-        .unwrap_or_else(|| super::tune::artifact_name(&name));
-    made.model.save(&out)?;
+    out.save(&made.model)?;
     let summary = Summary {
         model: name,
         target: target.isa.name().into(),
@@ -155,8 +155,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         tuned_tasks: made.tuned,
         other_toolchain_tasks: made.other_toolchain,
         warnings: made.warnings,
-        artifact: out.display().to_string(),
-        bytes: std::fs::metadata(&out)?.len(),
+        artifact: named.display().to_string(),
+        bytes: std::fs::metadata(&named)?.len(),
         plan: facts.with_arena(&made.model),
     };
     if a.json {

@@ -4,7 +4,6 @@
 //! is not the tuning parent, so code generation may happen here.
 
 use super::model_args::{ModelArgs, StoreArgs};
-use super::records::existing;
 use super::task_args::{Which, pick};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
@@ -14,6 +13,7 @@ use schedule::Trace;
 use search::{Point, Sketch, Space};
 use serde::Serialize;
 use std::process::ExitCode;
+use store::Store;
 
 /// Print a task of a model at any stage between tensor expression and assembly
 #[derive(clap::Args)]
@@ -93,8 +93,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let store = existing(&a.store).ok();
-    let plan = source.plan_for(&machine, &target, store.as_ref())?;
+    let store = a.store.read()?;
+    let plan = source.plan_for(&machine, &target, Some(&store))?;
     let chosen = match &a.task {
         Some(wanted) => vec![pick(&plan, wanted)?],
         None => (0..plan.tasks.len()).collect(),
@@ -106,7 +106,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             1 => String::new(),
             _ => format!("; task {index}: {}\n", task.title()),
         };
-        match dump(a, &plan, task, &machine, &target) {
+        match dump(a, &plan, task, &machine, &target, &store) {
             Err(failed) => {
                 if !a.json {
                     super::print_text(&(header + &failed.before))?;
@@ -152,6 +152,7 @@ fn dump(
     task: &Task,
     machine: &Machine,
     target: &Target,
+    store: &Store,
 ) -> std::result::Result<(Option<String>, String), Failed> {
     match a.stage {
         Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
@@ -163,9 +164,7 @@ fn dump(
     }
     let candidate =
         a.candidate
-            .candidate(plan, task, machine, target, a.model.exactness(), || {
-                a.store.open()
-            })?;
+            .candidate(plan, task, machine, target, a.model.exactness(), store)?;
     let text = match a.stage {
         Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
         Stage::Trace => schedule::print(&candidate.trace),

@@ -185,7 +185,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .help("give --threads 2 or more"));
     }
     let source = a.model.source()?;
-    let store = a.store.open_unless(a.defaults)?;
+    let store = a.store.read_unless(a.defaults)?;
     let (plan, subject) = subject(a, &source, &target, a.artifact.as_ref(), store.as_ref())?;
     let single = a
         .scaling

@@ -12,6 +12,7 @@ mod explain;
 mod knobs;
 mod model_args;
 mod models;
+mod output;
 mod plan_facts;
 mod pool_args;
 mod records;

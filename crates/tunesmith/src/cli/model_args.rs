@@ -1,5 +1,6 @@
 //! Arguments that several commands share: the model, the target, the store.
 
+use super::output::DATABASE_PARTS;
 use crate::check::TOLERANCE;
 use crate::compile::Warning;
 use crate::error::{Error, Result};
@@ -64,6 +65,13 @@ impl ModelArgs {
             accuracy: self.accuracy,
             tolerance: self.tolerance,
         }
+    }
+
+    /// The files that the model is read from; names that are none do no harm.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let consts = self.consts.iter().filter_map(|c| c.split_once('='));
+        let consts = consts.map(|(_, file)| PathBuf::from(file));
+        consts.chain([PathBuf::from(&self.model)]).collect()
     }
 
     pub fn source(&self) -> Result<Source> {
@@ -146,6 +154,18 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// The store and the files beside it that are parts of it, there or not.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let path = self.path()?;
+        let mut files = vec![path.clone()];
+        for part in DATABASE_PARTS {
+            let mut beside = path.clone().into_os_string();
+            beside.push(part);
+            files.push(beside.into());
+        }
+        Ok(files)
+    }
+
     pub fn path(&self) -> Result<PathBuf> {
         if let Some(p) = &self.store {
             return Ok(p.clone());
@@ -162,21 +182,47 @@ impl StoreArgs {
         let base = base.ok_or_else(|| {
             Error::new("there is no home folder for the store").help("give one with --store FILE")
         })?;
-        let folder = base.join("tunesmith");
-        std::fs::create_dir_all(&folder).map_err(|e| {
-            Error::new(format!("cannot create {}: {e}", folder.display()))
-                .help("give a store with --store FILE")
-        })?;
-        Ok(folder.join("tunesmith.sqlite"))
+        Ok(base.join("tunesmith").join("tunesmith.sqlite"))
     }
 
-    pub fn open(&self) -> Result<Store> {
-        Ok(Store::open(self.path()?)?)
+    /// The store to write to, which is made if there is none.
+    pub fn write(&self) -> Result<Store> {
+        let path = self.path()?;
+        if self.store.is_none()
+            && let Some(folder) = path.parent()
+        {
+            std::fs::create_dir_all(folder).map_err(|e| {
+                Error::new(format!("cannot create {}: {e}", folder.display()))
+                    .help("give a store with --store FILE")
+            })?;
+        }
+        Ok(Store::open(path)?)
+    }
+
+    /// The store to read from, which may be one that cannot be written; an empty one
+    /// where there is none, for reading makes none.
+    pub fn read(&self) -> Result<Store> {
+        let path = self.path()?;
+        if path.exists() {
+            return Ok(Store::open_to_read(path)?);
+        }
+        if self.store.is_some() {
+            let (shown, folder) = (path.display(), path.parent());
+            if let Some(folder) = folder.filter(|f| *f != Path::new("") && !f.is_dir()) {
+                let folder = folder.display();
+                return Err(Error::new(format!(
+                    "there is no store {shown}, nor the folder {folder}"
+                ))
+                .help("name one with --store FILE"));
+            }
+            eprintln!("warning: there is no store {shown}; nothing is known from measurements");
+        }
+        Ok(Store::open_in_memory()?)
     }
 
     /// Nothing where only defaults are wanted.
-    pub fn open_unless(&self, defaults: bool) -> Result<Option<Store>> {
-        (!defaults).then(|| self.open()).transpose()
+    pub fn read_unless(&self, defaults: bool) -> Result<Option<Store>> {
+        (!defaults).then(|| self.read()).transpose()
     }
 }
 

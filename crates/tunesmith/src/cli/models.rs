@@ -1,5 +1,6 @@
 //! `models`: the built-in models and operators, and their export.
 
+use super::output::{MODEL, Output};
 use super::table::Table;
 use crate::error::{Error, Result};
 use graph::builtin::{MODELS, OPERATORS, describe};
@@ -27,12 +28,11 @@ enum Action {
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     if let Some(Action::Export { name, file }) = &a.action {
+        let out = Output::new(file, MODEL, vec![])?;
         let source = crate::source::load(name, &graph::onnx::ImportOptions::default())?;
         let bytes = graph::export::export(&source.model).map_err(|e| Error::new(e.to_string()))?;
-        std::fs::write(file, bytes).map_err(|e| {
-            Error::new(format!("cannot write {}: {e}", file.display())).help("choose another file")
-        })?;
-        eprintln!("{name} written to {}", file.display());
+        out.write_bytes(&bytes)?;
+        eprintln!("{name} written to {}", out.path().display());
         return Ok(ExitCode::SUCCESS);
     }
     if a.json {

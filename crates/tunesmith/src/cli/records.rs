@@ -1,12 +1,13 @@
 //! `records`: what the store remembers, as tables and as files.
 
 use super::model_args::StoreArgs;
+use super::output::{Output, RECORDS, T4};
 use super::table::{Table, ms};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -130,7 +131,7 @@ pub fn existing(args: &StoreArgs) -> Result<Store> {
         return Err(Error::new(format!("there is no store {}", path.display()))
             .help("name one with --store FILE, or tune something first"));
     }
-    Ok(Store::open(path)?)
+    Ok(Store::open_to_read(path)?)
 }
 
 impl Opened {
@@ -527,36 +528,18 @@ fn counts(q: &Query) -> Result<()> {
     super::print_text(&t.text())
 }
 
-/// Writes a file whole or not at all; what is no regular file is written to directly.
-fn write_whole<T>(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> std::result::Result<T, StoreError>,
-) -> Result<T> {
-    let fail = |e: std::io::Error| {
-        Error::new(format!("cannot write {}: {e}", path.display())).help("choose another file")
-    };
-    let direct = path.exists() && !path.is_file();
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
-    let to = if direct { path } else { &temporary };
-    let mut w = BufWriter::new(File::create(to).map_err(fail)?);
-    let written = write(&mut w).map_err(Error::from).and_then(|t| {
-        w.flush().map_err(fail)?;
-        if !direct {
-            std::fs::rename(&temporary, path).map_err(fail)?;
-        }
-        Ok(t)
-    });
-    if written.is_err() && !direct {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&temporary);
+/// An error of an export, with its file where that is at fault.
+fn said(out: &Output, error: StoreError) -> Error {
+    match error {
+        StoreError::Io { source, .. } => out.failed(&source),
+        other => other.into(),
     }
-    written
 }
 
 fn export(f: &FileArgs) -> Result<()> {
     let store = existing(&f.store)?;
-    let e = write_whole(&f.file, |w| store::export_jsonl(&store, w))?;
+    let out = Output::new(&f.file, RECORDS, f.store.files()?)?;
+    let e = out.write(|w| store::export_jsonl(&store, w).map_err(|e| said(&out, e)))?;
     let file = f.file.display().to_string();
     if f.json {
         return super::print_json(&serde_json::json!({
@@ -577,7 +560,7 @@ fn import(f: &FileArgs) -> Result<ExitCode> {
         Error::new(format!("cannot read {}: {e}", f.file.display()))
             .help("give a file that `records export` wrote")
     })?;
-    let store = f.store.open()?;
+    let store = f.store.write()?;
     let i = store::import_jsonl(&store, BufReader::new(file))?;
     let bad = |b: &store::BadLine| serde_json::json!({"line": b.line, "reason": b.reason});
     if f.json {
@@ -641,7 +624,9 @@ fn t4(file: &Path, q: &Query) -> Result<()> {
     };
     let (tasks, runs) = (q.select.tasks(&o)?, q.select.runs(&o)?);
     let takes = |r: &Record| q.select.takes(&tasks, &runs, r);
-    let t = write_whole(file, |w| store::export_t4(&o.store, &place(&one), takes, w))?;
+    let out = Output::new(file, T4, q.select.store.files()?)?;
+    let t = out
+        .write(|w| store::export_t4(&o.store, &place(&one), takes, w).map_err(|e| said(&out, e)))?;
     let file = file.display().to_string();
     if q.json {
         return super::print_json(&serde_json::json!({

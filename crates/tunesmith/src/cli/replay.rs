@@ -106,17 +106,16 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     let target = model.resolve_target(&machine)?;
     check_runs_here(&machine, &target)?;
     let source = model.source()?;
-    let store = existing(&a.store).ok();
-    let plan = source.plan_for(&machine, &target, store.as_ref())?;
+    let store = a.store.read()?;
+    let plan = source.plan_for(&machine, &target, Some(&store))?;
     let index = match &a.task {
         Some(wanted) => pick(&plan, wanted)?,
         None if plan.tasks.len() == 1 => 0,
         None => pick(&plan, "")?,
     };
     let task = &plan.tasks[index];
-    let candidate = which.candidate(&plan, task, &machine, &target, model.exactness(), || {
-        existing(&a.store)
-    })?;
+    let exactness = model.exactness();
+    let candidate = which.candidate(&plan, task, &machine, &target, exactness, &store)?;
     let mut builders = Builders::new(&target, 1)?;
     let plain = fallbacks(from_ref(task), &target)?;
     let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);

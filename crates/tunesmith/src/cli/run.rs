@@ -1,6 +1,7 @@
 //! `run`: one inference of a compiled model on given inputs.
 
 use super::model_args::{key_value, read_tensor};
+use super::output::{ARRAY, Output};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tensor::{Tensor, write_npy_file};
+use tensor::{Tensor, write_npy};
 
 /// Run a compiled model on inputs from files
 #[derive(clap::Args)]
@@ -120,6 +121,16 @@ fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
+/// The files of the outputs; the artifact and what it is given are none of them.
+fn outputs(a: &Args, files: &[PathBuf]) -> Result<Vec<Output>> {
+    let mut inputs = vec![a.artifact.clone()];
+    for text in &a.inputs {
+        inputs.push(PathBuf::from(key_value(text)?.1));
+    }
+    let output = |f: &PathBuf| Output::new(f, ARRAY, inputs.clone());
+    files.iter().map(output).collect()
+}
+
 fn typed(t: &TensorInfo) -> String {
     format!("`{}`, {} of shape {:?}", t.name, t.dtype, t.shape)
 }
@@ -186,20 +197,18 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .map(|id| compiled.tensor(*id).name.clone())
         .collect();
     let files = a.out.as_deref().map(|o| files(o, &names)).transpose()?;
+    let outputs = outputs(a, &files.unwrap_or_default())?;
     let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    let outputs = model.run(&given).map_err(|e| {
+    let results = model.run(&given).map_err(|e| {
         Error::from(e).help("give each input once, with the type and shape that the model takes")
     })?;
     let mut summaries = Vec::new();
-    for (i, (name, t)) in names.iter().zip(&outputs).enumerate() {
-        let file = files.as_ref().map(|f| f[i].as_path());
-        if let Some(file) = file {
-            write_npy_file(file, t).map_err(|e| {
-                Error::new(format!("output `{name}`: {}: {e}", file.display()))
-                    .help("choose another place with --out")
-            })?;
+    for (i, (name, t)) in names.iter().zip(&results).enumerate() {
+        let out = outputs.get(i);
+        if let Some(out) = out {
+            out.write(|w| write_npy(w, t).map_err(|e| out.failed(&e)))?;
         }
-        summaries.push(Summary::new(name, t, file));
+        summaries.push(Summary::new(name, t, out.map(Output::path)));
     }
     if a.json {
         super::print_json(&serde_json::json!({

@@ -95,7 +95,7 @@ pub fn read_trace(path: &Path) -> Result<Candidate> {
 }
 
 impl Which {
-    /// The candidate for a task of a plan; `store` is opened only for the best one.
+    /// The candidate for a task of a plan.
     pub fn candidate(
         &self,
         plan: &Plan,
@@ -103,7 +103,7 @@ impl Which {
         machine: &Machine,
         target: &Target,
         exactness: Exactness,
-        store: impl FnOnce() -> Result<Store>,
+        store: &Store,
     ) -> Result<Candidate> {
         let one = |all: Result<Vec<Candidate>>| match all {
             Ok(mut all) => Ok(all.remove(0)),
@@ -116,8 +116,8 @@ impl Which {
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
-                let (store, machine) = (store()?, machine.fingerprint());
-                let best = Lookup::new(&store, plan, target, &machine, exactness).best(task)?;
+                let machine = machine.fingerprint();
+                let best = Lookup::new(store, plan, target, &machine, exactness).best(task)?;
                 best.map(|k| k.candidate).ok_or_else(|| {
                     Error::new(format!(
                         "the store knows no time of {} for this target and machine",

@@ -121,7 +121,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let store = a.store.open()?;
+    let store = a.store.read()?;
     let plan = source.plan_for(&machine, &target, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
     let report = Report {

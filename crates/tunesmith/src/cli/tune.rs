@@ -1,8 +1,9 @@
 //! `tune`: searches schedules for every task of a model.
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
+use super::output::{ARTIFACT, Output};
 use super::table::{Table, ms};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::machine::Machine;
 use crate::tune::{Budget, Options, Progress, Report, Settings, TaskSummary, check_options, tune};
 use measure::{Constants, Policy};
@@ -128,8 +129,11 @@ pub fn parse_constants(changes: &str) -> std::result::Result<Constants, String> 
 const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
 const IN_MODEL_MOST: Duration = Duration::from_secs(30);
 
-/// A file name for a model name.
-pub fn artifact_name(model: &str) -> PathBuf {
+/// Where an artifact goes: as asked, or to a file named for the model.
+pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
+    if let Some(path) = asked {
+        return path.to_path_buf();
+    }
     let safe: String = model
         .chars()
         .map(|c| {
@@ -141,27 +145,6 @@ pub fn artifact_name(model: &str) -> PathBuf {
         })
         .collect();
     PathBuf::from(format!("{}.tsm", safe.trim_matches('_')))
-}
-
-/// Refuses an artifact path that cannot be written, before any time is spent.
-fn check_writable(out: &Path) -> Result<()> {
-    let folder = out
-        .parent()
-        .filter(|p| !p.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    if out.is_dir() {
-        return Err(
-            Error::new(format!("cannot write to {}: it is a folder", out.display()))
-                .help("name a file with --out FILE"),
-        );
-    }
-    let probe = folder.join(format!(".tunesmith-{}", std::process::id()));
-    let fail = |e: std::io::Error| {
-        Error::new(format!("cannot write to {}: {e}", folder.display()))
-            .help("choose another file with --out FILE")
-    };
-    std::fs::write(&probe, []).map_err(fail)?;
-    std::fs::remove_file(&probe).map_err(fail)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -203,17 +186,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         }),
     };
     check_options(&options)?;
-    let store = a.store.open()?;
+    let store = a.store.write()?;
     let source = a.model.source()?;
-    let out = a.out.clone().unwrap_or_else(|| artifact_name(&source.name));
-    check_writable(&out)?;
+    let named = artifact_path(a.out.as_deref(), &source.name);
+    let inputs = [a.model.files(), a.store.files()?].concat();
+    let out = Output::new(&named, ARTIFACT, inputs)?;
     let mut progress = Progress::new(a.json);
     let mut tuned = tune(&source, &machine, &target, &store, &options, &mut progress)?;
-    tuned.model.save(&out).map_err(|e| {
-        Error::from(e).help("choose another file with --out FILE; the records are in the store")
-    })?;
+    out.save(&tuned.model)?;
     tuned.report.model.clone_from(&source.name);
-    tuned.report.artifact = Some(out.display().to_string());
+    tuned.report.artifact = Some(named.display().to_string());
     warn(&tuned.report.warnings);
     for disturbance in &tuned.report.disturbances {
         eprintln!("warning: {disturbance}");

@@ -4,5 +4,6 @@
 mod commands;
 mod errors;
 mod measuring;
+mod outputs;
 mod program;
 mod stored;

@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use serde_json::Value;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -14,11 +15,22 @@ pub const TRIALS: u64 = 6;
 /// A folder that holds all that the program writes.
 pub struct Place {
     pub folder: PathBuf,
+    /// What each program does to itself before it begins.
+    pub before: Option<fn() -> std::io::Result<()>>,
+}
+
+/// Has permissions hold for root, too. Others they hold for anyway.
+pub fn obey_permissions() -> std::io::Result<()> {
+    const CAP_DAC_OVERRIDE: libc::c_ulong = 1;
+    // SAFETY: a call that takes numbers only.
+    unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) };
+    Ok(())
 }
 
 pub fn place(folder: &TempDir) -> Place {
     Place {
         folder: folder.path().to_path_buf(),
+        before: None,
     }
 }
 
@@ -28,7 +40,12 @@ impl Place {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_tunesmith"));
+        let mut c = std::process::Command::new(env!("CARGO_BIN_EXE_tunesmith"));
+        if let Some(before) = self.before {
+            // SAFETY: it makes system calls only.
+            unsafe { c.pre_exec(before) };
+        }
+        let mut c = Command::from_std(c);
         c.args(args)
             .current_dir(&self.folder)
             .env("XDG_CACHE_HOME", self.folder.join("cache"))
@@ -102,7 +119,10 @@ pub fn tuned() -> &'static Tuned {
         // Of an earlier process with this number.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder for tests is writable");
-        let place = Place { folder };
+        let place = Place {
+            folder,
+            before: None,
+        };
         let (store, artifact) = (place.file("store.sqlite"), place.file("tuned.tsm"));
         let trials = TRIALS.to_string();
         let report = place.json(&[

@@ -1,7 +1,10 @@
 //! Records as tables and files, and logs told again.
 
-use super::program::{OP, Place, TRIALS, one_object, place, tuned};
+use super::program::{OP, Place, TRIALS, obey_permissions, one_object, place, tuned};
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use tempfile::tempdir;
 
 fn records(args: &[&str]) -> Value {
@@ -311,4 +314,49 @@ fn a_log_is_told_again_and_says_so() {
         text.contains("replayed: run") && text.contains("tell"),
         "{text}"
     );
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_read() {
+    let folder = tempdir().unwrap();
+    let mut p = place(&folder);
+    let (sub, store) = (folder.path().join("sub"), "sub/s.sqlite");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::copy(&tuned().store, p.file(store)).unwrap();
+    let allow = |path: &Path, mode| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    allow(Path::new(&p.file(store)), 0o444);
+    allow(&sub, 0o555);
+    p.before = Some(obey_permissions);
+    let compile = ["compile", OP, "--threads", "1", "--store", store];
+    assert_eq!(p.json(&compile)["tuned_tasks"], tuned().measured_tasks());
+    let all = p.json(&["records", "--store", store]);
+    assert_eq!(all["total"], records(&[])["total"]);
+    p.ok(&["records", "export", "all.jsonl", "--store", store]);
+    p.ok(&["tasks", OP, "--store", store]);
+    p.ok(&["check", OP, "--threads", "1", "--store", store]);
+    let dump = ["dump", OP, "--threads", "1", "--stage", "trace"];
+    p.ok(&[&dump[..], &["--candidate", "best", "--store", store]].concat());
+    for writer in [&["tune", OP][..], &["records", "import", "all.jsonl"]] {
+        let error = p.error(&[writer, &["--store", store]].concat());
+        assert!(error.contains("read-only"), "{error}");
+        assert!(error.contains("writable, or name another"), "{error}");
+    }
+    let new = p.error(&["tune", OP, "--store", "sub/new.sqlite"]);
+    assert!(new.contains("directory exists and is writable"), "{new}");
+    allow(&sub, 0o755);
+}
+
+#[test]
+fn reading_makes_no_store() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let threads = ["--threads", "1"];
+    for command in ["compile", "tasks", "check"] {
+        p.ok(&[&[command, OP][..], &threads].concat());
+        p.ok(&[&[command, OP, "--store", "new.sqlite"][..], &threads].concat());
+    }
+    assert!(!folder.path().join("new.sqlite").exists());
+    assert!(!folder.path().join("data").exists());
 }

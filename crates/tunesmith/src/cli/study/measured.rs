@@ -2,6 +2,7 @@
 
 use super::MeasureArgs;
 use crate::check::TOLERANCE;
+use crate::cli::output::{Kind, Output, STUDY, STUDY_PICTURE, STUDY_REPORT};
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line, print_text};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use measure::{Policy, RoundReport};
 use search::Accuracy;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Candidates of a program.
 const MEASURED: usize = 128;
@@ -111,7 +112,12 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
     let options = options(a, &machine)?;
     let header = header(a, &options, &machine, &target);
     let saved = match &a.out {
-        Some(folder) => Saved::open(folder, &header)?,
+        Some(folder) => {
+            let saved = Saved::open(folder, &header)?;
+            output(a, folder, "study.json", STUDY)?;
+            output(a, folder, "study.md", STUDY_REPORT)?;
+            saved
+        }
         None => Saved::default(),
     };
     let programs = programs(a, &target)?;
@@ -131,7 +137,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
              kernels of {} threads; accuracy {}.",
             machine.cpu, options.candidates, options.repetitions, target.threads, options.accuracy
         );
-        save(folder, &outcome, &all, &about, a.doppler.react.tau)?;
+        save(a, folder, &outcome, &all, &about)?;
     }
     if a.json {
         return print_json(&all);
@@ -151,20 +157,26 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
     Ok(())
 }
 
+/// A file of the report, which no model of the study is.
+fn output(a: &MeasureArgs, folder: &Path, name: &str, kind: Kind) -> Result<Output> {
+    let inputs = a.models.iter().map(PathBuf::from).collect();
+    Output::new(&folder.join(name), kind, inputs)
+}
+
 /// Writes the report beside what was finished.
-fn save(folder: &Path, outcome: &Outcome, all: &Value, about: &str, tau: f64) -> Result<()> {
-    let write = |name: &str, text: &str| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|e| Error::new(format!("{}: {e}", path.display())))
+fn save(a: &MeasureArgs, folder: &Path, outcome: &Outcome, all: &Value, about: &str) -> Result<()> {
+    let write = |name: &str, kind: Kind, text: &str| {
+        output(a, folder, name, kind)?.write_bytes(text.as_bytes())
     };
     let text = serde_json::to_string(all).expect("a study has no odd keys");
-    write("study.json", &text)?;
+    write("study.json", STUDY, &text)?;
     let mut files = Vec::new();
-    for picture in pictures(outcome, tau)? {
-        write(&picture.file, &picture.svg)?;
+    for picture in pictures(outcome, a.doppler.react.tau)? {
+        write(&picture.file, STUDY_PICTURE, &picture.svg)?;
         files.push(picture.file);
     }
-    write("study.md", &markdown(outcome, about, &files))
+    let report = markdown(outcome, about, &files);
+    write("study.md", STUDY_REPORT, &report)
 }
 
 /// How DOPpler's degree of parallelism went, and what came with each.

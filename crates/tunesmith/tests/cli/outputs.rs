@@ -1,0 +1,234 @@
+//! What a command may replace, and what it leaves as it is.
+
+use super::errors::says;
+use super::program::{OP, Place, place, tuned};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use tempfile::{TempDir, tempdir};
+use tensor::{Tensor, write_npy_file};
+
+/// All that commands read and write, and a command that writes each kind of file.
+struct Files {
+    folder: TempDir,
+    p: Place,
+}
+
+impl Files {
+    fn new() -> Files {
+        let folder = tempdir().unwrap();
+        let p = place(&folder);
+        p.ok(&["models", "export", OP, "model.onnx"]);
+        let copy = |from: &str, to: &str| std::fs::copy(from, p.file(to)).unwrap();
+        copy(&tuned().store, "store.sqlite");
+        copy(&tuned().artifact, "model.tsm");
+        let x = Tensor::from_slice(&[4, 16], &[0f32; 64]);
+        write_npy_file(&folder.path().join("x.npy"), &x).unwrap();
+        Files { folder, p }
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.folder.path().join(name)).unwrap()
+    }
+
+    /// Every command that writes a file, with `to` for its name.
+    fn writers<'a>(&self, to: &'a str) -> Vec<Vec<&'a str>> {
+        let store = ["--store", "store.sqlite"];
+        let tune = [
+            "tune",
+            "model.onnx",
+            "--threads",
+            "1",
+            "--trials",
+            "1",
+            "--out",
+            to,
+        ];
+        let compile = ["compile", "model.onnx", "--out", to];
+        let run = ["run", "model.tsm", "--input", "x=x.npy", "--out", to];
+        vec![
+            [&tune[..], &store].concat(),
+            [&compile[..], &store].concat(),
+            run.to_vec(),
+            vec!["models", "export", OP, to],
+            [&["records", "export", to][..], &store].concat(),
+            [&["records", "t4", to][..], &store].concat(),
+        ]
+    }
+
+    /// The command refuses this target, and leaves it as it is.
+    fn keeps(&self, args: &[&str], target: &str, words: &[&str]) {
+        let before = self.bytes(target);
+        let error = self.p.error(args);
+        says(&error, words);
+        says(&error, &["help:"]);
+        assert_eq!(self.bytes(target), before, "{args:?}");
+    }
+
+    /// Nothing temporary is left.
+    fn tidy(&self) {
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(!name.ends_with(".tmp"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn models_and_stores_are_never_replaced() {
+    let f = Files::new();
+    for target in ["model.onnx", "store.sqlite"] {
+        for args in f.writers(target) {
+            // A name without .npy is a folder.
+            if args[0] != "run" {
+                f.keeps(&args, target, &[target, "not replaced"]);
+            }
+        }
+    }
+    // Of another command, and under a name that is an array's.
+    std::fs::copy(f.p.file("store.sqlite"), f.p.file("other.npy")).unwrap();
+    for args in f.writers("other.npy") {
+        f.keeps(&args, "other.npy", &["other.npy", "not replaced"]);
+    }
+    f.keeps(
+        &["compile", "model.onnx", "--out", "store.sqlite"],
+        "store.sqlite",
+        &["a tuning store"],
+    );
+    f.tidy();
+}
+
+#[test]
+fn inputs_are_not_replaced_under_any_name() {
+    let f = Files::new();
+    let run = ["run", "model.tsm", "--input", "x=x.npy", "--out"];
+    std::fs::create_dir(f.folder.path().join("sub")).unwrap();
+    symlink("x.npy", f.folder.path().join("link.npy")).unwrap();
+    std::fs::hard_link(f.p.file("x.npy"), f.p.file("hard.npy")).unwrap();
+    let whole = f.p.file("sub/../x.npy");
+    for name in ["x.npy", "./x.npy", "link.npy", "hard.npy", &whole] {
+        f.keeps(&[&run[..], &[name]].concat(), name, &["an input"]);
+    }
+    // In a folder the file is named for the output.
+    std::fs::rename(f.p.file("x.npy"), f.p.file("sub/y.npy")).unwrap();
+    let run = ["run", "model.tsm", "--input", "x=sub/y.npy", "--out", "sub"];
+    f.keeps(&run, "sub/y.npy", &["sub/y.npy", "an input"]);
+    let fixed = ["--const", "x=sub/y.npy", "--out", "sub/y.npy"];
+    let compile = [&["compile", "model.onnx"][..], &fixed].concat();
+    f.keeps(&compile, "sub/y.npy", &["not replaced"]);
+}
+
+#[test]
+fn the_parts_of_a_store_are_no_outputs_though_they_are_not_there() {
+    let f = Files::new();
+    let mut names = vec!["new.sqlite".to_string()];
+    for part in ["-wal", "-shm", "-journal"] {
+        names.push(format!("new.sqlite{part}"));
+        let other = format!("store.sqlite{part}");
+        let error = f.p.error(&["compile", OP, "--defaults", "--out", &other]);
+        says(&error, &[&other, "a part of the database"]);
+        assert!(!Path::new(&f.p.file(&other)).exists());
+    }
+    for name in &names {
+        let tune = ["tune", OP, "--store", "new.sqlite", "--out", name];
+        says(&f.p.error(&tune), &["not replaced", "its store"]);
+        assert!(!f.bytes("new.sqlite").starts_with(b"\x89TSM"));
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_no_output() {
+    let f = Files::new();
+    let pipe = std::ffi::CString::new(f.p.file("pipe.npy")).unwrap();
+    // SAFETY: a path that ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    std::fs::create_dir(f.folder.path().join("folder")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(f.p.file("socket.npy")).unwrap();
+    symlink("/dev/null", f.folder.path().join("null.npy")).unwrap();
+    symlink("nowhere", f.folder.path().join("broken.npy")).unwrap();
+    for (target, what) in [
+        ("pipe.npy", "a pipe"),
+        ("folder", "a folder"),
+        ("socket.npy", "a socket"),
+        ("null.npy", "a device"),
+        ("broken.npy", "a link to nothing"),
+        ("none/y.npy", "none"),
+    ] {
+        for args in f.writers(target) {
+            // For outputs any folder will do.
+            if (args[0], target) != ("run", "folder") {
+                says(&f.p.error(&args), &["cannot write", target, what, "help:"]);
+            }
+        }
+    }
+    assert!(f.folder.path().join("broken.npy").is_symlink());
+    says(
+        &f.p.error(&["compile", OP, "--out", "/dev/full"]),
+        &["/dev/full", "a device"],
+    );
+}
+
+#[test]
+fn other_files_are_not_replaced_and_earlier_outputs_are() {
+    let f = Files::new();
+    let kinds = ["a.tsm", "c.tsm", "y.npy", "e.onnx", "e.jsonl", "t4.json"];
+    for (i, to) in kinds.into_iter().enumerate() {
+        let args = &f.writers(to)[i];
+        std::fs::write(f.p.file(to), "what somebody wrote").unwrap();
+        f.keeps(args, to, &[to, "not replaced", "remove"]);
+        // As `mktemp` makes one.
+        std::fs::write(f.p.file(to), "").unwrap();
+        f.p.ok(args);
+        assert!(f.bytes(to).len() > 64);
+        match to {
+            "e.onnx" => f.keeps(args, to, &["there already", "remove"]),
+            _ => drop(f.p.ok(args)),
+        }
+    }
+    // The name that nobody gave.
+    f.p.ok(&["models", "export", OP, "taken.onnx"]);
+    std::fs::write(f.p.file("taken.tsm"), "notes").unwrap();
+    for command in ["tune", "compile"] {
+        let args = [command, "taken.onnx", "--store", "store.sqlite"];
+        f.keeps(&args, "taken.tsm", &["taken.tsm", "not replaced", "--out"]);
+    }
+    f.tidy();
+}
+
+#[test]
+fn a_link_to_an_earlier_output_stays_a_link() {
+    let f = Files::new();
+    std::fs::write(f.p.file("real.tsm"), "").unwrap();
+    symlink("real.tsm", f.folder.path().join("latest.tsm")).unwrap();
+    f.p.ok(&["compile", OP, "--defaults", "--out", "latest.tsm"]);
+    assert!(f.folder.path().join("latest.tsm").is_symlink());
+    assert!(f.bytes("real.tsm").len() > 64);
+}
+
+#[test]
+fn a_refused_output_costs_no_work() {
+    let f = Files::new();
+    let tune = ["tune", OP, "--store", "new.sqlite", "--out", "model.onnx"];
+    f.keeps(&tune, "model.onnx", &["not replaced"]);
+    // Work begins with a run.
+    let runs = f.p.json(&["records", "runs", "--store", "new.sqlite"]);
+    assert_eq!(runs["runs"], serde_json::json!([]));
+}
+
+#[test]
+fn a_study_keeps_what_others_wrote() {
+    let f = Files::new();
+    let op = "op:dense(m=4,n=32,k=16)";
+    let study = ["study", "measure", op, "--candidates", "2", "--out"];
+    for name in ["study.json", "study.md"] {
+        let folder = f.folder.path().join(format!("of-{name}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join(name), "what somebody wrote").unwrap();
+        let out = format!("of-{name}");
+        let target = format!("{out}/{name}");
+        f.keeps(
+            &[&study[..], &[&out]].concat(),
+            &target,
+            &[&target, "--out FOLDER"],
+        );
+    }
+}
