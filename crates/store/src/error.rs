@@ -1,5 +1,7 @@
 //! What can go wrong with a store, each said with what, where and what to do.
 
+use crate::jsonl::BadLine;
+
 /// An error of the user's file, disk or data. On error nothing has been stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -84,6 +86,14 @@ pub enum StoreError {
         path: String,
         doing: &'static str,
         source: rusqlite::Error,
+    },
+    #[error(
+        "{} lines cannot be imported, the first is line {}: {}; nothing was imported",
+        lines.len(), lines[0].line, lines[0].reason
+    )]
+    BadLines {
+        /// At least one.
+        lines: Vec<BadLine>,
     },
     #[error("{doing} failed: {source}; check the file and the free disk space")]
     Io {

@@ -4,9 +4,8 @@
 //! `target`, `machine`, `run`, `record` and `event` lines, each after what it
 //! refers to, fields in a fixed order. Promises: importing an export into an
 //! empty store and exporting again gives the same bytes; importing twice adds
-//! nothing; files may be concatenated; a last line cut off in writing is a
-//! warning; any other bad line is reported by its number and the rest is
-//! imported; fields of a newer version survive.
+//! nothing; files may be concatenated; an import adds all of its lines or, where
+//! one of them is bad, none, and says which are; fields of a newer version survive.
 
 use std::io::{BufRead, Write};
 
@@ -21,15 +20,29 @@ use crate::sqlite::Store;
 const FORMAT: &str = "tunesmith-records";
 const FORMAT_VERSION: u32 = 1;
 
-/// Lines an import commits at once.
-const CHUNK: usize = 1000;
-
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: String,
     version: u32,
     #[serde(flatten)]
     extra: Extra,
+}
+
+impl Header {
+    fn judge(&self) -> Result<(), String> {
+        let Header {
+            format, version, ..
+        } = self;
+        if format != FORMAT {
+            return Err(format!("the format is `{format}`, expected is `{FORMAT}`"));
+        }
+        if *version != FORMAT_VERSION {
+            return Err(format!(
+                "the format has version {version}, this program reads {FORMAT_VERSION}"
+            ));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Serialize)]
@@ -46,7 +59,7 @@ enum LineOut<'a> {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum LineIn {
+enum Line {
     Header(Header),
     Task(Task),
     Target(TargetKey),
@@ -65,7 +78,7 @@ pub struct Exported {
     pub lines: u64,
 }
 
-/// A line that was not imported.
+/// A line that cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadLine {
     /// From 1.
@@ -82,10 +95,13 @@ pub struct Imported {
     pub added_records: u64,
     /// Lines whose content was in the store already.
     pub known: u64,
-    /// Lines that do not parse, contradict the store, or refer to what is missing.
-    pub bad: Vec<BadLine>,
-    /// The last line, when it was cut off in writing.
-    pub torn: Option<BadLine>,
+}
+
+/// What a line says that only those who own its meaning can judge.
+#[derive(Clone, Copy, Debug)]
+pub enum Claim<'a> {
+    Task(&'a Task),
+    Record(&'a Record),
 }
 
 /// Writes the whole store, as it is at one moment, to `writer`.
@@ -147,78 +163,69 @@ fn put_line(
     })
 }
 
-/// Adds the lines of `reader` to the store. An error (disk, lock) leaves whole
-/// chunks imported; importing again completes them.
-pub fn import_jsonl(store: &Store, mut reader: impl BufRead) -> Result<Imported, StoreError> {
+/// Adds the lines of `reader` to the store, all or none. `judge` says why a claim is
+/// not to be believed.
+///
+/// # Errors
+/// [`StoreError::BadLines`] with every line that does not parse, contradicts the store,
+/// refers to what is missing, or is not believed.
+pub fn import_jsonl(
+    store: &Store,
+    reader: impl BufRead,
+    judge: impl Fn(Claim<'_>) -> Result<(), String>,
+) -> Result<Imported, StoreError> {
     let mut imported = Imported::default();
-    let mut number = 0;
-    loop {
-        let more = store.transact("importing", || {
-            for _ in 0..CHUNK {
-                let mut line = Vec::new();
-                let length =
-                    reader
-                        .read_until(b'\n', &mut line)
-                        .map_err(|source| StoreError::Io {
-                            doing: "reading the import",
-                            source,
-                        })?;
-                if length == 0 {
-                    return Ok(false);
-                }
-                number += 1;
-                import_line(store, &line, number, &mut imported)?;
+    let (mut bad, mut begun) = (Vec::new(), false);
+    store.transact("importing", || {
+        for (number, bytes) in (1..).zip(reader.split(b'\n')) {
+            let bytes = bytes.map_err(|source| StoreError::Io {
+                doing: "reading the import",
+                source,
+            })?;
+            if bytes.trim_ascii().is_empty() {
+                continue;
             }
-            Ok(true)
-        })?;
-        if !more {
-            return Ok(imported);
+            let put = match parse(&bytes) {
+                Ok(line) if begun || matches!(line, Line::Header(_)) => {
+                    put(store, &line, &judge, &mut imported)?
+                }
+                Err(reason) if begun => Err(reason),
+                _ => Err(no_header()),
+            };
+            if let Err(reason) = put {
+                bad.push(BadLine {
+                    line: number,
+                    reason,
+                });
+                // What follows another beginning are no lines of this format.
+                if !begun {
+                    break;
+                }
+            }
+            begun = true;
         }
-    }
+        if !begun && bad.is_empty() {
+            bad.push(BadLine {
+                line: 1,
+                reason: no_header(),
+            });
+        }
+        match bad.is_empty() {
+            true => Ok(imported),
+            false => Err(StoreError::BadLines { lines: bad }),
+        }
+    })
 }
 
-fn import_line(
-    store: &Store,
-    bytes: &[u8],
-    number: u64,
-    imported: &mut Imported,
-) -> Result<(), StoreError> {
-    if bytes.trim_ascii().is_empty() {
-        return Ok(());
-    }
-    let line: LineIn = match serde_json::from_slice(bytes) {
-        Ok(line) => line,
-        Err(e) if e.is_eof() && !bytes.ends_with(b"\n") => {
-            let reason = "the last line was cut off in writing and is left out".to_owned();
-            imported.torn = Some(BadLine {
-                line: number,
-                reason,
-            });
-            return Ok(());
-        }
-        Err(e) => {
-            imported.bad.push(BadLine {
-                line: number,
-                reason: parse_reason(&e),
-            });
-            return Ok(());
-        }
-    };
-    match put(store, line, imported) {
-        Ok(()) => Ok(()),
-        Err(
-            e @ (StoreError::UnknownKey { .. }
-            | StoreError::Conflict { .. }
-            | StoreError::Invalid { .. }),
-        ) => {
-            imported.bad.push(BadLine {
-                line: number,
-                reason: e.to_string(),
-            });
-            Ok(())
-        }
-        Err(e) => Err(e),
-    }
+fn no_header() -> String {
+    format!("there is no header of the format `{FORMAT}`")
+}
+
+fn parse(bytes: &[u8]) -> Result<Line, String> {
+    serde_json::from_slice(bytes).map_err(|e| match e.is_eof() {
+        true => "the line is cut off".to_owned(),
+        false => parse_reason(&e),
+    })
 }
 
 /// The parser's message with its column only: its line counts from this line.
@@ -230,30 +237,43 @@ fn parse_reason(error: &serde_json::Error) -> String {
     }
 }
 
-fn put(store: &Store, line: LineIn, imported: &mut Imported) -> Result<(), StoreError> {
+/// Stores what a line says; inside, why that is refused.
+fn put(
+    store: &Store,
+    line: &Line,
+    judge: impl Fn(Claim<'_>) -> Result<(), String>,
+    imported: &mut Imported,
+) -> Result<Result<(), String>, StoreError> {
+    let judged = match line {
+        Line::Header(header) => header.judge(),
+        Line::Task(task) => judge(Claim::Task(task)),
+        Line::Record(record) => judge(Claim::Record(record)),
+        _ => Ok(()),
+    };
+    if judged.is_err() {
+        return Ok(judged);
+    }
     let new = match line {
-        LineIn::Header(header) if header.format != FORMAT => {
-            return Err(StoreError::Invalid {
-                what: "header",
-                key: header.format,
-                reason: format!("expected the format `{FORMAT}`"),
-            });
-        }
-        LineIn::Header(_) => return Ok(()),
-        LineIn::Task(task) => store.put_task(&task)?,
-        LineIn::Target(target) => store.put_target(&target)?,
-        LineIn::Machine(machine) => store.put_machine(&machine)?,
-        LineIn::Run(run) => store.put_run(&run)?,
-        LineIn::Event(event) => store.put_event(&event)?,
-        LineIn::Record(record) => {
-            let (_, new) = store.put_record(&record)?;
+        Line::Header(_) => return Ok(Ok(())),
+        Line::Task(task) => store.put_task(task),
+        Line::Target(target) => store.put_target(target),
+        Line::Machine(machine) => store.put_machine(machine),
+        Line::Run(run) => store.put_run(run),
+        Line::Event(event) => store.put_event(event),
+        Line::Record(record) => store.put_record(record).map(|(_, new)| {
             imported.added_records += u64::from(new);
             new
-        }
+        }),
     };
     match new {
-        true => imported.added += 1,
-        false => imported.known += 1,
+        Ok(true) => imported.added += 1,
+        Ok(false) => imported.known += 1,
+        Err(
+            e @ (StoreError::UnknownKey { .. }
+            | StoreError::Conflict { .. }
+            | StoreError::Invalid { .. }),
+        ) => return Ok(Err(e.to_string())),
+        Err(e) => return Err(e),
     }
-    Ok(())
+    Ok(Ok(()))
 }

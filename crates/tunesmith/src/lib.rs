@@ -13,6 +13,7 @@ pub mod default_model;
 pub mod doctor;
 pub mod error;
 pub mod explain;
+mod imported;
 pub mod knobs;
 pub mod known;
 pub mod layouts;

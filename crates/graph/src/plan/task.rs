@@ -24,6 +24,11 @@ pub struct Task {
 }
 
 impl Task {
+    /// The key of a program by its canonical text.
+    pub fn key_of(canonical: &str) -> String {
+        format!("{:032x}", xxh3_128(canonical.as_bytes()))
+    }
+
     pub(super) fn new(built: Built) -> Task {
         let Built { program, kind, .. } = built;
         let Kind { op, args, flops } = kind;
@@ -33,7 +38,7 @@ impl Task {
             buffer.shape.iter().product::<i64>() as f64 * buffer.dtype.size() as f64
         });
         Task {
-            key: format!("{:032x}", xxh3_128(text.as_bytes())),
+            key: Task::key_of(&text),
             op,
             args,
             flops: flops.unwrap_or_else(|| counted_flops(&program)),

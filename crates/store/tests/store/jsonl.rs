@@ -1,7 +1,9 @@
 //! JSON lines: whole round trips, torn and bad lines, other versions.
 
 use serde_json::{Value, json};
-use store::{Filter, NewEvent, Store, export_jsonl, import_jsonl};
+use store::{
+    BadLine, Claim, Filter, Imported, NewEvent, Store, StoreError, export_jsonl, import_jsonl,
+};
 
 use crate::samples::{every_outcome, prepared, record, timed};
 
@@ -9,6 +11,11 @@ fn export(store: &Store) -> String {
     let mut bytes = Vec::new();
     export_jsonl(store, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
+}
+
+/// An import by which every claim is believed.
+fn import(store: &Store, text: &str) -> Result<Imported, StoreError> {
+    import_jsonl(store, text.as_bytes(), |_| Ok(()))
 }
 
 fn full() -> Store {
@@ -39,12 +46,11 @@ fn an_import_exports_the_same_bytes_and_importing_again_adds_nothing() {
     let text = export(&source);
     let records = every_outcome().len() as u64;
     let copy = Store::open_in_memory().unwrap();
-    let first = import_jsonl(&copy, text.as_bytes()).unwrap();
+    let first = import(&copy, &text).unwrap();
     assert_eq!((first.added_records, first.known), (records, 0));
     assert_eq!(first.added, text.lines().count() as u64 - 1);
-    assert!(first.bad.is_empty() && first.torn.is_none(), "{first:?}");
     assert_eq!(export(&copy), text);
-    let again = import_jsonl(&copy, format!("{text}{text}").as_bytes()).unwrap();
+    let again = import(&copy, &format!("{text}{text}")).unwrap();
     assert_eq!((again.added, again.known), (0, 2 * first.added));
     assert_eq!(export(&copy), text);
 }
@@ -71,33 +77,69 @@ fn lines_say_their_type_first_and_keep_their_field_order() {
     assert_eq!(lines.len(), 6);
 }
 
+/// The bad lines of an import, which leaves nothing of it in the store.
+fn bad_lines(bytes: &[u8]) -> Vec<BadLine> {
+    let copy = Store::open_in_memory().unwrap();
+    let empty = export(&copy);
+    let Err(StoreError::BadLines { lines }) = import_jsonl(&copy, bytes, |_| Ok(())) else {
+        panic!("{} bytes were imported", bytes.len());
+    };
+    assert_eq!(export(&copy), empty);
+    lines
+}
+
 #[test]
-fn a_torn_last_line_is_a_warning_wherever_it_was_cut() {
+fn a_file_that_was_cut_off_is_refused_wherever_it_was() {
     let text = export(&full());
     let last = text.trim_end().rfind('\n').unwrap() + 1;
     let whole = text.lines().count() as u64;
     for cut in [last + 1, last + 9, last + 40, text.len() - 2] {
-        let copy = Store::open_in_memory().unwrap();
-        let imported = import_jsonl(&copy, &text.as_bytes()[..cut]).unwrap();
-        assert!(imported.bad.is_empty(), "{imported:?}");
-        assert_eq!(
-            imported.torn.as_ref().map(|torn| torn.line),
-            Some(whole),
-            "cut at {cut}"
-        );
-        assert_eq!(imported.added, whole - 2);
+        let bad = bad_lines(&text.as_bytes()[..cut]);
+        assert_eq!(bad.len(), 1);
+        assert_eq!(bad[0].line, whole, "cut at {cut}");
+        assert!(bad[0].reason.contains("cut off"), "{bad:?}");
     }
+    assert_eq!(bad_lines(&text.as_bytes()[..9])[0].line, 1);
     // Only the newline is missing: the line is whole.
     let copy = Store::open_in_memory().unwrap();
-    let imported = import_jsonl(&copy, text.trim_end().as_bytes()).unwrap();
-    assert_eq!((imported.torn, imported.added), (None, whole - 1));
+    let imported = import(&copy, text.trim_end()).unwrap();
+    assert_eq!(imported.added, whole - 1);
 }
 
 #[test]
-fn bad_lines_are_reported_by_number_and_the_rest_is_imported() {
+fn a_file_begins_with_a_header_of_this_version() {
+    let text = export(&full());
+    let headless = text.split_once('\n').unwrap().1;
+    let of = |text: &str| bad_lines(text.as_bytes()).remove(0);
+    let newer = text.replacen("\"version\":1", "\"version\":99", 1);
+    let other = text.replacen("tunesmith-records", "recipes", 1);
+    for (text, line, reason) in [
+        (headless, 1, "no header"),
+        ("", 1, "no header"),
+        ("\n\n", 1, "no header"),
+        ("\nnot json\n", 2, "no header"),
+        (&newer, 1, "version 99"),
+        (&other, 1, "recipes"),
+        // Of two files, the second.
+        (
+            &format!("{text}{newer}"),
+            1 + text.lines().count() as u64,
+            "version 99",
+        ),
+    ] {
+        let bad = of(text);
+        assert_eq!(bad.line, line, "{bad:?}");
+        assert!(bad.reason.contains(reason), "{bad:?}");
+    }
+    let blank = Store::open_in_memory().unwrap();
+    import(&blank, &format!("\n{text}")).unwrap();
+    assert_eq!(export(&blank), text);
+}
+
+#[test]
+fn bad_lines_are_reported_by_number_and_nothing_is_imported() {
     let text = export(&full());
     let mut lines: Vec<String> = text.lines().map(Into::into).collect();
-    lines[0] = r#"{"type":"header","format":"recipes","version":1}"#.into();
     lines.insert(5, "not json".into());
     lines.insert(6, r#"{"type":"record","run_id":"r1"}"#.into());
     lines.insert(7, r#"{"type":"sonnet","lines":14}"#.into());
@@ -111,23 +153,45 @@ fn bad_lines_are_reported_by_number_and_the_rest_is_imported() {
     lines.insert(11, elsewhere);
     let mut bytes = lines.join("\n").into_bytes();
     bytes.extend_from_slice(b"\n\"\xff\xfe\"\n");
-    let copy = Store::open_in_memory().unwrap();
-    let imported = import_jsonl(&copy, bytes.as_slice()).unwrap();
-    let bad: Vec<u64> = imported.bad.iter().map(|bad| bad.line).collect();
+    let bad = bad_lines(&bytes);
+    let numbers: Vec<u64> = bad.iter().map(|bad| bad.line).collect();
     // Line 9 came before the record it contradicts, which is therefore the refused one.
     let last = lines.len() as u64 + 1;
-    assert_eq!(bad, [1, 6, 7, 8, 10, 12, 14, last], "{:#?}", imported.bad);
-    let reasons: Vec<&str> = imported.bad.iter().map(|bad| bad.reason.as_str()).collect();
-    assert!(reasons[0].contains("recipes"), "{reasons:#?}");
-    assert!(reasons[3].contains("sonnet"), "{reasons:#?}");
-    assert!(reasons[5].contains("t9"), "{reasons:#?}");
-    assert!(reasons[6].contains("trace"), "{reasons:#?}");
+    assert_eq!(numbers, [6, 7, 8, 10, 12, 14, last], "{bad:#?}");
+    let reasons: Vec<&str> = bad.iter().map(|bad| bad.reason.as_str()).collect();
+    assert!(reasons[2].contains("sonnet"), "{reasons:#?}");
+    assert!(reasons[4].contains("t9"), "{reasons:#?}");
+    assert!(reasons[5].contains("trace"), "{reasons:#?}");
     assert!(
         reasons.iter().all(|reason| !reason.contains(" at line ")),
         "{reasons:#?}"
     );
-    assert!(imported.torn.is_none());
-    assert_eq!(imported.added_records, every_outcome().len() as u64);
+}
+
+#[test]
+fn claims_that_are_not_believed_are_bad_lines() {
+    let text = export(&full());
+    let copy = Store::open_in_memory().unwrap();
+    let judge = |claim: Claim<'_>| match claim {
+        Claim::Task(t) => Err(format!("no such task as {}", t.key)),
+        Claim::Record(_) => Ok(()),
+    };
+    let error = import_jsonl(&copy, text.as_bytes(), judge).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("the first is line 2: no such task as t1"),
+        "{said}"
+    );
+    let judge = |claim: Claim<'_>| match claim {
+        Claim::Record(r) if r.trial == 3 => Err("not the third".into()),
+        _ => Ok(()),
+    };
+    let error = import_jsonl(&copy, text.as_bytes(), judge).unwrap_err();
+    let StoreError::BadLines { lines } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(lines.len(), 1);
+    assert!(copy.tasks().unwrap().is_empty());
 }
 
 #[test]
@@ -156,8 +220,7 @@ fn fields_and_kinds_of_a_newer_version_survive_import_and_export() {
     }
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let copy = Store::open_in_memory().unwrap();
-    let imported = import_jsonl(&copy, text.as_bytes()).unwrap();
-    assert!(imported.bad.is_empty(), "{:#?}", imported.bad);
+    import(&copy, &text).unwrap();
     let exported: Vec<Value> = export(&copy)
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -176,8 +239,8 @@ fn stores_merge_and_keep_both_sides() {
     left.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
     right.insert_record(&record("r1", 1, timed(&[6]))).unwrap();
     right.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
-    let imported = import_jsonl(&left, export(&right).as_bytes()).unwrap();
-    assert_eq!((imported.added_records, imported.bad.len()), (1, 0));
+    let imported = import(&left, &export(&right)).unwrap();
+    assert_eq!(imported.added_records, 1);
     let trials: Vec<u64> = left
         .records_for(&Filter::default())
         .unwrap()
@@ -188,14 +251,14 @@ fn stores_merge_and_keep_both_sides() {
 }
 
 #[test]
-fn imports_longer_than_a_chunk_are_complete() {
+fn long_imports_are_complete() {
     let source = prepared();
     let records: Vec<_> = (0..2500)
         .map(|trial| record("r1", trial, timed(&[trial])))
         .collect();
     source.append(&records, &[]).unwrap();
     let copy = Store::open_in_memory().unwrap();
-    let imported = import_jsonl(&copy, export(&source).as_bytes()).unwrap();
+    let imported = import(&copy, &export(&source)).unwrap();
     assert_eq!(imported.added_records, 2500);
     assert_eq!(copy.records_for(&Filter::default()).unwrap(), records);
 }

@@ -136,12 +136,8 @@ fn a_store_of_schema_version_1_reads() {
     let old = Store::open(&path).unwrap();
     old.check().unwrap();
     let imported = Store::open_in_memory().unwrap();
-    let summary =
-        import_jsonl(&imported, include_bytes!("../fixtures/v1.jsonl").as_slice()).unwrap();
-    assert!(
-        summary.bad.is_empty() && summary.torn.is_none(),
-        "{summary:?}"
-    );
+    let lines = include_bytes!("../fixtures/v1.jsonl").as_slice();
+    import_jsonl(&imported, lines, |_| Ok(())).unwrap();
     assert_eq!(export(&old), export(&imported));
 
     let records = old

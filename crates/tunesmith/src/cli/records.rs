@@ -4,6 +4,7 @@ use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::table::{Table, ms};
 use crate::error::{Error, Result};
+use crate::imported::judge;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -255,7 +256,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Some(Action::Best(q)) => best(q)?,
         Some(Action::Counts(q)) => counts(q)?,
         Some(Action::Export(f)) => export(f)?,
-        Some(Action::Import(f)) => return import(f),
+        Some(Action::Import(f)) => import(f)?,
         Some(Action::T4 { file, query }) => t4(file, query)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -552,50 +553,55 @@ fn export(f: &FileArgs) -> Result<()> {
     ))
 }
 
-/// Bad lines of an import that are printed.
+/// Bad lines of an import that an error lists before it stops.
 const BAD_LINES: usize = 10;
 
-fn import(f: &FileArgs) -> Result<ExitCode> {
-    let file = File::open(&f.file).map_err(|e| {
-        Error::new(format!("cannot read {}: {e}", f.file.display()))
-            .help("give a file that `records export` wrote")
-    })?;
+/// The error of an import, with its file where that is at fault.
+fn not_imported(file: &Path, error: StoreError) -> Error {
+    let file = file.display();
+    let lines = match error {
+        StoreError::BadLines { lines } => lines,
+        StoreError::Io { source, .. } => {
+            return Error::new(format!("cannot read {file}: {source}"))
+                .help("give a file that `records export` wrote");
+        }
+        other => return other.into(),
+    };
+    let line = |b: &store::BadLine| format!("\n  {file}:{}: {}", b.line, b.reason);
+    let mut list: String = lines.iter().take(BAD_LINES).map(line).collect();
+    if lines.len() > BAD_LINES {
+        list += &format!("\n  and {} more", lines.len() - BAD_LINES);
+    }
+    Error::new(format!(
+        "nothing of {file} was imported, as lines of it are bad:{list}"
+    ))
+    .help("give a file as `records export` wrote it")
+}
+
+fn import(f: &FileArgs) -> Result<()> {
+    let fail = |source| {
+        let doing = "reading the import";
+        not_imported(&f.file, StoreError::Io { doing, source })
+    };
+    let file = File::open(&f.file).map_err(fail)?;
     let store = f.store.write()?;
-    let i = store::import_jsonl(&store, BufReader::new(file))?;
-    let bad = |b: &store::BadLine| serde_json::json!({"line": b.line, "reason": b.reason});
+    let i = store::import_jsonl(&store, BufReader::new(file), judge)
+        .map_err(|e| not_imported(&f.file, e))?;
     if f.json {
-        super::print_json(&serde_json::json!({
+        return super::print_json(&serde_json::json!({
             "store": store.path(),
             "added": i.added,
             "added_records": i.added_records,
             "known": i.known,
-            "bad": i.bad.iter().map(bad).collect::<Vec<_>>(),
-            "torn": i.torn.as_ref().map(bad),
-        }))?;
-    } else {
-        super::print_text(&format!(
-            "{} records and {} other lines added to {}, {} lines known already\n",
-            i.added_records,
-            i.added - i.added_records,
-            store.path(),
-            i.known
-        ))?;
+        }));
     }
-    if let Some(t) = &i.torn {
-        eprintln!("{}:{}: {}", f.file.display(), t.line, t.reason);
-    }
-    for b in i.bad.iter().take(BAD_LINES) {
-        eprintln!("{}:{}: {}", f.file.display(), b.line, b.reason);
-    }
-    if i.bad.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Error::new(format!(
-        "{} of the lines of {} were not imported, the others were",
-        i.bad.len(),
-        f.file.display()
+    super::print_text(&format!(
+        "{} records and {} other lines added to {}, {} lines known already\n",
+        i.added_records,
+        i.added - i.added_records,
+        store.path(),
+        i.known
     ))
-    .help("the reasons are above; correct the lines and import the file again"))
 }
 
 fn t4(file: &Path, q: &Query) -> Result<()> {

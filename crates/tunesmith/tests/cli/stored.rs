@@ -222,30 +222,6 @@ fn an_export_imports_to_the_same_export() {
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
     assert_eq!(read("a.jsonl"), read("b.jsonl"));
 
-    // A torn last line is a warning, a bad one in the middle an error; the rest is imported.
-    let text = String::from_utf8(read("a.jsonl")).unwrap();
-    std::fs::write(folder.path().join("torn.jsonl"), &text[..text.len() - 20]).unwrap();
-    let torn = p.json(&["records", "import", "torn.jsonl", "--store", "c.sqlite"]);
-    assert!(torn["torn"]["line"].as_u64().unwrap() > 1);
-    let broken = text.replacen("\"type\":\"event\"", "\"type\":\"evnt\"", 1);
-    assert_ne!(broken, text);
-    std::fs::write(folder.path().join("bad.jsonl"), broken).unwrap();
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_tunesmith"))
-        .args([
-            "records",
-            "import",
-            "bad.jsonl",
-            "--store",
-            "d.sqlite",
-            "--json",
-        ])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert!(!out.status.success());
-    let report = one_object(&String::from_utf8(out.stdout).unwrap());
-    assert_eq!(report["bad"].as_array().unwrap().len(), 1);
-    assert_eq!(report["added_records"], first["records"]);
     // No temporary file is left.
     let left: Vec<String> = std::fs::read_dir(folder.path())
         .unwrap()
@@ -253,6 +229,71 @@ fn an_export_imports_to_the_same_export() {
         .filter(|n| n.ends_with(".tmp"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn records_that_cannot_be_are_not_imported() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&["records", "export", "all.jsonl", "--store", &t.store]);
+    let text = std::fs::read_to_string(p.file("all.jsonl")).unwrap();
+    let line_of = |what: &str| 1 + text.lines().position(|l| l.contains(what)).unwrap();
+    let record = line_of("\"result\":\"timed\"");
+    let (task, event) = (line_of("\"type\":\"task\""), line_of("\"type\":\"event\""));
+    let timed = text.lines().nth(record - 1).unwrap();
+    let samples = timed.find("\"samples_ns\":[").unwrap() + 14;
+    let first = &timed[..samples];
+    let sample = |ns: &str| text.replacen(first, &format!("{first}{ns},"), 1);
+    let key = t.report["tasks"][0]["key"].as_str().unwrap();
+    let other_key = format!("{}0", &key[..31]);
+    let whole = text.lines().count();
+    for (bad, line, why) in [
+        (text.split_once('\n').unwrap().1.to_string(), 1, "no header"),
+        (
+            text.replacen("\"version\":1", "\"version\":99", 1),
+            1,
+            "version 99",
+        ),
+        (text.replace(key, &other_key), task, "by its text it is"),
+        (
+            text.replace("\"task\":\"", "\"task\":\"0"),
+            record,
+            "is not in the store",
+        ),
+        (
+            text.replace("\"target\":\"", "\"target\":\"m"),
+            record,
+            "is not in the store",
+        ),
+        (sample("0"), record, "no call takes 0 ns"),
+        (sample("-5"), record, "-5"),
+        (sample("null"), record, "null"),
+        (sample("18446744073709551615"), record, "no call takes"),
+        (
+            text.replacen("\"type\":\"event\"", "\"type\":\"evnt\"", 1),
+            event,
+            "evnt",
+        ),
+        (text[..text.len() - 20].to_string(), whole, "cut off"),
+    ] {
+        assert_ne!(bad, text);
+        std::fs::write(p.file("bad.jsonl"), bad).unwrap();
+        let error = p.error(&["records", "import", "bad.jsonl", "--store", "b.sqlite"]);
+        assert!(
+            error.contains("nothing of bad.jsonl was imported"),
+            "{error}"
+        );
+        let place = format!("bad.jsonl:{line}: ");
+        assert!(
+            error.contains(&place) && error.contains(why),
+            "{why}: {error}"
+        );
+        let left = p.json(&["records", "--store", "b.sqlite"]);
+        assert_eq!(left["total"], 0);
+    }
+    let error = p.error(&["records", "import", ".", "--store", "b.sqlite"]);
+    assert!(error.contains("cannot read .: "), "{error}");
 }
 
 #[test]
