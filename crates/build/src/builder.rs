@@ -32,6 +32,8 @@ pub enum Fault {
     Abort,
     Hang,
     ExhaustMemory,
+    /// Ended from outside, unless `killed` is in the cache, which then is there.
+    KillOnce,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,7 +77,8 @@ impl BuilderPool {
     }
 
     pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
-        self.pool.submit(id, request, Limit::of_threads(limit, 1));
+        let limit = Limit::of_threads(limit, 1);
+        self.pool.submit_stateless(id, request, limit);
     }
 
     pub fn pending(&self) -> usize {
@@ -126,7 +129,7 @@ struct Builder {
 
 impl Builder {
     fn answer(&mut self, request: &Request) -> Reply {
-        inject(request.fault);
+        inject(request);
         let cache = request
             .cache
             .as_deref()
@@ -178,8 +181,8 @@ impl Builder {
     }
 }
 
-fn inject(fault: Option<Fault>) {
-    match fault {
+fn inject(request: &Request) {
+    match request.fault {
         None => {}
         Some(Fault::Abort) => std::process::abort(),
         Some(Fault::Hang) => loop {
@@ -188,6 +191,13 @@ fn inject(fault: Option<Fault>) {
         Some(Fault::ExhaustMemory) => {
             let hog = vec![1u8; 2 * ADDRESS_SPACE as usize];
             std::hint::black_box(&hog);
+        }
+        Some(Fault::KillOnce) => {
+            let marker = request.cache.as_ref().map(|c| c.join("killed"));
+            if marker.is_some_and(|m| std::fs::File::create_new(m).is_ok()) {
+                // SAFETY: ending this process is the point.
+                unsafe { libc::raise(libc::SIGKILL) };
+            }
         }
     }
 }

@@ -102,6 +102,18 @@ fn faults_cost_one_candidate_each_and_the_others_are_built() {
 }
 
 #[test]
+fn what_something_else_killed_is_built_by_another_builder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut p = pool(1);
+    let mut r = request(TILED, Isa::X86Avx2);
+    (r.fault, r.cache) = (Some(Fault::KillOnce), Some(folder.path().to_path_buf()));
+    p.submit(0, r, LONG);
+    let built = drain(&mut p).remove(&0).unwrap().result;
+    assert!(matches!(built, Ok(Ok(_))), "{built:?}");
+    assert!(folder.path().join("killed").exists());
+}
+
+#[test]
 fn what_cannot_be_built_says_in_which_stage() {
     let mut p = pool(1);
     p.submit(0, request("vectorize main.k", Isa::X86Avx2), LONG);

@@ -514,7 +514,7 @@ fn text_of(death: Death) -> String {
         Death::Withdrawn => "the time for it was over".into(),
         Death::TimedOut { limit } => format!("it ran past its limit of {limit:?}"),
         Death::NotStarted { reason } => reason,
-        Death::OutOfMemory { stderr } => format!("it ran out of memory; {stderr}"),
+        Death::OutOfMemory { stderr, .. } => format!("it ran out of memory; {stderr}"),
         Death::Crashed {
             signal: Some(s),
             stderr,

@@ -8,6 +8,7 @@ use rusqlite::ToSql;
 
 use crate::error::StoreError;
 use crate::event::Event;
+use crate::outcome::OUTSIDE_SIGNALS;
 use crate::record::{Machine, Record, Run, TargetKey, Task};
 use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, TARGETS, TASKS};
 use crate::sqlite::{RecordId, Store};
@@ -48,6 +49,8 @@ pub struct Filter<'a> {
 /// Timed, and neither this candidate nor its code was wrong here, by tolerance ?4 or a
 /// looser one, or failed as a finalist on this machine.
 fn usable() -> String {
+    // `ran` of records of earlier programs counts them.
+    let outside = OUTSIDE_SIGNALS.map(|s| s.to_string()).join(", ");
     let failed = |same: &str| {
         format!(
             "EXISTS (SELECT 1 FROM records bad \
@@ -55,6 +58,7 @@ fn usable() -> String {
              AND (bad.label = 'wrong' \
                  AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
                  OR bad.final = 1 AND bad.ran = 1 \
+                 AND coalesce(json_extract(bad.outcome, '$.signal') NOT IN ({outside}), 1) \
                  AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))"
         )
     };
@@ -245,7 +249,7 @@ impl Store {
             // instead of searching the hash.
             "+r.final DESC, r.id",
             &[&code_hash],
-            |r| Ok(accept(r)),
+            |r| Ok(r.outcome.ran() && accept(r)),
         )
     }
 
@@ -270,7 +274,7 @@ impl Store {
                 &candidate.algorithm,
                 &candidate.toolchain,
             ],
-            |r| Ok(r.outcome.within(tolerance)),
+            |r| Ok(r.outcome.settled() && r.outcome.within(tolerance)),
         )
     }
 

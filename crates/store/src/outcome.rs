@@ -253,6 +253,10 @@ pub enum Outcome {
     Unknown(Map<String, Value>),
 }
 
+/// Signals by which something else ends a process, as Linux numbers them: hang-up,
+/// interrupt, quit, kill, terminate.
+pub(crate) const OUTSIDE_SIGNALS: [i32; 5] = [1, 2, 3, 9, 15];
+
 /// The `result` names that [`Outcome`] decodes; any other is kept as `Unknown`.
 const RESULTS: [&str; 8] = [
     "timed",
@@ -334,20 +338,31 @@ impl Outcome {
         }
     }
 
+    /// Whether something else ended the worker, as far as can be told: that says
+    /// nothing of the candidate.
+    pub fn ended_from_outside(&self) -> bool {
+        match self {
+            Outcome::Crashed { signal, .. } => signal.is_some_and(|s| OUTSIDE_SIGNALS.contains(&s)),
+            _ => false,
+        }
+    }
+
     /// Whether the built code reached a runner: timed, wrong, or failed after
-    /// the build. Such an outcome belongs to the machine code.
+    /// the build by itself. Such an outcome belongs to the machine code.
     pub fn ran(&self) -> bool {
         match self {
             Outcome::Timed { .. } => true,
+            _ if self.ended_from_outside() => false,
             _ => self.stage().is_some_and(|stage| stage != Stage::Build),
         }
     }
 
     /// Whether the candidate itself was judged, so that it need not be tried
-    /// again: it ran, or it failed to build, or it was rejected. A score or a
-    /// filter's skip says nothing about how it would have run.
+    /// again: it ran, or it failed to build, or it was rejected. A score, a
+    /// filter's skip and an end from outside say nothing about how it would have run.
     pub fn settled(&self) -> bool {
-        self.ran() || self.stage().is_some() || matches!(self, Outcome::Rejected { .. })
+        let failed = self.stage().is_some() && !self.ended_from_outside();
+        self.ran() || failed || matches!(self, Outcome::Rejected { .. })
     }
 
     /// Whether the outcome holds at this tolerance (relative error, L2): what was

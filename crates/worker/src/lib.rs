@@ -11,4 +11,4 @@ mod frame;
 mod pool;
 
 pub use child::{Limits, cpu_ns, note, serve};
-pub use pool::{Answer, CommandLine, Death, Limit, Pool, PoolError};
+pub use pool::{Answer, CommandLine, Death, Limit, OUTSIDE_SIGNALS, Pool, PoolError};

@@ -34,14 +34,38 @@ pub enum Death {
         code: Option<i32>,
         stderr: String,
     },
-    /// The child's allocator gave up, or the system ended it for its memory.
-    OutOfMemory { stderr: String },
+    /// The child's allocator gave up, or the system ended it for want of memory.
+    OutOfMemory {
+        /// Whether the system did.
+        killed: bool,
+        stderr: String,
+    },
     /// The deadline passed and the child was killed, or it had used up its CPU time.
     TimedOut { limit: Duration },
     /// No child could be started.
     NotStarted { reason: String },
     /// The time of all requests was over ([`Pool::end_by`]), which says nothing of this one.
     Withdrawn,
+}
+
+/// Signals that a process does not cause itself, short of asking for them.
+pub const OUTSIDE_SIGNALS: [i32; 5] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGKILL,
+    libc::SIGTERM,
+];
+
+impl Death {
+    /// Whether something else ended the child, as far as can be told.
+    pub fn from_outside(&self) -> bool {
+        match self {
+            Death::Crashed { signal, .. } => signal.is_some_and(|s| OUTSIDE_SIGNALS.contains(&s)),
+            Death::OutOfMemory { killed, .. } => *killed,
+            Death::TimedOut { .. } | Death::NotStarted { .. } | Death::Withdrawn => false,
+        }
+    }
 }
 
 /// The answer to the request with this id.
@@ -94,6 +118,8 @@ struct Job<Request> {
     limit: Limit,
     /// Whether a child that answered others before is to be replaced first.
     fresh: bool,
+    /// Whether another child may answer where something else ended the first.
+    again: bool,
 }
 
 struct Queue<Request> {
@@ -173,6 +199,19 @@ where
             request,
             limit,
             fresh: false,
+            again: false,
+        });
+    }
+
+    /// Queues a request that needs nothing of what its child did before: where
+    /// something else ends that child, another gets it, once.
+    pub fn submit_stateless(&mut self, id: u64, request: Request, limit: Limit) {
+        self.push(Job {
+            id,
+            request,
+            limit,
+            fresh: false,
+            again: true,
         });
     }
 
@@ -183,6 +222,7 @@ where
             request,
             limit,
             fresh: true,
+            again: false,
         });
     }
 
@@ -310,7 +350,10 @@ impl Slot {
             queue.running += 1;
             let end = queue.end;
             drop(queue);
-            let answer = self.answer(&job, end);
+            let mut answer = self.answer(&job, end);
+            if job.again && answer.result.as_ref().is_err_and(Death::from_outside) {
+                answer = self.answer(&job, end);
+            }
             shared.lock().running -= 1;
             shared.changed.notify_all();
             if answers.send(answer).is_err() {
@@ -574,10 +617,10 @@ impl Running {
             return Death::TimedOut { limit: cpu_limit };
         }
         let stderr = stderr.to_owned();
-        let ended_for_memory = signal == Some(libc::SIGKILL) && oom_kills() > self.oom_kills;
+        let killed = signal == Some(libc::SIGKILL) && oom_kills() > self.oom_kills;
         let gave_up = stderr.contains("memory allocation of") || stderr.contains("out of memory");
-        if ended_for_memory || gave_up {
-            return Death::OutOfMemory { stderr };
+        if killed || gave_up {
+            return Death::OutOfMemory { killed, stderr };
         }
         Death::Crashed {
             signal,

@@ -105,6 +105,39 @@ fn nothing_runs_beyond_the_end_of_the_pools_time() {
 }
 
 #[test]
+fn what_something_else_ended_is_tried_once_more_by_another_child() {
+    let folder = std::env::temp_dir().join(format!("worker-ends-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut p = pool(1);
+    let mut end = |signal, stateless, marker: Option<&str>| {
+        let marker = marker.map(|m| folder.join(m).display().to_string());
+        let request = Request::End(signal, marker);
+        match stateless {
+            true => p.submit_stateless(1, request, of(LONG)),
+            false => p.submit(1, request, of(LONG)),
+        }
+        p.next(LONG).expect("an answer").result
+    };
+    let by = |signal| {
+        Err(Death::Crashed {
+            signal: Some(signal),
+            code: None,
+            stderr: String::new(),
+        })
+    };
+    for signal in worker::OUTSIDE_SIGNALS {
+        let name = |kind| format!("{kind} {signal}");
+        assert_eq!(end(signal, true, Some(&name("again"))), Ok(5));
+        assert_eq!(end(signal, false, Some(&name("state"))), by(signal));
+        assert_eq!(end(signal, true, None), by(signal), "twice");
+    }
+    // Its own doing.
+    let own = end(libc::SIGABRT, true, Some("own"));
+    assert_eq!(own, by(libc::SIGABRT));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_child_that_may_not_write_files_dies_of_it() {
     let file = std::env::temp_dir().join(format!("worker-test-{}", std::process::id()));
     let path = file.display().to_string();

@@ -363,6 +363,60 @@ fn a_candidate_is_known_once_it_is_settled() {
     }
 }
 
+/// A worker that died of a signal.
+fn died(stage: Stage, signal: i32) -> Outcome {
+    Outcome::Crashed {
+        stage,
+        signal: Some(signal),
+        stderr: String::new(),
+    }
+}
+
+#[test]
+fn what_ended_a_worker_from_outside_says_nothing_of_the_candidate() {
+    let target = target().text();
+    let place = here(&target);
+    for (stage, signal, counts) in [
+        (Stage::Build, 9, false),
+        (Stage::Run, 9, false),
+        (Stage::Run, 15, false),
+        (Stage::Build, 11, true),
+        (Stage::Run, 11, true),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.tune");
+        let store = Store::open(&path).unwrap();
+        prepare(&store, "r1");
+        let tried = code(1, "aa", died(stage, signal));
+        store.insert_record(&tried).unwrap();
+        // As an earlier program counted it.
+        rusqlite::Connection::open(&path)
+            .unwrap()
+            .execute(
+                "UPDATE records SET settled = 1, ran = ?1",
+                [stage != Stage::Build],
+            )
+            .unwrap();
+        let key = CandidateKey {
+            place,
+            toolchain: &tried.toolchain,
+            algorithm: "direct",
+            trace: &tried.trace,
+        };
+        let known = store.outcome_of_candidate(&key, ANY).unwrap();
+        assert_eq!(known.is_some(), counts, "{stage} {signal}");
+        let known = store.outcome_of_code(&place, "aa", |_| true).unwrap();
+        assert_eq!(known.is_some(), counts && stage != Stage::Build);
+    }
+    for (signal, usable) in [(9, true), (11, false)] {
+        let store = prepared();
+        store.insert_record(&code(1, "aa", timed(&[5]))).unwrap();
+        let finalist = finalist(code(1, "aa", died(Stage::Run, signal)));
+        store.insert_record(&finalist).unwrap();
+        assert_eq!(best(&store).is_some(), usable, "{signal}");
+    }
+}
+
 /// Three records of task `t1` in two runs, one of them final, and a wrong one of `t2`.
 fn two_runs() -> Store {
     let store = prepared();

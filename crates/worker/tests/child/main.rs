@@ -28,6 +28,8 @@ pub enum Request {
     /// A request larger than a pipe.
     Large(Vec<u64>),
     ProcessId,
+    /// Is ended by this signal; once, if it is told a file that then is there.
+    End(i32, Option<String>),
     /// Writes to a file of this name.
     Write(String),
     /// Computes until its own clock says it took so long; answers with what it took.
@@ -129,6 +131,13 @@ fn main() -> std::io::Result<()> {
         Request::Hang => {
             worker::note("hang 7");
             sleep_for_ever()
+        }
+        Request::End(signal, marker) => {
+            if marker.is_none_or(|m| std::fs::File::create_new(m).is_ok()) {
+                // SAFETY: ending this process.
+                unsafe { libc::raise(signal) };
+            }
+            5
         }
         Request::Exit(code) => std::process::exit(code),
         Request::Allocate(bytes) => vec![1u8; bytes].len() as u64,
