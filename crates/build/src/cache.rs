@@ -48,11 +48,14 @@ impl ObjectCache {
         let temporary = self
             .folder
             .join(format!("{key}.{}.tmp", std::process::id()));
-        std::fs::write(
-            &temporary,
-            [&xxh3_64(&body).to_le_bytes()[..], &body].concat(),
-        )?;
-        std::fs::rename(temporary, self.path(key))
+        let whole = [&xxh3_64(&body).to_le_bytes()[..], &body].concat();
+        let written = std::fs::write(&temporary, whole)
+            .and_then(|()| std::fs::rename(&temporary, self.path(key)));
+        if written.is_err() {
+            // A full disk must not be filled with parts of entries.
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
     }
 
     /// Removes the oldest entries until at most `max_bytes` are left.

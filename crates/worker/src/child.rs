@@ -10,7 +10,8 @@ use std::io;
 pub struct Limits {
     /// Address space in bytes; an allocation beyond it fails.
     pub address_space: Option<u64>,
-    /// Whether it may write to files. A write by one that may not ends it.
+    /// Whether it may write to files. A write by one that may not ends it; by one
+    /// that may it fails, where the user's limit of file sizes is reached.
     pub writes_files: bool,
 }
 
@@ -41,6 +42,12 @@ impl Limits {
         // When memory runs out the system shall end a worker, not its parent.
         // Best effort: a system may forbid it.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+        let at_file_limit = match self.writes_files {
+            true => libc::SIG_IGN,
+            false => libc::SIG_DFL,
+        };
+        // SAFETY: neither disposition runs code of this process.
+        unsafe { libc::signal(libc::SIGXFSZ, at_file_limit) };
         if !self.writes_files {
             // SAFETY: a valid limit structure.
             if unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &none) } != 0 {

@@ -66,6 +66,10 @@ enum Command {
 
 /// Parses the arguments, runs the command, and turns an error into a report.
 pub fn main() -> ExitCode {
+    // At the limit of file sizes a write is to fail, not to end the program: the error
+    // then says which file it was.
+    // SAFETY: to ignore a signal runs no code.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let cli = Cli::parse();
     match run(cli.command) {
         Ok(code) => code,

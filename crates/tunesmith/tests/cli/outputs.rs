@@ -232,3 +232,51 @@ fn a_study_keeps_what_others_wrote() {
         );
     }
 }
+
+/// No file grows beyond these bytes, as after `ulimit -f`.
+fn limit_files<const BYTES: u64>() -> std::io::Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: BYTES,
+        rlim_max: BYTES,
+    };
+    // SAFETY: a valid limit structure, and a signal as it is by default.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+        libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+    }
+    Ok(())
+}
+
+#[test]
+fn at_the_limit_of_file_sizes_the_error_names_the_file() {
+    let mut f = Files::new();
+    f.p.before = Some(limit_files::<128>);
+    let earlier: [(&str, &[u8]); 6] = [
+        ("", b""),
+        ("c.tsm", b"\x89TSM\r\n\x1a\n"),
+        ("y.npy", b"\x93NUMPY"),
+        ("e.onnx", b""),
+        ("e.jsonl", b"{\"type\":\"header\",\"format\":\"tunesmith-records\""),
+        ("t4.json", b"{\n\"metadata\": {"),
+    ];
+    for (i, (to, earlier)) in earlier.into_iter().enumerate().skip(1) {
+        // Nor can the object cache be written, which is no error.
+        let error = f.p.error(&f.writers(to)[i]);
+        says(&error, &["cannot write", to, "File too large"]);
+        assert!(!Path::new(&f.p.file(to)).exists(), "{to}");
+        std::fs::write(f.p.file(to), earlier).unwrap();
+        f.keeps(&f.writers(to)[i], to, &["cannot write", to]);
+    }
+    f.tidy();
+    let store = ["--store", "store.sqlite"];
+    let new = ["--store", "new.sqlite"];
+    for store in [store, new] {
+        let error =
+            f.p.error(&[&["tune", OP, "--trials", "1"][..], &store].concat());
+        says(&error, &[store[1], "disk"]);
+    }
+    f.p.before = Some(limit_files::<65_536>);
+    let tune = ["tune", OP, "--trials", "1", "--store", "new.sqlite"];
+    let error = f.p.error(&tune);
+    says(&error, &["new.sqlite", "ulimit -f"]);
+}
