@@ -7,7 +7,8 @@ use crate::jsonl::BadLine;
 pub enum StoreError {
     #[error(
         "cannot open the store {path}: {reason}; \
-         check that its directory exists and is writable, or name another file"
+         check that its directory exists, is writable and has space left (ulimit -f, too), \
+         or name another file"
     )]
     Unopenable { path: String, reason: String },
     #[error(

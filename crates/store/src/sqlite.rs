@@ -78,9 +78,7 @@ impl Store {
             });
         }
         match Store::open(path) {
-            Err(StoreError::ReadOnly { .. } | StoreError::Unopenable { .. }) => {
-                Store::read_only(path)
-            }
+            Err(e) if cannot_write(&e) => Store::read_only(path),
             done => done,
         }
     }
@@ -99,9 +97,9 @@ impl Store {
             .and_then(|c| Store::current(c, shown.clone()));
         // Readers of a write-ahead log share an index, a file which is missing and
         // cannot be made; without a log there is nothing to share.
-        let Err(StoreError::Unopenable { .. } | StoreError::ReadOnly { .. }) = opened else {
+        if !opened.as_ref().is_err_and(cannot_write) {
             return opened;
-        };
+        }
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         if Path::new(&log).metadata().is_ok_and(|m| m.len() > 0) {
@@ -677,6 +675,14 @@ impl Store {
     }
 }
 
+/// Whether a store that could not be opened may still be read.
+fn cannot_write(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::ReadOnly { .. } | StoreError::Unopenable { .. } | StoreError::Full { .. }
+    )
+}
+
 /// A path as SQLite takes it. Two names mean something else to it: the empty one,
 /// which [`unopenable`] refuses, and `:memory:`.
 fn local(path: &Path) -> PathBuf {
@@ -749,6 +755,11 @@ fn opening(path: &str, source: rusqlite::Error) -> StoreError {
             doing: "opening it",
         },
         Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
+        Some(ErrorCode::DiskFull) => StoreError::Full {
+            path,
+            doing: "opening it",
+            source,
+        },
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::SystemIoFailure) => {
             StoreError::Unopenable {
                 path,

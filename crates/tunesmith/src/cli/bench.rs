@@ -1,6 +1,6 @@
 //! `bench`: the latency distribution of a compiled model.
 
-use super::model_args::parse_duration;
+use super::parse::{parse_threads, parse_time};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::bench::{fill_inputs, interleaved};
@@ -21,12 +21,12 @@ pub struct Args {
     /// A compiled model (.tsm)
     artifact: PathBuf,
     /// Threads [default: all CPUs]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,
     /// Time to spend
-    #[arg(long, value_parser = parse_duration, default_value = "3s")]
+    #[arg(long, value_parser = parse_time, default_value = "3s")]
     time: Duration,
     /// Time of every step as well
     #[arg(long, conflicts_with = "json")]

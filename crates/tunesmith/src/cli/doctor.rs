@@ -1,5 +1,6 @@
 //! `doctor`: what this machine is and can do.
 
+use super::parse::parse_threads;
 use crate::doctor::{Ceiling, ceiling};
 use crate::error::Result;
 use crate::machine::Machine;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct Args {
     /// Threads to measure besides one [default: all CPUs]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]

@@ -13,6 +13,7 @@ mod knobs;
 mod model_args;
 mod models;
 mod output;
+mod parse;
 mod plan_facts;
 mod pool_args;
 mod records;

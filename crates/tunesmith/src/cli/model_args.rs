@@ -1,6 +1,7 @@
 //! Arguments that several commands share: the model, the target, the store.
 
 use super::output::DATABASE_PARTS;
+use super::parse::{parse_count, parse_error, parse_threads};
 use crate::check::TOLERANCE;
 use crate::compile::Warning;
 use crate::error::{Error, Result};
@@ -12,7 +13,6 @@ use ir::{Isa, Target};
 use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use store::Store;
 
 /// Which model, for which target.
@@ -21,7 +21,7 @@ pub struct ModelArgs {
     /// An ONNX file, a built-in model (see `models`), or one operator, op:NAME(argument=value,...)
     pub model: String,
     /// Threads of the kernels [default: all CPUs]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
     /// Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv
     #[arg(long, default_value = "host")]
@@ -31,10 +31,10 @@ pub struct ModelArgs {
     #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Relaxed)]
     pub accuracy: Accuracy,
     /// Largest relative error (L2) of a kernel's outputs
-    #[arg(long, default_value_t = TOLERANCE)]
+    #[arg(long, default_value_t = TOLERANCE, value_parser = parse_error)]
     pub tolerance: f64,
     /// Size of symbolic batch dimensions
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count::<usize>)]
     pub batch: Option<usize>,
     /// Size of a symbolic dimension, by its name or INPUT.AXIS
     #[arg(long = "dim", value_name = "NAME=SIZE")]
@@ -81,9 +81,8 @@ impl ModelArgs {
         };
         for d in &self.dims {
             let (name, size) = key_value(d)?;
-            let size = size
-                .parse()
-                .map_err(|_| Error::new(format!("--dim {d}: the size is no number")))?;
+            let size = parse_count(size)
+                .map_err(|e| Error::new(format!("--dim {d}: the size is wrong: {e}")))?;
             options.dims.insert(name.into(), size);
         }
         for c in &self.consts {
@@ -98,9 +97,6 @@ impl ModelArgs {
     /// The target; for another family than the host's, a generic machine of it.
     pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
         let threads = self.threads.unwrap_or(machine.cpus as u32);
-        if threads == 0 {
-            return Err(Error::new("--threads must be at least 1"));
-        }
         if self.target == "host" || self.target == machine.isa.name() {
             return Ok(machine.target(threads));
         }
@@ -224,21 +220,4 @@ impl StoreArgs {
     pub fn read_unless(&self, defaults: bool) -> Result<Option<Store>> {
         (!defaults).then(|| self.read()).transpose()
     }
-}
-
-/// `90`, `90s`, `3m`, `1h`.
-pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
-    let bad = || format!("`{text}` is not a duration such as 90s, 3m or 1h");
-    let (digits, unit) = text.split_at(
-        text.find(|c: char| c.is_ascii_alphabetic())
-            .unwrap_or(text.len()),
-    );
-    let n: f64 = digits.parse().map_err(|_| bad())?;
-    let seconds = match unit {
-        "" | "s" => n,
-        "m" => n * 60.0,
-        "h" => n * 3600.0,
-        _ => return Err(bad()),
-    };
-    Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }

@@ -14,7 +14,7 @@ pub struct PoolArgs {
     #[arg(long, value_name = "WHERE")]
     pin: Option<Pin>,
     /// Microseconds that a waiting thread spins before it sleeps [default: $TUNESMITH_SPIN_US, or 100]
-    #[arg(long, value_name = "US")]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     spin_us: Option<u64>,
     /// Map constants from the artifact, for processes to share them; small pages make some models slower
     #[arg(long)]

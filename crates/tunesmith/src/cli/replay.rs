@@ -2,7 +2,8 @@
 //!
 //! A log is never mixed with measurements: what comes from it says *replayed*.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
+use super::parse::parse_time;
 use super::records::{existing, title};
 use super::table::{Table, ms};
 use super::task_args::{Which, pick};
@@ -53,7 +54,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Time after which the runner is killed
-    #[arg(long, value_parser = parse_duration, default_value = "30s")]
+    #[arg(long, value_parser = parse_time, default_value = "30s")]
     run_limit: Duration,
     /// Print one JSON object
     #[arg(long)]

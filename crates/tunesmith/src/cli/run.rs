@@ -2,6 +2,7 @@
 
 use super::model_args::{key_value, read_tensor};
 use super::output::{ARRAY, Output};
+use super::parse::parse_threads;
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ pub struct Args {
     #[arg(long)]
     out: Option<PathBuf>,
     /// Threads [default: all CPUs]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,

@@ -1,7 +1,8 @@
 //! `tune`: searches schedules for every task of a model.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, parse_duration, warn};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
+use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::table::{Table, ms};
 use crate::error::Result;
 use crate::machine::Machine;
@@ -23,10 +24,10 @@ pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
     /// Time to spend on the search
-    #[arg(long, value_parser = parse_duration, default_value = "1m", conflicts_with = "trials")]
+    #[arg(long, value_parser = parse_time, default_value = "1m", conflicts_with = "trials")]
     time: Duration,
     /// Stop after this many executed candidates instead
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count::<u64>)]
     trials: Option<u64>,
     /// Search only sketches whose names begin with one of these, and all of a task that has none; `tasks --json` lists them
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
@@ -49,16 +50,16 @@ pub struct Args {
     #[arg(long, default_value = "on", value_parser = ["on", "off"])]
     rotate: String,
     /// Builder processes [default: CPUs minus kernel threads, at least 1]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<usize>)]
     builders: Option<usize>,
     /// Time for choosing layouts, and again for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
     #[arg(long, value_parser = parse_duration)]
     in_model_time: Option<Duration>,
     /// Time after which a builder is killed
-    #[arg(long, value_parser = parse_duration, default_value = "20s")]
+    #[arg(long, value_parser = parse_time, default_value = "20s")]
     build_limit: Duration,
     /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
-    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    #[arg(long, value_parser = parse_time, default_value = "10s")]
     run_limit: Duration,
     /// How candidates are measured: one at a time (serial, serial-spawn), several (naive, doppler), or
     /// auto: doppler with --overlap off where kernels leave a CPU, else serial
@@ -66,13 +67,13 @@ pub struct Args {
         value_parser = parse_policy)]
     measure: Asked,
     /// Candidates of a task that are measured together, by naive and doppler
-    #[arg(long, default_value_t = BATCH)]
+    #[arg(long, default_value_t = BATCH, value_parser = parse_count::<usize>)]
     measure_batch: usize,
     /// Sets that the CPUs are divided into, each a device of its own
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<usize>)]
     devices: usize,
     /// Single-threaded kernels that share a CPU, by naive and doppler
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
     /// Share of candidates as fast as the best that may be given up early
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
@@ -91,12 +92,6 @@ pub struct Args {
 
 /// Candidates of a batch: DOPpler, section 5.1.
 const BATCH: usize = 64;
-
-/// A number from 0 to 1.
-pub fn parse_share(text: &str) -> std::result::Result<f64, String> {
-    let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
-    share.ok_or_else(|| "it is a number from 0 to 1".into())
-}
 
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
@@ -193,7 +188,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let mut progress = Progress::new(a.json);
     let mut tuned = tune(&source, &machine, &target, &store, &options, &mut progress)?;
-    out.save(&tuned.model)?;
+    let help = "the records are in the store: `compile` with another --out FILE makes the same";
+    out.save(&tuned.model).map_err(|e| e.help(help))?;
     tuned.report.model.clone_from(&source.name);
     tuned.report.artifact = Some(named.display().to_string());
     warn(&tuned.report.warnings);

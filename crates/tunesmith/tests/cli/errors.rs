@@ -113,8 +113,12 @@ fn a_dimension_without_a_size() {
     );
     says(
         &p.error(&["tasks", "open.onnx", "--dim", "rows=x"]),
-        &["no number"],
+        &["--dim rows=x", "a whole number from 1"],
     );
+    for none in [["--dim", "rows=0"], ["--batch", "0"]] {
+        let error = p.error(&[&["tasks", "open.onnx"][..], &none].concat());
+        says(&error, &[none[0], "a whole number from 1"]);
+    }
     let given = [
         "tasks",
         "open.onnx",
@@ -206,7 +210,7 @@ fn inputs_that_do_not_fit() {
     says(&run(&["x=gone.npy"]), &["gone.npy"]);
     says(&run(&["x.npy"]), &["NAME=VALUE"]);
     let threads = ["run", &t.artifact, "--random", "1", "--threads", "0"];
-    says(&p.error(&threads), &["0 threads"]);
+    says(&p.error(&threads), &["--threads", "from 1 to 4096"]);
 }
 
 #[test]
@@ -279,6 +283,59 @@ fn stores_that_cannot_be_used() {
     assert!(!folder.path().join("new.sqlite").exists());
 }
 
+/// Each is one line that says what makes sense, and no work.
+fn numbers_that_make_no_sense(p: &Place, artifact: &str) {
+    for (command, flags) in [
+        (
+            &["tune", OP][..],
+            &[
+                "--threads",
+                "--batch",
+                "--trials",
+                "--time",
+                "--builders",
+                "--measure-batch",
+                "--devices",
+                "--oversubscribe",
+                "--build-limit",
+                "--run-limit",
+            ][..],
+        ),
+        (&["bench", artifact], &["--threads", "--time"]),
+        (&["run", artifact], &["--threads"]),
+        (&["explain", OP], &["--threads", "--time"]),
+        (&["doctor"], &["--threads"]),
+        (
+            &["replay", OP, "--trace", "best"],
+            &["--samples", "--run-limit"],
+        ),
+        (
+            &["study", "measure", OP],
+            &[
+                "--candidates",
+                "--builders",
+                "--samples",
+                "--repetitions",
+                "--threads",
+                "--limit",
+            ],
+        ),
+    ] {
+        for flag in flags {
+            for value in ["0", "-1", "NaN", "1e99"] {
+                let value = format!("{flag}={value}");
+                let error = p.error(&[command, &[&value]].concat());
+                says(&error, &["invalid value", flag, "try '--help'"]);
+                assert!(error.len() < 250, "{error}");
+            }
+        }
+    }
+    for tolerance in ["NaN", "inf", "-1e-4", ""] {
+        let given = format!("--tolerance={tolerance}");
+        says(&p.error(&["check", OP, &given]), &["--tolerance", "1e-4"]);
+    }
+}
+
 #[test]
 fn options_that_make_no_sense() {
     let t = tuned();
@@ -292,6 +349,7 @@ fn options_that_make_no_sense() {
         let time = format!("--time={time}");
         says(&p.error(&["tune", OP, &time]), &["--time", "such as 90s"]);
     }
+    numbers_that_make_no_sense(&p, &t.artifact);
     let both = ["tune", OP, "--time", "1s", "--trials", "3"];
     says(&p.error(&both), &["cannot be used with"]);
     says(&p.error(&["tune", OP, "--threads", "0"]), &["--threads"]);

@@ -256,7 +256,10 @@ fn at_the_limit_of_file_sizes_the_error_names_the_file() {
         ("c.tsm", b"\x89TSM\r\n\x1a\n"),
         ("y.npy", b"\x93NUMPY"),
         ("e.onnx", b""),
-        ("e.jsonl", b"{\"type\":\"header\",\"format\":\"tunesmith-records\""),
+        (
+            "e.jsonl",
+            b"{\"type\":\"header\",\"format\":\"tunesmith-records\"",
+        ),
         ("t4.json", b"{\n\"metadata\": {"),
     ];
     for (i, (to, earlier)) in earlier.into_iter().enumerate().skip(1) {

@@ -385,7 +385,7 @@ fn a_store_that_cannot_be_written_is_read() {
         assert!(error.contains("writable, or name another"), "{error}");
     }
     let new = p.error(&["tune", OP, "--store", "sub/new.sqlite"]);
-    assert!(new.contains("directory exists and is writable"), "{new}");
+    assert!(new.contains("directory exists, is writable"), "{new}");
     allow(&sub, 0o755);
 }
 

@@ -32,7 +32,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
         swept: None,
         constants: a.doppler,
         rank: a.rank,
-        samples: a.samples.map(|n| n.max(1)),
+        samples: a.samples,
     };
     let variants =
         variants(&base, &policies, &a.sweep).map_err(|e| Error::new(format!("--sweep: {e}")))?;
@@ -44,8 +44,8 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
             "on" => vec![true],
             _ => vec![false, true],
         },
-        candidates: a.candidates.unwrap_or(MEASURED).max(1),
-        repetitions: a.repetitions.max(1),
+        candidates: a.candidates.unwrap_or(MEASURED),
+        repetitions: a.repetitions,
         builders: a.builders.unwrap_or(spare).max(1),
         seed: a.seed,
         accuracy: ACCURACY,
@@ -108,7 +108,7 @@ fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Program>> {
 
 pub fn run(a: &MeasureArgs) -> Result<()> {
     let machine = Machine::host();
-    let target = machine.target(a.threads.max(1));
+    let target = machine.target(a.threads);
     let options = options(a, &machine)?;
     let header = header(a, &options, &machine, &target);
     let saved = match &a.out {

@@ -3,8 +3,8 @@
 mod measured;
 mod modelled;
 
-use super::model_args::parse_duration;
-use super::tune::{parse_constants, parse_share};
+use super::parse::{parse_count, parse_share, parse_threads, parse_time};
+use super::tune::parse_constants;
 use crate::error::Result;
 use crate::study::Sweep;
 use measure::{Constants, Policy};
@@ -41,7 +41,7 @@ struct MeasureArgs {
     modelled: bool,
     /// Candidates of each operator, of all tasks of a model together, or of each prediction
     /// [default: 128, or 10000 with --model]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count::<usize>)]
     candidates: Option<usize>,
     /// Policies to compare
     #[arg(long, value_delimiter = ',', value_parser = Policy::ALL.map(Policy::name),
@@ -51,32 +51,32 @@ struct MeasureArgs {
     #[arg(long, value_parser = ["off", "on", "both"], default_value = "off")]
     overlap: String,
     /// Builders that work meanwhile [default: the CPUs that kernels leave, at least one]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_threads::<usize>)]
     builders: Option<usize>,
     /// Share of the candidates that is ranked alone at the end, at least one
     #[arg(long, default_value_t = 0.01, value_parser = parse_share)]
     rank: f64,
     /// Samples of every candidate [default: as many as their variance asks for]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_count::<u32>)]
     samples: Option<u32>,
     /// Another row for each value of a constant of doppler (`knobs` lists them), or of dp (the
     /// largest round, also naive's), timeout (fixed, in seconds), rank or samples
     #[arg(long, value_name = "NAME=V1,V2,...", value_parser = Sweep::parse)]
     sweep: Vec<Sweep>,
     /// How often each policy measures all candidates
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = parse_count::<usize>)]
     repetitions: usize,
     /// Threads of the kernels
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<u32>)]
     threads: u32,
     /// Candidates that are measured together
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = parse_count::<usize>)]
     measure_batch: usize,
     /// Sets that the CPUs are divided into, each a device of its own
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<usize>)]
     devices: usize,
     /// Single-threaded kernels that share a CPU
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
     /// Constants of doppler to change; `knobs` lists them with their defaults
     #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "",
@@ -87,7 +87,7 @@ struct MeasureArgs {
     #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
     lose: f64,
     /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
-    #[arg(long, value_parser = parse_duration, default_value = "10s", conflicts_with = "modelled")]
+    #[arg(long, value_parser = parse_time, default_value = "10s", conflicts_with = "modelled")]
     limit: Duration,
     #[arg(long, default_value_t = 1)]
     seed: u64,
