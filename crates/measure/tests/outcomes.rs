@@ -591,6 +591,20 @@ fn a_worker_that_cannot_be_started_says_nothing_of_the_candidate() {
 }
 
 #[test]
+fn what_something_else_ended_says_nothing_of_the_candidate() {
+    for signal in worker::OUTSIDE_SIGNALS {
+        let death = worker::Death::Crashed {
+            signal: Some(signal),
+            code: None,
+            stderr: String::new(),
+        };
+        assert!(death.from_outside());
+        let outcome = death_outcome(death, Stage::Run);
+        assert!(!outcome.settled() && !outcome.ran(), "{outcome:?}");
+    }
+}
+
+#[test]
 fn two_seeds_of_a_task_are_two_sets_of_data() {
     let (mut s, t) = (serial(), task(1, good()));
     let zero = kernel("compute(args); for (int i = 0; i < FLOATS; i++) y[i] = 0;");

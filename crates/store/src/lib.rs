@@ -31,6 +31,7 @@ mod event;
 mod jsonl;
 mod lookup;
 mod number;
+mod opening;
 mod outcome;
 mod record;
 mod rows;

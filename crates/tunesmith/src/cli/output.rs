@@ -75,9 +75,9 @@ pub const DATABASE_PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];
 #[derive(Debug)]
 pub struct Output {
     /// As the user named it.
-    named: PathBuf,
-    /// Where that leads.
     path: PathBuf,
+    /// Where that leads.
+    place: PathBuf,
     kind: Kind,
     inputs: Vec<PathBuf>,
 }
@@ -87,14 +87,14 @@ impl Output {
     ///
     /// # Errors
     /// If a file cannot be written there, or what is there is not to be replaced.
-    pub fn new(named: &Path, kind: Kind, inputs: Vec<PathBuf>) -> Result<Output> {
+    pub fn new(path: &Path, kind: Kind, inputs: Vec<PathBuf>) -> Result<Output> {
         let mut output = Output {
-            named: named.to_path_buf(),
-            path: PathBuf::new(),
+            path: path.to_path_buf(),
+            place: PathBuf::new(),
             kind,
             inputs,
         };
-        output.path = resolved(named).map_err(|e| output.failed(&e))?;
+        output.place = resolved(path).map_err(|e| output.failed(&e))?;
         output.check()?;
         let probe = output.temporary();
         File::create_new(&probe)
@@ -111,7 +111,7 @@ impl Output {
         self.check()?;
         let temporary = self.temporary();
         let written = self.write_temporary(&temporary, write).and_then(|t| {
-            std::fs::rename(&temporary, &self.path).map_err(|e| self.failed(&e))?;
+            std::fs::rename(&temporary, &self.place).map_err(|e| self.failed(&e))?;
             Ok(t)
         });
         if written.is_err() {
@@ -143,58 +143,58 @@ impl Output {
     pub fn save(&self, model: &CompiledModel) -> Result<()> {
         self.check()?;
         model
-            .save(&self.path)
+            .save(&self.place)
             .map_err(|e| Error::from(e).help(self.kind.choose))
     }
 
     /// As the user named it.
     pub fn path(&self) -> &Path {
-        &self.named
+        &self.path
     }
 
     /// Says which file could not be written, and why.
     pub fn failed(&self, why: &impl ToString) -> Error {
-        let (named, why) = (self.named.display(), why.to_string());
-        Error::new(format!("cannot write {named}: {why}")).help(format!(
+        let (path, why) = (self.path.display(), why.to_string());
+        Error::new(format!("cannot write {path}: {why}")).help(format!(
             "check the folder and the space left, or {}",
             self.kind.choose
         ))
     }
 
     fn temporary(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = self.place.file_name().unwrap_or_default().to_string_lossy();
         let process = std::process::id();
-        self.path.with_file_name(format!(".{name}.{process}.tmp"))
+        self.place.with_file_name(format!(".{name}.{process}.tmp"))
     }
 
     /// Refuses what is not to be replaced.
     fn check(&self) -> Result<()> {
         let refuse = |why: &str| {
-            let named = self.named.display();
+            let path = self.path.display();
             Err(
-                Error::new(format!("{named} is not replaced: it is {why}")).help(format!(
+                Error::new(format!("{path} is not replaced: it is {why}")).help(format!(
                     "{}, or remove this one first if you no longer need it",
                     self.kind.choose
                 )),
             )
         };
-        let there = std::fs::metadata(&self.path).ok();
+        let there = std::fs::metadata(&self.place).ok();
         if self.inputs.iter().any(|i| self.is(there.as_ref(), i)) {
             return refuse("an input of this command, or its store");
         }
-        if let Some(database) = database_of(&self.path) {
+        if let Some(database) = database_of(&self.place) {
             return refuse(&format!("a part of the database {}", database.display()));
         }
         let Some(there) = there else { return Ok(()) };
         if !there.is_file() {
             let error = Error::new(format!(
                 "cannot write {}: it is {}",
-                self.named.display(),
+                self.path.display(),
                 special(&there)
             ));
             return Err(error.help(self.kind.choose));
         }
-        let start = start(&self.path).map_err(|e| self.failed(&e))?;
+        let start = start(&self.place).map_err(|e| self.failed(&e))?;
         match self.kind.start {
             _ if start.is_empty() => Ok(()),
             Some(own) if start.starts_with(own) => Ok(()),
@@ -205,7 +205,7 @@ impl Output {
 
     /// Whether this is another name of that file.
     fn is(&self, there: Option<&Metadata>, other: &Path) -> bool {
-        if resolved(other).is_ok_and(|o| o == self.path) {
+        if resolved(other).is_ok_and(|o| o == self.place) {
             return true;
         }
         let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
