@@ -1,6 +1,6 @@
 //! `bench`: the latency distribution of a compiled model.
 
-use super::parse::{parse_threads, parse_time};
+use super::parse::{parse_duration, parse_threads};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
 use crate::bench::{fill_inputs, interleaved};
@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     pool: PoolArgs,
     /// Time to spend
-    #[arg(long, value_parser = parse_time, default_value = "3s")]
+    #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
     /// Time of every step as well
     #[arg(long, conflicts_with = "json")]

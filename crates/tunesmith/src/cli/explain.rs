@@ -1,7 +1,7 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
-use super::parse::parse_time;
+use super::parse::parse_duration;
 use super::pool_args::PoolArgs;
 use super::table::or_unknown;
 use crate::check::of_model;
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long)]
     details: bool,
     /// Time to measure
-    #[arg(long, value_parser = parse_time, default_value = "3s")]
+    #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
     /// Print one JSON object
     #[arg(long)]
