@@ -1,6 +1,8 @@
 """Tests of the benchmarks' own arithmetic and texts; nothing is measured.
 
-    python3 -m unittest discover --start-directory bench/tests
+    ./test bench-tests
+
+which has numpy and onnx. Without ./test: PYTHON -m unittest discover --start-directory bench/tests
 """
 
 import json
@@ -12,8 +14,12 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
+import agreement
+import arrays
 import budgets
 import figures
+import numpy
+import onnx
 import rival_process
 from harness import machine, program, report, slices
 
@@ -174,19 +180,8 @@ class Report(unittest.TestCase):
 
 
 class Agreement(unittest.TestCase):
-    """Needs numpy and onnx; skipped without them."""
-
-    def setUp(self):
-        try:
-            import agreement
-            import numpy
-            import onnx
-        except ImportError as error:
-            self.skipTest(str(error))
-        self.agreement, self.numpy, self.onnx = agreement, numpy, onnx
-
     def test_relative_l2(self):
-        array, distance = self.numpy.array, self.agreement.relative_l2
+        array, distance = numpy.array, agreement.relative_l2
         self.assertAlmostEqual(distance(array([3.0, 4.0]), array([3.0, 3.0])), 1 / 18**0.5)
         self.assertEqual(distance(array([0.5]), array([0.0])), 0.5)
         infinite = float("inf")
@@ -194,23 +189,21 @@ class Agreement(unittest.TestCase):
         self.assertEqual(distance(array([float("nan")]), array([1.0])), infinite)
 
     def test_a_missing_output_is_a_failure(self):
-        one = self.numpy.ones(2)
-        self.assertEqual(self.agreement.worst_distance({"y": one, "z": one}, {"y": one}), 0)
+        one = numpy.ones(2)
+        self.assertEqual(agreement.worst_distance({"y": one, "z": one}, {"y": one}), 0)
         with self.assertRaises(program.Failure):
-            self.agreement.worst_distance({"z": one}, {"y": one})
+            agreement.worst_distance({"z": one}, {"y": one})
 
     def test_outputs_of_other_names_are_matched_by_order(self):
-        named = self.agreement.named_as
+        named = agreement.named_as
         self.assertEqual(named({"0": 1, "1": 2}, {"y": 3, "z": 4}), {"y": 1, "z": 2})
         self.assertEqual(named({"z": 1, "y": 2}, {"y": 3, "z": 4}), {"z": 1, "y": 2})
         self.assertEqual(named({"0": 1}, {"y": 3, "z": 4}), {"0": 1})
 
     def test_arrays_keep_any_name(self):
-        import arrays
-
         path = program.OUT / "tests" / "arrays.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
-        written = {"file": self.numpy.ones(2), "a/b:0": self.numpy.zeros((1, 3), int)}
+        written = {"file": numpy.ones(2), "a/b:0": numpy.zeros((1, 3), int)}
         arrays.save(path, written)
         read = arrays.load(path)
         self.assertEqual(list(read), list(written))
@@ -218,27 +211,27 @@ class Agreement(unittest.TestCase):
         self.assertEqual(read["a/b:0"].shape, (1, 3))
 
     def test_indices_stay_within_their_table(self):
-        h = self.onnx.helper
-        kind = self.onnx.TensorProto
+        h = onnx.helper
+        kind = onnx.TensorProto
         table = h.make_tensor("table", kind.FLOAT, [7, 2], [0.0] * 14)
         ids = h.make_tensor_value_info("ids", kind.INT64, ["n", 400])
         mask = h.make_tensor_value_info("mask", kind.INT64, [1])
         y = h.make_tensor_value_info("y", kind.FLOAT, None)
         gather = h.make_node("Gather", ["table", "ids"], ["y"])
         graph = h.make_graph([gather], "g", [ids, mask], [y], [table])
-        self.assertEqual(self.agreement.integer_bound(graph, "ids"), 7)
-        self.assertEqual(self.agreement.integer_bound(graph, "mask"), 2)
+        self.assertEqual(agreement.integer_bound(graph, "ids"), 7)
+        self.assertEqual(agreement.integer_bound(graph, "mask"), 2)
         path = program.OUT / "tests" / "gather.onnx"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.onnx.save(h.make_model(graph), path)
-        shapes = self.agreement.Shapes(None, ["n=3"])
-        inputs = self.agreement.seeded_inputs(path, shapes, 1)
+        onnx.save(h.make_model(graph), path)
+        shapes = agreement.Shapes(None, ["n=3"])
+        inputs = agreement.seeded_inputs(path, shapes, 1)
         self.assertEqual(inputs["ids"].shape, (3, 400))
         self.assertEqual((inputs["ids"].min(), inputs["ids"].max()), (0, 6))
-        again = self.agreement.seeded_inputs(path, shapes, 1)
+        again = agreement.seeded_inputs(path, shapes, 1)
         self.assertTrue((inputs["ids"] == again["ids"]).all())
         with self.assertRaises(program.Failure):
-            self.agreement.seeded_inputs(path, self.agreement.Shapes(None, []), 1)
+            agreement.seeded_inputs(path, agreement.Shapes(None, []), 1)
 
 
 if __name__ == "__main__":

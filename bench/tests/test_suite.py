@@ -1,4 +1,4 @@
-"""Tests of the suite's arithmetic and pages; nothing is measured, nothing but Python needed."""
+"""Tests of the suite's arithmetic and pages; nothing is measured."""
 
 import json
 import sys
@@ -12,6 +12,9 @@ BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
 import layers
+import light
+import numpy
+import onnx
 import publish
 import rival_process
 import summary
@@ -224,20 +227,9 @@ class Publish(unittest.TestCase):
 
 
 class LightModels(unittest.TestCase):
-    """Needs numpy and onnx; skipped without them."""
-
-    def setUp(self):
-        try:
-            import light
-            import numpy
-            import onnx
-        except ImportError as error:
-            self.skipTest(str(error))
-        self.light, self.numpy, self.onnx = light, numpy, onnx
-
     def graph(self, last="Gemm"):
         """A convolution and a dense layer whose weights are filled, as in the light models."""
-        h, f32 = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        h, f32 = onnx.helper, onnx.TensorProto.FLOAT
         shapes = {"w": [8, 2, 3, 3], "d": [1, 1, 5, 800]}
         value = h.make_tensor("", f32, [1], [0.02])
         nodes = [
@@ -249,12 +241,12 @@ class LightModels(unittest.TestCase):
             h.make_node(last, ["y", "matrix"], ["z"], transB=1),
         ]
         initializers = [
-            h.make_tensor(f"{n}__SHAPE", self.onnx.TensorProto.INT64, [4], shape)
+            h.make_tensor(f"{n}__SHAPE", onnx.TensorProto.INT64, [4], shape)
             for n, shape in shapes.items()
         ]
         initializers += [
             h.make_tensor("b", f32, [8], [0.02] * 8),
-            h.make_tensor("to", self.onnx.TensorProto.INT64, [2], [5, 800]),
+            h.make_tensor("to", onnx.TensorProto.INT64, [2], [5, 800]),
         ]
         inputs = [
             h.make_tensor_value_info(n, f32, shape) for n, shape in (("x", [1, 2, 9, 9]), ("b", [8]))
@@ -263,8 +255,8 @@ class LightModels(unittest.TestCase):
 
     def seeded(self, number):
         graph = self.graph()
-        self.light.seed(graph, number)
-        arrays = {t.name: self.onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        light.seed(graph, number)
+        arrays = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
         return graph, arrays
 
     def test_weights_are_random_at_the_scale_of_their_use(self):
@@ -275,8 +267,8 @@ class LightModels(unittest.TestCase):
         self.assertEqual(list(arrays["to"]), [5, 800])
         for name, shape, fan_in in (("w", (8, 2, 3, 3), 18), ("d", (1, 1, 5, 800), 800)):
             weights = arrays[name]
-            self.assertEqual((weights.shape, weights.dtype), (shape, self.numpy.float32))
-            self.assertEqual(len(self.numpy.unique(weights)), weights.size)
+            self.assertEqual((weights.shape, weights.dtype), (shape, numpy.float32))
+            self.assertEqual(len(numpy.unique(weights)), weights.size)
             self.assertAlmostEqual(float(weights.std()) / (2 / fan_in) ** 0.5, 1.0, delta=0.2)
 
     def test_the_same_number_gives_the_same_weights(self):
@@ -285,13 +277,13 @@ class LightModels(unittest.TestCase):
         self.assertFalse((first == other).any())
 
     def test_variances_are_positive(self):
-        rng = self.numpy.random.default_rng(1)
-        variance = self.light.draw(rng, (1000,), "BatchNormalization", 4, False)
+        rng = numpy.random.default_rng(1)
+        variance = light.draw(rng, (1000,), "BatchNormalization", 4, False)
         self.assertGreater(variance.min(), 0.5)
 
     def test_an_unknown_use_is_refused(self):
         with self.assertRaisesRegex(Exception, "Elu"):
-            self.light.seed(self.graph("Elu"), 1)
+            light.seed(self.graph("Elu"), 1)
 
 
 class Rivals(unittest.TestCase):

@@ -419,8 +419,6 @@ fn build(t: &Tree, vars: &[Expr], buffers: &[ir::BufferId]) -> Expr {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn any_expression_round_trips(t in trees(), names in prop::collection::vec(0usize..100, 4)) {
         round_trip(&host(&names, |vars, buffers| build(&t, vars, buffers)));

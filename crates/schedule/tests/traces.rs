@@ -4,7 +4,7 @@ mod judge;
 
 use ir::{Axis, Scope};
 use judge::{loops_of, matmul, named};
-use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, option, sample};
 use schedule::{
     Arg, Decision, DecisionKind, Factor, HERE, LoopArg, Step, Trace, parse, print, replay,
@@ -226,8 +226,6 @@ fn decision() -> impl Strategy<Value = Decision> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn traces_are_read_back_as_they_were(
         decisions in vec(decision(), 2..4),

@@ -1,9 +1,7 @@
 //! Several writers at once, and writers killed in the middle.
-//!
-//! Child processes are this test binary again, asked for [`child_writer`].
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -14,65 +12,21 @@ use store::{Filter, NewEvent, Store};
 
 use crate::samples::{prepare, record, timed};
 
-const PATH: &str = "STORE_TEST_PATH";
-const RUN: &str = "STORE_TEST_RUN";
-const COUNT: &str = "STORE_TEST_COUNT";
-
+/// A writer of so many records to a run; see `child`.
 fn spawn(path: &Path, run: &str, count: u64) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([
-            "processes::child_writer",
-            "--exact",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env(PATH, path)
-        .env(RUN, run)
-        .env(COUNT, count.to_string())
+    Command::new(env!("CARGO_BIN_EXE_store-test-writer"))
+        .arg(path)
+        .args([run, &count.to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
 }
 
-/// Appends records, each with its event, to the run named by the environment;
-/// prints `stored N` once the store has returned from storing N.
-#[test]
-#[ignore = "a child process of the tests in this file"]
-fn child_writer() {
-    let variable = |name| std::env::var(name).expect("set by the parent test");
-    let (path, run) = (variable(PATH), variable(RUN));
-    let count: u64 = variable(COUNT).parse().unwrap();
-    let store = Store::open(&path).unwrap();
-    prepare(&store, &run);
-    let filter = Filter {
-        run: Some(&run),
-        ..Filter::default()
-    };
-    let stored = store.records_for(&filter).unwrap().len() as u64;
-    for trial in stored..stored.saturating_add(count) {
-        let event = NewEvent {
-            run_id: run.clone(),
-            kind: "tell".into(),
-            task: Some("t1".into()),
-            payload: json!({"trial": trial}),
-        };
-        store
-            .append(&[record(&run, trial, timed(&[100 + trial]))], &[event])
-            .unwrap();
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "stored {trial}").unwrap();
-        out.flush().unwrap();
-    }
-}
-
-/// The number of a whole `stored N` line; the test harness may write before it.
+/// The number of a whole `stored N` line.
 fn stored(line: &str) -> Option<u64> {
-    line.strip_suffix('\n')?
-        .rsplit_once("stored ")?
-        .1
-        .parse()
-        .ok()
+    let line = line.strip_suffix('\n')?;
+    line.strip_prefix("stored ")?.parse().ok()
 }
 
 fn assert_logs_match_records(store: &Store, run: &str) -> u64 {

@@ -1,0 +1,40 @@
+//! A writer for the tests: `store-test-writer PATH RUN COUNT` appends records, each
+//! with its event, to a run, which it continues, and prints `stored N` once the
+//! store has returned from storing N.
+
+use serde_json::json;
+use std::io::Write;
+use store::{Filter, NewEvent, Store};
+
+#[path = "../store/samples.rs"]
+#[allow(dead_code)]
+mod samples;
+use samples::{prepare, record, timed};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, run, count] = &arguments[..] else {
+        panic!("a path, a run and a count: {arguments:?}");
+    };
+    let count: u64 = count.parse().expect("a count");
+    let store = Store::open(path).expect("a store");
+    prepare(&store, run);
+    let filter = Filter {
+        run: Some(run),
+        ..Filter::default()
+    };
+    let earlier = store.records_for(&filter).expect("records").len() as u64;
+    for trial in earlier..earlier.saturating_add(count) {
+        let event = NewEvent {
+            run_id: run.clone(),
+            kind: "tell".into(),
+            task: Some("t1".into()),
+            payload: json!({"trial": trial}),
+        };
+        let record = record(run, trial, timed(&[100 + trial]));
+        store.append(&[record], &[event]).expect("it is stored");
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "stored {trial}").expect("the parent reads");
+        out.flush().expect("the parent reads");
+    }
+}
