@@ -5,8 +5,9 @@ mod support;
 use ir::{DType, Expr, Isa, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{Lane, Place, Stmt};
-use support::{Flat, host_targets};
+use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
+use testkit::host::host_targets;
 
 const M: i64 = 12;
 const N: i64 = 32;

@@ -5,8 +5,9 @@ mod support;
 
 use ir::{BinaryOp, DType, Expr};
 use lower::flat::{Lane, Place};
-use support::{Flat, host_targets};
+use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
+use testkit::host::host_targets;
 
 const OPERATORS: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Min, BinaryOp::Max];
 

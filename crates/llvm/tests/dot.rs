@@ -6,8 +6,9 @@ mod support;
 use ir::{DType, Expr, Isa, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{Lane, Place};
-use support::{Flat, host_targets};
+use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
+use testkit::host::{host_targets, runs};
 
 const STEPS: usize = 6;
 
@@ -49,12 +50,13 @@ fn targets() -> Vec<Target> {
             features: format!("{},{f}", t.features),
             ..t.clone()
         };
-        if t.isa == Isa::X86Avx512 && is_x86_feature_detected!("avx512vnni") {
-            targets.push(with("+avx512vnni"));
-        }
-        if t.isa == Isa::X86Avx2 && is_x86_feature_detected!("avxvnni") {
-            targets.push(with("+avxvnni"));
-        }
+        let more = match t.isa {
+            Isa::X86Avx512 => with("+avx512vnni"),
+            Isa::X86Avx2 => with("+avxvnni"),
+            Isa::AArch64Neon => with("+dotprod"),
+            _ => continue,
+        };
+        targets.extend(runs(&more).then_some(more));
     }
     targets
 }

@@ -4,8 +4,9 @@ mod support;
 
 use ir::{BinaryOp, DType, Expr};
 use lower::flat::{Lane, Place};
-use support::{Flat, host_targets};
+use support::Flat;
 use tensor::Tensor;
+use testkit::host::host_targets;
 
 const DTYPES: [DType; 4] = [DType::I8, DType::I32, DType::I64, DType::U8];
 

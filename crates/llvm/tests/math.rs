@@ -4,8 +4,9 @@ mod support;
 
 use ir::{BinaryOp, DType, Expr, UnaryOp};
 use lower::flat::{Lane, Place};
-use support::{Flat, host_targets};
+use support::Flat;
 use tensor::Tensor;
+use testkit::host::host_targets;
 
 const N: i64 = 4096;
 

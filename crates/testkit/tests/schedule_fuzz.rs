@@ -13,13 +13,9 @@ use std::collections::BTreeMap;
 use tensor::{Tensor, compare};
 use testkit::filtering::{agrees, tolerances};
 use testkit::traces::{Tried, observed_trace};
-use testkit::{Options, random_args, random_program};
+use testkit::{Options, random_args, random_program, setting};
 
 const STEPS: usize = 18;
-
-fn setting(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |v| v.parse().expect("a number"))
-}
 
 fn outputs(p: &Program, args: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let mut args = args.to_vec();

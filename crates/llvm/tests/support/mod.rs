@@ -1,23 +1,11 @@
-//! Compiles flat code for the host's best target family and runs it in this process.
+//! Flat code by hand, compiled and run in this process.
 
-use ir::{BufferId, DType, Expr, Isa, Target, VarId};
+use ir::{BufferId, DType, Expr, Target, VarId};
 use llvm::{Compiler, Emit};
 use lower::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, Lane, LoopInfo, Place, Stmt, Store};
 use runtime::{LoadedCode, Pool};
 use std::ffi::c_void;
 use tensor::Tensor;
-
-/// Families that this host runs.
-pub fn host_targets() -> Vec<Target> {
-    let mut out = vec![Target::generic(Isa::X86Sse2)];
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        out.push(Target::generic(Isa::X86Avx2));
-    }
-    if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-        out.push(Target::generic(Isa::X86Avx512));
-    }
-    out
-}
 
 pub struct Flat {
     pub code: Code,

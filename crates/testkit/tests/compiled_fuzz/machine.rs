@@ -1,7 +1,7 @@
 //! Compiles flat code for the families of this processor and runs it as the
 //! runtime would: loaded objects, guarded memory, a pool of two workers.
 
-use ir::{BufferId, Isa, Target};
+use ir::{BufferId, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::interpret::Arguments;
 use lower::flat::{Code, Place};
@@ -9,6 +9,7 @@ use runtime::{GuardedBuffer, KernelFailure, LoadedCode, Pool, workspace_size};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use tensor::Tensor;
+use testkit::host::host_targets;
 
 /// What memory holds that nothing wrote: large as a float and as an integer.
 const GARBAGE: u8 = 0x4b;
@@ -21,21 +22,9 @@ pub struct Host {
 
 impl Host {
     pub fn new() -> Host {
-        let mut families = vec![Isa::X86Avx2, Isa::X86Sse2];
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512cd")
-        {
-            families.push(Isa::X86Avx512);
-        }
-        if !is_x86_feature_detected!("avx2") || !is_x86_feature_detected!("fma") {
-            families = vec![Isa::X86Sse2];
-        }
-        let compiler = |isa: Isa| Compiler::new(&Target::generic(isa)).expect("a host target");
+        let compiler = |t: &Target| Compiler::new(t).expect("a host target");
         Host {
-            compilers: families.into_iter().map(compiler).collect(),
+            compilers: host_targets().iter().map(compiler).collect(),
             pool: Pool::new(2).expect("two threads"),
         }
     }

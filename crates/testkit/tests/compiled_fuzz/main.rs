@@ -22,10 +22,7 @@ use judge::{Outcome, Pair, judge};
 use machine::Host;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-
-fn setting(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |v| v.parse().expect("a number"))
-}
+use testkit::setting;
 
 /// Names the pair that runs, for when the process does not survive it.
 fn note(file: &Path, seed: u64) {

@@ -3,7 +3,7 @@
 use crate::compiled;
 use graph::plan::{Plan, Task};
 use graph::{Keep, Model, evaluate};
-use ir::{Isa, Target};
+use ir::Target;
 use llvm::Compiler;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -13,6 +13,7 @@ use search::{Candidate, Space, space};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
+use testkit::host::host_targets;
 use tunesmith::check::TOLERANCE;
 use tunesmith::compile::{defaults, fallbacks};
 use tunesmith::machine::Machine;
@@ -43,22 +44,15 @@ impl Setting {
     }
 }
 
-/// This machine with one thread and with two, and its lesser vector units.
+/// This machine with one thread and with two, and the other families that it runs.
 pub fn settings() -> Vec<Setting> {
     let machine = Machine::host();
     let mut settings = vec![
         Setting::new(&machine.target(1), true),
         Setting::new(&machine.target(2), true),
     ];
-    let lesser: &[Isa] = match machine.isa {
-        Isa::X86Avx512 => &[Isa::X86Avx2, Isa::X86Sse2],
-        Isa::X86Avx2 => &[Isa::X86Sse2],
-        _ => &[],
-    };
-    let lesser = lesser
-        .iter()
-        .map(|isa| Setting::new(&Target::generic(*isa), false));
-    settings.extend(lesser);
+    let others = host_targets().into_iter().filter(|t| t.isa != machine.isa);
+    settings.extend(others.map(|t| Setting::new(&t, false)));
     settings
 }
 

@@ -1,0 +1,84 @@
+//! What this machine runs, and how a test says that it, or a part of it, does not
+//! run here.
+//!
+//! Promises that nothing is left out silently: `./test` counts the lines that are
+//! written here, with their reasons. A test says so while it runs, since what a
+//! machine has is not known before; `#[ignore]` is for what is known when tests are
+//! compiled.
+
+use ir::{Isa, Target};
+use runtime::{HostError, KernelTarget, check_target};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Mutex;
+
+/// Says that the test which calls this does nothing on this machine, and why.
+pub fn skipped(reason: &str) {
+    say("skipped", reason);
+}
+
+/// Says that the test which calls this does less on this machine, and why.
+pub fn skipped_in_part(reason: &str) {
+    say("skipped in part", reason);
+}
+
+/// Once a test and reason. The harness names the thread of a test after it.
+fn say(what: &str, reason: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed").replace(' ', "-");
+    let line = format!("{what}: {name}: {reason}\n");
+    let mut said = SAID.lock().expect("nothing panics with it");
+    if said.insert(line.clone()) {
+        // The harness captures what `eprint!` writes, but not this.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+}
+
+/// The generic target of each family of instructions that this machine runs. Those of
+/// its architecture that it does not run are said to be skipped.
+pub fn host_targets() -> Vec<Target> {
+    Isa::ALL
+        .map(Target::generic)
+        .into_iter()
+        .filter(runs)
+        .collect()
+}
+
+/// Whether this machine runs code for a target. If it is of this architecture and has
+/// what the machine lacks, that is said to be skipped.
+pub fn runs(target: &Target) -> bool {
+    let kernel = KernelTarget {
+        triple: target.triple.clone(),
+        cpu: target.cpu.clone(),
+        features: target.features.clone(),
+        vector_bits: target.vector_bits,
+    };
+    match check_target(&kernel) {
+        Ok(()) => true,
+        Err(HostError::MissingFeature { feature }) => {
+            let family = target.isa.name();
+            skipped_in_part(&format!("this machine lacks {feature}, for {family}"));
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_runs_its_baseline_and_nothing_foreign() {
+        let targets = host_targets();
+        let arch = std::env::consts::ARCH;
+        assert!(targets.iter().all(|t| t.triple.starts_with(arch)));
+        let baseline = match arch {
+            "x86_64" => Isa::X86Sse2,
+            "aarch64" => Isa::AArch64Neon,
+            _ => return skipped("no family is known to be in every machine like this"),
+        };
+        assert!(targets.iter().any(|t| t.isa == baseline));
+    }
+}
