@@ -109,9 +109,8 @@ const TIMES: usize = 40;
 pub fn thread_clock() -> ThreadClock {
     let steps: Vec<(u64, u64)> = (0..100).map(|_| step()).collect();
     let least = |of: fn(&(u64, u64)) -> u64| steps.iter().map(of).min().unwrap_or(0);
-    let mut references: Vec<u64> = (0..TIMES).map(|_| time_ns(false)).collect();
-    references.sort_unstable();
-    let (reference_ns, middle) = (references[0], references[TIMES / 2]);
+    let references = (0..TIMES).map(|_| time_ns(false)).collect();
+    let (reference_ns, reference_spread) = least_and_spread(references);
     let both = (0..TIMES).map(|_| {
         let (wall, own) = (Instant::now(), thread_cpu_ns());
         black_box(chain(LONG));
@@ -125,8 +124,15 @@ pub fn thread_clock() -> ThreadClock {
         reading_ns: least(|s| s.1),
         bias: 1.0 - share,
         reference_ns,
-        reference_spread: middle as f64 / reference_ns.max(1) as f64 - 1.0,
+        reference_spread,
     }
+}
+
+/// The least of some times, and the share by which half of them are longer.
+fn least_and_spread(mut ns: Vec<u64>) -> (u64, f64) {
+    ns.sort_unstable();
+    let (least, middle) = (ns[0], ns[ns.len() / 2]);
+    (least, middle as f64 / least.max(1) as f64 - 1.0)
 }
 
 /// A step of a thread's own CPU time that is not zero, and the next one.
@@ -181,7 +187,21 @@ mod tests {
     #[test]
     fn the_clock_is_looked_at() {
         let c = thread_clock();
-        assert!(c.resolution_ns > 0 && c.reference_ns > 0, "{c:?}");
-        assert!(c.bias < 1.0 && c.reference_spread >= 0.0, "{c:?}");
+        // A step that can be seen, and far finer than what is timed by it.
+        assert!((1..c.reference_ns / 5).contains(&c.resolution_ns), "{c:?}");
+        assert!(c.reading_ns <= c.resolution_ns, "{c:?}");
+        // Some five cycles a step, of 0.1 to 10 ns each.
+        let steps = STEPS as f64 * 5.0;
+        let step_ns = c.reference_ns as f64 / steps;
+        assert!((0.1..10.0).contains(&step_ns), "{c:?}");
+        // One of 40 times nothing came between; and a thread has no more than all the time.
+        assert!((-0.05..0.5).contains(&c.bias), "{c:?}");
+        assert!(c.reference_spread.is_finite(), "{c:?}");
+    }
+
+    #[test]
+    fn a_spread_is_of_the_middle_to_the_least() {
+        assert_eq!(least_and_spread(vec![300, 100, 150, 110, 9000]), (100, 0.5));
+        assert_eq!(least_and_spread(vec![100; 4]), (100, 0.0));
     }
 }

@@ -362,7 +362,8 @@ fn what_cannot_be_loaded_says_why() {
 
     let mut garbage = good();
     garbage.code.truncate(100);
-    assert!(!crash(outcome_of(&garbage), Stage::Load, None).is_empty());
+    let text = crash(outcome_of(&garbage), Stage::Load, None);
+    assert!(text.contains("damaged"), "{text}");
     let mut nameless = good();
     nameless.entry = "another".into();
     assert!(crash(outcome_of(&nameless), Stage::Load, None).contains("another"));

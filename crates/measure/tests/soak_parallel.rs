@@ -20,12 +20,13 @@ use runtime::BuiltKernel;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use store::Outcome;
+use testkit::setting;
 use worker::CommandLine;
 
 /// Faults of each class, unless the environment says otherwise.
-const FAULTS: usize = 50;
+const FAULTS: u64 = 50;
 /// Runners at most, unless the environment says otherwise.
-const RUNNERS: u32 = 8;
+const RUNNERS: u64 = 8;
 /// Memory that a runner may come to use.
 const RUNNER_BYTES: u64 = 64 << 20;
 
@@ -51,12 +52,6 @@ fn schedule(faults: usize, right: usize, times: usize) -> Vec<Of> {
         order.swap(i, (state >> 33) as usize % (i + 1));
     }
     order
-}
-
-/// A figure from the environment.
-fn wanted(name: &str, otherwise: usize) -> usize {
-    let text = std::env::var(name).ok();
-    text.map_or(otherwise, |t| t.parse().expect("a count"))
 }
 
 /// Runners that there is memory for.
@@ -126,8 +121,8 @@ fn is_right(outcome: &Outcome, copies: u32) -> bool {
 
 #[test]
 fn faults_side_by_side_leave_nothing_behind_and_no_outcome_is_anothers() {
-    let times = wanted("TUNESMITH_FAULTS", FAULTS);
-    let runners = wanted("TUNESMITH_RUNNERS", RUNNERS as usize) as u32;
+    let times = setting("TUNESMITH_FAULTS", FAULTS) as usize;
+    let runners = setting("TUNESMITH_RUNNERS", RUNNERS) as u32;
     let runners = runners.min(affordable());
     let (all, right) = (candidates(), right());
     let order = schedule(all.len(), right.len(), times);

@@ -9,6 +9,7 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use search::{Accuracy, Point, Space, space};
 use std::collections::BTreeMap;
+use testkit::setting;
 
 const POINTS: usize = 50;
 
@@ -54,10 +55,9 @@ fn shapes() -> Vec<Shape> {
 }
 
 /// As many of the shapes as `TUNESMITH_SHAPES` says.
-fn some(usual: usize) -> Vec<Shape> {
+fn some(usual: u64) -> Vec<Shape> {
     let all = shapes();
-    let wanted = std::env::var("TUNESMITH_SHAPES");
-    let wanted = wanted.map_or(usual, |v| v.parse().expect("a number"));
+    let wanted = setting("TUNESMITH_SHAPES", usual) as usize;
     let wanted = wanted.clamp(1, all.len());
     // The number of shapes is even, and so are most of its divisors: an odd
     // offset a round meets all values of every parameter.
@@ -161,10 +161,12 @@ impl Found {
 
     /// Fails if a point was illegal, or a form was never proposed.
     fn check(&self) {
-        let forms = ["winograd2.", "winograd4.", "fused", "staged"];
-        for form in forms {
-            let proposed = self.proposed.keys().any(|k| k.contains(form));
-            assert!(proposed, "no `{form}` in {:?}", self.proposed);
+        for tile in [2, 4, 6] {
+            for form in ["fused", "staged"] {
+                let name = format!("winograd{tile}.{form}");
+                let proposed = self.proposed.contains_key(&name);
+                assert!(proposed, "no `{name}` in {:?}", self.proposed);
+            }
         }
         let counts = self.illegal.iter().map(|(name, found)| {
             let shown = found.iter().take(3).cloned().collect::<Vec<_>>().join("\n");
@@ -205,10 +207,12 @@ fn data_are_prefetched_where_they_come_from_far() {
         };
         let target = shape.target();
         let program = shape.program(target.lanes(DType::F32));
-        for sketch in space(&program, &target, Accuracy::Relaxed).sketches {
-            if !sketch.name.starts_with("winograd") {
-                continue;
-            }
+        let all = space(&program, &target, Accuracy::Relaxed).sketches;
+        let (filtering, _): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|s| s.name.starts_with("winograd"));
+        assert!(!filtering.is_empty());
+        for sketch in filtering {
             let name = sketch.name.clone();
             let own = Space {
                 sketches: vec![sketch],

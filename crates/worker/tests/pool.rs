@@ -180,7 +180,7 @@ fn a_missing_program_is_an_answer_too() {
 }
 
 #[test]
-fn a_paused_pool_runs_nothing_and_dropping_one_kills_its_children() {
+fn a_paused_pool_runs_nothing() {
     let mut p = pool(1);
     p.pause();
     p.submit(1, Request::Echo(5), of(Duration::from_secs(10)));
@@ -191,6 +191,21 @@ fn a_paused_pool_runs_nothing_and_dropping_one_kills_its_children() {
     p.submit(2, Request::Echo(1), of(Duration::from_secs(10)));
     p.submit(3, Request::Echo(1), of(Duration::from_secs(10)));
     assert_eq!(p.clear(), [2, 3]);
+}
+
+#[test]
+fn dropping_a_pool_ends_its_children_idle_or_at_work() {
+    let (mut idle, mut busy) = (pool(1), pool(1));
+    let pids = [process_id(&mut idle), process_id(&mut busy)];
+    busy.submit(1, Request::Hang, of(SHORT));
+    for pid in pids {
+        assert!(state(pid).is_some_and(|s| s != 'Z'), "it runs");
+    }
+    drop((idle, busy));
+    for pid in pids {
+        // It was waited for, too: there is no zombie.
+        assert_eq!(state(pid), None);
+    }
 }
 
 /// The answer to one request.

@@ -194,6 +194,7 @@ impl Scene<'_> {
             mean_dp: mean(rounds.iter().map(|r| f64::from(r.dp))),
             delta: mean(known.copied()),
             left_uniform: mean(left().map(|l| l.uniform)),
+            left_signed: mean(left().map(|l| l.signed)),
             left_per_candidate: mean(left().map(|l| l.per_candidate)),
             ranked: 0,
             changed: false,

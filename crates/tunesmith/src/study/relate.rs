@@ -124,6 +124,7 @@ fn sum(parts: &[&Row]) -> Row {
     s.mean_dp = weighted(|r| r.mean_dp);
     s.delta = weighted(|r| r.delta);
     s.left_uniform = weighted(|r| r.left_uniform);
+    s.left_signed = weighted(|r| r.left_signed);
     s.left_per_candidate = weighted(|r| r.left_per_candidate);
     s.related.error = weighted(|r| r.related.error);
     s.sampled = total(|r| r.sampled);

@@ -215,6 +215,7 @@ fn comparison(groups: &[Group<'_>]) -> Grid {
                 .map_or("-".into(), |dp| format!("{dp:.1}")),
             share(g.mean(|r| r.delta)),
             share(g.mean(|r| r.left_uniform)),
+            share(g.mean(|r| r.left_signed)),
             share(g.mean(|r| r.left_per_candidate)),
             share(g.mean(|r| r.related.error)),
             format!(
@@ -248,7 +249,8 @@ fn comparison(groups: &[Group<'_>]) -> Grid {
             "of it",
             "mean DP",
             "delta",
-            "left",
+            "left uniform",
+            "left signed",
             "left each",
             "error",
             "failed",

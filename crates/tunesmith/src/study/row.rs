@@ -42,8 +42,10 @@ pub struct Row {
     /// Of its rounds that know it, the mean error.
     pub delta: Option<f64>,
     /// Of its rounds that can tell, what is left of the errors of candidates that
-    /// took no part in correcting them: by one factor a round, and by one each.
+    /// took no part in correcting them: by one factor a round, the paper's or one with
+    /// a sign, and by one each.
     pub left_uniform: Option<f64>,
+    pub left_signed: Option<f64>,
     pub left_per_candidate: Option<f64>,
     /// Candidates that were ranked alone at the end.
     pub ranked: usize,

@@ -40,7 +40,15 @@ fn every_policy_tunes() {
         assert!(report["latency_after_ms"].as_f64().unwrap() > 0.0);
         let all = store::Store::open(&store).unwrap();
         let all = all.records_for(&store::Filter::default()).unwrap();
-        let finals: Vec<_> = all.iter().filter(|r| r.final_).collect();
+        let (finals, trials): (Vec<_>, Vec<_>) = all.iter().partition(|r| r.final_);
+        assert_eq!(trials.len(), 12, "{policy}");
+        let measurers = trials.iter().filter_map(|r| match &r.outcome {
+            store::Outcome::Timed { conditions, .. } => Some(conditions.measurer.as_deref()),
+            _ => None,
+        });
+        let measurers: Vec<_> = measurers.collect();
+        assert!(measurers.len() > 6, "most candidates are timed: {trials:?}");
+        assert_eq!(measurers, vec![Some(policy); measurers.len()]);
         assert!(!finals.is_empty());
         for r in finals {
             let store::Outcome::Timed {
