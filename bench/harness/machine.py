@@ -78,6 +78,34 @@ def cpu_times():
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
+def stolen(cpus):
+    """Ticks that the host of this virtual machine took from CPUs, and all of theirs, since the start.
+
+    Of all CPUs if `cpus` is None; None where that is not known.
+    """
+    try:
+        return stolen_ticks(Path("/proc/stat").read_text(), cpus)
+    except OSError:
+        return None
+
+
+def stolen_ticks(text, cpus):
+    """The same from the text of /proc/stat."""
+    names = {"cpu"} if cpus is None else {f"cpu{c}" for c in cpus}
+    lines = [line.split() for line in text.splitlines()]
+    ticks = [[int(t) for t in line[1:9]] for line in lines if line and line[0] in names]
+    return sum(t[7] for t in ticks), sum(map(sum, ticks))
+
+
+def huge_pages():
+    """Whether the system gives huge pages to who asks: `always`, `madvise`, `never` or `unknown`."""
+    try:
+        text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return "unknown"
+    return text.partition("[")[2].partition("]")[0] or "unknown"
+
+
 def cpus_for(threads):
     """The CPUs for a process of so many threads: different cores first, the last ones.
 

@@ -33,6 +33,8 @@ def conditions_text(facts):
     versions = facts.get("rivals")
     if versions:
         lines.append(", ".join(f"{name} {version}" for name, version in versions.items()) + ".")
+    if "huge_pages" in facts:
+        lines.append(f"Rivals {facts['huge_pages']}.")
     busy = facts["busy_cpus"]
     if busy is None:
         lines.append("Whether the machine did other work at the same time is not known.")

@@ -48,6 +48,53 @@ def summary(slices):
     }
 
 
+# Of slices that are told from each other by more than a few per cent: the range of one
+# contender's medians, in parts of the median; the part of the CPUs' time that the host of a
+# virtual machine took; and how much a cache line's way between CPUs may change.
+SPREAD, STOLEN, APART = 0.15, 0.02, 2.0
+
+
+def disturbance(taken, stolen):
+    """What disturbed a row, in words; nothing if it was quiet.
+
+    `taken` has the slices of each contender, `stolen` the part of the CPUs' time that was taken
+    away meanwhile, or None.
+    """
+    reasons = []
+    if stolen is not None and stolen > STOLEN:
+        reasons.append(f"{100 * stolen:.0f}% of the CPUs' time was taken away")
+    ns = [s["exchange_ns"] for of in taken.values() for s in of if s.get("exchange_ns")]
+    if ns and max(ns) > APART * min(ns):
+        reasons.append(f"CPUs moved apart ({min(ns):.0f} to {max(ns):.0f} ns)")
+    name, spread = widest(taken)
+    if spread > SPREAD:
+        reasons.append(f"slices of {name} spread by {100 * spread:.0f}%")
+    return reasons
+
+
+def widest(taken):
+    """The contender whose slices spread most, and by how much."""
+    spreads = {name: summary(of)["spread"] for name, of in taken.items()}
+    return max(spreads.items(), key=lambda s: s[1])
+
+
+def quietest(measure, again):
+    """Measures a row, and up to `again` times more while it is disturbed.
+
+    `measure` returns the slices of each contender and the part of time stolen. Returns the slices
+    least disturbed, what disturbed them, and how often was measured.
+    """
+    tries = []
+    while True:
+        taken, stolen = measure()
+        reasons = disturbance(taken, stolen)
+        tries.append((len(reasons), widest(taken)[1], taken, reasons))
+        if not reasons or len(tries) > again:
+            break
+    _, _, taken, reasons = min(tries, key=lambda t: t[:2])
+    return taken, reasons, len(tries)
+
+
 def ratios(ours, theirs):
     """Latency of `ours` over that of `theirs`: below 1, ours is faster.
 

@@ -20,8 +20,8 @@ import kernels
 import publish
 import rival_process
 import suite
-from comparison import compare
-from harness import machine, program, report
+from comparison import compare, conditions
+from harness import program, report
 from harness.program import Failure
 from harness.report import say
 from tables import BASELINE, DEFAULT, TUNED, draw, latency_text
@@ -58,6 +58,14 @@ def arguments():
         "--rivals", default="onnxruntime,openvino",
         help=f"of {', '.join(rival_process.RIVALS)} [default: onnxruntime,openvino]",
     )  # fmt: skip
+    shared.add_argument(
+        "--again", type=int, default=2, metavar="TIMES",
+        help="measure a disturbed row so often again at most, and keep the quietest [default: 2]",
+    )  # fmt: skip
+    shared.add_argument(
+        "--no-huge-pages", dest="huge_pages", action="store_false",
+        help=f"start rivals without GLIBC_TUNABLES={rival_process.HUGE_PAGES}",
+    )  # fmt: skip
 
     whole = commands.add_parser(
         "suite", parents=[shared], help="tune, compare and explain all models: the summary"
@@ -72,8 +80,9 @@ def arguments():
     )  # fmt: skip
     whole.add_argument("--retune", action="store_true", help="tune on, even what was tuned before")
     whole.add_argument(
-        "--accuracy", default="relaxed", choices=["strict", "relaxed"], help="[default: relaxed]"
-    )
+        "--accuracy", default="relaxed",
+        help="strict, relaxed or both as strict,relaxed, in turns [default: relaxed]",
+    )  # fmt: skip
     whole.add_argument("--name", default="suite", help="of the report [default: suite]")
     whole.set_defaults(run=lambda args: suite.run(args, thread_counts(args.threads)))
 
@@ -130,7 +139,7 @@ def latency_command(args):
         raise Failure(f"there is no file {args.artifact}")
     program.seconds_of(args.tune or "0")
     shapes = agreement.Shapes(args.batch, args.dim)
-    facts, results, failures = machine.conditions(), [], []
+    facts, results, failures = conditions(args), [], []
     for model in args.models:
         for threads in counts:
             try:
@@ -181,7 +190,7 @@ def tuned_artifact(model, threads, args):
 def tune_figures_command(args):
     program.seconds_of(args.time)
     shapes = agreement.Shapes(args.batch, args.dim)
-    facts = machine.conditions()
+    facts = conditions(args)
     say(f"{args.model}, {args.threads} threads: tuning for {args.time}")
     tuning, tuned = program.tune(args.model, args.threads, args.time, args.store, shapes.args())
     artifacts = {

@@ -27,7 +27,7 @@ def compare(model, threads, artifacts, shapes, args):
     arrays.save(folder / "inputs.npz", inputs)
     with contextlib.ExitStack() as stack:
         rivals = start_rivals(
-            args.rivals.split(","), path, threads, cpus, folder / "inputs.npz", stack, left_out
+            args, path, threads, cpus, folder / "inputs.npz", stack, left_out
         )
         distances = compare_outputs(threads, artifacts, rivals, inputs, folder, left_out)
         contenders = {
@@ -36,7 +36,9 @@ def compare(model, threads, artifacts, shapes, args):
         }
         contenders |= {name: rival.slice for name, rival in rivals.items()}
         say(f"{program.model_name(model)}, {threads} threads: {args.rounds} rounds")
-        taken = slices.interleaved(contenders, args.rounds, args.slice)
+        taken, disturbed, measured = slices.quietest(
+            lambda: rounds(contenders, cpus, args), args.again
+        )
         versions = {name: rival.version for name, rival in rivals.items()}
     latencies = {name: slices.summary(s) for name, s in taken.items()}
     wrong = [n for n, d in distances.items() if not d["relative_l2"] <= args.tolerance]
@@ -53,19 +55,49 @@ def compare(model, threads, artifacts, shapes, args):
         },
         "versions": versions,
         "left_out": left_out,
-        "accuracy": taken[TUNED][0].get("accuracy") or "unknown",
+        "accuracy": taken[next(iter(artifacts))][0].get("accuracy") or "unknown",
+        "disturbed": disturbed,
+        "measured": measured,
     }
 
 
-def start_rivals(names, path, threads, cpus, inputs_file, stack, left_out):
+def conditions(args):
+    """Of the machine, and whether rivals have huge pages, as Tunesmith's constants do."""
+    pages = f"with huge pages ({rival_process.HUGE_PAGES}; the system: {machine.huge_pages()})"
+    return machine.conditions() | {"huge_pages": pages if args.huge_pages else "without huge pages"}
+
+
+def rounds(contenders, cpus, args):
+    """The slices of all contenders, and the part of the CPUs' time that was taken away meanwhile."""
+    before = machine.stolen(cpus)
+    taken = slices.interleaved(contenders, args.rounds, args.slice)
+    after = machine.stolen(cpus)
+    if before is None or after[1] == before[1]:
+        return taken, None
+    return taken, (after[0] - before[0]) / (after[1] - before[1])
+
+
+def as_only(result, own, artifacts):
+    """The result of one of several compiled models, as if it alone had been compared with rivals."""
+    others = set(artifacts) - {own}
+    name = lambda n: TUNED if n == own else n
+    kept = {
+        part: {name(n): v for n, v in result[part].items() if n not in others}
+        for part in ("distances", "latencies", "ratios")
+    }
+    wrong = [name(n) for n in result["wrong"] if n not in others]
+    return result | kept | {"wrong": wrong}
+
+
+def start_rivals(args, path, threads, cpus, inputs_file, stack, left_out):
     """The rivals that take the model, by name. Only the baseline has to."""
     rivals = {}
-    for name in dict.fromkeys([BASELINE, *names]):
+    for name in dict.fromkeys([BASELINE, *args.rivals.split(",")]):
         reason = rival_process.refusal(name, threads)
         if reason is None:
             try:
                 rival = rival_process.Rival(
-                    name, path, threads, inputs_file, program.keeping_to(cpus)
+                    name, path, threads, inputs_file, program.keeping_to(cpus), args.huge_pages
                 )
             except RuntimeError as error:
                 reason = str(error)

@@ -10,11 +10,11 @@ import math
 import agreement
 import numpy
 import onnx
-from comparison import compare
+from comparison import compare, conditions
 from harness import machine, program, report, slices
 from harness.program import Failure
 from harness.report import say
-from tables import TUNED
+from tables import TUNED, quiet_text
 
 CHAIN = 8
 SIZES = (512, 1024, 2048)
@@ -36,7 +36,7 @@ WINOGRAD_ROUNDS = 5
 
 def run(args, counts):
     """All kernels that are asked for, at all thread counts."""
-    facts, results, failures = machine.conditions(), [], []
+    facts, results, failures = conditions(args), [], []
     parts = args.parts.split(",")
     unknown = set(parts) - {"gemm", "conv", "winograd"}
     if unknown:
@@ -128,6 +128,7 @@ class Options:
 
     def __init__(self, args, more_rivals):
         self.rounds, self.slice, self.tolerance = args.rounds, args.slice, args.tolerance
+        self.again, self.huge_pages = args.again, args.huge_pages
         self.rivals = ",".join(filter(None, [args.rivals, more_rivals]))
 
 
@@ -222,6 +223,7 @@ def rivals_table(results):
         + f"(of minima). Exact\nalgorithms only. Convolutions are chains of {CHAIN}, over their "
         + "length: changes of layout at the ends\nare inside the time, of everyone. Both operands "
         + "of products vary: packing is inside the time.\n"
+        + quiet_text(results)
     )
 
 

@@ -5,11 +5,17 @@ from harness import program, report
 
 def write(name, result):
     """Writes the page of one model at one thread count; its path beside the summary."""
-    page = f"{name}-layers/{program.slug(result['model'])}.{result['threads']}t.md"
+    page = f"{name}-layers/{page_name(result)}"
     path = program.OUT / page
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text(result["model"], result["explained"]))
     return page
+
+
+def page_name(result):
+    """The file of a model's page, at one thread count and accuracy."""
+    strict = ".strict" if result["accuracy"] == "strict" else ""
+    return f"{program.slug(result['model'])}.{result['threads']}t{strict}.md"
 
 
 def text(model, explained):

@@ -79,9 +79,9 @@ def suite_section(name, models):
     lines.append("Layers, their schedules, and the limits that bind them:\n")
     for r in results:
         if r["model"] in models and r["explained"]:
-            page = f"{program.slug(r['model'])}.{r['threads']}t.md"
+            page = layers.page_name(r)
             (place / page).write_text(layers.text(r["model"], r["explained"]))
-            lines.append(f"- [{r['model']}, {r['threads']} threads](layers/{page})")
+            lines.append(f"- [{summary.title(r, results)}](layers/{page})")
     missing = sorted(set(models) - {r["model"] for r in results})
     if missing:
         say(f"without layers of {', '.join(missing)}: not in {name}.json")

@@ -244,18 +244,31 @@ def serve(rival, path, threads, inputs_file):
         print(json.dumps(answer), file=answers)
 
 
+# What glibc puts large allocations into huge pages by, as Tunesmith does with constants.
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
+
+
+def environment(threads, huge_pages, inherited):
+    """What a rival's process finds in its environment."""
+    # Read when numpy is first imported, which is before the rival is made.
+    own = {"OPENBLAS_NUM_THREADS": str(threads)}
+    if huge_pages:
+        others = inherited.get("GLIBC_TUNABLES")
+        own["GLIBC_TUNABLES"] = ":".join(filter(None, [others, HUGE_PAGES]))
+    return {**inherited, **own}
+
+
 class Rival:
     """A running rival; a context manager that ends it."""
 
-    def __init__(self, name, path, threads, inputs_file, preexec):
+    def __init__(self, name, path, threads, inputs_file, preexec, huge_pages):
         self.name = name
         self.child = subprocess.Popen(
             [sys.executable, __file__, name, str(path), str(threads), str(inputs_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Read when numpy is first imported, which is before the rival is made.
-            env=os.environ | {"OPENBLAS_NUM_THREADS": str(threads)},
+            env=environment(threads, huge_pages, os.environ),
             preexec_fn=preexec,
         )
         first = self._answer()

@@ -12,7 +12,7 @@ import agreement
 import layers
 import light
 import summary
-from comparison import compare
+from comparison import as_only, compare, conditions
 from harness import machine, program, report
 from harness.program import Failure
 from harness.report import say
@@ -30,14 +30,17 @@ def run(args, counts):
     """Everything, for all models at all thread counts."""
     started = time.monotonic()
     program.seconds_of(args.tune)
+    accuracies = args.accuracy.split(",")
+    if not set(accuracies) <= {"strict", "relaxed"}:
+        raise Failure(f"--accuracy {args.accuracy}: there are strict and relaxed")
     shapes = agreement.Shapes(args.batch, args.dim)
     parts = [(m, t) for m in args.models.split(",") for t in counts]
-    facts, results, failures = machine.conditions(), [], []
+    facts, results, failures = conditions(args), [], []
     for i, (model, threads) in enumerate(parts):
         elapsed = summary.duration(time.monotonic() - started)
         say(f"[{i + 1}/{len(parts)}] {model}, {threads} threads; {elapsed} so far")
         try:
-            results.append(part(model, threads, shapes, args, facts["commit"]))
+            results += part(model, threads, accuracies, shapes, args, facts["commit"])
         except (Failure, RuntimeError, OSError) as error:
             failures.append(report.failure(f"{model}, {threads} threads", error))
         finish(args, facts, results, failures, time.monotonic() - started, quiet=True)
@@ -49,29 +52,38 @@ def run(args, counts):
     return 1 if wrong or failures else 0
 
 
-def part(model, threads, shapes, args, commit):
-    """One model at one thread count: tuned, compared, checked, and explained."""
+def part(model, threads, accuracies, shapes, args, commit):
+    """One model at one thread count: tuned, compared, checked, and explained; a result an accuracy.
+
+    All accuracies take turns with one set of rivals.
+    """
     source = find_model(model)
-    model_args = [*shapes.args(), "--accuracy", args.accuracy]
     store = program.kept_store(f"suite-{program.slug(model)}")
-    tuning, artifact = tuned(source, threads, store, model_args, args, commit)
-    result = compare(source, threads, {TUNED: artifact}, shapes, args)
-    result["check"] = checked(source, artifact, threads, model_args)
-    if not result["check"]["ok"]:
-        result["wrong"].append("layers against f64 references")
-    result["tuning"] = tuning
-    result["best_rival"] = summary.best_rival(result["latencies"])
-    result["gain"] = summary.gain(result["latencies"], result["best_rival"])
-    try:
-        result["explained"] = program.explain(
-            source, artifact, threads, store, EXPLAIN_SECONDS, model_args,
-            machine.cpus_for(threads),
-        )  # fmt: skip
-        result["layers_page"] = layers.write(args.name, result)
-    except Failure as error:
-        say(f"  no table of layers: {error}")
-        result["explained"], result["explain_error"] = None, str(error)
-    return result
+    kinds = {f"{TUNED} {a}": [*shapes.args(), "--accuracy", a] for a in accuracies}
+    made = {n: tuned(source, threads, store, of, args, commit) for n, of in kinds.items()}
+    artifacts = {name: artifact for name, (_, artifact) in made.items()}
+    compared = compare(source, threads, artifacts, shapes, args)
+    results = []
+    for accuracy, (name, model_args) in zip(accuracies, kinds.items()):
+        result = as_only(compared, name, artifacts) | {"accuracy": accuracy}
+        tuning, artifact = made[name]
+        result["check"] = checked(source, artifact, threads, model_args)
+        if not result["check"]["ok"]:
+            result["wrong"].append("layers against f64 references")
+        result["tuning"] = tuning
+        result["best_rival"] = summary.best_rival(result["latencies"])
+        result["gain"] = summary.gain(result["latencies"], result["best_rival"])
+        try:
+            result["explained"] = program.explain(
+                source, artifact, threads, store, EXPLAIN_SECONDS, model_args,
+                machine.cpus_for(threads),
+            )  # fmt: skip
+            result["layers_page"] = layers.write(args.name, result)
+        except Failure as error:
+            say(f"  no table of layers: {error}")
+            result["explained"], result["explain_error"] = None, str(error)
+        results.append(result)
+    return results
 
 
 def find_model(model):
@@ -94,8 +106,11 @@ def checked(source, artifact, threads, model_args):
 
 
 def tuned(source, threads, store, model_args, args, commit):
-    """The tuned model and how it was tuned, from an earlier run if that spent as long."""
-    artifact = program.artifact_path(source, threads, f"suite.{args.accuracy}")
+    """How a model was tuned, by an earlier run if that spent as long, and the tuned model.
+
+    `model_args` ends with the accuracy.
+    """
+    artifact = program.artifact_path(source, threads, f"suite.{model_args[-1]}")
     kept = artifact.with_suffix(".json")
     seconds = program.seconds_of(args.tune)
     earlier = json.loads(kept.read_text()) if kept.is_file() and artifact.is_file() else None
@@ -105,7 +120,7 @@ def tuned(source, threads, store, model_args, args, commit):
     artifact.unlink(missing_ok=True)
     common = ["--threads", threads, "--store", store, "--out", artifact, *model_args]
     if seconds > 0:
-        say(f"  tuning for {args.tune}")
+        say(f"  {model_args[-1]}: tuning for {args.tune}")
         done = program.call_json("tune", source, "--time", args.tune, *common)
     else:
         done = program.call_json("compile", source, *common)

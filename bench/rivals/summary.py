@@ -4,7 +4,9 @@ Arithmetic and texts only; nothing is measured here.
 """
 
 from harness import report, slices
-from tables import BASELINE, TUNED, accuracy_text, contender_names, latency_cell
+from tables import (
+    BASELINE, TUNED, accuracies, accuracy_text, contender_names, latency_cell, quiet_text,
+)  # fmt: skip
 
 
 def best_rival(latencies):
@@ -36,12 +38,16 @@ def allowed(result):
 def text(name, results):
     if not results:
         return "Nothing was measured.\n"
+    page = side_by_side_text(results) if len(accuracies(results)) > 1 else ""
     names = contender_names(results)
     header = ["model", "threads", *(f"{n} ms (min)" for n in names), "gain (min, paired)"]
     header += ["roofline ms", "of it", "gain allowed", "efficiency", "of allowed speed-up"]
     header += ["CPUs apart ns", "relative L2", "check (L2 against f64)", "accuracy"]
     rows = [table_row(r, names) for r in results]
-    page = report.markdown_table(header, rows) + "\n" + means_text(results) + "\n"
+    page += report.markdown_table(header, rows) + "\n"
+    for accuracy in accuracies(results):
+        own = [r for r in results if r["accuracy"] == accuracy]
+        page += f"Accuracy {accuracy}:\n\n" + means_text(own) + "\n"
     page += (
         f"Batch 1, f32, {accuracy_text(results)}. "
         + "Medians of interleaved slices, and minima. Gain: the best\nrival's latency over ours, "
@@ -55,11 +61,37 @@ def text(name, results):
         + "Check: `tunesmith check`, the largest distance of a layer from the plain references, which "
         + "compute in f64.\n"
     )
-    page += f"Largest spread of a contender's slices: {100 * spread(results):.0f}%.\n\n"
+    page += f"Largest spread of a contender's slices: {100 * spread(results):.0f}%.\n"
+    page += quiet_text(results) + "\n"
     page += f"## Tuning\n\n{accuracy_text(results).capitalize()}.\n\n" + tuning_table(results)
     page += left_out_text(results)
     page += "\n## Layers\n\n" + layers_text(results)
     return page + charts_text(name, results)
+
+
+def side_by_side_text(results):
+    """One row a model and thread count: every accuracy of ours beside the rivals."""
+    kinds, rivals = accuracies(results), [n for n in contender_names(results) if n != TUNED]
+    header = ["model", "threads", *(f"{TUNED} {k} ms (min)" for k in kinds)]
+    header += [*(f"{n} ms (min)" for n in rivals), *(f"gain {k} (min)" for k in kinds)]
+    rows = {}
+    for r in results:
+        rows.setdefault((r["model"], r["threads"]), {})[r["accuracy"]] = r
+    table = []
+    for (model, threads), of in rows.items():
+        any_of = next(iter(of.values()))
+        cells = [latency_cell(of[k]["latencies"][TUNED]) if k in of else "-" for k in kinds]
+        cells += [latency_cell(any_of["latencies"].get(n)) for n in rivals]
+        gains = [of[k]["gain"] if k in of else None for k in kinds]
+        cells += [f"{g['median']:.2f} ({g['min']:.2f})" if g else "-" for g in gains]
+        table.append([model, threads, *cells])
+    return report.markdown_table(header, table) + "\n"
+
+
+def title(r, results):
+    """A model and thread count, and the accuracy where there are several."""
+    accuracy = f", {r['accuracy']}" if len(accuracies(results)) > 1 else ""
+    return f"{r['model']}, {r['threads']} threads{accuracy}"
 
 
 def table_row(r, names):
@@ -158,7 +190,7 @@ def left_out_text(results):
 def layers_text(results):
     lines = []
     for r in results:
-        what = f"{r['model']}, {r['threads']} threads"
+        what = title(r, results)
         if r["explained"]:
             lines.append(f"- [{what}]({r['layers_page']})")
         else:
@@ -181,9 +213,13 @@ def duration(seconds):
 
 
 def draw(name, results, counts):
-    """One chart for each thread count: speed of everyone relative to the best rival."""
+    """One chart for each thread count: speed of everyone relative to the best rival.
+
+    Of several accuracies the last is drawn.
+    """
     for threads in counts:
-        own = [r for r in results if r["threads"] == threads]
+        drawn = accuracies(results)[-1:]
+        own = [r for r in results if r["threads"] == threads and r["accuracy"] in drawn]
         if not own:
             continue
 

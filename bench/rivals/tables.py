@@ -26,12 +26,31 @@ def latency_text(results):
         + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. "
         + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
         + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
+        + quiet_text(results)
     )
+
+
+def quiet_text(results):
+    """Which rows were measured more than once, and what still disturbed them."""
+    text, told = "", set()
+    for r in results:
+        row = f"{r['model']} {r['threads']}T"
+        if row in told or (r["measured"] == 1 and not r["disturbed"]):
+            continue
+        told.add(row)
+        left = f": still {', '.join(r['disturbed'])}" if r["disturbed"] else ": quiet then"
+        text += f"- {row} measured {r['measured']} times, the quietest kept{left}\n"
+    return f"\n{text}" if text else "No row was disturbed.\n"
+
+
+def accuracies(results):
+    """All that models were compiled with, in the order in which they first appear."""
+    return list(dict.fromkeys(r["accuracy"] for r in results))
 
 
 def accuracy_text(results):
     """`accuracy relaxed`, or all that models were compiled with."""
-    return f"accuracy {' and '.join(sorted({r['accuracy'] for r in results}))}"
+    return f"accuracy {' and '.join(sorted(accuracies(results)))}"
 
 
 def contender_names(results):

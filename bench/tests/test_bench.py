@@ -60,6 +60,27 @@ class Slices(unittest.TestCase):
         self.assertAlmostEqual(slices.ratios(ours, shifted)["median"], 0.5)
         self.assertAlmostEqual(slices.ratios(ours, shifted)["paired"], 10)
 
+    def test_what_disturbs_a_row(self):
+        calm = {"a": taken(100, 101, 102), "b": taken(10, 11, 10)}
+        self.assertEqual(slices.disturbance(calm, 0.0), [])
+        self.assertEqual(slices.disturbance(calm, None), [])
+        found = slices.disturbance(calm | {"c": taken(10, 12, 10)}, 0.25)
+        stolen = "25% of the CPUs' time was taken away"
+        self.assertEqual(found, [stolen, "slices of c spread by 20%"])
+        for s, ns in zip(calm["a"], (70, 80, 310)):
+            s["exchange_ns"] = ns
+        self.assertEqual(slices.disturbance(calm, 0.0), ["CPUs moved apart (70 to 310 ns)"])
+
+    def test_a_disturbed_row_is_measured_again_and_the_quietest_is_kept(self):
+        def rows(*ends):
+            tries = iter([({"a": taken(10, end)}, None) for end in ends])
+            kept, reasons, times = slices.quietest(lambda: next(tries), 2)
+            return kept["a"][1]["median_ms"], len(reasons), times
+
+        self.assertEqual(rows(10), (10, 0, 1))
+        self.assertEqual(rows(20, 10), (10, 0, 2))
+        self.assertEqual(rows(30, 20, 40, 10), (20, 1, 3))
+
     def test_a_slice_has_a_minimum_of_runs_after_one_warm_up(self):
         runs = []
         result = rival_process.run_slice(lambda: runs.append(None), 0.0)
@@ -86,6 +107,13 @@ class Machine(unittest.TestCase):
         cores = {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}
         chosen = [machine.choose_cpus(n, [0, 1, 2, 3], cores.get) for n in (1, 2, 3, 4)]
         self.assertEqual(chosen, [{3}, {1, 3}, {1, 2, 3}, {0, 1, 2, 3}])
+
+
+    def test_time_that_the_host_took_away(self):
+        text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 50 60\ncpu1 1 0 0 9 0 0 0 2 0 0\n"
+        self.assertEqual(machine.stolen_ticks(text + "intr 1 2\n", {1}), (2, 12))
+        self.assertEqual(machine.stolen_ticks(text, {0, 1}), (10, 48))
+        self.assertEqual(machine.stolen_ticks(text, None), (9, 72))
 
 
 class Program(unittest.TestCase):
@@ -176,6 +204,9 @@ class Report(unittest.TestCase):
         facts = {"machine": doctor, "commit": "c", "date": "d", "busy_cpus": 1.2}
         self.assertIn("not quiet", report.conditions_text(facts))
         self.assertNotIn("not quiet", report.conditions_text(facts | {"busy_cpus": 0.01}))
+        self.assertNotIn("huge", report.conditions_text(facts))
+        pages = report.conditions_text(facts | {"huge_pages": "without huge pages"})
+        self.assertIn("Rivals without huge pages.", pages)
         self.assertIn("not known", report.conditions_text(facts | {"busy_cpus": None}))
 
 

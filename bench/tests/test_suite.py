@@ -11,6 +11,7 @@ from types import SimpleNamespace
 BENCH = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(BENCH), str(BENCH / "rivals")]
 
+import comparison
 import layers
 import light
 import numpy
@@ -47,12 +48,13 @@ def explained(threads=1):
     }  # fmt: skip
 
 
-def result(model, threads, ours, rivals, page=True):
+def result(model, threads, ours, rivals, page=True, accuracy="relaxed"):
     latencies = {"tunesmith": latency(*ours)} | {n: latency(*ms) for n, ms in rivals.items()}
     best = summary.best_rival(latencies)
     return {
         "model": model, "threads": threads, "latencies": latencies, "best_rival": best,
-        "gain": summary.gain(latencies, best), "accuracy": "relaxed", "wrong": [],
+        "gain": summary.gain(latencies, best), "accuracy": accuracy, "wrong": [],
+        "measured": 1, "disturbed": [],
         "distances": {"tunesmith": {"relative_l2": 1e-6}},
         "check": {"ok": True, "max_rel_err": 3e-6, "accuracy": "relaxed", "tensors": 9, "bad": []},
         "left_out": {"tract": "not installed"}, "versions": {"onnxruntime": "1"},
@@ -134,13 +136,32 @@ class Page(unittest.TestCase):
         self.assertNotIn("FAIL 1.0e-06", text)
 
     def test_every_row_says_its_accuracy(self):
-        rows = [result("a", 1, [2], {"onnxruntime": [4]}) for _ in range(2)]
-        rows[1]["accuracy"] = "strict"
+        kinds = (("relaxed", 2), ("strict", 3))
+        rows = [result("a", 1, [ms], {"onnxruntime": [4]}, accuracy=a) for a, ms in kinds]
         text = summary.text("suite", rows)
+        lines = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()]
+        head = ["tunesmith relaxed ms (min)", "tunesmith strict ms (min)", "onnxruntime ms (min)"]
+        self.assertEqual(lines[0], ["model", "threads", *head, "gain relaxed (min)", "gain strict (min)"])
+        cells = ["2.000 (1.000)", "3.000 (1.500)", "4.000 (2.000)", "2.00 (2.00)", "1.33 (1.33)"]
+        self.assertEqual(lines[2], ["a", "1", *cells])
+        means = [line[1:3] for line in lines if line[:1] == ["1 threads"]]
+        self.assertEqual(means, [["1", "2.000"], ["1", "1.333"]])
+        self.assertIn("[a, 1 threads, strict]", text)
+        self.assertEqual([layers.page_name(r) for r in rows], ["a.1t.md", "a.1t.strict.md"])
         self.assertIn(" relaxed |", text)
         self.assertIn(" strict |", text)
         self.assertIn("accuracy relaxed and strict", text)
         self.assertIn("Accuracy relaxed and strict", text)
+
+    def test_disturbed_rows_say_how_often_they_were_measured(self):
+        rows = [result(m, 1, [2], {"onnxruntime": [4]}) for m in "abc"]
+        self.assertIn("No row was disturbed.", summary.text("suite", rows))
+        rows[1] |= {"measured": 2}
+        rows[2] |= {"measured": 3, "disturbed": ["slices of openvino spread by 31%"]}
+        text = summary.text("suite", rows)
+        self.assertNotIn("a 1T measured", text)
+        self.assertIn("b 1T measured 2 times, the quietest kept: quiet then", text)
+        self.assertIn("c 1T measured 3 times, the quietest kept: still slices of openvino", text)
 
     def test_layers_mark_what_is_counted_as_direct(self):
         page = layers.text("a", explained(2))
@@ -286,7 +307,45 @@ class LightModels(unittest.TestCase):
             light.seed(self.graph("Elu"), 1)
 
 
+class Several(unittest.TestCase):
+    def test_each_accuracy_has_a_result_of_its_own(self):
+        latencies = {"tunesmith strict": latency(3), "tunesmith relaxed": latency(2)}
+        latencies |= {"onnxruntime": latency(4)}
+        both = {
+            "latencies": latencies, "ratios": {n: 1 for n in latencies if n != "onnxruntime"},
+            "distances": dict.fromkeys(["tunesmith strict", "tunesmith relaxed", "openvino"], 0),
+            "wrong": ["tunesmith strict", "openvino"], "model": "m",
+        }  # fmt: skip
+        artifacts = ["tunesmith strict", "tunesmith relaxed"]
+        strict, relaxed = (comparison.as_only(both, a, artifacts) for a in artifacts)
+        self.assertEqual(strict["wrong"], ["tunesmith", "openvino"])
+        self.assertEqual(relaxed["wrong"], ["openvino"])
+        self.assertEqual(list(relaxed["latencies"]), ["tunesmith", "onnxruntime"])
+        self.assertEqual(relaxed["latencies"]["tunesmith"]["median_ms"], 2)
+        self.assertEqual(strict["latencies"]["tunesmith"]["median_ms"], 3)
+        self.assertEqual(list(strict["ratios"]), ["tunesmith"])
+        self.assertEqual(list(strict["distances"]), ["tunesmith", "openvino"])
+
+
 class Rivals(unittest.TestCase):
+    def test_a_rival_has_huge_pages_beside_what_it_inherits(self):
+        given = rival_process.environment(2, True, {"A": "b", "GLIBC_TUNABLES": "x=1"})
+        tunables = "x=1:glibc.malloc.hugetlb=1"
+        expected = {"A": "b", "GLIBC_TUNABLES": tunables, "OPENBLAS_NUM_THREADS": "2"}
+        self.assertEqual(given, expected)
+        without = rival_process.environment(1, False, {})
+        self.assertEqual(without, {"OPENBLAS_NUM_THREADS": "1"})
+
+    def test_the_process_gets_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # No model: what stops the rival is its answer, after its environment was read.
+            code = "import json, os; print(json.dumps({'version': os.environ['GLIBC_TUNABLES']}))"
+            script = Path(folder) / "rival.py"
+            script.write_text(code)
+            with unittest.mock.patch.object(rival_process, "__file__", str(script)):
+                with rival_process.Rival("r", "m", 1, "i", None, True) as rival:
+                    self.assertEqual(rival.version.split(":")[-1], "glibc.malloc.hugetlb=1")
+
     def test_why_a_rival_is_left_out(self):
         self.assertIn("unknown", rival_process.refusal("nobody", 1))
         reasons = ("not installed", "computes on one thread only")
