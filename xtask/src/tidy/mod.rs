@@ -2,8 +2,9 @@
 //!
 //! Owns which files are looked at and how problems are reported. One file a
 //! group of rules: `source` (one Rust file), `names` (paths), `workspace`
-//! (dependencies against ARCHITECTURE.md).
+//! (dependencies against ARCHITECTURE.md), `commits` (what documents name).
 
+mod commits;
 mod names;
 mod source;
 mod workspace;
@@ -42,6 +43,8 @@ pub struct File {
 pub struct Tidy {
     pub files: usize,
     pub problems: Vec<Problem>,
+    /// What could not be checked here, and why.
+    pub skipped: Option<String>,
 }
 
 /// Folders whose files are checked.
@@ -59,10 +62,14 @@ pub fn run(root: &Path) -> Result<Tidy, String> {
     let map = root.join("ARCHITECTURE.md");
     let map = std::fs::read_to_string(&map).map_err(|e| format!("{}: {e}", map.display()))?;
     problems.extend(workspace::check(&map, &metadata(root)?, &files)?);
+    let commits = commits::check(root);
+    let skipped = commits.as_ref().err().cloned();
+    problems.extend(commits.unwrap_or_default());
     problems.sort();
     Ok(Tidy {
         files: files.len(),
         problems,
+        skipped,
     })
 }
 
