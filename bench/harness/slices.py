@@ -48,10 +48,10 @@ def summary(slices):
     }
 
 
-# Of slices that are told from each other by more than a few per cent: the range of one
-# contender's medians, in parts of the median; the part of the CPUs' time that the host of a
-# virtual machine took; and how much a cache line's way between CPUs may change.
-SPREAD, STOLEN, APART = 0.15, 0.02, 2.0
+# What a quiet row stays below: the range of one contender's medians, in parts of the median; how
+# far its median is above its minimum; the part of the CPUs' time that the host of a virtual
+# machine took; and how much a cache line's way between CPUs changes.
+SPREAD, ABOVE, STOLEN, APART = 0.15, 0.25, 0.02, 2.0
 
 
 def disturbance(taken, stolen):
@@ -66,16 +66,24 @@ def disturbance(taken, stolen):
     ns = [s["exchange_ns"] for of in taken.values() for s in of if s.get("exchange_ns")]
     if ns and max(ns) > APART * min(ns):
         reasons.append(f"CPUs moved apart ({min(ns):.0f} to {max(ns):.0f} ns)")
-    name, spread = widest(taken)
+    name, spread = most(taken, lambda s: s["spread"])
     if spread > SPREAD:
         reasons.append(f"slices of {name} spread by {100 * spread:.0f}%")
+    name, above = most(taken, above_minimum)
+    if above > ABOVE:
+        reasons.append(f"{name} mostly took {100 * above:.0f}% more than at its best")
     return reasons
 
 
-def widest(taken):
-    """The contender whose slices spread most, and by how much."""
-    spreads = {name: summary(of)["spread"] for name, of in taken.items()}
-    return max(spreads.items(), key=lambda s: s[1])
+def above_minimum(s):
+    """How far a contender's median is above its minimum, in parts of that."""
+    return s["median_ms"] / s["min_ms"] - 1
+
+
+def most(taken, of):
+    """The contender whose summary has the most of something, and how much."""
+    figures = {name: of(summary(own)) for name, own in taken.items()}
+    return max(figures.items(), key=lambda f: f[1])
 
 
 def quietest(measure, again):
@@ -88,7 +96,8 @@ def quietest(measure, again):
     while True:
         taken, stolen = measure()
         reasons = disturbance(taken, stolen)
-        tries.append((len(reasons), widest(taken)[1], taken, reasons))
+        noise = most(taken, lambda s: s["spread"] + above_minimum(s))[1]
+        tries.append((len(reasons), noise, taken, reasons))
         if not reasons or len(tries) > again:
             break
     _, _, taken, reasons = min(tries, key=lambda t: t[:2])

@@ -67,6 +67,9 @@ class Slices(unittest.TestCase):
         found = slices.disturbance(calm | {"c": taken(10, 12, 10)}, 0.25)
         stolen = "25% of the CPUs' time was taken away"
         self.assertEqual(found, [stolen, "slices of c spread by 20%"])
+        slow = [s | {"min_ms": 5} for s in taken(10, 10)]
+        above = "d mostly took 100% more than at its best"
+        self.assertEqual(slices.disturbance(calm | {"d": slow}, 0.0), [above])
         for s, ns in zip(calm["a"], (70, 80, 310)):
             s["exchange_ns"] = ns
         self.assertEqual(slices.disturbance(calm, 0.0), ["CPUs moved apart (70 to 310 ns)"])
@@ -79,7 +82,7 @@ class Slices(unittest.TestCase):
 
         self.assertEqual(rows(10), (10, 0, 1))
         self.assertEqual(rows(20, 10), (10, 0, 2))
-        self.assertEqual(rows(30, 20, 40, 10), (20, 1, 3))
+        self.assertEqual(rows(13, 12, 14, 10), (12, 1, 3))
 
     def test_a_slice_has_a_minimum_of_runs_after_one_warm_up(self):
         runs = []
