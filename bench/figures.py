@@ -293,6 +293,11 @@ def measure_model(model, args):
     return {"model": name, "tuning": tuning, "checks": checks, "latencies": latencies}
 
 
+def plain_text(ms):
+    """The latency of the plain model, which a run with little time leaves out."""
+    return "-" if ms is None else f"{ms:.2f}"
+
+
 def models_table(results):
     rows = []
     for r in results:
@@ -300,7 +305,7 @@ def models_table(results):
         rows.append(
             [
                 r["model"],
-                f"{r['tuning']['latency_before_ms']:.2f}",
+                plain_text(r["tuning"]["latency_before_ms"]),
                 f"{untuned['median_ms']:.3f} ({untuned['min_ms']:.3f})",
                 f"{tuned['median_ms']:.3f} ({tuned['min_ms']:.3f})",
                 f"{1 / slices.ratios(tuned, untuned)['median']:.2f}x",
