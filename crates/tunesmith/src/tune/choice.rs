@@ -34,9 +34,9 @@ impl Choice {
         TIME.max(RUNS * size.inference)
     }
 
-    /// Compares them in as many rounds of `round` as `time` holds, and one at least.
-    /// There is no tuned model where its kernels are the defaults; then as few runs tell
-    /// nothing that the steps of the default model did not.
+    /// Compares them in as many rounds of `round` as `time` holds; where it does not hold two,
+    /// one run of the tuned model with the steps of the default one, as they were. There is no tuned
+    /// model where its kernels are the defaults.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
@@ -45,13 +45,17 @@ impl Choice {
     ) -> Result<Choice> {
         let rounds = usize::try_from(time.as_nanos() / round.as_nanos().max(1));
         let rounds = rounds.unwrap_or(usize::MAX);
-        let mut models: Vec<&mut Model> = std::iter::once(default).chain(tuned).collect();
-        let latencies = match models.len() {
-            _ if rounds > MIN_PAIRS => undisturbed(&mut models, time.min(TIME), MIN_PAIRS)?,
-            1 => vec![Latencies {
-                samples_ns: vec![step_ns.iter().sum()],
-            }],
-            _ => few(&mut models, rounds.max(1))?,
+        let steps = |ns: &[u64]| Latencies {
+            samples_ns: vec![ns.iter().sum()],
+        };
+        let latencies = match tuned {
+            Some(tuned) if rounds > MIN_PAIRS => {
+                undisturbed(&mut [default, tuned], time.min(TIME), MIN_PAIRS)?
+            }
+            None if rounds > MIN_PAIRS => undisturbed(&mut [default], time.min(TIME), MIN_PAIRS)?,
+            Some(tuned) if rounds > 1 => few(&mut [default, tuned], rounds)?,
+            Some(tuned) => vec![steps(step_ns), steps(&tuned.invoke_profiled()?)],
+            None => vec![steps(step_ns)],
         };
         Ok(Choice::of(&latencies))
     }

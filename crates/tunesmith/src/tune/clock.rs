@@ -64,9 +64,9 @@ impl Clock {
         self.time.map(|_| Instant::now() + share)
     }
 
-    /// Time for comparing models, if all of it takes that long; enough for one round.
+    /// Time for comparing models, if all of it takes that long; enough for running one once.
     pub fn comparing(&self, all: Duration, size: &Size) -> Duration {
-        all.min(self.share(COMPARING)).max(2 * size.inference)
+        all.min(self.share(COMPARING)).max(size.inference)
     }
 
     /// Time for ranking, if all of it takes that long.
@@ -142,7 +142,7 @@ mod tests {
             inference: 2 * S,
             ..small
         };
-        assert_eq!(of(10).comparing(3 * S, &slow), 4 * S);
+        assert_eq!(of(10).comparing(3 * S, &slow), 2 * S);
         assert_eq!(of(100).ranking(5 * S), 5 * S);
         assert_eq!(of(10).ranking(5 * S), S * 3 / 2);
         assert_eq!(of(10).choosing(2 * S), 2 * S);

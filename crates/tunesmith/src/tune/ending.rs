@@ -2,6 +2,7 @@
 
 use super::Budget;
 use super::choice::Choice;
+use super::in_model::LEAST_RUNS;
 use super::session::Session;
 use super::task_search::Search;
 use crate::compile::{Builders, fallbacks};
@@ -22,10 +23,12 @@ impl Session<'_> {
 
     /// What comes after ranking.
     pub fn after_ranking(&self) -> Duration {
-        let choosing = match self.plan.steps.len() {
-            0 | 1 => Duration::ZERO,
-            _ if self.options.in_model.is_zero() => Duration::ZERO,
-            _ => self.options.in_model + self.size.assembling,
+        let time = self.options.in_model;
+        let possible = self.plan.steps.len() > 1 && time >= LEAST_RUNS * self.size.inference;
+        let choosing = if possible {
+            time + self.size.assembling
+        } else {
+            Duration::ZERO
         };
         self.clock.choosing(choosing) + self.finishing()
     }

@@ -91,6 +91,9 @@ impl Arena {
     }
 }
 
+/// Inferences that a choice takes at least.
+pub const LEAST_RUNS: u32 = 2 * 2 * MIN_PAIRS as u32;
+
 /// How the time is spent: challengers that every incumbent meets, and pairs of
 /// runs for each; nothing if the time does not suffice for one.
 fn rounds(challengers: usize, run_ns: u64, limit: Duration) -> Option<(usize, usize)> {
