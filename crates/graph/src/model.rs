@@ -654,6 +654,7 @@ impl Rewrite<'_> {
     fn finish(mut self) -> Model {
         for &v in &self.source.outputs {
             let new = self.value(v);
+            // A constant came along when it was first read, when another could have its name.
             self.target.take_name(new, &self.source.value(v).name);
             self.target.outputs.push(new);
         }

@@ -21,8 +21,12 @@ pub struct NodeCase {
     pub model: Model,
     /// In the order of the model's inputs.
     pub inputs: Vec<Arc<Tensor>>,
+    /// What the file calls the inputs.
+    pub input_names: Vec<String>,
     /// In the order of the model's outputs.
     pub expected: Vec<Tensor>,
+    /// What the file calls the outputs.
+    pub output_names: Vec<String>,
     pub rtol: f64,
     pub atol: f64,
 }
@@ -82,10 +86,11 @@ pub fn load_case(folder: &Path) -> Result<NodeCase, CaseError> {
         );
     }
     let model = bind(&bytes, folder, &mut options, &names, &inputs)?;
-    let inputs = names
-        .iter()
-        .zip(inputs)
-        .filter(|(n, _)| !options.consts.contains_key(*n));
+    let given = names.into_iter().zip(inputs);
+    let (input_names, inputs) = given
+        .filter(|(n, _)| !options.consts.contains_key(n))
+        .unzip();
+    let output_names = graph.output.iter().map(|o| o.name().to_string()).collect();
     let (rtol, atol) = read_tolerance(folder)?;
     Ok(NodeCase {
         name: folder
@@ -94,8 +99,10 @@ pub fn load_case(folder: &Path) -> Result<NodeCase, CaseError> {
             .to_string_lossy()
             .into_owned(),
         model,
-        inputs: inputs.map(|(_, t)| t).collect(),
+        inputs,
+        input_names,
         expected,
+        output_names,
         rtol,
         atol,
     })

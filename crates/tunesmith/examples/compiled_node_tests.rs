@@ -10,11 +10,12 @@
 #[path = "../tests/compiled/mod.rs"]
 mod compiled;
 
+use graph::TensorType;
 use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
 use graph::plan::{LayoutPolicy, Plan, PlanError, plan};
 use ir::{Isa, Target};
 use llvm::Compiler;
-use runtime::Pool;
+use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -182,14 +183,41 @@ fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::
         .candidates;
     let kernels = compiled::kernels(plan, &candidates, &v.compiler)?;
     let mut model = compiled::load(plan, &kernels, &v.compiler, &v.pool)?;
+    interface(case, model.compiled())?;
     let outputs = compiled::run(&mut model, &case.inputs)?;
-    // Memory has the layout's extents, the model has the operator's.
-    let shapes = case.model.outputs().iter().map(|o| case.model[*o].shape());
-    Ok(outputs
-        .into_iter()
-        .zip(shapes)
-        .map(|(t, shape)| Arc::new(t.reshaped(shape)))
-        .collect())
+    Ok(outputs.into_iter().map(Arc::new).collect())
+}
+
+/// Whether a compiled model takes and gives what the case's file says: names, in
+/// order, types and shapes.
+fn interface(case: &NodeCase, compiled: &CompiledModel) -> Result<(), String> {
+    let said = |name: &str, ty: TensorType| format!("{name}: {ty}");
+    let given = |all: &[TensorId]| -> Vec<String> {
+        let tensors = all.iter().map(|id| compiled.tensor(*id));
+        let typed = tensors.map(|t| said(&t.name, TensorType::new(t.dtype, &t.shape)));
+        typed.collect()
+    };
+    let inputs = case.input_names.iter().zip(&case.inputs);
+    let outputs = case.output_names.iter().zip(&case.expected);
+    let sides: [(&str, Vec<String>, _); 2] = [
+        (
+            "inputs",
+            inputs.map(|(n, t)| said(n, TensorType::of(t))).collect(),
+            given(compiled.inputs()),
+        ),
+        (
+            "outputs",
+            outputs.map(|(n, t)| said(n, TensorType::of(t))).collect(),
+            given(compiled.outputs()),
+        ),
+    ];
+    for (what, wanted, given) in sides {
+        if wanted != given {
+            let (wanted, given) = (wanted.join(", "), given.join(", "));
+            return Err(format!("the {what} are {given}, and should be {wanted}"));
+        }
+    }
+    Ok(())
 }
 
 fn report(tally: &Tally, not_compiled: usize) -> String {

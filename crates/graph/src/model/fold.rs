@@ -96,9 +96,15 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
 impl Model {
     /// The model with every node of constants replaced by its results, as far
     /// as its [`Allowance`] goes. A node that refuses its values (an index out
-    /// of range) stays, and fails when it is run.
+    /// of range) stays, and fails when it is run. A value without elements is a
+    /// constant, whatever makes it.
     pub(crate) fn folded(mut self) -> Model {
         let mut known = self.take_constants();
+        for (known, value) in known.iter_mut().zip(&self.values) {
+            if value.ty().is_empty() {
+                *known = Some(Arc::new(Tensor::zeros(value.dtype(), value.shape())));
+            }
+        }
         let users = self.users();
         let mut folded = vec![false; self.nodes.len()];
         let mut kept = users.is_output.clone();
@@ -125,7 +131,14 @@ impl Model {
         }
         let mut rewrite = self.start_rewrite(known);
         for (_, node) in self.nodes().filter(|(id, _)| !folded[id.index()]) {
-            let new = rewrite.copy(node);
+            let mut new = rewrite.copy(node);
+            for (v, new) in node.outputs.iter().zip(&mut new) {
+                let (name, ty) = (&self[*v].name, self[*v].ty());
+                if ty.is_empty() {
+                    let nothing = Tensor::zeros(ty.dtype, &ty.shape);
+                    *new = rewrite.target.add_constant(name, nothing);
+                }
+            }
             rewrite.bind_outputs(node, &new);
         }
         rewrite.finish()

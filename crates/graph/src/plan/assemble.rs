@@ -17,7 +17,6 @@ pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
         model: &model,
         users: model.users(),
         tensors: Vec::new(),
-        names: HashSet::new(),
         stored: HashMap::new(),
         homes: HashMap::new(),
         tasks: Vec::new(),
@@ -35,7 +34,7 @@ pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
     for (group, choice) in groups.iter().zip(choices) {
         assembler.group(group, choice);
     }
-    let outputs = model
+    let outputs: Vec<PlanTensorId> = model
         .outputs()
         .iter()
         .map(|v| assembler.output(*v))
@@ -43,10 +42,11 @@ pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
     let Assembler {
         tasks,
         steps,
-        tensors,
+        mut tensors,
         conversions,
         ..
     } = assembler;
+    name_tensors(&model, &mut tensors, inputs.iter().chain(&outputs));
     Plan {
         name: model.name.clone(),
         model,
@@ -63,8 +63,8 @@ pub(super) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
 struct Assembler<'a> {
     model: &'a Model,
     users: Users,
+    /// Without names until all are known.
     tensors: Vec<PlanTensor>,
-    names: HashSet<String>,
     /// Every value in every layout it has been asked for.
     stored: HashMap<(ValueId, Layout), PlanTensorId>,
     /// The layout a value was written in.
@@ -77,15 +77,13 @@ struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// A new tensor that holds `v`; the first one bears its name.
+    /// A new tensor that holds `v`.
     fn add(&mut self, v: ValueId, layout: Layout, kind: TensorKind) -> PlanTensorId {
         let value = &self.model[v];
-        let name = free(&mut self.names, value.name(), || {
-            format!("{}@{layout}", value.name())
-        });
         let id = PlanTensorId(u32::try_from(self.tensors.len()).expect("fewer than 2^32 tensors"));
         self.tensors.push(PlanTensor {
-            name,
+            name: String::new(),
+            value: v,
             dtype: value.dtype(),
             shape: layout.physical(value.shape()),
             layout,
@@ -265,23 +263,34 @@ impl Assembler<'_> {
         });
     }
 
-    /// The tensor of a graph output, in memory that a step writes.
+    /// The tensor of a graph output: its own, or an alias where its elements are
+    /// those of another value.
     fn output(&mut self, v: ValueId) -> PlanTensorId {
         let id = self.tensor(v, Layout::Plain);
-        let (root, _) = self.place(id);
-        match self.tensors[root.index()].kind {
-            TensorKind::Activation if root == id => {
-                self.tensors[id.index()].kind = TensorKind::Output;
-                id
-            }
-            TensorKind::Input(_) | TensorKind::Constant(_) => {
-                let built = compute::copy(self.model, v);
-                let name = format!("{}.copy", self.model[v].name());
-                let copied = self.add(v, Layout::Plain, TensorKind::Output);
-                self.call(&name, built, vec![id], copied);
-                copied
-            }
-            _ => id,
+        let tensor = &mut self.tensors[id.index()];
+        if tensor.value != v {
+            return self.alias(v, Layout::Plain, id, 0);
+        }
+        if matches!(tensor.kind, TensorKind::Activation) {
+            tensor.kind = TensorKind::Output;
+        }
+        id
+    }
+}
+
+/// Names the inputs and outputs of the model, which are `interface`, like their
+/// values, then the others: the first of a value like it, the next with their layout.
+fn name_tensors<'a>(
+    model: &Model,
+    tensors: &mut [PlanTensor],
+    interface: impl Iterator<Item = &'a PlanTensorId>,
+) {
+    let mut names = HashSet::new();
+    for i in interface.map(|id| id.index()).chain(0..tensors.len()) {
+        let PlanTensor { value, layout, .. } = tensors[i];
+        if tensors[i].name.is_empty() {
+            let value = model[value].name();
+            tensors[i].name = free(&mut names, value, || format!("{value}@{layout}"));
         }
     }
 }

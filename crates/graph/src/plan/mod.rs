@@ -45,7 +45,7 @@ pub use layout::Layout;
 pub use support::Unsupported;
 pub use task::Task;
 
-use crate::model::Model;
+use crate::model::{Model, ValueId};
 use crate::simplify::simplify;
 use fuse::Group;
 use ir::Target;
@@ -99,7 +99,8 @@ pub enum TensorKind {
     Input(usize),
     Constant(Arc<Tensor>),
     Activation,
-    /// Written by a step; a graph output, and perhaps read by later steps.
+    /// Written by a step; a graph output, and perhaps read by later steps. Not
+    /// every output is one: others are inputs, constants or aliases.
     Output,
     /// Dense bytes of `of` (which is no alias, and may come later in the list),
     /// from element `offset` on, under this shape. A step that writes an alias
@@ -112,8 +113,11 @@ pub enum TensorKind {
 
 #[derive(Clone, Debug)]
 pub struct PlanTensor {
-    /// That of the model's value; unique in the plan.
+    /// Unique in the plan. Inputs and outputs of the model bear the names of
+    /// their values.
     pub name: String,
+    /// What it holds, of [`Plan::model`].
+    pub value: ValueId,
     pub dtype: DType,
     /// Extents in memory, row-major.
     pub shape: Vec<i64>,
@@ -148,7 +152,7 @@ pub struct PlanStep {
 pub struct Plan {
     pub name: String,
     /// What was split into tasks: the given model simplified, leading axes
-    /// merged. A tensor in its first layout bears the name of its value here.
+    /// merged. Inputs and outputs have the names, types and shapes of the given model's.
     pub model: Model,
     /// Without duplicates, in order of first use.
     pub tasks: Vec<Task>,
@@ -157,8 +161,8 @@ pub struct Plan {
     pub tensors: Vec<PlanTensor>,
     /// The model's inputs in its order, plain.
     pub inputs: Vec<PlanTensorId>,
-    /// The model's outputs in its order, plain; each is written by a step or an
-    /// alias of what a step writes.
+    /// The model's outputs in its order, plain: what a step writes, a constant,
+    /// an input, or an alias of one of these.
     pub outputs: Vec<PlanTensorId>,
     /// Steps that only change a layout.
     pub conversions: usize,

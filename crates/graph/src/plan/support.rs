@@ -20,7 +20,7 @@ impl fmt::Display for Unsupported {
     }
 }
 
-/// Every node that cannot be compiled, and every graph output without elements.
+/// Every node that cannot be compiled.
 pub(super) fn unsupported(model: &Model) -> Vec<Unsupported> {
     let nodes = model.nodes().filter_map(|(_, node)| {
         Some(Unsupported {
@@ -29,13 +29,7 @@ pub(super) fn unsupported(model: &Model) -> Vec<Unsupported> {
             reason: reason(model, node)?,
         })
     });
-    let outputs = model.outputs().iter().map(|v| &model[*v]);
-    let empty = outputs.filter(|v| v.ty().is_empty()).map(|v| Unsupported {
-        node: v.name().to_string(),
-        op: "output",
-        reason: format!("it is empty ({})", v.ty()),
-    });
-    nodes.chain(empty).collect()
+    nodes.collect()
 }
 
 fn reason(model: &Model, node: &Node) -> Option<String> {

@@ -1,9 +1,9 @@
 //! Plans a model, checks every program and compares results with the reference.
 
 use graph::plan::{LayoutPolicy, Plan, PlanTensorId, TensorKind, plan};
-use graph::{Keep, Model, Op, ValueId, evaluate};
+use graph::{Keep, Model, Op, TensorType, ValueId, evaluate};
 use ir::{Isa, Target};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
@@ -16,7 +16,28 @@ pub fn target() -> Target {
 pub fn planned(model: &Model, layouts: LayoutPolicy) -> Plan {
     let plan = plan(model, &target(), &layouts.into()).unwrap();
     check_structure(&plan);
+    check_interface(model, &plan);
     plan
+}
+
+/// Inputs and outputs are the model's, in order: names, types and shapes.
+fn check_interface(model: &Model, plan: &Plan) {
+    let wanted = |all: &[ValueId]| -> Vec<_> {
+        let said = |v: &ValueId| (model[*v].name().to_string(), model[*v].ty().clone());
+        all.iter().map(said).collect()
+    };
+    let given = |all: &[PlanTensorId]| -> Vec<_> {
+        let said = |id: &PlanTensorId| {
+            let t = plan.tensor(*id);
+            let shape: Vec<usize> = t.shape.iter().map(|n| *n as usize).collect();
+            (t.name.clone(), TensorType::new(t.dtype, &shape))
+        };
+        all.iter().map(said).collect()
+    };
+    assert_eq!(given(&plan.inputs), wanted(model.inputs()), "{plan}");
+    assert_eq!(given(&plan.outputs), wanted(model.outputs()), "{plan}");
+    let names: HashSet<_> = plan.tensors.iter().map(|t| &t.name).collect();
+    assert_eq!(names.len(), plan.tensors.len(), "{plan}");
 }
 
 /// What has been written of a tensor that is no alias: runs of elements.
@@ -83,8 +104,6 @@ fn check_structure(plan: &Plan) {
     }
     for output in &plan.outputs {
         let (root, run) = run(*output);
-        let kind = &plan.tensor(root).kind;
-        assert!(matches!(kind, TensorKind::Activation | TensorKind::Output));
         assert!(written[&root].holds(run));
     }
     for task in &plan.tasks {

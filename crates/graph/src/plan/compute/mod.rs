@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
 
 pub(super) use elementwise::unsupported as unsupported_elementwise;
-pub(super) use movement::{copy, layout_transform};
+pub(super) use movement::layout_transform;
 
 /// A program with what is said about it beside.
 pub(super) struct Built {

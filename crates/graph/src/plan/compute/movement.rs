@@ -227,22 +227,3 @@ pub(in crate::plan) fn layout_transform(
         kind,
     }
 }
-
-/// A plain value as it is, in memory of its own.
-pub(in crate::plan) fn copy(model: &Model, v: ValueId) -> Built {
-    let value = &model[v];
-    let extents = Layout::Plain.physical(value.shape());
-    let mut b = ProgramBuilder::new("copy");
-    let x = match model.constant(v) {
-        Some(_) => b.constant("X", value.dtype(), &extents),
-        None => b.input("X", value.dtype(), &extents),
-    };
-    let names: Vec<String> = (0..extents.len()).map(|d| format!("i{d}")).collect();
-    let axes: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(extents).collect();
-    let result = b.compute("main", &axes, |s| Expr::load(x, s));
-    Built {
-        program: b.finish(&[result]),
-        operands: vec![(v, Layout::Plain)],
-        kind: Kind::new("copy").arg("elements", value.ty().len()),
-    }
-}
