@@ -741,8 +741,19 @@ fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.to_string();
     }
-    (1u64..)
-        .map(|i| format!("{name}_{i}"))
-        .find(|n| !taken(n))
-        .expect("some suffix is free")
+    // Of many equal names the suffixes in use are the first ones: found by halving.
+    let suffixed = |i: u64| format!("{name}_{i}");
+    let (mut used, mut free) = (0, 1);
+    while taken(&suffixed(free)) {
+        (used, free) = (free, free * 2);
+    }
+    while free - used > 1 {
+        let middle = used + (free - used) / 2;
+        if taken(&suffixed(middle)) {
+            used = middle;
+        } else {
+            free = middle;
+        }
+    }
+    suffixed(free)
 }

@@ -6,9 +6,10 @@
 //! GELU written out, x sigmoid(x)), and what leaves a group is its last value
 //! only. Nodes that reshape are in no group.
 
+use super::compute::{Extent, extent};
 use super::layout::is_alias;
 use crate::model::{Model, NodeId, ValueId};
-use crate::ops::{Binary, Gelu, Op, Unary};
+use crate::ops::Op;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The nodes of one kernel.
@@ -66,9 +67,13 @@ pub(super) fn is_elementwise(op: &Op) -> bool {
     )
 }
 
-/// Operators of the expanded expression of a chain: beyond this a chain is cut,
-/// because values that are used twice appear twice in it.
-const MAX_EXPRESSION: usize = 200;
+/// The largest expression of a group: a chain is cut before it would be larger.
+/// Values that are used twice appear twice in it, and programs are read and
+/// walked by recursion.
+const LIMIT: Extent = Extent {
+    nodes: 256,
+    depth: 64,
+};
 
 /// All groups of a model without dead code, in execution order.
 pub(super) fn fuse(model: &Model) -> Vec<Group> {
@@ -96,7 +101,16 @@ pub(super) fn fuse(model: &Model) -> Vec<Group> {
 
 fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut Group) {
     let shape = model[model[group.anchor].output()].shape();
-    let mut sizes = HashMap::from([(model[group.anchor].output(), 1)]);
+    let mut extents = HashMap::new();
+    let mut measure = |n: NodeId| {
+        let leaf = |v| extents.get(&v).copied().unwrap_or(Extent::LEAF);
+        let extent = extent(model, &model[n], leaf);
+        extents.insert(model[n].output(), extent);
+        extent
+    };
+    if is_elementwise(&model[group.anchor].op) {
+        measure(group.anchor);
+    }
     while let Some(end) = graph.parent(group.last()) {
         let Some(region) = graph.between(group.last(), end) else {
             return;
@@ -108,29 +122,12 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         if !region.iter().all(fits) {
             return;
         }
-        for n in &region {
-            let node = &model[*n];
-            let operands = node.inputs.iter().flatten();
-            let sizes_of = operands.map(|v| sizes.get(v).copied().unwrap_or(1));
-            let all = sizes_of.fold(0, usize::saturating_add);
-            let size = all.saturating_mul(uses(&node.op)).saturating_add(1);
-            sizes.insert(node.output(), size);
-        }
-        if sizes[&model[end].output()] > MAX_EXPRESSION {
+        let within = |e: Extent| e.nodes <= LIMIT.nodes && e.depth <= LIMIT.depth;
+        if !region.iter().all(|n| within(measure(*n))) {
             return;
         }
         region.iter().for_each(|n| taken[n.index()] = true);
         group.chain.extend(region);
-    }
-}
-
-/// How often the expression of an operator holds an operand, at most.
-fn uses(op: &Op) -> usize {
-    match op {
-        Op::Unary(Unary::Gelu(Gelu::Tanh)) => 4,
-        Op::Unary(Unary::LeakyRelu { .. } | Unary::Sign) | Op::Binary(Binary::Pow) => 3,
-        Op::Unary(Unary::HardSwish | Unary::Gelu(Gelu::Exact)) | Op::Binary(Binary::Fmod) => 2,
-        _ => 1,
     }
 }
 
@@ -208,7 +205,7 @@ impl PostDominators {
                     open.push(*user);
                 }
             }
-            if seen.len() > MAX_EXPRESSION {
+            if seen.len() > LIMIT.nodes {
                 return None;
             }
         }

@@ -35,6 +35,7 @@ mod fold;
 mod fuse;
 mod interpret;
 mod layout;
+mod parts;
 mod support;
 mod task;
 mod text;
@@ -301,7 +302,7 @@ impl Grouped {
         if !unsupported.is_empty() {
             return Err(PlanError::Unsupported(unsupported));
         }
-        let model = collapse::collapse(&model);
+        let model = parts::bound_parts(&collapse::collapse(&model));
         let groups = fuse::fuse(&model);
         Ok(Grouped { model, groups })
     }

@@ -110,6 +110,9 @@ fn check_structure(plan: &Plan) {
         let broken = ir::verify::verify(&task.program);
         let text = ir::text::print(&task.program);
         assert!(broken.is_empty(), "{broken:?}\n{text}");
+        // Builders get programs as text.
+        let read = ir::text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(ir::text::print(&read), text);
     }
 }
 

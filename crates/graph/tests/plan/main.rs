@@ -8,4 +8,5 @@ mod convolutions;
 mod fusion;
 mod interface;
 mod judge;
+mod long;
 mod operators;

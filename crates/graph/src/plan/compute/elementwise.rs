@@ -1,8 +1,9 @@
 //! Element-wise operators as scalar expressions.
 
 use super::{Env, Kind, work};
+use crate::model::{Model, Node, ValueId};
 use crate::ops::{BatchNorm, Binary, Gelu, Op, Unary};
-use ir::{BinaryOp, BufferId, Expr, ProgramBuilder, UnaryOp};
+use ir::{BinaryOp, BufferId, Expr, ExprKind, ProgramBuilder, UnaryOp};
 use tensor::DType;
 
 /// A group of element-wise nodes only: one block.
@@ -32,6 +33,57 @@ pub(in crate::plan) fn unsupported(op: &Op, dtype: DType) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// How large the expression of a value is, a shared part counted wherever it stands.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::plan) struct Extent {
+    pub nodes: usize,
+    /// Operators on the longest way down.
+    pub depth: usize,
+}
+
+impl Extent {
+    /// One element of a tensor, or a constant.
+    pub const LEAF: Extent = Extent { nodes: 1, depth: 0 };
+}
+
+/// The extent of an element-wise node's result from those of its operands.
+pub(in crate::plan) fn extent(
+    model: &Model,
+    node: &Node,
+    operands: impl Fn(ValueId) -> Extent,
+) -> Extent {
+    let values = || node.inputs.iter().flatten().copied();
+    let dtype = values().next().map_or(DType::F32, |v| model[v].dtype());
+    let argument = |(i, v): (u32, ValueId)| {
+        literal(model, v).unwrap_or_else(|| Expr::arg(i, work(model[v].dtype())))
+    };
+    let arguments: Vec<Expr> = (0..).zip(values()).map(argument).collect();
+    let operands: Vec<Extent> = values().map(operands).collect();
+    extent_of(&apply(&node.op, dtype, &arguments), &operands)
+}
+
+fn extent_of(e: &Expr, operands: &[Extent]) -> Extent {
+    if let ExprKind::Arg(i, _) = e.kind() {
+        return operands[*i as usize];
+    }
+    let below = e.children().map(|c| extent_of(c, operands));
+    below.fold(Extent::LEAF, |all, child| Extent {
+        nodes: all.nodes.saturating_add(child.nodes),
+        depth: all.depth.max(child.depth.saturating_add(1)),
+    })
+}
+
+/// The value of a constant of one element.
+pub(super) fn literal(model: &Model, v: ValueId) -> Option<Expr> {
+    let t = model.constant(v).filter(|t| t.len() == 1)?;
+    let dtype = work(t.dtype());
+    Some(if dtype.is_float() {
+        Expr::constant(t.get_f64(0), dtype)
+    } else {
+        ExprKind::Int(t.get_i64(0), dtype).into()
+    })
 }
 
 /// The operator on operands in the working type of `dtype`, that of operand 0.

@@ -23,11 +23,11 @@ use super::layout::{Choice, Layout};
 use crate::model::{Model, Node, Users, ValueId};
 use crate::ops::Op;
 use ir::tensor_expression::AxisExtent;
-use ir::{BufferId, Expr, ExprKind, Program, ProgramBuilder};
+use ir::{BufferId, Expr, Program, ProgramBuilder};
 use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
 
-pub(super) use elementwise::unsupported as unsupported_elementwise;
+pub(super) use elementwise::{Extent, extent, unsupported as unsupported_elementwise};
 pub(super) use movement::layout_transform;
 
 /// A program with what is said about it beside.
@@ -317,14 +317,8 @@ impl<'a> Env<'a> {
         }
         for v in pointwise {
             let name = format!("E{}", operands.len());
-            match model.constant(v).filter(|t| t.len() == 1) {
-                Some(t) if !env.accesses.contains_key(&v) => {
-                    let dtype = work(t.dtype());
-                    let literal = if dtype.is_float() {
-                        Expr::constant(t.get_f64(0), dtype)
-                    } else {
-                        ExprKind::Int(t.get_i64(0), dtype).into()
-                    };
+            match elementwise::literal(model, v) {
+                Some(literal) if !env.accesses.contains_key(&v) => {
                     env.accesses.insert(v, Access::Literal(literal));
                 }
                 _ => env.declare(v, &name, choice, b, &mut operands),
