@@ -56,6 +56,8 @@ pub enum UnaryOp {
 }
 
 /// Operators of two operands of one type; comparisons and `And`/`Or` give bool.
+/// `Min` and `Max` of floats give a NaN if an operand is one. Which of two zeros of
+/// different signs they give is left open; the interpreter gives the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     Add,

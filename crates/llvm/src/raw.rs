@@ -78,6 +78,8 @@ pub struct Builder {
 
 /// `contract`: a multiply and an add may fuse.
 const CONTRACT: u32 = 1 << 5;
+/// `LLVMFastMathNoSignedZeros`.
+const NO_SIGNED_ZEROS: u32 = 1 << 3;
 const NAME: *const i8 = c"".as_ptr();
 
 fn cstr(s: &str) -> CString {
@@ -535,6 +537,14 @@ impl Builder {
             let t = c::LLVMIntrinsicGetType(self.context, id, types.as_mut_ptr(), types.len());
             self.call(t, f, args)
         }
+    }
+
+    /// `llvm.minimum` or `llvm.maximum`: of a NaN a NaN, of zeros of two signs either.
+    pub fn extreme(&self, name: &str, a: Value, b: Value) -> Value {
+        let v = self.intrinsic(name, &mut [self.type_of(a)], &mut [a, b]);
+        // SAFETY: a call that gives a float (vector); signs of zeros cost instructions.
+        unsafe { c::LLVMSetFastMathFlags(v, NO_SIGNED_ZEROS) };
+        v
     }
 
     /// As [`Builder::intrinsic`], for one whose operands are bits: arguments

@@ -649,18 +649,10 @@ impl Emitter<'_> {
             }
             BinaryOp::FloorDiv => integer::divide_floor(self, x, y, d).0,
             BinaryOp::FloorMod => integer::divide_floor(self, x, y, d).1,
-            BinaryOp::Min => {
-                let c = self.b.cmp(less, x, y);
-                self.b.select(c, x, y)
-            }
-            BinaryOp::Max => {
-                let c = if float {
-                    self.b.cmp(Cmp::FOgt, x, y)
-                } else {
-                    self.b.cmp(less, y, x)
-                };
-                self.b.select(c, x, y)
-            }
+            BinaryOp::Min if float => self.b.extreme("llvm.minimum", x, y),
+            BinaryOp::Max if float => self.b.extreme("llvm.maximum", x, y),
+            BinaryOp::Min => self.b.select(self.b.cmp(less, x, y), x, y),
+            BinaryOp::Max => self.b.select(self.b.cmp(less, y, x), x, y),
             BinaryOp::Pow if float => math::pow(self, x, y, d),
             BinaryOp::Pow => integer::power(self, x, y, d),
             BinaryOp::Eq => self.b.cmp(if float { Cmp::FOeq } else { Cmp::Eq }, x, y),

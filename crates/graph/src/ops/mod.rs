@@ -52,7 +52,9 @@ pub enum Op {
     Binary(Binary),
     /// condition (bool), a, b; NumPy broadcasting.
     Where,
-    /// x. Float to integer truncates, anything to bool tests against zero.
+    /// x. To bool: whether it is not zero. Float to integer: towards zero, through
+    /// `i64`, where NaN gives 0 and what does not fit saturates; a narrower type
+    /// takes the low bits, so that 300 is 44 as an `i8`, and infinities are -1 and 0.
     Cast(DType),
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
     Conv(Conv),

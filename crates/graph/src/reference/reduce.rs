@@ -114,8 +114,10 @@ fn arg_positions<T: PartialOrd + Copy>(r: ArgReduce, x: &[T], n: usize, step: us
         let mut best = 0;
         for i in 1..n {
             let (v, b) = (x[first + i * step], x[first + best * step]);
-            let better = if r.max { v > b } else { v < b };
-            if better || r.last && v == b {
+            // NaN is before everything, and equal to NaN.
+            let (v_nan, b_nan) = (v.partial_cmp(&v).is_none(), b.partial_cmp(&b).is_none());
+            let better = if r.max { v > b } else { v < b } || v_nan && !b_nan;
+            if better || r.last && (v == b || v_nan && b_nan) {
                 best = i;
             }
         }

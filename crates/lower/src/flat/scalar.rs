@@ -122,9 +122,8 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
                     let quotient = round((round(a / b)).floor());
                     a - round(quotient * b)
                 }
-                // Of a NaN or of zeros of two signs the result is `b`.
-                BinaryOp::Min if a < b => a,
-                BinaryOp::Max if a > b => a,
+                BinaryOp::Min if a < b || a.is_nan() => a,
+                BinaryOp::Max if a > b || a.is_nan() => a,
                 BinaryOp::Min | BinaryOp::Max => b,
                 BinaryOp::Pow => defined(&Expr::binary(op, constant(a, d), constant(b, d)))?,
                 BinaryOp::Eq => return truth(a == b),

@@ -4,6 +4,7 @@
 
 #[path = "../compiled/mod.rs"]
 mod compiled;
+mod extreme;
 mod judge;
 mod layers;
 

@@ -134,7 +134,6 @@ fn unary(u: Unary, d: DType, x: &Expr) -> Expr {
             let negative = Expr::select(x.clone().lt(c(0.0)), c(-1.0), x);
             Expr::select(c(0.0).lt(x), c(1.0), negative)
         }
-        // The constant first: of a NaN the second operand is the result.
         Unary::Relu => c(0.0).max(x),
         Unary::Clip { min, max } => {
             let x = min.map_or(x.clone(), |m| c(m).max(x));

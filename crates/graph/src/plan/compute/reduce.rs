@@ -72,8 +72,8 @@ fn kind(env: &Env, name: &str, group: i64) -> Kind {
     }
 }
 
-/// Whether a value is the best one, or NaN: where no other is equal to the best, as that
-/// is NaN, a position is one of the operand's all the same.
+/// Whether a value is the best one, or NaN: that is the best wherever there is one, and
+/// equal to nothing.
 pub(super) fn is_best(value: Expr, best: Expr, dtype: DType) -> Expr {
     let equal = value.clone().equals(best);
     if dtype.is_float() {
