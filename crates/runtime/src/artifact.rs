@@ -81,7 +81,7 @@ pub struct SaveError {
     pub source: io::Error,
 }
 
-/// A part of the data area.
+/// A part of the data area. Those of a section follow each other.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Extent {
     offset: u64,
@@ -241,24 +241,39 @@ fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
             _ => Err(inconsistent("a section lies outside the file")),
         }
     };
-    for (section, part) in stored.sections.iter().zip(SECTION_NAMES) {
-        if xxh3_64(&file[range(section.extent)?]) != section.checksum {
+    // What is left of each section for parts that follow.
+    let mut free = [0..0, 0..0, 0..0];
+    for ((section, part), free) in stored.sections.iter().zip(SECTION_NAMES).zip(&mut free) {
+        *free = range(section.extent)?;
+        if xxh3_64(&file[free.clone()]) != section.checksum {
             return Err(LoadError::Checksum {
                 path: path.to_path_buf(),
                 part,
             });
         }
     }
+    // What lies apart is no larger than the file, and what is in a section has a checksum.
+    let mut take = |section: usize, extent: Extent| -> Result<Range<usize>, LoadError> {
+        let range = range(extent)?;
+        let free = &mut free[section];
+        if range.start < free.start || range.end > free.end {
+            let part = SECTION_NAMES[section];
+            let reason = format!("parts of the {part} overlap or lie outside their section");
+            return Err(inconsistent(&reason));
+        }
+        free.start = range.end;
+        Ok(range)
+    };
     let mut manifest = stored.manifest;
     if stored.code.len() != manifest.kernels.len() {
         return Err(inconsistent("kernels and their code differ in number"));
     }
     for (kernel, extent) in manifest.kernels.iter_mut().zip(stored.code) {
-        kernel.code = file[range(extent)?].to_vec();
+        kernel.code = file[take(0, extent)?].to_vec();
     }
     let mut constants = Vec::with_capacity(stored.constants.len());
     for (extent, prepared) in stored.constants {
-        let range = range(extent)?;
+        let range = take(1 + usize::from(prepared), extent)?;
         if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
             return Err(inconsistent("a constant is not aligned"));
         }
@@ -359,15 +374,7 @@ fn write(model: &CompiledModel, path: &Path) -> io::Result<()> {
         .iter()
         .map(|(offset, bytes)| offset + bytes.len() as u64)
         .max();
-    let mut head = [0; HEAD_BYTES];
-    head[..8].copy_from_slice(&MAGIC);
-    head[8..12].copy_from_slice(&ARTIFACT_VERSION.to_le_bytes());
-    head[16..24].copy_from_slice(&(stored.len() as u64).to_le_bytes());
-    head[24..32].copy_from_slice(&xxh3_64(&stored).to_le_bytes());
-    head[32..40].copy_from_slice(&(data + end.unwrap_or(0)).to_le_bytes());
-    let checksum = xxh3_64(&head[..56]);
-    head[56..].copy_from_slice(&checksum.to_le_bytes());
-
+    let head = head(&stored, data + end.unwrap_or(0));
     let mut out = io::BufWriter::new(File::create_new(path)?);
     out.write_all(&head)?;
     out.write_all(&stored)?;
@@ -381,6 +388,19 @@ fn write(model: &CompiledModel, path: &Path) -> io::Result<()> {
     out.into_inner()?.sync_all()
 }
 
+/// The first bytes of a file with this manifest, of `file_len` bytes.
+fn head(manifest: &[u8], file_len: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&ARTIFACT_VERSION.to_le_bytes());
+    head[16..24].copy_from_slice(&(manifest.len() as u64).to_le_bytes());
+    head[24..32].copy_from_slice(&xxh3_64(manifest).to_le_bytes());
+    head[32..40].copy_from_slice(&file_len.to_le_bytes());
+    let checksum = xxh3_64(&head[..56]);
+    head[56..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
 /// Writes fewer than [`SECTION_ALIGN`] zeros.
 fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
     out.write_all(&[0; SECTION_ALIGN as usize][..count as usize])
@@ -390,4 +410,179 @@ fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
 fn sync_directory(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{BuiltKernel, CodeFormat, KernelTarget};
+    use crate::model::{Place, TensorId, TensorInfo};
+    use tensor::DType;
+
+    fn target() -> KernelTarget {
+        KernelTarget {
+            triple: "x86_64-unknown-linux-gnu".into(),
+            cpu: "generic".into(),
+            features: String::new(),
+            vector_bits: 128,
+        }
+    }
+
+    fn kernel(code: u8) -> BuiltKernel {
+        BuiltKernel {
+            target: target(),
+            format: CodeFormat::Elf,
+            code: vec![code; 3000],
+            entry: "k".into(),
+            params: Vec::new(),
+            prepare_entry: None,
+            prepare_params: Vec::new(),
+            prepare_code: None,
+            prepare_hash: 0,
+            in_place: Vec::new(),
+            workspace_bytes: 0,
+            worker_workspace_bytes: 0,
+            prepare_workspace_bytes: 0,
+            prepare_worker_workspace_bytes: 0,
+            schedule: String::new(),
+            compiler: String::new(),
+        }
+    }
+
+    /// Three kernels, and constants of which one is prepared.
+    fn model() -> CompiledModel {
+        let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
+        let tensors = vec![
+            dense("x", Place::Arena { offset: 0 }),
+            dense("a", Place::Constant { blob: 0 }),
+            dense("b", Place::Constant { blob: 1 }),
+            dense("c", Place::Constant { blob: 2 }),
+        ];
+        let manifest = Manifest {
+            name: "m".into(),
+            target: target(),
+            compiler: String::new(),
+            accuracy: String::new(),
+            plain_steps: Vec::new(),
+            tensors,
+            inputs: vec![TensorId(0)],
+            outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
+            kernels: (0..3).map(kernel).collect(),
+            steps: Vec::new(),
+            arena_bytes: 64,
+        };
+        let buffer: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(192));
+        let constant = |i: usize| Constant {
+            bytes: Blob::new(&buffer, 64 * i..64 * (i + 1)),
+            prepared: i == 1,
+        };
+        CompiledModel::new(manifest, (0..3).map(constant).collect()).unwrap()
+    }
+
+    /// The file's bytes, with another manifest under valid checksums.
+    fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
+        let old = HEAD_BYTES + u64_at(file, 16) as usize;
+        let start = |end: usize| end.next_multiple_of(SECTION_ALIGN as usize);
+        let data = &file[start(old)..];
+        let mut out = [&[0; HEAD_BYTES], manifest].concat();
+        out.resize(start(out.len()), 0);
+        out.extend_from_slice(data);
+        let head = head(manifest, out.len() as u64);
+        out[..HEAD_BYTES].copy_from_slice(&head);
+        out
+    }
+
+    fn load(file: Vec<u8>) -> Result<CompiledModel, LoadError> {
+        let mut bytes = AlignedBytes::zeroed(file.len());
+        bytes.copy_from_slice(&file);
+        let buffer: Arc<Buffer> = Arc::new(bytes);
+        parse(Path::new("m.tsm"), &buffer)
+    }
+
+    fn saved() -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.tsm");
+        model().save(&path).unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    fn manifest(file: &[u8]) -> &[u8] {
+        &file[HEAD_BYTES..][..u64_at(file, 16) as usize]
+    }
+
+    #[test]
+    fn fields_that_contradict_the_file_are_refused() {
+        let file = saved();
+        let changed = |change: &dyn Fn(&mut Stored)| {
+            let mut stored: Stored = postcard::from_bytes(manifest(&file)).unwrap();
+            change(&mut stored);
+            load(with_manifest(&file, &postcard::to_stdvec(&stored).unwrap()))
+        };
+        changed(&|_| {}).unwrap();
+        let all = Extent {
+            offset: 0,
+            len: 3000,
+        };
+        let changes: &[&dyn Fn(&mut Stored)] = &[
+            // Each kernel has the code of the first.
+            &|s| s.code = vec![all; 3],
+            &|s| s.code[1].offset -= 100,
+            &|s| s.code.swap(0, 1),
+            &|s| s.code[2].len = u64::MAX,
+            &|s| s.code[0] = s.constants[0].0,
+            &|s| _ = s.code.pop(),
+            &|s| s.code.push(all),
+            &|s| {
+                s.manifest.kernels = vec![s.manifest.kernels[0].clone(); 134];
+                s.code = vec![s.sections[0].extent; 134];
+            },
+            &|s| s.constants[2] = s.constants[0],
+            &|s| s.constants[1].1 = false,
+            &|s| s.constants[0].0.offset += 4,
+            &|s| s.constants[0].0.len = 63,
+            &|s| s.sections[0].extent.len = 10,
+            &|s| s.sections[1].extent.offset = u64::MAX,
+            &|s| s.manifest.arena_bytes = 1 << 60,
+            &|s| {
+                s.manifest.tensors[0].shape = vec![1, 1, 2, 2, 1 << 61];
+                s.manifest.tensors[0].strides = vec![0; 5];
+            },
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            assert!(changed(change).is_err(), "change {i} passes");
+        }
+    }
+
+    /// Whatever a manifest says under a valid checksum, code and constants are
+    /// parts of the file that lie apart, and tensors lie within their memory.
+    #[test]
+    fn any_manifest_is_refused_or_keeps_to_its_file() {
+        let file = saved();
+        let original = manifest(&file).to_vec();
+        let mut refused = 0;
+        for at in 0..original.len() {
+            for value in [0, 1, 2, 4, 63, 64, 127, 128, 255, original[at] ^ 1] {
+                let mut changed = original.clone();
+                changed[at] = value;
+                let changed = with_manifest(&file, &changed);
+                let bytes = changed.len() as u64;
+                let Ok(model) = load(changed) else {
+                    refused += 1;
+                    continue;
+                };
+                let code: usize = model.kernels().iter().map(|k| k.code.len()).sum();
+                assert!(code as u64 + model.constant_bytes() <= bytes, "byte {at}");
+                assert!(model.arena_bytes() <= bytes, "byte {at}");
+                for t in model
+                    .tensors()
+                    .iter()
+                    .filter(|t| t.place != Place::Discarded)
+                {
+                    let dense = t.elements().unwrap() * t.dtype.size() as u64;
+                    assert!(dense <= 64 && t.span_bytes().unwrap() <= 64, "byte {at}");
+                }
+            }
+        }
+        assert!(refused > original.len(), "{refused}");
+    }
 }

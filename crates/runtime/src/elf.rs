@@ -69,6 +69,12 @@ pub enum ElfError {
 
 /// Code and constants of one object take at most this much memory.
 const MAX_IMAGE_BYTES: usize = 256 << 20;
+
+/// What those of an object of so many bytes may take each: its bytes, and what lies
+/// between sections for their alignment.
+fn image_limit(object_bytes: usize) -> usize {
+    (4 * object_bytes + (64 << 10)).min(MAX_IMAGE_BYTES)
+}
 /// Bytes of an entry of the table of addresses.
 const GOT_ENTRY: usize = 8;
 /// Bytes of a jump through that table, with padding.
@@ -84,7 +90,7 @@ pub struct LoadedCode {
 impl LoadedCode {
     pub fn load(bytes: &[u8]) -> Result<LoadedCode, ElfError> {
         let object = Object::parse(bytes)?;
-        let layout = Layout::new(&object)?;
+        let layout = Layout::new(&object, image_limit(bytes.len()))?;
         let page = page_size();
         // Both runs are at most MAX_IMAGE_BYTES, so nothing here overflows.
         let code = layout.code_bytes.next_multiple_of(page);
@@ -160,7 +166,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn new(object: &Object) -> Result<Layout, ElfError> {
+    fn new(object: &Object, limit: usize) -> Result<Layout, ElfError> {
         let (mut table, mut stubs) = (BTreeMap::new(), BTreeMap::new());
         for relocation in &object.relocations {
             let external = matches!(object.symbol(relocation.symbol)?, Target::External(_));
@@ -181,10 +187,13 @@ impl Layout {
             } else {
                 &mut data
             };
-            offsets.insert(*index, place(run, section.align, section.bytes.len())?);
+            offsets.insert(
+                *index,
+                place(run, section.align, section.bytes.len(), limit)?,
+            );
         }
-        let stubs_at = place(&mut code, STUB, stubs.len() * STUB)?;
-        let table_at = place(&mut data, GOT_ENTRY, table.len() * GOT_ENTRY)?;
+        let stubs_at = place(&mut code, STUB, stubs.len() * STUB, limit)?;
+        let table_at = place(&mut data, GOT_ENTRY, table.len() * GOT_ENTRY, limit)?;
         Ok(Layout {
             offsets,
             table,
@@ -197,17 +206,17 @@ impl Layout {
     }
 }
 
-/// Takes `len` aligned bytes from the end of a run.
-fn place(run: &mut usize, align: usize, len: usize) -> Result<usize, ElfError> {
+/// Takes `len` aligned bytes from the end of a run of at most `limit`.
+fn place(run: &mut usize, align: usize, len: usize, limit: usize) -> Result<usize, ElfError> {
     let at = run.checked_next_multiple_of(align.max(1));
     let end = at.and_then(|at| at.checked_add(len));
     match (at, end) {
-        (Some(at), Some(end)) if end <= MAX_IMAGE_BYTES => {
+        (Some(at), Some(end)) if end <= limit => {
             *run = end;
             Ok(at)
         }
         _ => Err(ElfError::Damaged(
-            "the section table: the sections are over 256 MiB",
+            "the section table: the sections are larger than the object allows",
         )),
     }
 }

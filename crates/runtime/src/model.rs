@@ -5,6 +5,7 @@
 //! within bounds, so running it touches no memory outside its own. Making one
 //! is in `builder`, the file in `artifact`, execution in `run`.
 
+use crate::abi::{WORKSPACE_ALIGN, align_up};
 use crate::dtype_name;
 use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use serde::{Deserialize, Serialize};
@@ -83,11 +84,31 @@ impl TensorInfo {
         self.strides == row_major_strides(&self.shape)
     }
 
-    /// Number of elements; `None` on overflow.
+    /// Number of elements; `None` on overflow, also of the other axes if one is 0.
     pub fn elements(&self) -> Option<u64> {
-        self.shape
+        let sizes = || self.shape.iter().map(|d| *d as u64);
+        let all = sizes().try_fold(1u64, |n, d| n.checked_mul(d.max(1)))?;
+        Some(if sizes().any(|d| d == 0) { 0 } else { all })
+    }
+
+    /// Whether no two elements share memory, as every axis steps over all that
+    /// shorter steps reach.
+    fn elements_lie_apart(&self) -> bool {
+        let mut axes: Vec<(usize, usize)> = self
+            .strides
             .iter()
-            .try_fold(1u64, |n, d| n.checked_mul(*d as u64))
+            .copied()
+            .zip(self.shape.iter().copied())
+            .collect();
+        axes.retain(|(_, size)| *size > 1);
+        axes.sort_unstable();
+        let mut reach = 1usize;
+        self.elements() == Some(0)
+            || axes.into_iter().all(|(stride, size)| {
+                let apart = stride >= reach;
+                reach = reach.saturating_add(stride.saturating_mul(size - 1));
+                apart
+            })
     }
 
     /// Bytes from the first element to the end of the last; `None` on overflow
@@ -336,6 +357,17 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
         check_tensor(manifest, tensor, constant_bytes)
             .map_err(|what| Inconsistent(format!("tensor `{}` {what}", tensor.name)))?;
     }
+    let ends = manifest.tensors.iter().filter_map(|t| match t.place {
+        Place::Arena { offset } => Some(offset.saturating_add(t.span_bytes()?)),
+        _ => None,
+    });
+    let needed = align_up(ends.max().unwrap_or(0));
+    if manifest.arena_bytes > needed {
+        let declared = manifest.arena_bytes;
+        return Err(Inconsistent(format!(
+            "activations have {declared} bytes and need {needed}"
+        )));
+    }
     for (ids, what) in [(&manifest.inputs, "input"), (&manifest.outputs, "output")] {
         for id in ids {
             let info = get(manifest, *id).map_err(|e| Inconsistent(format!("an {what} {e}")))?;
@@ -378,12 +410,18 @@ fn check_tensor(
 ) -> Result<(), String> {
     let too_large = || "is larger than memory".to_string();
     let span = tensor.span_bytes().ok_or_else(too_large)?;
+    if !tensor.elements_lie_apart() {
+        let (shape, strides) = (&tensor.shape, &tensor.strides);
+        return Err(format!(
+            "of shape {shape:?} has strides {strides:?}, by which elements overlap"
+        ));
+    }
     let (offset, available, aligned) = match tensor.place {
         Place::Discarded => return Ok(()),
         Place::Arena { offset } => (
             offset,
             manifest.arena_bytes,
-            offset.is_multiple_of(crate::abi::WORKSPACE_ALIGN),
+            offset.is_multiple_of(WORKSPACE_ALIGN),
         ),
         Place::Constant { blob } => {
             let bytes = constant_bytes.get(blob as usize);
@@ -546,6 +584,18 @@ mod tests {
         assert!(check(&manifest(), &[]).is_err(), "the constant is missing");
         let changes: &[fn(&mut Manifest)] = &[
             |m| m.arena_bytes = 127,
+            |m| m.arena_bytes = 192,
+            |m| m.arena_bytes = u64::MAX,
+            |m| {
+                m.tensors[3].shape = vec![1, 1, 2, 2, 1 << 61];
+                m.tensors[3].strides = vec![0; 5];
+            },
+            |m| m.tensors[3].strides = vec![0],
+            |m| {
+                m.tensors[3].shape = vec![2, 3];
+                m.tensors[3].strides = vec![2, 1];
+            },
+            |m| m.tensors[3].shape = vec![0, 1 << 40, 1 << 40],
             |m| m.tensors[0].place = Place::Arena { offset: 128 },
             |m| m.tensors[0].place = Place::Arena { offset: 32 },
             |m| {

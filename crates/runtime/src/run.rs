@@ -8,10 +8,11 @@
 use crate::abi::{KernelFailure, KernelFn};
 use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
-use crate::mapping::Mapping;
+use crate::mapping::{Mapping, physical_memory};
 use crate::model::{CompiledModel, Place, StepId, TensorId, TensorInfo};
 use crate::pool::Pool;
 use std::ffi::c_void;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -383,9 +384,16 @@ fn call(alternative: &LoadedAlternative, pool: &Pool, workspace: &Mapping) -> i3
     unsafe { (alternative.entry)(pool.ctx(), args, workspace) }
 }
 
+/// Refuses more than the machine has: the system may promise memory that is not there.
 fn memory(bytes: u64) -> Result<Mapping, LoadError> {
-    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    Mapping::zeroed(len).map_err(|source| LoadError::Memory { bytes, source })
+    let available = physical_memory();
+    let mapping = if bytes > available {
+        let reason = format!("the machine has {available} bytes");
+        Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
+    } else {
+        Mapping::zeroed(usize::try_from(bytes).unwrap_or(usize::MAX))
+    };
+    mapping.map_err(|source| LoadError::Memory { bytes, source })
 }
 
 /// Where a tensor's first byte is; `None` if it is not stored. Constants are

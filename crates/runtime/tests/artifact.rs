@@ -12,6 +12,7 @@ use runtime::{
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
+use xxhash_rust::xxh3::xxh3_64;
 
 const LEN: usize = 1500;
 
@@ -231,6 +232,62 @@ fn a_changed_byte_is_found_or_does_not_matter() {
     }
     // Only the zeros between manifest and sections may change unnoticed.
     assert!(harmless.iter().all(|at| file[*at] == 0 && *at >= 64));
+}
+
+/// Any byte of the manifest changed under valid checksums: refused, or a model that
+/// runs within its memory.
+#[test]
+fn a_manifest_that_was_changed_on_purpose_is_refused_or_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    let file = std::fs::read(&path).unwrap();
+    let len = u64::from_le_bytes(file[16..24].try_into().unwrap()) as usize;
+    let x = Tensor::from_slice(&[1], &[3.0f32]);
+    let (mut refused, mut ran) = (0, 0);
+    for at in 64..64 + len {
+        for bit in [0x01, 0x40, 0x80] {
+            let mut changed = file.clone();
+            changed[at] ^= bit;
+            let sum = xxh3_64(&changed[64..64 + len]);
+            changed[24..32].copy_from_slice(&sum.to_le_bytes());
+            let sum = xxh3_64(&changed[..56]);
+            changed[56..64].copy_from_slice(&sum.to_le_bytes());
+            std::fs::write(&path, &changed).unwrap();
+            match Model::load(&path, 1) {
+                Ok(mut model) => {
+                    // A name or a shape of as many elements may have changed.
+                    let _ = model.run(&[("x", &x)]);
+                    for i in 0..model.compiled().tensors().len() {
+                        let name = model.compiled().tensors()[i].name.clone();
+                        let id = model.compiled().tensor_named(&name).unwrap();
+                        let _ = model.tensor(id);
+                    }
+                    ran += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 100 && ran > 100, "{refused} refused, {ran} ran");
+}
+
+#[test]
+fn more_memory_than_the_machine_has_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.tsm");
+    let kernel = scale_kernel(host_target());
+    for workspace in [1 << 50, u64::MAX] {
+        model_of(BuiltKernel {
+            workspace_bytes: workspace,
+            ..kernel.clone()
+        })
+        .save(&path)
+        .unwrap();
+        let error = error(&path);
+        assert!(matches!(error, LoadError::Memory { .. }), "{error}");
+        assert!(error.to_string().contains("the machine has"), "{error}");
+    }
 }
 
 #[test]
