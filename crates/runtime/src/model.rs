@@ -510,6 +510,11 @@ mod tests {
         }
     }
 
+    fn view(root: u32, byte_offset: u64) -> Place {
+        let root = TensorId(root);
+        Place::View { root, byte_offset }
+    }
+
     /// x -> k(x, w) -> y, with `row` a view of y.
     fn manifest() -> Manifest {
         let param = |name: &str, role| KernelParam {
@@ -541,10 +546,7 @@ mod tests {
             compiler: String::new(),
         };
         let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
-        let view = Place::View {
-            root: TensorId(2),
-            byte_offset: 32,
-        };
+        let view = view(2, 32);
         Manifest {
             name: "m".into(),
             target: target(),
@@ -613,36 +615,11 @@ mod tests {
             |m| m.tensors[0].strides = vec![usize::MAX, 1],
             |m| m.tensors[2].place = Place::Constant { blob: 0 },
             |m| m.tensors[2].dtype = DType::F64,
-            |m| {
-                m.tensors[3].place = Place::View {
-                    root: TensorId(2),
-                    byte_offset: 36,
-                }
-            },
-            |m| {
-                m.tensors[3].place = Place::View {
-                    root: TensorId(2),
-                    byte_offset: 2,
-                }
-            },
-            |m| {
-                m.tensors[3].place = Place::View {
-                    root: TensorId(2),
-                    byte_offset: u64::MAX,
-                }
-            },
-            |m| {
-                m.tensors[3].place = Place::View {
-                    root: TensorId(3),
-                    byte_offset: 0,
-                }
-            },
-            |m| {
-                m.tensors[3].place = Place::View {
-                    root: TensorId(4),
-                    byte_offset: 0,
-                }
-            },
+            |m| m.tensors[3].place = view(2, 36),
+            |m| m.tensors[3].place = view(2, 2),
+            |m| m.tensors[3].place = view(2, u64::MAX),
+            |m| m.tensors[3].place = view(3, 0),
+            |m| m.tensors[3].place = view(4, 0),
             |m| m.inputs[0] = TensorId(4),
             |m| m.inputs[0] = TensorId(3),
             |m| m.inputs[0] = TensorId(1),

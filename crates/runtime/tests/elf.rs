@@ -391,3 +391,31 @@ fn several_damaged_bytes_at_once_do_no_harm() {
     }
     assert!(refused > 400, "{refused} refused");
 }
+
+/// A table of sections that all are the same bytes would make a small file large.
+#[test]
+fn sections_that_are_the_same_bytes_are_refused() {
+    let source = "
+    const char filler[30000] = {1, 2, 3};
+    int kernel(const Ctx *ctx, void *const *args, void *workspace) { return filler[2]; }";
+    let object = compile(source);
+    LoadedCode::load(&object).unwrap();
+    let u64_at = |at: usize| u64::from_le_bytes(object[at..at + 8].try_into().unwrap());
+    let count = u16::from_le_bytes(object[60..62].try_into().unwrap());
+    let table = u64_at(40) as usize;
+    let headers = &object[table..table + 64 * usize::from(count)];
+    let size = |h: &[u8]| u64::from_le_bytes(h[32..40].try_into().unwrap());
+    let largest = headers.chunks(64).find(|h| size(h) == 30_000).unwrap();
+    let with_copies = |copies: u16| {
+        let mut changed = object.clone();
+        changed.resize(changed.len().next_multiple_of(8), 0);
+        let table = changed.len() as u64;
+        changed.extend_from_slice(headers);
+        changed.extend(largest.repeat(copies.into()));
+        changed[40..48].copy_from_slice(&table.to_le_bytes());
+        changed[60..62].copy_from_slice(&(count + copies).to_le_bytes());
+        changed
+    };
+    LoadedCode::load(&with_copies(1)).unwrap();
+    assert!(matches!(refusal(&with_copies(2000)), ElfError::Damaged(..)));
+}
