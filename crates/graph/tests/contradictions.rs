@@ -312,3 +312,12 @@ fn tensors_hold_their_elements_once_and_in_their_place() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn two_outputs_of_one_name_are_refused() {
+    let mut m = relu();
+    let graph = m.graph.as_mut().expect("a graph");
+    graph.output.push(graph.output[0].clone());
+    let e = error(&m);
+    assert!(e.contains("two outputs have the name `y`"), "{e}");
+}

@@ -395,8 +395,14 @@ impl Importer<'_> {
     }
 
     fn bind_outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<(), ImportError> {
+        let mut names = HashSet::new();
         for output in outputs {
             let name = output.name();
+            if !names.insert(name) {
+                return Err(ImportError::Invalid(format!(
+                    "two outputs have the name `{name}`; give each its own"
+                )));
+            }
             let Some(&Some(id)) = self.values.get(name) else {
                 return Err(ImportError::Invalid(format!(
                     "nothing makes the output `{name}`"
