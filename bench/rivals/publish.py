@@ -43,7 +43,8 @@ def run(args):
     lines = [
         "# Charts and layers\n",
         "Written by `bench/rivals/run publish` from reports of earlier runs; the tables are in "
-        "[FIGURES.md](../FIGURES.md).\n",
+        "[FIGURES.md](../FIGURES.md),\n[whole-models.md](whole-models.md), "
+        "[kernels.md](kernels.md) and [side-by-side.md](side-by-side.md).\n",
     ]
     (FOLDER / "README.md").write_text("\n".join(lines + sections))
     say(f"written: {FOLDER / 'README.md'}")
