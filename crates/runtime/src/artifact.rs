@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use tensor::AlignedBytes;
+use tensor::DataFile;
 use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -138,22 +138,19 @@ impl CompiledModel {
             path: path.to_path_buf(),
             source,
         };
-        let file = File::open(path).map_err(read)?;
-        if file.metadata().map_err(read)?.len() < HEAD_BYTES as u64 {
-            return Err(short_file(path, &std::fs::read(path).map_err(read)?));
-        }
-        // SAFETY: the documentation asks that a file in use is not changed;
-        // `save` replaces files and never writes into them.
-        let map = unsafe { Mmap::map(&file) }.map_err(read)?;
-        // Nothing is allocated for a file that is no artifact.
-        manifest_bytes(path, &map)?;
+        let file = DataFile::open(path).map_err(read)?;
+        let len = file.len().min(HEAD_BYTES as u64) as usize;
+        // Nothing more is read of a file that is no artifact.
+        check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
         let buffer: Arc<Buffer> = match constants {
             Constants::Memory => {
-                let mut bytes = AlignedBytes::zeroed(map.len());
-                bytes.copy_from_slice(&map);
-                Arc::new(bytes)
+                let len = usize::try_from(file.len());
+                let len = len.map_err(|_| read(io::ErrorKind::OutOfMemory.into()))?;
+                Arc::new(file.read(0, len).map_err(read)?)
             }
-            Constants::Mapped => Arc::new(map),
+            // SAFETY: the documentation asks that a file in use is not changed;
+            // `save` replaces files and never writes into them.
+            Constants::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
         };
         parse(path, &buffer)
     }
@@ -186,26 +183,29 @@ fn inconsistent(path: &Path, reason: &str) -> LoadError {
     }
 }
 
-/// Checks the head, the length of the file and the manifest's checksum; the
-/// manifest's bytes.
-fn manifest_bytes<'a>(path: &Path, map: &'a [u8]) -> Result<&'a [u8], LoadError> {
+/// Checks the first bytes of a file that has so many in all.
+fn check_head(path: &Path, head: &[u8], found: u64) -> Result<(), LoadError> {
     let file = || path.to_path_buf();
-    let damaged = |part| LoadError::Checksum { path: file(), part };
-    if !map.starts_with(&MAGIC) {
+    if head.len() < HEAD_BYTES {
+        return Err(short_file(path, head));
+    }
+    if !head.starts_with(&MAGIC) {
         return Err(LoadError::NotAnArtifact { path: file() });
     }
-    let version = u64_at(map, 8) as u32;
+    let version = u64_at(head, 8) as u32;
     if version != ARTIFACT_VERSION {
         return Err(LoadError::Version {
             path: file(),
             found: version,
         });
     }
-    if u64_at(map, 56) != xxh3_64(&map[..56]) {
-        return Err(damaged("first bytes"));
+    if u64_at(head, 56) != xxh3_64(&head[..56]) {
+        return Err(LoadError::Checksum {
+            path: file(),
+            part: "first bytes",
+        });
     }
-    let (manifest_len, checksum) = (u64_at(map, 16), u64_at(map, 24));
-    let (expected, found) = (u64_at(map, 32), map.len() as u64);
+    let expected = u64_at(head, 32);
     if expected != found {
         return Err(LoadError::Truncated {
             path: file(),
@@ -213,13 +213,21 @@ fn manifest_bytes<'a>(path: &Path, map: &'a [u8]) -> Result<&'a [u8], LoadError>
             found,
         });
     }
-    let rest = &map[HEAD_BYTES..];
-    let manifest = usize::try_from(manifest_len)
-        .ok()
-        .and_then(|len| rest.get(..len));
+    Ok(())
+}
+
+/// The manifest's bytes, checked, of a file whose head is in order.
+fn manifest_bytes<'a>(path: &Path, file: &'a [u8]) -> Result<&'a [u8], LoadError> {
+    check_head(path, file, file.len() as u64)?;
+    let (len, checksum) = (u64_at(file, 16), u64_at(file, 24));
+    let rest = &file[HEAD_BYTES..];
+    let manifest = usize::try_from(len).ok().and_then(|len| rest.get(..len));
     let manifest = manifest.ok_or_else(|| inconsistent(path, "the manifest is too long"))?;
     if checksum != xxh3_64(manifest) {
-        return Err(damaged("contents of the manifest"));
+        return Err(LoadError::Checksum {
+            path: path.to_path_buf(),
+            part: "contents of the manifest",
+        });
     }
     Ok(manifest)
 }
@@ -417,6 +425,7 @@ mod tests {
     use super::*;
     use crate::kernel::{BuiltKernel, CodeFormat, KernelTarget};
     use crate::model::{Place, TensorId, TensorInfo};
+    use tensor::AlignedBytes;
     use tensor::DType;
 
     fn target() -> KernelTarget {

@@ -341,3 +341,20 @@ fn code_that_does_not_load_is_refused() {
         .unwrap_err();
     assert!(matches!(error, LoadError::Code { kernel, .. } if kernel == "other"));
 }
+
+#[test]
+fn only_a_regular_file_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.tsm");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for constants in [Constants::Memory, Constants::Mapped] {
+        for (path, kind) in [
+            (pipe.as_path(), "a named pipe"),
+            (folder.path(), "a directory"),
+        ] {
+            let e = CompiledModel::load_with(path, constants).unwrap_err();
+            assert!(e.to_string().contains(kind), "{e}");
+        }
+    }
+}

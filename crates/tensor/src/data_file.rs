@@ -47,6 +47,11 @@ impl DataFile {
         self.len == 0
     }
 
+    /// For mapping it.
+    pub fn as_file(&self) -> &File {
+        &self.file
+    }
+
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
