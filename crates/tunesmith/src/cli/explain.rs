@@ -248,7 +248,8 @@ fn moved_ns(before: &Ceiling, after: &Ceiling) -> Option<[f64; 2]> {
 fn roofline_ms(facts: &[StepFacts<'_>], compiled: &CompiledModel, ceiling: &Ceiling) -> f64 {
     let footprint = footprint(compiled, facts);
     let one = |f: &StepFacts<'_>| -> Roofline { f.work.roofline(ceiling, footprint) };
-    facts.iter().map(|f| one(f).ms()).sum()
+    // From 0, as the sum of nothing is -0.
+    facts.iter().fold(0.0, |sum, f| sum + one(f).ms())
 }
 
 fn report(
@@ -260,7 +261,7 @@ fn report(
     layers: Vec<Layer>,
     ceiling: Ceiling,
 ) -> Report {
-    let sum = |f: fn(&Layer) -> f64| layers.iter().map(f).sum::<f64>();
+    let sum = |f: fn(&Layer) -> f64| layers.iter().map(f).fold(0.0, |a, b| a + b);
     let (gflop, roofline_ms) = (sum(|l| l.gflop), sum(|l| l.roofline_ms));
     Report {
         model: model.into(),
@@ -554,7 +555,7 @@ fn summary(r: &Report) -> String {
             .iter()
             .filter(|l| l.limit.name() == limit)
             .collect();
-        let sum = |f: fn(&Layer) -> f64| bound.iter().map(|l| f(l)).sum::<f64>();
+        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
         if !bound.is_empty() {
             out += &format!(
                 "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",

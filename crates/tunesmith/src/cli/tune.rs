@@ -23,7 +23,7 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
-    /// Time to spend on the search
+    /// Time for the whole command, the compiled model included
     #[arg(long, value_parser = parse_time, default_value = "1m", conflicts_with = "trials")]
     time: Duration,
     /// Stop after this many executed candidates instead

@@ -300,7 +300,8 @@ pub fn layers(
     alone_ms: impl Fn(&StepFacts<'_>) -> Option<f64>,
 ) -> Vec<Layer> {
     let footprint = footprint(compiled, facts);
-    let total: f64 = profile.steps.iter().map(|t| t.median_ms).sum();
+    // From 0, as the sum of nothing is -0.
+    let total = profile.steps.iter().fold(0.0, |sum, t| sum + t.median_ms);
     let mut algorithms: Vec<(&str, &str, String)> = Vec::new();
     let mut layers = Vec::new();
     for (index, (step, f)) in compiled.steps().iter().zip(facts).enumerate() {
