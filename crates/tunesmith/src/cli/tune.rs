@@ -305,7 +305,7 @@ fn notes(r: &Report) -> Result<()> {
     }
     if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
         super::print_line(&format!(
-            "no candidate was measured: of the {time:.0} s, the default model took {:.1} s to build and run, \
+            "no candidate was measured: of the {time:.1} s, the default model took {:.1} s to build and run, \
              and what ends a run needs the rest; give more --time",
             r.default_s
         ))?;
