@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import budgets
+import times
 from harness import machine, program, report, slices
 from harness.program import Failure
 from harness.report import say
@@ -87,6 +88,15 @@ def arguments():
     cuts.add_argument("--accuracy", default="relaxed", choices=["strict", "relaxed"])
     cuts.add_argument("--retune", action="store_true", help="even if an earlier run was as long")
     cuts.set_defaults(run=budgets.run)
+
+    kept = commands.add_parser("times", help="how long `tune --time` takes, compiled model and all")
+    kept.add_argument(
+        "models", nargs="*", metavar="MODEL",
+        help="built-in models, operators or ONNX files [default: four operators, six models]",
+    )  # fmt: skip
+    kept.add_argument("--threads", type=int, default=2, help="[default: 2]")
+    kept.add_argument("--times", default="10s,30s,2m", help="[default: 10s,30s,2m]")
+    kept.set_defaults(run=times.run)
 
     commands.add_parser(
         "kernels", add_help=False, help="single kernels against rivals: as `rivals/run kernels`"

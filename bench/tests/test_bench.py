@@ -21,11 +21,27 @@ import figures
 import numpy
 import onnx
 import rival_process
+import times
 from harness import machine, program, report, slices
 
 
 def taken(*medians):
     return [{"median_ms": m, "min_ms": m - 1, "p90_ms": m + 1, "runs": 5} for m in medians]
+
+
+class Times(unittest.TestCase):
+    def test_a_run_may_take_a_fifth_or_five_seconds_more_or_five_after_the_default(self):
+        self.assertEqual(times.limit(10, 1), 15)
+        self.assertEqual(times.limit(120, 1), 144)
+        self.assertEqual(times.limit(10, 30), 35)
+
+    def test_a_row_counts_the_tasks_that_were_measured(self):
+        tuning = {
+            "default_s": 1.26, "trials": 7, "latency_default_ms": 3.0, "latency_after_ms": 2.0,
+            "tasks": [{"trials": 7}, {"trials": 0}],
+        }  # fmt: skip
+        result = {"model": "m", "time": "10s", "seconds": 9.96, "tuning": tuning}
+        self.assertEqual(times.row(result), ["m", "10s", "10.0", "1.3", "1 of 2", 7, "1.50"])
 
 
 class Slices(unittest.TestCase):
