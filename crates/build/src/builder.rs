@@ -105,7 +105,7 @@ impl BuilderPool {
         self.pool.clear()
     }
 
-    /// From here on nothing is built beyond `end` ([`Pool::end_by`]).
+    /// Nothing that begins from here on is built beyond `end` ([`Pool::end_by`]).
     pub fn end_by(&mut self, end: Option<Instant>) {
         self.pool.end_by(end);
     }

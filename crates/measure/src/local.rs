@@ -177,7 +177,7 @@ impl Local {
         std::mem::take(&mut self.warnings)
     }
 
-    /// From here on nothing is measured beyond `end` ([`Serial::end_by`]).
+    /// Nothing that begins from here on is measured beyond `end` ([`Serial::end_by`]).
     pub fn end_by(&mut self, end: Option<Instant>) {
         let seats = self.places.iter_mut().flat_map(|p| &mut p.seats);
         seats.for_each(|seat| seat.runner.end_by(end));

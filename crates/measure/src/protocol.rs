@@ -178,6 +178,8 @@ pub(crate) struct Gap {
 pub(crate) struct Circumstances {
     /// Calls that one sample is the average of.
     pub calls: u64,
+    /// Whether the first, cold run is the only sample.
+    pub first_only: bool,
     /// Copies of what depends on constants only.
     pub copies: u32,
     /// Whether those exceed the bytes to rotate through.

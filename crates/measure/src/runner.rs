@@ -235,6 +235,7 @@ impl Runner {
             at: Circumstances {
                 span,
                 reference_ns,
+                first_only: samples.first_only,
                 ..at
             },
         })
@@ -478,6 +479,7 @@ fn last_run(
 fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstances {
     Circumstances {
         calls,
+        first_only: false,
         copies: loaded.copies() as u32,
         rotated: loaded.rotated,
         pinned: threads.pinned,

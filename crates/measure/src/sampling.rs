@@ -24,6 +24,8 @@ pub struct Samples {
     pub calls: u64,
     /// Whether the outputs are worth another check.
     pub then_check: bool,
+    /// Whether the first, cold run is the only sample.
+    pub first_only: bool,
 }
 
 /// Samples a kernel whose first, cold run took `first_ns`. `batch` runs it so
@@ -49,6 +51,7 @@ pub fn sample(
             ns: vec![first_ns.max(1)],
             calls: 1,
             then_check: false,
+            first_only: true,
         });
     }
     let hopeless = best_ns.is_some_and(|b| first_ns as f64 > BEYOND_DOUBT * slow_ns(p, b))
@@ -72,6 +75,7 @@ pub fn sample(
         ns,
         calls,
         then_check,
+        first_only: false,
     })
 }
 
@@ -108,6 +112,7 @@ pub fn slow_even_warm(
         ns,
         calls,
         then_check: false,
+        first_only: false,
     }))
 }
 

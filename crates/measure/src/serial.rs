@@ -183,11 +183,16 @@ impl Serial {
         self.measure_in(task, kernel, protocol, best_ns, company, true)
     }
 
-    /// From here on no request runs beyond `end`. Sampling ends before, with what
-    /// there is; a candidate without a sample is skipped.
+    /// No request that begins from here on runs beyond `end`. Sampling ends before, with what
+    /// there is; a candidate without a sample but its first run is skipped.
     pub fn end_by(&mut self, end: Option<Instant>) {
         self.end = end;
         self.pool.end_by(end);
+    }
+
+    fn until_end(&self) -> Duration {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.end.map_or(Duration::MAX, left)
     }
 
     /// Has the next request answered by a process that has answered no other.
@@ -242,6 +247,7 @@ impl Serial {
         let wall = Duration::from_nanos(protocol.limit_ns);
         self.spent = Spent::default();
         let by_wall = protocol.by_wall();
+        let cut = self.until_end() < wall;
         let due = Reference::is_due(self.reference, by_wall);
         let cycle_ns = self.shares.cycle_ns();
         let request = |left: Duration| Request::Measure {
@@ -266,7 +272,13 @@ impl Serial {
                     }
                     at.cycle_ns.inspect(|ns| self.shares.set_cycle_ns(*ns));
                 }
-                (outcome(verdict, protocol, company, self.reference), parts)
+                let first_only = matches!(&verdict, Verdict::Timed { at, .. } if at.first_only);
+                let outcome = match cut && first_only {
+                    // With more time there would be better samples.
+                    true => death_outcome(Death::Withdrawn, Stage::Run),
+                    false => outcome(verdict, protocol, company, self.reference),
+                };
+                (outcome, parts)
             }
             Ok(_) => unreachable!("a runner answers a measurement with one"),
             Err(failure) => (failure_outcome(failure).0, Parts::default()),
@@ -367,9 +379,8 @@ impl Serial {
             self.set_up(task, protocol)?;
             let used = self.used > 0;
             let taken = Duration::from_nanos(self.spent.wall_ns - before_ns);
-            let until_end = |end: Instant| end.saturating_duration_since(Instant::now());
             let left = wall.saturating_sub(taken);
-            let within = left.min(self.end.map_or(Duration::MAX, until_end));
+            let within = left.min(self.until_end());
             if left.is_zero()
                 && let Some(first) = first
             {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time for further runs of a new model, whose first one met cold memory.
-const PROFILING: Duration = Duration::from_millis(50);
+pub(crate) const PROFILING: Duration = Duration::from_millis(50);
 
 /// What models are made for.
 #[derive(Clone, Copy)]

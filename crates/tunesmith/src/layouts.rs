@@ -163,8 +163,9 @@ pub fn decide(
             Err(_) if over(end) => layouts.skipped = Some("building takes too long".into()),
             Err(e) => return Err(e),
         }
-        builders.pool.end_by(None);
+        builders.pool.clear();
         builders.drain();
+        builders.pool.end_by(None);
     }
     layouts.blocked = blocked(&default.plan).len();
     layouts.time_s = start.elapsed().as_secs_f64();

@@ -259,8 +259,8 @@ where
         dropped
     }
 
-    /// From here on no request runs beyond `end`: the child is killed, and what has not
-    /// begun by then never does. Both are answered with [`Death::Withdrawn`].
+    /// No request that begins from here on runs beyond `end`: the child is killed, and what
+    /// has not begun by then never does. Both are answered with [`Death::Withdrawn`].
     pub fn end_by(&mut self, end: Option<Instant>) {
         self.shared.lock().end = end;
     }

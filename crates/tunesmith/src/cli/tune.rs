@@ -317,7 +317,7 @@ fn notes(r: &Report) -> Result<()> {
     }
     if let Some(why) = &r.in_model.skipped {
         super::print_line(&format!(
-            "finalists were not compared inside the model: {why}; give more --in-model-time"
+            "finalists were not compared inside the model: {why}; give more --time or --in-model-time"
         ))?;
     }
     let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();

@@ -5,7 +5,7 @@
 //! candidates are concluded in the order of the batch. How a batch is measured
 //! is the policy's (`measure::Measurer`).
 
-use super::budget::unmeasured;
+use super::budget::{turn, unmeasured};
 use super::record;
 use super::session::{Pending, Session};
 use super::task_search::KnownPlace;
@@ -176,7 +176,7 @@ impl Session<'_> {
             return batch;
         }
         let before = self.searches[task].trials as usize;
-        batch.min(before.max(FIRST_TURN))
+        turn(&self.standings(), task, batch.min(before.max(FIRST_TURN)))
     }
 
     /// A task whose waiting candidates are to be measured now: they fill a
@@ -249,7 +249,12 @@ impl Session<'_> {
             self.store.append(&[], &[event])?;
         }
         self.note_disturbances(&done.outcomes)?;
+        let over = self.clock.left(self.after_ranking()).is_zero();
         for (r, m) in batch.into_iter().zip(done.outcomes) {
+            if over && matches!(m.outcome, Outcome::Skipped { .. }) {
+                // The search is over, and nothing is known of the candidate.
+                continue;
+            }
             self.count(task, &m.outcome);
             let took_ns = m.whole.wall_ns.min(each_ns);
             let Ready {

@@ -53,24 +53,39 @@ pub fn bound_ns(flops: f64, bytes: f64, inexact: bool, limits: &Limits, threads:
     compute.max(bytes / (limits.read_gb_per_s * threads))
 }
 
-/// Tasks that have no measurement, and have not had their fair number of tries.
-pub fn unmeasured(tasks: &[Standing]) -> usize {
-    let open = |s: &&Standing| s.best_ns.is_none() && s.asked < FIRST_ASKS && !s.exhausted;
-    tasks.iter().filter(open).count()
+impl Standing {
+    /// Whether the task has no measurement, and has not had its fair number of tries.
+    fn is_open(&self) -> bool {
+        self.best_ns.is_none() && self.asked < FIRST_ASKS && !self.exhausted
+    }
 }
 
-/// The task whose next trial promises most; while some have no measurement, of those that
-/// had few.
+/// Tasks that have no measurement, and have not had their fair number of tries.
+pub fn unmeasured(tasks: &[Standing]) -> usize {
+    tasks.iter().filter(|t| t.is_open()).count()
+}
+
+/// Candidates that a task may be asked for next, at most, of so many.
+pub fn turn(tasks: &[Standing], task: usize, size: usize) -> usize {
+    match unmeasured(tasks) {
+        0 => size,
+        _ => size.min(FIRST_ASKS.saturating_sub(tasks[task].asked).max(1) as usize),
+    }
+}
+
+/// The task whose next trial promises most. One that had its first ones waits for those that
+/// have no measurement, the least tried of which comes next.
 pub fn next(tasks: &[Standing]) -> Option<usize> {
-    let most = match unmeasured(tasks) {
-        0 => u64::MAX,
-        _ => FIRST_ASKS,
-    };
-    (0..tasks.len())
-        .filter(|i| !tasks[*i].exhausted && tasks[*i].asked < most)
-        .map(|i| (i, promise(&tasks[i])))
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(i, _)| i)
+    let by_promise = |a: &usize, b: &usize| promise(&tasks[*a]).total_cmp(&promise(&tasks[*b]));
+    let all = || 0..tasks.len();
+    let best = all().filter(|i| !tasks[*i].exhausted).max_by(by_promise)?;
+    if tasks[best].asked < FIRST_ASKS {
+        return Some(best);
+    }
+    let least_tried = |a: &usize, b: &usize| tasks[*a].asked.cmp(&tasks[*b].asked);
+    let open = all().filter(|i| tasks[*i].is_open());
+    open.min_by(|a, b| least_tried(a, b).then(by_promise(b, a)))
+        .or(Some(best))
 }
 
 /// Nanoseconds of an inference that a nanosecond of trials is expected to save;
@@ -141,6 +156,15 @@ mod tests {
         };
         assert_eq!(shares([tiny, many, tiny], 9), [0, 9, 0]);
         assert_eq!(shares([tiny, many, tiny], 11), [1, 9, 1]);
+        let costly = [many, many, many, tiny, tiny];
+        assert_eq!(shares(costly, 30)[3..], [1, 1], "one each, not nine");
+        assert_eq!(turn(&[tiny, many], 1, 64), 9);
+        assert_eq!(turn(&[tiny, Standing { asked: 8, ..many }], 1, 64), 1);
+        let measured = Standing {
+            best_ns: Some(2.0),
+            ..tiny
+        };
+        assert_eq!(turn(&[measured, measured], 1, 64), 64);
         assert_eq!(shares([tiny, many, tiny], 30), [1, 28, 1]);
         // What never gives a measurement, or nothing to measure, holds up nobody.
         let mut tasks = [many, tiny];

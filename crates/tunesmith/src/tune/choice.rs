@@ -7,8 +7,9 @@ use super::record;
 use super::report::Report;
 use super::session::Session;
 use crate::bench::{Latencies, MIN_PAIRS, Paired, few, undisturbed};
-use crate::default_model::Size;
+use crate::default_model::{PROFILING, Size};
 use crate::error::Result;
+use crate::layouts::profile;
 use build::Built;
 use runtime::Model;
 use std::time::Duration;
@@ -35,8 +36,8 @@ impl Choice {
     }
 
     /// Compares them in as many rounds of `round` as `time` holds; where it does not hold two,
-    /// one run of the tuned model with the steps of the default one, as they were. There is no tuned
-    /// model where its kernels are the defaults.
+    /// by the steps of the default model, as they were when it was new, and the tuned one's
+    /// taken alike. There is no tuned model where its kernels are the defaults.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
@@ -53,8 +54,12 @@ impl Choice {
                 undisturbed(&mut [default, tuned], time.min(TIME), MIN_PAIRS)?
             }
             None if rounds > MIN_PAIRS => undisturbed(&mut [default], time.min(TIME), MIN_PAIRS)?,
-            Some(tuned) if rounds > 1 => few(&mut [default, tuned], rounds)?,
-            Some(tuned) => vec![steps(step_ns), steps(&tuned.invoke_profiled()?)],
+            Some(tuned) if rounds > 1 => {
+                // Its first run meets cold memory.
+                tuned.invoke()?;
+                few(&mut [default, tuned], rounds - 1)?
+            }
+            Some(tuned) => vec![steps(step_ns), steps(&profile(tuned, PROFILING)?)],
             None => vec![steps(step_ns)],
         };
         Ok(Choice::of(&latencies))
@@ -92,9 +97,13 @@ impl Choice {
 }
 
 impl Session<'_> {
-    /// Stores the choice for those who compile the model; it holds for the kernels that
-    /// were compared, one a task.
+    /// Stores a choice that leaves no doubt for those who compile the model; it holds for
+    /// the kernels that were compared, one a task.
     pub fn keep_choice(&self, choice: &Choice, tuned: &[Built]) -> Result<()> {
+        if choice.gain.pairs < MIN_PAIRS {
+            // So few runs decide this model, and nothing for later ones.
+            return Ok(());
+        }
         let code = tuned.iter().map(|b| record::code_hash(&b.kernel));
         let event = NewEvent {
             run_id: self.run_id.clone(),

@@ -13,8 +13,8 @@ const LAYOUTS: f64 = 0.25;
 /// Largest share for ranking finalists, and for comparing the whole models.
 const RANKING: f64 = 0.15;
 const COMPARING: f64 = 0.15;
-/// Largest share for choosing finalists inside the model; what needs more is left out.
-const CHOOSING: f64 = 0.2;
+/// Largest share for choosing finalists inside the model, whatever is asked for.
+const CHOOSING: f64 = 0.5;
 /// Largest share for running the plain model, which nothing else depends on.
 const PLAIN: f64 = 0.05;
 /// Sampling one candidate takes no larger share of what is left for the search, over
@@ -74,12 +74,11 @@ impl Clock {
         all.min(self.share(RANKING))
     }
 
-    /// Time for choosing finalists inside the model, if that takes so long.
-    pub fn choosing(&self, all: Duration) -> Duration {
-        match all <= self.share(CHOOSING) {
-            true => all,
-            false => Duration::ZERO,
-        }
+    /// Time for choosing finalists inside the model, if that may take so long; none if that
+    /// is less than it needs.
+    pub fn choosing(&self, all: Duration, least: Duration) -> Duration {
+        let time = all.min(self.share(CHOOSING));
+        if time >= least { time } else { Duration::ZERO }
     }
 
     /// Whether a plain model that takes so long is run.

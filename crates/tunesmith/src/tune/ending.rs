@@ -2,7 +2,7 @@
 
 use super::Budget;
 use super::choice::Choice;
-use super::in_model::LEAST_RUNS;
+use super::in_model::{LEAST_RUNS, MOST_RUNS};
 use super::session::Session;
 use super::task_search::Search;
 use crate::compile::{Builders, fallbacks};
@@ -23,14 +23,14 @@ impl Session<'_> {
 
     /// What comes after ranking.
     pub fn after_ranking(&self) -> Duration {
-        let time = self.options.in_model;
-        let possible = self.plan.steps.len() > 1 && time >= LEAST_RUNS * self.size.inference;
-        let choosing = if possible {
-            time + self.size.assembling
-        } else {
-            Duration::ZERO
+        let inference = self.size.inference;
+        let assembling = self.size.assembling;
+        let choosing = match self.plan.steps.len() {
+            0 | 1 => Duration::ZERO,
+            _ => self.options.in_model.min(MOST_RUNS * inference) + assembling,
         };
-        self.clock.choosing(choosing) + self.finishing()
+        let least = LEAST_RUNS * inference + assembling;
+        self.clock.choosing(choosing, least) + self.finishing()
     }
 
     /// Assembling the tuned model, comparing and profiling it, and writing it.
@@ -49,13 +49,9 @@ impl Session<'_> {
         self.size.inference + self.size.assembling / 2 + plain
     }
 
-    /// Time for comparing the models, and what one round takes.
+    /// Time for comparing the models, once both are assembled, and what one round takes.
     pub fn comparing(&self) -> (Duration, Duration) {
-        let round = 2 * self.size.inference;
-        (
-            self.clock.left(self.closing() + self.size.assembling),
-            round,
-        )
+        (self.clock.left(self.closing()), 2 * self.size.inference)
     }
 
     /// An inference of the plain model takes no longer, if every task has run its oracle.

@@ -91,8 +91,9 @@ impl Arena {
     }
 }
 
-/// Inferences that a choice takes at least.
+/// Inferences that a choice takes: at least, and at most.
 pub const LEAST_RUNS: u32 = 2 * 2 * MIN_PAIRS as u32;
+pub const MOST_RUNS: u32 = 2 * MAX_PAIRS as u32 * MOST_CANDIDATES as u32;
 
 /// How the time is spent: challengers that every incumbent meets, and pairs of
 /// runs for each; nothing if the time does not suffice for one.

@@ -11,7 +11,7 @@ use super::{Budget, Options, record};
 use crate::compile::{Builders, fallbacks};
 use crate::default_model::Size;
 use crate::doctor::Limits;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::known::{Exactness, Lookup, rotate_bytes};
 use crate::machine::{Machine, target_key};
 use crate::watch::Watch;
@@ -177,7 +177,8 @@ impl<'a> Session<'a> {
         let mut oracles: HashMap<u64, usize> = HashMap::new();
         let mut current = 0;
         while !self.spent() {
-            self.end_by(self.clock.end(self.afterwards()), builders);
+            // What was begun may take from the ranking, whose time changes with what is found.
+            self.end_by(self.clock.end(self.after_ranking()), builders);
             let depth = (self.options.builders * ahead + 2).max(batches * self.turn.size);
             while pending.len() + self.ready.len() < depth
                 && !self.enough_asked(pending.len() + self.ready.len())
@@ -212,7 +213,7 @@ impl<'a> Session<'a> {
                 if let Some(p) = pending.remove(&o.id) {
                     self.take(p, o)?;
                 } else if let Some(task) = oracles.remove(&o.id) {
-                    self.take_oracle(task, o)?;
+                    self.take_oracle(task, o);
                 }
             }
             while let Some(task) = self.due(&pending)
@@ -246,21 +247,25 @@ impl<'a> Session<'a> {
     }
 
     /// What a builder made of a plain schedule.
-    fn take_oracle(&mut self, task: usize, o: build::Outcome) -> Result<()> {
-        let s = &mut self.searches[task];
-        let fail = |why: String| {
-            Err(Error::new(format!(
-                "cannot build the plain schedule of {}: {why}",
-                s.title
-            )))
+    fn take_oracle(&mut self, task: usize, o: build::Outcome) {
+        let why = match o.result {
+            Ok(Ok(built)) => {
+                self.searches[task].oracle = Some(built);
+                return;
+            }
+            // The search is over.
+            Err(Death::Withdrawn) => return,
+            Ok(Err(e)) => format!("{:?}: {}", e.stage, e.reason),
+            Err(death) => format!("the builder died: {death:?}"),
         };
-        match o.result {
-            Ok(Ok(built)) => s.oracle = Some(built),
-            Ok(Err(e)) => return fail(format!("{:?}: {}", e.stage, e.reason)),
-            Err(Death::Withdrawn) => {}
-            Err(death) => return fail(format!("the builder died: {death:?}")),
-        }
-        Ok(())
+        let s = &mut self.searches[task];
+        (s.exhausted, s.unchecked) = (true, true);
+        let title = &s.title;
+        let warning = format!(
+            "the plain schedule of {title}, which candidates are compared with, cannot be built: {why}; the task keeps its default"
+        );
+        self.disturbances.warnings.push(warning);
+        self.ready.retain(|r| r.pending.task != task);
     }
 
     /// What a builder made of a candidate.
@@ -272,6 +277,7 @@ impl<'a> Session<'a> {
         let cost = record::cost(spent);
         self.worker_cpu_ns += spent.cpu_ns;
         match o.result {
+            Ok(_) if self.searches[p.task].unchecked => Ok(()),
             Ok(Ok(built)) => {
                 self.ready.push(Ready {
                     pending: p,
@@ -532,8 +538,8 @@ impl<'a> Session<'a> {
     }
 
     /// What tasks run where this run measured nothing of them: the best that the store
-    /// knows, else their defaults. What another compiler built may no longer build; that is
-    /// no reason to end here.
+    /// knows, as far as there is time to build that, else their defaults. What another compiler
+    /// built may no longer build; that is no reason to end here.
     pub fn known_or(&self, defaults: &[Built], builders: &mut Builders) -> Result<Vec<Built>> {
         let exactness = Exactness {
             accuracy: self.options.accuracy,
@@ -541,15 +547,24 @@ impl<'a> Session<'a> {
         };
         let (target, machine) = (&self.target, &self.machine);
         let lookup = Lookup::new(self.store, self.plan, target, machine, exactness);
-        let mut kernels = defaults.to_vec();
+        let mut tasks: HashMap<u64, usize> = HashMap::new();
+        builders.pool.end_by(self.clock.end(self.finishing()));
         for (i, task) in self.plan.tasks.iter().enumerate() {
-            if self.searches[i].best.is_empty()
+            let s = &self.searches[i];
+            if s.best.is_empty()
                 && let Some(k) = lookup.best(task)?
-                && let Ok(built) = builders.build_all(from_ref(task), from_ref(&k.candidate))
             {
-                kernels.splice(i..=i, built);
+                let request = builders.request(&s.text, &k.candidate, false);
+                tasks.insert(builders.submit(request), i);
             }
         }
+        let mut kernels = defaults.to_vec();
+        while let Some(o) = builders.pool.next(builders.limit * 2) {
+            if let (Some(i), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
+                kernels[*i] = built;
+            }
+        }
+        builders.pool.end_by(None);
         Ok(kernels)
     }
 

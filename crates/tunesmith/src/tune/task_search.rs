@@ -50,6 +50,8 @@ pub struct Search {
     /// Its plain schedule, which says what comes out; asked for before the first candidate.
     pub oracle: Option<Built>,
     pub oracle_asked: bool,
+    /// Whether that cannot be built, so that candidates cannot be checked.
+    pub unchecked: bool,
     pub args: Vec<ArgFill>,
     /// Its number, and the seed of its data.
     pub id: u64,
@@ -293,6 +295,7 @@ pub fn searches(
             strategy,
             oracle: None,
             oracle_asked: false,
+            unchecked: false,
             args: fills(&t.program),
             id: i as u64,
             seed: options.seed,

@@ -95,6 +95,21 @@ fn a_time_that_is_over_before_the_search_gives_the_default_model() {
 }
 
 #[test]
+fn a_run_without_time_decides_nothing_for_later_ones() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let common = ["--threads", "1", "--store", "s.sqlite", "--out", "m.tsm"];
+    let measured = || p.json(&[&["compile", OP], &common[..]].concat())["tuned_tasks"].clone();
+    p.json(&[&["tune", OP, "--trials", "20"], &common[..]].concat());
+    let before = measured();
+    for _ in 0..3 {
+        let short = p.json(&[&["tune", OP, "--time", "1ms"], &common[..]].concat());
+        assert_eq!(short["trials"], 0);
+        assert_eq!(measured(), before);
+    }
+}
+
+#[test]
 fn rounds_are_logged_and_the_next_run_goes_on_from_them() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
