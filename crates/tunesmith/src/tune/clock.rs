@@ -144,12 +144,9 @@ mod tests {
         assert_eq!(of(10).comparing(3 * S, &slow), 2 * S);
         assert_eq!(of(100).ranking(5 * S), 5 * S);
         assert_eq!(of(10).ranking(5 * S), S * 3 / 2);
-        assert_eq!(of(10).choosing(2 * S), 2 * S);
-        assert_eq!(
-            of(9).choosing(2 * S),
-            Duration::ZERO,
-            "all of it or nothing"
-        );
+        assert_eq!(of(10).choosing(2 * S, S), 2 * S);
+        assert_eq!(of(10).choosing(9 * S, S), 5 * S);
+        assert_eq!(of(10).choosing(9 * S, 6 * S), Duration::ZERO);
         assert!(of(20).bears_plain(S) && !of(20).bears_plain(S * 11 / 10));
         assert_eq!(of(1).sampling(32 * S, 2), S);
         assert_eq!(of(1).sampling(32 * S, 0), 2 * S);
