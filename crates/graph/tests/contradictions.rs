@@ -179,6 +179,78 @@ fn attributes_that_say_two_things_are_refused() {
 }
 
 #[test]
+fn inputs_that_an_operator_does_not_have_are_refused() {
+    let y = &["y"][..];
+    let none = Vec::new;
+    let cases = [
+        (10, node("Clip", &["x", "s", "s"], y, none()), 1),
+        (17, node("ReduceMean", &["x", "i"], y, none()), 1),
+        (12, node("ReduceSum", &["x", "i"], y, none()), 1),
+        (12, node("Split", &["x", "i"], y, none()), 1),
+        (12, node("Squeeze", &["x", "i"], y, none()), 1),
+        (
+            10,
+            node("Pad", &["x", "i"], y, vec![ints("pads", &[0; 4])]),
+            1,
+        ),
+        (17, node("Pad", &["x", "p", "s", "i"], y, none()), 3),
+        (
+            9,
+            node(
+                "Slice",
+                &["x", "i", "i", "", "i"],
+                y,
+                vec![ints("starts", &[0]), ints("ends", &[1])],
+            ),
+            1,
+        ),
+        (11, node("Dropout", &["x", "s"], y, none()), 1),
+        (13, node("Relu", &["x", "x"], y, none()), 1),
+        (13, node("Add", &["x", "x", "x"], y, none()), 2),
+        (13, node("Transpose", &["x", "i"], y, none()), 1),
+        (13, node("Softmax", &["x", "", "s"], y, none()), 2),
+        (13, node("MatMul", &["x", "t", "s"], y, none()), 2),
+        (
+            13,
+            node("Constant", &["x"], y, vec![int("value_int", 1)]),
+            0,
+        ),
+        (20, node("Gelu", &["x", "x"], y, none()), 1),
+    ];
+    let scalar = TensorProto {
+        name: Some("s".into()),
+        data_type: Some(F32),
+        float_data: vec![0.0],
+        ..Default::default()
+    };
+    let square = TensorProto {
+        name: Some("t".into()),
+        dims: vec![3, 3],
+        float_data: vec![0.0; 9],
+        ..scalar.clone()
+    };
+    let constants = || {
+        let lists = [int64s("i", &[0]), int64s("p", &[0; 4])];
+        lists
+            .into_iter()
+            .chain([scalar.clone(), square.clone()])
+            .collect()
+    };
+    for (opset, node, input) in cases {
+        let operator = node.op_type().to_string();
+        let name = node.input[input].clone();
+        let error = error(&one_node(opset, &[1, 3], node, constants()));
+        let said =
+            format!("input {input}, `{name}`, is not one of this operator in operator set {opset}");
+        assert!(error.contains(&said), "{operator}: {error}");
+    }
+    let dropout = node("Dropout", &["x", "s"], y, none());
+    import(&one_node(12, &[1, 3], dropout, constants())).unwrap();
+    let absent = node("Relu", &["x", ""], y, none());
+    import(&one_node(13, &[1, 3], absent, constants())).unwrap();
+}
+
+#[test]
 fn declared_types_are_those_of_the_values() {
     type Change = fn(&mut GraphProto);
     let cases: [(Change, &str); 6] = [

@@ -165,11 +165,14 @@ pub(super) fn cast_like(n: &mut NodeImport) -> Imported {
 pub(super) fn dropout(n: &mut NodeImport) -> Imported {
     n.attributes.ignore(&["ratio", "seed", "is_test"]);
     let x = n.input(0)?;
-    let training = n
-        .constant(2, "training mode")?
-        .is_some_and(|t| t.len() == 1 && t.get_f64(0) != 0.0);
-    if training && n.constant_scalar(1, "ratio")? != Some(0.0) {
-        return Problem::unsupported("it is in training mode");
+    if n.opset >= 12 {
+        let ratio = n.constant_scalar(1, "ratio");
+        let training = n
+            .constant(2, "training mode")?
+            .is_some_and(|t| t.len() == 1 && t.get_f64(0) != 0.0);
+        if training && ratio? != Some(0.0) {
+            return Problem::unsupported("it is in training mode");
+        }
     }
     let mut outputs = vec![x];
     if n.wants(1) {

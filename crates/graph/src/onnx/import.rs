@@ -12,6 +12,7 @@ use super::tensors::{dtype_of, tensor_from};
 use super::versions::{operator_sets, standard_domain};
 use crate::model::{Model, Origin, ValueId};
 use prost::{DecodeError, Message};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -361,6 +362,7 @@ impl Importer<'_> {
             attributes: Attributes::new(node),
             opset,
             inputs,
+            read: RefCell::default(),
             name: name.to_string(),
             folder: self.folder,
         };
@@ -414,7 +416,7 @@ impl Importer<'_> {
     }
 }
 
-/// Runs an importer and checks what it left: attributes and outputs.
+/// Runs an importer and checks what it left: attributes, inputs and outputs.
 fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Imported {
     if let Some(name) = n.attributes.repeated() {
         return Problem::unsupported(format!("attribute `{name}` is given twice"));
@@ -423,6 +425,12 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     let unread = n.attributes.unread();
     if !unread.is_empty() {
         return Problem::unsupported(format!("attribute {} is not supported", unread.join(", ")));
+    }
+    if let Some(i) = n.unread() {
+        let (input, opset) = (&n.proto.input[i], n.opset);
+        return Problem::unsupported(format!(
+            "input {i}, `{input}`, is not one of this operator in operator set {opset}"
+        ));
     }
     if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
         return Problem::unsupported(format!("output {i} is not supported"));

@@ -6,6 +6,8 @@ use super::proto::NodeProto;
 use crate::model::{Model, TensorType, ValueId};
 use crate::ops::{Binary, Expand, Op, OpError, Unary};
 use crate::reference;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -47,6 +49,8 @@ pub(super) struct NodeImport<'a> {
     /// Version of the operator set of the node's domain.
     pub(super) opset: i64,
     pub(super) inputs: Vec<Option<ValueId>>,
+    /// Those that the importer asked for.
+    pub(super) read: RefCell<BTreeSet<usize>>,
     pub(super) name: String,
     /// Where external data of tensor attributes lies.
     pub(super) folder: Option<&'a DataFolder>,
@@ -54,6 +58,7 @@ pub(super) struct NodeImport<'a> {
 
 impl NodeImport<'_> {
     pub(super) fn optional(&self, i: usize) -> Option<ValueId> {
+        self.read.borrow_mut().insert(i);
         self.inputs.get(i).copied().flatten()
     }
 
@@ -67,6 +72,12 @@ impl NodeImport<'_> {
     /// All inputs, none of which may be missing.
     pub(super) fn all_inputs(&self) -> Result<Vec<ValueId>, Problem> {
         (0..self.inputs.len()).map(|i| self.input(i)).collect()
+    }
+
+    /// A given input that the importer never asked for.
+    pub(super) fn unread(&self) -> Option<usize> {
+        let read = self.read.borrow();
+        (0..self.inputs.len()).find(|i| self.inputs[*i].is_some() && !read.contains(i))
     }
 
     pub(super) fn ty(&self, v: ValueId) -> &TensorType {
