@@ -252,72 +252,62 @@ fn inputs_that_an_operator_does_not_have_are_refused() {
 
 #[test]
 fn declared_types_are_those_of_the_values() {
-    type Change = fn(&mut GraphProto);
-    let cases: [(Change, &str); 6] = [
-        (
-            |g| g.output = vec![known("y", I64, &[2, 3])],
-            "`y` is declared as i64[2,3] and is f32[2,3]",
-        ),
-        (
-            |g| g.output = vec![known("y", F32, &[3, 3])],
-            "declared as f32[3,3] and is f32[2,3]",
-        ),
-        (
-            |g| g.output = vec![known("y", F32, &[6])],
-            "declared as f32[6] and",
-        ),
-        (
-            |g| g.output = vec![known("y", 8, &[2, 3])],
-            "declared as type 8[2,3] and",
-        ),
-        (
-            |g| g.output = vec![value("y", F32, &[Size::Named("rows"), Size::Known(4)])],
-            "declared as f32[rows,4] and",
-        ),
-        (
-            |g| g.value_info = vec![known("y", F32, &[2, 3, 1])],
-            "declared as f32[2,3,1] and",
-        ),
-    ];
-    for (change, part) in cases {
+    let declared = |ty: i32, result: bool| {
         let mut m = relu();
-        change(m.graph.as_mut().unwrap());
-        let error = error(&m);
-        assert!(error.contains(part), "{error}");
+        let graph = m.graph.as_mut().unwrap();
+        let info = vec![known("y", ty, &[2, 3])];
+        match result {
+            true => graph.output = info,
+            false => graph.value_info = info,
+        }
+        m
+    };
+    for result in [true, false] {
+        for (ty, name) in [(I64, "i64"), (8, "string"), (99, "number 99")] {
+            let error = error(&declared(ty, result));
+            let said = format!("`y` is declared as {name}[2,3] and is f32[2,3]; correct");
+            assert!(error.contains(&said), "{error}");
+        }
+        for ty in [F32, 0] {
+            import(&declared(ty, result)).unwrap();
+        }
     }
-    let fitting = [
-        undeclared("y"),
-        known("y", F32, &[2, 3]),
-        known("y", F32, &[-1, 3]),
-        known("y", 0, &[2, 3]),
-        value("y", F32, &[Size::Named("rows"), Size::Open]),
-    ];
-    for output in fitting {
-        let mut m = relu();
-        m.graph.as_mut().unwrap().output = vec![output];
-        import(&m).unwrap();
-    }
+    let mut m = relu();
+    m.graph.as_mut().unwrap().output = vec![undeclared("y")];
+    import(&m).unwrap();
 }
 
-/// Exporters trace an example, whose sizes may be left in what they declare.
+/// Exporters leave the sizes of an example, and edits of the inputs those of before.
 #[test]
-fn declared_sizes_do_not_matter_once_open_ones_are_bound() {
-    let mut m = relu();
-    let graph = m.graph.as_mut().unwrap();
-    graph.input = vec![value("x", F32, &[Size::Named("N"), Size::Known(3)])];
-    graph.output = vec![known("y", F32, &[1, 3])];
+fn declared_shapes_of_results_do_not_count() {
+    let nodes = [("x", "h"), ("h", "y")].map(|(x, y)| node("Relu", &[x], &[y], vec![]));
     let options = ImportOptions {
         batch: Some(4),
         ..Default::default()
     };
-    let bound = import_with(&m, &options).unwrap();
-    assert_eq!(bound[bound.outputs()[0]].shape(), [4, 3]);
-    m.graph.as_mut().unwrap().output = vec![known("y", F32, &[3])];
-    let error = import_with(&m, &options).unwrap_err().to_string();
-    assert!(
-        error.contains("declared as f32[3] and is f32[4,3]"),
-        "{error}"
-    );
+    for input in [
+        known("x", F32, &[4, 3]),
+        value("x", F32, &[Size::Named("N"), Size::Known(3)]),
+    ] {
+        for shape in [
+            &[4, 3][..],
+            &[1, 3],
+            &[-1, 3],
+            &[0, 0],
+            &[12],
+            &[4, 3, 1],
+            &[],
+        ] {
+            let mut m = relu();
+            let graph = m.graph.as_mut().unwrap();
+            graph.node = nodes.to_vec();
+            graph.input = vec![input.clone()];
+            graph.value_info = vec![known("h", F32, shape)];
+            graph.output = vec![known("y", F32, shape)];
+            let m = import_with(&m, &options).unwrap();
+            assert_eq!(m[m.outputs()[0]].shape(), [4, 3], "{shape:?}");
+        }
+    }
 }
 
 #[test]
@@ -339,6 +329,12 @@ fn initializers_are_what_they_are_declared_as() {
     assert!(error_of(known("c", I64, &[3])).contains("`c` is declared as i64[3] and is i64[2]"));
     assert!(error_of(known("c", F32, &[2])).contains("declared as f32[2] and"));
     assert!(error_of(known("c", I64, &[2, 1])).contains("declared as i64[2,1] and"));
+    assert!(error_of(known("c", 8, &[2])).contains("declared as string[2] and"));
+    let named = value("c", I64, &[Size::Named("rows"), Size::Known(3)]);
+    assert!(error_of(named).contains("declared as i64[rows,3] and"));
+    let mut m = add(known("c", I64, &[2]));
+    m.graph.as_mut().unwrap().value_info = vec![known("c", I64, &[3])];
+    assert!(error(&m).contains("`c` is declared as i64[3] and is i64[2]"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::proto::tensor_shape_proto::Dimension;
 use super::proto::tensor_shape_proto::dimension::Value as Dim;
 use super::proto::{TensorShapeProto, ValueInfoProto, type_proto};
-use super::tensors::dtype_of;
+use super::tensors::element_type;
 use crate::model::TensorType;
 use std::fmt::Write;
 
@@ -12,12 +12,6 @@ fn size(d: &Dimension) -> Option<i64> {
         Some(Dim::DimValue(n)) if n >= 0 => Some(n),
         _ => None,
     }
-}
-
-/// Whether a declaration leaves a size open.
-pub(super) fn is_open(info: &ValueInfoProto) -> bool {
-    let shape = tensor(info).and_then(|t| t.shape.as_ref());
-    shape.is_some_and(|s| s.dim.iter().any(|d| size(d).is_none()))
 }
 
 fn tensor(info: &ValueInfoProto) -> Option<&type_proto::Tensor> {
@@ -30,25 +24,22 @@ pub(super) fn shape_allows(declared: &TensorShapeProto, shape: &[usize]) -> bool
 }
 
 /// The declared type, if a value of type `ty` contradicts it. What is not
-/// declared allows anything, and so do all sizes unless `sizes` matter.
-pub(super) fn contradicted(info: &ValueInfoProto, ty: &TensorType, sizes: bool) -> Option<String> {
+/// declared allows anything, and so does every shape unless `shapes` count.
+pub(super) fn contradicted(info: &ValueInfoProto, ty: &TensorType, shapes: bool) -> Option<String> {
     let declared = tensor(info)?;
-    let dtype = match declared.elem_type() {
-        0 => Ok(ty.dtype),
-        n => dtype_of(n),
+    let (type_fits, mut text) = match declared.elem_type() {
+        0 => (true, ty.dtype.to_string()),
+        n => match element_type(n) {
+            Ok(dtype) => (dtype == ty.dtype, dtype.to_string()),
+            Err(name) => (false, name),
+        },
     };
-    let fits = declared.shape.as_ref().is_none_or(|s| match sizes {
-        true => shape_allows(s, &ty.shape),
-        false => s.dim.len() == ty.shape.len(),
-    });
-    if fits && dtype.as_ref().is_ok_and(|d| *d == ty.dtype) {
+    let shape = declared.shape.as_ref();
+    let shape_fits = !shapes || shape.is_none_or(|s| shape_allows(s, &ty.shape));
+    if type_fits && shape_fits {
         return None;
     }
-    let mut text = dtype.map_or_else(
-        |_| format!("type {}", declared.elem_type()),
-        |d| d.to_string(),
-    );
-    if let Some(shape) = &declared.shape {
+    if let Some(shape) = shape {
         let name = |d: &Dimension| match &d.value {
             Some(Dim::DimParam(name)) if !name.is_empty() => name.clone(),
             _ => size(d).map_or("?".into(), |n| n.to_string()),

@@ -38,10 +38,7 @@ pub enum ImportError {
          older onnx package, which its exporter may let you choose"
     )]
     NewFormat { found: i64, newest: i64 },
-    #[error(
-        "`{name}` is declared as {declared} and is {actual}; correct the declaration, or let \
-         onnx.shape_inference write it"
-    )]
+    #[error("`{name}` is declared as {declared} and is {actual}; correct the declaration")]
     Declared {
         name: String,
         declared: String,

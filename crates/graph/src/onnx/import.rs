@@ -1,7 +1,7 @@
 //! From an ONNX file to a bound model.
 
 use super::attributes::Attributes;
-use super::declared::{contradicted, is_open, shape_allows};
+use super::declared::{contradicted, shape_allows};
 use super::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use super::file::{DataFolder, FileBuf};
 use super::node::{Imported, NodeImport, Problem};
@@ -152,10 +152,8 @@ impl Importer<'_> {
         if !self.needed.is_empty() {
             return Err(ImportError::NeededValues(self.needed));
         }
-        // With open sizes bound, others may still be those of the exporter's example.
-        let mut inputs = graph.input.iter().filter(|i| !given.contains(i.name()));
-        let sizes = !inputs.any(is_open);
-        self.check_declared(graph.value_info.iter().chain(&graph.output), sizes)?;
+        // Shapes of results are inferred: those in the file may be of another batch size.
+        self.check_declared(graph.value_info.iter().chain(&graph.output), false)?;
         self.bind_outputs(&graph.output)?;
         Ok(self.model)
     }
@@ -164,14 +162,14 @@ impl Importer<'_> {
     fn check_declared<'p>(
         &self,
         infos: impl Iterator<Item = &'p ValueInfoProto>,
-        sizes: bool,
+        shapes: bool,
     ) -> Result<(), ImportError> {
         for info in infos {
             let Some(Some(id)) = self.values.get(info.name()) else {
                 continue;
             };
             let actual = self.model[*id].ty();
-            if let Some(declared) = contradicted(info, actual, sizes) {
+            if let Some(declared) = contradicted(info, actual, shapes) {
                 return Err(ImportError::Declared {
                     name: info.name().to_string(),
                     declared,

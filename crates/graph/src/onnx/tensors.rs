@@ -29,6 +29,11 @@ const LIMIT: usize = 1 << 36;
 /// # Errors
 /// Names the type that has no counterpart.
 pub fn dtype_of(data_type: i32) -> Result<DType, TensorError> {
+    element_type(data_type).map_err(TensorError::Type)
+}
+
+/// As [`dtype_of`], or the name alone of the type that has no counterpart.
+pub(super) fn element_type(data_type: i32) -> Result<DType, String> {
     const UNSUPPORTED: [(i32, &str); 18] = [
         (0, "undefined"),
         (4, "uint16"),
@@ -64,9 +69,7 @@ pub fn dtype_of(data_type: i32) -> Result<DType, TensorError> {
                 .iter()
                 .find(|(n, _)| *n == other)
                 .map(|(_, name)| *name);
-            return Err(TensorError::Type(
-                name.map_or_else(|| format!("number {other}"), str::to_string),
-            ));
+            return Err(name.map_or_else(|| format!("number {other}"), str::to_string));
         }
     })
 }
