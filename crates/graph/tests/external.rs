@@ -203,3 +203,30 @@ fn a_large_file_is_read_as_its_bytes_are() {
         assert!(error.unwrap_err().to_string().contains("not a whole"));
     }
 }
+
+/// A sparse file takes little of a disk and has bytes without end.
+#[test]
+fn files_larger_than_memory_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    let grow = |path: &Path, len: u64| {
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path);
+        file.unwrap().set_len(len).unwrap();
+    };
+    let weights = folder.path().join("w.bin");
+    grow(&weights, 1 << 43);
+    assert_eq!(
+        c(&load(&path, &model("w.bin", "4", "8")).unwrap()),
+        [0.0; 2]
+    );
+    grow(&path, 1 << 43);
+    let options = ImportOptions::default();
+    let error = import_file(&path, &options).unwrap_err().to_string();
+    let said = "m.onnx`: the file has 8796093022208 bytes, and the machine has";
+    assert!(error.contains(said), "{error}");
+    let error = read_tensor_proto_file(&path).unwrap_err().to_string();
+    assert!(error.contains("the machine has"), "{error}");
+}

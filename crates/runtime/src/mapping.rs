@@ -22,16 +22,6 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// Bytes of memory of this machine; all there can be if it does not say.
-pub(crate) fn physical_memory() -> u64 {
-    // SAFETY: sysconf reads a constant of the system.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    match u64::try_from(pages) {
-        Ok(pages) if pages > 0 => pages.saturating_mul(page_size() as u64),
-        _ => u64::MAX,
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: *mut u8,

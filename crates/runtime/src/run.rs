@@ -8,15 +8,14 @@
 use crate::abi::{KernelFailure, KernelFn};
 use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
-use crate::mapping::{Mapping, physical_memory};
+use crate::mapping::Mapping;
 use crate::model::{CompiledModel, Place, StepId, TensorId, TensorInfo};
 use crate::pool::Pool;
 use std::ffi::c_void;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use tensor::{DType, Tensor};
+use tensor::{DType, Tensor, check_memory};
 use thiserror::Error;
 
 /// What the choice among the alternatives of a step may depend on.
@@ -384,15 +383,9 @@ fn call(alternative: &LoadedAlternative, pool: &Pool, workspace: &Mapping) -> i3
     unsafe { (alternative.entry)(pool.ctx(), args, workspace) }
 }
 
-/// Refuses more than the machine has: the system may promise memory that is not there.
 fn memory(bytes: u64) -> Result<Mapping, LoadError> {
-    let available = physical_memory();
-    let mapping = if bytes > available {
-        let reason = format!("the machine has {available} bytes");
-        Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
-    } else {
-        Mapping::zeroed(usize::try_from(bytes).unwrap_or(usize::MAX))
-    };
+    let zeroed = |()| Mapping::zeroed(usize::try_from(bytes).unwrap_or(usize::MAX));
+    let mapping = check_memory(bytes).and_then(zeroed);
     mapping.map_err(|source| LoadError::Memory { bytes, source })
 }
 

@@ -63,7 +63,8 @@ impl DataFile {
     /// `len` bytes from `offset` on. Nothing is allocated unless the file has them.
     ///
     /// # Errors
-    /// As [`DataFile::read_at`].
+    /// As [`DataFile::read_at`], or if there is not so much memory: a file may
+    /// have far more bytes than its disk.
     pub fn read(&self, offset: u64, len: usize) -> io::Result<AlignedBytes> {
         if offset
             .checked_add(len as u64)
@@ -71,7 +72,7 @@ impl DataFile {
         {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut bytes = AlignedBytes::zeroed(len);
+        let mut bytes = AlignedBytes::try_zeroed(len)?;
         self.read_at(offset, &mut bytes)?;
         Ok(bytes)
     }
@@ -126,5 +127,19 @@ mod tests {
         for (offset, len) in [(1, 3), (4, 0), (0, usize::MAX), (u64::MAX, 1)] {
             assert!(file.read(offset, len).is_err(), "{offset}, {len}");
         }
+    }
+
+    #[test]
+    fn files_larger_than_memory_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sparse");
+        let len = 1 << 43;
+        File::create(&path).unwrap().set_len(len).unwrap();
+        let file = DataFile::open(&path).unwrap();
+        let error = file.read(0, len as usize).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        let said = "cannot allocate 8796093022208 bytes";
+        assert!(error.to_string().contains(said), "{error}");
+        assert_eq!(file.read(len - 2, 2).unwrap().len(), 2);
     }
 }

@@ -18,4 +18,4 @@ pub use data_file::DataFile;
 pub use dtype::{DType, Element};
 pub use fill::{Fill, fill, fill_tensor};
 pub use npy::{NpyError, read_npy, read_npy_file, write_npy, write_npy_file};
-pub use tensor::{AlignedBytes, Tensor, byte_size, row_major_strides};
+pub use tensor::{AlignedBytes, Tensor, byte_size, check_memory, row_major_strides};

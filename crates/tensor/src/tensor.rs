@@ -2,6 +2,8 @@
 
 use crate::{DType, Element};
 use memmap2::MmapMut;
+use std::fmt::Display;
+use std::io;
 use std::sync::Arc;
 
 const ALIGN: usize = 64;
@@ -13,6 +15,24 @@ struct Line([u8; ALIGN]);
 /// Buffers at least this large are pages of their own and ask for huge ones:
 /// reading tens of megabytes of weights misses address translations otherwise.
 const PAGES_BYTES: usize = 4 << 20;
+
+/// Refuses more than the machine has: the system may promise memory that is not there.
+///
+/// # Errors
+/// If `bytes` exceed the memory of this machine.
+pub fn check_memory(bytes: u64) -> io::Result<()> {
+    // SAFETY: sysconf reads constants of the system.
+    let [pages, size] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    // A system that does not say gives -1.
+    match (u64::try_from(pages), u64::try_from(size)) {
+        (Ok(pages), Ok(size)) if pages > 0 && bytes > pages.saturating_mul(size) => {
+            let reason = format!("the machine has {} bytes", pages.saturating_mul(size));
+            Err(io::Error::new(io::ErrorKind::OutOfMemory, reason))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// A byte buffer whose start is aligned to 64 bytes.
 pub struct AlignedBytes {
@@ -30,19 +50,35 @@ enum Memory {
 type Owner = dyn AsRef<[u8]> + Send + Sync;
 
 impl AlignedBytes {
+    /// # Panics
+    /// If there is not so much memory.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        if len >= PAGES_BYTES
-            && let Ok(pages) = MmapMut::map_anon(len)
-        {
+        AlignedBytes::try_zeroed(len).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// [`AlignedBytes::zeroed`] for sizes that come from outside.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub fn try_zeroed(len: usize) -> io::Result<AlignedBytes> {
+        let refused = |reason: &dyn Display| {
+            let reason = format!("cannot allocate {len} bytes: {reason}");
+            io::Error::new(io::ErrorKind::OutOfMemory, reason)
+        };
+        let memory = if len >= PAGES_BYTES {
+            let pages = check_memory(len as u64).and_then(|()| MmapMut::map_anon(len));
+            let pages = pages.map_err(|e| refused(&e))?;
             // A system without huge pages refuses, which costs speed only.
             #[cfg(target_os = "linux")]
             let _ = pages.advise(memmap2::Advice::HugePage);
-            let memory = Memory::Pages(pages);
-            return AlignedBytes { memory, len };
-        }
-        let lines = vec![Line([0; ALIGN]); len.div_ceil(ALIGN)];
-        let memory = Memory::Lines(lines);
-        AlignedBytes { memory, len }
+            Memory::Pages(pages)
+        } else {
+            let (mut lines, count) = (Vec::new(), len.div_ceil(ALIGN));
+            lines.try_reserve_exact(count).map_err(|e| refused(&e))?;
+            lines.resize(count, Line([0; ALIGN]));
+            Memory::Lines(lines)
+        };
+        Ok(AlignedBytes { memory, len })
     }
 
     /// The bytes of an owner, which always gives the same ones, without a copy

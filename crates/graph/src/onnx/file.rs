@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use tensor::{AlignedBytes, DataFile};
+use tensor::{AlignedBytes, DataFile, check_memory};
 
 /// Fields at least this large are not read through [`FileBuf::ahead`].
 const LARGE: usize = 4096;
@@ -28,9 +28,16 @@ pub(super) struct FileBuf {
 }
 
 impl FileBuf {
+    /// # Errors
+    /// If it is no regular file, cannot be read, or has more bytes than memory.
     pub(super) fn open(path: &Path) -> io::Result<FileBuf> {
+        let file = DataFile::open(path)?;
+        let len = file.len();
+        // Decoding allocates the fields that are not read as a whole itself.
+        check_memory(len)
+            .map_err(|e| io::Error::new(e.kind(), format!("the file has {len} bytes, and {e}")))?;
         let mut buf = FileBuf {
-            file: DataFile::open(path)?,
+            file,
             offset: 0,
             ahead: Vec::new(),
             at: 0,
