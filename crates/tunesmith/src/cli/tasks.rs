@@ -129,11 +129,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         target: target.isa.name().into(),
         threads: target.threads,
         plan: PlanFacts::new(&plan),
-        gflop: tasks.iter().map(|t| t.gflop * t.uses as f64).sum(),
+        // From 0, as the sum of nothing is -0.
+        gflop: tasks
+            .iter()
+            .fold(0.0, |sum, t| sum + t.gflop * t.uses as f64),
         known_ms: tasks
             .iter()
-            .map(|t| Some(t.best_ms? * t.uses as f64))
-            .sum::<Option<f64>>(),
+            .try_fold(0.0, |sum, t| Some(sum + t.best_ms? * t.uses as f64)),
         accuracy: a.model.accuracy.to_string(),
         warnings: defaults(&plan.tasks, &target, a.model.accuracy)?.warnings,
         tasks,

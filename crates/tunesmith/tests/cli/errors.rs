@@ -97,6 +97,8 @@ fn a_model_without_tasks_is_tuned_and_compiled() {
     let text = p.ok(&["tune", "same.onnx", "--trials", "4", "--store", "a.sqlite"]);
     says(&text, &["sum of kernels 0.00 ms"]);
     p.ok(&["compile", "same.onnx", "--store", "a.sqlite"]);
+    let text = p.ok(&["tasks", "same.onnx", "--store", "a.sqlite"]);
+    says(&text, &["0 tasks, 0.000 GFLOP", ", 0.000 ms in all"]);
 }
 
 #[test]
