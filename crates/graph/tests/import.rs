@@ -12,6 +12,7 @@ use graph::Op;
 use graph::onnx::proto::{FunctionProto, GraphProto, ModelProto, OperatorSetIdProto, TensorProto};
 use graph::onnx::{ImportError, ImportOptions, import_bytes, read_tensor_proto};
 use prost::Message;
+use std::slice::from_ref;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 
@@ -514,6 +515,97 @@ fn initializers_override_inputs_of_their_name() {
     });
     assert_eq!(import(&m).unwrap().inputs().len(), 1);
     assert_eq!(output(&m).1, [1.0, 3.0]);
+}
+
+#[test]
+fn initializers_of_other_types_matter_to_what_reads_them() {
+    let words = TensorProto {
+        name: Some("words".into()),
+        dims: vec![1],
+        data_type: Some(8),
+        ..Default::default()
+    };
+    let of = |node, more: &[TensorProto]| {
+        let words = [more, from_ref(&words)].concat();
+        one_node(13, &[2], node, words)
+    };
+    let relu = || node("Relu", &["x"], &["y"], vec![]);
+    import(&of(relu(), &[])).unwrap();
+    let error_of = |m: &ModelProto| import(m).unwrap_err().to_string();
+    let error = error_of(&of(node("Relu", &["words"], &["y"], vec![]), &[]));
+    let said = "node `the Relu` (Relu): its input `words`: its element type, string, is not";
+    assert!(error.contains(said), "{error}");
+    let mut m = of(relu(), &[]);
+    m.graph.as_mut().unwrap().output = vec![undeclared("words")];
+    let error = error_of(&m);
+    let said = "tensor `words`: its element type, string, is not supported";
+    assert!(error.contains(said), "{error}");
+    let error = error_of(&of(relu(), from_ref(&words)));
+    assert!(error.contains("`words` is defined twice"), "{error}");
+}
+
+#[test]
+fn window_attributes_say_what_is_wrong_with_them() {
+    let weight = TensorProto {
+        name: Some("w".into()),
+        dims: vec![1, 1, 2, 2],
+        data_type: Some(F32),
+        float_data: vec![1.0; 4],
+        ..Default::default()
+    };
+    for (attribute, said) in [
+        (
+            ints("pads", &[0, 0, 0, 1 << 20]),
+            "pads=[0, 0, 0, 1048576] has 1048576, which is not from 0 to 1048575",
+        ),
+        (
+            ints("dilations", &[1, 0]),
+            "dilations=[1, 0] has 0, which is not from 1 to 1048575",
+        ),
+        (
+            ints("strides", &[1, -1]),
+            "strides=[1, -1] has -1, which is not from 1 to 1048575",
+        ),
+        (
+            ints("pads", &[0, 0]),
+            "pads=[0, 0] is of length 2 and not 4",
+        ),
+        (
+            ints("strides", &[1]),
+            "strides=[1] is of length 1 and not 2",
+        ),
+    ] {
+        let conv = node("Conv", &["x", "w"], &["y"], vec![attribute]);
+        let model = one_node(13, &[1, 1, 4, 4], conv, vec![weight.clone()]);
+        let error = import(&model).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn ranges_have_finite_bounds() {
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    for (bounds, said) in [
+        ([0.0, inf, 1.0], "limit inf and delta 1 are not all finite"),
+        ([-inf, 0.0, 1.0], "its start -inf, limit 0"),
+        ([0.0, nan, 1.0], "limit NaN"),
+        ([0.0, -1.0, inf], "delta inf"),
+        ([0.0, 0.0, nan], "delta NaN"),
+        ([0.0, 0.0, 0.0], "its delta is 0"),
+        ([0.0, 1.0, -0.0], "its delta is 0"),
+    ] {
+        let names = ["start", "limit", "delta"];
+        let constant = |(name, v): (&str, f32)| TensorProto {
+            name: Some(name.into()),
+            data_type: Some(F32),
+            float_data: vec![v],
+            ..Default::default()
+        };
+        let constants = names.into_iter().zip(bounds).map(constant).collect();
+        let range = node("Range", &names, &["y"], vec![]);
+        let error = import(&one_node(13, &[1], range, constants)).unwrap_err();
+        assert!(error.to_string().contains(said), "{bounds:?}: {error}");
+    }
 }
 
 #[test]

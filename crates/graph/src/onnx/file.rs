@@ -182,9 +182,15 @@ impl DataFolder {
 
     fn open(&self, location: &str) -> Result<DataFile, String> {
         const OUTSIDE: &str = "it is outside the model's folder";
-        let inside = |c| matches!(c, Component::Normal(_) | Component::CurDir);
-        if !Path::new(location).components().all(inside) {
-            return Err(OUTSIDE.into());
+        if location.is_empty() {
+            return Err("the location is empty".into());
+        }
+        for part in Path::new(location).components() {
+            match part {
+                Component::Normal(_) | Component::CurDir => {}
+                Component::ParentDir => return Err("`..` is not allowed in a location".into()),
+                Component::RootDir | Component::Prefix(_) => return Err(OUTSIDE.into()),
+            }
         }
         let path = self.path.join(location).canonicalize();
         let path = path.map_err(|e| e.to_string())?;

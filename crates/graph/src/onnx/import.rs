@@ -8,7 +8,7 @@ use super::node::{Imported, NodeImport, Problem};
 use super::operators;
 use super::proto::tensor_shape_proto::dimension::Value as Dim;
 use super::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
-use super::tensors::{dtype_of, tensor_from};
+use super::tensors::{TensorError, dtype_of, tensor_from};
 use super::versions::{operator_sets, standard_domain};
 use crate::model::{Model, Origin, ValueId};
 use prost::{DecodeError, Message};
@@ -90,6 +90,7 @@ fn import(
     let importer = Importer {
         model: Model::new(graph.name(), opset.unwrap_or(0)),
         values: HashMap::new(),
+        unreadable: HashMap::new(),
         opsets,
         functions: functions.collect(),
         unsupported: Vec::new(),
@@ -106,6 +107,8 @@ struct Importer<'a> {
     model: Model,
     /// What each ONNX name stands for; `None` if its node could not be imported.
     values: HashMap<String, Option<ValueId>>,
+    /// Initializers of types without a counterpart, which matter to what reads them.
+    unreadable: HashMap<String, TensorError>,
     opsets: HashMap<String, i64>,
     functions: BTreeSet<(String, String)>,
     unsupported: Vec<UnsupportedNode>,
@@ -121,10 +124,15 @@ impl Importer<'_> {
         let mut seen = HashSet::new();
         for t in initializers {
             let name = t.name().to_string();
-            let value = tensor_from(t, self.folder).map_err(|source| ImportError::Tensor {
-                name: name.clone(),
-                source,
-            })?;
+            let value = match tensor_from(t, self.folder) {
+                Ok(value) => value,
+                Err(source @ TensorError::Type(_)) => {
+                    self.define(&name, None)?;
+                    self.unreadable.insert(name, source);
+                    continue;
+                }
+                Err(source) => return Err(ImportError::Tensor { name, source }),
+            };
             // Tensors that share their bytes in a file are no more constants for that.
             let id = match seen.insert(value.bytes().as_ptr()) {
                 true => self.model.add_constant(&name, value),
@@ -180,8 +188,8 @@ impl Importer<'_> {
         Ok(())
     }
 
-    fn define(&mut self, name: &str, id: ValueId) -> Result<(), ImportError> {
-        if self.values.insert(name.to_string(), Some(id)).is_some() {
+    fn define(&mut self, name: &str, id: impl Into<Option<ValueId>>) -> Result<(), ImportError> {
+        if self.values.insert(name.to_string(), id.into()).is_some() {
             return Err(ImportError::Invalid(format!(
                 "the name `{name}` is defined twice"
             )));
@@ -344,7 +352,11 @@ impl Importer<'_> {
             inputs.push(match self.values.get(input) {
                 _ if input.is_empty() => None,
                 Some(Some(id)) => Some(*id),
-                Some(None) => return Ok(None),
+                Some(None) => {
+                    let unreadable = self.unreadable.get(input);
+                    return Ok(unreadable
+                        .map(|e| Problem::unsupported(format!("its input `{input}`: {e}"))));
+                }
                 None => {
                     return Err(ImportError::Invalid(format!(
                         "node `{name}` ({}) reads `{input}`, which nothing before it makes",
@@ -402,6 +414,10 @@ impl Importer<'_> {
                 return Err(ImportError::Invalid(format!(
                     "two outputs have the name `{name}`; give each its own"
                 )));
+            }
+            if let Some(source) = self.unreadable.remove(name) {
+                let name = name.to_string();
+                return Err(ImportError::Tensor { name, source });
             }
             let Some(&Some(id)) = self.values.get(name) else {
                 return Err(ImportError::Invalid(format!(

@@ -64,6 +64,8 @@ pub(super) fn size(n: &mut NodeImport) -> Imported {
     ])
 }
 
+const NO_DELTA: &str = "its delta is 0";
+
 /// start, start + delta, .. up to but without limit.
 pub(super) fn range(n: &mut NodeImport) -> Imported {
     let dtype = n.dtype(n.input(0)?);
@@ -79,7 +81,16 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
         }
     }
     if dtype.is_float() {
-        let [start, limit, delta] = [0, 1, 2].map(|i| bounds[i].get_f64(0));
+        let bounds = [0, 1, 2].map(|i| bounds[i].get_f64(0));
+        let [start, limit, delta] = bounds;
+        if bounds.iter().any(|v| !v.is_finite()) {
+            return Problem::unsupported(format!(
+                "its start {start}, limit {limit} and delta {delta} are not all finite"
+            ));
+        }
+        if delta == 0.0 {
+            return Problem::unsupported(NO_DELTA);
+        }
         let count = ((limit - start) / delta).ceil().max(0.0);
         return progression(n, dtype, count, |t, i| {
             t.set_f64(i, start + i as f64 * delta);
@@ -87,7 +98,7 @@ pub(super) fn range(n: &mut NodeImport) -> Imported {
     }
     let [start, limit, delta] = [0, 1, 2].map(|i| i128::from(bounds[i].get_i64(0)));
     if delta == 0 {
-        return Problem::unsupported("its delta is 0");
+        return Problem::unsupported(NO_DELTA);
     }
     let span = limit - start;
     let count = if (span > 0) == (delta > 0) {

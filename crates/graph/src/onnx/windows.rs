@@ -6,14 +6,23 @@ use crate::ops::{Conv, ConvTranspose, IndexOrder, Op, Pool, PoolKind, Reduce, Re
 /// Larger strides, dilations, kernels and groups are refused.
 const LIMIT: i64 = 1 << 20;
 
-/// A list attribute with one entry a spatial axis.
-fn list(n: &NodeImport, name: &str, spatial: usize, default: i64) -> Result<Vec<usize>, Problem> {
+/// A list attribute of so many entries: as many as there are spatial axes, or twice that.
+fn list(n: &NodeImport, name: &str, count: usize, default: i64) -> Result<Vec<usize>, Problem> {
     let Some(values) = n.attributes.ints(name)? else {
-        return Ok(vec![default as usize; spatial]);
+        return Ok(vec![default as usize; count]);
     };
-    let least = i64::from(default > 0);
-    if values.len() != spatial || values.iter().any(|v| !(least..LIMIT).contains(v)) {
-        return Problem::unsupported(format!("{name}={values:?} with {spatial} spatial axes"));
+    if values.len() != count {
+        let given = values.len();
+        return Problem::unsupported(format!(
+            "{name}={values:?} is of length {given} and not {count}"
+        ));
+    }
+    let range = i64::from(default > 0)..LIMIT;
+    if let Some(v) = values.iter().find(|v| !range.contains(v)) {
+        let (least, most) = (range.start, LIMIT - 1);
+        return Problem::unsupported(format!(
+            "{name}={values:?} has {v}, which is not from {least} to {most}"
+        ));
     }
     Ok(values.iter().map(|v| *v as usize).collect())
 }
