@@ -44,9 +44,9 @@ impl Store {
         Store::prepare(connection, shown)
     }
 
-    /// Opens the store at `path`, which must exist, to read it: also where neither it
-    /// nor its directory can be written. Then every write is refused, and what another
-    /// process writes through another name of the file meanwhile may be an error here.
+    /// Opens the store at `path`, which must exist, to read it: also where it or its
+    /// directory cannot be written. Then every write is refused, no file is made beside
+    /// it, and what another process begins to write meanwhile may be an error here.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
         if !path.exists() {
@@ -70,23 +70,23 @@ impl Store {
             });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let opened = Connection::open_with_flags(local(path), flags)
-            .map_err(|e| opening(&shown, e))
-            .and_then(|c| Store::current(c, shown.clone()));
-        // Readers of a write-ahead log share an index, a file which is missing and
-        // cannot be made; without a log there is nothing to share.
-        if !opened.as_ref().is_err_and(cannot_write) {
-            return opened;
-        }
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        if Path::new(&log).metadata().is_ok_and(|m| m.len() > 0) {
-            return Err(StoreError::Unmerged { path: shown });
-        }
-        let flags = flags | OpenFlags::SQLITE_OPEN_URI;
-        let connection = Connection::open_with_flags(unchanging(&local(path)), flags)
-            .map_err(|e| opening(&shown, e))?;
-        Store::current(connection, shown)
+        // Readers of a write-ahead log share it and its index. SQLite makes either one
+        // that is missing, and a reader who cannot write the store never removes it
+        // again: the files, which are the reader's, would keep its owner from writing.
+        let bytes_of = |part: &str| {
+            let mut beside = path.as_os_str().to_owned();
+            beside.push(part);
+            Path::new(&beside).metadata().map(|m| m.len()).ok()
+        };
+        let connection = match (bytes_of("-wal"), bytes_of("-shm")) {
+            (Some(_), Some(_)) => Connection::open_with_flags(local(path), flags),
+            (Some(1..), None) => return Err(StoreError::Unmerged { path: shown }),
+            (Some(0) | None, _) => Connection::open_with_flags(
+                unchanging(&local(path)),
+                flags | OpenFlags::SQLITE_OPEN_URI,
+            ),
+        };
+        Store::current(connection.map_err(|e| opening(&shown, e))?, shown)
     }
 
     /// A store as it is.

@@ -186,6 +186,13 @@ fn one_record(directory: &Path) -> (Store, std::path::PathBuf) {
     (store, path)
 }
 
+fn names(directory: &Path) -> Vec<std::ffi::OsString> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn what_cannot_be_written_is_read() {
     for (directory_mode, file_mode) in [(0o555, 0o444), (0o555, 0o666), (0o777, 0o444)] {
@@ -194,6 +201,7 @@ fn what_cannot_be_written_is_read() {
         drop(store);
         allow(&path, file_mode);
         allow(directory.path(), directory_mode);
+        let before = names(directory.path());
         as_another_user(|| {
             let (error, _) = message(&path);
             assert!(
@@ -215,7 +223,11 @@ fn what_cannot_be_written_is_read() {
                 "{error:?}"
             );
         });
+        assert_eq!(names(directory.path()), before);
         allow(directory.path(), 0o755);
+        allow(&path, 0o644);
+        let store = Store::open(&path).unwrap();
+        store.insert_record(&record("r1", 1, timed(&[5]))).unwrap();
     }
 }
 
@@ -240,10 +252,12 @@ fn copied(parts: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
 #[test]
 fn a_log_beside_the_store_is_read_or_missed() {
     let (directory, path) = copied(&["-wal", "-shm"]);
+    let before = names(directory.path());
     as_another_user(|| {
         let store = Store::open_to_read(&path).unwrap();
         assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
     });
+    assert_eq!(names(directory.path()), before);
     allow(directory.path(), 0o755);
     let (directory, path) = copied(&["-wal"]);
     as_another_user(|| {
