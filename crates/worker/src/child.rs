@@ -8,7 +8,8 @@ use std::io;
 /// Limits that a child puts on itself before it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Address space in bytes; an allocation beyond it fails.
+    /// Address space in bytes, or what the user allows where that is less; an
+    /// allocation beyond it fails.
     pub address_space: Option<u64>,
     /// Whether it may write to files. A write by one that may not ends it; by one
     /// that may it fails, where the user's limit of file sizes is reached.
@@ -18,6 +19,8 @@ pub struct Limits {
 impl Limits {
     fn apply(self) -> io::Result<()> {
         if let Some(bytes) = self.address_space {
+            // The user's own limit may be lower, and cannot be raised.
+            let bytes = bytes.min(limit(libc::RLIMIT_AS)?.rlim_cur);
             let limit = libc::rlimit {
                 rlim_cur: bytes,
                 rlim_max: bytes,
@@ -58,18 +61,24 @@ impl Limits {
     }
 }
 
-/// Lets this process use so much more CPU time; the system ends it with
-/// `SIGXCPU` soon after. The system counts whole seconds, so one is added.
-fn allow_cpu(used_ns: u64, more_ns: u64) -> io::Result<()> {
-    let wanted = used_ns.saturating_add(more_ns).div_ceil(1_000_000_000) + 1;
+/// What this process may use now.
+fn limit(resource: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: room for a limit.
-    if unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) } != 0 {
+    if unsafe { libc::getrlimit(resource, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    Ok(limit)
+}
+
+/// Lets this process use so much more CPU time; the system ends it with
+/// `SIGXCPU` soon after. The system counts whole seconds, so one is added.
+fn allow_cpu(used_ns: u64, more_ns: u64) -> io::Result<()> {
+    let wanted = used_ns.saturating_add(more_ns).div_ceil(1_000_000_000) + 1;
+    let mut limit = limit(libc::RLIMIT_CPU)?;
     limit.rlim_cur = wanted.min(limit.rlim_max);
     // SAFETY: a valid limit structure.
     if unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) } != 0 {

@@ -11,10 +11,13 @@ mod child;
 use child::Request;
 
 fn pool(size: usize) -> Pool<Request, u64> {
-    let program = env!("CARGO_BIN_EXE_worker-test-child").into();
+    pool_of(size, env!("CARGO_BIN_EXE_worker-test-child"), &[])
+}
+
+fn pool_of(size: usize, program: &str, args: &[&str]) -> Pool<Request, u64> {
     let command = CommandLine {
-        program,
-        args: vec![],
+        program: program.into(),
+        args: args.iter().map(ToString::to_string).collect(),
         cpus: vec![],
     };
     Pool::new(
@@ -157,6 +160,20 @@ fn a_child_that_may_not_write_files_dies_of_it() {
         "{died:?}"
     );
     assert!(bytes.is_empty());
+}
+
+#[test]
+fn a_lower_limit_of_the_user_stays_in_force() {
+    let child = env!("CARGO_BIN_EXE_worker-test-child");
+    for limit in ["-v", "-Sv"] {
+        let limited = format!("ulimit {limit} 700000 && exec \"$0\"");
+        let mut p = pool_of(1, "sh", &["-c", &limited, child]);
+        p.submit(1, Request::Echo(3), of(LONG));
+        p.submit(2, Request::Allocate(800 << 20), of(LONG));
+        let answers = drain(&mut p);
+        assert_eq!(answers[&1], Ok(3));
+        assert!(answers[&2].is_err(), "{answers:?}");
+    }
 }
 
 #[test]
