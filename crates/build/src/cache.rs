@@ -1,12 +1,14 @@
 //! Objects on disk, keyed by everything that decides them.
 //!
-//! Entries are written to a temporary file and renamed, so a reader sees a
+//! Entries are written beside their place and renamed, so a reader sees a
 //! whole entry or none; one that does not match its checksum counts as absent.
 
 use crate::pipeline::Built;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
+use tensor::NewFile;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// A folder of built candidates.
@@ -45,17 +47,11 @@ impl ObjectCache {
 
     pub fn put(&self, key: &str, built: &Built) -> std::io::Result<()> {
         let body = postcard::to_stdvec(built).map_err(std::io::Error::other)?;
-        let temporary = self
-            .folder
-            .join(format!("{key}.{}.tmp", std::process::id()));
-        let whole = [&xxh3_64(&body).to_le_bytes()[..], &body].concat();
-        let written = std::fs::write(&temporary, whole)
-            .and_then(|()| std::fs::rename(&temporary, self.path(key)));
-        if written.is_err() {
-            // A full disk must not be filled with parts of entries.
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        let mut entry = NewFile::beside(&self.path(key))?;
+        entry.writer().write_all(&xxh3_64(&body).to_le_bytes())?;
+        entry.writer().write_all(&body)?;
+        // One that is lost is built again.
+        entry.put_unsynced().map(drop)
     }
 
     /// Removes the oldest entries until at most `max_bytes` are left.

@@ -17,13 +17,11 @@ use crate::model::{Blob, Buffer, CompiledModel, Constant, Constants, Manifest};
 use crate::pool::PoolError;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use tensor::DataFile;
+use tensor::{DataFile, NewFile};
 use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -106,23 +104,15 @@ struct Stored {
 
 impl CompiledModel {
     /// Writes the artifact to a temporary file next to `path`, which then
-    /// takes its place.
-    pub fn save(&self, path: &Path) -> Result<(), SaveError> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary =
-            path.with_file_name(format!(".{file_name}.{}.{count}.tmp", std::process::id()));
-        let written = write(self, &temporary).and_then(|()| {
-            std::fs::rename(&temporary, path)?;
-            sync_directory(path)
+    /// takes its place. Returns its length in bytes.
+    pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
+        let written = NewFile::beside(path).and_then(|mut new| {
+            write(self, new.writer())?;
+            new.put()
         });
-        written.map_err(|source| {
-            let _ = std::fs::remove_file(&temporary);
-            SaveError {
-                path: path.to_path_buf(),
-                source,
-            }
+        written.map_err(|source| SaveError {
+            path: path.to_path_buf(),
+            source,
         })
     }
 
@@ -341,7 +331,7 @@ impl<'a> DataArea<'a> {
     }
 }
 
-fn write(model: &CompiledModel, path: &Path) -> io::Result<()> {
+fn write(model: &CompiledModel, out: &mut impl Write) -> io::Result<()> {
     let mut area = DataArea::default();
     let code: Vec<Extent> = model
         .manifest
@@ -383,17 +373,16 @@ fn write(model: &CompiledModel, path: &Path) -> io::Result<()> {
         .map(|(offset, bytes)| offset + bytes.len() as u64)
         .max();
     let head = head(&stored, data + end.unwrap_or(0));
-    let mut out = io::BufWriter::new(File::create_new(path)?);
     out.write_all(&head)?;
     out.write_all(&stored)?;
-    pad(&mut out, data - (HEAD_BYTES + stored.len()) as u64)?;
+    pad(out, data - (HEAD_BYTES + stored.len()) as u64)?;
     let mut at = 0;
     for (offset, bytes) in &area.pieces {
-        pad(&mut out, offset - at)?;
+        pad(out, offset - at)?;
         out.write_all(bytes)?;
         at = offset + bytes.len() as u64;
     }
-    out.into_inner()?.sync_all()
+    Ok(())
 }
 
 /// The first bytes of a file with this manifest, of `file_len` bytes.
@@ -412,12 +401,6 @@ fn head(manifest: &[u8], file_len: u64) -> [u8; HEAD_BYTES] {
 /// Writes fewer than [`SECTION_ALIGN`] zeros.
 fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
     out.write_all(&[0; SECTION_ALIGN as usize][..count as usize])
-}
-
-/// Makes the renamed entry durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

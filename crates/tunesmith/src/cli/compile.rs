@@ -145,7 +145,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         &pool,
     )?);
     warn(&made.warnings);
-    out.save(&made.model)?;
+    let bytes = out.save(&made.model)?;
     let summary = Summary {
         model: name,
         target: target.isa.name().into(),
@@ -155,8 +155,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         tuned_tasks: made.tuned,
         other_toolchain_tasks: made.other_toolchain,
         warnings: made.warnings,
-        artifact: named.display().to_string(),
-        bytes: std::fs::metadata(&named)?.len(),
+        artifact: out.path().display().to_string(),
+        bytes,
         plan: facts.with_arena(&made.model),
     };
     if a.json {

@@ -1,15 +1,18 @@
 //! Files that commands write: the only way to one is [`Output`].
 //!
 //! Promises that nothing is replaced but an earlier output of the same kind that
-//! is no input of the command, that this is known before the work begins, and that
-//! a file is written whole or not at all.
+//! is no input of the command and may be written, that this is known before the work
+//! begins, and that a file is written whole or not at all.
 
 use crate::error::{Error, Result};
 use runtime::CompiledModel;
-use std::fs::{File, Metadata};
-use std::io::{BufWriter, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{BufWriter, IsTerminal, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tensor::NewFile;
 
 /// A kind of file that a command writes.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,8 @@ pub struct Kind {
     start: Option<&'static [u8]>,
     /// How the user names another file.
     choose: &'static str,
+    /// Whether it may go to a pipe or a terminal: text that others read from its start.
+    streams: bool,
 }
 
 const OUT: &str = "name another file with --out FILE";
@@ -29,42 +34,50 @@ pub const ARTIFACT: Kind = Kind {
     name: "a compiled model",
     start: Some(&runtime::ARTIFACT_MAGIC),
     choose: OUT,
+    streams: false,
 };
 pub const ARRAY: Kind = Kind {
     name: "a .npy file",
     start: Some(b"\x93NUMPY"),
     choose: OUT,
+    streams: false,
 };
 /// A model may hold what took days to train: no export replaces one.
 pub const MODEL: Kind = Kind {
     name: "a model",
     start: None,
     choose: FILE,
+    streams: false,
 };
 pub const RECORDS: Kind = Kind {
     name: "an export of records",
     start: Some(b"{\"type\":\"header\",\"format\":\"tunesmith-records\""),
     choose: FILE,
+    streams: true,
 };
 pub const T4: Kind = Kind {
     name: "a T4 file",
     start: Some(b"{\n\"metadata\": {"),
     choose: FILE,
+    streams: true,
 };
 pub const STUDY: Kind = Kind {
     name: "the figures of a study",
     start: Some(b"{\"kind\":\"measured\""),
     choose: FOLDER,
+    streams: false,
 };
 pub const STUDY_REPORT: Kind = Kind {
     name: "the report of a study",
     start: Some(b"# Policies of measuring"),
     choose: FOLDER,
+    streams: false,
 };
 pub const STUDY_PICTURE: Kind = Kind {
     name: "a picture of a study",
     start: Some(b"<svg"),
     choose: FOLDER,
+    streams: false,
 };
 
 /// How a SQLite database begins, and the files beside it that are parts of it.
@@ -76,10 +89,18 @@ pub const DATABASE_PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];
 pub struct Output {
     /// As the user named it.
     path: PathBuf,
-    /// Where that leads.
-    place: PathBuf,
+    place: Place,
     kind: Kind,
     inputs: Vec<PathBuf>,
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+enum Place {
+    /// To a regular file, there or not.
+    File(PathBuf),
+    /// To a pipe or a terminal, in which nothing is replaced.
+    Stream(File),
 }
 
 impl Output {
@@ -88,18 +109,21 @@ impl Output {
     /// # Errors
     /// If a file cannot be written there, or what is there is not to be replaced.
     pub fn new(path: &Path, kind: Kind, inputs: Vec<PathBuf>) -> Result<Output> {
-        let mut output = Output {
+        let failed = |e| not_written(path, kind, &e);
+        let place = match std::fs::metadata(path) {
+            Ok(there) if !there.is_file() => Place::Stream(stream(path, &there, kind)?),
+            _ => Place::File(resolved(path).map_err(failed)?),
+        };
+        let output = Output {
             path: path.to_path_buf(),
-            place: PathBuf::new(),
+            place,
             kind,
             inputs,
         };
-        output.place = resolved(path).map_err(|e| output.failed(&e))?;
-        output.check()?;
-        let probe = output.temporary();
-        File::create_new(&probe)
-            .and_then(|_| std::fs::remove_file(&probe))
-            .map_err(|e| output.failed(&e))?;
+        if let Place::File(place) = &output.place {
+            output.check(place)?;
+            NewFile::beside(place).map_err(failed)?;
+        }
         Ok(output)
     }
 
@@ -108,30 +132,22 @@ impl Output {
     /// # Errors
     /// As `write`; or if the file cannot be written, or something else has come there.
     pub fn write<T>(&self, write: impl FnOnce(&mut BufWriter<File>) -> Result<T>) -> Result<T> {
-        self.check()?;
-        let temporary = self.temporary();
-        let written = self.write_temporary(&temporary, write).and_then(|t| {
-            std::fs::rename(&temporary, &self.place).map_err(|e| self.failed(&e))?;
-            Ok(t)
-        });
-        if written.is_err() {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
-    }
-
-    fn write_temporary<T>(
-        &self,
-        temporary: &Path,
-        write: impl FnOnce(&mut BufWriter<File>) -> Result<T>,
-    ) -> Result<T> {
         let failed = |e| self.failed(&e);
-        let mut w = BufWriter::new(File::create(temporary).map_err(failed)?);
-        let written = write(&mut w)?;
-        let file = w.into_inner().map_err(|e| failed(e.into_error()))?;
-        file.sync_all().map_err(failed)?;
-        Ok(written)
+        match &self.place {
+            Place::File(place) => {
+                self.check(place)?;
+                let mut new = NewFile::beside(place).map_err(failed)?;
+                let written = write(new.writer())?;
+                new.put().map_err(failed)?;
+                Ok(written)
+            }
+            Place::Stream(stream) => {
+                let mut w = BufWriter::new(stream.try_clone().map_err(failed)?);
+                let written = write(&mut w)?;
+                w.flush().map_err(failed)?;
+                Ok(written)
+            }
+        }
     }
 
     /// Writes bytes that are there already.
@@ -139,12 +155,14 @@ impl Output {
         self.write(|w| w.write_all(bytes).map_err(|e| self.failed(&e)))
     }
 
-    /// Writes a compiled model, which knows itself how to do so whole.
-    pub fn save(&self, model: &CompiledModel) -> Result<()> {
-        self.check()?;
-        model
-            .save(&self.place)
-            .map_err(|e| Error::from(e).help(self.kind.choose))
+    /// Writes a compiled model, which knows itself how to do so whole. Returns its bytes.
+    pub fn save(&self, model: &CompiledModel) -> Result<u64> {
+        let Place::File(place) = &self.place else {
+            return Err(self.failed(&"it is no regular file"));
+        };
+        self.check(place)?;
+        let saved = model.save(place);
+        saved.map_err(|e| Error::from(e).help(self.kind.choose))
     }
 
     /// As the user named it.
@@ -152,23 +170,24 @@ impl Output {
         &self.path
     }
 
-    /// Says which file could not be written, and why.
-    pub fn failed(&self, why: &impl ToString) -> Error {
-        let (path, why) = (self.path.display(), why.to_string());
-        Error::new(format!("cannot write {path}: {why}")).help(format!(
-            "check the folder and the space left, or {}",
-            self.kind.choose
-        ))
+    /// Whether what is written here comes out where the command prints.
+    pub fn is_standard_output(&self) -> bool {
+        let Place::Stream(stream) = &self.place else {
+            return false;
+        };
+        let printed = std::fs::metadata("/dev/stdout");
+        stream
+            .metadata()
+            .is_ok_and(|s| printed.is_ok_and(|p| same(&s, &p)))
     }
 
-    fn temporary(&self) -> PathBuf {
-        let name = self.place.file_name().unwrap_or_default().to_string_lossy();
-        let process = std::process::id();
-        self.place.with_file_name(format!(".{name}.{process}.tmp"))
+    /// Says which file could not be written, and why.
+    pub fn failed(&self, why: &impl ToString) -> Error {
+        not_written(&self.path, self.kind, why)
     }
 
     /// Refuses what is not to be replaced.
-    fn check(&self) -> Result<()> {
+    fn check(&self, place: &Path) -> Result<()> {
         let refuse = |why: &str| {
             let path = self.path.display();
             Err(
@@ -178,23 +197,22 @@ impl Output {
                 )),
             )
         };
-        let there = std::fs::metadata(&self.place).ok();
-        if self.inputs.iter().any(|i| self.is(there.as_ref(), i)) {
+        let there = std::fs::metadata(place).ok();
+        let input = |i: &PathBuf| leads_to(i, place, there.as_ref());
+        if self.inputs.iter().any(input) {
             return refuse("an input of this command, or its store");
         }
-        if let Some(database) = database_of(&self.place) {
+        if let Some(database) = database_of(place) {
             return refuse(&format!("a part of the database {}", database.display()));
         }
         let Some(there) = there else { return Ok(()) };
         if !there.is_file() {
-            let error = Error::new(format!(
-                "cannot write {}: it is {}",
-                self.path.display(),
-                special(&there)
-            ));
-            return Err(error.help(self.kind.choose));
+            return Err(not_a_file(&self.path, self.kind, special(&there)));
         }
-        let start = start(&self.place).map_err(|e| self.failed(&e))?;
+        if there.permissions().readonly() {
+            return refuse("read-only");
+        }
+        let start = start(place).map_err(|e| self.failed(&e))?;
         match self.kind.start {
             _ if start.is_empty() => Ok(()),
             Some(own) if start.starts_with(own) => Ok(()),
@@ -202,18 +220,64 @@ impl Output {
             None => refuse("there already"),
         }
     }
+}
 
-    /// Whether this is another name of that file.
-    fn is(&self, there: Option<&Metadata>, other: &Path) -> bool {
-        if resolved(other).is_ok_and(|o| o == self.place) {
-            return true;
-        }
-        let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        match (there, std::fs::metadata(other)) {
-            (Some(a), Ok(b)) => same(a, &b),
-            _ => false,
-        }
+fn not_written(path: &Path, kind: Kind, why: &impl ToString) -> Error {
+    let (path, why) = (path.display(), why.to_string());
+    Error::new(format!("cannot write {path}: {why}")).help(format!(
+        "check the folder and the space left, or {}",
+        kind.choose
+    ))
+}
+
+fn not_a_file(path: &Path, kind: Kind, what: &str) -> Error {
+    Error::new(format!("cannot write {}: it is {what}", path.display())).help(kind.choose)
+}
+
+/// Opens what is no regular file, where output of this kind may go there.
+fn stream(path: &Path, there: &Metadata, kind: Kind) -> Result<File> {
+    let pipe = there.file_type().is_fifo();
+    if !kind.streams || !pipe && !there.file_type().is_char_device() {
+        return Err(not_a_file(path, kind, special(there)));
     }
+    let mut options = OpenOptions::new();
+    // A pipe without a reader would wait for one.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = match options.write(true).custom_flags(flags).open(path) {
+        Err(e) if pipe && e.raw_os_error() == Some(libc::ENXIO) => {
+            return Err(not_a_file(path, kind, "a pipe that nothing reads"));
+        }
+        opened => opened.map_err(|e| not_written(path, kind, &e))?,
+    };
+    if !pipe && !file.is_terminal() {
+        return Err(not_a_file(path, kind, special(there)));
+    }
+    // SAFETY: the descriptor is open; what is written to it may wait from now on.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) } != 0 {
+        return Err(not_written(path, kind, &std::io::Error::last_os_error()));
+    }
+    Ok(file)
+}
+
+fn same(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Whether a path is another name of the file that is at `place`, or will be.
+fn leads_to(path: &Path, place: &Path, there: Option<&Metadata>) -> bool {
+    if resolved(path).is_ok_and(|p| p == place) {
+        return true;
+    }
+    match (there, std::fs::metadata(path)) {
+        (Some(a), Ok(b)) => same(a, &b),
+        _ => false,
+    }
+}
+
+/// Whether a path can only be one of a folder, there or not.
+pub fn names_folder(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
 }
 
 /// A path without links, of a file that need not be there.
@@ -224,6 +288,10 @@ fn resolved(path: &Path) -> std::io::Result<PathBuf> {
     };
     if path.is_symlink() {
         return Err(std::io::Error::other("it is a link to nothing"));
+    }
+    // Of such a path, the name is the folder's.
+    if names_folder(path) {
+        return Err(std::io::Error::other("it names a folder that is not there"));
     }
     let Some(name) = path.file_name() else {
         return Err(missing);
@@ -265,7 +333,6 @@ fn what_begins(start: &[u8], wanted: &str) -> String {
 }
 
 fn special(there: &Metadata) -> &'static str {
-    use std::os::unix::fs::FileTypeExt;
     let kind = there.file_type();
     if kind.is_dir() {
         "a folder"

@@ -1,7 +1,7 @@
 //! `run`: one inference of a compiled model on given inputs.
 
 use super::model_args::{key_value, read_tensor};
-use super::output::{ARRAY, Output};
+use super::output::{ARRAY, Output, names_folder};
 use super::parse::parse_threads;
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
@@ -100,7 +100,8 @@ fn file_name(tensor: &str, taken: &mut BTreeSet<String>) -> String {
 
 /// Where each output goes; makes the folder.
 fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
-    if out.extension().is_some_and(|e| e == "npy") && !out.is_dir() {
+    let npy = out.extension().is_some_and(|e| e == "npy");
+    if npy && !names_folder(out) && !out.is_dir() {
         if outputs.len() != 1 {
             return Err(Error::new(format!(
                 "the model has {} outputs and {} is one file",

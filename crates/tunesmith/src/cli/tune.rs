@@ -191,7 +191,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let help = "the records are in the store: `compile` with another --out FILE makes the same";
     out.save(&tuned.model).map_err(|e| e.help(help))?;
     tuned.report.model.clone_from(&source.name);
-    tuned.report.artifact = Some(named.display().to_string());
+    tuned.report.artifact = Some(out.path().display().to_string());
     warn(&tuned.report.warnings);
     for disturbance in &tuned.report.disturbances {
         eprintln!("warning: {disturbance}");

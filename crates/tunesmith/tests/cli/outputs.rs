@@ -2,7 +2,8 @@
 
 use super::errors::says;
 use super::program::{OP, Place, place, tuned};
-use std::os::unix::fs::symlink;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tempfile::{TempDir, tempdir};
 use tensor::{Tensor, write_npy_file};
@@ -165,6 +166,12 @@ fn what_is_no_regular_file_is_no_output() {
         &f.p.error(&["compile", OP, "--out", "/dev/full"]),
         &["/dev/full", "a device"],
     );
+    // Standard output is a pipe here, of which only text is made.
+    for args in &f.writers("/dev/stdout")[..4] {
+        if args[0] != "run" {
+            says(&f.p.error(args), &["/dev/stdout", "it is a pipe", "help:"]);
+        }
+    }
 }
 
 #[test]
@@ -192,6 +199,60 @@ fn other_files_are_not_replaced_and_earlier_outputs_are() {
         f.keeps(&args, "taken.tsm", &["taken.tsm", "not replaced", "--out"]);
     }
     f.tidy();
+}
+
+#[test]
+fn read_only_outputs_stay_and_others_keep_their_mode() {
+    let f = Files::new();
+    let allow = |to: &str, mode| {
+        std::fs::set_permissions(f.p.file(to), Permissions::from_mode(mode)).unwrap();
+    };
+    for (i, to) in [
+        (1, "c.tsm"),
+        (2, "y.npy"),
+        (4, "e.jsonl"),
+        (5, "t4.json"),
+        (3, "e.onnx"),
+    ] {
+        std::fs::write(f.p.file(to), "").unwrap();
+        let args = &f.writers(to)[i];
+        allow(to, 0o444);
+        f.keeps(args, to, &[to, "not replaced", "read-only"]);
+        allow(to, 0o640);
+        f.p.ok(args);
+        assert!(f.bytes(to).len() > 64);
+        let mode = std::fs::metadata(f.p.file(to)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o640, "{to}");
+    }
+    f.tidy();
+}
+
+#[test]
+fn the_name_of_a_missing_folder_is_no_files() {
+    let f = Files::new();
+    for target in ["new/", "new/."] {
+        for args in f.writers(target) {
+            if args[0] != "run" {
+                let error = f.p.error(&args);
+                says(&error, &[target, "a folder that is not there", "help:"]);
+                assert!(!Path::new(&f.p.file("new")).exists(), "{args:?}");
+            }
+        }
+    }
+    // For outputs the folder is made.
+    for target in ["new/", "new.npy/"] {
+        let summary = f.p.json(&f.writers(target)[2]);
+        let file = summary["outputs"][0]["file"].as_str().unwrap();
+        assert!(file.starts_with(target) && Path::new(&f.p.file(file)).is_file());
+    }
+}
+
+#[test]
+fn a_summary_says_what_was_written() {
+    let f = Files::new();
+    let summary = f.p.json(&f.writers("./c.tsm")[1]);
+    assert_eq!(summary["artifact"], "./c.tsm");
+    assert_eq!(summary["bytes"], f.bytes("c.tsm").len());
 }
 
 #[test]
