@@ -49,6 +49,10 @@ pub fn key_value(text: &str) -> Result<(&str, &str)> {
         .ok_or_else(|| Error::new(format!("`{text}` is not NAME=VALUE")))
 }
 
+fn given_twice(flag: &str, name: &str) -> Error {
+    Error::new(format!("{flag} {name} is given twice")).help("give each name one value")
+}
+
 /// A tensor from a `.npy` file or an ONNX tensor (`.pb`).
 pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
     let fail = |e: String| Error::new(format!("{}: {e}", path.display()));
@@ -83,13 +87,16 @@ impl ModelArgs {
             let (name, size) = key_value(d)?;
             let size = parse_count(size)
                 .map_err(|e| Error::new(format!("--dim {d}: the size is wrong: {e}")))?;
-            options.dims.insert(name.into(), size);
+            if options.dims.insert(name.into(), size).is_some() {
+                return Err(given_twice("--dim", name));
+            }
         }
         for c in &self.consts {
             let (name, file) = key_value(c)?;
-            options
-                .consts
-                .insert(name.into(), Arc::new(read_tensor(Path::new(file))?));
+            let value = Arc::new(read_tensor(Path::new(file))?);
+            if options.consts.insert(name.into(), value).is_some() {
+                return Err(given_twice("--const", name));
+            }
         }
         load(&self.model, &options)
     }

@@ -144,6 +144,12 @@ fn sizes_that_nothing_takes() {
     }
     let misspelt = with("open.onnx", &["--dim", "rows=3", "--dim", "rwos=4"]);
     says(&p.error(&misspelt), &["--dim rwos changes nothing"]);
+    let twice = with("open.onnx", &["--dim", "rows=3", "--dim", "rows=4"]);
+    says(&p.error(&twice), &["--dim rows is given twice"]);
+    let x = Tensor::from_slice(&[1, 8], &[0f32; 8]);
+    write_npy_file(&folder.path().join("x.npy"), &x).unwrap();
+    let twice = with("open.onnx", &["--const", "x=x.npy", "--const", "x=x.npy"]);
+    says(&p.error(&twice), &["--const x is given twice"]);
     for model in ["resnet18", OP] {
         says(
             &p.error(&with(model, &["--batch", "8"])),
