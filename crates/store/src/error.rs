@@ -95,6 +95,8 @@ pub enum StoreError {
     BadLines {
         /// At least one.
         lines: Vec<BadLine>,
+        /// Whether it is the last line alone, as of a file that was cut off.
+        torn: bool,
     },
     #[error("{doing} failed: {source}; check the file and the free disk space")]
     Io {

@@ -7,7 +7,7 @@
 //! nothing; files may be concatenated; an import adds all of its lines or, where
 //! one of them is bad, none, and says which are; fields of a newer version survive.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,9 @@ use crate::sqlite::Store;
 
 const FORMAT: &str = "tunesmith-records";
 const FORMAT_VERSION: u32 = 1;
+
+/// The longest line that is read; those of an export are far shorter.
+const LINE_BYTES: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -84,6 +87,14 @@ pub struct BadLine {
     /// From 1.
     pub line: u64,
     pub reason: String,
+}
+
+/// The lines of an export, read whole; of one that cannot be parsed, why not.
+pub struct JsonLines {
+    /// With their numbers, blank ones left out.
+    lines: Vec<(u64, Result<Line, String>)>,
+    /// Whether what was read ends after them.
+    whole: bool,
 }
 
 /// What an import found.
@@ -163,62 +174,111 @@ fn put_line(
     })
 }
 
-/// Adds the lines of `reader` to the store, all or none. `judge` says why a claim is
-/// not to be believed.
+impl JsonLines {
+    /// Reads to the end, or to the first line that is longer than any export's.
+    ///
+    /// # Errors
+    /// [`StoreError::BadLines`] if the first line is no header of this format and version;
+    /// [`StoreError::Io`] if not all can be read.
+    pub fn read(mut reader: impl BufRead) -> Result<JsonLines, StoreError> {
+        let (mut lines, mut whole) = (Vec::new(), false);
+        let mut bytes = Vec::new();
+        for number in 1.. {
+            bytes.clear();
+            let mut limited = reader.by_ref().take(LINE_BYTES + 1);
+            let read = limited.read_until(b'\n', &mut bytes);
+            let read = read.map_err(|source| StoreError::Io {
+                doing: "reading the import",
+                source,
+            })?;
+            if read == 0 {
+                whole = true;
+                break;
+            }
+            let long = read as u64 > LINE_BYTES;
+            if !long && bytes.trim_ascii().is_empty() {
+                continue;
+            }
+            let line = match long {
+                true => Err(format!("the line has more than {} MiB", LINE_BYTES >> 20)),
+                false => parse(bytes.strip_suffix(b"\n").unwrap_or(&bytes)),
+            };
+            if lines.is_empty() {
+                begins(number, &line)?;
+            }
+            lines.push((number, line));
+            if long {
+                break;
+            }
+        }
+        match lines.is_empty() {
+            true => Err(no_export(1, no_header())),
+            false => Ok(JsonLines { lines, whole }),
+        }
+    }
+
+    /// Whether all would be well without the last line, which is this one.
+    fn ends_with_only(&self, bad: &[BadLine]) -> bool {
+        match (bad, self.lines.last()) {
+            ([bad], Some((last, _))) => self.whole && bad.line == *last && self.lines.len() > 1,
+            _ => false,
+        }
+    }
+}
+
+/// Refuses what does not begin as an export.
+fn begins(number: u64, first: &Result<Line, String>) -> Result<(), StoreError> {
+    let problem = match first {
+        Ok(Line::Header(header)) => header.judge(),
+        _ => Err(no_header()),
+    };
+    problem.map_err(|reason| no_export(number, reason))
+}
+
+fn no_export(line: u64, reason: String) -> StoreError {
+    StoreError::BadLines {
+        lines: vec![BadLine { line, reason }],
+        torn: false,
+    }
+}
+
+fn no_header() -> String {
+    format!("there is no header of the format `{FORMAT}`")
+}
+
+/// Adds lines to the store, all or none. `judge` says why a claim is not to be believed.
 ///
 /// # Errors
 /// [`StoreError::BadLines`] with every line that does not parse, contradicts the store,
 /// refers to what is missing, or is not believed.
 pub fn import_jsonl(
     store: &Store,
-    reader: impl BufRead,
+    lines: &JsonLines,
     judge: impl Fn(Claim<'_>) -> Result<(), String>,
 ) -> Result<Imported, StoreError> {
     let mut imported = Imported::default();
-    let (mut bad, mut begun) = (Vec::new(), false);
+    let mut bad = Vec::new();
     store.transact("importing", || {
-        for (number, bytes) in (1..).zip(reader.split(b'\n')) {
-            let bytes = bytes.map_err(|source| StoreError::Io {
-                doing: "reading the import",
-                source,
-            })?;
-            if bytes.trim_ascii().is_empty() {
-                continue;
-            }
-            let put = match parse(&bytes) {
-                Ok(line) if begun || matches!(line, Line::Header(_)) => {
-                    put(store, &line, &judge, &mut imported)?
-                }
-                Err(reason) if begun => Err(reason),
-                _ => Err(no_header()),
+        for (number, line) in &lines.lines {
+            let put = match line {
+                Ok(line) => put(store, line, &judge, &mut imported)?,
+                Err(reason) => Err(reason.clone()),
             };
             if let Err(reason) = put {
                 bad.push(BadLine {
-                    line: number,
+                    line: *number,
                     reason,
                 });
-                // What follows another beginning are no lines of this format.
-                if !begun {
-                    break;
-                }
             }
-            begun = true;
-        }
-        if !begun && bad.is_empty() {
-            bad.push(BadLine {
-                line: 1,
-                reason: no_header(),
-            });
         }
         match bad.is_empty() {
             true => Ok(imported),
-            false => Err(StoreError::BadLines { lines: bad }),
+            false => Err(StoreError::BadLines {
+                torn: lines.ends_with_only(&bad),
+                lines: bad,
+            }),
         }
     })
-}
-
-fn no_header() -> String {
-    format!("there is no header of the format `{FORMAT}`")
 }
 
 fn parse(bytes: &[u8]) -> Result<Line, String> {

@@ -42,7 +42,7 @@ mod t4;
 
 pub use error::StoreError;
 pub use event::{Event, NewEvent};
-pub use jsonl::{BadLine, Claim, Exported, Imported, export_jsonl, import_jsonl};
+pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
 pub use lookup::{CandidateKey, Filter, Place};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{

@@ -49,10 +49,15 @@ impl Store {
     /// it, and what another process begins to write meanwhile may be an error here.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        if !path.exists() {
+        let missing = match path.try_exists() {
+            Ok(true) => None,
+            Ok(false) => Some("there is no such file".to_owned()),
+            Err(e) => Some(e.to_string()),
+        };
+        if let Some(reason) = missing {
             return Err(StoreError::Unopenable {
                 path: path.display().to_string(),
-                reason: "there is no such file".to_owned(),
+                reason,
             });
         }
         match Store::open(path) {

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use store::{
-    BadLine, Claim, Filter, Imported, NewEvent, Store, StoreError, export_jsonl, import_jsonl,
+    BadLine, Claim, Filter, Imported, JsonLines, NewEvent, Store, StoreError, export_jsonl,
+    import_jsonl,
 };
 
 use crate::samples::{every_outcome, prepared, record, timed};
@@ -15,7 +16,11 @@ fn export(store: &Store) -> String {
 
 /// An import by which every claim is believed.
 fn import(store: &Store, text: &str) -> Result<Imported, StoreError> {
-    import_jsonl(store, text.as_bytes(), |_| Ok(()))
+    import_bytes(store, text.as_bytes())
+}
+
+fn import_bytes(store: &Store, bytes: &[u8]) -> Result<Imported, StoreError> {
+    import_jsonl(store, &JsonLines::read(bytes)?, |_| Ok(()))
 }
 
 fn full() -> Store {
@@ -77,15 +82,20 @@ fn lines_say_their_type_first_and_keep_their_field_order() {
     assert_eq!(lines.len(), 6);
 }
 
-/// The bad lines of an import, which leaves nothing of it in the store.
-fn bad_lines(bytes: &[u8]) -> Vec<BadLine> {
+/// The bad lines of an import, which leaves nothing of it in the store, and whether it
+/// is the last one alone.
+fn bad_and_torn(bytes: &[u8]) -> (Vec<BadLine>, bool) {
     let copy = Store::open_in_memory().unwrap();
     let empty = export(&copy);
-    let Err(StoreError::BadLines { lines }) = import_jsonl(&copy, bytes, |_| Ok(())) else {
+    let Err(StoreError::BadLines { lines, torn }) = import_bytes(&copy, bytes) else {
         panic!("{} bytes were imported", bytes.len());
     };
     assert_eq!(export(&copy), empty);
-    lines
+    (lines, torn)
+}
+
+fn bad_lines(bytes: &[u8]) -> Vec<BadLine> {
+    bad_and_torn(bytes).0
 }
 
 #[test]
@@ -94,16 +104,37 @@ fn a_file_that_was_cut_off_is_refused_wherever_it_was() {
     let last = text.trim_end().rfind('\n').unwrap() + 1;
     let whole = text.lines().count() as u64;
     for cut in [last + 1, last + 9, last + 40, text.len() - 2] {
-        let bad = bad_lines(&text.as_bytes()[..cut]);
+        let (bad, torn) = bad_and_torn(&text.as_bytes()[..cut]);
         assert_eq!(bad.len(), 1);
         assert_eq!(bad[0].line, whole, "cut at {cut}");
         assert!(bad[0].reason.contains("cut off"), "{bad:?}");
+        assert!(torn);
+        import(&Store::open_in_memory().unwrap(), &text[..last]).unwrap();
+        // There is more after it.
+        let more = format!("{}\n{text}", &text[..cut]);
+        assert!(!bad_and_torn(more.as_bytes()).1);
     }
-    assert_eq!(bad_lines(&text.as_bytes()[..9])[0].line, 1);
+    let (bad, torn) = bad_and_torn(&text.as_bytes()[..9]);
+    assert_eq!((bad[0].line, torn), (1, false));
     // Only the newline is missing: the line is whole.
     let copy = Store::open_in_memory().unwrap();
     let imported = import(&copy, text.trim_end()).unwrap();
     assert_eq!(imported.added, whole - 1);
+}
+
+#[test]
+fn a_line_without_end_is_read_in_part() {
+    let text = export(&full());
+    let lines = text.lines().count() as u64;
+    let endless = std::io::BufReader::with_capacity(1 << 20, std::io::repeat(b' '));
+    let read = JsonLines::read(std::io::Read::chain(text.as_bytes(), endless)).unwrap();
+    let copy = Store::open_in_memory().unwrap();
+    let error = import_jsonl(&copy, &read, |_| Ok(())).unwrap_err();
+    let StoreError::BadLines { lines: bad, torn } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((bad.len(), bad[0].line, torn), (1, lines + 1, false));
+    assert!(bad[0].reason.contains("64 MiB"), "{bad:?}");
 }
 
 #[test]
@@ -176,7 +207,8 @@ fn claims_that_are_not_believed_are_bad_lines() {
         Claim::Task(t) => Err(format!("no such task as {}", t.key)),
         Claim::Record(_) => Ok(()),
     };
-    let error = import_jsonl(&copy, text.as_bytes(), judge).unwrap_err();
+    let lines = JsonLines::read(text.as_bytes()).unwrap();
+    let error = import_jsonl(&copy, &lines, judge).unwrap_err();
     let said = error.to_string();
     assert!(
         said.contains("the first is line 2: no such task as t1"),
@@ -186,8 +218,8 @@ fn claims_that_are_not_believed_are_bad_lines() {
         Claim::Record(r) if r.trial == 3 => Err("not the third".into()),
         _ => Ok(()),
     };
-    let error = import_jsonl(&copy, text.as_bytes(), judge).unwrap_err();
-    let StoreError::BadLines { lines } = error else {
+    let error = import_jsonl(&copy, &lines, judge).unwrap_err();
+    let StoreError::BadLines { lines, .. } = error else {
         panic!("{error}");
     };
     assert_eq!(lines.len(), 1);

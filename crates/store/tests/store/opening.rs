@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rusqlite::Connection;
-use store::{Filter, SCHEMA_VERSION, Store, StoreError, export_jsonl, import_jsonl};
+use store::{Filter, JsonLines, SCHEMA_VERSION, Store, StoreError, export_jsonl, import_jsonl};
 
 use crate::samples::{prepare, record, timed};
 
@@ -137,7 +137,7 @@ fn a_store_of_schema_version_1_reads() {
     old.check().unwrap();
     let imported = Store::open_in_memory().unwrap();
     let lines = include_bytes!("../fixtures/v1.jsonl").as_slice();
-    import_jsonl(&imported, lines, |_| Ok(())).unwrap();
+    import_jsonl(&imported, &JsonLines::read(lines).unwrap(), |_| Ok(())).unwrap();
     assert_eq!(export(&old), export(&imported));
 
     let records = old
@@ -264,6 +264,20 @@ fn a_log_beside_the_store_is_read_or_missed() {
         let error = Store::open_to_read(&path).unwrap_err();
         assert!(matches!(error, StoreError::Unmerged { .. }), "{error}");
         assert!(error.to_string().contains("-wal"), "{error}");
+    });
+    allow(directory.path(), 0o755);
+}
+
+#[test]
+fn a_store_out_of_reach_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, path) = one_record(directory.path());
+    drop(store);
+    allow(directory.path(), 0o000);
+    as_another_user(|| {
+        let error = Store::open_to_read(&path).unwrap_err();
+        assert!(matches!(error, StoreError::Unopenable { .. }), "{error}");
+        assert!(error.to_string().contains("Permission denied"), "{error}");
     });
     allow(directory.path(), 0o755);
 }

@@ -202,13 +202,32 @@ impl StoreArgs {
         Ok(Store::open(path)?)
     }
 
-    /// The store to read from, which may be one that cannot be written; an empty one
-    /// where there is none, for reading makes none.
-    pub fn read(&self) -> Result<Store> {
+    /// Whether there is one.
+    pub fn is_there(&self) -> Result<bool> {
         let path = self.path()?;
-        if path.exists() {
-            return Ok(Store::open_to_read(path)?);
+        path.try_exists().map_err(|e| {
+            Error::new(format!("cannot reach the store {}: {e}", path.display()))
+                .help("allow reading its folder, or name another store with --store FILE")
+        })
+    }
+
+    /// The store to read from, which must be there and may be one that cannot be written.
+    pub fn existing(&self) -> Result<Store> {
+        let path = self.path()?;
+        if !self.is_there()? {
+            return Err(Error::new(format!("there is no store {}", path.display()))
+                .help("name one with --store FILE, or tune something first"));
         }
+        Ok(Store::open_to_read(path)?)
+    }
+
+    /// As [`existing`](StoreArgs::existing), but an empty store where there is none, for
+    /// reading makes none.
+    pub fn read(&self) -> Result<Store> {
+        if self.is_there()? {
+            return self.existing();
+        }
+        let path = self.path()?;
         if self.store.is_some() {
             let (shown, folder) = (path.display(), path.parent());
             if let Some(folder) = folder.filter(|f| *f != Path::new("") && !f.is_dir()) {

@@ -9,10 +9,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Filter, Place, Record, Run, Store, StoreError, Task};
+use store::{Filter, JsonLines, Place, Record, Run, Store, StoreError, Task};
 
 /// List, count, export and import tuning records
 #[derive(clap::Args)]
@@ -125,19 +126,9 @@ pub fn title(t: &Task) -> String {
     format!("{}({})", t.op, args.join(","))
 }
 
-/// Opens a store that is there: reading creates none.
-pub fn existing(args: &StoreArgs) -> Result<Store> {
-    let path = args.path()?;
-    if !path.exists() {
-        return Err(Error::new(format!("there is no store {}", path.display()))
-            .help("name one with --store FILE, or tune something first"));
-    }
-    Ok(Store::open_to_read(path)?)
-}
-
 impl Opened {
     fn new(args: &StoreArgs) -> Result<Opened> {
-        let store = existing(args)?;
+        let store = args.existing()?;
         let tasks = store.tasks()?.into_iter().map(|t| (t.key.clone(), t));
         let runs = store.runs()?.into_iter().map(|r| (r.run_id.clone(), r));
         Ok(Opened {
@@ -537,20 +528,31 @@ fn said(out: &Output, error: StoreError) -> Error {
     }
 }
 
+/// Prints what an export says of itself, but not among its own lines.
+fn print_summary(out: &Output, text: &str) -> Result<()> {
+    if out.is_standard_output() {
+        eprint!("{text}");
+        return Ok(());
+    }
+    super::print_text(text)
+}
+
 fn export(f: &FileArgs) -> Result<()> {
-    let store = existing(&f.store)?;
+    let store = f.store.existing()?;
     let out = Output::new(&f.file, RECORDS, f.store.files()?)?;
     let e = out.write(|w| store::export_jsonl(&store, w).map_err(|e| said(&out, e)))?;
     let file = f.file.display().to_string();
-    if f.json {
-        return super::print_json(&serde_json::json!({
-            "file": file, "records": e.records, "events": e.events, "lines": e.lines,
-        }));
-    }
-    super::print_text(&format!(
-        "{} records and {} events written to {file}\n",
-        e.records, e.events
-    ))
+    let json = serde_json::json!({
+        "file": file, "records": e.records, "events": e.events, "lines": e.lines,
+    });
+    let text = match f.json {
+        true => format!("{json:#}\n"),
+        false => format!(
+            "{} records and {} events written to {file}\n",
+            e.records, e.events
+        ),
+    };
+    print_summary(&out, &text)
 }
 
 /// Bad lines of an import that an error lists before it stops.
@@ -559,8 +561,8 @@ const BAD_LINES: usize = 10;
 /// The error of an import, with its file where that is at fault.
 fn not_imported(file: &Path, error: StoreError) -> Error {
     let file = file.display();
-    let lines = match error {
-        StoreError::BadLines { lines } => lines,
+    let (lines, torn) = match error {
+        StoreError::BadLines { lines, torn } => (lines, torn),
         StoreError::Io { source, .. } => {
             return Error::new(format!("cannot read {file}: {source}"))
                 .help("give a file that `records export` wrote");
@@ -575,18 +577,40 @@ fn not_imported(file: &Path, error: StoreError) -> Error {
     Error::new(format!(
         "nothing of {file} was imported, as lines of it are bad:{list}"
     ))
-    .help("give a file as `records export` wrote it")
+    .help(match torn {
+        true => "only the last line is bad: remove that line, and the others can be imported",
+        false => "give a file as `records export` wrote it",
+    })
+}
+
+/// Reads what is to be imported, before anything waits for it.
+fn read_lines(file: &Path) -> Result<JsonLines> {
+    let fail = |source| StoreError::Io {
+        doing: "reading the import",
+        source,
+    };
+    let read = || {
+        let opened = File::open(file).map_err(fail)?;
+        let kind = opened.metadata().map_err(fail)?.file_type();
+        if kind.is_char_device() || kind.is_block_device() {
+            return Err(fail(std::io::Error::other("it is a device")));
+        }
+        JsonLines::read(BufReader::new(opened))
+    };
+    read().map_err(|e| not_imported(file, e))
 }
 
 fn import(f: &FileArgs) -> Result<()> {
-    let fail = |source| {
-        let doing = "reading the import";
-        not_imported(&f.file, StoreError::Io { doing, source })
+    let lines = read_lines(&f.file)?;
+    let import = |store: &Store| {
+        store::import_jsonl(store, &lines, judge).map_err(|e| not_imported(&f.file, e))
     };
-    let file = File::open(&f.file).map_err(fail)?;
+    if !f.store.is_there()? {
+        // What is refused makes no store.
+        import(&Store::open_in_memory()?)?;
+    }
     let store = f.store.write()?;
-    let i = store::import_jsonl(&store, BufReader::new(file), judge)
-        .map_err(|e| not_imported(&f.file, e))?;
+    let i = import(&store)?;
     if f.json {
         return super::print_json(&serde_json::json!({
             "store": store.path(),
@@ -634,16 +658,18 @@ fn t4(file: &Path, q: &Query) -> Result<()> {
     let t = out
         .write(|w| store::export_t4(&o.store, &place(&one), takes, w).map_err(|e| said(&out, e)))?;
     let file = file.display().to_string();
-    if q.json {
-        return super::print_json(&serde_json::json!({
-            "file": file, "task": one.0, "target": one.1, "machine": one.2,
-            "results": t.results, "left_out": t.left_out,
-        }));
-    }
-    super::print_text(&format!(
-        "{} results of {} written to {file}; {} records are no result of a run\n",
-        t.results,
-        o.title(&one.0),
-        t.left_out
-    ))
+    let json = serde_json::json!({
+        "file": file, "task": one.0, "target": one.1, "machine": one.2,
+        "results": t.results, "left_out": t.left_out,
+    });
+    let text = match q.json {
+        true => format!("{json:#}\n"),
+        false => format!(
+            "{} results of {} written to {file}; {} records are no result of a run\n",
+            t.results,
+            o.title(&one.0),
+            t.left_out
+        ),
+    };
+    print_summary(&out, &text)
 }

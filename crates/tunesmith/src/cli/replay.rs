@@ -4,7 +4,7 @@
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::parse::parse_time;
-use super::records::{existing, title};
+use super::records::title;
 use super::table::{Table, ms};
 use super::task_args::{Which, pick};
 use crate::compile::{Builders, fallbacks, worker_command};
@@ -346,7 +346,7 @@ fn said(l: &Line) -> String {
 }
 
 fn log(a: &Args, id: &str) -> Result<ExitCode> {
-    let store = existing(&a.store)?;
+    let store = a.store.existing()?;
     let run = find_run(&store, id)?;
     let r = replay(&store, run, a.task.as_deref())?;
     if r.events.is_empty() {

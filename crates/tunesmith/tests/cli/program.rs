@@ -22,8 +22,11 @@ pub struct Place {
 /// Has permissions hold for root, too. Others they hold for anyway.
 pub fn obey_permissions() -> std::io::Result<()> {
     const CAP_DAC_OVERRIDE: libc::c_ulong = 1;
-    // SAFETY: a call that takes numbers only.
-    unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0) };
+    const CAP_DAC_READ_SEARCH: libc::c_ulong = 2;
+    for right in [CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH] {
+        // SAFETY: a call that takes numbers only.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
+    }
     Ok(())
 }
 
@@ -68,6 +71,15 @@ impl Place {
     pub fn json(&self, args: &[&str]) -> Value {
         let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
         one_object(&self.ok(&args))
+    }
+
+    /// As [`json`](Place::json), of a command with this on standard input.
+    pub fn json_from(&self, input: &str, args: &[&str]) -> Value {
+        let mut c = self.command(args);
+        let out = c.arg("--json").write_stdin(input).output();
+        let out = out.expect("the program starts");
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        one_object(&String::from_utf8(out.stdout).expect("text"))
     }
 
     /// The one error of a command that fails, in one line.

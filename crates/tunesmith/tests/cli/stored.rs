@@ -289,11 +289,34 @@ fn records_that_cannot_be_are_not_imported() {
             error.contains(&place) && error.contains(why),
             "{why}: {error}"
         );
-        let left = p.json(&["records", "--store", "b.sqlite"]);
-        assert_eq!(left["total"], 0);
+        assert!(!folder.path().join("b.sqlite").exists());
+        // Of a torn file all lines but the last will do.
+        assert_eq!(error.contains("remove that line"), line == whole, "{error}");
     }
-    let error = p.error(&["records", "import", ".", "--store", "b.sqlite"]);
-    assert!(error.contains("cannot read .: "), "{error}");
+    for (file, why) in [(".", "directory"), ("/dev/zero", "a device")] {
+        let error = p.error(&["records", "import", file, "--store", "b.sqlite"]);
+        assert!(error.contains(&format!("cannot read {file}: ")), "{error}");
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+/// Both ends of a pipe as a shell gives it.
+#[test]
+fn an_export_goes_through_a_pipe() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let store = ["--store", &t.store];
+    p.ok(&[&["records", "export", "all.jsonl"][..], &store].concat());
+    let exported = std::fs::read_to_string(p.file("all.jsonl")).unwrap();
+    for json in [&[][..], &["--json"]] {
+        let piped = [&["records", "export", "/dev/stdout"][..], &store, json].concat();
+        assert_eq!(p.ok(&piped), exported);
+    }
+    let t4 = p.ok(&[&["records", "t4", "/dev/stdout"][..], &store].concat());
+    assert_eq!(one_object(&t4)["schema_version"], "1.0.0");
+    let added = p.json_from(&exported, &["records", "import", "/dev/stdin"]);
+    assert_eq!(added["added_records"], records(&[])["total"]);
 }
 
 #[test]
@@ -387,6 +410,31 @@ fn a_store_that_cannot_be_written_is_read() {
     let new = p.error(&["tune", OP, "--store", "sub/new.sqlite"]);
     assert!(new.contains("directory exists, is writable"), "{new}");
     allow(&sub, 0o755);
+}
+
+#[test]
+fn a_store_out_of_reach_is_not_taken_for_none() {
+    let folder = tempdir().unwrap();
+    let mut p = place(&folder);
+    let sub = folder.path().join("sub");
+    std::fs::create_dir(&sub).unwrap();
+    std::fs::copy(&tuned().store, sub.join("s.sqlite")).unwrap();
+    p.ok(&["records", "export", "all.jsonl", "--store", &tuned().store]);
+    std::fs::set_permissions(&sub, Permissions::from_mode(0o000)).unwrap();
+    p.before = Some(obey_permissions);
+    for command in [
+        &["compile", OP][..],
+        &["tasks", OP],
+        &["check", OP],
+        &["records"],
+        &["replay", "--run", "a"],
+        &["tune", OP, "--trials", "1"],
+        &["records", "import", "all.jsonl"],
+    ] {
+        let error = p.error(&[command, &["--store", "sub/s.sqlite"]].concat());
+        assert!(error.contains("the store sub/s.sqlite: "), "{error}");
+    }
+    std::fs::set_permissions(&sub, Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
