@@ -84,7 +84,7 @@ impl Store {
             Path::new(&beside).metadata().map(|m| m.len()).ok()
         };
         let connection = match (bytes_of("-wal"), bytes_of("-shm")) {
-            (Some(_), Some(_)) => Connection::open_with_flags(local(path), flags),
+            (Some(1..), Some(_)) => Connection::open_with_flags(local(path), flags),
             (Some(1..), None) => return Err(StoreError::Unmerged { path: shown }),
             (Some(0) | None, _) => Connection::open_with_flags(
                 unchanging(&local(path)),
