@@ -111,14 +111,17 @@ mod tests {
     fn a_file_is_seen_when_it_is_whole_and_otherwise_never() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("a");
-        let puts: [(&str, fn(NewFile) -> io::Result<u64>); 2] =
-            [("first", NewFile::put), ("second", NewFile::put_unsynced)];
-        for (text, put) in puts {
+        for (text, synced) in [("first", true), ("second", false)] {
             let before = std::fs::read(&place).ok();
             let mut new = NewFile::beside(&place).unwrap();
             new.writer().write_all(text.as_bytes()).unwrap();
             assert_eq!(std::fs::read(&place).ok(), before);
-            assert_eq!(put(new).unwrap(), text.len() as u64);
+            let put = if synced {
+                new.put()
+            } else {
+                new.put_unsynced()
+            };
+            assert_eq!(put.unwrap(), text.len() as u64);
             assert_eq!(std::fs::read_to_string(&place).unwrap(), text);
         }
         let mut torn = NewFile::beside(&place).unwrap();
