@@ -1,6 +1,6 @@
 //! `check`: a compiled model against the references.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::table::{Table, or_unknown};
 use crate::check::check;
 use crate::error::Result;
@@ -50,9 +50,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             let plan = source.plan_for(&machine, &target, store.as_ref())?;
             let exactness = a.model.exactness();
             let store = store.as_ref();
-            let made = super::compile::compile(&plan, &machine, &target, exactness, store, &pool)?;
-            warn(&made.warnings);
-            (plan, made.model)
+            let model = super::compile::compile(&plan, &machine, &target, exactness, store, &pool)?;
+            (plan, model)
         }
     };
     let report = check(

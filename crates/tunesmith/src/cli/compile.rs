@@ -57,18 +57,19 @@ struct Summary {
     plan: PlanFacts,
 }
 
-/// A compiled plan, and where its schedules came from.
-pub struct Made {
-    pub model: CompiledModel,
+/// The kernel of every task of a plan, and where their schedules came from.
+struct Kernels {
+    kernels: Vec<BuiltKernel>,
     /// Tasks with a measured schedule.
-    pub tuned: usize,
+    tuned: usize,
     /// Of those, the ones that another toolchain compiled when they were measured.
-    pub other_toolchain: usize,
+    other_toolchain: usize,
     /// Of the tasks that have a default.
-    pub warnings: Vec<Warning>,
+    warnings: Vec<Warning>,
 }
 
-/// Compiles a plan with the best known schedules, or defaults.
+/// Compiles a plan with the best known schedules, or defaults; warns of defaults that are
+/// not the intended ones.
 pub fn compile(
     plan: &Plan,
     machine: &Machine,
@@ -76,21 +77,20 @@ pub fn compile(
     exactness: Exactness,
     store: Option<&Store>,
     pool: &Arc<Pool>,
-) -> Result<Made> {
-    let (kernels, made) = kernels(plan, machine, target, exactness, store)?;
-    let model = assemble(plan, &kernels, target, exactness.accuracy, pool)?;
-    Ok(made(model))
+) -> Result<CompiledModel> {
+    let made = kernels(plan, machine, target, exactness, store)?;
+    warn(&made.warnings);
+    assemble(plan, &made.kernels, target, exactness.accuracy, pool)
 }
 
-/// The best known kernel of every task, or the default one; and what is made of them with
-/// the model.
+/// The best known kernel of every task, or the default one.
 fn kernels(
     plan: &Plan,
     machine: &Machine,
     target: &Target,
     exactness: Exactness,
     store: Option<&Store>,
-) -> Result<(Vec<BuiltKernel>, impl FnOnce(CompiledModel) -> Made + use<>)> {
+) -> Result<Kernels> {
     let fingerprint = machine.fingerprint();
     let known = match store {
         Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
@@ -111,14 +111,12 @@ fn kernels(
     }
     let mut builders = Builders::new(target, machine.cpus)?;
     let built = builders.build_all(&plan.tasks, &candidates)?;
-    let kernels = built.into_iter().map(|b| b.kernel).collect();
-    let made = move |model| Made {
-        model,
+    Ok(Kernels {
+        kernels: built.into_iter().map(|b| b.kernel).collect(),
         tuned,
         other_toolchain,
         warnings,
-    };
-    Ok((kernels, made))
+    })
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -132,20 +130,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let plan = source.plan_for(&machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let exactness = a.model.exactness();
-    let (kernels, made) = kernels(&plan, &machine, &target, exactness, store.as_ref())?;
+    let made = kernels(&plan, &machine, &target, exactness, store.as_ref())?;
+    warn(&made.warnings);
     let (tasks, facts) = (plan.tasks.len(), PlanFacts::new(&plan));
     // The plan has the only references to the constants now.
     let name = source.name;
     drop(source.model);
-    let made = made(assemble_last(
-        plan,
-        &kernels,
-        &target,
-        exactness.accuracy,
-        &pool,
-    )?);
-    warn(&made.warnings);
-    let bytes = out.save(&made.model)?;
+    let model = assemble_last(plan, &made.kernels, &target, exactness.accuracy, &pool)?;
+    let bytes = out.save(&model)?;
     let summary = Summary {
         model: name,
         target: target.isa.name().into(),
@@ -157,7 +149,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warnings: made.warnings,
         artifact: out.path().display().to_string(),
         bytes,
-        plan: facts.with_arena(&made.model),
+        plan: facts.with_arena(&model),
     };
     if a.json {
         super::print_json(&summary)?;

@@ -1,6 +1,6 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::parse::parse_duration;
 use super::pool_args::PoolArgs;
 use super::table::or_unknown;
@@ -125,9 +125,8 @@ fn subject(
             let machine = Machine::host();
             let plan = source.plan_for(&machine, target, store)?;
             let exactness = a.model.exactness();
-            let made = super::compile::compile(&plan, &machine, target, exactness, store, &pool)?;
-            warn(&made.warnings);
-            (plan, made.model)
+            let model = super::compile::compile(&plan, &machine, target, exactness, store, &pool)?;
+            (plan, model)
         }
     };
     let compiled = Arc::new(compiled);

@@ -305,14 +305,14 @@ fn notes(r: &Report) -> Result<()> {
     }
     if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
         super::print_line(&format!(
-            "no candidate was measured: of the {time:.1} s, the default model took {:.1} s to build and run, \
-             and what ends a run needs the rest; give more --time",
+            "no candidate was measured: building and running the default model took {:.1} s of the \
+             {time:.1} s, and finishing the run takes the rest; give more --time",
             r.default_s
         ))?;
     }
     if let Some(why) = &r.layouts.skipped {
         super::print_line(&format!(
-            "layouts are the usual ones: {why}; give more --time"
+            "other layouts were not tried: {why}; give more --time"
         ))?;
     }
     if let Some(why) = &r.in_model.skipped {
