@@ -1,17 +1,14 @@
 //! Models as graphs of typed operators: the graph itself, every operator with
-//! its shape rule and plain reference, the ONNX importer and the simplifier.
+//! its shape rule and plain reference, the simplifier and the built-in models.
 //!
 //! Promises that a [`Model`] is always bound (every shape is a list of
 //! numbers), in topological order and free of shape-deciding operands: what
-//! decides a shape is an attribute. Leaves schedules and code to others.
+//! decides a shape is an attribute. Leaves files, tensor programs, schedules and
+//! code to others.
 
 pub mod builtin;
-pub mod export;
 pub mod model;
-pub mod node_tests;
-pub mod onnx;
 pub mod ops;
-pub mod plan;
 mod recognise;
 pub mod reference;
 pub mod simplify;

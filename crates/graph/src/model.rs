@@ -8,7 +8,7 @@
 
 mod fold;
 
-pub(crate) use fold::Allowance;
+use fold::Allowance;
 
 use crate::ops::{Op, OpError};
 use std::collections::{HashMap, HashSet};
@@ -169,7 +169,7 @@ pub struct Model {
     outputs: Vec<ValueId>,
     names: HashMap<String, ValueId>,
     node_names: HashMap<String, NodeId>,
-    pub(crate) allowance: Allowance,
+    allowance: Allowance,
 }
 
 impl Model {
@@ -196,8 +196,10 @@ impl Model {
         self.add_result(name, value)
     }
 
-    /// Appends a constant that was computed from others, or is stored with one.
-    pub(crate) fn add_result(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> ValueId {
+    /// As [`Model::add_constant`], for a constant that was computed from others or
+    /// shares its bytes with one: it does not add to what the model may compute
+    /// ([`Model::take_elements`]).
+    pub fn add_result(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> ValueId {
         let value = value.into();
         let ty = TensorType::of(&value);
         self.add_value(name, ty, Origin::Constant(value))
@@ -270,7 +272,7 @@ impl Model {
 
     /// Appends a graph output that bears `name`. A value that is already
     /// another output or an input gets an `Identity`.
-    pub(crate) fn add_named_output(&mut self, value: ValueId, name: &str) {
+    pub fn add_named_output(&mut self, value: ValueId, name: &str) {
         let bound = self.outputs.contains(&value) || self.inputs.contains(&value);
         let value = if bound && self.value(value).name != name {
             self.add(name, Op::Identity, &[value])
@@ -294,7 +296,7 @@ impl Model {
     }
 
     /// As [`Model::rename`], but whoever holds the name gives it up.
-    pub(crate) fn take_name(&mut self, value: ValueId, name: &str) {
+    pub fn take_name(&mut self, value: ValueId, name: &str) {
         if let Some(holder) = self.names.get(name).copied().filter(|h| *h != value) {
             let other = free_name(name, |n| self.names.contains_key(n));
             self.rename(holder, &other);

@@ -9,9 +9,9 @@
 #[path = "../tests/compiled/mod.rs"]
 mod compiled;
 
-use graph::onnx::{ImportOptions, import_file, read_tensor_proto_file};
-use graph::plan::{LayoutPolicy, PlanOptions, plan};
 use llvm::Compiler;
+use onnx::{ImportOptions, import_file, read_tensor_proto_file};
+use plan::{LayoutPolicy, PlanOptions, plan};
 use runtime::Pool;
 use search::Accuracy;
 use std::path::{Path, PathBuf};

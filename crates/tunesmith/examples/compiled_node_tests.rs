@@ -11,10 +11,10 @@
 mod compiled;
 
 use graph::TensorType;
-use graph::node_tests::{CaseError, NodeCase, load_case, node_cases};
-use graph::plan::{LayoutPolicy, Plan, PlanError, plan};
 use ir::{Isa, Target};
 use llvm::Compiler;
+use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases};
+use plan::{LayoutPolicy, Plan, PlanError, plan};
 use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::watch::Watch;
-use graph::plan::Plan;
+use plan::Plan;
 use runtime::Model;
 use serde::Serialize;
 use std::time::{Duration, Instant};

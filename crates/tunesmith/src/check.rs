@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use graph::ops::Op;
-use graph::plan::{Layout, Plan, PlanTensor};
 use graph::{Keep, Model as GraphModel, TensorType, ValueId, evaluate};
 use measure::ELEMENT_TOLERANCE;
+use plan::{Layout, Plan, PlanTensor};
 use runtime::{CompiledModel, Model, Pool, TensorId};
 use serde::Serialize;
 use std::sync::Arc;

@@ -44,9 +44,9 @@ macro_rules! from {
 }
 from!(
     store::StoreError,
-    graph::onnx::ImportError,
+    onnx::ImportError,
     graph::builtin::BuiltinError,
-    graph::plan::PlanError,
+    plan::PlanError,
     runtime::BuildModelError,
     runtime::LoadError,
     runtime::SaveError,

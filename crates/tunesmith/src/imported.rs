@@ -3,7 +3,7 @@
 //! A record of a store is taken for the best without being measured again, so a time
 //! that nothing takes, or a task under another's key, would be compiled for ever.
 
-use graph::plan::Task;
+use plan::Task;
 use store::{Claim, Outcome};
 
 /// Longest time of one call that is believed: a day.

@@ -5,8 +5,8 @@
 
 use crate::error::Result;
 use crate::tune::{COMPARED, FINAL_FACTOR, IN_MODEL};
-use graph::plan::{Plan, Task};
 use ir::Target;
+use plan::{Plan, Task};
 use schedule::Trace;
 use search::{Accuracy, Candidate};
 use store::{Cache, CandidateKey, Event, Outcome, Place, Record, Store, StoreError};
@@ -214,7 +214,7 @@ mod tests {
     use crate::compile::{defaults, fallbacks};
     use crate::machine::{Machine, target_key};
     use crate::tune::{begun_run, task_record};
-    use graph::onnx::ImportOptions;
+    use onnx::ImportOptions;
     use store::{Clock, Conditions, Costs, Extra};
 
     const OP: &str = "op:dense(m=64,n=256,k=128)";

@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::machine::{Machine, target_key};
 use crate::source::Source;
 use crate::tune::Clock;
-use graph::plan::{Layout, Plan, PlanTensorId};
 use ir::Target;
+use plan::{Layout, Plan, PlanTensorId};
 use runtime::Model;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -416,7 +416,7 @@ fn search(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::plan::{Grouped, LayoutPolicy};
+    use plan::{Grouped, LayoutPolicy};
 
     struct Planned {
         grouped: Grouped,
@@ -438,7 +438,7 @@ mod tests {
         }
 
         fn with(&self, plain: &BTreeSet<String>) -> Plan {
-            let options = graph::plan::PlanOptions {
+            let options = plan::PlanOptions {
                 layouts: LayoutPolicy::Blocked,
                 plain: plain.iter().cloned().collect(),
             };

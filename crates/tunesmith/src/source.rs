@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use graph::Model;
-use graph::onnx::ImportOptions;
-use graph::plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use ir::Target;
+use onnx::ImportOptions;
+use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use std::path::Path;
 
 /// Seed of the weights of built-in models.
@@ -21,7 +21,7 @@ pub struct Source {
 pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
     let path = Path::new(name);
     if path.extension().is_some_and(|e| e == "onnx") || path.is_file() {
-        let model = graph::onnx::import_file(path, options)?;
+        let model = onnx::import_file(path, options)?;
         let stem = path
             .file_stem()
             .map_or(name.into(), |s| s.to_string_lossy().into_owned());
@@ -42,7 +42,7 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
         ))
         .help("an operator takes its sizes as arguments, as in op:conv2d(n=8)"));
     }
-    let layouts = graph::builtin::builtin_layouts(name)?;
+    let layouts = LayoutPolicy::of_builtin(name)?;
     Ok(Source {
         name: name.to_string(),
         model,

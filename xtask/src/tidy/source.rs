@@ -18,9 +18,9 @@ const MAX_FUNCTION_LINES: usize = 80;
 /// What may be longer: a file and one of its functions, or `""` for the file
 /// itself. The header has to say why, in a line that starts with [`REASON`].
 const LONG: &[(&str, &str)] = &[
-    ("crates/graph/tests/extremes.rs", "subjects"),
+    ("crates/onnx/tests/extremes.rs", "subjects"),
     (
-        "crates/graph/tests/import.rs",
+        "crates/onnx/tests/import.rs",
         "attribute_and_input_forms_agree",
     ),
 ];

@@ -14,8 +14,8 @@ const MAP_HEADING: &str = "## Map";
 
 /// Crates in whose closure there is no code generator: what ships with an
 /// application, what runs candidates, and what is pure.
-const NO_LLVM: [&str; 7] = [
-    "runtime", "measure", "worker", "store", "search", "graph", "schedule",
+const NO_LLVM: [&str; 9] = [
+    "runtime", "measure", "worker", "store", "search", "graph", "onnx", "plan", "schedule",
 ];
 
 /// What links LLVM, and the one crate that may use it.

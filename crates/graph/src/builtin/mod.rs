@@ -17,7 +17,6 @@ pub use operators::{OPERATORS, OperatorInfo, Parameter, Preset};
 pub use spec::describe;
 
 use crate::model::{Model, ModelError};
-use crate::plan::LayoutPolicy;
 use net::Net;
 use thiserror::Error;
 
@@ -146,15 +145,15 @@ pub fn builtin(name: &str, seed: u64) -> Result<Model, BuiltinError> {
     Ok(net.finish())
 }
 
-/// The layouts that a built-in model asks to be planned with: plain for an
-/// operator with `layout=nchw` or `layout=nhwc`, blocked otherwise.
+/// Whether a built-in model asks for activations in plain layouts: an operator
+/// with `layout=nchw` or `layout=nhwc` does, anything else leaves layouts open.
 ///
 /// # Errors
-/// As [`builtin`].
-pub fn builtin_layouts(name: &str) -> Result<LayoutPolicy, BuiltinError> {
+/// If `name` is a specification that is not valid.
+pub fn wants_plain_layouts(name: &str) -> Result<bool, BuiltinError> {
     let Some(spec) = name.strip_prefix("op:") else {
-        return Ok(LayoutPolicy::Blocked);
+        return Ok(false);
     };
     let (operator, arguments) = spec::parse(spec)?;
-    Ok(operators::layouts(operator, &arguments))
+    Ok(operators::is_plain(operator, &arguments))
 }

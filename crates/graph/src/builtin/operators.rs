@@ -8,7 +8,6 @@ use crate::ops::{
     Binary, Concat, Conv, ConvTranspose, Gather, Gelu, LayerNorm, Op, OpError, Pool, PoolKind,
     Reduce, ReduceKind, Softmax, Transpose, Unary,
 };
-use crate::plan::LayoutPolicy;
 use tensor::DType;
 
 /// What a parameter is where a specification does not say.
@@ -358,12 +357,11 @@ pub(super) fn build(
     Ok(())
 }
 
-pub(super) fn layouts(operator: &OperatorInfo, arguments: &Arguments) -> LayoutPolicy {
+/// Whether the specification names a plain layout.
+pub(super) fn is_plain(operator: &OperatorInfo, arguments: &Arguments) -> bool {
     let names_layout = operator.parameters.iter().any(|p| p.name == LAYOUT.name);
-    match names_layout.then(|| LAYOUT.words[arguments.get(LAYOUT.name)]) {
-        Some("nchw" | "nhwc") => LayoutPolicy::Plain,
-        _ => LayoutPolicy::Blocked,
-    }
+    let word = names_layout.then(|| LAYOUT.words[arguments.get(LAYOUT.name)]);
+    matches!(word, Some("nchw" | "nhwc"))
 }
 
 fn input(net: &mut Net, shape: &[usize]) -> ValueId {

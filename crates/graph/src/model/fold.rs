@@ -5,7 +5,7 @@
 //! after their last reader, and so are constants that nothing else holds.
 
 use super::{Model, Node, Origin, TensorType, Value, ValueId};
-use crate::ops::{Op, Pool};
+use crate::ops::{Op, OpError, Pool};
 use crate::reference;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
@@ -24,7 +24,7 @@ const DEPTH: u64 = 1 << 17;
 
 /// What the folding of a model may take, and what it has taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Allowance {
+pub(super) struct Allowance {
     own: u64,
     taken: u64,
     operations: u64,
@@ -37,7 +37,7 @@ impl Allowance {
     }
 
     /// Whether so many elements may be computed; then they are taken.
-    pub(crate) fn take(&mut self, elements: u64) -> bool {
+    fn take(&mut self, elements: u64) -> bool {
         let all = FREE.saturating_add(self.own.saturating_mul(EACH));
         let bytes = elements.saturating_mul(ELEMENT);
         let fits = bytes <= all / NODE && self.taken.saturating_add(bytes) <= all;
@@ -48,12 +48,7 @@ impl Allowance {
     }
 
     /// Whether a node may be computed; then its results are taken.
-    pub(crate) fn take_node(
-        &mut self,
-        op: &Op,
-        operands: &[Option<&Tensor>],
-        results: &[TensorType],
-    ) -> bool {
+    fn take_node(&mut self, op: &Op, operands: &[Option<&Tensor>], results: &[TensorType]) -> bool {
         let results = results.iter().map(|t| t.len() as u64).sum::<u64>();
         let depth = depth(op, operands);
         let operations = results.saturating_mul(depth);
@@ -94,11 +89,51 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
 }
 
 impl Model {
+    /// Whether so many elements may be computed as constants of this model; then
+    /// they count as computed. What models may compute is bounded, because a few
+    /// nodes can ask for any amount of memory and time.
+    pub fn take_elements(&mut self, elements: u64) -> bool {
+        self.allowance.take(elements)
+    }
+
+    /// The results of an operator on constants. `None` if an operand is no
+    /// constant, if a result has more than `largest` elements, or if the model may
+    /// compute no more ([`Model::take_elements`]).
+    ///
+    /// # Errors
+    /// If the operator refuses the operands or their values; nothing counts as
+    /// computed then.
+    pub fn compute(
+        &mut self,
+        op: &Op,
+        inputs: &[Option<ValueId>],
+        largest: usize,
+    ) -> Result<Option<Vec<Tensor>>, OpError> {
+        let value = |v: &Option<ValueId>| match v {
+            Some(v) => self.constant(*v).map(|t| Some(&**t)),
+            None => Some(None),
+        };
+        let Some(operands) = inputs.iter().map(value).collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        let types: Vec<_> = inputs.iter().map(|v| v.map(|v| self[v].ty())).collect();
+        let results = op.infer(&types)?;
+        let mut allowance = self.allowance;
+        if results.iter().any(|t| t.len() > largest)
+            || !allowance.take_node(op, &operands, &results)
+        {
+            return Ok(None);
+        }
+        let values = reference::apply(op, &operands)?;
+        self.allowance = allowance;
+        Ok(Some(values))
+    }
+
     /// The model with every node of constants replaced by its results, as far
-    /// as its [`Allowance`] goes. A node that refuses its values (an index out
+    /// as the model may compute them ([`Model::take_elements`]). A node that refuses its values (an index out
     /// of range) stays, and fails when it is run. A value without elements is a
     /// constant, whatever makes it.
-    pub(crate) fn folded(mut self) -> Model {
+    pub fn folded(mut self) -> Model {
         let mut known = self.take_constants();
         for (known, value) in known.iter_mut().zip(&self.values) {
             if value.ty().is_empty() {

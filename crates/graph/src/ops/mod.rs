@@ -1,7 +1,7 @@
 //! The operators of a model: typed attributes and the shape rule of each.
 //!
 //! An operator family is a file here (attributes, shape rule), a file in
-//! `reference/` (what it computes) and importers in `onnx/`. Shapes are static,
+//! `reference/` (what it computes) and importers in crate `onnx`. Shapes are static,
 //! so attributes are resolved: axes are non-negative, padding is explicit, and
 //! what decides a shape is never an operand. Composite ONNX operators (Flatten,
 //! GlobalAveragePool, variadic Sum, …) are imported in terms of these.

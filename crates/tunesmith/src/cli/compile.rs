@@ -7,8 +7,8 @@ use crate::compile::{Builders, Warning, assemble, assemble_last, defaults};
 use crate::error::Result;
 use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
-use graph::plan::Plan;
 use ir::Target;
+use plan::Plan;
 use runtime::{BuiltKernel, CompiledModel, Pool};
 
 use serde::Serialize;

@@ -13,8 +13,8 @@ use crate::explain::{
 use crate::known::Lookup;
 use crate::machine::Machine;
 use crate::source::Source;
-use graph::plan::Plan;
 use ir::Target;
+use plan::Plan;
 use runtime::{CompiledModel, Pool};
 use serde::Serialize;
 use std::collections::HashMap;

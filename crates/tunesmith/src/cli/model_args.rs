@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::known::Exactness;
 use crate::machine::Machine;
 use crate::source::{Source, load};
-use graph::onnx::ImportOptions;
 use ir::{Isa, Target};
+use onnx::ImportOptions;
 use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn given_twice(flag: &str, name: &str) -> Error {
 pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
     let fail = |e: String| Error::new(format!("{}: {e}", path.display()));
     if path.extension().is_some_and(|e| e == "pb") {
-        let named = graph::onnx::read_tensor_proto_file(path);
+        let named = onnx::read_tensor_proto_file(path);
         return named.map(|(_, t)| t).map_err(|e| fail(e.to_string()));
     }
     tensor::read_npy_file(path).map_err(|e| fail(e.to_string()))

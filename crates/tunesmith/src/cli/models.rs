@@ -29,8 +29,8 @@ enum Action {
 pub fn run(a: &Args) -> Result<ExitCode> {
     if let Some(Action::Export { name, file }) = &a.action {
         let out = Output::new(file, MODEL, vec![])?;
-        let source = crate::source::load(name, &graph::onnx::ImportOptions::default())?;
-        let bytes = graph::export::export(&source.model).map_err(|e| Error::new(e.to_string()))?;
+        let source = crate::source::load(name, &onnx::ImportOptions::default())?;
+        let bytes = onnx::export(&source.model).map_err(|e| Error::new(e.to_string()))?;
         out.write_bytes(&bytes)?;
         eprintln!("{name} written to {}", out.path().display());
         return Ok(ExitCode::SUCCESS);

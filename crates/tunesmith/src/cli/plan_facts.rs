@@ -1,7 +1,7 @@
 //! What a plan costs besides its kernels, as `tasks` and `compile` say it:
 //! conversions, views, bytes moved, and the memory for activations.
 
-use graph::plan::Plan;
+use plan::Plan;
 use runtime::CompiledModel;
 use serde::Serialize;
 

@@ -7,8 +7,8 @@ use crate::compile::{Warning, defaults};
 use crate::error::Result;
 use crate::known::{Exactness, Lookup};
 use crate::machine::Machine;
-use graph::plan::Plan;
 use ir::Target;
+use plan::Plan;
 
 use serde::Serialize;
 use std::process::ExitCode;

@@ -16,8 +16,8 @@ pub use profile::{Profile, Times, profiles};
 pub use size::{executed_flops, is_winograd, touched_elements};
 
 use crate::doctor::Ceiling;
-use graph::plan::{Plan, Task};
 use ir::Target;
+use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
 use schedule::{Decision, Step, Trace};
 use search::{Accuracy, Point};
@@ -430,8 +430,8 @@ mod tests {
             "op:dense(m=4,n=32,k=16)",
         ] {
             let model = graph::builtin::builtin(name, 1).unwrap();
-            let options = graph::plan::PlanOptions::from(graph::plan::LayoutPolicy::Blocked);
-            let plan = graph::plan::plan(&model, &target, &options).unwrap();
+            let options = plan::PlanOptions::from(plan::LayoutPolicy::Blocked);
+            let plan = plan::plan(&model, &target, &options).unwrap();
             for task in &plan.tasks {
                 let space = search::space(&task.program, &target, Accuracy::Relaxed);
                 for (sketch, s) in space.sketches.iter().enumerate() {

@@ -150,8 +150,8 @@ fn block_flops(program: &Program, block: &Block) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use graph::plan::{LayoutPolicy, Plan, PlanOptions, plan};
     use ir::{Isa, Target};
+    use plan::{LayoutPolicy, Plan, PlanOptions, plan};
     use search::Accuracy;
 
     fn planned(name: &str) -> (Plan, Target) {

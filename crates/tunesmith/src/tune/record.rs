@@ -1,7 +1,7 @@
 //! Records and events of the loop, in the store's terms.
 
-use graph::plan::Task;
 use measure::{Measured, Spent};
+use plan::Task;
 use runtime::BuiltKernel;
 use search::{Point, Space};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use super::task_search::Search;
 use crate::bench::Paired;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
-use graph::plan::Plan;
+use plan::Plan;
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;

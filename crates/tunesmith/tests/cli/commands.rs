@@ -1,8 +1,8 @@
 //! Commands that build, run and show.
 
 use super::program::{OP, TRIALS, place, tuned};
-use graph::onnx::ImportOptions;
 use graph::{Keep, evaluate};
+use onnx::ImportOptions;
 use std::sync::Arc;
 use tempfile::tempdir;
 use tensor::{Fill, Tensor, compare, fill_tensor, read_npy_file, write_npy_file};

@@ -1,7 +1,7 @@
 //! What is the user's to correct gives one error that says so.
 
 use super::program::{OP, Place, place, tuned};
-use graph::onnx::proto::{
+use onnx::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
     ValueInfoProto,
     tensor_shape_proto::{Dimension, dimension},

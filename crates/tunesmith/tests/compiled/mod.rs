@@ -3,8 +3,8 @@
 //! checked on the way.
 
 use build::Options;
-use graph::plan::{Plan, Task};
 use llvm::Compiler;
+use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, Model, Pool};
 use search::Accuracy;
 use search::Candidate;

@@ -4,8 +4,8 @@
 use crate::compiled;
 use crate::judge::settings;
 use graph::ops::*;
-use graph::plan::{LayoutPolicy, plan};
 use graph::{Keep, Model, evaluate};
+use plan::{LayoutPolicy, plan};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 use tunesmith::compile::defaults;

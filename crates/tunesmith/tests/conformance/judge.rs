@@ -1,10 +1,10 @@
 //! One model, its inputs and its expected outputs; and schedules to judge.
 
 use crate::compiled;
-use graph::plan::{Plan, Task};
 use graph::{Keep, Model, evaluate};
 use ir::Target;
 use llvm::Compiler;
+use plan::{Plan, Task};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use runtime::{BuiltKernel, Pool};
@@ -66,7 +66,7 @@ impl Judge {
     /// The references' outputs on seeded inputs. Bytes are of their whole range,
     /// other integers indices up to 9.
     pub fn new(name: &str) -> Judge {
-        let source = load(name, &graph::onnx::ImportOptions::default()).unwrap();
+        let source = load(name, &onnx::ImportOptions::default()).unwrap();
         let inputs = inputs(&source.model);
         let expected = evaluate(&source.model, &inputs, Keep::Outputs).unwrap();
         Judge {

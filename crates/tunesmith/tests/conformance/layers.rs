@@ -2,9 +2,9 @@
 
 use crate::compiled;
 use graph::ops::{Binary, Conv, Op, Softmax, Unary};
-use graph::plan::{LayoutPolicy, Plan, plan};
 use graph::{Model, TensorType, ValueId, builtin};
 use llvm::Compiler;
+use plan::{LayoutPolicy, Plan, plan};
 use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
 use std::sync::Arc;

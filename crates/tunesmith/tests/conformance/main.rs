@@ -9,9 +9,9 @@ mod judge;
 mod layers;
 
 use graph::builtin::{MODELS, OPERATORS};
-use graph::onnx::ImportOptions;
 use ir::{Isa, Target};
 use judge::{Judge, conforms};
+use onnx::ImportOptions;
 use tunesmith::source::load;
 
 macro_rules! operators {

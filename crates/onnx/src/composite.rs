@@ -1,0 +1,215 @@
+//! Importers of operators that are written out in smaller ones, each by the
+//! definition in the ONNX operator documentation.
+
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{Binary, LayerNorm, Op, Reduce, ReduceKind, Unary};
+
+fn scalar(n: &mut NodeImport, like: ValueId, value: f32) -> Result<ValueId, Problem> {
+    n.filled(n.dtype(like), &[], f64::from(value))
+}
+
+/// `yes` where x is above `limit`, else `no`.
+fn above(
+    n: &mut NodeImport,
+    x: ValueId,
+    limit: f32,
+    (yes, no): (ValueId, ValueId),
+) -> Result<ValueId, Problem> {
+    let limit = scalar(n, x, limit)?;
+    let condition = n.binary(Binary::Greater, x, limit)?;
+    n.emit(Op::Where, &[condition, yes, no])
+}
+
+/// exp(x) - 1.
+fn exp_minus_1(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let power = n.unary(Unary::Exp, x)?;
+    let one = scalar(n, x, 1.0)?;
+    n.binary(Binary::Sub, power, one)
+}
+
+fn scaled(n: &mut NodeImport, x: ValueId, by: f32) -> Result<ValueId, Problem> {
+    if by == 1.0 {
+        return Ok(x);
+    }
+    let by = scalar(n, x, by)?;
+    n.binary(Binary::Mul, x, by)
+}
+
+/// x if x > 0, else alpha (exp(x) - 1).
+pub(crate) fn elu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    let x = n.input(0)?;
+    let below = exp_minus_1(n, x)?;
+    let below = scaled(n, below, alpha)?;
+    Ok(vec![above(n, x, 0.0, (x, below))?])
+}
+
+/// gamma x if x > 0, else gamma alpha (exp(x) - 1).
+pub(crate) fn selu(n: &mut NodeImport) -> Imported {
+    let gamma = n.attributes.float("gamma", 1.050_701)?;
+    let alpha = n.attributes.float("alpha", 1.673_263_2)?;
+    let x = n.input(0)?;
+    let below = exp_minus_1(n, x)?;
+    let below = scaled(n, below, alpha)?;
+    let chosen = above(n, x, 0.0, (x, below))?;
+    Ok(vec![scaled(n, chosen, gamma)?])
+}
+
+/// max(0, x) + min(0, alpha (exp(x / alpha) - 1)).
+pub(crate) fn celu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    let x = n.input(0)?;
+    let divisor = scalar(n, x, alpha)?;
+    let quotient = n.binary(Binary::Div, x, divisor)?;
+    let below = exp_minus_1(n, quotient)?;
+    let below = scaled(n, below, alpha)?;
+    Ok(vec![above(n, x, 0.0, (x, below))?])
+}
+
+/// x if x > alpha, else 0.
+pub(crate) fn thresholded_relu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    let x = n.input(0)?;
+    let zero = scalar(n, x, 0.0)?;
+    Ok(vec![above(n, x, alpha, (x, zero))?])
+}
+
+/// log(exp(x) + 1) as max(x, 0) + log(1 + exp(-|x|)), which never overflows.
+fn soft_plus(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let size = n.unary(Unary::Abs, x)?;
+    let negative = n.unary(Unary::Neg, size)?;
+    let power = n.unary(Unary::Exp, negative)?;
+    let one = scalar(n, x, 1.0)?;
+    let sum = n.binary(Binary::Add, power, one)?;
+    let log = n.unary(Unary::Log, sum)?;
+    let positive = n.unary(Unary::Relu, x)?;
+    n.binary(Binary::Add, positive, log)
+}
+
+pub(crate) fn softplus(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    Ok(vec![soft_plus(n, x)?])
+}
+
+/// x tanh(softplus(x)).
+pub(crate) fn mish(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let soft = soft_plus(n, x)?;
+    let gate = n.unary(Unary::Tanh, soft)?;
+    Ok(vec![n.binary(Binary::Mul, x, gate)?])
+}
+
+/// x sigmoid(alpha x).
+pub(crate) fn swish(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    let x = n.input(0)?;
+    let inner = scaled(n, x, alpha)?;
+    let gate = n.unary(Unary::Sigmoid, inner)?;
+    Ok(vec![n.binary(Binary::Mul, x, gate)?])
+}
+
+/// x is not equal to itself.
+pub(crate) fn is_nan(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let same = n.binary(Binary::Equal, x, x)?;
+    Ok(vec![n.unary(Unary::Not, same)?])
+}
+
+/// A layer normalisation over the axes from 2 on, then a scale and bias a channel.
+pub(crate) fn instance_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    let x = n.input(0)?;
+    let normal = normalised(n, x, 2, epsilon)?;
+    channel_affine(n, normal)
+}
+
+/// A layer normalisation of each group of channels, then a scale and bias a
+/// channel (a group before operator set 21).
+pub(crate) fn group_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    n.attributes.ignore(&["stash_type"]);
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let groups = n.attributes.int("num_groups", 0)?;
+    let channels = shape.get(1).copied().unwrap_or(0);
+    let groups = match usize::try_from(groups) {
+        Ok(g) if g > 0 && channels > 0 && channels.is_multiple_of(g) => g,
+        _ => return Problem::unsupported(format!("num_groups={groups} on shape {shape:?}")),
+    };
+    let grouped = [&[shape[0], groups, channels / groups], &shape[2..]].concat();
+    let parts = n.reshape(x, grouped)?;
+    let normal = normalised(n, parts, 2, epsilon)?;
+    if n.opset < 21 {
+        let affine = channel_affine(n, normal)?[0];
+        return Ok(vec![n.reshape(affine, shape)?]);
+    }
+    let whole = n.reshape(normal, shape)?;
+    channel_affine(n, whole)
+}
+
+fn normalised(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+    epsilon: f32,
+) -> Result<ValueId, Problem> {
+    let shape = n.shape(x);
+    if shape.len() <= axis {
+        return Problem::unsupported(format!("its input has shape {shape:?}"));
+    }
+    let one = scalar(n, x, 1.0)?;
+    n.emit(
+        Op::LayerNorm(LayerNorm {
+            axis,
+            epsilon,
+            statistics: false,
+        }),
+        &[x, one],
+    )
+}
+
+/// Inputs 1 and 2 as a scale and a bias along axis 1 of `x`.
+fn channel_affine(n: &mut NodeImport, x: ValueId) -> Imported {
+    let shape = n.shape(x);
+    let mut channel = vec![1; shape.len() - 1];
+    channel[0] = shape[1];
+    let (scale, bias) = (n.input(1)?, n.input(2)?);
+    let (scale, bias) = (
+        n.reshape(scale, channel.clone())?,
+        n.reshape(bias, channel)?,
+    );
+    let scaled = n.binary(Binary::Mul, x, scale)?;
+    Ok(vec![n.binary(Binary::Add, scaled, bias)?])
+}
+
+/// x / sqrt(mean(x^2) + epsilon) scale, over the axes from `axis` on.
+pub(crate) fn rms_norm(n: &mut NodeImport) -> Imported {
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let rank = n.ty(x).rank();
+    let axis = n.axis(n.attributes.int("axis", -1)?, rank)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    if n.attributes.int("stash_type", 1)? != 1 {
+        return Problem::unsupported("stash_type is not 1 (f32)");
+    }
+    let dtype = n.dtype(x);
+    let wide = if dtype == tensor::DType::F64 {
+        dtype
+    } else {
+        tensor::DType::F32
+    };
+    let x = n.cast(x, wide)?;
+    let square = n.binary(Binary::Mul, x, x)?;
+    let reduce = Reduce {
+        kind: ReduceKind::Mean,
+        axes: (axis..rank).collect(),
+        keepdims: true,
+    };
+    let mean = n.emit(Op::Reduce(reduce), &[square])?;
+    let epsilon = scalar(n, x, epsilon)?;
+    let shifted = n.binary(Binary::Add, mean, epsilon)?;
+    let root = n.unary(Unary::Sqrt, shifted)?;
+    let normal = n.binary(Binary::Div, x, root)?;
+    let normal = n.cast(normal, dtype)?;
+    Ok(vec![n.binary(Binary::Mul, normal, scale)?])
+}

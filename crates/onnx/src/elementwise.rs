@@ -1,0 +1,187 @@
+//! Importers of element-wise operators.
+
+use crate::node::{Imported, NodeImport, Problem};
+use crate::tensors::dtype_of;
+use graph::ValueId;
+use graph::ops::{Binary, Gelu, Op, Unary};
+use tensor::DType;
+
+macro_rules! plain {
+    ($kind:ident, $take:ident: $($name:ident => $op:ident),* $(,)?) => {
+        $(pub(crate) fn $name(n: &mut NodeImport) -> Imported { $take(n, $kind::$op) })*
+    };
+}
+
+plain!(Unary, one: abs => Abs, ceil => Ceil, erf => Erf, exp => Exp, floor => Floor, log => Log,
+    neg => Neg, not => Not, reciprocal => Reciprocal, relu => Relu, round => Round,
+    sigmoid => Sigmoid, sign => Sign, sqrt => Sqrt, tanh => Tanh, hard_swish => HardSwish);
+
+plain!(Binary, two: add => Add, sub => Sub, mul => Mul, div => Div, and => And, or => Or,
+    xor => Xor, equal => Equal, less => Less, less_or_equal => LessOrEqual, greater => Greater,
+    greater_or_equal => GreaterOrEqual);
+
+fn one(n: &mut NodeImport, op: Unary) -> Imported {
+    let x = n.input(0)?;
+    Ok(vec![n.unary(op, x)?])
+}
+
+fn two(n: &mut NodeImport, op: Binary) -> Imported {
+    let (x, y) = (n.input(0)?, n.input(1)?);
+    Ok(vec![n.binary(op, x, y)?])
+}
+
+/// A variadic operator as a chain of binary ones.
+fn chain(n: &mut NodeImport, op: Binary) -> Result<ValueId, Problem> {
+    let inputs = n.all_inputs()?;
+    let Some((first, rest)) = inputs.split_first() else {
+        return Problem::unsupported("it has no inputs");
+    };
+    rest.iter().try_fold(*first, |x, y| n.binary(op, x, *y))
+}
+
+pub(crate) fn sum(n: &mut NodeImport) -> Imported {
+    Ok(vec![chain(n, Binary::Add)?])
+}
+
+pub(crate) fn max(n: &mut NodeImport) -> Imported {
+    Ok(vec![chain(n, Binary::Max)?])
+}
+
+pub(crate) fn min(n: &mut NodeImport) -> Imported {
+    Ok(vec![chain(n, Binary::Min)?])
+}
+
+pub(crate) fn mean(n: &mut NodeImport) -> Imported {
+    let total = chain(n, Binary::Add)?;
+    let count = n.filled(n.dtype(total), &[], n.inputs.len() as f64)?;
+    Ok(vec![n.binary(Binary::Div, total, count)?])
+}
+
+pub(crate) fn identity(n: &mut NodeImport) -> Imported {
+    Ok(vec![n.input(0)?])
+}
+
+pub(crate) fn select(n: &mut NodeImport) -> Imported {
+    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
+    Ok(vec![n.emit(Op::Where, &inputs)?])
+}
+
+pub(crate) fn modulo(n: &mut NodeImport) -> Imported {
+    let fmod = n.attributes.flag("fmod", false)?;
+    two(n, if fmod { Binary::Fmod } else { Binary::Mod })
+}
+
+/// Base and exponent may differ in type; the result has the base's.
+pub(crate) fn pow(n: &mut NodeImport) -> Imported {
+    let (base, exponent) = (n.input(0)?, n.input(1)?);
+    let (to, of) = (n.dtype(base), n.dtype(exponent));
+    if of.is_float() && !to.is_float() {
+        let base = n.cast(base, of)?;
+        let power = n.binary(Binary::Pow, base, exponent)?;
+        return Ok(vec![n.cast(power, to)?]);
+    }
+    let exponent = n.cast(exponent, to)?;
+    Ok(vec![n.binary(Binary::Pow, base, exponent)?])
+}
+
+pub(crate) fn leaky_relu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 0.01)?;
+    one(n, Unary::LeakyRelu { alpha })
+}
+
+/// x if x >= 0, else slope x.
+pub(crate) fn prelu(n: &mut NodeImport) -> Imported {
+    let (x, slope) = (n.input(0)?, n.input(1)?);
+    let zero = n.filled(n.dtype(x), &[], 0.0)?;
+    let negative = n.binary(Binary::Less, x, zero)?;
+    let scaled = n.binary(Binary::Mul, x, slope)?;
+    Ok(vec![n.emit(Op::Where, &[negative, scaled, x])?])
+}
+
+pub(crate) fn hard_sigmoid(n: &mut NodeImport) -> Imported {
+    let (alpha, beta) = (
+        n.attributes.float("alpha", 0.2)?,
+        n.attributes.float("beta", 0.5)?,
+    );
+    one(n, Unary::HardSigmoid { alpha, beta })
+}
+
+/// x / (1 + |x|).
+pub(crate) fn softsign(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let ones = n.filled(n.dtype(x), &[], 1.0)?;
+    let size = n.unary(Unary::Abs, x)?;
+    let divisor = n.binary(Binary::Add, ones, size)?;
+    Ok(vec![n.binary(Binary::Div, x, divisor)?])
+}
+
+pub(crate) fn gelu(n: &mut NodeImport) -> Imported {
+    let kind = match n.attributes.text("approximate", "none")?.as_str() {
+        "none" => Gelu::Exact,
+        "tanh" => Gelu::Tanh,
+        other => return Problem::unsupported(format!("approximate=`{other}`")),
+    };
+    one(n, Unary::Gelu(kind))
+}
+
+/// Bounds are attributes before operator set 11 and optional inputs since.
+pub(crate) fn clip(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    if n.opset < 11 {
+        let bound = |v: Option<f32>| v.map(f64::from);
+        let min = bound(n.attributes.optional_float("min")?);
+        let max = bound(n.attributes.optional_float("max")?);
+        return one(n, Unary::Clip { min, max });
+    }
+    let constant = |i: usize| n.constant_scalar(i, "bound");
+    if let (Ok(min), Ok(max)) = (constant(1), constant(2)) {
+        return one(n, Unary::Clip { min, max });
+    }
+    let raised = match n.optional(1) {
+        Some(min) => n.binary(Binary::Max, x, min)?,
+        None => x,
+    };
+    Ok(vec![match n.optional(2) {
+        Some(max) => n.binary(Binary::Min, raised, max)?,
+        None => raised,
+    }])
+}
+
+pub(crate) fn cast(n: &mut NodeImport) -> Imported {
+    n.attributes.ignore(&["saturate", "round_mode"]);
+    let to = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
+    let to = dtype_of(to).map_err(|e| Problem::Unsupported(e.to_string()))?;
+    let x = n.input(0)?;
+    Ok(vec![n.cast(x, to)?])
+}
+
+pub(crate) fn cast_like(n: &mut NodeImport) -> Imported {
+    n.attributes.ignore(&["saturate", "round_mode"]);
+    let (x, like) = (n.input(0)?, n.input(1)?);
+    Ok(vec![n.cast(x, n.dtype(like))?])
+}
+
+/// Inference: the input as it is, and a mask that keeps everything.
+pub(crate) fn dropout(n: &mut NodeImport) -> Imported {
+    n.attributes.ignore(&["ratio", "seed", "is_test"]);
+    let x = n.input(0)?;
+    if n.opset >= 12 {
+        let ratio = n.constant_scalar(1, "ratio");
+        let training = n
+            .constant(2, "training mode")?
+            .is_some_and(|t| t.len() == 1 && t.get_f64(0) != 0.0);
+        if training && ratio? != Some(0.0) {
+            return Problem::unsupported("it is in training mode");
+        }
+    }
+    let mut outputs = vec![x];
+    if n.wants(1) {
+        let dtype = if n.opset < 10 {
+            n.dtype(x)
+        } else {
+            DType::Bool
+        };
+        outputs.push(n.filled(dtype, &n.shape(x), 1.0)?);
+    }
+    Ok(outputs)
+}

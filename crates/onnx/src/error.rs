@@ -1,0 +1,168 @@
+//! Why a file cannot be imported.
+
+use crate::TensorError;
+use graph::TensorType;
+use std::fmt;
+use std::path::PathBuf;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum ImportError {
+    #[error("cannot read `{}`: {source}", path.display())]
+    Io {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("not a whole ONNX model ({0}); the file is damaged or cut short")]
+    Decode(String),
+    #[error("the model is invalid: {0}")]
+    Invalid(String),
+    #[error(
+        "the model is written in operator set {0}, and 7 is the oldest supported; convert it with \
+         onnx.version_converter"
+    )]
+    OldOpset(i64),
+    #[error(
+        "the model is written in operator set {found}{}, and {newest} is the newest supported; \
+         export it for that one, or convert it with onnx.version_converter",
+        of(domain)
+    )]
+    NewOpset {
+        /// Empty for the standard operators.
+        domain: String,
+        found: i64,
+        newest: i64,
+    },
+    #[error(
+        "the file has IR version {found}, and {newest} is the newest supported; write it with an \
+         older onnx package, which its exporter may let you choose"
+    )]
+    NewFormat { found: i64, newest: i64 },
+    #[error("`{name}` is declared as {declared} and is {actual}; correct the declaration")]
+    Declared {
+        name: String,
+        declared: String,
+        actual: TensorType,
+    },
+    #[error("{}", list("these dimensions have no size:", .0))]
+    UnboundDims(Vec<UnboundDim>),
+    #[error("{}", list("these operands decide shapes and must be known when the model is read:", .0))]
+    NeededValues(Vec<NeededValue>),
+    #[error("{}", list("these nodes are not supported:", .0))]
+    Unsupported(Vec<UnsupportedNode>),
+    #[error("tensor `{name}`: {source}")]
+    Tensor { name: String, source: TensorError },
+    #[error("{option} changes nothing: {reason}")]
+    Unused { option: String, reason: String },
+    #[error("constant `{name}` (--const): {reason}")]
+    Const { name: String, reason: String },
+}
+
+fn of(domain: &str) -> String {
+    match domain {
+        "" => String::new(),
+        _ => format!(" of the domain {domain}"),
+    }
+}
+
+fn list<T: fmt::Display>(head: &str, items: &[T]) -> String {
+    items
+        .iter()
+        .fold(head.to_string(), |text, item| format!("{text}\n  {item}"))
+}
+
+/// A dimension of a graph input without a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnboundDim {
+    pub input: String,
+    pub axis: usize,
+    /// The dimension's symbolic name, if it has one.
+    pub symbol: Option<String>,
+}
+
+impl UnboundDim {
+    /// The name under which [`crate::ImportOptions::dims`] binds it.
+    pub fn key(&self) -> String {
+        self.symbol
+            .clone()
+            .unwrap_or_else(|| format!("{}.{}", self.input, self.axis))
+    }
+}
+
+impl fmt::Display for UnboundDim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnboundDim {
+            input,
+            axis,
+            symbol,
+        } = self;
+        let symbol = symbol.as_ref().map_or(String::new(), |s| format!(" ({s})"));
+        write!(
+            f,
+            "input `{input}`, dimension {axis}{symbol}: give it with --dim {}=SIZE",
+            self.key()
+        )?;
+        if *axis == 0 {
+            write!(f, " or --batch SIZE")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// An operand that must be constant and is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeededValue {
+    pub node: String,
+    pub op: String,
+    /// What the operand is for, e.g. `shape`.
+    pub role: String,
+    /// The graph inputs that it is computed from.
+    pub inputs: Vec<String>,
+}
+
+impl fmt::Display for NeededValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NeededValue {
+            node,
+            op,
+            role,
+            inputs,
+        } = self;
+        let flags: Vec<_> = inputs.iter().map(|i| format!("--const {i}=FILE")).collect();
+        let names: Vec<_> = inputs.iter().map(|i| format!("`{i}`")).collect();
+        write!(
+            f,
+            "node `{node}` ({op}): its {role} comes from input {}: bind with {}",
+            names.join(", "),
+            flags.join(" ")
+        )
+    }
+}
+
+/// A node, or a value of the file, that cannot be imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsupportedNode {
+    pub node: String,
+    pub op: String,
+    /// Empty for the standard operators.
+    pub domain: String,
+    pub reason: String,
+}
+
+impl fmt::Display for UnsupportedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnsupportedNode {
+            node,
+            op,
+            domain,
+            reason,
+        } = self;
+        let domain = if domain.is_empty() {
+            String::new()
+        } else {
+            format!(", domain {domain}")
+        };
+        write!(f, "node `{node}` ({op}{domain}): {reason}")
+    }
+}

@@ -1,0 +1,578 @@
+//! Writing models as ONNX, operator set 17.
+//!
+//! Promises that importing the bytes gives a model that computes the same:
+//! attributes become what the operator set wants them to be (attributes or
+//! constant operands), and what the set lacks is written in other operators.
+//! Nodes that cannot be written are all listed in one error.
+
+use crate::proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
+};
+use graph::ops::{
+    Binary, Conv, ConvTranspose, Gelu, IndexOrder, Op, Pad, PadMode, Pool, PoolKind, Reduce,
+    ReduceKind, Slice, Unary,
+};
+use graph::{Model, Node, ValueId};
+use prost::Message;
+use std::collections::HashSet;
+use std::fmt;
+use tensor::{DType, Tensor};
+use thiserror::Error;
+
+const OPSET: i64 = 17;
+/// The first file format version with that operator set.
+const IR_VERSION: i64 = 8;
+/// A protocol buffer cannot be larger.
+const LARGEST: usize = i32::MAX as usize;
+
+/// A node that operator set 17 has no form for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inexpressible {
+    pub node: String,
+    pub op: &'static str,
+    pub reason: String,
+}
+
+impl fmt::Display for Inexpressible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({}): {}", self.node, self.op, self.reason)
+    }
+}
+
+/// Why a model cannot be written.
+#[derive(Debug, Error)]
+pub enum ExportError {
+    #[error(
+        "{} nodes have no form in ONNX operator set 17:{}",
+        .0.len(),
+        .0.iter().map(|n| format!("\n  {n}")).collect::<String>()
+    )]
+    Nodes(Vec<Inexpressible>),
+    #[error("the model has {bytes} bytes, and an ONNX file without external data holds {LARGEST}")]
+    TooLarge { bytes: usize },
+}
+
+/// The model as an ONNX file.
+///
+/// # Errors
+/// If a node has no form in the operator set, or the file would be too large.
+pub fn export(model: &Model) -> Result<Vec<u8>, ExportError> {
+    let mut writer = Writer::new(model);
+    let mut problems = Vec::new();
+    for (_, node) in model.nodes() {
+        if let Err(reason) = writer.node(node) {
+            problems.push(Inexpressible {
+                node: node.name.clone(),
+                op: node.op.name(),
+                reason,
+            });
+        }
+    }
+    if !problems.is_empty() {
+        return Err(ExportError::Nodes(problems));
+    }
+    let proto = writer.finish();
+    let bytes = proto.encoded_len();
+    if bytes > LARGEST {
+        return Err(ExportError::TooLarge { bytes });
+    }
+    Ok(proto.encode_to_vec())
+}
+
+struct Writer<'a> {
+    model: &'a Model,
+    graph: GraphProto,
+    names: HashSet<String>,
+}
+
+type Written = Result<(), String>;
+
+impl<'a> Writer<'a> {
+    fn new(model: &'a Model) -> Writer<'a> {
+        let mut graph = GraphProto {
+            name: Some(model.name.clone()),
+            ..GraphProto::default()
+        };
+        graph.input = model
+            .inputs()
+            .iter()
+            .map(|v| value_info(model, *v))
+            .collect();
+        graph.output = model
+            .outputs()
+            .iter()
+            .map(|v| value_info(model, *v))
+            .collect();
+        for (v, t) in model.constants() {
+            graph.initializer.push(tensor_proto(model[v].name(), t));
+        }
+        Writer {
+            model,
+            graph,
+            names: model.values().map(|(_, v)| v.name().to_string()).collect(),
+        }
+    }
+
+    fn finish(self) -> ModelProto {
+        ModelProto {
+            ir_version: Some(IR_VERSION),
+            producer_name: Some("tunesmith".into()),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto {
+                domain: Some(String::new()),
+                version: Some(OPSET),
+            }],
+            ..ModelProto::default()
+        }
+    }
+
+    fn name(&self, v: ValueId) -> String {
+        self.model[v].name().to_string()
+    }
+
+    fn fresh(&mut self, base: &str) -> String {
+        let names = (0u64..).map(|i| format!("{base}.{i}"));
+        let name = names.into_iter().find(|n| !self.names.contains(n));
+        let name = name.expect("some number is free");
+        self.names.insert(name.clone());
+        name
+    }
+
+    fn constant(&mut self, base: &str, t: &Tensor) -> String {
+        let name = self.fresh(base);
+        self.graph.initializer.push(tensor_proto(&name, t));
+        name
+    }
+
+    fn ints(&mut self, base: &str, values: &[i64]) -> String {
+        self.constant(base, &Tensor::from_slice(&[values.len()], values))
+    }
+
+    fn scalar(&mut self, base: &str, dtype: DType, value: f64) -> String {
+        let mut t = Tensor::zeros(dtype, &[]);
+        t.set_f64(0, value);
+        self.constant(base, &t)
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        op: &str,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+        attribute: Vec<AttributeProto>,
+    ) {
+        self.graph.node.push(NodeProto {
+            input: inputs,
+            output: outputs,
+            name: Some(name.to_string()),
+            op_type: Some(op.to_string()),
+            attribute,
+            ..NodeProto::default()
+        });
+    }
+
+    /// A helper node of one output, whose name it gives.
+    fn part(&mut self, node: &Node, op: &str, inputs: &[&str]) -> String {
+        let output = self.fresh(&node.name);
+        let inputs = inputs.iter().map(ToString::to_string).collect();
+        self.push(&output, op, inputs, vec![output.clone()], vec![]);
+        output
+    }
+
+    fn node(&mut self, node: &Node) -> Written {
+        let inputs = node.inputs.iter();
+        let inputs: Vec<String> = inputs
+            .map(|v| v.map_or(String::new(), |v| self.name(v)))
+            .collect();
+        let outputs: Vec<String> = node.outputs.iter().map(|v| self.name(*v)).collect();
+        let dtype = node.input(0).map_or(DType::F32, |v| self.model[v].dtype());
+        match &node.op {
+            Op::Unary(u) => return self.unary(node, *u, inputs, outputs, dtype),
+            Op::Reduce(r) if r.axes.is_empty() => {
+                self.push(&node.name, "Identity", inputs, outputs, vec![]);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut inputs = inputs;
+        self.operands(node, &mut inputs, dtype)?;
+        let (op, attributes) = operator(node, dtype)?;
+        self.push(&node.name, op, inputs, outputs, attributes);
+        Ok(())
+    }
+
+    /// Appends the operands that are attributes here.
+    fn operands(&mut self, node: &Node, inputs: &mut Vec<String>, dtype: DType) -> Written {
+        let base = &node.name;
+        match &node.op {
+            Op::Reshape(r) => inputs.push(self.ints(base, &sizes(&r.shape))),
+            Op::Expand(e) => inputs.push(self.ints(base, &sizes(&e.shape))),
+            Op::Split(s) => inputs.push(self.ints(base, &sizes(&s.sizes))),
+            Op::Reduce(Reduce {
+                kind: ReduceKind::Sum,
+                axes,
+                ..
+            }) => inputs.push(self.ints(base, &sizes(axes))),
+            Op::Slice(s) => {
+                for list in slice_operands(s) {
+                    inputs.push(self.ints(base, &list));
+                }
+            }
+            Op::Pad(Pad { mode, pads }) => {
+                let before = pads.iter().map(|p| p.0);
+                let all: Vec<i64> = before.chain(pads.iter().map(|p| p.1)).collect();
+                inputs.push(self.ints(base, &all));
+                if let PadMode::Constant(v) = mode {
+                    inputs.push(self.scalar(base, dtype, *v));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn unary(
+        &mut self,
+        node: &Node,
+        u: Unary,
+        mut inputs: Vec<String>,
+        outputs: Vec<String>,
+        dtype: DType,
+    ) -> Written {
+        let mut attributes = Vec::new();
+        let op = match u {
+            Unary::Gelu(kind) => {
+                self.gelu(node, kind, &inputs[0], outputs, dtype);
+                return Ok(());
+            }
+            Unary::Clip { min, max } => {
+                for bound in [min, max] {
+                    inputs.push(bound.map_or(String::new(), |v| self.scalar(&node.name, dtype, v)));
+                }
+                "Clip"
+            }
+            Unary::LeakyRelu { alpha } => {
+                attributes.push(float("alpha", alpha));
+                "LeakyRelu"
+            }
+            Unary::HardSigmoid { alpha, beta } => {
+                attributes.extend([float("alpha", alpha), float("beta", beta)]);
+                "HardSigmoid"
+            }
+            Unary::Neg => "Neg",
+            Unary::Abs => "Abs",
+            Unary::Sign => "Sign",
+            Unary::Relu => "Relu",
+            Unary::Sigmoid => "Sigmoid",
+            Unary::HardSwish => "HardSwish",
+            Unary::Tanh => "Tanh",
+            Unary::Erf => "Erf",
+            Unary::Sqrt => "Sqrt",
+            Unary::Exp => "Exp",
+            Unary::Log => "Log",
+            Unary::Reciprocal => "Reciprocal",
+            Unary::Floor => "Floor",
+            Unary::Ceil => "Ceil",
+            Unary::Round => "Round",
+            Unary::Not => "Not",
+        };
+        self.push(&node.name, op, inputs, outputs, attributes);
+        Ok(())
+    }
+
+    /// The operator set has no GELU of its own.
+    fn gelu(&mut self, node: &Node, kind: Gelu, x: &str, outputs: Vec<String>, dtype: DType) {
+        let mut c = |v: f64| self.scalar(&node.name, dtype, v);
+        let (one, half) = (c(1.0), c(0.5));
+        let inner = match kind {
+            Gelu::Exact => {
+                let root = c(std::f64::consts::SQRT_2);
+                let scaled = self.part(node, "Div", &[x, &root]);
+                self.part(node, "Erf", &[&scaled])
+            }
+            Gelu::Tanh => {
+                let (three, factor) = (c(3.0), c(0.044715));
+                let scale = c((2.0 / std::f64::consts::PI).sqrt());
+                let cube = self.part(node, "Pow", &[x, &three]);
+                let cube = self.part(node, "Mul", &[&cube, &factor]);
+                let sum = self.part(node, "Add", &[x, &cube]);
+                let sum = self.part(node, "Mul", &[&sum, &scale]);
+                self.part(node, "Tanh", &[&sum])
+            }
+        };
+        let gate = self.part(node, "Add", &[&inner, &one]);
+        let gated = self.part(node, "Mul", &[x, &gate]);
+        self.push(&node.name, "Mul", vec![gated, half], outputs, vec![]);
+    }
+}
+
+/// Starts, ends, axes, steps.
+fn slice_operands(s: &Slice) -> [Vec<i64>; 4] {
+    let axes: Vec<i64> = (0..s.starts.len() as i64).collect();
+    let end = |d: usize| {
+        let end = s.starts[d] as i64 + s.sizes[d] as i64 * s.steps[d];
+        // A negative end would count from the back; this one lies before the front.
+        if end < 0 { i64::MIN } else { end }
+    };
+    let ends = (0..s.starts.len()).map(end).collect();
+    [sizes(&s.starts), ends, axes, s.steps.clone()]
+}
+
+/// The ONNX operator and its attributes.
+fn operator(node: &Node, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>), String> {
+    let axis = |a: usize| vec![int("axis", a as i64)];
+    Ok(match &node.op {
+        Op::Identity => ("Identity", vec![]),
+        Op::Unary(_) => unreachable!("unary operators are written apart"),
+        Op::Binary(b) => binary(*b, dtype)?,
+        Op::Where => ("Where", vec![]),
+        Op::Cast(to) => ("Cast", vec![int("to", i64::from(data_type(*to)))]),
+        Op::Conv(c) => ("Conv", conv(c)),
+        Op::ConvInteger(c) => ("ConvInteger", conv(c)),
+        Op::ConvTranspose(c) => ("ConvTranspose", conv_transpose(c)?),
+        Op::MatMul => ("MatMul", vec![]),
+        Op::MatMulInteger => ("MatMulInteger", vec![]),
+        Op::Gemm(g) => (
+            "Gemm",
+            vec![
+                float("alpha", g.alpha),
+                float("beta", g.beta),
+                int("transA", i64::from(g.trans_a)),
+                int("transB", i64::from(g.trans_b)),
+            ],
+        ),
+        Op::BatchNorm(b) => ("BatchNormalization", vec![float("epsilon", b.epsilon)]),
+        Op::LayerNorm(l) => (
+            "LayerNormalization",
+            [axis(l.axis), vec![float("epsilon", l.epsilon)]].concat(),
+        ),
+        Op::Lrn(l) => (
+            "LRN",
+            vec![
+                int("size", l.size as i64),
+                float("alpha", l.alpha),
+                float("beta", l.beta),
+                float("bias", l.bias),
+            ],
+        ),
+        Op::Softmax(s) => ("Softmax", axis(s.axis)),
+        Op::Pool(p) => pool(p)?,
+        Op::Reduce(r) => reduce(r),
+        Op::ArgReduce(r) => (
+            if r.max { "ArgMax" } else { "ArgMin" },
+            vec![
+                int("axis", r.axis as i64),
+                int("keepdims", i64::from(r.keepdims)),
+                int("select_last_index", i64::from(r.last)),
+            ],
+        ),
+        Op::Concat(c) => ("Concat", axis(c.axis)),
+        Op::Split(s) => ("Split", axis(s.axis)),
+        Op::Slice(_) => ("Slice", vec![]),
+        Op::Pad(p) => ("Pad", vec![text("mode", pad_mode(p.mode)?)]),
+        Op::Reshape(_) => ("Reshape", vec![int("allowzero", 1)]),
+        Op::Transpose(t) => ("Transpose", vec![ints("perm", sizes(&t.perm))]),
+        Op::Expand(_) => ("Expand", vec![]),
+        Op::Gather(g) => ("Gather", axis(g.axis)),
+    })
+}
+
+fn binary(b: Binary, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>), String> {
+    Ok(match b {
+        Binary::Add => ("Add", vec![]),
+        Binary::Sub => ("Sub", vec![]),
+        Binary::Mul => ("Mul", vec![]),
+        Binary::Div => ("Div", vec![]),
+        Binary::Mod if dtype.is_float() => {
+            return Err("of floats, ONNX takes the remainder with the dividend's sign only".into());
+        }
+        Binary::Mod => ("Mod", vec![]),
+        Binary::Fmod => ("Mod", vec![int("fmod", 1)]),
+        Binary::Pow => ("Pow", vec![]),
+        Binary::Min => ("Min", vec![]),
+        Binary::Max => ("Max", vec![]),
+        Binary::Equal => ("Equal", vec![]),
+        Binary::Less => ("Less", vec![]),
+        Binary::LessOrEqual => ("LessOrEqual", vec![]),
+        Binary::Greater => ("Greater", vec![]),
+        Binary::GreaterOrEqual => ("GreaterOrEqual", vec![]),
+        Binary::And => ("And", vec![]),
+        Binary::Or => ("Or", vec![]),
+        Binary::Xor => ("Xor", vec![]),
+    })
+}
+
+/// Befores, then afters.
+fn pads(pads: &[(usize, usize)]) -> AttributeProto {
+    let befores = pads.iter().map(|p| p.0 as i64);
+    ints(
+        "pads",
+        befores.chain(pads.iter().map(|p| p.1 as i64)).collect(),
+    )
+}
+
+fn conv(c: &Conv) -> Vec<AttributeProto> {
+    vec![
+        ints("strides", sizes(&c.strides)),
+        ints("dilations", sizes(&c.dilations)),
+        pads(&c.pads),
+        int("group", c.groups as i64),
+    ]
+}
+
+fn conv_transpose(c: &ConvTranspose) -> Result<Vec<AttributeProto>, String> {
+    let mut cuts = Vec::new();
+    let mut extra = sizes(&c.output_padding);
+    for (d, (before, after)) in c.pads.iter().enumerate() {
+        let Ok(before) = usize::try_from(*before) else {
+            return Err("its negative padding adds elements in front".into());
+        };
+        extra[d] += (-after).max(0);
+        if extra[d] > 0 && extra[d] >= (c.strides[d].max(c.dilations[d])) as i64 {
+            return Err("it adds as many elements as its stride or more".into());
+        }
+        cuts.push((before, (*after).max(0) as usize));
+    }
+    Ok(vec![
+        ints("strides", sizes(&c.strides)),
+        ints("dilations", sizes(&c.dilations)),
+        pads(&cuts),
+        ints("output_padding", extra),
+        int("group", c.groups as i64),
+    ])
+}
+
+fn pool(p: &Pool) -> Result<(&'static str, Vec<AttributeProto>), String> {
+    let mut attributes = vec![
+        ints("kernel_shape", sizes(&p.kernel)),
+        ints("strides", sizes(&p.strides)),
+        pads(&p.pads),
+        int("ceil_mode", i64::from(p.ceil_mode)),
+    ];
+    match p.kind {
+        PoolKind::Max { indices } => {
+            attributes.push(ints("dilations", sizes(&p.dilations)));
+            if let Some(order) = indices {
+                let order = i64::from(order == IndexOrder::ColumnMajor);
+                attributes.push(int("storage_order", order));
+            }
+            Ok(("MaxPool", attributes))
+        }
+        PoolKind::Average { count_include_pad } => {
+            if p.dilations.iter().any(|d| *d != 1) {
+                return Err("averages over windows with gaps came with operator set 19".into());
+            }
+            attributes.push(int("count_include_pad", i64::from(count_include_pad)));
+            Ok(("AveragePool", attributes))
+        }
+    }
+}
+
+fn reduce(r: &Reduce) -> (&'static str, Vec<AttributeProto>) {
+    let keepdims = int("keepdims", i64::from(r.keepdims));
+    let axes = ints("axes", sizes(&r.axes));
+    match r.kind {
+        ReduceKind::Sum => ("ReduceSum", vec![keepdims]),
+        ReduceKind::Mean => ("ReduceMean", vec![keepdims, axes]),
+        ReduceKind::Prod => ("ReduceProd", vec![keepdims, axes]),
+        ReduceKind::Max => ("ReduceMax", vec![keepdims, axes]),
+        ReduceKind::Min => ("ReduceMin", vec![keepdims, axes]),
+    }
+}
+
+fn pad_mode(mode: PadMode) -> Result<&'static str, String> {
+    match mode {
+        PadMode::Constant(_) => Ok("constant"),
+        PadMode::Reflect => Ok("reflect"),
+        PadMode::Edge => Ok("edge"),
+        PadMode::Wrap => Err("periodic padding came with operator set 19".into()),
+    }
+}
+
+fn sizes(list: &[usize]) -> Vec<i64> {
+    list.iter().map(|n| *n as i64).collect()
+}
+
+// The numbers are AttributeProto.AttributeType.
+fn attribute(name: &str, kind: i32) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_string()),
+        r#type: Some(kind),
+        ..AttributeProto::default()
+    }
+}
+
+fn float(name: &str, f: f32) -> AttributeProto {
+    AttributeProto {
+        f: Some(f),
+        ..attribute(name, 1)
+    }
+}
+
+fn int(name: &str, i: i64) -> AttributeProto {
+    AttributeProto {
+        i: Some(i),
+        ..attribute(name, 2)
+    }
+}
+
+fn text(name: &str, s: &str) -> AttributeProto {
+    AttributeProto {
+        s: Some(s.as_bytes().to_vec()),
+        ..attribute(name, 3)
+    }
+}
+
+fn ints(name: &str, ints: Vec<i64>) -> AttributeProto {
+    AttributeProto {
+        ints,
+        ..attribute(name, 7)
+    }
+}
+
+/// The number of `TensorProto.DataType`.
+fn data_type(d: DType) -> i32 {
+    match d {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::BF16 => 16,
+    }
+}
+
+fn tensor_proto(name: &str, t: &Tensor) -> TensorProto {
+    TensorProto {
+        dims: sizes(t.shape()),
+        data_type: Some(data_type(t.dtype())),
+        name: Some(name.to_string()),
+        raw_data: Some(t.bytes().to_vec().into()),
+        ..TensorProto::default()
+    }
+}
+
+fn value_info(model: &Model, v: ValueId) -> ValueInfoProto {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let value = &model[v];
+    let dim = |n: &usize| Dimension {
+        value: Some(Value::DimValue(*n as i64)),
+    };
+    ValueInfoProto {
+        name: Some(value.name().to_string()),
+        r#type: Some(TypeProto {
+            tensor_type: Some(type_proto::Tensor {
+                elem_type: Some(data_type(value.dtype())),
+                shape: Some(TensorShapeProto {
+                    dim: value.shape().iter().map(dim).collect(),
+                }),
+            }),
+        }),
+        ..ValueInfoProto::default()
+    }
+}

@@ -1,0 +1,557 @@
+//! From an ONNX file to a bound model.
+
+use crate::attributes::Attributes;
+use crate::declared::{contradicted, shape_allows};
+use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+use crate::file::{DataFolder, FileBuf};
+use crate::node::{Imported, NodeImport, Problem};
+use crate::operators;
+use crate::proto::tensor_shape_proto::dimension::Value as Dim;
+use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
+use crate::tensors::{TensorError, dtype_of, tensor_from};
+use crate::versions::{operator_sets, standard_domain};
+use graph::{Model, Origin, ValueId};
+use prost::{DecodeError, Message};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use tensor::{Tensor, byte_size};
+
+/// What the file leaves open.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImportOptions {
+    /// The size of symbolic first dimensions of inputs, and of dimensions named
+    /// `N`, `batch` or `batch_size`.
+    pub batch: Option<usize>,
+    /// Sizes of symbolic dimensions by their name, or by `INPUT.AXIS`. Take
+    /// precedence over `batch`.
+    pub dims: BTreeMap<String, usize>,
+    /// Inputs that become constants, by name.
+    pub consts: BTreeMap<String, Arc<Tensor>>,
+}
+
+/// Imports a model file; external data is read from beside it.
+///
+/// # Errors
+/// See [`ImportError`]; unsupported nodes are all listed.
+pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Model, ImportError> {
+    let io = |source| ImportError::Io {
+        path: path.to_path_buf(),
+        source,
+    };
+    let mut file = FileBuf::open(path).map_err(io)?;
+    let proto = ModelProto::decode(&mut file);
+    file.finish().map_err(io)?;
+    let folder = DataFolder::of(path).map_err(io)?;
+    import(decoded(proto)?, Some(folder), options)
+}
+
+/// Imports a serialised model. `folder` is where external data lies.
+///
+/// # Errors
+/// As [`import_file`].
+pub fn import_bytes(
+    bytes: &[u8],
+    folder: Option<&Path>,
+    options: &ImportOptions,
+) -> Result<Model, ImportError> {
+    let folder = folder.map(|path| {
+        DataFolder::new(path).map_err(|source| ImportError::Io {
+            path: path.to_path_buf(),
+            source,
+        })
+    });
+    import(
+        decoded(ModelProto::decode(bytes))?,
+        folder.transpose()?,
+        options,
+    )
+}
+
+fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportError> {
+    proto.map_err(|e| ImportError::Decode(e.to_string()))
+}
+
+fn import(
+    mut proto: ModelProto,
+    folder: Option<DataFolder>,
+    options: &ImportOptions,
+) -> Result<Model, ImportError> {
+    let Some(graph) = proto.graph.take() else {
+        return Err(ImportError::Decode("it has no graph".into()));
+    };
+    let opsets = operator_sets(&proto)?;
+    let opset = opsets.get("").copied();
+    let functions = proto
+        .functions
+        .iter()
+        .map(|f| (f.domain().to_string(), f.name().to_string()));
+    let importer = Importer {
+        model: Model::new(graph.name(), opset.unwrap_or(0)),
+        values: HashMap::new(),
+        unreadable: HashMap::new(),
+        opsets,
+        functions: functions.collect(),
+        unsupported: Vec::new(),
+        needed: Vec::new(),
+        folder: folder.as_ref(),
+    };
+    let model = importer.run(graph, options)?;
+    // It holds the data that folding may drop.
+    drop(folder);
+    Ok(model.folded())
+}
+
+struct Importer<'a> {
+    model: Model,
+    /// What each ONNX name stands for; `None` if its node could not be imported.
+    values: HashMap<String, Option<ValueId>>,
+    /// Initializers of types without a counterpart, which matter to what reads them.
+    unreadable: HashMap<String, TensorError>,
+    opsets: HashMap<String, i64>,
+    functions: BTreeSet<(String, String)>,
+    unsupported: Vec<UnsupportedNode>,
+    needed: Vec<NeededValue>,
+    folder: Option<&'a DataFolder>,
+}
+
+impl Importer<'_> {
+    fn run(mut self, mut graph: GraphProto, options: &ImportOptions) -> Result<Model, ImportError> {
+        let initializers = std::mem::take(&mut graph.initializer);
+        let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
+        self.import_inputs(&graph.input, &given, options)?;
+        let mut seen = HashSet::new();
+        for t in initializers {
+            let name = t.name().to_string();
+            let value = match tensor_from(t, self.folder) {
+                Ok(value) => value,
+                Err(source @ TensorError::Type(_)) => {
+                    self.define(&name, None)?;
+                    self.unreadable.insert(name, source);
+                    continue;
+                }
+                Err(source) => return Err(ImportError::Tensor { name, source }),
+            };
+            // Tensors that share their bytes in a file are no more constants for that.
+            let id = match seen.insert(value.bytes().as_ptr()) {
+                true => self.model.add_constant(&name, value),
+                false => self.model.add_result(&name, value),
+            };
+            self.define(&name, id)?;
+        }
+        self.check_declared(graph.input.iter().chain(&graph.value_info), true)?;
+        for t in &graph.sparse_initializer {
+            let name = t.values.as_ref().map_or("", |v| v.name());
+            self.report(
+                "sparse initializer",
+                "",
+                name,
+                "sparse tensors are not supported",
+            );
+            self.values.insert(name.to_string(), None);
+        }
+        for (i, node) in graph.node.iter().enumerate() {
+            self.import_node(i, node)?;
+        }
+        if !self.unsupported.is_empty() {
+            return Err(ImportError::Unsupported(self.unsupported));
+        }
+        if !self.needed.is_empty() {
+            return Err(ImportError::NeededValues(self.needed));
+        }
+        // Shapes of results are inferred: those in the file may be of another batch size.
+        self.check_declared(graph.value_info.iter().chain(&graph.output), false)?;
+        self.bind_outputs(&graph.output)?;
+        Ok(self.model)
+    }
+
+    /// Compares the types of what has been imported with declared ones.
+    fn check_declared<'p>(
+        &self,
+        infos: impl Iterator<Item = &'p ValueInfoProto>,
+        shapes: bool,
+    ) -> Result<(), ImportError> {
+        for info in infos {
+            let Some(Some(id)) = self.values.get(info.name()) else {
+                continue;
+            };
+            let actual = self.model[*id].ty();
+            if let Some(declared) = contradicted(info, actual, shapes) {
+                return Err(ImportError::Declared {
+                    name: info.name().to_string(),
+                    declared,
+                    actual: actual.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, name: &str, id: impl Into<Option<ValueId>>) -> Result<(), ImportError> {
+        if self.values.insert(name.to_string(), id.into()).is_some() {
+            return Err(ImportError::Invalid(format!(
+                "the name `{name}` is defined twice"
+            )));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, op: &str, domain: &str, node: &str, reason: &str) {
+        self.unsupported.push(UnsupportedNode {
+            node: node.to_string(),
+            op: op.to_string(),
+            domain: domain.to_string(),
+            reason: reason.to_string(),
+        });
+    }
+
+    fn import_inputs(
+        &mut self,
+        inputs: &[ValueInfoProto],
+        initializers: &BTreeSet<String>,
+        options: &ImportOptions,
+    ) -> Result<(), ImportError> {
+        let (mut unbound, mut bound) = (Vec::new(), Bound::default());
+        for input in inputs.iter().filter(|i| !initializers.contains(i.name())) {
+            let name = input.name();
+            let constant = options.consts.get(name);
+            let Some(ty) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
+                self.report("graph input", "", name, "it is not a tensor");
+                self.values.insert(name.to_string(), None);
+                continue;
+            };
+            let dtype = match dtype_of(ty.elem_type()) {
+                Ok(dtype) => dtype,
+                Err(e) => {
+                    self.report("graph input", "", name, &e.to_string());
+                    self.values.insert(name.to_string(), None);
+                    continue;
+                }
+            };
+            if let Some(t) = constant {
+                let refused = |reason| ImportError::Const {
+                    name: name.to_string(),
+                    reason,
+                };
+                if t.dtype() != dtype
+                    || ty
+                        .shape
+                        .as_ref()
+                        .is_some_and(|s| !shape_allows(s, t.shape()))
+                {
+                    return Err(refused(format!("{t:?} does not fit the declared type")));
+                }
+                bound.shape(name, t.shape(), options);
+                let id = self.model.add_constant(name, t.clone());
+                self.define(name, id)?;
+                continue;
+            }
+            let Some(shape) = &ty.shape else {
+                self.report("graph input", "", name, "its rank is unknown");
+                self.values.insert(name.to_string(), None);
+                continue;
+            };
+            let shape = bind_shape(name, shape, options, &mut unbound, &mut bound);
+            if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
+                return Err(ImportError::Invalid(format!(
+                    "input `{name}` has shape {shape:?}"
+                )));
+            }
+            let id = self.model.add_input(name, dtype, &shape);
+            self.define(name, id)?;
+        }
+        for name in options.consts.keys() {
+            if !inputs.iter().any(|i| i.name() == name) || initializers.contains(name) {
+                let names: Vec<_> = self
+                    .model
+                    .inputs()
+                    .iter()
+                    .map(|v| self.model[*v].name())
+                    .collect();
+                let reason = format!("the model has no such input; it has {}", names.join(", "));
+                return Err(ImportError::Const {
+                    name: name.clone(),
+                    reason,
+                });
+            }
+        }
+        if !unbound.is_empty() {
+            return Err(ImportError::UnboundDims(unbound));
+        }
+        // What cannot be imported is the better reason.
+        match self.unsupported.is_empty() {
+            true => bound.all(options),
+            false => Ok(()),
+        }
+    }
+
+    fn import_node(&mut self, index: usize, node: &NodeProto) -> Result<(), ImportError> {
+        let domain = standard_domain(node.domain());
+        let first = node.output.iter().find(|n| !n.is_empty());
+        let name = match (node.name(), first) {
+            ("", Some(first)) => first.clone(),
+            ("", None) => format!("node {index}"),
+            (name, _) => name.to_string(),
+        };
+        let imported = self.try_node(node, domain, &name)?;
+        match imported {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(Problem::Unsupported(reason))) => {
+                self.report(node.op_type(), domain, &name, &reason);
+            }
+            Some(Err(Problem::NotConstant { value, role })) => {
+                let inputs = deciding_inputs(&self.model, value);
+                if inputs.is_empty() {
+                    let source = self.model[value].name();
+                    let reason = format!(
+                        "its {role} comes from `{source}`, which is too much to compute when a \
+                         model is read"
+                    );
+                    self.report(node.op_type(), domain, &name, &reason);
+                } else {
+                    self.needed.push(NeededValue {
+                        node: name,
+                        op: node.op_type().to_string(),
+                        role,
+                        inputs,
+                    });
+                }
+            }
+            None => {}
+        }
+        for output in node.output.iter().filter(|n| !n.is_empty()) {
+            self.values.insert(output.clone(), None);
+        }
+        Ok(())
+    }
+
+    /// `None` if an operand's node could not be imported, so this one was not tried.
+    fn try_node(
+        &mut self,
+        node: &NodeProto,
+        domain: &str,
+        name: &str,
+    ) -> Result<Option<Result<(), Problem>>, ImportError> {
+        let Some(&opset) = self.opsets.get(domain) else {
+            return Ok(Some(Problem::unsupported(
+                "the model imports no operator set of its domain",
+            )));
+        };
+        let Some(operator) = operators::find(domain, node.op_type()) else {
+            let function = (node.domain().to_string(), node.op_type().to_string());
+            let reason = if self.functions.contains(&function) {
+                "functions defined in the model are not supported; inline them (onnx.inliner)"
+            } else {
+                "there is no such operator here"
+            };
+            return Ok(Some(Problem::unsupported(reason)));
+        };
+        let mut inputs = Vec::with_capacity(node.input.len());
+        for input in &node.input {
+            inputs.push(match self.values.get(input) {
+                _ if input.is_empty() => None,
+                Some(Some(id)) => Some(*id),
+                Some(None) => {
+                    let unreadable = self.unreadable.get(input);
+                    return Ok(unreadable
+                        .map(|e| Problem::unsupported(format!("its input `{input}`: {e}"))));
+                }
+                None => {
+                    return Err(ImportError::Invalid(format!(
+                        "node `{name}` ({}) reads `{input}`, which nothing before it makes",
+                        node.op_type()
+                    )));
+                }
+            });
+        }
+        let before = self.model.values().len();
+        let mut import = NodeImport {
+            model: &mut self.model,
+            proto: node,
+            attributes: Attributes::new(node),
+            opset,
+            inputs,
+            read: RefCell::default(),
+            name: name.to_string(),
+            folder: self.folder,
+        };
+        match complete(&mut import, operator.import) {
+            Ok(values) => {
+                self.name_outputs(node, &values, before)?;
+                Ok(Some(Ok(())))
+            }
+            Err(problem) => Ok(Some(Err(problem))),
+        }
+    }
+
+    fn name_outputs(
+        &mut self,
+        node: &NodeProto,
+        values: &[ValueId],
+        before: usize,
+    ) -> Result<(), ImportError> {
+        for (output, &id) in node
+            .output
+            .iter()
+            .zip(values)
+            .filter(|(name, _)| !name.is_empty())
+        {
+            // An importer may pass an operand through; its own name stays then.
+            if id.index() >= before {
+                self.model.take_name(id, output);
+            }
+            self.define(output, id)?;
+        }
+        Ok(())
+    }
+
+    fn bind_outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<(), ImportError> {
+        let mut names = HashSet::new();
+        for output in outputs {
+            let name = output.name();
+            if !names.insert(name) {
+                return Err(ImportError::Invalid(format!(
+                    "two outputs have the name `{name}`; give each its own"
+                )));
+            }
+            if let Some(source) = self.unreadable.remove(name) {
+                let name = name.to_string();
+                return Err(ImportError::Tensor { name, source });
+            }
+            let Some(&Some(id)) = self.values.get(name) else {
+                return Err(ImportError::Invalid(format!(
+                    "nothing makes the output `{name}`"
+                )));
+            };
+            self.model.add_named_output(id, name);
+        }
+        Ok(())
+    }
+}
+
+/// Runs an importer and checks what it left: attributes, inputs and outputs.
+fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Imported {
+    if let Some(name) = n.attributes.repeated() {
+        return Problem::unsupported(format!("attribute `{name}` is given twice"));
+    }
+    let values = import(n)?;
+    let unread = n.attributes.unread();
+    if !unread.is_empty() {
+        return Problem::unsupported(format!("attribute {} is not supported", unread.join(", ")));
+    }
+    if let Some(i) = n.unread() {
+        let (input, opset) = (&n.proto.input[i], n.opset);
+        return Problem::unsupported(format!(
+            "input {i}, `{input}`, is not one of this operator in operator set {opset}"
+        ));
+    }
+    if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
+        return Problem::unsupported(format!("output {i} is not supported"));
+    }
+    Ok(values)
+}
+
+/// The options that bound a dimension of an input.
+#[derive(Default)]
+struct Bound {
+    dims: BTreeSet<String>,
+    /// One could take the batch size, or a fixed first one has it.
+    batch: bool,
+}
+
+impl Bound {
+    /// Options may say what is so anyway.
+    fn shape(&mut self, input: &str, shape: &[usize], options: &ImportOptions) {
+        for (axis, size) in shape.iter().enumerate() {
+            let position = format!("{input}.{axis}");
+            if options.dims.get(&position) == Some(size) {
+                self.dims.insert(position);
+            }
+        }
+        self.batch |= options
+            .batch
+            .as_ref()
+            .is_some_and(|n| shape.first() == Some(n));
+    }
+
+    /// Refuses sizes that no dimension took.
+    fn all(&self, options: &ImportOptions) -> Result<(), ImportError> {
+        let unused = |option, reason: &str| {
+            let reason = reason.into();
+            Err(ImportError::Unused { option, reason })
+        };
+        if let Some(name) = options.dims.keys().find(|d| !self.dims.contains(*d)) {
+            return unused(format!("--dim {name}"), "no open dimension is called so");
+        }
+        match options.batch {
+            Some(n) if !self.batch => {
+                unused(format!("--batch {n}"), "the model's batch size is fixed")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The sizes of a declared shape; what stays open is added to `unbound` and
+/// given as 1.
+fn bind_shape(
+    input: &str,
+    shape: &TensorShapeProto,
+    options: &ImportOptions,
+    unbound: &mut Vec<UnboundDim>,
+    bound: &mut Bound,
+) -> Vec<usize> {
+    let mut sizes = Vec::with_capacity(shape.dim.len());
+    for (axis, dim) in shape.dim.iter().enumerate() {
+        let symbol = match &dim.value {
+            Some(Dim::DimValue(v)) if *v >= 0 => {
+                sizes.push(*v as usize);
+                continue;
+            }
+            Some(Dim::DimParam(name)) if !name.is_empty() => Some(name.clone()),
+            _ => None,
+        };
+        let names = symbol.iter().cloned().chain([format!("{input}.{axis}")]);
+        let named = names
+            .into_iter()
+            .find_map(|n| options.dims.get_key_value(&n));
+        let named = named.map(|(name, size)| {
+            bound.dims.insert(name.clone());
+            size
+        });
+        let batch_name = matches!(symbol.as_deref(), Some("N" | "batch" | "batch_size"));
+        let batch = options.batch.as_ref().filter(|_| axis == 0 || batch_name);
+        bound.batch |= batch.is_some();
+        match named.or(batch) {
+            Some(size) => sizes.push(*size),
+            None => {
+                unbound.push(UnboundDim {
+                    input: input.to_string(),
+                    axis,
+                    symbol,
+                });
+                sizes.push(1);
+            }
+        }
+    }
+    bound.shape(input, &sizes, options);
+    sizes
+}
+
+/// The graph inputs that a value is computed from.
+fn deciding_inputs(model: &Model, value: ValueId) -> Vec<String> {
+    let mut seen = BTreeSet::from([value]);
+    let mut open = vec![value];
+    while let Some(v) = open.pop() {
+        if let Origin::Node(node, _) = model[v].origin() {
+            for input in model[*node].inputs.iter().flatten() {
+                if seen.insert(*input) {
+                    open.push(*input);
+                }
+            }
+        }
+    }
+    let inputs = model.inputs().iter().filter(|v| seen.contains(v));
+    inputs.map(|v| model[*v].name().to_string()).collect()
+}

@@ -1,0 +1,37 @@
+//! ONNX files: the importer of models ([`import_file`], operator sets 7 to 28),
+//! the exporter ([`export()`], operator set 17), tensor files, and the cases of
+//! ONNX's own node tests ([`node_tests`]).
+//!
+//! Importing is one pass over the nodes in file order. Whatever depends on
+//! constants and static shapes only is computed on the way with the references,
+//! so a model comes out bound: operands that decide shapes have become
+//! attributes. All unsupported nodes of a model are listed in one error. Leaves
+//! what a model computes, and simplifying it, to crate `graph`.
+
+mod attributes;
+mod composite;
+mod declared;
+mod elementwise;
+mod error;
+mod export;
+mod file;
+mod import;
+mod linear;
+mod movement;
+mod node;
+pub mod node_tests;
+mod norm;
+mod operators;
+pub mod proto;
+mod quantized;
+mod reduce;
+mod shapes;
+mod tensors;
+mod versions;
+mod windows;
+
+pub use error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+pub use export::{ExportError, Inexpressible, export};
+pub use import::{ImportOptions, import_bytes, import_file};
+pub use operators::{OPERATORS, Operator};
+pub use tensors::{TensorError, dtype_of, read_tensor_proto, read_tensor_proto_file};

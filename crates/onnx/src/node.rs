@@ -1,0 +1,230 @@
+//! What an operator's importer works with: one ONNX node and the model so far.
+
+use crate::attributes::Attributes;
+use crate::file::DataFolder;
+use crate::proto::NodeProto;
+use graph::ops::{Binary, Expand, Op, OpError, Unary};
+use graph::{Model, TensorType, ValueId};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+
+/// Why one node cannot be imported.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Unsupported(String),
+    /// The value must be constant; `role` says what for.
+    NotConstant {
+        value: ValueId,
+        role: String,
+    },
+}
+
+impl Problem {
+    pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Result<T, Problem> {
+        Err(Problem::Unsupported(reason.into()))
+    }
+}
+
+impl From<OpError> for Problem {
+    fn from(e: OpError) -> Problem {
+        Problem::Unsupported(e.0)
+    }
+}
+
+/// What an importer gives: the values of the node's outputs, in order. Fewer
+/// than the node names is an error unless the rest are unnamed.
+pub(crate) type Imported = Result<Vec<ValueId>, Problem>;
+
+/// The largest results that are computed at once, in elements: all that decide
+/// shapes. Larger ones wait until the model is whole, where most need not stay.
+const AT_ONCE: usize = 1 << 17;
+
+pub(crate) struct NodeImport<'a> {
+    pub(crate) model: &'a mut Model,
+    pub(crate) proto: &'a NodeProto,
+    pub(crate) attributes: Attributes<'a>,
+    /// Version of the operator set of the node's domain.
+    pub(crate) opset: i64,
+    pub(crate) inputs: Vec<Option<ValueId>>,
+    /// Those that the importer asked for.
+    pub(crate) read: RefCell<BTreeSet<usize>>,
+    pub(crate) name: String,
+    /// Where external data of tensor attributes lies.
+    pub(crate) folder: Option<&'a DataFolder>,
+}
+
+impl NodeImport<'_> {
+    pub(crate) fn optional(&self, i: usize) -> Option<ValueId> {
+        self.read.borrow_mut().insert(i);
+        self.inputs.get(i).copied().flatten()
+    }
+
+    pub(crate) fn input(&self, i: usize) -> Result<ValueId, Problem> {
+        match self.optional(i) {
+            Some(v) => Ok(v),
+            None => Problem::unsupported(format!("input {i} is missing")),
+        }
+    }
+
+    /// All inputs, none of which may be missing.
+    pub(crate) fn all_inputs(&self) -> Result<Vec<ValueId>, Problem> {
+        (0..self.inputs.len()).map(|i| self.input(i)).collect()
+    }
+
+    /// A given input that the importer never asked for.
+    pub(crate) fn unread(&self) -> Option<usize> {
+        let read = self.read.borrow();
+        (0..self.inputs.len()).find(|i| self.inputs[*i].is_some() && !read.contains(i))
+    }
+
+    pub(crate) fn ty(&self, v: ValueId) -> &TensorType {
+        self.model[v].ty()
+    }
+
+    pub(crate) fn shape(&self, v: ValueId) -> Vec<usize> {
+        self.ty(v).shape.clone()
+    }
+
+    pub(crate) fn dtype(&self, v: ValueId) -> DType {
+        self.ty(v).dtype
+    }
+
+    /// Whether the node names output `i`.
+    pub(crate) fn wants(&self, i: usize) -> bool {
+        self.proto.output.get(i).is_some_and(|n| !n.is_empty())
+    }
+
+    /// The constant value of input `i`, if the input is present.
+    pub(crate) fn constant(&self, i: usize, role: &str) -> Result<Option<Arc<Tensor>>, Problem> {
+        let Some(value) = self.optional(i) else {
+            return Ok(None);
+        };
+        match self.model.constant(value) {
+            Some(t) => Ok(Some(t.clone())),
+            None => Err(Problem::NotConstant {
+                value,
+                role: role.to_string(),
+            }),
+        }
+    }
+
+    /// The constant integers of input `i`, if the input is present.
+    pub(crate) fn constant_ints(&self, i: usize, role: &str) -> Result<Option<Vec<i64>>, Problem> {
+        let Some(t) = self.constant(i, role)? else {
+            return Ok(None);
+        };
+        if !t.dtype().is_int() {
+            return Problem::unsupported(format!("its {role} are {}, not integers", t.dtype()));
+        }
+        Ok(Some((0..t.len()).map(|i| t.get_i64(i)).collect()))
+    }
+
+    /// The constant single value of input `i`, if the input is present.
+    pub(crate) fn constant_scalar(&self, i: usize, role: &str) -> Result<Option<f64>, Problem> {
+        match self.constant(i, role)? {
+            None => Ok(None),
+            Some(t) if t.len() == 1 => Ok(Some(t.get_f64(0))),
+            Some(t) => Problem::unsupported(format!("its {role} has shape {:?}", t.shape())),
+        }
+    }
+
+    /// Integers that are attribute `name` up to operator set `last`, and input
+    /// `i` after it.
+    pub(crate) fn ints_by_opset(
+        &self,
+        name: &str,
+        i: usize,
+        last: i64,
+    ) -> Result<Option<Vec<i64>>, Problem> {
+        if self.opset <= last {
+            return Ok(self.attributes.ints(name)?.map(<[i64]>::to_vec));
+        }
+        self.constant_ints(i, name)
+    }
+
+    /// A non-negative axis below `rank`.
+    pub(crate) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Problem> {
+        let resolved = if axis < 0 {
+            axis.saturating_add(rank as i64)
+        } else {
+            axis
+        };
+        match usize::try_from(resolved) {
+            Ok(a) if a < rank => Ok(a),
+            _ => Problem::unsupported(format!("axis {axis} is outside rank {rank}")),
+        }
+    }
+
+    /// Appends a node, or its values if they are small and all operands constant.
+    pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
+        match self.model.compute(&op, inputs, AT_ONCE)? {
+            Some(values) => Ok(values
+                .into_iter()
+                .map(|t| self.model.add_result(&self.name, t))
+                .collect()),
+            None => self
+                .model
+                .add_node(&self.name, op, inputs)
+                .map_err(|e| e.source.into()),
+        }
+    }
+
+    /// [`NodeImport::emit_all`] for an operator of one output.
+    pub(crate) fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId, Problem> {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        Ok(self.emit_all(op, &inputs)?[0])
+    }
+
+    pub(crate) fn unary(&mut self, op: Unary, x: ValueId) -> Result<ValueId, Problem> {
+        self.emit(Op::Unary(op), &[x])
+    }
+
+    pub(crate) fn binary(
+        &mut self,
+        op: Binary,
+        x: ValueId,
+        y: ValueId,
+    ) -> Result<ValueId, Problem> {
+        self.emit(Op::Binary(op), &[x, y])
+    }
+
+    /// Appends a cast unless the type is already right.
+    pub(crate) fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId, Problem> {
+        if self.dtype(x) == to {
+            Ok(x)
+        } else {
+            self.emit(Op::Cast(to), &[x])
+        }
+    }
+
+    pub(crate) fn reshape(&mut self, x: ValueId, shape: Vec<usize>) -> Result<ValueId, Problem> {
+        if self.ty(x).shape == shape {
+            return Ok(x);
+        }
+        self.emit(Op::Reshape(graph::ops::Reshape { shape }), &[x])
+    }
+
+    /// A constant filled with one value.
+    pub(crate) fn filled(
+        &mut self,
+        dtype: DType,
+        shape: &[usize],
+        value: f64,
+    ) -> Result<ValueId, Problem> {
+        let mut one = Tensor::zeros(dtype, &[]);
+        one.set_f64(0, value);
+        self.repeated(one, shape)
+    }
+
+    /// One element, given as a tensor, everywhere in a shape.
+    pub(crate) fn repeated(&mut self, one: Tensor, shape: &[usize]) -> Result<ValueId, Problem> {
+        let one = self.model.add_result(&self.name, one.reshaped(&[]));
+        if shape.is_empty() {
+            return Ok(one);
+        }
+        let shape = shape.to_vec();
+        self.emit(Op::Expand(Expand { shape }), &[one])
+    }
+}

@@ -1,0 +1,112 @@
+//! Importers of normalisations and softmax.
+
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{BatchNorm, Binary, LayerNorm, Lrn, Op, Reduce, ReduceKind, Softmax, Unary};
+
+pub(crate) fn batch_norm(n: &mut NodeImport) -> Imported {
+    n.attributes.ignore(&["momentum"]);
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    if n.attributes.flag("training_mode", false)? || (1..5).any(|i| n.wants(i)) {
+        return Problem::unsupported("it is in training mode");
+    }
+    if !n.attributes.flag("spatial", true)? {
+        return Problem::unsupported("spatial=0 (statistics of every element)");
+    }
+    let inputs = [
+        n.input(0)?,
+        n.input(1)?,
+        n.input(2)?,
+        n.input(3)?,
+        n.input(4)?,
+    ];
+    Ok(vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?])
+}
+
+pub(crate) fn layer_norm(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    let axis = n.axis(n.attributes.int("axis", -1)?, rank)?;
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    if n.attributes.int("stash_type", 1)? != 1 {
+        return Problem::unsupported("stash_type is not 1 (f32)");
+    }
+    let statistics = n.wants(1) || n.wants(2);
+    let inputs = [Some(x), Some(n.input(1)?), n.optional(2)];
+    let present = if inputs[2].is_some() { 3 } else { 2 };
+    n.emit_all(
+        Op::LayerNorm(LayerNorm {
+            axis,
+            epsilon,
+            statistics,
+        }),
+        &inputs[..present],
+    )
+}
+
+pub(crate) fn lrn(n: &mut NodeImport) -> Imported {
+    let size = n.attributes.int("size", 0)?;
+    let Some(size) = usize::try_from(size)
+        .ok()
+        .filter(|s| (1..1 << 20).contains(s))
+    else {
+        return Problem::unsupported(format!("size={size}"));
+    };
+    let lrn = Lrn {
+        size,
+        alpha: n.attributes.float("alpha", 1e-4)?,
+        beta: n.attributes.float("beta", 0.75)?,
+        bias: n.attributes.float("bias", 1.0)?,
+    };
+    let x = n.input(0)?;
+    Ok(vec![n.emit(Op::Lrn(lrn), &[x])?])
+}
+
+/// Applies `f` along one axis: the named one, or before operator set 13 all
+/// axes from it on taken together.
+fn along_axis(
+    n: &mut NodeImport,
+    f: impl Fn(&mut NodeImport, ValueId, usize) -> Result<ValueId, Problem>,
+) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let axis = n
+        .attributes
+        .int("axis", if n.opset < 13 { 1 } else { -1 })?;
+    if n.opset < 13 && axis == shape.len() as i64 {
+        let column = n.reshape(x, vec![shape.iter().product(), 1])?;
+        let y = f(n, column, 1)?;
+        return Ok(vec![n.reshape(y, shape)?]);
+    }
+    let axis = n.axis(axis, shape.len())?;
+    if n.opset >= 13 || shape[axis + 1..].iter().all(|d| *d == 1) {
+        return Ok(vec![f(n, x, axis)?]);
+    }
+    let (outer, inner) = shape.split_at(axis);
+    let rows = n.reshape(x, vec![outer.iter().product(), inner.iter().product()])?;
+    let y = f(n, rows, 1)?;
+    Ok(vec![n.reshape(y, shape.clone())?])
+}
+
+pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
+    along_axis(n, |n, x, axis| n.emit(Op::Softmax(Softmax { axis }), &[x]))
+}
+
+/// (x - max) - log(sum(exp(x - max))).
+pub(crate) fn log_softmax(n: &mut NodeImport) -> Imported {
+    along_axis(n, |n, x, axis| {
+        let reduce = |kind| {
+            Op::Reduce(Reduce {
+                kind,
+                axes: vec![axis],
+                keepdims: true,
+            })
+        };
+        let max = n.emit(reduce(ReduceKind::Max), &[x])?;
+        let shifted = n.binary(Binary::Sub, x, max)?;
+        let powers = n.unary(Unary::Exp, shifted)?;
+        let sum = n.emit(reduce(ReduceKind::Sum), &[powers])?;
+        let log = n.unary(Unary::Log, sum)?;
+        n.binary(Binary::Sub, shifted, log)
+    })
+}

@@ -1,0 +1,363 @@
+//! Importers of quantised operators, each by the definition in the ONNX
+//! operator documentation.
+//!
+//! Products are of the bytes themselves; zero points are taken off their sums:
+//! the sum of (a - p)(b - q) is that of ab, less p times the sum of b, less q
+//! times the sum of (a - p). With constant weights and q = 0 that is one
+//! constant a column or map.
+
+use crate::node::{Imported, NodeImport, Problem};
+use crate::windows;
+use graph::ValueId;
+use graph::ops::{Binary, Conv, Op, Pad, PadMode, Reduce, ReduceKind, Unary};
+use tensor::DType;
+
+/// Input `i` if it is a zero point that can change anything.
+fn zero_point(n: &NodeImport, i: usize) -> Option<ValueId> {
+    let v = n.optional(i)?;
+    match n.model.constant(v) {
+        Some(t) if (0..t.len()).all(|i| t.get_i64(i) == 0) => None,
+        _ => Some(v),
+    }
+}
+
+fn sum(n: &mut NodeImport, x: ValueId, axes: Vec<usize>) -> Result<ValueId, Problem> {
+    let x = n.cast(x, DType::I32)?;
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes,
+        keepdims: true,
+    };
+    n.emit(Op::Reduce(sum), &[x])
+}
+
+/// `y` less `p` times `of`.
+fn less(n: &mut NodeImport, y: ValueId, p: ValueId, of: ValueId) -> Result<ValueId, Problem> {
+    let p = n.cast(p, DType::I32)?;
+    let product = n.binary(Binary::Mul, of, p)?;
+    n.binary(Binary::Sub, y, product)
+}
+
+/// The sum over k of (a - p)(b - q).
+fn product(
+    n: &mut NodeImport,
+    [a, b]: [ValueId; 2],
+    [p, q]: [Option<ValueId>; 2],
+) -> Result<ValueId, Problem> {
+    let mut y = n.emit(Op::MatMulInteger, &[a, b])?;
+    let (a_rank, b_rank) = (n.shape(a).len(), n.shape(b).len());
+    // One a row; a vector on the right leaves no columns beside the rows.
+    let p = match p {
+        Some(p) if n.shape(p).len() == 1 && n.shape(p) != [1] && b_rank > 1 => {
+            let rows = n.shape(p)[0];
+            Some(n.reshape(p, vec![rows, 1])?)
+        }
+        p => p,
+    };
+    if let Some(p) = p {
+        let mut columns = sum(n, b, vec![b_rank.saturating_sub(2)])?;
+        if a_rank == 1 || b_rank == 1 {
+            let mut shape = n.shape(columns);
+            shape.remove(b_rank.saturating_sub(2));
+            columns = n.reshape(columns, shape)?;
+        }
+        y = less(n, y, p, columns)?;
+    }
+    if let Some(q) = q {
+        let depth = n.shape(a)[a_rank - 1];
+        let mut rows = sum(n, a, vec![a_rank - 1])?;
+        if let Some(p) = p {
+            let depth = n.filled(DType::I32, &[], depth as f64)?;
+            rows = less(n, rows, p, depth)?;
+        }
+        if a_rank == 1 || b_rank == 1 {
+            let mut shape = n.shape(rows);
+            shape.remove(a_rank - 1);
+            rows = n.reshape(rows, shape)?;
+        }
+        y = less(n, y, q, rows)?;
+    }
+    Ok(y)
+}
+
+pub(crate) fn matmul_integer(n: &mut NodeImport) -> Imported {
+    let operands = [n.input(0)?, n.input(1)?];
+    let zero_points = [zero_point(n, 2), zero_point(n, 3)];
+    Ok(vec![product(n, operands, zero_points)?])
+}
+
+/// A value a map, at [1, M, 1, ..]; anything of one element stays.
+fn by_map(n: &mut NodeImport, v: ValueId, rank: usize) -> Result<ValueId, Problem> {
+    match n.shape(v)[..] {
+        [maps] => {
+            let mut shape = vec![1; rank];
+            shape[1] = maps;
+            n.reshape(v, shape)
+        }
+        [] => Ok(v),
+        ref shape => Problem::unsupported(format!("a scale or zero point of shape {shape:?}")),
+    }
+}
+
+fn ones(n: &mut NodeImport, like: ValueId) -> Result<ValueId, Problem> {
+    let shape = n.shape(like);
+    n.filled(DType::U8, &shape, 1.0)
+}
+
+/// The sum over windows of (x - p)(w - q), where windows reach outside of x
+/// counting nothing.
+fn windows_sum(
+    n: &mut NodeImport,
+    mut conv: Conv,
+    [mut x, w]: [ValueId; 2],
+    [p, q]: [Option<ValueId>; 2],
+) -> Result<ValueId, Problem> {
+    let rank = n.shape(x).len();
+    let constant = p.and_then(|p| n.model.constant(p).cloned());
+    if let Some(t) = constant.filter(|t| t.len() == 1) {
+        // Outside of x are zero points, which count nothing.
+        let mut pads = vec![(0, 0); 2];
+        pads.extend(conv.pads.iter().map(|p| (p.0 as i64, p.1 as i64)));
+        if pads.iter().any(|p| *p != (0, 0)) {
+            let mode = PadMode::Constant(t.get_f64(0));
+            x = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
+            conv.pads.fill((0, 0));
+        }
+    }
+    let op = Op::ConvInteger(conv.clone());
+    let mut y = n.emit(op.clone(), &[x, w])?;
+    // Sums of weights; at borders not of all of them.
+    let whole = conv.pads.iter().all(|p| *p == (0, 0));
+    let p = match p {
+        Some(p) => Some(by_map(n, p, rank)?),
+        None => None,
+    };
+    if let Some(p) = p {
+        let weights = if whole {
+            let maps = n.shape(w)[0];
+            let of_map = sum(n, w, (1..rank).collect())?;
+            let flat = n.reshape(of_map, vec![maps])?;
+            by_map(n, flat, rank)?
+        } else {
+            let everywhere = ones(n, x)?;
+            n.emit(op.clone(), &[everywhere, w])?
+        };
+        y = less(n, y, p, weights)?;
+    }
+    if let Some(q) = q {
+        let q = by_map(n, q, rank)?;
+        let taps = ones(n, w)?;
+        let mut pixels = n.emit(op.clone(), &[x, taps])?;
+        if let Some(p) = p {
+            let everywhere = ones(n, x)?;
+            let count = n.emit(op, &[everywhere, taps])?;
+            pixels = less(n, pixels, p, count)?;
+        }
+        y = less(n, y, q, pixels)?;
+    }
+    Ok(y)
+}
+
+pub(crate) fn conv_integer(n: &mut NodeImport) -> Imported {
+    let conv = windows::conv_attributes(n, 1)?;
+    let operands = [n.input(0)?, n.input(1)?];
+    let zero_points = [zero_point(n, 2), zero_point(n, 3)];
+    Ok(vec![windows_sum(n, conv, operands, zero_points)?])
+}
+
+/// round(x) + zero point, clipped to the range of its type. `x` is f32.
+fn saturated(
+    n: &mut NodeImport,
+    x: ValueId,
+    zero_point: Option<ValueId>,
+    to: DType,
+) -> Result<ValueId, Problem> {
+    let (min, max) = match to {
+        DType::U8 => (0.0, 255.0),
+        DType::I8 => (-128.0, 127.0),
+        other => return Problem::unsupported(format!("quantising to {other}")),
+    };
+    let mut y = n.unary(Unary::Round, x)?;
+    if let Some(z) = zero_point {
+        let z = n.cast(z, DType::F32)?;
+        y = n.binary(Binary::Add, y, z)?;
+    }
+    let clip = Unary::Clip {
+        min: Some(min),
+        max: Some(max),
+    };
+    let y = n.unary(clip, y)?;
+    n.cast(y, to)
+}
+
+/// A scale or zero point with one value along `axis` (or one for all), shaped
+/// to broadcast to a tensor of this shape.
+fn along(n: &mut NodeImport, v: ValueId, axis: i64, like: &[usize]) -> Result<ValueId, Problem> {
+    let shape = n.shape(v);
+    match shape[..] {
+        [] => Ok(v),
+        [1] => n.reshape(v, vec![]),
+        [count] => {
+            let axis = n.axis(axis, like.len())?;
+            if count != like[axis] {
+                return Problem::unsupported(format!(
+                    "{count} scales or zero points along an axis of {}",
+                    like[axis]
+                ));
+            }
+            let mut shape = vec![1; like.len()];
+            shape[axis] = count;
+            n.reshape(v, shape)
+        }
+        _ => Problem::unsupported(format!("scales of shape {shape:?}: blocks")),
+    }
+}
+
+pub(crate) fn quantize_linear(n: &mut NodeImport) -> Imported {
+    let axis = n.attributes.int("axis", 1)?;
+    n.attributes.ignore(&["saturate"]);
+    if n.attributes.int("block_size", 0)? != 0 || n.attributes.int("precision", 0)? != 0 {
+        return Problem::unsupported("block_size or precision");
+    }
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let to = match n.optional(2) {
+        Some(z) => n.dtype(z),
+        None => match n.attributes.int("output_dtype", 0)? {
+            0 | 2 => DType::U8,
+            3 => DType::I8,
+            other => return Problem::unsupported(format!("output_dtype={other}")),
+        },
+    };
+    n.attributes.ignore(&["output_dtype"]);
+    let like = n.shape(x);
+    let scale = along(n, scale, axis, &like)?;
+    let zero_point = match zero_point(n, 2) {
+        Some(z) => Some(along(n, z, axis, &like)?),
+        None => None,
+    };
+    let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
+    let y = n.binary(Binary::Div, x, scale)?;
+    Ok(vec![saturated(n, y, zero_point, to)?])
+}
+
+pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
+    let axis = n.attributes.int("axis", 1)?;
+    if n.attributes.int("block_size", 0)? != 0 {
+        return Problem::unsupported("block_size");
+    }
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let to = match n.attributes.int("output_dtype", 0)? {
+        0 => n.dtype(scale),
+        1 => DType::F32,
+        10 => DType::F16,
+        11 => DType::F64,
+        16 => DType::BF16,
+        other => return Problem::unsupported(format!("output_dtype={other}")),
+    };
+    if !n.dtype(x).is_int() {
+        return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
+    }
+    let like = n.shape(x);
+    let mut x = n.cast(x, DType::I32)?;
+    if let Some(z) = zero_point(n, 2) {
+        let z = along(n, z, axis, &like)?;
+        let z = n.cast(z, DType::I32)?;
+        x = n.binary(Binary::Sub, x, z)?;
+    }
+    let scale = along(n, scale, axis, &like)?;
+    let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
+    let y = n.binary(Binary::Mul, x, scale)?;
+    Ok(vec![n.cast(y, to)?])
+}
+
+/// y, its scale (range / 255, the range including 0) and zero point.
+pub(crate) fn dynamic_quantize_linear(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let axes: Vec<usize> = (0..n.shape(x).len()).collect();
+    let extreme = |n: &mut NodeImport, kind, clip| {
+        let all = Reduce {
+            kind,
+            axes: axes.clone(),
+            keepdims: false,
+        };
+        let v = n.emit(Op::Reduce(all), &[x])?;
+        n.unary(clip, v)
+    };
+    let (zero, open) = (Some(0.0), None);
+    let above = Unary::Clip {
+        min: zero,
+        max: open,
+    };
+    let below = Unary::Clip {
+        min: open,
+        max: zero,
+    };
+    let max = extreme(n, ReduceKind::Max, above)?;
+    let min = extreme(n, ReduceKind::Min, below)?;
+    let range = n.binary(Binary::Sub, max, min)?;
+    let steps = n.filled(DType::F32, &[], 255.0)?;
+    let scale = n.binary(Binary::Div, range, steps)?;
+    let start = n.binary(Binary::Div, min, scale)?;
+    let start = n.unary(Unary::Neg, start)?;
+    let zero_point = saturated(n, start, None, DType::U8)?;
+    let quotient = n.binary(Binary::Div, x, scale)?;
+    let y = saturated(n, quotient, Some(zero_point), DType::U8)?;
+    Ok(vec![y, scale, zero_point])
+}
+
+/// The sums `acc` in the scale of the result: acc (a b / y) + zero point.
+fn requantized(
+    n: &mut NodeImport,
+    acc: ValueId,
+    [a, b, y]: [ValueId; 3],
+    zero_point: Option<ValueId>,
+    to: DType,
+) -> Result<ValueId, Problem> {
+    let [a, b, y] = [
+        n.cast(a, DType::F32)?,
+        n.cast(b, DType::F32)?,
+        n.cast(y, DType::F32)?,
+    ];
+    let scale = n.binary(Binary::Mul, a, b)?;
+    let scale = n.binary(Binary::Div, scale, y)?;
+    let acc = n.cast(acc, DType::F32)?;
+    let scaled = n.binary(Binary::Mul, acc, scale)?;
+    saturated(n, scaled, zero_point, to)
+}
+
+/// One value for all as a scalar.
+fn scalar(n: &mut NodeImport, i: usize) -> Result<ValueId, Problem> {
+    let v = n.input(i)?;
+    if n.shape(v).iter().product::<usize>() != 1 {
+        return Problem::unsupported(format!("input {i} of shape {:?}", n.shape(v)));
+    }
+    n.reshape(v, vec![])
+}
+
+pub(crate) fn qlinear_matmul(n: &mut NodeImport) -> Imported {
+    let scales = [scalar(n, 1)?, scalar(n, 4)?, scalar(n, 6)?];
+    let operands = [n.input(0)?, n.input(3)?];
+    let zero_points = [zero_point(n, 2), zero_point(n, 5)];
+    let acc = product(n, operands, zero_points)?;
+    let (z, to) = (scalar(n, 7)?, n.dtype(n.input(7)?));
+    Ok(vec![requantized(n, acc, scales, Some(z), to)?])
+}
+
+pub(crate) fn qlinear_conv(n: &mut NodeImport) -> Imported {
+    let conv = windows::conv_attributes(n, 3)?;
+    let operands = [n.input(0)?, n.input(3)?];
+    let rank = n.shape(operands[0]).len();
+    let zero_points = [zero_point(n, 2), zero_point(n, 5)];
+    let mut acc = windows_sum(n, conv, operands, zero_points)?;
+    if let Some(bias) = n.optional(8) {
+        let bias = by_map(n, bias, rank)?;
+        acc = n.binary(Binary::Add, acc, bias)?;
+    }
+    let (x, w, y) = (scalar(n, 1)?, n.input(4)?, scalar(n, 6)?);
+    let w = match n.shape(w)[..] {
+        [1] => n.reshape(w, vec![])?,
+        _ => by_map(n, w, rank)?,
+    };
+    let (z, to) = (scalar(n, 7)?, n.dtype(n.input(7)?));
+    Ok(vec![requantized(n, acc, [x, w, y], Some(z), to)?])
+}

@@ -1,0 +1,168 @@
+//! Leading axes of matrix products become one: [1,128,768] [768,768] is a
+//! product of two matrices, and equal batch axes are one.
+//!
+//! The result gets its shape back by a reshape, which then moves down past
+//! operators that do not care about leading axes (element-wise ones, softmax
+//! and layer normalisation over trailing axes), so that they keep fusing with
+//! the product and become tasks that do not depend on how rows are counted.
+//! Reshapes cost nothing. Values stay the same.
+
+use crate::fuse::is_elementwise;
+use graph::ops::{LayerNorm, Op, Reshape, Softmax};
+use graph::{Model, Node, Rewrite, ValueId};
+use std::convert::Infallible;
+use tensor::Tensor;
+
+/// The model with leading axes merged.
+pub(crate) fn collapse(model: &Model) -> Model {
+    let collapsed = model.rewrite(|r, _, node| {
+        let new = match &node.op {
+            Op::MatMul => matmul(r, node),
+            Op::Softmax(s) => rows(r, node, s.axis),
+            Op::LayerNorm(l) if !l.statistics => rows(r, node, l.axis),
+            op if is_elementwise(op) && !matches!(op, Op::BatchNorm(_)) => elementwise(r, node),
+            _ => None,
+        };
+        Ok::<_, Infallible>(new.map_or_else(|| r.copy(node), |v| vec![v]))
+    });
+    let Ok(model) = collapsed;
+    model.without_dead_code()
+}
+
+const FITS: &str = "reshaped operands fit as the originals did";
+
+/// `v` under another shape: what it was reshaped from, if that has the shape.
+fn reshape(r: &mut Rewrite, v: ValueId, shape: &[usize]) -> ValueId {
+    if r.target[v].shape() == shape {
+        return v;
+    }
+    let name = r.target[v].name().to_string();
+    if let Some(t) = r.target.constant(v) {
+        let t = Tensor::clone(t).reshaped(shape);
+        return r.target.add_constant(&name, t);
+    }
+    let producer = r.target.producer(v).map(|(n, _)| r.target[n].clone());
+    if let Some((Op::Reshape(_), Some(source))) = producer.as_ref().map(|p| (&p.op, p.input(0))) {
+        return reshape(r, source, shape);
+    }
+    let shape = shape.to_vec();
+    let op = Op::Reshape(Reshape { shape });
+    r.target.add(&name, op, &[v]).expect(FITS)
+}
+
+fn add(r: &mut Rewrite, node: &Node, op: Op, inputs: &[ValueId]) -> ValueId {
+    let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+    r.target.add_node(&node.name, op, &inputs).expect(FITS)[0]
+}
+
+/// The node's result in its own shape.
+fn restore(r: &mut Rewrite, node: &Node, v: ValueId) -> ValueId {
+    let shape = r.source[node.output()].shape().to_vec();
+    reshape(r, v, &shape)
+}
+
+fn matmul(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
+    let inputs: Vec<ValueId> = r.operands(node).into_iter().flatten().collect();
+    let (a, b) = (inputs[0], inputs[1]);
+    let (sa, sb) = (r.target[a].shape().to_vec(), r.target[b].shape().to_vec());
+    if sa.len() < 3 || sb.len() < 2 {
+        return None;
+    }
+    let (lead, [m, k]) = (&sa[..sa.len() - 2], [sa[sa.len() - 2], sa[sa.len() - 1]]);
+    let (other, n) = (&sb[..sb.len() - 2], sb[sb.len() - 1]);
+    let batch: usize = lead.iter().product();
+    let (left, right) = if other.iter().all(|d| *d == 1) && lead.len() >= other.len() {
+        (vec![batch * m, k], vec![k, n])
+    } else if lead == other && lead.len() > 1 {
+        (vec![batch, m, k], vec![batch, k, n])
+    } else {
+        return None;
+    };
+    let (a, b) = (reshape(r, a, &left), reshape(r, b, &right));
+    let y = add(r, node, Op::MatMul, &[a, b]);
+    Some(restore(r, node, y))
+}
+
+/// Softmax or layer normalisation over the axes from `axis` on, or over `axis`:
+/// everything before becomes rows.
+fn rows(r: &mut Rewrite, node: &Node, axis: usize) -> Option<ValueId> {
+    if axis < 2 {
+        return None;
+    }
+    let mut inputs: Vec<ValueId> = r.operands(node).into_iter().flatten().collect();
+    let shape = r.target[inputs[0]].shape().to_vec();
+    let tail = &shape[axis..];
+    if inputs[1..]
+        .iter()
+        .any(|v| r.target[*v].ty().rank() > tail.len())
+    {
+        return None;
+    }
+    let merged = [&[shape[..axis].iter().product()], tail].concat();
+    inputs[0] = reshape(r, inputs[0], &merged);
+    let op = match &node.op {
+        Op::LayerNorm(l) => Op::LayerNorm(LayerNorm { axis: 1, ..*l }),
+        _ => Op::Softmax(Softmax { axis: 1 }),
+    };
+    let y = add(r, node, op, &inputs);
+    Some(restore(r, node, y))
+}
+
+/// Moves the reshape of an operand that split its first axis past the node, if
+/// the other operands can be seen with that axis merged too.
+fn elementwise(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
+    let inputs: Vec<ValueId> = r.operands(node).into_iter().collect::<Option<_>>()?;
+    let shape = r.source[node.output()].shape().to_vec();
+    let (lead, source) = inputs.iter().find_map(|v| split_rows(r, *v, &shape))?;
+    let mut merged = Vec::new();
+    for v in &inputs {
+        merged.push(merged_shape(r.target[*v].shape(), &shape, lead, source)?);
+    }
+    let operands: Vec<ValueId> = inputs
+        .iter()
+        .zip(&merged)
+        .map(|(v, s)| reshape(r, *v, s))
+        .collect();
+    let y = add(r, node, node.op.clone(), &operands);
+    Some(restore(r, node, y))
+}
+
+/// If `v` has this shape by a reshape that split the first axis of its source:
+/// how many axes that became, and its size.
+fn split_rows(r: &Rewrite, v: ValueId, shape: &[usize]) -> Option<(usize, usize)> {
+    let (producer, _) = r.target.producer(v)?;
+    let node = &r.target[producer];
+    let (Op::Reshape(_), Some(source)) = (&node.op, node.input(0)) else {
+        return None;
+    };
+    let from = r.target[source].shape();
+    if r.target[v].shape() != shape || from.is_empty() || from.len() >= shape.len() {
+        return None;
+    }
+    let lead = shape.len() - (from.len() - 1);
+    let rows: usize = shape[..lead].iter().product();
+    (from[1..] == shape[lead..] && from[0] == rows).then_some((lead, rows))
+}
+
+/// An operand's shape with the result's first `lead` axes merged to `rows`, if
+/// the operand has all of them or none.
+fn merged_shape(
+    operand: &[usize],
+    shape: &[usize],
+    lead: usize,
+    rows: usize,
+) -> Option<Vec<usize>> {
+    let trailing = shape.len() - lead;
+    let Some(own) = operand.len().checked_sub(trailing).filter(|n| *n > 0) else {
+        return Some(operand.to_vec());
+    };
+    let (leading, tail) = operand.split_at(own);
+    let merged = if leading.iter().all(|d| *d == 1) {
+        1
+    } else if leading == &shape[..lead] {
+        rows
+    } else {
+        return None;
+    };
+    Some([&[merged], tail].concat())
+}

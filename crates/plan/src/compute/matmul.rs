@@ -1,0 +1,104 @@
+//! Matrix products.
+
+use super::{Env, Kind, LastStep, Point};
+use graph::ops::Gemm;
+use ir::{BufferId, Expr, ProgramBuilder, Reducer};
+
+/// main [b0.., m, n] = sum over k; a vector operand has no `m` or no `n`.
+pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
+    let (x, y) = (env.operand(0), env.operand(1));
+    let (rows, columns) = (x.shape().len() > 1, y.shape().len() > 1);
+    let batch = env.shape.len() - usize::from(rows) - usize::from(columns);
+    let mut names: Vec<String> = (0..batch).map(|d| format!("b{d}")).collect();
+    names.extend(rows.then(|| "m".to_string()));
+    names.extend(columns.then(|| "n".to_string()));
+    let axes = env.named_axes(names);
+    let k = x.shape()[x.shape().len() - 1];
+    let acc = b.reduce("main", &axes.list(), &[("k", k)], Reducer::Sum, |o, t| {
+        let matrix = |shape: &[i64], tail: Vec<Expr>| {
+            let own = shape.len().saturating_sub(2);
+            let skip = batch - own.min(batch);
+            let lead = shape.iter().zip(&o[skip..batch]).take(own);
+            let lead = lead.map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() });
+            lead.chain(tail).collect::<Vec<_>>()
+        };
+        let m = rows.then(|| o[batch].clone());
+        let n = columns.then(|| o[o.len() - 1].clone());
+        let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
+        let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
+        env.factor(0, x.at(left)) * env.factor(1, y.at(right))
+    });
+    let result = env.conclude(b, acc, &axes, None);
+    let last = env.shape.len();
+    let m = if rows { env.shape[batch] } else { 1 };
+    let n = if columns { env.shape[last - 1] } else { 1 };
+    let products = env.shape[..batch].iter().product::<i64>();
+    let name = match (batch, env.is_constant(1)) {
+        (0, true) => "dense",
+        (0, false) => "matmul",
+        _ => "batch_matmul",
+    };
+    let kind = Kind::new(name).arg("m", m).arg("n", n).arg("k", k);
+    let kind = if batch > 0 {
+        kind.arg("b", products)
+    } else {
+        kind
+    };
+    (
+        result,
+        kind.flops(2.0 * products as f64 * (m * n) as f64 * k as f64),
+    )
+}
+
+/// main [m, n] = sum over k; scaling and the addend are in `out`.
+pub(super) fn gemm(env: &Env, b: &mut ProgramBuilder, g: &Gemm) -> (BufferId, Kind) {
+    let (x, y) = (env.operand(0), env.operand(1));
+    let axes = env.named_axes(["m", "n"]);
+    let k = x.shape()[usize::from(!g.trans_a)];
+    let ordered = |swap: bool, i: &Expr, j: &Expr| {
+        if swap {
+            vec![j.clone(), i.clone()]
+        } else {
+            vec![i.clone(), j.clone()]
+        }
+    };
+    let acc = b.reduce("main", &axes.list(), &[("k", k)], Reducer::Sum, |o, t| {
+        let left = x.at(ordered(g.trans_a, &o[0], &t[0]));
+        left * y.at(ordered(g.trans_b, &t[0], &o[1]))
+    });
+    let scaled = |e: Expr, by: f32| {
+        if by == 1.0 {
+            return e;
+        }
+        if env.work().is_float() {
+            return e * Expr::constant(f64::from(by), env.work());
+        }
+        // Integer products are scaled in f64 and truncated.
+        let wide = e.cast(ir::DType::F64) * Expr::constant(f64::from(by), ir::DType::F64);
+        wide.cast(env.work())
+    };
+    let post = |sum: Expr, p: &Point| {
+        let product = scaled(sum, g.alpha);
+        match env.optional(2) {
+            Some(c) => product + scaled(c.load(p), g.beta),
+            None => product,
+        }
+    };
+    let last_step = g.alpha != 1.0 || env.optional(2).is_some();
+    let post = last_step.then_some(&post as LastStep);
+    let result = env.conclude(b, acc, &axes, post);
+    let name = if env.is_constant(1) {
+        "dense"
+    } else {
+        "matmul"
+    };
+    let (m, n) = (env.shape[0], env.shape[1]);
+    let kind = Kind::new(name)
+        .arg("m", m)
+        .arg("n", n)
+        .arg("k", k)
+        .arg("trans_a", g.trans_a)
+        .arg("trans_b", g.trans_b)
+        .flops(2.0 * (m * n) as f64 * k as f64);
+    (result, kind)
+}

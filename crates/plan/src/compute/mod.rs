@@ -1,0 +1,603 @@
+//! Operators as tensor expressions: one file a family.
+//!
+//! Every program reads its operands in the layouts that were chosen for them
+//! and writes one result. The anchor is the block `main` (reductions of several
+//! blocks name theirs after what they compute); what follows it element by
+//! element is the block `out`. Without a chain, `main` writes the result, and
+//! an anchor that only moves elements takes the chain into `main`. Everything
+//! is in global memory under serial loops.
+//!
+//! Half precision is computed in f32: loads widen, the store rounds.
+
+mod conv;
+mod elementwise;
+mod matmul;
+mod movement;
+mod norm;
+mod pool;
+mod reduce;
+
+use super::fold::Fold;
+use super::fuse::{Group, is_elementwise};
+use super::layout::{Choice, Layout};
+use graph::ops::Op;
+use graph::{Model, Node, Users, ValueId};
+use ir::tensor_expression::AxisExtent;
+use ir::{BufferId, Expr, Program, ProgramBuilder};
+use std::collections::{BTreeMap, HashMap};
+use tensor::DType;
+
+pub(super) use elementwise::{Extent, extent, unsupported as unsupported_elementwise};
+pub(super) use movement::layout_transform;
+
+/// A program with what is said about it beside.
+pub(super) struct Built {
+    pub program: Program,
+    /// The values behind the parameters, without the result, in order.
+    pub operands: Vec<(ValueId, Layout)>,
+    pub kind: Kind,
+}
+
+/// What a program is, for people, tables and schedule templates.
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub op: String,
+    pub args: BTreeMap<String, i64>,
+    /// Floating-point operations, where the operator defines them.
+    pub flops: Option<f64>,
+}
+
+impl Kind {
+    pub fn new(op: impl Into<String>) -> Kind {
+        Kind {
+            op: op.into(),
+            args: BTreeMap::new(),
+            flops: None,
+        }
+    }
+
+    pub fn arg(mut self, name: &str, value: impl TryInto<i64>) -> Kind {
+        let value = value.try_into().ok().expect("sizes fit 63 bits");
+        self.args.insert(name.to_string(), value);
+        self
+    }
+
+    pub fn flops(mut self, flops: f64) -> Kind {
+        self.flops = Some(flops);
+        self
+    }
+}
+
+/// The program of output `output` of a group.
+pub(super) fn build(
+    model: &Model,
+    users: &Users,
+    group: &Group,
+    choice: &Choice,
+    output: usize,
+) -> Built {
+    let mut builder = ProgramBuilder::new(model[group.anchor].op.name());
+    let (env, operands) = Env::new(model, users, group, choice, output, &mut builder);
+    let (result, kind) = anchor(&env, &mut builder);
+    Built {
+        program: builder.finish(&[result]),
+        operands,
+        kind,
+    }
+}
+
+fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
+    match &env.node.op {
+        Op::Conv(c) | Op::ConvInteger(c) => conv::conv(env, b, c),
+        Op::ConvTranspose(c) => conv::conv_transpose(env, b, c),
+        Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
+        Op::Gemm(g) => matmul::gemm(env, b, g),
+        Op::Pool(p) => pool::pool(env, b, p),
+        Op::Reduce(r) => reduce::reduce(env, b, r),
+        Op::ArgReduce(r) => reduce::arg_reduce(env, b, *r),
+        Op::Softmax(s) => norm::softmax(env, b, *s),
+        Op::LayerNorm(l) => norm::layer_norm(env, b, *l),
+        Op::Lrn(l) => norm::lrn(env, b, *l),
+        Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::BatchNorm(_) => {
+            elementwise::pointwise(env, b)
+        }
+        Op::Concat(c) => movement::concat(env, b, *c),
+        Op::Split(s) => movement::split(env, b, s),
+        Op::Slice(s) => movement::slice(env, b, s),
+        Op::Pad(p) => movement::pad(env, b, p),
+        Op::Transpose(t) => movement::transpose(env, b, t),
+        Op::Expand(_) => movement::expand(env, b),
+        Op::Gather(g) => movement::gather(env, b, *g),
+        Op::Identity | Op::Reshape(_) => unreachable!("aliases are in no group"),
+    }
+}
+
+/// The type that values of an element type are computed in.
+fn work(d: DType) -> DType {
+    match d {
+        DType::F16 | DType::BF16 => DType::F32,
+        d => d,
+    }
+}
+
+/// One element index of a logical tensor, with the channel also split as the
+/// result's layout splits it.
+#[derive(Clone)]
+struct Point {
+    index: Vec<Expr>,
+    /// Channel block, lane.
+    split: Option<(Expr, Expr)>,
+}
+
+impl Point {
+    /// From the axes of a result in this layout.
+    fn of(layout: Layout, axes: &[Expr]) -> Point {
+        let Layout::Blocked { block } = layout else {
+            return Point {
+                index: axes.to_vec(),
+                split: None,
+            };
+        };
+        let (lane, index) = axes.split_last().expect("a blocked result has lanes");
+        let mut index = index.to_vec();
+        let co = index[1].clone();
+        index[1] = &co * block + lane;
+        Point {
+            index,
+            split: Some((co, lane.clone())),
+        }
+    }
+
+    /// A point that no axis of the result enumerates.
+    fn plain(index: Vec<Expr>) -> Point {
+        Point { index, split: None }
+    }
+}
+
+/// How an operand is read.
+#[derive(Clone)]
+enum Access {
+    Buffer {
+        buffer: BufferId,
+        dtype: DType,
+        /// Logical.
+        shape: Vec<i64>,
+        layout: Layout,
+        /// What runs along the buffer's axes, if it holds another value (plain)
+        /// that the operand is a transpose of.
+        axes: Option<Vec<Option<usize>>>,
+    },
+    /// A constant of one element.
+    Literal(Expr),
+}
+
+impl Access {
+    /// The element that broadcasts to a point of the result, in the working type.
+    fn load(&self, p: &Point) -> Expr {
+        let lead = p.index.len() - self.shape().len();
+        let sizes = self.shape().iter();
+        let index = sizes
+            .zip(&p.index[lead..])
+            .map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() })
+            .collect();
+        let broadcast = self.shape().get(1) == Some(&1);
+        let split = match &p.split {
+            Some(_) | None if broadcast => Some((Expr::int(0), Expr::int(0))),
+            split => split.clone(),
+        };
+        self.element(index, split)
+    }
+
+    /// The element at an index of the operand itself.
+    fn at(&self, index: Vec<Expr>) -> Expr {
+        self.element(index, None)
+    }
+
+    /// The element of a blocked operand at [n, co, spatial.., ci].
+    fn at_block(&self, n: &Expr, co: &Expr, spatial: Vec<Expr>, ci: &Expr) -> Expr {
+        let index = [vec![n.clone(), co.clone()], spatial].concat();
+        self.element(index, Some((co.clone(), ci.clone())))
+    }
+
+    /// The element at a logical index; `split` is the channel as block and lane.
+    fn element(&self, mut index: Vec<Expr>, split: Option<(Expr, Expr)>) -> Expr {
+        match self {
+            Access::Literal(e) => e.clone(),
+            Access::Buffer {
+                buffer,
+                dtype,
+                layout,
+                axes,
+                ..
+            } => {
+                if let Some(axes) = axes {
+                    let along = |a: &Option<usize>| a.map_or(Expr::int(0), |d| index[d].clone());
+                    index = axes.iter().map(along).collect();
+                }
+                if let Layout::Blocked { block } = *layout {
+                    let (co, ci) = split.unwrap_or_else(|| {
+                        let lane = index[1].clone().floor_mod(block);
+                        (index[1].clone().floor_div(block), lane)
+                    });
+                    index[1] = co;
+                    index.push(ci);
+                }
+                widen(Expr::load(*buffer, index), *dtype)
+            }
+        }
+    }
+
+    /// Logical.
+    fn shape(&self) -> &[i64] {
+        match self {
+            Access::Buffer { shape, .. } => shape,
+            Access::Literal(_) => &[],
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        match self {
+            Access::Buffer { layout, .. } => *layout,
+            Access::Literal(_) => Layout::Plain,
+        }
+    }
+}
+
+fn widen(e: Expr, dtype: DType) -> Expr {
+    if work(dtype) == dtype {
+        e
+    } else {
+        e.cast(work(dtype))
+    }
+}
+
+/// An operator's own last step: from the accumulator at a point to its value.
+type LastStep<'a> = &'a dyn Fn(Expr, &Point) -> Expr;
+
+/// What the expressions of one group are built from.
+struct Env<'a> {
+    model: &'a Model,
+    group: &'a Group,
+    node: &'a Node,
+    /// Position of the result among the anchor's outputs.
+    output: usize,
+    layout: Layout,
+    /// Logical shape of the result.
+    shape: Vec<i64>,
+    dtype: DType,
+    accesses: HashMap<ValueId, Access>,
+}
+
+impl<'a> Env<'a> {
+    /// Declares the parameters: the anchor's operands, then those of the chain.
+    fn new(
+        model: &'a Model,
+        users: &Users,
+        group: &'a Group,
+        choice: &Choice,
+        output: usize,
+        b: &mut ProgramBuilder,
+    ) -> (Env<'a>, Vec<(ValueId, Layout)>) {
+        let node = &model[group.anchor];
+        let result = group.outputs(model)[output];
+        let mut env = Env {
+            model,
+            group,
+            node,
+            output,
+            layout: choice.output,
+            shape: model[result].shape().iter().map(|d| *d as i64).collect(),
+            dtype: model[result].dtype(),
+            accesses: HashMap::new(),
+        };
+        let mut operands = Vec::new();
+        let pointwise = group.chain_operands(model);
+        let names = operand_names(&node.op);
+        let own = if is_elementwise(&node.op) {
+            &[]
+        } else {
+            &node.inputs[..]
+        };
+        for (i, v) in own.iter().enumerate() {
+            let Some(v) = v.filter(|v| !model[*v].ty().is_empty()) else {
+                continue;
+            };
+            let name = match names.get(i) {
+                Some(name) => (*name).to_string(),
+                None => format!("X{i}"),
+            };
+            let fold = match node.op {
+                Op::MatMul => Fold::of(model, users, v),
+                _ => None,
+            };
+            match fold {
+                Some(fold) => env.declare_folded(v, fold, &name, b, &mut operands),
+                None => env.declare(v, &name, choice, b, &mut operands),
+            }
+        }
+        for v in pointwise {
+            let name = format!("E{}", operands.len());
+            match elementwise::literal(model, v) {
+                Some(literal) if !env.accesses.contains_key(&v) => {
+                    env.accesses.insert(v, Access::Literal(literal));
+                }
+                _ => env.declare(v, &name, choice, b, &mut operands),
+            }
+        }
+        (env, operands)
+    }
+
+    fn declare(
+        &mut self,
+        v: ValueId,
+        name: &str,
+        choice: &Choice,
+        b: &mut ProgramBuilder,
+        operands: &mut Vec<(ValueId, Layout)>,
+    ) {
+        if self.accesses.contains_key(&v) {
+            return;
+        }
+        let value = &self.model[v];
+        let layout = choice.read(v);
+        let physical = layout.physical(value.shape());
+        let buffer = match self.model.constant(v) {
+            Some(_) => b.constant(name, value.dtype(), &physical),
+            None => b.input(name, value.dtype(), &physical),
+        };
+        operands.push((v, layout));
+        let access = Access::Buffer {
+            buffer,
+            dtype: value.dtype(),
+            shape: value.shape().iter().map(|d| *d as i64).collect(),
+            layout,
+            axes: None,
+        };
+        self.accesses.insert(v, access);
+    }
+
+    /// As [`Env::declare`], of the plain value that `v` is a transpose of.
+    fn declare_folded(
+        &mut self,
+        v: ValueId,
+        fold: Fold,
+        name: &str,
+        b: &mut ProgramBuilder,
+        operands: &mut Vec<(ValueId, Layout)>,
+    ) {
+        if self.accesses.contains_key(&v) {
+            return;
+        }
+        let source = &self.model[fold.source];
+        let extents = Layout::Plain.physical(source.shape());
+        let access = Access::Buffer {
+            buffer: b.input(name, source.dtype(), &extents),
+            dtype: source.dtype(),
+            shape: self.model[v].shape().iter().map(|d| *d as i64).collect(),
+            layout: Layout::Plain,
+            axes: Some(fold.axes),
+        };
+        operands.push((fold.source, Layout::Plain));
+        self.accesses.insert(v, access);
+    }
+
+    /// Operand `i` of the anchor.
+    fn operand(&self, i: usize) -> &Access {
+        self.optional(i).expect("the operator has this operand")
+    }
+
+    /// As [`Env::operand`], if it is present and not empty.
+    fn optional(&self, i: usize) -> Option<&Access> {
+        self.node.input(i).and_then(|v| self.accesses.get(&v))
+    }
+
+    /// An element of operand `i` in the type that the result is computed in.
+    fn factor(&self, i: usize, element: Expr) -> Expr {
+        if work(self.operand_dtype(i)) == self.work() {
+            element
+        } else {
+            element.cast(self.work())
+        }
+    }
+
+    fn operand_dtype(&self, i: usize) -> DType {
+        let v = self.node.input(i).expect("the operator has this operand");
+        self.model[v].dtype()
+    }
+
+    /// Logical shape of the anchor's operand `i`.
+    fn operand_shape(&self, i: usize) -> Vec<i64> {
+        let v = self.node.input(i).expect("the operator has this operand");
+        self.model[v].shape().iter().map(|d| *d as i64).collect()
+    }
+
+    fn is_constant(&self, i: usize) -> bool {
+        self.node
+            .input(i)
+            .is_some_and(|v| self.model.constant(v).is_some())
+    }
+
+    /// The type that the anchor's result is computed in.
+    fn work(&self) -> DType {
+        work(self.model[self.node.outputs[self.output]].dtype())
+    }
+
+    /// The axes of the result, `i0`, `i1`, ... or those of an image in blocks.
+    fn axes(&self) -> Axes {
+        let names: Vec<String> = match self.layout {
+            Layout::Plain => (0..self.shape.len()).map(|d| format!("i{d}")).collect(),
+            Layout::Blocked { .. } => ["n", "co", "y", "x", "ci"].map(String::from).to_vec(),
+        };
+        self.named_axes(names)
+    }
+
+    fn named_axes<S: Into<String>>(&self, names: impl IntoIterator<Item = S>) -> Axes {
+        let shape: Vec<usize> = self.shape.iter().map(|d| *d as usize).collect();
+        let extents = self.layout.physical(&shape);
+        Axes::new(names.into_iter().map(Into::into).zip(extents))
+    }
+
+    fn point(&self, axes: &[Expr]) -> Point {
+        Point::of(self.layout, axes)
+    }
+
+    /// The result at a point from the anchor's value there.
+    fn follow(&self, anchor: Expr, p: &Point) -> Expr {
+        let mut values = HashMap::new();
+        if self.group.pointwise(self.model).len() == self.group.chain.len() {
+            values.insert(self.node.outputs[self.output], anchor.clone());
+        }
+        let mut last = anchor;
+        for n in self.group.pointwise(self.model) {
+            let node = &self.model[n];
+            let operands: Vec<Expr> = node
+                .inputs
+                .iter()
+                .flatten()
+                .enumerate()
+                .map(|(i, v)| match (values.get(v), &node.op) {
+                    (Some(e), _) => Expr::clone(e),
+                    // A value a channel.
+                    (None, Op::BatchNorm(_)) if i > 0 => {
+                        self.accesses[v].load(&Point::plain(vec![p.index[1].clone()]))
+                    }
+                    (None, _) => self.accesses[v].load(p),
+                })
+                .collect();
+            let from = node.input(0).map_or(self.dtype, |v| self.model[v].dtype());
+            last = elementwise::apply(&node.op, from, &operands);
+            values.insert(node.output(), last.clone());
+        }
+        self.store(last, p)
+    }
+
+    /// Rounds to the result's type, and keeps tail channels at zero.
+    fn store(&self, e: Expr, p: &Point) -> Expr {
+        let e = if work(self.dtype) == self.dtype {
+            e
+        } else {
+            e.cast(self.dtype)
+        };
+        match self.layout.block() {
+            Some(block) if self.shape[1] % block != 0 => Expr::select(
+                p.index[1].clone().lt(self.shape[1]),
+                e,
+                Expr::constant(0.0, self.dtype),
+            ),
+            _ => e,
+        }
+    }
+
+    /// Finishes a reduction whose accumulator has the result's axes: the block
+    /// `out` applies `post` (an operator's own last step) and the chain, if
+    /// there is anything to apply.
+    fn conclude(
+        &self,
+        b: &mut ProgramBuilder,
+        accumulator: BufferId,
+        axes: &Axes,
+        post: Option<LastStep<'_>>,
+    ) -> BufferId {
+        let stored = b.program().buffer(accumulator).dtype;
+        if post.is_none() && self.group.chain.is_empty() && stored == self.dtype {
+            return accumulator;
+        }
+        b.compute("out", &axes.list(), |s| {
+            let p = self.point(s);
+            let value = Expr::load(accumulator, s);
+            let value = match post {
+                Some(post) => post(value, &p),
+                None => value,
+            };
+            self.follow(value, &p)
+        })
+    }
+
+    /// A result that `value` gives point by point: one block.
+    fn map(&self, b: &mut ProgramBuilder, value: impl Fn(&Point) -> Expr) -> BufferId {
+        b.compute("main", &self.axes().list(), |s| {
+            let p = self.point(s);
+            self.follow(value(&p), &p)
+        })
+    }
+}
+
+/// What parameters are called; further operands are numbered.
+fn operand_names(op: &Op) -> &'static [&'static str] {
+    match op {
+        Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) => &["X", "W", "B"],
+        Op::MatMul | Op::MatMulInteger => &["A", "B"],
+        Op::Gemm(_) => &["A", "B", "C"],
+        Op::LayerNorm(_) => &["X", "scale", "shift"],
+        Op::Gather(_) => &["X", "I"],
+        Op::Pool(_)
+        | Op::Reduce(_)
+        | Op::ArgReduce(_)
+        | Op::Softmax(_)
+        | Op::Lrn(_)
+        | Op::Split(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Transpose(_)
+        | Op::Expand(_) => &["X"],
+        _ => &[],
+    }
+}
+
+/// Named axes with extents.
+struct Axes(Vec<(String, i64)>);
+
+impl Axes {
+    fn new(axes: impl IntoIterator<Item = (String, i64)>) -> Axes {
+        Axes(axes.into_iter().collect())
+    }
+
+    fn list(&self) -> Vec<AxisExtent<'_>> {
+        self.0.iter().map(|(n, e)| (n.as_str(), *e)).collect()
+    }
+}
+
+/// Position `out * stride + tap * dilation - pad` of a window.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Elements of the operand, and windows, along the axis.
+    size: i64,
+    count: i64,
+    taps: i64,
+    stride: i64,
+    dilation: i64,
+    pad: i64,
+}
+
+impl Window {
+    fn position(&self, out: &Expr, tap: &Expr) -> Expr {
+        let scaled = |e: &Expr, by: i64| if by == 1 { e.clone() } else { e * by };
+        let at = scaled(out, self.stride) + scaled(tap, self.dilation);
+        if self.pad == 0 { at } else { at - self.pad }
+    }
+
+    /// The conditions under which a position is inside, those only that can fail.
+    fn inside(&self, at: &Expr) -> Vec<Expr> {
+        let last = (self.count - 1) * self.stride + (self.taps - 1) * self.dilation - self.pad;
+        let mut conditions = Vec::new();
+        if self.pad > 0 {
+            conditions.push(Expr::int(0).le(at));
+        }
+        if last >= self.size {
+            conditions.push(at.clone().lt(self.size));
+        }
+        conditions
+    }
+}
+
+/// `value` where all conditions hold, else `other`.
+fn guarded(conditions: Vec<Expr>, value: Expr, other: Expr) -> Expr {
+    match conditions.into_iter().reduce(Expr::and) {
+        Some(all) => Expr::select(all, value, other),
+        None => value,
+    }
+}
+
+fn sizes(list: &[usize]) -> Vec<i64> {
+    list.iter().map(|n| *n as i64).collect()
+}

@@ -1,0 +1,220 @@
+//! Windowed pooling, plain or in channel blocks.
+
+use super::conv::window_args;
+use super::reduce::is_best;
+use super::{Axes, Env, Kind, Point, Window, guarded, sizes, work};
+use graph::ops::{IndexOrder, Pool, PoolKind};
+use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
+
+pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Kind) {
+    let x = env.operand(0);
+    let windows: Vec<Window> = (0..p.kernel.len())
+        .map(|d| Window {
+            size: x.shape()[2 + d],
+            count: env.shape[2 + d],
+            taps: p.kernel[d] as i64,
+            stride: p.strides[d] as i64,
+            dilation: p.dilations[d] as i64,
+            pad: p.pads[d].0 as i64,
+        })
+        .collect();
+    let axes = pool_axes(env, windows.len());
+    let reduce = Axes::new(
+        windows
+            .iter()
+            .enumerate()
+            .map(|(d, w)| (kernel_axis(d, windows.len()), w.taps)),
+    );
+    if let (PoolKind::Max { indices: Some(o) }, 1) = (p.kind, env.output) {
+        let result = positions(env, b, &windows, &axes, &reduce, o);
+        return (result, kind(env, p, "max_pool_positions"));
+    }
+    let reducer = match p.kind {
+        PoolKind::Max { .. } => Reducer::Max,
+        PoolKind::Average { .. } => Reducer::Sum,
+    };
+    let outside = reducer.identity(&[env.work()])[0].clone();
+    let acc = b.reduce("main", &axes.list(), &reduce.list(), reducer, |o, t| {
+        let mut at = Vec::new();
+        let mut inside = Vec::new();
+        for (d, w) in windows.iter().enumerate() {
+            let position = w.position(&o[2 + d], &t[d]);
+            inside.extend(w.inside(&position));
+            at.push(position);
+        }
+        let value = if env.layout.block().is_some() {
+            x.at_block(&o[0], &o[1], at, &o[o.len() - 1])
+        } else {
+            x.at([&o[..2], &at].concat())
+        };
+        guarded(inside, value, outside.clone())
+    });
+    let result = match p.kind {
+        PoolKind::Max { .. } => env.conclude(b, acc, &axes, None),
+        PoolKind::Average { count_include_pad } => {
+            let post = |sum: Expr, point: &Point| {
+                sum / divisor(p, &windows, count_include_pad, point, env.work())
+            };
+            env.conclude(b, acc, &axes, Some(&post))
+        }
+    };
+    let name = match p.kind {
+        PoolKind::Max { .. } => "max_pool",
+        PoolKind::Average { .. } => "avg_pool",
+    };
+    (result, kind(env, p, name))
+}
+
+fn kind(env: &Env, p: &Pool, name: &str) -> Kind {
+    let pads: Vec<(i64, i64)> = p.pads.iter().map(|p| (p.0 as i64, p.1 as i64)).collect();
+    let kind = window_args(
+        Kind::new(format!("{name}{}d", p.kernel.len())),
+        env.operand(0).shape(),
+        &sizes(&p.kernel),
+        &sizes(&p.strides),
+        &pads,
+    );
+    match env.layout.block() {
+        Some(block) => kind.arg("block", block),
+        None => kind,
+    }
+}
+
+/// `best` reduces the values, `main` the row-major positions in their plane
+/// that have the best one; `out` counts them as asked for, over the whole operand.
+fn positions(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    windows: &[Window],
+    axes: &Axes,
+    reduce: &Axes,
+    order: IndexOrder,
+) -> BufferId {
+    let x = env.operand(0);
+    let plane = &x.shape()[2..];
+    let strides = row_major_strides(plane);
+    let place = |o: &[Expr], t: &[Expr]| {
+        let at: Vec<Expr> = windows
+            .iter()
+            .enumerate()
+            .map(|(d, w)| w.position(&o[2 + d], &t[d]))
+            .collect();
+        let inside = windows.iter().zip(&at).flat_map(|(w, at)| w.inside(at));
+        (inside.collect::<Vec<_>>(), at)
+    };
+    let lowest = Reducer::Max.identity(&[work(env.operand_dtype(0))])[0].clone();
+    let best = b.reduce(
+        "best",
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Max,
+        |o, t| {
+            let (inside, at) = place(o, t);
+            guarded(inside, x.at([&o[..2], &at].concat()), lowest.clone())
+        },
+    );
+    let beyond = Expr::int(plane.iter().product());
+    let acc = b.reduce(
+        "main",
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Min,
+        |o, t| {
+            let (inside, at) = place(o, t);
+            let terms = at.iter().zip(&strides).map(|(i, n)| i * *n);
+            let position = terms.reduce(|a, b| a + b).expect("a plane has axes");
+            let value = x.at([&o[..2], &at].concat());
+            let is_best = is_best(value, Expr::load(best, o), env.operand_dtype(0));
+            let position = Expr::select(is_best, position, &beyond);
+            guarded(inside, position, beyond.clone())
+        },
+    );
+    let count = |position: Expr, p: &Point| {
+        let counted = match order {
+            IndexOrder::RowMajor => position,
+            IndexOrder::ColumnMajor => column_major(&position, plane, &strides),
+        };
+        let map = &p.index[0] * x.shape()[1] + &p.index[1];
+        map * plane.iter().product::<i64>() + counted
+    };
+    env.conclude(b, acc, axes, Some(&count))
+}
+
+fn row_major_strides(shape: &[i64]) -> Vec<i64> {
+    let stride = |d: usize| shape[d + 1..].iter().product();
+    (0..shape.len()).map(stride).collect()
+}
+
+fn column_major(position: &Expr, plane: &[i64], strides: &[i64]) -> Expr {
+    let mut step = 1;
+    let mut sum = Expr::int(0);
+    for (n, stride) in plane.iter().zip(strides) {
+        let digit = position.clone().floor_div(*stride).floor_mod(*n);
+        sum = sum + digit * step;
+        step *= n;
+    }
+    sum
+}
+
+fn kernel_axis(d: usize, rank: usize) -> String {
+    match rank {
+        1..=3 => ["q", "r", "s"][3 - rank + d].to_string(),
+        _ => format!("s{d}"),
+    }
+}
+
+fn pool_axes(env: &Env, rank: usize) -> Axes {
+    if env.layout.block().is_some() {
+        return env.axes();
+    }
+    let spatial = (0..rank).map(|d| match rank {
+        1..=3 => ["z", "y", "x"][3 - rank + d].to_string(),
+        _ => format!("x{d}"),
+    });
+    env.named_axes(
+        ["n".to_string(), "c".to_string()]
+            .into_iter()
+            .chain(spatial),
+    )
+}
+
+/// How many elements the window at a point averages over: a constant if no
+/// window leaves the operand (or the padding, where that counts).
+fn divisor(p: &Pool, windows: &[Window], count_pad: bool, point: &Point, dtype: DType) -> Expr {
+    let mut constant = 1;
+    let mut counts: Option<Expr> = None;
+    for (d, w) in windows.iter().enumerate() {
+        let before = if count_pad { 0 } else { w.pad };
+        let end = w.size + if count_pad { p.pads[d].1 as i64 } else { 0 };
+        let last = (w.count - 1) * w.stride + (w.taps - 1) * w.dilation - w.pad;
+        if before == 0 && last < end {
+            constant *= w.taps;
+            continue;
+        }
+        // Taps t with 0 <= start + t * dilation < end.
+        let start = &point.index[2 + d] * w.stride - w.pad;
+        let taps_below = |limit: Expr| {
+            let taps = if w.dilation == 1 {
+                limit
+            } else {
+                (limit + (w.dilation - 1)).floor_div(w.dilation)
+            };
+            taps.min(w.taps)
+        };
+        let count = if before == 0 {
+            taps_below(Expr::int(end) - start)
+        } else {
+            taps_below(Expr::int(end) - &start) - taps_below(Expr::int(0) - start).max(0)
+        };
+        counts = Some(match counts {
+            Some(c) => c * count,
+            None => count,
+        });
+    }
+    let literal = Expr::constant(constant as f64, dtype);
+    match counts {
+        None => literal,
+        Some(c) if constant == 1 => c.cast(dtype),
+        Some(c) => c.cast(dtype) * literal,
+    }
+}

@@ -1,0 +1,106 @@
+//! Transposes that are no kernels: matrix products read the source directly.
+//!
+//! Owns which transposes those are, and how an operand's index becomes one of
+//! the source. Promises that the innermost axis of a left operand stays
+//! innermost, so that what was read along cache lines still is; right operands
+//! are packed by the products anyway. Leaves what lies between (reshapes that
+//! drop or add axes of extent 1) to aliases.
+
+use graph::ops::Op;
+use graph::{Model, Users, ValueId};
+
+/// A value as elements of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fold {
+    pub source: ValueId,
+    /// The axis of the value that runs along each axis of the source; `None`
+    /// where the source has one element only.
+    pub axes: Vec<Option<usize>>,
+}
+
+impl Fold {
+    /// How to read an operand of a matrix product from before its transpose.
+    pub fn of(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
+        let rank = model[operand].ty().rank();
+        let mut axes: Vec<Option<usize>> = (0..rank).map(Some).collect();
+        let mut v = operand;
+        loop {
+            let (producer, _) = model.producer(v)?;
+            let node = &model[producer];
+            let source = node.input(0)?;
+            match &node.op {
+                Op::Reshape(_) => {
+                    axes = past_reshape(model[source].shape(), model[v].shape(), &axes)?;
+                    v = source;
+                }
+                Op::Transpose(t) => {
+                    let mut moved = vec![None; axes.len()];
+                    for (axis, from) in axes.iter().zip(&t.perm) {
+                        moved[*from] = *axis;
+                    }
+                    let fold = Fold {
+                        source,
+                        axes: moved,
+                    };
+                    return is_folded(model, users, v).then_some(fold);
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// Whether a value is a transpose that all its readers fold: then it has no
+/// kernel and no memory.
+pub(crate) fn is_folded(model: &Model, users: &Users, v: ValueId) -> bool {
+    let Some((producer, _)) = model.producer(v) else {
+        return false;
+    };
+    let Op::Transpose(t) = &model[producer].op else {
+        return false;
+    };
+    let innermost_stays = t.perm.last() == t.perm.len().checked_sub(1).as_ref();
+    !model[v].ty().is_empty() && only_products_read(model, users, v, innermost_stays)
+}
+
+/// Whether only products read a value, as left operands only if it is `along_rows`.
+fn only_products_read(model: &Model, users: &Users, v: ValueId, along_rows: bool) -> bool {
+    if users.is_output(v) {
+        return false;
+    }
+    users.of(v).iter().all(|(n, operand)| {
+        let node = &model[*n];
+        match &node.op {
+            Op::MatMul => *operand == 1 || along_rows,
+            Op::Reshape(_) => {
+                let result = node.output();
+                let extents = |v: ValueId| without_ones(model[v].shape());
+                extents(v).eq(extents(result))
+                    && only_products_read(model, users, result, along_rows)
+            }
+            _ => false,
+        }
+    })
+}
+
+fn without_ones(shape: &[usize]) -> impl Iterator<Item = usize> {
+    shape.iter().copied().filter(|n| *n != 1)
+}
+
+/// What runs along the axes of a reshape's source, given that of its result, if
+/// they differ by axes of extent 1 only.
+fn past_reshape(
+    source: &[usize],
+    result: &[usize],
+    axes: &[Option<usize>],
+) -> Option<Vec<Option<usize>>> {
+    if !without_ones(source).eq(without_ones(result)) {
+        return None;
+    }
+    let mut longer = axes.iter().zip(result).filter(|(_, n)| **n != 1);
+    let axis = |n: &usize| {
+        let next = (*n != 1).then(|| longer.next());
+        next.flatten().and_then(|(axis, _)| *axis)
+    };
+    Some(source.iter().map(axis).collect())
+}

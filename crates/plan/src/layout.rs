@@ -1,0 +1,312 @@
+//! Activation layouts: what they are, and which one every value gets.
+//!
+//! Promises that graph inputs, graph outputs and everything of rank other than
+//! 4 are plain, and that a blocked tensor's tail channels hold zeros. The
+//! choice is greedy in execution order; conversions are inserted where a kernel
+//! reads a value in another layout than it was written in.
+
+use crate::fuse::{Group, is_elementwise};
+use graph::ops::{Conv, Op, PoolKind, Reduce};
+use graph::{Model, NodeId, Origin, Users, ValueId};
+use std::collections::HashMap;
+use tensor::DType;
+
+/// How the elements of an activation lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layout {
+    /// Row-major in the order of the logical dimensions.
+    Plain,
+    /// [N, ceil(C / block), spatial.., block]; channels from C on hold zeros.
+    Blocked { block: i64 },
+}
+
+impl Layout {
+    /// The extents in memory of a tensor of this logical shape.
+    ///
+    /// # Panics
+    /// If a blocked tensor has fewer than two dimensions.
+    pub fn physical(self, shape: &[usize]) -> Vec<i64> {
+        let dims = shape.iter().map(|d| *d as i64);
+        match self {
+            Layout::Plain => dims.collect(),
+            Layout::Blocked { block } => {
+                assert!(shape.len() >= 2, "a blocked tensor has channels");
+                let mut physical: Vec<i64> = dims.collect();
+                physical[1] = blocks(physical[1], block);
+                physical.push(block);
+                physical
+            }
+        }
+    }
+
+    /// Whether a tensor of this logical shape has the same bytes as a plain one.
+    pub fn is_plain_for(self, shape: &[usize]) -> bool {
+        match self {
+            Layout::Plain => true,
+            Layout::Blocked { block } => {
+                (shape[1] as i64) % block == 0 && shape[2..].iter().all(|d| *d == 1)
+            }
+        }
+    }
+
+    /// Channels a block, if blocked.
+    pub fn block(self) -> Option<i64> {
+        match self {
+            Layout::Plain => None,
+            Layout::Blocked { block } => Some(block),
+        }
+    }
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Layout::Plain => f.write_str("plain"),
+            Layout::Blocked { block } => write!(f, "blocked{block}"),
+        }
+    }
+}
+
+/// Blocks that hold so many channels.
+pub(crate) fn blocks(channels: i64, block: i64) -> i64 {
+    (channels + block - 1) / block
+}
+
+/// The layouts of one kernel: of its result, and in which it reads operands
+/// (plain where nothing is said).
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub output: Layout,
+    pub reads: HashMap<ValueId, Layout>,
+}
+
+impl Choice {
+    pub fn plain() -> Choice {
+        Choice {
+            output: Layout::Plain,
+            reads: HashMap::new(),
+        }
+    }
+
+    pub fn read(&self, v: ValueId) -> Layout {
+        self.reads.get(&v).copied().unwrap_or(Layout::Plain)
+    }
+}
+
+/// At most so many channels are read directly from a plain input.
+const FEW_CHANNELS: usize = 4;
+
+/// The layouts of every group, in the order of `groups`. Without a `block`
+/// everything is plain; with one, the groups whose anchors `plain` names.
+pub(crate) fn choose(
+    model: &Model,
+    groups: &[Group],
+    block: Option<i64>,
+    plain: &[String],
+) -> Vec<Choice> {
+    let Some(block) = block else {
+        return groups.iter().map(|_| Choice::plain()).collect();
+    };
+    let mut chooser = Chooser {
+        model,
+        users: model.users(),
+        blocked: Layout::Blocked { block },
+        block,
+        plain,
+        homes: HashMap::new(),
+    };
+    groups.iter().map(|g| chooser.group(g)).collect()
+}
+
+struct Chooser<'a> {
+    model: &'a Model,
+    users: Users,
+    blocked: Layout,
+    block: i64,
+    /// Names of nodes whose groups stay plain.
+    plain: &'a [String],
+    /// The layout that values are written in, where it is not plain.
+    homes: HashMap<ValueId, Layout>,
+}
+
+impl Chooser<'_> {
+    fn group(&mut self, group: &Group) -> Choice {
+        let choice = if self.plain.contains(&self.model[group.anchor].name) {
+            Choice::plain()
+        } else {
+            self.anchor(group)
+        };
+        if choice.output != Layout::Plain {
+            for v in group.outputs(self.model) {
+                self.homes.insert(v, choice.output);
+            }
+        }
+        choice
+    }
+
+    fn home(&self, v: ValueId) -> Layout {
+        match self.model[v].origin() {
+            Origin::Node(n, _) if self.model[*n].op == Op::Identity => self.model[*n]
+                .input(0)
+                .map_or(Layout::Plain, |v| self.home(v)),
+            _ => self.homes.get(&v).copied().unwrap_or(Layout::Plain),
+        }
+    }
+
+    fn is_image(&self, v: ValueId) -> bool {
+        let ty = self.model[v].ty();
+        ty.rank() == 4 && ty.dtype == DType::F32 && !ty.is_empty()
+    }
+
+    /// Whether everything the group reads and makes is f32: the only element
+    /// type that the block fits.
+    fn group_is_f32(&self, group: &Group) -> bool {
+        let float = |v: ValueId| self.model[v].dtype() == DType::F32;
+        group.nodes().all(|n| {
+            let node = &self.model[n];
+            node.inputs
+                .iter()
+                .flatten()
+                .chain(&node.outputs)
+                .all(|v| float(*v))
+        })
+    }
+
+    fn anchor(&self, group: &Group) -> Choice {
+        let node = &self.model[group.anchor];
+        let x = node.inputs.first().copied().flatten();
+        if let (Op::ConvInteger(c), Some(x)) = (&node.op, x) {
+            return self.conv(group, c, x);
+        }
+        let Some(x) = x.filter(|_| self.group_is_f32(group)) else {
+            return Choice::plain();
+        };
+        match &node.op {
+            Op::Conv(c) => self.conv(group, c, x),
+            Op::Pool(p) if !matches!(p.kind, PoolKind::Max { indices: Some(_) }) => {
+                self.follow(group, x)
+            }
+            Op::Lrn(_) => self.follow(group, x),
+            Op::Reduce(r) => self.global_pool(group, r, x),
+            Op::Concat(c) if c.axis == 1 && self.model[x].ty().rank() == 4 => self.concat(group),
+            Op::Split(s) if s.axis == 1 => {
+                let whole = s.sizes.iter().all(|n| *n as i64 % self.block == 0);
+                if whole {
+                    self.follow(group, x)
+                } else {
+                    Choice::plain()
+                }
+            }
+            op if is_elementwise(op) => self.elementwise(group),
+            _ => Choice::plain(),
+        }
+    }
+
+    /// Blocked, with `reads` for the anchor's data operand, and the operands of
+    /// the chain blocked where they are, or where they are as large as the result.
+    fn blocked(&self, group: &Group, x: ValueId, read: Layout) -> Choice {
+        let mut reads = HashMap::from([(x, read)]);
+        let result = self.model[group.outputs(self.model)[0]].shape();
+        for v in group.chain_operands(self.model) {
+            let full = self.model[v].shape() == result;
+            let moves = self.model.constant(v).is_none();
+            if moves && (self.home(v) == self.blocked || full && self.is_image(v)) {
+                reads.entry(v).or_insert(self.blocked);
+            }
+        }
+        Choice {
+            output: self.blocked,
+            reads,
+        }
+    }
+
+    fn conv(&self, group: &Group, c: &Conv, x: ValueId) -> Choice {
+        let node = &self.model[group.anchor];
+        let fits = match node.op {
+            Op::ConvInteger(_) => self.model[x].ty().rank() == 4 && !self.model[x].ty().is_empty(),
+            _ => self.is_image(x) && self.is_image(node.output()),
+        };
+        if !fits {
+            return Choice::plain();
+        }
+        let (channels, maps) = (
+            self.model[x].shape()[1],
+            self.model[node.output()].shape()[1],
+        );
+        let depthwise = c.groups == channels && c.groups == maps && c.groups > 1;
+        let whole = |n: usize| (n / c.groups) as i64 % self.block == 0;
+        if c.groups != 1 && !depthwise && !(whole(channels) && whole(maps)) {
+            return Choice::plain();
+        }
+        let direct = self.home(x) == Layout::Plain && channels <= FEW_CHANNELS && c.groups == 1;
+        let read = if direct { Layout::Plain } else { self.blocked };
+        self.blocked(group, x, read)
+    }
+
+    /// As the operand is.
+    fn follow(&self, group: &Group, x: ValueId) -> Choice {
+        if self.is_image(x) && self.home(x) == self.blocked {
+            self.blocked(group, x, self.blocked)
+        } else {
+            Choice::plain()
+        }
+    }
+
+    /// Reads blocks; writes blocks unless that would only cost a conversion.
+    fn global_pool(&self, group: &Group, r: &Reduce, x: ValueId) -> Choice {
+        let spatial = r.axes == [2, 3] && r.keepdims;
+        if !spatial || !self.is_image(x) || self.home(x) != self.blocked {
+            return Choice::plain();
+        }
+        let whole = self.model[x].shape()[1] as i64 % self.block == 0;
+        let result = group.outputs(self.model)[0];
+        let feeds_conv = self
+            .users
+            .of(result)
+            .iter()
+            .any(|(n, _)| matches!(self.model[*n].op, Op::Conv(_)));
+        if whole || feeds_conv {
+            return self.blocked(group, x, self.blocked);
+        }
+        Choice {
+            output: Layout::Plain,
+            reads: HashMap::from([(x, self.blocked)]),
+        }
+    }
+
+    fn concat(&self, group: &Group) -> Choice {
+        let parts = self.model[group.anchor].inputs.iter().flatten().copied();
+        let parts: Vec<ValueId> = parts.filter(|v| !self.model[*v].ty().is_empty()).collect();
+        let whole = |v: &ValueId| self.model[*v].shape()[1] as i64 % self.block == 0;
+        let blocked = parts
+            .iter()
+            .filter(|v| self.home(**v) == self.blocked)
+            .count();
+        if !parts.iter().all(whole) || 2 * blocked < parts.len() {
+            return Choice::plain();
+        }
+        let mut choice = self.blocked(group, parts[0], self.blocked);
+        for v in parts {
+            choice.reads.insert(v, self.blocked);
+        }
+        choice
+    }
+
+    fn elementwise(&self, group: &Group) -> Choice {
+        let result = group.outputs(self.model)[0];
+        let shape = self.model[result].shape();
+        let operands = group.chain_operands(self.model);
+        let lead = operands
+            .iter()
+            .find(|v| self.model[**v].shape() == shape && self.home(**v) == self.blocked);
+        match lead {
+            Some(v) if self.is_image(result) => self.blocked(group, *v, self.blocked),
+            _ => Choice::plain(),
+        }
+    }
+}
+
+/// Whether a node only renames or reshapes bytes.
+pub(crate) fn is_alias(model: &Model, node: NodeId) -> bool {
+    matches!(model[node].op, Op::Identity | Op::Reshape(_))
+}

@@ -1,0 +1,241 @@
+//! Built-in models and operators: what they are, that they plan, and that their
+//! plans compute what the reference does.
+
+use crate::judge::{judge, planned};
+use graph::builtin::{MODELS, OPERATORS, builtin};
+use graph::{Keep, Model, evaluate};
+use onnx::export;
+use onnx::{ImportOptions, import_bytes};
+use plan::{LayoutPolicy, Plan};
+use std::sync::Arc;
+use tensor::{DType, Fill, Tensor, fill_tensor};
+
+/// (name, learned parameters, gigaflops of convolutions and matrix products,
+/// layout conversions).
+const FACTS: [(&str, usize, f64, usize); 9] = [
+    ("alexnet", 61_100_840, 1.43, 1),
+    ("vgg16", 138_357_544, 30.9, 1),
+    ("resnet18", 11_689_512, 3.63, 0),
+    ("resnet34", 21_797_672, 7.33, 0),
+    ("resnet50", 25_557_032, 8.2, 0),
+    ("squeezenet1.1", 1_235_496, 0.7, 0),
+    ("mobilenet-v1", 4_231_976, 1.14, 0),
+    ("mobilenet-v2", 3_504_872, 0.6, 0),
+    ("bert-base", 109_482_240, 22.3, 0),
+];
+
+/// Trained numbers, as frameworks count them: without running statistics and,
+/// of position embeddings, only the rows that are used.
+fn parameters(model: &Model) -> usize {
+    let trained = |name: &str| {
+        let statistic = name.contains(".mean") || name.contains(".variance");
+        !statistic && !name.contains("mask") && !name.contains("root")
+    };
+    let constants = model.constants();
+    constants
+        .filter(|(v, _)| trained(model[*v].name()))
+        .map(|(_, t)| t.len())
+        .sum()
+}
+
+fn product_flops(plan: &Plan) -> f64 {
+    let product = |op: &str| op.contains("conv") || op.contains("matmul") || op == "dense";
+    let tasks = plan.steps.iter().map(|s| &plan.tasks[s.task]);
+    tasks.filter(|t| product(&t.op)).map(|t| t.flops).sum()
+}
+
+#[test]
+fn architectures_are_the_published_ones() {
+    assert_eq!(MODELS.len(), FACTS.len());
+    for (info, (name, expected, gigaflops, conversions)) in MODELS.iter().zip(FACTS) {
+        assert_eq!(info.name, name);
+        let model = builtin(name, 1).unwrap();
+        model.verify().unwrap();
+        // The table of 512 positions holds the 128 that are used.
+        let positions = if name == "bert-base" {
+            (512 - 128) * 768
+        } else {
+            0
+        };
+        assert_eq!(parameters(&model) + positions, expected, "{name}");
+        let plan = planned(&model, LayoutPolicy::Blocked);
+        let flops = product_flops(&plan) / 1e9;
+        assert!((flops / gigaflops - 1.0).abs() < 0.02, "{name}: {flops}");
+        assert_eq!(plan.conversions, conversions, "{name}");
+    }
+}
+
+#[test]
+fn a_seed_decides_the_weights() {
+    let weights = |seed| {
+        let model = builtin("squeezenet1.1", seed).unwrap();
+        model
+            .constants()
+            .map(|(_, t)| t.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(weights(3), weights(3));
+    let (a, b) = (weights(3), weights(4));
+    assert!(a.iter().zip(&b).all(|(a, b)| a != b));
+    let again = a.iter().enumerate().any(|(i, t)| {
+        a[..i]
+            .iter()
+            .any(|o| o.bytes()[..64.min(o.bytes().len())] == t.bytes()[..64.min(t.bytes().len())])
+    });
+    assert!(!again, "two constants start alike");
+}
+
+fn random_inputs(model: &Model) -> Vec<Arc<Tensor>> {
+    let value = |v: &graph::ValueId| {
+        let ty = model[*v].ty();
+        let fill = match ty.dtype {
+            DType::F32 => Fill::Normal { std: 1.0 },
+            _ => Fill::Integers { lo: 0, hi: 1 },
+        };
+        Arc::new(fill_tensor(ty.dtype, &ty.shape, fill, 5))
+    };
+    model.inputs().iter().map(value).collect()
+}
+
+#[test]
+fn activations_stay_of_order_one() {
+    for name in ["resnet18", "mobilenet-v2", "squeezenet1.1"] {
+        let model = builtin(name, 1).unwrap();
+        let result = evaluate(&model, &random_inputs(&model), Keep::All).unwrap();
+        for (_, node) in model.nodes() {
+            let t = result.get(node.outputs[0]).unwrap();
+            let square = (0..t.len()).map(|i| t.get_f64(i).powi(2)).sum::<f64>() / t.len() as f64;
+            let rms = square.sqrt();
+            assert!((0.01..50.0).contains(&rms), "{name} {}: {rms}", node.name);
+        }
+    }
+}
+
+#[test]
+fn models_read_back_from_onnx() {
+    for name in [
+        "resnet18",
+        "mobilenet-v2",
+        "op:conv2d(bias=yes,activation=gelu)",
+    ] {
+        let model = builtin(name, 2).unwrap();
+        let bytes = export(&model).unwrap();
+        let back = import_bytes(&bytes, None, &ImportOptions::default()).unwrap();
+        let inputs = random_inputs(&model);
+        let expected = evaluate(&model, &inputs, Keep::Outputs).unwrap().outputs();
+        let actual = evaluate(&back, &inputs, Keep::Outputs).unwrap().outputs();
+        for (a, e) in actual.iter().zip(&expected) {
+            assert!(tensor::compare(a, e).within(1e-6), "{name}");
+        }
+        let names = |m: &Model| {
+            m.outputs()
+                .iter()
+                .map(|v| m[*v].name().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&model), names(&back));
+    }
+}
+
+const SPECS: [&str; 27] = [
+    "op:conv1d(c=4,k=6,w=9)",
+    "op:conv2d(c=8,k=8,h=5,w=6)",
+    "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
+    "op:conv2d(c=6,k=5,h=5,w=6,layout=nhwc,activation=sigmoid)",
+    "op:conv3d(c=3,k=4,d=3,h=4,w=4)",
+    "op:grouped_conv2d(c=8,k=16,groups=4,h=5,w=5)",
+    "op:depthwise_conv2d(c=10,h=6,w=6,stride=2,bias=yes)",
+    "op:conv1d_transpose(c=4,k=4,w=6,stride=2)",
+    "op:conv2d_transpose(c=4,k=6,h=4,w=3,stride=2,groups=2,output_pad=1)",
+    "op:conv3d_transpose(c=2,k=2,d=2,h=3,w=2)",
+    "op:matmul(m=5,n=6,k=7,activation=gelu)",
+    "op:batch_matmul(b=2,m=5,n=6,k=7)",
+    "op:dense(m=3,n=8,k=4,bias=yes,activation=relu)",
+    "op:softmax(rows=3,cols=5)",
+    "op:layer_norm(rows=3,cols=5)",
+    "op:max_pool2d(c=4,h=6,w=6)",
+    "op:avg_pool2d(c=4,h=6,w=6)",
+    "op:global_avg_pool2d(c=4,h=3,w=3)",
+    "op:reduce_sum(rows=3,cols=4)",
+    "op:transpose(rows=3,cols=4)",
+    "op:add(rows=3,cols=4,activation=relu)",
+    "op:concat(c=4,h=2,w=2)",
+    "op:gather(table=4,rows=3,cols=5)",
+    "op: conv2d ( c = 3 , k = 4 , h = 4 , w = 4 )",
+    "op:conv2d(c=8,k=4,h=4,w=4,pad=0,r=1,s=1)",
+    "op:depthwise_conv2d(c=8,h=6,w=6,layout=nchw)",
+    "op:grouped_conv2d(c=8,k=8,groups=8,h=5,w=5,layout=blocked)",
+];
+
+#[test]
+fn operators_by_specification() {
+    for spec in SPECS {
+        let model = builtin(spec, 7).unwrap();
+        judge(&model, LayoutPolicy::of_builtin(spec).unwrap());
+        let back = import_bytes(&export(&model).unwrap(), None, &ImportOptions::default()).unwrap();
+        assert_eq!(back.nodes().len() > 0, model.nodes().len() > 0);
+    }
+    for operator in OPERATORS {
+        let named =
+            |s: &&str| s[3..].trim_start().split('(').next().unwrap().trim() == operator.name;
+        assert!(SPECS.iter().any(named), "{} is not tested", operator.name);
+        // The defaults fit together.
+        planned(
+            &builtin(&format!("op:{}", operator.name), 1).unwrap(),
+            LayoutPolicy::Blocked,
+        );
+    }
+}
+
+#[test]
+fn mistakes_name_what_is_valid() {
+    for (name, expected) in [
+        ("resnet19", "resnet18, resnet34, resnet50"),
+        ("op:conv4d", "conv2d, conv3d"),
+        (
+            "op:conv2d(z=1)",
+            "has no argument `z`; it has n=1, c=64, h=56",
+        ),
+        (
+            "op:conv2d(layout=chwn)",
+            "layout=chwn is not valid; it takes nchw or nhwc or blocked",
+        ),
+        (
+            "op:conv2d(c=0)",
+            "c=0 is not valid; it takes a whole number from 1",
+        ),
+        ("op:conv2d(c=two)", "c=two is not valid"),
+        ("op:conv2d(c=4", "closing parenthesis"),
+        ("op:conv2d(c)", "`c` is not ARG=VALUE"),
+        ("op:conv2d(c=1,c=2)", "given twice"),
+        ("op:conv2d(r=9,pad=0,h=4)", "a window of 9 does not fit 4"),
+        ("op:grouped_conv2d(c=8,groups=3)", "does not fit weight"),
+        ("op:conv2d(c=16777216,k=16777216)", "are larger than"),
+    ] {
+        let message = builtin(name, 1).unwrap_err().to_string();
+        assert!(message.contains(expected), "{name}: {message}");
+    }
+}
+
+#[test]
+fn padding_keeps_the_size_unless_it_is_given() {
+    let side = |spec: &str| {
+        let model = builtin(spec, 1).unwrap();
+        let shape = model[model.outputs()[0]].ty().shape.clone();
+        (shape[2], shape[3])
+    };
+    for (r, s, given, expected) in [
+        (3, 3, "", (6, 7)),
+        (1, 1, "", (6, 7)),
+        (5, 5, "", (6, 7)),
+        (1, 3, "", (6, 5)),
+        (1, 1, ",pad=1", (8, 9)),
+        (3, 3, ",pad=0", (4, 5)),
+    ] {
+        for name in ["conv2d", "depthwise_conv2d"] {
+            let spec = format!("op:{name}(c=4,h=6,w=7,r={r},s={s}{given})");
+            assert_eq!(side(&spec), expected, "{spec}");
+        }
+    }
+    assert_eq!(side("op:max_pool2d(c=4,h=6,w=8,r=2,s=2,stride=2)"), (3, 4));
+}

@@ -1,0 +1,12 @@
+//! Plans: every operator's program against its reference, by the interpreter,
+//! and what fusion and layouts make of models.
+
+#[path = "../../../onnx/tests/build_onnx/mod.rs"]
+mod build_onnx;
+mod builtin;
+mod convolutions;
+mod fusion;
+mod interface;
+mod judge;
+mod long;
+mod operators;
