@@ -7,11 +7,11 @@
 //! code to others.
 
 pub mod builtin;
-pub mod model;
+mod model;
 pub mod ops;
 mod recognise;
 pub mod reference;
-pub mod simplify;
+mod simplify;
 
 pub use model::{
     Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,

@@ -1,9 +1,9 @@
 //! Exported models mean the same when they are read back.
 
+use graph::builtin::builtin;
 use graph::ops::*;
 use graph::{Keep, Model, evaluate};
-use onnx::{ExportError, export};
-use onnx::{ImportOptions, import_bytes};
+use onnx::{ExportError, ImportOptions, export, import_bytes};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 
@@ -269,6 +269,44 @@ fn movement() {
         &[(F, &[3, 1])],
     );
     round_trip(Op::Gather(Gather { axis: 0 }), &[x, (I, &[2, 2])]);
+}
+
+fn random_inputs(model: &Model) -> Vec<Arc<Tensor>> {
+    let value = |v: &graph::ValueId| {
+        let ty = model[*v].ty();
+        let fill = match ty.dtype {
+            DType::F32 => Fill::Normal { std: 1.0 },
+            _ => Fill::Integers { lo: 0, hi: 1 },
+        };
+        Arc::new(fill_tensor(ty.dtype, &ty.shape, fill, 5))
+    };
+    model.inputs().iter().map(value).collect()
+}
+
+#[test]
+fn builtin_models() {
+    for name in [
+        "resnet18",
+        "mobilenet-v2",
+        "op:conv2d(bias=yes,activation=gelu)",
+    ] {
+        let model = builtin(name, 2).unwrap();
+        let bytes = export(&model).unwrap();
+        let back = import_bytes(&bytes, None, &ImportOptions::default()).unwrap();
+        let inputs = random_inputs(&model);
+        let expected = evaluate(&model, &inputs, Keep::Outputs).unwrap().outputs();
+        let actual = evaluate(&back, &inputs, Keep::Outputs).unwrap().outputs();
+        for (a, e) in actual.iter().zip(&expected) {
+            assert!(tensor::compare(a, e).within(1e-6), "{name}");
+        }
+        let names = |m: &Model| {
+            m.outputs()
+                .iter()
+                .map(|v| m[*v].name().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&model), names(&back));
+    }
 }
 
 #[test]

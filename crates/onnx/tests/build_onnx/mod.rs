@@ -1,4 +1,4 @@
-//! Building small ONNX models for tests.
+//! Building small ONNX models for tests, here and of crate `plan`.
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
