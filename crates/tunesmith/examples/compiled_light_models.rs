@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tensor::{Tensor, compare};
-use tunesmith::compile::defaults;
-use tunesmith::machine::Machine;
+use tune::compile::defaults;
+use tune::machine::Machine;
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args_os().nth(1).map(PathBuf::from) else {

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tensor::DType;
-use tunesmith::compile::defaults;
-use tunesmith::machine::Machine;
+use tune::compile::defaults;
+use tune::machine::Machine;
 
 /// One way to compile a case.
 struct Variant {

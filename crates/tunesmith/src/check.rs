@@ -1,6 +1,5 @@
 //! The compiled model against the references, layer by layer.
 
-use crate::error::{Error, Result};
 use graph::ops::Op;
 use graph::{Keep, Model as GraphModel, TensorType, ValueId, evaluate};
 use measure::ELEMENT_TOLERANCE;
@@ -9,6 +8,7 @@ use runtime::{CompiledModel, Model, Pool, TensorId};
 use serde::Serialize;
 use std::sync::Arc;
 use tensor::{DType, Tensor, compare};
+use tune::{Error, Result};
 
 /// Largest relative error (L2) of any layer that counts as agreement.
 pub const TOLERANCE: f64 = 1e-4;
@@ -142,7 +142,7 @@ pub fn check(
     let mut inputs = Vec::new();
     for (i, v) in model.inputs().iter().enumerate() {
         let ty = model.value(*v);
-        inputs.push(Arc::new(crate::bench::input(
+        inputs.push(Arc::new(tune::latency::input(
             ty.dtype(),
             ty.shape(),
             seed + i as u64,

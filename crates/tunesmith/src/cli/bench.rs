@@ -3,9 +3,6 @@
 use super::parse::{parse_duration, parse_threads};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
-use crate::bench::{fill_inputs, interleaved};
-use crate::doctor::exchange_ns;
-use crate::error::Result;
 use crate::explain::{Profile, profiles};
 use runtime::{CompiledModel, Model};
 use serde::Serialize;
@@ -13,6 +10,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tune::Result;
+use tune::ceiling::exchange_ns;
+use tune::latency::{fill_inputs, interleaved};
 
 /// Measure the latency of a compiled model
 #[derive(clap::Args)]
@@ -58,7 +58,7 @@ const MIN_ROUNDS: usize = 5;
 pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
-        .unwrap_or_else(|| crate::machine::Machine::host().cpus);
+        .unwrap_or_else(|| tune::machine::Machine::host().cpus);
     let compiled = Arc::new(a.pool.load(&a.artifact)?);
     let mut model = Model::new(compiled.clone(), a.pool.pool(threads)?)?;
     fill_inputs(&mut model, 1);

@@ -3,9 +3,8 @@
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
 use super::table::{Table, or_unknown};
 use crate::check::check;
-use crate::error::Result;
-use crate::machine::Machine;
 use runtime::{CompiledModel, Pool};
+use tune::Result;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,9 +34,9 @@ pub struct Args {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
-    let machine = Machine::host();
-    let target = a.model.resolve_target(&machine)?;
-    check_runs_here(&machine, &target)?;
+    let host = super::host()?;
+    let target = a.model.resolve_target(&host.machine)?;
+    check_runs_here(&host.machine, &target)?;
     let source = a.model.source()?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let (plan, compiled) = match &a.artifact {
@@ -47,10 +46,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         }
         None => {
             let store = a.store.read_unless(a.defaults)?;
-            let plan = source.plan_for(&machine, &target, store.as_ref())?;
+            let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
             let exactness = a.model.exactness();
             let store = store.as_ref();
-            let model = super::compile::compile(&plan, &machine, &target, exactness, store, &pool)?;
+            let model = super::compile::compile(&plan, &host, &target, exactness, store, &pool)?;
             (plan, model)
         }
     };

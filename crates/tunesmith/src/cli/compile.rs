@@ -1,20 +1,21 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
+use super::host;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
-use crate::compile::{Builders, Warning, assemble, assemble_last, defaults};
-use crate::error::Result;
-use crate::known::{Exactness, Lookup};
-use crate::machine::Machine;
 use ir::Target;
 use plan::Plan;
-use runtime::{BuiltKernel, CompiledModel, Pool};
+use runtime::{CompiledModel, Pool};
+use tune::Host;
+use tune::Result;
+use tune::compile::{Warning, assemble, assemble_last};
+use tune::kernels::kernels;
+use tune::known::Exactness;
 
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::slice::from_ref;
 use std::sync::Arc;
 use store::Store;
 
@@ -57,80 +58,33 @@ struct Summary {
     plan: PlanFacts,
 }
 
-/// The kernel of every task of a plan, and where their schedules came from.
-struct Kernels {
-    kernels: Vec<BuiltKernel>,
-    /// Tasks with a measured schedule.
-    tuned: usize,
-    /// Of those, the ones that another toolchain compiled when they were measured.
-    other_toolchain: usize,
-    /// Of the tasks that have a default.
-    warnings: Vec<Warning>,
-}
-
 /// Compiles a plan with the best known schedules, or defaults; warns of defaults that are
 /// not the intended ones.
 pub fn compile(
     plan: &Plan,
-    machine: &Machine,
+    host: &Host,
     target: &Target,
     exactness: Exactness,
     store: Option<&Store>,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    let made = kernels(plan, machine, target, exactness, store)?;
+    let made = kernels(plan, host, target, exactness, store)?;
     warn(&made.warnings);
     assemble(plan, &made.kernels, target, exactness.accuracy, pool)
 }
 
-/// The best known kernel of every task, or the default one.
-fn kernels(
-    plan: &Plan,
-    machine: &Machine,
-    target: &Target,
-    exactness: Exactness,
-    store: Option<&Store>,
-) -> Result<Kernels> {
-    let fingerprint = machine.fingerprint();
-    let known = match store {
-        Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
-        None => plan.tasks.iter().map(|_| None).collect(),
-    };
-    let (mut tuned, mut other_toolchain) = (0, 0);
-    let (mut candidates, mut warnings) = (Vec::new(), Vec::new());
-    for (task, known) in plan.tasks.iter().zip(known) {
-        if let Some(k) = known {
-            candidates.push(k.candidate);
-            tuned += 1;
-            other_toolchain += usize::from(!k.same_toolchain);
-        } else {
-            let default = defaults(from_ref(task), target, exactness.accuracy)?;
-            candidates.extend(default.candidates);
-            warnings.extend(default.warnings);
-        }
-    }
-    let mut builders = Builders::new(target, machine.cpus)?;
-    let built = builders.build_all(&plan.tasks, &candidates)?;
-    Ok(Kernels {
-        kernels: built.into_iter().map(|b| b.kernel).collect(),
-        tuned,
-        other_toolchain,
-        warnings,
-    })
-}
-
 pub fn run(a: &Args) -> Result<ExitCode> {
-    let machine = Machine::host();
-    let target = a.model.resolve_target(&machine)?;
+    let host = host()?;
+    let target = a.model.resolve_target(&host.machine)?;
     let source = a.model.source()?;
     let named = super::tune::artifact_path(a.out.as_deref(), &source.name);
     let inputs = [a.model.files(), a.store.files()?].concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
-    let plan = source.plan_for(&machine, &target, store.as_ref())?;
+    let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads as usize)?);
     let exactness = a.model.exactness();
-    let made = kernels(&plan, &machine, &target, exactness, store.as_ref())?;
+    let made = kernels(&plan, &host, &target, exactness, store.as_ref())?;
     warn(&made.warnings);
     let (tasks, facts) = (plan.tasks.len(), PlanFacts::new(&plan));
     // The plan has the only references to the constants now.

@@ -1,12 +1,12 @@
 //! `doctor`: what this machine is and can do.
 
 use super::parse::parse_threads;
-use crate::doctor::{Ceiling, ceiling};
-use crate::error::Result;
-use crate::machine::Machine;
-use crate::threads::Settings;
 use serde::Serialize;
 use std::process::ExitCode;
+use tune::Result;
+use tune::ceiling::{Ceiling, ceiling};
+use tune::machine::Machine;
+use tune::threads::Settings;
 
 /// Show the machine: CPU, caches, measured multiply-add peak and memory bandwidth, counters, compiler
 #[derive(clap::Args)]

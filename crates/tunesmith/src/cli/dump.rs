@@ -5,8 +5,6 @@
 
 use super::model_args::{ModelArgs, StoreArgs};
 use super::task_args::{Which, pick};
-use crate::error::{Error, Result};
-use crate::machine::Machine;
 use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
@@ -14,6 +12,8 @@ use search::{Point, Sketch, Space};
 use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
+use tune::machine::Machine;
+use tune::{Error, Result};
 
 /// Print a task of a model at any stage between tensor expression and assembly
 #[derive(clap::Args)]

@@ -5,14 +5,9 @@ use super::parse::parse_duration;
 use super::pool_args::PoolArgs;
 use super::table::or_unknown;
 use crate::check::of_model;
-use crate::doctor::{Ceiling, ceiling};
-use crate::error::{Error, Result};
 use crate::explain::{
     Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
-use crate::known::Lookup;
-use crate::machine::Machine;
-use crate::source::Source;
 use ir::Target;
 use plan::Plan;
 use runtime::{CompiledModel, Pool};
@@ -23,6 +18,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
+use tune::ceiling::{Ceiling, ceiling};
+use tune::known::Lookup;
+use tune::machine::Machine;
+use tune::source::Source;
+use tune::{Error, Result};
 
 /// Explain where a model's time goes: algorithm, schedule, rates and the limit of every layer
 #[derive(clap::Args)]
@@ -122,10 +122,10 @@ fn subject(
             (source.plan(target, compiled.plain_steps())?, compiled)
         }
         None => {
-            let machine = Machine::host();
-            let plan = source.plan_for(&machine, target, store)?;
+            let host = super::host()?;
+            let plan = source.plan_for(&host.machine, target, store)?;
             let exactness = a.model.exactness();
-            let model = super::compile::compile(&plan, &machine, target, exactness, store, &pool)?;
+            let model = super::compile::compile(&plan, &host, target, exactness, store, &pool)?;
             (plan, model)
         }
     };

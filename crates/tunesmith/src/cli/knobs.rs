@@ -1,10 +1,10 @@
 //! `knobs`: every knob with its default.
 
 use super::table::Table;
-use crate::error::Result;
 use crate::knobs::KNOBS;
 use measure::{CONSTANTS, Constants};
 use std::process::ExitCode;
+use tune::Result;
 
 /// List every knob: type, default, what it does
 #[derive(clap::Args)]

@@ -16,6 +16,7 @@ mod output;
 mod parse;
 mod plan_facts;
 mod pool_args;
+mod progress;
 mod records;
 mod replay;
 mod run;
@@ -25,7 +26,8 @@ mod task_args;
 mod tasks;
 mod tune;
 
-use crate::error::Result;
+use ::tune::machine::Machine;
+use ::tune::{Error, Host, Result, Workers};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
@@ -75,9 +77,21 @@ pub fn main() -> ExitCode {
     match run(cli.command) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("{:?}", miette::Report::new(e));
+            eprintln!("{:?}", miette::Report::new(Shown(e)));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error as miette prints it: the message, and below it the advice.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Shown(Error);
+
+impl miette::Diagnostic for Shown {
+    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
+        let advice = self.0.advice()?;
+        Some(Box::new(advice))
     }
 }
 
@@ -107,10 +121,20 @@ fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
+/// This machine, and this program as its worker.
+fn host() -> Result<Host> {
+    let program = std::env::current_exe()
+        .map_err(|e| Error::new(format!("cannot tell where this program lies: {e}")))?;
+    Ok(Host {
+        machine: Machine::host(),
+        workers: Workers::of_program(&program),
+    })
+}
+
 /// Prints one JSON object.
 fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|e| crate::Error::new(format!("cannot print the result: {e}")))?;
+        .map_err(|e| Error::new(format!("cannot print the result: {e}")))?;
     print_text(&format!("{text}\n"))
 }
 
@@ -123,9 +147,9 @@ fn print_line(line: &str) -> Result<()> {
 fn print_text(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(crate::Error::new(format!(
-            "cannot write to standard output: {e}"
-        ))),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::new(format!("cannot write to standard output: {e}")))
+        }
         _ => Ok(()),
     }
 }

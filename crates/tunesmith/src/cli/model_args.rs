@@ -3,17 +3,18 @@
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use crate::check::TOLERANCE;
-use crate::compile::Warning;
-use crate::error::{Error, Result};
-use crate::known::Exactness;
-use crate::machine::Machine;
-use crate::source::{Source, load};
+use crate::source::load;
 use ir::{Isa, Target};
 use onnx::ImportOptions;
 use search::Accuracy;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
+use tune::compile::Warning;
+use tune::known::Exactness;
+use tune::machine::Machine;
+use tune::source::Source;
+use tune::{Error, Result};
 
 /// Which model, for which target.
 #[derive(clap::Args)]

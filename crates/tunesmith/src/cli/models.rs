@@ -2,10 +2,10 @@
 
 use super::output::{MODEL, Output};
 use super::table::Table;
-use crate::error::{Error, Result};
 use graph::builtin::{MODELS, OPERATORS, describe};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tune::{Error, Result};
 
 /// List the built-in models and operators, or export one as ONNX
 #[derive(clap::Args)]

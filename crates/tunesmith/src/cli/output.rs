@@ -4,7 +4,6 @@
 //! is no input of the command and may be written, that this is known before the work
 //! begins, and that a file is written whole or not at all.
 
-use crate::error::{Error, Result};
 use runtime::CompiledModel;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufWriter, IsTerminal, Read, Write};
@@ -13,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tensor::NewFile;
+use tune::{Error, Result};
 
 /// A kind of file that a command writes.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,12 @@
 //! Arguments of commands that run compiled models: threads, where, how they wait,
 //! and where constants are.
 
-use crate::error::Result;
-use crate::threads::{Pin, Settings};
 use runtime::{CompiledModel, Constants, Pool};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tune::Result;
+use tune::threads::{Pin, Settings};
 
 #[derive(clap::Args)]
 pub struct PoolArgs {

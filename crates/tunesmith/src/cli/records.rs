@@ -3,7 +3,6 @@
 use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::table::{Table, ms};
-use crate::error::{Error, Result};
 use crate::imported::judge;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::{Filter, JsonLines, Place, Record, Run, Store, StoreError, Task};
+use tune::{Error, Result};
 
 /// List, count, export and import tuning records
 #[derive(clap::Args)]

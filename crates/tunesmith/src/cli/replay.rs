@@ -7,12 +7,6 @@ use super::parse::parse_time;
 use super::records::title;
 use super::table::{Table, ms};
 use super::task_args::{Which, pick};
-use crate::compile::{Builders, fallbacks, worker_command};
-use crate::error::{Error, Result};
-use crate::known::rotate_bytes;
-use crate::machine::Machine;
-use crate::threads::unpinned;
-use crate::tune::fills;
 use measure::{Measured, Protocol, Serial, TaskData};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +14,12 @@ use std::process::ExitCode;
 use std::slice::from_ref;
 use std::time::Duration;
 use store::{Event, Filter, Outcome, Run, Store};
+use tune::compile::{Builders, fallbacks};
+use tune::fills;
+use tune::known::rotate_bytes;
+use tune::machine::Machine;
+use tune::threads::unpinned;
+use tune::{Error, Result};
 
 /// Measure one trace again, or tell the log of a tuning run again
 #[derive(clap::Args)]
@@ -103,12 +103,13 @@ fn protocol(a: &Args, tolerance: f64, machine: &Machine, target: &ir::Target) ->
 }
 
 fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode> {
-    let machine = Machine::host();
-    let target = model.resolve_target(&machine)?;
-    check_runs_here(&machine, &target)?;
+    let host = super::host()?;
+    let machine = &host.machine;
+    let target = model.resolve_target(machine)?;
+    check_runs_here(machine, &target)?;
     let source = model.source()?;
     let store = a.store.read()?;
-    let plan = source.plan_for(&machine, &target, Some(&store))?;
+    let plan = source.plan_for(machine, &target, Some(&store))?;
     let index = match &a.task {
         Some(wanted) => pick(&plan, wanted)?,
         None if plan.tasks.len() == 1 => 0,
@@ -116,8 +117,8 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     };
     let task = &plan.tasks[index];
     let exactness = model.exactness();
-    let candidate = which.candidate(&plan, task, &machine, &target, exactness, &store)?;
-    let mut builders = Builders::new(&target, 1)?;
+    let candidate = which.candidate(&plan, task, machine, &target, exactness, &store)?;
+    let mut builders = Builders::new(&host.workers, &target, 1)?;
     let plain = fallbacks(from_ref(task), &target)?;
     let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);
     let built = builders
@@ -129,9 +130,8 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         args: fills(&task.program),
         oracle: oracle.kernel,
     };
-    let command = worker_command("run")?;
-    let mut serial = unpinned(|| Serial::new(&command))?;
-    let mut protocol = protocol(a, model.tolerance, &machine, &target);
+    let mut serial = unpinned(|| Serial::new(&host.workers.runner))?;
+    let mut protocol = protocol(a, model.tolerance, machine, &target);
     protocol.rotate_bytes = rotate_bytes(&plan, &target, protocol.rotate_bytes);
     serial.load_task(&data, &protocol)?;
     let m: Measured = serial.measure(&data, &built.kernel, &protocol, None, false);

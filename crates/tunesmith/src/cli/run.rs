@@ -5,7 +5,6 @@ use super::output::{ARRAY, Output, names_folder};
 use super::parse::parse_threads;
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
-use crate::error::{Error, Result};
 use runtime::{Model, TensorInfo};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -13,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tensor::{Tensor, write_npy};
+use tune::{Error, Result};
 
 /// Run a compiled model on inputs from files
 #[derive(clap::Args)]
@@ -169,7 +169,7 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
         match a.random {
             Some(seed) => {
                 let seed = seed.wrapping_add(i as u64);
-                let t = crate::bench::input(info.dtype, &info.shape, seed);
+                let t = tune::latency::input(info.dtype, &info.shape, seed);
                 given.push((info.name.clone(), t));
             }
             None => missing.push(info),
@@ -188,7 +188,7 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
 pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
-        .unwrap_or_else(|| crate::machine::Machine::host().cpus);
+        .unwrap_or_else(|| tune::machine::Machine::host().cpus);
     let compiled = Arc::new(a.pool.load(&a.artifact)?);
     let mut model = Model::new(compiled, a.pool.pool(threads)?)?;
     let values = inputs(a, &model)?;

@@ -1,6 +1,6 @@
 //! Plain tables for terminals.
 
-use crate::error::Result;
+use tune::Result;
 
 /// Columns are right-aligned but the first; cells wider than `MAX` are cut.
 pub struct Table {

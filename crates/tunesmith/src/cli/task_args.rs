@@ -1,15 +1,15 @@
 //! Arguments that name a task of a plan, and a candidate of that task.
 
-use crate::compile::{defaults, fallbacks};
-use crate::error::{Error, Result};
-use crate::known::{Exactness, Lookup};
-use crate::machine::Machine;
 use ir::Target;
 use plan::{Plan, Task};
 use search::Candidate;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use store::Store;
+use tune::compile::{defaults, fallbacks};
+use tune::known::{Exactness, Lookup};
+use tune::machine::Machine;
+use tune::{Error, Result};
 
 /// Tasks that an error lists before it stops.
 const LISTED: usize = 12;

@@ -3,12 +3,12 @@
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
 use super::table::{Table, ms};
-use crate::compile::{Warning, defaults};
-use crate::error::Result;
-use crate::known::{Exactness, Lookup};
-use crate::machine::Machine;
 use ir::Target;
 use plan::Plan;
+use tune::Result;
+use tune::compile::{Warning, defaults};
+use tune::known::{Exactness, Lookup};
+use tune::machine::Machine;
 
 use serde::Serialize;
 use std::process::ExitCode;

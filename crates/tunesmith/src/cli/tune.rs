@@ -3,11 +3,11 @@
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
+use super::progress::Progress;
 use super::table::{Table, ms};
-use crate::error::Result;
-use crate::machine::Machine;
-use crate::tune::{Budget, Options, Progress, Report, Settings, TaskSummary, check_options, tune};
 use measure::{Constants, Policy};
+use tune::Result;
+use tune::{Budget, Options, Report, Settings, TaskSummary, check_options, tune};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -144,9 +144,10 @@ pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
-    let machine = Machine::host();
-    let target = a.model.resolve_target(&machine)?;
-    check_runs_here(&machine, &target)?;
+    let host = super::host()?;
+    let machine = &host.machine;
+    let target = a.model.resolve_target(machine)?;
+    check_runs_here(machine, &target)?;
     let left = machine.cpus.saturating_sub(target.threads as usize);
     let overlap = a.overlap == "on" || a.overlap == "auto" && left > 0;
     let spare = if overlap { left } else { machine.cpus };
@@ -187,7 +188,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let inputs = [a.model.files(), a.store.files()?].concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let mut progress = Progress::new(a.json);
-    let mut tuned = tune(&source, &machine, &target, &store, &options, &mut progress)?;
+    let mut tuned = tune(&source, &host, &target, &store, &options, &mut progress)?;
     let help = "the records are in the store: `compile` with another --out FILE makes the same";
     out.save(&tuned.model).map_err(|e| e.help(help))?;
     tuned.report.model.clone_from(&source.name);

@@ -15,13 +15,13 @@ mod size;
 pub use profile::{Profile, Times, profiles};
 pub use size::{executed_flops, is_winograd, touched_elements};
 
-use crate::doctor::Ceiling;
 use ir::Target;
 use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
 use schedule::{Decision, Step, Trace};
 use search::{Accuracy, Point};
 use serde::Serialize;
+use tune::ceiling::Ceiling;
 
 /// What a step spends at least its roofline on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -361,7 +361,7 @@ pub fn layers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::{ForkJoin, Level};
+    use tune::ceiling::{ForkJoin, Level};
 
     fn ceiling() -> Ceiling {
         let level = |name, bytes, gb_per_s| Level {

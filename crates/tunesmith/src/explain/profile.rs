@@ -3,12 +3,12 @@
 //! model's turn begins with an inference that is not timed: the model before it
 //! took the caches, and its threads slept meanwhile.
 
-use crate::bench::fill_inputs;
-use crate::error::Result;
 use runtime::{CompiledModel, Model, Pool};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tune::Result;
+use tune::latency::fill_inputs;
 
 /// Median and minimum of samples.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -10,7 +10,7 @@ use search::Accuracy;
 use search::Candidate;
 use std::sync::Arc;
 use tensor::Tensor;
-use tunesmith::compile::assemble;
+use tune::compile::assemble;
 
 /// The kernel of a task.
 ///

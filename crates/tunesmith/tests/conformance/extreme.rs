@@ -8,7 +8,7 @@ use graph::{Keep, Model, evaluate};
 use plan::{LayoutPolicy, plan};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
-use tunesmith::compile::defaults;
+use tune::compile::defaults;
 
 const ROWS: usize = 9;
 const COLUMNS: usize = 37;

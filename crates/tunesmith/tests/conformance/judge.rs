@@ -14,10 +14,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 use testkit::host::host_targets;
+use tune::compile::{defaults, fallbacks};
+use tune::machine::Machine;
+use tune::source::Source;
 use tunesmith::check::TOLERANCE;
-use tunesmith::compile::{defaults, fallbacks};
-use tunesmith::machine::Machine;
-use tunesmith::source::{Source, load};
+use tunesmith::source::load;
 
 /// Random points of every sketch.
 const POINTS: usize = 3;

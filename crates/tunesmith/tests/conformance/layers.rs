@@ -9,9 +9,9 @@ use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
+use tune::compile::{assemble, defaults};
+use tune::machine::Machine;
 use tunesmith::check::{Report, TOLERANCE, check};
-use tunesmith::compile::{assemble, defaults};
-use tunesmith::machine::Machine;
 
 const SEED: u64 = 5;
 

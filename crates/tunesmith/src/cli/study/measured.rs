@@ -3,14 +3,9 @@
 use super::MeasureArgs;
 use crate::check::TOLERANCE;
 use crate::cli::output::{Kind, Output, STUDY, STUDY_PICTURE, STUDY_REPORT};
+use crate::cli::progress::Progress;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line, print_text};
-use crate::error::{Error, Result};
-use crate::machine::Machine;
-use crate::study::plots::pictures;
-use crate::study::report::{markdown, share, tables};
-use crate::study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
-use crate::tune::{Progress, Settings};
 use ir::Target;
 use measure::{Policy, RoundReport};
 use onnx::ImportOptions;
@@ -18,6 +13,12 @@ use search::Accuracy;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use study::plots::pictures;
+use study::report::{markdown, share, tables};
+use study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
+use tune::Settings;
+use tune::machine::Machine;
+use tune::{Error, Result};
 
 /// Candidates of a program.
 const MEASURED: usize = 128;
@@ -107,10 +108,10 @@ fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Program>> {
 }
 
 pub fn run(a: &MeasureArgs) -> Result<()> {
-    let machine = Machine::host();
-    let target = machine.target(a.threads);
-    let options = options(a, &machine)?;
-    let header = header(a, &options, &machine, &target);
+    let host = crate::cli::host()?;
+    let target = host.machine.target(a.threads);
+    let options = options(a, &host.machine)?;
+    let header = header(a, &options, &host.machine, &target);
     let saved = match &a.out {
         Some(folder) => {
             let saved = Saved::open(folder, &header)?;
@@ -121,8 +122,8 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
         None => Saved::default(),
     };
     let programs = programs(a, &target)?;
-    let progress = Progress::new(a.json);
-    let mut study = Study::new(&machine, &target, &options, saved, &progress)?;
+    let mut progress = Progress::new(a.json);
+    let mut study = Study::new(&host, &target, &options, saved, &mut progress)?;
     let outcome = study.run(&programs)?;
     progress.finish();
     let all = json!({
@@ -135,7 +136,11 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
         let about = format!(
             "{}; {} candidates of each operator, and of all tasks of each model; {} repetitions; \
              kernels of {} threads; accuracy {}.",
-            machine.cpu, options.candidates, options.repetitions, target.threads, options.accuracy
+            host.machine.cpu,
+            options.candidates,
+            options.repetitions,
+            target.threads,
+            options.accuracy
         );
         save(a, folder, &outcome, &all, &about)?;
     }

@@ -5,12 +5,12 @@ mod modelled;
 
 use super::parse::{parse_count, parse_share, parse_threads, parse_time};
 use super::tune::parse_constants;
-use crate::error::Result;
-use crate::study::Sweep;
 use measure::{Constants, Policy};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use study::Sweep;
+use tune::Result;
 
 /// Study how policies of measuring compare
 #[derive(clap::Args)]

@@ -3,10 +3,10 @@
 use super::MeasureArgs;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line, print_text};
-use crate::error::Result;
-use crate::study::model::{MEASURING, PAPER, PARAMETERS, Parameters, Prediction, predict};
 use measure::Policy;
 use serde::Serialize;
+use study::model::{MEASURING, PAPER, PARAMETERS, Parameters, Prediction, predict};
+use tune::Result;
 
 /// Candidates of a prediction.
 const PREDICTED: usize = 10_000;

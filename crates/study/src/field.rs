@@ -1,0 +1,152 @@
+//! The candidates of a task that policies are compared on.
+//!
+//! Owns which they are and that they are built, before anything is measured or
+//! while earlier ones are.
+
+use build::{Built, Request};
+use ir::Target;
+use measure::{Spent, TaskData};
+use plan::Task;
+use search::Accuracy;
+use std::collections::{BTreeMap, BTreeSet};
+use std::slice::from_ref;
+use std::time::Instant;
+use tune::compile::{Builders, fallbacks};
+use tune::fills;
+use tune::{Error, Result};
+
+/// A task with built candidates.
+pub struct Field {
+    pub data: TaskData,
+    pub built: Vec<Built>,
+    /// What builds each of them, whatever is cached.
+    requests: Vec<Request>,
+}
+
+/// Which candidates.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    pub candidates: usize,
+    pub seed: u64,
+    pub accuracy: Accuracy,
+}
+
+impl Field {
+    /// Candidates drawn at random, the same for equal seeds; what cannot be built,
+    /// or is the code of another, is left out.
+    ///
+    /// # Errors
+    /// If nothing of the task can be built.
+    pub fn draw(task: &Task, target: &Target, d: Draw, builders: &mut Builders) -> Result<Field> {
+        let plain = fallbacks(from_ref(task), target)?;
+        let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);
+        let space = search::space(&task.program, target, d.accuracy);
+        let mut strategy = search::strategy("random", d.seed).expect("there is a random strategy");
+        let text = ir::text::print(&task.program);
+        let (mut built, mut requests, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        // Enough where most of what is drawn is a candidate of its own.
+        let mut left = 4 * d.candidates;
+        while built.len() < d.candidates && left > 0 {
+            let points = strategy.ask(&space, left.min(d.candidates - built.len()));
+            if points.is_empty() {
+                break;
+            }
+            left -= points.len();
+            let mut some: BTreeMap<u64, (Request, Option<Built>)> = BTreeMap::new();
+            for p in points {
+                if let Ok(c) = space.candidate(&task.program, &p) {
+                    let request = builders.request(&text, &c, false);
+                    some.insert(builders.submit(request.clone()), (request, None));
+                }
+            }
+            while let Some(outcome) = builders.pool.next(2 * builders.limit) {
+                if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
+                    of.1 = Some(b);
+                }
+            }
+            for (request, code) in some.into_values() {
+                if let Some(b) = code.filter(|b| seen.insert(b.kernel.code_hash())) {
+                    built.push(b);
+                    requests.push(Request {
+                        cache: None,
+                        ..request
+                    });
+                }
+            }
+        }
+        if built.is_empty() {
+            return Err(Error::new(format!(
+                "no candidate of {} can be built",
+                task.title()
+            )));
+        }
+        Ok(Field {
+            data: TaskData {
+                id: 0,
+                seed: d.seed,
+                args: fills(&task.program),
+                oracle: oracle.kernel,
+            },
+            built,
+            requests,
+        })
+    }
+
+    /// Builds all candidates once more with nothing beside it; the wall time.
+    pub fn build(&self, builders: &mut Builders) -> (f64, Spent) {
+        let n = self.built.len();
+        let begin = Instant::now();
+        let mut ahead = Ahead::new(self, builders, n);
+        ahead.wait(0, n);
+        (begin.elapsed().as_secs_f64(), ahead.spent)
+    }
+}
+
+/// Candidates that are built while earlier ones are measured, in their order. They
+/// are known to build; what a builder loses is not waited for.
+pub struct Ahead<'a> {
+    pub builders: &'a mut Builders,
+    field: &'a Field,
+    /// Submitted, and neither measured nor being measured, at most.
+    depth: usize,
+    position: BTreeMap<u64, usize>,
+    submitted: usize,
+    done: BTreeSet<usize>,
+    /// By builders.
+    pub spent: Spent,
+}
+
+impl<'a> Ahead<'a> {
+    /// Builders run `depth` candidates ahead of what is measured.
+    pub fn new(field: &'a Field, builders: &'a mut Builders, depth: usize) -> Ahead<'a> {
+        Ahead {
+            builders,
+            field,
+            depth: depth.max(1),
+            position: BTreeMap::new(),
+            submitted: 0,
+            done: BTreeSet::new(),
+            spent: Spent::default(),
+        }
+    }
+
+    /// Waits for the candidates `from..to`, which are measured next.
+    pub fn wait(&mut self, from: usize, to: usize) {
+        let most = to.max(from + self.depth).min(self.field.requests.len());
+        for at in self.submitted..most {
+            let id = self.builders.submit(self.field.requests[at].clone());
+            self.position.insert(id, at);
+        }
+        self.submitted = self.submitted.max(most);
+        while (from..to).any(|at| !self.done.contains(&at)) {
+            let Some(o) = self.builders.pool.next(2 * self.builders.limit) else {
+                return;
+            };
+            self.spent += Spent {
+                wall_ns: o.wall.as_nanos() as u64,
+                cpu_ns: o.cpu.as_nanos() as u64,
+            };
+            self.done.extend(self.position.get(&o.id));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The time of a run: what is left of it, and how much of it each part gets.
+//!
+//! A run with a budget of time is over when that time has passed since its command
+//! began, artifact and all. So every part has an end of its own, and what follows the
+//! search is set aside for it. A run with a budget of trials takes what it takes.
+
+use crate::Budget;
+use crate::default_model::Size;
+use std::time::{Duration, Instant};
+
+/// Share of the budget within which the model's layouts are decided.
+const LAYOUTS: f64 = 0.25;
+/// Largest share for ranking finalists, and for comparing the whole models.
+const RANKING: f64 = 0.15;
+const COMPARING: f64 = 0.15;
+/// Largest share for choosing finalists inside the model, whatever is asked for.
+const CHOOSING: f64 = 0.5;
+/// Largest share for running the plain model, which nothing else depends on.
+const PLAIN: f64 = 0.05;
+/// Sampling one candidate takes no larger share of what is left for the search, over
+/// the tasks that have no measurement yet.
+const SAMPLING: f64 = 1.0 / 16.0;
+
+/// What a run's budget of time allows; nothing is limited where it has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    begun: Instant,
+    time: Option<Duration>,
+}
+
+impl Clock {
+    /// Of a run whose command began then.
+    pub fn new(begun: Instant, budget: Budget) -> Clock {
+        let time = match budget {
+            Budget::Time(time) => Some(time),
+            Budget::Trials(_) => None,
+        };
+        Clock { begun, time }
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// When the run ends, less what is set aside for what comes then.
+    pub fn end(&self, aside: Duration) -> Option<Instant> {
+        let time = self.time?.saturating_sub(aside);
+        Some(self.begun + time)
+    }
+
+    /// What is left until the run ends, less what is set aside.
+    pub fn left(&self, aside: Duration) -> Duration {
+        let until = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.end(aside).map_or(Duration::MAX, until)
+    }
+
+    fn share(&self, of: f64) -> Duration {
+        self.time.map_or(Duration::MAX, |t| t.mul_f64(of))
+    }
+
+    /// When layouts are decided, if that begins now.
+    pub fn layouts_end(&self) -> Option<Instant> {
+        let share = self.share(LAYOUTS).min(self.left(Duration::ZERO));
+        self.time.map(|_| Instant::now() + share)
+    }
+
+    /// Time for comparing models, if all of it takes that long; enough for running one once.
+    pub fn comparing(&self, all: Duration, size: &Size) -> Duration {
+        all.min(self.share(COMPARING)).max(size.inference)
+    }
+
+    /// Time for ranking, if all of it takes that long.
+    pub fn ranking(&self, all: Duration) -> Duration {
+        all.min(self.share(RANKING))
+    }
+
+    /// Time for choosing finalists inside the model, if that may take so long; none if that
+    /// is less than it needs.
+    pub fn choosing(&self, all: Duration, least: Duration) -> Duration {
+        let time = all.min(self.share(CHOOSING));
+        if time >= least { time } else { Duration::ZERO }
+    }
+
+    /// Whether a plain model that takes so long is run.
+    pub fn bears_plain(&self, inference: Duration) -> bool {
+        inference <= self.share(PLAIN)
+    }
+
+    /// Most time for sampling one candidate, while so many tasks have no measurement.
+    pub fn sampling(&self, left: Duration, unmeasured: usize) -> Duration {
+        match self.time {
+            Some(_) => left.mul_f64(SAMPLING / unmeasured.max(1) as f64),
+            None => Duration::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn of(seconds: u32) -> Clock {
+        Clock::new(Instant::now(), Budget::Time(seconds * S))
+    }
+
+    #[test]
+    fn a_budget_of_trials_limits_no_time() {
+        let clock = Clock::new(Instant::now(), Budget::Trials(1));
+        assert_eq!((clock.end(S), clock.layouts_end()), (None, None));
+        for allowed in [
+            clock.left(1000 * S),
+            clock.ranking(Duration::MAX),
+            clock.sampling(S, 3),
+        ] {
+            assert_eq!(allowed, Duration::MAX);
+        }
+        assert!(clock.bears_plain(10_000 * S));
+        assert_eq!(clock.comparing(3 * S, &Size::default()), 3 * S);
+    }
+
+    #[test]
+    fn what_is_set_aside_is_taken_from_the_end() {
+        let clock = of(100);
+        let whole = clock.end(Duration::ZERO).unwrap();
+        assert_eq!(whole - clock.end(30 * S).unwrap(), 30 * S);
+        assert!(clock.left(30 * S) <= 70 * S && clock.left(30 * S) > 60 * S);
+        assert_eq!(clock.left(200 * S), Duration::ZERO);
+        let late = Clock::new(Instant::now() - 200 * S, Budget::Time(100 * S));
+        assert_eq!(late.left(Duration::ZERO), Duration::ZERO);
+        assert!(late.layouts_end().unwrap() <= Instant::now());
+    }
+
+    #[test]
+    fn parts_of_short_runs_are_short_and_slow_models_get_what_they_need() {
+        let small = Size::default();
+        assert_eq!(of(60).comparing(3 * S, &small), 3 * S);
+        assert_eq!(of(10).comparing(3 * S, &small), S * 3 / 2);
+        let slow = Size {
+            inference: 2 * S,
+            ..small
+        };
+        assert_eq!(of(10).comparing(3 * S, &slow), 2 * S);
+        assert_eq!(of(100).ranking(5 * S), 5 * S);
+        assert_eq!(of(10).ranking(5 * S), S * 3 / 2);
+        assert_eq!(of(10).choosing(2 * S, S), 2 * S);
+        assert_eq!(of(10).choosing(9 * S, S), 5 * S);
+        assert_eq!(of(10).choosing(9 * S, 6 * S), Duration::ZERO);
+        assert!(of(20).bears_plain(S) && !of(20).bears_plain(S * 11 / 10));
+        assert_eq!(of(1).sampling(32 * S, 2), S);
+        assert_eq!(of(1).sampling(32 * S, 0), 2 * S);
+    }
+}

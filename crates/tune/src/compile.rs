@@ -1,0 +1,373 @@
+//! From a plan and one candidate a task to a compiled model.
+
+use crate::error::{Error, Result};
+use crate::machine::kernel_target;
+use crate::threads::unpinned;
+use crate::workers::Workers;
+use build::{BuilderPool, Built, Options, Request};
+use ir::{Role, Target};
+use plan::{Plan, PlanTensorId, Task, TensorKind};
+use runtime::{BuiltKernel, Choice, CompiledModel, ModelBuilder, Pool};
+use search::{Accuracy, Candidate, DefaultCandidate};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tensor::Tensor;
+
+/// Builder processes for one target, with the object cache.
+pub struct Builders {
+    pub pool: BuilderPool,
+    target: String,
+    cache: Option<PathBuf>,
+    pub limit: Duration,
+    next_id: u64,
+}
+
+/// Default time limit of one build.
+pub const BUILD_LIMIT: Duration = Duration::from_secs(20);
+/// The object cache is trimmed to this size.
+const CACHE_BYTES: u64 = 1 << 30;
+
+/// Where objects are cached: the user's cache folder, if there is one.
+fn cache_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let folder = base.join("tunesmith").join("objects");
+    let cache = build::ObjectCache::open(&folder).ok()?;
+    // A cache that cannot be trimmed still works.
+    let _ = cache.trim(CACHE_BYTES);
+    Some(folder)
+}
+
+impl Builders {
+    pub fn new(workers: &Workers, target: &Target, count: usize) -> Result<Builders> {
+        let pool = unpinned(|| BuilderPool::new(&workers.builder, count.max(1)))?;
+        let cache = cache_folder();
+        Ok(Builders {
+            pool,
+            target: target.to_string(),
+            cache,
+            limit: BUILD_LIMIT,
+            next_id: 0,
+        })
+    }
+
+    /// The request for a candidate of a program given as text.
+    pub fn request(&self, program: &str, candidate: &Candidate, extras: bool) -> Request {
+        Request {
+            program: program.to_string(),
+            trace: schedule::print(&candidate.trace),
+            target: self.target.clone(),
+            options: Options {
+                verify: false,
+                extras,
+            },
+            cache: self.cache.clone(),
+            fault: None,
+        }
+    }
+
+    pub fn submit(&mut self, request: Request) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.pool.submit(id, request, self.limit);
+        id
+    }
+
+    /// Waits for what is being built and drops it.
+    pub fn drain(&mut self) {
+        while self.pool.next(self.limit * 2).is_some() {}
+    }
+
+    /// Builds one candidate of every task, several at once.
+    pub fn build_all(&mut self, tasks: &[Task], candidates: &[Candidate]) -> Result<Vec<Built>> {
+        let first = self.next_id;
+        for (t, c) in tasks.iter().zip(candidates) {
+            let request = self.request(&ir::text::print(&t.program), c, false);
+            self.submit(request);
+        }
+        let mut out: Vec<Option<Built>> = tasks.iter().map(|_| None).collect();
+        while let Some(o) = self.pool.next(self.limit * 2) {
+            let at = (o.id - first) as usize;
+            let fail =
+                |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
+            match o.result {
+                Ok(Ok(b)) => out[at] = Some(b),
+                Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
+                Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
+            }
+        }
+        out.into_iter()
+            .zip(tasks)
+            .map(|(b, t)| b.ok_or_else(|| Error::new(format!("{} was not built", t.title()))))
+            .collect()
+    }
+}
+
+/// Names the task in an error of its schedule.
+fn no_schedule(t: &Task) -> impl Fn(String) -> Error {
+    let title = t.title();
+    move |why| Error::new(format!("no schedule for {title}: {why}"))
+}
+
+/// The default candidate of every task.
+pub struct Defaults {
+    pub candidates: Vec<Candidate>,
+    /// Defaults that their templates meant otherwise; `--json` prints them.
+    pub warnings: Vec<Warning>,
+}
+
+/// A default schedule that is illegal for its task, which another replaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    pub task: String,
+    /// Every sketch that was passed over, with the illegal step.
+    pub passed_over: Vec<String>,
+    /// The algorithm used instead.
+    pub used: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Warning {
+            task,
+            passed_over,
+            used,
+        } = self;
+        let why = passed_over.join("; ");
+        write!(
+            f,
+            "{task}: `{used}` is the default, as others are illegal here: {why}"
+        )
+    }
+}
+
+pub fn defaults(tasks: &[Task], target: &Target, accuracy: Accuracy) -> Result<Defaults> {
+    let mut out = Defaults {
+        candidates: vec![],
+        warnings: vec![],
+    };
+    for t in tasks {
+        let found = search::default_candidate(&t.program, target, accuracy);
+        out.take(t.title(), found.map_err(no_schedule(t))?);
+    }
+    Ok(out)
+}
+
+impl Defaults {
+    fn take(&mut self, task: String, found: DefaultCandidate) {
+        if !found.passed_over.is_empty() {
+            self.warnings.push(Warning {
+                task,
+                passed_over: found.passed_over,
+                used: found.candidate.algorithm.clone(),
+            });
+        }
+        self.candidates.push(found.candidate);
+    }
+}
+
+/// The fallback candidate of every task.
+pub fn fallbacks(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
+    let one = |t: &Task| search::fallback(&t.program, target).map_err(no_schedule(t));
+    tasks.iter().map(one).collect()
+}
+
+/// Assembles a model from the plan and one kernel a task.
+///
+/// # Errors
+/// If a kernel does not fit its steps, or its constants cannot be prepared.
+pub fn assemble(
+    plan: &Plan,
+    kernels: &[BuiltKernel],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
+    assemble_alternatives(plan, &kernels, target, accuracy, pool)
+}
+
+/// As [`assemble`], from a plan that nobody needs afterwards: where it holds the only
+/// references to its constants, each is dropped as soon as it is prepared, so that they are
+/// hardly ever in memory twice.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_last(
+    mut plan: Plan,
+    kernels: &[BuiltKernel],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
+    let constants = plan.take_constants();
+    put_together(&plan, constants, &kernels, target, accuracy, pool)
+}
+
+/// Assembles a model from the plan and one kernel or more a task; steps run the
+/// first one unless a selector says otherwise.
+///
+/// # Errors
+/// As [`assemble`]; and if a task has no kernel.
+pub fn assemble_alternatives(
+    plan: &Plan,
+    kernels: &[&[BuiltKernel]],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    put_together(plan, plan.constants(), kernels, target, accuracy, pool)
+}
+
+/// The step that uses each constant last, by the constant's tensor; outputs are used
+/// for ever.
+fn last_uses(plan: &Plan) -> HashMap<PlanTensorId, usize> {
+    let mut last = HashMap::new();
+    for (i, step) in plan.steps.iter().enumerate() {
+        let constants = step.inputs.iter().map(|t| plan.place(*t).0);
+        last.extend(constants.map(|root| (root, i)));
+    }
+    for output in &plan.outputs {
+        last.remove(&plan.place(*output).0);
+    }
+    last.retain(|t, _| matches!(plan.tensor(*t).kind, TensorKind::Constant(_)));
+    last
+}
+
+/// Declares a plan's tensors, whose constants have these values; their ids, by tensor.
+fn declare(
+    plan: &Plan,
+    mut constants: Vec<Option<Arc<Tensor>>>,
+    b: &mut ModelBuilder,
+) -> Result<Vec<runtime::TensorId>> {
+    let shape = |id: PlanTensorId| -> Vec<usize> {
+        plan.tensor(id).shape.iter().map(|d| *d as usize).collect()
+    };
+    let mut ids = vec![None; plan.tensors.len()];
+    for id in &plan.inputs {
+        let t = plan.tensor(*id);
+        ids[id.index()] = Some(b.add_input(&t.name, t.dtype, &shape(*id)));
+    }
+    for id in plan.tensor_ids() {
+        let t = plan.tensor(id);
+        match &t.kind {
+            TensorKind::Input(_) | TensorKind::Alias { .. } => {}
+            TensorKind::Constant(_) => {
+                let value = constants[id.index()].take();
+                let value = value.expect("a constant has a value");
+                ids[id.index()] = Some(b.add_constant(&t.name, value));
+            }
+            TensorKind::Activation | TensorKind::Output => {
+                ids[id.index()] = Some(b.add_tensor(&t.name, t.dtype, &shape(id)));
+            }
+        }
+    }
+    for id in plan.tensor_ids() {
+        if let TensorKind::Alias { of, offset } = plan.tensor(id).kind {
+            let of = ids[of.index()].expect("an alias is of a tensor that is none");
+            let t = plan.tensor(id);
+            let bytes = offset as u64 * t.dtype.size() as u64;
+            ids[id.index()] = Some(b.add_view(&t.name, of, bytes, t.dtype, &shape(id), None)?);
+        }
+    }
+    let all = ids.into_iter();
+    Ok(all
+        .map(|id| id.expect("every tensor has been declared"))
+        .collect())
+}
+
+/// The model of a plan whose constants have these values, by tensor.
+fn put_together(
+    plan: &Plan,
+    constants: Vec<Option<Arc<Tensor>>>,
+    kernels: &[&[BuiltKernel]],
+    target: &Target,
+    accuracy: Accuracy,
+    pool: &Arc<Pool>,
+) -> Result<CompiledModel> {
+    let mut b = ModelBuilder::new(
+        &plan.name,
+        kernel_target(target),
+        build::toolchain(),
+        pool.clone(),
+    );
+    b.set_accuracy(accuracy.name());
+    b.set_plain_steps(&plan.plain);
+    let kernel_ids: Vec<Vec<_>> = kernels
+        .iter()
+        .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())
+        .collect();
+    let ids = declare(plan, constants, &mut b)?;
+    let last = last_uses(plan);
+    for (i, step) in plan.steps.iter().enumerate() {
+        let program = &plan.tasks[step.task].program;
+        let arguments = step.inputs.iter().chain(&step.outputs);
+        let bind: Vec<(&str, runtime::TensorId)> = program
+            .params
+            .iter()
+            .zip(arguments)
+            .map(|(p, t)| (program.buffer(*p).name.as_str(), ids[t.index()]))
+            .collect();
+        debug_assert_eq!(bind.len(), program.params.len());
+        let choices: Vec<Choice<'_>> = kernel_ids[step.task]
+            .iter()
+            .map(|kernel| Choice {
+                kernel: *kernel,
+                bind: bind.clone(),
+            })
+            .collect();
+        b.add_step(&step.name, &[], &choices)?;
+        let used = step.inputs.iter().map(|t| plan.place(*t).0);
+        for constant in used.filter(|t| last.get(t) == Some(&i)) {
+            b.release(ids[constant.index()]);
+        }
+    }
+    for o in &plan.outputs {
+        b.mark_output(ids[o.index()]);
+    }
+    Ok(b.finish()?)
+}
+
+/// Parameters of a program that the caller provides: inputs and constants.
+pub fn provided(program: &ir::Program) -> impl Iterator<Item = &ir::Buffer> {
+    let all = program.params.iter().map(|p| program.buffer(*p));
+    all.filter(|b| matches!(b.role, Role::Input | Role::Constant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schedule::Trace;
+
+    #[test]
+    fn a_default_that_was_passed_over_becomes_a_warning() {
+        let found = |passed_over: &[&str]| DefaultCandidate {
+            candidate: Candidate {
+                algorithm: "nest".into(),
+                trace: Trace {
+                    steps: vec![],
+                    decisions: vec![],
+                },
+            },
+            passed_over: passed_over.iter().map(ToString::to_string).collect(),
+        };
+        let mut d = Defaults {
+            candidates: vec![],
+            warnings: vec![],
+        };
+        d.take("a".into(), found(&[]));
+        d.take("b".into(), found(&["direct: split: no such loop"]));
+        assert_eq!(d.candidates.len(), 2);
+        assert_eq!(d.warnings.len(), 1);
+        let text = d.warnings[0].to_string();
+        for part in ["b: ", "`nest`", "direct: split: no such loop"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

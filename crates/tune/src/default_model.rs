@@ -1,0 +1,93 @@
+//! A plan under its default schedules: what a run starts from, and falls back to.
+
+use crate::compile::{Builders, Defaults, assemble, defaults};
+use crate::error::Result;
+use crate::latency::fill_inputs;
+use crate::layouts::profile;
+use build::Built;
+use ir::Target;
+use plan::Plan;
+use runtime::{Model, Pool};
+use search::Accuracy;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time for further runs of a new model, whose first one met cold memory.
+pub(crate) const PROFILING: Duration = Duration::from_millis(50);
+
+/// What models are made for.
+#[derive(Clone, Copy)]
+pub struct Making<'a> {
+    pub target: &'a Target,
+    pub accuracy: Accuracy,
+    /// Of the inputs.
+    pub seed: u64,
+    pub pool: &'a Arc<Pool>,
+}
+
+impl Making<'_> {
+    /// A model of one kernel a task, its inputs filled.
+    ///
+    /// # Errors
+    /// As [`assemble`].
+    pub fn model(&self, plan: &Plan, built: &[Built]) -> Result<Model> {
+        let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
+        let compiled = assemble(plan, &kernels, self.target, self.accuracy, self.pool)?;
+        let mut model = Model::new(Arc::new(compiled), self.pool.clone())?;
+        fill_inputs(&mut model, self.seed);
+        Ok(model)
+    }
+}
+
+/// What a model takes, as its default schedules tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
+    /// Building the kernels of all tasks.
+    pub building: Duration,
+    /// Assembling the model, constants prepared.
+    pub assembling: Duration,
+    /// One inference.
+    pub inference: Duration,
+}
+
+/// A plan, the default candidate of every task, built, and the model of them.
+pub struct DefaultModel {
+    pub plan: Plan,
+    pub defaults: Defaults,
+    pub built: Vec<Built>,
+    pub model: Model,
+    /// The least time of every step.
+    pub step_ns: Vec<u64>,
+    pub size: Size,
+    /// Building, assembling and running it.
+    pub took: Duration,
+}
+
+impl DefaultModel {
+    /// Builds, assembles and runs it.
+    ///
+    /// # Errors
+    /// If a default schedule cannot be built or run.
+    pub fn new(plan: Plan, builders: &mut Builders, making: &Making<'_>) -> Result<DefaultModel> {
+        let start = Instant::now();
+        let defaults = defaults(&plan.tasks, making.target, making.accuracy)?;
+        let built = builders.build_all(&plan.tasks, &defaults.candidates)?;
+        let building = start.elapsed();
+        let mut model = making.model(&plan, &built)?;
+        let assembling = start.elapsed() - building;
+        let step_ns = profile(&mut model, PROFILING)?;
+        Ok(DefaultModel {
+            plan,
+            defaults,
+            built,
+            model,
+            size: Size {
+                building,
+                assembling,
+                inference: Duration::from_nanos(step_ns.iter().sum()),
+            },
+            step_ns,
+            took: start.elapsed(),
+        })
+    }
+}

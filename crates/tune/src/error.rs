@@ -1,0 +1,57 @@
+//! Errors a user can do something about.
+
+use thiserror::Error;
+
+/// The user's model, file, flag or machine is at fault; the text says what,
+/// where, and what to do.
+#[derive(Debug, Error)]
+#[error("{message}")]
+pub struct Error {
+    message: String,
+    help: Option<String>,
+}
+
+impl Error {
+    pub fn new(message: impl Into<String>) -> Error {
+        Error {
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    /// With advice on what to do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// What to do about it, if there is advice.
+    pub fn advice(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+}
+
+macro_rules! from {
+    ($($t:ty),*) => { $(impl From<$t> for Error {
+        fn from(e: $t) -> Error {
+            Error::new(e.to_string())
+        }
+    })* };
+}
+from!(
+    store::StoreError,
+    graph::builtin::BuiltinError,
+    plan::PlanError,
+    runtime::BuildModelError,
+    runtime::LoadError,
+    runtime::SaveError,
+    runtime::RunError,
+    runtime::PoolError,
+    worker::PoolError,
+    measure::MeasureError,
+    tensor::NpyError,
+    std::io::Error
+);
+
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,62 @@
+//! The kernels that a plan is compiled with: the best that the store knows of each task,
+//! or its default.
+
+use crate::compile::{Builders, Warning, defaults};
+use crate::error::Result;
+use crate::known::{Exactness, Lookup};
+use crate::workers::Host;
+use ir::Target;
+use plan::Plan;
+use runtime::BuiltKernel;
+use std::slice::from_ref;
+use store::Store;
+
+/// The kernel of every task of a plan, and where their schedules came from.
+pub struct Kernels {
+    pub kernels: Vec<BuiltKernel>,
+    /// Tasks with a measured schedule.
+    pub tuned: usize,
+    /// Of those, the ones that another toolchain compiled when they were measured.
+    pub other_toolchain: usize,
+    /// Of the tasks that have a default.
+    pub warnings: Vec<Warning>,
+}
+
+/// Builds the best known kernel of every task, or the default one.
+///
+/// # Errors
+/// If the store cannot be read, or a schedule cannot be built.
+pub fn kernels(
+    plan: &Plan,
+    host: &Host,
+    target: &Target,
+    exactness: Exactness,
+    store: Option<&Store>,
+) -> Result<Kernels> {
+    let fingerprint = host.machine.fingerprint();
+    let known = match store {
+        Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
+        None => plan.tasks.iter().map(|_| None).collect(),
+    };
+    let (mut tuned, mut other_toolchain) = (0, 0);
+    let (mut candidates, mut warnings) = (Vec::new(), Vec::new());
+    for (task, known) in plan.tasks.iter().zip(known) {
+        if let Some(k) = known {
+            candidates.push(k.candidate);
+            tuned += 1;
+            other_toolchain += usize::from(!k.same_toolchain);
+        } else {
+            let default = defaults(from_ref(task), target, exactness.accuracy)?;
+            candidates.extend(default.candidates);
+            warnings.extend(default.warnings);
+        }
+    }
+    let mut builders = Builders::new(&host.workers, target, host.machine.cpus)?;
+    let built = builders.build_all(&plan.tasks, &candidates)?;
+    Ok(Kernels {
+        kernels: built.into_iter().map(|b| b.kernel).collect(),
+        tuned,
+        other_toolchain,
+        warnings,
+    })
+}

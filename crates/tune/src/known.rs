@@ -1,0 +1,318 @@
+//! What a store knows of tasks: the best candidate of each, for a model here.
+//!
+//! Promises that of a candidate only figures of this target and machine count, and
+//! where there are such, of constants that come from where the model's come from.
+
+use crate::error::Result;
+use crate::{COMPARED, FINAL_FACTOR, IN_MODEL};
+use ir::Target;
+use plan::{Plan, Task};
+use schedule::Trace;
+use search::{Accuracy, Candidate};
+use store::{Cache, CandidateKey, Event, Outcome, Place, Record, Store, StoreError};
+
+/// What a kernel must keep to.
+#[derive(Clone, Copy, Debug)]
+pub struct Exactness {
+    pub accuracy: Accuracy,
+    /// Largest relative error (L2) of its outputs.
+    pub tolerance: f64,
+}
+
+/// A candidate that the store knows a time of.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub candidate: Candidate,
+    pub ns: u64,
+    pub code_hash: Option<String>,
+    /// Whether it was measured as this program compiles it. Another toolchain
+    /// makes other code of the trace, whose time this one need not have.
+    pub same_toolchain: bool,
+}
+
+/// Through how many bytes a plan's constants rotate, so that they are as near as when
+/// the plan runs: as many as pass between their uses, or where the last level does not
+/// hold these, `from_memory`.
+pub fn rotate_bytes(plan: &Plan, target: &Target, from_memory: u64) -> u64 {
+    match plan.bytes_between_uses() {
+        bytes if bytes <= target.llc_bytes => bytes,
+        _ => from_memory,
+    }
+}
+
+/// Whether a kernel that was measured read its constants from memory, as it does where
+/// they rotate through so many bytes, or as there from a cache.
+pub(crate) fn constants_as_near(record: &Record, rotate_bytes: u64, target: &Target) -> bool {
+    let Outcome::Timed { conditions, .. } = &record.outcome else {
+        return true;
+    };
+    let from_memory = rotate_bytes > target.llc_bytes;
+    match conditions.cache {
+        Cache::CachedConstants => !from_memory,
+        Cache::RotatedConstants => from_memory,
+        _ => true,
+    }
+}
+
+/// Asks a store for the best candidates of a plan's tasks.
+pub struct Lookup<'a> {
+    store: &'a Store,
+    plan: &'a Plan,
+    target: &'a Target,
+    target_text: String,
+    machine: &'a str,
+    exactness: Exactness,
+    /// [`Plan::bytes_between_uses`].
+    between_uses: u64,
+}
+
+impl<'a> Lookup<'a> {
+    /// `machine` is a [`store::Machine::fingerprint`].
+    pub fn new(
+        store: &'a Store,
+        plan: &'a Plan,
+        target: &'a Target,
+        machine: &'a str,
+        exactness: Exactness,
+    ) -> Lookup<'a> {
+        Lookup {
+            store,
+            plan,
+            target,
+            target_text: crate::machine::target_key(target).text(),
+            machine,
+            exactness,
+            between_uses: plan.bytes_between_uses(),
+        }
+    }
+
+    fn place<'s>(&'s self, task: &'s Task) -> Place<'s> {
+        Place {
+            task: &task.key,
+            target: &self.target_text,
+            machine: self.machine,
+        }
+    }
+
+    /// The best candidate that the store knows for a task, of those that this program
+    /// can still apply and that are exact enough; of those whose constants were as near
+    /// as the plan's are, if there are any.
+    pub fn best(&self, task: &Task) -> Result<Option<Known>> {
+        let near = |r: &Record| constants_as_near(r, self.between_uses, self.target);
+        match self.best_that(task, near)? {
+            None => self.best_that(task, |_| true),
+            found => Ok(found),
+        }
+    }
+
+    /// [`Lookup::best`] of every task of the plan.
+    pub fn best_of_all(&self) -> Result<Vec<Option<Known>>> {
+        self.plan.tasks.iter().map(|t| self.best(t)).collect()
+    }
+
+    /// As [`Lookup::best_of_all`]; where tuning this very model chose another candidate near
+    /// the best by the latency of the whole model, that one. Nothing where a run found
+    /// the defaults together to be faster than these very kernels.
+    pub fn best_in_model(&self) -> Result<Vec<Option<Known>>> {
+        let mut known = self.best_of_all()?;
+        let here = |e: &&Event| {
+            e.payload["target"] == *self.target_text && e.payload["machine"] == *self.machine
+        };
+        let decisions = self.store.newest_events(&self.plan.name, IN_MODEL)?;
+        for (task, known) in self.plan.tasks.iter().zip(&mut known) {
+            let Some(best) = known else { continue };
+            let of_task = |e: &&Event| e.task.as_ref() == Some(&task.key);
+            let Some(decision) = decisions.iter().filter(here).find(of_task) else {
+                continue;
+            };
+            let chosen =
+                |r: &Record| r.run_id == decision.run_id && decision.payload["chosen"] == r.trial;
+            // What was found since by much better measurements of its own wins.
+            if let Some(chosen) = self.best_that(task, chosen)?
+                && chosen.ns as f64 <= FINAL_FACTOR * best.ns as f64
+            {
+                *best = chosen;
+            }
+        }
+        let compared = self.store.newest_events(&self.plan.name, COMPARED)?;
+        let of_these = |e: &&Event| {
+            let code = |(i, k): (usize, &Option<Known>)| {
+                k.as_ref()
+                    .is_none_or(|k| k.code_hash.as_deref() == e.payload["code"][i].as_str())
+            };
+            e.payload["plan"] == *self.plan.key()
+                && e.payload["accuracy"] == *self.exactness.accuracy.name()
+                && known.iter().enumerate().all(code)
+        };
+        if let Some(e) = compared.iter().filter(here).find(of_these)
+            && e.payload["default"] == true
+        {
+            return Ok(self.plan.tasks.iter().map(|_| None).collect());
+        }
+        Ok(known)
+    }
+
+    /// The best record that `accept` takes and this program can still apply.
+    fn best_that(&self, task: &Task, accept: impl Fn(&Record) -> bool) -> Result<Option<Known>> {
+        let tolerance = self.exactness.tolerance;
+        let place = self.place(task);
+        let mut taken = None;
+        let record = self.store.best_that(&place, tolerance, |r| {
+            if !accept(r) {
+                return Ok(false);
+            }
+            // An older trace syntax, or a step that has become illegal.
+            let Ok(trace) = schedule::parse(&r.trace) else {
+                return Ok(false);
+            };
+            let usable = self.exactness.accuracy.allows(&trace)
+                && r.outcome.within(tolerance)
+                && schedule::replay(&task.program, &trace).is_ok();
+            if !usable || self.differs_now(&place, r)? {
+                return Ok(false);
+            }
+            taken = Some(trace);
+            Ok(true)
+        })?;
+        let known = |(r, trace): (Record, Trace)| {
+            Some(Known {
+                ns: r.outcome.median_ns()?,
+                code_hash: r.code_hash,
+                same_toolchain: r.toolchain == build::toolchain(),
+                candidate: Candidate {
+                    algorithm: r.algorithm,
+                    trace,
+                },
+            })
+        };
+        Ok(record.zip(taken).and_then(known))
+    }
+
+    /// Whether a candidate that another toolchain compiled has failed with this one, or
+    /// is other code with it, which has a record of its own.
+    fn differs_now(&self, place: &Place<'_>, r: &Record) -> std::result::Result<bool, StoreError> {
+        if r.toolchain == build::toolchain() {
+            return Ok(false);
+        }
+        let key = CandidateKey {
+            place: *place,
+            toolchain: build::toolchain(),
+            algorithm: &r.algorithm,
+            trace: &r.trace,
+        };
+        let now = self
+            .store
+            .outcome_of_candidate(&key, self.exactness.tolerance)?;
+        let differs = |n: Record| n.outcome.median_ns().is_none() || n.code_hash != r.code_hash;
+        Ok(now.is_some_and(differs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{defaults, fallbacks};
+    use crate::machine::{Machine, target_key};
+    use crate::{begun_run, task_record};
+    use store::{Clock, Conditions, Costs, Extra};
+
+    const OP: &str = "op:dense(m=64,n=256,k=128)";
+    /// Weights, and what goes in and out.
+    const BYTES: u64 = 4 * (256 * 128 + 64 * 128 + 64 * 256);
+    const MACHINE: &str = "this";
+    const EXACT: Exactness = Exactness {
+        accuracy: Accuracy::Strict,
+        tolerance: 1e-4,
+    };
+
+    fn planned(llc_bytes: u64) -> (Plan, Target) {
+        let source = crate::source::Source::builtin(OP).unwrap();
+        let target = Target {
+            llc_bytes,
+            ..Machine::host().target(1)
+        };
+        (source.plan(&target, &[]).unwrap(), target)
+    }
+
+    #[test]
+    fn constants_of_a_small_model_stay_in_the_last_level() {
+        let through = |llc_bytes| {
+            let (plan, target) = planned(llc_bytes);
+            rotate_bytes(&plan, &target, u64::MAX)
+        };
+        assert_eq!(through(1 << 20), BYTES);
+        assert_eq!(through(BYTES), BYTES);
+        assert_eq!(through(BYTES - 1), u64::MAX);
+    }
+
+    /// Whether the default is the best known candidate of a model that the last level
+    /// holds, when it took 100 ns and the fallback 200 with constants like these.
+    fn default_is_best(default: Cache, fallback: Cache) -> bool {
+        let (plan, target) = planned(1 << 20);
+        let task = &plan.tasks[0];
+        let store = Store::open_in_memory().unwrap();
+        let key = target_key(&target);
+        store.put_target(&key).unwrap();
+        store.put_task(&task_record(task)).unwrap();
+        store
+            .put_machine(&store::Machine {
+                fingerprint: MACHINE.into(),
+                description: String::new(),
+                extra: Extra::new(),
+            })
+            .unwrap();
+        store.begin_run(&begun_run(&plan.name)).unwrap();
+        let first = defaults(&plan.tasks, &target, EXACT.accuracy).unwrap();
+        let first = first.candidates[0].clone();
+        let other = fallbacks(&plan.tasks, &target).unwrap().remove(0);
+        let known = [(&first, 100, default), (&other, 200, fallback)];
+        for (trial, (candidate, ns, cache)) in (0..).zip(known) {
+            let conditions = Conditions {
+                cache,
+                rel_l2: Some(0.0),
+                ..Conditions::unproven(1, 1)
+            };
+            let record = Record {
+                run_id: "run".into(),
+                trial,
+                final_: false,
+                task: task.key.clone(),
+                target: key.text(),
+                machine: MACHINE.into(),
+                strategy: "random".into(),
+                seed: 1,
+                toolchain: build::toolchain().to_string(),
+                algorithm: candidate.algorithm.clone(),
+                decisions: vec![],
+                trace: schedule::print(&candidate.trace),
+                code_hash: Some(format!("{trial}")),
+                code_size: Some(1),
+                outcome: Outcome::Timed {
+                    samples_ns: vec![ns],
+                    clock: Clock::ThreadCpu,
+                    conditions,
+                },
+                outcome_extra: Extra::new(),
+                costs: Costs::default(),
+                created_unix_ms: 1,
+                extra: Extra::new(),
+            };
+            store.append(&[record], &[]).unwrap();
+        }
+        let lookup = Lookup::new(&store, &plan, &target, MACHINE, EXACT);
+        let best = lookup.best(task).unwrap().unwrap();
+        assert!(best.candidate == first || best.candidate == other);
+        best.candidate == first
+    }
+
+    #[test]
+    fn times_with_constants_as_near_as_the_models_come_first() {
+        let (far, near) = (|| Cache::RotatedConstants, || Cache::CachedConstants);
+        assert!(!default_is_best(far(), near()));
+        assert!(!default_is_best(far(), Cache::Warm));
+        assert!(default_is_best(far(), far()), "better than no time");
+        assert!(default_is_best(near(), near()));
+        assert!(default_is_best(near(), far()));
+        assert!(default_is_best(Cache::Warm, near()));
+    }
+}

@@ -1,0 +1,41 @@
+//! What a run tells whoever watches it.
+
+use std::time::Duration;
+
+/// Is told what a run does. Each method may do nothing.
+pub trait Observer {
+    /// What the run does from now on, such as `building the default model`.
+    fn stage(&mut self, _what: &str) {}
+
+    /// The share of the work that is done, 0 to 1, and what is done now.
+    fn part(&mut self, _done: f64, _what: &str) {}
+
+    /// A finding that is worth keeping in sight.
+    fn note(&mut self, _text: &str) {}
+
+    /// The figures of this moment.
+    fn status(&mut self, _status: &Status<'_>) {}
+}
+
+/// The figures of one moment of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct Status<'a> {
+    /// Share of the budget that is spent, 0 to 1.
+    pub spent: f64,
+    /// Time left, where the budget is one of time.
+    pub left: Option<Duration>,
+    pub trials: u64,
+    pub trials_per_s: f64,
+    pub failures: u64,
+    /// Sum of the best kernels so far.
+    pub model_ms: f64,
+    /// The task that was asked last.
+    pub task: &'a str,
+    pub task_best_ms: Option<f64>,
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Observer for Silent {}

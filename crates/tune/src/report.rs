@@ -1,0 +1,223 @@
+//! What a run found, for people and for `--json`.
+
+use crate::Budget;
+use crate::compile::Warning;
+use crate::in_model::{InModel, WholeModel};
+use crate::latency::Paired;
+use crate::layouts::Layouts;
+use crate::session::Session;
+use crate::task_search::Search;
+use plan::Plan;
+use search::Candidate;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What the final table shows of one task.
+#[derive(Clone, Debug, Serialize)]
+pub struct TaskSummary {
+    pub task: String,
+    pub key: String,
+    pub uses: usize,
+    /// Share of the tuned model's kernel time.
+    pub share: f64,
+    /// One call under the plain schedule.
+    pub before_ms: Option<f64>,
+    pub after_ms: Option<f64>,
+    pub gflops_per_s: Option<f64>,
+    /// The part of the peak for its element type that this is.
+    pub of_peak: Option<f64>,
+    pub trials: u64,
+    /// Of finding, building and measuring its candidates, summed over them.
+    pub spent_s: f64,
+    pub algorithm: Option<String>,
+    /// Relative error (L2) of its outputs.
+    pub rel_l2: Option<f64>,
+    /// What the whole model said of its near-best candidates.
+    pub in_model: Option<InModel>,
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// What a run found; `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub model: String,
+    pub target: String,
+    pub threads: u32,
+    pub strategy: String,
+    pub measure: String,
+    /// strict or relaxed, and the largest relative error (L2) it allowed a candidate.
+    pub accuracy: String,
+    pub tolerance: f64,
+    pub seed: u64,
+    /// f32 multiply-add peak of all threads, measured when the run began.
+    pub peak_gflops: f64,
+    /// Candidates executed.
+    pub trials: u64,
+    /// Candidates whose outcome the store knew.
+    pub cached: u64,
+    /// Outcomes other than a time, by kind.
+    pub failures: std::collections::BTreeMap<String, u64>,
+    pub wall_s: f64,
+    /// The budget, if it is one of time.
+    pub time_s: Option<f64>,
+    /// Building, assembling and running the default model.
+    pub default_s: f64,
+    /// CPU time of this process and of the workers that were waited for or reported it.
+    pub cpu_s: f64,
+    pub trials_per_s: f64,
+    /// Of the latencies: `thread_cpu`, which leaves out what preempted a single
+    /// thread, or `wall`.
+    pub latency_clock: String,
+    /// Of the plain model, whose runs may take a hundred times as long: the sum of its
+    /// steps' least wall times; none if there was no time to run it.
+    pub latency_before_ms: Option<f64>,
+    pub latency_default_ms: f64,
+    /// Of the model that the run made.
+    pub latency_after_ms: f64,
+    /// How much faster the defaults are, if they are kept: the model is made of them.
+    pub kept_default: Option<Paired>,
+    /// Sum of the kernels' own best times.
+    pub kernels_ms: f64,
+    pub layouts: Layouts,
+    /// The last choices, by whole-model latency.
+    pub in_model: WholeModel,
+    pub artifact: Option<String>,
+    /// Default schedules that are not the intended ones.
+    pub warnings: Vec<Warning>,
+    /// What made figures of the run doubtful, or took runners from it.
+    pub disturbances: Vec<String>,
+    pub tasks: Vec<TaskSummary>,
+}
+
+/// Milliseconds of one call of a task, from a profile of the model's steps.
+fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
+    let own = plan
+        .steps
+        .iter()
+        .zip(step_ns)
+        .filter(|(s, _)| plan.tasks[s.task].key == key);
+    let (calls, ns) = own.fold((0u64, 0u64), |(n, sum), (_, ns)| (n + 1, sum + ns));
+    (calls > 0).then(|| ns as f64 / calls as f64 / 1e6)
+}
+
+/// Times under the plain schedule, from a profile of the plain model.
+pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    report.latency_before_ms = Some(step_ns.iter().sum::<u64>() as f64 / 1e6);
+    for t in &mut report.tasks {
+        t.before_ms = call_ms(plan, &t.key, step_ns);
+    }
+}
+
+/// The defaults in place of the candidates that were best alone, where they are kept.
+pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
+    for t in &mut report.tasks {
+        let task = plan.tasks.iter().position(|p| p.key == t.key);
+        t.algorithm = task.map(|i| defaults[i].algorithm.clone());
+        (t.after_ms, t.gflops_per_s, t.of_peak) = (None, None, None);
+        (t.rel_l2, t.in_model) = (None, None);
+    }
+}
+
+/// Times of tasks for which there is no measured candidate, as the model runs them,
+/// and the shares that follow.
+pub fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    for t in report.tasks.iter_mut().filter(|t| t.after_ms.is_none()) {
+        t.after_ms = call_ms(plan, &t.key, step_ns);
+    }
+    let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
+    // From 0, as the sum of nothing is -0.
+    report.kernels_ms = report.tasks.iter().map(total).fold(0.0, |a, b| a + b);
+    let sum = report.kernels_ms;
+    for t in &mut report.tasks {
+        t.share = total(t) / sum;
+    }
+    report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+}
+
+/// CPU time of this process and of its ended children, in seconds. Children of
+/// what ran under its number before, such as a build, are among them.
+pub fn cpu_s() -> f64 {
+    let of = |who| {
+        // SAFETY: an all-zero rusage is valid, and the call fills it.
+        let usage = unsafe {
+            let mut u: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut u);
+            u
+        };
+        let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        s(usage.ru_utime) + s(usage.ru_stime)
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}
+
+impl Session<'_> {
+    /// The report without whole-model latencies.
+    pub fn report(&self, start_cpu_s: f64, layouts: Layouts, in_model: WholeModel) -> Report {
+        let total = self.kernels_ns();
+        let peak = self.limits.peak_gflops * f64::from(self.target.threads);
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let summary = |s: &Search| {
+            let after = s.best.first().map(|b| b.ns);
+            TaskSummary {
+                task: s.title.clone(),
+                key: s.key.clone(),
+                uses: s.uses,
+                share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
+                before_ms: None,
+                after_ms: after.map(ms),
+                gflops_per_s: after.map(|ns| s.flops / ns as f64),
+                of_peak: after.map(|ns| s.flops / ns as f64 / (s.peak_factor * peak)),
+                trials: s.trials,
+                spent_s: s.spent_ns as f64 / 1e9,
+                algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
+                rel_l2: s.best.first().and_then(|b| b.rel_l2),
+                in_model: s.in_model.clone(),
+                failures: s.failures.clone(),
+            }
+        };
+        let mut tasks: Vec<TaskSummary> = self.searches.iter().map(summary).collect();
+        tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let mut failures = BTreeMap::new();
+        for (k, n) in self.searches.iter().flat_map(|s| &s.failures) {
+            *failures.entry(k.clone()).or_insert(0) += n;
+        }
+        Report {
+            model: self.plan.name.clone(),
+            target: self.target.isa.name().into(),
+            threads: self.target.threads,
+            strategy: self.options.strategy.clone(),
+            measure: self.measurer.policy.name().into(),
+            accuracy: self.options.accuracy.to_string(),
+            tolerance: self.options.tolerance,
+            seed: self.options.seed,
+            peak_gflops: peak,
+            trials: self.trials,
+            cached: self.cached,
+            failures,
+            wall_s: self.clock.elapsed().as_secs_f64(),
+            time_s: match self.options.budget {
+                Budget::Time(t) => Some(t.as_secs_f64()),
+                Budget::Trials(_) => None,
+            },
+            default_s: f64::NAN,
+            cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
+            trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
+            latency_clock: match self.target.threads {
+                1 => "thread_cpu",
+                _ => "wall",
+            }
+            .into(),
+            latency_before_ms: None,
+            latency_default_ms: f64::NAN,
+            latency_after_ms: f64::NAN,
+            kept_default: None,
+            kernels_ms: total / 1e6,
+            layouts,
+            in_model,
+            artifact: None,
+            warnings: vec![],
+            disturbances: self.disturbances.warnings.clone(),
+            tasks,
+        }
+    }
+}
