@@ -67,7 +67,7 @@ impl Ranks {
     }
 
     /// Blames a failure on one of these kernels, if it is known which, or on what all
-    /// of them need, which skips them; those to be measured alone otherwise.
+    /// of them need, which leaves them unanswered; those to be measured alone otherwise.
     pub fn fail(
         &mut self,
         of: &[usize],
@@ -76,7 +76,7 @@ impl Ranks {
     ) -> Vec<usize> {
         self.charge(of, &[], spent);
         match failure {
-            (outcome @ Outcome::Skipped { .. }, _) => {
+            (outcome @ Outcome::Unanswered { .. }, _) => {
                 for i in of {
                     self.outcomes[*i] = Some(outcome.clone());
                 }
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_lacked_memory_among_others_is_measured_alone() {
         let full = || Outcome::OutOfMemory { stage: Stage::Load };
-        let skipped = || Outcome::Skipped { filter: "x".into() };
+        let unanswered = || Outcome::Unanswered { reason: "x".into() };
         let parts = |wall_ns| Parts {
             load: spent(wall_ns),
             ..Parts::default()
@@ -133,7 +133,7 @@ mod tests {
         let mut ranks = Ranks::new(4);
         let judged = vec![
             (full(), parts(0)),
-            (skipped(), parts(40)),
+            (unanswered(), parts(40)),
             (full(), parts(2)),
         ];
         let alone = ranks.settle(&[0, 2, 3], judged, spent(48));
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(ranks.fail(&[0, 1], (full(), None), spent(20)), [0, 1]);
         assert_eq!(ranks.left(), [0, 1]);
         assert!(ranks.fail(&[0, 1], (full(), Some(1)), spent(0)).is_empty());
-        assert!(ranks.fail(&[0], (skipped(), None), spent(0)).is_empty());
+        assert!(ranks.fail(&[0], (unanswered(), None), spent(0)).is_empty());
         let measured = ranks.measured();
         let wall_ns: Vec<u64> = measured.iter().map(|m| m.whole.wall_ns).collect();
         assert_eq!(
@@ -154,7 +154,7 @@ mod tests {
         );
         let load_ns: Vec<u64> = measured.iter().map(|m| m.parts.load.wall_ns).collect();
         assert_eq!(load_ns, [0, 0, 40, 2]);
-        let skips = measured.iter().filter(|m| m.outcome == skipped());
-        assert_eq!(skips.count(), 2);
+        let left = measured.iter().filter(|m| m.outcome == unanswered());
+        assert_eq!(left.count(), 2);
     }
 }

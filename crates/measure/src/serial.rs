@@ -36,7 +36,7 @@ pub enum MeasureError {
 /// A measured candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// `Skipped` when the candidate had no chance: the task has no expected
+    /// `Unanswered` when the candidate had no chance: the task has no expected
     /// output, or there is no runner.
     pub outcome: Outcome,
     /// The candidate's requests, as the parent saw them: what it cost, dead or
@@ -184,7 +184,7 @@ impl Serial {
     }
 
     /// No request that begins from here on runs beyond `end`. Sampling ends before, with what
-    /// there is; a candidate without a sample but its first run is skipped.
+    /// there is; a candidate without a sample but its first run stays unanswered.
     pub fn end_by(&mut self, end: Option<Instant>) {
         self.end = end;
         self.pool.end_by(end);
@@ -541,8 +541,8 @@ fn text_of(death: Death) -> String {
 fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
     match failure {
         Failure::Oracle(reason) => (
-            Outcome::Skipped {
-                filter: format!("no expected output: {reason}"),
+            Outcome::Unanswered {
+                reason: format!("no expected output: {reason}"),
             },
             None,
         ),
@@ -568,7 +568,7 @@ fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
 }
 
 /// The outcome of a candidate whose worker died in `stage`; a worker that could not be
-/// started, or had no time left, says nothing of the candidate, which is skipped.
+/// started, or had no time left, says nothing of the candidate, which stays unanswered.
 pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
     match death {
         Death::Crashed {
@@ -591,11 +591,11 @@ pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
             stage,
             limit_ms: limit.as_millis() as u64,
         },
-        Death::NotStarted { reason } => Outcome::Skipped {
-            filter: format!("no {}: {reason}", worker_of(stage)),
+        Death::NotStarted { reason } => Outcome::Unanswered {
+            reason: format!("no {}: {reason}", worker_of(stage)),
         },
-        Death::Withdrawn => Outcome::Skipped {
-            filter: text_of(death),
+        Death::Withdrawn => Outcome::Unanswered {
+            reason: text_of(death),
         },
     }
 }

@@ -630,15 +630,15 @@ fn an_oracle_has_its_own_limit_and_its_failures_are_the_tasks() {
     timed(s.measure(&slow, &good(), &impatient(), None, false));
 
     let oracle_error = |s: &mut Serial, t: &TaskData, p: &Protocol| {
-        let skipped = s.measure(t, &good(), p, None, false).outcome;
-        let Outcome::Skipped { filter } = skipped else {
-            panic!("{skipped:?}")
+        let outcome = s.measure(t, &good(), p, None, false).outcome;
+        let Outcome::Unanswered { reason: why } = outcome else {
+            panic!("{outcome:?}")
         };
         match s.load_task(t, p) {
-            Err(MeasureError::Oracle { reason }) => assert!(filter.contains(&reason), "{filter}"),
+            Err(MeasureError::Oracle { reason }) => assert!(why.contains(&reason), "{why}"),
             other => panic!("{other:?}"),
         }
-        filter
+        why
     };
     let hasty = Protocol {
         setup_limit_ns: 150_000_000,
@@ -669,7 +669,7 @@ fn a_missing_runner_blames_no_candidate() {
     let mut s = Serial::new(&command).unwrap();
     let t = task(1, good());
     let outcome = s.measure(&t, &good(), &protocol(), None, false).outcome;
-    assert!(matches!(outcome, Outcome::Skipped { .. }), "{outcome:?}");
+    assert!(matches!(outcome, Outcome::Unanswered { .. }), "{outcome:?}");
     assert!(matches!(
         s.load_task(&t, &protocol()),
         Err(MeasureError::NotStarted { .. })
@@ -678,7 +678,7 @@ fn a_missing_runner_blames_no_candidate() {
     assert!(
         ranked
             .iter()
-            .all(|m| matches!(m.outcome, Outcome::Skipped { .. }))
+            .all(|m| matches!(m.outcome, Outcome::Unanswered { .. }))
             && ranked.len() == 2
     );
 }

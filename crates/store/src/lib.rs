@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod cost;
 mod error;
 mod event;
 mod jsonl;
@@ -40,15 +41,22 @@ mod sqlite;
 mod stats;
 mod t4;
 
+pub use cost::Cost;
 pub use error::StoreError;
-pub use event::{Event, NewEvent};
+pub use event::{
+    Ask, Budget, Compared, Doppler, Event, EventKind, InModel, InModelDecision, InModelTotal,
+    Layouts, NewEvent, Reference, Score, Skipped, Tell, Tried,
+};
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
 pub use lookup::{CandidateKey, Filter, Place};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{
-    Arg, Cost, Costs, Decision, Extra, Machine, Record, RecordIdentity, Run, TargetKey, Task,
+    Arg, Decision, Extra, MEASURING, Machine, RECORDED, Record, RecordIdentity, Run, SpentByStage,
+    TIMED, TargetKey, Task, TimeSpent,
 };
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};
-pub use stats::{Interval, median, median_interval, min, percentile, signed_rank_below_zero};
+pub use stats::{
+    Interval, Paired, median, median_interval, min, percentile, signed_rank_below_zero,
+};
 pub use t4::{T4Exported, export_t4};

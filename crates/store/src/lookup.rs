@@ -1,7 +1,7 @@
 //! Reading the store: records by key, the best record, earlier outcomes.
 //!
 //! Promises that a look-up for one target never answers with a record of
-//! another, and that equal stores give equal answers: every order ends in a
+//! another, that a time which was not measured ([`MEASURING`]) is never the best, and that equal stores give equal answers: every order ends in a
 //! fixed tie-break.
 
 use rusqlite::ToSql;
@@ -9,7 +9,7 @@ use rusqlite::ToSql;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::outcome::OUTSIDE_SIGNALS;
-use crate::record::{Machine, Record, Run, TargetKey, Task};
+use crate::record::{MEASURING, Machine, Record, Run, TargetKey, Task};
 use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, TARGETS, TASKS};
 use crate::sqlite::{RecordId, Store};
 
@@ -40,13 +40,21 @@ pub struct Filter<'a> {
     pub target: Option<&'a str>,
     pub machine: Option<&'a str>,
     pub run: Option<&'a str>,
+    /// [`Record::evaluator`].
+    pub evaluator: Option<&'a str>,
     /// [`crate::Outcome::label`].
     pub label: Option<&'a str>,
     /// Finals only, or trials only.
     pub final_: Option<bool>,
 }
 
-/// Timed, and neither this candidate nor its code was wrong here, by tolerance ?4 or a
+/// Whether a row of `records` holds what was measured on the machine that it names.
+fn measured(table: &str) -> String {
+    let names: Vec<String> = MEASURING.iter().map(|name| format!("'{name}'")).collect();
+    format!("{table}.evaluator IN ({})", names.join(", "))
+}
+
+/// Measured and timed, and neither this candidate nor its code was wrong here, by tolerance ?4 or a
 /// looser one, or failed as a finalist on this machine.
 fn usable() -> String {
     // `ran` of records of earlier programs counts them.
@@ -55,11 +63,12 @@ fn usable() -> String {
         format!(
             "EXISTS (SELECT 1 FROM records bad \
              WHERE bad.task_id = r.task_id AND bad.target_id = r.target_id AND {same} \
-             AND (bad.label = 'wrong' \
+             AND {} AND (bad.label = 'wrong' \
                  AND coalesce(json_extract(bad.outcome, '$.difference.tolerance') >= ?4, 1) \
                  OR bad.final = 1 AND bad.ran = 1 \
                  AND coalesce(json_extract(bad.outcome, '$.signal') NOT IN ({outside}), 1) \
-                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))"
+                 AND bad.median_ns IS NULL AND bad.machine_id = r.machine_id))",
+            measured("bad")
         )
     };
     let code = failed("bad.code_hash = r.code_hash");
@@ -67,8 +76,16 @@ fn usable() -> String {
         "bad.trace_hash = r.trace_hash AND bad.trace = r.trace \
          AND bad.algorithm = r.algorithm AND bad.toolchain = r.toolchain",
     );
-    format!("r.median_ns IS NOT NULL AND NOT {code} AND NOT {candidate}")
+    let measured = measured("r");
+    format!("r.median_ns IS NOT NULL AND {measured} AND NOT {code} AND NOT {candidate}")
 }
+
+/// Events of a run from a number on.
+const SINCE: &str = "WHERE runs.key = ?1 AND e.seq >= ?2 ORDER BY e.seq";
+
+/// A row of the candidate whose trace, algorithm and toolchain are given.
+const OF_CANDIDATE: &str =
+    "r.trace_hash = ?4 AND r.trace = ?5 AND r.algorithm = ?6 AND r.toolchain = ?7";
 
 impl Store {
     /// All tasks, by key.
@@ -109,12 +126,22 @@ impl Store {
 
     /// The log of a run, in order; empty when the run is unknown.
     pub fn events(&self, run_id: &str) -> Result<Vec<Event>, StoreError> {
-        let rest = "WHERE runs.key = ?1 ORDER BY e.seq";
+        self.events_since(run_id, 0)
+    }
+
+    /// The events of a run from number `seq` on, in order. Who follows a run asks for the
+    /// number after the last event that was read; what other processes appended meanwhile
+    /// is among them. Takes as long as there are events to read, however long the log is.
+    pub fn events_since(&self, run_id: &str, seq: u64) -> Result<Vec<Event>, StoreError> {
+        // A number beyond what a row can hold is after all events.
+        let Ok(seq) = i64::try_from(seq) else {
+            return Ok(Vec::new());
+        };
         Ok(items(self.query(
             "reading events",
             &EVENTS,
-            rest,
-            &[&run_id],
+            SINCE,
+            &[&run_id, &seq],
         )?))
     }
 
@@ -164,9 +191,11 @@ impl Store {
                 ));
             }
         }
-        if let Some(label) = &filter.label {
-            values.push(label);
-            clauses.push(format!("r.label = ?{}", values.len()));
+        for (column, text) in [("evaluator", &filter.evaluator), ("label", &filter.label)] {
+            if let Some(text) = text {
+                values.push(text);
+                clauses.push(format!("r.{column} = ?{}", values.len()));
+            }
         }
         if let Some(final_) = &filter.final_ {
             values.push(final_);
@@ -182,7 +211,7 @@ impl Store {
         })
     }
 
-    /// The best timed record of exactly this place: an isolated final before
+    /// The best record of exactly this place with a measured time ([`MEASURING`]): an isolated final before
     /// any other, then the lowest median, then the lowest code hash, then the
     /// oldest; of several finals of one code in one state of the caches only the
     /// newest. A candidate or machine
@@ -197,13 +226,17 @@ impl Store {
         tolerance: f64,
         accept: impl FnMut(&Record) -> Result<bool, StoreError>,
     ) -> Result<Option<Record>, StoreError> {
-        let superseded = "r.final = 1 AND EXISTS (\
+        let measured = measured("newer");
+        let superseded = format!(
+            "r.final = 1 AND EXISTS (\
              SELECT 1 FROM records newer \
              WHERE newer.task_id = r.task_id AND newer.target_id = r.target_id \
              AND newer.machine_id = r.machine_id AND newer.code_hash = r.code_hash \
              AND newer.final = 1 AND newer.median_ns IS NOT NULL AND newer.id > r.id \
              AND json_extract(newer.outcome, '$.conditions.cache') \
-                 = json_extract(r.outcome, '$.conditions.cache'))";
+                 = json_extract(r.outcome, '$.conditions.cache') \
+             AND {measured})"
+        );
         self.first_in_place(
             "looking for the best record",
             place,
@@ -232,9 +265,31 @@ impl Store {
         )
     }
 
+    /// The record with the lowest score of this kind by this evaluator, of exactly this
+    /// place; of equal scores the oldest. Only those that `accept` takes, as in
+    /// [`Store::best_that`].
+    pub fn best_scored(
+        &self,
+        place: &Place<'_>,
+        evaluator: &str,
+        kind: &str,
+        accept: impl FnMut(&Record) -> Result<bool, StoreError>,
+    ) -> Result<Option<Record>, StoreError> {
+        self.first_in_place(
+            "looking for the best score",
+            place,
+            "r.score IS NOT NULL AND r.evaluator = ?4 \
+             AND json_extract(r.outcome, '$.kind') = ?5",
+            "r.score, r.id",
+            &[&evaluator, &kind],
+            accept,
+        )
+    }
+
     /// The earlier outcome of this machine code in this place, so that equal
     /// code is not run twice: a final before a trial, then the oldest. Only
-    /// outcomes of code that reached a runner count, and those that `accept` takes.
+    /// outcomes of code that reached a runner of a measuring evaluator count, and those
+    /// that `accept` takes.
     pub fn outcome_of_code(
         &self,
         place: &Place<'_>,
@@ -244,7 +299,7 @@ impl Store {
         self.first_in_place(
             "looking for machine code",
             place,
-            "r.code_hash = ?4 AND r.ran = 1",
+            &format!("r.code_hash = ?4 AND r.ran = 1 AND {}", measured("r")),
             // The plus keeps SQLite from scanning the place in this order
             // instead of searching the hash.
             "+r.final DESC, r.id",
@@ -253,8 +308,8 @@ impl Store {
         )
     }
 
-    /// The earlier outcome of this candidate, so that a resumed run does not
-    /// try it again: a final before a trial, then the oldest. Scores and skips
+    /// The earlier outcome of this candidate by a measuring evaluator, so that a resumed
+    /// run does not try it again: a final before a trial, then the oldest. Scores and skips
     /// do not count, see [`crate::Outcome::settled`], nor does one whose error
     /// exceeds `tolerance`.
     pub fn outcome_of_candidate(
@@ -265,8 +320,7 @@ impl Store {
         self.first_in_place(
             "looking for a candidate",
             &candidate.place,
-            "r.trace_hash = ?4 AND r.trace = ?5 AND r.algorithm = ?6 AND r.toolchain = ?7 \
-             AND r.settled = 1",
+            &format!("{OF_CANDIDATE} AND r.settled = 1 AND {}", measured("r")),
             "r.final DESC, r.id",
             &[
                 &rows::trace_hash(candidate.trace),
@@ -275,6 +329,33 @@ impl Store {
                 &candidate.toolchain,
             ],
             |r| Ok(r.outcome.settled() && r.outcome.within(tolerance)),
+        )
+    }
+
+    /// The oldest score of this kind that this evaluator gave the candidate.
+    pub fn score_of_candidate(
+        &self,
+        candidate: &CandidateKey<'_>,
+        evaluator: &str,
+        kind: &str,
+    ) -> Result<Option<Record>, StoreError> {
+        self.first_in_place(
+            "looking for a score",
+            &candidate.place,
+            &format!(
+                "{OF_CANDIDATE} AND r.score IS NOT NULL AND r.evaluator = ?8 \
+                 AND json_extract(r.outcome, '$.kind') = ?9"
+            ),
+            "r.id",
+            &[
+                &rows::trace_hash(candidate.trace),
+                &candidate.trace,
+                &candidate.algorithm,
+                &candidate.toolchain,
+                &evaluator,
+                &kind,
+            ],
+            |_| Ok(true),
         )
     }
 
@@ -323,4 +404,24 @@ impl Store {
 
 fn items<T>(rows: Vec<(i64, T)>) -> Vec<T> {
     rows.into_iter().map(|(_, item)| item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_since_a_number_are_found_by_the_index() {
+        let store = Store::open_in_memory().unwrap();
+        let sql = format!("EXPLAIN QUERY PLAN {} {SINCE}", EVENTS.sql);
+        let mut statement = store.connection.prepare(&sql).unwrap();
+        let rows = statement.query_map(("r1", 7), |row| row.get(3)).unwrap();
+        let plan: Vec<String> = rows.map(Result::unwrap).collect();
+        let plan = plan.join("; ");
+        assert!(
+            plan.contains("SEARCH e USING PRIMARY KEY (run_id=? AND seq>?)"),
+            "{plan}"
+        );
+        assert!(!plan.contains("SCAN") && !plan.contains("TEMP"), "{plan}");
+    }
 }

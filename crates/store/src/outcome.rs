@@ -246,8 +246,11 @@ pub enum Outcome {
     OutOfMemory { stage: Stage },
     /// Refused before it was built: a limit or a rule that it breaks.
     Rejected { reason: String },
-    /// Not evaluated because the named filter dropped it.
+    /// Not evaluated because the named filter dropped it, and for no other reason.
     Skipped { filter: String },
+    /// Not evaluated although no filter dropped it: there was no worker, no expected output
+    /// or no time left. This says nothing about the candidate.
+    Unanswered { reason: String },
     /// An outcome of a newer version, kept whole (its `result` included).
     #[serde(skip)]
     Unknown(Map<String, Value>),
@@ -258,7 +261,7 @@ pub enum Outcome {
 pub(crate) const OUTSIDE_SIGNALS: [i32; 5] = [1, 2, 3, 9, 15];
 
 /// The `result` names that [`Outcome`] decodes; any other is kept as `Unknown`.
-const RESULTS: [&str; 8] = [
+const RESULTS: [&str; 9] = [
     "timed",
     "scored",
     "wrong",
@@ -267,6 +270,7 @@ const RESULTS: [&str; 8] = [
     "out_of_memory",
     "rejected",
     "skipped",
+    "unanswered",
 ];
 
 impl Serialize for Outcome {
@@ -283,7 +287,7 @@ impl Serialize for Outcome {
 
 impl<'de> Deserialize<'de> for Outcome {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = Map::<String, Value>::deserialize(deserializer)?;
+        let fields = of_today(Map::<String, Value>::deserialize(deserializer)?);
         match fields.get("result").and_then(Value::as_str) {
             None => Err(D::Error::custom("an outcome needs a text field `result`")),
             Some(result) if !RESULTS.contains(&result) => Ok(Outcome::Unknown(fields)),
@@ -294,6 +298,26 @@ impl<'de> Deserialize<'de> for Outcome {
             }
         }
     }
+}
+
+/// How a `Skipped` began that earlier programs wrote for what no filter dropped.
+const UNANSWERED: [&str; 4] = [
+    "no expected output: ",
+    "no builder: ",
+    "no runner: ",
+    "the time for it was over",
+];
+
+/// The fields of an outcome that an earlier program wrote, as this program writes them.
+pub(crate) fn of_today(mut fields: Map<String, Value>) -> Map<String, Value> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let unanswered = text("result") == Some("skipped")
+        && text("filter").is_some_and(|f| UNANSWERED.iter().any(|u| f.starts_with(u)));
+    if unanswered && let Some(reason) = fields.remove("filter") {
+        fields.insert("result".to_owned(), Value::from("unanswered"));
+        fields.insert("reason".to_owned(), reason);
+    }
+    fields
 }
 
 impl Outcome {
@@ -323,6 +347,7 @@ impl Outcome {
             },
             Outcome::Rejected { .. } => "rejected",
             Outcome::Skipped { .. } => "skipped",
+            Outcome::Unanswered { .. } => "unanswered",
             Outcome::Unknown(_) => "unknown",
         }
     }
@@ -359,7 +384,8 @@ impl Outcome {
 
     /// Whether the candidate itself was judged, so that it need not be tried
     /// again: it ran, or it failed to build, or it was rejected. A score, a
-    /// filter's skip and an end from outside say nothing about how it would have run.
+    /// filter's skip, no answer and an end from outside say nothing about how it would
+    /// have run.
     pub fn settled(&self) -> bool {
         let failed = self.stage().is_some() && !self.ended_from_outside();
         self.ran() || failed || matches!(self, Outcome::Rejected { .. })
@@ -446,6 +472,9 @@ mod tests {
             Outcome::Skipped {
                 filter: String::new(),
             },
+            Outcome::Unanswered {
+                reason: String::new(),
+            },
         ] {
             let value = serde_json::to_value(&outcome).unwrap();
             assert!(
@@ -454,6 +483,25 @@ mod tests {
             );
             assert_eq!(serde_json::from_value::<Outcome>(value).unwrap(), outcome);
         }
+    }
+
+    #[test]
+    fn what_no_filter_dropped_is_unanswered_in_old_text_too() {
+        let read = |filter: &str| -> Outcome {
+            let text = json!({"result": "skipped", "filter": filter});
+            serde_json::from_value(text).unwrap()
+        };
+        for reason in [
+            "no expected output: the runner died of signal 11",
+            "no runner: no such file",
+            "no builder: no such file",
+            "the time for it was over",
+        ] {
+            let reason = reason.to_owned();
+            assert_eq!(read(&reason), Outcome::Unanswered { reason });
+        }
+        let filter = "no repeats".to_owned();
+        assert_eq!(read(&filter), Outcome::Skipped { filter });
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::lookup::Place;
-use crate::outcome::Outcome;
+use crate::outcome::{self, Outcome};
 
 /// Fields this version does not know, by name.
 pub type Extra = BTreeMap<String, Value>;
@@ -143,9 +143,9 @@ pub struct Decision {
     pub extra: Extra,
 }
 
-/// Time one stage took for one candidate.
+/// Time that one stage took for one candidate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct TimeSpent {
     pub wall_ns: u64,
     /// CPU time of all threads; `None` where the machine cannot tell.
     pub cpu_ns: Option<u64>,
@@ -154,25 +154,39 @@ pub struct Cost {
     pub extra: Extra,
 }
 
-/// What a record cost. A stage that did not happen took no time.
+/// Time that getting a record took. A stage that did not happen took no time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
+pub struct SpentByStage {
     #[serde(default)]
-    pub search: Cost,
+    pub search: TimeSpent,
     #[serde(default)]
-    pub build: Cost,
+    pub build: TimeSpent,
     #[serde(default)]
-    pub load: Cost,
+    pub load: TimeSpent,
     #[serde(default)]
-    pub measure: Cost,
+    pub measure: TimeSpent,
     #[serde(default)]
-    pub check: Cost,
+    pub check: TimeSpent,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// One candidate and what became of it.
+/// The evaluator that runs candidates and measures them, and the one of all records
+/// that say none.
+pub const TIMED: &str = "timed";
+/// The evaluator that replays recorded answers.
+pub const RECORDED: &str = "recorded";
+
+/// The evaluators whose times were measured on the machine that their records name.
+/// Look-ups of times and of outcomes consider these only.
+pub const MEASURING: &[&str] = &[TIMED];
+
+pub(crate) fn timed() -> String {
+    TIMED.to_owned()
+}
+
+/// One answer about one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "RecordForm", into = "RecordForm")]
 pub struct Record {
@@ -188,6 +202,9 @@ pub struct Record {
     pub target: String,
     /// [`Machine::fingerprint`].
     pub machine: String,
+    /// Who answered: [`TIMED`], [`RECORDED`] or another name, such as `static`. One
+    /// trial has at most one answer of each.
+    pub evaluator: String,
     pub strategy: String,
     pub seed: u64,
     /// Identity of what turns a trace into machine code (passes, compiler):
@@ -203,7 +220,8 @@ pub struct Record {
     pub outcome: Outcome,
     /// Fields of a newer version inside the outcome.
     pub outcome_extra: Extra,
-    pub costs: Costs,
+    /// Written as `costs`.
+    pub spent: SpentByStage,
     pub created_unix_ms: u64,
     /// Fields of a newer version.
     pub extra: Extra,
@@ -216,6 +234,7 @@ pub struct RecordIdentity {
     pub task: String,
     pub trial: u64,
     pub final_: bool,
+    pub evaluator: String,
 }
 
 impl fmt::Display for RecordIdentity {
@@ -223,8 +242,8 @@ impl fmt::Display for RecordIdentity {
         let kind = if self.final_ { "final" } else { "trial" };
         write!(
             f,
-            "run {} task {} {kind} {}",
-            self.run_id, self.task, self.trial
+            "run {} task {} {kind} {} ({})",
+            self.run_id, self.task, self.trial, self.evaluator
         )
     }
 }
@@ -236,6 +255,7 @@ impl Record {
             task: self.task.clone(),
             trial: self.trial,
             final_: self.final_,
+            evaluator: self.evaluator.clone(),
         }
     }
 
@@ -249,6 +269,9 @@ impl Record {
 
     /// Why the record contradicts itself, if it does.
     pub(crate) fn contradiction(&self) -> Option<String> {
+        if self.evaluator.is_empty() {
+            return Some("it names no evaluator".into());
+        }
         if let Some(decision) = self.decisions.iter().find(|d| d.index >= d.cardinality) {
             return Some(format!(
                 "decision `{}` took choice {} of {}",
@@ -282,6 +305,8 @@ struct RecordForm {
     task: String,
     target: String,
     machine: String,
+    #[serde(default = "timed")]
+    evaluator: String,
     strategy: String,
     seed: u64,
     #[serde(default)]
@@ -293,8 +318,8 @@ struct RecordForm {
     code_hash: Option<String>,
     code_size: Option<u64>,
     outcome: OutcomeForm,
-    #[serde(default)]
-    costs: Costs,
+    #[serde(rename = "costs", default)]
+    spent: SpentByStage,
     created_unix_ms: u64,
     #[serde(flatten)]
     extra: Extra,
@@ -314,6 +339,7 @@ impl TryFrom<Map<String, Value>> for OutcomeForm {
     type Error = serde_json::Error;
 
     fn try_from(fields: Map<String, Value>) -> Result<Self, Self::Error> {
+        let fields = outcome::of_today(fields);
         let outcome: Outcome = serde_json::from_value(Value::Object(fields.clone()))?;
         let known = serde_json::to_value(&outcome)?;
         let extra = fields
@@ -333,6 +359,7 @@ impl From<RecordForm> for Record {
             task: form.task,
             target: form.target,
             machine: form.machine,
+            evaluator: form.evaluator,
             strategy: form.strategy,
             seed: form.seed,
             toolchain: form.toolchain,
@@ -343,7 +370,7 @@ impl From<RecordForm> for Record {
             code_size: form.code_size,
             outcome: form.outcome.outcome,
             outcome_extra: form.outcome.extra,
-            costs: form.costs,
+            spent: form.spent,
             created_unix_ms: form.created_unix_ms,
             extra: form.extra,
         }
@@ -359,6 +386,7 @@ impl From<Record> for RecordForm {
             task: record.task,
             target: record.target,
             machine: record.machine,
+            evaluator: record.evaluator,
             strategy: record.strategy,
             seed: record.seed,
             toolchain: record.toolchain,
@@ -371,7 +399,7 @@ impl From<Record> for RecordForm {
                 outcome: record.outcome,
                 extra: record.outcome_extra,
             },
-            costs: record.costs,
+            spent: record.spent,
             created_unix_ms: record.created_unix_ms,
             extra: record.extra,
         }

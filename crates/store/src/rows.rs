@@ -8,7 +8,7 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 use crate::record::{Machine, OutcomeForm, Record, Run, TargetKey, Task};
 
 /// Why a row does not decode.
@@ -68,7 +68,7 @@ pub(crate) const RECORDS: Select<Record> = Select {
     what: "record",
     sql: "SELECT r.id, runs.key, r.trial, r.final, tasks.key, targets.key, machines.key, \
           r.strategy, r.seed, r.toolchain, r.algorithm, r.decisions, r.trace, r.code_hash, \
-          r.code_size, r.outcome, r.costs, r.created_unix_ms, r.extra \
+          r.code_size, r.outcome, r.costs, r.created_unix_ms, r.extra, r.evaluator \
           FROM records r \
           JOIN runs ON runs.id = r.run_id \
           JOIN tasks ON tasks.id = r.task_id \
@@ -87,9 +87,8 @@ pub(crate) const EVENTS: Select<Event> = Select {
         Ok(Event {
             seq: unsigned(row, 0, "seq")?,
             run_id: row.get(1)?,
-            kind: row.get(2)?,
             task: row.get(3)?,
-            payload: json_column(row, 4, "payload")?,
+            kind: EventKind::read(row.get(2)?, json_column(row, 4, "payload")?),
             extra: json_column(row, 5, "extra")?,
         })
     },
@@ -130,6 +129,7 @@ fn read_record(row: &Row<'_>) -> Result<Record, RowProblem> {
         task: row.get(4)?,
         target: row.get(5)?,
         machine: row.get(6)?,
+        evaluator: row.get(19)?,
         strategy: row.get(7)?,
         seed: row.get::<_, i64>(8)?.cast_unsigned(),
         toolchain: row.get(9)?,
@@ -140,7 +140,7 @@ fn read_record(row: &Row<'_>) -> Result<Record, RowProblem> {
         code_size: optional_unsigned(row, 14, "code_size")?,
         outcome: outcome.outcome,
         outcome_extra: outcome.extra,
-        costs: json_column(row, 16, "costs")?,
+        spent: json_column(row, 16, "costs")?,
         created_unix_ms: unsigned(row, 17, "created_unix_ms")?,
         extra: json_column(row, 18, "extra")?,
     })

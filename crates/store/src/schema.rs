@@ -14,7 +14,7 @@ pub const APPLICATION_ID: i32 = 0x5455_4e45;
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Entry `i` takes a database from version `i` to `i + 1`.
-const MIGRATIONS: &[&str] = &[VERSION_1];
+const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
 
 /// Text columns named `body`, `extra`, `options`, ... hold JSON. `seed` holds
 /// the bits of an unsigned number. `trace_hash` is FNV-1a of the trace: the
@@ -96,6 +96,68 @@ CREATE TABLE events (
     extra TEXT NOT NULL,
     PRIMARY KEY (run_id, seq)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// A record says its evaluator, which is part of its identity, and repeats its score.
+/// What version 1 called `skipped` was never a filter's doing: see
+/// [`crate::Outcome::Unanswered`]. SQLite changes no constraint of a table, so the table is
+/// made anew.
+const VERSION_2: &str = "
+CREATE TABLE records_2 (
+    id INTEGER PRIMARY KEY,
+    run_id INTEGER NOT NULL REFERENCES runs (id),
+    task_id INTEGER NOT NULL REFERENCES tasks (id),
+    trial INTEGER NOT NULL,
+    final INTEGER NOT NULL,
+    evaluator TEXT NOT NULL,
+    target_id INTEGER NOT NULL REFERENCES targets (id),
+    machine_id INTEGER NOT NULL REFERENCES machines (id),
+    strategy TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    toolchain TEXT NOT NULL,
+    algorithm TEXT NOT NULL,
+    decisions TEXT NOT NULL,
+    trace TEXT NOT NULL,
+    trace_hash INTEGER NOT NULL,
+    code_hash TEXT,
+    code_size INTEGER,
+    label TEXT NOT NULL,
+    ran INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    median_ns INTEGER,
+    score REAL,
+    outcome TEXT NOT NULL,
+    costs TEXT NOT NULL,
+    created_unix_ms INTEGER NOT NULL,
+    extra TEXT NOT NULL,
+    UNIQUE (run_id, task_id, trial, final, evaluator)
+) STRICT;
+INSERT INTO records_2
+SELECT id, run_id, task_id, trial, final, 'timed', target_id, machine_id, strategy, seed,
+    toolchain, algorithm, decisions, trace, trace_hash, code_hash, code_size,
+    CASE WHEN label = 'skipped' AND (
+        json_extract(outcome, '$.filter') GLOB 'no expected output: *'
+        OR json_extract(outcome, '$.filter') GLOB 'no builder: *'
+        OR json_extract(outcome, '$.filter') GLOB 'no runner: *'
+        OR json_extract(outcome, '$.filter') = 'the time for it was over'
+    ) THEN 'unanswered' ELSE label END,
+    ran, settled, median_ns,
+    CASE WHEN label = 'scored' THEN
+        CASE json_extract(outcome, '$.value')
+            WHEN 'inf' THEN 9e999 WHEN '-inf' THEN -9e999 WHEN 'NaN' THEN NULL
+            ELSE CAST(json_extract(outcome, '$.value') AS REAL)
+        END
+    END,
+    outcome, costs, created_unix_ms, extra
+FROM records ORDER BY id;
+DROP TABLE records;
+ALTER TABLE records_2 RENAME TO records;
+CREATE INDEX records_by_place ON records
+    (task_id, target_id, machine_id, final DESC, median_ns);
+CREATE INDEX records_by_code ON records (task_id, target_id, code_hash, machine_id)
+    WHERE code_hash IS NOT NULL;
+CREATE INDEX records_by_trace ON records (task_id, target_id, trace_hash, machine_id);
+CREATE INDEX records_by_label ON records (task_id, label);
 ";
 
 /// Why a database cannot be used.

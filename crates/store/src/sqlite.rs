@@ -11,6 +11,7 @@ use rusqlite::{
 };
 use serde_json::Value;
 
+use crate::cost::Cost;
 use crate::error::StoreError;
 use crate::event::{Event, NewEvent};
 use crate::record::{Extra, Machine, Record, Run, TargetKey, Task};
@@ -243,9 +244,8 @@ impl Store {
             let event = Event {
                 run_id: event.run_id.clone(),
                 seq: seq.cast_unsigned(),
-                kind: event.kind.clone(),
                 task: event.task.clone(),
-                payload: event.payload.clone(),
+                kind: event.kind.clone(),
                 extra: Extra::new(),
             };
             self.put_event(&event)?;
@@ -283,8 +283,15 @@ impl Store {
             let known = self.query(
                 "looking for a record",
                 &RECORDS,
-                "WHERE r.run_id = ?1 AND r.task_id = ?2 AND r.trial = ?3 AND r.final = ?4",
-                &[&run, &task, &record.trial.cast_signed(), &record.final_],
+                "WHERE r.run_id = ?1 AND r.task_id = ?2 AND r.trial = ?3 AND r.final = ?4 \
+                 AND r.evaluator = ?5",
+                &[
+                    &run,
+                    &task,
+                    &record.trial.cast_signed(),
+                    &record.final_,
+                    &record.evaluator,
+                ],
             )?;
             match known.into_iter().next() {
                 None => Ok((self.add_record(record, run, task)?, true)),
@@ -318,18 +325,24 @@ impl Store {
             .outcome
             .median_ns()
             .map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
+        let score = match record.outcome.cost() {
+            Some(Cost::Score { value, .. }) => Some(value),
+            _ => None,
+        };
         self.execute(
             "storing a record",
-            "INSERT INTO records (run_id, task_id, trial, final, target_id, machine_id, strategy, \
-             seed, toolchain, algorithm, decisions, trace, trace_hash, code_hash, code_size, \
-             label, ran, settled, median_ns, outcome, costs, created_unix_ms, extra) \
+            "INSERT INTO records (run_id, task_id, trial, final, evaluator, target_id, machine_id, \
+             strategy, seed, toolchain, algorithm, decisions, trace, trace_hash, code_hash, \
+             code_size, label, ran, settled, median_ns, score, outcome, costs, created_unix_ms, \
+             extra) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
-             ?18, ?19, ?20, ?21, ?22, ?23)",
+             ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)",
             params![
                 run,
                 task,
                 trial,
                 record.final_,
+                record.evaluator,
                 target,
                 machine,
                 record.strategy,
@@ -345,8 +358,9 @@ impl Store {
                 record.outcome.ran(),
                 record.outcome.settled(),
                 median,
+                score,
                 rows::json("outcome", &outcome).map_err(invalid)?,
-                rows::json("costs", &record.costs).map_err(invalid)?,
+                rows::json("costs", &record.spent).map_err(invalid)?,
                 created,
                 rows::json("extra", &record.extra).map_err(invalid)?,
             ],
@@ -359,7 +373,11 @@ impl Store {
         let key = format!("{} #{}", event.run_id, event.seq);
         let invalid = |reason| invalid("event", &key, reason);
         let seq = rows::integer("seq", event.seq).map_err(invalid)?;
-        let payload = rows::json("payload", &event.payload).map_err(invalid)?;
+        let payload = event
+            .kind
+            .payload()
+            .map_err(|e| invalid(format!("payload: {e}")))?;
+        let payload = rows::json("payload", &payload).map_err(invalid)?;
         let extra = rows::json("extra", &event.extra).map_err(invalid)?;
         self.transact("storing an event", || {
             let run = self.row_of("runs", "run", &event.run_id)?;
@@ -383,7 +401,7 @@ impl Store {
                 "storing an event",
                 "INSERT INTO events (run_id, seq, kind, task_id, payload, extra) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                &[&run, &seq, &event.kind, &task, &payload, &extra],
+                &[&run, &seq, &event.kind.name(), &task, &payload, &extra],
             )?;
             Ok(true)
         })

@@ -1,8 +1,10 @@
 //! Order statistics of latency samples.
 //!
-//! Owns the one definition of "the latency" of a candidate (the median) and of
-//! its uncertainty. Makes no assumption on the distribution of samples. All
+//! Owns the one definition of "the latency" of a candidate (the median), of
+//! its uncertainty, and of how two latencies that were measured in pairs differ. Makes no assumption on the distribution of samples. All
 //! functions take samples in any order and leave them as they are.
+
+use serde::{Deserialize, Serialize};
 
 /// A closed interval of sample values with the confidence it really has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,6 +14,35 @@ pub struct Interval {
     /// Probability that the interval covers the true median; at least what was
     /// asked for, since order statistics come in steps.
     pub coverage: f64,
+}
+
+/// Two ways to compute the same, compared in pairs of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Paired {
+    pub pairs: usize,
+    /// Median latency of the second less that of the first, in percent:
+    /// negative if the second is faster.
+    pub latency_percent: f64,
+    /// Probability of that, or of more, if neither were faster.
+    pub p: f64,
+}
+
+impl Paired {
+    /// From the logarithm of second over first latency of every pair.
+    pub fn of(differences: &[f64]) -> Paired {
+        let mut sorted = differences.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = match n {
+            0 => 0.0,
+            n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
+        };
+        Paired {
+            pairs: n,
+            latency_percent: 100.0 * median.exp_m1(),
+            p: signed_rank_below_zero(differences),
+        }
+    }
 }
 
 /// The smallest sample, or `None` without samples.

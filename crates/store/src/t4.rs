@@ -3,7 +3,7 @@
 //!
 //! Owns the mapping of outcomes to T4. A T4 file is one tunable kernel on one
 //! device, so an export is of one task, target and machine. Only what was
-//! tried is written: a score or a filter's skip is no result of a run, and is
+//! tried is written: a score, a filter's skip or no answer is no result of a run, and is
 //! counted instead. Promises that no time is written for a candidate that has
 //! none.
 
@@ -21,7 +21,7 @@ use crate::sqlite::Store;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct T4Exported {
     pub results: u64,
-    /// Records that are no result of a run: scored, skipped, or of an unknown kind.
+    /// Records that are no result of a run: scored, skipped, unanswered, or of an unknown kind.
     pub left_out: u64,
 }
 
@@ -90,12 +90,12 @@ pub fn export_t4(
 
 fn result(record: &Record) -> Option<Value> {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let costs = &record.costs;
+    let spent = &record.spent;
     let mut times = json!({
-        "compilation": ms(costs.build.wall_ns),
-        "framework": ms(costs.load.wall_ns),
-        "search_algorithm": ms(costs.search.wall_ns),
-        "validation": ms(costs.check.wall_ns),
+        "compilation": ms(spent.build.wall_ns),
+        "framework": ms(spent.load.wall_ns),
+        "search_algorithm": ms(spent.search.wall_ns),
+        "validation": ms(spent.check.wall_ns),
     });
     let failure = failure(&record.outcome);
     let (invalidity, time) = match (&record.outcome, failure) {
@@ -123,6 +123,7 @@ fn result(record: &Record) -> Option<Value> {
     };
     Some(json!({
         "timestamp": timestamp(record.created_unix_ms),
+        "evaluator": record.evaluator,
         "configuration": configuration(record),
         "times": times,
         "invalidity": invalidity,
@@ -138,6 +139,7 @@ fn failure(outcome: &Outcome) -> Option<Verdict> {
         Outcome::Timed { .. }
         | Outcome::Scored { .. }
         | Outcome::Skipped { .. }
+        | Outcome::Unanswered { .. }
         | Outcome::Unknown(_) => None,
         Outcome::Rejected { .. } => verdict("constraints", "InvalidConfig"),
         Outcome::Wrong { .. } => verdict("correctness", "RuntimeFailedConfig"),

@@ -329,7 +329,7 @@ mod tests {
             parts: measure::Parts::default(),
         };
         let failed = Measured {
-            outcome: store::Outcome::Skipped { filter: "x".into() },
+            outcome: store::Outcome::Unanswered { reason: "x".into() },
             ..timed(0)
         };
         let before = [timed(30), failed, timed(20), timed(25)];

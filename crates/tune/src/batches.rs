@@ -21,16 +21,13 @@ use measure::{Batch, Constants, Device, Local, Measurer, Policy, Protocol, TaskS
 use runtime::BuiltKernel;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use store::{Outcome, Place, Record};
-
-/// The kind of the events that hold DOPpler's rounds and state.
-pub const EVENT: &str = "doppler";
+use store::{Doppler, EventKind, Extra, Outcome, Place, Record, TIMED, Tell, TimeSpent};
 
 /// A candidate that waits for its batch.
 pub struct Ready {
     pub pending: Pending,
     pub built: Built,
-    pub build: store::Cost,
+    pub build: TimeSpent,
 }
 
 /// How the measurer of a run is set.
@@ -138,14 +135,17 @@ pub fn known_states(
     settings: &serde_json::Value,
 ) -> Result<HashMap<String, TaskState>> {
     let mut states = HashMap::new();
-    for e in known.store.newest_events(model, EVENT)? {
-        let here = e.payload["target"] == *known.target && e.payload["machine"] == *known.machine;
-        let same = here && e.payload["settings"] == *settings;
+    for e in known.store.newest_events(model, Doppler::NAME)? {
+        let EventKind::Doppler(doppler) = e.kind else {
+            continue;
+        };
+        let here = doppler.target == known.target && doppler.machine == known.machine;
+        let same = here && doppler.settings == *settings;
         let Some(task) = e.task.filter(|t| same && !states.contains_key(t)) else {
             continue;
         };
         // A state of another version of this program starts afresh.
-        if let Ok(state) = serde_json::from_value(e.payload["state"].clone()) {
+        if let Ok(state) = serde_json::from_value(doppler.state) {
             states.insert(task, state);
         }
     }
@@ -163,8 +163,8 @@ pub struct Turn {
 /// Candidates of a task's first turn, where it is not alone.
 const FIRST_TURN: usize = 8;
 
-/// Candidates of a task that are skipped one after another before it is given up.
-const MOST_SKIPPED: u64 = 3;
+/// Candidates of a task that stay unanswered one after another before it is given up.
+const MOST_UNANSWERED: u64 = 3;
 
 impl Session<'_> {
     /// Candidates that a task is asked for in its turn: a batch, but of several
@@ -238,20 +238,21 @@ impl Session<'_> {
         s.setting_up = s.setting_up.or(self.local.take_setting_up());
         let each_ns = begin.elapsed().as_nanos() as u64 / batch.len() as u64;
         if !done.rounds.is_empty() {
-            let payload = serde_json::json!({
-                "target": self.target_text,
-                "machine": self.machine,
-                "settings": self.options.measure.of_state(self.options.overlap),
-                "rounds": done.rounds,
-                "state": s.state,
-            });
-            let event = record::event(&self.run_id, EVENT, &s.key, payload);
+            let doppler = Doppler {
+                target: self.target_text.clone(),
+                machine: self.machine.clone(),
+                settings: self.options.measure.of_state(self.options.overlap),
+                rounds: serde_json::json!(done.rounds),
+                state: serde_json::json!(s.state),
+                extra: Extra::new(),
+            };
+            let event = record::event(&self.run_id, &s.key, doppler);
             self.store.append(&[], &[event])?;
         }
         self.note_disturbances(&done.outcomes)?;
         let over = self.clock.left(self.after_ranking()).is_zero();
         for (r, m) in batch.into_iter().zip(done.outcomes) {
-            if over && matches!(m.outcome, Outcome::Skipped { .. }) {
+            if over && matches!(m.outcome, Outcome::Unanswered { .. }) {
                 // The search is over, and nothing is known of the candidate.
                 continue;
             }
@@ -269,15 +270,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Counts a trial. What was skipped is none, and a task that can only be skipped,
+    /// Counts a trial. What stays unanswered is none, and a task that gets no answers,
     /// as there is no expected output or no runner, is given up.
     fn count(&mut self, task: usize, outcome: &Outcome) {
         let s = &mut self.searches[task];
-        if matches!(outcome, Outcome::Skipped { .. }) {
-            s.skipped += 1;
-            s.exhausted |= s.skipped >= MOST_SKIPPED;
+        if matches!(outcome, Outcome::Unanswered { .. }) {
+            s.unanswered += 1;
+            s.exhausted |= s.unanswered >= MOST_UNANSWERED;
         } else {
-            s.skipped = 0;
+            s.unanswered = 0;
             s.trials += 1;
             self.trials += 1;
         }
@@ -297,8 +298,8 @@ impl Session<'_> {
             } else if let Some(known) = self.known_code(task, &r.built.kernel)? {
                 self.cached += 1;
                 let p = &r.pending;
-                let (label, ns) = (known.outcome.label(), known.outcome.median_ns());
-                self.log(task, p.trial, &p.candidate.algorithm, &p.point, label, ns)?;
+                let told = Tell::of(p.trial, TIMED, &known.outcome);
+                self.log(task, &p.candidate.algorithm, &p.point, told)?;
                 self.tell(&r.pending, Some(r.built), &known.outcome, false);
             } else {
                 batch.push(r);
@@ -328,7 +329,7 @@ impl Session<'_> {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use store::{Extra, Store};
+    use store::Store;
 
     const SETTINGS: Settings = Settings {
         policy: Policy::Doppler,
@@ -353,10 +354,15 @@ mod tests {
             extra: Extra::new(),
         };
         store.put_task(&task).unwrap();
-        let payload = json!({
-            "target": "here", "machine": "this", "settings": settings, "state": state,
-        });
-        let event = record::event("run", EVENT, "task", payload);
+        let doppler = Doppler {
+            target: "here".into(),
+            machine: "this".into(),
+            settings: settings.clone(),
+            rounds: json!([]),
+            state: json!(state),
+            extra: Extra::new(),
+        };
+        let event = record::event("run", "task", doppler);
         store.append(&[], &[event]).unwrap();
         store
     }

@@ -5,7 +5,7 @@
 use crate::default_model::{PROFILING, Size};
 use crate::error::Result;
 use crate::factorial::SIGNIFICANT;
-use crate::latency::{Latencies, MIN_PAIRS, Paired, few, undisturbed};
+use crate::latency::{Latencies, MIN_PAIRS, few, undisturbed};
 use crate::layouts::profile;
 use crate::record;
 use crate::report::Report;
@@ -13,10 +13,8 @@ use crate::session::Session;
 use build::Built;
 use runtime::Model;
 use std::time::Duration;
-use store::NewEvent;
+use store::{Compared, Extra, Paired};
 
-/// The kind of the event that says whether the defaults are kept.
-pub const EVENT: &str = "compared";
 /// Time for the comparison, and the inferences of a model that it needs to be significant.
 const TIME: Duration = Duration::from_secs(3);
 const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
@@ -105,20 +103,17 @@ impl Session<'_> {
             return Ok(());
         }
         let code = tuned.iter().map(|b| record::code_hash(&b.kernel));
-        let event = NewEvent {
-            run_id: self.run_id.clone(),
-            kind: EVENT.into(),
-            task: None,
-            payload: serde_json::json!({
-                "plan": self.plan.key(),
-                "target": self.target_text,
-                "machine": self.machine,
-                "accuracy": self.options.accuracy.name(),
-                "code": code.collect::<Vec<_>>(),
-                "default": choice.default,
-                "gain": choice.gain,
-            }),
+        let compared = Compared {
+            plan: self.plan.key().to_string(),
+            target: self.target_text.clone(),
+            machine: self.machine.clone(),
+            accuracy: self.options.accuracy.name().to_string(),
+            code: code.collect(),
+            default: choice.default,
+            gain: choice.gain,
+            extra: Extra::new(),
         };
+        let event = record::run_event(&self.run_id, compared);
         self.store.append(&[], &[event])?;
         Ok(())
     }

@@ -5,12 +5,11 @@
 //! hold the drift that their samples were taken at (`store::Conditions::drift`).
 
 use crate::error::Result;
+use crate::record;
 use crate::session::Session;
 use measure::Measured;
-use store::{NewEvent, Outcome};
+use store::{Extra, Outcome, Reference};
 
-/// The kind of the events that tell how fast the CPU was.
-pub const EVENT: &str = "reference";
 /// Changes of the drift below this are not worth an event.
 const TELLING: f64 = 0.01;
 
@@ -67,13 +66,12 @@ impl Session<'_> {
             return Ok(());
         };
         if self.disturbances.drift(drift, self.options.drift) {
-            let payload = serde_json::json!({"drift": drift, "reference_ns": reference_ns});
-            let event = NewEvent {
-                run_id: self.run_id.clone(),
-                kind: EVENT.into(),
-                task: None,
-                payload,
+            let reference = Reference {
+                drift,
+                reference_ns,
+                extra: Extra::new(),
             };
+            let event = record::run_event(&self.run_id, reference);
             self.store.append(&[], &[event])?;
         }
         Ok(())

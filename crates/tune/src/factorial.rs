@@ -10,9 +10,9 @@
 //! Design and Analysis of Experiments, chapters 6 and 8.
 
 use crate::error::Result;
-use crate::latency::Paired;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use store::Paired;
 
 /// A challenger replaces its incumbent below this probability of chance.
 pub const SIGNIFICANT: f64 = 0.01;

@@ -129,11 +129,11 @@ impl Session<'_> {
             trace: schedule::print(&b.candidate.trace),
             search: Spent::default(),
         };
-        let build = record::cost(Spent::default());
+        let build = record::time_spent(Spent::default());
         let r = self.record(&p, Some(&b.built), m.outcome.clone(), build, Some(m), true);
         self.store.append(&[r], &[])?;
         self.worker_cpu_ns += m.whole.cpu_ns;
-        if !matches!(m.outcome, Outcome::Skipped { .. }) {
+        if !matches!(m.outcome, Outcome::Unanswered { .. }) {
             let b = &mut self.searches[task].best[candidate];
             (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);
         }

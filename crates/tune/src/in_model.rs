@@ -10,16 +10,16 @@ use crate::default_model::Making;
 use crate::error::Result;
 use crate::factorial::{Decision, decide};
 use crate::finalists::{FINAL_FACTOR, FINAL_SHARE};
-use crate::latency::{MAX_PAIRS, MIN_PAIRS, Paired, fill_inputs, latency_ns, paired};
+use crate::latency::{MAX_PAIRS, MIN_PAIRS, fill_inputs, latency_ns, paired};
 use crate::observer::Observer;
 use crate::record;
 use crate::session::Session;
 use build::Built;
 use ir::Role;
 use runtime::{BuiltKernel, FixedSelector, Model};
-use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::{Extra, InModel, InModelDecision, InModelTotal, Tried};
 
 /// Candidates of one task that are compared, its best alone included.
 const MOST_CANDIDATES: usize = 3;
@@ -27,45 +27,6 @@ const MOST_CANDIDATES: usize = 3;
 const MOST_CONSTANT_BYTES: u64 = 512 << 20;
 /// Runs of a model before its time is believed.
 const WARM_UPS: usize = 2;
-/// The kind of the event that holds what was decided of a task.
-pub const EVENT: &str = "in_model";
-/// The kind of the event that holds what the choices together changed.
-const MODEL_EVENT: &str = "in_model_total";
-
-/// What whole-model latency said of one task.
-#[derive(Clone, Debug, Serialize)]
-pub struct InModel {
-    /// Candidates that were compared, the best alone among them.
-    pub candidates: usize,
-    /// Whether another than the best alone was chosen.
-    pub changed: bool,
-    pub tried: Vec<Tried>,
-}
-
-/// A candidate against the one chosen so far.
-#[derive(Clone, Debug, Serialize)]
-pub struct Tried {
-    pub algorithm: String,
-    /// Its time alone over that of the best alone.
-    pub alone: f64,
-    /// The change of whole-model latency.
-    #[serde(flatten)]
-    pub paired: Paired,
-}
-
-/// What the choices did to the whole model.
-#[derive(Clone, Debug, Serialize)]
-pub struct WholeModel {
-    /// Tasks with more than one candidate near the best.
-    pub tasks: usize,
-    pub changed: usize,
-    /// All choices against the best alone of every task; none if nothing changed.
-    pub total: Option<Paired>,
-    pub time_s: f64,
-    /// Why nothing was compared, if so.
-    pub skipped: Option<String>,
-}
-
 /// A task whose choice is open.
 struct Contest {
     task: usize,
@@ -190,14 +151,15 @@ impl Session<'_> {
         otherwise: &[Built],
         making: &Making<'_>,
         observer: &mut dyn Observer,
-    ) -> Result<WholeModel> {
+    ) -> Result<InModelTotal> {
         let start = Instant::now();
-        let mut report = WholeModel {
+        let mut report = InModelTotal {
             tasks: 0,
             changed: 0,
             total: None,
             time_s: 0.0,
             skipped: None,
+            extra: Extra::new(),
         };
         let mut contests = self.contests();
         if self.plan.steps.len() < 2 || contests.is_empty() || self.options.in_model.is_zero() {
@@ -259,7 +221,7 @@ impl Session<'_> {
         &mut self,
         contests: &[Contest],
         decisions: &[Decision],
-        report: &WholeModel,
+        report: &InModelTotal,
     ) -> Result<()> {
         let mut events = Vec::new();
         for (c, d) in contests.iter().zip(decisions) {
@@ -270,28 +232,24 @@ impl Session<'_> {
                 alone: alone(*level),
                 paired: *paired,
             });
-            let in_model = InModel {
+            let decision = InModelDecision {
                 candidates: c.candidates.len(),
                 changed: d.level != 0,
                 tried: tried.collect(),
             };
             let chosen = s.best.remove(c.candidates[d.level]);
-            let payload = serde_json::json!({
-                "chosen": chosen.trial,
-                "target": self.target_text,
-                "machine": self.machine,
-                "decision": &in_model,
-            });
-            events.push(record::event(&self.run_id, EVENT, &s.key, payload));
+            let in_model = InModel {
+                chosen: chosen.trial,
+                target: self.target_text.clone(),
+                machine: self.machine.clone(),
+                decision: decision.clone(),
+                extra: Extra::new(),
+            };
+            events.push(record::event(&self.run_id, &s.key, in_model));
             s.best.insert(0, chosen);
-            s.in_model = Some(in_model);
+            s.in_model = Some(decision);
         }
-        events.push(store::NewEvent {
-            run_id: self.run_id.clone(),
-            kind: MODEL_EVENT.into(),
-            task: None,
-            payload: serde_json::to_value(report).unwrap_or_default(),
-        });
+        events.push(record::run_event(&self.run_id, report.clone()));
         self.store.append(&[], &events)?;
         Ok(())
     }

@@ -3,13 +3,15 @@
 //! Promises that of a candidate only figures of this target and machine count, and
 //! where there are such, of constants that come from where the model's come from.
 
+use crate::FINAL_FACTOR;
 use crate::error::Result;
-use crate::{COMPARED, FINAL_FACTOR, IN_MODEL};
 use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
 use search::{Accuracy, Candidate};
-use store::{Cache, CandidateKey, Event, Outcome, Place, Record, Store, StoreError};
+use store::{
+    Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Place, Record, Store, StoreError,
+};
 
 /// What a kernel must keep to.
 #[derive(Clone, Copy, Debug)]
@@ -115,18 +117,23 @@ impl<'a> Lookup<'a> {
     /// the defaults together to be faster than these very kernels.
     pub fn best_in_model(&self) -> Result<Vec<Option<Known>>> {
         let mut known = self.best_of_all()?;
-        let here = |e: &&Event| {
-            e.payload["target"] == *self.target_text && e.payload["machine"] == *self.machine
-        };
-        let decisions = self.store.newest_events(&self.plan.name, IN_MODEL)?;
+        let here =
+            |target: &str, machine: &str| target == self.target_text && machine == self.machine;
+        let events = self.store.newest_events(&self.plan.name, InModel::NAME)?;
+        let chosen = events.iter().filter_map(|e| match &e.kind {
+            EventKind::InModel(d) if here(&d.target, &d.machine) => {
+                Some((&e.task, &e.run_id, d.chosen))
+            }
+            _ => None,
+        });
+        let choices: Vec<_> = chosen.collect();
         for (task, known) in self.plan.tasks.iter().zip(&mut known) {
             let Some(best) = known else { continue };
-            let of_task = |e: &&Event| e.task.as_ref() == Some(&task.key);
-            let Some(decision) = decisions.iter().filter(here).find(of_task) else {
+            let of_task = |c: &&(&Option<String>, _, _)| c.0.as_ref() == Some(&task.key);
+            let Some((_, run, trial)) = choices.iter().find(of_task) else {
                 continue;
             };
-            let chosen =
-                |r: &Record| r.run_id == decision.run_id && decision.payload["chosen"] == r.trial;
+            let chosen = |r: &Record| r.run_id == **run && r.trial == *trial;
             // What was found since by much better measurements of its own wins.
             if let Some(chosen) = self.best_that(task, chosen)?
                 && chosen.ns as f64 <= FINAL_FACTOR * best.ns as f64
@@ -134,19 +141,22 @@ impl<'a> Lookup<'a> {
                 *best = chosen;
             }
         }
-        let compared = self.store.newest_events(&self.plan.name, COMPARED)?;
-        let of_these = |e: &&Event| {
+        let events = self.store.newest_events(&self.plan.name, Compared::NAME)?;
+        let of_these = |c: &&Compared| {
             let code = |(i, k): (usize, &Option<Known>)| {
                 k.as_ref()
-                    .is_none_or(|k| k.code_hash.as_deref() == e.payload["code"][i].as_str())
+                    .is_none_or(|k| k.code_hash.as_ref() == c.code.get(i))
             };
-            e.payload["plan"] == *self.plan.key()
-                && e.payload["accuracy"] == *self.exactness.accuracy.name()
+            here(&c.target, &c.machine)
+                && c.plan == self.plan.key()
+                && c.accuracy == self.exactness.accuracy.name()
                 && known.iter().enumerate().all(code)
         };
-        if let Some(e) = compared.iter().filter(here).find(of_these)
-            && e.payload["default"] == true
-        {
+        let mut compared = events.iter().filter_map(|e| match &e.kind {
+            EventKind::Compared(c) => Some(c),
+            _ => None,
+        });
+        if compared.find(of_these).is_some_and(|c| c.default) {
             return Ok(self.plan.tasks.iter().map(|_| None).collect());
         }
         Ok(known)
@@ -214,7 +224,7 @@ mod tests {
     use crate::compile::{defaults, fallbacks};
     use crate::machine::{Machine, target_key};
     use crate::{begun_run, task_record};
-    use store::{Clock, Conditions, Costs, Extra};
+    use store::{Clock, Conditions, Extra, SpentByStage, TIMED};
 
     const OP: &str = "op:dense(m=64,n=256,k=128)";
     /// Weights, and what goes in and out.
@@ -279,6 +289,7 @@ mod tests {
                 task: task.key.clone(),
                 target: key.text(),
                 machine: MACHINE.into(),
+                evaluator: TIMED.into(),
                 strategy: "random".into(),
                 seed: 1,
                 toolchain: build::toolchain().to_string(),
@@ -293,7 +304,7 @@ mod tests {
                     conditions,
                 },
                 outcome_extra: Extra::new(),
-                costs: Costs::default(),
+                spent: SpentByStage::default(),
                 created_unix_ms: 1,
                 extra: Extra::new(),
             };

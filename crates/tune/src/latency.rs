@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::watch::Watch;
 use plan::Plan;
 use runtime::Model;
-use serde::Serialize;
 use std::time::{Duration, Instant};
+use store::Paired;
 use tensor::{DType, Fill, fill_tensor};
 
 /// Latencies of one model, in nanoseconds.
@@ -112,35 +112,6 @@ fn in_turns(
         rounds += 1;
     }
     Ok(out)
-}
-
-/// Two ways to compute the same, compared in pairs of runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Paired {
-    pub pairs: usize,
-    /// Median latency of the second less that of the first, in percent:
-    /// negative if the second is faster.
-    pub latency_percent: f64,
-    /// Probability of that, or of more, if neither were faster.
-    pub p: f64,
-}
-
-impl Paired {
-    /// From the logarithm of second over first latency of every pair.
-    pub fn of(differences: &[f64]) -> Paired {
-        let mut sorted = differences.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let median = match n {
-            0 => 0.0,
-            n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
-        };
-        Paired {
-            pairs: n,
-            latency_percent: 100.0 * median.exp_m1(),
-            p: store::signed_rank_below_zero(differences),
-        }
-    }
 }
 
 /// Runs both in `pairs` pairs, the order in each changing: `run` is told which.

@@ -12,7 +12,7 @@ use crate::Clock;
 use crate::compile::Builders;
 use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::Result;
-use crate::latency::{MIN_PAIRS, Paired, compare_models};
+use crate::latency::{MIN_PAIRS, compare_models};
 use crate::machine::{Machine, target_key};
 use crate::source::Source;
 use ir::Target;
@@ -21,10 +21,8 @@ use runtime::Model;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
-use store::{NewEvent, Store};
+use store::{EventKind, Extra, NewEvent, Paired, Store};
 
-/// The kind of the event that holds what was decided.
-const EVENT: &str = "layouts";
 /// An estimated gain below this is not worth a comparison.
 const LEAST_GAIN: f64 = 0.01;
 /// Largest probability that a plan only seems faster.
@@ -83,13 +81,13 @@ fn known(
     target: &Target,
 ) -> Result<Option<Vec<String>>> {
     let (key, target, machine) = (rule.key(), target_key(target).text(), machine.fingerprint());
-    let events = store.newest_events(&rule.name, EVENT)?;
-    let same = events.iter().find(|e| {
-        e.payload["plan"] == *key
-            && e.payload["target"] == *target
-            && e.payload["machine"] == *machine
+    let events = store.newest_events(&rule.name, store::Layouts::NAME)?;
+    let mut decisions = events.into_iter().filter_map(|e| match e.kind {
+        EventKind::Layouts(decision) => Some(decision),
+        _ => None,
     });
-    Ok(same.and_then(|e| serde_json::from_value(e.payload["plain"].clone()).ok()))
+    let same = decisions.find(|d| d.plan == key && d.target == target && d.machine == machine);
+    Ok(same.map(|d| d.plain))
 }
 
 /// The event of a decision about `rule`, the plan without exceptions.
@@ -100,18 +98,19 @@ pub fn event(
     target: &Target,
     found: &Layouts,
 ) -> NewEvent {
+    let decision = store::Layouts {
+        plan: rule.key().to_string(),
+        target: target_key(target).text(),
+        machine: machine.fingerprint(),
+        plain: found.plain.clone(),
+        estimated_percent: found.estimated_percent,
+        total: found.total,
+        extra: Extra::new(),
+    };
     NewEvent {
         run_id: run_id.into(),
-        kind: EVENT.into(),
         task: None,
-        payload: serde_json::json!({
-            "plan": rule.key(),
-            "target": target_key(target).text(),
-            "machine": machine.fingerprint(),
-            "plain": found.plain,
-            "estimated_percent": found.estimated_percent,
-            "total": found.total,
-        }),
+        kind: decision.into(),
     }
 }
 

@@ -37,13 +37,10 @@ mod watch;
 mod workers;
 
 pub use batches::Settings;
-pub(crate) use choice::EVENT as COMPARED;
 pub use clock::Clock;
 pub use error::{Error, Result};
 pub(crate) use finalists::FINAL_FACTOR;
 pub use finalists::ranked;
-pub(crate) use in_model::EVENT as IN_MODEL;
-pub use in_model::{InModel, Tried, WholeModel};
 pub use observer::{Observer, Silent, Status};
 pub use record::code_hash;
 #[cfg(test)]

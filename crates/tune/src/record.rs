@@ -6,7 +6,7 @@ use runtime::BuiltKernel;
 use search::{Point, Space};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Arg, Cost, Costs, Decision, Extra, NewEvent};
+use store::{Arg, Ask, Decision, EventKind, Extra, NewEvent, SpentByStage, TIMED, Tell, TimeSpent};
 
 pub fn unix_ms() -> u64 {
     SystemTime::now()
@@ -61,50 +61,75 @@ pub fn decisions(space: &Space, p: &Point) -> Vec<Decision> {
     std::iter::once(sketch).chain(open).collect()
 }
 
-pub fn cost(spent: Spent) -> Cost {
-    Cost {
+pub fn time_spent(spent: Spent) -> TimeSpent {
+    TimeSpent {
         wall_ns: spent.wall_ns,
         cpu_ns: Some(spent.cpu_ns),
         extra: Extra::new(),
     }
 }
 
-/// What a record cost. A stage that was not reached took nothing; what a runner
+/// What getting a record took. A stage that was not reached took nothing; what a runner
 /// that died does not tell apart is all in `measure`.
-pub fn costs(search: Spent, build: Cost, measured: Option<&Measured>) -> Costs {
+pub fn spent_by_stage(
+    search: Spent,
+    build: TimeSpent,
+    measured: Option<&Measured>,
+) -> SpentByStage {
     let (whole, parts) = measured.map_or_else(Default::default, |m| (m.whole, m.parts));
     let rest = |whole: u64, load: u64, check: u64| whole.saturating_sub(load + check);
     let (load, check) = (parts.load, parts.check);
-    Costs {
-        search: cost(search),
+    SpentByStage {
+        search: time_spent(search),
         build,
-        load: cost(load),
-        measure: cost(Spent {
+        load: time_spent(load),
+        measure: time_spent(Spent {
             wall_ns: rest(whole.wall_ns, load.wall_ns, check.wall_ns),
             cpu_ns: rest(whole.cpu_ns, load.cpu_ns, check.cpu_ns),
         }),
-        check: cost(check),
+        check: time_spent(check),
         extra: Extra::new(),
     }
 }
 
-pub fn event(run: &str, kind: &str, task: &str, payload: serde_json::Value) -> NewEvent {
+pub fn event(run: &str, task: &str, kind: impl Into<EventKind>) -> NewEvent {
     NewEvent {
         run_id: run.into(),
-        kind: kind.into(),
         task: Some(task.into()),
-        payload,
+        kind: kind.into(),
+    }
+}
+
+/// An event of a run as a whole.
+pub fn run_event(run: &str, kind: impl Into<EventKind>) -> NewEvent {
+    NewEvent {
+        run_id: run.into(),
+        task: None,
+        kind: kind.into(),
     }
 }
 
 /// What an ask chose, for the log.
-pub fn asked(algorithm: &str, p: &Point, trial: u64) -> serde_json::Value {
-    serde_json::json!({
-        "trial": trial,
-        "algorithm": algorithm,
-        "sketch": p.sketch,
-        "values": p.values,
-    })
+pub fn asked(algorithm: &str, p: &Point, trial: u64) -> Ask {
+    Ask {
+        trial,
+        algorithm: algorithm.to_string(),
+        sketch: p.sketch as u64,
+        values: p.values.clone(),
+        extra: Extra::new(),
+    }
+}
+
+/// What is told of a point that is no candidate, for the log.
+pub fn illegal(trial: u64) -> Tell {
+    Tell {
+        trial,
+        outcome: "illegal".into(),
+        median_ns: None,
+        evaluator: TIMED.into(),
+        score: None,
+        extra: Extra::new(),
+    }
 }
 
 /// A run of a model that has begun.

@@ -2,8 +2,6 @@
 
 use crate::Budget;
 use crate::compile::Warning;
-use crate::in_model::{InModel, WholeModel};
-use crate::latency::Paired;
 use crate::layouts::Layouts;
 use crate::session::Session;
 use crate::task_search::Search;
@@ -11,6 +9,7 @@ use plan::Plan;
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use store::{InModelDecision, InModelTotal, Paired};
 
 /// What the final table shows of one task.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +32,7 @@ pub struct TaskSummary {
     /// Relative error (L2) of its outputs.
     pub rel_l2: Option<f64>,
     /// What the whole model said of its near-best candidates.
-    pub in_model: Option<InModel>,
+    pub in_model: Option<InModelDecision>,
     pub failures: BTreeMap<String, u64>,
 }
 
@@ -80,7 +79,7 @@ pub struct Report {
     pub kernels_ms: f64,
     pub layouts: Layouts,
     /// The last choices, by whole-model latency.
-    pub in_model: WholeModel,
+    pub in_model: InModelTotal,
     pub artifact: Option<String>,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
@@ -152,7 +151,7 @@ pub fn cpu_s() -> f64 {
 
 impl Session<'_> {
     /// The report without whole-model latencies.
-    pub fn report(&self, start_cpu_s: f64, layouts: Layouts, in_model: WholeModel) -> Report {
+    pub fn report(&self, start_cpu_s: f64, layouts: Layouts, in_model: InModelTotal) -> Report {
         let total = self.kernels_ns();
         let peak = self.limits.peak_gflops * f64::from(self.target.threads);
         let ms = |ns: u64| ns as f64 / 1e6;

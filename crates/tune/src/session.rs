@@ -23,7 +23,7 @@ use search::{Candidate, Point};
 use std::collections::HashMap;
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
-use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store};
+use store::{CandidateKey, NewEvent, Outcome, Place, Record, Stage, Store, TIMED, Tell, TimeSpent};
 use worker::Death;
 
 /// A candidate on its way through a builder.
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
             wall_ns: o.wall.as_nanos() as u64,
             cpu_ns: o.cpu.as_nanos() as u64,
         };
-        let cost = record::cost(spent);
+        let cost = record::time_spent(spent);
         self.worker_cpu_ns += spent.cpu_ns;
         match o.result {
             Ok(_) if self.searches[p.task].unchecked => Ok(()),
@@ -361,7 +361,7 @@ impl<'a> Session<'a> {
                 *s.failures.entry("illegal".into()).or_default() += 1;
                 s.strategy.tell(&point, None);
                 let sketch = s.space.sketches[point.sketch].name.clone();
-                self.log(task, trial, &sketch, &point, "illegal", None)?;
+                self.log(task, &sketch, &point, record::illegal(trial))?;
                 return Ok(None);
             }
         };
@@ -384,14 +384,8 @@ impl<'a> Session<'a> {
         {
             self.cached += 1;
             s.strategy.tell(&point, None);
-            self.log(
-                task,
-                trial,
-                &candidate.algorithm,
-                &point,
-                known.outcome.label(),
-                None,
-            )?;
+            let told = Tell::of(trial, TIMED, &known.outcome);
+            self.log(task, &candidate.algorithm, &point, told)?;
             return Ok(None);
         }
         Ok(Some(Pending {
@@ -405,39 +399,18 @@ impl<'a> Session<'a> {
     }
 
     /// Logs an ask and its tell where nothing new is recorded.
-    pub fn log(
-        &self,
-        task: usize,
-        trial: u64,
-        algorithm: &str,
-        point: &Point,
-        outcome: &str,
-        median_ns: Option<u64>,
-    ) -> Result<()> {
-        let events = self.events(task, trial, algorithm, point, outcome, median_ns);
+    pub fn log(&self, task: usize, algorithm: &str, point: &Point, told: Tell) -> Result<()> {
+        let events = self.events(task, algorithm, point, told);
         self.store.append(&[], &events)?;
         Ok(())
     }
 
-    fn events(
-        &self,
-        task: usize,
-        trial: u64,
-        algorithm: &str,
-        point: &Point,
-        outcome: &str,
-        median_ns: Option<u64>,
-    ) -> [NewEvent; 2] {
+    fn events(&self, task: usize, algorithm: &str, point: &Point, told: Tell) -> [NewEvent; 2] {
         let key = &self.searches[task].key;
-        let told = serde_json::json!({"trial": trial, "outcome": outcome, "median_ns": median_ns});
+        let asked = record::asked(algorithm, point, told.trial);
         [
-            record::event(
-                &self.run_id,
-                "ask",
-                key,
-                record::asked(algorithm, point, trial),
-            ),
-            record::event(&self.run_id, "tell", key, told),
+            record::event(&self.run_id, key, asked),
+            record::event(&self.run_id, key, told),
         ]
     }
 
@@ -447,15 +420,15 @@ impl<'a> Session<'a> {
         p: Pending,
         built: Option<Built>,
         outcome: Outcome,
-        build: store::Cost,
+        build: TimeSpent,
         measured: Option<Measured>,
     ) -> Result<()> {
         self.worker_cpu_ns += measured.as_ref().map_or(0, |m| m.whole.cpu_ns);
         // What measuring took is its batch's to share.
         self.searches[p.task].spent_ns += p.search.wall_ns + build.wall_ns;
         let r = self.record(&p, built.as_ref(), outcome, build, measured.as_ref(), false);
-        let (label, ns) = (r.outcome.label(), r.outcome.median_ns());
-        let events = self.events(p.task, p.trial, &p.candidate.algorithm, &p.point, label, ns);
+        let told = Tell::of(p.trial, &r.evaluator, &r.outcome);
+        let events = self.events(p.task, &p.candidate.algorithm, &p.point, told);
         self.store.append(std::slice::from_ref(&r), &events)?;
         self.tell(&p, built, &r.outcome, true);
         Ok(())
@@ -468,7 +441,7 @@ impl<'a> Session<'a> {
         p: &Pending,
         built: Option<&Built>,
         outcome: Outcome,
-        build: store::Cost,
+        build: TimeSpent,
         measured: Option<&Measured>,
         final_: bool,
     ) -> Record {
@@ -480,6 +453,7 @@ impl<'a> Session<'a> {
             task: s.key.clone(),
             target: self.target_text.clone(),
             machine: self.machine.clone(),
+            evaluator: TIMED.into(),
             strategy: self.options.strategy.clone(),
             seed: self.options.seed,
             toolchain: self.toolchain.clone(),
@@ -490,7 +464,7 @@ impl<'a> Session<'a> {
             code_size: built.map(|b| b.kernel.code.len() as u64),
             outcome,
             outcome_extra: store::Extra::new(),
-            costs: record::costs(p.search, build, measured),
+            spent: record::spent_by_stage(p.search, build, measured),
             created_unix_ms: record::unix_ms(),
             extra: store::Extra::new(),
         }

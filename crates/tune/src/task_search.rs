@@ -4,7 +4,6 @@ use crate::budget::bound_ns;
 use crate::compile::provided;
 use crate::error::{Error, Result};
 use crate::finalists::ranked;
-use crate::in_model::InModel;
 use crate::machine::Limits;
 use crate::source::Source;
 use crate::{Options, record};
@@ -67,7 +66,7 @@ pub struct Search {
     pub best: Vec<Ranked>,
     /// Share of the trials that is ranked alone in the end, however far from the best.
     pub rank: f64,
-    pub in_model: Option<InModel>,
+    pub in_model: Option<store::InModelDecision>,
     /// Points of the best that the store knows, to start from.
     pub known: VecDeque<Point>,
     /// No schedule of the task takes less.
@@ -77,8 +76,8 @@ pub struct Search {
     pub told: u64,
     pub spent_ns: u64,
     pub trials: u64,
-    /// Candidates that were skipped since one was measured.
-    pub skipped: u64,
+    /// Candidates that stayed unanswered since one was measured.
+    pub unanswered: u64,
     pub since_best: u64,
     pub exhausted: bool,
     pub failures: BTreeMap<String, u64>,
@@ -310,7 +309,7 @@ pub fn searches(
             told: 0,
             spent_ns: 0,
             trials: 0,
-            skipped: 0,
+            unanswered: 0,
             since_best: 0,
             exhausted: false,
             failures: BTreeMap::new(),

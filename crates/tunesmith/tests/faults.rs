@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use store::{Filter, Record, RecordIdentity, Store};
+use store::{EventKind, Filter, Record, RecordIdentity, Store};
 
 /// More points than all runs together can measure.
 const OP: &str = "op:matmul(m=240,n=960,k=240)";
@@ -109,12 +109,9 @@ fn assert_logs_complete(store: &Store, all: &[Record]) {
         let mut told: BTreeMap<(Option<String>, u64), Option<u64>> = BTreeMap::new();
         let mut asked = HashSet::new();
         for e in store.events(&run.run_id).unwrap() {
-            let Some(trial) = e.payload["trial"].as_u64() else {
-                continue;
-            };
-            match e.kind.as_str() {
-                "ask" => drop(asked.insert((e.task, trial))),
-                "tell" => drop(told.insert((e.task, trial), e.payload["median_ns"].as_u64())),
+            match e.kind {
+                EventKind::Ask(ask) => drop(asked.insert((e.task, ask.trial))),
+                EventKind::Tell(t) => drop(told.insert((e.task, t.trial), t.median_ns)),
                 _ => {}
             }
         }

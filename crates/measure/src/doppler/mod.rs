@@ -229,7 +229,7 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
         }
         let failed = |i: &usize| {
             let outcome = &outcomes[*i].outcome;
-            outcome.median_ns().is_none() && !matches!(outcome, Outcome::Skipped { .. })
+            outcome.median_ns().is_none() && !matches!(outcome, Outcome::Unanswered { .. })
         };
         let (mut good, mut figures) = (Vec::new(), Vec::new());
         for i in &own {

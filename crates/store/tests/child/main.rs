@@ -2,14 +2,13 @@
 //! with its event, to a run, which it continues, and prints `stored N` once the
 //! store has returned from storing N.
 
-use serde_json::json;
 use std::io::Write;
-use store::{Filter, NewEvent, Store};
+use store::{Filter, Store};
 
 #[path = "../store/samples.rs"]
 #[allow(dead_code)]
 mod samples;
-use samples::{prepare, record, timed};
+use samples::{event, prepare, record, tell, timed};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,13 +24,8 @@ fn main() {
     };
     let earlier = store.records_for(&filter).expect("records").len() as u64;
     for trial in earlier..earlier.saturating_add(count) {
-        let event = NewEvent {
-            run_id: run.clone(),
-            kind: "tell".into(),
-            task: Some("t1".into()),
-            payload: json!({"trial": trial}),
-        };
         let record = record(run, trial, timed(&[100 + trial]));
+        let event = event(run, tell(&record));
         store.append(&[record], &[event]).expect("it is stored");
         let mut out = std::io::stdout().lock();
         writeln!(out, "stored {trial}").expect("the parent reads");

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 use store::{
-    BadLine, Claim, Filter, Imported, JsonLines, NewEvent, Store, StoreError, export_jsonl,
-    import_jsonl,
+    Ask, BadLine, Claim, EventKind, Extra, Filter, Imported, JsonLines, Store, StoreError,
+    export_jsonl, import_jsonl,
 };
 
-use crate::samples::{every_outcome, prepared, record, timed};
+use crate::samples::{event, every_outcome, prepared, record, tell, timed};
 
 fn export(store: &Store) -> String {
     let mut bytes = Vec::new();
@@ -30,14 +30,21 @@ fn full() -> Store {
             .insert_record(&record("r1", trial as u64, outcome))
             .unwrap();
     }
-    for kind in ["ask", "tell"] {
-        let event = NewEvent {
-            run_id: "r1".into(),
-            kind: kind.into(),
-            task: Some("t1".into()),
-            payload: json!({"candidates": [1, 2]}),
-        };
-        store.insert_event(&event).unwrap();
+    let ask = Ask {
+        trial: 0,
+        algorithm: "direct".into(),
+        sketch: 0,
+        values: vec![1, 2],
+        extra: Extra::new(),
+    };
+    let told = tell(&record("r1", 0, timed(&[5])));
+    let (name, payload) = ("sonnet".into(), json!({"lines": 14}));
+    for kind in [
+        ask.into(),
+        told.into(),
+        EventKind::Unknown { name, payload },
+    ] {
+        store.insert_event(&event("r1", kind)).unwrap();
     }
     store
         .end_run("r1", 1_700_000_000_900, &json!({"best": 1.25}))
@@ -236,6 +243,9 @@ fn fields_and_kinds_of_a_newer_version_survive_import_and_export() {
         line["newer_field"] = json!({"n": number, "f": 0.1, "list": [null, true]});
         if line["type"] == "record" {
             line["outcome"]["newer_field"] = json!(-1);
+        }
+        if line["type"] == "event" {
+            line["payload"]["newer_field"] = json!({"deep": [1.5, null]});
         }
         if line["type"] == "target" {
             line["newer_field"] = json!("sve2");

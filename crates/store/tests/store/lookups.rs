@@ -1,8 +1,8 @@
 //! Looking things up: exact keys only, the better first, ties fixed.
 
-use store::{Cache, CandidateKey, Filter, Outcome, Place, Record, Stage, Store};
+use store::{Cache, CandidateKey, Filter, Outcome, Place, RECORDED, Record, Stage, Store, TIMED};
 
-use crate::samples::{machine, prepare, prepared, record, target, task, timed, wrong};
+use crate::samples::{machine, prepare, prepared, record, scored, target, task, timed, wrong};
 
 /// A tolerance that everything is within.
 const ANY: f64 = f64::INFINITY;
@@ -59,10 +59,7 @@ fn the_best_has_the_lowest_median_then_the_lowest_hash_then_the_lowest_age() {
     };
     store.insert_record(&unnamed).unwrap();
     assert_eq!(best(&store), Some((2, false)));
-    let scored = Outcome::Scored {
-        kind: "static".into(),
-        value: 1.0,
-    };
+    let scored = scored("static", 1.0);
     store.insert_record(&code(5, "aa", scored)).unwrap();
     assert_eq!(best(&store), Some((2, false)));
 }
@@ -307,10 +304,7 @@ fn what_was_allowed_under_a_looser_tolerance_is_unknown_under_a_tighter_one() {
 #[test]
 fn a_candidate_is_known_once_it_is_settled() {
     let store = prepared();
-    let scored = Outcome::Scored {
-        kind: "static".into(),
-        value: 1.0,
-    };
+    let scored = scored("static", 1.0);
     let tried = record(
         "r1",
         0,
@@ -417,6 +411,104 @@ fn what_ended_a_worker_from_outside_says_nothing_of_the_candidate() {
     }
 }
 
+/// A record by this evaluator.
+fn by(evaluator: &str, record: Record) -> Record {
+    Record {
+        evaluator: evaluator.into(),
+        ..record
+    }
+}
+
+#[test]
+fn only_what_was_measured_counts_as_a_time_or_as_known() {
+    let store = prepared();
+    let insert = |record| store.insert_record(&record).unwrap();
+    let target = target().text();
+    let place = here(&target);
+    insert(by(RECORDED, code(0, "aa", timed(&[1]))));
+    insert(by(RECORDED, finalist(code(0, "aa", timed(&[1])))));
+    insert(by("newer", code(1, "bb", timed(&[2]))));
+    assert_eq!(best(&store), None);
+    let fastest = || store.fastest_that(&place, ANY, |_| Ok(true)).unwrap();
+    assert_eq!(fastest(), None);
+    let known = |hash| store.outcome_of_code(&place, hash, |_| true).unwrap();
+    assert_eq!(known("aa"), None);
+    let tried = code(0, "aa", timed(&[1]));
+    let key = CandidateKey {
+        place,
+        toolchain: &tried.toolchain,
+        algorithm: &tried.algorithm,
+        trace: &tried.trace,
+    };
+    assert_eq!(store.outcome_of_candidate(&key, ANY).unwrap(), None);
+    // A replayed failure says nothing about what was measured, and a replayed final
+    // replaces none.
+    let measured = code(0, "aa", timed(&[9]));
+    insert(measured.clone());
+    insert(by(RECORDED, code(2, "aa", wrong())));
+    assert_eq!(best(&store), Some((0, false)));
+    assert_eq!(fastest().as_ref(), Some(&measured));
+    assert_eq!(known("aa").as_ref(), Some(&measured));
+    assert_eq!(
+        store.outcome_of_candidate(&key, ANY).unwrap(),
+        Some(measured)
+    );
+    let ranked = finalist(code(0, "aa", timed(&[8])));
+    insert(ranked);
+    insert(by(RECORDED, finalist(code(3, "aa", timed(&[7])))));
+    assert_eq!(best(&store), Some((0, true)));
+}
+
+#[test]
+fn scores_are_looked_up_by_their_evaluator_and_kind() {
+    let store = prepared();
+    let insert = |record| store.insert_record(&record).unwrap();
+    let target = target().text();
+    let place = here(&target);
+    insert(by("static", code(0, "aa", scored("static", 3.0))));
+    insert(by("static", code(1, "bb", scored("static", -2.5))));
+    insert(by("static", code(2, "cc", scored("static", -2.5))));
+    insert(by("static", code(3, "dd", scored("static", f64::NAN))));
+    insert(by("static", code(4, "ee", scored("cycles", -9.0))));
+    insert(by("simulated", code(5, "ff", scored("static", -8.0))));
+    insert(code(6, "gg", timed(&[1])));
+    let best = |evaluator, kind| {
+        let found = store.best_scored(&place, evaluator, kind, |_| Ok(true));
+        found.unwrap().map(|r| r.trial)
+    };
+    assert_eq!(
+        best("static", "static"),
+        Some(1),
+        "of equal ones the oldest"
+    );
+    assert_eq!(best("static", "cycles"), Some(4));
+    assert_eq!(best("simulated", "static"), Some(5));
+    assert_eq!(best("simulated", "cycles"), None);
+    let second = store.best_scored(&place, "static", "static", |r| Ok(r.trial != 1));
+    assert_eq!(second.unwrap().map(|r| r.trial), Some(2));
+
+    let tried = code(0, "aa", timed(&[1]));
+    let key = CandidateKey {
+        place,
+        toolchain: &tried.toolchain,
+        algorithm: &tried.algorithm,
+        trace: &tried.trace,
+    };
+    let known = |key: &CandidateKey<'_>, evaluator, kind| {
+        let found = store.score_of_candidate(key, evaluator, kind).unwrap();
+        found.map(|r| r.trial)
+    };
+    assert_eq!(known(&key, "static", "static"), Some(0));
+    assert_eq!(known(&key, "static", "cycles"), None);
+    assert_eq!(known(&key, "simulated", "static"), None);
+    let trace = "split i 3";
+    assert_eq!(
+        known(&CandidateKey { trace, ..key }, "static", "static"),
+        None,
+        "a score that is not a number"
+    );
+}
+
 /// Three records of task `t1` in two runs, one of them final, and a wrong one of `t2`.
 fn two_runs() -> Store {
     let store = prepared();
@@ -472,6 +564,20 @@ fn filters_restrict() {
                 ..all
             },
             1,
+        ),
+        (
+            Filter {
+                evaluator: Some(TIMED),
+                ..all
+            },
+            4,
+        ),
+        (
+            Filter {
+                evaluator: Some(RECORDED),
+                ..all
+            },
+            0,
         ),
         (
             Filter {

@@ -1,6 +1,7 @@
 //! The store from outside: what goes in comes out, in every form, from every
 //! version, with several writers, and after a kill.
 
+mod events;
 mod jsonl;
 mod lookups;
 mod opening;

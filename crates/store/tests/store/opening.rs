@@ -5,7 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rusqlite::Connection;
-use store::{Filter, JsonLines, SCHEMA_VERSION, Store, StoreError, export_jsonl, import_jsonl};
+use store::{
+    Filter, JsonLines, Outcome, Record, SCHEMA_VERSION, Store, StoreError, TIMED, export_jsonl,
+    import_jsonl,
+};
 
 use crate::samples::{prepare, record, timed};
 
@@ -148,6 +151,10 @@ fn a_store_of_schema_version_1_reads() {
         .unwrap();
     assert_eq!(records.len(), 34);
     assert_eq!(records[0].outcome.label(), "wrong");
+    assert!(records.iter().all(|r| r.evaluator == TIMED));
+    let (place, stored) = (records[0].place(), &records[1]);
+    let best = old.best_scored(&place, TIMED, "static", |_| Ok(true));
+    assert_eq!(best.unwrap().as_ref(), Some(stored), "minus infinity");
     let best = old
         .best_that(&records[0].place(), 0.0, |_| Ok(true))
         .unwrap()
@@ -161,6 +168,52 @@ fn a_store_of_schema_version_1_reads() {
         old.run("r1").unwrap().unwrap().ended_unix_ms,
         Some(1_700_000_009_000)
     );
+}
+
+/// What version 1 wrote where a candidate could not be measured.
+#[test]
+fn what_version_1_skipped_without_a_filter_is_unanswered() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("v1.tune");
+    let v1 = Connection::open(&path).unwrap();
+    v1.execute_batch(include_str!("../fixtures/v1.sql"))
+        .unwrap();
+    let reasons = [
+        "no expected output: it died of signal 11; ",
+        "no runner: no such file",
+        "the time for it was over",
+        "cold",
+    ];
+    for (trial, filter) in reasons.iter().enumerate() {
+        let outcome = format!(r#"{{"result":"skipped","filter":"{filter}"}}"#);
+        v1.execute(
+            "UPDATE records SET label = 'skipped', outcome = ?1, median_ns = NULL \
+             WHERE trial = ?2 AND final = 0",
+            rusqlite::params![outcome, trial],
+        )
+        .unwrap();
+    }
+    drop(v1);
+    let store = Store::open(&path).unwrap();
+    let labelled = |label| {
+        let filter = Filter {
+            label: Some(label),
+            ..Filter::default()
+        };
+        store.records_for(&filter).unwrap()
+    };
+    let unanswered = labelled("unanswered");
+    assert_eq!(unanswered.len(), 3);
+    for (record, reason) in unanswered.iter().zip(reasons) {
+        let reason = reason.to_owned();
+        assert_eq!(record.outcome, Outcome::Unanswered { reason });
+        assert!(record.outcome_extra.is_empty(), "{record:?}");
+        store.insert_record(record).unwrap();
+    }
+    let dropped = labelled("skipped");
+    assert!(!dropped.is_empty());
+    let by_filter = |r: &Record| matches!(r.outcome, Outcome::Skipped { .. });
+    assert!(dropped.iter().all(by_filter));
 }
 
 /// What `f` gives where another user's rights hold: root may write everything.

@@ -7,10 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
-use store::{Filter, NewEvent, Store};
+use store::{Filter, Store};
 
-use crate::samples::{prepare, record, timed};
+use crate::samples::{event, prepare, record, tell, timed};
 
 /// A writer of so many records to a run; see `child`.
 fn spawn(path: &Path, run: &str, count: u64) -> Child {
@@ -40,7 +39,7 @@ fn assert_logs_match_records(store: &Store, run: &str) -> u64 {
     assert_eq!(records.len(), events.len());
     for (number, (record, event)) in records.iter().zip(&events).enumerate() {
         assert_eq!((record.trial, event.seq), (number as u64, number as u64));
-        assert_eq!(event.payload, json!({"trial": number}));
+        assert_eq!(event.kind, tell(record).into());
     }
     records.len() as u64
 }
@@ -74,16 +73,9 @@ fn threads_with_a_store_each_append_to_one_run() {
             scope.spawn(move || {
                 let store = Store::open(path).unwrap();
                 for trial in (part * 25)..(part + 1) * 25 {
-                    store
-                        .insert_record(&record("r1", trial, timed(&[trial])))
-                        .unwrap();
-                    let event = NewEvent {
-                        run_id: "r1".into(),
-                        kind: "tell".into(),
-                        task: None,
-                        payload: json!(trial),
-                    };
-                    store.insert_event(&event).unwrap();
+                    let record = record("r1", trial, timed(&[trial]));
+                    store.insert_record(&record).unwrap();
+                    store.insert_event(&event("r1", tell(&record))).unwrap();
                 }
             });
         }
@@ -98,6 +90,28 @@ fn threads_with_a_store_each_append_to_one_run() {
     assert_eq!(trials, (0..100).collect());
     let events = store.events("r1").unwrap();
     assert!(events.iter().map(|e| e.seq).eq(0..100));
+}
+
+#[test]
+fn a_reader_follows_what_another_process_appends() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("followed.tune");
+    let reader = Store::open(&path).unwrap();
+    let (mut next, mut followed) = (0, Vec::new());
+    for part in [3, 1, 4] {
+        assert!(spawn(&path, "r1", part).wait().unwrap().success());
+        let new = reader.events_since("r1", next).unwrap();
+        assert_eq!(new.len() as u64, part);
+        next = new.last().expect("some are new").seq + 1;
+        followed.extend(new);
+    }
+    assert_eq!(followed, reader.events("r1").unwrap());
+    assert!(followed.iter().map(|e| e.seq).eq(0..8));
+    for seq in [8, u64::MAX] {
+        assert!(reader.events_since("r1", seq).unwrap().is_empty());
+    }
+    assert_eq!(reader.events_since("r1", 6).unwrap(), followed[6..]);
+    assert!(reader.events_since("r2", 0).unwrap().is_empty());
 }
 
 #[test]

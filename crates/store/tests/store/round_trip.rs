@@ -1,10 +1,11 @@
 //! What was stored is what is read, and what cannot be stored is refused.
 
 use serde_json::json;
-use store::{Decision, Extra, Filter, NewEvent, Outcome, Record, Run, StoreError};
+use store::{Decision, EventKind, Extra, Filter, NewEvent, Outcome, Record, Run, StoreError};
 
 use crate::samples::{
-    every_outcome, machine, prepare, prepared, record, run, target, task, timed, written,
+    event, every_outcome, machine, payload, prepare, prepared, record, run, scored, target, task,
+    timed, written,
 };
 
 #[test]
@@ -94,10 +95,18 @@ fn the_same_record_twice_is_one_and_another_with_its_identity_is_refused() {
     );
     let finalist = Record {
         final_: true,
-        ..first
+        ..first.clone()
     };
     assert_ne!(store.insert_record(&finalist).unwrap(), id);
-    assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 2);
+    let scored = Record {
+        evaluator: "static".into(),
+        outcome: scored("static", 1.0),
+        ..first
+    };
+    let answer = store.insert_record(&scored).unwrap();
+    assert_ne!(answer, id, "one trial has several answers");
+    assert_eq!(store.insert_record(&scored).unwrap(), answer);
+    assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 3);
 }
 
 #[test]
@@ -162,6 +171,10 @@ fn records_that_refer_to_nothing_or_contradict_themselves_are_refused() {
             ..good.clone()
         },
         Record {
+            evaluator: String::new(),
+            ..good.clone()
+        },
+        Record {
             trial: u64::MAX,
             ..good.clone()
         },
@@ -217,11 +230,9 @@ fn the_newest_events_of_a_model_come_first() {
             ..run(id)
         };
         store.begin_run(&run).unwrap();
-        let event = |kind: &str, n: u64| NewEvent {
-            run_id: id.into(),
-            kind: kind.into(),
-            task: Some("t1".into()),
-            payload: json!({ "n": n }),
+        let event = |name: &str, n: u64| {
+            let (name, payload) = (name.into(), json!({ "n": n }));
+            event(id, EventKind::Unknown { name, payload })
         };
         let events = [event("a", 1), event("b", 2), event("a", 3)];
         store.append(&[], &events).unwrap();
@@ -229,7 +240,7 @@ fn the_newest_events_of_a_model_come_first() {
     let found = store.newest_events("resnet", "a").unwrap();
     let found: Vec<_> = found
         .iter()
-        .map(|e| (e.run_id.as_str(), e.payload["n"].as_u64().unwrap()))
+        .map(|e| (e.run_id.as_str(), payload(&e.kind)["n"].as_u64().unwrap()))
         .collect();
     assert_eq!(found, [("r2", 3), ("r2", 1), ("r0", 3), ("r0", 1)]);
     assert!(store.newest_events("resnet", "c").unwrap().is_empty());
@@ -239,11 +250,12 @@ fn the_newest_events_of_a_model_come_first() {
 fn a_batch_is_stored_whole_or_not_at_all_and_events_keep_their_order() {
     let store = prepared();
     prepare(&store, "r2");
-    let event = |run: &str, kind: &str, task: Option<&str>| NewEvent {
-        run_id: run.into(),
-        kind: kind.into(),
-        task: task.map(Into::into),
-        payload: json!({"trial": 1, "why": null}),
+    let event = |run: &str, name: &str, task: Option<&str>| {
+        let (name, payload) = (name.into(), json!({"trial": 1, "why": null}));
+        NewEvent {
+            task: task.map(Into::into),
+            ..event(run, EventKind::Unknown { name, payload })
+        }
     };
     assert_eq!(
         store.insert_event(&event("r1", "ask", Some("t1"))).unwrap(),
@@ -263,12 +275,12 @@ fn a_batch_is_stored_whole_or_not_at_all_and_events_keep_their_order() {
     let whole = [event("r1", "tell", Some("t1")), event("r1", "budget", None)];
     store.append(&[good], &whole).unwrap();
     let log = store.events("r1").unwrap();
-    let order: Vec<(u64, &str)> = log.iter().map(|e| (e.seq, e.kind.as_str())).collect();
+    let order: Vec<(u64, &str)> = log.iter().map(|e| (e.seq, e.kind.name())).collect();
     assert_eq!(order, [(0, "ask"), (1, "tell"), (2, "budget")]);
     assert_eq!(log[1].task.as_deref(), Some("t1"));
     assert_eq!(
-        (&log[1].payload, &log[1].extra),
-        (&whole[0].payload, &Extra::new())
+        (&log[1].kind, &log[1].extra),
+        (&whole[0].kind, &Extra::new())
     );
     assert_eq!(store.events("r2").unwrap().len(), 1);
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use store::{
-    Arg, Cache, Clock, Conditions, Cost, Costs, Decision, Difference, Extra, Machine, Outcome,
-    Record, Run, Stage, Store, TargetKey, Task,
+    Arg, Cache, Clock, Conditions, Decision, Difference, EventKind, Extra, Machine, NewEvent,
+    Outcome, Record, Run, SpentByStage, Stage, Store, TIMED, TargetKey, Task, Tell, TimeSpent,
 };
 
 pub fn task(key: &str) -> Task {
@@ -72,6 +72,13 @@ pub fn timed(samples_ns: &[u64]) -> Outcome {
     }
 }
 
+pub fn scored(kind: &str, value: f64) -> Outcome {
+    Outcome::Scored {
+        kind: kind.into(),
+        value,
+    }
+}
+
 pub fn wrong() -> Outcome {
     Outcome::Wrong {
         difference: Difference {
@@ -104,6 +111,9 @@ pub fn every_outcome() -> Vec<Outcome> {
         },
         Outcome::Skipped {
             filter: "cold".into(),
+        },
+        Outcome::Unanswered {
+            reason: "no runner: no such file".into(),
         },
         serde_json::from_value(json!({"result": "quarantined", "strikes": 3})).unwrap(),
     ];
@@ -186,6 +196,7 @@ pub fn record(run: &str, trial: u64, outcome: Outcome) -> Record {
         task: "t1".into(),
         target: target().text(),
         machine: "m1".into(),
+        evaluator: TIMED.into(),
         strategy: "random".into(),
         seed: u64::MAX,
         toolchain: "llvm 22 passes 1".into(),
@@ -202,18 +213,18 @@ pub fn record(run: &str, trial: u64, outcome: Outcome) -> Record {
         code_size: Some(812),
         outcome,
         outcome_extra: Extra::new(),
-        costs: Costs {
-            build: Cost {
+        spent: SpentByStage {
+            build: TimeSpent {
                 wall_ns: 5_000_000,
                 cpu_ns: Some(4_000_000),
                 extra: Extra::new(),
             },
-            measure: Cost {
+            measure: TimeSpent {
                 wall_ns: 7,
                 cpu_ns: None,
                 extra: Extra::new(),
             },
-            ..Costs::default()
+            ..SpentByStage::default()
         },
         created_unix_ms: 1_700_000_000_123,
         extra: Extra::new(),
@@ -238,4 +249,23 @@ pub fn prepared() -> Store {
 /// The written form, in which a NaN equals itself.
 pub fn written(record: &Record) -> serde_json::Value {
     serde_json::to_value(record).unwrap()
+}
+
+/// An event of a run and task `t1`.
+pub fn event(run: &str, kind: impl Into<EventKind>) -> NewEvent {
+    NewEvent {
+        run_id: run.into(),
+        task: Some("t1".into()),
+        kind: kind.into(),
+    }
+}
+
+/// The tell of a record.
+pub fn tell(record: &Record) -> Tell {
+    Tell::of(record.trial, &record.evaluator, &record.outcome)
+}
+
+/// What an event says, as it is written.
+pub fn payload(kind: &EventKind) -> serde_json::Value {
+    kind.payload().unwrap()
 }

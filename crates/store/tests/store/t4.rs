@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use store::{Decision, Extra, Outcome, Place, Stage, Store, StoreError, export_t4};
 
-use crate::samples::{prepared, record, target, timed, wrong};
+use crate::samples::{prepared, record, scored, target, timed, wrong};
 
 /// A store with a record of each kind of outcome, two decisions of one name each.
 fn one_of_each() -> Store {
@@ -28,10 +28,10 @@ fn one_of_each() -> Store {
         Outcome::Skipped {
             filter: "cold".into(),
         },
-        Outcome::Scored {
-            kind: "static".into(),
-            value: 1.0,
+        Outcome::Unanswered {
+            reason: "no runner: no such file".into(),
         },
+        scored("static", 1.0),
     ];
     for (trial, outcome) in outcomes.into_iter().enumerate() {
         let mut record = record("r1", trial as u64, outcome);
@@ -57,7 +57,7 @@ fn outcomes_become_results_as_in_published_files() {
     };
     let mut bytes = Vec::new();
     let exported = export_t4(&store, &place, |_| true, &mut bytes).unwrap();
-    assert_eq!((exported.results, exported.left_out), (7, 2));
+    assert_eq!((exported.results, exported.left_out), (7, 3));
 
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["schema_version"], "1.0.0");
@@ -86,6 +86,7 @@ fn outcomes_become_results_as_in_published_files() {
         results[0],
         json!({
             "timestamp": "2023-11-14 22:13:20.123000+00:00",
+            "evaluator": "timed",
             "configuration": {"algorithm": "direct", "tile": 0, "tile#2": 0},
             "times": {
                 "compilation": 5.0,

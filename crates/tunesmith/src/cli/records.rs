@@ -90,6 +90,9 @@ struct Selection {
     /// Of this operator: conv2d, dense, ...
     #[arg(long)]
     op: Option<String>,
+    /// Answered by this evaluator: timed, recorded, ...
+    #[arg(long)]
+    evaluator: Option<String>,
     /// With this outcome: timed, wrong, crashed, crashed-run, rejected, ...
     #[arg(long)]
     outcome: Option<String>,
@@ -218,6 +221,7 @@ impl Selection {
             && tasks.contains(r.task.as_str())
             && runs.contains(r.run_id.as_str())
             && (!self.finals || r.final_)
+            && self.evaluator.as_ref().is_none_or(|e| r.evaluator == *e)
             && outcome(r.outcome.label())
     }
 
@@ -227,6 +231,7 @@ impl Selection {
         let filter = Filter {
             task: only(&tasks),
             run: only(&runs),
+            evaluator: self.evaluator.as_deref(),
             final_: self.finals.then_some(true),
             ..Filter::default()
         };
@@ -304,6 +309,7 @@ fn list(a: &Args) -> Result<()> {
         "task",
         "key",
         "trial",
+        "evaluator",
         "outcome",
         "ms",
         "GFLOP/s",
@@ -317,6 +323,7 @@ fn list(a: &Args) -> Result<()> {
             o.title(&r.task),
             r.task.chars().take(8).collect(),
             format!("{}{last}", r.trial),
+            r.evaluator.clone(),
             r.outcome.label().into(),
             ms(median_ms(r)),
             rate(o.rate(r)),

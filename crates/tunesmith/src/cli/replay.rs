@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::slice::from_ref;
 use std::time::Duration;
-use store::{Event, Filter, Outcome, Run, Store};
+use store::{Event, EventKind, Filter, Outcome, Run, Store};
 use tune::compile::{Builders, fallbacks};
 use tune::fills;
 use tune::known::rotate_bytes;
@@ -213,6 +213,8 @@ struct Line {
     /// The best time of the task after this event.
     best_ns: Option<u64>,
     payload: serde_json::Value,
+    #[serde(skip)]
+    event: EventKind,
 }
 
 /// What the log says of one task.
@@ -254,6 +256,9 @@ fn find_run(store: &Store, id: &str) -> Result<Run> {
     }
 }
 
+/// The times of a run's records, by task, trial and evaluator.
+type Recorded = BTreeMap<(String, u64, String), Option<u64>>;
+
 /// Goes through the events of a run in their order.
 fn replay(store: &Store, run: Run, task: Option<&str>) -> Result<Replay> {
     let titles: BTreeMap<String, String> = store
@@ -261,7 +266,7 @@ fn replay(store: &Store, run: Run, task: Option<&str>) -> Result<Replay> {
         .into_iter()
         .map(|t| (t.key.clone(), title(&t)))
         .collect();
-    let mut recorded: BTreeMap<(String, u64), Option<u64>> = BTreeMap::new();
+    let mut recorded = Recorded::new();
     let filter = Filter {
         run: Some(&run.run_id),
         final_: Some(false),
@@ -269,7 +274,7 @@ fn replay(store: &Store, run: Run, task: Option<&str>) -> Result<Replay> {
     };
     store.visit_records(&filter, |_, r| {
         let ns = r.outcome.median_ns();
-        recorded.insert((r.task, r.trial), ns);
+        recorded.insert((r.task, r.trial, r.evaluator), ns);
         Ok(())
     })?;
     let events = store.events(&run.run_id)?;
@@ -287,61 +292,58 @@ fn replay(store: &Store, run: Run, task: Option<&str>) -> Result<Replay> {
             title || e.task.as_ref().is_some_and(|k| k.starts_with(w))
         };
         if task.is_none_or(named) {
-            take(&mut out, &recorded, e, name);
+            take(&mut out, &recorded, e, name)?;
         }
     }
     Ok(out)
 }
 
-fn take(
-    out: &mut Replay,
-    recorded: &BTreeMap<(String, u64), Option<u64>>,
-    e: Event,
-    name: Option<String>,
-) {
-    let trial = e.payload["trial"].as_u64();
-    let ns = e.payload["median_ns"].as_u64();
+fn take(out: &mut Replay, recorded: &Recorded, e: Event, name: Option<String>) -> Result<()> {
     let mut best_ns = None;
     if let Some(key) = &e.task {
         let t = out.tasks.entry(key.clone()).or_insert_with(|| TaskLog {
             title: name.clone().unwrap_or_else(|| key.clone()),
             ..TaskLog::default()
         });
-        match e.kind.as_str() {
-            "ask" => t.asks += 1,
-            "tell" => {
+        match &e.kind {
+            EventKind::Ask(_) => t.asks += 1,
+            EventKind::Tell(told) => {
                 t.tells += 1;
-                let record = trial.and_then(|n| recorded.get(&(key.clone(), n)));
-                if record.is_some_and(|r| *r != ns) {
+                let record = (key.clone(), told.trial, told.evaluator.clone());
+                let ns = told.median_ns;
+                if recorded.get(&record).is_some_and(|r| *r != ns) {
                     out.contradictions.push(e.seq);
                 }
-                if let Some(ns) = ns
-                    && t.best_ns.is_none_or(|b| ns < b)
-                {
-                    (t.best_ns, t.best_trial) = (Some(ns), trial);
+                if ns.is_some_and(|ns| t.best_ns.is_none_or(|best| ns < best)) {
+                    (t.best_ns, t.best_trial) = (ns, Some(told.trial));
                 }
             }
             _ => {}
         }
         best_ns = t.best_ns;
     }
+    let payload = e.kind.payload();
+    let payload = payload.map_err(|e| Error::new(format!("an event cannot be written: {e}")))?;
     out.events.push(Line {
         seq: e.seq,
-        kind: e.kind,
+        kind: e.kind.name().to_string(),
         task: name.or(e.task),
         best_ns,
-        payload: e.payload,
+        payload,
+        event: e.kind,
     });
+    Ok(())
 }
 
 /// What an event says, besides its trial.
 fn said(l: &Line) -> String {
-    let p = &l.payload;
-    let text = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), String::from);
-    match l.kind.as_str() {
-        "ask" => format!("{} {}", text(&p["algorithm"]), p["values"]),
-        "tell" => text(&p["outcome"]),
-        _ => p.to_string(),
+    match &l.event {
+        EventKind::Ask(ask) => {
+            let values: Vec<String> = ask.values.iter().map(u64::to_string).collect();
+            format!("{} [{}]", ask.algorithm, values.join(","))
+        }
+        EventKind::Tell(told) => told.outcome.clone(),
+        _ => l.payload.to_string(),
     }
 }
 
@@ -373,18 +375,18 @@ fn log_text(r: &Replay) -> String {
     let mut t = Table::new(&["task", "event", "kind", "trial", "what", "ms", "best ms"]);
     let in_ms = |ns: Option<u64>| ms(ns.map(|ns| ns as f64 / 1e6));
     for l in &r.events {
+        let (trial, took) = match &l.event {
+            EventKind::Ask(ask) => (Some(ask.trial), String::new()),
+            EventKind::Tell(told) => (Some(told.trial), in_ms(told.median_ns)),
+            _ => (None, String::new()),
+        };
         t.row(vec![
             l.task.clone().unwrap_or_else(|| "-".into()),
             l.seq.to_string(),
             l.kind.clone(),
-            l.payload["trial"]
-                .as_u64()
-                .map_or("-".into(), |n| n.to_string()),
+            trial.map_or("-".into(), |n| n.to_string()),
             said(l),
-            match l.kind.as_str() {
-                "tell" => in_ms(l.payload["median_ns"].as_u64()),
-                _ => String::new(),
-            },
+            took,
             in_ms(l.best_ns),
         ]);
     }

@@ -320,9 +320,13 @@ fn compile_takes_the_defaults_if_the_newest_comparison_of_these_kernels_kept_the
     std::fs::copy(&t.store, p.file("s.sqlite")).unwrap();
     let store = store::Store::open(p.file("s.sqlite")).unwrap();
     let compile = ["compile", OP, "--threads", "1", "--store", "s.sqlite"];
-    let choice = store.newest_events(OP, "compared").unwrap().remove(0);
-    let these = choice.payload["code"].clone();
-    let others = serde_json::json!(["another kernel"]);
+    let newest = store.newest_events(OP, store::Compared::NAME).unwrap();
+    let run_id = &newest[0].run_id;
+    let store::EventKind::Compared(choice) = &newest[0].kind else {
+        panic!("{newest:?}");
+    };
+    let these = choice.code.clone();
+    let others = vec!["another kernel".to_string()];
     let cases = [
         (true, &these, 0),
         (false, &these, 1),
@@ -330,13 +334,15 @@ fn compile_takes_the_defaults_if_the_newest_comparison_of_these_kernels_kept_the
         (true, &these, 0),
     ];
     for (default, code, tasks) in cases {
-        let mut payload = choice.payload.clone();
-        (payload["default"], payload["code"]) = (default.into(), code.clone());
+        let choice = store::Compared {
+            default,
+            code: code.clone(),
+            ..choice.clone()
+        };
         let event = store::NewEvent {
-            run_id: choice.run_id.clone(),
-            kind: choice.kind.clone(),
+            run_id: run_id.clone(),
             task: None,
-            payload,
+            kind: choice.into(),
         };
         store.append(&[], &[event]).unwrap();
         assert_eq!(p.json(&compile)["tuned_tasks"], tasks);

@@ -62,7 +62,7 @@ fn every_policy_tunes() {
             assert_eq!(conditions.measurer.as_deref(), Some("rank"));
             assert_eq!(*clock, store::Clock::HostMonotonic);
             assert!(conditions.isolated && samples_ns.len() == 15, "{r:?}");
-            assert!(r.costs.measure.wall_ns > 0);
+            assert!(r.spent.measure.wall_ns > 0);
         }
     }
 }

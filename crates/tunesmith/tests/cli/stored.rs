@@ -57,6 +57,24 @@ fn records_are_listed_and_filtered() {
 }
 
 #[test]
+fn records_say_who_answered() {
+    let all = records(&[]);
+    let of = |evaluator: &str| records(&["--evaluator", evaluator])["total"].clone();
+    assert_eq!(
+        (of("timed"), of("recorded")),
+        (all["total"].clone(), 0.into())
+    );
+    let listed = all["records"].as_array().unwrap();
+    assert!(listed.iter().all(|r| r["evaluator"] == "timed"));
+    let t = tuned();
+    let table = t.place.ok(&["records", "--store", &t.store]);
+    assert!(
+        table.contains("evaluator") && table.contains(" timed"),
+        "{table}"
+    );
+}
+
+#[test]
 fn every_record_has_wall_and_cpu_time_of_every_stage() {
     let all = records(&[]);
     let stages = ["search", "build", "load", "measure", "check"];
