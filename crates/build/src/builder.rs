@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
+use worker::{ChildLimits, CommandLine, Death, Pool, PoolError, TimeLimit};
 
 /// One candidate as text, ready for a pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ const ADDRESS_SPACE: u64 = 8 << 30;
 impl BuilderPool {
     /// `command` must end up in `serve`.
     pub fn new(command: &CommandLine, builders: usize) -> Result<BuilderPool, PoolError> {
-        let limits = Limits {
+        let limits = ChildLimits {
             address_space: Some(ADDRESS_SPACE),
             // The object cache.
             writes_files: true,
@@ -77,7 +77,7 @@ impl BuilderPool {
     }
 
     pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
-        let limit = Limit::of_threads(limit, 1);
+        let limit = TimeLimit::of_threads(limit, 1);
         self.pool.submit_stateless(id, request, limit);
     }
 

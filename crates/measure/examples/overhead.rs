@@ -6,13 +6,14 @@
 //! needs the system's C compiler.
 
 use measure::{
-    ArgFill, Batch, Constants, Device, Local, Measured, Measurer, Policy, Protocol, TaskData,
-    TaskState,
+    ArgFill, Batch, Constants, Device, LocalDevices, Measured, Measurer, Policy, Protocol,
+    TaskData, TaskState,
 };
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Outcome;
 use tensor::DType;
@@ -105,7 +106,7 @@ fn row(
         pinned: false,
         oversubscribe: runners,
     };
-    let mut local = Local::new(vec![device], &command)?;
+    let mut local = LocalDevices::new(vec![device], &command)?;
     let constants = Constants::PAPER;
     let measurer = Measurer {
         policy,
@@ -114,11 +115,10 @@ fn row(
         limit: Duration::from_secs(10),
     };
     let mut state = TaskState::new(&constants, 1);
-    let kernels = vec![kernel; BATCH];
     let batch = Batch {
-        task,
-        kernels: &kernels,
-        protocol,
+        task: Arc::new(task.clone()),
+        kernels: vec![Arc::new(kernel.clone()); BATCH],
+        protocol: protocol.clone(),
         best_ns: None,
         overlap: false,
     };

@@ -4,7 +4,7 @@
 //! none: a counter that was elsewhere meanwhile says so. What is timed by it, and
 //! what a cycle counts for, is the caller's.
 
-use crate::loaded::thread_cpu_ns;
+use crate::cpu_time::thread_cpu_ns;
 use crate::reference;
 use std::fs;
 use std::io;

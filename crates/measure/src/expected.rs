@@ -1,17 +1,16 @@
-//! Expected outputs of tasks, computed by one runner and read by the others.
+//! What runners find out once for all: the expected outputs of tasks, which tasks
+//! have none, and what a cycle counts for.
 //!
-//! Owns files without a name, in memory, which last as long as the parent,
-//! which tasks have none, and what a cycle counts for.
-//! Promises that one is read only after it was sealed, so that no kernel of any
-//! runner can change what the others compare with. Where something stands in
-//! the way a runner runs the oracle itself. What the bytes mean is `task`'s.
+//! Owns the files of expected outputs: in memory, without a name, and there as long as
+//! the parent. Promises that a file is read only after it was sealed, so that no kernel
+//! of any runner can change what the others compare with. Where there is no such file,
+//! a runner runs the oracle itself. What the bytes mean is left to `task`.
 
-use crate::protocol::{TaskData, TaskKey};
+use crate::protocol::{ExpectedFile, TaskData, TaskKey};
 use crate::sealed::Sealed;
 use runtime::{GuardedBuffer, ParamRole};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -24,67 +23,60 @@ const KEPT_TASKS: usize = 24;
 /// Fewer are kept when they take more than this.
 const KEPT_BYTES: u64 = 512 << 20;
 
-/// The files of a parent; runners that are given the same share them.
+/// What runners of one parent found out; runners that are given the same share it.
 #[derive(Default)]
-pub(crate) struct Shares {
-    /// The one used last is at the end.
-    kept: Mutex<VecDeque<Arc<Share>>>,
-    /// Runners that share them.
+pub(crate) struct SharedFindings {
+    /// Expected outputs; those used last are at the end.
+    kept: Mutex<VecDeque<Arc<ExpectedOutputs>>>,
+    /// Runners that share this.
     runners: AtomicUsize,
     /// What a cycle counts for, so that all mean the same.
     cycle_ns: Mutex<Option<f64>>,
     /// Why tasks have no data.
-    broken: Mutex<HashMap<TaskKey, Broken>>,
+    broken: Mutex<HashMap<TaskKey, BrokenTask>>,
 }
 
 /// A task that a runner has no data of.
-struct Broken {
+struct BrokenTask {
     reason: String,
     /// The runner that died of it, while others may do better.
     suspect: Option<usize>,
 }
 
 /// The expected outputs of one task.
-pub(crate) struct Share {
+pub(crate) struct ExpectedOutputs {
     key: TaskKey,
     file: OwnedFd,
     bytes: u64,
-    /// Whether they are there. Who finds that they are not holds this until they
+    /// Whether they are in the file. Who finds that they are not holds this until they
     /// are; the others wait instead of doing the same.
-    made: Mutex<bool>,
-}
-
-/// A file, as a runner is told of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Place {
-    path: String,
-    /// Whether it is to be read, or written.
-    pub made: bool,
+    complete: Mutex<bool>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shares {
+impl SharedFindings {
     /// The file of a task, empty if it is new; none if the system gives none.
-    pub fn of(&self, task: &TaskData) -> Option<Arc<Share>> {
+    pub fn expected_outputs(&self, task: &TaskData) -> Option<Arc<ExpectedOutputs>> {
         let mut kept = lock(&self.kept);
         if let Some(at) = kept.iter().position(|s| s.key == task.key()) {
-            let share = kept.remove(at)?;
-            kept.push_back(share.clone());
-            return Some(share);
+            let outputs = kept.remove(at)?;
+            kept.push_back(outputs.clone());
+            return Some(outputs);
         }
-        let share = Arc::new(Share::new(task)?);
-        kept.push_back(share.clone());
-        let bytes = |kept: &VecDeque<Arc<Share>>| kept.iter().map(|s| s.bytes).sum::<u64>();
+        let outputs = Arc::new(ExpectedOutputs::new(task)?);
+        kept.push_back(outputs.clone());
+        let bytes =
+            |kept: &VecDeque<Arc<ExpectedOutputs>>| kept.iter().map(|s| s.bytes).sum::<u64>();
         while kept.len() > KEPT_TASKS || bytes(&kept) > KEPT_BYTES {
             kept.pop_front();
         }
-        Some(share)
+        Some(outputs)
     }
 
-    /// The number of another runner that shares them.
+    /// The number of another runner that shares this.
     pub fn join(&self) -> usize {
         self.runners.fetch_add(1, Ordering::Relaxed)
     }
@@ -107,7 +99,7 @@ impl Shares {
 
     pub fn set_broken(&self, task: TaskKey, reason: &str) {
         let (reason, suspect) = (reason.into(), None);
-        lock(&self.broken).insert(task, Broken { reason, suspect });
+        lock(&self.broken).insert(task, BrokenTask { reason, suspect });
     }
 
     /// A runner died making the data of a task; whether that is the task's fault:
@@ -120,13 +112,13 @@ impl Shares {
         let certain = alone || before.is_some_and(|other| other != runner);
         let suspect = (!certain).then_some(runner);
         let reason = reason.into();
-        broken.insert(task, Broken { reason, suspect });
+        broken.insert(task, BrokenTask { reason, suspect });
         certain
     }
 }
 
-impl Share {
-    fn new(task: &TaskData) -> Option<Share> {
+impl ExpectedOutputs {
+    fn new(task: &TaskData) -> Option<ExpectedOutputs> {
         let outputs = task.oracle.params.iter();
         let sizes = outputs.filter(|p| p.role == ParamRole::Output);
         let bytes = sizes.map(|p| p.bytes()).try_fold(0, |sum: u64, bytes| {
@@ -135,24 +127,24 @@ impl Share {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("tunesmith-expected", flags).ok()?;
         ftruncate(&file, bytes).ok()?;
-        Some(Share {
+        Some(ExpectedOutputs {
             key: task.key(),
             file,
             bytes,
-            made: Mutex::new(bytes == 0),
+            complete: Mutex::new(bytes == 0),
         })
     }
 
-    /// Where it is. With the state, if the outputs are still to be made.
-    pub fn place(&self) -> (Place, Option<MutexGuard<'_, bool>>) {
-        let made = lock(&self.made);
+    /// The file. With the state, if the outputs are still to be written to it.
+    pub fn file(&self) -> (ExpectedFile, Option<MutexGuard<'_, bool>>) {
+        let complete = lock(&self.complete);
         let (pid, fd) = (std::process::id(), self.file.as_raw_fd());
-        let place = Place {
+        let file = ExpectedFile {
             path: format!("/proc/{pid}/fd/{fd}"),
-            made: *made,
+            complete: *complete,
         };
-        let unmade = (!*made).then_some(made);
-        (place, unmade)
+        let incomplete = (!*complete).then_some(complete);
+        (file, incomplete)
     }
 
     /// Ends all writing, now and later; whether that worked.
@@ -162,7 +154,7 @@ impl Share {
     }
 }
 
-impl Place {
+impl ExpectedFile {
     /// Buffers of these sizes, in this order.
     pub fn read(&self, sizes: &[usize]) -> io::Result<Vec<Sealed>> {
         let mut file = File::open(&self.path)?;
@@ -250,55 +242,59 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_cannot_be_changed() {
-        let shares = Shares::default();
-        let share = shares.of(&task(1, &[3, 5000])).unwrap();
-        let (place, unmade) = share.place();
+        let findings = SharedFindings::default();
+        let outputs = findings.expected_outputs(&task(1, &[3, 5000])).unwrap();
+        let (file, incomplete) = outputs.file();
         let (a, b): (Vec<u8>, Vec<u8>) = (vec![7; 12], (0..20_000).map(|i| i as u8).collect());
-        assert!(place.write(&[&a]).is_err(), "another size");
-        place.write(&[&a, &b]).unwrap();
-        assert!(share.seal());
-        *unmade.expect("it was empty") = true;
-        let share = shares.of(&task(1, &[3, 5000])).unwrap();
-        let (place, unmade) = share.place();
-        assert!(place.made && unmade.is_none());
-        let read = place.read(&[12, 20_000]).unwrap();
+        assert!(file.write(&[&a]).is_err(), "another size");
+        file.write(&[&a, &b]).unwrap();
+        assert!(outputs.seal());
+        *incomplete.expect("it was empty") = true;
+        let outputs = findings.expected_outputs(&task(1, &[3, 5000])).unwrap();
+        let (file, incomplete) = outputs.file();
+        assert!(file.complete && incomplete.is_none());
+        let read = file.read(&[12, 20_000]).unwrap();
         assert!(*read[0] == *a && *read[1] == *b);
-        assert!(place.write(&[&a, &b]).is_err(), "it is sealed");
-        assert!(place.read(&[12, 20_001]).is_err(), "there is no more");
+        assert!(file.write(&[&a, &b]).is_err(), "it is sealed");
+        assert!(file.read(&[12, 20_001]).is_err(), "there is no more");
     }
 
     #[test]
     fn a_task_is_broken_that_kills_every_runner_it_meets() {
-        let (shares, t) = (Shares::default(), task(1, &[1]).key());
-        let first = shares.join();
-        assert!(shares.killed(t, first, "alone"));
-        assert_eq!(shares.broken(t).as_deref(), Some("alone"));
-        let (shares, t) = (Shares::default(), task(1, &[1]).key());
-        let (first, second) = (shares.join(), shares.join());
+        let (findings, t) = (SharedFindings::default(), task(1, &[1]).key());
+        let first = findings.join();
+        assert!(findings.killed(t, first, "alone"));
+        assert_eq!(findings.broken(t).as_deref(), Some("alone"));
+        let (findings, t) = (SharedFindings::default(), task(1, &[1]).key());
+        let (first, second) = (findings.join(), findings.join());
         for _ in 0..2 {
-            assert!(!shares.killed(t, first, "it may be the runner's fault"));
-            assert_eq!(shares.broken(t), None);
+            assert!(!findings.killed(t, first, "it may be the runner's fault"));
+            assert_eq!(findings.broken(t), None);
         }
-        assert!(shares.killed(t, second, "no"));
-        assert_eq!(shares.broken(t).as_deref(), Some("no"));
+        assert!(findings.killed(t, second, "no"));
+        assert_eq!(findings.broken(t).as_deref(), Some("no"));
     }
 
     #[test]
     fn old_files_go_and_what_is_too_large_gets_none() {
-        let shares = Shares::default();
-        let first = Arc::downgrade(&shares.of(&task(0, &[1])).unwrap());
+        let findings = SharedFindings::default();
+        let first = Arc::downgrade(&findings.expected_outputs(&task(0, &[1])).unwrap());
         for id in 1..KEPT_TASKS as u64 {
-            shares.of(&task(id, &[1])).unwrap();
+            findings.expected_outputs(&task(id, &[1])).unwrap();
         }
         assert!(first.upgrade().is_some());
-        shares.of(&task(0, &[1])).unwrap();
-        shares.of(&task(99, &[1])).unwrap();
+        findings.expected_outputs(&task(0, &[1])).unwrap();
+        findings.expected_outputs(&task(99, &[1])).unwrap();
         assert!(first.upgrade().is_some(), "it was used since");
         let half = KEPT_BYTES as i64 / 8;
-        shares.of(&task(100, &[half])).unwrap();
-        shares.of(&task(101, &[half])).unwrap();
+        findings.expected_outputs(&task(100, &[half])).unwrap();
+        findings.expected_outputs(&task(101, &[half])).unwrap();
         assert!(first.upgrade().is_none());
-        assert!(shares.of(&task(102, &[half, half, 1])).is_none());
-        assert!(shares.of(&task(103, &[-1])).is_none());
+        assert!(
+            findings
+                .expected_outputs(&task(102, &[half, half, 1]))
+                .is_none()
+        );
+        assert!(findings.expected_outputs(&task(103, &[-1])).is_none());
     }
 }

@@ -7,6 +7,9 @@
 //! and that no candidate gets the outcome of another. Runners hold no
 //! compiler. What to measure next is left to the caller.
 
+mod batch;
+mod clock;
+mod cpu_time;
 mod cycles;
 mod device;
 mod dispatch;
@@ -14,29 +17,37 @@ mod doppler;
 mod expected;
 mod loaded;
 mod local;
+mod measured;
 mod measurer;
 mod noise;
+mod oracle;
+mod outcome;
+mod policy;
 mod protocol;
 mod ranks;
 mod reference;
 mod runner;
+mod runner_process;
 mod sampling;
 mod sealed;
-mod serial;
 mod task;
 
+pub use batch::Batch;
 pub use cycles::cycle_ns;
 pub use device::Device;
-pub use dispatch::{Assignment, Dispatch, Round};
+pub use dispatch::{Assignment, Dispatch, RANKING, Ranking, Round};
 pub use doppler::{
-    CONSTANTS, CalibratorConstants, Constant, Constants, Known, Left, React, ReactConstants,
-    RoundReport, TaskState, TimeoutConstants,
+    CONSTANTS, CalibratorConstants, Constant, Constants, PairHistory, React, ReactConstants,
+    ResidualErrors, RoundReport, TaskState, TimeoutConstants,
 };
-pub use local::{Batch, Local};
-pub use measurer::{Done, Measurer, Policy};
+pub use local::LocalDevices;
+pub use measured::Measured;
+pub use measurer::{MeasuredBatch, Measurer};
+pub use outcome::death_outcome;
+pub use policy::Policy;
 pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
 pub use reference::{ThreadClock, thread_clock};
 pub use runner::{IDENTITY, IDENTITY_FLAG, serve};
+pub use runner_process::{MeasureError, RunnerProcess};
 pub use sampling::host_clock_resolution_ns;
-pub use serial::{MeasureError, Measured, Serial, death_outcome};
 pub use task::ELEMENT_TOLERANCE;

@@ -4,8 +4,9 @@
 //! belongs to the task and is read-only. Promises that every call takes the
 //! next copy of what rotates. When to call is in `sampling`.
 
-use crate::cycles::{Cycles, Reading};
-use crate::protocol::{Doing, Span, Verdict};
+use crate::clock::{KernelClock, KernelTime};
+use crate::cycles::Cycles;
+use crate::protocol::{Activity, Span, Verdict};
 use crate::task::{Copies, Task, rotates};
 use runtime::{
     BuiltKernel, Ctx, GuardedBuffer, KernelFailure, KernelFn, KernelParam, LoadedCode, ParamRole,
@@ -26,7 +27,7 @@ pub type Stop = Verdict;
 
 /// What a kernel is loaded for.
 #[derive(Clone, Copy)]
-pub struct Setting<'a> {
+pub struct LoadOptions<'a> {
     pub ctx: &'a Ctx,
     pub threads: u32,
     /// Which kernel of a ranking this is.
@@ -36,7 +37,7 @@ pub struct Setting<'a> {
 }
 
 /// Cycles that time calls, and what one of them counts for.
-pub struct Count {
+pub struct CycleClock {
     pub counter: Rc<Cycles>,
     pub cycle_ns: f64,
 }
@@ -60,7 +61,7 @@ pub struct Loaded<'k> {
     pub rel_l2: f64,
     host_clock: bool,
     /// None where a clock times calls, or once the counter missed some.
-    count: Option<Count>,
+    count: Option<CycleClock>,
     /// What was launched since the mark, and when that began.
     span: Span,
     began: Option<Instant>,
@@ -73,7 +74,7 @@ impl<'k> Loaded<'k> {
     pub fn new(
         kernel: &'k BuiltKernel,
         task: &mut Task,
-        setting: Setting,
+        options: LoadOptions,
     ) -> Result<Loaded<'k>, Stop> {
         let refused = |e: String| Verdict::Refused(e);
         kernel.check_host().map_err(|e| refused(e.to_string()))?;
@@ -81,7 +82,7 @@ impl<'k> Loaded<'k> {
         let entry = code
             .kernel(&kernel.entry)
             .map_err(|e| refused(e.to_string()))?;
-        let mut prepared = prepare(kernel, &code, task, setting)?;
+        let mut prepared = prepare(kernel, &code, task, options)?;
         let mut arguments = Vec::new();
         for p in &kernel.params {
             let bytes = size(p)?;
@@ -115,7 +116,7 @@ impl<'k> Loaded<'k> {
         if let Some(lacking) = task.outputs().find(|name| !names.contains(name)) {
             return Err(refused(format!("the kernel has no output `{lacking}`")));
         }
-        let workspace = allocate(kernel.workspace_size(setting.threads))?;
+        let workspace = allocate(kernel.workspace_size(options.threads))?;
         let pointers = vec![pointers(&mut arguments, 0)];
         Ok(Loaded {
             kernel,
@@ -126,7 +127,7 @@ impl<'k> Loaded<'k> {
             next: 0,
             rotated: false,
             rel_l2: 0.0,
-            host_clock: setting.host_clock,
+            host_clock: options.host_clock,
             count: None,
             span: Span::default(),
             began: None,
@@ -164,7 +165,7 @@ impl<'k> Loaded<'k> {
     }
 
     /// Times calls by counted cycles from here on, or by a clock.
-    pub fn count(&mut self, count: Option<Count>) {
+    pub fn count(&mut self, count: Option<CycleClock>) {
         self.count = count;
     }
 
@@ -210,8 +211,8 @@ impl<'k> Loaded<'k> {
             }
         }
         let taken = match clock.elapsed(counter) {
-            Taken::Cycles(cycles) => (cycles as f64 * self.cycle_ns().unwrap_or(1.0)) as u64,
-            Taken::Ns(ns) => {
+            KernelTime::Cycles(cycles) => (cycles as f64 * self.cycle_ns().unwrap_or(1.0)) as u64,
+            KernelTime::Ns(ns) => {
                 self.count = None;
                 ns
             }
@@ -317,7 +318,7 @@ fn prepare(
     kernel: &BuiltKernel,
     code: &LoadedCode,
     task: &mut Task,
-    setting: Setting,
+    options: LoadOptions,
 ) -> Result<HashMap<String, Copies>, Stop> {
     let Some(name) = &kernel.prepare_entry else {
         return Ok(HashMap::new());
@@ -326,7 +327,7 @@ fn prepare(
         return Ok(made.into_iter().collect());
     }
     let mut made = Vec::new();
-    for (output, buffer) in run_prepare(kernel, name, code, task, setting)? {
+    for (output, buffer) in run_prepare(kernel, name, code, task, options)? {
         made.push((output, task.prepared(buffer)?));
     }
     task.remember_prepared(kernel.prepare_hash, &made);
@@ -339,7 +340,7 @@ fn run_prepare(
     name: &str,
     code: &LoadedCode,
     task: &mut Task,
-    setting: Setting,
+    options: LoadOptions,
 ) -> Result<Vec<(String, GuardedBuffer)>, Stop> {
     let refused = |e: String| Verdict::Refused(format!("preparing constants: {e}"));
     let apart = kernel
@@ -368,61 +369,17 @@ fn run_prepare(
             sources.push(source);
         }
     }
-    let mut workspace = allocate(kernel.prepare_workspace_size(setting.threads))?;
-    Doing::Prepare.tell(setting.index);
+    let mut workspace = allocate(kernel.prepare_workspace_size(options.threads))?;
+    Activity::Prepare.tell(options.index);
     // SAFETY: as for `Loaded::batch`.
-    let status = unsafe { entry(setting.ctx, args.as_ptr(), workspace.as_mut_ptr().cast()) };
-    Doing::Load.tell(setting.index);
+    let status = unsafe { entry(options.ctx, args.as_ptr(), workspace.as_mut_ptr().cast()) };
+    Activity::Load.tell(options.index);
     KernelFailure::check(status).map_err(|e| refused(e.to_string()))?;
     for b in made.iter().map(|(_, b)| b).chain([&workspace]) {
         b.check_canaries()
             .map_err(|e| Verdict::Damaged(format!("preparing constants: {e}")))?;
     }
     Ok(made)
-}
-
-/// The clock of a kernel's samples: CPU time does not count what preempts a
-/// single thread, and its cycles not what the CPU's frequency does either;
-/// several threads are only timed by the wall.
-enum KernelClock {
-    /// With the CPU time, for when the counter misses some.
-    Cycles(Reading, u64),
-    ThreadCpu(u64),
-    Wall(Instant),
-}
-
-enum Taken {
-    Cycles(u64),
-    Ns(u64),
-}
-
-pub(crate) fn thread_cpu_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
-
-impl KernelClock {
-    fn start(wall: bool, counter: Option<&Cycles>) -> KernelClock {
-        if wall {
-            return KernelClock::Wall(Instant::now());
-        }
-        let own_ns = thread_cpu_ns();
-        match counter.and_then(Cycles::read) {
-            Some(start) => KernelClock::Cycles(start, own_ns),
-            None => KernelClock::ThreadCpu(own_ns),
-        }
-    }
-
-    fn elapsed(&self, counter: Option<&Cycles>) -> Taken {
-        match self {
-            KernelClock::Cycles(start, own_ns) => {
-                let cycles = counter.and_then(|c| c.since(*start));
-                cycles.map_or_else(|| Taken::Ns(thread_cpu_ns() - own_ns), Taken::Cycles)
-            }
-            KernelClock::ThreadCpu(start) => Taken::Ns(thread_cpu_ns() - start),
-            KernelClock::Wall(start) => Taken::Ns(start.elapsed().as_nanos() as u64),
-        }
-    }
 }
 
 #[cfg(test)]

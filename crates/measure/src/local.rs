@@ -1,15 +1,18 @@
 //! Devices of this machine: persistent runner processes on leased CPUs.
 //!
-//! Owns the runners. Promises an outcome for every candidate of a round, each in
-//! its place, whatever becomes of the runners: they are replaced when they die,
-//! and one that cannot be started any more, or that everything dies in, leaves
+//! Owns the runners. Promises one outcome for every candidate of a round, in the order
+//! of the candidates, whatever becomes of the runners. Runners that die are replaced.
+//! A runner that cannot be started any more, or in which every candidate dies, leaves
 //! its work to the others.
 
+use crate::batch::Batch;
 use crate::device::Device;
-use crate::dispatch::{Assignment, Dispatch, Round};
-use crate::expected::Shares;
-use crate::protocol::{Parts, Protocol, Spent, TaskData};
-use crate::serial::{Company, LONGEST, MeasureError, Measured, Serial};
+use crate::dispatch::{Assignment, Dispatch, Ranking, Round};
+use crate::expected::SharedFindings;
+use crate::measured::Measured;
+use crate::outcome::Circumstances;
+use crate::protocol::{Parts, Protocol, Spent};
+use crate::runner_process::{LONGEST, MeasureError, RunnerProcess};
 use runtime::BuiltKernel;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,30 +29,17 @@ const DEATHS: u32 = 8;
 /// may have failed by themselves.
 const LEFT_OUT: u64 = 256;
 
-/// Kernels of one task.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    pub task: &'a TaskData,
-    pub kernels: &'a [&'a BuiltKernel],
-    /// Its limits, CPUs and clock are a round's.
-    pub protocol: &'a Protocol,
-    /// Median of the incumbent, as it is alone or corrected, for giving up early.
-    pub best_ns: Option<u64>,
-    /// Builders run meanwhile, unless a round is quiet.
-    pub overlap: bool,
-}
-
 /// A runner and its CPUs.
-struct Seat {
-    runner: Serial,
+struct RunnerSlot {
+    runner: RunnerProcess,
     cpus: Vec<usize>,
     /// Left out until its device has measured so many candidates.
     out_until: Option<u64>,
-    /// Whether it was told that it cannot be started.
+    /// Whether people were told that it cannot be started.
     told: bool,
 }
 
-impl Seat {
+impl RunnerSlot {
     /// Whether it is of use, when its device has measured so many.
     fn works(&self, measured: u64) -> bool {
         let starts = self.runner.failed_starts() < FAILED_STARTS;
@@ -75,8 +65,8 @@ impl Seat {
         if self.runner.deaths() < DEATHS {
             self.out_until = None;
         } else if self.out_until.is_none_or(|until| measured >= until) {
-            let again = self.out_until.replace(measured + LEFT_OUT).is_some();
-            return (!again).then(|| {
+            let was_out = self.out_until.replace(measured + LEFT_OUT).is_some();
+            return (!was_out).then(|| {
                 format!("a runner{of} died of {DEATHS} candidates in a row and is left out; they are measured by others")
             });
         }
@@ -84,21 +74,22 @@ impl Seat {
     }
 }
 
-struct Place {
+/// A device and its runners.
+struct LocalDevice {
     device: Device,
-    seats: Vec<Seat>,
+    slots: Vec<RunnerSlot>,
     /// Candidates that were measured.
     measured: u64,
 }
 
-impl Place {
-    /// The seats to use for so many candidates at once, the most reliable first;
+impl LocalDevice {
+    /// The slots to use for so many candidates at once, the most reliable first;
     /// and whether others than one of them are of use.
-    fn seats(&mut self, wanted: usize) -> (Vec<&mut Seat>, bool) {
+    fn usable(&mut self, wanted: usize) -> (Vec<&mut RunnerSlot>, bool) {
         let measured = self.measured;
-        let working = self.seats.iter().filter(|s| s.works(measured)).count();
-        let usable = |s: &&mut Seat| working == 0 || s.works(measured);
-        let mut usable: Vec<&mut Seat> = self.seats.iter_mut().filter(usable).collect();
+        let working = self.slots.iter().filter(|s| s.works(measured)).count();
+        let usable = |s: &&mut RunnerSlot| working == 0 || s.works(measured);
+        let mut usable: Vec<&mut RunnerSlot> = self.slots.iter_mut().filter(usable).collect();
         usable.sort_by_key(|s| s.runner.deaths());
         usable.truncate(wanted);
         (usable, working > 1)
@@ -106,233 +97,240 @@ impl Place {
 }
 
 /// Devices of this machine.
-pub struct Local {
-    places: Vec<Place>,
+pub struct LocalDevices {
+    devices: Vec<LocalDevice>,
     start: Instant,
     warnings: Vec<String>,
     /// What making data before rounds took since it was last asked.
-    setting_up: Option<Duration>,
+    setup_time: Option<Duration>,
 }
 
-/// What all seats of a round know.
-struct Work<'a> {
-    batch: &'a Batch<'a>,
-    jobs: &'a [Assignment],
+/// What all slots of a round know.
+struct RoundWork<'a> {
+    batch: &'a Batch,
+    assignments: &'a [Assignment],
     round: &'a Round,
     began: Instant,
     /// Whether other devices have work at the same time.
     several: bool,
 }
 
-/// Candidates of a device in a round, by their place in it.
+/// Candidates of a device in a round, by position of their assignment.
 type Queue = Mutex<VecDeque<usize>>;
 
 fn lock(queue: &Queue) -> std::sync::MutexGuard<'_, VecDeque<usize>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the seats of a device share in a round.
+/// What the slots of a device share in a round.
 #[derive(Clone, Copy)]
-struct Table<'a> {
+struct DeviceWork<'a> {
     queue: &'a Queue,
-    /// Seats that take from it.
+    /// Slots that take from it.
     width: u32,
-    /// Whether a seat may leave its work to others.
+    /// Whether a slot may leave its work to others.
     others: bool,
-    device: Option<&'a str>,
+    name: Option<&'a str>,
 }
 
-impl Local {
+impl LocalDevices {
     /// A runner for each candidate that a device measures at once, started by
     /// `command`, which must end up in [`serve`](crate::serve).
-    pub fn new(devices: Vec<Device>, command: &CommandLine) -> Result<Local, MeasureError> {
-        let mut places = Vec::new();
-        let shares = Arc::new(Shares::default());
+    pub fn new(devices: Vec<Device>, command: &CommandLine) -> Result<LocalDevices, MeasureError> {
+        let mut local = Vec::new();
+        let findings = Arc::new(SharedFindings::default());
         for device in devices {
-            let mut seats = Vec::new();
+            let mut slots = Vec::new();
             for i in 0..device.capacity() {
-                seats.push(Seat {
-                    runner: Serial::sharing(command, shares.clone())?,
+                slots.push(RunnerSlot {
+                    runner: RunnerProcess::sharing(command, findings.clone())?,
                     cpus: device.lease(i),
                     out_until: None,
                     told: false,
                 });
             }
-            places.push(Place {
+            local.push(LocalDevice {
                 device,
-                seats,
+                slots,
                 measured: 0,
             });
         }
-        Ok(Local {
-            places,
+        Ok(LocalDevices {
+            devices: local,
             start: Instant::now(),
             warnings: vec![],
-            setting_up: None,
+            setup_time: None,
         })
-    }
-
-    /// What became known of runners since it was last asked for.
-    pub fn take_warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
-    }
-
-    /// Nothing that begins from here on is measured beyond `end` ([`Serial::end_by`]).
-    pub fn end_by(&mut self, end: Option<Instant>) {
-        let seats = self.places.iter_mut().flat_map(|p| &mut p.seats);
-        seats.for_each(|seat| seat.runner.end_by(end));
-    }
-
-    /// Starts all runners and has them make the data of the batch's task, so
-    /// that the first round need not. What fails fails again with a candidate.
-    pub fn prepare(&mut self, batch: &Batch<'_>) {
-        let all: Vec<usize> = self.places.iter().map(|p| p.seats.len()).collect();
-        self.load(batch, &all, u32::MAX);
-    }
-
-    /// A runner, and the CPUs to pin a kernel to that it measures alone.
-    pub fn alone(&mut self) -> Option<(&mut Serial, &[usize])> {
-        let seat = self.places.first_mut()?.seats(1).0.pop()?;
-        Some((&mut seat.runner, &seat.cpus))
     }
 
     /// Has the data of the batch's task in the runners of this round, so that
     /// no candidate waits for it. What fails here fails again with a candidate.
-    fn load(&mut self, batch: &Batch<'_>, candidates: &[usize], dp: u32) {
+    fn load(&mut self, batch: &Batch, candidates: &[usize], dp: u32) {
         let begin = Instant::now();
         let mut loads = false;
         std::thread::scope(|scope| {
-            for (place, candidates) in self.places.iter_mut().zip(candidates) {
+            for (device, candidates) in self.devices.iter_mut().zip(candidates) {
                 let width = (*candidates).min(dp as usize);
-                for seat in place.seats(width).0 {
-                    if seat.runner.knows(batch.task) {
+                for slot in device.usable(width).0 {
+                    if slot.runner.holds(&batch.task) {
                         continue;
                     }
                     loads = true;
                     scope.spawn(move || {
-                        let _ = seat.runner.load_task(batch.task, batch.protocol);
+                        let _ = slot.runner.load_task(&batch.task, &batch.protocol);
                     });
                 }
             }
         });
         if loads {
-            let before = self.setting_up.unwrap_or_default();
-            self.setting_up = Some(before + begin.elapsed());
+            let before = self.setup_time.unwrap_or_default();
+            self.setup_time = Some(before + begin.elapsed());
         }
-    }
-
-    /// What making data of tasks took before rounds, if any was made since this was last
-    /// asked. A process that is new for a candidate makes its data by itself.
-    pub fn take_setting_up(&mut self) -> Option<Duration> {
-        self.setting_up.take()
     }
 }
 
-impl Dispatch<Batch<'_>> for Local {
+impl Dispatch<Batch> for LocalDevices {
     fn devices(&self) -> usize {
-        self.places.len()
+        self.devices.len()
     }
 
     fn capacity(&self) -> u32 {
-        let of = |p: &Place| p.device.capacity();
-        self.places.iter().map(of).min().unwrap_or(0)
+        let of = |d: &LocalDevice| d.device.capacity();
+        self.devices.iter().map(of).min().unwrap_or(0)
     }
 
     /// Caches and memory are the machine's.
     fn independent(&self) -> bool {
-        self.places.len() < 2
+        self.devices.len() < 2
     }
 
-    fn round(&mut self, batch: &Batch<'_>, jobs: &[Assignment], round: &Round) -> Vec<Measured> {
-        let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.places.len()];
-        for (at, job) in jobs.iter().enumerate() {
-            queues[job.device].push_back(at);
+    fn round(&mut self, batch: &Batch, assignments: &[Assignment], round: &Round) -> Vec<Measured> {
+        let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.devices.len()];
+        for (at, a) in assignments.iter().enumerate() {
+            queues[a.device].push_back(at);
         }
         if !round.fresh {
             let candidates: Vec<usize> = queues.iter().map(VecDeque::len).collect();
             self.load(batch, &candidates, round.dp);
         }
         let queues: Vec<Queue> = queues.into_iter().map(Mutex::new).collect();
-        let work = Work {
+        let first = assignments.first().map(|a| a.device);
+        let work = RoundWork {
             batch,
-            jobs,
+            assignments,
             round,
             began: Instant::now(),
-            several: jobs.iter().any(|j| j.device != jobs[0].device),
+            several: assignments.iter().any(|a| Some(a.device) != first),
         };
-        let mut outcomes: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
-        // What a seat leaves to others is taken when those are done. Each time
-        // some seat has failed for good, and what the last ones do is final.
+        let mut outcomes: Vec<Option<Measured>> = assignments.iter().map(|_| None).collect();
+        // What a slot leaves to others is taken when those are done. Each time
+        // some slot has failed for good, and what the last ones do is final.
         while queues.iter().any(|q| !lock(q).is_empty()) {
             for (at, measured) in self.pass(&work, &queues) {
                 outcomes[at] = Some(measured);
             }
         }
-        let whole = |m: Option<Measured>| m.expect("every job is some seat's");
+        let whole = |m: Option<Measured>| m.expect("every assignment is some slot's");
         outcomes.into_iter().map(whole).collect()
+    }
+
+    /// By the most reliable runner of the first device, on its CPUs.
+    fn rank(&mut self, batch: &Batch, candidates: &[usize], ranking: &Ranking) -> Vec<Measured> {
+        let device = self.devices.first_mut().expect("there is a device");
+        let slot = device.usable(1).0.pop().expect("a device has a runner");
+        let kernels: Vec<&BuiltKernel> = candidates.iter().map(|c| &*batch.kernels[*c]).collect();
+        let protocol = Protocol {
+            pin: slot.cpus.clone(),
+            limit_ns: u64::try_from(ranking.each.as_nanos()).unwrap_or(u64::MAX),
+            host_clock: true,
+            ..batch.protocol.clone()
+        };
+        let runner = &mut slot.runner;
+        runner.rank(&batch.task, &kernels, &protocol, ranking.turns)
     }
 
     fn now(&self) -> Duration {
         self.start.elapsed()
     }
+
+    fn end_by(&mut self, end: Option<Duration>) {
+        let end = end.and_then(|end| self.start.checked_add(end));
+        let slots = self.devices.iter_mut().flat_map(|d| &mut d.slots);
+        slots.for_each(|slot| slot.runner.end_by(end));
+    }
+
+    /// Starts all runners and has them make the data of the batch's task.
+    fn prepare(&mut self, batch: &Batch) {
+        let all: Vec<usize> = self.devices.iter().map(|d| d.slots.len()).collect();
+        self.load(batch, &all, u32::MAX);
+    }
+
+    /// What became known of runners.
+    fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// A process that is new for a candidate makes its data by itself, and is not counted.
+    fn take_setup_time(&mut self) -> Option<Duration> {
+        self.setup_time.take()
+    }
 }
 
-impl Local {
-    /// Has seats measure what is in the queues, by place in the round.
-    fn pass(&mut self, work: &Work<'_>, queues: &[Queue]) -> Vec<(usize, Measured)> {
+impl LocalDevices {
+    /// Has slots measure what is in the queues; outcomes by position of their assignment.
+    fn pass(&mut self, work: &RoundWork<'_>, queues: &[Queue]) -> Vec<(usize, Measured)> {
         let mut all = Vec::new();
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (place, queue) in self.places.iter_mut().zip(queues) {
-                let device = place.device.name.clone();
+            for (device, queue) in self.devices.iter_mut().zip(queues) {
+                let name = device.device.name.clone();
                 let wanted = lock(queue).len().min(work.round.dp as usize);
-                let (seats, others) = place.seats(wanted);
-                let width = seats.len() as u32;
-                for seat in seats {
-                    let device = device.clone();
+                let (slots, others) = device.usable(wanted);
+                let width = slots.len() as u32;
+                for slot in slots {
+                    let name = name.clone();
                     threads.push(scope.spawn(move || {
-                        let device = device.as_deref();
-                        let table = Table {
+                        let of_device = DeviceWork {
                             queue,
                             width,
                             others,
-                            device,
+                            name: name.as_deref(),
                         };
-                        seat.take(work, table)
+                        slot.take(work, of_device)
                     }));
                 }
             }
             for thread in threads {
-                all.extend(thread.join().expect("a seat does not panic"));
+                all.extend(thread.join().expect("a slot does not panic"));
             }
         });
         for (at, _) in &all {
-            self.places[work.jobs[*at].device].measured += 1;
+            self.devices[work.assignments[*at].device].measured += 1;
         }
-        for place in &mut self.places {
-            for seat in &mut place.seats {
-                self.warnings.extend(seat.judge(place.measured));
+        for device in &mut self.devices {
+            for slot in &mut device.slots {
+                self.warnings.extend(slot.judge(device.measured));
             }
         }
         all
     }
 }
 
-impl Seat {
+impl RunnerSlot {
     /// Measures what is next in the queue until nothing is left, or until this
-    /// seat shows that it had better leave that to others: then also what it
+    /// slot shows that it had better leave that to others: then also what it
     /// died of last.
-    fn take(&mut self, work: &Work<'_>, table: Table<'_>) -> Vec<(usize, Measured)> {
+    fn take(&mut self, work: &RoundWork<'_>, device: DeviceWork<'_>) -> Vec<(usize, Measured)> {
         let round = work.round;
         let mut deadline = work.began + round.limit.min(LONGEST);
         let mut done = Vec::new();
         loop {
-            let Some(at) = lock(table.queue).pop_front() else {
+            let Some(at) = lock(device.queue).pop_front() else {
                 return done;
             };
             let queued = work.began.elapsed();
-            let measured = self.measure(work, &table, at, &mut deadline);
-            if !table.others || !self.fails() && self.runner.failed_starts() == 0 {
+            let measured = self.measure(work, &device, at, &mut deadline);
+            if !device.others || !self.fails() && self.runner.failed_starts() == 0 {
                 done.push((at, timed_parts(measured, queued)));
                 continue;
             }
@@ -346,38 +344,39 @@ impl Seat {
                 let first = alive.max((done.len() + 1).saturating_sub(DEATHS as usize));
                 left.extend(done.drain(first..).map(|(at, _)| at));
             }
-            lock(table.queue).extend(left);
+            lock(device.queue).extend(left);
             if self.fails() {
                 return done;
             }
         }
     }
 
-    /// Measures the candidate at a place of the round.
+    /// Measures the candidate of the assignment at a position of the round.
     fn measure(
         &mut self,
-        work: &Work<'_>,
-        table: &Table<'_>,
+        work: &RoundWork<'_>,
+        device: &DeviceWork<'_>,
         at: usize,
         deadline: &mut Instant,
     ) -> Measured {
-        let Work { batch, round, .. } = *work;
-        let company = Company {
+        let RoundWork { batch, round, .. } = *work;
+        let circumstances = Circumstances {
             measurer: round.measurer.name(),
-            device: table.device,
-            dp: table.width,
+            device: device.name,
+            dp: device.width,
             overlap: batch.overlap && !round.quiet,
-            isolated: table.width == 1 && !work.several && (round.quiet || !batch.overlap),
+            isolated: device.width == 1 && !work.several && (round.quiet || !batch.overlap),
         };
-        let kernel = batch.kernels[work.jobs[at].candidate];
+        let kernel = &batch.kernels[work.assignments[at].candidate];
+        let runner = &mut self.runner;
         if round.fresh {
-            self.runner.renew();
+            runner.renew();
         }
         // A replaced runner lacks the task, which is no candidate's time: also
         // where it is replaced in between.
-        self.runner.take_setting_up();
-        let _ = self.runner.load_task(batch.task, batch.protocol);
-        *deadline += self.runner.take_setting_up();
+        runner.take_setup_time();
+        let _ = runner.load_task(&batch.task, &batch.protocol);
+        *deadline += runner.take_setup_time();
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return never_begun(round.limit);
@@ -390,10 +389,10 @@ impl Seat {
         };
         let bound = |(best, slower)| (best as f64 * slower) as u64;
         let best_ns = batch.best_ns.zip(round.slower).map(bound);
-        let runner = &mut self.runner;
+        let task = &batch.task;
         let measured =
-            runner.measure_in(batch.task, kernel, &protocol, best_ns, company, round.retry);
-        *deadline += self.runner.take_setting_up();
+            runner.measure_in(task, kernel, &protocol, best_ns, circumstances, round.retry);
+        *deadline += runner.take_setup_time();
         measured
     }
 }

@@ -1,60 +1,18 @@
-//! Measurers: how the candidates of a batch are handed to devices.
+//! The measurer: has a batch measured by a policy.
 //!
-//! Owns the policies. They share runners, protocol and outcomes, and differ in
-//! what they ask of [`Dispatch`] only, so that what one gains over another is
-//! the policy's.
+//! Owns what the policies but DOPpler ask of devices. All policies share runners,
+//! protocol and outcomes, and differ in what they ask of [`Dispatch`] only. So a
+//! difference between the figures of two policies comes from the policies.
 
 use crate::dispatch::{Assignment, Dispatch, Round};
-use crate::doppler::{Constants, Doppler, NAME, RoundReport, TaskState};
-use crate::serial::Measured;
-use serde::{Deserialize, Serialize};
+use crate::doppler::{Constants, Doppler, RoundReport, TaskState};
+use crate::measured::Measured;
+use crate::policy::Policy;
 use std::time::Duration;
-
-/// How candidates are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// One at a time, in a process that stays.
-    Serial,
-    /// One at a time, each in a process of its own.
-    SerialSpawn,
-    /// Several at once, by the host's clock.
-    Naive,
-    /// As many at once as the device's clock bears.
-    Doppler,
-}
-
-impl Policy {
-    pub const ALL: [Policy; 4] = [
-        Policy::Serial,
-        Policy::SerialSpawn,
-        Policy::Naive,
-        Policy::Doppler,
-    ];
-
-    /// As flags and records have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Serial => "serial",
-            Policy::SerialSpawn => "serial-spawn",
-            Policy::Naive => "naive",
-            Policy::Doppler => NAME,
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Policy> {
-        Policy::ALL.into_iter().find(|p| p.name() == name)
-    }
-
-    /// Whether a batch gains anything over one candidate after the other.
-    pub fn is_parallel(self) -> bool {
-        matches!(self, Policy::Naive | Policy::Doppler)
-    }
-}
 
 /// What became of a batch.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct MeasuredBatch {
     /// One a candidate, in the order of the batch.
     pub outcomes: Vec<Measured>,
     /// What DOPpler did; the other policies have nothing to tell.
@@ -78,12 +36,12 @@ impl Measurer {
     /// what else the tuner runs on the devices, `quiet(false)` ends that.
     pub fn measure<B: ?Sized>(
         &self,
-        dispatch: &mut impl Dispatch<B>,
+        dispatch: &mut (impl Dispatch<B> + ?Sized),
         batch: &B,
         candidates: usize,
         state: &mut TaskState,
         quiet: &mut dyn FnMut(bool),
-    ) -> Done {
+    ) -> MeasuredBatch {
         let dp = match self.policy {
             Policy::Serial | Policy::SerialSpawn => 1,
             Policy::Naive => self.naive_dp.max(1),
@@ -94,7 +52,8 @@ impl Measurer {
                     constants: &self.constants,
                     quiet,
                 };
-                return doppler.measure(candidates, state);
+                let (outcomes, rounds) = doppler.measure(candidates, state);
+                return MeasuredBatch { outcomes, rounds };
             }
         };
         let devices = dispatch.devices();
@@ -102,7 +61,7 @@ impl Measurer {
             candidate,
             device: candidate % devices,
         };
-        let jobs: Vec<Assignment> = (0..candidates).map(assign).collect();
+        let assignments: Vec<Assignment> = (0..candidates).map(assign).collect();
         let round = Round {
             dp,
             limit: self.limit.saturating_mul(candidates as u32),
@@ -115,29 +74,9 @@ impl Measurer {
             slower: Some(1.0),
             measurer: self.policy,
         };
-        Done {
-            outcomes: dispatch.round(batch, &jobs, &round),
+        MeasuredBatch {
+            outcomes: dispatch.round(batch, &assignments, &round),
             rounds: vec![],
         }
-    }
-}
-
-/// Replaces an outcome by that of another try; what both took is added.
-pub(crate) fn again(first: &mut Measured, other: Measured) {
-    first.outcome = other.outcome;
-    first.whole += other.whole;
-    first.parts += other.parts;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies_have_the_names_that_they_are_stored_by() {
-        for p in Policy::ALL {
-            assert_eq!(Policy::named(p.name()), Some(p));
-        }
-        assert_eq!(Policy::named("parallel"), None);
     }
 }

@@ -1,6 +1,5 @@
 //! What the parent and its runners say to each other.
 
-use crate::expected::Place;
 use runtime::{BuiltKernel, dtype_name};
 use serde::{Deserialize, Serialize};
 use tensor::DType;
@@ -126,9 +125,9 @@ pub(crate) struct TaskKey {
 /// A request to a runner.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Makes the arguments and expected outputs of a task, unless they are there;
-    /// the latter from a file, or also into one.
-    Data(TaskData, Option<Place>),
+    /// Makes the arguments and expected outputs of a task, unless they are there.
+    /// Where there is a file, the expected outputs are read from it or written to it.
+    Data(TaskData, Option<ExpectedFile>),
     Measure {
         task: TaskKey,
         kernel: BuiltKernel,
@@ -145,8 +144,17 @@ pub(crate) enum Request {
         task: TaskKey,
         kernels: Vec<BuiltKernel>,
         protocol: Protocol,
-        rounds: u32,
+        /// Samples of each kernel, at most.
+        turns: u32,
     },
+}
+
+/// The file of a task's expected outputs, as a runner is told of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExpectedFile {
+    pub path: String,
+    /// Whether it is to be read, or written.
+    pub complete: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -156,13 +164,14 @@ pub(crate) enum Reply {
     Data(Result<bool, String>),
     /// The runner does not hold the data of the task: it is to be sent first.
     NoData,
-    Measured(Report),
+    Measured(KernelReport),
     /// In the order of the request.
-    Ranked(Vec<Report>),
+    Ranked(Vec<KernelReport>),
 }
 
+/// How far an output is from the expected one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Gap {
+pub(crate) struct OutputDifference {
     pub rel_l2: f64,
     pub max_over_rms: f64,
     pub max_abs: f64,
@@ -173,9 +182,9 @@ pub(crate) struct Gap {
     pub later: bool,
 }
 
-/// What was true when samples were taken.
+/// How the samples of a kernel were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Circumstances {
+pub(crate) struct SampleFacts {
     /// Calls that one sample is the average of.
     pub calls: u64,
     /// Whether the first, cold run is the only sample.
@@ -208,9 +217,9 @@ pub(crate) struct Span {
 pub(crate) enum Verdict {
     Timed {
         samples_ns: Vec<u64>,
-        at: Circumstances,
+        at: SampleFacts,
     },
-    Wrong(Gap),
+    Wrong(OutputDifference),
     /// The loader or the host refused the code, or the prepare entry failed.
     Refused(String),
     /// The kernel returned a failure.
@@ -262,15 +271,16 @@ impl std::ops::AddAssign for Parts {
     }
 }
 
+/// What a runner says of one kernel.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct KernelReport {
     pub verdict: Verdict,
     pub parts: Parts,
 }
 
 /// What a runner is at, told to the parent in case it dies of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     Idle,
     Data,
     Load,
@@ -279,26 +289,26 @@ pub(crate) enum Doing {
     Check,
 }
 
-impl Doing {
-    const NAMES: [(Doing, &str); 6] = [
-        (Doing::Idle, "idle"),
-        (Doing::Data, "data"),
-        (Doing::Load, "load"),
-        (Doing::Prepare, "prep"),
-        (Doing::Run, "run"),
-        (Doing::Check, "check"),
+impl Activity {
+    const NAMES: [(Activity, &str); 6] = [
+        (Activity::Idle, "idle"),
+        (Activity::Data, "data"),
+        (Activity::Load, "load"),
+        (Activity::Prepare, "prep"),
+        (Activity::Run, "run"),
+        (Activity::Check, "check"),
     ];
 
     /// Notes this, and for which kernel of a ranking.
     pub fn tell(self, kernel: usize) {
-        let (_, name) = Doing::NAMES[self as usize];
+        let (_, name) = Activity::NAMES[self as usize];
         worker::note(&format!("{name} {kernel}"));
     }
 
-    pub fn read(note: &str) -> Option<(Doing, usize)> {
+    pub fn read(note: &str) -> Option<(Activity, usize)> {
         let (name, kernel) = note.split_once(' ')?;
-        let (doing, _) = Doing::NAMES.iter().find(|(_, n)| *n == name)?;
-        Some((*doing, kernel.parse().ok()?))
+        let (activity, _) = Activity::NAMES.iter().find(|(_, n)| *n == name)?;
+        Some((*activity, kernel.parse().ok()?))
     }
 }
 
@@ -308,14 +318,17 @@ mod tests {
 
     #[test]
     fn what_is_told_reads_back_within_the_length_of_a_note() {
-        for (at, (doing, name)) in Doing::NAMES.iter().enumerate() {
-            assert_eq!(*doing as usize, at, "the table is in the order of the enum");
+        for (at, (activity, name)) in Activity::NAMES.iter().enumerate() {
+            assert_eq!(
+                *activity as usize, at,
+                "the table is in the order of the enum"
+            );
             let note = format!("{name} 99999999");
             assert!(note.len() <= 14);
-            assert_eq!(Doing::read(&note), Some((*doing, 99_999_999)));
+            assert_eq!(Activity::read(&note), Some((*activity, 99_999_999)));
         }
         for foreign in ["", "run", "runner 1", "run x"] {
-            assert_eq!(Doing::read(foreign), None);
+            assert_eq!(Activity::read(foreign), None);
         }
     }
 }

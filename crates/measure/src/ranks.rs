@@ -1,21 +1,21 @@
 //! What becomes of kernels that are ranked together.
 //!
 //! Owns who is blamed for a failure, who is measured alone, and what each is
-//! charged. Asking runners is `serial`'s.
+//! charged. Asking runners is left to `runner_process`.
 
+use crate::measured::Measured;
 use crate::protocol::{Parts, Spent};
-use crate::serial::Measured;
 use store::Outcome;
 
-pub(crate) struct Ranks {
+pub(crate) struct RankOutcomes {
     outcomes: Vec<Option<Outcome>>,
     whole: Vec<Spent>,
     parts: Vec<Parts>,
 }
 
-impl Ranks {
-    pub fn new(kernels: usize) -> Ranks {
-        Ranks {
+impl RankOutcomes {
+    pub fn new(kernels: usize) -> RankOutcomes {
+        RankOutcomes {
             outcomes: vec![None; kernels],
             whole: vec![Spent::default(); kernels],
             parts: vec![Parts::default(); kernels],
@@ -23,7 +23,7 @@ impl Ranks {
     }
 
     /// Kernels without an outcome.
-    pub fn left(&self) -> Vec<usize> {
+    pub fn undecided(&self) -> Vec<usize> {
         let all = 0..self.outcomes.len();
         all.filter(|i| self.outcomes[*i].is_none()).collect()
     }
@@ -130,19 +130,19 @@ mod tests {
             load: spent(wall_ns),
             ..Parts::default()
         };
-        let mut ranks = Ranks::new(4);
+        let mut ranks = RankOutcomes::new(4);
         let judged = vec![
             (full(), parts(0)),
             (unanswered(), parts(40)),
             (full(), parts(2)),
         ];
         let alone = ranks.settle(&[0, 2, 3], judged, spent(48));
-        assert_eq!((alone, ranks.left()), (vec![0, 3], vec![0, 1, 3]));
+        assert_eq!((alone, ranks.undecided()), (vec![0, 3], vec![0, 1, 3]));
         let none = vec![(full(), parts(0))];
         assert!(ranks.settle(&[3], none, spent(0)).is_empty());
         // It did not say whose fault it was: each for itself.
         assert_eq!(ranks.fail(&[0, 1], (full(), None), spent(20)), [0, 1]);
-        assert_eq!(ranks.left(), [0, 1]);
+        assert_eq!(ranks.undecided(), [0, 1]);
         assert!(ranks.fail(&[0, 1], (full(), Some(1)), spent(0)).is_empty());
         assert!(ranks.fail(&[0], (unanswered(), None), spent(0)).is_empty());
         let measured = ranks.measured();

@@ -5,7 +5,7 @@
 //! same core change its cycles, only their frequency. How often it is timed and
 //! what follows is the parent's.
 
-use crate::loaded::thread_cpu_ns;
+use crate::cpu_time::thread_cpu_ns;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

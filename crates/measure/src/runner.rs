@@ -6,15 +6,15 @@
 //! parent's business.
 
 use crate::cycles::Cycles;
-use crate::expected::Place;
-use crate::loaded::{Count, Loaded, Setting, Stop};
+use crate::loaded::{CycleClock, LoadOptions, Loaded, Stop};
 use crate::noise::Noise;
+use crate::oracle;
 use crate::protocol::{
-    Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
-    Verdict,
+    Activity, ExpectedFile, KernelReport, Parts, Protocol, Reply, Request, SampleFacts, Spent,
+    TaskData, TaskKey, Verdict,
 };
 use crate::reference;
-use crate::sampling::{Turns, calls_per_sample, sample, slow_even_warm};
+use crate::sampling::{TurnOrder, calls_per_sample, per_call, sample, slow_even_warm};
 use crate::task::Task;
 use runtime::{BuiltKernel, Ctx, Pool, PoolOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -39,7 +39,7 @@ pub fn serve() -> std::io::Result<()> {
     let mut runner = Runner::default();
     worker::serve(move |request: Request| {
         let reply = runner.answer(request);
-        Doing::Idle.tell(0);
+        Activity::Idle.tell(0);
         reply
     })
 }
@@ -64,7 +64,7 @@ struct Threads {
 }
 
 /// One candidate to measure.
-struct Job<'a> {
+struct Candidate<'a> {
     kernel: &'a BuiltKernel,
     protocol: &'a Protocol,
     best_ns: Option<u64>,
@@ -75,14 +75,14 @@ struct Job<'a> {
 }
 
 /// Times a part of a request.
-struct Watch {
+struct Stopwatch {
     start: Instant,
     cpu_ns: u64,
 }
 
-impl Watch {
-    fn start() -> Watch {
-        Watch {
+impl Stopwatch {
+    fn start() -> Stopwatch {
+        Stopwatch {
             start: Instant::now(),
             cpu_ns: cpu_ns(),
         }
@@ -101,7 +101,7 @@ impl Runner {
     fn answer(&mut self, request: Request) -> Reply {
         let start = Instant::now();
         match request {
-            Request::Data(data, place) => Reply::Data(self.keep(&data, place.as_ref())),
+            Request::Data(data, file) => Reply::Data(self.keep(&data, file.as_ref())),
             Request::Measure {
                 task,
                 kernel,
@@ -114,7 +114,7 @@ impl Runner {
                     return Reply::NoData;
                 }
                 let mut parts = Parts::default();
-                let job = Job {
+                let candidate = Candidate {
                     kernel: &kernel,
                     protocol: &protocol,
                     best_ns,
@@ -122,19 +122,19 @@ impl Runner {
                     cycle_ns,
                     start,
                 };
-                let mut verdict = self.measure(&job, &mut parts);
+                let mut verdict = self.measure(&candidate, &mut parts);
                 if matches!(verdict, Ok(Verdict::Timed { at, .. }) if self.missed_cycles(&protocol, at))
                 {
                     // Its samples are of two clocks.
                     self.cycles = Some(None);
-                    verdict = self.measure(&job, &mut parts);
+                    verdict = self.measure(&candidate, &mut parts);
                 }
                 if matches!(verdict, Err(Verdict::OutOfMemory(_))) && self.tasks.len() > 1 {
                     // Other tasks' data is no candidate's fault.
                     self.tasks.drain(..self.tasks.len() - 1);
-                    verdict = self.measure(&job, &mut parts);
+                    verdict = self.measure(&candidate, &mut parts);
                 }
-                Reply::Measured(Report {
+                Reply::Measured(KernelReport {
                     verdict: verdict.unwrap_or_else(|stop| stop),
                     parts,
                 })
@@ -143,33 +143,33 @@ impl Runner {
                 task,
                 kernels,
                 protocol,
-                rounds,
+                turns,
             } => {
                 if !self.use_task(task) {
                     return Reply::NoData;
                 }
-                Reply::Ranked(self.rank(&kernels, &protocol, rounds, start))
+                Reply::Ranked(self.rank(&kernels, &protocol, turns, start))
             }
         }
     }
 
     /// Makes the data of a task, unless it is here. Whether its expected outputs
-    /// were put where there is a place for them.
-    fn keep(&mut self, data: &TaskData, place: Option<&Place>) -> Result<bool, String> {
-        let to_fill = place.filter(|p| !p.made);
+    /// were put where there is a file for them.
+    fn keep(&mut self, data: &TaskData, file: Option<&ExpectedFile>) -> Result<bool, String> {
+        let to_fill = file.filter(|f| !f.complete);
         if self.use_task(data.key()) {
             let task = self.tasks.last().expect("it was just used");
-            return Ok(to_fill.is_some_and(|p| task.publish(data, p)));
+            return Ok(to_fill.is_some_and(|f| oracle::publish(task, data, f)));
         }
-        Doing::Data.tell(0);
+        Activity::Data.tell(0);
         let too_many = |tasks: &[Task]| {
             tasks.len() >= KEPT_TASKS || tasks.iter().map(Task::bytes).sum::<usize>() > KEPT_BYTES
         };
         while !self.tasks.is_empty() && too_many(&self.tasks) {
             self.tasks.remove(0);
         }
-        let task = Task::new(data, place)?;
-        let published = to_fill.is_some_and(|p| task.publish(data, p));
+        let task = oracle::task(data, file)?;
+        let published = to_fill.is_some_and(|f| oracle::publish(&task, data, f));
         self.tasks.push(task);
         Ok(published)
     }
@@ -183,40 +183,40 @@ impl Runner {
         true
     }
 
-    fn measure(&mut self, job: &Job<'_>, parts: &mut Parts) -> Result<Verdict, Stop> {
-        let Job {
+    fn measure(&mut self, candidate: &Candidate<'_>, parts: &mut Parts) -> Result<Verdict, Stop> {
+        let Candidate {
             kernel,
             protocol: p,
             best_ns,
             ..
-        } = *job;
+        } = *candidate;
         self.use_threads(p)?;
-        let count = self.counter(p).map(|counter| Count {
-            cycle_ns: job.cycle_ns.unwrap_or(counter.own_ns()),
+        let count = self.counter(p).map(|counter| CycleClock {
+            cycle_ns: candidate.cycle_ns.unwrap_or(counter.own_ns()),
             counter,
         });
         let threads = self.threads.as_ref().expect("set above");
         let task = self.tasks.last_mut().expect("the caller looked");
-        let (ctx, deadline) = (threads.pool.ctx(), deadline(job.start, p.limit_ns));
+        let (ctx, deadline) = (threads.pool.ctx(), deadline(candidate.start, p.limit_ns));
         let (mut loaded, first_ns) = first_run(kernel, task, p, threads, 0, count, parts)?;
-        let watch = Watch::start();
-        Doing::Run.tell(0);
-        let reference_ns = job.reference.then(|| reference::time_ns(p.by_wall()));
+        let watch = Stopwatch::start();
+        Activity::Run.tell(0);
+        let reference_ns = candidate.reference.then(|| reference::time_ns(p.by_wall()));
         loaded.mark();
         let slow = slow_even_warm(p, best_ns, first_ns, deadline, |n| loaded.batch(ctx, n));
         parts.run += watch.spent();
         if let Some(samples) = slow? {
             return Ok(Verdict::Timed {
                 samples_ns: samples.ns,
-                at: Circumstances {
+                at: SampleFacts {
                     reference_ns,
-                    ..circumstances(&loaded, threads, samples.calls)
+                    ..sample_facts(&loaded, threads, samples.calls)
                 },
             });
         }
         rotate(&mut loaded, task, p, 0, parts)?;
-        let watch = Watch::start();
-        Doing::Run.tell(0);
+        let watch = Stopwatch::start();
+        Activity::Run.tell(0);
         loaded.mark();
         let batch = |n| loaded.batch(ctx, n);
         let mut sampled = sample(p, best_ns, first_ns, deadline, &self.noise, batch);
@@ -229,10 +229,10 @@ impl Runner {
         parts.run += watch.spent();
         let samples = sampled?;
         self.noise.learn(&samples.ns);
-        let at = circumstances(&loaded, threads, samples.calls);
+        let at = sample_facts(&loaded, threads, samples.calls);
         Ok(Verdict::Timed {
             samples_ns: samples.ns,
-            at: Circumstances {
+            at: SampleFacts {
                 span,
                 reference_ns,
                 first_only: samples.first_only,
@@ -251,7 +251,7 @@ impl Runner {
     }
 
     /// Whether samples were to be counted cycles and some are not.
-    fn missed_cycles(&self, p: &Protocol, at: Circumstances) -> bool {
+    fn missed_cycles(&self, p: &Protocol, at: SampleFacts) -> bool {
         let counter = self.cycles.as_ref().is_some_and(Option::is_some);
         !p.by_wall() && counter && at.cycle_ns.is_none()
     }
@@ -261,11 +261,11 @@ impl Runner {
         &mut self,
         kernels: &[BuiltKernel],
         p: &Protocol,
-        rounds: u32,
+        turns: u32,
         start: Instant,
-    ) -> Vec<Report> {
+    ) -> Vec<KernelReport> {
         if let Err(verdict) = self.use_threads(p) {
-            let refused = |_| Report {
+            let refused = |_| KernelReport {
                 verdict: verdict.clone(),
                 parts: Parts::default(),
             };
@@ -281,8 +281,8 @@ impl Runner {
             let entrant = first_run(kernel, task, p, threads, i, None, &mut parts[i]);
             entrants.push(entrant.and_then(|(mut loaded, first_ns)| {
                 rotate(&mut loaded, task, p, i, &mut parts[i])?;
-                Doing::Run.tell(i);
-                let watch = Watch::start();
+                Activity::Run.tell(i);
+                let watch = Stopwatch::start();
                 let calls = calls_per_sample(p, first_ns, |n| loaded.batch(ctx, n));
                 parts[i].run += watch.spent();
                 Ok(Entrant {
@@ -292,33 +292,33 @@ impl Runner {
                 })
             }));
         }
-        let mut turns = Turns::new(kernels.len(), task.key.seed);
-        let mut longest_round = Duration::ZERO;
-        for round in 0..rounds.max(1) {
-            // Whole rounds only, so that all have the same chances.
+        let mut order = TurnOrder::new(kernels.len(), task.key.seed);
+        let mut longest_turn = Duration::ZERO;
+        for turn in 0..turns.max(1) {
+            // Whole turns only, so that all have the same chances.
             let began = Instant::now();
-            if round > 0 && began + 2 * longest_round > deadline {
+            if turn > 0 && began + 2 * longest_turn > deadline {
                 break;
             }
-            for i in turns.next_round() {
-                Doing::Run.tell(*i);
+            for i in order.next_turn() {
+                Activity::Run.tell(*i);
                 let Ok(e) = &mut entrants[*i] else { continue };
-                let watch = Watch::start();
+                let watch = Stopwatch::start();
                 match e.loaded.batch(ctx, e.calls) {
                     Ok(ns) => e.samples_ns.push(per_call(ns, e.calls)),
                     Err(stop) => entrants[*i] = Err(stop),
                 }
                 parts[*i].run += watch.spent();
             }
-            longest_round = longest_round.max(began.elapsed());
+            longest_turn = longest_turn.max(began.elapsed());
         }
         let mut reports = Vec::new();
         for (i, (entrant, mut parts)) in entrants.into_iter().zip(parts).enumerate() {
-            let watch = Watch::start();
+            let watch = Stopwatch::start();
             let verdict = entrant.and_then(|e| e.judge(task, p, threads, i));
             parts.run += watch.spent();
             let verdict = verdict.unwrap_or_else(|stop| stop);
-            reports.push(Report { verdict, parts });
+            reports.push(KernelReport { verdict, parts });
         }
         reports
     }
@@ -383,7 +383,7 @@ impl Entrant<'_> {
     ) -> Result<Verdict, Stop> {
         last_run(&mut self.loaded, task, p, threads.pool.ctx(), index)?;
         Ok(Verdict::Timed {
-            at: circumstances(&self.loaded, threads, self.calls),
+            at: sample_facts(&self.loaded, threads, self.calls),
             samples_ns: self.samples_ns,
         })
     }
@@ -395,10 +395,6 @@ fn deadline(start: Instant, limit_ns: u64) -> Instant {
     start + Duration::from_nanos(limit_ns - limit_ns / 8)
 }
 
-pub(crate) fn per_call(ns: u64, calls: u64) -> u64 {
-    (ns.saturating_add(calls / 2) / calls).max(1)
-}
-
 /// Loads a kernel and checks its first run; the nanoseconds that run took.
 fn first_run<'k>(
     kernel: &'k BuiltKernel,
@@ -406,27 +402,27 @@ fn first_run<'k>(
     p: &Protocol,
     threads: &Threads,
     index: usize,
-    count: Option<Count>,
+    count: Option<CycleClock>,
     parts: &mut Parts,
 ) -> Result<(Loaded<'k>, u64), Stop> {
     let ctx = threads.pool.ctx();
-    let setting = Setting {
+    let options = LoadOptions {
         ctx,
         threads: threads.count,
         index,
         host_clock: p.host_clock,
     };
-    Doing::Load.tell(index);
-    let watch = Watch::start();
-    let loaded = Loaded::new(kernel, task, setting);
+    Activity::Load.tell(index);
+    let watch = Stopwatch::start();
+    let loaded = Loaded::new(kernel, task, options);
     parts.load += watch.spent();
     let mut loaded = loaded?;
     loaded.count(count);
-    let watch = Watch::start();
+    let watch = Stopwatch::start();
     loaded.poison(0xff);
-    Doing::Run.tell(index);
+    Activity::Run.tell(index);
     let checked = loaded.batch(ctx, 1).and_then(|first_ns| {
-        Doing::Check.tell(index);
+        Activity::Check.tell(index);
         loaded.check_canaries()?;
         loaded.check_outputs(task, p.tolerance)?;
         Ok(first_ns)
@@ -444,8 +440,8 @@ fn rotate(
     index: usize,
     parts: &mut Parts,
 ) -> Result<(), Stop> {
-    let watch = Watch::start();
-    Doing::Load.tell(index);
+    let watch = Stopwatch::start();
+    Activity::Load.tell(index);
     let rotated = loaded.rotate(task, p.rotate_bytes);
     parts.load += watch.spent();
     rotated
@@ -461,9 +457,9 @@ fn last_run(
     index: usize,
 ) -> Result<(), Stop> {
     loaded.poison(0);
-    Doing::Run.tell(index);
+    Activity::Run.tell(index);
     loaded.batch(ctx, 1)?;
-    Doing::Check.tell(index);
+    Activity::Check.tell(index);
     loaded.check_canaries()?;
     loaded
         .check_outputs(task, p.tolerance)
@@ -476,8 +472,8 @@ fn last_run(
         })
 }
 
-fn circumstances(loaded: &Loaded, threads: &Threads, calls: u64) -> Circumstances {
-    Circumstances {
+fn sample_facts(loaded: &Loaded, threads: &Threads, calls: u64) -> SampleFacts {
+    SampleFacts {
         calls,
         first_only: false,
         copies: loaded.copies() as u32,

@@ -6,7 +6,6 @@
 use crate::loaded::Stop;
 use crate::noise::Noise;
 use crate::protocol::Protocol;
-use crate::runner::per_call;
 use std::time::Instant;
 use store::{median, median_interval};
 
@@ -150,6 +149,11 @@ pub fn calls_per_sample(
     }
 }
 
+/// Nanoseconds a call, of so many calls that took so long together; at least 1.
+pub fn per_call(ns: u64, calls: u64) -> u64 {
+    (ns.saturating_add(calls / 2) / calls).max(1)
+}
+
 fn slow_ns(p: &Protocol, best_ns: u64) -> f64 {
     best_ns as f64 * p.slow_factor
 }
@@ -189,22 +193,23 @@ pub fn enough(p: &Protocol, samples: &[u64], best_ns: Option<u64>, elapsed_ns: u
     }
 }
 
-/// The order in which kernels take turns: another one every round, so that
-/// none always runs after the same other.
-pub struct Turns {
+/// The order in which kernels of a ranking are sampled: another order every turn, so
+/// that no kernel always runs after the same other one.
+pub struct TurnOrder {
     order: Vec<usize>,
     state: u64,
 }
 
-impl Turns {
-    pub fn new(kernels: usize, seed: u64) -> Turns {
-        Turns {
+impl TurnOrder {
+    pub fn new(kernels: usize, seed: u64) -> TurnOrder {
+        TurnOrder {
             order: (0..kernels).collect(),
             state: seed,
         }
     }
 
-    pub fn next_round(&mut self) -> &[usize] {
+    /// Positions of all kernels, in the order of the next turn.
+    pub fn next_turn(&mut self) -> &[usize] {
         for i in (1..self.order.len()).rev() {
             // SplitMix64.
             self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -374,16 +379,16 @@ mod tests {
 
     #[test]
     fn every_kernel_has_its_turn_and_its_neighbours_change() {
-        let mut turns = Turns::new(4, 7);
+        let mut turns = TurnOrder::new(4, 7);
         let mut pairs = std::collections::HashSet::new();
         for _ in 0..50 {
-            let round = turns.next_round().to_vec();
+            let round = turns.next_turn().to_vec();
             pairs.extend(round.windows(2).map(|w| (w[0], w[1])));
             let mut sorted = round;
             sorted.sort_unstable();
             assert_eq!(sorted, [0, 1, 2, 3]);
         }
         assert_eq!(pairs.len(), 12, "every kernel ran after every other");
-        assert!(Turns::new(0, 7).next_round().is_empty());
+        assert!(TurnOrder::new(0, 7).next_turn().is_empty());
     }
 }

@@ -1,14 +1,12 @@
 //! The data of a task in a runner: arguments, expected outputs, and how a
 //! candidate's outputs are judged.
 //!
-//! Owns what candidates of one task share. All of it is sealed. Running a
-//! candidate is in `loaded`.
+//! Owns what candidates of one task share. All of it is sealed. Running a candidate is
+//! in `loaded`, and making the expected outputs in `oracle`.
 
-use crate::expected::Place;
-use crate::loaded::{Loaded, Setting};
-use crate::protocol::{ArgFill, Gap, TaskData, TaskKey, Verdict};
+use crate::protocol::{ArgFill, OutputDifference, TaskData, TaskKey, Verdict};
 use crate::sealed::Sealed;
-use runtime::{Ctx, GuardedBuffer, KernelParam, ParamRole};
+use runtime::{GuardedBuffer, KernelParam, ParamRole};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
@@ -44,62 +42,37 @@ struct Expected {
 }
 
 impl Task {
-    /// Fills the arguments, and reads the expected outputs or runs the oracle.
-    /// The error says what is wrong with the task.
-    pub fn new(data: &TaskData, place: Option<&Place>) -> Result<Task, String> {
+    /// Fills the arguments. Nothing is expected yet ([`Task::expect`]). The error says
+    /// what is wrong with the task.
+    pub fn new(data: &TaskData) -> Result<Task, String> {
         let mut arguments = HashMap::new();
         for (i, a) in data.args.iter().enumerate() {
             let tensor = make_argument(a, data.seed, i)?;
             let sealed = Sealed::new(tensor.bytes()).map_err(|e| format!("{}: {e}", a.name))?;
             arguments.insert(a.name.clone(), vec![Rc::new(sealed)]);
         }
-        let mut task = Task {
+        Ok(Task {
             key: data.key(),
             arguments,
             prepared: VecDeque::new(),
             recipes: VecDeque::new(),
             expected: HashMap::new(),
-        };
-        let read = place.filter(|p| p.made).and_then(|p| read(data, p).ok());
-        task.expected = match read {
-            Some(expected) => expected,
-            None => task.compute(data)?,
-        };
-        if task.expected.is_empty() {
-            return Err("the oracle has no output".into());
-        }
-        Ok(task)
+        })
     }
 
-    /// Runs the oracle.
-    fn compute(&mut self, data: &TaskData) -> Result<HashMap<String, Expected>, String> {
-        let ctx = Ctx::serial();
-        let setting = Setting {
-            ctx: &ctx,
-            threads: 1,
-            index: 0,
-            host_clock: false,
+    /// Compares the output `p` of candidates with these bytes from here on.
+    pub fn expect(&mut self, p: &KernelParam, bytes: Sealed) {
+        let expected = Expected {
+            dtype: p.dtype,
+            shape: p.shape.clone(),
+            bytes,
         };
-        let outputs = Loaded::new(&data.oracle, self, setting).and_then(|mut l| {
-            l.poison(0xff);
-            l.batch(&ctx, 1)?;
-            l.check_canaries()?;
-            Ok(l.into_outputs())
-        });
-        let mut expected = HashMap::new();
-        for (p, buffer) in outputs.map_err(|stop| format!("{stop:?}"))? {
-            let bytes = Sealed::seal(buffer).map_err(|e| format!("{}: {e}", p.name))?;
-            expected.insert(p.name.clone(), Expected::new(&p, bytes));
-        }
-        Ok(expected)
+        self.expected.insert(p.name.clone(), expected);
     }
 
-    /// Puts the expected outputs where other runners find them; whether that
-    /// worked.
-    pub fn publish(&self, data: &TaskData, place: &Place) -> bool {
-        let of = |p: &KernelParam| self.expected.get(&p.name).map(|e| &*e.bytes);
-        let all: Option<Vec<&[u8]>> = outputs(data).map(of).collect();
-        all.is_some_and(|all| place.write(&all).is_ok())
+    /// The expected bytes of an output.
+    pub fn expected(&self, output: &str) -> Option<&[u8]> {
+        self.expected.get(output).map(|e| &*e.bytes)
     }
 
     /// Bytes of memory this takes.
@@ -215,7 +188,7 @@ impl Task {
         if p.dtype.is_float() && d.within(tolerance) && d.max_over_rms <= element {
             return Ok(d.rel_l2);
         }
-        Err(Verdict::Wrong(Gap {
+        Err(Verdict::Wrong(OutputDifference {
             rel_l2: d.rel_l2,
             max_over_rms: d.max_over_rms,
             max_abs: d.max_abs,
@@ -225,33 +198,6 @@ impl Task {
             later: false,
         }))
     }
-}
-
-impl Expected {
-    fn new(p: &KernelParam, bytes: Sealed) -> Expected {
-        Expected {
-            dtype: p.dtype,
-            shape: p.shape.clone(),
-            bytes,
-        }
-    }
-}
-
-/// The outputs of a task in the order in which runners share them.
-fn outputs(data: &TaskData) -> impl Iterator<Item = &KernelParam> {
-    let params = data.oracle.params.iter();
-    params.filter(|p| p.role == ParamRole::Output)
-}
-
-/// The expected outputs that another runner computed.
-fn read(data: &TaskData, place: &Place) -> std::io::Result<HashMap<String, Expected>> {
-    let size = |p: &KernelParam| p.bytes().and_then(|b| usize::try_from(b).ok());
-    let sizes: Option<Vec<usize>> = outputs(data).map(size).collect();
-    let all = place.read(&sizes.ok_or(std::io::ErrorKind::InvalidInput)?)?;
-    let named = outputs(data).zip(all);
-    Ok(named
-        .map(|(p, bytes)| (p.name.clone(), Expected::new(p, bytes)))
-        .collect())
 }
 
 fn out_of_memory(e: std::io::Error) -> Verdict {

@@ -5,14 +5,14 @@
 
 mod c_kernel;
 
-use c_kernel::{from_source, good, impatient, kernel, param, preparing, protocol, serial, task};
-use measure::{MeasureError, Measured, Protocol, Serial, Spent, TaskData, death_outcome};
+use c_kernel::{from_source, good, impatient, kernel, param, preparing, protocol, runner, task};
+use measure::{MeasureError, Measured, Protocol, RunnerProcess, Spent, TaskData, death_outcome};
 use runtime::{BuiltKernel, CodeFormat, ParamRole};
 use store::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 use tensor::DType;
 
 /// Measures a candidate, and then a good one.
-fn outcome(s: &mut Serial, t: &TaskData, k: &BuiltKernel, p: &Protocol) -> Outcome {
+fn outcome(s: &mut RunnerProcess, t: &TaskData, k: &BuiltKernel, p: &Protocol) -> Outcome {
     let outcome = s.measure(t, k, p, None, false).outcome;
     let next = s.measure(t, &good(), &protocol(), None, false).outcome;
     assert!(
@@ -23,7 +23,7 @@ fn outcome(s: &mut Serial, t: &TaskData, k: &BuiltKernel, p: &Protocol) -> Outco
 }
 
 fn outcome_of(k: &BuiltKernel) -> Outcome {
-    outcome(&mut serial(), &task(1, good()), k, &protocol())
+    outcome(&mut runner(), &task(1, good()), k, &protocol())
 }
 
 fn timed(measured: Measured) -> (Vec<u64>, Conditions) {
@@ -56,7 +56,7 @@ fn assert_parts_within_whole(m: &Measured, threads: u64) {
 
 #[test]
 fn what_a_candidate_cost_is_known_however_it_ended() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     // Long enough that none of it is within a clock's step.
     let busy = "compute(args); spin(2000000);";
     let p = protocol();
@@ -99,7 +99,7 @@ fn crash(outcome: Outcome, stage: Stage, signal: Option<i32>) -> String {
 
 #[test]
 fn a_right_kernel_is_timed_under_the_conditions_it_says() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     // Samples that one disturbed call does not fill.
     let p = Protocol {
         min_sample_ns: 1_000_000,
@@ -127,7 +127,7 @@ fn a_right_kernel_is_timed_under_the_conditions_it_says() {
 
 #[test]
 fn threads_are_pinned_where_that_is_possible() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let cpu = (0..1024).find(|cpu| allowed.is_set(*cpu)).unwrap();
     let absent = (0..1024).rev().find(|cpu| !allowed.is_set(*cpu)).unwrap();
@@ -173,7 +173,7 @@ fn threads_are_pinned_where_that_is_possible() {
 
 #[test]
 fn a_clearly_slow_kernel_has_few_samples() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let slow = kernel("compute(args); spin(200000);");
     let p = Protocol {
         rotate_bytes: 10_000,
@@ -199,7 +199,7 @@ fn a_clearly_slow_kernel_has_few_samples() {
 
 #[test]
 fn sampling_ends_before_the_limit_does() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let long = kernel("compute(args); spin(10000000);");
     // Far more samples are asked for than the limit has room for.
     let p = Protocol {
@@ -230,7 +230,7 @@ fn wrong_values_are_found_in_floats_and_in_integers() {
         ..protocol()
     };
     let off = kernel("compute(args); n[4]++;");
-    let (d, text) = wrong(outcome(&mut serial(), &task(1, good()), &off, &p));
+    let (d, text) = wrong(outcome(&mut runner(), &task(1, good()), &off, &p));
     assert_eq!((d.worst, d.max_abs), (4, 1.0));
     assert!(text.contains("output n"), "{text}");
     let nearly = kernel("compute(args); y[77] *= 1.000001f;");
@@ -331,7 +331,7 @@ fn a_failure_code_is_a_crash_with_a_text() {
 
 #[test]
 fn what_never_ends_is_timed_out_where_it_was() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let for_ever = kernel("for (;;) spin(1000);");
     let expected = |stage| Outcome::TimedOut {
         stage,
@@ -457,7 +457,7 @@ fn constants_are_prepared_and_failures_of_that_are_the_loads() {
 
 #[test]
 fn what_an_equal_prepare_entry_made_is_used_again() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let hashed = |hash: u64, body: &str| BuiltKernel {
         prepare_hash: hash,
         ..preparing(body)
@@ -488,7 +488,7 @@ fn apart_source() -> String {
 
 #[test]
 fn constants_rotate_in_every_call() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     // Fails when it gets the constants where it got them last time.
     let watchful = |mut k: BuiltKernel| {
         k.workspace_bytes = 64 + (80 << 20);
@@ -540,7 +540,7 @@ fn compile_moving(moved: &str) -> Vec<u8> {
 
 #[test]
 fn nobody_pays_for_what_an_earlier_kernel_did() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     // Computes the right thing, and breaks the context that the next one gets.
     let saboteur = kernel("compute(args); ((Ctx *)ctx)->parallel_for = (void *)8;");
     let parallel = from_source(
@@ -568,7 +568,7 @@ fn sleeper(seconds: u64) -> BuiltKernel {
 
 #[test]
 fn a_second_try_has_what_the_first_left_of_the_limit() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let p = Protocol {
         limit_ns: 4_000_000_000,
         ..protocol()
@@ -607,7 +607,7 @@ fn what_something_else_ended_says_nothing_of_the_candidate() {
 
 #[test]
 fn two_seeds_of_a_task_are_two_sets_of_data() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let zero = kernel("compute(args); for (int i = 0; i < FLOATS; i++) y[i] = 0;");
     let p = protocol();
     let of = |seed| TaskData { seed, ..t.clone() };
@@ -625,11 +625,11 @@ fn two_seeds_of_a_task_are_two_sets_of_data() {
 
 #[test]
 fn an_oracle_has_its_own_limit_and_its_failures_are_the_tasks() {
-    let mut s = serial();
+    let mut s = runner();
     let slow = task(1, kernel("compute(args); spin(1000000000);"));
     timed(s.measure(&slow, &good(), &impatient(), None, false));
 
-    let oracle_error = |s: &mut Serial, t: &TaskData, p: &Protocol| {
+    let oracle_error = |s: &mut RunnerProcess, t: &TaskData, p: &Protocol| {
         let outcome = s.measure(t, &good(), p, None, false).outcome;
         let Outcome::Unanswered { reason: why } = outcome else {
             panic!("{outcome:?}")
@@ -666,7 +666,7 @@ fn a_missing_runner_blames_no_candidate() {
         args: vec![],
         cpus: vec![],
     };
-    let mut s = Serial::new(&command).unwrap();
+    let mut s = RunnerProcess::new(&command).unwrap();
     let t = task(1, good());
     let outcome = s.measure(&t, &good(), &protocol(), None, false).outcome;
     assert!(matches!(outcome, Outcome::Unanswered { .. }), "{outcome:?}");
@@ -685,7 +685,7 @@ fn a_missing_runner_blames_no_candidate() {
 
 #[test]
 fn other_element_types_are_checked_too() {
-    let mut s = serial();
+    let mut s = runner();
     let typed = |dtype: DType, body: &str| {
         let mut k = from_source(&format!(
             "int kernel(const Ctx *ctx, void *const *args, void *workspace) {{
@@ -729,9 +729,10 @@ fn other_element_types_are_checked_too() {
 
 #[test]
 fn a_ranking_samples_all_alike_and_loses_none_to_another() {
-    let (mut s, t) = (serial(), task(1, good()));
+    let (mut s, t) = (runner(), task(1, good()));
     let (fast, slow) = (good(), kernel("compute(args); spin(3000);"));
-    let all = |kernels: &[&BuiltKernel], s: &mut Serial, p: &Protocol| s.rank(&t, kernels, p, 12);
+    let all =
+        |kernels: &[&BuiltKernel], s: &mut RunnerProcess, p: &Protocol| s.rank(&t, kernels, p, 12);
     let outcomes = all(&[&slow, &fast, &slow], &mut s, &protocol());
     let samples: Vec<usize> = outcomes
         .iter()

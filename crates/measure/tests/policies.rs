@@ -1,9 +1,10 @@
 //! What the policies ask of devices, step by step, on one that does as it is told.
 
+mod device_contract;
 mod fake_device;
 
 use fake_device::{Candidate, Fails, FakeDevice, calm};
-use measure::{Constants, Done, Measurer, Policy, TaskState};
+use measure::{Constants, Dispatch, MeasuredBatch, Measurer, Policy, RANKING, Ranking, TaskState};
 use std::time::Duration;
 use store::{Conditions, Outcome};
 
@@ -22,12 +23,12 @@ fn start() -> TaskState {
     TaskState::new(&PAPER, 1)
 }
 
-fn doppler(device: &mut FakeDevice, batch: &[Candidate], state: &mut TaskState) -> Done {
+fn doppler(device: &mut FakeDevice, batch: &[Candidate], state: &mut TaskState) -> MeasuredBatch {
     let mut quiet = |_: bool| {};
     measurer(Policy::Doppler).measure(device, batch, batch.len(), state, &mut quiet)
 }
 
-fn widths(done: &Done) -> Vec<u32> {
+fn widths(done: &MeasuredBatch) -> Vec<u32> {
     done.rounds.iter().map(|r| r.dp).collect()
 }
 
@@ -326,4 +327,62 @@ fn serial_and_naive_policies_differ_in_what_they_ask_for() {
             (8, false, true, Policy::Naive)
         ]
     );
+}
+
+#[test]
+fn a_fake_device_keeps_the_promises_of_real_ones() {
+    for (devices, capacity, independent) in [(1, 1, false), (1, 8, false), (3, 2, true)] {
+        let mut device = FakeDevice::new(devices, capacity);
+        device.independent = independent;
+        let mut crashes = calm(1000);
+        crashes.fails = Fails::Always;
+        device_contract::check(&mut device, &[calm(1000), calm(3000), crashes][..]);
+    }
+}
+
+#[test]
+fn a_policy_measures_and_ranks_on_devices_that_it_cannot_name() {
+    // Beside each other the faster one looks slower.
+    let flattered = calm(1100);
+    let batch = [disturbed(1.0), flattered];
+    let mut device: Box<dyn Dispatch<[Candidate]>> = Box::new(FakeDevice::new(1, 2));
+    let naive = measurer(Policy::Naive);
+    let done = naive.measure(&mut *device, &batch[..], 2, &mut start(), &mut |_| {});
+    let medians: Vec<_> = done
+        .outcomes
+        .iter()
+        .map(|m| m.outcome.median_ns())
+        .collect();
+    assert_eq!(medians, [Some(2000), Some(1100)]);
+    let ranking = Ranking {
+        turns: 9,
+        each: Duration::from_secs(1),
+    };
+    let ranked = device.rank(&batch, &[1, 0], &ranking);
+    let medians: Vec<_> = ranked.iter().map(|m| m.outcome.median_ns()).collect();
+    assert_eq!(medians, [Some(1100), Some(1000)]);
+    for m in &ranked {
+        let c = conditions(&m.outcome);
+        assert!(c.isolated && c.measurer.as_deref() == Some(RANKING));
+    }
+}
+
+#[test]
+fn a_ranking_begins_no_turn_when_its_time_is_over() {
+    let mut device = FakeDevice::new(1, 1);
+    let batch = [calm(1_000_000), calm(3_000_000)];
+    let mut turns = |each_ms| {
+        let ranking = Ranking {
+            turns: 9,
+            each: Duration::from_millis(each_ms),
+        };
+        let ranked = device.rank(&batch, &[0, 1], &ranking);
+        let samples = ranked.into_iter().map(|m| match m.outcome {
+            Outcome::Timed { samples_ns, .. } => samples_ns.len(),
+            other => panic!("{other:?}"),
+        });
+        samples.collect::<Vec<_>>()
+    };
+    assert_eq!(turns(100), [9, 9]);
+    assert_eq!(turns(7), [4, 4], "turns begin at 0, 4, 8 and 12 of 14 ms");
 }

@@ -5,12 +5,15 @@
 
 #[allow(dead_code)]
 mod c_kernel;
+mod device_contract;
+mod owned_batch;
 
 use c_kernel::{good, kernel, protocol, task};
 use measure::{
-    Assignment, Batch, Constants, Device, Dispatch, Done, Local, Measured, Measurer, Policy, Round,
-    TaskState,
+    Assignment, Batch, Constants, Device, Dispatch, LocalDevices, Measured, MeasuredBatch,
+    Measurer, Policy, Round, TaskState,
 };
+use owned_batch::batch;
 use runtime::BuiltKernel;
 use std::time::Duration;
 use store::{Clock, Outcome};
@@ -24,12 +27,12 @@ fn cpus() -> Vec<usize> {
 }
 
 /// Devices of one CPU each, with this many runners.
-fn local(devices: usize, runners: u32) -> Local {
+fn local(devices: usize, runners: u32) -> LocalDevices {
     starting(devices, runners, vec![])
 }
 
 /// The same with arguments for their processes.
-fn starting(devices: usize, runners: u32, args: Vec<String>) -> Local {
+fn starting(devices: usize, runners: u32, args: Vec<String>) -> LocalDevices {
     let cpus = cpus();
     let device = |i: usize| Device {
         name: Some(format!("device {i}")),
@@ -43,7 +46,7 @@ fn starting(devices: usize, runners: u32, args: Vec<String>) -> Local {
         args,
         cpus: vec![],
     };
-    Local::new((0..devices).map(device).collect(), &command).unwrap()
+    LocalDevices::new((0..devices).map(device).collect(), &command).unwrap()
 }
 
 /// Time-outs from so many seconds.
@@ -56,16 +59,16 @@ fn constants(limit_s: f64) -> Constants {
 /// Longer than anything takes that ends.
 const LONG_S: f64 = 20.0;
 
-fn measure(local: &mut Local, policy: Policy, kernels: &[&BuiltKernel]) -> Done {
+fn measure(local: &mut LocalDevices, policy: Policy, kernels: &[&BuiltKernel]) -> MeasuredBatch {
     measure_within(LONG_S, local, policy, kernels)
 }
 
 fn measure_within(
     limit_s: f64,
-    local: &mut Local,
+    local: &mut LocalDevices,
     policy: Policy,
     kernels: &[&BuiltKernel],
-) -> Done {
+) -> MeasuredBatch {
     let (task, protocol) = (task(1, good()), protocol());
     let measurer = Measurer {
         policy,
@@ -73,13 +76,7 @@ fn measure_within(
         naive_dp: 4,
         limit: Duration::from_secs_f64(limit_s),
     };
-    let batch = Batch {
-        task: &task,
-        kernels,
-        protocol: &protocol,
-        best_ns: None,
-        overlap: false,
-    };
+    let batch = batch(&task, kernels, &protocol);
     let mut state = TaskState::new(&measurer.constants, 1);
     measurer.measure(local, &batch, kernels.len(), &mut state, &mut |_| {})
 }
@@ -175,13 +172,7 @@ fn what_a_task_expects_is_computed_once_for_all_runners() {
             limit: Duration::from_secs_f64(LONG_S),
         };
         let protocol = protocol();
-        let batch = Batch {
-            task: &task,
-            kernels: &[&zero; 12],
-            protocol: &protocol,
-            best_ns: None,
-            overlap: false,
-        };
+        let batch = batch(&task, &[&zero; 12], &protocol);
         let mut state = TaskState::new(&measurer.constants, 1);
         let done = measurer.measure(&mut local, &batch, 12, &mut state, &mut |_| {});
         for m in done.outcomes {
@@ -262,13 +253,7 @@ fn a_round_says_whether_what_dies_is_tried_again() {
         __builtin_trap();",
     );
     let (task, protocol, a) = (task(1, good()), protocol(), good());
-    let batch = Batch {
-        task: &task,
-        kernels: &[&a, &dies],
-        protocol: &protocol,
-        best_ns: None,
-        overlap: false,
-    };
+    let batch = batch(&task, &[&a, &dies], &protocol);
     for (retry, tries) in [(true, 2), (false, 1)] {
         let round = Round {
             dp: 1,
@@ -299,13 +284,7 @@ fn replacing_a_runner_takes_nothing_from_the_round() {
     let mut local = starting(1, 1, vec!["3000".into()]);
     let (task, protocol) = (task(1, good()), protocol());
     let (a, dies) = (good(), kernel("__builtin_trap();"));
-    let batch = Batch {
-        task: &task,
-        kernels: &[&a, &dies, &a],
-        protocol: &protocol,
-        best_ns: None,
-        overlap: false,
-    };
+    let batch = batch(&task, &[&a, &dies, &a], &protocol);
     let limit = Duration::from_secs(2);
     let round = Round {
         dp: 1,
@@ -336,12 +315,9 @@ fn a_round_says_what_is_given_up_early() {
         kernel("compute(args); spin(3000);"),
     );
     let batch = Batch {
-        task: &task,
-        kernels: &[&a],
-        protocol: &protocol,
         // Nothing is as fast.
         best_ns: Some(1),
-        overlap: false,
+        ..batch(&task, &[&a], &protocol)
     };
     let jobs = [Assignment {
         candidate: 0,
@@ -404,7 +380,7 @@ fn runners_are_none_that_cannot_be_started() {
         args: vec![],
         cpus: vec![],
     };
-    let mut local = Local::new(vec![device], &command).unwrap();
+    let mut local = LocalDevices::new(vec![device], &command).unwrap();
     let a = good();
     for policy in Policy::ALL {
         let done = measure(&mut local, policy, &[&a; 5]);
@@ -422,7 +398,7 @@ fn a_runner_has_limits_of_its_own_for_each_candidate() {
         __asm__ volatile(\"syscall\" : \"=a\"(pid) : \"a\"(39L) : \"rcx\", \"r11\", \"memory\");
         compute(args); n[0] = pid - 1;",
     );
-    let mut s = c_kernel::serial();
+    let mut s = c_kernel::runner();
     let (t, mut p) = (task(1, good()), protocol());
     let limit = |line: &str, pid: u32| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
@@ -490,7 +466,7 @@ fn what_dies_in_one_runner_alone_is_measured_by_others() {
     let all = all_die_on(bad, 120);
     let kernels: Vec<&BuiltKernel> = all.iter().collect();
     for policy in [Policy::Naive, Policy::Doppler] {
-        let mut local = Local::new(vec![device.clone()], &command).unwrap();
+        let mut local = LocalDevices::new(vec![device.clone()], &command).unwrap();
         for round in 0..2 {
             // Few the second time: what is left out comes back after 256.
             let kernels = &kernels[..[120, 30][round]];
@@ -536,13 +512,7 @@ fn a_task_that_killed_one_runner_is_tried_by_another() {
         naive_dp: 2,
         limit: Duration::from_secs_f64(LONG_S),
     };
-    let batch = Batch {
-        task: &task,
-        kernels: &[&a; 6],
-        protocol: &protocol,
-        best_ns: None,
-        overlap: false,
-    };
+    let batch = batch(&task, &[&a; 6], &protocol);
     let mut state = TaskState::new(&measurer.constants, 1);
     let done = measurer.measure(&mut local(1, 2), &batch, 6, &mut state, &mut |_| {});
     assert!(path.exists());
@@ -574,4 +544,48 @@ fn a_record_says_how_fast_the_cpu_was() {
         }
         assert!(figures.iter().any(|f| f.0 != first), "{figures:?}");
     }
+}
+
+#[test]
+fn devices_of_this_machine_keep_the_promises_of_all() {
+    let (fast, slow) = (
+        kernel("compute(args); spin(50000);"),
+        kernel("compute(args); spin(500000);"),
+    );
+    let crashes = kernel("__builtin_trap();");
+    let (task, protocol) = (task(1, good()), protocol());
+    let batch = batch(&task, &[&fast, &slow, &crashes], &protocol);
+    for (devices, runners) in [(1, 1), (1, 2), (2, 1)] {
+        device_contract::check(&mut local(devices, runners), &batch);
+    }
+}
+
+#[test]
+fn a_batch_is_handed_over_to_another_thread_and_written_for_another_machine() {
+    let (task, protocol, a) = (task(1, good()), protocol(), good());
+    let sent = batch(&task, &[&a; 3], &protocol);
+    let text = serde_json::to_string(&sent).unwrap();
+    let read: Batch = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, sent);
+    let mut local = local(1, 1);
+    let thread = std::thread::spawn(move || {
+        let assignments = [0, 1, 2].map(|candidate| Assignment {
+            candidate,
+            device: 0,
+        });
+        let round = Round {
+            dp: 1,
+            limit: Duration::from_secs(20),
+            each: Duration::from_secs(10),
+            quiet: true,
+            fresh: false,
+            host_clock: false,
+            retry: true,
+            slower: None,
+            measurer: Policy::Serial,
+        };
+        local.round(&read, &assignments, &round)
+    });
+    let outcomes = thread.join().unwrap();
+    assert!(outcomes.iter().all(|m| m.outcome.label() == "timed"));
 }

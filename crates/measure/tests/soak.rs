@@ -7,9 +7,9 @@
 mod c_kernel;
 mod faults;
 
-use c_kernel::{good, preparing, protocol, serial, task};
+use c_kernel::{good, preparing, protocol, runner, task};
 use faults::{candidates, children, open_files, status};
-use measure::{Protocol, Serial};
+use measure::{Protocol, RunnerProcess};
 use runtime::BuiltKernel;
 use store::Outcome;
 
@@ -32,7 +32,7 @@ fn schedule(candidates: usize) -> Vec<Option<usize>> {
     order
 }
 
-fn measure_all(s: &mut Serial, candidates: &[(BuiltKernel, &str, String)]) {
+fn measure_all(s: &mut RunnerProcess, candidates: &[(BuiltKernel, &str, String)]) {
     let (t, right) = (task(1, good()), good());
     let p = protocol();
     let hasty = Protocol {
@@ -68,7 +68,7 @@ fn faults_among_good_candidates_leave_nothing_behind() {
     let candidates = candidates();
     let me = std::process::id();
     let files_at_first = open_files();
-    let mut s = serial();
+    let mut s = runner();
     measure_all(&mut s, &candidates);
     let (files, threads, memory) = (open_files(), status(me, "Threads"), status(me, "VmRSS"));
     assert_eq!(children().len(), 1, "one runner");

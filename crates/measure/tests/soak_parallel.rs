@@ -10,12 +10,14 @@
 #[allow(dead_code)]
 mod c_kernel;
 mod faults;
+mod owned_batch;
 
 use c_kernel::{good, protocol, task};
 use faults::{ROTATE_BYTES, candidates, children, class, open_files, right, status};
 use measure::{
-    Batch, Constants, Device, Dispatch, Local, Measured, Measurer, Policy, Protocol, TaskState,
+    Constants, Device, Dispatch, LocalDevices, Measured, Measurer, Policy, Protocol, TaskState,
 };
+use owned_batch::batch;
 use runtime::BuiltKernel;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -63,7 +65,7 @@ fn affordable() -> u32 {
     (bytes / 2 / RUNNER_BYTES).clamp(1, 1 << 16) as u32
 }
 
-fn local(runners: u32) -> Local {
+fn local(runners: u32) -> LocalDevices {
     let device = Device {
         name: None,
         cpus: vec![0],
@@ -76,11 +78,11 @@ fn local(runners: u32) -> Local {
         args: vec![],
         cpus: vec![],
     };
-    Local::new(vec![device], &command).unwrap()
+    LocalDevices::new(vec![device], &command).unwrap()
 }
 
 /// Measures all in batches with at most `dp` at once.
-fn measure(local: &mut Local, dp: u32, kernels: &[&BuiltKernel]) -> Vec<Measured> {
+fn measure(local: &mut LocalDevices, dp: u32, kernels: &[&BuiltKernel]) -> Vec<Measured> {
     let mut constants = Constants::PAPER;
     constants.max_dp = dp;
     (constants.timeout.eta, constants.timeout.iota) = (0.2, 0.4);
@@ -98,13 +100,7 @@ fn measure(local: &mut Local, dp: u32, kernels: &[&BuiltKernel]) -> Vec<Measured
     let mut state = TaskState::new(&constants, 1);
     let mut all = Vec::new();
     for kernels in kernels.chunks(64) {
-        let batch = Batch {
-            task: &task,
-            kernels,
-            protocol: &protocol,
-            best_ns: None,
-            overlap: false,
-        };
+        let batch = batch(&task, kernels, &protocol);
         let done = measurer.measure(local, &batch, kernels.len(), &mut state, &mut |_| {});
         all.extend(done.outcomes);
     }

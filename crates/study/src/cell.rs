@@ -8,11 +8,14 @@ use super::measured::Options;
 use super::row::{Related, Row, Times, mean};
 use super::sweep::Variant;
 use ir::Target;
-use measure::{Batch, Dispatch, Done, Local, Measured, Policy, Protocol, Spent, TaskState};
+use measure::{
+    Batch, Dispatch, Measured, MeasuredBatch, Policy, Protocol, Ranking, Spent, TaskState,
+};
 use plan::Task;
 use runtime::BuiltKernel;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 use tune::Host;
 use tune::Result;
@@ -32,8 +35,8 @@ pub struct Scene<'a> {
     pub build: (f64, Spent),
 }
 
-/// Rounds of a ranking.
-const ROUNDS: u32 = 15;
+/// Turns of a ranking.
+const TURNS: u32 = 15;
 /// How often finals are measured, so that they tell their own uncertainty.
 const FINALS: usize = 2;
 
@@ -71,9 +74,9 @@ impl Scene<'_> {
         meanwhile: Option<&mut Builders>,
     ) -> Result<Row> {
         let protocol = self.protocol(variant.samples);
-        let mut local = self.settings(variant).open(self.host, self.target)?;
+        let mut devices = self.settings(variant).open(self.host, self.target)?;
         let overlap = meanwhile.is_some();
-        let (done, times) = self.measure(variant, &protocol, &mut local, meanwhile);
+        let (done, times) = self.measure(variant, &protocol, &mut *devices, meanwhile);
         let figures: Vec<Option<u64>> = done
             .outcomes
             .iter()
@@ -81,12 +84,12 @@ impl Scene<'_> {
             .collect();
         let entrants = select(&figures, variant.rank);
         let began = Instant::now();
-        let ranked = self.rank(&mut local, &entrants, &protocol);
+        let ranked = self.rank(&mut *devices, &entrants, &protocol);
         let rank_s = began.elapsed().as_secs_f64();
         let best = winner(&entrants, &ranked);
         let code = |b: usize| code_hash(&self.field.built[b].kernel);
         Ok(Row {
-            at_once: local.capacity() * local.devices() as u32,
+            at_once: devices.capacity() * devices.devices() as u32,
             cpus: tune::threads::cpus().len().max(1) as u32,
             overlap,
             repetition,
@@ -109,20 +112,22 @@ impl Scene<'_> {
         &self,
         variant: &Variant,
         protocol: &Protocol,
-        local: &mut Local,
+        devices: &mut dyn Dispatch<Batch>,
         meanwhile: Option<&mut Builders>,
-    ) -> (Done, Times) {
-        let kernels: Vec<&BuiltKernel> = self.field.built.iter().map(|b| &b.kernel).collect();
+    ) -> (MeasuredBatch, Times) {
+        let all: Vec<usize> = (0..self.field.built.len()).collect();
+        let kernels = self.kernels(&all);
         let overlap = meanwhile.is_some();
-        let batch = |kernels, best_ns| Batch {
-            task: &self.field.data,
-            kernels,
-            protocol,
+        let data = Arc::new(self.field.data.clone());
+        let batch = |kernels: &[Arc<BuiltKernel>], best_ns| Batch {
+            task: data.clone(),
+            kernels: kernels.to_vec(),
+            protocol: protocol.clone(),
             best_ns,
             overlap,
         };
         // Starting runners is what a run does once.
-        local.prepare(&batch(&kernels, None));
+        devices.prepare(&batch(&kernels, None));
         let settings = self.settings(variant);
         let size = settings.batch();
         let mut ahead = meanwhile.map(|b| {
@@ -132,7 +137,7 @@ impl Scene<'_> {
         });
         let measurer = settings.measurer(self.options.limit);
         let mut state = TaskState::new(&measurer.constants, self.options.seed);
-        let (mut done, mut measure_s) = (Done::default(), 0.0);
+        let (mut done, mut measure_s) = (MeasuredBatch::default(), 0.0);
         let begin = Instant::now();
         for (i, some) in kernels.chunks(size).enumerate() {
             if let Some(a) = &mut ahead {
@@ -145,7 +150,7 @@ impl Scene<'_> {
             };
             let batch = batch(some, incumbent(protocol.lose, &done.outcomes));
             let began = Instant::now();
-            let more = measurer.measure(local, &batch, some.len(), &mut state, &mut quiet);
+            let more = measurer.measure(devices, &batch, some.len(), &mut state, &mut quiet);
             measure_s += began.elapsed().as_secs_f64();
             done.outcomes.extend(more.outcomes);
             done.rounds.extend(more.rounds);
@@ -160,7 +165,7 @@ impl Scene<'_> {
     }
 
     /// What outcomes and rounds tell; the rest is empty.
-    fn row(&self, variant: &Variant, done: &Done) -> Row {
+    fn row(&self, variant: &Variant, done: &MeasuredBatch) -> Row {
         let mut failures = BTreeMap::new();
         for m in &done.outcomes {
             if m.outcome.median_ns().is_none() {
@@ -169,7 +174,7 @@ impl Scene<'_> {
         }
         let rounds = &done.rounds;
         let known = rounds.iter().flat_map(|r| &r.delta).flatten();
-        let left = || rounds.iter().filter_map(|r| r.left);
+        let left = || rounds.iter().filter_map(|r| r.residual_errors);
         // One at a time, nothing is measured again.
         let beside = rounds.iter().filter(|r| r.candidates > 1);
         Row {
@@ -208,19 +213,32 @@ impl Scene<'_> {
         }
     }
 
+    /// The code of candidates, by their positions.
+    fn kernels(&self, positions: &[usize]) -> Vec<Arc<BuiltKernel>> {
+        let kernel = |i: &usize| Arc::new(self.field.built[*i].kernel.clone());
+        positions.iter().map(kernel).collect()
+    }
+
     /// Medians of candidates that are measured alone, in turns, by the host's clock.
-    fn rank(&self, local: &mut Local, entrants: &[usize], protocol: &Protocol) -> Vec<Option<u64>> {
-        let kernels: Vec<&BuiltKernel> = entrants
-            .iter()
-            .map(|i| &self.field.built[*i].kernel)
-            .collect();
-        let (serial, cpus) = local.alone().expect("there is a device");
-        let protocol = Protocol {
-            pin: cpus.to_vec(),
-            host_clock: true,
-            ..protocol.clone()
+    fn rank(
+        &self,
+        devices: &mut dyn Dispatch<Batch>,
+        entrants: &[usize],
+        protocol: &Protocol,
+    ) -> Vec<Option<u64>> {
+        let batch = Batch {
+            task: Arc::new(self.field.data.clone()),
+            kernels: self.kernels(entrants),
+            protocol: protocol.clone(),
+            best_ns: None,
+            overlap: false,
         };
-        let measured = serial.rank(&self.field.data, &kernels, &protocol, ROUNDS);
+        let ranking = Ranking {
+            turns: TURNS,
+            each: self.options.limit,
+        };
+        let all: Vec<usize> = (0..entrants.len()).collect();
+        let measured = devices.rank(&batch, &all, &ranking);
         measured.iter().map(|m| m.outcome.median_ns()).collect()
     }
 
@@ -233,11 +251,11 @@ impl Scene<'_> {
             policy: Policy::Serial,
             ..self.options.measure.clone()
         };
-        let mut local = settings.open(self.host, self.target)?;
+        let mut devices = settings.open(self.host, self.target)?;
         let protocol = self.protocol(None);
         let mut times: Vec<(usize, Vec<u64>)> = entrants.iter().map(|i| (*i, vec![])).collect();
         for _ in 0..FINALS {
-            let medians = self.rank(&mut local, entrants, &protocol);
+            let medians = self.rank(&mut *devices, entrants, &protocol);
             for ((_, all), ns) in times.iter_mut().zip(medians) {
                 all.extend(ns);
             }
@@ -266,7 +284,7 @@ fn incumbent(lose: f64, before: &[Measured]) -> Option<u64> {
 }
 
 /// Sums over candidates.
-fn sums(done: &Done, build: Spent) -> Times {
+fn sums(done: &MeasuredBatch, build: Spent) -> Times {
     let s = |ns: u64| ns as f64 / 1e9;
     let seconds = |of: fn(&Measured) -> u64| s(done.outcomes.iter().map(of).sum());
     Times {

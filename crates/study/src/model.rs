@@ -7,7 +7,8 @@
 //! candidate takes, each with its source. Nothing it says is a measurement.
 
 use measure::{
-    Assignment, Constants, Dispatch, Measured, Measurer, Parts, Policy, Round, Spent, TaskState,
+    Assignment, Constants, Dispatch, Measured, Measurer, Parts, Policy, RANKING, Ranking, Round,
+    Spent, TaskState,
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -117,6 +118,21 @@ struct Modelled {
     now_s: f64,
     cpu_s: f64,
     device_s: f64,
+    /// When all measuring ends.
+    end_s: f64,
+}
+
+impl Modelled {
+    fn new(p: Parameters, workers: u32) -> Modelled {
+        Modelled {
+            p,
+            workers,
+            now_s: 0.0,
+            cpu_s: 0.0,
+            device_s: 0.0,
+            end_s: f64::INFINITY,
+        }
+    }
 }
 
 /// The earliest of several servers.
@@ -150,6 +166,9 @@ impl Modelled {
         round: (&Round, f64),
     ) -> (Measured, f64) {
         let (round, submitted) = round;
+        if start >= self.end_s {
+            return (measured(withdrawn(), 0.0), start);
+        }
         let width = lane.workers.len() as u32;
         let begin_s = if round.fresh { self.p.start_s } else { 0.0 };
         let host_s = begin_s + self.p.host_s;
@@ -160,15 +179,18 @@ impl Modelled {
         let begun = launched.max(lane.device);
         let end = begun + device_s;
         let limit = (start + round.each.as_secs_f64()).min(submitted + round.limit.as_secs_f64());
+        let ended = end.min(limit) > self.end_s;
+        let limit = limit.min(self.end_s);
         cpus[cpu] = cpus[cpu].max(launched.min(limit));
         if end > limit {
             // Killed: the device is busy until then, if its turn had come.
             if begun < limit {
                 lane.device = limit;
             }
-            let stage = Stage::Run;
-            let limit_ms = round.each.as_millis() as u64;
-            let outcome = Outcome::TimedOut { stage, limit_ms };
+            let outcome = match ended {
+                true => withdrawn(),
+                false => timed_out(round.each),
+            };
             return (measured(outcome, limit - start), limit.max(start));
         }
         lane.device = end;
@@ -188,6 +210,39 @@ impl Modelled {
             },
         };
         (measured(outcome, end - start), end)
+    }
+}
+
+/// The outcome of a candidate that had no time left.
+fn withdrawn() -> Outcome {
+    Outcome::Unanswered {
+        reason: "the time for it was over".into(),
+    }
+}
+
+fn timed_out(limit: Duration) -> Outcome {
+    let limit_ms = limit.as_millis() as u64;
+    Outcome::TimedOut {
+        stage: Stage::Run,
+        limit_ms,
+    }
+}
+
+/// The outcome of a candidate that was ranked.
+fn ranked(kernel_s: f64, turns: u32) -> Outcome {
+    let latency_ns = nanos(kernel_s / LAUNCHES as f64).max(1);
+    Outcome::Timed {
+        samples_ns: vec![latency_ns; turns as usize],
+        clock: Clock::Other("modelled".into()),
+        conditions: Conditions {
+            isolated: true,
+            overlap: false,
+            measurer: Some(RANKING.into()),
+            latency_ns: Some(latency_ns),
+            span_ns: Some(nanos(kernel_s * f64::from(turns))),
+            launches: Some(LAUNCHES * u64::from(turns)),
+            ..Conditions::unproven(1, 1)
+        },
     }
 }
 
@@ -217,11 +272,11 @@ impl Dispatch<[f64]> for Modelled {
         true
     }
 
-    fn round(&mut self, batch: &[f64], jobs: &[Assignment], round: &Round) -> Vec<Measured> {
+    fn round(&mut self, batch: &[f64], assignments: &[Assignment], round: &Round) -> Vec<Measured> {
         let submitted = self.now_s;
         let mut lanes: Vec<Lane> = (0..self.devices())
             .map(|device| {
-                let own = (0..jobs.len()).filter(|i| jobs[*i].device == device);
+                let own = (0..assignments.len()).filter(|i| assignments[*i].device == device);
                 let queue: Vec<usize> = own.collect();
                 let width = queue.len().min(round.dp.min(self.workers) as usize);
                 Lane {
@@ -233,7 +288,7 @@ impl Dispatch<[f64]> for Modelled {
             })
             .collect();
         let mut cpus = vec![submitted; self.p.cpus.max(1) as usize];
-        let mut outcomes: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
+        let mut outcomes: Vec<Option<Measured>> = assignments.iter().map(|_| None).collect();
         // The worker that is free first takes the next assignment of its device.
         loop {
             let waiting = lanes.iter_mut().filter(|l| l.next < l.queue.len());
@@ -245,7 +300,7 @@ impl Dispatch<[f64]> for Modelled {
             lane.next += 1;
             let worker = earliest(&lane.workers);
             let start = lane.workers[worker];
-            let kernel_s = batch[jobs[at].candidate];
+            let kernel_s = batch[assignments[at].candidate];
             let (done, end) = self.run(kernel_s, start, lane, &mut cpus, (round, submitted));
             lane.workers[worker] = end;
             self.now_s = self.now_s.max(end);
@@ -255,8 +310,42 @@ impl Dispatch<[f64]> for Modelled {
         outcomes.into_iter().map(whole).collect()
     }
 
+    /// Loads one candidate after the other, and then has all launched in turns. A turn of
+    /// a candidate takes as long as all its launches in a round.
+    fn rank(&mut self, batch: &[f64], candidates: &[usize], ranking: &Ranking) -> Vec<Measured> {
+        let each_s = ranking.each.as_secs_f64();
+        let deadline = (self.now_s + each_s * candidates.len() as f64).min(self.end_s);
+        let kernel_s = |c: &usize| batch[*c];
+        let fits = |c: &&usize| self.p.host_s + batch[**c] <= each_s;
+        let turn_s: f64 = candidates.iter().filter(fits).map(kernel_s).sum();
+        let late = candidates.len() - candidates.iter().filter(fits).count();
+        let host_s = self.p.host_s * (candidates.len() - late) as f64;
+        let loaded = self.now_s + host_s + each_s * late as f64;
+        let turns = (1..=ranking.turns).take_while(|n| loaded + turn_s * f64::from(*n) <= deadline);
+        let turns = turns.count() as u32;
+        let one = |c: &usize| {
+            let took_s = self.p.host_s + kernel_s(c) * f64::from(turns);
+            match (fits(&c), turns) {
+                _ if loaded > self.end_s => measured(withdrawn(), 0.0),
+                (false, _) => measured(timed_out(ranking.each), each_s),
+                (true, 0) if deadline == self.end_s => measured(withdrawn(), self.p.host_s),
+                (true, 0) => measured(timed_out(ranking.each), each_s),
+                (true, _) => measured(ranked(kernel_s(c), turns), took_s),
+            }
+        };
+        let outcomes = candidates.iter().map(one).collect();
+        self.cpu_s += host_s;
+        self.device_s += turn_s * f64::from(turns);
+        self.now_s = (loaded + turn_s * f64::from(turns)).min(deadline.max(self.now_s));
+        outcomes
+    }
+
     fn now(&self) -> Duration {
         Duration::from_secs_f64(self.now_s)
+    }
+
+    fn end_by(&mut self, end: Option<Duration>) {
+        self.end_s = end.map_or(f64::INFINITY, |end| end.as_secs_f64());
     }
 }
 
@@ -296,13 +385,7 @@ pub fn predict(
         naive_dp: max_dp,
         limit: LIMIT,
     };
-    let mut modelled = Modelled {
-        p,
-        workers: max_dp.max(1),
-        now_s: 0.0,
-        cpu_s: 0.0,
-        device_s: 0.0,
-    };
+    let mut modelled = Modelled::new(p, max_dp.max(1));
     let mut state = TaskState::new(&constants, seed);
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let (mut done, mut timed_out, mut rounds, mut dp) = (0, 0, 0u64, 0u64);
@@ -399,5 +482,73 @@ mod tests {
         let of = |seed| predict(Policy::Doppler, 64, PAPER, 640, seed);
         assert_eq!(of(1), of(1));
         assert_ne!(of(1).seconds, of(2).seconds);
+    }
+
+    /// Two kernels of 0.1 and 0.3 s, and one that takes longer than the limit of 1 s.
+    const KERNELS: [f64; 3] = [0.3, 2.0, 0.1];
+
+    fn ranking(turns: u32) -> Ranking {
+        Ranking {
+            turns,
+            each: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_ranking_loads_all_and_then_launches_them_in_turns() {
+        let mut modelled = Modelled::new(EVEN, 4);
+        let outcomes = modelled.rank(&KERNELS, &[2, 1, 0], &ranking(3));
+        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
+        assert_eq!(labels, ["timed", "timed-out-run", "timed"]);
+        let median = |i: usize| outcomes[i].outcome.median_ns();
+        assert_eq!(median(0).zip(median(2)), Some((1_666_667, 5_000_000)));
+        // Two are loaded, one is waited for, and three turns take 0.4 s each.
+        let expected = 2.0 * 0.2 + 1.0 + 3.0 * 0.4;
+        assert!((modelled.now_s - expected).abs() < 1e-9);
+        // After 0.4 s for loading, two turns of 0.6 s end within 2 s.
+        let outcomes = modelled.rank(&KERNELS, &[0, 0], &ranking(9));
+        for m in &outcomes {
+            let Outcome::Timed { samples_ns, .. } = &m.outcome else {
+                panic!("{m:?}")
+            };
+            assert_eq!(samples_ns.len(), 2);
+        }
+    }
+
+    #[test]
+    fn nothing_is_measured_beyond_the_end() {
+        let mut modelled = Modelled::new(EVEN, 1);
+        modelled.end_by(Some(Duration::from_millis(400)));
+        let assignments = [2, 2].map(|candidate| Assignment {
+            candidate,
+            device: 0,
+        });
+        let round = Round {
+            dp: 1,
+            limit: Duration::from_secs(9),
+            each: Duration::from_secs(1),
+            quiet: true,
+            fresh: false,
+            host_clock: false,
+            retry: true,
+            slower: None,
+            measurer: Policy::Serial,
+        };
+        let labels = |outcomes: Vec<Measured>| -> Vec<String> {
+            let label = |m: &Measured| m.outcome.label().to_string();
+            outcomes.iter().map(label).collect()
+        };
+        let first = modelled.round(&KERNELS, &assignments, &round);
+        assert_eq!(labels(first), ["timed", "skipped"], "each takes 0.3 s");
+        assert!((modelled.now_s - 0.4).abs() < 1e-9);
+        assert_eq!(
+            labels(modelled.rank(&KERNELS, &[0], &ranking(1))),
+            ["skipped"]
+        );
+        modelled.end_by(None);
+        assert_eq!(
+            labels(modelled.rank(&KERNELS, &[0], &ranking(1))),
+            ["timed"]
+        );
     }
 }

@@ -17,9 +17,12 @@ use crate::threads::unpinned;
 use crate::workers::Host;
 use build::Built;
 use ir::Target;
-use measure::{Batch, Constants, Device, Local, Measurer, Policy, Protocol, TaskState};
+use measure::{
+    Batch, Constants, Device, Dispatch, LocalDevices, Measurer, Policy, Protocol, TaskState,
+};
 use runtime::BuiltKernel;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Doppler, EventKind, Extra, Outcome, Place, Record, TIMED, Tell, TimeSpent};
 
@@ -99,9 +102,10 @@ impl Settings {
     ///
     /// # Errors
     /// If there are too few CPUs, or no runner can be set up.
-    pub fn open(&self, host: &Host, target: &Target) -> Result<Local> {
+    pub fn open(&self, host: &Host, target: &Target) -> Result<Box<dyn Dispatch<Batch> + Send>> {
         let devices = self.devices(&host.machine, target)?;
-        Ok(unpinned(|| Local::new(devices, &host.workers.runner))?)
+        let local = unpinned(|| LocalDevices::new(devices, &host.workers.runner))?;
+        Ok(Box::new(local))
     }
 
     /// What a state of DOPpler's depends on beside the task, the target and the
@@ -203,7 +207,7 @@ impl Session<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        let kernels: Vec<&BuiltKernel> = batch.iter().map(|r| &r.built.kernel).collect();
+        let kernels = batch.iter().map(|r| Arc::new(r.built.kernel.clone()));
         let left = self.clock.left(self.afterwards());
         let sampling = self
             .clock
@@ -217,9 +221,9 @@ impl Session<'_> {
         let s = &mut self.searches[task];
         let data = s.data(0).expect("what is due has its oracle");
         let of_task = Batch {
-            task: &data,
-            kernels: &kernels,
-            protocol: &protocol,
+            task: Arc::new(data),
+            kernels: kernels.collect(),
+            protocol,
             best_ns: s.best.first().map(|b| b.ns),
             overlap: self.options.overlap,
         };
@@ -229,13 +233,13 @@ impl Session<'_> {
         };
         let begin = Instant::now();
         let done = self.measurer.measure(
-            &mut self.local,
+            &mut *self.devices,
             &of_task,
-            kernels.len(),
+            batch.len(),
             &mut s.state,
             &mut quiet,
         );
-        s.setting_up = s.setting_up.or(self.local.take_setting_up());
+        s.setting_up = s.setting_up.or(self.devices.take_setup_time());
         let each_ns = begin.elapsed().as_nanos() as u64 / batch.len() as u64;
         if !done.rounds.is_empty() {
             let doppler = Doppler {

@@ -61,7 +61,7 @@ impl Session<'_> {
     ) -> Result<()> {
         self.disturbances
             .warnings
-            .extend(self.local.take_warnings());
+            .extend(self.devices.take_warnings());
         let Some((drift, reference_ns)) = farthest(measured) else {
             return Ok(());
         };

@@ -9,8 +9,8 @@ use crate::observer::Observer;
 use crate::record;
 use crate::session::{Pending, Session};
 use crate::task_search::{Ranked, Search};
-use measure::{Measured, Protocol, Spent};
-use runtime::BuiltKernel;
+use measure::{Batch, Measured, Ranking, Spent};
+use std::sync::Arc;
 use std::time::Duration;
 use store::Outcome;
 
@@ -19,10 +19,10 @@ pub const FINAL_FACTOR: f64 = 1.10;
 /// Tasks below this share of the model keep their best without a final ranking:
 /// they can gain little, and fresh data takes as long to make as for others.
 pub const FINAL_SHARE: f64 = 0.01;
-/// Rounds of a ranking, at least and at most; between them, as many as fit a
+/// Turns of a ranking, at least and at most; between them, as many as fit a
 /// kernel's share of the time.
-const ROUNDS: (u64, u64) = (9, 15);
-const ROUNDS_NS: u64 = 50_000_000;
+const TURNS: (u64, u64) = (9, 15);
+const TURNS_NS: u64 = 50_000_000;
 /// Makes the seed of fresh data.
 const FRESH: u64 = 0x5eed;
 
@@ -33,9 +33,9 @@ pub fn ranked(share: f64, measured: usize) -> usize {
     (k as usize).max(1)
 }
 
-fn rounds(best_ns: u64) -> u32 {
-    let (least, most) = ROUNDS;
-    (ROUNDS_NS / best_ns.max(1)).clamp(least, most) as u32
+fn turns(best_ns: u64) -> u32 {
+    let (least, most) = TURNS;
+    (TURNS_NS / best_ns.max(1)).clamp(least, most) as u32
 }
 
 /// Positions of a task's finalists among its best, and what one of them takes.
@@ -48,10 +48,10 @@ fn entrants(s: &Search) -> (Vec<usize>, u64) {
     (entrants.collect(), best)
 }
 
-/// What ranking a task takes, about: making other data, a first run, and the rounds.
+/// What ranking a task takes, about: making other data, a first run, and the turns.
 fn ranking(s: &Search) -> Duration {
     let (entrants, best) = entrants(s);
-    let runs = entrants.len() as u64 * (u64::from(rounds(best)) + 2);
+    let runs = entrants.len() as u64 * (u64::from(turns(best)) + 2);
     s.setting_up.unwrap_or_default() + Duration::from_nanos(runs * best)
 }
 
@@ -79,7 +79,7 @@ impl Session<'_> {
     /// Ranks the finalists of the costly tasks, as far as time suffices.
     pub fn rank_finalists(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let aside = self.after_ranking();
-        self.local.end_by(self.clock.end(aside));
+        self.measure_until(self.clock.end(aside));
         for i in self.to_rank() {
             let s = &self.searches[i];
             if ranking(s) > self.clock.left(aside) {
@@ -87,7 +87,7 @@ impl Session<'_> {
             }
             observer.stage(&format!("ranking the finalists alone: {}", s.title));
             let (entrants, best) = entrants(s);
-            let measured = self.rank(i, &entrants, rounds(best));
+            let measured = self.rank(i, &entrants, turns(best));
             self.note_disturbances(&measured)?;
             for (c, m) in entrants.into_iter().zip(measured) {
                 self.take_rank(i, c, &m)?;
@@ -98,23 +98,28 @@ impl Session<'_> {
             s.best
                 .sort_by_key(|b| (!b.alone, b.ns, b.built.kernel.code_hash()));
         }
-        self.local.end_by(None);
+        self.measure_until(None);
         Ok(())
     }
 
     /// Candidates of a task in turns, by their position among its best.
-    fn rank(&mut self, task: usize, entrants: &[usize], rounds: u32) -> Vec<Measured> {
+    fn rank(&mut self, task: usize, entrants: &[usize], turns: u32) -> Vec<Measured> {
         let s = &self.searches[task];
         let data = s.data(FRESH).expect("what was measured has its oracle");
-        let kernels: Vec<&BuiltKernel> =
-            entrants.iter().map(|c| &s.best[*c].built.kernel).collect();
-        let (serial, cpus) = self.local.alone().expect("there is a device");
-        let protocol = Protocol {
-            pin: cpus.to_vec(),
-            host_clock: true,
-            ..self.protocol.clone()
+        let kernel = |c: &usize| Arc::new(s.best[*c].built.kernel.clone());
+        let batch = Batch {
+            task: Arc::new(data),
+            kernels: entrants.iter().map(kernel).collect(),
+            protocol: self.protocol.clone(),
+            best_ns: None,
+            overlap: false,
         };
-        serial.rank(&data, &kernels, &protocol, rounds)
+        let ranking = Ranking {
+            turns,
+            each: self.options.run_limit,
+        };
+        let all: Vec<usize> = (0..entrants.len()).collect();
+        self.devices.rank(&batch, &all, &ranking)
     }
 
     /// Records what the ranking said of a candidate. Where it could not be ranked,
@@ -154,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn long_kernels_have_fewer_rounds() {
-        let of = [1, 1_000_000, 5_000_000, 40_000_000].map(rounds);
+    fn long_kernels_have_fewer_turns() {
+        let of = [1, 1_000_000, 5_000_000, 40_000_000].map(turns);
         assert_eq!(of, [15, 15, 10, 9]);
     }
 }

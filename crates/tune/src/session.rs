@@ -17,7 +17,7 @@ use crate::workers::Host;
 use crate::{Budget, Options, record};
 use build::Built;
 use ir::Target;
-use measure::{Local, Measured, Measurer, Protocol, Spent, death_outcome};
+use measure::{Batch, Dispatch, Measured, Measurer, Protocol, Spent, death_outcome};
 use plan::Plan;
 use search::{Candidate, Point};
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ pub struct Session<'a> {
     pub protocol: Protocol,
     /// Of one thread of the machine.
     pub limits: Limits,
-    pub local: Local,
+    pub devices: Box<dyn Dispatch<Batch> + Send>,
     pub measurer: Measurer,
     pub searches: Vec<Search>,
     pub disturbances: Disturbances,
@@ -121,10 +121,7 @@ impl<'a> Session<'a> {
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
         protocol.lose = options.measure.lose;
-        let mut local = options.measure.open(host, target)?;
-        if let Some((_, cpus)) = local.alone() {
-            protocol.pin = cpus.to_vec();
-        }
+        let devices = options.measure.open(host, target)?;
         protocol.rotate_bytes = match options.rotate {
             true => rotate_bytes(plan, target, protocol.rotate_bytes),
             false => 0,
@@ -154,7 +151,7 @@ impl<'a> Session<'a> {
             toolchain: build::toolchain().to_string(),
             protocol,
             limits,
-            local,
+            devices,
             measurer: options.measure.measurer(options.run_limit),
             searches,
             disturbances: Disturbances::default(),
@@ -232,7 +229,14 @@ impl<'a> Session<'a> {
     /// From here on nothing is built or measured beyond `end`.
     fn end_by(&mut self, end: Option<Instant>, builders: &mut Builders) {
         builders.pool.end_by(end);
-        self.local.end_by(end);
+        self.measure_until(end);
+    }
+
+    /// From here on nothing is measured beyond `end`.
+    pub fn measure_until(&mut self, end: Option<Instant>) {
+        let now = self.devices.now();
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        self.devices.end_by(end.map(|end| now + left(end)));
     }
 
     /// Has the plain schedule of a task built, before its first candidate; the request's id.

@@ -7,7 +7,7 @@ use std::io;
 
 /// Limits that a child puts on itself before it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ChildLimits {
     /// Address space in bytes, or what the user allows where that is less; an
     /// allocation beyond it fails.
     pub address_space: Option<u64>,
@@ -16,7 +16,7 @@ pub struct Limits {
     pub writes_files: bool,
 }
 
-impl Limits {
+impl ChildLimits {
     fn apply(self) -> io::Result<()> {
         if let Some(bytes) = self.address_space {
             // The user's own limit may be lower, and cannot be raised.
@@ -118,7 +118,7 @@ pub fn serve<Request: DeserializeOwned, Reply: Serialize>(
     if unsafe { libc::dup2(2, 1) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    let Some(limits) = frame::read::<Limits>(&mut input)? else {
+    let Some(limits) = frame::read::<ChildLimits>(&mut input)? else {
         return Ok(());
     };
     limits.apply()?;

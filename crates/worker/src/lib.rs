@@ -10,5 +10,5 @@ mod child;
 mod frame;
 mod pool;
 
-pub use child::{Limits, cpu_ns, note, serve};
-pub use pool::{Answer, CommandLine, Death, Limit, OUTSIDE_SIGNALS, Pool, PoolError};
+pub use child::{ChildLimits, cpu_ns, note, serve};
+pub use pool::{Answer, CommandLine, Death, OUTSIDE_SIGNALS, Pool, PoolError, TimeLimit};

@@ -1,6 +1,6 @@
 //! The parent's side: one thread and one child process a slot.
 
-use crate::child::{CpuTime, Limits, NOTE_MARK};
+use crate::child::{ChildLimits, CpuTime, NOTE_MARK};
 use crate::frame::{self, Until};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
@@ -88,7 +88,7 @@ pub struct Answer<Reply> {
 
 /// Time that a request may take, from when a child is there to get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
+pub struct TimeLimit {
     /// On the wall, after which the parent kills the child.
     pub wall: Duration,
     /// Of all threads of the child, after which, and up to two seconds more, the
@@ -96,10 +96,10 @@ pub struct Limit {
     pub cpu: Duration,
 }
 
-impl Limit {
+impl TimeLimit {
     /// What so many threads can use in this time.
-    pub fn of_threads(wall: Duration, threads: u32) -> Limit {
-        Limit {
+    pub fn of_threads(wall: Duration, threads: u32) -> TimeLimit {
+        TimeLimit {
             wall,
             cpu: wall.saturating_mul(threads.max(1)),
         }
@@ -115,11 +115,11 @@ pub enum PoolError {
 struct Job<Request> {
     id: u64,
     request: Request,
-    limit: Limit,
+    limit: TimeLimit,
     /// Whether a child that answered others before is to be replaced first.
     fresh: bool,
     /// Whether another child may answer where something else ended the first.
-    again: bool,
+    retry: bool,
 }
 
 struct Queue<Request> {
@@ -157,7 +157,7 @@ where
     Reply: DeserializeOwned + Send + 'static,
 {
     /// Children start with their first request.
-    pub fn new(command: &CommandLine, size: usize, limits: Limits) -> Result<Self, PoolError> {
+    pub fn new(command: &CommandLine, size: usize, limits: ChildLimits) -> Result<Self, PoolError> {
         let queue = Queue {
             jobs: VecDeque::new(),
             paused: false,
@@ -193,36 +193,36 @@ where
     }
 
     /// Queues a request.
-    pub fn submit(&mut self, id: u64, request: Request, limit: Limit) {
+    pub fn submit(&mut self, id: u64, request: Request, limit: TimeLimit) {
         self.push(Job {
             id,
             request,
             limit,
             fresh: false,
-            again: false,
+            retry: false,
         });
     }
 
     /// Queues a request that needs nothing of what its child did before: where
     /// something else ends that child, another gets it, once.
-    pub fn submit_stateless(&mut self, id: u64, request: Request, limit: Limit) {
+    pub fn submit_stateless(&mut self, id: u64, request: Request, limit: TimeLimit) {
         self.push(Job {
             id,
             request,
             limit,
             fresh: false,
-            again: true,
+            retry: true,
         });
     }
 
     /// Queues a request for a child that has answered no other.
-    pub fn submit_fresh(&mut self, id: u64, request: Request, limit: Limit) {
+    pub fn submit_fresh(&mut self, id: u64, request: Request, limit: TimeLimit) {
         self.push(Job {
             id,
             request,
             limit,
             fresh: true,
-            again: false,
+            retry: false,
         });
     }
 
@@ -317,7 +317,7 @@ struct Running {
 struct Slot {
     command: CommandLine,
     cpu: Option<usize>,
-    limits: Limits,
+    limits: ChildLimits,
     child: Option<Running>,
 }
 
@@ -351,7 +351,7 @@ impl Slot {
             let end = queue.end;
             drop(queue);
             let mut answer = self.answer(&job, end);
-            if job.again && answer.result.as_ref().is_err_and(Death::from_outside) {
+            if job.retry && answer.result.as_ref().is_err_and(Death::from_outside) {
                 answer = self.answer(&job, end);
             }
             shared.lock().running -= 1;
@@ -468,7 +468,7 @@ impl Slot {
 }
 
 impl Running {
-    fn greet(&self, limits: &Limits) -> io::Result<()> {
+    fn greet(&self, limits: &ChildLimits) -> io::Result<()> {
         let input = self.input.as_ref().expect("kept until the child ends");
         frame::set_nonblocking(input)?;
         frame::set_nonblocking(&self.output)?;

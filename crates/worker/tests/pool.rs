@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use worker::{Answer, CommandLine, Death, Limit, Limits, Pool};
+use worker::{Answer, ChildLimits, CommandLine, Death, Pool, TimeLimit};
 
 #[path = "child/main.rs"]
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ fn pool_of(size: usize, program: &str, args: &[&str]) -> Pool<Request, u64> {
     Pool::new(
         &command,
         size,
-        Limits {
+        ChildLimits {
             address_space: Some(1 << 30),
             writes_files: false,
         },
@@ -31,8 +31,8 @@ fn pool_of(size: usize, program: &str, args: &[&str]) -> Pool<Request, u64> {
     .unwrap()
 }
 
-fn of(wall: Duration) -> Limit {
-    Limit::of_threads(wall, 1)
+fn of(wall: Duration) -> TimeLimit {
+    TimeLimit::of_threads(wall, 1)
 }
 
 fn drain(p: &mut Pool<Request, u64>) -> BTreeMap<u64, Result<u64, Death>> {
@@ -186,7 +186,7 @@ fn a_missing_program_is_an_answer_too() {
     let mut p: Pool<Request, u64> = Pool::new(
         &command,
         1,
-        Limits {
+        ChildLimits {
             address_space: None,
             writes_files: true,
         },
@@ -386,7 +386,7 @@ fn a_fresh_child_on_request() {
 #[test]
 fn a_request_may_use_so_much_cpu_time_whatever_others_used_before() {
     let mut p = pool(1);
-    let limit = Limit {
+    let limit = TimeLimit {
         wall: Duration::from_secs(60),
         cpu: Duration::from_millis(700),
     };

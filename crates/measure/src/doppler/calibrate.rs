@@ -96,7 +96,7 @@ pub fn outliers(values: &[f64], limit: f64) -> Vec<usize> {
 
 /// What rounds of a task have shown so far: the latest pairs of any device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct PairHistory {
     pairs: Vec<Pair>,
 }
 
@@ -107,7 +107,7 @@ const TELLING: usize = 8;
 /// Of a normal distribution, for 95%.
 const QUANTILE: f64 = 1.96;
 
-impl Known {
+impl PairHistory {
     pub fn add(&mut self, pair: Pair) {
         if self.pairs.len() == REMEMBERED {
             self.pairs.remove(0);
@@ -171,7 +171,7 @@ impl Pair {
     }
 
     /// How wrong the parallel latency still is when multiplied by a factor.
-    fn left(&self, factor: f64) -> f64 {
+    fn residual_error(&self, factor: f64) -> f64 {
         (self.alone_ns - self.parallel_ns * factor).abs() / self.alone_ns.max(1.0)
     }
 }
@@ -212,14 +212,14 @@ pub fn factor(pairs: &[Pair], ratio: f64) -> Option<f64> {
 /// uncorrected, by one factor for all (the paper's, from the errors' sizes, and one
 /// from the errors with their signs), and by a factor each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Left {
+pub struct ResidualErrors {
     pub uncorrected: f64,
     pub uniform: f64,
     pub signed: f64,
     pub per_candidate: f64,
 }
 
-impl Left {
+impl ResidualErrors {
     /// What is left by the correction in use.
     pub fn by(&self, c: &CalibratorConstants) -> f64 {
         if c.per_candidate {
@@ -230,21 +230,22 @@ impl Left {
     }
 }
 
-/// Nothing where too few pairs are left to learn from.
-pub fn left(pairs: &[Pair], c: &CalibratorConstants) -> Option<Left> {
+/// What corrections leave of the errors of these pairs; nothing where there are too few
+/// pairs to learn from.
+pub fn residual_errors(pairs: &[Pair], c: &CalibratorConstants) -> Option<ResidualErrors> {
     if pairs.len() <= FEWEST {
         return None;
     }
     let (mut uncorrected, mut uniform, mut signed, mut own) = (0.0, 0.0, 0.0, 0.0);
     for (i, p) in pairs.iter().enumerate() {
         let others: Vec<Pair> = [&pairs[..i], &pairs[i + 1..]].concat();
-        uncorrected += p.left(1.0);
-        uniform += p.left(scale(delta(&others), c).unwrap_or(1.0));
-        signed += p.left(signed_factor(&others));
-        own += p.left(factor(&others, p.ratio).unwrap_or(1.0));
+        uncorrected += p.residual_error(1.0);
+        uniform += p.residual_error(scale(delta(&others), c).unwrap_or(1.0));
+        signed += p.residual_error(signed_factor(&others));
+        own += p.residual_error(factor(&others, p.ratio).unwrap_or(1.0));
     }
     let n = pairs.len() as f64;
-    Some(Left {
+    Some(ResidualErrors {
         uncorrected: uncorrected / n,
         uniform: uniform / n,
         signed: signed / n,
@@ -348,7 +349,7 @@ mod tests {
             let found = factor(&pairs, ratio).expect("enough pairs");
             assert!((found - expected).abs() < 1e-9, "{found} of {expected}");
         }
-        let l = left(&pairs, &PAPER).expect("enough pairs");
+        let l = residual_errors(&pairs, &PAPER).expect("enough pairs");
         assert!((l.uncorrected - 0.125).abs() < 1e-9, "{l:?}");
         let better = |l: f64, than: f64| l < 0.6 * than;
         assert!(better(l.uniform, l.uncorrected), "{l:?}");
@@ -356,7 +357,7 @@ mod tests {
         let same = (l.signed - l.uniform).abs() < 1e-9;
         assert!(same, "all errors have one sign: {l:?}");
         assert_eq!(factor(&pairs[..2], 0.5), None);
-        assert_eq!(left(&pairs[..3], &PAPER), None);
+        assert_eq!(residual_errors(&pairs[..3], &PAPER), None);
     }
 
     #[test]
@@ -365,7 +366,7 @@ mod tests {
         assert!(factor(&pairs, 1.0).is_some_and(|f| (f - 1.1).abs() < 1e-9));
         // The paper's factor has no sign, and makes them worse: 90 (1 - 1/10) for 99.
         assert!(scale(delta(&pairs), &PAPER).is_some_and(|s| (s - 0.9).abs() < 1e-9));
-        let l = left(&pairs, &PAPER).expect("enough pairs");
+        let l = residual_errors(&pairs, &PAPER).expect("enough pairs");
         assert!((l.uncorrected - 9.0 / 99.0).abs() < 1e-9, "{l:?}");
         assert!((l.uniform - 18.0 / 99.0).abs() < 1e-9, "{l:?}");
         assert!(l.signed < 1e-9 && l.per_candidate < 1e-9, "{l:?}");
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn a_known_error_needs_fewer_pairs_and_an_unsteady_one_more() {
         let known = |errors: &[f64]| {
-            let mut k = Known::default();
+            let mut k = PairHistory::default();
             errors.iter().for_each(|e| k.add(with_error(*e)));
             k
         };
@@ -408,7 +409,7 @@ mod tests {
 
     #[test]
     fn old_pairs_are_forgotten() {
-        let mut k = Known::default();
+        let mut k = PairHistory::default();
         (0..200).for_each(|i| k.add(with_error(f64::from(i % 2))));
         assert!(k.missing(0.025) > Some(1000));
         (0..1000).for_each(|_| k.add(with_error(0.01)));

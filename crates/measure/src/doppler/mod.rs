@@ -12,15 +12,15 @@ mod constants;
 mod react;
 mod timeout;
 
-pub use calibrate::{CalibratorConstants, Known, Left};
+pub use calibrate::{CalibratorConstants, PairHistory, ResidualErrors};
 pub use constants::{CONSTANTS, Constant, Constants};
 pub use react::{React, ReactConstants};
 pub use timeout::TimeoutConstants;
 
 use crate::dispatch::{Assignment, Dispatch, Round};
-use crate::measurer::{Done, Policy, again};
-use crate::serial::Measured;
-use calibrate::{Pair, Parallel, delta, factor, left, sample, scale};
+use crate::measured::Measured;
+use crate::policy::Policy;
+use calibrate::{Pair, Parallel, delta, factor, residual_errors, sample, scale};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use react::Evidence;
@@ -31,7 +31,9 @@ use store::{Cache, Outcome};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
     pub react: React,
-    pub known: Known,
+    /// What rounds have shown; stored as `known`.
+    #[serde(rename = "known")]
+    pub history: PairHistory,
     /// Rounds so far, which with the seed make the next round's random choices.
     pub rounds: u64,
     pub seed: u64,
@@ -41,7 +43,7 @@ impl TaskState {
     pub fn new(constants: &Constants, seed: u64) -> TaskState {
         TaskState {
             react: React::new(&constants.react),
-            known: Known::default(),
+            history: PairHistory::default(),
             rounds: 0,
             seed,
         }
@@ -64,8 +66,9 @@ pub struct RoundReport {
     /// Of each device, where it is known.
     pub delta: Vec<Option<f64>>,
     /// What corrections leave of the errors of the latest pairs, where enough of
-    /// them tell.
-    pub left: Option<Left>,
+    /// them tell; stored as `left`.
+    #[serde(rename = "left")]
+    pub residual_errors: Option<ResidualErrors>,
     pub next: React,
     /// What measuring side by side and measuring again took.
     pub parallel_ns: u64,
@@ -73,7 +76,7 @@ pub struct RoundReport {
 }
 
 /// What the loop needs beside a task's state.
-pub(crate) struct Doppler<'a, B: ?Sized, D> {
+pub(crate) struct Doppler<'a, B: ?Sized, D: ?Sized> {
     pub dispatch: &'a mut D,
     pub batch: &'a B,
     pub constants: &'a Constants,
@@ -83,24 +86,29 @@ pub(crate) struct Doppler<'a, B: ?Sized, D> {
 
 /// What is measured again alone, by position in the round.
 #[derive(Default)]
-struct Again {
+struct Remeasurement {
     failed: Vec<usize>,
     sampled: Vec<usize>,
 }
 
-impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
-    /// Measures the candidates `0..candidates` of the batch.
-    pub fn measure(&mut self, candidates: usize, state: &mut TaskState) -> Done {
-        let mut done = Done::default();
+impl<B: ?Sized, D: Dispatch<B> + ?Sized> Doppler<'_, B, D> {
+    /// Measures the candidates `0..candidates` of the batch; also what happened in each
+    /// round.
+    pub fn measure(
+        &mut self,
+        candidates: usize,
+        state: &mut TaskState,
+    ) -> (Vec<Measured>, Vec<RoundReport>) {
+        let (mut outcomes, mut rounds) = (Vec::new(), Vec::new());
         state.react.dp = state.react.dp.clamp(1, self.max_dp());
-        while done.outcomes.len() < candidates {
+        while outcomes.len() < candidates {
             let most = state.react.dp as usize * self.dispatch.devices();
-            let first = done.outcomes.len();
-            let (outcomes, report) = self.round(first, most.min(candidates - first), state);
-            done.outcomes.extend(outcomes);
-            done.rounds.push(report);
+            let first = outcomes.len();
+            let (more, report) = self.round(first, most.min(candidates - first), state);
+            outcomes.extend(more);
+            rounds.push(report);
         }
-        done
+        (outcomes, rounds)
     }
 
     /// Where nothing runs beside another candidate, nothing is gained.
@@ -123,12 +131,12 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
             candidate: first + i,
             device: i % devices,
         };
-        let jobs: Vec<Assignment> = (0..candidates).map(assign).collect();
+        let assignments: Vec<Assignment> = (0..candidates).map(assign).collect();
         let limit = c.timeout.round(dp, devices as u32);
         let began = self.dispatch.now();
         let mut outcomes = self.dispatch.round(
             self.batch,
-            &jobs,
+            &assignments,
             &Round {
                 dp,
                 limit,
@@ -143,11 +151,11 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
             },
         );
         let parallel_ns = (self.dispatch.now() - began).as_nanos() as u64;
-        let chosen: Vec<Again> = (0..devices)
-            .map(|d| self.choose(&jobs, &outcomes, d, state))
+        let chosen: Vec<Remeasurement> = (0..devices)
+            .map(|d| self.choose(&assignments, &outcomes, d, state))
             .collect();
         let began = self.dispatch.now();
-        let alone = self.measure_again(&jobs, &chosen);
+        let alone = self.measure_again(&assignments, &chosen);
         let alone_ns = (self.dispatch.now() - began).as_nanos() as u64;
         let count = |of: fn(&Outcome) -> bool| outcomes.iter().filter(|m| of(&m.outcome)).count();
         let mut report = RoundReport {
@@ -159,12 +167,19 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
             recovered: 0,
             sampled: chosen.iter().map(|a| a.sampled.len()).sum(),
             delta: vec![],
-            left: None,
+            residual_errors: None,
             next: state.react,
             parallel_ns,
             alone_ns,
         };
-        self.learn(&jobs, &chosen, &mut outcomes, alone, state, &mut report);
+        self.learn(
+            &assignments,
+            &chosen,
+            &mut outcomes,
+            alone,
+            state,
+            &mut report,
+        );
         (outcomes, report)
     }
 
@@ -172,8 +187,8 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
     /// next degree of parallelism.
     fn learn(
         &self,
-        jobs: &[Assignment],
-        chosen: &[Again],
+        assignments: &[Assignment],
+        chosen: &[Remeasurement],
         outcomes: &mut [Measured],
         mut alone: Vec<Option<Measured>>,
         state: &mut TaskState,
@@ -181,28 +196,28 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
     ) {
         let c = self.constants;
         let mut evidence = Vec::new();
-        for (device, again) in chosen.iter().enumerate() {
-            let of_device = |i: &usize| jobs[*i].device == device;
-            let own: Vec<usize> = (0..jobs.len()).filter(of_device).collect();
+        for (device, own_choice) in chosen.iter().enumerate() {
+            let of_device = |i: &usize| assignments[*i].device == device;
+            let own: Vec<usize> = (0..assignments.len()).filter(of_device).collect();
             if own.is_empty() {
                 continue;
             }
             let width = own.len() as u32;
-            let pairs = pairs(again, outcomes, &alone);
-            pairs.iter().for_each(|p| state.known.add(*p));
+            let pairs = pairs(own_choice, outcomes, &alone);
+            pairs.iter().for_each(|p| state.history.add(*p));
             let delta = delta(&pairs);
-            report.left = left(state.known.pairs(), &c.calibrator);
-            let judged = report.left.filter(|_| c.calibrator.corrected);
+            report.residual_errors = residual_errors(state.history.pairs(), &c.calibrator);
+            let judged = report.residual_errors.filter(|_| c.calibrator.corrected);
             let e = Evidence {
                 width,
                 delta: delta.map(|d| judged.map_or(d, |l| l.by(&c.calibrator))),
-                parallel_failures: recovered(again, &alone),
+                parallel_failures: recovered(own_choice, &alone),
             };
             report.recovered += e.parallel_failures as usize;
             report.delta.push(delta);
             evidence.push(e);
             for i in own {
-                let factor = correction(&outcomes[i].outcome, &state.known, delta, &c.calibrator);
+                let factor = correction(&outcomes[i].outcome, &state.history, delta, &c.calibrator);
                 let factor = factor.filter(|_| width > 1);
                 settle(&mut outcomes[i], alone[i].take(), report.dp, delta, factor);
             }
@@ -216,16 +231,16 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
     /// has nothing to be compared with.
     fn choose(
         &self,
-        jobs: &[Assignment],
+        assignments: &[Assignment],
         outcomes: &[Measured],
         device: usize,
         state: &TaskState,
-    ) -> Again {
-        let own: Vec<usize> = (0..jobs.len())
-            .filter(|i| jobs[*i].device == device)
+    ) -> Remeasurement {
+        let own: Vec<usize> = (0..assignments.len())
+            .filter(|i| assignments[*i].device == device)
             .collect();
         if own.len() < 2 {
-            return Again::default();
+            return Remeasurement::default();
         }
         let failed = |i: &usize| {
             let outcome = &outcomes[*i].outcome;
@@ -239,12 +254,12 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
             }
         }
         let c = &self.constants.calibrator;
-        let missing = state.known.missing(c.precision);
+        let missing = state.history.missing(c.precision);
         let mut rng = Pcg64Mcg::seed_from_u64(
             state.seed ^ state.rounds.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ device as u64,
         );
         let sampled = sample(&figures, c, missing, &mut rng);
-        Again {
+        Remeasurement {
             failed: own.iter().copied().filter(failed).collect(),
             sampled: sampled.into_iter().map(|s| good[s]).collect(),
         }
@@ -257,16 +272,21 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
         if candidates <= self.dispatch.devices() {
             return Some(1.0);
         }
-        let factor = scale(delta(state.known.pairs()), &self.constants.calibrator)?;
+        let factor = scale(delta(state.history.pairs()), &self.constants.calibrator)?;
         (factor > 0.0).then_some(1.0 / factor)
     }
 
     /// Measures what was chosen alone, one device after the other if they disturb
     /// each other; by position in the round.
-    fn measure_again(&mut self, jobs: &[Assignment], chosen: &[Again]) -> Vec<Option<Measured>> {
-        let mut alone: Vec<Option<Measured>> = jobs.iter().map(|_| None).collect();
-        let of_device =
-            |a: &Again| -> Vec<usize> { a.failed.iter().chain(&a.sampled).copied().collect() };
+    fn measure_again(
+        &mut self,
+        assignments: &[Assignment],
+        chosen: &[Remeasurement],
+    ) -> Vec<Option<Measured>> {
+        let mut alone: Vec<Option<Measured>> = assignments.iter().map(|_| None).collect();
+        let of_device = |a: &Remeasurement| -> Vec<usize> {
+            a.failed.iter().chain(&a.sampled).copied().collect()
+        };
         let mut rounds: Vec<Vec<usize>> = chosen.iter().map(of_device).collect();
         if self.dispatch.independent() {
             rounds = vec![rounds.concat()];
@@ -278,7 +298,7 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
         let each = self.constants.timeout.round(1, 1);
         (self.quiet)(true);
         for positions in rounds {
-            let again: Vec<Assignment> = positions.iter().map(|i| jobs[*i]).collect();
+            let again: Vec<Assignment> = positions.iter().map(|i| assignments[*i]).collect();
             let outcomes = self.dispatch.round(
                 self.batch,
                 &again,
@@ -303,9 +323,6 @@ impl<B: ?Sized, D: Dispatch<B>> Doppler<'_, B, D> {
     }
 }
 
-/// The name of this policy in records.
-pub(crate) const NAME: &str = "doppler";
-
 /// What the device and its host say of a candidate, if it was timed.
 fn parallel(outcome: &Outcome) -> Option<Parallel> {
     let Outcome::Timed { conditions: c, .. } = outcome else {
@@ -328,7 +345,7 @@ fn figure(m: &Measured) -> Option<(&Cache, f64)> {
 }
 
 /// The sample of one device, where both times are known.
-fn pairs(again: &Again, outcomes: &[Measured], alone: &[Option<Measured>]) -> Vec<Pair> {
+fn pairs(chosen: &Remeasurement, outcomes: &[Measured], alone: &[Option<Measured>]) -> Vec<Pair> {
     let pair = |i: &usize| {
         let (cache, parallel_ns) = figure(&outcomes[*i])?;
         let (cache_alone, alone_ns) = figure(alone[*i].as_ref()?)?;
@@ -340,24 +357,24 @@ fn pairs(again: &Again, outcomes: &[Measured], alone: &[Option<Measured>]) -> Ve
             alone_ns,
         })
     };
-    again.sampled.iter().filter_map(pair).collect()
+    chosen.sampled.iter().filter_map(pair).collect()
 }
 
 /// Candidates that failed in the round and not alone.
-fn recovered(again: &Again, alone: &[Option<Measured>]) -> u32 {
+fn recovered(chosen: &Remeasurement, alone: &[Option<Measured>]) -> u32 {
     let timed = |i: &&usize| alone[**i].as_ref().is_some_and(|m| figure(m).is_some());
-    again.failed.iter().filter(timed).count() as u32
+    chosen.failed.iter().filter(timed).count() as u32
 }
 
 /// The factor for a candidate that was not measured again.
 fn correction(
     outcome: &Outcome,
-    known: &Known,
+    history: &PairHistory,
     delta: Option<f64>,
     c: &CalibratorConstants,
 ) -> Option<f64> {
     let uniform = scale(delta, c)?;
-    let own = || factor(known.pairs(), parallel(outcome)?.ratio());
+    let own = || factor(history.pairs(), parallel(outcome)?.ratio());
     Some(c.per_candidate.then(own).flatten().unwrap_or(uniform))
 }
 
@@ -373,7 +390,7 @@ fn settle(
     let measured_again = alone.is_some();
     let parallel_ns = outcome.outcome.median_ns();
     if let Some(alone) = alone {
-        again(outcome, alone);
+        outcome.retried(alone);
     }
     if let Outcome::Timed { conditions, .. } = &mut outcome.outcome {
         conditions.round_dp = Some(dp);

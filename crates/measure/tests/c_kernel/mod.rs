@@ -3,7 +3,7 @@
 //! The task: `y = x * w + 1` on floats and `n = 2 * k + 1` on integers, where
 //! `w` is constant.
 
-use measure::{ArgFill, Protocol, Serial, TaskData};
+use measure::{ArgFill, Protocol, RunnerProcess, TaskData};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use std::process::Command;
 use tensor::DType;
@@ -174,9 +174,9 @@ pub fn task(seed: u64, oracle: BuiltKernel) -> TaskData {
     }
 }
 
-pub fn serial() -> Serial {
+pub fn runner() -> RunnerProcess {
     let program = env!("CARGO_BIN_EXE_measure-test-runner").into();
-    Serial::new(&CommandLine {
+    RunnerProcess::new(&CommandLine {
         program,
         args: vec![],
         cpus: vec![],

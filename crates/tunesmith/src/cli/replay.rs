@@ -7,7 +7,7 @@ use super::parse::parse_time;
 use super::records::title;
 use super::table::{Table, ms};
 use super::task_args::{Which, pick};
-use measure::{Measured, Protocol, Serial, TaskData};
+use measure::{Measured, Protocol, RunnerProcess, TaskData};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -130,11 +130,11 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         args: fills(&task.program),
         oracle: oracle.kernel,
     };
-    let mut serial = unpinned(|| Serial::new(&host.workers.runner))?;
-    let mut protocol = protocol(a, model.tolerance, machine, &target);
+    let mut runner = unpinned(|| RunnerProcess::new(&host.workers.runner))?;
+    let mut protocol = protocol(a, model.tolerance, &machine, &target);
     protocol.rotate_bytes = rotate_bytes(&plan, &target, protocol.rotate_bytes);
-    serial.load_task(&data, &protocol)?;
-    let m: Measured = serial.measure(&data, &built.kernel, &protocol, None, false);
+    runner.load_task(&data, &protocol)?;
+    let m: Measured = runner.measure(&data, &built.kernel, &protocol, None, false);
     let median_ns = m.outcome.median_ns();
     let in_ms = |ns: u64| ns as f64 / 1e6;
     let samples: &[u64] = match &m.outcome {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
-use worker::{CommandLine, Limit, Limits, Pool};
+use worker::{ChildLimits, CommandLine, Pool, TimeLimit};
 
 #[derive(Serialize, Deserialize)]
 pub enum Request {
@@ -98,13 +98,13 @@ fn be_parent() {
         args: vec![],
         cpus: vec![],
     };
-    let limits = Limits {
+    let limits = ChildLimits {
         address_space: None,
         writes_files: false,
     };
     let mut pool = Pool::<Request, u64>::new(&command, 1, limits).unwrap();
     // The wall's is the parent's to watch, which will be stopped.
-    let limit = Limit {
+    let limit = TimeLimit {
         wall: Duration::from_secs(60),
         cpu: Duration::from_secs(1),
     };

@@ -1,25 +1,30 @@
 //! One runner process, asked one thing at a time.
 //!
-//! Owns the process and the turning of its answers and deaths into outcomes. Promises that only what a candidate did is held against it: the
-//! task's own data has its own limit and its own error, and a candidate that
-//! killed a runner which others had used is tried again in a new one. Several
-//! runners at once are `local`'s.
+//! Owns the process, as its parent sees it. Promises that only what a candidate did is
+//! held against it: the task's own data has its own limit and its own error, and a
+//! candidate that killed a runner which others had used is tried again in a new one.
+//! What answers and deaths mean is left to `outcome`, several runners at once to `local`.
 
-use crate::expected::Shares;
+use crate::dispatch::RANKING;
+use crate::expected::SharedFindings;
 use crate::loaded::rotated_bytes;
-use crate::protocol::{
-    Circumstances, Doing, Parts, Protocol, Reply, Report, Request, Spent, TaskData, TaskKey,
-    Verdict,
+use crate::measured::Measured;
+use crate::outcome::{
+    Circumstances, Failure, death_outcome, failure_outcome, may_be_inherited, outcome,
+    says_nothing, text_of, timed_out,
 };
-use crate::ranks::Ranks;
+use crate::policy::Policy;
+use crate::protocol::{
+    KernelReport, Parts, Protocol, Reply, Request, Spent, TaskData, TaskKey, Verdict,
+};
+use crate::ranks::RankOutcomes;
 use crate::reference::Reference;
 use runtime::BuiltKernel;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Cache, Clock, Conditions, Difference, Extra, Outcome, Stage};
+use store::Stage;
 use thiserror::Error;
-use worker::{CommandLine, Death, Limit, Limits, Pool, PoolError};
+use worker::{ChildLimits, CommandLine, Death, Pool, PoolError, TimeLimit};
 
 #[derive(Debug, Error)]
 pub enum MeasureError {
@@ -33,34 +38,20 @@ pub enum MeasureError {
     NotStarted { reason: String },
 }
 
-/// A measured candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// `Unanswered` when the candidate had no chance: the task has no expected
-    /// output, or there is no runner.
-    pub outcome: Outcome,
-    /// The candidate's requests, as the parent saw them: what it cost, dead or
-    /// alive, also where it was tried again in another runner. Setting up its
-    /// task is not in it.
-    pub whole: Spent,
-    /// Parts of `whole` that a runner told; nothing if it died.
-    pub parts: Parts,
-}
-
 /// One runner process, replaced when it dies.
-pub struct Serial {
+pub struct RunnerProcess {
     pool: Pool<Request, Reply>,
     next_id: u64,
     /// The task whose data this runner got last.
-    known: Option<TaskKey>,
+    loaded_task: Option<TaskKey>,
     /// Requests with kernels that this runner answered.
     used: u64,
     /// What the requests about the candidate at hand took.
     spent: Spent,
     /// What making data of tasks took since it was last asked.
-    setting_up: Duration,
+    setup_time: Duration,
     /// Whether this runner is to be replaced before its next request.
-    spoilt: bool,
+    replace_next: bool,
     /// Its number among those it shares with.
     number: usize,
     /// Starts that failed since it last answered, and data of tasks that it
@@ -72,37 +63,9 @@ pub struct Serial {
     /// What the reference kernel said of the CPU.
     reference: Option<Reference>,
     /// What runners learnt of tasks that others need not find out again.
-    shares: Arc<Shares>,
+    findings: Arc<SharedFindings>,
     /// When all requests end.
     end: Option<Instant>,
-}
-
-/// What was true round a measurement, for its record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Company<'a> {
-    /// The policy that measured.
-    pub measurer: &'a str,
-    /// The device, where there are several.
-    pub device: Option<&'a str>,
-    /// Candidates measured at once on the device.
-    pub dp: u32,
-    /// Whether builders ran meanwhile.
-    pub overlap: bool,
-    /// Whether nothing else of the tuner used the device.
-    pub isolated: bool,
-}
-
-impl<'a> Company<'a> {
-    /// One candidate at a time.
-    fn none(measurer: &'a str, overlap: bool) -> Company<'a> {
-        Company {
-            measurer,
-            device: None,
-            dp: 1,
-            overlap,
-            isolated: !overlap,
-        }
-    }
 }
 
 /// Address space of a runner: the data of its tasks and their rotated copies.
@@ -114,45 +77,35 @@ const RANKED_BYTES: u64 = 2 << 30;
 /// Longer than any limit, and short enough to be added to a point in time.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Why a request about kernels has no reply.
-enum Failure {
-    /// The task has no data.
-    Oracle(String),
-    Died {
-        death: Death,
-        note: String,
-    },
-}
-
-impl Serial {
+impl RunnerProcess {
     /// `command` must end up in `serve`.
-    pub fn new(command: &CommandLine) -> Result<Serial, MeasureError> {
-        Serial::sharing(command, Arc::default())
+    pub fn new(command: &CommandLine) -> Result<RunnerProcess, MeasureError> {
+        RunnerProcess::sharing(command, Arc::default())
     }
 
     /// One of several that compute what a task expects once.
     pub(crate) fn sharing(
         command: &CommandLine,
-        shares: Arc<Shares>,
-    ) -> Result<Serial, MeasureError> {
-        let limits = Limits {
+        findings: Arc<SharedFindings>,
+    ) -> Result<RunnerProcess, MeasureError> {
+        let limits = ChildLimits {
             address_space: Some(ADDRESS_SPACE),
             writes_files: false,
         };
-        Ok(Serial {
+        Ok(RunnerProcess {
             pool: Pool::new(command, 1, limits)?,
             next_id: 0,
-            known: None,
+            loaded_task: None,
             used: 0,
             spent: Spent::default(),
-            setting_up: Duration::ZERO,
-            spoilt: false,
-            number: shares.join(),
+            setup_time: Duration::ZERO,
+            replace_next: false,
+            number: findings.join(),
             failed_starts: 0,
             deaths: 0,
             last_dead: None,
             reference: None,
-            shares,
+            findings,
             end: None,
         })
     }
@@ -179,8 +132,8 @@ impl Serial {
         best_ns: Option<u64>,
         overlap: bool,
     ) -> Measured {
-        let company = Company::none("serial", overlap);
-        self.measure_in(task, kernel, protocol, best_ns, company, true)
+        let circumstances = Circumstances::alone(Policy::Serial.name(), overlap);
+        self.measure_in(task, kernel, protocol, best_ns, circumstances, true)
     }
 
     /// No request that begins from here on runs beyond `end`. Sampling ends before, with what
@@ -197,17 +150,17 @@ impl Serial {
 
     /// Has the next request answered by a process that has answered no other.
     pub(crate) fn renew(&mut self) {
-        self.spoilt |= self.used > 0;
+        self.replace_next |= self.used > 0;
     }
 
     /// Time that making data of tasks took since this was last asked.
-    pub(crate) fn take_setting_up(&mut self) -> Duration {
-        std::mem::take(&mut self.setting_up)
+    pub(crate) fn take_setup_time(&mut self) -> Duration {
+        std::mem::take(&mut self.setup_time)
     }
 
     /// Whether the process, if it still lives, has the data of a task.
-    pub(crate) fn knows(&self, task: &TaskData) -> bool {
-        self.known == Some(task.key()) && !self.spoilt
+    pub(crate) fn holds(&self, task: &TaskData) -> bool {
+        self.loaded_task == Some(task.key()) && !self.replace_next
     }
 
     /// How often in a row no process could be started that was fit to measure.
@@ -233,7 +186,7 @@ impl Serial {
         }
     }
 
-    /// Measures one candidate in this company. `retry`: a candidate that ends a
+    /// Measures one candidate in these circumstances. `retry`: a candidate that ends a
     /// runner which others had used is tried again, within the same limit.
     pub(crate) fn measure_in(
         &mut self,
@@ -241,7 +194,7 @@ impl Serial {
         kernel: &BuiltKernel,
         protocol: &Protocol,
         best_ns: Option<u64>,
-        company: Company<'_>,
+        circumstances: Circumstances<'_>,
         retry: bool,
     ) -> Measured {
         let wall = Duration::from_nanos(protocol.limit_ns);
@@ -249,7 +202,7 @@ impl Serial {
         let by_wall = protocol.by_wall();
         let cut = self.until_end() < wall;
         let due = Reference::is_due(self.reference, by_wall);
-        let cycle_ns = self.shares.cycle_ns();
+        let cycle_ns = self.findings.cycle_ns();
         let request = |left: Duration| Request::Measure {
             task: task.key(),
             kernel: kernel.clone(),
@@ -264,19 +217,19 @@ impl Serial {
         let result = self.on_task(task, protocol, wall, retry, request);
         self.note_death(kernel, &result);
         let (outcome, parts) = match result {
-            Ok(Reply::Measured(Report { verdict, parts })) => {
-                self.spoilt |= matches!(verdict, Verdict::Damaged(_));
+            Ok(Reply::Measured(KernelReport { verdict, parts })) => {
+                self.replace_next |= matches!(verdict, Verdict::Damaged(_));
                 if let Verdict::Timed { at, .. } = &verdict {
                     if let Some(ns) = at.reference_ns {
                         self.reference = Some(Reference::after(self.reference, ns, by_wall));
                     }
-                    at.cycle_ns.inspect(|ns| self.shares.set_cycle_ns(*ns));
+                    at.cycle_ns.inspect(|ns| self.findings.set_cycle_ns(*ns));
                 }
                 let first_only = matches!(&verdict, Verdict::Timed { at, .. } if at.first_only);
                 let outcome = match cut && first_only {
                     // With more time there would be better samples.
                     true => death_outcome(Death::Withdrawn, Stage::Run),
-                    false => outcome(verdict, protocol, company, self.reference),
+                    false => outcome(verdict, protocol, circumstances, self.reference),
                 };
                 (outcome, parts)
             }
@@ -292,7 +245,7 @@ impl Serial {
 
     /// Samples kernels in turns, so that a disturbance hits all alike: for the
     /// isolated ranking of finalists. One outcome a kernel, in their order; the
-    /// timed ones have one sample for each of the same `rounds`, or of fewer
+    /// timed ones have one sample for each of the same `turns`, or of fewer
     /// where the limit, `limit_ns` for each kernel, ends them. What a request
     /// took beside its kernels' parts is shared evenly. Kernels whose constants would fill
     /// the memory take turns with some of the others only.
@@ -301,7 +254,7 @@ impl Serial {
         task: &TaskData,
         kernels: &[&BuiltKernel],
         protocol: &Protocol,
-        rounds: u32,
+        turns: u32,
     ) -> Vec<Measured> {
         let mut all = Vec::new();
         while all.len() < kernels.len() {
@@ -312,7 +265,7 @@ impl Serial {
                 bytes <= RANKED_BYTES
             };
             let together = rest.iter().take_while(fits).count().max(1);
-            all.extend(self.rank_together(task, &rest[..together], protocol, rounds));
+            all.extend(self.rank_together(task, &rest[..together], protocol, turns));
         }
         all
     }
@@ -322,38 +275,39 @@ impl Serial {
         task: &TaskData,
         kernels: &[&BuiltKernel],
         protocol: &Protocol,
-        rounds: u32,
+        turns: u32,
     ) -> Vec<Measured> {
-        let mut ranks = Ranks::new(kernels.len());
+        let mut ranks = RankOutcomes::new(kernels.len());
         loop {
-            let left = ranks.left();
-            if left.is_empty() {
+            let undecided = ranks.undecided();
+            if undecided.is_empty() {
                 return ranks.measured();
             }
-            let wall = Duration::from_nanos(protocol.limit_ns).saturating_mul(left.len() as u32);
+            let wall =
+                Duration::from_nanos(protocol.limit_ns).saturating_mul(undecided.len() as u32);
             let request = |wall: Duration| Request::Rank {
                 task: task.key(),
-                kernels: left.iter().map(|i| kernels[*i].clone()).collect(),
+                kernels: undecided.iter().map(|i| kernels[*i].clone()).collect(),
                 protocol: Protocol {
-                    limit_ns: wall.as_nanos() as u64 / left.len() as u64,
+                    limit_ns: wall.as_nanos() as u64 / undecided.len() as u64,
                     ..protocol.clone()
                 },
-                rounds,
+                turns,
             };
             self.spent = Spent::default();
             let answer = self.on_task(task, protocol, wall.min(LONGEST), true, request);
             let alone = match answer {
                 Ok(Reply::Ranked(reports)) => {
-                    let damaged = |r: &Report| matches!(r.verdict, Verdict::Damaged(_));
-                    self.spoilt |= reports.iter().any(damaged);
-                    let company = Company::none("rank", false);
+                    let damaged = |r: &KernelReport| matches!(r.verdict, Verdict::Damaged(_));
+                    self.replace_next |= reports.iter().any(damaged);
+                    let circumstances = Circumstances::alone(RANKING, false);
                     let judged = reports
                         .into_iter()
-                        .map(|r| (outcome(r.verdict, protocol, company, None), r.parts));
-                    ranks.settle(&left, judged.collect(), self.spent)
+                        .map(|r| (outcome(r.verdict, protocol, circumstances, None), r.parts));
+                    ranks.settle(&undecided, judged.collect(), self.spent)
                 }
                 Ok(_) => unreachable!("a runner answers a ranking with one"),
-                Err(failure) => ranks.fail(&left, failure_outcome(failure), self.spent),
+                Err(failure) => ranks.fail(&undecided, failure_outcome(failure), self.spent),
             };
             for i in alone {
                 ranks.replace(i, self.measure(task, kernels[i], protocol, None, false));
@@ -386,9 +340,9 @@ impl Serial {
             {
                 return Err(first);
             }
-            let limit = Limit::of_threads(left, protocol.threads);
+            let limit = TimeLimit::of_threads(left, protocol.threads);
             match self.ask(request(within), limit) {
-                Ok(Reply::NoData) => self.known = None,
+                Ok(Reply::NoData) => self.loaded_task = None,
                 Ok(reply) => {
                     self.used += 1;
                     return Ok(reply);
@@ -409,32 +363,32 @@ impl Serial {
     fn set_up(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), Failure> {
         let began = Instant::now();
         let done = self.make_data(task, protocol);
-        self.setting_up += began.elapsed();
+        self.setup_time += began.elapsed();
         done
     }
 
     fn make_data(&mut self, task: &TaskData, protocol: &Protocol) -> Result<(), Failure> {
         let key = task.key();
-        if self.known == Some(key) && !self.spoilt {
+        if self.loaded_task == Some(key) && !self.replace_next {
             return Ok(());
         }
         // The oracle runs on one thread.
-        let limit = Limit::of_threads(Duration::from_nanos(protocol.setup_limit_ns), 1);
-        let share = self.shares.of(task);
-        let (place, mut unmade) = share.as_ref().map(|s| s.place()).unzip();
-        if let Some(reason) = self.shares.broken(key) {
+        let limit = TimeLimit::of_threads(Duration::from_nanos(protocol.setup_limit_ns), 1);
+        let outputs = self.findings.expected_outputs(task);
+        let (file, mut incomplete) = outputs.as_ref().map(|o| o.file()).unzip();
+        if let Some(reason) = self.findings.broken(key) {
             return Err(Failure::Oracle(reason));
         }
         let mut used = self.used > 0;
-        let known = share.is_some() && unmade.is_none();
         let reason = loop {
-            match self.ask(Request::Data(task.clone(), place.clone()), limit) {
+            match self.ask(Request::Data(task.clone(), file.clone()), limit) {
                 Ok(Reply::Data(Ok(published))) => {
-                    if let (Some(Some(made)), Some(share), true) = (&mut unmade, &share, published)
+                    if let (Some(Some(complete)), Some(outputs), true) =
+                        (&mut incomplete, &outputs, published)
                     {
-                        **made = share.seal();
+                        **complete = outputs.seal();
                     }
-                    self.known = Some(key);
+                    self.loaded_task = Some(key);
                     return Ok(());
                 }
                 Ok(Reply::Data(Err(reason))) => break reason,
@@ -445,10 +399,10 @@ impl Serial {
                         return Err(Failure::Died { death, note });
                     }
                     let reason = text_of(death);
-                    if !known && self.shares.killed(key, self.number, &reason) {
+                    if self.findings.killed(key, self.number, &reason) {
                         return Err(Failure::Oracle(reason));
                     }
-                    // Others have it, or are yet to try.
+                    // Others are yet to try.
                     self.failed_starts += 1;
                     let reason = format!("it dies of a task's data: {reason}");
                     let death = Death::NotStarted { reason };
@@ -457,16 +411,16 @@ impl Serial {
                 Err(failure) => return Err(failure),
             }
         };
-        self.shares.set_broken(key, &reason);
+        self.findings.set_broken(key, &reason);
         Err(Failure::Oracle(reason))
     }
 
     /// One request and its answer.
-    fn ask(&mut self, request: Request, limit: Limit) -> Result<Reply, Failure> {
+    fn ask(&mut self, request: Request, limit: TimeLimit) -> Result<Reply, Failure> {
         let id = self.next_id;
         self.next_id += 1;
         let of_candidates = !matches!(request, Request::Data(..));
-        if std::mem::take(&mut self.spoilt) {
+        if std::mem::take(&mut self.replace_next) {
             self.pool.submit_fresh(id, request, limit);
         } else {
             self.pool.submit(id, request, limit);
@@ -490,198 +444,11 @@ impl Serial {
             };
         }
         if answer.earlier == 0 || answer.result.is_err() {
-            (self.known, self.used) = (None, 0);
+            (self.loaded_task, self.used) = (None, 0);
         }
         answer.result.map_err(|death| Failure::Died {
             death,
             note: answer.note,
         })
-    }
-}
-
-/// Whether an earlier kernel may be to blame for a death. A time-out is not
-/// tried again: it costs most, and is the least likely to be inherited.
-fn may_be_inherited(failure: &Failure) -> bool {
-    let Failure::Died { death, .. } = failure else {
-        return false;
-    };
-    matches!(death, Death::Crashed { .. } | Death::OutOfMemory { .. })
-}
-
-fn timed_out(failure: &Failure) -> bool {
-    let Failure::Died { death, .. } = failure else {
-        return false;
-    };
-    matches!(death, Death::TimedOut { .. })
-}
-
-/// Whether a death says nothing of what was asked.
-fn says_nothing(death: &Death) -> bool {
-    matches!(death, Death::NotStarted { .. } | Death::Withdrawn)
-}
-
-fn text_of(death: Death) -> String {
-    match death {
-        Death::Withdrawn => "the time for it was over".into(),
-        Death::TimedOut { limit } => format!("it ran past its limit of {limit:?}"),
-        Death::NotStarted { reason } => reason,
-        Death::OutOfMemory { stderr, .. } => format!("it ran out of memory; {stderr}"),
-        Death::Crashed {
-            signal: Some(s),
-            stderr,
-            ..
-        } => format!("it died of signal {s}; {stderr}"),
-        Death::Crashed { code, stderr, .. } => {
-            format!("it ended with code {}; {stderr}", code.unwrap_or_default())
-        }
-    }
-}
-
-/// What a failure means for the kernel that met it, and which one that was.
-fn failure_outcome(failure: Failure) -> (Outcome, Option<usize>) {
-    match failure {
-        Failure::Oracle(reason) => (
-            Outcome::Unanswered {
-                reason: format!("no expected output: {reason}"),
-            },
-            None,
-        ),
-        Failure::Died { death, .. } if says_nothing(&death) => {
-            (death_outcome(death, Stage::Run), None)
-        }
-        Failure::Died { death, note } => {
-            let told = Doing::read(&note);
-            let stage = match told {
-                Some((Doing::Load | Doing::Prepare, _)) => Stage::Load,
-                Some((Doing::Check, _)) => Stage::Check,
-                _ => Stage::Run,
-            };
-            let mut outcome = death_outcome(death, stage);
-            if let (Outcome::Crashed { stderr, .. }, Some((Doing::Prepare, _))) =
-                (&mut outcome, told)
-            {
-                stderr.insert_str(0, "while preparing constants\n");
-            }
-            (outcome, told.map(|(_, kernel)| kernel))
-        }
-    }
-}
-
-/// The outcome of a candidate whose worker died in `stage`; a worker that could not be
-/// started, or had no time left, says nothing of the candidate, which stays unanswered.
-pub fn death_outcome(death: Death, stage: Stage) -> Outcome {
-    match death {
-        Death::Crashed {
-            signal,
-            code,
-            stderr,
-        } => {
-            let stderr = match code {
-                Some(c) => format!("exit code {c}\n{stderr}"),
-                None => stderr,
-            };
-            Outcome::Crashed {
-                stage,
-                signal,
-                stderr,
-            }
-        }
-        Death::OutOfMemory { .. } => Outcome::OutOfMemory { stage },
-        Death::TimedOut { limit } => Outcome::TimedOut {
-            stage,
-            limit_ms: limit.as_millis() as u64,
-        },
-        Death::NotStarted { reason } => Outcome::Unanswered {
-            reason: format!("no {}: {reason}", worker_of(stage)),
-        },
-        Death::Withdrawn => Outcome::Unanswered {
-            reason: text_of(death),
-        },
-    }
-}
-
-/// Which kind of worker a stage is carried out by.
-fn worker_of(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Build => "builder",
-        Stage::Load | Stage::Run | Stage::Check => "runner",
-    }
-}
-
-fn conditions(
-    at: &Circumstances,
-    protocol: &Protocol,
-    company: Company<'_>,
-    reference: Option<Reference>,
-) -> Conditions {
-    Conditions {
-        pinned: at.pinned,
-        overlap: company.overlap,
-        isolated: company.isolated,
-        cache: match at.rotated {
-            false => Cache::Warm,
-            true if protocol.rotate_bytes <= protocol.llc_bytes => Cache::CachedConstants,
-            true => Cache::RotatedConstants,
-        },
-        const_copies: at.copies,
-        repeats: u32::try_from(at.calls).unwrap_or(u32::MAX),
-        measurer: Some(company.measurer.into()),
-        device: company.device.map(Into::into),
-        latency_ns: at.span.device_ns.checked_div(at.span.launches),
-        span_ns: Some(at.span.host_ns),
-        launches: Some(at.span.launches),
-        reference_ns: reference.map(|r| r.last_ns()),
-        drift: reference.map(|r| r.drift()),
-        rel_l2: Some(at.rel_l2),
-        ..Conditions::unproven(protocol.threads, company.dp)
-    }
-}
-
-fn outcome(
-    verdict: Verdict,
-    protocol: &Protocol,
-    company: Company<'_>,
-    reference: Option<Reference>,
-) -> Outcome {
-    let crashed = |stage, stderr| Outcome::Crashed {
-        stage,
-        signal: None,
-        stderr,
-    };
-    match verdict {
-        Verdict::Timed { samples_ns, at } => Outcome::Timed {
-            samples_ns,
-            clock: match at.cycle_ns {
-                Some(_) => Clock::CycleCounter,
-                None if protocol.by_wall() => Clock::HostMonotonic,
-                None => Clock::ThreadCpu,
-            },
-            conditions: conditions(&at, protocol, company, reference),
-        },
-        Verdict::Wrong(g) => Outcome::Wrong {
-            text: format!(
-                "output {} differs{}: relative error {:.2e}, element {}",
-                g.output,
-                if g.later {
-                    " in a later run, though not in the first"
-                } else {
-                    ""
-                },
-                g.rel_l2,
-                g.worst
-            ),
-            difference: Difference {
-                rel_l2: g.rel_l2,
-                max_over_rms: g.max_over_rms,
-                max_abs: g.max_abs,
-                worst: g.worst,
-                non_finite: g.non_finite,
-                tolerance: Some(protocol.tolerance),
-                extra: Extra::new(),
-            },
-        },
-        Verdict::Refused(text) => crashed(Stage::Load, text),
-        Verdict::Failed(text) | Verdict::Damaged(text) => crashed(Stage::Run, text),
-        Verdict::OutOfMemory(_) => Outcome::OutOfMemory { stage: Stage::Load },
     }
 }
