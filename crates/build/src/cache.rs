@@ -4,9 +4,9 @@
 //! whole entry or none; one that does not match its checksum counts as absent.
 
 use crate::pipeline::Built;
+use crate::toolchain::toolchain;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::SystemTime;
 use tensor::NewFile;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -26,8 +26,8 @@ impl ObjectCache {
         })
     }
 
-    /// The key of a candidate: program, trace and target text, and everything
-    /// that turns them into code: this program itself.
+    /// The key of a candidate: program, trace and target text, and what turns
+    /// them into code ([`toolchain`]).
     pub fn key(program: &str, trace: &str, target: &str) -> String {
         let parts = [program, trace, target, toolchain()];
         let text: String = parts.iter().map(|p| format!("{}:{p}", p.len())).collect();
@@ -76,33 +76,9 @@ impl ObjectCache {
     }
 }
 
-/// Names what turns a trace into code: LLVM, and this program itself, whose
-/// steps, passes and code generator are as much of the compiler.
-pub fn toolchain() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(|| format!("{} {}", llvm::version(), own_fingerprint()))
-}
-
-/// Identifies the running program: passes change without their version changing.
-fn own_fingerprint() -> String {
-    let bytes = std::env::current_exe().and_then(std::fs::read);
-    // A program that cannot read itself shares its objects with no other process.
-    bytes.map_or_else(
-        |_| format!("process {}", std::process::id()),
-        |b| format!("{:032x}", xxh3_128(&b)),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_toolchain_is_llvm_and_this_very_program() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let expected = format!("{} {:032x}", llvm::version(), xxh3_128(&own));
-        assert_eq!(toolchain(), expected);
-    }
 
     #[test]
     fn keys_separate_their_parts() {

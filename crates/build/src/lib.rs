@@ -8,7 +8,9 @@
 mod builder;
 mod cache;
 mod pipeline;
+mod toolchain;
 
 pub use builder::{BuilderPool, Fault, Outcome, Request, serve};
-pub use cache::{ObjectCache, toolchain};
+pub use cache::ObjectCache;
 pub use pipeline::{BuildFailure, Built, Extras, Options, Stage, build, built_kernel};
+pub use toolchain::toolchain;
