@@ -334,9 +334,10 @@ fn a_fake_device_keeps_the_promises_of_real_ones() {
     for (devices, capacity, independent) in [(1, 1, false), (1, 8, false), (3, 2, true)] {
         let mut device = FakeDevice::new(devices, capacity);
         device.independent = independent;
-        let mut crashes = calm(1000);
-        crashes.fails = Fails::Always;
-        device_contract::check(&mut device, &[calm(1000), calm(3000), crashes][..]);
+        let (mut crashes, mut hangs) = (calm(1000), calm(1000));
+        (crashes.fails, hangs.fails) = (Fails::Always, Fails::Hangs);
+        let batch = [calm(1000), calm(3000), crashes, hangs];
+        device_contract::check(&mut device, &batch[..]);
     }
 }
 

@@ -552,9 +552,9 @@ fn devices_of_this_machine_keep_the_promises_of_all() {
         kernel("compute(args); spin(50000);"),
         kernel("compute(args); spin(500000);"),
     );
-    let crashes = kernel("__builtin_trap();");
+    let (crashes, hangs) = (kernel("__builtin_trap();"), kernel("for (;;) spin(1000);"));
     let (task, protocol) = (task(1, good()), protocol());
-    let batch = batch(&task, &[&fast, &slow, &crashes], &protocol);
+    let batch = batch(&task, &[&fast, &slow, &crashes, &hangs], &protocol);
     for (devices, runners) in [(1, 1), (1, 2), (2, 1)] {
         device_contract::check(&mut local(devices, runners), &batch);
     }

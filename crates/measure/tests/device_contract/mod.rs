@@ -5,21 +5,25 @@ use measure::{Assignment, Dispatch, Measured, Policy, RANKING, Ranking, Round};
 use std::time::Duration;
 use store::{Conditions, Outcome};
 
-/// Positions in the batch that [`check`] wants: a candidate, one that takes at least
-/// twice as long, and one that crashes.
+/// Positions in the batch that [`check`] wants.
 const FAST: usize = 0;
 const SLOW: usize = 1;
 const CRASHES: usize = 2;
+const HANGS: usize = 3;
 
+/// Longer than anything takes that ends.
 const EACH: Duration = Duration::from_secs(20);
+/// Time for a candidate that does not end.
+const SHORT: Duration = Duration::from_secs(1);
 
-/// Checks the promises of `Dispatch` on a batch of three candidates: a fast one, one
-/// that takes at least twice as long, and one that crashes.
+/// Checks the promises of `Dispatch` on a batch of four candidates: a fast one, one that
+/// takes at least twice as long, one that crashes, and one that never ends.
 pub fn check<B: ?Sized>(device: &mut dyn Dispatch<B>, batch: &B) {
     device.prepare(batch);
     a_round_answers_in_order(device, batch);
     a_quiet_candidate_is_alone(device, batch);
     a_ranking_answers_in_order(device, batch);
+    what_hangs_costs_the_others_nothing(device, batch);
     nothing_is_measured_beyond_the_end(device, batch);
     assert_eq!(device.take_warnings(), [""; 0]);
 }
@@ -122,6 +126,30 @@ fn a_ranking_answers_in_order<B: ?Sized>(device: &mut dyn Dispatch<B>, batch: &B
         assert_eq!(c.measurer.as_deref(), Some(RANKING));
     }
     assert!(device.rank(batch, &[], &ranking).is_empty());
+}
+
+fn what_hangs_costs_the_others_nothing<B: ?Sized>(device: &mut dyn Dispatch<B>, batch: &B) {
+    let candidates = [HANGS, FAST];
+    let assignments = candidates.map(|candidate| Assignment {
+        candidate,
+        device: 0,
+    });
+    let short = Round {
+        each: SHORT,
+        ..round(1, true)
+    };
+    let ranking = Ranking {
+        turns: 3,
+        each: SHORT,
+    };
+    for outcomes in [
+        device.round(batch, &assignments, &short),
+        device.rank(batch, &candidates, &ranking),
+    ] {
+        let labels: Vec<&str> = outcomes.iter().map(|m| m.outcome.label()).collect();
+        assert!(labels[0].starts_with("timed-out"), "{labels:?}");
+        assert_eq!(labels[1..], ["timed"]);
+    }
 }
 
 fn nothing_is_measured_beyond_the_end<B: ?Sized>(device: &mut dyn Dispatch<B>, batch: &B) {
