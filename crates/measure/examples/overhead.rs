@@ -115,9 +115,10 @@ fn row(
         limit: Duration::from_secs(10),
     };
     let mut state = TaskState::new(&constants, 1);
+    let shared = Arc::new(kernel.clone());
     let batch = Batch {
         task: Arc::new(task.clone()),
-        kernels: vec![Arc::new(kernel.clone()); BATCH],
+        kernels: vec![shared; BATCH],
         protocol: protocol.clone(),
         best_ns: None,
         overlap: false,

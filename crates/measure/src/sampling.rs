@@ -379,12 +379,12 @@ mod tests {
 
     #[test]
     fn every_kernel_has_its_turn_and_its_neighbours_change() {
-        let mut turns = TurnOrder::new(4, 7);
+        let mut order = TurnOrder::new(4, 7);
         let mut pairs = std::collections::HashSet::new();
         for _ in 0..50 {
-            let round = turns.next_turn().to_vec();
-            pairs.extend(round.windows(2).map(|w| (w[0], w[1])));
-            let mut sorted = round;
+            let turn = order.next_turn().to_vec();
+            pairs.extend(turn.windows(2).map(|w| (w[0], w[1])));
+            let mut sorted = turn;
             sorted.sort_unstable();
             assert_eq!(sorted, [0, 1, 2, 3]);
         }
