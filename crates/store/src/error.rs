@@ -98,6 +98,14 @@ pub enum StoreError {
         /// Whether it is the last line alone, as of a file that was cut off.
         torn: bool,
     },
+    #[error("the table {path}{place}: {reason}; {advice}")]
+    BadTable {
+        path: String,
+        /// `, results[3]`; empty if that is the file as a whole.
+        place: String,
+        reason: String,
+        advice: &'static str,
+    },
     #[error("{doing} failed: {source}; check the file and the free disk space")]
     Io {
         doing: &'static str,

@@ -1,8 +1,8 @@
 //! The tuning store: keys, records and outcomes as plain data and text.
 //!
 //! Owns what is remembered of a tuning run (tasks, targets, machines, runs,
-//! records, the event log), its SQLite form, its JSON-lines form, and the T4
-//! export. Promises that a record whose insert returned survives the death of
+//! records, the event log), its SQLite form, its JSON-lines form, the T4
+//! export, and tables: recorded answers that can be replayed. Promises that a record whose insert returned survives the death of
 //! the process and of the machine, that several processes may append to one
 //! file, and that fields written by a newer version survive reading, storing
 //! and exporting. Leaves the meaning of traces, keys and algorithms to the
@@ -40,6 +40,7 @@ mod schema;
 mod sqlite;
 mod stats;
 mod t4;
+mod table;
 
 pub use cost::Cost;
 pub use error::StoreError;
@@ -60,3 +61,4 @@ pub use stats::{
     Interval, Paired, median, median_interval, min, percentile, signed_rank_below_zero,
 };
 pub use t4::{T4Exported, export_t4};
+pub use table::{Answer, Knob, KnobValue, Table};

@@ -7,6 +7,7 @@
 //! counted instead. Promises that no time is written for a candidate that has
 //! none.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use serde_json::{Map, Value, json};
@@ -155,21 +156,28 @@ fn failure(outcome: &Outcome) -> Option<Verdict> {
 }
 
 fn configuration(record: &Record) -> Map<String, Value> {
-    let mut configuration = Map::new();
-    configuration.insert(
-        "algorithm".to_owned(),
-        Value::from(record.algorithm.clone()),
-    );
-    for decision in &record.decisions {
+    let algorithm = (ALGORITHM.to_owned(), Value::from(record.algorithm.clone()));
+    let decisions = decisions_by_name(record);
+    let decisions = decisions.map(|(name, index)| (name, Value::from(index)));
+    std::iter::once(algorithm).chain(decisions).collect()
+}
+
+/// The name of the algorithm among the decisions of a configuration.
+pub(crate) const ALGORITHM: &str = "algorithm";
+
+/// The choices taken, each under a name of its own: equal names of one trace, and one equal
+/// to [`ALGORITHM`], are told apart by `#2`, `#3`, ...
+pub(crate) fn decisions_by_name(record: &Record) -> impl Iterator<Item = (String, u64)> {
+    let mut taken = BTreeSet::from([ALGORITHM.to_owned()]);
+    record.decisions.iter().map(move |decision| {
         let mut name = decision.name.clone();
         let mut copy = 1;
-        while configuration.contains_key(&name) {
+        while !taken.insert(name.clone()) {
             copy += 1;
             name = format!("{}#{copy}", decision.name);
         }
-        configuration.insert(name, Value::from(decision.index));
-    }
-    configuration
+        (name, decision.index)
+    })
 }
 
 /// `2023-06-26 13:07:07.553000+00:00`, by the civil calendar: years are counted

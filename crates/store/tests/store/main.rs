@@ -9,3 +9,4 @@ mod processes;
 mod round_trip;
 mod samples;
 mod t4;
+mod tables;

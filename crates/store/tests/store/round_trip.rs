@@ -113,36 +113,16 @@ fn the_same_record_twice_is_one_and_another_with_its_identity_is_refused() {
 fn records_that_refer_to_nothing_or_contradict_themselves_are_refused() {
     let store = prepared();
     let good = record("r1", 0, timed(&[5]));
-    for (what, broken) in [
-        (
-            "run",
-            Record {
-                run_id: "r9".into(),
-                ..good.clone()
-            },
-        ),
-        (
-            "task",
-            Record {
-                task: "t9".into(),
-                ..good.clone()
-            },
-        ),
-        (
-            "target",
-            Record {
-                target: "elsewhere".into(),
-                ..good.clone()
-            },
-        ),
-        (
-            "machine",
-            Record {
-                machine: "m9".into(),
-                ..good.clone()
-            },
-        ),
-    ] {
+    type Change = fn(&mut Record);
+    let dangling: [(&str, Change); 4] = [
+        ("run", |r| r.run_id = "r9".into()),
+        ("task", |r| r.task = "t9".into()),
+        ("target", |r| r.target = "elsewhere".into()),
+        ("machine", |r| r.machine = "m9".into()),
+    ];
+    for (what, change) in dangling {
+        let mut broken = good.clone();
+        change(&mut broken);
         let error = store.insert_record(&broken).unwrap_err();
         assert!(
             matches!(&error, StoreError::UnknownKey { what: found, .. } if *found == what),
