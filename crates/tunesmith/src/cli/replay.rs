@@ -131,7 +131,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         oracle: oracle.kernel,
     };
     let mut runner = unpinned(|| RunnerProcess::new(&host.workers.runner))?;
-    let mut protocol = protocol(a, model.tolerance, &machine, &target);
+    let mut protocol = protocol(a, model.tolerance, machine, &target);
     protocol.rotate_bytes = rotate_bytes(&plan, &target, protocol.rotate_bytes);
     runner.load_task(&data, &protocol)?;
     let m: Measured = runner.measure(&data, &built.kernel, &protocol, None, false);
