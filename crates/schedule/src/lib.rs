@@ -25,7 +25,7 @@ pub use decision::{Decision, DecisionKind, HERE};
 pub use illegal::Illegal;
 pub use in_place::in_place;
 pub use step::{Arg, Factor, LoopArg, Step};
-pub use text::{ParseError, parse, print};
+pub use text::{ParseError, parse, print, print_steps};
 pub use trace::{ReplayError, Trace, replay};
 
 #[cfg(test)]

@@ -54,6 +54,19 @@ pub struct Space {
 const MAX_DRAWS: usize = 500;
 
 impl Sketch {
+    /// Decisions without a program, such as the knobs of a recorded table: no step depends on
+    /// them, and no values are illegal.
+    pub fn of_knobs(name: &str, decisions: Vec<Decision>, default: Vec<u64>) -> Sketch {
+        Sketch {
+            name: name.into(),
+            decisions,
+            lines: vec![],
+            limits: vec![],
+            default,
+            exact: true,
+        }
+    }
+
     fn holds(&self, values: &[u64]) -> bool {
         let decided = self
             .decisions

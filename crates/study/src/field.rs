@@ -7,7 +7,9 @@ use build::{Built, Request};
 use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
+use runtime::BuiltKernel;
 use search::Accuracy;
+use search::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::time::Instant;
@@ -39,15 +41,24 @@ impl Field {
     /// If nothing of the task can be built.
     pub fn draw(task: &Task, target: &Target, d: Draw, builders: &mut Builders) -> Result<Field> {
         let plain = fallbacks(from_ref(task), target)?;
-        let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);
+        let oracle = builders
+            .build_all(from_ref(task), &plain, target)?
+            .remove(0);
         let space = search::space(&task.program, target, d.accuracy);
         let mut strategy = search::strategy("random", d.seed).expect("there is a random strategy");
+        let context = Context {
+            space: &space,
+            program: Some(&task.program),
+            target: Some(target),
+            known: &[],
+            similar: &[],
+        };
         let text = ir::text::print(&task.program);
         let (mut built, mut requests, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         // Enough where most of what is drawn is a candidate of its own.
         let mut left = 4 * d.candidates;
         while built.len() < d.candidates && left > 0 {
-            let points = strategy.ask(&space, left.min(d.candidates - built.len()));
+            let points = strategy.ask(&context, left.min(d.candidates - built.len()));
             if points.is_empty() {
                 break;
             }
@@ -55,7 +66,7 @@ impl Field {
             let mut some: BTreeMap<u64, (Request, Option<Built>)> = BTreeMap::new();
             for p in points {
                 if let Ok(c) = space.candidate(&task.program, &p) {
-                    let request = builders.request(&text, &c, false);
+                    let request = builders.request(&text, &c, target, false);
                     some.insert(builders.submit(request.clone()), (request, None));
                 }
             }
@@ -85,7 +96,7 @@ impl Field {
                 id: 0,
                 seed: d.seed,
                 args: fills(&task.program),
-                oracle: oracle.kernel,
+                oracle: BuiltKernel::clone(&oracle),
             },
             built,
             requests,

@@ -107,7 +107,7 @@ impl<'a> Study<'a> {
         saved: Saved,
         observer: &'a mut dyn Observer,
     ) -> Result<Study<'a>> {
-        let builders = |n: usize| Builders::new(&host.workers, target, n);
+        let builders = |n: usize| Builders::new(&host.workers, n);
         Ok(Study {
             host,
             target,

@@ -9,9 +9,9 @@ use crate::latency::{Latencies, MIN_PAIRS, few, undisturbed};
 use crate::layouts::profile;
 use crate::record;
 use crate::report::Report;
-use crate::session::Session;
-use build::Built;
-use runtime::Model;
+use crate::run::Run;
+use runtime::{BuiltKernel, Model};
+use std::sync::Arc;
 use std::time::Duration;
 use store::{Compared, Extra, Paired};
 
@@ -94,28 +94,32 @@ impl Choice {
     }
 }
 
-impl Session<'_> {
+impl Run<'_> {
     /// Stores a choice that leaves no doubt for those who compile the model; it holds for
     /// the kernels that were compared, one a task.
-    pub fn keep_choice(&self, choice: &Choice, tuned: &[Built]) -> Result<()> {
+    pub fn keep_choice(
+        &self,
+        job: usize,
+        choice: &Choice,
+        tuned: &[Arc<BuiltKernel>],
+    ) -> Result<()> {
         if choice.gain.pairs < MIN_PAIRS {
             // So few runs decide this model, and nothing for later ones.
             return Ok(());
         }
-        let code = tuned.iter().map(|b| record::code_hash(&b.kernel));
+        let job = &self.jobs[job];
         let compared = Compared {
-            plan: self.plan.key().to_string(),
-            target: self.target_text.clone(),
-            machine: self.machine.clone(),
+            plan: job.plan.key().to_string(),
+            target: job.place.target.clone(),
+            machine: job.place.machine.clone(),
             accuracy: self.options.accuracy.name().to_string(),
-            code: code.collect(),
+            code: tuned.iter().map(|k| record::code_hash(k)).collect(),
             default: choice.default,
             gain: choice.gain,
             extra: Extra::new(),
         };
-        let event = record::run_event(&self.run_id, compared);
-        self.store.append(&[], &[event])?;
-        Ok(())
+        let event = record::run_event(&job.run_id, compared);
+        self.log.append(&[], &[event])
     }
 }
 

@@ -4,7 +4,7 @@
 //! began, artifact and all. So every part has an end of its own, and what follows the
 //! search is set aside for it. A run with a budget of trials takes what it takes.
 
-use crate::Budget;
+use crate::StopRule;
 use crate::default_model::Size;
 use std::time::{Duration, Instant};
 
@@ -26,16 +26,29 @@ const SAMPLING: f64 = 1.0 / 16.0;
 pub struct Clock {
     begun: Instant,
     time: Option<Duration>,
+    /// Models that share it.
+    models: u32,
 }
 
 impl Clock {
     /// Of a run whose command began then.
-    pub fn new(begun: Instant, budget: Budget) -> Clock {
-        let time = match budget {
-            Budget::Time(time) => Some(time),
-            Budget::Trials(_) => None,
+    pub fn new(begun: Instant, stop: StopRule) -> Clock {
+        let time = match stop {
+            StopRule::Time(time) => Some(time),
+            StopRule::Trials(_) => None,
         };
-        Clock { begun, time }
+        Clock {
+            begun,
+            time,
+            models: 1,
+        }
+    }
+
+    /// The same time, of which each of so many models gets its part.
+    #[must_use]
+    pub fn shared_by(self, models: usize) -> Clock {
+        let models = u32::try_from(models).unwrap_or(u32::MAX).max(1);
+        Clock { models, ..self }
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -55,7 +68,8 @@ impl Clock {
     }
 
     fn share(&self, of: f64) -> Duration {
-        self.time.map_or(Duration::MAX, |t| t.mul_f64(of))
+        let part = of / f64::from(self.models);
+        self.time.map_or(Duration::MAX, |t| t.mul_f64(part))
     }
 
     /// When layouts are decided, if that begins now.
@@ -102,12 +116,12 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn of(seconds: u32) -> Clock {
-        Clock::new(Instant::now(), Budget::Time(seconds * S))
+        Clock::new(Instant::now(), StopRule::Time(seconds * S))
     }
 
     #[test]
     fn a_budget_of_trials_limits_no_time() {
-        let clock = Clock::new(Instant::now(), Budget::Trials(1));
+        let clock = Clock::new(Instant::now(), StopRule::Trials(1));
         assert_eq!((clock.end(S), clock.layouts_end()), (None, None));
         for allowed in [
             clock.left(1000 * S),
@@ -127,7 +141,7 @@ mod tests {
         assert_eq!(whole - clock.end(30 * S).unwrap(), 30 * S);
         assert!(clock.left(30 * S) <= 70 * S && clock.left(30 * S) > 60 * S);
         assert_eq!(clock.left(200 * S), Duration::ZERO);
-        let late = Clock::new(Instant::now() - 200 * S, Budget::Time(100 * S));
+        let late = Clock::new(Instant::now() - 200 * S, StopRule::Time(100 * S));
         assert_eq!(late.left(Duration::ZERO), Duration::ZERO);
         assert!(late.layouts_end().unwrap() <= Instant::now());
     }

@@ -4,12 +4,13 @@ use crate::error::{Error, Result};
 use crate::machine::kernel_target;
 use crate::threads::unpinned;
 use crate::workers::Workers;
-use build::{BuilderPool, Built, Options, Request};
+use build::{BuilderPool, Options, Request};
 use ir::{Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
 use runtime::{BuiltKernel, Choice, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Candidate, DefaultCandidate};
 use serde::Serialize;
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -17,10 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tensor::Tensor;
 
-/// Builder processes for one target, with the object cache.
+/// Builder processes for any targets, with the object cache.
 pub struct Builders {
     pub pool: BuilderPool,
-    target: String,
     cache: Option<PathBuf>,
     pub limit: Duration,
     next_id: u64,
@@ -44,12 +44,11 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 impl Builders {
-    pub fn new(workers: &Workers, target: &Target, count: usize) -> Result<Builders> {
+    pub fn new(workers: &Workers, count: usize) -> Result<Builders> {
         let pool = unpinned(|| BuilderPool::new(&workers.builder, count.max(1)))?;
         let cache = cache_folder();
         Ok(Builders {
             pool,
-            target: target.to_string(),
             cache,
             limit: BUILD_LIMIT,
             next_id: 0,
@@ -57,11 +56,17 @@ impl Builders {
     }
 
     /// The request for a candidate of a program given as text.
-    pub fn request(&self, program: &str, candidate: &Candidate, extras: bool) -> Request {
+    pub fn request(
+        &self,
+        program: &str,
+        candidate: &Candidate,
+        target: &Target,
+        extras: bool,
+    ) -> Request {
         Request {
             program: program.to_string(),
             trace: schedule::print(&candidate.trace),
-            target: self.target.clone(),
+            target: target.to_string(),
             options: Options {
                 verify: false,
                 extras,
@@ -84,19 +89,24 @@ impl Builders {
     }
 
     /// Builds one candidate of every task, several at once.
-    pub fn build_all(&mut self, tasks: &[Task], candidates: &[Candidate]) -> Result<Vec<Built>> {
+    pub fn build_all(
+        &mut self,
+        tasks: &[Task],
+        candidates: &[Candidate],
+        target: &Target,
+    ) -> Result<Vec<Arc<BuiltKernel>>> {
         let first = self.next_id;
         for (t, c) in tasks.iter().zip(candidates) {
-            let request = self.request(&ir::text::print(&t.program), c, false);
+            let request = self.request(&ir::text::print(&t.program), c, target, false);
             self.submit(request);
         }
-        let mut out: Vec<Option<Built>> = tasks.iter().map(|_| None).collect();
+        let mut out: Vec<Option<Arc<BuiltKernel>>> = tasks.iter().map(|_| None).collect();
         while let Some(o) = self.pool.next(self.limit * 2) {
             let at = (o.id - first) as usize;
             let fail =
                 |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
             match o.result {
-                Ok(Ok(b)) => out[at] = Some(b),
+                Ok(Ok(built)) => out[at] = Some(Arc::new(built.kernel)),
                 Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
                 Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
             }
@@ -181,15 +191,15 @@ pub fn fallbacks(tasks: &[Task], target: &Target) -> Result<Vec<Candidate>> {
 ///
 /// # Errors
 /// If a kernel does not fit its steps, or its constants cannot be prepared.
-pub fn assemble(
+pub fn assemble<K: Borrow<BuiltKernel>>(
     plan: &Plan,
-    kernels: &[BuiltKernel],
+    kernels: &[K],
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
-    assemble_alternatives(plan, &kernels, target, accuracy, pool)
+    let kernels: Vec<[&BuiltKernel; 1]> = kernels.iter().map(|k| [k.borrow()]).collect();
+    put_together(plan, plan.constants(), &kernels, target, accuracy, pool)
 }
 
 /// As [`assemble`], from a plan that nobody needs afterwards: where it holds the only
@@ -198,14 +208,14 @@ pub fn assemble(
 ///
 /// # Errors
 /// As [`assemble`].
-pub fn assemble_last(
+pub fn assemble_last<K: Borrow<BuiltKernel>>(
     mut plan: Plan,
-    kernels: &[BuiltKernel],
+    kernels: &[K],
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(std::slice::from_ref).collect();
+    let kernels: Vec<[&BuiltKernel; 1]> = kernels.iter().map(|k| [k.borrow()]).collect();
     let constants = plan.take_constants();
     put_together(&plan, constants, &kernels, target, accuracy, pool)
 }
@@ -217,12 +227,16 @@ pub fn assemble_last(
 /// As [`assemble`]; and if a task has no kernel.
 pub fn assemble_alternatives(
     plan: &Plan,
-    kernels: &[&[BuiltKernel]],
+    kernels: &[Vec<Arc<BuiltKernel>>],
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    put_together(plan, plan.constants(), kernels, target, accuracy, pool)
+    let kernels: Vec<Vec<&BuiltKernel>> = kernels
+        .iter()
+        .map(|of_task| of_task.iter().map(|k| &**k).collect())
+        .collect();
+    put_together(plan, plan.constants(), &kernels, target, accuracy, pool)
 }
 
 /// The step that uses each constant last, by the constant's tensor; outputs are used
@@ -283,10 +297,10 @@ fn declare(
 }
 
 /// The model of a plan whose constants have these values, by tensor.
-fn put_together(
+fn put_together<'k>(
     plan: &Plan,
     constants: Vec<Option<Arc<Tensor>>>,
-    kernels: &[&[BuiltKernel]],
+    kernels: &[impl AsRef<[&'k BuiltKernel]>],
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
@@ -301,7 +315,13 @@ fn put_together(
     b.set_plain_steps(&plan.plain);
     let kernel_ids: Vec<Vec<_>> = kernels
         .iter()
-        .map(|of_task| of_task.iter().map(|k| b.add_kernel(k.clone())).collect())
+        .map(|of_task| {
+            of_task
+                .as_ref()
+                .iter()
+                .map(|k| b.add_kernel(BuiltKernel::clone(k)))
+                .collect()
+        })
         .collect();
     let ids = declare(plan, constants, &mut b)?;
     let last = last_uses(plan);

@@ -4,10 +4,9 @@ use crate::compile::{Builders, Defaults, assemble, defaults};
 use crate::error::Result;
 use crate::latency::fill_inputs;
 use crate::layouts::profile;
-use build::Built;
 use ir::Target;
 use plan::Plan;
-use runtime::{Model, Pool};
+use runtime::{BuiltKernel, Model, Pool};
 use search::Accuracy;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,9 +29,8 @@ impl Making<'_> {
     ///
     /// # Errors
     /// As [`assemble`].
-    pub fn model(&self, plan: &Plan, built: &[Built]) -> Result<Model> {
-        let kernels: Vec<_> = built.iter().map(|b| b.kernel.clone()).collect();
-        let compiled = assemble(plan, &kernels, self.target, self.accuracy, self.pool)?;
+    pub fn model(&self, plan: &Plan, kernels: &[Arc<BuiltKernel>]) -> Result<Model> {
+        let compiled = assemble(plan, kernels, self.target, self.accuracy, self.pool)?;
         let mut model = Model::new(Arc::new(compiled), self.pool.clone())?;
         fill_inputs(&mut model, self.seed);
         Ok(model)
@@ -52,9 +50,9 @@ pub struct Size {
 
 /// A plan, the default candidate of every task, built, and the model of them.
 pub struct DefaultModel {
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     pub defaults: Defaults,
-    pub built: Vec<Built>,
+    pub kernels: Vec<Arc<BuiltKernel>>,
     pub model: Model,
     /// The least time of every step.
     pub step_ns: Vec<u64>,
@@ -71,15 +69,15 @@ impl DefaultModel {
     pub fn new(plan: Plan, builders: &mut Builders, making: &Making<'_>) -> Result<DefaultModel> {
         let start = Instant::now();
         let defaults = defaults(&plan.tasks, making.target, making.accuracy)?;
-        let built = builders.build_all(&plan.tasks, &defaults.candidates)?;
+        let kernels = builders.build_all(&plan.tasks, &defaults.candidates, making.target)?;
         let building = start.elapsed();
-        let mut model = making.model(&plan, &built)?;
+        let mut model = making.model(&plan, &kernels)?;
         let assembling = start.elapsed() - building;
         let step_ns = profile(&mut model, PROFILING)?;
         Ok(DefaultModel {
-            plan,
+            plan: Arc::new(plan),
             defaults,
-            built,
+            kernels,
             model,
             size: Size {
                 building,

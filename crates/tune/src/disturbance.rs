@@ -6,8 +6,7 @@
 
 use crate::error::Result;
 use crate::record;
-use crate::session::Session;
-use measure::Measured;
+use crate::run::Run;
 use store::{Extra, Outcome, Reference};
 
 /// Changes of the drift below this are not worth an event.
@@ -25,12 +24,12 @@ pub struct Disturbances {
 
 /// The drift farthest from none among timed candidates, with the time of the
 /// reference kernel.
-fn farthest<'a>(measured: impl IntoIterator<Item = &'a Measured>) -> Option<(f64, u64)> {
-    let of = |m: &Measured| match &m.outcome {
+fn farthest<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Option<(f64, u64)> {
+    let of = |outcome: &Outcome| match outcome {
         Outcome::Timed { conditions: c, .. } => Some((c.drift?, c.reference_ns?)),
         _ => None,
     };
-    let all = measured.into_iter().filter_map(of);
+    let all = outcomes.into_iter().filter_map(of);
     all.max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
 }
 
@@ -42,7 +41,7 @@ impl Disturbances {
             let (by, than) = (100.0 * drift.abs(), 100.0 * limit);
             let how = if drift > 0.0 { "slower" } else { "faster" };
             self.warnings.push(format!(
-                "the CPU ran {by:.1}% {how} than when the run began (--drift allows {than:.1}%); records say by how much for each candidate"
+                "the CPU ran {by:.1}% {how} than when the run began (--drift allows {than:.1}%); each candidate's record holds the change"
             ));
         }
         let telling = self.logged.is_none_or(|l| (drift - l).abs() > TELLING);
@@ -53,16 +52,20 @@ impl Disturbances {
     }
 }
 
-impl Session<'_> {
-    /// Notes what candidates that were just measured, and their runners, tell.
-    pub fn note_disturbances<'a>(
+impl Run<'_> {
+    /// Notes what people should know of an evaluator.
+    pub fn note_warnings(&mut self, evaluator: usize) {
+        let new = self.evaluators[evaluator].take_warnings();
+        self.disturbances.warnings.extend(new);
+    }
+
+    /// Notes how fast the CPU was when candidates of a search were measured.
+    pub fn note_drift<'a>(
         &mut self,
-        measured: impl IntoIterator<Item = &'a Measured>,
+        search: usize,
+        outcomes: impl IntoIterator<Item = &'a Outcome>,
     ) -> Result<()> {
-        self.disturbances
-            .warnings
-            .extend(self.devices.take_warnings());
-        let Some((drift, reference_ns)) = farthest(measured) else {
+        let Some((drift, reference_ns)) = farthest(outcomes) else {
             return Ok(());
         };
         if self.disturbances.drift(drift, self.options.drift) {
@@ -71,8 +74,8 @@ impl Session<'_> {
                 reference_ns,
                 extra: Extra::new(),
             };
-            let event = record::run_event(&self.run_id, reference);
-            self.store.append(&[], &[event])?;
+            let event = record::run_event(&self.searches[search].run_id, reference);
+            self.log.append(&[], &[event])?;
         }
         Ok(())
     }

@@ -1,89 +1,118 @@
 //! What comes after the search, and the time that is set aside for it.
 
-use crate::Budget;
+use crate::StopRule;
 use crate::choice::Choice;
 use crate::compile::{Builders, fallbacks};
-use crate::default_model::Making;
 use crate::error::Result;
 use crate::in_model::{LEAST_RUNS, MOST_RUNS};
 use crate::layouts::profile;
-use crate::session::Session;
-use crate::task_search::Search;
+use crate::run::Run;
+use crate::search::Search;
+use runtime::BuiltKernel;
 use std::slice::from_ref;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time for profiles of the plain model; one that takes all of it is profiled once.
 const PLAIN_TIME: Duration = Duration::from_millis(500);
 
-impl Session<'_> {
+impl Run<'_> {
     /// What comes after the search, and cannot be given up.
     pub fn afterwards(&self) -> Duration {
-        self.clock.ranking(self.ranking()) + self.after_ranking()
+        let of = |job| self.clock.ranking(self.ranking(job)) + self.after_own_ranking(job);
+        (0..self.jobs.len()).map(of).sum()
     }
 
-    /// What comes after ranking.
+    /// What comes after the rankings of all models.
     pub fn after_ranking(&self) -> Duration {
-        let inference = self.size.inference;
-        let assembling = self.size.assembling;
-        let choosing = match self.plan.steps.len() {
-            0 | 1 => Duration::ZERO,
-            _ => self.options.in_model.min(MOST_RUNS * inference) + assembling,
-        };
-        let least = LEAST_RUNS * inference + assembling;
-        self.clock.choosing(choosing, least) + self.finishing()
+        let jobs = 0..self.jobs.len();
+        jobs.map(|job| self.after_own_ranking(job)).sum()
     }
 
-    /// Assembling the tuned model, comparing and profiling it, and writing it.
-    pub fn finishing(&self) -> Duration {
-        let comparing = self.clock.comparing(Choice::takes(&self.size), &self.size);
-        comparing + self.size.assembling + self.closing()
+    /// What comes after the ranking of one model: its own, and all that later models need.
+    pub fn after_ranking_of(&self, job: usize) -> Duration {
+        self.after_own_ranking(job) + self.later(job)
+    }
+
+    /// All that models after this one need.
+    fn later(&self, job: usize) -> Duration {
+        let of = |job| self.clock.ranking(self.ranking(job)) + self.after_own_ranking(job);
+        (job + 1..self.jobs.len()).map(of).sum()
+    }
+
+    /// What comes after ranking for a model alone.
+    fn after_own_ranking(&self, job: usize) -> Duration {
+        let size = &self.jobs[job].size;
+        let choosing = match self.jobs[job].plan.steps.len() {
+            0 | 1 => Duration::ZERO,
+            _ => self.options.in_model.min(MOST_RUNS * size.inference) + size.assembling,
+        };
+        let least = LEAST_RUNS * size.inference + size.assembling;
+        self.clock.choosing(choosing, least) + self.own_finishing(job)
+    }
+
+    /// Assembling the tuned model, comparing and profiling it, and writing it; and all that
+    /// later models need.
+    pub fn finishing(&self, job: usize) -> Duration {
+        self.own_finishing(job) + self.later(job)
+    }
+
+    fn own_finishing(&self, job: usize) -> Duration {
+        let size = &self.jobs[job].size;
+        let comparing = self.clock.comparing(Choice::takes(size), size);
+        comparing + size.assembling + self.closing(job)
     }
 
     /// Profiling and writing the model that was made, and running the plain one.
-    fn closing(&self) -> Duration {
-        let plain = self
-            .plain_inference()
-            .filter(|t| self.clock.bears_plain(*t));
-        let plain = plain.map_or(Duration::ZERO, |t| t + self.size.assembling);
+    fn closing(&self, job: usize) -> Duration {
+        let size = &self.jobs[job].size;
+        let plain = self.plain_inference(job);
+        let plain = plain.filter(|t| self.clock.bears_plain(*t));
+        let plain = plain.map_or(Duration::ZERO, |t| t + size.assembling);
         // Writing what was assembled is quicker than assembling it.
-        self.size.inference + self.size.assembling / 2 + plain
+        size.inference + size.assembling / 2 + plain
     }
 
     /// Time for comparing the models, once both are assembled, and what one round takes.
-    pub fn comparing(&self) -> (Duration, Duration) {
-        (self.clock.left(self.closing()), 2 * self.size.inference)
+    pub fn comparing(&self, job: usize) -> (Duration, Duration) {
+        let aside = self.closing(job) + self.later(job);
+        (self.clock.left(aside), 2 * self.jobs[job].size.inference)
     }
 
     /// An inference of the plain model takes no longer, if every task has run its oracle.
-    fn plain_inference(&self) -> Option<Duration> {
-        let one = |s: &Search| Some(s.setting_up? * s.uses as u32);
-        self.searches.iter().map(one).sum()
+    fn plain_inference(&self, job: usize) -> Option<Duration> {
+        let one = |s: &Search| Some(s.setup? * s.uses as u32);
+        let searches = &self.searches[self.jobs[job].searches.clone()];
+        searches.iter().map(one).sum()
     }
 
     /// The least times of the steps under plain schedules, if there is time to run them.
-    pub fn run_plain(
-        &mut self,
-        builders: &mut Builders,
-        making: &Making<'_>,
-    ) -> Result<Option<Vec<u64>>> {
-        if let Budget::Time(_) = self.options.budget {
-            let takes = self
-                .plain_inference()
-                .filter(|t| self.clock.bears_plain(*t));
-            let left = self.clock.left(self.size.assembling * 3 / 2);
-            if takes.is_none_or(|t| t > left) {
+    pub fn run_plain(&mut self, job: usize, builders: &mut Builders) -> Result<Option<Vec<u64>>> {
+        let of = &self.jobs[job];
+        if let StopRule::Time(_) = self.options.stop {
+            let takes = self.plain_inference(job);
+            let takes = takes.filter(|t| self.clock.bears_plain(*t));
+            let aside = of.size.assembling * 3 / 2 + self.later(job);
+            if takes.is_none_or(|t| t > self.clock.left(aside)) {
                 return Ok(None);
             }
         }
-        let mut plain = Vec::new();
-        for (task, s) in self.plan.tasks.iter().zip(&self.searches) {
+        let target = of.making.target;
+        let mut plain: Vec<Arc<BuiltKernel>> = Vec::new();
+        for (task, s) in of
+            .plan
+            .tasks
+            .iter()
+            .zip(&self.searches[of.searches.clone()])
+        {
             let one = from_ref(task);
-            match &s.oracle {
-                Some(built) => plain.push(built.clone()),
-                None => plain.extend(builders.build_all(one, &fallbacks(one, &self.target)?)?),
+            let data = s.subject.as_ref().and_then(|s| s.data.as_ref());
+            match data {
+                Some(data) => plain.push(Arc::new(data.oracle.clone())),
+                None => plain.extend(builders.build_all(one, &fallbacks(one, target)?, target)?),
             }
         }
-        let mut model = making.model(self.plan, &plain)?;
+        let mut model = of.making.model(of.plan, &plain)?;
         Ok(Some(profile(&mut model, PLAIN_TIME)?))
     }
 }

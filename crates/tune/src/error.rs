@@ -55,3 +55,9 @@ from!(
 );
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// There is nothing of this kind and name; all names there are.
+pub(crate) fn no_such(kind: &str, name: &str, all: &[&str]) -> Error {
+    let all = all.join(", ");
+    Error::new(format!("there is no {kind} `{name}`")).help(format!("use one of: {all}"))
+}

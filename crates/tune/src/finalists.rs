@@ -5,11 +5,13 @@
 //! `measure`'s.
 
 use crate::error::Result;
+use crate::evaluator::Batch;
 use crate::observer::Observer;
-use crate::record;
-use crate::session::{Pending, Session};
-use crate::task_search::{Ranked, Search};
-use measure::{Batch, Measured, Ranking, Spent};
+use crate::run::Run;
+use crate::search::{Ranked, Search};
+use crate::trial::Answer;
+use measure::{Spent, TaskData};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Outcome;
@@ -40,107 +42,108 @@ fn turns(best_ns: u64) -> u32 {
 
 /// Positions of a task's finalists among its best, and what one of them takes.
 fn entrants(s: &Search) -> (Vec<usize>, u64) {
-    let best = s.best.first().map_or(0, |b| b.ns);
-    let near = |b: &Ranked| b.ns as f64 <= FINAL_FACTOR * best as f64;
+    let best = s.best_cost().unwrap_or(0.0);
+    let near = |b: &Ranked| b.cost <= FINAL_FACTOR * best;
     let first = s.finalists();
     let all = 0..s.best.len();
     let entrants = all.filter(|c| *c < first || near(&s.best[*c]));
-    (entrants.collect(), best)
+    (entrants.collect(), best as u64)
 }
 
 /// What ranking a task takes, about: making other data, a first run, and the turns.
 fn ranking(s: &Search) -> Duration {
     let (entrants, best) = entrants(s);
     let runs = entrants.len() as u64 * (u64::from(turns(best)) + 2);
-    s.setting_up.unwrap_or_default() + Duration::from_nanos(runs * best)
+    s.setup.unwrap_or_default() + Duration::from_nanos(runs * best)
 }
 
-impl Session<'_> {
-    /// Tasks that are ranked, the costliest first.
-    fn to_rank(&self) -> Vec<usize> {
-        let total = self.kernels_ns();
+impl Run<'_> {
+    /// Searches of a model whose tasks take a share of it, the costliest first.
+    pub fn costly(&self, searches: Range<usize>) -> Vec<usize> {
+        let total = self.kernels_ns(searches.clone());
         let cost = |i: usize| {
             let s = &self.searches[i];
-            s.best.first().map_or(0.0, |b| b.ns as f64 * s.uses as f64)
+            s.best_cost().unwrap_or(0.0) * s.uses as f64
         };
-        let mut tasks: Vec<usize> = (0..self.searches.len())
+        let mut costly: Vec<usize> = searches
             .filter(|i| cost(*i) > 0.0 && cost(*i) >= FINAL_SHARE * total)
             .collect();
-        tasks.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)));
-        tasks
+        costly.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)));
+        costly
     }
 
-    /// What ranking all finalists takes, about.
-    pub fn ranking(&self) -> Duration {
-        let tasks = self.to_rank();
-        tasks.iter().map(|i| ranking(&self.searches[*i])).sum()
+    /// What ranking all finalists of a model takes, about.
+    pub fn ranking(&self, job: usize) -> Duration {
+        let costly = self.costly(self.jobs[job].searches.clone());
+        costly.iter().map(|i| ranking(&self.searches[*i])).sum()
     }
 
-    /// Ranks the finalists of the costly tasks, as far as time suffices.
-    pub fn rank_finalists(&mut self, observer: &mut dyn Observer) -> Result<()> {
-        let aside = self.after_ranking();
-        self.measure_until(self.clock.end(aside));
-        for i in self.to_rank() {
+    /// Ranks the finalists of a model's costly tasks, as far as time suffices.
+    pub fn rank_finalists(&mut self, job: usize, observer: &mut dyn Observer) -> Result<()> {
+        let aside = self.after_ranking_of(job);
+        self.evaluate_until(self.clock.end(aside));
+        for i in self.costly(self.jobs[job].searches.clone()) {
             let s = &self.searches[i];
             if ranking(s) > self.clock.left(aside) {
                 continue;
             }
             observer.stage(&format!("ranking the finalists alone: {}", s.title));
-            let (entrants, best) = entrants(s);
-            let measured = self.rank(i, &entrants, turns(best));
-            self.note_disturbances(&measured)?;
-            for (c, m) in entrants.into_iter().zip(measured) {
-                self.take_rank(i, c, &m)?;
-            }
-            let s = &mut self.searches[i];
-            s.best.retain(|b| b.ns != u64::MAX);
-            // As the store orders them.
-            s.best
-                .sort_by_key(|b| (!b.alone, b.ns, b.built.kernel.code_hash()));
+            self.rank(i)?;
         }
-        self.measure_until(None);
+        self.evaluate_until(None);
         Ok(())
     }
 
-    /// Candidates of a task in turns, by their position among its best.
-    fn rank(&mut self, task: usize, entrants: &[usize], turns: u32) -> Vec<Measured> {
-        let s = &self.searches[task];
-        let data = s.data(FRESH).expect("what was measured has its oracle");
-        let kernel = |c: &usize| Arc::new(s.best[*c].built.kernel.clone());
+    /// Has the finalists of a task ranked on fresh data, and puts the best first.
+    fn rank(&mut self, search: usize) -> Result<()> {
+        let s = &self.searches[search];
+        let (entrants, best) = entrants(s);
+        let subject = s.subject.as_ref();
+        let data = subject.and_then(|s| s.data.as_ref()).map(|data| TaskData {
+            seed: data.seed ^ FRESH,
+            ..TaskData::clone(data)
+        });
+        let trials = entrants.iter().map(|c| {
+            let mut trial = s.best[*c].trial.clone();
+            // What they took is in the records of the search.
+            (trial.asking, trial.building) = (Spent::default(), Spent::default());
+            trial
+        });
         let batch = Batch {
-            task: Arc::new(data),
-            kernels: entrants.iter().map(kernel).collect(),
-            protocol: self.protocol.clone(),
-            best_ns: None,
-            overlap: false,
+            data: data.map(Arc::new),
+            ..self.batch(search, trials.collect(), Duration::ZERO)
         };
-        let ranking = Ranking {
-            turns,
-            each: self.options.run_limit,
+        let evaluator = s.evaluator;
+        let Some(reply) = self.evaluators[evaluator].rank(batch, turns(best)) else {
+            return Ok(());
         };
-        let all: Vec<usize> = (0..entrants.len()).collect();
-        self.devices.rank(&batch, &all, &ranking)
+        self.note_warnings(evaluator);
+        self.note_drift(search, reply.answers.iter().map(|a| &a.outcome))?;
+        for (c, answer) in entrants.into_iter().zip(reply.answers) {
+            self.take_rank(search, c, &answer)?;
+        }
+        let best = &mut self.searches[search].best;
+        best.retain(|b| b.cost.is_finite());
+        // As the store orders them.
+        best.sort_by(|a, b| {
+            let order = (!a.alone).cmp(&!b.alone).then(a.cost.total_cmp(&b.cost));
+            let hash = |r: &Ranked| r.trial.kernel.as_ref().map(|k| k.code_hash());
+            order.then_with(|| hash(a).cmp(&hash(b)))
+        });
+        Ok(())
     }
 
     /// Records what the ranking said of a candidate. Where it could not be ranked,
     /// for no fault of its own, its earlier figure stays; one that failed is out.
-    fn take_rank(&mut self, task: usize, candidate: usize, m: &Measured) -> Result<()> {
-        let b = &self.searches[task].best[candidate];
-        let p = Pending {
-            task,
-            trial: b.trial,
-            point: b.point.clone(),
-            candidate: b.candidate.clone(),
-            trace: schedule::print(&b.candidate.trace),
-            search: Spent::default(),
-        };
-        let build = record::time_spent(Spent::default());
-        let r = self.record(&p, Some(&b.built), m.outcome.clone(), build, Some(m), true);
-        self.store.append(&[r], &[])?;
-        self.worker_cpu_ns += m.whole.cpu_ns;
-        if !matches!(m.outcome, Outcome::Unanswered { .. }) {
-            let b = &mut self.searches[task].best[candidate];
-            (b.ns, b.alone) = (m.outcome.median_ns().unwrap_or(u64::MAX), true);
+    fn take_rank(&mut self, search: usize, candidate: usize, answer: &Answer) -> Result<()> {
+        let name = self.evaluators[self.searches[search].evaluator].name();
+        let record = self.record(answer, name, true);
+        self.log.append(&[record], &[])?;
+        self.worker_cpu_ns += answer.spent.cpu_ns;
+        if !matches!(answer.outcome, Outcome::Unanswered { .. }) {
+            let b = &mut self.searches[search].best[candidate];
+            let cost = answer.outcome.cost();
+            (b.cost, b.alone) = (cost.map_or(f64::INFINITY, |c| c.value()), true);
         }
         Ok(())
     }

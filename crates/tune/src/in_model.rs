@@ -6,15 +6,14 @@
 //! select. Layouts are no alternatives of one model: see [`crate::layouts`].
 
 use crate::compile::assemble_alternatives;
-use crate::default_model::Making;
 use crate::error::Result;
 use crate::factorial::{Decision, decide};
-use crate::finalists::{FINAL_FACTOR, FINAL_SHARE};
+use crate::finalists::FINAL_FACTOR;
 use crate::latency::{MAX_PAIRS, MIN_PAIRS, fill_inputs, latency_ns, paired};
 use crate::observer::Observer;
 use crate::record;
-use crate::session::Session;
-use build::Built;
+use crate::run::Run;
+use crate::search::Subject;
 use ir::Role;
 use runtime::{BuiltKernel, FixedSelector, Model};
 use std::sync::Arc;
@@ -29,7 +28,8 @@ const MOST_CONSTANT_BYTES: u64 = 512 << 20;
 const WARM_UPS: usize = 2;
 /// A task whose choice is open.
 struct Contest {
-    task: usize,
+    /// Of the task.
+    search: usize,
     /// Positions in the task's best list; the best alone comes first.
     candidates: Vec<usize>,
 }
@@ -66,44 +66,39 @@ fn rounds(challengers: usize, run_ns: u64, limit: Duration) -> Option<(usize, us
     Some((challengers, (pairs / (challengers + 1)).min(MAX_PAIRS)))
 }
 
-impl Session<'_> {
+impl Run<'_> {
     /// The candidates near the best of a task, other algorithms first; nothing
     /// if there is one only.
-    fn contest(&self, task: usize) -> Option<Contest> {
-        let s = &self.searches[task];
+    fn contest(&self, search: usize) -> Option<Contest> {
+        let s = &self.searches[search];
         let best = s.best.first()?;
-        let near = |i: &usize| s.best[*i].ns as f64 <= FINAL_FACTOR * best.ns as f64;
+        let near = |i: &usize| s.best[*i].cost <= FINAL_FACTOR * best.cost;
         let mut left: Vec<usize> = (1..s.best.len()).filter(near).collect();
         let mut candidates = vec![0];
         while candidates.len() < MOST_CANDIDATES && !left.is_empty() {
-            let name = |i: usize| &s.best[i].candidate.algorithm;
+            let name = |i: usize| s.best[i].algorithm();
             let new = |i: &usize| candidates.iter().all(|c| name(*c) != name(*i));
             let at = left.iter().position(new).unwrap_or(0);
             candidates.push(left.remove(at));
         }
-        (candidates.len() > 1).then_some(Contest { task, candidates })
+        (candidates.len() > 1).then_some(Contest { search, candidates })
     }
 
-    /// The open choices, the costliest tasks first.
-    fn contests(&self) -> Vec<Contest> {
-        let cost = |i: usize| {
-            let s = &self.searches[i];
-            s.best.first().map_or(0.0, |b| b.ns as f64 * s.uses as f64)
-        };
-        let total = self.kernels_ns();
-        let mut order: Vec<usize> = (0..self.searches.len())
-            .filter(|i| cost(*i) >= FINAL_SHARE * total)
-            .collect();
-        order.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)));
+    /// The open choices of a model, the costliest tasks first.
+    fn contests(&self, job: usize) -> Vec<Contest> {
+        let order = self.costly(self.jobs[job].searches.clone());
         let mut room = MOST_CONSTANT_BYTES;
         let fits = |c: &Contest| {
-            let program = &self.searches[c.task].program;
+            let s = &self.searches[c.search];
+            let Some(Subject { program, .. }) = &s.subject else {
+                return false;
+            };
             let constants = program.params.iter().map(|p| program.buffer(*p));
             let bytes: u64 = constants
                 .filter(|b| b.role == Role::Constant)
                 .map(|b| b.shape.iter().product::<i64>() as u64 * b.dtype.size() as u64)
                 .sum();
-            let more = bytes * (self.searches[c.task].uses * (c.candidates.len() - 1)) as u64;
+            let more = bytes * (s.uses * (c.candidates.len() - 1)) as u64;
             let fits = more <= room;
             room -= if fits { more } else { 0 };
             fits
@@ -114,32 +109,29 @@ impl Session<'_> {
 
     fn arena(
         &self,
+        job: usize,
         contests: &[Contest],
-        otherwise: &[Built],
-        making: &Making<'_>,
+        otherwise: &[Arc<BuiltKernel>],
     ) -> Result<Arena> {
-        let best = self.best_kernels(otherwise);
-        let mut kernels: Vec<Vec<BuiltKernel>> =
-            best.iter().map(|b| vec![b.kernel.clone()]).collect();
+        let of = &self.jobs[job];
+        let task = |c: &Contest| c.search - of.searches.start;
+        let best = self.best_kernels(job, otherwise);
+        let mut kernels: Vec<Vec<Arc<BuiltKernel>>> =
+            best.into_iter().map(|kernel| vec![kernel]).collect();
         for c in contests {
-            let best = &self.searches[c.task].best;
-            let own = c.candidates.iter().map(|i| best[*i].built.kernel.clone());
-            kernels[c.task] = own.collect();
+            let best = &self.searches[c.search].best;
+            let own = c.candidates.iter().map(|i| best[*i].kernel());
+            kernels[task(c)] = own.cloned().collect();
         }
-        let kernels: Vec<&[BuiltKernel]> = kernels.iter().map(Vec::as_slice).collect();
-        let Making {
-            target,
-            accuracy,
-            seed,
-            pool,
-        } = *making;
-        let compiled = assemble_alternatives(self.plan, &kernels, target, accuracy, pool)?;
+        let making = &of.making;
+        let (target, pool) = (making.target, making.pool);
+        let compiled = assemble_alternatives(of.plan, &kernels, target, making.accuracy, pool)?;
         let mut model = Model::new(Arc::new(compiled), pool.clone())?;
-        fill_inputs(&mut model, seed);
-        let of = |task| contests.iter().position(|c| c.task == task);
+        fill_inputs(&mut model, making.seed);
+        let contest = |at| contests.iter().position(|c| task(c) == at);
         Ok(Arena {
             model,
-            contest_of: self.plan.steps.iter().map(|s| of(s.task)).collect(),
+            contest_of: of.plan.steps.iter().map(|s| contest(s.task)).collect(),
         })
     }
 
@@ -148,8 +140,8 @@ impl Session<'_> {
     /// afterwards.
     pub fn decide_in_model(
         &mut self,
-        otherwise: &[Built],
-        making: &Making<'_>,
+        job: usize,
+        otherwise: &[Arc<BuiltKernel>],
         observer: &mut dyn Observer,
     ) -> Result<InModelTotal> {
         let start = Instant::now();
@@ -161,8 +153,11 @@ impl Session<'_> {
             skipped: None,
             extra: Extra::new(),
         };
-        let mut contests = self.contests();
-        if self.plan.steps.len() < 2 || contests.is_empty() || self.options.in_model.is_zero() {
+        let mut contests = self.contests(job);
+        if self.jobs[job].plan.steps.len() < 2
+            || contests.is_empty()
+            || self.options.in_model.is_zero()
+        {
             return Ok(report);
         }
         let too_long = |ns: f64| {
@@ -172,16 +167,16 @@ impl Session<'_> {
             ))
         };
         // Not worth a model of its own if there is no doubt.
-        let kernels_ns = self.kernels_ns();
-        let aside = self.finishing();
+        let kernels_ns = self.kernels_ns(self.jobs[job].searches.clone());
+        let aside = self.finishing(job);
         let time = |aside| self.options.in_model.min(self.clock.left(aside));
-        let first = time(aside + self.size.assembling);
+        let first = time(aside + self.jobs[job].size.assembling);
         if rounds(1, (0.8 * kernels_ns) as u64, first).is_none() {
             report.skipped = too_long(kernels_ns);
             return Ok(report);
         }
         observer.stage("choosing finalists inside the model");
-        let mut arena = self.arena(&contests, otherwise, making)?;
+        let mut arena = self.arena(job, &contests, otherwise)?;
         let most = contests.iter().map(|c| c.candidates.len()).max();
         let most = most.expect("some choice is open");
         let mut run_ns = u64::MAX;
@@ -212,23 +207,24 @@ impl Session<'_> {
         report.tasks = contests.len();
         report.changed = decisions.iter().filter(|d| d.level != 0).count();
         report.time_s = start.elapsed().as_secs_f64();
-        self.keep_decisions(&contests, &decisions, &report)?;
+        self.keep_decisions(job, &contests, &decisions, &report)?;
         Ok(report)
     }
 
     /// Stores the decisions and puts the chosen candidates first.
     fn keep_decisions(
         &mut self,
+        job: usize,
         contests: &[Contest],
         decisions: &[Decision],
         report: &InModelTotal,
     ) -> Result<()> {
         let mut events = Vec::new();
         for (c, d) in contests.iter().zip(decisions) {
-            let s = &mut self.searches[c.task];
-            let alone = |level: usize| s.best[c.candidates[level]].ns as f64 / s.best[0].ns as f64;
+            let s = &mut self.searches[c.search];
+            let alone = |level: usize| s.best[c.candidates[level]].cost / s.best[0].cost;
             let tried = d.effects.iter().map(|(level, paired)| Tried {
-                algorithm: s.best[c.candidates[*level]].candidate.algorithm.clone(),
+                algorithm: s.best[c.candidates[*level]].algorithm().to_string(),
                 alone: alone(*level),
                 paired: *paired,
             });
@@ -239,19 +235,18 @@ impl Session<'_> {
             };
             let chosen = s.best.remove(c.candidates[d.level]);
             let in_model = InModel {
-                chosen: chosen.trial,
-                target: self.target_text.clone(),
-                machine: self.machine.clone(),
+                chosen: chosen.trial.number,
+                target: s.place.target.clone(),
+                machine: s.place.machine.clone(),
                 decision: decision.clone(),
                 extra: Extra::new(),
             };
-            events.push(record::event(&self.run_id, &s.key, in_model));
+            events.push(record::event(&s.run_id, &s.key, in_model));
             s.best.insert(0, chosen);
             s.in_model = Some(decision);
         }
-        events.push(record::run_event(&self.run_id, report.clone()));
-        self.store.append(&[], &events)?;
-        Ok(())
+        events.push(record::run_event(&self.jobs[job].run_id, report.clone()));
+        self.log.append(&[], &events)
     }
 }
 

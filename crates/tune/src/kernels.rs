@@ -9,11 +9,12 @@ use ir::Target;
 use plan::Plan;
 use runtime::BuiltKernel;
 use std::slice::from_ref;
+use std::sync::Arc;
 use store::Store;
 
 /// The kernel of every task of a plan, and where their schedules came from.
 pub struct Kernels {
-    pub kernels: Vec<BuiltKernel>,
+    pub kernels: Vec<Arc<BuiltKernel>>,
     /// Tasks with a measured schedule.
     pub tuned: usize,
     /// Of those, the ones that another toolchain compiled when they were measured.
@@ -51,10 +52,10 @@ pub fn kernels(
             warnings.extend(default.warnings);
         }
     }
-    let mut builders = Builders::new(&host.workers, target, host.machine.cpus)?;
-    let built = builders.build_all(&plan.tasks, &candidates)?;
+    let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
+    let built = builders.build_all(&plan.tasks, &candidates, target)?;
     Ok(Kernels {
-        kernels: built.into_iter().map(|b| b.kernel).collect(),
+        kernels: built,
         tuned,
         other_toolchain,
         warnings,

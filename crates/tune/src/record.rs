@@ -1,6 +1,7 @@
 //! Records and events of the loop, in the store's terms.
 
-use measure::{Measured, Spent};
+use crate::trial::Answer;
+use measure::Spent;
 use plan::Task;
 use runtime::BuiltKernel;
 use search::{Point, Space};
@@ -71,17 +72,13 @@ pub fn time_spent(spent: Spent) -> TimeSpent {
 
 /// What getting a record took. A stage that was not reached took nothing; what a runner
 /// that died does not tell apart is all in `measure`.
-pub fn spent_by_stage(
-    search: Spent,
-    build: TimeSpent,
-    measured: Option<&Measured>,
-) -> SpentByStage {
-    let (whole, parts) = measured.map_or_else(Default::default, |m| (m.whole, m.parts));
+pub fn spent_by_stage(search: Spent, build: Spent, answer: &Answer) -> SpentByStage {
+    let (whole, parts) = (answer.spent, answer.parts);
     let rest = |whole: u64, load: u64, check: u64| whole.saturating_sub(load + check);
     let (load, check) = (parts.load, parts.check);
     SpentByStage {
         search: time_spent(search),
-        build,
+        build: time_spent(build),
         load: time_spent(load),
         measure: time_spent(Spent {
             wall_ns: rest(whole.wall_ns, load.wall_ns, check.wall_ns),

@@ -1,10 +1,10 @@
 //! What a run found, for people and for `--json`.
 
-use crate::Budget;
+use crate::StopRule;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
-use crate::session::Session;
-use crate::task_search::Search;
+use crate::run::Run;
+use crate::search::Search;
 use plan::Plan;
 use search::Candidate;
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct TaskSummary {
     /// What the whole model said of its near-best candidates.
     pub in_model: Option<InModelDecision>,
     pub failures: BTreeMap<String, u64>,
+    /// Candidates that filters dropped, by filter.
+    pub skipped: BTreeMap<String, u64>,
 }
 
 /// What a run found; `--json` prints it.
@@ -55,7 +57,9 @@ pub struct Report {
     /// Candidates whose outcome the store knew.
     pub cached: u64,
     /// Outcomes other than a time, by kind.
-    pub failures: std::collections::BTreeMap<String, u64>,
+    pub failures: BTreeMap<String, u64>,
+    /// Candidates that filters dropped, by filter.
+    pub skipped: BTreeMap<String, u64>,
     pub wall_s: f64,
     /// The budget, if it is one of time.
     pub time_s: Option<f64>,
@@ -149,59 +153,54 @@ pub fn cpu_s() -> f64 {
     of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
 }
 
-impl Session<'_> {
-    /// The report without whole-model latencies.
-    pub fn report(&self, start_cpu_s: f64, layouts: Layouts, in_model: InModelTotal) -> Report {
-        let total = self.kernels_ns();
-        let peak = self.limits.peak_gflops * f64::from(self.target.threads);
-        let ms = |ns: u64| ns as f64 / 1e6;
-        let summary = |s: &Search| {
-            let after = s.best.first().map(|b| b.ns);
-            TaskSummary {
-                task: s.title.clone(),
-                key: s.key.clone(),
-                uses: s.uses,
-                share: after.unwrap_or(0) as f64 * s.uses as f64 / total,
-                before_ms: None,
-                after_ms: after.map(ms),
-                gflops_per_s: after.map(|ns| s.flops / ns as f64),
-                of_peak: after.map(|ns| s.flops / ns as f64 / (s.peak_factor * peak)),
-                trials: s.trials,
-                spent_s: s.spent_ns as f64 / 1e9,
-                algorithm: s.best.first().map(|b| b.candidate.algorithm.clone()),
-                rel_l2: s.best.first().and_then(|b| b.rel_l2),
-                in_model: s.in_model.clone(),
-                failures: s.failures.clone(),
-            }
-        };
-        let mut tasks: Vec<TaskSummary> = self.searches.iter().map(summary).collect();
+impl Run<'_> {
+    /// The report of a model without whole-model latencies.
+    pub fn report(
+        &self,
+        job: usize,
+        start_cpu_s: f64,
+        layouts: Layouts,
+        in_model: InModelTotal,
+    ) -> Report {
+        let of = &self.jobs[job];
+        let searches = &self.searches[of.searches.clone()];
+        let target = of.making.target;
+        let total = self.kernels_ns(of.searches.clone());
+        let peak = of.peak_gflops;
+        let mut tasks: Vec<TaskSummary> =
+            searches.iter().map(|s| summary(s, total, peak)).collect();
         tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
         let mut failures = BTreeMap::new();
-        for (k, n) in self.searches.iter().flat_map(|s| &s.failures) {
+        for (k, n) in searches.iter().flat_map(|s| &s.failures) {
             *failures.entry(k.clone()).or_insert(0) += n;
         }
+        let mut skipped = BTreeMap::new();
+        for (k, n) in searches.iter().flat_map(|s| &s.skipped) {
+            *skipped.entry(k.clone()).or_insert(0) += n;
+        }
         Report {
-            model: self.plan.name.clone(),
-            target: self.target.isa.name().into(),
-            threads: self.target.threads,
-            strategy: self.options.strategy.clone(),
-            measure: self.measurer.policy.name().into(),
+            model: of.plan.name.clone(),
+            target: target.isa.name().into(),
+            threads: target.threads,
+            strategy: of.strategy.clone(),
+            measure: self.options.measure.policy.name().into(),
             accuracy: self.options.accuracy.to_string(),
             tolerance: self.options.tolerance,
             seed: self.options.seed,
             peak_gflops: peak,
-            trials: self.trials,
-            cached: self.cached,
+            trials: searches.iter().map(|s| s.trials).sum(),
+            cached: searches.iter().map(|s| s.cached).sum(),
             failures,
+            skipped,
             wall_s: self.clock.elapsed().as_secs_f64(),
-            time_s: match self.options.budget {
-                Budget::Time(t) => Some(t.as_secs_f64()),
-                Budget::Trials(_) => None,
+            time_s: match self.options.stop {
+                StopRule::Time(t) => Some(t.as_secs_f64()),
+                StopRule::Trials(_) => None,
             },
             default_s: f64::NAN,
             cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
-            latency_clock: match self.target.threads {
+            latency_clock: match target.threads {
                 1 => "thread_cpu",
                 _ => "wall",
             }
@@ -218,5 +217,32 @@ impl Session<'_> {
             disturbances: self.disturbances.warnings.clone(),
             tasks,
         }
+    }
+}
+
+/// What the report says of a search, of a model whose kernels take `total` nanoseconds.
+fn summary(s: &Search, total: f64, peak_gflops: f64) -> TaskSummary {
+    let after = s.best_cost();
+    let rate = |ns: f64| s.subject.as_ref().map(|of| of.flops / ns);
+    let of_peak = |ns: f64| {
+        let subject = s.subject.as_ref()?;
+        Some(subject.flops / ns / (subject.peak_factor * peak_gflops))
+    };
+    TaskSummary {
+        task: s.title.clone(),
+        key: s.key.to_string(),
+        uses: s.uses,
+        share: after.unwrap_or(0.0) * s.uses as f64 / total,
+        before_ms: None,
+        after_ms: after.map(|ns| ns / 1e6),
+        gflops_per_s: after.and_then(rate),
+        of_peak: after.and_then(of_peak),
+        trials: s.trials,
+        spent_s: s.spent_ns as f64 / 1e9,
+        algorithm: s.best.first().map(|b| b.algorithm().to_string()),
+        rel_l2: s.best.first().and_then(|b| b.rel_l2),
+        in_model: s.in_model.clone(),
+        failures: s.failures.clone(),
+        skipped: s.skipped.clone(),
     }
 }

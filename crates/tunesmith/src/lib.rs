@@ -5,5 +5,4 @@ pub mod check;
 pub mod cli;
 pub mod explain;
 mod imported;
-pub mod knobs;
 pub mod source;

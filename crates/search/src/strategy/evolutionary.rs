@@ -2,6 +2,7 @@
 //! with a share of fresh samples against premature convergence.
 
 use super::Strategy;
+use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -60,26 +61,26 @@ impl Evolutionary {
 }
 
 impl Strategy for Evolutionary {
-    fn ask(&mut self, space: &Space, n: usize) -> Vec<Point> {
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
         let mut out = Vec::new();
         let mut draws = 0;
         while out.len() < n && draws < MAX_DRAWS * n {
             draws += 1;
-            let p = self.draw(space);
+            let p = self.draw(context.space);
             self.proposed += 1;
-            if space.is_legal(&p) && self.asked.insert(p.clone()) {
+            if context.space.is_legal(&p) && self.asked.insert(p.clone()) {
                 out.push(p);
             }
         }
         out
     }
 
-    fn tell(&mut self, point: &Point, cost: Option<f64>) {
-        let Some(cost) = cost.filter(|c| c.is_finite()) else {
+    fn tell(&mut self, told: &Told<'_>) {
+        let Some(cost) = told.cost.filter(|c| c.is_finite()) else {
             return;
         };
         let at = self.best.partition_point(|(c, _)| *c <= cost);
-        self.best.insert(at, (cost, point.clone()));
+        self.best.insert(at, (cost, told.point.clone()));
         self.best.truncate(4 * PARENTS);
     }
 }

@@ -6,15 +6,17 @@ mod random;
 pub use evolutionary::Evolutionary;
 pub use random::Random;
 
-use crate::space::{Point, Space};
+use crate::context::{Context, Told};
+use crate::space::Point;
 
 /// Proposes points and learns from their costs.
 pub trait Strategy {
     /// Up to `n` legal points that were not asked before; fewer when the space runs out.
-    fn ask(&mut self, space: &Space, n: usize) -> Vec<Point>;
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point>;
 
-    /// The cost of an asked point, lower is better; `None` if it failed.
-    fn tell(&mut self, point: &Point, cost: Option<f64>);
+    /// What became of a point. Points that the strategy did not ask for may be told too: the
+    /// best that earlier runs found.
+    fn tell(&mut self, told: &Told<'_>);
 }
 
 /// Names of the strategies, for the command line.

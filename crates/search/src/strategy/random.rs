@@ -1,7 +1,8 @@
 //! Random search without repetition.
 
 use super::Strategy;
-use crate::space::{Point, Space};
+use crate::context::{Context, Told};
+use crate::space::Point;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use std::collections::HashSet;
@@ -24,12 +25,12 @@ impl Random {
 }
 
 impl Strategy for Random {
-    fn ask(&mut self, space: &Space, n: usize) -> Vec<Point> {
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
         let mut out = Vec::new();
         let mut draws = 0;
         while out.len() < n && draws < MAX_DRAWS * n {
             draws += 1;
-            let p = space.sample(&mut self.rng);
+            let p = context.space.sample(&mut self.rng);
             if self.asked.insert(p.clone()) {
                 out.push(p);
             }
@@ -37,5 +38,5 @@ impl Strategy for Random {
         out
     }
 
-    fn tell(&mut self, _: &Point, _: Option<f64>) {}
+    fn tell(&mut self, _: &Told<'_>) {}
 }

@@ -1,10 +1,30 @@
 //! `knobs`: every knob with its default.
 
 use super::table::Table;
-use crate::knobs::KNOBS;
 use measure::{CONSTANTS, Constants};
 use std::process::ExitCode;
 use tune::Result;
+use tune::knobs::{KNOBS, knob};
+
+/// What a flag does.
+pub fn doc(name: &str) -> &'static str {
+    knob(name).doc
+}
+
+/// The default of a flag, which is a value.
+pub fn default(name: &str) -> &'static str {
+    knob(name).default
+}
+
+/// What values a flag takes.
+pub fn kind(name: &str) -> &'static str {
+    knob(name).kind
+}
+
+/// What a flag does, and the rule of its default.
+pub fn with_default(name: &str) -> String {
+    format!("{} [default: {}]", knob(name).doc, knob(name).default)
+}
 
 /// List every knob: type, default, what it does
 #[derive(clap::Args)]
@@ -21,7 +41,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .map(|k| {
                 serde_json::json!({
                     "name": k.name, "type": k.kind, "default": k.default, "doc": k.doc,
-                    "affects_code": k.affects_code,
+                    "source": k.source, "affects_code": k.affects_code,
                 })
             })
             .collect();
@@ -50,7 +70,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     t.print()?;
     super::print_text("\n")?;
     for k in KNOBS {
-        super::print_line(&format!("--{}: {}", k.name, k.doc))?;
+        super::print_line(&format!("--{}: {} (source: {})", k.name, k.doc, k.source))?;
     }
     super::print_text("\n")?;
     let mut t = Table::new(&["--doppler", "default", "least", "most"]);

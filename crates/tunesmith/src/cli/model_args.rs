@@ -1,8 +1,8 @@
 //! Arguments that several commands share: the model, the target, the store.
 
+use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
-use crate::check::TOLERANCE;
 use crate::source::load;
 use ir::{Isa, Target};
 use onnx::ImportOptions;
@@ -21,18 +21,13 @@ use tune::{Error, Result};
 pub struct ModelArgs {
     /// An ONNX file, a built-in model (see `models`), or one operator, op:NAME(argument=value,...)
     pub model: String,
-    /// Threads of the kernels [default: all CPUs]
-    #[arg(long, value_parser = parse_threads::<u32>)]
+    #[arg(long, help = with_default("threads"), value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
-    /// Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv
-    #[arg(long, default_value = "host")]
+    #[arg(long, help = doc("target"), default_value = default("target"))]
     pub target: String,
-    /// strict: operators computed from their definition; relaxed: also algorithms
-    /// that lose digits, such as Winograd convolution
-    #[arg(long, value_name = "strict|relaxed", default_value_t = Accuracy::Relaxed)]
+    #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
-    /// Largest relative error (L2) of a kernel's outputs
-    #[arg(long, default_value_t = TOLERANCE, value_parser = parse_error)]
+    #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
     pub tolerance: f64,
     /// Size of symbolic batch dimensions
     #[arg(long, value_parser = parse_count::<usize>)]
@@ -79,7 +74,13 @@ impl ModelArgs {
         consts.chain([PathBuf::from(&self.model)]).collect()
     }
 
+    /// The model.
     pub fn source(&self) -> Result<Source> {
+        self.source_named(&self.model)
+    }
+
+    /// Another model, whose symbolic sizes are given by the same flags.
+    pub fn source_named(&self, name: &str) -> Result<Source> {
         let mut options = ImportOptions {
             batch: self.batch,
             ..ImportOptions::default()
@@ -99,7 +100,7 @@ impl ModelArgs {
                 return Err(given_twice("--const", name));
             }
         }
-        load(&self.model, &options)
+        load(name, &options)
     }
 
     /// The target; for another family than the host's, a generic machine of it.

@@ -8,6 +8,7 @@ use super::records::title;
 use super::table::{Table, ms};
 use super::task_args::{Which, pick};
 use measure::{Measured, Protocol, RunnerProcess, TaskData};
+use runtime::BuiltKernel;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -118,23 +119,24 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     let task = &plan.tasks[index];
     let exactness = model.exactness();
     let candidate = which.candidate(&plan, task, machine, &target, exactness, &store)?;
-    let mut builders = Builders::new(&host.workers, &target, 1)?;
-    let plain = fallbacks(from_ref(task), &target)?;
-    let oracle = builders.build_all(from_ref(task), &plain)?.remove(0);
+    let mut builders = Builders::new(&host.workers, 1)?;
+    let here = machine.target(target.threads);
+    let plain = fallbacks(from_ref(task), &here)?;
+    let oracle = builders.build_all(from_ref(task), &plain, &here)?.remove(0);
     let built = builders
-        .build_all(from_ref(task), from_ref(&candidate))?
+        .build_all(from_ref(task), from_ref(&candidate), &target)?
         .remove(0);
     let data = TaskData {
         id: 0,
         seed: a.seed,
         args: fills(&task.program),
-        oracle: oracle.kernel,
+        oracle: BuiltKernel::clone(&oracle),
     };
     let mut runner = unpinned(|| RunnerProcess::new(&host.workers.runner))?;
     let mut protocol = protocol(a, model.tolerance, machine, &target);
     protocol.rotate_bytes = rotate_bytes(&plan, &target, protocol.rotate_bytes);
     runner.load_task(&data, &protocol)?;
-    let m: Measured = runner.measure(&data, &built.kernel, &protocol, None, false);
+    let m: Measured = runner.measure(&data, &built, &protocol, None, false);
     let median_ns = m.outcome.median_ns();
     let in_ms = |ns: u64| ns as f64 / 1e6;
     let samples: &[u64] = match &m.outcome {
@@ -151,7 +153,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         interval_ms: store::median_interval(samples, 0.95).map(|i| (in_ms(i.low), in_ms(i.high))),
         min_ms: store::min(samples).map(in_ms),
         gflops_per_s: median_ns.map(|ns| task.flops / ns.max(1) as f64),
-        code_bytes: built.kernel.code.len(),
+        code_bytes: built.code.len(),
         outcome: m.outcome,
     };
     if a.json {

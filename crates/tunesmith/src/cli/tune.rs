@@ -1,97 +1,89 @@
 //! `tune`: searches schedules for every task of a model.
 
+use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
 use super::table::{Table, ms};
 use measure::{Constants, Policy};
+use std::collections::BTreeSet;
 use tune::Result;
-use tune::{Budget, Options, Report, Settings, TaskSummary, check_options, tune};
+use tune::machine::Machine;
+use tune::source::Source;
+use tune::{CpuDivision, Options, Report, Request, Settings, StopRule, TaskSummary, tune_all};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Tune a model: search, measure, and write the tuned model
+/// Tune models: search, measure, and write the tuned models
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json"
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json"
 )]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    /// More models, tuned in the same run
+    #[arg(value_name = "MODEL")]
+    more: Vec<String>,
     #[command(flatten)]
     store: StoreArgs,
-    /// Time for the whole command, the compiled model included
-    #[arg(long, value_parser = parse_time, default_value = "1m", conflicts_with = "trials")]
+    #[arg(long, value_parser = parse_time, help = doc("time"), default_value = default("time"),
+        conflicts_with = "trials")]
     time: Duration,
-    /// Stop after this many executed candidates instead
-    #[arg(long, value_parser = parse_count::<u64>)]
+    #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
     trials: Option<u64>,
-    /// Search only sketches whose names begin with one of these, and all of a task that has none; `tasks --json` lists them
-    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',')]
+    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
     algorithms: Vec<String>,
-    /// evolutionary or random
-    #[arg(long, default_value = "evolutionary")]
+    #[arg(long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     strategy: String,
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
+    budget: String,
+    #[arg(long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
+    filter: Vec<String>,
+    #[arg(long, help = doc("seed"), default_value = default("seed"))]
     seed: u64,
-    /// The tuned model [default: NAME.tsm]
+    /// The tuned model, or with several models a folder for them [default: NAME.tsm]
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    /// Build the next candidates while one is measured: on, off, or auto (on if a CPU is left for it)
-    #[arg(long, default_value = "auto", value_parser = ["on", "off", "auto"])]
+    #[arg(long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
     overlap: String,
-    /// Rotate constants through copies, so that they are as cold as in the model: on or off
-    #[arg(long, default_value = "on", value_parser = ["on", "off"])]
+    #[arg(long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
     rotate: String,
-    /// Builder processes [default: CPUs minus kernel threads, at least 1]
-    #[arg(long, value_parser = parse_threads::<usize>)]
+    #[arg(long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
     builders: Option<usize>,
-    /// Time for choosing layouts, and again for the last choices, by whole-model latency [default: a tenth of --time, at most 30s; 3s with --trials]
-    #[arg(long, value_parser = parse_duration)]
+    #[arg(long, help = with_default("in-model-time"), value_parser = parse_duration)]
     in_model_time: Option<Duration>,
-    /// Time after which a builder is killed
-    #[arg(long, value_parser = parse_time, default_value = "20s")]
+    #[arg(long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
     build_limit: Duration,
-    /// Time after which a runner is killed; doppler's rounds go by eta and iota of --doppler instead
-    #[arg(long, value_parser = parse_time, default_value = "10s")]
+    #[arg(long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
     run_limit: Duration,
-    /// How candidates are measured: one at a time (serial, serial-spawn), several (naive, doppler), or
-    /// auto: doppler with --overlap off where kernels leave a CPU, else serial
-    #[arg(long, value_name = "auto|serial|serial-spawn|naive|doppler", default_value = "auto",
-        value_parser = parse_policy)]
+    #[arg(long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
+        default_value = default("measure"), value_parser = parse_policy)]
     measure: Asked,
-    /// Candidates of a task that are measured together, by naive and doppler
-    #[arg(long, default_value_t = BATCH, value_parser = parse_count::<usize>)]
+    #[arg(long, help = doc("measure-batch"), default_value = default("measure-batch"),
+        value_parser = parse_count::<usize>)]
     measure_batch: usize,
-    /// Sets that the CPUs are divided into, each a device of its own
-    #[arg(long, default_value_t = 1, value_parser = parse_threads::<usize>)]
+    #[arg(long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
     devices: usize,
-    /// Single-threaded kernels that share a CPU, by naive and doppler
-    #[arg(long, default_value_t = 1, value_parser = parse_threads::<u32>)]
+    #[arg(long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
+        value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
-    /// Share of candidates as fast as the best that may be given up early
-    #[arg(long, default_value_t = 0.0, value_parser = parse_share)]
+    #[arg(long, help = doc("lose"), default_value = default("lose"), value_parser = parse_share)]
     lose: f64,
-    /// Share of a task's measured candidates that is ranked alone at the end, at least one
-    #[arg(long, default_value_t = 0.01, value_parser = parse_share)]
+    #[arg(long, help = doc("rank"), default_value = default("rank"), value_parser = parse_share)]
     rank: f64,
-    /// Share by which the CPU's speed may change before the run warns of it
-    #[arg(long, default_value_t = 0.05, value_parser = parse_share)]
+    #[arg(long, help = doc("drift"), default_value = default("drift"), value_parser = parse_share)]
     drift: f64,
-    /// Constants of doppler to change; `knobs` lists them with their defaults
-    #[arg(long, value_name = "NAME=VALUE,...", value_parser = parse_constants, default_value = "",
-        hide_default_value = true)]
+    #[arg(long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
+        default_value = "", hide_default_value = true)]
     doppler: Constants,
 }
-
-/// Candidates of a batch: DOPpler, section 5.1.
-const BATCH: usize = 64;
 
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
@@ -106,23 +98,10 @@ fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
     }
 }
 
-/// The policy that takes the least time: side by side where no builder needs the CPUs
-/// that a kernel leaves (`bench/FIGURES.md`, measuring side by side).
-fn quickest(overlap: bool, left: usize, threads: u32) -> Policy {
-    match !overlap && left >= threads as usize {
-        true => Policy::Doppler,
-        false => Policy::Serial,
-    }
-}
-
 /// DOPpler's constants with changes.
 pub fn parse_constants(changes: &str) -> std::result::Result<Constants, String> {
     Constants::PAPER.with(changes)
 }
-
-/// Default time for the last choices where the budget is no time, and the most.
-const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
-const IN_MODEL_MOST: Duration = Duration::from_secs(30);
 
 /// Where an artifact goes: as asked, or to a file named for the model.
 pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
@@ -142,65 +121,99 @@ pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
     PathBuf::from(format!("{}.tsm", safe.trim_matches('_')))
 }
 
+/// The options that the flags ask for.
+fn options(a: &Args, begun: Instant, machine: &Machine, threads: u32) -> Options {
+    let stop = a.trials.map_or(StopRule::Time(a.time), StopRule::Trials);
+    let mut options = Options::new(machine, threads, stop);
+    options.begun = begun;
+    options.strategy.clone_from(&a.strategy);
+    options.budget.clone_from(&a.budget);
+    options.filters.clone_from(&a.filter);
+    options.seed = a.seed;
+    options.rotate = a.rotate == "on";
+    options.accuracy = a.model.accuracy;
+    options.algorithms.clone_from(&a.algorithms);
+    options.tolerance = a.model.tolerance;
+    (options.build_limit, options.run_limit) = (a.build_limit, a.run_limit);
+    (options.rank, options.drift) = (a.rank, a.drift);
+    options.in_model = a.in_model_time.unwrap_or(options.in_model);
+    options.measure = Settings {
+        policy: options.measure.policy,
+        batch: a.measure_batch,
+        devices: a.devices,
+        oversubscribe: a.oversubscribe,
+        constants: a.doppler,
+        lose: a.lose,
+    };
+    let asked = CpuDivision {
+        overlap: match a.overlap.as_str() {
+            "auto" => None,
+            on => Some(on == "on"),
+        },
+        builders: a.builders,
+        policy: a.measure,
+    };
+    options.divide_cpus(machine, threads, asked);
+    options
+}
+
+/// The files that the tuned models go to.
+fn outputs(a: &Args, sources: &[Source]) -> Result<Vec<Output>> {
+    let mut inputs = [a.model.files(), a.store.files()?].concat();
+    inputs.extend(a.more.iter().map(PathBuf::from));
+    let one = |source: &Source| {
+        let path = match (&a.out, sources.len()) {
+            (Some(folder), 2..) => folder.join(artifact_path(None, &source.name)),
+            (out, _) => artifact_path(out.as_deref(), &source.name),
+        };
+        Output::new(&path, ARTIFACT, inputs.clone())
+    };
+    sources.iter().map(one).collect()
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
     let host = super::host()?;
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
     check_runs_here(machine, &target)?;
-    let left = machine.cpus.saturating_sub(target.threads as usize);
-    let overlap = a.overlap == "on" || a.overlap == "auto" && left > 0;
-    let spare = if overlap { left } else { machine.cpus };
-    let options = Options {
-        begun,
-        budget: a.trials.map_or(Budget::Time(a.time), Budget::Trials),
-        strategy: a.strategy.clone(),
-        seed: a.seed,
-        overlap,
-        builders: a.builders.unwrap_or(spare).max(1),
-        rotate: a.rotate == "on",
-        accuracy: a.model.accuracy,
-        algorithms: a.algorithms.clone(),
-        tolerance: a.model.tolerance,
-        build_limit: a.build_limit,
-        run_limit: a.run_limit,
-        measure: Settings {
-            policy: a
-                .measure
-                .unwrap_or_else(|| quickest(overlap, left, target.threads)),
-            batch: a.measure_batch,
-            devices: a.devices,
-            oversubscribe: a.oversubscribe,
-            constants: a.doppler,
-            lose: a.lose,
-        },
-        rank: a.rank,
-        drift: a.drift,
-        in_model: a.in_model_time.unwrap_or(match a.trials {
-            Some(_) => IN_MODEL_TRIALS,
-            None => (a.time / 10).min(IN_MODEL_MOST),
-        }),
-    };
-    check_options(&options)?;
+    let options = options(a, begun, machine, target.threads);
+    options.check()?;
     let store = a.store.write()?;
-    let source = a.model.source()?;
-    let named = artifact_path(a.out.as_deref(), &source.name);
-    let inputs = [a.model.files(), a.store.files()?].concat();
-    let out = Output::new(&named, ARTIFACT, inputs)?;
+    let mut sources = vec![a.model.source()?];
+    for name in &a.more {
+        sources.push(a.model.source_named(name)?);
+    }
+    let outputs = outputs(a, &sources)?;
+    let request = |source| Request {
+        source,
+        target: &target,
+        strategy: None,
+    };
+    let requests: Vec<Request<'_>> = sources.iter().map(request).collect();
     let mut progress = Progress::new(a.json);
-    let mut tuned = tune(&source, &host, &target, &store, &options, &mut progress)?;
-    let help = "the records are in the store: `compile` with another --out FILE makes the same";
-    out.save(&tuned.model).map_err(|e| e.help(help))?;
-    tuned.report.model.clone_from(&source.name);
-    tuned.report.artifact = Some(out.path().display().to_string());
-    warn(&tuned.report.warnings);
-    for disturbance in &tuned.report.disturbances {
+    let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
+    progress.finish();
+    let mut tuned = tuned?;
+    for ((t, source), out) in tuned.iter_mut().zip(&sources).zip(&outputs) {
+        let help = "the records are in the store: `compile` with another --out FILE makes the same";
+        out.save(&t.model).map_err(|e| e.help(help))?;
+        t.report.model.clone_from(&source.name);
+        t.report.artifact = Some(out.path().display().to_string());
+        warn(&t.report.warnings);
+    }
+    let reports: Vec<&Report> = tuned.iter().map(|t| &t.report).collect();
+    for disturbance in reports
+        .iter()
+        .flat_map(|r| &r.disturbances)
+        .collect::<BTreeSet<_>>()
+    {
         eprintln!("warning: {disturbance}");
     }
-    if a.json {
-        super::print_json(&tuned.report)?;
-    } else {
-        print(&tuned.report)?;
+    match (&reports[..], a.json) {
+        ([report], true) => super::print_json(report)?,
+        (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
+        (reports, false) => reports.iter().try_for_each(|r| print(r))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -336,19 +349,4 @@ fn notes(r: &Report) -> Result<()> {
         super::print_line(&format!("written to {a}"))?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn several_are_measured_at_once_where_neither_builders_nor_threads_need_the_cpus() {
-        let of = |overlap, left, threads| quickest(overlap, left, threads).name();
-        assert_eq!(of(false, 1, 1), "doppler");
-        assert_eq!(of(true, 1, 1), "serial");
-        assert_eq!(of(false, 0, 1), "serial");
-        assert_eq!(of(false, 2, 4), "serial");
-        assert_eq!(of(false, 4, 4), "doppler");
-    }
 }

@@ -1,0 +1,89 @@
+//! Budgets: which search gets the next turn, and how many candidates it is asked for.
+//!
+//! Owns the rules by which a run divides its trials between the tasks of its models.
+//! Pure: equal standings give equal turns. Which candidates a search proposes is its
+//! strategy's decision ([`crate::Strategy`]).
+
+mod promise;
+mod round_robin;
+
+pub use promise::Promise;
+pub use round_robin::RoundRobin;
+
+/// What is known of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// Cost of one call, the best so far; none before the first measurement.
+    pub best: Option<f64>,
+    /// Cost of one call, before anything is known.
+    pub guess: f64,
+    /// No schedule costs less.
+    pub bound: f64,
+    /// Calls in one inference.
+    pub uses: usize,
+    /// Candidates asked for, those on their way included.
+    pub asked: u64,
+    /// Candidates that an evaluator executed.
+    pub trials: u64,
+    pub sketches: usize,
+    /// Times told since the best improved.
+    pub since_best: u64,
+    /// Mean time of a trial.
+    pub trial_ns: f64,
+    /// Whether the search may be asked: it is not exhausted, and nobody suspended it.
+    pub open: bool,
+}
+
+/// A search's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub search: usize,
+    /// Candidates to ask for, at most; at least 1.
+    pub asks: usize,
+}
+
+/// Divides the trials of a run between its searches.
+pub trait Budget {
+    /// The search that is asked next, and for how many candidates; `batches` says how many
+    /// candidates each search's evaluator takes together. None if no search is open.
+    fn turn(&mut self, searches: &[Standing], batches: &[usize]) -> Option<Turn>;
+}
+
+/// Names of the budgets; the first one is the default.
+pub const BUDGETS: [&str; 2] = ["promise", "round-robin"];
+
+/// A budget by name; none if there is none of that name.
+pub fn budget(name: &str) -> Option<Box<dyn Budget + Send>> {
+    match name {
+        "promise" => Some(Box::new(Promise)),
+        "round-robin" => Some(Box::new(RoundRobin::default())),
+        _ => None,
+    }
+}
+
+/// Candidates that a search is asked for, at most, while others have no measurement: every task
+/// has its first before any has its tenth.
+const FIRST_ASKS: u64 = 9;
+
+impl Standing {
+    /// Whether the search has no measurement, and has not had its fair number of asks.
+    fn is_untried(&self) -> bool {
+        self.best.is_none() && self.asked < FIRST_ASKS && self.open
+    }
+}
+
+/// Searches that have no measurement, and have not had their fair number of asks.
+pub fn untried(searches: &[Standing]) -> usize {
+    searches.iter().filter(|s| s.is_untried()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_budget() {
+        assert!(BUDGETS.iter().all(|name| budget(name).is_some()));
+        assert!(budget("fair").is_none());
+    }
+}

@@ -1,0 +1,88 @@
+//! Evaluators: they say how good candidates are.
+//!
+//! Owns the one interface between the loop and whatever answers: devices that
+//! measure, and tables of earlier answers. The loop hands over whole batches,
+//! which own their parts, and polls for answers. So an evaluator may answer on the
+//! caller's thread, on its own threads or from another machine. An evaluator knows
+//! nothing of strategies, budgets and the store.
+
+mod recorded;
+mod timed;
+
+pub use recorded::{Recorded, space_of};
+pub use timed::{Settings, Timed, known_states};
+
+use crate::trial::{Answer, Form, Trial};
+use measure::TaskData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::EventKind;
+
+/// Trials of one task that are evaluated together.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// Position of the search in the run.
+    pub search: usize,
+    /// Key of the task.
+    pub task: Arc<str>,
+    /// What code is measured with; only for evaluators that take [`Form::Code`].
+    pub data: Option<Arc<TaskData>>,
+    /// Of the search; equal seeds and answers give equal batches.
+    pub seed: u64,
+    pub trials: Vec<Trial>,
+    /// The least cost so far, for giving up early what is clearly worse.
+    pub best: Option<f64>,
+    /// Bytes of copies that constants rotate through, so that they are as near as in the
+    /// model; 0 for none.
+    pub rotate_bytes: u64,
+    /// Most time for sampling one candidate, where the usual rules would take longer.
+    pub sampling: Duration,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct Reply {
+    pub search: usize,
+    /// One a trial, in the order of the batch.
+    pub answers: Vec<Answer>,
+    /// What the evaluator did, for the log of the run.
+    pub events: Vec<EventKind>,
+    /// What making the task's data took, if it was made for this batch.
+    pub setup: Option<Duration>,
+}
+
+/// Says how good candidates are.
+pub trait Evaluator {
+    /// The name that records have of it: [`store::Record::evaluator`].
+    fn name(&self) -> &'static str;
+
+    /// The form in which it takes candidates.
+    fn form(&self) -> Form;
+
+    /// Candidates of a task that are best handed over together; at least 1.
+    fn batch(&self) -> usize;
+
+    /// Takes a batch. Its answers come from [`Evaluator::poll`].
+    fn submit(&mut self, batch: Batch);
+
+    /// The next reply. An evaluator without threads of its own evaluates the oldest batch
+    /// now, however long that takes; others wait so long. None if no batch was answered.
+    /// `quiet(true)` silences what else the run does on this machine, `quiet(false)` ends
+    /// that.
+    fn poll(&mut self, wait: Duration, quiet: &mut dyn FnMut(bool)) -> Option<Reply>;
+
+    /// Ranks the trials of a batch: evaluates them once more, as exactly as it can, such as
+    /// alone and in turns. None if the evaluator can say no more than it said.
+    fn rank(&mut self, _batch: Batch, _turns: u32) -> Option<Reply> {
+        None
+    }
+
+    /// Nothing is evaluated beyond this; `None` for no end. What is not evaluated by then is
+    /// answered as [`store::Outcome::Unanswered`].
+    fn end_by(&mut self, _end: Option<Instant>) {}
+
+    /// What people should know of it, since this was last asked.
+    fn take_warnings(&mut self) -> Vec<String> {
+        vec![]
+    }
+}

@@ -1,0 +1,166 @@
+//! Filters: what stands between a strategy and the evaluator of a search.
+//!
+//! Owns the interface of filters and their table. A filter sees the trials of one
+//! search in batches. It may score trials, which puts those with lower scores
+//! first, and it may drop trials. A dropped trial is `Skipped`: it is counted apart
+//! from failures, and the strategy is told. Which filters a run has, and in which
+//! order, is a setting of the run.
+
+mod distinct;
+mod neighbours;
+
+pub use distinct::Distinct;
+pub use neighbours::Neighbours;
+
+use crate::trial::{Form, Trial};
+use search::{Context, Told};
+
+/// What a filter says of a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The trial goes on, after those with lower scores and before those with higher ones.
+    /// Trials of equal scores, such as 0 for all, keep their order.
+    Keep { score: f64 },
+    /// The trial is not evaluated.
+    Drop,
+}
+
+/// Scores, reorders or drops trials before they are evaluated.
+pub trait Filter {
+    /// The name in the settings of a run, in its log, and in `Skipped`.
+    fn name(&self) -> &'static str;
+
+    /// The form in which the filter takes candidates. The cheaper forms come first: a trial
+    /// that is dropped as a point is never built.
+    fn form(&self) -> Form;
+
+    /// One verdict a trial, in their order.
+    fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict>;
+
+    /// What became of a point that the filters kept.
+    fn tell(&mut self, _told: &Told<'_>) {}
+}
+
+/// Names of the filters.
+pub const FILTERS: [&str; 2] = [Distinct::NAME, Neighbours::NAME];
+
+/// A filter by name, for one search; none if there is none of that name.
+pub fn filter(name: &str) -> Option<Box<dyn Filter + Send>> {
+    match name {
+        Distinct::NAME => Some(Box::new(Distinct::default())),
+        Neighbours::NAME => Some(Box::new(Neighbours::default())),
+        _ => None,
+    }
+}
+
+/// The trials that one filter keeps, in its order, and those that it drops.
+pub(crate) fn sift(
+    filter: &mut dyn Filter,
+    context: &Context<'_>,
+    trials: Vec<Trial>,
+) -> (Vec<Trial>, Vec<Trial>) {
+    let verdicts = filter.judge(context, &trials);
+    assert_eq!(verdicts.len(), trials.len(), "one verdict a trial");
+    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+    for (trial, verdict) in trials.into_iter().zip(verdicts) {
+        match verdict {
+            Verdict::Keep { score } => kept.push((score, trial)),
+            Verdict::Drop => dropped.push(trial),
+        }
+    }
+    kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (kept.into_iter().map(|(_, trial)| trial).collect(), dropped)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use measure::Spent;
+    use schedule::{Decision, DecisionKind};
+    use search::{Point, Sketch, Space};
+
+    /// A space of two decisions with nine values each, without a program.
+    pub fn space() -> Space {
+        let decision = |name: &str| Decision {
+            name: name.into(),
+            kind: DecisionKind::Categorical {
+                options: (0..9).collect(),
+            },
+            value: vec![0],
+        };
+        Space {
+            sketches: vec![Sketch::of_knobs(
+                "table",
+                vec![decision("a"), decision("b")],
+                vec![0, 0],
+            )],
+        }
+    }
+
+    pub fn context(space: &Space) -> Context<'_> {
+        Context {
+            space,
+            program: None,
+            target: None,
+            known: &[],
+            similar: &[],
+        }
+    }
+
+    pub fn trial(number: u64, values: [u64; 2]) -> Trial {
+        Trial {
+            search: 0,
+            number,
+            point: Point {
+                sketch: 0,
+                values: values.to_vec(),
+            },
+            candidate: None,
+            trace: String::new(),
+            kernel: None,
+            asking: Spent::default(),
+            building: Spent::default(),
+        }
+    }
+
+    /// Drops odd numbers and turns the order of the others round.
+    struct Even;
+
+    impl Filter for Even {
+        fn name(&self) -> &'static str {
+            "even"
+        }
+
+        fn form(&self) -> Form {
+            Form::Point
+        }
+
+        fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+            let one = |t: &Trial| match t.number % 2 {
+                0 => Verdict::Keep {
+                    score: -(t.number as f64),
+                },
+                _ => Verdict::Drop,
+            };
+            trials.iter().map(one).collect()
+        }
+    }
+
+    #[test]
+    fn trials_are_dropped_and_put_in_the_order_of_their_scores() {
+        let space = space();
+        let trials = (0..5).map(|n| trial(n, [n, 0])).collect();
+        let (kept, dropped) = sift(&mut Even, &context(&space), trials);
+        let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
+        assert_eq!(numbers(&kept), [4, 2, 0]);
+        assert_eq!(numbers(&dropped), [1, 3]);
+    }
+
+    #[test]
+    fn every_name_is_a_filter_of_that_name() {
+        for name in FILTERS {
+            assert_eq!(filter(name).map(|f| f.name()), Some(name));
+        }
+        assert!(filter("none").is_none());
+    }
+}

@@ -1,0 +1,152 @@
+//! From a finished search to a compiled model and its report.
+
+use crate::Tuned;
+use crate::choice::Choice;
+use crate::compile::Builders;
+use crate::default_model::DefaultModel;
+use crate::error::Result;
+use crate::known::{Exactness, Lookup};
+use crate::observer::Observer;
+use crate::record;
+use crate::report::{Report, fill_before, fill_defaults, fill_untuned};
+use crate::run::Run;
+use crate::search::Search;
+use crate::start::Prepared;
+use runtime::BuiltKernel;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A model whose search is over.
+pub struct Finish<'a> {
+    /// Position of the model in the run.
+    pub job: usize,
+    pub model: &'a Prepared,
+    pub default: DefaultModel,
+    /// CPU time that this process had taken when the run began.
+    pub start_cpu_s: f64,
+}
+
+impl Finish<'_> {
+    /// Ranks the finalists, chooses among them inside the model, and compares what that
+    /// gives with the default model.
+    ///
+    /// # Errors
+    /// If the store cannot be written, or a model cannot be assembled or run.
+    pub fn tuned(
+        self,
+        run: &mut Run<'_>,
+        builders: &mut Builders,
+        observer: &mut dyn Observer,
+    ) -> Result<Tuned> {
+        let (job, plan, mut default) = (self.job, &self.model.plan, self.default);
+        observer.stage("ranking the finalists alone");
+        run.rank_finalists(job, observer)?;
+        let otherwise = run.known_or(job, &default.kernels, builders)?;
+        let in_model = run.decide_in_model(job, &otherwise, observer)?;
+        observer.stage("comparing whole models");
+        let best = run.best_kernels(job, &otherwise);
+        let mut tuned = match differ(&best, &default.kernels) {
+            true => Some(run.jobs[job].making.model(plan, &best)?),
+            false => None,
+        };
+        let (step_ns, time) = (&default.step_ns, run.comparing(job));
+        let choice = Choice::between(&mut default.model, step_ns, tuned.as_mut(), time)?;
+        run.keep_choice(job, &choice, &best)?;
+        let layouts = self.model.layouts.clone();
+        let mut report = run.report(job, self.start_cpu_s, layouts, in_model);
+        report.default_s = default.took.as_secs_f64();
+        report.warnings = default.defaults.warnings;
+        choice.fill(&mut report);
+        if choice.default {
+            fill_defaults(&mut report, plan, &default.defaults.candidates);
+        }
+        let mut chosen = tuned.filter(|_| !choice.default);
+        let step_ns = match &mut chosen {
+            Some(tuned) if report.tasks.iter().any(|t| t.after_ms.is_none()) => {
+                tuned.invoke_profiled()?
+            }
+            _ => default.step_ns,
+        };
+        fill_untuned(&mut report, plan, &step_ns);
+        observer.stage("running the plain model");
+        if let Some(step_ns) = run.run_plain(job, builders)? {
+            fill_before(&mut report, plan, &step_ns);
+        }
+        run.end(job, &mut report)?;
+        let model = chosen.unwrap_or(default.model).compiled().clone();
+        Ok(Tuned { report, model })
+    }
+}
+
+impl Run<'_> {
+    /// The best code of every task of a model; `otherwise` where nothing was measured.
+    pub fn best_kernels(
+        &self,
+        job: usize,
+        otherwise: &[Arc<BuiltKernel>],
+    ) -> Vec<Arc<BuiltKernel>> {
+        let searches = &self.searches[self.jobs[job].searches.clone()];
+        let pick = |(s, o): (&Search, &Arc<BuiltKernel>)| {
+            let best = s.best.first().map(|b| b.kernel());
+            best.unwrap_or(o).clone()
+        };
+        searches.iter().zip(otherwise).map(pick).collect()
+    }
+
+    /// What tasks run where this run measured nothing of them: the best that the store
+    /// knows, as far as there is time to build that, else their defaults. What another compiler
+    /// built may no longer build; that is no reason to end here.
+    fn known_or(
+        &self,
+        job: usize,
+        defaults: &[Arc<BuiltKernel>],
+        builders: &mut Builders,
+    ) -> Result<Vec<Arc<BuiltKernel>>> {
+        let mut kernels = defaults.to_vec();
+        let Some(store) = self.log.store else {
+            return Ok(kernels);
+        };
+        let exactness = Exactness {
+            accuracy: self.options.accuracy,
+            tolerance: self.options.tolerance,
+        };
+        let of = &self.jobs[job];
+        let target = of.making.target;
+        let lookup = Lookup::new(store, of.plan, target, &of.place.machine, exactness);
+        let mut tasks: HashMap<u64, usize> = HashMap::new();
+        builders.pool.end_by(self.clock.end(self.finishing(job)));
+        for (i, task) in of.plan.tasks.iter().enumerate() {
+            let s = &self.searches[of.searches.start + i];
+            if s.best.is_empty()
+                && let Some(subject) = &s.subject
+                && let Some(k) = lookup.best(task)?
+            {
+                let request = builders.request(&subject.text, &k.candidate, target, false);
+                tasks.insert(builders.submit(request), i);
+            }
+        }
+        while let Some(o) = builders.pool.next(builders.limit * 2) {
+            if let (Some(i), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
+                kernels[*i] = Arc::new(built.kernel);
+            }
+        }
+        builders.pool.end_by(None);
+        Ok(kernels)
+    }
+
+    /// Marks a model's run as ended.
+    fn end(&self, job: usize, report: &mut Report) -> Result<()> {
+        report.wall_s = self.clock.elapsed().as_secs_f64();
+        let summary = serde_json::to_value(report).unwrap_or_default();
+        if let Some(store) = self.log.store {
+            store.end_run(&self.jobs[job].run_id, record::unix_ms(), &summary)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the kernels are not all the same code.
+fn differ(some: &[Arc<BuiltKernel>], others: &[Arc<BuiltKernel>]) -> bool {
+    let mut pairs = some.iter().zip(others);
+    pairs.any(|(a, b)| a.code_hash() != b.code_hash())
+}

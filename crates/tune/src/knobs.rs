@@ -1,0 +1,296 @@
+//! Every knob, declared once: name, type, default, what it does, where the default comes
+//! from, and whether the knob changes generated code.
+//!
+//! [`crate::Options::new`], the flags of the command line, their `--help` and the command
+//! `knobs` all read this table.
+
+/// A setting that a user may change: the flag of the same name.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    pub name: &'static str,
+    /// What values it takes, such as `count` or `on, off, auto`.
+    pub kind: &'static str,
+    /// A value, or where that depends on the machine or on other knobs, the rule.
+    pub default: &'static str,
+    /// What it does, as a sentence without its end.
+    pub doc: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+    pub affects_code: bool,
+}
+
+/// The knob of a name.
+///
+/// # Panics
+/// If there is none: names are written in the program alone, and a test reads them all.
+pub const fn knob(name: &str) -> &'static Knob {
+    let mut i = 0;
+    while i < KNOBS.len() {
+        if same(KNOBS[i].name, name) {
+            return &KNOBS[i];
+        }
+        i += 1;
+    }
+    panic!("there is no such knob")
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
+/// Reads a default that is a number.
+pub(crate) fn number<T: std::str::FromStr>(knob: &Knob) -> T {
+    let parsed = knob.default.parse().ok();
+    parsed.unwrap_or_else(|| panic!("the default of --{} is a number", knob.name))
+}
+
+/// Nothing that was measured or published says that another value is worse.
+const OWN_CHOICE: &str = "our choice";
+
+/// Every knob.
+pub const KNOBS: &[Knob] = &[
+    Knob {
+        name: "time",
+        kind: "duration",
+        default: "1m",
+        doc: "Time for the whole command, the compiled model included",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "trials",
+        kind: "count",
+        default: "none: --time decides",
+        doc: "Stop after this many executed candidates, whatever the time",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "strategy",
+        kind: "evolutionary, random",
+        default: "evolutionary",
+        doc: "Who proposes candidates",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "budget",
+        kind: "promise, round-robin",
+        default: "promise",
+        doc: "How trials are divided between tasks: to the task whose next trial promises most, or in turn",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "filter",
+        kind: "NAME,... of distinct, neighbours",
+        default: "none",
+        doc: "What candidates pass before they are measured, in this order: distinct drops schedules that the task had before, neighbours drops candidates near slow ones",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "seed",
+        kind: "number",
+        default: "1",
+        doc: "Seed of the search, and of the random inputs",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "overlap",
+        kind: "on, off, auto",
+        default: "auto",
+        doc: "Build the next candidates while one is measured: on, off, or auto: on if the kernels leave a CPU for a builder",
+        source: "bench/FIGURES.md, measuring side by side",
+        affects_code: false,
+    },
+    Knob {
+        name: "builders",
+        kind: "count",
+        default: "the CPUs that kernels leave, or all with --overlap off; at least 1",
+        doc: "Builder processes",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "rotate",
+        kind: "on, off",
+        default: "on",
+        doc: "Rotate constants through copies, so that they are as cold as in the model: the copies have as many bytes as the model touches between two uses, at most three times the last-level cache",
+        source: "ADR 0008",
+        affects_code: false,
+    },
+    Knob {
+        name: "tolerance",
+        kind: "number",
+        default: "1e-4",
+        doc: "Reject kernels whose relative L2 error exceeds this",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "accuracy",
+        kind: "strict, relaxed",
+        default: "relaxed",
+        doc: "strict: operators computed from their definition; relaxed: also algorithms that lose digits, such as Winograd convolution",
+        source: "ADR 0007",
+        affects_code: true,
+    },
+    Knob {
+        name: "in-model-time",
+        kind: "duration",
+        default: "a tenth of --time, at most 30s; 3s with --trials",
+        doc: "Time for choosing layouts, and the same time again for choosing among finalists; whole-model latency decides both",
+        source: "ADR 0008",
+        affects_code: false,
+    },
+    Knob {
+        name: "build-limit",
+        kind: "duration",
+        default: "20s",
+        doc: "Time after which a builder is killed",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "run-limit",
+        kind: "duration",
+        default: "10s",
+        doc: "Time after which a runner is killed; doppler uses eta and iota of --doppler instead",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "measure",
+        kind: "auto, serial, serial-spawn, naive, doppler",
+        default: "auto",
+        doc: "How candidates are measured: serial and serial-spawn measure one candidate at a time, naive and doppler several. auto is doppler if --overlap is off and kernels leave a CPU, otherwise serial",
+        source: "bench/FIGURES.md, measuring side by side",
+        affects_code: false,
+    },
+    Knob {
+        name: "measure-batch",
+        kind: "count",
+        default: "64",
+        doc: "Candidates of a task that are measured together, by naive and doppler",
+        source: "DOPpler, section 5.1",
+        affects_code: false,
+    },
+    Knob {
+        name: "lose",
+        kind: "share",
+        default: "0",
+        doc: "Largest probability of giving up early a candidate as fast as the best; 0 gives up only clearly slow candidates",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "rank",
+        kind: "share",
+        default: "0.01",
+        doc: "Share of a task's measured candidates (at least one) that is measured again alone at the end; candidates within 10% of the best are, too, and tasks below 1% of the model are not",
+        source: "DOPpler, section 5.3",
+        affects_code: false,
+    },
+    Knob {
+        name: "drift",
+        kind: "share",
+        default: "0.05",
+        doc: "Warn if the CPU's speed changes by more than this share",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "devices",
+        kind: "count",
+        default: "1",
+        doc: "Number of devices: the CPUs are divided into this many sets",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "oversubscribe",
+        kind: "count",
+        default: "1",
+        doc: "How many single-threaded kernels share a CPU (naive and doppler)",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "doppler",
+        kind: "NAME=VALUE,...",
+        default: "the paper's constants, listed below",
+        doc: "Constants of the policy doppler to change; `knobs` lists them with their defaults",
+        source: "DOPpler, section 5.1",
+        affects_code: false,
+    },
+    Knob {
+        name: "threads",
+        kind: "count",
+        default: "all CPUs",
+        doc: "Threads of the kernels",
+        source: OWN_CHOICE,
+        affects_code: true,
+    },
+    Knob {
+        name: "target",
+        kind: "host, or a family",
+        default: "host",
+        doc: "Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv",
+        source: OWN_CHOICE,
+        affects_code: true,
+    },
+    Knob {
+        name: "algorithms",
+        kind: "PREFIX,...",
+        default: "all",
+        doc: "Search only sketches whose names begin with one of these. A task without such a sketch searches all its sketches. `tasks --json` lists the names",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "pin",
+        kind: "off, cores, CPUs",
+        default: "$TUNESMITH_PIN, or off",
+        doc: "Keep threads on CPUs: off, cores (one a core), or CPUs such as 0,2",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "spin-us",
+        kind: "microseconds",
+        default: "$TUNESMITH_SPIN_US, or 100 (0 with more threads than CPUs)",
+        doc: "Microseconds that a waiting thread spins before it sleeps",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
+        name: "map",
+        kind: "flag",
+        default: "off",
+        doc: "Map constants from the artifact so that processes share them; its small pages make some models slower",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_are_found_by_their_names_which_differ() {
+        for (i, k) in KNOBS.iter().enumerate() {
+            assert!(std::ptr::eq(knob(k.name), k), "{}", k.name);
+            assert!(KNOBS[..i].iter().all(|o| o.name != k.name));
+            assert!(!k.doc.ends_with('.') && !k.default.is_empty());
+        }
+        assert_eq!(number::<f64>(knob("drift")), 0.05);
+    }
+}

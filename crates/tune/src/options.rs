@@ -1,0 +1,207 @@
+//! What a run is told.
+
+use crate::error::{Result, no_such};
+use crate::evaluator::Settings;
+use crate::filter::FILTERS;
+use crate::knobs::{knob, number};
+use crate::machine::Machine;
+use measure::{Constants, Policy};
+use search::Accuracy;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StopRule {
+    Time(Duration),
+    /// Candidates executed, over all tasks.
+    Trials(u64),
+}
+
+/// How CPUs are to be divided between kernels and builders; none for what the machine suggests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuDivision {
+    /// Builders run while a candidate is measured.
+    pub overlap: Option<bool>,
+    pub builders: Option<usize>,
+    pub policy: Option<Policy>,
+}
+
+/// The settings of a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When the command began; a budget of time counts from here.
+    pub begun: Instant,
+    pub stop: StopRule,
+    pub strategy: String,
+    /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
+    pub budget: String,
+    /// What candidates pass before they are measured, by name and in this order: of
+    /// [`crate::filter::FILTERS`].
+    pub filters: Vec<String>,
+    pub seed: u64,
+    /// Builders run while a candidate is measured.
+    pub overlap: bool,
+    pub builders: usize,
+    /// Constants rotate through copies larger than the last-level cache.
+    pub rotate: bool,
+    /// What candidates may be, and how far their outputs may be off (relative, L2).
+    pub accuracy: Accuracy,
+    /// Prefixes of the names of sketches to search; all if there are none.
+    /// A task without such a sketch is searched whole.
+    pub algorithms: Vec<String>,
+    pub tolerance: f64,
+    pub build_limit: Duration,
+    pub run_limit: Duration,
+    pub measure: Settings,
+    /// Share by which the CPU's speed may change before the run warns of it.
+    pub drift: f64,
+    /// Share of a task's trials that is ranked alone in the end.
+    pub rank: f64,
+    /// Time for choosing among finalists by whole-model latency.
+    pub in_model: Duration,
+}
+
+/// Most time for the choices inside the model by default, and that time where the budget is one
+/// of trials.
+const IN_MODEL_MOST: Duration = Duration::from_secs(30);
+const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
+
+impl Options {
+    /// The defaults of [`crate::knobs`], for kernels of so many threads; time counts from now.
+    pub fn new(machine: &Machine, threads: u32, stop: StopRule) -> Options {
+        let text = |name: &str| knob(name).default.to_string();
+        let seconds = |name: &str| {
+            let text = knob(name).default.trim_end_matches('s');
+            let seconds = text.parse().ok().map(Duration::from_secs);
+            seconds.unwrap_or_else(|| panic!("the default of --{name} is in seconds"))
+        };
+        let mut options = Options {
+            begun: Instant::now(),
+            stop,
+            strategy: text("strategy"),
+            budget: text("budget"),
+            filters: vec![],
+            seed: number(knob("seed")),
+            overlap: false,
+            builders: 1,
+            rotate: knob("rotate").default == "on",
+            accuracy: Accuracy::Relaxed,
+            algorithms: vec![],
+            tolerance: number(knob("tolerance")),
+            build_limit: seconds("build-limit"),
+            run_limit: seconds("run-limit"),
+            measure: Settings {
+                policy: Policy::Serial,
+                batch: number(knob("measure-batch")),
+                devices: number(knob("devices")),
+                oversubscribe: number(knob("oversubscribe")),
+                constants: Constants::PAPER,
+                lose: number(knob("lose")),
+            },
+            drift: number(knob("drift")),
+            rank: number(knob("rank")),
+            in_model: match stop {
+                StopRule::Trials(_) => IN_MODEL_TRIALS,
+                StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
+            },
+        };
+        options.divide_cpus(machine, threads, CpuDivision::default());
+        options
+    }
+
+    /// Divides the CPUs between kernels and builders; what is not given follows the machine.
+    pub fn divide_cpus(&mut self, machine: &Machine, threads: u32, asked: CpuDivision) {
+        let left = machine.cpus.saturating_sub(threads as usize);
+        self.overlap = asked.overlap.unwrap_or(left > 0);
+        let spare = if self.overlap { left } else { machine.cpus };
+        self.builders = asked.builders.unwrap_or(spare).max(1);
+        // Side by side where no builder needs the CPUs that a kernel leaves.
+        let doppler = !self.overlap && left >= threads as usize;
+        self.measure.policy = asked.policy.unwrap_or(match doppler {
+            true => Policy::Doppler,
+            false => Policy::Serial,
+        });
+    }
+
+    /// Checks names that are given as text.
+    ///
+    /// # Errors
+    /// If there is no such strategy, budget or filter.
+    pub fn check(&self) -> Result<()> {
+        let known = |kind: &str, name: &String, all: &[&str]| match all.contains(&name.as_str()) {
+            true => Ok(()),
+            false => Err(no_such(kind, name, all)),
+        };
+        known("strategy", &self.strategy, &search::STRATEGIES)?;
+        known("budget", &self.budget, &search::BUDGETS)?;
+        let mut filters = self.filters.iter();
+        filters.try_for_each(|name| known("filter", name, &FILTERS))
+    }
+
+    /// What a run with kernels of so many threads was started with, for the store.
+    pub fn stored(&self, threads: u32) -> Value {
+        json!({
+            "threads": threads,
+            "overlap": self.overlap,
+            "builders": self.builders,
+            "rotate": self.rotate,
+            "measure": self.measure.policy,
+            "measure_batch": self.measure.batch(),
+            "devices": self.measure.devices,
+            "oversubscribe": self.measure.oversubscribe,
+            "doppler": self.measure.constants,
+            "lose": self.measure.lose,
+            "rank": self.rank,
+            "drift": self.drift,
+            "accuracy": self.accuracy.name(),
+            "tolerance": self.tolerance,
+            "budget": self.budget,
+            "filters": self.filters,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(cpus: usize, threads: u32, overlap: Option<bool>) -> (bool, usize, Policy) {
+        let machine = Machine {
+            cpus,
+            ..Machine::host()
+        };
+        let mut options = Options::new(&machine, threads, StopRule::Trials(1));
+        let asked = CpuDivision {
+            overlap,
+            ..CpuDivision::default()
+        };
+        options.divide_cpus(&machine, threads, asked);
+        (options.overlap, options.builders, options.measure.policy)
+    }
+
+    #[test]
+    fn builders_have_the_cpus_that_kernels_leave() {
+        assert_eq!(of(4, 1, None), (true, 3, Policy::Serial));
+        assert_eq!(of(4, 4, None), (false, 4, Policy::Serial));
+        assert_eq!(of(4, 4, Some(true)), (true, 1, Policy::Serial));
+        assert_eq!(of(4, 2, Some(false)), (false, 4, Policy::Doppler));
+        assert_eq!(of(4, 3, Some(false)), (false, 4, Policy::Serial));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_knobs() {
+        let machine = Machine::host();
+        let time = |s| StopRule::Time(Duration::from_secs(s));
+        let options = Options::new(&machine, 1, time(60));
+        assert_eq!(options.in_model, Duration::from_secs(6));
+        assert_eq!(
+            Options::new(&machine, 1, time(6000)).in_model,
+            IN_MODEL_MOST
+        );
+        assert_eq!(options.run_limit, Duration::from_secs(10));
+        assert_eq!(options.accuracy.name(), knob("accuracy").default);
+        assert!(search::strategy(&options.strategy, 0).is_some());
+        assert!(search::budget(&options.budget).is_some());
+    }
+}

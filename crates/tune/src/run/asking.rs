@@ -1,0 +1,350 @@
+//! From the budget to built candidates: turns, asks, filters and builders.
+
+use super::Run;
+use crate::StopRule;
+use crate::compile::Builders;
+use crate::error::{Error, Result};
+use crate::filter::sift;
+use crate::record;
+use crate::search::{Search, State, context};
+use crate::trial::{Form, Trial};
+use crate::watch::Watch;
+use build::Outcome as BuildOutcome;
+use measure::{Spent, death_outcome};
+use search::Point;
+use std::sync::Arc;
+use store::{CandidateKey, EventKind, Extra, NewEvent, Outcome, Skipped, Stage, Tell};
+use worker::Death;
+
+impl Run<'_> {
+    /// Asks for candidates as far ahead as the builders, or the evaluators, have use for.
+    pub(super) fn ask_ahead(&mut self, builders: &mut Option<&mut Builders>) -> Result<()> {
+        // Without overlap a whole batch is built before any of it is measured;
+        // with it the next one is built meanwhile.
+        let (ahead, batches) = if self.options.overlap { (1, 2) } else { (4, 1) };
+        let depth = (self.options.builders * ahead + 2).max(batches * self.turn.asks);
+        while !self.spent()
+            && let Some(room) = self.room(depth)
+            && let Some((search, n)) = self.next_asks(room)?
+        {
+            for trial in self.ask(search, n)? {
+                if self.form(search) < Form::Code {
+                    self.ready.push(trial);
+                    continue;
+                }
+                let builders = builders.as_deref_mut().ok_or_else(|| {
+                    Error::new("candidates are to be measured, and the run has no builders")
+                })?;
+                self.ask_oracle(search, builders)?;
+                self.build(trial, builders);
+            }
+        }
+        Ok(())
+    }
+
+    /// Candidates that may be asked for, so that `depth` are on their way; none if those are.
+    fn room(&self, depth: usize) -> Option<usize> {
+        let in_flight = self.in_flight();
+        let mut room = depth.saturating_sub(in_flight);
+        if let StopRule::Trials(n) = self.options.stop {
+            let left = n.saturating_sub(self.trials + in_flight as u64);
+            room = room.min(usize::try_from(left).unwrap_or(usize::MAX));
+        }
+        (room > 0).then_some(room)
+    }
+
+    /// The form in which a search's evaluator takes candidates.
+    fn form(&self, search: usize) -> Form {
+        self.evaluators[self.searches[search].evaluator].form()
+    }
+
+    /// The search that is asked next and for how many candidates, at most `room`. A search
+    /// whose turn is over, or that is not open any more, hands over to the next one.
+    fn next_asks(&mut self, room: usize) -> Result<Option<(usize, usize)>> {
+        let open = |s: Option<&Search>| s.is_some_and(Search::is_open);
+        if self.left == 0 || !open(self.searches.get(self.turn.search)) {
+            let batch = |s: &Search| self.evaluators[s.evaluator].batch();
+            let batches: Vec<usize> = self.searches.iter().map(batch).collect();
+            let Some(turn) = self.budget.turn(&self.standings(), &batches) else {
+                return Ok(None);
+            };
+            (self.turn, self.left) = (turn, turn.asks);
+            self.log_turn()?;
+        }
+        let n = room.min(self.left);
+        self.left -= n;
+        Ok(Some((self.turn.search, n)))
+    }
+
+    /// Logs the budget's decision, where there is more than one search to choose from.
+    fn log_turn(&self) -> Result<()> {
+        if self.searches.len() < 2 {
+            return Ok(());
+        }
+        let event = store::Budget {
+            search: self.turn.search as u64,
+            asks: self.turn.asks as u64,
+            reason: self.options.budget.clone(),
+            extra: Extra::new(),
+        };
+        let s = &self.searches[self.turn.search];
+        let key = &s.key;
+        let event = record::event(&s.run_id, key, event);
+        self.log.append(&[], &[event])
+    }
+
+    /// Asks a search for candidates: those that pass its filters, and are not known.
+    fn ask(&mut self, search: usize, n: usize) -> Result<Vec<Trial>> {
+        let watch = Watch::start();
+        let s = &mut self.searches[search];
+        let points = s.ask(n);
+        let new = |point: Point| {
+            let number = s.asked;
+            s.asked += 1;
+            Trial {
+                search,
+                number,
+                point,
+                candidate: None,
+                trace: String::new(),
+                kernel: None,
+                asking: Spent::default(),
+                building: Spent::default(),
+            }
+        };
+        let mut trials: Vec<Trial> = points.into_iter().map(new).collect();
+        trials = self.filter(search, Form::Point, trials)?;
+        if self.form(search) >= Form::Schedule {
+            trials = self.replay(search, trials)?;
+            trials = self.filter(search, Form::Schedule, trials)?;
+            trials = self.unknown(search, trials)?;
+        }
+        let spent = watch.spent();
+        let share = |ns: u64| ns / trials.len().max(1) as u64;
+        let each = Spent {
+            wall_ns: share(spent.wall_ns),
+            cpu_ns: share(spent.cpu_ns),
+        };
+        trials.iter_mut().for_each(|t| t.asking = each);
+        Ok(trials)
+    }
+
+    /// What the filters of a form keep; what they drop is logged and told.
+    pub(super) fn filter(
+        &mut self,
+        search: usize,
+        form: Form,
+        mut trials: Vec<Trial>,
+    ) -> Result<Vec<Trial>> {
+        let evaluator = self.evaluators[self.searches[search].evaluator].name();
+        let mut events: Vec<NewEvent> = Vec::new();
+        let s = &mut self.searches[search];
+        let mut filters = std::mem::take(&mut s.filters);
+        for f in filters.iter_mut().filter(|f| f.form() == form) {
+            let context = context(&s.space, &s.subject, &s.records, &s.similar);
+            let (kept, dropped) = sift(&mut **f, &context, trials);
+            trials = kept;
+            if dropped.is_empty() {
+                continue;
+            }
+            let name = f.name().to_string();
+            let outcome = Outcome::Skipped {
+                filter: name.clone(),
+            };
+            for t in &dropped {
+                events.extend(told(s, t, evaluator, &outcome));
+                s.learn(&t.point, &outcome);
+            }
+            let skipped = Skipped {
+                filter: name.clone(),
+                count: dropped.len() as u64,
+                trials: dropped.iter().map(|t| t.number).collect(),
+                extra: Extra::new(),
+            };
+            events.push(record::event(&s.run_id, &s.key, skipped));
+            *s.skipped.entry(name).or_default() += dropped.len() as u64;
+        }
+        s.filters = filters;
+        if events.is_empty() {
+            return Ok(trials);
+        }
+        self.log.append(&[], &events)?;
+        Ok(trials)
+    }
+
+    /// The trials with their schedules. A point whose schedule is illegal for the program is
+    /// counted, and not built.
+    fn replay(&mut self, search: usize, trials: Vec<Trial>) -> Result<Vec<Trial>> {
+        let s = &mut self.searches[search];
+        let Some(subject) = &s.subject else {
+            return Err(Error::new(format!(
+                "{} is a table, and its evaluator needs schedules",
+                s.title
+            )));
+        };
+        let mut legal = Vec::new();
+        let mut illegal = Vec::new();
+        for mut trial in trials {
+            match s.space.candidate(&subject.program, &trial.point) {
+                Ok(candidate) => {
+                    trial.trace = schedule::print(&candidate.trace);
+                    trial.candidate = Some(candidate);
+                    legal.push(trial);
+                }
+                Err(reason) => illegal.push((trial, Outcome::Rejected { reason })),
+            }
+        }
+        for (trial, outcome) in illegal {
+            *s.failures.entry("illegal".into()).or_default() += 1;
+            s.learn(&trial.point, &outcome);
+            let sketch = s.space.sketches[trial.point.sketch].name.clone();
+            let asked = record::asked(&sketch, &trial.point, trial.number);
+            let told = record::illegal(trial.number);
+            let event = |kind: EventKind| record::event(&s.run_id, &s.key, kind);
+            self.log
+                .append(&[], &[event(asked.into()), event(told.into())])?;
+        }
+        Ok(legal)
+    }
+
+    /// The trials without those that the store knows to fail. A known time still needs its
+    /// code, if it is among the best.
+    fn unknown(&mut self, search: usize, trials: Vec<Trial>) -> Result<Vec<Trial>> {
+        let Some(store) = self.log.store else {
+            return Ok(trials);
+        };
+        let evaluator = self.evaluators[self.searches[search].evaluator].name();
+        let mut unknown = Vec::new();
+        for trial in trials {
+            let s = &mut self.searches[search];
+            let algorithm = trial.candidate.as_ref().map_or("", |c| &c.algorithm);
+            let key = CandidateKey {
+                place: s.stored_place(),
+                toolchain: self.toolchain,
+                algorithm,
+                trace: &trial.trace,
+            };
+            match store.outcome_of_candidate(&key, self.options.tolerance)? {
+                Some(known) if known.outcome.median_ns().is_none() => {
+                    s.cached += 1;
+                    let events = told(s, &trial, evaluator, &known.outcome);
+                    self.log.append(&[], &events)?;
+                    s.learn(&trial.point, &known.outcome);
+                }
+                _ => unknown.push(trial),
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Has the plain schedule of a task built, before its first candidate. It is for the
+    /// host, whatever the target: expected outputs are computed here.
+    fn ask_oracle(&mut self, search: usize, builders: &mut Builders) -> Result<()> {
+        let Some(subject) = &mut self.searches[search].subject else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut subject.oracle_asked, true) {
+            return Ok(());
+        }
+        let plain = search::fallback(&subject.program, &subject.host).map_err(Error::new)?;
+        let request = builders.request(&subject.text, &plain, &subject.host, false);
+        self.oracles.insert(builders.submit(request), search);
+        Ok(())
+    }
+
+    fn build(&mut self, trial: Trial, builders: &mut Builders) {
+        let subject = self.searches[trial.search].subject.as_ref();
+        let subject = subject.expect("what has a schedule has a program");
+        let candidate = trial.candidate.as_ref();
+        let candidate = candidate.expect("it was replayed");
+        let request = builders.request(&subject.text, candidate, &subject.target, false);
+        self.building.insert(builders.submit(request), trial);
+    }
+
+    /// Takes what builders have made; waits for one, or where nothing is measured meanwhile
+    /// for all.
+    pub(super) fn collect_built(&mut self, builders: &mut Builders) -> Result<()> {
+        let all = self.building.len() + self.oracles.len();
+        let least = if self.options.overlap {
+            all.min(1)
+        } else {
+            all
+        };
+        let mut outcomes = Vec::new();
+        while outcomes.len() < least && !self.spent() {
+            outcomes.extend(builders.pool.next(super::PATIENCE));
+        }
+        for o in outcomes {
+            if let Some(trial) = self.building.remove(&o.id) {
+                self.take_built(trial, o)?;
+            } else if let Some(search) = self.oracles.remove(&o.id) {
+                self.take_oracle(search, o);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a builder made of a plain schedule.
+    fn take_oracle(&mut self, search: usize, o: BuildOutcome) {
+        let s = &mut self.searches[search];
+        let Some(subject) = &mut s.subject else {
+            return;
+        };
+        let why = match o.result {
+            Ok(Ok(built)) => return subject.make_data(built.kernel, self.options.seed),
+            // The search is over.
+            Err(Death::Withdrawn) => return,
+            Ok(Err(e)) => format!("{:?}: {}", e.stage, e.reason),
+            Err(death) => format!("the builder died: {death:?}"),
+        };
+        subject.unchecked = true;
+        s.state = State::Exhausted;
+        let title = &s.title;
+        let warning = format!(
+            "the plain schedule of {title}, which candidates are compared with, cannot be built: {why}; the task keeps its default"
+        );
+        self.disturbances.warnings.push(warning);
+        self.ready.retain(|t| t.search != search);
+    }
+
+    /// What a builder made of a candidate.
+    fn take_built(&mut self, mut trial: Trial, o: BuildOutcome) -> Result<()> {
+        trial.building = Spent {
+            wall_ns: o.wall.as_nanos() as u64,
+            cpu_ns: o.cpu.as_nanos() as u64,
+        };
+        self.worker_cpu_ns += trial.building.cpu_ns;
+        let search = trial.search;
+        let subject = self.searches[search].subject.as_ref();
+        let outcome = match o.result {
+            Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(()),
+            Ok(Ok(built)) => {
+                trial.kernel = Some(Arc::new(built.kernel));
+                let kept = self.filter(search, Form::Code, vec![trial])?;
+                self.ready.extend(kept);
+                return Ok(());
+            }
+            Ok(Err(e)) => Outcome::Rejected {
+                reason: format!("{:?}: {}", e.stage, e.reason),
+            },
+            // The search is over, and nothing is known of the candidate.
+            Err(Death::Withdrawn) => return Ok(()),
+            Err(death) => death_outcome(death, Stage::Build),
+        };
+        self.conclude_unbuilt(trial, outcome)
+    }
+}
+
+/// The log entries of a trial that gets no new record.
+pub(super) fn told(s: &Search, trial: &Trial, evaluator: &str, outcome: &Outcome) -> [NewEvent; 2] {
+    let algorithm = match &trial.candidate {
+        Some(c) => &c.algorithm,
+        None => &s.space.sketches[trial.point.sketch].name,
+    };
+    let asked = record::asked(algorithm, &trial.point, trial.number);
+    let told = Tell::of(trial.number, evaluator, outcome);
+    [
+        record::event(&s.run_id, &s.key, asked),
+        record::event(&s.run_id, &s.key, told),
+    ]
+}

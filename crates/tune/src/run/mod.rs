@@ -1,0 +1,250 @@
+//! One run: a list of searches, and the loop that asks, builds, evaluates and tells.
+//!
+//! Owns what is on its way. Promises that every answer is in the store before the
+//! strategy hears of it, that what the store knows is not evaluated again, and that
+//! answers are told in the order of their batch. Which search comes next is the
+//! budget's decision, which candidates come is the strategies', and what they cost
+//! is the evaluators'. Searches may differ in model, task, strategy, target and
+//! evaluator; each can be suspended and resumed.
+
+mod answering;
+mod asking;
+
+use crate::clock::Clock;
+use crate::compile::Builders;
+use crate::default_model::{Making, Size};
+use crate::disturbance::Disturbances;
+use crate::error::{Result, no_such};
+use crate::evaluator::Evaluator;
+use crate::observer::{Observer, Status};
+use crate::search::Search;
+use crate::trial::{AnswerPlace, Trial};
+use crate::{Options, StopRule};
+use plan::Plan;
+use search::{Budget, Standing, Turn, budget};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{NewEvent, Record, Store};
+
+/// How long the loop waits for a builder before it looks at the time again.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Where a run is logged; nowhere if there is no store.
+#[derive(Clone, Copy)]
+pub struct Log<'a> {
+    pub store: Option<&'a Store>,
+}
+
+impl Log<'_> {
+    /// Stores records and events, all or none.
+    pub fn append(&self, records: &[Record], events: &[NewEvent]) -> Result<()> {
+        if let Some(store) = self.store {
+            store.append(records, events)?;
+        }
+        Ok(())
+    }
+}
+
+/// A model of a run: its plan for one target, and the searches of its tasks.
+pub struct Job<'a> {
+    pub plan: &'a Plan,
+    /// Key of its run in the store.
+    pub run_id: Arc<str>,
+    pub place: Arc<AnswerPlace>,
+    pub making: Making<'a>,
+    pub strategy: String,
+    /// f32 multiply-add peak of all threads.
+    pub peak_gflops: f64,
+    /// What the model takes, as its defaults told.
+    pub size: Size,
+    pub searches: Range<usize>,
+}
+
+/// The state of a run.
+pub struct Run<'a> {
+    pub log: Log<'a>,
+    pub options: &'a Options,
+    pub clock: Clock,
+    /// Models whose searches these are; none for searches of tables.
+    pub jobs: Vec<Job<'a>>,
+    pub searches: Vec<Search>,
+    pub evaluators: Vec<Box<dyn Evaluator + 'a>>,
+    pub toolchain: &'static str,
+    pub disturbances: Disturbances,
+    budget: Box<dyn Budget + Send>,
+    /// The search that is asked, and how many asks of its turn are left.
+    turn: Turn,
+    left: usize,
+    /// Trials in builders, by the number of their request.
+    building: HashMap<u64, Trial>,
+    /// Searches whose plain schedule is in a builder.
+    oracles: HashMap<u64, usize>,
+    /// Trials that wait for their batch.
+    ready: Vec<Trial>,
+    /// Trials that evaluators have.
+    evaluating: usize,
+    /// Candidates that were executed.
+    pub trials: u64,
+    pub worker_cpu_ns: u64,
+    pub tuning: Duration,
+}
+
+impl<'a> Run<'a> {
+    /// A run without searches.
+    ///
+    /// # Errors
+    /// If there is no such budget.
+    pub fn new(log: Log<'a>, options: &'a Options) -> Result<Run<'a>> {
+        let budget = budget(&options.budget)
+            .ok_or_else(|| no_such("budget", &options.budget, &search::BUDGETS))?;
+        Ok(Run {
+            log,
+            options,
+            clock: Clock::new(options.begun, options.stop),
+            jobs: vec![],
+            searches: vec![],
+            evaluators: vec![],
+            toolchain: build::toolchain(),
+            disturbances: Disturbances::default(),
+            budget,
+            turn: Turn { search: 0, asks: 0 },
+            left: 0,
+            building: HashMap::new(),
+            oracles: HashMap::new(),
+            ready: vec![],
+            evaluating: 0,
+            trials: 0,
+            worker_cpu_ns: 0,
+            tuning: Duration::ZERO,
+        })
+    }
+
+    /// Adds an evaluator; its position.
+    pub fn add_evaluator(&mut self, evaluator: Box<dyn Evaluator + 'a>) -> usize {
+        self.evaluators.push(evaluator);
+        self.evaluators.len() - 1
+    }
+
+    /// Adds searches; their positions.
+    pub fn add_searches(&mut self, searches: Vec<Search>) -> Range<usize> {
+        let first = self.searches.len();
+        self.searches.extend(searches);
+        for (i, s) in self.searches.iter_mut().enumerate().skip(first) {
+            if let Some(subject) = &mut s.subject {
+                subject.id = i as u64;
+            }
+        }
+        first..self.searches.len()
+    }
+
+    /// Searches until the run is to stop, or no search is open. `builders` are needed where an
+    /// evaluator takes code.
+    pub fn search(
+        &mut self,
+        mut builders: Option<&mut Builders>,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        while !self.spent() {
+            // What was begun may take from the ranking, whose time changes with what is found.
+            self.end_by(
+                self.clock.end(self.after_ranking()),
+                builders.as_deref_mut(),
+            );
+            self.ask_ahead(&mut builders)?;
+            if self.in_flight() == 0 {
+                break;
+            }
+            self.show(observer);
+            if let Some(builders) = builders.as_deref_mut() {
+                self.collect_built(builders)?;
+            }
+            while let Some(search) = self.due()
+                && !self.spent()
+            {
+                self.submit(search)?;
+                self.collect_answers(builders.as_deref_mut())?;
+            }
+            self.collect_answers(builders.as_deref_mut())?;
+        }
+        if let Some(builders) = builders.as_deref_mut() {
+            builders.pool.clear();
+            builders.drain();
+        }
+        self.building.clear();
+        self.oracles.clear();
+        self.ready.clear();
+        self.end_by(None, builders);
+        self.tuning += begin.elapsed();
+        Ok(())
+    }
+
+    /// From here on nothing is built or evaluated beyond `end`.
+    fn end_by(&mut self, end: Option<Instant>, builders: Option<&mut Builders>) {
+        if let Some(builders) = builders {
+            builders.pool.end_by(end);
+        }
+        self.evaluate_until(end);
+    }
+
+    /// From here on nothing is evaluated beyond `end`.
+    pub fn evaluate_until(&mut self, end: Option<Instant>) {
+        self.evaluators.iter_mut().for_each(|e| e.end_by(end));
+    }
+
+    /// Trials that were asked for and have no answer.
+    fn in_flight(&self) -> usize {
+        self.building.len() + self.ready.len() + self.evaluating
+    }
+
+    /// Whether the search is over.
+    fn spent(&self) -> bool {
+        match self.options.stop {
+            StopRule::Time(_) => self.clock.left(self.afterwards()).is_zero(),
+            StopRule::Trials(n) => self.trials >= n,
+        }
+    }
+
+    /// What is known of every search.
+    pub fn standings(&self) -> Vec<Standing> {
+        let sums = |(n, ns), s: &Search| (n + s.told, ns + s.spent_ns);
+        let (told, spent_ns) = self.searches.iter().fold((0, 0), sums);
+        let usual_ns = if told > 0 {
+            spent_ns as f64 / told as f64
+        } else {
+            1.0
+        };
+        let searches = self.searches.iter();
+        searches.map(|s| s.standing(usual_ns)).collect()
+    }
+
+    /// Time of the kernels of some searches, with the best so far.
+    pub fn kernels_ns(&self, searches: Range<usize>) -> f64 {
+        let one = |s: &Search| s.best_cost().unwrap_or(0.0) * s.uses as f64;
+        self.searches[searches].iter().map(one).sum()
+    }
+
+    fn show(&self, observer: &mut dyn Observer) {
+        let elapsed = self.clock.elapsed();
+        let (spent, left) = match self.options.stop {
+            StopRule::Time(t) => {
+                let left = t.saturating_sub(elapsed);
+                (elapsed.as_secs_f64() / t.as_secs_f64(), Some(left))
+            }
+            StopRule::Trials(n) => (self.trials as f64 / n.max(1) as f64, None),
+        };
+        let s = &self.searches[self.turn.search];
+        observer.status(&Status {
+            spent,
+            left,
+            trials: self.trials,
+            trials_per_s: self.trials as f64 / elapsed.as_secs_f64(),
+            failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
+            model_ms: self.kernels_ns(0..self.searches.len()) / 1e6,
+            task: &s.title,
+            task_best_ms: s.best_cost().map(|ns| ns / 1e6),
+        });
+    }
+}

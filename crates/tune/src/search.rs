@@ -1,0 +1,572 @@
+//! The search of one task: its space, its strategy, its filters and its best.
+
+use crate::arguments::fills;
+use crate::bound::bound_ns;
+use crate::error::{Error, Result, no_such};
+use crate::filter::{Filter, filter};
+use crate::finalists::ranked;
+use crate::machine::Limits;
+use crate::source::Source;
+use crate::trial::{AnswerPlace, Trial};
+use crate::{Options, record};
+use ir::{Program, Target};
+use measure::TaskData;
+use plan::{Plan, Task};
+use runtime::BuiltKernel;
+use search::{Context, Point, Space, Standing, Strategy, Told};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{InModelDecision, Outcome, Place, Record, Store, StoreError};
+
+/// A modest machine, for guesses before the first measurement.
+const GUESS_FLOPS_PER_NS: f64 = 50.0;
+const GUESS_BYTES_PER_NS: f64 = 10.0;
+/// Candidates of a task that are kept, whatever their algorithm; at least.
+const KEPT: usize = 3;
+/// A cost below this share of the best is an improvement, not noise.
+const BETTER: f64 = 0.98;
+/// Candidates of a task that are unanswered one after another before the task is given up.
+const MOST_UNANSWERED: u64 = 3;
+
+/// A candidate that has a cost.
+pub struct Ranked {
+    /// Lower is better: nanoseconds, or a score of the search's evaluator.
+    pub cost: f64,
+    /// Whether the cost was measured as a finalist's.
+    pub alone: bool,
+    /// Relative error (L2) of its outputs, where the record has it.
+    pub rel_l2: Option<f64>,
+    pub trial: Trial,
+}
+
+impl Ranked {
+    /// The name of the candidate's sketch; nothing of a table's row.
+    pub fn algorithm(&self) -> &str {
+        let candidate = self.trial.candidate.as_ref();
+        candidate.map_or("", |c| c.algorithm.as_str())
+    }
+
+    /// The code of a candidate that was built.
+    pub fn kernel(&self) -> &Arc<BuiltKernel> {
+        let kernel = self.trial.kernel.as_ref();
+        kernel.expect("candidates of this search come as code")
+    }
+
+    fn is_same(&self, other: &Ranked) -> bool {
+        match (&self.trial.kernel, &other.trial.kernel) {
+            (Some(a), Some(b)) => a.code == b.code,
+            _ => self.trial.point == other.trial.point,
+        }
+    }
+}
+
+/// Whether a search may be asked for candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Open,
+    /// Nobody asks it until it is resumed. Answers that are on their way still count.
+    Suspended,
+    /// Nothing is left to ask for, or nothing that can be answered.
+    Exhausted,
+}
+
+/// What a search has where its space is that of a program, and not of a table.
+pub struct Subject {
+    pub program: Program,
+    pub text: String,
+    pub target: Target,
+    /// What expected outputs are computed by: code for this host.
+    pub host: Target,
+    pub flops: f64,
+    /// How many times the f32 peak the target has for them.
+    pub peak_factor: f64,
+    /// What candidates are measured with, the code of its plain schedule in it; known once
+    /// that was built. The plain schedule is asked for before the first candidate.
+    pub data: Option<Arc<TaskData>>,
+    pub oracle_asked: bool,
+    /// Whether that cannot be built, so that candidates cannot be checked.
+    pub unchecked: bool,
+    /// Its number in its plan, which its data are told apart by.
+    pub id: u64,
+}
+
+/// The search of one task.
+pub struct Search {
+    pub title: String,
+    /// Key of its run in the store.
+    pub run_id: Arc<str>,
+    pub key: Arc<str>,
+    /// Calls in one inference.
+    pub uses: usize,
+    /// Position of its evaluator in the run.
+    pub evaluator: usize,
+    pub place: Arc<AnswerPlace>,
+    pub subject: Option<Subject>,
+    pub space: Space,
+    pub strategy: Box<dyn Strategy + Send>,
+    pub strategy_name: String,
+    pub filters: Vec<Box<dyn Filter + Send>>,
+    /// Of its strategy.
+    pub seed: u64,
+    /// Bytes of copies that constants rotate through while candidates are measured.
+    pub rotate_bytes: u64,
+    /// A rough cost before anything was measured, for shares of the budget.
+    pub guess: f64,
+    /// No schedule of the task costs less.
+    pub bound: f64,
+    /// Records that other runs made of it, and of similar tasks.
+    pub records: Vec<Record>,
+    pub similar: Vec<Record>,
+    /// Points of the best known records, to start from.
+    pub known: VecDeque<Point>,
+    pub state: State,
+    /// The best, and the best of every other algorithm; lowest cost first, until
+    /// the whole model decides.
+    pub best: Vec<Ranked>,
+    /// Share of the trials that is ranked alone in the end, however far from the best.
+    pub rank: f64,
+    pub in_model: Option<InModelDecision>,
+    /// What making its data took, the oracle's run in it; known once it was measured.
+    pub setup: Option<Duration>,
+    pub asked: u64,
+    /// Outcomes told, and the time they took.
+    pub told: u64,
+    pub spent_ns: u64,
+    pub trials: u64,
+    /// Candidates whose outcome the store knew.
+    pub cached: u64,
+    /// Candidates that were unanswered since one was measured.
+    pub unanswered: u64,
+    pub since_best: u64,
+    pub failures: BTreeMap<String, u64>,
+    /// Candidates that filters dropped, by filter.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+/// What a search is made of.
+pub struct Parts {
+    pub title: String,
+    pub run_id: Arc<str>,
+    pub key: String,
+    pub uses: usize,
+    pub evaluator: usize,
+    pub place: Arc<AnswerPlace>,
+    pub subject: Option<Subject>,
+    pub space: Space,
+    pub strategy: String,
+    pub seed: u64,
+    pub rotate_bytes: u64,
+    pub guess: f64,
+    pub bound: f64,
+}
+
+impl Search {
+    /// A search that nothing was asked of.
+    ///
+    /// # Errors
+    /// If there is no such strategy or filter.
+    pub fn new(parts: Parts, options: &Options) -> Result<Search> {
+        let strategy = search::strategy(&parts.strategy, parts.seed)
+            .ok_or_else(|| no_such("strategy", &parts.strategy, &search::STRATEGIES))?;
+        let named = |name: &String| {
+            filter(name).ok_or_else(|| no_such("filter", name, &crate::filter::FILTERS))
+        };
+        Ok(Search {
+            title: parts.title,
+            run_id: parts.run_id,
+            key: parts.key.into(),
+            uses: parts.uses,
+            evaluator: parts.evaluator,
+            place: parts.place,
+            subject: parts.subject,
+            space: parts.space,
+            strategy,
+            strategy_name: parts.strategy,
+            filters: options.filters.iter().map(named).collect::<Result<_>>()?,
+            seed: parts.seed,
+            rotate_bytes: parts.rotate_bytes,
+            guess: parts.guess,
+            bound: parts.bound,
+            records: vec![],
+            similar: vec![],
+            known: VecDeque::new(),
+            state: State::Open,
+            best: vec![],
+            rank: options.rank,
+            in_model: None,
+            setup: None,
+            asked: 0,
+            told: 0,
+            spent_ns: 0,
+            trials: 0,
+            cached: 0,
+            unanswered: 0,
+            since_best: 0,
+            failures: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+        })
+    }
+
+    /// Whether candidates may be asked for.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Has nobody ask for candidates until [`Search::resume`]. An exhausted search stays so.
+    pub fn suspend(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Suspended;
+        }
+    }
+
+    /// Ends a suspension.
+    pub fn resume(&mut self) {
+        if self.state == State::Suspended {
+            self.state = State::Open;
+        }
+    }
+
+    /// How many of the best are ranked alone in any case.
+    pub fn finalists(&self) -> usize {
+        ranked(self.rank, self.trials as usize)
+    }
+
+    /// Its place in the store.
+    pub fn stored_place(&self) -> Place<'_> {
+        Place {
+            task: &self.key,
+            target: &self.place.target,
+            machine: &self.place.machine,
+        }
+    }
+
+    /// The least cost so far; infinite where there is none.
+    pub fn best_cost(&self) -> Option<f64> {
+        self.best.first().map(|b| b.cost)
+    }
+
+    /// What the budget knows of it; a trial takes `usual_ns` if none was told.
+    pub fn standing(&self, usual_ns: f64) -> Standing {
+        let mean_ns = || self.spent_ns as f64 / self.told as f64;
+        Standing {
+            best: self.best_cost(),
+            guess: self.guess,
+            bound: self.bound,
+            uses: self.uses,
+            asked: self.asked,
+            trials: self.trials,
+            sketches: self.space.sketches.len(),
+            since_best: self.since_best,
+            trial_ns: if self.told > 0 { mean_ns() } else { usual_ns },
+            open: self.is_open(),
+        }
+    }
+
+    /// Asks for up to `n` points: those of known records first.
+    pub fn ask(&mut self, n: usize) -> Vec<Point> {
+        let first = n.min(self.known.len());
+        let mut points: Vec<Point> = self.known.drain(..first).collect();
+        if points.len() < n {
+            let context = context(&self.space, &self.subject, &self.records, &self.similar);
+            points.extend(self.strategy.ask(&context, n - points.len()));
+        }
+        if points.is_empty() {
+            self.state = State::Exhausted;
+        }
+        points
+    }
+
+    /// Lets the strategy and the filters learn.
+    pub fn learn(&mut self, point: &Point, outcome: &Outcome) {
+        let told = Told {
+            point,
+            outcome,
+            cost: outcome.cost().map(|c| c.value()),
+        };
+        self.strategy.tell(&told);
+        if !matches!(outcome, Outcome::Skipped { .. }) {
+            self.filters.iter_mut().for_each(|f| f.tell(&told));
+        }
+    }
+
+    /// Counts a trial. An unanswered one is none, and a search that gets no answers, as there
+    /// is no expected output or no runner, is given up.
+    pub fn count(&mut self, outcome: &Outcome) -> bool {
+        let answered = !matches!(outcome, Outcome::Unanswered { .. });
+        if answered {
+            self.unanswered = 0;
+            self.trials += 1;
+        } else {
+            self.unanswered += 1;
+            if self.subject.is_some() && self.unanswered >= MOST_UNANSWERED {
+                self.state = State::Exhausted;
+            }
+        }
+        answered
+    }
+
+    /// Learns what became of a trial, and keeps it if it is among the best; `fresh` if the
+    /// answer is new.
+    pub fn tell(&mut self, trial: Trial, outcome: &Outcome, fresh: bool) {
+        self.learn(&trial.point, outcome);
+        self.told += u64::from(fresh);
+        self.since_best += 1;
+        let Some(cost) = outcome.cost().map(|c| c.value()) else {
+            *self.failures.entry(outcome.label().into()).or_default() += u64::from(fresh);
+            return;
+        };
+        if self.best_cost().is_none_or(|best| cost < BETTER * best) {
+            self.since_best = 0;
+        }
+        self.keep(Ranked {
+            cost,
+            alone: false,
+            rel_l2: outcome.rel_l2(),
+            trial,
+        });
+    }
+
+    /// Puts a candidate among the best, unless its code is there; what is
+    /// neither among the fastest nor the fastest of its algorithm is dropped.
+    fn keep(&mut self, new: Ranked) {
+        let kept = KEPT.max(self.finalists());
+        if self.best.iter().any(|b| b.is_same(&new)) {
+            return;
+        }
+        let at = self.best.partition_point(|b| b.cost <= new.cost);
+        self.best.insert(at, new);
+        let mut seen: Vec<String> = Vec::new();
+        let mut position = 0;
+        self.best.retain(|b| {
+            position += 1;
+            let first = seen.iter().all(|s| s != b.algorithm());
+            if first {
+                seen.push(b.algorithm().to_string());
+            }
+            first || position <= kept
+        });
+    }
+}
+
+/// What a strategy or a filter may know, of a search's parts.
+pub fn context<'a>(
+    space: &'a Space,
+    subject: &'a Option<Subject>,
+    known: &'a [Record],
+    similar: &'a [Record],
+) -> Context<'a> {
+    let subject = subject.as_ref();
+    Context {
+        space,
+        program: subject.map(|s| &s.program),
+        target: subject.map(|s| &s.target),
+        known,
+        similar,
+    }
+}
+
+/// The sketches whose names begin with one of the prefixes; all of them if none do.
+fn restricted(mut space: Space, prefixes: &[String]) -> Space {
+    let wanted = |name: &str| prefixes.iter().any(|p| name.starts_with(p.as_str()));
+    if space.sketches.iter().any(|s| wanted(&s.name)) {
+        space.sketches.retain(|s| wanted(&s.name));
+    }
+    space
+}
+
+/// Refuses prefixes with which no algorithm of any task begins.
+pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> Result<()> {
+    if options.algorithms.is_empty() {
+        return Ok(());
+    }
+    let mut unknown: Vec<&String> = options.algorithms.iter().collect();
+    for t in &source.plan(target, &[])?.tasks {
+        let space = search::space(&t.program, target, options.accuracy);
+        unknown.retain(|p| {
+            space
+                .sketches
+                .iter()
+                .all(|s| !s.name.starts_with(p.as_str()))
+        });
+    }
+    let Some(prefix) = unknown.first() else {
+        return Ok(());
+    };
+    let why = format!("no task has an algorithm whose name begins with `{prefix}`");
+    Err(Error::new(why)
+        .help("`tasks MODEL --json` lists every task's; some need --accuracy relaxed"))
+}
+
+/// Records of a task that a search starts from, at most, and of similar tasks.
+const KNOWN: usize = 3;
+const SIMILAR: usize = 3;
+/// Similar tasks that are looked at, as most may have no record here.
+const NEAR: usize = 16;
+
+/// The fastest records of a task, which are points of this space.
+fn known(
+    store: &Store,
+    place: &Place<'_>,
+    space: &Space,
+    tolerance: f64,
+) -> std::result::Result<(Vec<Record>, VecDeque<Point>), StoreError> {
+    let (mut records, mut points) = (Vec::new(), VecDeque::new());
+    store.fastest_that(place, tolerance, |r| {
+        if let Some(p) = point_of(r, space)
+            && r.outcome.within(tolerance)
+            && !points.contains(&p)
+        {
+            points.push_back(p);
+            records.push(r.clone());
+        }
+        Ok(points.len() == KNOWN)
+    })?;
+    Ok((records, points))
+}
+
+/// How far the sizes of two tasks of one operator are apart: the sum of the logarithms of the
+/// ratios of their arguments.
+fn distance(a: &store::Task, b: &store::Task) -> f64 {
+    let of = |name: &String| match (a.args.get(name), b.args.get(name)) {
+        (Some(store::Arg::Int(a)), Some(store::Arg::Int(b))) => {
+            ((1 + a.abs()) as f64 / (1 + b.abs()) as f64).ln().abs()
+        }
+        (a, b) => f64::from(u8::from(a != b)),
+    };
+    let names = a.args.keys().chain(b.args.keys());
+    names.map(of).sum()
+}
+
+/// The fastest record of each task that is most like this one, the most similar first.
+fn similar(
+    store: &Store,
+    all: &[store::Task],
+    task: &store::Task,
+    place: &AnswerPlace,
+    tolerance: f64,
+) -> std::result::Result<Vec<Record>, StoreError> {
+    let others = all.iter().filter(|t| t.op == task.op && t.key != task.key);
+    let mut near: Vec<(f64, &store::Task)> = others.map(|t| (distance(task, t), t)).collect();
+    near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
+    let mut records = Vec::new();
+    for (_, t) in near.into_iter().take(NEAR) {
+        let place = Place {
+            task: &t.key,
+            target: &place.target,
+            machine: &place.machine,
+        };
+        let fastest = store.fastest_that(&place, tolerance, |r| Ok(r.outcome.within(tolerance)))?;
+        records.extend(fastest);
+        if records.len() == SIMILAR {
+            break;
+        }
+    }
+    Ok(records)
+}
+
+/// The point that a record's decisions are in a space, if every decision is
+/// still the same choice.
+fn point_of(r: &Record, space: &Space) -> Option<Point> {
+    let sketch = space.sketches.iter().position(|s| s.name == r.algorithm)?;
+    let index = |d: &schedule::Decision| {
+        let same = |k: &&store::Decision| k.name == d.name && k.cardinality == d.cardinality();
+        r.decisions.iter().find(same).map(|k| k.index)
+    };
+    let decisions = &space.sketches[sketch].decisions;
+    let values = decisions.iter().map(index).collect::<Option<Vec<_>>>()?;
+    let p = Point { sketch, values };
+    space.is_legal(&p).then_some(p)
+}
+
+/// What the searches of a plan's tasks have in common.
+pub struct OfPlan<'a> {
+    pub plan: &'a Plan,
+    pub run_id: Arc<str>,
+    pub target: &'a Target,
+    /// The target of this host, for expected outputs.
+    pub host: &'a Target,
+    pub place: Arc<AnswerPlace>,
+    /// Position of their evaluator in the run.
+    pub evaluator: usize,
+    pub limits: &'a Limits,
+    pub strategy: &'a str,
+    pub rotate_bytes: u64,
+}
+
+impl OfPlan<'_> {
+    /// A search for every task of the plan, starting from what the store knows; the tasks are
+    /// put into the store.
+    ///
+    /// # Errors
+    /// If there is no such strategy or filter, or the store cannot be used.
+    pub fn searches(&self, store: &Store, options: &Options) -> Result<Vec<Search>> {
+        let uses = self.plan.uses();
+        for t in &self.plan.tasks {
+            store.put_task(&record::task(t))?;
+        }
+        let all = store.tasks()?;
+        let mut searches = Vec::new();
+        for (i, t) in self.plan.tasks.iter().enumerate() {
+            let mut s = self.search(i, t, uses[i], options)?;
+            let tolerance = options.tolerance;
+            (s.records, s.known) = known(store, &s.stored_place(), &s.space, tolerance)?;
+            s.similar = similar(store, &all, &record::task(t), &self.place, tolerance)?;
+            searches.push(s);
+        }
+        Ok(searches)
+    }
+
+    fn search(&self, i: usize, t: &Task, uses: usize, options: &Options) -> Result<Search> {
+        let target = self.target;
+        let space = search::space(&t.program, target, options.accuracy);
+        let space = restricted(space, &options.algorithms);
+        let peak_factor = search::peak_factor(&t.program, target);
+        let inexact = space.sketches.iter().any(|s| !s.exact);
+        let parts = Parts {
+            title: t.title(),
+            run_id: self.run_id.clone(),
+            key: t.key.clone(),
+            uses,
+            evaluator: self.evaluator,
+            place: self.place.clone(),
+            subject: Some(Subject {
+                program: t.program.clone(),
+                text: ir::text::print(&t.program),
+                target: target.clone(),
+                host: self.host.clone(),
+                flops: t.flops,
+                peak_factor,
+                data: None,
+                oracle_asked: false,
+                unchecked: false,
+                id: i as u64,
+            }),
+            strategy: self.strategy.to_string(),
+            seed: options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            rotate_bytes: self.rotate_bytes,
+            guess: t.flops / GUESS_FLOPS_PER_NS + t.bytes / GUESS_BYTES_PER_NS,
+            bound: bound_ns(
+                t.flops / peak_factor,
+                t.bytes,
+                inexact,
+                self.limits,
+                target.threads,
+            ),
+            space,
+        };
+        Search::new(parts, options)
+    }
+}
+
+impl Subject {
+    /// Data that candidates are measured with, now that their oracle is built.
+    pub fn make_data(&mut self, oracle: BuiltKernel, seed: u64) {
+        self.data = Some(Arc::new(TaskData {
+            id: self.id,
+            seed,
+            args: fills(&self.program),
+            oracle,
+        }));
+    }
+}

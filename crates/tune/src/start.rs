@@ -1,0 +1,235 @@
+//! What a run needs before its search: default models, evaluators, searches.
+
+use crate::ceiling;
+use crate::clock::Clock;
+use crate::compile::Builders;
+use crate::default_model::{DefaultModel, Making, Size};
+use crate::error::Result;
+use crate::evaluator::{Timed, known_states};
+use crate::known::rotate_bytes;
+use crate::layouts::{self, Decided, Layouts, Trial, decide};
+use crate::machine::{Limits, target_key};
+use crate::run::{Job, Log, Run};
+use crate::search::OfPlan;
+use crate::source::Source;
+use crate::trial::AnswerPlace;
+use crate::workers::Host;
+use crate::{Options, record};
+use ir::Target;
+use measure::Protocol;
+use plan::Plan;
+use runtime::Pool;
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Extra, NewEvent, Store};
+
+/// A model to be tuned for a target.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub source: &'a Source,
+    pub target: &'a Target,
+    /// The strategy of its searches, if it is another than that of the options.
+    pub strategy: Option<&'a str>,
+}
+
+/// A requested model: its plan, and what is known of it before the search.
+pub struct Prepared {
+    /// The plan by the rule, without exceptions.
+    rule: Plan,
+    pub layouts: Layouts,
+    pub pool: Arc<Pool>,
+    pub plan: Arc<Plan>,
+    /// What it takes.
+    size: Size,
+}
+
+/// The default models of all requests, in the layouts that are best as far as the time for
+/// that tells; built by all CPUs, as nothing is measured meanwhile.
+///
+/// # Errors
+/// If a default schedule cannot be built or run.
+pub fn prepare(
+    requests: &[Request<'_>],
+    host: &Host,
+    store: &Store,
+    options: &Options,
+) -> Result<Vec<(Prepared, DefaultModel)>> {
+    let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
+    builders.limit = options.build_limit;
+    let mut one = |r: &Request<'_>| {
+        let pool = Arc::new(Pool::new(r.target.threads as usize)?);
+        let trial = Trial {
+            machine: &host.machine,
+            making: making(r.target, options, &pool),
+            time: options.in_model,
+            clock: Clock::new(options.begun, options.stop).shared_by(requests.len()),
+        };
+        let Decided {
+            rule,
+            default,
+            layouts,
+        } = decide(r.source, store, &mut builders, &trial)?;
+        let prepared = Prepared {
+            rule,
+            layouts,
+            plan: default.plan.clone(),
+            size: default.size,
+            pool,
+        };
+        Ok((prepared, default))
+    };
+    requests.iter().map(&mut one).collect()
+}
+
+fn making<'a>(target: &'a Target, options: &Options, pool: &'a Arc<Pool>) -> Making<'a> {
+    Making {
+        target,
+        accuracy: options.accuracy,
+        seed: options.seed,
+        pool,
+    }
+}
+
+/// What a run starts from.
+pub struct Start<'a> {
+    pub requests: &'a [Request<'a>],
+    pub models: &'a [Prepared],
+    pub host: &'a Host,
+    pub store: &'a Store,
+    pub options: &'a Options,
+}
+
+impl<'a> Start<'a> {
+    /// A run with a search for every task of every model; models with the same target share
+    /// its devices.
+    ///
+    /// # Errors
+    /// If the store cannot be written, or no runner can be set up.
+    pub fn run(&self) -> Result<Run<'a>> {
+        let log = Log {
+            store: Some(self.store),
+        };
+        let mut run = Run::new(log, self.options)?;
+        run.clock = run.clock.shared_by(self.requests.len());
+        self.store.put_machine(&store::Machine {
+            fingerprint: self.host.machine.fingerprint(),
+            description: self.host.machine.description(),
+            extra: Extra::new(),
+        })?;
+        let limits = ceiling::limits(&self.host.machine);
+        let mut evaluators: HashMap<String, usize> = HashMap::new();
+        for (i, r) in self.requests.iter().enumerate() {
+            let key = target_key(r.target);
+            self.store.put_target(&key)?;
+            let place = AnswerPlace {
+                target: key.text(),
+                machine: self.host.machine.fingerprint(),
+            };
+            let evaluator = match evaluators.get(&place.target) {
+                Some(evaluator) => *evaluator,
+                None => {
+                    let timed = self.timed(r.target, &place)?;
+                    let evaluator = run.add_evaluator(Box::new(timed));
+                    evaluators.insert(place.target.clone(), evaluator);
+                    evaluator
+                }
+            };
+            self.add(&mut run, i, evaluator, &limits, place)?;
+        }
+        Ok(run)
+    }
+
+    /// The devices of a target, with what DOPpler knows of the models' tasks there.
+    fn timed(&self, target: &Target, place: &AnswerPlace) -> Result<Timed> {
+        let options = self.options;
+        let mut protocol = Protocol::new(target.threads, target.llc_bytes);
+        protocol.tolerance = options.tolerance;
+        protocol.limit_ns = options.run_limit.as_nanos() as u64;
+        protocol.lose = options.measure.lose;
+        let mut states = HashMap::new();
+        for m in self.models {
+            let name = &m.plan.name;
+            let settings = &options.measure;
+            let known = known_states(self.store, place, name, settings, options.overlap)?;
+            states.extend(known);
+        }
+        let devices = options.measure.open(self.host, target)?;
+        let settings = &options.measure;
+        let (overlap, place) = (options.overlap, place.clone());
+        Ok(Timed::new(
+            settings, overlap, protocol, devices, place, states,
+        ))
+    }
+
+    /// Adds a model and the searches of its tasks; its run begins in the store.
+    fn add(
+        &self,
+        run: &mut Run<'a>,
+        i: usize,
+        evaluator: usize,
+        limits: &Limits,
+        place: AnswerPlace,
+    ) -> Result<()> {
+        let (request, model, options) = (&self.requests[i], &self.models[i], self.options);
+        let target = request.target;
+        let strategy = request.strategy.unwrap_or(&options.strategy);
+        let from_memory = Protocol::new(target.threads, target.llc_bytes).rotate_bytes;
+        let run_id: Arc<str> = self.begin(run, i, strategy)?.into();
+        let place = Arc::new(place);
+        let of_plan = OfPlan {
+            plan: &model.plan,
+            run_id: run_id.clone(),
+            target,
+            host: &self.host.machine.target(target.threads),
+            place: place.clone(),
+            evaluator,
+            limits,
+            strategy,
+            rotate_bytes: match options.rotate {
+                true => rotate_bytes(&model.plan, target, from_memory),
+                false => 0,
+            },
+        };
+        let searches = run.add_searches(of_plan.searches(self.store, options)?);
+        run.jobs.push(Job {
+            plan: &model.plan,
+            run_id: run_id.clone(),
+            place,
+            making: making(target, options, &model.pool),
+            strategy: strategy.to_string(),
+            peak_gflops: limits.peak_gflops * f64::from(target.threads),
+            size: model.size,
+            searches,
+        });
+        if !model.layouts.known && model.layouts.tried() {
+            let machine = &self.host.machine;
+            let event: NewEvent =
+                layouts::event(&run_id, &model.rule, machine, target, &model.layouts);
+            self.store.append(&[], &[event])?;
+        }
+        Ok(())
+    }
+
+    /// Begins a model's run in the store; its key.
+    fn begin(&self, run: &Run<'_>, i: usize, strategy: &str) -> Result<String> {
+        let options = self.options;
+        let elapsed_ms = run.clock.elapsed().as_millis() as u64;
+        let started_unix_ms = record::unix_ms().saturating_sub(elapsed_ms);
+        let mut run_id = format!("{started_unix_ms}-{}-{}", std::process::id(), options.seed);
+        if self.requests.len() > 1 {
+            run_id += &format!("-{i}");
+        }
+        self.store.begin_run(&store::Run {
+            run_id: run_id.clone(),
+            model: self.models[i].plan.name.clone(),
+            options: options.stored(self.requests[i].target.threads),
+            strategy: strategy.to_string(),
+            seed: options.seed,
+            started_unix_ms,
+            ended_unix_ms: None,
+            summary: serde_json::Value::Null,
+            extra: Extra::new(),
+        })?;
+        Ok(run_id)
+    }
+}

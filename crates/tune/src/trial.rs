@@ -1,0 +1,70 @@
+//! A candidate on its way from a strategy to its answer.
+
+use measure::{Parts, Spent};
+use runtime::BuiltKernel;
+use search::{Candidate, Point};
+use std::sync::Arc;
+use store::Outcome;
+
+/// The form in which filters and evaluators take a candidate. Each form has all that the
+/// forms before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// A point: the values of the decisions, which strategies see.
+    Point,
+    /// A schedule for the task's program.
+    Schedule,
+    /// Machine code.
+    Code,
+}
+
+/// A candidate of a search.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Position of its search in the run.
+    pub search: usize,
+    /// Its number in its search, from 0, in the order of asking.
+    pub number: u64,
+    pub point: Point,
+    /// From [`Form::Schedule`] on.
+    pub candidate: Option<Candidate>,
+    /// The candidate's trace as text; empty before [`Form::Schedule`].
+    pub trace: String,
+    /// From [`Form::Code`] on.
+    pub kernel: Option<Arc<BuiltKernel>>,
+    /// What asking for the candidate, and replaying its trace, took.
+    pub asking: Spent,
+    /// What building it took.
+    pub building: Spent,
+}
+
+impl Trial {
+    pub fn form(&self) -> Form {
+        match (&self.candidate, &self.kernel) {
+            (_, Some(_)) => Form::Code,
+            (Some(_), None) => Form::Schedule,
+            (None, None) => Form::Point,
+        }
+    }
+}
+
+/// Where an answer holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerPlace {
+    /// [`store::TargetKey::text`].
+    pub target: String,
+    /// [`store::Machine::fingerprint`].
+    pub machine: String,
+}
+
+/// What an evaluator says of a trial. Its cost is that of the outcome
+/// ([`store::Outcome::cost`]); the device is in the outcome's conditions.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub trial: Trial,
+    pub outcome: Outcome,
+    /// What the answer took, and the parts of that which are known.
+    pub spent: Spent,
+    pub parts: Parts,
+    pub place: Arc<AnswerPlace>,
+}
