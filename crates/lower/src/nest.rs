@@ -166,15 +166,43 @@ impl Nest {
         r
     }
 
-    /// The statements as text.
+    /// The intermediates that statements touch, then the statements, as text.
     pub fn text(&self) -> String {
-        let mut out = String::new();
+        let mut out = self.buffers_text();
         for (name, entry) in [("prepare", Entry::Prepare), ("kernel", Entry::Kernel)] {
             if entry == Entry::Prepare && self.prepare.is_empty() {
                 continue;
             }
             let _ = writeln!(out, "{name} {}:", self.program.name);
             print(&self.program, self.stmts(entry), 1, &mut out);
+        }
+        out
+    }
+
+    fn buffers_text(&self) -> String {
+        let stmts = self.prepare.iter().chain(&self.kernel);
+        let touched: BTreeSet<BufferId> = stmts
+            .flat_map(|s| s.written().into_iter().chain(s.loaded()))
+            .collect();
+        let mut out = String::new();
+        for b in touched {
+            let (buffer, storage) = (self.program.buffer(b), self.storage(b));
+            if buffer.role != Role::Intermediate {
+                continue;
+            }
+            let shape: Vec<String> = storage.shape.iter().map(i64::to_string).collect();
+            let shape = shape.join(", ");
+            let _ = write!(out, "buffer {}: {}[{shape}]", buffer.name, buffer.dtype);
+            if buffer.scope != Scope::Global {
+                let _ = write!(out, " {}", format!("{:?}", buffer.scope).to_lowercase());
+            }
+            if let Some(site) = storage.site {
+                let _ = write!(out, " inside {}", self.program.var(site).name);
+            }
+            if let Some(place) = storage.place {
+                let _ = write!(out, " in {}", crate::flat::text::place(place));
+            }
+            out.push('\n');
         }
         out
     }

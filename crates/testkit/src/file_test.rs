@@ -1,34 +1,72 @@
 //! File tests: text in, text out.
 //!
 //! ```text
-//! ; test interpret 17
+//! ; test step split
+//! ; Comments may follow the header.
+//!
+//! ;; case Factors that divide the extent need no guard.
 //! program p { … }
 //! ;; in trace
-//! split(…)
-//! ;; out result
-//! …
+//! split i [2, 4]
+//! ;; out program
+//! program p { … }
+//!
+//! ;; case A loop that is not there is refused.
+//! ;; in trace
+//! split k [2]
+//! ;; out illegal
+//! split `k`: there is no such loop
 //! ```
 //!
-//! The first line names the kind of the test and its arguments. What follows,
-//! up to the first `;;` line, is the input `program`; further inputs and the
-//! expected outputs come in sections. A section's text is what stands between
-//! its `;;` line and the next, without blank lines at either end. With `BLESS=1` in the
-//! environment the outputs are written into the file instead of compared:
-//! read the difference before committing it.
+//! A [`Suite`] is a folder of files, one a subject (a step, a pass), named
+//! after its subject. The header names the kind of the test, the subject, and
+//! what else the suite asks for. Then come the cases: after `;; case` one line
+//! of plain English says what is promised. The text under that line is the
+//! program; a case without one takes the program of the case before. Further
+//! inputs follow in `;; in NAME` sections, and the expected outputs, last, in
+//! `;; out NAME` sections. Blank lines at either end of a section do not count.
+//!
+//! With `TUNESMITH_BLESS=1` in the environment the outputs of a run replace the
+//! `;; out` sections of the files, and nothing else in them changes: a new case
+//! is written without its outputs, blessed, and read. A subject without a file,
+//! and a file without a subject, fail.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// One file.
-#[derive(Clone, Debug)]
-pub struct FileTest {
-    pub path: PathBuf,
+/// The environment variable that lets [`run`] rewrite the expected outputs.
+pub const BLESS: &str = "TUNESMITH_BLESS";
+
+/// Equal lines shown round a difference.
+const CONTEXT: usize = 3;
+
+/// A folder of file tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Suite<'a> {
+    pub folder: &'a Path,
     /// The first word after `; test`.
-    pub kind: String,
-    /// The words after the kind.
-    pub arguments: Vec<String>,
+    pub kind: &'a str,
+    /// What is tested: each has one file, `SUBJECT.txt`.
+    pub subjects: &'a [&'a str],
+    /// What follows the subject in the header, as messages call it; `None` if
+    /// nothing may follow.
+    pub setting: Option<&'a str>,
+}
+
+/// One case of a file.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub subject: String,
+    /// The header after the subject.
+    pub setting: String,
+    /// What is promised, in one line.
+    pub promise: String,
+    /// Where the case starts in its file, from 1.
+    pub line: usize,
+    /// The first line of the program, from 1, and its text.
+    program: Option<(usize, String)>,
     inputs: Vec<Section>,
-    outputs: Vec<Section>,
 }
 
 /// A named text.
@@ -47,54 +85,8 @@ impl Section {
     }
 }
 
-impl FileTest {
-    /// Reads the text of a file.
-    pub fn parse(path: &Path, text: &str) -> Result<FileTest, String> {
-        let mut lines = text.lines();
-        let header = lines.next().and_then(|l| l.strip_prefix("; test "));
-        let mut words = header.unwrap_or("").split_whitespace().map(String::from);
-        let Some(kind) = words.next() else {
-            return Err("the first line is not `; test KIND`".into());
-        };
-        let mut sections = vec![(true, Section::new("program", ""))];
-        for (i, line) in lines.enumerate() {
-            let Some(head) = line.strip_prefix(";;") else {
-                let (_, section) = sections.last_mut().expect("there is a first section");
-                section.text += line;
-                section.text.push('\n');
-                continue;
-            };
-            let words: Vec<&str> = head.split_whitespace().collect();
-            let input = match words.as_slice() {
-                ["in", _] => true,
-                ["out", _] => false,
-                _ => return Err(format!("line {}: not `;; in NAME` or `;; out NAME`", i + 2)),
-            };
-            sections.push((input, Section::new(words[1], "")));
-        }
-        let (mut inputs, mut outputs) = (vec![], vec![]);
-        for (i, (input, mut section)) in sections.into_iter().enumerate() {
-            // The program keeps its first lines, for the places in messages.
-            section.text = match i {
-                0 => section.text.trim_end().to_string() + "\n",
-                _ => trimmed(&section.text),
-            };
-            let list = if input { &mut inputs } else { &mut outputs };
-            if list.iter().any(|s: &Section| s.name == section.name) {
-                return Err(format!("two sections are named `{}`", section.name));
-            }
-            list.push(section);
-        }
-        Ok(FileTest {
-            path: path.to_path_buf(),
-            kind,
-            arguments: words.collect(),
-            inputs,
-            outputs,
-        })
-    }
-
-    /// The text of an input section.
+impl Case {
+    /// The text of the input section of that name.
     pub fn input(&self, name: &str) -> Result<&str, String> {
         let section = self.inputs.iter().find(|s| s.name == name);
         section
@@ -102,10 +94,11 @@ impl FileTest {
             .ok_or_else(|| format!("there is no section `;; in {name}`"))
     }
 
-    /// The first input, parsed and verified.
+    /// The program, parsed and verified.
     pub fn program(&self) -> Result<ir::Program, String> {
-        // The header is the file's first line.
-        let text = format!("\n{}", self.input("program")?);
+        let (line, text) = self.program.as_ref().ok_or("there is no program")?;
+        // With the lines above it, so that messages name lines of the file.
+        let text = "\n".repeat(line - 1) + text;
         let program = ir::text::parse(&text).map_err(|e| e.to_string())?;
         match ir::verify::verify(&program).as_slice() {
             [] => Ok(program),
@@ -116,162 +109,303 @@ impl FileTest {
                 })),
         }
     }
-
-    /// The file with these outputs in place of its own.
-    fn with_outputs(&self, outputs: &[Section]) -> String {
-        let mut text = format!("; test {}", self.kind);
-        for a in &self.arguments {
-            let _ = write!(text, " {a}");
-        }
-        text.push('\n');
-        let (program, inputs) = self.inputs.split_first().expect("the program is the first");
-        text += &program.text;
-        for (word, sections) in [("in", inputs), ("out", outputs)] {
-            for s in sections {
-                let _ = write!(text, "\n;; {word} {}\n{}", s.name, trimmed(&s.text));
-            }
-        }
-        text
-    }
-
-    /// How the outputs differ from the expected ones, if they do.
-    fn difference(&self, outputs: &[Section]) -> Option<String> {
-        let names = |s: &[Section]| s.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
-        let (expected, found) = (names(&self.outputs), names(outputs));
-        if expected != found {
-            return Some(format!(
-                "expected the outputs {expected:?}, got {found:?}\n"
-            ));
-        }
-        let pairs = self.outputs.iter().zip(outputs);
-        let mut text = String::new();
-        for (expected, found) in pairs {
-            let found_text = trimmed(&found.text);
-            if expected.text != found_text {
-                let lines = lines_apart(&expected.text, &found_text);
-                let _ = write!(text, "output `{}`:\n{lines}", expected.name);
-            }
-        }
-        (!text.is_empty()).then_some(text)
-    }
 }
 
-/// Without blank lines at either end, and with one line break at the end.
-fn trimmed(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
-    let start = lines
-        .iter()
-        .position(|l| !l.is_empty())
-        .unwrap_or(lines.len());
-    let end = lines
-        .iter()
-        .rposition(|l| !l.is_empty())
-        .map_or(start, |e| e + 1);
-    lines[start..end]
-        .iter()
-        .fold(String::new(), |t, l| t + l + "\n")
-}
-
-/// The lines between the common head and the common tail.
-fn lines_apart(expected: &str, found: &str) -> String {
-    let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());
-    let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
-    let (a, b) = (&a[head..], &b[head..]);
-    let tails = a.iter().rev().zip(b.iter().rev());
-    let tail = tails.take_while(|(x, y)| x == y).count();
-    let mut text = format!("from line {}\n", head + 1);
-    for (sign, lines) in [('-', &a[..a.len() - tail]), ('+', &b[..b.len() - tail])] {
-        for l in lines {
-            let _ = writeln!(text, "{sign} {l}");
-        }
-    }
-    text
-}
-
-/// Runs `f` on every `*.txt` file under `folder` of that kind and compares
-/// what it gives with the file's outputs; rewrites them if `BLESS` is set.
+/// Runs `f` on every case of the suite and compares what it gives with the
+/// expected outputs, or replaces them if `TUNESMITH_BLESS` is 1.
 ///
 /// # Panics
-/// With a report, if any output differs, a file cannot be read, `f` refuses
-/// one, or there is no file of the kind.
-pub fn run(
-    folder: impl AsRef<Path>,
-    kind: &str,
-    f: impl FnMut(&FileTest) -> Result<Vec<Section>, String>,
-) {
-    let bless = std::env::var_os("BLESS").is_some_and(|v| v == "1");
-    if let Err(report) = check_folder(folder.as_ref(), kind, bless, f) {
+/// With a report, if an output differs, a file is malformed or missing, or `f`
+/// refuses a case.
+pub fn run(suite: &Suite<'_>, f: impl FnMut(&Case) -> Result<Vec<Section>, String>) {
+    let bless = std::env::var_os(BLESS).is_some_and(|v| v == "1");
+    if let Err(report) = check(suite, bless, f) {
         panic!("{report}");
     }
 }
 
-/// As [`run`], with the report as the error, else the number of files.
-pub fn check_folder(
-    folder: &Path,
-    kind: &str,
+/// As [`run`], with the report as the error, else the number of cases.
+pub fn check(
+    suite: &Suite<'_>,
     bless: bool,
-    mut f: impl FnMut(&FileTest) -> Result<Vec<Section>, String>,
+    mut f: impl FnMut(&Case) -> Result<Vec<Section>, String>,
 ) -> Result<usize, String> {
-    let (mut count, mut report) = (0, String::new());
-    for path in files_under(folder)? {
-        let result = check_file(&path, kind, bless, &mut f);
-        match result {
-            Ok(ran) => count += usize::from(ran),
+    let mut report = String::new();
+    let mut count = 0;
+    for stem in strangers(suite)? {
+        let (kind, folder) = (suite.kind, suite.folder.display());
+        let _ = writeln!(report, "{folder}/{stem}.txt: there is no {kind} `{stem}`");
+    }
+    for subject in suite.subjects {
+        let path = path_of(suite, subject);
+        match check_file(suite, subject, bless, &mut f) {
+            Ok((cases, found)) => {
+                count += cases;
+                report += &found;
+            }
             Err(e) => {
                 let _ = writeln!(report, "{}: {e}", path.display());
             }
         }
     }
-    if !report.is_empty() {
-        return Err(format!("{report}BLESS=1 accepts outputs as they are now"));
-    }
-    match count {
-        0 => Err(format!(
-            "no `; test {kind}` file under {}",
-            folder.display()
-        )),
-        n => Ok(n),
+    match report.is_empty() {
+        true => Ok(count),
+        false => Err(report),
     }
 }
 
-/// Whether the file is of the kind; the error says what is wrong with it.
-fn check_file(
-    path: &Path,
-    kind: &str,
-    bless: bool,
-    f: &mut impl FnMut(&FileTest) -> Result<Vec<Section>, String>,
-) -> Result<bool, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| e.to_string())?;
-    let test = FileTest::parse(path, &text)?;
-    if test.kind != kind {
-        return Ok(false);
-    }
-    let outputs = f(&test)?;
-    if outputs.is_empty() {
-        return Err("the test gives no output, so it cannot fail".into());
-    }
-    let Some(difference) = test.difference(&outputs) else {
-        return Ok(true);
-    };
-    if !bless {
-        return Err(difference);
-    }
-    std::fs::write(path, test.with_outputs(&outputs)).map_err(|e| e.to_string())?;
-    Ok(true)
+fn path_of(suite: &Suite<'_>, subject: &str) -> PathBuf {
+    suite.folder.join(format!("{subject}.txt"))
 }
 
-/// The `*.txt` files, in the order of their paths.
-fn files_under(folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// The files of the folder that no subject has, without `.txt`.
+fn strangers(suite: &Suite<'_>) -> Result<Vec<String>, String> {
+    let folder = suite.folder;
     let error = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut out = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(error)? {
-        let path = entry.map_err(error)?.path();
-        if path.is_dir() {
-            out.extend(files_under(&path)?);
-        } else if path.extension().is_some_and(|e| e == "txt") {
-            out.push(path);
-        }
+        let name = entry.map_err(error)?.file_name();
+        let name = name.to_string_lossy();
+        let stem = name.strip_suffix(".txt");
+        out.extend(
+            stem.filter(|s| !suite.subjects.contains(s))
+                .map(str::to_string),
+        );
     }
     out.sort();
     Ok(out)
+}
+
+/// The number of cases, and what is wrong with them.
+fn check_file(
+    suite: &Suite<'_>,
+    subject: &str,
+    bless: bool,
+    f: &mut impl FnMut(&Case) -> Result<Vec<Section>, String>,
+) -> Result<(usize, String), String> {
+    let path = path_of(suite, subject);
+    let text = match std::fs::read_to_string(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let kind = suite.kind;
+            return Err(format!("the {kind} `{subject}` needs this file"));
+        }
+        text => text.map_err(|e| e.to_string())?,
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    let setting = header(suite, subject, lines.first().unwrap_or(&""))?;
+    let cases = cases(subject, setting, &lines)?;
+    let mut report = String::new();
+    let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    for (case, at) in &cases {
+        let place = format!("{}:{}: {}", path.display(), case.line, case.promise);
+        match f(case) {
+            Err(e) => {
+                let _ = writeln!(report, "{place}\n{e}");
+            }
+            Ok(outputs) if outputs.is_empty() => {
+                let _ = writeln!(report, "{place}\nthe case gives no output: it cannot fail");
+            }
+            Ok(outputs) => {
+                let found = rendered(&outputs);
+                let expected = &lines[at.clone()];
+                if *expected == found.lines().collect::<Vec<_>>() {
+                    continue;
+                }
+                let difference = difference(expected, &found, at.start + 1);
+                let _ = match bless {
+                    true => Ok(edits.push((at.clone(), found))),
+                    false => writeln!(
+                        report,
+                        "{place}\n{difference}{BLESS}=1 takes the lines with `+` for those with `-`"
+                    ),
+                };
+            }
+        }
+    }
+    if !edits.is_empty() {
+        std::fs::write(&path, edited(&lines, &edits)).map_err(|e| e.to_string())?;
+    }
+    Ok((cases.len(), report))
+}
+
+/// What follows the subject in the header.
+fn header(suite: &Suite<'_>, subject: &str, line: &str) -> Result<String, String> {
+    let setting = suite.setting.map(|s| format!(" {s}")).unwrap_or_default();
+    let wanted = format!("; test {} {subject}", suite.kind);
+    let rest = line
+        .strip_prefix(&wanted)
+        .filter(|rest| match suite.setting {
+            Some(_) => rest.starts_with(' ') && !rest.trim().is_empty(),
+            None => rest.trim().is_empty(),
+        });
+    rest.map(|r| r.trim().to_string())
+        .ok_or_else(|| format!("the first line is `{line}`, not `{wanted}{setting}`"))
+}
+
+/// The cases of a file, each with the lines of its outputs.
+fn cases(
+    subject: &str,
+    setting: String,
+    lines: &[&str],
+) -> Result<Vec<(Case, Range<usize>)>, String> {
+    let heads = |from: usize| (from..lines.len()).filter(|i| lines[*i].starts_with(";;"));
+    let first = heads(1).next().unwrap_or(lines.len());
+    let stray = (1..first).find(|i| !lines[*i].is_empty() && !lines[*i].starts_with(';'));
+    if let Some(i) = stray {
+        return Err(format!("line {}: text before the first `;; case`", i + 1));
+    }
+    let mut out: Vec<(Case, Range<usize>)> = Vec::new();
+    for i in heads(1) {
+        let error = |why: &str| Err(format!("line {}: {why}", i + 1));
+        let body = i + 1..heads(i + 1).next().unwrap_or(lines.len());
+        let words: Vec<&str> = lines[i][2..].split_whitespace().collect();
+        if let ["case", promise @ ..] = &words[..] {
+            let promise = promise.join(" ");
+            if promise.is_empty() {
+                return error("the case has no promise: `;; case ONE LINE OF PLAIN ENGLISH`");
+            }
+            if out.iter().any(|(c, _)| c.promise == promise) {
+                return error("an earlier case has the same promise");
+            }
+            let own = trimmed(lines, body.clone());
+            let program = match lines[own.clone()].join("\n") {
+                text if text.is_empty() => out.last().and_then(|(c, _)| c.program.clone()),
+                text => Some((own.start + 1, text)),
+            };
+            let end = own.end.max(i + 1);
+            let case = Case {
+                subject: subject.to_string(),
+                setting: setting.clone(),
+                promise,
+                line: i + 1,
+                program,
+                inputs: vec![],
+            };
+            out.push((case, end..end));
+            continue;
+        }
+        let Some((case, outputs)) = out.last_mut() else {
+            return error("a section before the first `;; case`");
+        };
+        let own = trimmed(lines, body);
+        match words[..] {
+            ["in", _] if outputs.start < outputs.end => {
+                return error("an input after the outputs of its case");
+            }
+            ["in", name] => {
+                if case.inputs.iter().any(|s| s.name == name) {
+                    return error("the case has an input of that name");
+                }
+                let text = lines[own.clone()].join("\n");
+                case.inputs.push(Section::new(name, text));
+                *outputs = own.end.max(i + 1)..own.end.max(i + 1);
+            }
+            ["out", _] => {
+                let start = match outputs.start < outputs.end {
+                    true => outputs.start,
+                    false => i,
+                };
+                *outputs = start..own.end.max(i + 1);
+            }
+            _ => return error("not `;; case PROMISE`, `;; in NAME` or `;; out NAME`"),
+        }
+    }
+    match out.is_empty() {
+        true => Err("there is no `;; case`".into()),
+        false => Ok(out),
+    }
+}
+
+/// The lines without blank ones at either end.
+fn trimmed(lines: &[&str], body: Range<usize>) -> Range<usize> {
+    let full = |i: &usize| !lines[*i].trim().is_empty();
+    let start = body.clone().find(full).unwrap_or(body.start);
+    let end = body.rev().find(full).map_or(start, |i| i + 1);
+    start..end
+}
+
+/// The outputs as they stand in a file.
+fn rendered(outputs: &[Section]) -> String {
+    let mut out = String::new();
+    for s in outputs {
+        let _ = writeln!(out, ";; out {}", s.name);
+        let lines: Vec<&str> = s.text.lines().map(str::trim_end).collect();
+        for i in trimmed(&lines, 0..lines.len()) {
+            let _ = writeln!(out, "{}", lines[i]);
+        }
+    }
+    out
+}
+
+/// The file with other lines in the places of some.
+fn edited(lines: &[&str], edits: &[(Range<usize>, String)]) -> String {
+    let mut out = String::new();
+    let mut next = 0;
+    for (at, text) in edits {
+        for line in &lines[next..at.start] {
+            let _ = writeln!(out, "{line}");
+        }
+        out += text;
+        next = at.end;
+    }
+    for line in &lines[next..] {
+        let _ = writeln!(out, "{line}");
+    }
+    out
+}
+
+/// Lines to remove with `-`, lines to add with `+`, and the equal ones round
+/// them. `first` is the line of the file at which the expected ones start.
+fn difference(expected: &[&str], found: &str, first: usize) -> String {
+    let found: Vec<&str> = found.lines().collect();
+    let marked = aligned(expected, &found);
+    let near = |i: usize| {
+        let from = i.saturating_sub(CONTEXT);
+        let to = (i + CONTEXT + 1).min(marked.len());
+        marked[from..to].iter().any(|(sign, _)| *sign != ' ')
+    };
+    let mut out = String::new();
+    let mut line = first;
+    let mut shown = false;
+    for (i, (sign, text)) in marked.iter().enumerate() {
+        if near(i) {
+            if !shown {
+                let _ = writeln!(out, "@@ line {line} @@");
+            }
+            let _ = writeln!(out, "{}", format!("{sign} {text}").trim_end());
+        }
+        shown = near(i);
+        line += usize::from(*sign != '+');
+    }
+    out
+}
+
+/// Both texts in one: a longest common subsequence with ` `, the rest of `a`
+/// with `-` and of `b` with `+`.
+fn aligned<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(char, &'a str)> {
+    // longest[i][j]: of the lines from a[i] and b[j] on.
+    let mut longest = vec![vec![0usize; b.len() + 1]; a.len() + 1];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            longest[i][j] = match a[i] == b[j] {
+                true => longest[i + 1][j + 1] + 1,
+                false => longest[i + 1][j].max(longest[i][j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut out = Vec::new();
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            out.push((' ', a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && longest[i + 1][j] >= longest[i][j + 1]) {
+            out.push(('-', a[i]));
+            i += 1;
+        } else {
+            out.push(('+', b[j]));
+            j += 1;
+        }
+    }
+    out
 }

@@ -1,6 +1,6 @@
 //! Flat code as text, for dumps and file tests.
 
-use super::{AccessId, Code, FlatBuffer, Place, Stmt, Store};
+use super::{AccessId, Code, Place, Stmt, Store};
 use ir::{BinaryOp, BufferId, Expr, ExprKind, UnaryOp, VarId};
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ pub fn print(code: &Code) -> String {
             b.name,
             b.dtype,
             b.elements,
-            place(b)
+            place(b.place)
         );
     }
     out += &print_prepare(code);
@@ -44,8 +44,8 @@ fn names(code: &Code, ids: &[BufferId]) -> String {
     names.join(", ")
 }
 
-fn place(b: &FlatBuffer) -> String {
-    match b.place {
+pub(crate) fn place(place: Place) -> String {
+    match place {
         Place::Workspace(at) => format!("workspace {at}"),
         Place::WorkerWorkspace(at) => format!("worker workspace {at}"),
         other => format!("{other:?}").to_lowercase(),

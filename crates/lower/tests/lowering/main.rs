@@ -2,6 +2,7 @@
 //! program means, and has the shape that its schedule asked for.
 
 mod conv;
+mod files;
 mod fuzz;
 mod hand;
 mod judge;

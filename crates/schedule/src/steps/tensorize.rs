@@ -224,7 +224,10 @@ fn change(p: &mut Program, l: LoopId, b: BlockId, covered: &[Covered], name: &st
     let mut iters = Vec::new();
     let inner: Vec<VarId> = covered
         .iter()
-        .map(|c| p.add_var(p.loop_(c.loop_).name.clone()))
+        .map(|c| {
+            let name = point_name(p, b, &p.loop_(c.loop_).name);
+            p.add_var(name)
+        })
         .collect();
     for (c, var) in covered.iter().zip(&inner) {
         let kind = p.block(b).iters[c.iter].kind;
@@ -270,6 +273,18 @@ fn change(p: &mut Program, l: LoopId, b: BlockId, covered: &[Covered], name: &st
         iters,
     });
     p.replace_node(Node::Loop(l), &[Node::Block(b)]);
+}
+
+/// The name of a loop for a variable of the block's domain, unless an axis has it.
+fn point_name(p: &Program, b: BlockId, base: &str) -> String {
+    let taken = |n: &str| p.block(b).iters.iter().any(|i| p.var(i.var).name == n);
+    let mut name = base.to_string();
+    let mut i = 0;
+    while taken(&name) {
+        i += 1;
+        name = format!("{base}_{i}");
+    }
+    name
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
