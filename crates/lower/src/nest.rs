@@ -200,7 +200,7 @@ impl Nest {
                 let _ = write!(out, " inside {}", self.program.var(site).name);
             }
             if let Some(place) = storage.place {
-                let _ = write!(out, " in {}", crate::flat::text::place(place));
+                let _ = write!(out, " -> {}", crate::flat::text::place(place));
             }
             out.push('\n');
         }
@@ -384,7 +384,16 @@ fn print(p: &Program, stmts: &[Stmt], depth: usize, out: &mut String) {
     for s in stmts {
         let _ = match s {
             Stmt::For(l) => {
-                let notes: String = l.annotations.iter().map(|a| format!(" {a:?}")).collect();
+                let note = |a: &Annotation| match a {
+                    Annotation::UnrollBy(n) => format!(" unroll_by {n}"),
+                    Annotation::Prefetch {
+                        buffer: b,
+                        distance,
+                    } => {
+                        format!(" prefetch {} {distance}", buffer(*b))
+                    }
+                };
+                let notes: String = l.annotations.iter().map(note).collect();
                 let kind = format!("{:?}", l.kind).to_lowercase();
                 let _ = writeln!(out, "{pad}{kind} {} in {}{notes}:", var(l.var), l.extent);
                 print(p, &l.body, depth + 1, out);

@@ -41,7 +41,7 @@ pub fn values(p: &Program) -> Arguments {
         if buffer.role == Role::Output {
             continue;
         }
-        let shape: Vec<usize> = buffer.shape.iter().map(|n| *n as usize).collect();
+        let shape = shape(p, *b);
         let lo = if matches!(buffer.dtype, DType::U8 | DType::I64 | DType::Bool) {
             0
         } else {
@@ -79,10 +79,10 @@ pub fn judge_on(raw: &Program, scheduled: &Program, given: &Arguments, tolerance
     let expected = interpreted(raw, given);
     for stop_after in (0..=PASSES.len()).map(Some) {
         let code = code_after(scheduled, stop_after);
-        let actual = run(&code, given);
+        let actual = run(&code, &in_memory(raw, given));
         for b in outputs(raw) {
             let want = &expected[&b];
-            let got = actual[&b].clone().reshaped(want.shape());
+            let got = out_of_memory(raw, b, &actual[&b]);
             let d = compare(&got, want);
             let name = &raw.buffer(b).name;
             assert!(
@@ -95,13 +95,53 @@ pub fn judge_on(raw: &Program, scheduled: &Program, given: &Arguments, tolerance
     code(scheduled)
 }
 
+/// The arguments as their views lie in their parent allocations.
+fn in_memory(p: &Program, given: &Arguments) -> Arguments {
+    let parent = |b: &BufferId, t: &Tensor| {
+        let Some(at) = offsets(p, *b) else {
+            return t.clone();
+        };
+        let end = at.iter().max().map_or(0, |last| last + 1);
+        let mut memory = Tensor::zeros(t.dtype(), &[end]);
+        for (i, at) in at.into_iter().enumerate() {
+            memory.set_f64(at, t.get_f64(i));
+        }
+        memory
+    };
+    given.iter().map(|(b, t)| (*b, parent(b, t))).collect()
+}
+
+/// A parameter's elements out of its allocation.
+fn out_of_memory(p: &Program, b: BufferId, memory: &Tensor) -> Tensor {
+    let shape = shape(p, b);
+    let Some(at) = offsets(p, b) else {
+        return memory.clone().reshaped(&shape);
+    };
+    let mut out = Tensor::zeros(memory.dtype(), &shape);
+    for (i, at) in at.into_iter().enumerate() {
+        out.set_f64(i, memory.get_f64(at));
+    }
+    out
+}
+
+fn shape(p: &Program, b: BufferId) -> Vec<usize> {
+    p.buffer(b).shape.iter().map(|n| *n as usize).collect()
+}
+
+/// Where each element of a view lies; `None` for what is dense.
+fn offsets(p: &Program, b: BufferId) -> Option<Vec<usize>> {
+    let view = p.buffer(b).view.as_ref()?;
+    let dims = p.buffer(b).shape.iter().zip(&view.strides);
+    let all = dims.fold(vec![view.offset], |starts, (n, stride)| {
+        let along = |at: &i64| (0..*n).map(|i| at + i * stride).collect::<Vec<_>>();
+        starts.iter().flat_map(along).collect()
+    });
+    Some(all.into_iter().map(|at| at as usize).collect())
+}
+
 /// The program's outputs by the interpreter that defines programs.
 pub fn interpreted(p: &Program, given: &Arguments) -> Arguments {
-    let zeros = |b: &BufferId| {
-        let buffer = p.buffer(*b);
-        let shape: Vec<usize> = buffer.shape.iter().map(|n| *n as usize).collect();
-        Tensor::zeros(buffer.dtype, &shape)
-    };
+    let zeros = |b: &BufferId| Tensor::zeros(p.buffer(*b).dtype, &shape(p, *b));
     let argument = |b: &BufferId| given.get(b).cloned().unwrap_or_else(|| zeros(b));
     let mut arguments: Vec<Tensor> = p.params.iter().map(argument).collect();
     ir::interpret::run(p, &mut arguments).unwrap_or_else(|e| panic!("{e}"));
