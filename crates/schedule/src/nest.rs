@@ -260,7 +260,8 @@ pub(crate) fn guarded_inside(p: &Program, operand: &Expr, r: &Ranges) -> Expr {
 
 /// `known`: canonical forms of tests that hold.
 fn guard_loads(p: &Program, e: &Expr, known: &[Expr], r: &Ranges) -> Expr {
-    e.rewrite(&mut |e| match e.kind() {
+    // From the outside in: a guard is known before what it guards is seen.
+    match e.kind() {
         ExprKind::Select(test, value, other) => {
             let said = conjuncts(Some(test)).into_iter();
             let said = said.filter_map(|t| at_most_zero(t, r));
@@ -268,13 +269,13 @@ fn guard_loads(p: &Program, e: &Expr, known: &[Expr], r: &Ranges) -> Expr {
             let test = guard_loads(p, test, known, r);
             let value = guard_loads(p, value, &inner, r);
             let other = guard_loads(p, other, known, r);
-            Some(match value.kind() {
+            match value.kind() {
                 // One guard where both give the same.
                 ExprKind::Select(inside, load, zero) if *zero == other => {
                     Expr::select(test.and(inside), load, other)
                 }
                 _ => Expr::select(test, value, other),
-            })
+            }
         }
         ExprKind::Load(b, indices) => {
             let guarded = |i: &Expr| guard_loads(p, i, known, r);
@@ -287,16 +288,16 @@ fn guard_loads(p: &Program, e: &Expr, known: &[Expr], r: &Ranges) -> Expr {
             let unsaid = |t: &Expr| at_most_zero(t, r).is_none_or(|t| !known.contains(&t));
             let inside = tests.filter(unsaid).reduce(Expr::and);
             let load = Expr::load(*b, indices);
-            Some(match inside {
+            match inside {
                 None => load,
                 Some(inside) => {
                     let zero = Expr::constant(0.0, load.dtype(p));
                     Expr::select(inside, load, zero)
                 }
-            })
+            }
         }
-        _ => None,
-    })
+        _ => e.map_children(|c| guard_loads(p, c, known, r)),
+    }
 }
 
 /// The tests that a predicate is the conjunction of.
