@@ -1,9 +1,9 @@
-//! unroll, vectorize, parallel, bind, annotate, prefetch and set_scope.
+//! unroll, vectorize, parallel, bind and set_scope.
 
 mod judge;
 
-use ir::{Annotation, LoopKind, Scope};
-use judge::{judged, matmul, padded_conv, pointwise, refused, window};
+use ir::{LoopKind, Scope};
+use judge::{judged, matmul, pointwise, refused, window};
 
 #[test]
 fn loops_over_outputs_get_any_kind() {
@@ -110,19 +110,6 @@ fn vectorized_loops_hold_blocks_only() {
 }
 
 #[test]
-fn axes_of_a_gpu_nest_as_its_threads_do() {
-    let mut p = pointwise();
-    judged(&mut p, "bind y.i block.x\nbind y.j thread.y");
-    refused(&p, "bind y.k block.x", "same axis");
-    refused(&p, "bind y.k block.y", "inside threads");
-    refused(&p, "parallel y.k", "nested with");
-    judged(&mut p, "bind y.k thread.x");
-    let mut p = pointwise();
-    judged(&mut p, "bind y.j block.x");
-    refused(&p, "bind y.i thread.x", "inside threads");
-}
-
-#[test]
 fn private_memory_is_not_shared_by_workers() {
     let p = matmul(4, 4, 4);
     refused(&p, "set_scope a local", "parameter");
@@ -143,45 +130,4 @@ fn private_memory_is_not_shared_by_workers() {
     );
     refused(&p, "set_scope mm register", "iterations of `mm.n` share it");
     judged(&mut p, "bind out.n thread.x\nbind mm.m block.x");
-}
-
-#[test]
-fn unrolling_has_a_limit() {
-    let mut p = matmul(64, 64, 64);
-    let steps = ["unroll mm.m", "unroll mm.n"];
-    for step in steps {
-        let step: schedule::Step = step.parse().expect("a step");
-        step.apply(&mut p, &[]).expect("legal");
-    }
-    refused(&p, "unroll mm.k", "262144 times");
-    refused(&p, "unroll mm.n", "it is unrolled");
-}
-
-#[test]
-fn annotations_are_checked_and_can_be_taken_back() {
-    let mut p = padded_conv();
-    let annotations = |p: &ir::Program| {
-        let l = p.loop_named("conv.c").expect("it exists");
-        p.loop_(l).annotations.clone()
-    };
-    judged(
-        &mut p,
-        "annotate conv.c unroll_by 8\nannotate conv.c unroll_by 2",
-    );
-    assert_eq!(annotations(&p), [Annotation::UnrollBy(2)]);
-    judged(&mut p, "annotate conv.c unroll_by 1");
-    assert_eq!(annotations(&p), []);
-    refused(&p, "annotate conv.c unroll_by 0", "not in 1..=1024");
-    judged(&mut p, "prefetch w conv.c 3");
-    let w = p.buffer_named("w").expect("it exists");
-    let wanted = Annotation::Prefetch {
-        buffer: w,
-        distance: 3,
-    };
-    assert_eq!(annotations(&p), [wanted]);
-    refused(&p, "prefetch w conv.c 1", "prefetches it already");
-    refused(&p, "prefetch w pad.c 1", "not loaded under `pad.c`");
-    refused(&p, "prefetch conv conv.c 1", "not loaded under `conv.c`");
-    refused(&p, "prefetch w conv.o 0", "less than 1");
-    refused(&p, "prefetch v conv.o 1", "no such buffer");
 }
