@@ -211,14 +211,15 @@ fn check_file(
                 if *expected == found.lines().collect::<Vec<_>>() {
                     continue;
                 }
+                if bless {
+                    edits.push((at.clone(), found));
+                    continue;
+                }
                 let difference = difference(expected, &found, at.start + 1);
-                let _ = match bless {
-                    true => Ok(edits.push((at.clone(), found))),
-                    false => writeln!(
-                        report,
-                        "{place}\n{difference}{BLESS}=1 takes the lines with `+` for those with `-`"
-                    ),
-                };
+                let _ = writeln!(
+                    report,
+                    "{place}\n{difference}{BLESS}=1 takes the lines with `+` for those with `-`"
+                );
             }
         }
     }
