@@ -12,5 +12,7 @@ mod toolchain;
 
 pub use builder::{BuilderPool, Fault, Outcome, Request, serve};
 pub use cache::ObjectCache;
-pub use pipeline::{BuildFailure, Built, Extras, Options, Stage, build, built_kernel};
+pub use pipeline::{
+    BuildFailure, Built, Extras, Options, Stage, build, built_kernel, kernel_target,
+};
 pub use toolchain::toolchain;

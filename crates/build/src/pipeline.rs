@@ -118,6 +118,18 @@ pub fn build(
     })
 }
 
+/// The target in the form that kernels and compiled models hold: which
+/// instructions their code uses.
+pub fn kernel_target(target: &Target) -> KernelTarget {
+    let Target::Cpu(cpu) = target;
+    KernelTarget {
+        triple: target.triple().into(),
+        cpu: target.level().into(),
+        features: target.features(),
+        vector_bits: cpu.vector_bits,
+    }
+}
+
 /// Describes an object of `code` so that it can be run and stored.
 pub fn built_kernel(
     code: &Code,
@@ -157,12 +169,7 @@ pub fn built_kernel(
         Some((pair.0 as u32, pair.1 as u32))
     });
     BuiltKernel {
-        target: KernelTarget {
-            triple: target.triple.clone(),
-            cpu: target.cpu.clone(),
-            features: target.features.clone(),
-            vector_bits: target.vector_bits,
-        },
+        target: kernel_target(target),
         format: CodeFormat::Elf,
         code: object,
         entry: "kernel".into(),
@@ -207,12 +214,9 @@ fn prepare_hash(code: &Code) -> u64 {
 /// The prepare entry as code for the building host: what depends on constants
 /// only is computed where the model is compiled, whatever it is compiled for.
 fn host_prepare(code: &Code) -> Result<Vec<u8>, String> {
-    let isa = match std::env::consts::ARCH {
-        "x86_64" => Isa::X86Sse2,
-        "aarch64" => Isa::AArch64Neon,
-        "riscv64" => Isa::RiscV64Rvv,
-        other => return Err(format!("no code generator for this host ({other})")),
-    };
+    let architecture = std::env::consts::ARCH;
+    let isa = Isa::baseline(architecture)
+        .ok_or_else(|| format!("no code generator for this host ({architecture})"))?;
     let host = Compiler::new(&Target::generic(isa)).map_err(|e| e.to_string())?;
     let only_prepare = Code {
         kernel: vec![],

@@ -1,7 +1,7 @@
 //! Builder processes: what they build, and what becomes of one that dies.
 
 use build::{BuilderPool, Fault, Options, Outcome, Request};
-use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
+use ir::{CpuTarget, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use worker::{CommandLine, Death};
@@ -168,6 +168,42 @@ fn the_cache_answers_again_and_every_target_builds() {
     }
     // Constants of a machine that is not this one are prepared by code for this one.
     assert!(kernel(3).prepare_code.is_some() && kernel(4).prepare_code.is_some());
+}
+
+#[test]
+fn one_builder_serves_targets_that_differ_in_one_fact() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut p = pool(1);
+    let of = |name: Option<&str>, threads: u32| {
+        let cpu = CpuTarget {
+            tune_cpu: name.map(String::from),
+            ..CpuTarget::generic(Isa::X86Avx2)
+        };
+        Target::Cpu(cpu).with_threads(threads)
+    };
+    let (tuned, plain) = (of(Some("znver4"), 1), of(None, 1));
+    let targets = [&tuned, &plain, &of(None, 2), &tuned, &plain];
+    for (id, target) in targets.into_iter().enumerate() {
+        let r = Request {
+            target: target.to_string(),
+            cache: Some(folder.path().to_path_buf()),
+            ..request(TILED, Isa::X86Avx2)
+        };
+        p.submit(id as u64, r, LONG);
+    }
+    let out = drain(&mut p);
+    let cached: Vec<bool> = out.values().map(|o| o.cached).collect();
+    assert_eq!(cached, [false, false, false, true, true]);
+    let kernels: Vec<_> = out
+        .into_values()
+        .map(|o| o.result.unwrap().unwrap().kernel)
+        .collect();
+    // The order of instructions is another, what they need of a machine is not.
+    assert_ne!(kernels[0].code, kernels[1].code);
+    assert_eq!(kernels[1].code, kernels[2].code);
+    let level = |k: &runtime::KernelTarget| (k.cpu.clone(), k.features.clone());
+    let expected = ("x86-64-v3".to_string(), "+avx2,+fma".to_string());
+    assert!(kernels.iter().all(|k| level(&k.target) == expected));
 }
 
 #[test]

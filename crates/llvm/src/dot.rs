@@ -15,7 +15,7 @@ use crate::emit::Emitter;
 use crate::raw::{Conv, Op, Type, Value};
 use crate::value::Scope;
 use ir::affine::Affine;
-use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, Isa, VarId};
+use ir::{BinaryOp, BufferId, ByteDot, DType, Expr, ExprKind, Isa, VarId};
 use lower::flat::{Lane, Place, Store};
 
 /// Products that one lane adds.
@@ -189,15 +189,13 @@ impl Emitter<'_> {
     }
 
     fn instructions(&self) -> Instructions {
-        let t = self.target;
-        match t.isa {
-            Isa::X86Avx512 if t.has_feature("avx512vnni") => Instructions::Vnni,
-            Isa::X86Avx2 if t.has_feature("avxvnni") => Instructions::Vnni,
-            Isa::X86Avx512 | Isa::X86Avx2 | Isa::X86Sse2 => Instructions::PairsOfWords,
-            Isa::AArch64Neon if t.has_feature("dotprod") => Instructions::Arm {
-                mixed: t.has_feature("i8mm"),
+        match (self.target.byte_dot, self.target.isa) {
+            (Some(ByteDot::Avx512Vnni | ByteDot::AvxVnni), _) => Instructions::Vnni,
+            (Some(dot @ (ByteDot::NeonMixed | ByteDot::Neon)), _) => Instructions::Arm {
+                mixed: dot.is_direct(true),
             },
-            Isa::AArch64Neon | Isa::RiscV64Rvv => Instructions::Expanded,
+            (None, Isa::X86Avx512 | Isa::X86Avx2 | Isa::X86Sse2) => Instructions::PairsOfWords,
+            (None, Isa::AArch64Neon | Isa::RiscV64Rvv) => Instructions::Expanded,
         }
     }
 

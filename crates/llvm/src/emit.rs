@@ -9,7 +9,7 @@
 use crate::debug::DebugInfo;
 use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
 use crate::value::{Scope, lane_parts};
-use ir::{BufferId, Target, VarId};
+use ir::{BufferId, CpuTarget, VarId};
 use lower::flat::{Code, FlatLoop, Place, Stmt, Store};
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,7 +27,7 @@ struct Frame {
 pub struct Emitter<'a> {
     pub b: Builder,
     pub code: &'a Code,
-    pub target: &'a Target,
+    pub target: &'a CpuTarget,
     pub debug: Option<DebugInfo>,
     /// Buffers in memory, in the order in which functions take them.
     memory: Vec<BufferId>,
@@ -47,7 +47,7 @@ impl<'a> Emitter<'a> {
     pub fn new(
         b: Builder,
         code: &'a Code,
-        target: &'a Target,
+        target: &'a CpuTarget,
         debug: Option<DebugInfo>,
     ) -> Emitter<'a> {
         let in_memory = |p: Place| !matches!(p, Place::Register | Place::Stack | Place::Unused);
@@ -179,6 +179,11 @@ impl<'a> Emitter<'a> {
         let width = self.target.vector_bits.max(128).to_string();
         self.b
             .add_string_attribute(f, "prefer-vector-width", &width);
+        // The order of instructions; the target machine's level and features,
+        // which come after what the name implies, say which there are.
+        if let Some(name) = &self.target.tune_cpu {
+            self.b.add_string_attribute(f, "tune-cpu", name);
+        }
         if let Some(d) = &self.debug {
             d.attach(f, &self.name);
         }

@@ -16,4 +16,4 @@ mod object;
 mod raw;
 mod value;
 
-pub use object::{CodegenError, Compiled, Compiler, Emit, version};
+pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

@@ -8,7 +8,7 @@
 
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
-use ir::{DType, Isa};
+use ir::DType;
 
 /// (function, element type, largest relative error): the contract of this file.
 pub const BOUNDS: [(&str, DType, f64); 10] = [
@@ -139,7 +139,7 @@ impl<'e, 'a> Math<'e, 'a> {
 /// To the nearest integer, ties to even.
 pub fn round(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
-    if e.target.isa != Isa::X86Sse2 {
+    if e.target.isa.has_rounding() {
         return e.b.intrinsic("llvm.roundeven", &mut [m.t], &mut [x]);
     }
     // Without a rounding instruction: adding 2^significand drops the fraction.
@@ -152,7 +152,7 @@ pub fn round(e: &Emitter<'_>, x: Value, d: DType) -> Value {
 
 pub fn floor(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
-    if e.target.isa != Isa::X86Sse2 {
+    if e.target.isa.has_rounding() {
         return e.b.intrinsic("llvm.floor", &mut [m.t], &mut [x]);
     }
     let r = round(e, x, d);
@@ -162,7 +162,7 @@ pub fn floor(e: &Emitter<'_>, x: Value, d: DType) -> Value {
 
 pub fn ceil(e: &Emitter<'_>, x: Value, d: DType) -> Value {
     let m = Math::new(e, x, d);
-    if e.target.isa != Isa::X86Sse2 {
+    if e.target.isa.has_rounding() {
         return e.b.intrinsic("llvm.ceil", &mut [m.t], &mut [x]);
     }
     let r = round(e, x, d);

@@ -64,6 +64,14 @@ pub fn version() -> String {
     )
 }
 
+/// LLVM's name of the processor that this program runs on, for
+/// `CpuTarget::tune_cpu`; `None` where LLVM knows no more than the architecture.
+pub fn host_cpu() -> Option<String> {
+    let name = TargetMachine::get_host_cpu_name().to_string();
+    let unknown = ["", "generic", "generic-rv64", "x86-64"].contains(&name.as_str());
+    (!unknown).then_some(name)
+}
+
 fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -91,17 +99,17 @@ impl Compiler {
     pub fn new(target: &Target) -> Result<Compiler, CodegenError> {
         initialize();
         let fail = |message: String| CodegenError::Target {
-            triple: target.triple.clone(),
-            cpu: target.cpu.clone(),
+            triple: target.triple().into(),
+            cpu: target.level().into(),
             message,
         };
-        let triple = TargetTriple::create(&target.triple);
+        let triple = TargetTriple::create(target.triple());
         let llvm = LlvmTarget::from_triple(&triple).map_err(|e| fail(e.to_string()))?;
         let machine = llvm
             .create_target_machine(
                 &triple,
-                &target.cpu,
-                &target.features,
+                target.level(),
+                &target.features(),
                 OptimizationLevel::Default,
                 RelocMode::PIC,
                 CodeModel::Default,
@@ -181,7 +189,8 @@ impl Compiler {
                 identity.then(|| DebugInfo::new(context, raw)),
             )
         };
-        let mut e = Emitter::new(builder, code, &self.target, debug);
+        let Target::Cpu(cpu) = &self.target;
+        let mut e = Emitter::new(builder, code, cpu, debug);
         e.entry("kernel", &code.params, &code.kernel);
         if !code.prepare.is_empty() {
             e.entry("prepare", &code.prepare_params, &code.prepare);

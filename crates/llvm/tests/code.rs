@@ -187,7 +187,8 @@ fn masked_accesses_are_no_wider_than_the_vectors() {
         let calls = text
             .lines()
             .filter(|l| l.contains("call") && l.contains("@llvm.masked."));
-        let lanes = target.vector_bits / 32;
+        let Target::Cpu(cpu) = &target;
+        let lanes = cpu.vector_bits / 32;
         let mut count = 0;
         for call in calls {
             assert!(call.contains(&format!("<{lanes} x i1>")), "{call}");
@@ -238,14 +239,7 @@ fn registers_survive_ifs_and_a_failed_check_returns_its_code() {
 
 #[test]
 fn every_target_emits_objects_and_assembly_that_keep_loop_names() {
-    let isas = [
-        Isa::X86Sse2,
-        Isa::X86Avx2,
-        Isa::X86Avx512,
-        Isa::AArch64Neon,
-        Isa::RiscV64Rvv,
-    ];
-    for isa in isas {
+    for isa in Isa::ALL {
         let compiler = Compiler::new(&Target::generic(isa)).expect("a known target");
         let emit = Emit {
             assembly: true,

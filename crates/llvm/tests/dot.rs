@@ -3,7 +3,7 @@
 
 mod support;
 
-use ir::{DType, Expr, Isa, Target};
+use ir::{ByteDot, CpuTarget, DType, Expr, Isa, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{Lane, Place};
 use support::Flat;
@@ -42,21 +42,21 @@ fn dots(a: DType, b: DType, lanes: u32) -> Flat {
     f
 }
 
+fn with_dot(isa: Isa, dot: ByteDot) -> Target {
+    Target::Cpu(CpuTarget {
+        byte_dot: Some(dot),
+        ..CpuTarget::generic(isa)
+    })
+}
+
 /// The host's families, with the dot products that this host has and without.
 fn targets() -> Vec<Target> {
     let mut targets = host_targets();
     for t in host_targets() {
-        let with = |f: &str| Target {
-            features: format!("{},{f}", t.features),
-            ..t.clone()
-        };
-        let more = match t.isa {
-            Isa::X86Avx512 => with("+avx512vnni"),
-            Isa::X86Avx2 => with("+avxvnni"),
-            Isa::AArch64Neon => with("+dotprod"),
-            _ => continue,
-        };
-        targets.extend(runs(&more).then_some(more));
+        let Target::Cpu(cpu) = t;
+        let of_family = ByteDot::ALL.into_iter().filter(|d| d.isa() == cpu.isa);
+        let with = of_family.map(|dot| with_dot(cpu.isa, dot));
+        targets.extend(with.filter(runs));
     }
     targets
 }
@@ -130,7 +130,7 @@ fn sums_are_exact_for_random_and_extreme_bytes() {
                         a.get_i64((s * n + i) * 4 + j) * b.get_i64(t)
                     });
                     let sum = (start + products.sum::<i64>()) as i32;
-                    let what = format!("{da} {db} {lanes} lanes {ra:?} {rb:?} {}", target.features);
+                    let what = format!("{da} {db} {lanes} lanes {ra:?} {rb:?} {target}");
                     assert_eq!(args[2].get_i64(i), i64::from(sum), "{what}");
                 }
             }
@@ -156,18 +156,11 @@ fn count(text: &str, instruction: &str) -> usize {
 
 #[test]
 fn targets_use_the_instructions_that_they_have() {
-    let with = |isa: Isa, features: &str| {
-        let t = Target::generic(isa);
-        Target {
-            features: format!("{}{features}", t.features),
-            ..t
-        }
-    };
     let [ii, _, ui, uu] = KINDS;
-    let arm = with(Isa::AArch64Neon, ",+dotprod");
-    let mixed = with(Isa::AArch64Neon, ",+dotprod,+i8mm");
-    let avx512 = with(Isa::X86Avx512, ",+avx512vnni");
-    let avx2 = with(Isa::X86Avx2, ",+avxvnni");
+    let arm = with_dot(Isa::AArch64Neon, ByteDot::Neon);
+    let mixed = with_dot(Isa::AArch64Neon, ByteDot::NeonMixed);
+    let avx512 = with_dot(Isa::X86Avx512, ByteDot::Avx512Vnni);
+    let avx2 = with_dot(Isa::X86Avx2, ByteDot::AvxVnni);
     let expected = [
         (&arm, ii, "sdot", 4),
         (&arm, uu, "udot", 4),

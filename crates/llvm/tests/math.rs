@@ -112,8 +112,8 @@ fn unary_functions_keep_their_bounds() {
                     let e = worst(&args[1], &x, f, smallest);
                     assert!(
                         e <= *bound,
-                        "{op:?} {dtype} on [{lo}, {hi}], {:?}: {e:e}",
-                        target.isa
+                        "{op:?} {dtype} on [{lo}, {hi}], {}: {e:e}",
+                        target.name()
                     );
                 }
             }

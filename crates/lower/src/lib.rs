@@ -126,6 +126,7 @@ pub fn lower_observed(
             broken: broken.to_string(),
         });
     }
+    let Target::Cpu(cpu) = target;
     let mut run = Run {
         options,
         observer,
@@ -179,7 +180,7 @@ pub fn lower_observed(
     )?;
     // After unrolling, where loads of one cache line can be seen together.
     run.pass("prefetch", &mut nest, |n| {
-        passes::prefetch::prefetch(n, target)
+        passes::prefetch::prefetch(n, cpu)
     })?;
     // Last of all: every access has its final lanes and offset.
     run.pass(

@@ -323,6 +323,7 @@ impl Grouped {
 
     /// Chooses layouts and splits the model into tasks.
     pub fn plan(&self, target: &Target, options: &PlanOptions) -> Plan {
+        let Target::Cpu(target) = target;
         let block = match options.layouts {
             LayoutPolicy::Plain => None,
             LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),

@@ -67,10 +67,7 @@ fn products() -> Vec<Product> {
 
 impl Product {
     fn target(&self) -> Target {
-        Target {
-            threads: self.threads,
-            ..Target::generic(self.isa)
-        }
+        Target::generic(self.isa).with_threads(self.threads)
     }
 
     /// As `graph` writes it.
@@ -212,10 +209,7 @@ fn a_right_operand_read_through_a_transpose_is_packed_by_panels() {
     let program = read_through_a_transpose();
     for isa in Isa::ALL {
         for threads in [1, 2] {
-            let target = Target {
-                threads,
-                ..Target::generic(isa)
-            };
+            let target = Target::generic(isa).with_threads(threads);
             let all = space(&program, &target, Accuracy::Strict);
             let first = &all.sketches[0];
             assert_eq!(first.name, "gemm.packed.columns");

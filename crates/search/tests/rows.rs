@@ -59,10 +59,7 @@ fn distances(rows: i64, cols: i64, next: i64) -> Program {
 }
 
 fn target(isa: Isa, threads: u32) -> Target {
-    Target {
-        threads,
-        ..Target::generic(isa)
-    }
+    Target::generic(isa).with_threads(threads)
 }
 
 fn rows_sketch(program: &Program, target: &Target) -> Option<Space> {

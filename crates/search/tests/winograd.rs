@@ -4,7 +4,7 @@
 //! `TUNESMITH_SHAPES` sets how many of the shapes are sampled, evenly spread;
 //! a failure counts the illegal points of each sketch and shows some.
 
-use ir::{BufferId, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
+use ir::{BufferId, CpuTarget, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use search::{Accuracy, Point, Space, space};
@@ -67,10 +67,7 @@ fn some(usual: u64) -> Vec<Shape> {
 
 impl Shape {
     fn target(&self) -> Target {
-        Target {
-            threads: self.threads,
-            ..Target::generic(self.isa)
-        }
+        Target::generic(self.isa).with_threads(self.threads)
     }
 
     /// As `graph` writes it for activations in blocks of channels.
@@ -132,7 +129,7 @@ impl Found {
     /// The default and `points` random points of each sketch of filtering.
     fn add(&mut self, shape: Shape, points: usize) {
         let target = shape.target();
-        let program = shape.program(target.lanes(DType::F32));
+        let program = shape.program(CpuTarget::generic(shape.isa).lanes(DType::F32));
         let all = space(&program, &target, Accuracy::Relaxed);
         let filtering = all
             .sketches
@@ -206,7 +203,7 @@ fn data_are_prefetched_where_they_come_from_far() {
             epilogue: true,
         };
         let target = shape.target();
-        let program = shape.program(target.lanes(DType::F32));
+        let program = shape.program(CpuTarget::generic(shape.isa).lanes(DType::F32));
         let all = space(&program, &target, Accuracy::Relaxed).sketches;
         let (filtering, _): (Vec<_>, Vec<_>) = all
             .into_iter()

@@ -61,7 +61,8 @@ pub struct TargetKey {
     #[serde(default)]
     pub caches: BTreeMap<String, u64>,
     pub threads: u32,
-    /// Fields of a newer version; they are part of the key.
+    /// Further facts of the target by name, and fields of a newer version; all
+    /// are part of the key.
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -43,7 +43,7 @@ const FINALS: usize = 2;
 impl Scene<'_> {
     fn protocol(&self, samples: Option<u32>) -> Protocol {
         let o = self.options;
-        let mut p = Protocol::new(self.target.threads, self.target.llc_bytes);
+        let mut p = Protocol::new(self.target.threads(), self.target.llc_bytes());
         p.tolerance = o.tolerance;
         p.lose = o.measure.lose;
         p.limit_ns = o.limit.as_nanos() as u64;

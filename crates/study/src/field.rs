@@ -35,15 +35,20 @@ pub struct Draw {
 
 impl Field {
     /// Candidates drawn at random, the same for equal seeds; what cannot be built,
-    /// or is the code of another, is left out.
+    /// or is the code of another, is left out. Candidates are built for `target`,
+    /// what they are compared with for `host`.
     ///
     /// # Errors
     /// If nothing of the task can be built.
-    pub fn draw(task: &Task, target: &Target, d: Draw, builders: &mut Builders) -> Result<Field> {
-        let plain = fallbacks(from_ref(task), target)?;
-        let oracle = builders
-            .build_all(from_ref(task), &plain, target)?
-            .remove(0);
+    pub fn draw(
+        task: &Task,
+        target: &Target,
+        host: &Target,
+        d: Draw,
+        builders: &mut Builders,
+    ) -> Result<Field> {
+        let plain = fallbacks(from_ref(task), host)?;
+        let oracle = builders.build_all(from_ref(task), &plain, host)?.remove(0);
         let space = search::space(&task.program, target, d.accuracy);
         let mut strategy = search::strategy("random", d.seed).expect("there is a random strategy");
         let context = Context {

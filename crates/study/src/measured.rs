@@ -190,8 +190,9 @@ impl<'a> Study<'a> {
             seed: o.seed,
             accuracy: o.accuracy,
         };
+        let host = self.host.machine.target(self.target.threads());
         let before = &mut self.builders.0;
-        let field = Field::draw(task, self.target, draw, before)?;
+        let field = Field::draw(task, self.target, &host, draw, before)?;
         if let Some(n) = known.filter(|n| *n != field.built.len()) {
             return Err(Error::new(format!(
                 "{} had {n} candidates when the study was begun, and has {} now",

@@ -539,11 +539,11 @@ mod tests {
             outcomes.iter().map(label).collect()
         };
         let first = modelled.round(&KERNELS, &assignments, &round);
-        assert_eq!(labels(first), ["timed", "skipped"], "each takes 0.3 s");
+        assert_eq!(labels(first), ["timed", "unanswered"], "each takes 0.3 s");
         assert!((modelled.now_s - 0.4).abs() < 1e-9);
         assert_eq!(
             labels(modelled.rank(&KERNELS, &[0], &ranking(1))),
-            ["skipped"]
+            ["unanswered"]
         );
         modelled.end_by(None);
         assert_eq!(

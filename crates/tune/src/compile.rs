@@ -1,7 +1,6 @@
 //! From a plan and one candidate a task to a compiled model.
 
 use crate::error::{Error, Result};
-use crate::machine::kernel_target;
 use crate::threads::unpinned;
 use crate::workers::Workers;
 use build::{BuilderPool, Options, Request};
@@ -307,7 +306,7 @@ fn put_together<'k>(
 ) -> Result<CompiledModel> {
     let mut b = ModelBuilder::new(
         &plan.name,
-        kernel_target(target),
+        build::kernel_target(target),
         build::toolchain(),
         pool.clone(),
     );

@@ -22,25 +22,10 @@ pub struct Knob {
 /// The knob of a name.
 ///
 /// # Panics
-/// If there is none: names are written in the program alone, and a test reads them all.
-pub const fn knob(name: &str) -> &'static Knob {
-    let mut i = 0;
-    while i < KNOBS.len() {
-        if same(KNOBS[i].name, name) {
-            return &KNOBS[i];
-        }
-        i += 1;
-    }
-    panic!("there is no such knob")
-}
-
-const fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut i = 0;
-    while i < a.len() && i < b.len() && a[i] == b[i] {
-        i += 1;
-    }
-    i == a.len() && i == b.len()
+/// If there is none: names are written in the program alone, and tests read them all.
+pub fn knob(name: &str) -> &'static Knob {
+    let found = KNOBS.iter().find(|k| k.name == name);
+    found.unwrap_or_else(|| panic!("there is no knob --{name}"))
 }
 
 /// Reads a default that is a number.
@@ -53,7 +38,7 @@ pub(crate) fn number<T: std::str::FromStr>(knob: &Knob) -> T {
 const OWN_CHOICE: &str = "our choice";
 
 /// Every knob.
-pub const KNOBS: &[Knob] = &[
+pub static KNOBS: &[Knob] = &[
     Knob {
         name: "time",
         kind: "duration",

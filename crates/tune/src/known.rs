@@ -37,7 +37,7 @@ pub struct Known {
 /// hold these, `from_memory`.
 pub fn rotate_bytes(plan: &Plan, target: &Target, from_memory: u64) -> u64 {
     match plan.bytes_between_uses() {
-        bytes if bytes <= target.llc_bytes => bytes,
+        bytes if bytes <= target.llc_bytes() => bytes,
         _ => from_memory,
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn constants_as_near(record: &Record, rotate_bytes: u64, target: &Tar
     let Outcome::Timed { conditions, .. } = &record.outcome else {
         return true;
     };
-    let from_memory = rotate_bytes > target.llc_bytes;
+    let from_memory = rotate_bytes > target.llc_bytes();
     match conditions.cache {
         Cache::CachedConstants => !from_memory,
         Cache::RotatedConstants => from_memory,
@@ -239,8 +239,9 @@ mod tests {
         let source = crate::source::Source::builtin(OP).unwrap();
         let target = Target {
             llc_bytes,
-            ..Machine::host().target(1)
+            ..Machine::host()
         };
+        let target = machine.target(1);
         (source.plan(&target, &[]).unwrap(), target)
     }
 

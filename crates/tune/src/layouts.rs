@@ -497,10 +497,7 @@ mod tests {
         // Neither without the store nor on another target.
         let without = source.plan_for(&machine, &target, None).unwrap();
         assert_eq!(without.key(), rule.key());
-        let two = Target {
-            threads: 2,
-            ..target.clone()
-        };
+        let two = target.clone().with_threads(2);
         assert!(planned(&two).plain.is_empty());
     }
 

@@ -1,10 +1,9 @@
 //! The machine this runs on: what targets are made from and records are keyed by.
 
 use crate::threads::unpinned;
-use ir::{Isa, Target};
-use runtime::KernelTarget;
-#[cfg(target_arch = "x86_64")]
+use ir::{ByteDot, CpuTarget, Isa, Target};
 use runtime::check_target;
+use serde_json::json;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -22,6 +21,9 @@ pub struct Machine {
     pub llc_bytes: u64,
     pub llc_sharing: usize,
     pub isa: Isa,
+    pub byte_dot: Option<ByteDot>,
+    /// LLVM's name of the processor, as [`CpuTarget::tune_cpu`].
+    pub tune_cpu: Option<String>,
 }
 
 /// One thread's measured limits.
@@ -93,48 +95,29 @@ fn caches() -> [Option<Cache>; 3] {
     [at(1), at(2), found.iter().max().copied()]
 }
 
-fn host_isa() -> Isa {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let runs = |isa: &Isa| check_target(&kernel_target(&Target::generic(*isa))).is_ok();
-        let wider = [Isa::X86Avx512, Isa::X86Avx2];
-        wider.into_iter().find(runs).unwrap_or(Isa::X86Sse2)
-    }
-    #[cfg(target_arch = "aarch64")]
-    {
-        Isa::AArch64Neon
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        Isa::RiscV64Rvv
-    }
+fn runs(target: &CpuTarget) -> bool {
+    check_target(&build::kernel_target(&Target::Cpu(target.clone()))).is_ok()
 }
 
-/// Dot products of bytes that this machine has beside its family's features,
-/// by their LLVM names.
-fn dot_features(isa: Isa) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        if isa == Isa::X86Avx512 && is_x86_feature_detected!("avx512vnni") {
-            found.push("avx512vnni");
-        }
-        if isa == Isa::X86Avx2 && is_x86_feature_detected!("avxvnni") {
-            found.push("avxvnni");
-        }
-    }
-    #[cfg(target_arch = "aarch64")]
-    if isa == Isa::AArch64Neon {
-        if std::arch::is_aarch64_feature_detected!("dotprod") {
-            found.push("dotprod");
-        }
-        if std::arch::is_aarch64_feature_detected!("i8mm") {
-            found.push("i8mm");
-        }
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _: Isa = isa;
-    found
+/// The widest family that runs here.
+fn host_isa() -> Isa {
+    let all = Isa::ALL.into_iter().rev();
+    let mut running = all.filter(|isa| runs(&CpuTarget::generic(*isa)));
+    let baseline = || Isa::baseline(std::env::consts::ARCH);
+    // Where not even the baseline is known to run, loading its code says why.
+    running.next().or_else(baseline).unwrap_or(Isa::ALL[0])
+}
+
+/// The dot products of bytes that this machine has beside its family's features.
+fn host_byte_dot(isa: Isa) -> Option<ByteDot> {
+    let here = |dot: &ByteDot| {
+        let with = CpuTarget {
+            byte_dot: Some(*dot),
+            ..CpuTarget::generic(isa)
+        };
+        dot.isa() == isa && runs(&with)
+    };
+    ByteDot::ALL.into_iter().find(here)
 }
 
 impl Machine {
@@ -150,7 +133,7 @@ impl Machine {
                 |(_, n)| n.trim().to_string(),
             );
         let isa = host_isa();
-        let generic = Target::generic(isa);
+        let generic = CpuTarget::generic(isa);
         let cpus = unpinned(available_parallelism).map_or(1, usize::from);
         let found = caches();
         let bytes = |i: usize, generic: u64| found[i].map_or(generic, |c| c.bytes);
@@ -165,22 +148,22 @@ impl Machine {
             llc_bytes: bytes(2, generic.llc_bytes),
             llc_sharing: sharing(2, cpus),
             isa,
+            byte_dot: host_byte_dot(isa),
+            tune_cpu: llvm::host_cpu(),
         }
     }
 
     /// The target for code that runs here with this many threads.
     pub fn target(&self, threads: u32) -> Target {
-        let generic = Target::generic(self.isa);
-        let own = dot_features(self.isa);
-        let own: String = own.iter().map(|f| format!(",+{f}")).collect();
-        Target {
-            features: generic.features.clone() + &own,
+        Target::Cpu(CpuTarget {
+            tune_cpu: self.tune_cpu.clone(),
+            byte_dot: self.byte_dot,
             l1_bytes: self.l1_bytes,
             l2_bytes: self.l2_bytes,
             llc_bytes: self.llc_bytes,
             threads,
-            ..generic
-        }
+            ..CpuTarget::generic(self.isa)
+        })
     }
 
     pub fn description(&self) -> String {
@@ -204,41 +187,53 @@ impl Machine {
     }
 }
 
-/// The target in the form that compiled models hold.
-pub fn kernel_target(t: &Target) -> KernelTarget {
-    KernelTarget {
-        triple: t.triple.clone(),
-        cpu: t.cpu.clone(),
-        features: t.features.clone(),
-        vector_bits: t.vector_bits,
-    }
-}
-
-/// The target in the form that the store keys records by.
+/// The target in the form that the store keys records by: all that changes a
+/// schedule or its code.
 pub fn target_key(t: &Target) -> store::TargetKey {
+    let Target::Cpu(cpu) = t;
+    // Without `..`: a fact that is missing here would be missing in the key.
+    let CpuTarget {
+        isa,
+        tune_cpu,
+        vector_bits,
+        vector_registers,
+        byte_dot,
+        l1_bytes,
+        l2_bytes,
+        llc_bytes,
+        cache_line_bytes,
+        threads,
+    } = cpu;
+    let caches = [
+        ("l1", l1_bytes),
+        ("l2", l2_bytes),
+        ("llc", llc_bytes),
+        ("line", cache_line_bytes),
+    ];
+    let facts = [
+        ("isa", json!(isa.name())),
+        ("fma", json!(isa.has_fma())),
+        ("byte_dot", json!(byte_dot.map(ByteDot::name))),
+        ("vector_bits", json!(vector_bits)),
+        ("vector_registers", json!(vector_registers)),
+        ("tune_cpu", json!(tune_cpu)),
+    ];
+    let features = t.features();
+    let features = features.split(',').filter(|f| !f.is_empty());
     store::TargetKey {
-        triple: t.triple.clone(),
-        cpu: t.cpu.clone(),
-        features: t
-            .features
-            .split(',')
-            .filter(|f| !f.is_empty())
-            .map(String::from)
-            .collect(),
-        caches: [
-            ("l1".to_string(), t.l1_bytes),
-            ("l2".to_string(), t.l2_bytes),
-            ("llc".to_string(), t.llc_bytes),
-        ]
-        .into(),
-        threads: t.threads,
-        extra: store::Extra::new(),
+        triple: t.triple().into(),
+        cpu: t.level().into(),
+        features: features.map(String::from).collect(),
+        caches: caches.map(|(k, v)| (k.to_string(), *v)).into(),
+        threads: *threads,
+        extra: facts.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn lists_of_cpus_are_counted() {
@@ -247,5 +242,48 @@ mod tests {
         assert_eq!(count_cpus("0-1,8-9,12"), Some(5));
         assert_eq!(count_cpus(""), None);
         assert_eq!(count_cpus("all"), None);
+    }
+
+    #[test]
+    fn each_fact_of_a_target_is_in_its_key() {
+        let base = CpuTarget::generic(Isa::AArch64Neon);
+        let change = |f: fn(&mut CpuTarget)| {
+            let mut t = base.clone();
+            f(&mut t);
+            t
+        };
+        let mut all = vec![
+            base.clone(),
+            change(|t| t.isa = Isa::RiscV64Rvv),
+            change(|t| t.tune_cpu = Some("neoverse-v2".into())),
+            change(|t| t.vector_bits += 1),
+            change(|t| t.vector_registers += 1),
+            change(|t| t.byte_dot = Some(ByteDot::Neon)),
+            change(|t| t.byte_dot = Some(ByteDot::NeonMixed)),
+            change(|t| t.l1_bytes += 1),
+            change(|t| t.l2_bytes += 1),
+            change(|t| t.llc_bytes += 1),
+            change(|t| t.cache_line_bytes += 1),
+            change(|t| t.threads += 1),
+        ];
+        all.extend(Isa::ALL.map(CpuTarget::generic));
+        let targets: HashSet<Target> = all.into_iter().map(Target::Cpu).collect();
+        let keys: HashSet<String> = targets.iter().map(|t| target_key(t).text()).collect();
+        assert_eq!(keys.len(), targets.len(), "{keys:?}");
+    }
+
+    #[test]
+    fn the_host_runs_its_target_and_tuning_asks_for_no_instruction() {
+        let machine = Machine::host();
+        let target = machine.target(3);
+        assert_eq!(target.threads(), 3);
+        check_target(&build::kernel_target(&target)).unwrap();
+        let plain = Machine {
+            tune_cpu: None,
+            ..machine
+        };
+        let plain = plain.target(3);
+        assert_eq!(target.level(), plain.level());
+        assert_eq!(target.features(), plain.features());
     }
 }

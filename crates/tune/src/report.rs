@@ -180,8 +180,8 @@ impl Run<'_> {
         }
         Report {
             model: of.plan.name.clone(),
-            target: target.isa.name().into(),
-            threads: target.threads,
+            target: target.name().into(),
+            threads: target.threads(),
             strategy: of.strategy.clone(),
             measure: self.options.measure.policy.name().into(),
             accuracy: self.options.accuracy.to_string(),
@@ -200,7 +200,7 @@ impl Run<'_> {
             default_s: f64::NAN,
             cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
-            latency_clock: match target.threads {
+            latency_clock: match target.threads() {
                 1 => "thread_cpu",
                 _ => "wall",
             }

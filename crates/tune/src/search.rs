@@ -551,7 +551,7 @@ impl OfPlan<'_> {
                 t.bytes,
                 inexact,
                 self.limits,
-                target.threads,
+                target.threads(),
             ),
             space,
         };

@@ -57,7 +57,7 @@ pub fn prepare(
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     builders.limit = options.build_limit;
     let mut one = |r: &Request<'_>| {
-        let pool = Arc::new(Pool::new(r.target.threads as usize)?);
+        let pool = Arc::new(Pool::new(r.target.threads() as usize)?);
         let trial = Trial {
             machine: &host.machine,
             making: making(r.target, options, &pool),
@@ -142,7 +142,7 @@ impl<'a> Start<'a> {
     /// The devices of a target, with what DOPpler knows of the models' tasks there.
     fn timed(&self, target: &Target, place: &AnswerPlace) -> Result<Timed> {
         let options = self.options;
-        let mut protocol = Protocol::new(target.threads, target.llc_bytes);
+        let mut protocol = Protocol::new(target.threads(), target.llc_bytes());
         protocol.tolerance = options.tolerance;
         protocol.limit_ns = options.run_limit.as_nanos() as u64;
         protocol.lose = options.measure.lose;
@@ -173,14 +173,14 @@ impl<'a> Start<'a> {
         let (request, model, options) = (&self.requests[i], &self.models[i], self.options);
         let target = request.target;
         let strategy = request.strategy.unwrap_or(&options.strategy);
-        let from_memory = Protocol::new(target.threads, target.llc_bytes).rotate_bytes;
+        let from_memory = Protocol::new(target.threads(), target.llc_bytes()).rotate_bytes;
         let run_id: Arc<str> = self.begin(run, i, strategy)?.into();
         let place = Arc::new(place);
         let of_plan = OfPlan {
             plan: &model.plan,
             run_id: run_id.clone(),
             target,
-            host: &self.host.machine.target(target.threads),
+            host: &self.host.machine.target(target.threads()),
             place: place.clone(),
             evaluator,
             limits,
@@ -197,7 +197,7 @@ impl<'a> Start<'a> {
             place,
             making: making(target, options, &model.pool),
             strategy: strategy.to_string(),
-            peak_gflops: limits.peak_gflops * f64::from(target.threads),
+            peak_gflops: limits.peak_gflops * f64::from(target.threads()),
             size: model.size,
             searches,
         });
@@ -222,7 +222,7 @@ impl<'a> Start<'a> {
         self.store.begin_run(&store::Run {
             run_id: run_id.clone(),
             model: self.models[i].plan.name.clone(),
-            options: options.stored(self.requests[i].target.threads),
+            options: options.stored(self.requests[i].target.threads()),
             strategy: strategy.to_string(),
             seed: options.seed,
             started_unix_ms,

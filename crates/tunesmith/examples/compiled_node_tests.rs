@@ -46,7 +46,7 @@ fn variants() -> Result<Vec<Variant>, String> {
         Ok(Variant {
             layouts,
             compiler: Compiler::new(&target).map_err(|e| e.to_string())?,
-            pool: Arc::new(Pool::new(target.threads as usize).map_err(|e| e.to_string())?),
+            pool: Arc::new(Pool::new(target.threads() as usize).map_err(|e| e.to_string())?),
         })
     };
     targets.into_iter().map(variant).collect()
@@ -162,7 +162,7 @@ fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
     }
     let results = outputs(case, &plan, v).map_err(|e| {
         let target = v.compiler.target();
-        let (isa, threads) = (target.isa.name(), target.threads);
+        let (isa, threads) = (target.name(), target.threads());
         Outcome::Wrong(format!("{layouts:?}, {isa}, {threads} threads: {e}"))
     })?;
     case.check(&results).map_err(Outcome::Wrong)

@@ -8,7 +8,7 @@
 use crate::LowerError;
 use crate::nest::{For, Nest, Stmt, has_load, loads, walk};
 use ir::affine::Affine;
-use ir::{Annotation, BinaryOp, BufferId, Expr, ExprKind, Target, VarId};
+use ir::{Annotation, BinaryOp, BufferId, CpuTarget, Expr, ExprKind, VarId};
 use std::collections::BTreeMap;
 
 /// Prefetches of one buffer in one iteration.
@@ -16,7 +16,7 @@ const MAX_LINES: usize = 8;
 /// Points of the inner loops that are looked at.
 const MAX_POINTS: i64 = 512;
 
-pub(crate) fn prefetch(nest: &mut Nest, target: &Target) -> Result<(), LowerError> {
+pub(crate) fn prefetch(nest: &mut Nest, target: &CpuTarget) -> Result<(), LowerError> {
     let line = target.cache_line_bytes.max(1) as i64;
     nest.map_entries(|nest, stmts| {
         let size = |b: BufferId| nest.program.buffer(b).dtype.size() as i64;

@@ -134,13 +134,22 @@ pub(super) mod tests {
         assert_eq!(shares([tiny, many, tiny], 11), [1, 9, 1]);
         let costly = [many, many, many, tiny, tiny];
         assert_eq!(shares(costly, 30)[3..], [1, 1], "one each, not nine");
-        assert_eq!(asks(&[tiny, many], 1, 64), 9);
+        assert_eq!(asks(&[tiny, many], 1, 64), 8, "the first turn");
+        let tried = Standing { trials: 30, ..many };
+        assert_eq!(asks(&[tiny, tried], 1, 64), 9);
         assert_eq!(asks(&[tiny, Standing { asked: 8, ..many }], 1, 64), 1);
         let measured = Standing {
             best: Some(2.0),
             ..tiny
         };
-        assert_eq!(asks(&[measured, measured], 1, 64), 64);
+        let run = |trials| Standing { trials, ..measured };
+        assert_eq!(
+            asks(&[measured, run(30)], 1, 64),
+            30,
+            "as long as all before"
+        );
+        assert_eq!(asks(&[measured, run(99)], 1, 64), 64);
+        assert_eq!(asks(&[measured], 0, 64), 64, "alone");
         assert_eq!(shares([tiny, many, tiny], 30), [1, 28, 1]);
         // What never gives a measurement, or nothing to measure, holds up nobody.
         let mut tasks = [many, tiny];

@@ -5,7 +5,7 @@ use super::threads::{own_rows, param_bytes};
 use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{BufferId, Expr, ExprKind, Isa, Program, Role, Target};
+use ir::{BufferId, CpuTarget, Expr, ExprKind, Program, Role};
 
 /// Most multiply-adds in one unrolled body: compile time grows with it, run time does not fall.
 const MAX_UNROLLED: i64 = 256;
@@ -27,7 +27,7 @@ const LARGE_TILE: i64 = 28;
 const FEW_TILES: i64 = 8;
 
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let Some(main) = main_sum(all) else {
         return vec![];
     };
@@ -65,7 +65,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
         .collect()
 }
 
-fn nest_lanes(target: &Target) -> i64 {
+fn nest_lanes(target: &CpuTarget) -> i64 {
     target.lanes(ir::DType::F32)
 }
 
@@ -78,7 +78,7 @@ struct Scheme<'a> {
     program: &'a Program,
     main: &'a Nest,
     out: Option<&'a Nest>,
-    target: &'a Target,
+    target: &'a CpuTarget,
     is_conv: bool,
     /// Output channel blocks outside rows, or rows outside them.
     maps_outer: bool,
@@ -269,7 +269,7 @@ impl Scheme<'_> {
     fn default_tile(&self) -> [i64; 3] {
         let [maps, width] = [1, 3].map(|i| self.main.spatial[i].1);
         let (height, whole_rows) = self.rows();
-        let broadcasts = self.target.isa == Isa::X86Avx512;
+        let broadcasts = self.target.isa.has_broadcast_operands();
         let is_plain = self.main.extent("ci").is_none();
         let most = match (self.is_conv, self.registers() >= 32) {
             (true, true) if broadcasts && !is_plain && self.is_small() => LARGE_TILE,

@@ -7,14 +7,14 @@
 use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{BufferId, DType, IterKind, Program, Role, Target};
+use ir::{BufferId, CpuTarget, DType, IterKind, Program, Role};
 
 /// Most multiply-adds in the unrolled body of the products.
 const MAX_UNROLLED: i64 = 256;
 
 /// Sketches for a program whose `main` is a convolution of several taps that
 /// writes [n, channel block, y, x, channel]; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let Some(main) = main_sum(all) else {
         return vec![];
     };
@@ -89,7 +89,7 @@ fn pixels(program: &Program, main: &Nest, data: BufferId) -> Vec<String> {
 
 struct Scheme<'a> {
     main: &'a Nest,
-    target: &'a Target,
+    target: &'a CpuTarget,
     has_out: bool,
     /// Axes of the gathered data, outermost first, without those of sums.
     pixels: Vec<String>,

@@ -11,7 +11,7 @@ use crate::draft::{Draft, Nest, nests};
 use crate::space::Sketch;
 use crate::templates::blocked::factor_load;
 use crate::templates::gemm::Shape;
-use ir::{BinaryOp, DType, Expr, ExprKind, Isa, Program, Role, Target};
+use ir::{BinaryOp, CpuTarget, DType, Expr, ExprKind, Program, Role, Target};
 
 /// Products that a lane adds in one instruction.
 const TERMS: i64 = 4;
@@ -23,7 +23,7 @@ const MOST_VECTORS: i64 = 4;
 const MOST_LINES: i64 = 4;
 
 /// Sketches for a program whose `main` sums products of bytes; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let Some(main) = main_sum(all) else {
         return vec![];
     };
@@ -59,7 +59,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
 }
 
 /// The dot product that the target's vectors hold, by the types of the factors.
-fn intrinsic(program: &Program, main: &Nest, target: &Target) -> Option<String> {
+fn intrinsic(program: &Program, main: &Nest, target: &CpuTarget) -> Option<String> {
     let value = &program.block(main.id).writes[0].value;
     let ExprKind::Binary(BinaryOp::Mul, a, b) = value.kind() else {
         return None;
@@ -83,15 +83,10 @@ fn intrinsic(program: &Program, main: &Nest, target: &Target) -> Option<String> 
 /// How many times the f32 multiply-adds a target does for a program in the same
 /// time: sums of products of bytes have instructions of their own on some.
 pub fn peak_factor(program: &Program, target: &Target) -> f64 {
-    let has_instruction = match target.isa {
-        Isa::X86Avx512 => target.has_feature("avx512vnni"),
-        Isa::X86Avx2 => target.has_feature("avxvnni"),
-        Isa::AArch64Neon => target.has_feature("dotprod"),
-        Isa::X86Sse2 | Isa::RiscV64Rvv => false,
-    };
+    let Target::Cpu(target) = target;
     let all = nests(program);
     let of_bytes = main_sum(&all).is_some_and(|main| intrinsic(program, main, target).is_some());
-    match has_instruction && of_bytes {
+    match target.byte_dot.is_some() && of_bytes {
         true => 4.0,
         false => 1.0,
     }
@@ -99,15 +94,9 @@ pub fn peak_factor(program: &Program, target: &Target) -> f64 {
 
 /// Registers for accumulators and weights: the others hold what is broadcast,
 /// and what an instruction is made of that the target has not.
-fn registers(target: &Target, intrinsic: &str) -> i64 {
+fn registers(target: &CpuTarget, intrinsic: &str) -> i64 {
     let mixed = intrinsic.contains("u8i8");
-    let direct = match target.isa {
-        Isa::X86Avx512 => mixed && target.has_feature("avx512vnni"),
-        Isa::X86Avx2 => mixed && target.has_feature("avxvnni"),
-        Isa::AArch64Neon if mixed => target.has_feature("i8mm"),
-        Isa::AArch64Neon => target.has_feature("dotprod"),
-        Isa::X86Sse2 | Isa::RiscV64Rvv => false,
-    };
+    let direct = target.byte_dot.is_some_and(|d| d.is_direct(mixed));
     i64::from(target.vector_registers) - if direct { 1 } else { 6 }
 }
 
@@ -115,7 +104,7 @@ struct Scheme<'a> {
     program: &'a Program,
     main: &'a Nest,
     out: Option<&'a Nest>,
-    target: &'a Target,
+    target: &'a CpuTarget,
     intrinsic: String,
     registers: i64,
 }

@@ -19,7 +19,7 @@ pub use int8::peak_factor;
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Nest, nests};
 use crate::space::{Candidate, Point, Sketch, Space};
-use ir::{BufferId, Program, Target};
+use ir::{BufferId, CpuTarget, Program, Target};
 
 /// Points of a program, and those for each element of its operands, beyond which
 /// the general nest schedule is no alternative to templates that suit it: without
@@ -31,12 +31,13 @@ const MOST_GENERAL: (i64, i64) = (50_000_000, 16);
 /// schedule to use when nothing was measured. It is never empty: the general
 /// nest schedule is exact, and there for every program without another exact one.
 pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
+    let Target::Cpu(target) = target;
     let mut sketches = threads::with_serial(program, target, |t| sketches(program, t));
     sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
     Space { sketches }
 }
 
-fn sketches(program: &Program, target: &Target) -> Vec<Sketch> {
+fn sketches(program: &Program, target: &CpuTarget) -> Vec<Sketch> {
     let all = nests(program);
     let mut sketches = blocked::sketches(program, &all, target);
     if sketches.is_empty() {
@@ -75,7 +76,8 @@ fn reuses(program: &Program, all: &[Nest]) -> bool {
 /// # Errors
 /// Never for a program of complete blocks; the text names the illegal step.
 pub fn fallback(program: &Program, target: &Target) -> Result<Candidate, String> {
-    let one = Target {
+    let Target::Cpu(target) = target;
+    let one = CpuTarget {
         threads: 1,
         ..target.clone()
     };
@@ -150,7 +152,7 @@ fn epilogue<'a>(all: &'a [Nest], main: &Nest) -> Option<&'a Nest> {
 }
 
 /// Schedules the nests that a template does not handle itself.
-fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &Target) {
+fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &CpuTarget) {
     for n in all.iter().filter(|n| !handled.contains(&n.block.as_str())) {
         nest::schedule(d, n, target, &nest::Style::PLAIN);
     }
@@ -226,10 +228,7 @@ mod tests {
                 .replace(", 4]", &format!(", {extent}]"))
                 .replace("spatial 4", &format!("spatial {extent}"))
                 .replace("reduce 4", &format!("reduce {extent}"));
-            let target = Target {
-                threads,
-                ..Target::generic(Isa::X86Avx512)
-            };
+            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
             let program = ir::text::parse(&text).unwrap();
             let space = space(&program, &target, Accuracy::Strict);
             let names = space.sketches.into_iter().map(|s| s.name);

@@ -4,7 +4,7 @@
 use super::threads::own_rows;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, Target};
+use ir::{CpuTarget, DType};
 
 /// How far the general schedule goes.
 pub struct Style {
@@ -30,7 +30,7 @@ impl Style {
 }
 
 /// Sketches that schedule every nest alone.
-pub fn sketches(all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let mut out = Vec::new();
     let rows = all.iter().any(|n| row_reduction(n, target));
     let styles: &[(&str, Style)] = if rows {
@@ -49,7 +49,7 @@ pub fn sketches(all: &[Nest], target: &Target) -> Vec<Sketch> {
 }
 
 /// The fallback rule.
-pub fn plain(all: &[Nest], target: &Target) -> Sketch {
+pub fn plain(all: &[Nest], target: &CpuTarget) -> Sketch {
     let mut d = Draft::default();
     for n in all {
         schedule(&mut d, n, target, &Style::PLAIN);
@@ -57,12 +57,12 @@ pub fn plain(all: &[Nest], target: &Target) -> Sketch {
     d.finish("fallback")
 }
 
-fn lanes(target: &Target) -> i64 {
+fn lanes(target: &CpuTarget) -> i64 {
     target.lanes(DType::F32)
 }
 
 /// A reduction over the last axis only, as in softmax and layer normalisation.
-fn row_reduction(n: &Nest, target: &Target) -> bool {
+fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
     n.is_reduction
         && n.writes == 1
         && n.reduce.len() == 1
@@ -72,7 +72,7 @@ fn row_reduction(n: &Nest, target: &Target) -> bool {
 }
 
 /// Schedules one nest that still has its own loops.
-pub fn schedule(d: &mut Draft, n: &Nest, target: &Target, style: &Style) {
+pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) {
     if style.rfactor && row_reduction(n, target) {
         return rows(d, n, target);
     }
@@ -162,7 +162,7 @@ fn keep_sums(d: &mut Draft, n: &Nest, at: usize, place: &str) {
 }
 
 /// Puts a loop over threads, each with rows of its own, outside all others.
-fn give_rows(d: &mut Draft, n: &Nest, target: &Target, outer: &mut Vec<String>) -> bool {
+fn give_rows(d: &mut Draft, n: &Nest, target: &CpuTarget, outer: &mut Vec<String>) -> bool {
     let Some(rows) = own_rows(&n.spatial, target.threads) else {
         return false;
     };
@@ -174,7 +174,7 @@ fn give_rows(d: &mut Draft, n: &Nest, target: &Target, outer: &mut Vec<String>) 
 }
 
 /// A reduction along contiguous rows: lanes reduce alone, then together.
-fn rows(d: &mut Draft, n: &Nest, target: &Target) {
+fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) {
     let width = lanes(target);
     let (k, _) = &n.reduce[0];
     let rf = format!("{}.rf", n.block);

@@ -8,7 +8,7 @@
 
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, IterKind, Program, Role, Target};
+use ir::{CpuTarget, DType, IterKind, Program, Role};
 
 /// Vectors side by side, at most: independent chains of operations.
 const MOST_VECTORS: i64 = 4;
@@ -26,7 +26,7 @@ enum Part {
 
 /// The sketch of a program whose every block works on the rows of its last one;
 /// none for others.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let lanes = target.lanes(DType::F32);
     let Some((last, inputs)) = recognise(program, all, lanes) else {
         return vec![];

@@ -7,7 +7,7 @@
 //! Also which part of its output a thread computes.
 
 use crate::space::Sketch;
-use ir::{BinaryOp, Expr, ExprKind, Program, Role, Target, UnaryOp};
+use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role, UnaryOp};
 
 /// Below this many cycles of one thread the serial sketches come first.
 const ALONE_FIRST: f64 = 30e3;
@@ -22,15 +22,15 @@ const TRANSCENDENTAL: f64 = 20.0;
 /// which `of` gives, in the order in which they are to be tried.
 pub fn with_serial(
     program: &Program,
-    target: &Target,
-    of: impl Fn(&Target) -> Vec<Sketch>,
+    target: &CpuTarget,
+    of: impl Fn(&CpuTarget) -> Vec<Sketch>,
 ) -> Vec<Sketch> {
     let sketches = of(target);
     let cycles = cycles(program, target);
     if target.threads <= 1 || cycles >= ALONE_TOO {
         return sketches;
     }
-    let one = Target {
+    let one = CpuTarget {
         threads: 1,
         ..target.clone()
     };
@@ -67,7 +67,7 @@ pub fn own_rows(nest: &[(String, i64)], threads: u32) -> Option<i64> {
 
 /// Cycles that one thread needs, roughly: a vector operation a cycle, or the
 /// parameters once through memory.
-fn cycles(program: &Program, target: &Target) -> f64 {
+fn cycles(program: &Program, target: &CpuTarget) -> f64 {
     let mut computed = 0.0;
     for b in program.block_ids() {
         let block = program.block(b);

@@ -8,14 +8,14 @@
 use super::im2row::largest_divisor;
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, Expr, Program, Target, VarId};
+use ir::{CpuTarget, DType, Expr, Program, VarId};
 
 /// Elements of a tile along each of the two axes, at most.
 const MOST: i64 = 64;
 
 /// Sketches for a program of one block that only moves data, if the innermost
 /// axis of what it reads is not that of what it writes; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let [nest] = all else {
         return vec![];
     };
@@ -71,7 +71,7 @@ fn innermost(program: &Program, nest: &Nest) -> Option<[String; 2]> {
 }
 
 /// Tiles of two axes, vectors along the second one.
-fn write(d: &mut Draft, nest: &Nest, [strided, along]: [&str; 2], target: &Target) {
+fn write(d: &mut Draft, nest: &Nest, [strided, along]: [&str; 2], target: &CpuTarget) {
     let lanes = target.lanes(DType::F32);
     let rows = d.tile("strided", extent(nest, strided), MOST, MOST);
     let vector = d.tile("vector", extent(nest, along), lanes, lanes);

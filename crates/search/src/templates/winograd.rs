@@ -10,7 +10,7 @@ use super::im2row::largest_divisor;
 use super::{main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, Program, Target};
+use ir::{CpuTarget, DType, Program};
 
 /// Most multiply-adds in the unrolled body of the products.
 const MAX_UNROLLED: i64 = 256;
@@ -20,7 +20,7 @@ const TILES: [i64; 3] = [4, 2, 6];
 
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let Some(main) = main_sum(all) else {
         return vec![];
     };
@@ -75,7 +75,7 @@ fn input(rewritten: &Program) -> Option<String> {
 
 struct Form<'a> {
     main: &'a Nest,
-    target: &'a Target,
+    target: &'a CpuTarget,
     has_out: bool,
     tile: i64,
     input: Option<String>,

@@ -171,7 +171,7 @@ pub fn judge(pair: &Pair, host: &Host, fault: Option<Fault>) -> Result<Outcome, 
     let slack = fault.map_or(0, |_| faults::SLACK);
     let ran = host.run(&code, compiler, &given, slack);
     let result = ran.map_or_else(Some, |found| pair.difference(&found));
-    let family = compiler.target().isa.name();
+    let family = compiler.target().name();
     match result {
         Some(why) => Err(fail(format!("machine code for {family}: {why}"), &text)),
         None => Ok(Outcome::Compiled {

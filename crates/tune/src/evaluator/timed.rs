@@ -57,7 +57,7 @@ impl Settings {
     fn devices(&self, machine: &Machine, target: &Target) -> Result<Vec<Device>> {
         let cpus = crate::threads::cpus();
         let each = cpus.len() / self.devices.max(1);
-        let threads = target.threads;
+        let threads = target.threads();
         if self.devices > 1 && each < threads as usize {
             let n = self.devices;
             return Err(Error::new(format!(

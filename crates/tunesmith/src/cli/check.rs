@@ -36,9 +36,9 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let target = a.model.resolve_target(&host.machine)?;
-    check_runs_here(&host.machine, &target)?;
+    check_runs_here(&target)?;
     let source = a.model.source()?;
-    let pool = Arc::new(Pool::new(target.threads as usize)?);
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let (plan, compiled) = match &a.artifact {
         Some(path) => {
             let compiled = CompiledModel::load(path)?;

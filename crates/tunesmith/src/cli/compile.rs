@@ -82,7 +82,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
     let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
-    let pool = Arc::new(Pool::new(target.threads as usize)?);
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let exactness = a.model.exactness();
     let made = kernels(&plan, &host, &target, exactness, store.as_ref())?;
     warn(&made.warnings);
@@ -94,8 +94,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let bytes = out.save(&model)?;
     let summary = Summary {
         model: name,
-        target: target.isa.name().into(),
-        threads: target.threads,
+        target: target.name().into(),
+        threads: target.threads(),
         tasks,
         accuracy: exactness.accuracy.to_string(),
         tuned_tasks: made.tuned,

@@ -126,7 +126,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if a.json {
         super::print_json(&serde_json::json!({
             "model": source.name,
-            "target": target.isa.name(),
+            "target": target.name(),
             "stage": clap::ValueEnum::to_possible_value(&a.stage).map(|v| v.get_name().to_string()),
             "tasks": all,
         }))?;

@@ -114,7 +114,7 @@ fn subject(
     artifact: Option<&PathBuf>,
     store: Option<&Store>,
 ) -> Result<(Plan, Subject)> {
-    let pool = a.pool.pool(target.threads as usize)?;
+    let pool = a.pool.pool(target.threads() as usize)?;
     let (plan, compiled) = match artifact {
         Some(path) => {
             let compiled = a.pool.load(path)?;
@@ -168,10 +168,7 @@ fn one_thread_subject(
             pool: a.pool.pool(1)?,
         });
     }
-    let target = Target {
-        threads: 1,
-        ..target.clone()
-    };
+    let target = target.clone().with_threads(1);
     let source = a.model.source()?;
     Ok(self::subject(a, &source, &target, a.one_thread.as_ref(), store)?.1)
 }
@@ -179,8 +176,8 @@ fn one_thread_subject(
 pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
-    check_runs_here(&machine, &target)?;
-    if a.scaling && target.threads == 1 {
+    check_runs_here(&target)?;
+    if a.scaling && target.threads() == 1 {
         return Err(Error::new("--scaling compares several threads with one")
             .help("give --threads 2 or more"));
     }
@@ -191,7 +188,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .scaling
         .then(|| one_thread_subject(a, &target, &subject, store.as_ref()))
         .transpose()?;
-    let (threads, settings) = (target.threads as usize, a.pool.settings()?);
+    let (threads, settings) = (target.threads() as usize, a.pool.settings()?);
     let before = ceiling(&machine, threads, &settings)?;
     let running: Vec<_> = std::iter::once(&subject)
         .chain(&single)
@@ -264,8 +261,8 @@ fn report(
     let (gflop, roofline_ms) = (sum(|l| l.gflop), sum(|l| l.roofline_ms));
     Report {
         model: model.into(),
-        target: target.isa.name().into(),
-        threads: target.threads,
+        target: target.name().into(),
+        threads: target.threads(),
         accuracy: subject.compiled.accuracy().to_string(),
         rounds: taken.rounds,
         latency: taken.whole,

@@ -117,30 +117,17 @@ impl ModelArgs {
                 Error::new(format!("there is no target `{}`", self.target))
                     .help(format!("use host or one of: {}", names.join(", ")))
             })?;
-        Ok(Target {
-            threads,
-            ..Target::generic(isa)
-        })
+        Ok(Target::generic(isa).with_threads(threads))
     }
 }
 
 /// Refuses a target whose code this machine cannot run.
-pub fn check_runs_here(machine: &Machine, target: &Target) -> Result<()> {
-    let x86 = [Isa::X86Sse2, Isa::X86Avx2, Isa::X86Avx512];
-    let rank = |i: Isa| x86.iter().position(|x| *x == i);
-    let runs = match (rank(target.isa), rank(machine.isa)) {
-        (Some(t), Some(m)) => t <= m,
-        _ => target.isa == machine.isa,
-    };
-    if runs {
-        return Ok(());
-    }
-    Err(Error::new(format!(
-        "code for {} cannot run here ({})",
-        target.isa.name(),
-        machine.isa.name()
-    ))
-    .help("tune on the machine itself, or `compile --target` without measuring"))
+pub fn check_runs_here(target: &Target) -> Result<()> {
+    runtime::check_target(&build::kernel_target(target)).map_err(|why| {
+        let name = target.name();
+        Error::new(format!("code for {name} cannot run here: {why}"))
+            .help("tune on the machine itself, or `compile --target` without measuring")
+    })
 }
 
 /// Prints on standard error that defaults are not what their templates meant.

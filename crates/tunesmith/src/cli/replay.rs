@@ -91,13 +91,13 @@ struct Replayed {
 
 /// How a candidate is measured alone: the finalists' way.
 fn protocol(a: &Args, tolerance: f64, machine: &Machine, target: &ir::Target) -> Protocol {
-    let mut p = Protocol::new(target.threads, target.llc_bytes);
+    let mut p = Protocol::new(target.threads(), target.llc_bytes());
     (p.min_samples, p.max_samples) = (a.samples, a.samples);
     p.tolerance = tolerance;
     p.limit_ns = u64::try_from(a.run_limit.as_nanos()).unwrap_or(u64::MAX);
     // All samples that were asked for, as long as the limit allows.
     p.max_ns = p.limit_ns;
-    if target.threads == 1 && machine.cpus > 1 {
+    if target.threads() == 1 && machine.cpus > 1 {
         p.pin = vec![0];
     }
     p
@@ -107,7 +107,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     let host = super::host()?;
     let machine = &host.machine;
     let target = model.resolve_target(machine)?;
-    check_runs_here(machine, &target)?;
+    check_runs_here(&target)?;
     let source = model.source()?;
     let store = a.store.read()?;
     let plan = source.plan_for(machine, &target, Some(&store))?;
@@ -120,7 +120,7 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
     let exactness = model.exactness();
     let candidate = which.candidate(&plan, task, machine, &target, exactness, &store)?;
     let mut builders = Builders::new(&host.workers, 1)?;
-    let here = machine.target(target.threads);
+    let here = machine.target(target.threads());
     let plain = fallbacks(from_ref(task), &here)?;
     let oracle = builders.build_all(from_ref(task), &plain, &here)?.remove(0);
     let built = builders

@@ -126,8 +126,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
     let report = Report {
         model: source.name.clone(),
-        target: target.isa.name().into(),
-        threads: target.threads,
+        target: target.name().into(),
+        threads: target.threads(),
         plan: PlanFacts::new(&plan),
         // From 0, as the sum of nothing is -0.
         gflop: tasks

@@ -176,8 +176,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
-    check_runs_here(machine, &target)?;
-    let options = options(a, begun, machine, target.threads);
+    check_runs_here(&target)?;
+    let options = options(a, begun, machine, target.threads());
     options.check()?;
     let store = a.store.write()?;
     let mut sources = vec![a.model.source()?];

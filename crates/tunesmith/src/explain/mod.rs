@@ -216,10 +216,7 @@ pub fn footprint(compiled: &CompiledModel, facts: &[StepFacts<'_>]) -> f64 {
 /// A schedule for one thread is recognised for more as well: an artifact does
 /// not tell for how many it was made.
 pub fn algorithm(task: &Task, target: &Target, trace: &Trace) -> String {
-    let serial = Target {
-        threads: 1,
-        ..target.clone()
-    };
+    let serial = target.clone().with_threads(1);
     let found = sketch_of(task, target, trace).or_else(|| sketch_of(task, &serial, trace));
     found.unwrap_or_else(|| match search::fallback(&task.program, target) {
         Ok(c) if c.trace == *trace => c.algorithm,

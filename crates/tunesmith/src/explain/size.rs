@@ -150,7 +150,7 @@ fn block_flops(program: &Program, block: &Block) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::{Isa, Target};
+    use ir::{ByteDot, CpuTarget, Isa, Target};
     use plan::{LayoutPolicy, Plan, PlanOptions, plan};
     use search::Accuracy;
 
@@ -234,19 +234,23 @@ mod tests {
 
     #[test]
     fn bytes_have_a_peak_of_their_own_where_there_are_instructions() {
-        let factor = |op: &str, isa: Isa, feature: &str| {
-            let mut target = Target::generic(isa);
-            target.features += feature;
+        let factor = |op: &str, isa: Isa, byte_dot: Option<ByteDot>| {
+            let target = Target::Cpu(CpuTarget {
+                byte_dot,
+                ..CpuTarget::generic(isa)
+            });
             let model = graph::builtin::builtin(op, 1).unwrap();
             let options = PlanOptions::from(LayoutPolicy::Plain);
             let plan = plan(&model, &target, &options).unwrap();
             search::peak_factor(&plan.tasks[0].program, &target)
         };
         let bytes = "op:dense(m=64,n=64,k=64,dtype=i8)";
-        assert_eq!(factor(bytes, Isa::X86Avx512, ",+avx512vnni"), 4.0);
-        assert_eq!(factor(bytes, Isa::X86Sse2, ""), 1.0);
+        let vnni = Some(ByteDot::Avx512Vnni);
+        assert_eq!(factor(bytes, Isa::X86Avx512, vnni), 4.0);
+        assert_eq!(factor(bytes, Isa::X86Avx512, None), 1.0);
+        assert_eq!(factor(bytes, Isa::X86Sse2, None), 1.0);
         assert_eq!(
-            factor("op:dense(m=64,n=64,k=64)", Isa::X86Avx512, ",+avx512vnni"),
+            factor("op:dense(m=64,n=64,k=64)", Isa::X86Avx512, vnni),
             1.0
         );
     }

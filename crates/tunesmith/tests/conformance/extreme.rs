@@ -58,11 +58,7 @@ fn judge(op: Op, operands: &[Tensor]) {
                 let (a, e) = (output.get_f64(i), expected.get_f64(i));
                 let near = a == e || (a - e).abs() <= 1e-5 * e.abs().max(1.0);
                 let same = near || a.is_nan() && e.is_nan();
-                assert!(
-                    same,
-                    "{what} at {i}: {a}, not {e}, for {}",
-                    target.isa.name()
-                );
+                assert!(same, "{what} at {i}: {a}, not {e}, for {}", target.name());
             }
         }
     }

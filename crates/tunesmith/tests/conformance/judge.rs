@@ -35,7 +35,7 @@ impl Setting {
     fn new(target: &Target, explores: bool) -> Setting {
         Setting {
             compiler: Compiler::new(target).unwrap(),
-            pool: Arc::new(Pool::new(target.threads as usize).unwrap()),
+            pool: Arc::new(Pool::new(target.threads() as usize).unwrap()),
             explores,
         }
     }
@@ -52,7 +52,9 @@ pub fn settings() -> Vec<Setting> {
         Setting::new(&machine.target(1), true),
         Setting::new(&machine.target(2), true),
     ];
-    let others = host_targets().into_iter().filter(|t| t.isa != machine.isa);
+    let others = host_targets()
+        .into_iter()
+        .filter(|t| *t != Target::generic(machine.isa));
     settings.extend(others.map(|t| Setting::new(&t, false)));
     settings
 }
@@ -84,7 +86,7 @@ impl Judge {
 
     fn what(&self, setting: &Setting, candidates: &[Candidate]) -> String {
         let names: BTreeSet<_> = candidates.iter().map(|c| &*c.algorithm).collect();
-        let (isa, threads) = (setting.target().isa.name(), setting.target().threads);
+        let (isa, threads) = (setting.target().name(), setting.target().threads());
         format!(
             "{} for {isa} with {threads} threads as {names:?}",
             self.source.name
@@ -164,7 +166,7 @@ fn sketches(task: &Task, target: &Target) -> Vec<Space> {
 pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
     let refused = |one: Space| {
         let e = one.candidate(&task.program, &one.default_point()).err()?;
-        let (isa, threads) = (target.isa.name(), target.threads);
+        let (isa, threads) = (target.name(), target.threads());
         Some(format!(
             "{} for {isa}, {threads} threads: {e}",
             task.title()
@@ -180,7 +182,7 @@ pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
 /// legal; a random point may be refused.
 fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
     assert_eq!(illegal_defaults(task, target), [""; 0]);
-    let mut rng = Pcg64::seed_from_u64(u64::from(target.threads));
+    let mut rng = Pcg64::seed_from_u64(u64::from(target.threads()));
     let mut out = Vec::new();
     for one in sketches(task, target) {
         let mut points = BTreeSet::from([one.default_point()]);

@@ -132,10 +132,7 @@ fn every_sketch_of_every_model_has_a_legal_default() {
         let source = load(info.name, &ImportOptions::default()).unwrap();
         for isa in Isa::ALL {
             for threads in [1, 2] {
-                let target = Target {
-                    threads,
-                    ..Target::generic(isa)
-                };
+                let target = Target::generic(isa).with_threads(threads);
                 let plan = source.plan(&target, &[]).unwrap();
                 for task in &plan.tasks {
                     illegal.extend(judge::illegal_defaults(task, &target));

@@ -14,7 +14,7 @@ mod tile;
 use super::{epilogue, main_sum, others};
 use crate::draft::{Draft, Nest};
 use crate::space::Sketch;
-use ir::{DType, Program, Target};
+use ir::{CpuTarget, DType, Program};
 use shape::Packing;
 pub use shape::Shape;
 use tile::Tiles;
@@ -42,7 +42,7 @@ enum Order {
 }
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
     let Some(main) = main_sum(all) else {
         return vec![];
     };
@@ -95,7 +95,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &Target) -> Vec<Sketch>
 }
 
 /// Ways to lay the right operand out, the best first.
-fn packings(shape: &Shape, target: &Target) -> Vec<Option<Packing>> {
+fn packings(shape: &Shape, target: &CpuTarget) -> Vec<Option<Packing>> {
     let Some(p) = shape.packing else {
         return vec![None];
     };
@@ -108,7 +108,7 @@ fn packings(shape: &Shape, target: &Target) -> Vec<Option<Packing>> {
 }
 
 /// The orders of tiles worth trying, the best balanced first.
-fn orders(shape: &Shape, target: &Target, tiles: impl Fn(Order) -> Tiles) -> Vec<Order> {
+fn orders(shape: &Shape, target: &CpuTarget, tiles: impl Fn(Order) -> Tiles) -> Vec<Order> {
     let mut orders = vec![Order::Columns, Order::Rows];
     if target.threads <= 1 {
         return orders;
@@ -138,7 +138,7 @@ fn orders(shape: &Shape, target: &Target, tiles: impl Fn(Order) -> Tiles) -> Vec
 struct Scheme<'a> {
     main: &'a Nest,
     out: Option<&'a Nest>,
-    target: &'a Target,
+    target: &'a CpuTarget,
     shape: &'a Shape,
     packing: Option<Packing>,
     order: Order,

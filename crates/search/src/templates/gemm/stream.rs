@@ -8,7 +8,7 @@
 use super::Scheme;
 use super::shape::Shape;
 use crate::draft::Draft;
-use ir::{DType, Target};
+use ir::{CpuTarget, DType};
 
 /// Most rows of the left operand: their sums share the first-level cache with
 /// the streams.
@@ -29,7 +29,7 @@ pub struct Streams {
 }
 
 /// How to stream a product, if it is worth it and its columns divide.
-pub fn streams(shape: &Shape, target: &Target) -> Option<Streams> {
+pub fn streams(shape: &Shape, target: &CpuTarget) -> Option<Streams> {
     let lanes = target.lanes(DType::F32);
     let element = DType::F32.size() as i64;
     let packed_before = shape.packing.is_none_or(|p| !p.each_call || p.transposed);
@@ -51,7 +51,7 @@ pub fn streams(shape: &Shape, target: &Target) -> Option<Streams> {
 }
 
 /// Whether the right operand exceeds all caches.
-pub fn from_memory(shape: &Shape, target: &Target) -> bool {
+pub fn from_memory(shape: &Shape, target: &CpuTarget) -> bool {
     shape.k * shape.n * DType::F32.size() as i64 > target.llc_bytes as i64
 }
 

@@ -1,7 +1,7 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
-use ir::{DType, Target};
+use ir::{CpuTarget, DType};
 
 /// Vectors of columns in a tile of several rows, and in one of a single row.
 const MOST_VECTORS: [i64; 2] = [6, 16];
@@ -34,7 +34,7 @@ pub struct Tiles {
 
 impl Tiles {
     /// With `whole` rows, tiles of rows divide them.
-    pub fn of(shape: &Shape, target: &Target, packed: bool, whole: bool) -> Tiles {
+    pub fn of(shape: &Shape, target: &CpuTarget, packed: bool, whole: bool) -> Tiles {
         let lanes = target.lanes(DType::F32);
         let registers = i64::from(target.vector_registers);
         let m = shape.m();
@@ -62,7 +62,7 @@ impl Tiles {
 
     /// The tile that takes the fewest cycles by count; of equals the one with
     /// the most multiply-adds a load.
-    fn best(&self, shape: &Shape, target: &Target) -> (i64, i64) {
+    fn best(&self, shape: &Shape, target: &CpuTarget) -> (i64, i64) {
         let most_rows = rows_of_sets(shape.k, target);
         let mut best = self.default;
         let mut least = f64::INFINITY;
@@ -88,7 +88,7 @@ impl Tiles {
 
     /// Cycles for one element of k: of all tiles, the last ones with fewer rows.
     /// The first tile of a panel brings it from where the operand lies.
-    fn cycles(&self, shape: &Shape, target: &Target, rows: i64, columns: i64) -> f64 {
+    fn cycles(&self, shape: &Shape, target: &CpuTarget, rows: i64, columns: i64) -> f64 {
         let v = columns / self.lanes;
         let element = DType::F32.size() as i64;
         let one = |t: i64, bytes_a_cycle: f64| {
@@ -111,7 +111,7 @@ impl Tiles {
 }
 
 /// How fast data of that size is read again and again.
-fn bytes_a_cycle(size: i64, target: &Target) -> f64 {
+fn bytes_a_cycle(size: i64, target: &CpuTarget) -> f64 {
     let [l2, llc, memory] = BYTES_A_CYCLE;
     match size {
         s if s <= target.l2_bytes as i64 => l2,
@@ -122,7 +122,7 @@ fn bytes_a_cycle(size: i64, target: &Target) -> f64 {
 
 /// Rows of the left operand that a first-level cache holds together: rows that
 /// are a multiple of its sets apart share a set.
-fn rows_of_sets(k: i64, target: &Target) -> i64 {
+fn rows_of_sets(k: i64, target: &CpuTarget) -> i64 {
     let line = target.cache_line_bytes.max(1) as i64;
     let span = (target.l1_bytes as i64 / WAYS).max(line);
     let apart = k * DType::F32.size() as i64;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn rows_a_page_apart_fill_one_set() {
-        let target = Target::generic(Isa::X86Avx512);
+        let target = CpuTarget::generic(Isa::X86Avx512);
         assert_eq!(rows_of_sets(1024, &target), 8);
         assert_eq!(rows_of_sets(512, &target), 16);
         assert!(rows_of_sets(768 + 16, &target) > 32);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn defaults_fit_the_registers_and_fill_them_where_there_is_work() {
-        for target in Isa::ALL.map(Target::generic) {
+        for target in Isa::ALL.map(CpuTarget::generic) {
             for (m, n, k) in [
                 (1, 1000, 512),
                 (2, 64, 64),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_panel_beyond_the_cache_is_read_by_few_tiles() {
-        let target = Target::generic(Isa::X86Avx512);
+        let target = CpuTarget::generic(Isa::X86Avx512);
         let (few, _) = Tiles::of(&shape(16, 4096, 4096), &target, true, false).default;
         assert_eq!(16 / few, 2);
     }

@@ -139,7 +139,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
             host.machine.cpu,
             options.candidates,
             options.repetitions,
-            target.threads,
+            target.threads(),
             options.accuracy
         );
         save(a, folder, &outcome, &all, &about)?;
