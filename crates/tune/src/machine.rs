@@ -218,6 +218,9 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         ("vector_registers", json!(vector_registers)),
         ("tune_cpu", json!(tune_cpu)),
     ];
+    // What a target lacks is left out, so that a new optional fact leaves the
+    // keys of targets without it as they are.
+    let facts = facts.into_iter().filter(|(_, v)| !v.is_null());
     let features = t.features();
     let features = features.split(',').filter(|f| !f.is_empty());
     store::TargetKey {
@@ -226,7 +229,7 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         features: features.map(String::from).collect(),
         caches: caches.map(|(k, v)| (k.to_string(), *v)).into(),
         threads: *threads,
-        extra: facts.map(|(k, v)| (k.to_string(), v)).into_iter().collect(),
+        extra: facts.map(|(k, v)| (k.to_string(), v)).collect(),
     }
 }
 
