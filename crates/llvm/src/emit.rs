@@ -179,8 +179,9 @@ impl<'a> Emitter<'a> {
         let width = self.target.vector_bits.max(128).to_string();
         self.b
             .add_string_attribute(f, "prefer-vector-width", &width);
-        // The order of instructions; the target machine's level and features,
-        // which come after what the name implies, say which there are.
+        // The name decides the order of instructions. The target machine's level
+        // and features decide which instructions there are: LLVM applies them
+        // after what the name implies.
         if let Some(name) = &self.target.tune_cpu {
             self.b.add_string_attribute(f, "tune-cpu", name);
         }
