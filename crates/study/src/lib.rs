@@ -1,11 +1,14 @@
-//! Studies of measuring: the same policies under conditions that are varied.
+//! Studies: policies of measuring under conditions that are varied, and strategies on
+//! recorded tables.
 //!
-//! Owns what is computed for a study; nothing here reaches the store. What comes
-//! from a model says so (*modelled*).
+//! Owns what is computed for a study; nothing here reaches a store of measurements. What
+//! comes from a model says so (*modelled*), and so does what comes from a table
+//! (*replayed*).
 
 mod cell;
 mod families;
 mod field;
+mod finished;
 pub mod measured;
 pub mod model;
 pub mod plots;
@@ -13,9 +16,11 @@ mod relate;
 pub mod report;
 mod row;
 mod saved;
+pub mod strategies;
 mod sweep;
 
 pub use families::{FAMILIES, Family};
+pub use finished::Finished;
 pub use measured::{Options, Outcome, Program, Study};
 pub use row::Row;
 pub use saved::Saved;

@@ -237,7 +237,7 @@ mod tests {
 
     fn planned(llc_bytes: u64) -> (Plan, Target) {
         let source = crate::source::Source::builtin(OP).unwrap();
-        let target = Target {
+        let machine = Machine {
             llc_bytes,
             ..Machine::host()
         };

@@ -51,9 +51,9 @@ pub(crate) use finalists::FINAL_FACTOR;
 pub use finalists::ranked;
 pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
-pub use record::code_hash;
 #[cfg(test)]
 pub(crate) use record::{begun as begun_run, task as task_record};
+pub use record::{code_hash, unix_ms};
 pub use report::{Report, TaskSummary};
 pub use run::{Log, Run};
 pub use search::{Parts as SearchParts, Ranked, Search, State};

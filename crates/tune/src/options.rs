@@ -4,7 +4,6 @@ use crate::error::{Result, no_such};
 use crate::evaluator::Settings;
 use crate::filter::FILTERS;
 use crate::knobs::{knob, number};
-use crate::machine::Machine;
 use measure::{Constants, Policy};
 use search::Accuracy;
 use serde_json::{Value, json};
@@ -68,8 +67,9 @@ const IN_MODEL_MOST: Duration = Duration::from_secs(30);
 const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
 
 impl Options {
-    /// The defaults of [`crate::knobs`], for kernels of so many threads; time counts from now.
-    pub fn new(machine: &Machine, threads: u32, stop: StopRule) -> Options {
+    /// The defaults of [`crate::knobs`], for kernels of so many threads on a machine with so many
+    /// CPUs; time counts from now.
+    pub fn new(cpus: usize, threads: u32, stop: StopRule) -> Options {
         let text = |name: &str| knob(name).default.to_string();
         let seconds = |name: &str| {
             let text = knob(name).default.trim_end_matches('s');
@@ -106,15 +106,15 @@ impl Options {
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
             },
         };
-        options.divide_cpus(machine, threads, CpuDivision::default());
+        options.divide_cpus(cpus, threads, CpuDivision::default());
         options
     }
 
-    /// Divides the CPUs between kernels and builders; what is not given follows the machine.
-    pub fn divide_cpus(&mut self, machine: &Machine, threads: u32, asked: CpuDivision) {
-        let left = machine.cpus.saturating_sub(threads as usize);
+    /// Divides the CPUs between kernels and builders; what is not given follows their number.
+    pub fn divide_cpus(&mut self, cpus: usize, threads: u32, asked: CpuDivision) {
+        let left = cpus.saturating_sub(threads as usize);
         self.overlap = asked.overlap.unwrap_or(left > 0);
-        let spare = if self.overlap { left } else { machine.cpus };
+        let spare = if self.overlap { left } else { cpus };
         self.builders = asked.builders.unwrap_or(spare).max(1);
         // Side by side where no builder needs the CPUs that a kernel leaves.
         let doppler = !self.overlap && left >= threads as usize;
@@ -167,16 +167,12 @@ mod tests {
     use super::*;
 
     fn of(cpus: usize, threads: u32, overlap: Option<bool>) -> (bool, usize, Policy) {
-        let machine = Machine {
-            cpus,
-            ..Machine::host()
-        };
-        let mut options = Options::new(&machine, threads, StopRule::Trials(1));
+        let mut options = Options::new(cpus, threads, StopRule::Trials(1));
         let asked = CpuDivision {
             overlap,
             ..CpuDivision::default()
         };
-        options.divide_cpus(&machine, threads, asked);
+        options.divide_cpus(cpus, threads, asked);
         (options.overlap, options.builders, options.measure.policy)
     }
 
@@ -191,14 +187,10 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_knobs() {
-        let machine = Machine::host();
         let time = |s| StopRule::Time(Duration::from_secs(s));
-        let options = Options::new(&machine, 1, time(60));
+        let options = Options::new(2, 1, time(60));
         assert_eq!(options.in_model, Duration::from_secs(6));
-        assert_eq!(
-            Options::new(&machine, 1, time(6000)).in_model,
-            IN_MODEL_MOST
-        );
+        assert_eq!(Options::new(2, 1, time(6000)).in_model, IN_MODEL_MOST);
         assert_eq!(options.run_limit, Duration::from_secs(10));
         assert_eq!(options.accuracy.name(), knob("accuracy").default);
         assert!(search::strategy(&options.strategy, 0).is_some());

@@ -67,6 +67,12 @@ pub const STUDY: Kind = Kind {
     choose: FOLDER,
     streams: false,
 };
+pub const STRATEGIES: Kind = Kind {
+    name: "the figures of a study of strategies",
+    start: Some(b"{\"kind\":\"replayed\""),
+    choose: FOLDER,
+    streams: false,
+};
 pub const STUDY_REPORT: Kind = Kind {
     name: "the report of a study",
     start: Some(b"# Policies of measuring"),

@@ -9,7 +9,6 @@ use super::table::{Table, ms};
 use measure::{Constants, Policy};
 use std::collections::BTreeSet;
 use tune::Result;
-use tune::machine::Machine;
 use tune::source::Source;
 use tune::{CpuDivision, Options, Report, Request, Settings, StopRule, TaskSummary, tune_all};
 
@@ -122,9 +121,9 @@ pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
 }
 
 /// The options that the flags ask for.
-fn options(a: &Args, begun: Instant, machine: &Machine, threads: u32) -> Options {
+fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     let stop = a.trials.map_or(StopRule::Time(a.time), StopRule::Trials);
-    let mut options = Options::new(machine, threads, stop);
+    let mut options = Options::new(cpus, threads, stop);
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
@@ -153,7 +152,7 @@ fn options(a: &Args, begun: Instant, machine: &Machine, threads: u32) -> Options
         builders: a.builders,
         policy: a.measure,
     };
-    options.divide_cpus(machine, threads, asked);
+    options.divide_cpus(cpus, threads, asked);
     options
 }
 
@@ -177,7 +176,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
     check_runs_here(&target)?;
-    let options = options(a, begun, machine, target.threads());
+    let options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
     let store = a.store.write()?;
     let mut sources = vec![a.model.source()?];

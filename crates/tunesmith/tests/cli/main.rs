@@ -6,4 +6,5 @@ mod errors;
 mod measuring;
 mod outputs;
 mod program;
+mod replayed;
 mod stored;

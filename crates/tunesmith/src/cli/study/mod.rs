@@ -2,6 +2,7 @@
 
 mod measured;
 mod modelled;
+mod strategies;
 
 use super::parse::{parse_count, parse_share, parse_threads, parse_time};
 use super::tune::parse_constants;
@@ -15,7 +16,7 @@ use tune::Result;
 /// Study how policies of measuring compare
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model"
+    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -26,6 +27,7 @@ pub struct Args {
 enum Study {
     /// Compare policies on the same candidates of some tasks; or predict, with --model
     Measure(MeasureArgs),
+    Strategies(strategies::Args),
 }
 
 #[derive(clap::Args)]
@@ -104,11 +106,10 @@ struct MeasureArgs {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
-    let Study::Measure(a) = &a.study;
-    if a.modelled {
-        modelled::run(a)?;
-    } else {
-        measured::run(a)?;
+    match &a.study {
+        Study::Measure(a) if a.modelled => modelled::run(a)?,
+        Study::Measure(a) => measured::run(a)?,
+        Study::Strategies(a) => strategies::run(a)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,214 @@
+//! `study strategies`: strategies and filters on recorded tables.
+
+use crate::cli::output::{Output, STRATEGIES as FIGURES};
+use crate::cli::parse::parse_count;
+use crate::cli::progress::Progress;
+use crate::cli::table::Table;
+use crate::cli::{print_json, print_line};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{Filter, Store};
+use study::Finished;
+use study::strategies::{Cell, Comparison, Recording, Summary, compare, replay_store, summaries};
+use tune::filter::FILTERS;
+use tune::{Error, Result};
+
+/// Compare strategies and filters on recorded tables, without hardware; the output says *replayed*
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study strategies a_T4.json.gz b_T4.json.gz --filters none,neighbours --seeds 20 --out study\n  tunesmith study strategies tunesmith.sqlite --task 0c1f --strategies random"
+)]
+pub struct Args {
+    /// Tables: T4 files (.json or .json.gz), exports of records (.jsonl), or stores
+    #[arg(required = true, value_name = "TABLE")]
+    tables: Vec<PathBuf>,
+    /// Of an export or a store: the task whose key starts with this
+    #[arg(long)]
+    task: Option<String>,
+    /// Strategies to compare
+    #[arg(long, value_delimiter = ',', value_parser = search::STRATEGIES,
+        default_values = search::STRATEGIES)]
+    strategies: Vec<String>,
+    /// Chains of filters to compare; a chain is none, a filter, or filters joined by +
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "none",
+        value_name = "CHAIN,..."
+    )]
+    filters: Vec<String>,
+    /// Searches of each table by each strategy under each chain, with the seeds 1, 2, ...
+    #[arg(long, default_value_t = 10, value_parser = parse_count::<u64>)]
+    seeds: u64,
+    /// Answered candidates of each search
+    #[arg(long, default_value_t = 200, value_parser = parse_count::<u64>)]
+    trials: u64,
+    /// Also log every ask and answer to this store, which holds replayed answers only
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Folder for finished searches and the figures. The same command continues an interrupted
+    /// study there
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn chain(text: &str) -> Result<Vec<String>> {
+    if text == "none" {
+        return Ok(vec![]);
+    }
+    let chain: Vec<String> = text.split('+').map(String::from).collect();
+    match chain.iter().find(|name| !FILTERS.contains(&name.as_str())) {
+        None => Ok(chain),
+        Some(name) => Err(Error::new(format!("there is no filter `{name}`"))
+            .help(format!("use none or one of: {}", FILTERS.join(", ")))),
+    }
+}
+
+/// The table in a file, named for the file, and where that is not enough for its folder too.
+fn recording(path: &Path, task: Option<&str>, all: &[PathBuf]) -> Result<Recording> {
+    let key = match task {
+        Some(start) => Some(task_key(path, start)?),
+        None => None,
+    };
+    let filter = Filter {
+        task: key.as_deref(),
+        ..Filter::default()
+    };
+    let table = store::Table::open(path, &filter)?;
+    let name = |p: &Path| p.file_name().map(|n| n.to_string_lossy().into_owned());
+    let short = name(path).unwrap_or_default();
+    let alone = all
+        .iter()
+        .filter(|p| name(p).as_deref() == Some(&short))
+        .count()
+        == 1;
+    let folder = path.parent().and_then(name);
+    Ok(Recording {
+        name: match folder {
+            Some(folder) if !alone => format!("{folder}/{short}"),
+            _ => short,
+        },
+        table: Arc::new(table),
+    })
+}
+
+/// The key of the one task of a store that starts so; of other files the start itself.
+fn task_key(path: &Path, start: &str) -> Result<String> {
+    let Ok(store) = Store::open_to_read(path) else {
+        return Ok(start.to_string());
+    };
+    let tasks = store.tasks()?;
+    let mut keys = tasks
+        .into_iter()
+        .map(|t| t.key)
+        .filter(|k| k.starts_with(start));
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Ok(key),
+        (None, _) => Err(
+            Error::new(format!("no task has a key that starts with `{start}`"))
+                .help("`records --json` lists the keys"),
+        ),
+        (Some(_), Some(_)) => {
+            Err(Error::new(format!("several keys start with `{start}`"))
+                .help("give more of the key"))
+        }
+    }
+}
+
+pub fn run(a: &Args) -> Result<()> {
+    let one = |path: &PathBuf| recording(path, a.task.as_deref(), &a.tables);
+    let recordings: Vec<Recording> = a.tables.iter().map(one).collect::<Result<_>>()?;
+    let comparison = Comparison {
+        strategies: a.strategies.clone(),
+        chains: a.filters.iter().map(|c| chain(c)).collect::<Result<_>>()?,
+        seeds: a.seeds,
+        trials: a.trials,
+    };
+    let tables: Vec<_> = recordings
+        .iter()
+        .map(|r| json!({"table": r.name, "rows": r.table.len()}))
+        .collect();
+    let header = json!({ "kind": "replayed", "tables": tables, "trials": a.trials });
+    let mut finished: Finished<Cell> = match &a.out {
+        Some(folder) => Finished::open(folder, &header)?,
+        None => Finished::default(),
+    };
+    let log = match &a.log {
+        Some(path) => {
+            let store = Store::open(path)?;
+            replay_store(&store)?;
+            Some(store)
+        }
+        None => None,
+    };
+    let mut progress = Progress::new(a.json);
+    let done = compare(
+        &recordings,
+        &comparison,
+        log.as_ref(),
+        &mut finished,
+        &mut progress,
+    );
+    progress.finish();
+    done?;
+    let summaries = summaries(&finished.entries);
+    let figures = json!({
+        "kind": "replayed",
+        "searches": finished.entries,
+        "study": header,
+        "summaries": summaries,
+    });
+    if let Some(folder) = &a.out {
+        let out = Output::new(&folder.join("strategies.json"), FIGURES, a.tables.clone())?;
+        out.write_bytes(figures.to_string().as_bytes())?;
+    }
+    match a.json {
+        true => print_json(&figures),
+        false => print(&recordings, &summaries),
+    }
+}
+
+fn print(recordings: &[Recording], summaries: &[Summary]) -> Result<()> {
+    for r in recordings {
+        print_line(&format!("replayed: {}, {} rows", r.name, r.table.len()))?;
+    }
+    let mut marks: Vec<u64> = summaries
+        .iter()
+        .flat_map(|s| &s.regret)
+        .map(|(n, _)| *n)
+        .collect();
+    marks.sort_unstable();
+    marks.dedup();
+    let after: Vec<String> = marks.iter().map(|n| format!("after {n}")).collect();
+    let mut columns = vec!["strategy", "filters", "searches"];
+    columns.extend(after.iter().map(String::as_str));
+    columns.extend(["optimum", "no row", "dropped", "answers/s"]);
+    let mut t = Table::new(&columns);
+    for s in summaries {
+        let at = |mark: &u64| s.regret.iter().find(|(n, _)| n == mark);
+        let regret = marks
+            .iter()
+            .map(|m| at(m).map_or("-".into(), |(_, r)| format!("{r:.3}")));
+        let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+        let mut row = vec![
+            s.strategy.clone(),
+            match s.filters.is_empty() {
+                true => "none".into(),
+                false => s.filters.join("+"),
+            },
+            s.searches.to_string(),
+        ];
+        row.extend(regret);
+        row.extend([percent(s.optimal), percent(s.missing), percent(s.skipped)]);
+        row.push(format!("{:.0}", s.answers_per_s));
+        t.row(row);
+    }
+    t.print()?;
+    print_line(
+        "After n: the least cost after n answers over the least cost of the table (geometric mean); 1 is the optimum.",
+    )
+}

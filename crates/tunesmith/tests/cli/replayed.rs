@@ -1,0 +1,119 @@
+//! Strategies on recorded tables.
+
+use crate::program::place;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A T4 file of a table of 8 by 8 values without its diagonal; the cost is least at (7, 0).
+fn table() -> String {
+    let row = |a: u32, b: u32| {
+        json!({
+            "configuration": {"a": a, "b": b},
+            "times": {"runtimes": [f64::from(8 - a + 2 * b)]},
+            "invalidity": "correct",
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": 1.0, "unit": "ms"}],
+            "objectives": ["time"],
+        })
+    };
+    let all = (0..8).flat_map(|a| (0..8).map(move |b| (a, b)));
+    let results: Vec<Value> = all
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| row(a, b))
+        .collect();
+    json!({"schema_version": "1.0.0", "metadata": {"timeunit": "miliseconds"}, "results": results})
+        .to_string()
+}
+
+#[test]
+fn a_replayed_study_finds_the_optimum_and_continues_where_it_was_cut_off() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("t4.json"), table()).unwrap();
+    let (table, log, out) = (p.file("t4.json"), p.file("log.sqlite"), p.file("out"));
+    let flags = [
+        "--trials",
+        "40",
+        "--seeds",
+        "2",
+        "--filters",
+        "none,neighbours",
+    ];
+    let study = |more: &[&str]| {
+        let all = [&["study", "strategies", table.as_str()], &flags[..], more].concat();
+        p.json(&all)
+    };
+    let first = study(&["--log", &log]);
+    assert_eq!(first["kind"], "replayed");
+    let searches = first["searches"].as_array().unwrap();
+    assert_eq!(searches.len(), 2 * 2 * 2);
+    for s in searches {
+        assert_eq!(s["answered"], 40);
+        let regret = s["regret"].as_array().unwrap().last().unwrap();
+        assert!(regret[0] == 40 && regret[1].as_f64().unwrap() >= 1.0);
+    }
+    let best = |s: &&Value| s["regret"].as_array().unwrap().last().unwrap()[1] == json!(1.0);
+    assert!(
+        searches.iter().any(|s| best(&s)),
+        "most of the table was seen"
+    );
+    let records = p.json(&["records", "--store", &log, "--limit", "0"]);
+    let records = records["records"].as_array().unwrap();
+    assert!(records.iter().all(|r| r["evaluator"] == "recorded"));
+    let answered = searches
+        .iter()
+        .map(|s| s["answered"].as_u64().unwrap())
+        .sum::<u64>();
+    assert_eq!(records.len() as u64, answered);
+
+    // The same without a log, kept in a folder whose last line a kill cut off.
+    let without_time = |all: &Value| {
+        let mut all = all["searches"].clone();
+        all.as_array_mut()
+            .unwrap()
+            .iter_mut()
+            .for_each(|s| s["wall_s"] = json!(0));
+        all
+    };
+    assert_eq!(without_time(&study(&["--out", &out])), without_time(&first));
+    let cells = format!("{out}/cells.jsonl");
+    let text = std::fs::read_to_string(&cells).unwrap();
+    std::fs::write(&cells, &text[..text.len() - 40]).unwrap();
+    let kept = text.lines().nth(1).unwrap();
+    assert_eq!(without_time(&study(&["--out", &out])), without_time(&first));
+    assert!(
+        std::fs::read_to_string(&cells).unwrap().contains(kept),
+        "not searched again"
+    );
+}
+
+#[test]
+fn replayed_answers_stay_in_a_store_of_their_own() {
+    let folder = TempDir::new().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.file("t4.json"), table()).unwrap();
+    let (table, store) = (p.file("t4.json"), p.file("store.sqlite"));
+    let op = "op:matmul(m=32,n=32,k=32)";
+    p.ok(&[
+        "tune",
+        op,
+        "--trials",
+        "2",
+        "--threads",
+        "1",
+        "--store",
+        &store,
+        "--out",
+        &p.file("m.tsm"),
+    ]);
+    let error = p.error(&["study", "strategies", &table, "--log", &store]);
+    assert!(
+        error.contains("measured records") && error.contains("--log"),
+        "{error}"
+    );
+    let error = p.error(&["study", "strategies", &table, "--filters", "cold"]);
+    assert!(
+        error.contains("no filter `cold`") && error.contains("neighbours"),
+        "{error}"
+    );
+}
