@@ -7,7 +7,7 @@
 
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::program::VarId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tensor::DType;
 
 /// All integers from `lo` to `hi`, both included.
@@ -58,17 +58,28 @@ impl Interval {
 }
 
 /// What values variables take.
+///
+/// A table by variable: variables are numbered from 0, and steps look ranges up
+/// more often than anything else.
 #[derive(Clone, Debug, Default)]
-pub struct Ranges(HashMap<VarId, Interval>);
+pub struct Ranges(Vec<Option<Interval>>);
 
 impl Ranges {
     pub fn new() -> Ranges {
         Ranges::default()
     }
 
+    /// With room for so many variables.
+    pub fn with_capacity(variables: usize) -> Ranges {
+        Ranges(Vec::with_capacity(variables))
+    }
+
     /// `v` is in `lo..=hi`.
     pub fn set(&mut self, v: VarId, lo: i64, hi: i64) {
-        self.0.insert(v, Interval { lo, hi });
+        if self.0.len() <= v.index() {
+            self.0.resize(v.index() + 1, None);
+        }
+        self.0[v.index()] = Some(Interval { lo, hi });
     }
 
     /// `v` is in `0..extent`.
@@ -77,7 +88,7 @@ impl Ranges {
     }
 
     pub fn get(&self, v: VarId) -> Option<Interval> {
-        self.0.get(&v).copied()
+        self.0.get(v.index()).copied().flatten()
     }
 
     /// The ranges where a condition has the given value, as far as intervals of
@@ -238,6 +249,18 @@ pub fn bounds(e: &Expr, r: &Ranges) -> Option<Interval> {
         ExprKind::Cast(DType::I64, a) => bounds(a, r),
         _ => None,
     }
+}
+
+/// All values of a sum of expressions times factors, and a constant.
+pub(crate) fn sum_bounds(terms: &[(Expr, i64)], constant: i64, r: &Ranges) -> Option<Interval> {
+    let mut sum = Linear {
+        terms: Vec::with_capacity(terms.len()),
+        rest: Interval::point(constant),
+    };
+    for (e, k) in terms {
+        sum.add(e, *k, r)?;
+    }
+    sum.bounds(r)
 }
 
 /// A sum in which terms of one variable meet: the variables, and an interval

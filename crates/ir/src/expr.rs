@@ -12,8 +12,64 @@ use std::sync::Arc;
 use tensor::DType;
 
 /// A scalar expression. Cloning shares the tree.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Expr(Arc<ExprKind>);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Expr(Arc<Tree>);
+
+#[derive(PartialEq, Eq)]
+struct Tree {
+    /// First: most unequal trees differ here.
+    facts: Facts,
+    kind: ExprKind,
+}
+
+/// What can be told of a tree without walking it, so that most walks end early:
+/// steps ask again and again which variables and buffers an expression uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Facts {
+    /// Bit `v % 64` for every variable `v`.
+    vars: u64,
+    loads: bool,
+}
+
+impl Facts {
+    fn of(kind: &ExprKind) -> Facts {
+        let none = Facts {
+            vars: 0,
+            loads: false,
+        };
+        match kind {
+            ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Arg(..) => none,
+            ExprKind::Var(v) => Facts {
+                vars: Facts::bit(*v),
+                ..none
+            },
+            ExprKind::Load(_, indices) => {
+                let vars = indices.iter().fold(0, |all, i| all | i.0.facts.vars);
+                Facts { vars, loads: true }
+            }
+            ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => a.0.facts,
+            ExprKind::Binary(_, a, b) => a.0.facts.with(b),
+            ExprKind::Select(c, a, b) => c.0.facts.with(a).with(b),
+        }
+    }
+
+    fn with(self, e: &Expr) -> Facts {
+        Facts {
+            vars: self.vars | e.0.facts.vars,
+            loads: self.loads || e.0.facts.loads,
+        }
+    }
+
+    fn bit(v: VarId) -> u64 {
+        1 << (v.0 % u64::BITS)
+    }
+}
+
+impl std::hash::Hash for Expr {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.kind().hash(state);
+    }
+}
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum ExprKind {
@@ -167,13 +223,14 @@ impl BinaryOp {
 
 impl From<ExprKind> for Expr {
     fn from(kind: ExprKind) -> Expr {
-        Expr(Arc::new(kind))
+        let facts = Facts::of(&kind);
+        Expr(Arc::new(Tree { facts, kind }))
     }
 }
 
 impl Expr {
     pub fn kind(&self) -> &ExprKind {
-        &self.0
+        &self.0.kind
     }
 
     /// An index constant (`i64`).
@@ -382,7 +439,13 @@ impl Expr {
 
     /// Replaces variables for which `f` gives an expression.
     pub fn substitute(&self, f: &impl Fn(VarId) -> Option<Expr>) -> Expr {
-        self.rewrite(&mut |e| e.as_var().and_then(f))
+        if self.0.facts.vars == 0 {
+            return self.clone();
+        }
+        match self.as_var() {
+            Some(v) => f(v).unwrap_or_else(|| self.clone()),
+            None => self.map_children(|c| c.substitute(f)),
+        }
     }
 
     /// Whether any node satisfies `f`.
@@ -400,7 +463,24 @@ impl Expr {
     }
 
     pub fn uses_var(&self, v: VarId) -> bool {
-        self.any(&|e| e.as_var() == Some(v))
+        self.0.facts.vars & Facts::bit(v) != 0
+            && (self.as_var() == Some(v) || self.children().any(|c| c.uses_var(v)))
+    }
+
+    /// Calls `f` on every load, outer ones first.
+    pub fn visit_loads<'a>(&'a self, f: &mut impl FnMut(BufferId, &'a [Expr])) {
+        if !self.0.facts.loads {
+            return;
+        }
+        if let ExprKind::Load(b, indices) = self.kind() {
+            f(*b, indices);
+        }
+        self.children().for_each(|c| c.visit_loads(f));
+    }
+
+    /// Whether any node loads.
+    pub fn loads(&self) -> bool {
+        self.0.facts.loads
     }
 
     /// The distinct variables, in order of first appearance.

@@ -9,6 +9,7 @@
 pub mod affine;
 pub mod expr;
 pub mod interpret;
+pub mod names;
 pub mod program;
 pub mod region;
 pub mod simplify;

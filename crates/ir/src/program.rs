@@ -298,11 +298,7 @@ impl Block {
         let mut out = Vec::new();
         for w in &self.writes {
             for e in w.indices.iter().chain([&w.value]) {
-                e.visit(&mut |e| {
-                    if let crate::expr::ExprKind::Load(b, i) = e.kind() {
-                        out.push((*b, i.clone()));
-                    }
-                });
+                e.visit_loads(&mut |b, i| out.push((b, i.to_vec())));
             }
         }
         out
@@ -486,13 +482,36 @@ impl Program {
 
     /// The loops around a node, outermost first; `None` if it is not in the body.
     pub fn path_to(&self, node: Node) -> Option<Vec<LoopId>> {
-        let mut found = None;
-        self.walk(&self.body, &mut |n, path| {
-            if n == node {
-                found = Some(path.to_vec());
+        fn go(p: &Program, nodes: &[Node], node: Node, path: &mut Vec<LoopId>) -> bool {
+            nodes.iter().any(|n| {
+                if *n == node {
+                    return true;
+                }
+                let Node::Loop(l) = n else { return false };
+                path.push(*l);
+                let found = go(p, &p.loop_(*l).body, node, path);
+                if !found {
+                    path.pop();
+                }
+                found
+            })
+        }
+        let mut path = Vec::new();
+        go(self, &self.body, node, &mut path).then_some(path)
+    }
+
+    /// The first node under `nodes`, parents first, in execution order, for which
+    /// `f` holds.
+    fn find(&self, nodes: &[Node], f: &impl Fn(Node) -> bool) -> Option<Node> {
+        nodes.iter().find_map(|n| {
+            if f(*n) {
+                return Some(*n);
             }
-        });
-        found
+            match n {
+                Node::Loop(l) => self.find(&self.loop_(*l).body, f),
+                Node::Block(_) => None,
+            }
+        })
     }
 
     /// The loop directly around a node: `Some(None)` for the root, `None` if absent.
@@ -501,15 +520,19 @@ impl Program {
     }
 
     pub fn loop_named(&self, name: &str) -> Option<LoopId> {
-        self.loop_ids()
-            .into_iter()
-            .find(|l| self.loop_(*l).name == name)
+        let named = |n| matches!(n, Node::Loop(l) if self.loop_(l).name == name);
+        match self.find(&self.body, &named)? {
+            Node::Loop(l) => Some(l),
+            Node::Block(_) => None,
+        }
     }
 
     pub fn block_named(&self, name: &str) -> Option<BlockId> {
-        self.block_ids()
-            .into_iter()
-            .find(|b| self.block(*b).name == name)
+        let named = |n| matches!(n, Node::Block(b) if self.block(b).name == name);
+        match self.find(&self.body, &named)? {
+            Node::Block(b) => Some(b),
+            Node::Loop(_) => None,
+        }
     }
 
     pub fn buffer_named(&self, name: &str) -> Option<BufferId> {
@@ -518,9 +541,11 @@ impl Program {
 
     /// The loop of the body that owns a variable.
     pub fn loop_of_var(&self, v: VarId) -> Option<LoopId> {
-        self.loop_ids()
-            .into_iter()
-            .find(|l| self.loop_(*l).var == v)
+        let owns = |n| matches!(n, Node::Loop(l) if self.loop_(l).var == v);
+        match self.find(&self.body, &owns)? {
+            Node::Loop(l) => Some(l),
+            Node::Block(_) => None,
+        }
     }
 
     /// Replaces `old` among its siblings by `new`.

@@ -64,7 +64,7 @@ impl Region {
 /// Ranges of every loop variable of the body, and of every iteration variable
 /// (tensor ones too) of its blocks.
 pub fn program_ranges(program: &Program) -> Ranges {
-    let mut r = Ranges::new();
+    let mut r = Ranges::with_capacity(program.var_count());
     program.walk(&program.body, &mut |n, _| add_ranges(program, n, &mut r));
     r
 }

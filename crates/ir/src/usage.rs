@@ -1,6 +1,5 @@
 //! Who accesses a program's buffers, and where the memory of each is.
 
-use crate::expr::ExprKind;
 use crate::program::{Block, BlockId, BufferId, LoopId, Node, Program};
 
 /// The accesses to one buffer.
@@ -99,17 +98,21 @@ impl Block {
     pub fn reads(&self) -> Vec<BufferId> {
         let mut out = Vec::new();
         for e in self.statement() {
-            e.visit(&mut |e| match e.kind() {
-                ExprKind::Load(b, _) if !out.contains(b) => out.push(*b),
-                _ => {}
+            e.visit_loads(&mut |b, _| {
+                if !out.contains(&b) {
+                    out.push(b);
+                }
             });
         }
         out
     }
 
     pub fn loads_from(&self, buffer: BufferId) -> bool {
-        let load = |e: &crate::Expr| matches!(e.kind(), ExprKind::Load(b, _) if *b == buffer);
-        self.statement().any(|e| e.any(&load))
+        let mut found = false;
+        for e in self.statement() {
+            e.visit_loads(&mut |b, _| found |= b == buffer);
+        }
+        found
     }
 
     /// Distinct buffers written, in order of first appearance.

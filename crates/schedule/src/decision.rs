@@ -142,28 +142,35 @@ impl DecisionKind {
         self.value_at(draw(n))
     }
 
-    /// A value near `value`, and different from it wherever there is another:
-    /// a prime factor moved between two parts of a tile, or another option.
-    /// `None` if there is no value.
-    pub fn mutate(&self, value: &[i64], draw: &mut impl FnMut(u64) -> u64) -> Option<Vec<i64>> {
-        let Some(index) = self.index_of(value) else {
-            return self.sample(draw);
+    /// The numbers of the values next to the one with number `index`: of a tile
+    /// those with one prime factor moved from one part to another; of integers
+    /// the next smaller and the next larger one; of loops, which have no order,
+    /// all others. From every value every other one can be reached by such moves.
+    pub fn neighbours(&self, index: u64) -> Vec<u64> {
+        let Some(value) = self.value_at(index) else {
+            return vec![];
         };
-        let n = self.cardinality();
-        if n == 1 {
-            return Some(value.to_vec());
-        }
-        if let DecisionKind::PerfectTile { max_innermost, .. } = self {
-            let moves = moves(value, *max_innermost);
-            if !moves.is_empty() {
-                let (from, to, prime) = moves[draw(moves.len() as u64) as usize];
-                let mut value = value.to_vec();
-                value[from] /= prime;
-                value[to] *= prime;
-                return Some(value);
+        match self {
+            DecisionKind::PerfectTile { max_innermost, .. } => moves(&value, *max_innermost)
+                .into_iter()
+                .filter_map(|(from, to, prime)| {
+                    let mut moved = value.clone();
+                    moved[from] /= prime;
+                    moved[to] *= prime;
+                    self.index_of(&moved)
+                })
+                .collect(),
+            DecisionKind::Categorical { options } => {
+                let here = value[0];
+                let smaller = options.iter().filter(|o| **o < here).max();
+                let larger = options.iter().filter(|o| **o > here).min();
+                let next = [smaller, larger].into_iter().flatten();
+                next.filter_map(|o| self.index_of(&[*o])).collect()
             }
+            DecisionKind::ComputeLocation { loops } => (0..loops.len() as u64)
+                .filter(|other| *other != index)
+                .collect(),
         }
-        self.value_at((index + 1 + draw(n - 1)) % n)
     }
 }
 
@@ -222,11 +229,6 @@ impl Decision {
     /// The same decision with a uniformly drawn value.
     pub fn sample(&self, draw: &mut impl FnMut(u64) -> u64) -> Option<Decision> {
         self.kind.sample(draw).map(|v| self.with(v))
-    }
-
-    /// The same decision with a value near the present one.
-    pub fn mutate(&self, draw: &mut impl FnMut(u64) -> u64) -> Option<Decision> {
-        self.kind.mutate(&self.value, draw).map(|v| self.with(v))
     }
 }
 
@@ -360,36 +362,54 @@ mod tests {
     }
 
     #[test]
-    fn mutations_are_other_values_and_reach_every_one() {
+    fn neighbours_are_other_values_and_reach_every_one() {
         let kinds = [
             tile(48, 3, 8),
+            tile(48, 2, 12),
             tile(7, 2, 3),
             tile(6, 3, 1),
+            tile(360, 4, 9),
             DecisionKind::Categorical {
-                options: vec![3, 5, 7],
+                options: vec![5, 3, 7, 64, 0],
             },
             DecisionKind::ComputeLocation {
-                loops: vec!["a".into(), "b".into()],
+                loops: vec!["a".into(), "b".into(), "c".into()],
             },
         ];
         for kind in kinds {
-            let mut state = 1u64;
-            let mut draw = |n: u64| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                (state >> 33) % n
-            };
-            let mut d = Decision::new("d", kind).expect("it has values");
-            let mut seen = vec![false; d.cardinality() as usize];
-            for _ in 0..seen.len() * 200 {
-                let next = d.mutate(&mut draw).expect("it has values");
-                let at = next.index().expect("a value of the kind");
-                assert!(next.value != d.value || seen.len() == 1, "{d:?}");
-                seen[at as usize] = true;
-                d = next;
+            let mut seen = vec![false; kind.cardinality() as usize];
+            let mut open = vec![0];
+            while let Some(index) = open.pop() {
+                if std::mem::replace(&mut seen[index as usize], true) {
+                    continue;
+                }
+                let next = kind.neighbours(index);
+                for n in &next {
+                    assert!(*n != index && *n < kind.cardinality(), "{kind:?}");
+                    // A move can be taken back.
+                    assert!(kind.neighbours(*n).contains(&index), "{kind:?} {index} {n}");
+                }
+                open.extend(next);
             }
-            assert!(seen.into_iter().all(|s| s), "{d:?}");
+            assert!(seen.into_iter().all(|s| s), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn neighbours_lie_one_step_away() {
+        let of = |kind: &DecisionKind, value: &[i64]| -> Vec<Vec<i64>> {
+            let index = kind.index_of(value).expect("a value");
+            let at = |n: u64| kind.value_at(n).expect("below the cardinality");
+            kind.neighbours(index).into_iter().map(at).collect()
+        };
+        let mut tiles = of(&tile(12, 2, 4), &[6, 2]);
+        tiles.sort();
+        // [2, 6] is beyond the innermost part's bound.
+        assert_eq!(tiles, [[3, 4], [12, 1]]);
+        let options = DecisionKind::Categorical {
+            options: vec![16, 0, 64, 256],
+        };
+        assert_eq!(of(&options, &[16]), [[0], [64]]);
+        assert_eq!(of(&options, &[256]), [[64]]);
     }
 }

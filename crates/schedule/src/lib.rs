@@ -24,7 +24,9 @@ mod written;
 pub use decision::{Decision, DecisionKind, HERE};
 pub use illegal::Illegal;
 pub use in_place::in_place;
-pub use step::{Arg, Factor, LoopArg, Step};
+pub use nest::{loop_along, numbered_axis, own_loops};
+pub use step::{Arg, Factor, LoopArg, Made, Step};
+pub use steps::partition::{SUFFIX_AFTER, SUFFIX_BEFORE};
 pub use text::{ParseError, parse, print, print_steps};
 pub use trace::{ReplayError, Trace, replay};
 

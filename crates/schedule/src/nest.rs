@@ -27,6 +27,27 @@ pub(crate) fn path_through(p: &Program, l: LoopId) -> Vec<LoopId> {
     loops
 }
 
+/// The loops of a block to which a step has just given a nest of its own, one for
+/// each of its iteration variables in their order.
+pub fn own_loops(p: &Program, b: BlockId) -> Vec<LoopId> {
+    let mut loops = p.path_to(Node::Block(b)).unwrap_or_default();
+    let outer = loops.len().saturating_sub(p.block(b).iters.len());
+    loops.split_off(outer)
+}
+
+/// The loop that a nest of a block's own has along an axis, wherever it stands
+/// by now; `None` once another step has replaced it.
+pub fn loop_along(p: &Program, b: BlockId, axis: &str) -> Option<LoopId> {
+    let name = axis_loop(&p.block(b).name, axis);
+    let loops = p.path_to(Node::Block(b))?.into_iter();
+    loops.into_iter().find(|l| p.loop_(*l).name == name)
+}
+
+/// What the loop along an axis is called in a nest of the block's own.
+fn axis_loop(block: &str, axis: &str) -> String {
+    format!("{block}.{axis}")
+}
+
 /// The leading loops that two paths share.
 pub(crate) fn common(a: &[LoopId], b: &[LoopId]) -> Vec<LoopId> {
     let both = a.iter().zip(b);
@@ -49,12 +70,12 @@ pub(crate) fn child_with(p: &Program, parent: Option<LoopId>, node: Node) -> Opt
 /// Makes a change if it leaves all private memory private, and takes no block
 /// away from the loop that computes its input anew in every iteration: what is
 /// left there would write elements more than once.
-pub(crate) fn change(
+pub(crate) fn change<T>(
     program: &mut Program,
-    make: impl FnOnce(&mut Program) -> Result<(), String>,
-) -> Result<(), String> {
+    make: impl FnOnce(&mut Program) -> Result<T, String>,
+) -> Result<T, String> {
     let mut next = program.clone();
-    make(&mut next)?;
+    let made = make(&mut next)?;
     let (before, after) = (program.usage(), next.usage());
     for b in next.buffer_ids() {
         let buffer = next.buffer(b);
@@ -77,7 +98,7 @@ pub(crate) fn change(
         }
     }
     *program = next;
-    Ok(())
+    Ok(made)
 }
 
 /// Whether a buffer no longer lives inside the loop, where its producers stayed.
@@ -214,7 +235,7 @@ pub(crate) fn renest(p: &mut Program, block: BlockId, spans: &[RegionDim], tests
     let mut predicate: Vec<Expr> = Vec::new();
     for (at, (iter, span)) in iters.iter().zip(spans).enumerate() {
         let span = within(span, iter.extent);
-        let axis = format!("{name}.{}", p.var(iter.var).name);
+        let axis = axis_loop(&name, &p.var(iter.var).name);
         let mut loop_name = live_name(p, &axis);
         let mut i = 0;
         while loops.iter().any(|l| p.loop_(*l).name == loop_name) {
@@ -440,7 +461,12 @@ pub(crate) fn like(p: &mut Program, buffer: BufferId, name: String, scope: Scope
 /// `ax0`, `ax1`, ... with the sizes of a shape.
 pub(crate) fn numbered_axes(shape: &[i64]) -> Vec<(String, i64)> {
     let axes = shape.iter().enumerate();
-    axes.map(|(i, n)| (format!("ax{i}"), *n)).collect()
+    axes.map(|(i, n)| (numbered_axis(i), *n)).collect()
+}
+
+/// What the axis along a dimension of a copied buffer is called.
+pub fn numbered_axis(dim: usize) -> String {
+    format!("ax{dim}")
 }
 
 /// Whether a loop or one around it is vectorized: nothing can be placed in it.

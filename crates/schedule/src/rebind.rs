@@ -9,16 +9,44 @@ use ir::simplify::simplify;
 use ir::{Expr, Node, Program, VarId};
 
 /// Puts expressions for loop variables into the bindings and predicates of the
-/// blocks under `nodes`, which are in the body.
+/// blocks under `nodes`, which are in the body; those over other variables are
+/// as they were.
 pub(crate) fn substitute(p: &mut Program, nodes: &[Node], f: &impl Fn(VarId) -> Option<Expr>) {
+    rebind(p, nodes, f, |put, old| put != old);
+}
+
+/// As `substitute`, for blocks whose bindings may not be in canonical form: those
+/// of copies are over variables in another order.
+pub(crate) fn substitute_in_copies(
+    p: &mut Program,
+    nodes: &[Node],
+    f: &impl Fn(VarId) -> Option<Expr>,
+) {
+    rebind(p, nodes, f, |_, _| true);
+}
+
+fn rebind(
+    p: &mut Program,
+    nodes: &[Node],
+    f: &impl Fn(VarId) -> Option<Expr>,
+    changes: impl Fn(&Expr, &Expr) -> bool,
+) {
     let r = program_ranges(p);
     for b in p.blocks_under(nodes) {
         let block = p.block_mut(b);
         for iter in &mut block.iters {
-            iter.binding = simplify(&iter.binding.substitute(f), &r);
+            let put = iter.binding.substitute(f);
+            if changes(&put, &iter.binding) {
+                iter.binding = simplify(&put, &r);
+            }
         }
-        let predicate = block.predicate.take().map(|e| e.substitute(f));
-        block.predicate = predicate.and_then(|e| open(&e, &r));
+        if let Some(old) = block.predicate.take() {
+            let put = old.substitute(f);
+            block.predicate = match changes(&put, &old) {
+                true => open(&put, &r),
+                false => Some(put),
+            };
+        }
     }
 }
 

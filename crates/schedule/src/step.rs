@@ -7,7 +7,7 @@ use crate::steps::{
     pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
 };
-use ir::{Axis, Program, Scope};
+use ir::{Axis, BlockId, LoopId, Program, Scope};
 
 /// An integer argument: given, or left to a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -180,82 +180,99 @@ impl Step {
     }
 
     /// Applies the step with the decided values. On `Err` nothing has changed.
-    pub fn apply(&self, p: &mut Program, decisions: &[Decision]) -> Result<(), Illegal> {
+    pub fn apply(&self, p: &mut Program, decisions: &[Decision]) -> Result<Made, Illegal> {
         let values = Values {
             step: self.name(),
             decisions,
         };
+        let nothing = |()| Made::Nothing;
         match self {
             Step::Split { loop_, factors } => {
-                let factors: Result<Vec<_>, _> = factors
-                    .iter()
-                    .map(|f| match f {
-                        Factor::Rest => Ok(None),
-                        Factor::Arg(a) => values.integer(loop_, *a).map(Some),
-                    })
-                    .collect();
-                split::apply(p, loop_, &factors?)
+                let factors = values.factors(loop_, factors)?;
+                split::apply(p, loop_, &factors).map(Made::Loops)
             }
-            Step::Fuse { outer, inner } => fuse::apply(p, outer, inner),
-            Step::Reorder { loops } => reorder::apply(p, loops),
-            Step::Partition { loop_ } => partition::apply(p, loop_),
-            Step::Unroll { loop_ } => unroll::apply(p, loop_),
-            Step::Vectorize { loop_ } => vectorize::apply(p, loop_),
-            Step::Parallel { loop_ } => parallel::apply(p, loop_),
-            Step::Bind { loop_, axis } => bind::apply(p, loop_, *axis),
+            Step::Fuse { outer, inner } => {
+                fuse::apply(p, outer, inner).map(|l| Made::Loops(vec![l]))
+            }
+            Step::Reorder { loops } => reorder::apply(p, loops).map(nothing),
+            Step::Partition { loop_ } => partition::apply(p, loop_).map(nothing),
+            Step::Unroll { loop_ } => unroll::apply(p, loop_).map(nothing),
+            Step::Vectorize { loop_ } => vectorize::apply(p, loop_).map(nothing),
+            Step::Parallel { loop_ } => parallel::apply(p, loop_).map(nothing),
+            Step::Bind { loop_, axis } => bind::apply(p, loop_, *axis).map(nothing),
             Step::ComputeAt { block, loop_ } => match values.place(block, loop_)? {
-                Some(l) => compute_at::apply(p, block, l),
-                None => Ok(()),
+                Some(l) => compute_at::apply(p, block, l).map(nothing),
+                None => Ok(Made::Nothing),
             },
             Step::ReverseComputeAt { block, loop_ } => match values.place(block, loop_)? {
-                Some(l) => reverse_compute_at::apply(p, block, l),
-                None => Ok(()),
+                Some(l) => reverse_compute_at::apply(p, block, l).map(nothing),
+                None => Ok(Made::Nothing),
             },
-            Step::ComputeInline { block } => compute_inline::apply(p, block),
-            Step::ReverseComputeInline { block } => reverse_compute_inline::apply(p, block),
+            Step::ComputeInline { block } => compute_inline::apply(p, block).map(nothing),
+            Step::ReverseComputeInline { block } => {
+                reverse_compute_inline::apply(p, block).map(nothing)
+            }
             Step::CacheRead {
                 block,
                 buffer,
                 scope,
-            } => cache_read::apply(p, block, buffer, *scope),
+            } => cache_read::apply(p, block, buffer, *scope).map(Made::block),
             Step::CacheWrite {
                 block,
                 index,
                 scope,
-            } => cache_write::apply(p, block, *index, *scope),
-            Step::SetScope { buffer, scope } => set_scope::apply(p, buffer, *scope),
-            Step::Rfactor { loop_ } => rfactor::apply(p, loop_),
+            } => cache_write::apply(p, block, *index, *scope).map(Made::block),
+            Step::SetScope { buffer, scope } => set_scope::apply(p, buffer, *scope).map(nothing),
+            Step::Rfactor { loop_ } => rfactor::apply(p, loop_).map(Made::block),
             Step::DecomposeReduction { block, loop_ } => {
-                decompose_reduction::apply(p, block, loop_)
+                decompose_reduction::apply(p, block, loop_).map(Made::block)
             }
             Step::Pack {
                 buffer,
                 tiles,
                 order,
             } => {
-                let tiles: Result<Vec<_>, _> = tiles
-                    .iter()
-                    .map(|(dim, factor)| Ok((*dim, values.integer(buffer, *factor)?)))
-                    .collect();
-                pack::apply(p, buffer, &tiles?, order)
+                let copier = pack::apply(p, buffer, &values.tiles(buffer, tiles)?, order)?;
+                Ok(copier.map_or(Made::Nothing, Made::block))
             }
-            Step::Tensorize { loop_, intrinsic } => tensorize::apply(p, loop_, intrinsic),
+            Step::Tensorize { loop_, intrinsic } => {
+                tensorize::apply(p, loop_, intrinsic).map(nothing)
+            }
             Step::Prefetch {
                 buffer,
                 loop_,
                 distance,
-            } => prefetch::apply(p, buffer, loop_, values.integer(loop_, *distance)?),
+            } => prefetch::apply(p, buffer, loop_, values.integer(loop_, *distance)?).map(nothing),
             Step::Annotate { loop_, unroll_by } => {
-                annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?)
+                annotate::apply(p, loop_, values.integer(loop_, *unroll_by)?).map(nothing)
             }
             Step::Pad { loop_, multiple } => {
-                pad::apply(p, loop_, values.integer(loop_, *multiple)?)
+                pad::apply(p, loop_, values.integer(loop_, *multiple)?).map(nothing)
             }
-            Step::Reindex { block, buffer } => reindex::apply(p, block, buffer),
+            Step::Reindex { block, buffer } => reindex::apply(p, block, buffer).map(Made::block),
             Step::Winograd { block, tile } => {
-                winograd::apply(p, block, values.integer(block, *tile)?)
+                let blocks = winograd::apply(p, block, values.integer(block, *tile)?)?;
+                Ok(Made::Blocks(blocks.to_vec()))
             }
         }
+    }
+}
+
+/// What a step put into a program under a name that follows from its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing, or copies with the suffixes of [`Step::Partition`].
+    Nothing,
+    /// `split`: the parts, outermost first. `fuse`: one loop.
+    Loops(Vec<LoopId>),
+    /// The blocks, each in a nest of its own, in the order in which the step's
+    /// documentation lists them.
+    Blocks(Vec<BlockId>),
+}
+
+impl Made {
+    fn block(b: BlockId) -> Made {
+        Made::Blocks(vec![b])
     }
 }
 
@@ -276,6 +293,21 @@ impl<'a> Values<'a> {
             let reason = format!("the trace has no decision {id} with a part {part}");
             Illegal::new(self.step, at, reason)
         })
+    }
+
+    /// The factors of a split; `None` is what is left.
+    fn factors(&self, at: &str, factors: &[Factor]) -> Result<Vec<Option<i64>>, Illegal> {
+        let decided = |f: &Factor| match f {
+            Factor::Rest => Ok(None),
+            Factor::Arg(a) => self.integer(at, *a).map(Some),
+        };
+        factors.iter().map(decided).collect()
+    }
+
+    /// (dimension, factor) of a packed layout.
+    fn tiles(&self, at: &str, tiles: &[(usize, Arg)]) -> Result<Vec<(usize, i64)>, Illegal> {
+        let decided = |(dim, factor): &(usize, Arg)| Ok((*dim, self.integer(at, *factor)?));
+        tiles.iter().map(decided).collect()
     }
 
     /// The loop to move a block to; `None` to leave it where it is.

@@ -146,6 +146,9 @@ fn follows(given: &Expr, wanted: &Expr, r: &Ranges) -> bool {
 /// points of the reduction, or whole iterations of the loops `at`.
 fn check_predicate(p: &Program, q: BlockId, at: &[LoopId], r: &Ranges) -> Result<(), String> {
     let block = p.block(q);
+    if block.predicate.is_none() {
+        return Ok(());
+    }
     let mut domain = Vec::new();
     for i in block.spatial_iters() {
         let value = simplify(&i.binding, r);

@@ -1,78 +1,459 @@
-//! Writing sketches: nests of a program, and lines of steps over them.
+//! Writing a sketch: every step is applied to the program as it stands, with
+//! the decisions at their defaults, and gives the loops and blocks that it made.
+//!
+//! A template that is illegal at its default so fails where it is written. What
+//! other values need is said by limits.
 
-use crate::space::{Limit, Sketch};
-use ir::{BlockId, IterKind, Node, Program};
-use schedule::{Decision, DecisionKind, Step};
+use crate::space::{Limit, Product, Sketch, SketchStep};
+use ir::{Block, BlockId, BufferId, LoopId, Node, Program, Scope};
+use schedule::{
+    Arg, Decision, DecisionKind, Factor, Illegal, LoopArg, Made, Step, loop_along, own_loops,
+};
+use std::fmt;
 
-/// One block of an unscheduled program with its own loops.
-#[derive(Clone, Debug)]
-pub struct Nest {
-    pub id: BlockId,
-    pub block: String,
-    /// (loop, extent), outermost first.
-    pub spatial: Vec<(String, i64)>,
-    pub reduce: Vec<(String, i64)>,
-    pub writes: usize,
-    pub is_reduction: bool,
+/// As many iterations as are left.
+pub const REST: Factor = Factor::Rest;
+
+/// A template that cannot be written for a program: a step is illegal at the
+/// defaults of the decisions, or needs what the program has not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{sketch}: {why}")]
+pub struct Refused {
+    /// Of the sketch.
+    pub sketch: String,
+    pub why: Refusal,
 }
 
-/// The nests of an unscheduled program, in execution order.
-pub fn nests(p: &Program) -> Vec<Nest> {
-    p.block_ids()
-        .into_iter()
-        .map(|b| {
-            let block = p.block(b);
-            let path = p.path_to(Node::Block(b)).unwrap_or_default();
-            let reduces = |v| {
-                block
-                    .iters
-                    .iter()
-                    .any(|i| i.kind == IterKind::Reduce && i.binding.uses_var(v))
-            };
-            let named = |l: &ir::LoopId| (p.loop_(*l).name.clone(), p.loop_(*l).extent);
-            let (reduce, spatial): (Vec<_>, Vec<_>) =
-                path.iter().partition(|l| reduces(p.loop_(**l).var));
-            Nest {
-                id: b,
-                block: block.name.clone(),
-                spatial: spatial.into_iter().map(named).collect(),
-                reduce: reduce.into_iter().map(named).collect(),
-                writes: block.writes.len(),
-                is_reduction: block.is_reduction(),
-            }
-        })
-        .collect()
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Names the step, the loop, block or buffer, and the reason.
+    Step(Illegal),
+    /// A block has no loop along an axis, or a step made nothing.
+    Missing(String),
 }
 
-impl Nest {
-    /// The extent of `block.axis`.
-    pub fn extent(&self, axis: &str) -> Option<i64> {
-        let name = format!("{}.{axis}", self.block);
-        self.spatial
-            .iter()
-            .chain(&self.reduce)
-            .find(|(n, _)| *n == name)
-            .map(|(_, e)| *e)
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Step(illegal) => illegal.fmt(f),
+            Refusal::Missing(what) => f.write_str(what),
+        }
     }
+}
+
+pub type Written<T> = Result<T, Refused>;
+
+/// A decision of the sketch that is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided(usize);
+
+/// One number of a decision's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DecidedPart {
+    pub decision: usize,
+    pub part: usize,
+}
+
+impl Decided {
+    pub fn part(self, part: usize) -> DecidedPart {
+        DecidedPart {
+            decision: self.0,
+            part,
+        }
+    }
+
+    /// The number that a choice is.
+    pub fn value(self) -> DecidedPart {
+        self.part(0)
+    }
+}
+
+impl From<DecidedPart> for Arg {
+    fn from(p: DecidedPart) -> Arg {
+        Arg::Decision {
+            id: p.decision,
+            part: p.part,
+        }
+    }
+}
+
+impl From<DecidedPart> for Factor {
+    fn from(p: DecidedPart) -> Factor {
+        Factor::Arg(p.into())
+    }
+}
+
+/// The axis over partial results that `rfactor` makes.
+pub const PART: &str = "part";
+
+/// A factor that is given.
+pub fn given(factor: i64) -> Factor {
+    Factor::Arg(Arg::Lit(factor))
 }
 
 /// A sketch being written.
-#[derive(Default)]
 pub struct Draft {
+    name: String,
+    program: Program,
     decisions: Vec<Decision>,
     default: Vec<u64>,
-    lines: Vec<String>,
+    steps: Vec<SketchStep>,
     limits: Vec<Limit>,
     /// Loops to run in parallel once everything has its place.
-    parallel: Vec<String>,
+    parallel: Vec<LoopId>,
 }
 
 impl Draft {
-    pub fn line(&mut self, text: impl Into<String>) {
-        self.lines.push(text.into());
+    /// Of a sketch with that name for an unscheduled program.
+    pub fn new(name: impl Into<String>, program: &Program) -> Draft {
+        Draft {
+            name: name.into(),
+            program: program.clone(),
+            decisions: vec![],
+            default: vec![],
+            steps: vec![],
+            limits: vec![],
+            parallel: vec![],
+        }
     }
 
-    fn decide(&mut self, name: &str, kind: DecisionKind, default: u64) -> usize {
+    pub fn block(&self, b: BlockId) -> &Block {
+        self.program.block(b)
+    }
+
+    /// The first buffer that a block writes.
+    pub fn output(&self, b: BlockId) -> BufferId {
+        self.program.block(b).writes[0].buffer
+    }
+
+    /// The loops along some axes of a block that has a nest of its own.
+    pub fn along<const N: usize>(&self, b: BlockId, axes: [&str; N]) -> Written<[LoopId; N]> {
+        let mut found = [LoopId(0); N];
+        for (slot, axis) in found.iter_mut().zip(axes) {
+            *slot = loop_along(&self.program, b, axis).ok_or_else(|| {
+                let block = &self.program.block(b).name;
+                self.missing(format!("`{block}` has no loop along `{axis}`"))
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// The loops of a block of partial results that has a nest of its own: over
+    /// the terms, and over the lanes that keep one result each.
+    pub fn partial_loops(&self, partial: BlockId) -> Written<[LoopId; 2]> {
+        let block = self.program.block(partial);
+        let Some(terms) = block.reduce_iters().next() else {
+            let name = &block.name;
+            return Err(self.missing(format!("`{name}` reduces nothing")));
+        };
+        self.along(partial, [&self.program.var(terms.var).name, PART])
+    }
+
+    /// The loop directly around a block.
+    pub fn innermost(&self, b: BlockId) -> Written<LoopId> {
+        let loops = self.program.path_to(Node::Block(b)).unwrap_or_default();
+        let name = &self.program.block(b).name;
+        let last = loops.last().copied();
+        last.ok_or_else(|| self.missing(format!("`{name}` has no loop")))
+    }
+
+    /// The loops of a block that packs a buffer along some of its dimensions.
+    pub fn packed_along<const N: usize>(
+        &self,
+        copier: BlockId,
+        dims: [usize; N],
+    ) -> Written<[LoopId; N]> {
+        let axes = dims.map(schedule::numbered_axis);
+        self.along(copier, axes.each_ref().map(String::as_str))
+    }
+
+    fn missing(&self, what: String) -> Refused {
+        Refused {
+            sketch: self.name.clone(),
+            why: Refusal::Missing(what),
+        }
+    }
+
+    fn loop_name(&self, l: LoopId) -> String {
+        self.program.loop_(l).name.clone()
+    }
+
+    fn loop_names(&self, loops: &[LoopId]) -> Vec<String> {
+        loops.iter().map(|l| self.loop_name(*l)).collect()
+    }
+
+    fn block_name(&self, b: BlockId) -> String {
+        self.program.block(b).name.clone()
+    }
+
+    fn buffer_name(&self, b: BufferId) -> String {
+        self.program.buffer(b).name.clone()
+    }
+
+    fn require(&mut self, step: Step) -> Written<Made> {
+        match step.apply(&mut self.program, &self.decisions) {
+            Ok(made) => {
+                self.steps.push(SketchStep::Required(step));
+                Ok(made)
+            }
+            Err(illegal) => Err(Refused {
+                sketch: self.name.clone(),
+                why: Refusal::Step(illegal),
+            }),
+        }
+    }
+
+    fn require_loops(&mut self, step: Step) -> Written<Vec<LoopId>> {
+        match self.require(step)? {
+            Made::Loops(loops) => Ok(loops),
+            made => Err(self.missing(format!("a step made {made:?} instead of loops"))),
+        }
+    }
+
+    fn require_block(&mut self, step: Step) -> Written<BlockId> {
+        match self.require(step)? {
+            Made::Blocks(blocks) if !blocks.is_empty() => Ok(blocks[0]),
+            made => Err(self.missing(format!("a step made {made:?} instead of a block"))),
+        }
+    }
+
+    /// A step that candidates go without where it is illegal, whatever decides that.
+    fn attempt(&mut self, step: Step) {
+        // Illegal at the default, it may be legal for other values.
+        let _ = step.apply(&mut self.program, &self.decisions);
+        self.steps.push(SketchStep::Optional(step));
+    }
+
+    /// A step that no candidate has if it is illegal here: decisions do not
+    /// change whether it is.
+    fn require_if_legal(&mut self, step: Step) {
+        if step.apply(&mut self.program, &self.decisions).is_ok() {
+            self.steps.push(SketchStep::Required(step));
+        }
+    }
+
+    /// Cuts a loop; the parts, outermost first.
+    pub fn split<const N: usize>(
+        &mut self,
+        l: LoopId,
+        factors: [Factor; N],
+    ) -> Written<[LoopId; N]> {
+        let step = Step::Split {
+            loop_: self.loop_name(l),
+            factors: factors.to_vec(),
+        };
+        let parts = self.require_loops(step)?;
+        let found = parts.try_into();
+        found.map_err(|parts: Vec<_>| self.missing(format!("{} of {N} parts", parts.len())))
+    }
+
+    fn fuse(&mut self, outer: LoopId, inner: LoopId) -> Written<LoopId> {
+        let step = Step::Fuse {
+            outer: self.loop_name(outer),
+            inner: self.loop_name(inner),
+        };
+        Ok(self.require_loops(step)?[0])
+    }
+
+    pub fn reorder(&mut self, loops: &[LoopId]) -> Written<()> {
+        let loops = self.loop_names(loops);
+        self.require(Step::Reorder { loops }).map(drop)
+    }
+
+    pub fn reorder_if_legal(&mut self, loops: &[LoopId]) {
+        let loops = self.loop_names(loops);
+        self.require_if_legal(Step::Reorder { loops });
+    }
+
+    pub fn unroll(&mut self, l: LoopId) -> Written<()> {
+        let loop_ = self.loop_name(l);
+        self.require(Step::Unroll { loop_ }).map(drop)
+    }
+
+    pub fn vectorize(&mut self, l: LoopId) -> Written<()> {
+        let loop_ = self.loop_name(l);
+        self.require(Step::Vectorize { loop_ }).map(drop)
+    }
+
+    pub fn vectorize_if_legal(&mut self, l: LoopId) {
+        let loop_ = self.loop_name(l);
+        self.require_if_legal(Step::Vectorize { loop_ });
+    }
+
+    pub fn parallel_if_legal(&mut self, l: LoopId) {
+        let loop_ = self.loop_name(l);
+        self.require_if_legal(Step::Parallel { loop_ });
+    }
+
+    pub fn attempt_partition(&mut self, l: LoopId) {
+        let loop_ = self.loop_name(l);
+        self.attempt(Step::Partition { loop_ });
+    }
+
+    pub fn unroll_by(&mut self, l: LoopId, factor: impl Into<Arg>) -> Written<()> {
+        let step = Step::Annotate {
+            loop_: self.loop_name(l),
+            unroll_by: factor.into(),
+        };
+        self.require(step).map(drop)
+    }
+
+    /// The same for the copies that partitions make of a loop, where they do.
+    pub fn attempt_unroll_copies_by(&mut self, l: LoopId, factor: i64) {
+        for suffix in [schedule::SUFFIX_BEFORE, schedule::SUFFIX_AFTER] {
+            self.attempt(Step::Annotate {
+                loop_: format!("{}{suffix}", self.loop_name(l)),
+                unroll_by: Arg::Lit(factor),
+            });
+        }
+    }
+
+    /// Fetches what a loop loads of a buffer so many iterations ahead, if the
+    /// loop loads of it: not at all where the distance is 0.
+    pub fn prefetch_if_legal(&mut self, buffer: BufferId, l: LoopId, distance: DecidedPart) {
+        let step = |distance| Step::Prefetch {
+            buffer: self.buffer_name(buffer),
+            loop_: self.loop_name(l),
+            distance,
+        };
+        let (one, decided) = (step(Arg::Lit(1)), step(distance.into()));
+        if one.apply(&mut self.program.clone(), &[]).is_err() {
+            return;
+        }
+        // At the default the distance may be 0, which the step refuses.
+        let _ = decided.apply(&mut self.program, &self.decisions);
+        self.steps.push(SketchStep::UnlessZero(decided, distance));
+    }
+
+    pub fn compute_at(&mut self, b: BlockId, l: LoopId) -> Written<()> {
+        let step = Step::ComputeAt {
+            block: self.block_name(b),
+            loop_: LoopArg::Name(self.loop_name(l)),
+        };
+        self.require(step).map(drop)
+    }
+
+    /// The loops that the block has there, one an axis.
+    pub fn reverse_compute_at(&mut self, b: BlockId, l: LoopId) -> Written<Vec<LoopId>> {
+        let step = Step::ReverseComputeAt {
+            block: self.block_name(b),
+            loop_: LoopArg::Name(self.loop_name(l)),
+        };
+        self.require(step)?;
+        Ok(own_loops(&self.program, b))
+    }
+
+    /// Lets a block write registers; the block that takes the results from there.
+    pub fn keep_in_registers(&mut self, b: BlockId) -> Written<BlockId> {
+        self.require_block(Step::CacheWrite {
+            block: self.block_name(b),
+            index: 0,
+            scope: Scope::Register,
+        })
+    }
+
+    pub fn set_scope(&mut self, buffer: BufferId, scope: Scope) -> Written<()> {
+        let step = Step::SetScope {
+            buffer: self.buffer_name(buffer),
+            scope,
+        };
+        self.require(step).map(drop)
+    }
+
+    /// The block of partial results.
+    pub fn rfactor(&mut self, l: LoopId) -> Written<BlockId> {
+        let loop_ = self.loop_name(l);
+        self.require_block(Step::Rfactor { loop_ })
+    }
+
+    /// The block that initialises.
+    pub fn decompose_reduction(&mut self, b: BlockId, l: LoopId) -> Written<BlockId> {
+        let step = self.decomposition(b, l);
+        self.require_block(step)
+    }
+
+    pub fn decompose_reduction_if_legal(&mut self, b: BlockId, l: LoopId) {
+        let step = self.decomposition(b, l);
+        self.require_if_legal(step);
+    }
+
+    fn decomposition(&self, b: BlockId, l: LoopId) -> Step {
+        Step::DecomposeReduction {
+            block: self.block_name(b),
+            loop_: self.loop_name(l),
+        }
+    }
+
+    /// Packs a parameter; the block that copies it.
+    pub fn pack(
+        &mut self,
+        buffer: BufferId,
+        tiles: &[(usize, Arg)],
+        order: &[usize],
+    ) -> Written<BlockId> {
+        let step = self.packing(buffer, tiles, order);
+        self.require_block(step)
+    }
+
+    /// Changes the layout of an intermediate.
+    pub fn lay_out(
+        &mut self,
+        buffer: BufferId,
+        tiles: &[(usize, Arg)],
+        order: &[usize],
+    ) -> Written<()> {
+        let step = self.packing(buffer, tiles, order);
+        self.require(step).map(drop)
+    }
+
+    fn packing(&self, buffer: BufferId, tiles: &[(usize, Arg)], order: &[usize]) -> Step {
+        Step::Pack {
+            buffer: self.buffer_name(buffer),
+            tiles: tiles.to_vec(),
+            order: order.to_vec(),
+        }
+    }
+
+    pub fn pad(&mut self, l: LoopId, multiple: DecidedPart) -> Written<()> {
+        let step = Step::Pad {
+            loop_: self.loop_name(l),
+            multiple: multiple.into(),
+        };
+        self.require(step).map(drop)
+    }
+
+    /// The block that gathers.
+    pub fn reindex(&mut self, b: BlockId, buffer: BufferId) -> Written<BlockId> {
+        self.require_block(Step::Reindex {
+            block: self.block_name(b),
+            buffer: self.buffer_name(buffer),
+        })
+    }
+
+    pub fn tensorize(&mut self, l: LoopId, intrinsic: &str) -> Written<()> {
+        let step = Step::Tensorize {
+            loop_: self.loop_name(l),
+            intrinsic: intrinsic.into(),
+        };
+        self.require(step).map(drop)
+    }
+
+    /// The blocks that the step lists.
+    pub fn winograd(&mut self, b: BlockId, tile: i64) -> Written<[BlockId; 7]> {
+        let step = Step::Winograd {
+            block: self.block_name(b),
+            tile: Arg::Lit(tile),
+        };
+        match self.require(step)? {
+            Made::Blocks(blocks) => {
+                let found = blocks.try_into();
+                found.map_err(|b: Vec<_>| self.missing(format!("{} of 7 blocks", b.len())))
+            }
+            made => Err(self.missing(format!("a step made {made:?} instead of blocks"))),
+        }
+    }
+
+    fn decide(&mut self, name: &str, kind: DecisionKind, default: u64) -> Decided {
         let value = kind.value_at(default).expect("the default is a value");
         self.decisions.push(Decision {
             name: name.into(),
@@ -80,11 +461,11 @@ impl Draft {
             value,
         });
         self.default.push(default);
-        self.decisions.len() - 1
+        Decided(self.decisions.len() - 1)
     }
 
     /// A two-part tile whose inner factor is the largest divisor up to `wanted`.
-    pub fn tile(&mut self, name: &str, extent: i64, max_inner: i64, wanted: i64) -> usize {
+    pub fn tile(&mut self, name: &str, extent: i64, max_inner: i64, wanted: i64) -> Decided {
         let kind = DecisionKind::PerfectTile {
             extent,
             parts: 2,
@@ -97,7 +478,7 @@ impl Draft {
     }
 
     /// A tile of as many parts as `wanted` has, which is the default if it is a value.
-    pub fn tiles(&mut self, name: &str, extent: i64, wanted: &[i64], max_inner: i64) -> usize {
+    pub fn tiles(&mut self, name: &str, extent: i64, wanted: &[i64], max_inner: i64) -> Decided {
         let kind = DecisionKind::PerfectTile {
             extent,
             parts: wanted.len(),
@@ -108,7 +489,7 @@ impl Draft {
     }
 
     /// One of `options`, by default the largest up to `wanted`.
-    pub fn choose(&mut self, name: &str, options: &[i64], wanted: i64) -> usize {
+    pub fn choose(&mut self, name: &str, options: &[i64], wanted: i64) -> Decided {
         let best = options
             .iter()
             .filter(|o| **o <= wanted)
@@ -121,65 +502,56 @@ impl Draft {
         self.decide(name, kind, default as u64)
     }
 
-    pub fn limit(&mut self, what: &'static str, terms: &[(i64, &[(usize, usize)])], max: i64) {
-        let terms = terms
-            .iter()
-            .map(|(k, parts)| (*k, parts.to_vec()))
-            .collect();
+    /// Bounds a sum of products `factor * values...`.
+    pub fn limit(&mut self, what: &'static str, terms: &[(i64, &[DecidedPart])], max: i64) {
+        let product = |(factor, values): &(i64, &[DecidedPart])| Product {
+            factor: *factor,
+            values: values.to_vec(),
+        };
+        let terms = terms.iter().map(product).collect();
         self.limits.push(Limit { what, terms, max });
     }
 
     /// Fuses the loops, a perfect chain. The result becomes parallel with
     /// [`Draft::run_parallel`], at the latest at the end: a buffer is the
     /// iteration's own only once its readers are inside.
-    pub fn parallel(&mut self, loops: &[String], threads: u32) -> Option<String> {
-        let first = loops.first()?.clone();
+    pub fn parallel(&mut self, loops: &[LoopId], threads: u32) -> Written<Option<LoopId>> {
+        let [first, others @ ..] = loops else {
+            return Ok(None);
+        };
         if threads <= 1 {
-            return None;
+            return Ok(None);
         }
-        let mut fused = first;
-        for l in &loops[1..] {
-            self.line(format!("fuse {fused} {l}"));
-            fused = format!("{fused}&{l}");
+        let mut fused = *first;
+        for l in others {
+            fused = self.fuse(fused, *l)?;
         }
-        self.parallel.push(fused.clone());
-        Some(fused)
+        self.parallel.push(fused);
+        Ok(Some(fused))
     }
 
     /// Loops that [`Draft::parallel`] fused run in parallel from here on: before
     /// partitions, whose parts are harder to tell apart.
-    pub fn run_parallel(&mut self) {
+    pub fn run_parallel(&mut self) -> Written<()> {
         for l in std::mem::take(&mut self.parallel) {
-            self.line(format!("parallel {l}"));
+            let loop_ = self.loop_name(l);
+            self.require(Step::Parallel { loop_ })?;
         }
+        Ok(())
     }
 
-    pub fn finish(mut self, name: &str) -> Sketch {
-        self.run_parallel();
-        let Draft {
-            decisions,
-            default,
-            lines,
-            limits,
-            parallel: _,
-        } = self;
-        let exact = lines.iter().all(|l| is_exact(l));
-        Sketch {
-            name: name.into(),
-            decisions,
-            lines,
-            limits,
-            default,
+    pub fn finish(mut self) -> Written<Sketch> {
+        self.run_parallel()?;
+        let exact = self.steps.iter().all(|s| s.step().is_exact());
+        Ok(Sketch {
+            name: self.name,
+            decisions: self.decisions,
+            steps: self.steps,
+            limits: self.limits,
+            default: self.default,
             exact,
-        }
+        })
     }
-}
-
-/// Whether a line is a step that loses no digits. A line that is none says so
-/// when a candidate is made of it.
-fn is_exact(line: &str) -> bool {
-    let step = line.strip_prefix("try ").unwrap_or(line);
-    step.parse().map_or(true, |s: Step| s.is_exact())
 }
 
 /// The innermost factor of a tile's value.

@@ -1,13 +1,15 @@
 //! Which candidates to try: spaces of schedules, and strategies that walk them.
 //!
-//! Owns the hand-written templates, the legality limits that a target imposes
-//! on them, and ask/tell strategies. Pure and seeded: nothing here builds or
+//! Owns the hand-written templates, the sketches that they write step by step on
+//! the program, the limits within which every step of a sketch is legal, and
+//! ask/tell strategies. Pure and seeded: nothing here builds or
 //! measures, and equal seeds and tells give equal asks.
 
 mod accuracy;
 mod budget;
 mod context;
 mod draft;
+mod nests;
 mod space;
 mod strategy;
 mod templates;
@@ -15,6 +17,7 @@ mod templates;
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use budget::{BUDGETS, Budget, Promise, RoundRobin, Standing, Turn, budget, untried};
 pub use context::{Context, Told};
-pub use space::{Candidate, Limit, Point, Sketch, Space};
+pub use draft::{DecidedPart, Refusal, Refused};
+pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

@@ -1,33 +1,77 @@
 //! Spaces: sketches with open decisions, and the points in them.
 
+use crate::draft::{DecidedPart, Refusal, Refused};
 use ir::Program;
 use rand::Rng;
 use schedule::{Decision, Step, Trace};
+use std::fmt;
 
 /// An upper bound on a sum of products of decided values: what is over it is
 /// never proposed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     pub what: &'static str,
-    /// (factor, [(decision, part)]): `factor * product of parts`.
-    pub terms: Vec<(i64, Vec<(usize, usize)>)>,
+    pub terms: Vec<Product>,
     pub max: i64,
 }
 
-/// A hand-written trace with open decisions.
+/// A factor times some decided values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Product {
+    pub factor: i64,
+    pub values: Vec<DecidedPart>,
+}
+
+/// A trace with open decisions, written by a template.
 #[derive(Clone, Debug)]
 pub struct Sketch {
     /// Algorithm and variant, e.g. `direct.rows`.
     pub name: String,
+    /// At their defaults.
     pub decisions: Vec<Decision>,
-    /// One step a line, in `schedule` text; `try STEP` is dropped where illegal.
-    pub lines: Vec<String>,
+    pub steps: Vec<SketchStep>,
     pub limits: Vec<Limit>,
-    /// Value numbers that the machine's facts suggest.
+    /// Value numbers that the machine's facts suggest: every required step is
+    /// legal there.
     pub default: Vec<u64>,
     /// Whether no step loses digits; what does is only for
     /// [`Accuracy::Relaxed`](crate::Accuracy::Relaxed).
     pub exact: bool,
+}
+
+/// A step of a sketch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum SketchStep {
+    /// Legal wherever the limits hold.
+    Required(Step),
+    /// As `Required`, but left out where a decided number is 0.
+    UnlessZero(Step, DecidedPart),
+    /// Left out of candidates in which it is illegal: what decides that is no
+    /// bound on decisions.
+    Optional(Step),
+}
+
+impl SketchStep {
+    pub fn step(&self) -> &Step {
+        match self {
+            SketchStep::Required(step)
+            | SketchStep::UnlessZero(step, _)
+            | SketchStep::Optional(step) => step,
+        }
+    }
+}
+
+/// The step's text, and before it when candidates have it.
+impl fmt::Display for SketchStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SketchStep::Required(step) => step.fmt(f),
+            SketchStep::UnlessZero(step, v) => {
+                write!(f, "unless ${}.{} is 0: {step}", v.decision, v.part)
+            }
+            SketchStep::Optional(step) => write!(f, "if legal: {step}"),
+        }
+    }
 }
 
 /// A place in a space: the sketch, and one value number a decision.
@@ -48,6 +92,8 @@ pub struct Candidate {
 #[derive(Clone, Debug)]
 pub struct Space {
     pub sketches: Vec<Sketch>,
+    /// Sketches that could not be written: defects of their templates.
+    pub refused: Vec<Refused>,
 }
 
 /// Draws after which sampling takes the sketch's default instead.
@@ -60,7 +106,7 @@ impl Sketch {
         Sketch {
             name: name.into(),
             decisions,
-            lines: vec![],
+            steps: vec![],
             limits: vec![],
             default,
             exact: true,
@@ -77,10 +123,10 @@ impl Sketch {
             return false;
         };
         self.limits.iter().all(|l| {
-            let terms = l.terms.iter().map(|(factor, parts)| {
-                parts
-                    .iter()
-                    .fold(*factor, |n, (d, p)| n.saturating_mul(decided[*d][*p]))
+            let terms = l.terms.iter().map(|t| {
+                t.values.iter().fold(t.factor, |n, v| {
+                    n.saturating_mul(decided[v.decision][v.part])
+                })
             });
             terms.fold(0i64, i64::saturating_add) <= l.max
         })
@@ -95,6 +141,14 @@ impl Sketch {
 }
 
 impl Space {
+    /// Of some sketches.
+    pub fn of(sketches: Vec<Sketch>) -> Space {
+        Space {
+            sketches,
+            refused: vec![],
+        }
+    }
+
     /// Number of points of all sketches, legal or not.
     pub fn cardinality(&self) -> u64 {
         self.sketches
@@ -148,7 +202,8 @@ impl Space {
         self.sample_in(self.sketches.len() - 1, rng)
     }
 
-    /// A legal neighbour: one or two decisions take other values.
+    /// A legal neighbour: one or two decisions take a value next to theirs, or,
+    /// one time in ten, another sketch is drawn from.
     pub fn mutate(&self, p: &Point, rng: &mut impl Rng) -> Point {
         let s = &self.sketches[p.sketch];
         let open: Vec<usize> = (0..s.decisions.len())
@@ -161,7 +216,8 @@ impl Space {
             let mut values = p.values.clone();
             for _ in 0..rng.random_range(1..=2) {
                 let d = open[rng.random_range(0..open.len())];
-                values[d] = rng.random_range(0..s.decisions[d].cardinality());
+                let near = s.decisions[d].kind.neighbours(values[d]);
+                values[d] = near[rng.random_range(0..near.len())];
             }
             if values != p.values && s.holds(&values) {
                 return Point {
@@ -209,24 +265,36 @@ impl Space {
     /// The candidate at a point of the space of `program`: optional steps that
     /// are illegal here are left out.
     ///
+    /// Steps are applied only as far as one is optional: the others are legal
+    /// within the limits, and whoever builds the candidate replays its trace.
+    ///
     /// # Errors
-    /// The first step that is required and illegal.
-    pub fn candidate(&self, program: &Program, p: &Point) -> Result<Candidate, String> {
+    /// A required step that was applied and is illegal: a limit is missing.
+    pub fn candidate(&self, program: &Program, p: &Point) -> Result<Candidate, Refused> {
         let sketch = &self.sketches[p.sketch];
         let decisions = self.decisions(p);
-        let mut scheduled = program.clone();
-        let mut steps = Vec::new();
-        for line in &sketch.lines {
-            let (optional, text) = match line.strip_prefix("try ") {
-                Some(rest) => (true, rest),
-                None => (false, line.as_str()),
-            };
-            let step: Step = text.parse().map_err(|e| format!("{}: {e}", sketch.name))?;
-            match step.apply(&mut scheduled, &decisions) {
-                Ok(()) => steps.push(step),
-                Err(_) if optional => {}
-                Err(illegal) => return Err(format!("{}: {illegal}", sketch.name)),
+        let optional = |s: &SketchStep| matches!(s, SketchStep::Optional(_));
+        let tried = sketch.steps.iter().rposition(optional).map_or(0, |i| i + 1);
+        let mut scheduled = (tried > 0).then(|| program.clone());
+        let mut steps = Vec::with_capacity(sketch.steps.len());
+        for (i, s) in sketch.steps.iter().enumerate() {
+            if let SketchStep::UnlessZero(_, v) = s
+                && decisions[v.decision].value[v.part] == 0
+            {
+                continue;
             }
+            if let Some(program) = scheduled.as_mut().filter(|_| i < tried)
+                && let Err(illegal) = s.step().apply(program, &decisions)
+            {
+                if optional(s) {
+                    continue;
+                }
+                return Err(Refused {
+                    sketch: sketch.name.clone(),
+                    why: Refusal::Step(illegal),
+                });
+            }
+            steps.push(s.step().clone());
         }
         Ok(Candidate {
             algorithm: sketch.name.clone(),

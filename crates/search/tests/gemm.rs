@@ -110,6 +110,13 @@ impl Product {
     }
 }
 
+/// Whether every step of the candidate at a point is legal.
+fn replayed(space: &Space, program: &Program, point: &Point) -> Result<(), String> {
+    let candidate = space.candidate(program, point).map_err(|e| e.to_string())?;
+    let replayed = schedule::replay(program, &candidate.trace);
+    replayed.map(drop).map_err(|e| e.to_string())
+}
+
 #[test]
 fn defaults_and_random_points_are_legal() {
     let mut proposed: BTreeMap<String, usize> = BTreeMap::new();
@@ -123,12 +130,10 @@ fn defaults_and_random_points_are_legal() {
                 continue;
             }
             *proposed.entry(sketch.name.clone()).or_default() += 1;
-            let own = Space {
-                sketches: vec![sketch],
-            };
+            let own = Space::of(vec![sketch]);
             let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
             for point in [vec![own.default_point()], random].concat() {
-                if let Err(why) = own.candidate(&program, &point) {
+                if let Err(why) = replayed(&own, &program, &point) {
                     illegal.push(format!("{why}\n  {product:?}\n  {:?}", point.values));
                 } else if !own.is_legal(&point) {
                     illegal.push(format!("beyond the limits: {product:?}"));

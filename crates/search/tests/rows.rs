@@ -65,9 +65,7 @@ fn target(isa: Isa, threads: u32) -> Target {
 fn rows_sketch(program: &Program, target: &Target) -> Option<Space> {
     let all = space(program, target, Accuracy::Strict);
     let sketch = all.sketches.into_iter().find(|s| s.name == "rows")?;
-    Some(Space {
-        sketches: vec![sketch],
-    })
+    Some(Space::of(vec![sketch]))
 }
 
 fn output(program: &Program) -> Tensor {

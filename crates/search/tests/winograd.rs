@@ -138,14 +138,16 @@ impl Found {
         let mut rng = Pcg64Mcg::seed_from_u64(shape.size as u64);
         for sketch in filtering {
             let name = sketch.name.clone();
-            let own = Space {
-                sketches: vec![sketch],
-            };
+            let own = Space::of(vec![sketch]);
             let random: Vec<Point> = (0..points).map(|_| own.sample(&mut rng)).collect();
             for point in [vec![own.default_point()], random].concat() {
                 *self.proposed.entry(name.clone()).or_default() += 1;
                 let values = || own.decisions(&point);
-                let why = match own.candidate(&program, &point) {
+                let candidate = own.candidate(&program, &point);
+                let replayed = candidate
+                    .map_err(|e| e.to_string())
+                    .and_then(|c| schedule::replay(&program, &c.trace).map_err(|e| e.to_string()));
+                let why = match replayed {
                     Err(why) => why,
                     Ok(_) if own.is_legal(&point) => continue,
                     Ok(_) => "it does not keep the limits".into(),
@@ -211,9 +213,7 @@ fn data_are_prefetched_where_they_come_from_far() {
         assert!(!filtering.is_empty());
         for sketch in filtering {
             let name = sketch.name.clone();
-            let own = Space {
-                sketches: vec![sketch],
-            };
+            let own = Space::of(vec![sketch]);
             let default = own.candidate(&program, &own.default_point());
             let trace = schedule::print(&default.expect("the default is legal").trace);
             let ahead = trace.contains("prefetch X main.d.x");

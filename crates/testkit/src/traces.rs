@@ -115,7 +115,7 @@ impl Growing<'_> {
             return None;
         }
         let before = self.p.clone();
-        let result = step.apply(&mut self.p, &self.trace.decisions);
+        let result = step.apply(&mut self.p, &self.trace.decisions).map(drop);
         if result.is_ok() && instances(&self.p) > MOST_INSTANCES {
             self.p = before;
             return None;

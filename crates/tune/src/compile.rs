@@ -118,7 +118,7 @@ impl Builders {
 }
 
 /// Names the task in an error of its schedule.
-fn no_schedule(t: &Task) -> impl Fn(String) -> Error {
+fn no_schedule(t: &Task) -> impl Fn(search::Refused) -> Error {
     let title = t.title();
     move |why| Error::new(format!("no schedule for {title}: {why}"))
 }

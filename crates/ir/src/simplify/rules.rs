@@ -179,17 +179,30 @@ fn canonical_sum(e: &Expr, _: &Ranges) -> Option<Expr> {
         ExprKind::Unary(op, _) => *op == UnaryOp::Neg,
         _ => false,
     };
-    (arithmetic && is_index(e)).then(|| Sum::of(e).to_expr())
+    let sum = (arithmetic && is_index(e)).then(|| Sum::of(e))?;
+    (!sum.is(e)).then(|| sum.to_expr())
 }
 
 /// `(x // c) * c + x % c` is `x`, and with `(x // c) % d` it is `x % (c*d)`.
 fn rejoin_div_mod(e: &Expr, _: &Ranges) -> Option<Expr> {
     let (op, ..) = binary(e)?;
-    if op != BinaryOp::Add || !is_index(e) {
+    if op != BinaryOp::Add || !has_remainder(e) || !is_index(e) {
         return None;
     }
     let mut s = Sum::of(e);
     s.rejoin().then(|| s.to_expr())
+}
+
+/// Whether a term of a sum is a remainder.
+fn has_remainder(e: &Expr) -> bool {
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::FloorMod, ..) => true,
+        ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul, a, b) => {
+            has_remainder(a) || has_remainder(b)
+        }
+        ExprKind::Unary(UnaryOp::Neg, a) => has_remainder(a),
+        _ => false,
+    }
 }
 
 /// The operands of `x op c` for an index `x` and a constant `c > 0`.

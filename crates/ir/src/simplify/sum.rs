@@ -1,7 +1,8 @@
 //! Index expressions as sums of integer multiples of atoms.
 
-use crate::affine::{Interval, Ranges, bounds};
+use crate::affine::{Interval, Ranges, sum_bounds};
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
+use std::cmp::Ordering;
 use tensor::DType;
 
 /// `sum of coefficient * atom + constant`. Atoms are distinct, in a canonical
@@ -56,6 +57,17 @@ pub fn order(e: &Expr) -> (bool, u32, String) {
     }
 }
 
+/// Compares by [`order`], whose text is made for two atoms only that need it.
+fn compare(a: &Expr, b: &Expr) -> Ordering {
+    match (a.as_var(), b.as_var()) {
+        (Some(x), Some(y)) => x.0.cmp(&y.0),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) if a == b => Ordering::Equal,
+        (None, None) => order(a).cmp(&order(b)),
+    }
+}
+
 impl Sum {
     pub fn constant(c: i64) -> Sum {
         Sum {
@@ -94,9 +106,9 @@ impl Sum {
     }
 
     fn normalize(&mut self) {
-        let mut keyed: Vec<_> = self.terms.drain(..).map(|t| (order(&t.0), t)).collect();
-        keyed.sort_by(|a, b| a.0.cmp(&b.0));
-        for (_, (e, k)) in keyed {
+        let mut terms = std::mem::take(&mut self.terms);
+        terms.sort_by(|a, b| compare(&a.0, &b.0));
+        for (e, k) in terms {
             match self.terms.last_mut() {
                 Some((last, c)) if *last == e => *c = c.wrapping_add(k),
                 _ => self.terms.push((e, k)),
@@ -162,8 +174,35 @@ impl Sum {
         }
     }
 
+    /// Whether `e` is what [`Sum::to_expr`] gives, without making that.
+    pub fn is(&self, e: &Expr) -> bool {
+        let is_int = |e: &Expr, k: i64| *e.kind() == ExprKind::Int(k, DType::I64);
+        let Some((first, others)) = self.terms.split_first() else {
+            return is_int(e, self.constant);
+        };
+        let is_term = |e: &Expr, (atom, k): &(Expr, i64)| match e.kind() {
+            _ if *k == 1 => e == atom,
+            ExprKind::Binary(BinaryOp::Mul, a, b) => a == atom && is_int(b, *k),
+            _ => false,
+        };
+        let mut rest = e;
+        if self.constant != 0 {
+            match rest.kind() {
+                ExprKind::Binary(BinaryOp::Add, a, c) if is_int(c, self.constant) => rest = a,
+                _ => return false,
+            }
+        }
+        for term in others.iter().rev() {
+            match rest.kind() {
+                ExprKind::Binary(BinaryOp::Add, a, t) if is_term(t, term) => rest = a,
+                _ => return false,
+            }
+        }
+        is_term(rest, first)
+    }
+
     pub fn bounds(&self, r: &Ranges) -> Option<Interval> {
-        bounds(&self.to_expr(), r)
+        sum_bounds(&self.terms, self.constant, r)
     }
 
     /// Replaces `k*c*(x // c) + k*(x % c)` by `k*x`, and

@@ -6,17 +6,21 @@
 use super::{Axes, Env, Kind, Window, guarded, sizes, work};
 use crate::layout::blocks;
 use graph::ops::{Conv, ConvTranspose};
+use ir::names::{AxisName, MAIN, image};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
 /// Names of spatial axes and of kernel axes, the last `n` of each.
-fn axis_names(n: usize) -> (Vec<String>, Vec<String>) {
-    let names = |few: [&str; 3], many: &str| -> Vec<String> {
+pub(super) fn axis_names(n: usize) -> (Vec<String>, Vec<String>) {
+    let names = |few: [AxisName; 3], many: &str| -> Vec<String> {
         match few.len().checked_sub(n) {
             Some(skip) => few[skip..].iter().map(ToString::to_string).collect(),
             None => (0..n).map(|d| format!("{many}{d}")).collect(),
         }
     };
-    (names(["z", "y", "x"], "x"), names(["q", "r", "s"], "s"))
+    (
+        names([image::DEPTH, image::ROW, image::COLUMN], "x"),
+        names([image::TAP_DEPTH, image::TAP_ROW, image::TAP_COLUMN], "s"),
+    )
 }
 
 fn windows(env: &Env, c: &Conv) -> Vec<Window> {
@@ -31,6 +35,12 @@ fn windows(env: &Env, c: &Conv) -> Vec<Window> {
             pad: c.pads[d].0 as i64,
         })
         .collect()
+}
+
+/// The axes over the taps of two windows.
+fn taps(windows: &[Window]) -> ((&'static str, i64), (&'static str, i64)) {
+    let along = |axis: AxisName, i: usize| (axis.as_str(), windows[i].taps);
+    (along(image::TAP_ROW, 0), along(image::TAP_COLUMN, 1))
 }
 
 /// The bias of the map at a point, as the last step of the operator.
@@ -54,50 +64,61 @@ pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> (BufferId, Ki
 /// main [n, ko, y, x, ki] = sum over co, r, s, ci, or over c, r, s if the
 /// operand is plain.
 fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId {
-    let axes = env.named_axes(["n", "ko", "y", "x", "ki"]);
+    let axes = env.named_axes(image::BLOCKED_MAPS);
     let windows = windows(env, c);
     let (x, w) = (env.operand(0), env.operand(1));
     // Of one group, whose channels fill whole blocks if there are several.
     let (channels, maps) = (w.shape()[1], env.shape[1]);
     let group_blocks = (maps / c.groups as i64 / block, channels / block);
-    let (r, s) = (("r", windows[0].taps), ("s", windows[1].taps));
+    let (r, s) = taps(&windows);
     let zero = Expr::constant(0.0, env.work());
     let in_blocks = x.layout().block().is_some();
     let reduce = if in_blocks {
-        vec![("co", blocks(channels, block)), r, s, ("ci", block)]
+        vec![
+            (image::CHANNEL_BLOCK.as_str(), blocks(channels, block)),
+            r,
+            s,
+            (image::CHANNEL_LANE.as_str(), block),
+        ]
     } else {
-        vec![("c", channels), r, s]
+        vec![(image::CHANNEL.as_str(), channels), r, s]
     };
-    let acc = b.reduce("main", &axes.list(), &reduce, Reducer::Sum, |o, t| {
-        let k = &o[1] * block + &o[4];
-        let (y, x_) = (
-            windows[0].position(&o[2], &t[1]),
-            windows[1].position(&o[3], &t[2]),
-        );
-        let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
-        let (value, channel) = if in_blocks {
-            let co = match c.groups {
-                1 => t[0].clone(),
-                _ => o[1].clone().floor_div(group_blocks.0) * group_blocks.1 + &t[0],
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce,
+        Reducer::Sum,
+        |o, t| {
+            let k = &o[1] * block + &o[4];
+            let (y, x_) = (
+                windows[0].position(&o[2], &t[1]),
+                windows[1].position(&o[3], &t[2]),
+            );
+            let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
+            let (value, channel) = if in_blocks {
+                let co = match c.groups {
+                    1 => t[0].clone(),
+                    _ => o[1].clone().floor_div(group_blocks.0) * group_blocks.1 + &t[0],
+                };
+                let value = x.at_block(&o[0], &co, vec![y, x_], &t[3]);
+                (value, &t[0] * block + &t[3])
+            } else {
+                (x.at(vec![o[0].clone(), t[0].clone(), y, x_]), t[0].clone())
             };
-            let value = x.at_block(&o[0], &co, vec![y, x_], &t[3]);
-            (value, &t[0] * block + &t[3])
-        } else {
-            (x.at(vec![o[0].clone(), t[0].clone(), y, x_]), t[0].clone())
-        };
-        let mut known = Vec::new();
-        if maps % block != 0 {
-            known.push(k.clone().lt(maps));
-        }
-        if in_blocks && channels % block != 0 {
-            known.push(channel.clone().lt(channels));
-        }
-        let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
-        // A packed weight's padding stands for its own guard.
-        let none = Expr::constant(0.0, work(env.operand_dtype(1)));
-        let weight = env.factor(1, guarded(known, weight, none));
-        guarded(inside, env.factor(0, value), zero.clone()) * weight
-    });
+            let mut known = Vec::new();
+            if maps % block != 0 {
+                known.push(k.clone().lt(maps));
+            }
+            if in_blocks && channels % block != 0 {
+                known.push(channel.clone().lt(channels));
+            }
+            let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
+            // A packed weight's padding stands for its own guard.
+            let none = Expr::constant(0.0, work(env.operand_dtype(1)));
+            let weight = env.factor(1, guarded(known, weight, none));
+            guarded(inside, env.factor(0, value), zero.clone()) * weight
+        },
+    );
     with_bias(env, b, acc, &axes)
 }
 
@@ -111,27 +132,34 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
     let windows = windows(env, c);
     let (x, w) = (env.operand(0), env.operand(1));
     let channels = env.shape[1];
-    let reduce = [("r", windows[0].taps), ("s", windows[1].taps)];
+    let (r, s) = taps(&windows);
+    let reduce = [r, s];
     let zero = Expr::constant(0.0, env.work());
-    let acc = b.reduce("main", &axes.list(), &reduce, Reducer::Sum, |o, t| {
-        let channel = &o[1] * block + &o[4];
-        let (y, x_) = (
-            windows[0].position(&o[2], &t[0]),
-            windows[1].position(&o[3], &t[1]),
-        );
-        let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
-        let value = x.at_block(&o[0], &o[1], vec![y, x_], &o[4]);
-        let known = if channels % block != 0 {
-            vec![channel.clone().lt(channels)]
-        } else {
-            vec![]
-        };
-        let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
-        // A packed weight's padding stands for its own guard.
-        let none = Expr::constant(0.0, work(env.operand_dtype(1)));
-        let weight = env.factor(1, guarded(known, weight, none));
-        guarded(inside, env.factor(0, value), zero.clone()) * weight
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce,
+        Reducer::Sum,
+        |o, t| {
+            let channel = &o[1] * block + &o[4];
+            let (y, x_) = (
+                windows[0].position(&o[2], &t[0]),
+                windows[1].position(&o[3], &t[1]),
+            );
+            let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
+            let value = x.at_block(&o[0], &o[1], vec![y, x_], &o[4]);
+            let known = if channels % block != 0 {
+                vec![channel.clone().lt(channels)]
+            } else {
+                vec![]
+            };
+            let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
+            // A packed weight's padding stands for its own guard.
+            let none = Expr::constant(0.0, work(env.operand_dtype(1)));
+            let weight = env.factor(1, guarded(known, weight, none));
+            guarded(inside, env.factor(0, value), zero.clone()) * weight
+        },
+    );
     with_bias(env, b, acc, &axes)
 }
 
@@ -139,7 +167,12 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
 fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
     let windows = windows(env, c);
     let (spatial, kernel) = axis_names(windows.len());
-    let axes = env.named_axes(["n".into(), "k".into()].into_iter().chain(spatial));
+    let axes = env.named_axes(
+        [image::BATCH, image::MAP]
+            .map(String::from)
+            .into_iter()
+            .chain(spatial),
+    );
     let (x, w) = (env.operand(0), env.operand(1));
     let depth = w.shape()[1];
     let maps = env.shape[1] / c.groups as i64;
@@ -147,10 +180,14 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
         .iter()
         .zip(&windows)
         .map(|(n, w)| (n.clone(), w.taps));
-    let reduce = Axes::new([("c".to_string(), depth)].into_iter().chain(taps));
+    let reduce = Axes::new(
+        [(image::CHANNEL.to_string(), depth)]
+            .into_iter()
+            .chain(taps),
+    );
     let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
-        "main",
+        MAIN.as_str(),
         &axes.list(),
         &reduce.list(),
         Reducer::Sum,
@@ -191,7 +228,12 @@ pub(super) fn conv_transpose(
 ) -> (BufferId, Kind) {
     let rank = c.strides.len();
     let (spatial, kernel) = axis_names(rank);
-    let axes = env.named_axes(["n".into(), "k".into()].into_iter().chain(spatial));
+    let axes = env.named_axes(
+        [image::BATCH, image::MAP]
+            .map(String::from)
+            .into_iter()
+            .chain(spatial),
+    );
     let (x, w) = (env.operand(0), env.operand(1));
     let maps = w.shape()[1];
     let depth = x.shape()[1] / c.groups as i64;
@@ -199,10 +241,14 @@ pub(super) fn conv_transpose(
         .iter()
         .zip(&w.shape()[2..])
         .map(|(n, t)| (n.clone(), *t));
-    let reduce = Axes::new([("c".to_string(), depth)].into_iter().chain(taps));
+    let reduce = Axes::new(
+        [(image::CHANNEL.to_string(), depth)]
+            .into_iter()
+            .chain(taps),
+    );
     let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
-        "main",
+        MAIN.as_str(),
         &axes.list(),
         &reduce.list(),
         Reducer::Sum,

@@ -3,13 +3,14 @@
 use super::{Env, Kind, work};
 use graph::ops::{BatchNorm, Binary, Gelu, Op, Unary};
 use graph::{Model, Node, ValueId};
+use ir::names::MAIN;
 use ir::{BinaryOp, BufferId, Expr, ExprKind, ProgramBuilder, UnaryOp};
 use tensor::DType;
 
 /// A group of element-wise nodes only: one block.
 pub(super) fn pointwise(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     let axes = env.axes();
-    let result = b.compute("main", &axes.list(), |s| {
+    let result = b.compute(MAIN.as_str(), &axes.list(), |s| {
         let p = env.point(s);
         // The anchor is in the chain, so this value is replaced.
         env.follow(Expr::constant(0.0, work(env.dtype)), &p)

@@ -2,6 +2,7 @@
 
 use super::{Env, Kind, LastStep, Point};
 use graph::ops::Gemm;
+use ir::names::{MAIN, product};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
 /// main [b0.., m, n] = sum over k; a vector operand has no `m` or no `n`.
@@ -10,24 +11,30 @@ pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     let (rows, columns) = (x.shape().len() > 1, y.shape().len() > 1);
     let batch = env.shape.len() - usize::from(rows) - usize::from(columns);
     let mut names: Vec<String> = (0..batch).map(|d| format!("b{d}")).collect();
-    names.extend(rows.then(|| "m".to_string()));
-    names.extend(columns.then(|| "n".to_string()));
+    names.extend(rows.then(|| product::ROW.into()));
+    names.extend(columns.then(|| product::COLUMN.into()));
     let axes = env.named_axes(names);
     let k = x.shape()[x.shape().len() - 1];
-    let acc = b.reduce("main", &axes.list(), &[("k", k)], Reducer::Sum, |o, t| {
-        let matrix = |shape: &[i64], tail: Vec<Expr>| {
-            let own = shape.len().saturating_sub(2);
-            let skip = batch - own.min(batch);
-            let lead = shape.iter().zip(&o[skip..batch]).take(own);
-            let lead = lead.map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() });
-            lead.chain(tail).collect::<Vec<_>>()
-        };
-        let m = rows.then(|| o[batch].clone());
-        let n = columns.then(|| o[o.len() - 1].clone());
-        let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
-        let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
-        env.factor(0, x.at(left)) * env.factor(1, y.at(right))
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &[(product::TERM.as_str(), k)],
+        Reducer::Sum,
+        |o, t| {
+            let matrix = |shape: &[i64], tail: Vec<Expr>| {
+                let own = shape.len().saturating_sub(2);
+                let skip = batch - own.min(batch);
+                let lead = shape.iter().zip(&o[skip..batch]).take(own);
+                let lead = lead.map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() });
+                lead.chain(tail).collect::<Vec<_>>()
+            };
+            let m = rows.then(|| o[batch].clone());
+            let n = columns.then(|| o[o.len() - 1].clone());
+            let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
+            let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
+            env.factor(0, x.at(left)) * env.factor(1, y.at(right))
+        },
+    );
     let result = env.conclude(b, acc, &axes, None);
     let last = env.shape.len();
     let m = if rows { env.shape[batch] } else { 1 };
@@ -53,7 +60,7 @@ pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
 /// main [m, n] = sum over k; scaling and the addend are in `out`.
 pub(super) fn gemm(env: &Env, b: &mut ProgramBuilder, g: &Gemm) -> (BufferId, Kind) {
     let (x, y) = (env.operand(0), env.operand(1));
-    let axes = env.named_axes(["m", "n"]);
+    let axes = env.named_axes([product::ROW, product::COLUMN]);
     let k = x.shape()[usize::from(!g.trans_a)];
     let ordered = |swap: bool, i: &Expr, j: &Expr| {
         if swap {
@@ -62,10 +69,16 @@ pub(super) fn gemm(env: &Env, b: &mut ProgramBuilder, g: &Gemm) -> (BufferId, Ki
             vec![i.clone(), j.clone()]
         }
     };
-    let acc = b.reduce("main", &axes.list(), &[("k", k)], Reducer::Sum, |o, t| {
-        let left = x.at(ordered(g.trans_a, &o[0], &t[0]));
-        left * y.at(ordered(g.trans_b, &t[0], &o[1]))
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &[(product::TERM.as_str(), k)],
+        Reducer::Sum,
+        |o, t| {
+            let left = x.at(ordered(g.trans_a, &o[0], &t[0]));
+            left * y.at(ordered(g.trans_b, &t[0], &o[1]))
+        },
+    );
     let scaled = |e: Expr, by: f32| {
         if by == 1.0 {
             return e;

@@ -22,6 +22,7 @@ use super::fuse::{Group, is_elementwise};
 use super::layout::{Choice, Layout};
 use graph::ops::Op;
 use graph::{Model, Node, Users, ValueId};
+use ir::names::{MAIN, OUT, image};
 use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, Expr, Program, ProgramBuilder};
 use std::collections::{BTreeMap, HashMap};
@@ -426,7 +427,7 @@ impl<'a> Env<'a> {
     fn axes(&self) -> Axes {
         let names: Vec<String> = match self.layout {
             Layout::Plain => (0..self.shape.len()).map(|d| format!("i{d}")).collect(),
-            Layout::Blocked { .. } => ["n", "co", "y", "x", "ci"].map(String::from).to_vec(),
+            Layout::Blocked { .. } => image::BLOCKED.map(String::from).to_vec(),
         };
         self.named_axes(names)
     }
@@ -502,7 +503,7 @@ impl<'a> Env<'a> {
         if post.is_none() && self.group.chain.is_empty() && stored == self.dtype {
             return accumulator;
         }
-        b.compute("out", &axes.list(), |s| {
+        b.compute(OUT.as_str(), &axes.list(), |s| {
             let p = self.point(s);
             let value = Expr::load(accumulator, s);
             let value = match post {
@@ -515,7 +516,7 @@ impl<'a> Env<'a> {
 
     /// A result that `value` gives point by point: one block.
     fn map(&self, b: &mut ProgramBuilder, value: impl Fn(&Point) -> Expr) -> BufferId {
-        b.compute("main", &self.axes().list(), |s| {
+        b.compute(MAIN.as_str(), &self.axes().list(), |s| {
             let p = self.point(s);
             self.follow(value(&p), &p)
         })

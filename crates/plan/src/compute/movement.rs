@@ -5,6 +5,7 @@ use crate::compute::Built;
 use crate::layout::Layout;
 use graph::ops::{Concat, Gather, Pad, PadMode, Slice, Split, Transpose};
 use graph::{Model, ValueId};
+use ir::names::{AxisName, MAIN, image};
 use ir::{BufferId, DType, Expr, ProgramBuilder};
 
 fn kind(env: &Env) -> Kind {
@@ -185,12 +186,13 @@ pub(crate) fn layout_transform(model: &Model, v: ValueId, from: Layout, to: Layo
     let mut b = ProgramBuilder::new("layout_transform");
     let x = b.input("X", dtype, &from.physical(value.shape()));
     let extents = to.physical(value.shape());
-    let names: &[&str] = match to {
-        Layout::Plain => &["n", "c", "y", "x"],
-        Layout::Blocked { .. } => &["n", "co", "y", "x", "ci"],
+    let names: &[AxisName] = match to {
+        Layout::Plain => &[image::BATCH, image::CHANNEL, image::ROW, image::COLUMN],
+        Layout::Blocked { .. } => &image::BLOCKED,
     };
-    let axes: Vec<(&str, i64)> = names.iter().copied().zip(extents).collect();
-    let result = b.compute("main", &axes, |s| match (from, to) {
+    let names = names.iter().map(|n| n.as_str());
+    let axes: Vec<(&str, i64)> = names.zip(extents).collect();
+    let result = b.compute(MAIN.as_str(), &axes, |s| match (from, to) {
         (Layout::Plain, Layout::Blocked { block }) => {
             let channel = &s[1] * block + &s[4];
             let load = Expr::load(

@@ -3,6 +3,7 @@
 use super::elementwise::power;
 use super::{Axes, Env, Kind, Point, guarded};
 use graph::ops::{LayerNorm, Lrn, Softmax};
+use ir::names::{MAIN, OUT};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
 
 /// Blocks `max`, `e`, `sum`, `inverse`, `out`: one division a row.
@@ -37,7 +38,7 @@ pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferI
     let inverse = b.compute("inverse", &outer.list(), |at| {
         Expr::constant(1.0, super::work(env.operand_dtype(0))) / Expr::load(sum, at)
     });
-    let result = b.compute("out", &axes.list(), |at| {
+    let result = b.compute(OUT.as_str(), &axes.list(), |at| {
         let value = Expr::load(e, at) * Expr::load(inverse, row(at));
         env.follow(value, &env.point(at))
     });
@@ -98,7 +99,7 @@ pub(super) fn layer_norm(env: &Env, b: &mut ProgramBuilder, l: LayerNorm) -> (Bu
     // A block of its own: the root and its division are done once a row.
     let scale = b.compute("inverse", &rows.list(), |at| inverse(at));
     let axes = env.axes();
-    let result = b.compute("out", &axes.list(), |at| {
+    let result = b.compute(OUT.as_str(), &axes.list(), |at| {
         let p = env.point(at);
         let centred = x.at(at.to_vec()) - Expr::load(mean, row_of(at));
         let scaled = centred * Expr::load(scale, row_of(at)) * env.operand(1).load(&p);
@@ -129,7 +130,7 @@ pub(super) fn lrn(env: &Env, b: &mut ProgramBuilder, l: Lrn) -> (BufferId, Kind)
     let before = (size - 1) / 2;
     let zero = Expr::constant(0.0, dtype);
     let acc = b.reduce(
-        "main",
+        MAIN.as_str(),
         &axes.list(),
         &[("s", size)],
         Reducer::Sum,

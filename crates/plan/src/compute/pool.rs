@@ -1,9 +1,11 @@
 //! Windowed pooling, plain or in channel blocks.
 
+use super::conv::axis_names;
 use super::conv::window_args;
 use super::reduce::is_best;
 use super::{Axes, Env, Kind, Point, Window, guarded, sizes, work};
 use graph::ops::{IndexOrder, Pool, PoolKind};
+use ir::names::{MAIN, image};
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Kind) {
@@ -19,11 +21,12 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
         })
         .collect();
     let axes = pool_axes(env, windows.len());
+    let (_, taps) = axis_names(windows.len());
     let reduce = Axes::new(
         windows
             .iter()
             .enumerate()
-            .map(|(d, w)| (kernel_axis(d, windows.len()), w.taps)),
+            .map(|(d, w)| (taps[d].clone(), w.taps)),
     );
     if let (PoolKind::Max { indices: Some(o) }, 1) = (p.kind, env.output) {
         let result = positions(env, b, &windows, &axes, &reduce, o);
@@ -34,21 +37,27 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
         PoolKind::Average { .. } => Reducer::Sum,
     };
     let outside = reducer.identity(&[env.work()])[0].clone();
-    let acc = b.reduce("main", &axes.list(), &reduce.list(), reducer, |o, t| {
-        let mut at = Vec::new();
-        let mut inside = Vec::new();
-        for (d, w) in windows.iter().enumerate() {
-            let position = w.position(&o[2 + d], &t[d]);
-            inside.extend(w.inside(&position));
-            at.push(position);
-        }
-        let value = if env.layout.block().is_some() {
-            x.at_block(&o[0], &o[1], at, &o[o.len() - 1])
-        } else {
-            x.at([&o[..2], &at].concat())
-        };
-        guarded(inside, value, outside.clone())
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        reducer,
+        |o, t| {
+            let mut at = Vec::new();
+            let mut inside = Vec::new();
+            for (d, w) in windows.iter().enumerate() {
+                let position = w.position(&o[2 + d], &t[d]);
+                inside.extend(w.inside(&position));
+                at.push(position);
+            }
+            let value = if env.layout.block().is_some() {
+                x.at_block(&o[0], &o[1], at, &o[o.len() - 1])
+            } else {
+                x.at([&o[..2], &at].concat())
+            };
+            guarded(inside, value, outside.clone())
+        },
+    );
     let result = match p.kind {
         PoolKind::Max { .. } => env.conclude(b, acc, &axes, None),
         PoolKind::Average { count_include_pad } => {
@@ -115,7 +124,7 @@ fn positions(
     );
     let beyond = Expr::int(plane.iter().product());
     let acc = b.reduce(
-        "main",
+        MAIN.as_str(),
         &axes.list(),
         &reduce.list(),
         Reducer::Min,
@@ -156,26 +165,13 @@ fn column_major(position: &Expr, plane: &[i64], strides: &[i64]) -> Expr {
     sum
 }
 
-fn kernel_axis(d: usize, rank: usize) -> String {
-    match rank {
-        1..=3 => ["q", "r", "s"][3 - rank + d].to_string(),
-        _ => format!("s{d}"),
-    }
-}
-
 fn pool_axes(env: &Env, rank: usize) -> Axes {
     if env.layout.block().is_some() {
         return env.axes();
     }
-    let spatial = (0..rank).map(|d| match rank {
-        1..=3 => ["z", "y", "x"][3 - rank + d].to_string(),
-        _ => format!("x{d}"),
-    });
-    env.named_axes(
-        ["n".to_string(), "c".to_string()]
-            .into_iter()
-            .chain(spatial),
-    )
+    let (spatial, _) = axis_names(rank);
+    let image = [image::BATCH, image::CHANNEL].map(String::from);
+    env.named_axes(image.into_iter().chain(spatial))
 }
 
 /// How many elements the window at a point averages over: a constant if no

@@ -2,6 +2,7 @@
 
 use super::{Axes, Env, Kind, Point};
 use graph::ops::{ArgReduce, Reduce, ReduceKind};
+use ir::names::MAIN;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 
 /// The axes that a reduction runs over, `r0`, `r1`, ... or as a pooling's.
@@ -43,14 +44,20 @@ pub(super) fn reduce(env: &Env, b: &mut ProgramBuilder, r: &Reduce) -> (BufferId
     };
     let rank = x.shape().len();
     let logical = env.shape.len();
-    let acc = b.reduce("main", &axes.list(), &over.list(), reducer, |o, t| {
-        let at = source_index(rank, &r.axes, r.keepdims, &o[..logical], t);
-        match env.layout.block() {
-            Some(_) => x.at_block(&at[0], &at[1], at[2..].to_vec(), &o[logical]),
-            None if env.work() == DType::Bool => x.at(at).cast(DType::U8),
-            None => x.at(at),
-        }
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &over.list(),
+        reducer,
+        |o, t| {
+            let at = source_index(rank, &r.axes, r.keepdims, &o[..logical], t);
+            match env.layout.block() {
+                Some(_) => x.at_block(&at[0], &at[1], at[2..].to_vec(), &o[logical]),
+                None if env.work() == DType::Bool => x.at(at).cast(DType::U8),
+                None => x.at(at),
+            }
+        },
+    );
     let group: i64 = over.0.iter().map(|a| a.1).product();
     let mean = |sum: Expr, _: &Point| sum / Expr::constant(group as f64, env.work());
     let holds = |any: Expr, _: &Point| any.cast(DType::Bool);
@@ -98,7 +105,7 @@ pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (Bu
     } else {
         (Reducer::Min, group)
     };
-    let acc = b.reduce("main", &axes.list(), &over.list(), pick, |o, t| {
+    let acc = b.reduce(MAIN.as_str(), &axes.list(), &over.list(), pick, |o, t| {
         let is_best = is_best(value(o, t), Expr::load(best, o), env.operand_dtype(0));
         Expr::select(is_best, &t[0], Expr::int(none))
     });

@@ -47,7 +47,7 @@ fn attempt(p: &mut Program, draw: &mut Draw) -> (String, Result<(), Illegal>) {
     match draw.below(16) {
         0 => {
             let inner = [2, 3, 4][draw.below(3)];
-            let result = split::apply(p, &l, &[None, Some(inner)]);
+            let result = split::apply(p, &l, &[None, Some(inner)]).map(drop);
             (format!("split {l} {inner}"), result)
         }
         1..=3 => random_loop_step(p, &l, &block, draw),
@@ -69,13 +69,13 @@ fn attempt(p: &mut Program, draw: &mut Draw) -> (String, Result<(), Illegal>) {
         ),
         11 => (
             format!("cache_read {block} {buffer}"),
-            cache_read::apply(p, &block, &buffer, Scope::Local),
+            cache_read::apply(p, &block, &buffer, Scope::Local).map(drop),
         ),
         12 => (
             format!("cache_write {block}"),
-            cache_write::apply(p, &block, 0, Scope::Local),
+            cache_write::apply(p, &block, 0, Scope::Local).map(drop),
         ),
-        13 | 14 => (format!("rfactor {l}"), rfactor::apply(p, &l)),
+        13 | 14 => (format!("rfactor {l}"), rfactor::apply(p, &l).map(drop)),
         _ => random_pack(p, &buffer, draw),
     }
 }
@@ -89,7 +89,7 @@ fn random_pack(p: &mut Program, buffer: &str, draw: &mut Draw) -> (String, Resul
         order.swap(i, draw.below(i + 1));
     }
     let text = format!("pack {buffer} {tiles:?} {order:?}");
-    (text, pack::apply(p, buffer, &tiles, &order))
+    (text, pack::apply(p, buffer, &tiles, &order).map(drop))
 }
 
 fn random_loop_step(
@@ -104,7 +104,10 @@ fn random_loop_step(
         _ => l.to_string(),
     };
     match draw.below(7) {
-        0 => (format!("fuse {l} {inner}"), fuse::apply(p, l, &inner)),
+        0 => (
+            format!("fuse {l} {inner}"),
+            fuse::apply(p, l, &inner).map(drop),
+        ),
         1 | 2 => (
             format!("reorder {inner} {l}"),
             reorder::apply(p, &[inner, l.to_string()]),
@@ -114,7 +117,7 @@ fn random_loop_step(
         5 => (format!("partition {l}"), partition::apply(p, l)),
         _ => (
             format!("decompose_reduction {block} {l}"),
-            decompose_reduction::apply(p, block, l),
+            decompose_reduction::apply(p, block, l).map(drop),
         ),
     }
 }

@@ -57,7 +57,7 @@ fn check(p: &Program, expected: &Expected, steps: &str) {
 }
 
 /// Applies a legal step and checks what it leaves.
-fn judged(p: &mut Program, step: impl FnOnce(&mut Program) -> Result<(), Illegal>) {
+fn judged<T>(p: &mut Program, step: impl FnOnce(&mut Program) -> Result<T, Illegal>) {
     let expected = Expected::of(p);
     if let Err(illegal) = step(p) {
         panic!("{illegal}\n{}", ir::text::print(p));
@@ -66,9 +66,9 @@ fn judged(p: &mut Program, step: impl FnOnce(&mut Program) -> Result<(), Illegal
 }
 
 /// Checks that a step is refused for this reason and changes nothing.
-fn refused(p: &Program, why: &str, step: impl FnOnce(&mut Program) -> Result<(), Illegal>) {
+fn refused<T>(p: &Program, why: &str, step: impl FnOnce(&mut Program) -> Result<T, Illegal>) {
     let mut changed = p.clone();
-    let illegal = step(&mut changed).expect_err("the step is illegal");
+    let illegal = step(&mut changed).err().expect("the step is illegal");
     let text = illegal.to_string();
     assert!(text.contains(why), "`{text}` does not say `{why}`");
     assert_eq!(changed, *p);

@@ -16,12 +16,13 @@ use ir::{BlockId, BufferId, Expr, LoopId, Node, Program, Scope};
 
 const STEP: &str = "cache_read";
 
+/// Gives the block that copies.
 pub(crate) fn apply(
     program: &mut Program,
     block: &str,
     buffer: &str,
     scope: Scope,
-) -> Result<(), Illegal> {
+) -> Result<BlockId, Illegal> {
     let b = block_named(program, STEP, block)?;
     let source = buffer_named(program, STEP, buffer)?;
     let refuse = |why| Illegal::new(STEP, buffer, why);
@@ -39,7 +40,7 @@ pub(crate) fn apply(
         redirect_loads(next, b, source, copy);
         let nest = renest(next, copier, &spans, &tests);
         insert_before(next, parent, before, nest);
-        Ok(())
+        Ok(copier)
     })
     .map_err(refuse)
 }

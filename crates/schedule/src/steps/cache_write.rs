@@ -19,12 +19,13 @@ use ir::{BlockId, Expr, LoopId, Node, Program, Scope, VarId};
 const STEP: &str = "cache_write";
 
 /// `index` counts the buffers that the block writes.
+/// Gives the block that copies.
 pub(crate) fn apply(
     program: &mut Program,
     block: &str,
     index: usize,
     scope: Scope,
-) -> Result<(), Illegal> {
+) -> Result<BlockId, Illegal> {
     let b = block_named(program, STEP, block)?;
     let refuse = |why| Illegal::new(STEP, block, why);
     let (parent, after) = place(program, b, index).map_err(refuse)?;
@@ -54,7 +55,7 @@ pub(crate) fn apply(
         next.block_mut(b).writes[index].buffer = cache;
         let nest = renest(next, copier, &spans, &tests);
         insert_after(next, parent, after, nest);
-        Ok(())
+        Ok(copier)
     })
     .map_err(refuse)
 }

@@ -27,7 +27,8 @@ struct Plan {
     reduce: Vec<VarId>,
 }
 
-pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<(), Illegal> {
+/// Gives the block that initialises.
+pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<BlockId, Illegal> {
     let b = block_named(program, STEP, block)?;
     let l = loop_named(program, STEP, target)?;
     let plan = plan(program, b, l).map_err(|why| Illegal::new(STEP, block, why))?;
@@ -49,7 +50,8 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
         by_copy.push((old.var, Expr::var(program.loop_(copy).var)));
         loops.push(copy);
     }
-    let mut node = Node::Block(init_block(program, b, &by_copy, &loops));
+    let init = init_block(program, b, &by_copy, &loops);
+    let mut node = Node::Block(init);
     for copy in loops.into_iter().rev() {
         program.loop_mut(copy).body.push(node);
         node = Node::Loop(copy);
@@ -59,7 +61,7 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
     if let Some(r) = &mut program.block_mut(b).reduction {
         r.init = false;
     }
-    Ok(())
+    Ok(init)
 }
 
 fn plan(p: &Program, b: BlockId, l: LoopId) -> Result<Plan, String> {

@@ -9,7 +9,8 @@ use ir::{Annotation, Expr, LoopId, Node, Program};
 
 const STEP: &str = "fuse";
 
-pub(crate) fn apply(program: &mut Program, outer: &str, inner: &str) -> Result<(), Illegal> {
+/// Gives the fused loop.
+pub(crate) fn apply(program: &mut Program, outer: &str, inner: &str) -> Result<LoopId, Illegal> {
     let o = loop_named(program, STEP, outer)?;
     let i = loop_named(program, STEP, inner)?;
     serial(program, o).map_err(|why| Illegal::new(STEP, outer, why))?;
@@ -41,7 +42,7 @@ pub(crate) fn apply(program: &mut Program, outer: &str, inner: &str) -> Result<(
             None
         }
     });
-    Ok(())
+    Ok(fused)
 }
 
 /// The inner loop's, and the outer one's prefetches at the same distance in elements.

@@ -17,7 +17,7 @@ use crate::steps::buffer_named;
 use ir::affine::Ranges;
 use ir::region::program_ranges;
 use ir::simplify::{prove, simplify};
-use ir::{BufferId, Expr, ExprKind, Node, Program, Role, Scope, VarId};
+use ir::{BlockId, BufferId, Expr, ExprKind, Node, Program, Role, Scope, VarId};
 
 const STEP: &str = "pack";
 
@@ -32,27 +32,28 @@ struct Layout {
     order: Vec<usize>,
 }
 
+/// Gives the block that copies a parameter.
 pub(crate) fn apply(
     program: &mut Program,
     buffer: &str,
     tiles: &[(usize, i64)],
     order: &[usize],
-) -> Result<(), Illegal> {
+) -> Result<Option<BlockId>, Illegal> {
     let b = buffer_named(program, STEP, buffer)?;
     let refuse = |why: String| Illegal::new(STEP, buffer, why);
     let layout = Layout::new(&program.buffer(b).shape, tiles, order).map_err(refuse)?;
     match program.buffer(b).role {
-        Role::Output => return Err(refuse("the layout of an output belongs to the task".into())),
+        Role::Output => Err(refuse("the layout of an output belongs to the task".into())),
         Role::Input | Role::Constant => {
             check_consumers(program, b).map_err(refuse)?;
-            copy_packed(program, b, &layout);
+            Ok(Some(copy_packed(program, b, &layout)))
         }
         Role::Intermediate => {
             check_consumers(program, b).map_err(refuse)?;
             relayout(program, b, &layout);
+            Ok(None)
         }
     }
-    Ok(())
 }
 
 fn check_consumers(p: &Program, b: BufferId) -> Result<(), String> {
@@ -144,7 +145,7 @@ impl Layout {
     }
 }
 
-fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) {
+fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) -> BlockId {
     let consumers = p.consumers(b);
     let name = live_name(p, &format!("{}.pack", p.buffer(b).name));
     let copy = like(p, b, name.clone(), Scope::Global);
@@ -180,12 +181,13 @@ fn copy_packed(p: &mut Program, b: BufferId, layout: &Layout) {
     let spans = whole_domain(p.block(copier));
     let nest = renest(p, copier, &spans, &[]);
     insert_before(p, None, first, nest);
+    copier
 }
 
 /// Drops from guards with the alternative 0 the tests that an index is below its
 /// dimension, where the copy has elements, which are 0, as far as it goes. A test
 /// of reduction variables alone stays: what it leaves out need not be computed.
-fn read_padding(p: &mut Program, user: ir::BlockId, b: BufferId, layout: &Layout) {
+fn read_padding(p: &mut Program, user: BlockId, b: BufferId, layout: &Layout) {
     let mut r = program_ranges(p);
     for i in &p.block(user).iters {
         r.set(i.var, 0, i.extent - 1);
@@ -236,7 +238,7 @@ fn relayout(p: &mut Program, b: BufferId, layout: &Layout) {
 }
 
 /// Puts packed accesses to `to` for a block's accesses to `from`.
-fn rewrite(p: &mut Program, user: ir::BlockId, from: BufferId, to: BufferId, layout: &Layout) {
+fn rewrite(p: &mut Program, user: BlockId, from: BufferId, to: BufferId, layout: &Layout) {
     let r = program_ranges(p);
     crate::nest::rewrite_loads(p, user, from, &mut |indices| {
         Expr::load(to, layout.packed(indices, &r))

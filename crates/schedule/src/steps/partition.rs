@@ -13,7 +13,7 @@
 use crate::illegal::Illegal;
 use crate::legality::lives_inside;
 use crate::nest::{conjuncts, live_name};
-use crate::rebind::substitute;
+use crate::rebind::substitute_in_copies;
 use crate::steps::loop_named;
 use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{bound, program_ranges};
@@ -25,6 +25,10 @@ use std::ops::Range;
 
 const STEP: &str = "partition";
 
+/// Suffixes of the names of what runs before the interior, and after it.
+pub const SUFFIX_BEFORE: &str = "~lo";
+pub const SUFFIX_AFTER: &str = "~hi";
+
 /// Iterations that are tried one by one where a condition is not affine.
 const MOST_TRIED: i64 = 4096;
 
@@ -34,11 +38,11 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
     let extent = program.loop_(l).extent;
     let mut parts = vec![(Node::Loop(l), inside.start)];
     if inside.start > 0 {
-        let lo = copy(program, l, "~lo", inside.start);
+        let lo = copy(program, l, SUFFIX_BEFORE, inside.start);
         parts.insert(0, (lo, 0));
     }
     if inside.end < extent {
-        let hi = copy(program, l, "~hi", extent - inside.end);
+        let hi = copy(program, l, SUFFIX_AFTER, extent - inside.end);
         parts.push((hi, inside.end));
     }
     program.loop_mut(l).extent = inside.end - inside.start;
@@ -48,7 +52,7 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
         let Node::Loop(part) = node else { continue };
         let var = program.loop_(part).var;
         let shifted = Expr::var(var) + start;
-        substitute(program, &[node], &|v| (v == var).then(|| shifted.clone()));
+        substitute_in_copies(program, &[node], &|v| (v == var).then(|| shifted.clone()));
     }
     Ok(())
 }
@@ -85,11 +89,14 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
 /// The tests under the loop that mention its variable, over loop variables.
 fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
     let mut all: Vec<Expr> = Vec::new();
+    let var = p.loop_(l).var;
     let mut add = |condition: &Expr| {
+        if !condition.uses_var(var) {
+            return;
+        }
         let condition = simplify(condition, r);
         for test in conjuncts(Some(&condition)) {
-            let known = test.uses_var(p.loop_(l).var)
-                && !test.any(&|e| matches!(e.kind(), ExprKind::Load(..)));
+            let known = test.uses_var(var) && !test.loads();
             if known && !all.contains(test) {
                 all.push(test.clone());
             }

@@ -18,12 +18,12 @@ use ir::{BlockId, Buffer, BufferId, Expr, ExprKind, Iter, Node, Program, Role, S
 
 const STEP: &str = "reindex";
 
-pub(crate) fn apply(program: &mut Program, block: &str, buffer: &str) -> Result<(), Illegal> {
+/// Gives the block that gathers.
+pub(crate) fn apply(program: &mut Program, block: &str, buffer: &str) -> Result<BlockId, Illegal> {
     let b = block_named(program, STEP, block)?;
     let source = buffer_named(program, STEP, buffer)?;
     let operand = check(program, b, source).map_err(|why| Illegal::new(STEP, buffer, why))?;
-    gather(program, b, source, &operand);
-    Ok(())
+    Ok(gather(program, b, source, &operand))
 }
 
 /// The operand to gather.
@@ -96,7 +96,7 @@ fn find(e: &Expr, source: BufferId, found: &mut Vec<Expr>) {
     }
 }
 
-fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) {
+fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) -> BlockId {
     let used = |i: &&Iter| operand.uses_var(i.var);
     let iters: Vec<Iter> = p.block(b).iters.iter().filter(used).cloned().collect();
     let name = live_name(p, &format!("{}.reindex", p.buffer(source).name));
@@ -136,4 +136,5 @@ fn gather(p: &mut Program, b: BlockId, source: BufferId, operand: &Expr) {
     let spans = whole_domain(p.block(copier));
     let nest = renest(p, copier, &spans, &[]);
     insert_before(p, None, before, nest);
+    copier
 }

@@ -36,7 +36,8 @@ struct Plan {
     after: Node,
 }
 
-pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
+/// Gives the block of the partial results.
+pub(crate) fn apply(program: &mut Program, target: &str) -> Result<BlockId, Illegal> {
     let l = loop_named(program, STEP, target)?;
     let refuse = |why| Illegal::new(STEP, target, why);
     let plan = plan(program, l).map_err(refuse)?;
@@ -54,7 +55,7 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
             other => other,
         };
         insert_after(next, plan.parent, after, nest);
-        Ok(())
+        Ok(rf)
     })
     .map_err(refuse)
 }

@@ -8,16 +8,17 @@ use crate::legality::serial;
 use crate::nest::live_name;
 use crate::rebind::{restrict, substitute};
 use crate::steps::loop_named;
-use ir::{Expr, Node, Program};
+use ir::{Expr, LoopId, Node, Program};
 
 const STEP: &str = "split";
 
 /// `factors` are outermost first; `None` stands for what is left, rounded up.
+/// Gives the parts, outermost first.
 pub(crate) fn apply(
     program: &mut Program,
     target: &str,
     factors: &[Option<i64>],
-) -> Result<(), Illegal> {
+) -> Result<Vec<LoopId>, Illegal> {
     let l = loop_named(program, STEP, target)?;
     let refuse = |why: String| Illegal::new(STEP, target, why);
     serial(program, l).map_err(refuse)?;
@@ -27,6 +28,7 @@ pub(crate) fn apply(
     let mut body = program.loop_(l).body.clone();
     let mut value = Expr::int(0);
     let mut stride = 1;
+    let mut parts = Vec::with_capacity(extents.len());
     for (i, n) in extents.iter().enumerate().rev() {
         let name = live_name(program, &format!("{target}.{i}"));
         let part = program.new_loop(name, *n, body);
@@ -36,6 +38,7 @@ pub(crate) fn apply(
         value = Expr::var(program.loop_(part).var) * stride + value;
         stride *= n;
         body = vec![Node::Loop(part)];
+        parts.push(part);
     }
     program.replace_node(Node::Loop(l), &body);
     let var = program.loop_(l).var;
@@ -43,7 +46,8 @@ pub(crate) fn apply(
     if stride > extent {
         restrict(program, &body, &value.lt(extent));
     }
-    Ok(())
+    parts.reverse();
+    Ok(parts)
 }
 
 /// The extents of the parts.

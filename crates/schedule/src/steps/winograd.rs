@@ -33,11 +33,15 @@ use ir::{
 
 const STEP: &str = "winograd";
 
-pub(crate) fn apply(program: &mut Program, block: &str, tile: i64) -> Result<(), Illegal> {
+/// Gives the blocks `g`, `u`, `d`, `b`, `v`, `m` and `p`, in this order.
+pub(crate) fn apply(
+    program: &mut Program,
+    block: &str,
+    tile: i64,
+) -> Result<[BlockId; 7], Illegal> {
     let b = block_named(program, STEP, block)?;
     let conv = Conv::of(program, b, tile).map_err(|why| Illegal::new(STEP, block, why))?;
-    conv.rewrite(program);
-    Ok(())
+    Ok(conv.rewrite(program))
 }
 
 /// A convolution of two window axes, and what its tiles need.
@@ -159,7 +163,7 @@ impl Conv {
         used.cloned().collect()
     }
 
-    fn rewrite(&self, p: &mut Program) {
+    fn rewrite(&self, p: &mut Program) -> [BlockId; 7] {
         let home = path(p, Node::Block(self.block))[0];
         let ([g, u], weights) = self.weights(p);
         let d = self.borders(p);
@@ -170,11 +174,13 @@ impl Conv {
             let spans = whole_domain(p.block(block));
             renest(p, block, &spans, &[])
         };
-        let nests = [g, u, d.0, b, v, m.0, rows.0].map(|block| nest(p, block));
+        let blocks = [g, u, d.0, b, v, m.0, rows.0];
+        let nests = blocks.map(|block| nest(p, block));
         p.replace_node(Node::Loop(home), &nests);
         self.outputs(p, rows.1);
         let last = nest(p, self.block);
         insert_after(p, None, nests[nests.len() - 1], last);
+        blocks
     }
 
     /// `g[e, s, ..] = sum over r of G[e, r] w(.., r, s)` and

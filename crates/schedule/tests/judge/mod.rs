@@ -100,7 +100,7 @@ pub fn refused(p: &Program, step: &str, why: &str) {
     let step: Step = step.parse().expect("a step");
     let illegal = match step.apply(&mut changed, &[]) {
         Err(illegal) => illegal.to_string(),
-        Ok(()) => panic!("`{step}` is legal\n{}", ir::text::print(&changed)),
+        Ok(_) => panic!("`{step}` is legal\n{}", ir::text::print(&changed)),
     };
     assert!(illegal.contains(why), "`{illegal}` does not say `{why}`");
     assert_eq!(changed, *p);

@@ -1,14 +1,16 @@
 //! Convolutions and windows on blocked layouts: rows of output pixels times
 //! blocks of channels in registers, weights packed in the order they are read.
 
+use super::registers::{
+    IN_FLIGHT, MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part,
+};
 use super::threads::{own_rows, param_bytes};
-use super::{main_sum, others};
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{BufferId, CpuTarget, Expr, ExprKind, Program, Role};
-
-/// Most multiply-adds in one unrolled body: compile time grows with it, run time does not fall.
-const MAX_UNROLLED: i64 = 256;
+use super::{Templates, epilogue, main_sum, others};
+use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
+use crate::nests::{Nest, ids};
+use ir::names::image;
+use ir::{BlockId, BufferId, CpuTarget, Expr, ExprKind, LoopId, Program, Role, Scope};
+use schedule::Arg;
 
 /// Multiply-adds in the body of the innermost loop by default, if taps allow.
 const WANTED_UNROLLED: i64 = 64;
@@ -27,54 +29,47 @@ const LARGE_TILE: i64 = 28;
 const FEW_TILES: i64 = 8;
 
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
-        return vec![];
+        return;
     };
     if main.spatial.len() != 5 || main.reduce.is_empty() {
-        return vec![];
+        return;
     }
-    let inner = main.spatial[4].1;
-    if inner != nest_lanes(target) && inner * 2 != nest_lanes(target) {
-        return vec![];
+    let inner = main.spatial[4].extent;
+    let lanes = target.lanes(ir::DType::F32);
+    if inner != lanes && inner * 2 != lanes {
+        return;
     }
-    let out = all.iter().find(|n| n.block == "out" && same_shape(n, main));
-    let is_conv = main.extent("ki").is_some();
+    let out = epilogue(all, main);
+    let is_conv = main.extent(image::MAP_LANE).is_some();
     // Each thread would read all weights, to keep activations from crossing over.
     let worth = param_bytes(program, true) <= param_bytes(program, false);
-    let own_rows = own_rows(&main.spatial, target.threads).filter(|_| worth);
-    [("direct.maps", true), ("direct.rows", false)]
-        .into_iter()
-        .map(|(name, maps_outer)| {
-            let mut d = Draft::default();
-            let scheme = Scheme {
-                program,
-                main,
-                out,
-                target,
-                is_conv,
-                maps_outer,
-                own_rows,
-            };
-            scheme.write(&mut d);
-            let mut handled = vec!["main"];
-            handled.extend(out.map(|_| "out"));
-            others(&mut d, all, &handled, target);
-            d.finish(name)
-        })
-        .collect()
+    let own_rows = own_rows(&main.shape(), target.threads).filter(|_| worth);
+    for (name, maps_outer) in [("direct.maps", true), ("direct.rows", false)] {
+        let windows = Windows {
+            program,
+            main,
+            out,
+            target,
+            is_conv,
+            maps_outer,
+            own_rows,
+        };
+        found.write(Draft::new(name, program), |d| {
+            windows.write(d)?;
+            let handled: Vec<BlockId> = [Some(main), out]
+                .into_iter()
+                .flatten()
+                .map(|n| n.block)
+                .collect();
+            others(d, all, &handled, target)
+        });
+    }
 }
 
-fn nest_lanes(target: &CpuTarget) -> i64 {
-    target.lanes(ir::DType::F32)
-}
-
-fn same_shape(out: &Nest, main: &Nest) -> bool {
-    let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
-    out.reduce.is_empty() && out.writes == 1 && extents(out) == extents(main)
-}
-
-struct Scheme<'a> {
+/// A convolution, or another reduction over windows, of blocked images.
+struct Windows<'a> {
     program: &'a Program,
     main: &'a Nest,
     out: Option<&'a Nest>,
@@ -87,79 +82,80 @@ struct Scheme<'a> {
 }
 
 /// Decisions of the register tile.
-struct Tile {
-    y: usize,
-    x: usize,
-    maps: usize,
+struct TileDecisions {
+    y: Decided,
+    x: Decided,
+    maps: Decided,
 }
 
-impl Scheme<'_> {
-    fn write(&self, d: &mut Draft) {
+impl TileDecisions {
+    /// The number of sums that it holds, as factors.
+    fn sums(&self) -> [DecidedPart; 3] {
+        [self.y.value(), self.x.value(), self.maps.part(1)]
+    }
+}
+
+impl Windows<'_> {
+    fn write(&self, d: &mut Draft) -> Written<()> {
         let (n, target) = (self.main, self.target);
-        let name = |i: usize| n.spatial[i].0.clone();
-        let (batch, maps, mut y, x, lane) = (name(0), name(1), name(2), name(3), name(4));
-        self.pack_weights(d);
+        let [batch, maps, mut y, x, lane] = [0, 1, 2, 3, 4].map(|i| n.spatial[i].id);
+        let weights = self.pack_weights(d)?;
         let tile = self.tile(d);
         let mut shared = vec![batch];
         if let Some(rows) = self.own_rows {
-            d.line(format!("split {y} [_, {rows}]"));
-            shared.push(format!("{y}.0"));
-            y += ".1";
+            let [thread, own] = d.split(y, [REST, given(rows)])?;
+            shared.push(thread);
+            y = own;
         }
-        let Tile {
-            y: ty,
-            x: tx,
-            maps: tk,
-        } = tile;
-        d.line(format!("split {y} [_, ${ty}.0]"));
-        d.line(format!("split {x} [_, ${tx}.0]"));
-        d.line(format!("split {maps} [${tk}.0, ${tk}.1]"));
-        let mut reduce: Vec<String> = n.reduce.iter().map(|(l, _)| l.clone()).collect();
-        let taps = n.extent("s").unwrap_or(1);
-        let unrolled = self.unroll_channels(d, &mut reduce, &tile, taps);
-        let (y0, x0, k0) = (format!("{y}.0"), format!("{x}.0"), format!("{maps}.0"));
+        let [y0, y1] = d.split(y, [REST, tile.y.value().into()])?;
+        let [x0, x1] = d.split(x, [REST, tile.x.value().into()])?;
+        let maps_of = [0, 1].map(|part| tile.maps.part(part).into());
+        let [k0, k1] = d.split(maps, maps_of)?;
+        let mut reduce = ids(&n.reduce);
+        let taps = n.extent(image::TAP_COLUMN).unwrap_or(1);
+        let channels = self.split_channels(d, &mut reduce, &tile, taps)?;
         let inner = if self.maps_outer { [k0, y0] } else { [y0, k0] };
-        let mut order = [&shared[..], &inner, std::slice::from_ref(&x0)].concat();
+        let mut order = [&shared[..], &inner, &[x0]].concat();
         if self.own_rows.is_none() {
             shared.extend(inner);
         }
-        order.extend(reduce.iter().cloned());
+        order.extend(&reduce);
         // Blocks of weights stay in registers while pixels go by: what is broadcast
         // lives as long as the blocks inside it, and a border is one test a pixel.
-        let inner = [y.clone() + ".1", x.clone() + ".1", maps.clone() + ".1"];
-        order.extend(inner.iter().cloned());
-        order.push(lane.clone());
-        d.line(format!("reorder {}", order.join(" ")));
-        d.parallel(&shared, target.threads);
+        order.extend([y1, x1, k1, lane]);
+        d.reorder(&order)?;
+        d.parallel(&shared, target.threads)?;
         let result = match self.out {
             Some(out) => {
-                d.line("set_scope main register");
-                out.block.clone()
+                d.set_scope(d.output(n.block), Scope::Register)?;
+                out.block
             }
-            None => {
-                d.line("cache_write main 0 register");
-                "main.out".to_string()
-            }
+            None => d.keep_in_registers(n.block)?,
         };
-        d.line(format!("reverse_compute_at {result} {x0}"));
-        self.spread(d, &result);
-        d.line(format!("vectorize {lane}"));
-        for l in inner.iter().rev().chain(&unrolled) {
-            d.line(format!("unroll {l}"));
+        let leaving = d.reverse_compute_at(result, x0)?;
+        d.vectorize(leaving[4])?;
+        for axis in [3, 2, 1] {
+            d.unroll(leaving[axis])?;
         }
-        d.line(format!("decompose_reduction main {}", reduce[0]));
-        if unrolled.is_some() {
-            self.prefetch_weights(d);
+        d.vectorize(lane)?;
+        for l in [k1, x1, y1].into_iter().chain(channels.map(|c| c.inner)) {
+            d.unroll(l)?;
         }
-        if taps > 1 {
-            let s = d.choose("unroll_s", &[1, taps], taps);
-            d.line(format!("annotate main.s unroll_by ${s}.0"));
+        d.decompose_reduction(n.block, reduce[0])?;
+        if let (Some(channels), Some(weights)) = (channels, weights) {
+            self.prefetch(d, weights, channels.outer);
         }
-        d.run_parallel();
-        d.line(format!("try partition {x0}"));
-        for border in ["main.s~lo", "main.s~hi"] {
-            d.line(format!("try annotate {border} unroll_by {taps}"));
+        let taps_loop = n.axis(image::TAP_COLUMN).map(|l| l.id);
+        if let Some(l) = taps_loop.filter(|_| taps > 1) {
+            let by = d.choose("unroll_s", &[1, taps], taps);
+            d.unroll_by(l, by.value())?;
         }
+        d.run_parallel()?;
+        d.attempt_partition(x0);
+        if let Some(l) = taps_loop {
+            d.attempt_unroll_copies_by(l, taps);
+        }
+        Ok(())
     }
 
     /// Rows that tiles cut, and whether they must divide them: what a thread has of
@@ -167,99 +163,64 @@ impl Scheme<'_> {
     fn rows(&self) -> (i64, bool) {
         match self.own_rows {
             Some(rows) => (rows, true),
-            None => (self.main.spatial[2].1, false),
+            None => (self.main.spatial[2].extent, false),
         }
     }
 
     /// Decides the tile that stays in registers.
-    fn tile(&self, d: &mut Draft) -> Tile {
-        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].1);
+    fn tile(&self, d: &mut Draft) -> TileDecisions {
+        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].extent);
         let wanted = self.default_tile();
         let (height, whole) = self.rows();
         let rows: Vec<i64> = (1..=height.min(MAX_ROWS))
             .filter(|t| height % t == 0 || !whole && height % t * 2 >= *t)
             .collect();
-        let columns: Vec<i64> = (1..=width.min(self.most_pixels()))
+        let columns: Vec<i64> = (1..=width.min(self.registers().most_rows()))
             .filter(|t| width % t == 0 || (*t >= MIN_CUT && width % t * 2 >= *t))
             .collect();
         let y = d.choose("y", &rows, wanted[0]);
         let x = d.choose("x", &columns, wanted[1]);
         let maps = d.tile("k", maps, self.most_maps(), wanted[2]);
-        let accumulators: &[(usize, usize)] = &[(y, 0), (x, 0), (maps, 1)];
-        d.limit(
-            "registers",
-            &[(1, accumulators), (1, &[(maps, 1)])],
-            self.registers() - 1,
-        );
-        Tile { y, x, maps }
+        self.registers()
+            .limit(d, &[y.value(), x.value()], maps.part(1), 1);
+        TileDecisions { y, x, maps }
     }
 
-    fn registers(&self) -> i64 {
-        i64::from(self.target.vector_registers)
+    fn registers(&self) -> Registers {
+        Registers::of(self.target)
     }
 
-    /// Pixels of one block of channels, its weights and a broadcast fill the registers.
-    fn most_pixels(&self) -> i64 {
-        self.registers() - 2
-    }
-
-    /// Splits the input channels of a block for unrolling; the loop to unroll.
-    fn unroll_channels(
+    /// Splits the input channels of a block, the inner ones for unrolling.
+    fn split_channels(
         &self,
         d: &mut Draft,
-        reduce: &mut Vec<String>,
-        tile: &Tile,
+        reduce: &mut Vec<LoopId>,
+        tile: &TileDecisions,
         taps: i64,
-    ) -> Option<String> {
-        let body = [(tile.y, 0), (tile.x, 0), (tile.maps, 1)];
-        let Some(ci) = self.main.extent("ci").filter(|_| self.is_conv) else {
-            d.limit("unrolled code", &[(taps, &body)], MAX_UNROLLED);
-            return None;
+    ) -> Written<Option<Channels>> {
+        let channels = self.main.axis(image::CHANNEL_LANE);
+        let Some(ci) = channels.filter(|_| self.is_conv) else {
+            limit_unrolled(d, taps, &tile.sums(), MOST_UNROLLED);
+            return Ok(None);
         };
-        let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
+        let fits = |u: &i64| ci.extent % u == 0;
+        let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
         let unrolled = taps * self.default_tile().iter().product::<i64>();
         let u = d.choose("unroll_ci", &options, WANTED_UNROLLED / unrolled);
-        d.line(format!("split main.ci [_, ${u}.0]"));
-        let body = [body[0], body[1], body[2], (u, 0)];
-        d.limit("unrolled code", &[(taps, &body)], MAX_UNROLLED);
-        reduce.retain(|l| l != "main.ci");
-        reduce.extend(["main.ci.0".to_string(), "main.ci.1".to_string()]);
-        Some("main.ci.1".into())
+        let [outer, inner] = d.split(ci.id, [REST, u.value().into()])?;
+        let body = [&tile.sums()[..], &[u.value()]].concat();
+        limit_unrolled(d, taps, &body, MOST_UNROLLED);
+        reduce.retain(|l| *l != ci.id);
+        reduce.extend([outer, inner]);
+        Ok(Some(Channels { outer, inner }))
     }
 
     /// Weights come from main memory once a call. Where few tiles share a block
     /// of them, the multiply-adds of its first tile do not hide that.
-    fn prefetch_weights(&self, d: &mut Draft) {
-        let weights = self.program.block(self.main.id).loads().into_iter();
-        let Some(name) = weights
-            .map(|(b, _)| self.program.buffer(b))
-            .find(|b| b.role == Role::Constant)
-            .map(|b| b.name.clone())
-        else {
-            return;
-        };
+    fn prefetch(&self, d: &mut Draft, weights: BufferId, channels: LoopId) {
         let wanted = if self.is_small() { 64 } else { 0 };
         let distance = d.choose("prefetch", &[0, 16, 64, 256], wanted);
-        // A distance of 0 is no prefetch, which the step refuses.
-        d.line(format!("try prefetch {name}.pack main.ci.0 ${distance}.0"));
-    }
-
-    /// Vectorizes and unrolls the block that leaves the registers.
-    fn spread(&self, d: &mut Draft, block: &str) {
-        let axis = |i: usize| {
-            let (from, loop_) = match self.out {
-                Some(o) => ("out", &o.spatial[i].0),
-                None => ("main", &self.main.spatial[i].0),
-            };
-            loop_
-                .strip_prefix(&format!("{from}."))
-                .unwrap_or(loop_)
-                .to_string()
-        };
-        d.line(format!("vectorize {block}.{}", axis(4)));
-        for i in [3, 2, 1] {
-            d.line(format!("unroll {block}.{}", axis(i)));
-        }
+        d.prefetch_if_legal(weights, channels, distance.value());
     }
 
     /// Rows, columns and blocks of channels of the tile. Where multiply-adds
@@ -267,14 +228,15 @@ impl Scheme<'_> {
     /// is loaded few times; elsewhere the most multiply-adds a load. Whole
     /// tiles and long rows are preferred.
     fn default_tile(&self) -> [i64; 3] {
-        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].1);
+        let [maps, width] = [1, 3].map(|i| self.main.spatial[i].extent);
         let (height, whole_rows) = self.rows();
         let broadcasts = self.target.isa.has_broadcast_operands();
-        let is_plain = self.main.extent("ci").is_none();
-        let most = match (self.is_conv, self.registers() >= 32) {
+        let is_plain = self.main.extent(image::CHANNEL_LANE).is_none();
+        let registers = self.registers();
+        let most = match (self.is_conv, self.target.vector_registers >= 32) {
             (true, true) if broadcasts && !is_plain && self.is_small() => LARGE_TILE,
             (true, true) => 16,
-            (true, false) => self.most_pixels(),
+            (true, false) => registers.most_rows(),
             (false, _) => 8,
         };
         // Neighbouring pixels share elements of a plain input, which the
@@ -284,30 +246,26 @@ impl Scheme<'_> {
             (true, true) => 8,
             (true, false) => 4,
         };
-        let share = |n: i64, t: i64| n as f64 / ((n + t - 1) / t * t) as f64;
         let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0, 0.0));
         for x in (1..=widest.min(width)).rev() {
             let rows = if self.is_conv { MAX_ROWS } else { 1 };
             for y in 1..=rows.min(most / x).min(height) {
-                let whole = share(height, y) * share(width, x);
+                let whole = wanted_part(height, y) * wanted_part(width, x);
                 if (x < MIN_CUT || !self.is_conv) && width % x != 0 {
                     continue;
                 }
                 for k in 1..=self.most_maps().min(most / (x * y)) {
-                    let spills = x * y * k + k >= self.registers();
                     let cut = height % y != 0;
-                    if maps % k != 0 || spills || cut && (k > 1 || whole_rows) {
+                    if maps % k != 0 || !registers.fit(x * y, k) || cut && (k > 1 || whole_rows) {
                         continue;
                     }
-                    let (pixels, blocks) = ((x * y) as f64, k as f64);
                     let gain = if broadcasts {
-                        pixels / blocks
+                        (x * y) as f64 / k as f64
                     } else {
-                        pixels * blocks / (pixels + blocks)
+                        products_a_load(x * y, k)
                     };
                     let gain = gain * whole / if y > 1 { 1.2 } else { 1.0 };
-                    // Eight chains hide the latency of a multiply-add.
-                    let next = ((pixels * blocks).min(8.0), gain, whole);
+                    let next = ((x * y * k).min(IN_FLIGHT) as f64, gain, whole);
                     if next > score {
                         (best, score) = ([y, x, k], next);
                     }
@@ -324,30 +282,37 @@ impl Scheme<'_> {
 
     /// Whether few of the largest tiles make an output map.
     fn is_small(&self) -> bool {
-        self.main.spatial[2].1 * self.main.spatial[3].1 <= FEW_TILES * LARGE_TILE
+        self.main.spatial[2].extent * self.main.spatial[3].extent <= FEW_TILES * LARGE_TILE
     }
 
-    /// Weights in the order in which the inner loops read them.
-    fn pack_weights(&self, d: &mut Draft) {
-        let block = self.program.block(self.main.id);
+    /// Weights in the order in which the inner loops read them; the packed ones
+    /// that the block reads first.
+    fn pack_weights(&self, d: &mut Draft) -> Written<Option<BufferId>> {
+        let block = self.program.block(self.main.block);
+        let inner = self.main.spatial[4].extent;
+        let mut packed = None;
         for (b, indices) in block.loads() {
             if self.program.buffer(b).role != Role::Constant || indices.len() != 4 {
                 continue;
             }
-            let inner = self.main.spatial[4].1;
-            let name = &self.program.buffer(b).name;
-            if !self.is_conv {
-                d.line(format!("pack {name} [0:{inner}] [0, 2, 3, 4, 1]"));
-            } else if self.main.extent("ci").is_some() {
-                let ci = self.main.extent("ci").unwrap_or(inner);
-                d.line(format!(
-                    "pack {name} [0:{inner}, 1:{ci}] [0, 2, 4, 5, 3, 1]"
-                ));
-            } else {
-                d.line(format!("pack {name} [0:{inner}] [0, 2, 3, 4, 1]"));
-            }
+            let copier = match self.main.extent(image::CHANNEL_LANE) {
+                Some(ci) if self.is_conv => {
+                    let tiles = [(0, Arg::Lit(inner)), (1, Arg::Lit(ci))];
+                    d.pack(b, &tiles, &[0, 2, 4, 5, 3, 1])?
+                }
+                _ => d.pack(b, &[(0, Arg::Lit(inner))], &[0, 2, 3, 4, 1])?,
+            };
+            packed = packed.or(Some(d.output(copier)));
         }
+        Ok(packed)
     }
+}
+
+/// Loops over the input channels of a block.
+#[derive(Clone, Copy)]
+struct Channels {
+    outer: LoopId,
+    inner: LoopId,
 }
 
 /// The buffer that a product's factor is loaded from, behind guards and casts.

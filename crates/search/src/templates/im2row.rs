@@ -4,56 +4,68 @@
 //! *im2row* gathers the whole image first; *ConvGEMM* gathers the rows of a
 //! tile of pixels while they stay in the core's own cache, for all maps.
 
-use super::{main_sum, others};
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{BufferId, CpuTarget, DType, IterKind, Program, Role};
-
-/// Most multiply-adds in the unrolled body of the products.
-const MAX_UNROLLED: i64 = 256;
+use super::registers::{ImageTile, MOST_UNROLLED, Registers, limit_unrolled};
+use super::{Templates, main_sum, others};
+use crate::draft::{Decided, DecidedPart, Draft, REST, Written};
+use crate::nests::{AxisLoop, Nest, ids};
+use ir::names::{AxisName, OUT, image};
+use ir::{BlockId, BufferId, CpuTarget, DType, IterKind, LoopId, Program, Role, Scope};
+use schedule::Arg;
 
 /// Sketches for a program whose `main` is a convolution of several taps that
 /// writes [n, channel block, y, x, channel]; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
-        return vec![];
+        return;
     };
-    let blocked = main.spatial.len() == 5 && main.spatial[4].1 == target.lanes(DType::F32);
-    let taps = ["r", "s"].map(|t| main.extent(t));
+    let lanes = target.lanes(DType::F32);
+    let blocked = main.spatial.len() == 5 && main.spatial[4].extent == lanes;
+    let taps = [image::TAP_ROW, image::TAP_COLUMN].map(|t| main.extent(t));
     let [Some(r), Some(s)] = taps else {
-        return vec![];
+        return;
     };
     // One tap gathers nothing; without channels to sum over there is no product.
-    let sums = |c: &str| main.reduce.iter().any(|(l, _)| *l == format!("main.{c}"));
-    let channels = sums("ci") || sums("c");
+    let sums = |c: AxisName| main.reduce.iter().any(|l| l.is(c));
+    let channels = sums(image::CHANNEL_LANE) || sums(image::CHANNEL);
     if !blocked || r * s == 1 || !channels {
-        return vec![];
+        return;
     }
+    let axes = image::BLOCKED_MAPS.map(|axis| main.axis(axis).map(|l| l.id));
+    let [Some(batch), Some(maps), Some(y), Some(x), Some(lane)] = axes else {
+        return;
+    };
     let Some([data, weights]) = operands(program, main) else {
-        return vec![];
+        return;
     };
-    let scheme = Scheme {
+    let gathering = Gathering {
+        program,
         main,
+        loops: Loops {
+            batch,
+            maps,
+            y,
+            x,
+            lane,
+        },
+        out: all.iter().find(|n| n.is(OUT) && n.spatial.len() == 5),
         target,
-        has_out: all.iter().any(|n| n.block == "out" && n.spatial.len() == 5),
         pixels: pixels(program, main, data),
-        data: program.buffer(data).name.clone(),
-        weights: program.buffer(weights).name.clone(),
+        data,
+        weights,
     };
-    [("convgemm", true), ("im2row", false)]
-        .into_iter()
-        .map(|(name, in_tile)| {
-            let mut d = Draft::default();
-            scheme.write(&mut d, in_tile);
-            others(&mut d, all, &["main", "out"], target);
-            d.finish(name)
-        })
-        .collect()
+    for (name, in_tile) in [("convgemm", true), ("im2row", false)] {
+        found.write(Draft::new(name, program), |d| {
+            gathering.write(d, in_tile)?;
+            let handled = [Some(main), gathering.out].into_iter().flatten();
+            let handled: Vec<BlockId> = handled.map(|n| n.block).collect();
+            others(d, all, &handled, target)
+        });
+    }
 }
 
 /// The input and the constant that `main` multiplies.
 fn operands(program: &Program, main: &Nest) -> Option<[BufferId; 2]> {
-    let loads = program.block(main.id).loads();
+    let loads = program.block(main.block).loads();
     let of = |wanted: &dyn Fn(Role) -> bool, dims: Option<usize>| {
         let mut found = loads
             .iter()
@@ -74,7 +86,7 @@ fn operands(program: &Program, main: &Nest) -> Option<[BufferId; 2]> {
 /// The spatial axes along which `main` reads its data, those of maps too if
 /// maps are in groups.
 fn pixels(program: &Program, main: &Nest, data: BufferId) -> Vec<String> {
-    let block = program.block(main.id);
+    let block = program.block(main.block);
     let loads = block.loads();
     let read = |v| {
         let mut of_data = loads.iter().filter(|(b, _)| *b == data);
@@ -87,124 +99,130 @@ fn pixels(program: &Program, main: &Nest, data: BufferId) -> Vec<String> {
         .collect()
 }
 
-struct Scheme<'a> {
+/// A convolution whose data are gathered.
+struct Gathering<'a> {
+    program: &'a Program,
     main: &'a Nest,
+    loops: Loops,
+    out: Option<&'a Nest>,
     target: &'a CpuTarget,
-    has_out: bool,
     /// Axes of the gathered data, outermost first, without those of sums.
     pixels: Vec<String>,
-    data: String,
-    weights: String,
+    data: BufferId,
+    weights: BufferId,
 }
 
-impl Scheme<'_> {
-    fn extent(&self, axis: &str) -> i64 {
-        self.main.extent(axis).expect("an axis of the template")
+/// The loops over the outputs.
+struct Loops {
+    batch: LoopId,
+    maps: LoopId,
+    y: LoopId,
+    x: LoopId,
+    lane: LoopId,
+}
+
+impl Gathering<'_> {
+    fn extent(&self, l: LoopId) -> i64 {
+        self.program.loop_(l).extent
     }
 
-    fn write(&self, d: &mut Draft, in_tile: bool) {
-        let (rows, columns) = (self.extent("y"), self.extent("x"));
-        let registers = i64::from(self.target.vector_registers);
-        let accumulators = if registers >= 32 { 16 } else { 12 };
-        let inner_x = largest_divisor(columns, accumulators);
-        let inner_y = largest_divisor(rows, (accumulators / 2 / inner_x).clamp(1, 4));
-        let maps = (accumulators / (inner_x * inner_y)).clamp(1, 4);
-        let y = d.tiles("y", rows, &[rows / inner_y, inner_y], 4);
-        let x = d.tiles("x", columns, &[columns / inner_x, inner_x], registers - 2);
-        let k = d.tile("k", self.extent("ko"), 4, maps);
-        let products: &[(usize, usize)] = &[(y, 1), (x, 1), (k, 1)];
-        d.limit("registers", &[(1, products), (1, &[(k, 1)])], registers - 1);
-        d.line(format!("reindex main {}", self.data));
-        let gathered = format!("{}.reindex", self.data);
-        for (axis, decision) in [("y", y), ("x", x), ("ko", k)] {
-            d.line(format!("split main.{axis} [_, ${decision}.1]"));
-        }
-        let mut sums = self.sums();
-        let unrolled = self.unroll(d, &mut sums, [(y, 1), (x, 1), (k, 1)]);
-        self.pack(d, k);
+    fn write(&self, d: &mut Draft, in_tile: bool) -> Written<()> {
+        let (main, loops) = (self.main.block, &self.loops);
+        let registers = Registers::of(self.target);
+        let [rows, columns, maps] = [loops.y, loops.x, loops.maps].map(|l| self.extent(l));
+        let wanted = ImageTile::dividing(rows, columns, registers);
+        let y = d.tiles("y", rows, &[rows / wanted.lines, wanted.lines], 4);
+        let wanted_x = [columns / wanted.columns, wanted.columns];
+        let x = d.tiles("x", columns, &wanted_x, registers.most_rows());
+        let k = d.tile("k", maps, 4, wanted.maps);
+        registers.limit(d, &[y.part(1), x.part(1)], k.part(1), 1);
+        let gather = d.reindex(main, self.data)?;
+        let [y0, y1] = d.split(loops.y, [REST, y.part(1).into()])?;
+        let [x0, x1] = d.split(loops.x, [REST, x.part(1).into()])?;
+        let [k0, k1] = d.split(loops.maps, [REST, k.part(1).into()])?;
+        let mut sums = ids(&self.main.reduce);
+        let unrolled = self.split_sum(d, &mut sums, [y.part(1), x.part(1), k.part(1)])?;
+        self.pack(d, k)?;
         let outer = if in_tile {
-            ["n", "y.0", "x.0", "ko.0"]
+            [loops.batch, y0, x0, k0]
         } else {
-            ["n", "ko.0", "y.0", "x.0"]
+            [loops.batch, k0, y0, x0]
         };
-        let outer = outer.map(|l| format!("main.{l}"));
         // Vectors of weights innermost: see `winograd`.
-        let inner = ["y.1", "x.1", "ko.1", "ki"].map(|l| format!("main.{l}"));
-        let order = [&outer[..], &sums, &inner].concat();
-        d.line(format!("reorder {}", order.join(" ")));
-        let result = if self.has_out {
-            d.line("set_scope main register");
-            "out"
-        } else {
-            d.line("cache_write main 0 register");
-            "main.out"
+        let inner = [y1, x1, k1, loops.lane];
+        d.reorder(&[&outer[..], &sums, &inner].concat())?;
+        let result = match self.out {
+            Some(out) => {
+                d.set_scope(d.output(main), Scope::Register)?;
+                out.block
+            }
+            None => d.keep_in_registers(main)?,
         };
         // With one thread the nest stays as it is.
-        let tile = d.parallel(&outer[..3], self.target.threads);
-        let tile = tile.unwrap_or_else(|| outer[2].clone());
-        d.line(format!("reverse_compute_at {result} {}", outer[3]));
-        for axis in ["ko", "y", "x"] {
-            d.line(format!("unroll {result}.{axis}"));
-            d.line(format!("unroll main.{axis}.1"));
+        let tile = d.parallel(&outer[..3], self.target.threads)?;
+        let tile = tile.unwrap_or(outer[2]);
+        d.reverse_compute_at(result, outer[3])?;
+        let leaving = [image::MAP_BLOCK, image::ROW, image::COLUMN, image::MAP_LANE];
+        let leaving = d.along(result, leaving.map(AxisName::as_str))?;
+        for (own, sum) in leaving.into_iter().zip([k1, y1, x1]) {
+            d.unroll(own)?;
+            d.unroll(sum)?;
         }
-        d.line(format!("vectorize {result}.ki"));
-        d.line("vectorize main.ki");
-        d.line(format!("unroll {unrolled}"));
-        d.line(format!("decompose_reduction main {}", sums[0]));
-        let lanes = sums_last(self.main);
+        d.vectorize(leaving[3])?;
+        d.vectorize(loops.lane)?;
+        d.unroll(unrolled)?;
+        d.decompose_reduction(main, sums[0])?;
+        let lanes = &self.last_sum().axis;
         if in_tile {
-            d.line(format!("compute_at {gathered} {tile}"));
-            d.line(format!("set_scope {gathered} local"));
+            d.compute_at(gather, tile)?;
+            d.set_scope(d.output(gather), Scope::Local)?;
         } else {
-            let all = self.pixels.iter().map(|a| format!("{gathered}.{a}"));
-            d.parallel(&all.collect::<Vec<_>>(), self.target.threads);
+            let of = |axis: &String| d.along(gather, [axis]).map(|[l]| l);
+            let all = self.pixels.iter().map(of).collect::<Written<Vec<_>>>()?;
+            d.parallel(&all, self.target.threads)?;
         }
-        d.line(format!("try vectorize {gathered}.{lanes}"));
+        let [along] = d.along(gather, [lanes])?;
+        d.vectorize_if_legal(along);
+        Ok(())
     }
 
-    /// Reduction loops, outermost first.
-    fn sums(&self) -> Vec<String> {
-        self.main.reduce.iter().map(|(l, _)| l.clone()).collect()
+    /// The innermost sum.
+    fn last_sum(&self) -> &AxisLoop {
+        self.main.reduce.last().expect("recognised: a sum")
     }
 
-    /// Splits the innermost sum for unrolling; the loop to unroll.
-    fn unroll(&self, d: &mut Draft, sums: &mut Vec<String>, tile: [(usize, usize); 3]) -> String {
-        let (last, extent) = self.main.reduce.last().expect("a reduction").clone();
-        let options: Vec<i64> = (1..=8).filter(|u| extent % u == 0).collect();
+    /// Splits the innermost sum; the loop to unroll.
+    fn split_sum(
+        &self,
+        d: &mut Draft,
+        sums: &mut Vec<LoopId>,
+        tile: [DecidedPart; 3],
+    ) -> Written<LoopId> {
+        let last = self.last_sum();
+        let options: Vec<i64> = (1..=8).filter(|u| last.extent % u == 0).collect();
         let u = d.choose("unroll_k", &options, 4);
-        let body = [&tile[..], &[(u, 0)]].concat();
-        d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED);
-        d.line(format!("split {last} [_, ${u}.0]"));
+        limit_unrolled(d, 1, &[&tile[..], &[u.value()]].concat(), MOST_UNROLLED);
+        let [outer, inner] = d.split(last.id, [REST, u.value().into()])?;
         sums.pop();
-        sums.extend([format!("{last}.0"), format!("{last}.1")]);
-        format!("{last}.1")
+        sums.extend([outer, inner]);
+        Ok(inner)
     }
 
     /// Weights [panel of maps, the sums in their order, vector, lane].
-    fn pack(&self, d: &mut Draft, k: usize) {
-        let (w, lanes) = (&self.weights, self.extent("ki"));
-        match self.main.extent("ci") {
+    fn pack(&self, d: &mut Draft, k: Decided) -> Written<()> {
+        let lanes = (0, Arg::Lit(self.extent(self.loops.lane)));
+        let panels = [(0, Arg::from(k.part(1)))];
+        match self.main.extent(image::CHANNEL_LANE) {
             // [ko, ki, co, ci, r, s], as the loops run.
             Some(ci) => {
-                d.line(format!("pack {w} [0:{lanes}, 1:{ci}] [0, 2, 4, 5, 3, 1]"));
-                d.line(format!("pack {w}.pack [0:${k}.1] [0, 2, 3, 4, 5, 1, 6]"));
+                let tiles = [lanes, (1, Arg::Lit(ci))];
+                let copier = d.pack(self.weights, &tiles, &[0, 2, 4, 5, 3, 1])?;
+                d.lay_out(d.output(copier), &panels, &[0, 2, 3, 4, 5, 1, 6])
             }
             None => {
-                d.line(format!("pack {w} [0:{lanes}] [0, 2, 3, 4, 1]"));
-                d.line(format!("pack {w}.pack [0:${k}.1] [0, 2, 3, 4, 1, 5]"));
+                let copier = d.pack(self.weights, &[lanes], &[0, 2, 3, 4, 1])?;
+                d.lay_out(d.output(copier), &panels, &[0, 2, 3, 4, 1, 5])
             }
         }
     }
-}
-
-/// The axis of the innermost sum.
-fn sums_last(main: &Nest) -> &str {
-    let (last, _) = main.reduce.last().expect("a reduction");
-    last.strip_prefix("main.").unwrap_or(last)
-}
-
-/// The largest divisor of `n` up to `most`.
-pub fn largest_divisor(n: i64, most: i64) -> i64 {
-    let divides = |d: &i64| n % d == 0;
-    (1..=n.min(most)).filter(divides).max().unwrap_or(1)
 }

@@ -9,6 +9,7 @@ mod gemm;
 mod im2row;
 mod int8;
 mod nest;
+mod registers;
 mod rows;
 mod threads;
 mod transpose;
@@ -17,9 +18,11 @@ mod winograd;
 pub use int8::peak_factor;
 
 use crate::accuracy::Accuracy;
-use crate::draft::{Draft, Nest, nests};
-use crate::space::{Candidate, Point, Sketch, Space};
-use ir::{BufferId, CpuTarget, Program, Target};
+use crate::draft::{Draft, Refused, Written};
+use crate::nests::{Nest, nests};
+use crate::space::{Candidate, Sketch, Space};
+use ir::names::{MAIN, OUT};
+use ir::{BlockId, BufferId, CpuTarget, Program, Target};
 
 /// Points of a program, and those for each element of its operands, beyond which
 /// the general nest schedule is no alternative to templates that suit it: without
@@ -32,37 +35,73 @@ const MOST_GENERAL: (i64, i64) = (50_000_000, 16);
 /// nest schedule is exact, and there for every program without another exact one.
 pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
     let Target::Cpu(target) = target;
-    let mut sketches = threads::with_serial(program, target, |t| sketches(program, t));
-    sketches.retain(|s| accuracy == Accuracy::Relaxed || s.exact);
-    Space { sketches }
+    let found = threads::with_serial(program, target, |t| sketches(program, t, accuracy));
+    Space {
+        sketches: found.sketches,
+        refused: found.refused,
+    }
 }
 
-fn sketches(program: &Program, target: &CpuTarget) -> Vec<Sketch> {
+/// What templates wrote for a program, the likely best first.
+#[derive(Default)]
+struct Templates {
+    sketches: Vec<Sketch>,
+    /// Sketches that are illegal at their defaults.
+    refused: Vec<Refused>,
+}
+
+impl Templates {
+    /// Adds the sketch that `write` makes of a draft.
+    fn write(&mut self, mut d: Draft, write: impl FnOnce(&mut Draft) -> Written<()>) {
+        match write(&mut d).and_then(|()| d.finish()) {
+            Ok(sketch) => self.sketches.push(sketch),
+            Err(refused) => self.refused.push(refused),
+        }
+    }
+
+    /// Puts others behind these.
+    fn extend(&mut self, others: Templates) {
+        self.sketches.extend(others.sketches);
+        self.refused.extend(others.refused);
+    }
+
+    fn has_any(&self) -> bool {
+        !self.sketches.is_empty() || !self.refused.is_empty()
+    }
+}
+
+fn sketches(program: &Program, target: &CpuTarget, accuracy: Accuracy) -> Templates {
     let all = nests(program);
-    let mut sketches = blocked::sketches(program, &all, target);
-    if sketches.is_empty() {
-        sketches = gemm::sketches(program, &all, target);
-    }
-    sketches.splice(0..0, int8::sketches(program, &all, target));
-    sketches.extend(im2row::sketches(program, &all, target));
+    let of = |template: fn(&Program, &[Nest], &CpuTarget, &mut Templates)| {
+        let mut found = Templates::default();
+        template(program, &all, target, &mut found);
+        found
+    };
+    let mut found = Templates::default();
     // Where minimal filtering is possible it multiplies least.
-    sketches.splice(0..0, winograd::sketches(program, &all, target));
-    sketches.extend(transpose::sketches(program, &all, target));
-    sketches.extend(rows::sketches(program, &all, target));
-    if !sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
-        sketches.extend(nest::sketches(&all, target));
+    if accuracy == Accuracy::Relaxed {
+        found.extend(of(winograd::sketches));
     }
-    sketches
+    found.extend(of(int8::sketches));
+    let blocked = of(blocked::sketches);
+    match blocked.has_any() {
+        true => found.extend(blocked),
+        false => found.extend(of(gemm::sketches)),
+    }
+    found.extend(of(im2row::sketches));
+    found.extend(of(transpose::sketches));
+    found.extend(of(rows::sketches));
+    if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
+        found.extend(of(nest::sketches));
+    }
+    found
 }
 
 /// Whether a program is large and reads its operands again and again.
 fn reuses(program: &Program, all: &[Nest]) -> bool {
     let points = |n: &Nest| {
-        n.spatial
-            .iter()
-            .chain(&n.reduce)
-            .map(|l| l.1)
-            .product::<i64>()
+        let loops = n.spatial.iter().chain(&n.reduce);
+        loops.map(|l| l.extent).product::<i64>()
     };
     let work: i64 = all.iter().map(points).sum();
     let elements = |p: &BufferId| program.buffer(*p).shape.iter().product::<i64>();
@@ -74,17 +113,14 @@ fn reuses(program: &Program, all: &[Nest]) -> bool {
 /// The plainest schedule that is not scalar: vector inner loops, no tiles.
 ///
 /// # Errors
-/// Never for a program of complete blocks; the text names the illegal step.
-pub fn fallback(program: &Program, target: &Target) -> Result<Candidate, String> {
+/// Never for a program of complete blocks; the value names the illegal step.
+pub fn fallback(program: &Program, target: &Target) -> Result<Candidate, Refused> {
     let Target::Cpu(target) = target;
     let one = CpuTarget {
         threads: 1,
         ..target.clone()
     };
-    let sketch = nest::plain(&nests(program), &one);
-    let space = Space {
-        sketches: vec![sketch],
-    };
+    let space = Space::of(vec![nest::plain(program, &nests(program), &one)?]);
     space.candidate(program, &space.default_point())
 }
 
@@ -92,13 +128,12 @@ pub fn fallback(program: &Program, target: &Target) -> Result<Candidate, String>
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultCandidate {
     pub candidate: Candidate,
-    /// Why sketches that come first in the space are not used: a defect of
-    /// their templates. Usually empty.
+    /// Why templates could not write other sketches: defects of theirs. Usually empty.
     pub passed_over: Vec<String>,
 }
 
-/// What to use without measurements: the first sketch whose default is legal,
-/// the fallback if none is.
+/// What to use without measurements: the default of the first sketch, the
+/// fallback if no sketch could be written.
 ///
 /// # Errors
 /// As [`fallback`].
@@ -106,61 +141,49 @@ pub fn default_candidate(
     program: &Program,
     target: &Target,
     accuracy: Accuracy,
-) -> Result<DefaultCandidate, String> {
-    first_legal(&space(program, target, accuracy), program, target)
+) -> Result<DefaultCandidate, Refused> {
+    first_default(&space(program, target, accuracy), program, target)
 }
 
-fn first_legal(
+fn first_default(
     space: &Space,
     program: &Program,
     target: &Target,
-) -> Result<DefaultCandidate, String> {
-    let mut passed_over = Vec::new();
-    for (sketch, s) in space.sketches.iter().enumerate() {
-        let p = Point {
-            sketch,
-            values: s.default.clone(),
-        };
-        match space.candidate(program, &p) {
-            Ok(candidate) => {
-                return Ok(DefaultCandidate {
-                    candidate,
-                    passed_over,
-                });
-            }
-            Err(why) => passed_over.push(why),
-        }
-    }
+) -> Result<DefaultCandidate, Refused> {
+    let candidate = match space.sketches.first() {
+        Some(_) => space.candidate(program, &space.default_point())?,
+        None => fallback(program, target)?,
+    };
     Ok(DefaultCandidate {
-        candidate: fallback(program, target)?,
-        passed_over,
+        candidate,
+        passed_over: space.refused.iter().map(Refused::to_string).collect(),
     })
 }
 
 /// The one sum, or other reduction, that a program is about.
 fn main_sum(all: &[Nest]) -> Option<&Nest> {
     let mut nests = all.iter();
-    nests.find(|n| n.block == "main" && n.is_reduction && n.writes == 1)
+    nests.find(|n| n.is(MAIN) && n.is_reduction && n.writes == 1)
 }
 
 /// The block behind `main` that writes one element for each of its own.
 fn epilogue<'a>(all: &'a [Nest], main: &Nest) -> Option<&'a Nest> {
-    let extents = |n: &Nest| n.spatial.iter().map(|s| s.1).collect::<Vec<_>>();
-    all.iter().find(|n| {
-        n.block == "out" && n.reduce.is_empty() && n.writes == 1 && extents(n) == extents(main)
-    })
+    all.iter()
+        .find(|n| n.is(OUT) && n.reduce.is_empty() && n.writes == 1 && n.shape() == main.shape())
 }
 
 /// Schedules the nests that a template does not handle itself.
-fn others(d: &mut Draft, all: &[Nest], handled: &[&str], target: &CpuTarget) {
-    for n in all.iter().filter(|n| !handled.contains(&n.block.as_str())) {
-        nest::schedule(d, n, target, &nest::Style::PLAIN);
+fn others(d: &mut Draft, all: &[Nest], handled: &[BlockId], target: &CpuTarget) -> Written<()> {
+    for n in all.iter().filter(|n| !handled.contains(&n.block)) {
+        nest::schedule(d, n, target, &nest::Style::PLAIN)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draft::Refusal;
     use ir::Isa;
 
     const PROGRAM: &str = "program matmul {
@@ -183,40 +206,47 @@ mod tests {
         ir::text::parse(PROGRAM).unwrap()
     }
 
-    fn sketch(name: &str, line: &str, exact: bool) -> Sketch {
-        Sketch {
-            name: name.into(),
-            decisions: vec![],
-            lines: vec![line.into()],
-            limits: vec![],
-            default: vec![],
-            exact,
-        }
+    /// A template that unrolls the loop over terms so often: twice is illegal.
+    fn unrolled(times: usize) -> Templates {
+        let program = program();
+        let k = nests(&program)[0].reduce[0].id;
+        let mut found = Templates::default();
+        found.write(Draft::new(format!("unrolled{times}"), &program), |d| {
+            (0..times).try_for_each(|_| d.unroll(k))
+        });
+        found
     }
 
     #[test]
-    fn a_default_that_is_illegal_is_passed_over_and_named() {
-        let (program, target) = (program(), Target::generic(Isa::X86Avx2));
-        let good = sketch("good", "unroll main.k", true);
-        let bad = sketch("bad", "unroll nothing", true);
-        let of =
-            |sketches: Vec<Sketch>| first_legal(&Space { sketches }, &program, &target).unwrap();
-        let found = of(vec![good.clone(), bad.clone()]);
+    fn a_template_that_is_illegal_at_its_default_is_refused_where_it_is_written() {
+        let refused = unrolled(2).refused.remove(0);
+        assert_eq!(refused.sketch, "unrolled2");
+        let Refusal::Step(why) = &refused.why else {
+            panic!("{refused}");
+        };
+        assert_eq!((why.step, &why.at[..]), ("unroll", "main.k"));
         assert_eq!(
-            (found.candidate.algorithm.as_str(), found.passed_over.len()),
-            ("good", 0)
+            refused.to_string(),
+            "unrolled2: unroll `main.k`: it is unrolled"
         );
-        let found = of(vec![bad.clone(), good]);
-        assert_eq!(found.candidate.algorithm, "good");
-        assert_eq!(found.passed_over.len(), 1);
-        assert!(
-            found.passed_over[0].starts_with("bad: "),
-            "{:?}",
-            found.passed_over
-        );
-        let found = of(vec![bad]);
-        assert_eq!(found.candidate.algorithm, "fallback");
-        assert_eq!(found.passed_over.len(), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_named_beside_the_default() {
+        let (program, target) = (program(), Target::generic(Isa::X86Avx2));
+        let of = |times: [usize; 2]| {
+            let mut found = unrolled(times[0]);
+            found.extend(unrolled(times[1]));
+            let space = Space {
+                sketches: found.sketches,
+                refused: found.refused,
+            };
+            let found = first_default(&space, &program, &target).unwrap();
+            (found.candidate.algorithm, found.passed_over.len())
+        };
+        assert_eq!(of([1, 0]), ("unrolled1".into(), 0));
+        assert_eq!(of([2, 1]), ("unrolled1".into(), 1));
+        assert_eq!(of([2, 2]), ("fallback".into(), 2));
     }
 
     #[test]

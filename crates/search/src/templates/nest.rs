@@ -1,10 +1,16 @@
 //! The general nest schedule: vectors over the innermost spatial axis,
 //! reductions outside them, accumulators in registers.
 
+use super::Templates;
+use super::registers::{IN_FLIGHT, Registers};
 use super::threads::own_rows;
-use crate::draft::{Draft, Nest};
+use crate::draft::{Draft, PART, REST, Refused, Written, given};
+use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
-use ir::{CpuTarget, DType};
+use ir::{CpuTarget, DType, LoopId, Program, Scope};
+
+/// Rows of a tile, at most.
+const MOST_ROWS: i64 = 16;
 
 /// How far the general schedule goes.
 pub struct Style {
@@ -30,8 +36,7 @@ impl Style {
 }
 
 /// Sketches that schedule every nest alone.
-pub fn sketches(all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
-    let mut out = Vec::new();
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let rows = all.iter().any(|n| row_reduction(n, target));
     let styles: &[(&str, Style)] = if rows {
         &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
@@ -39,22 +44,19 @@ pub fn sketches(all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
         &[("nest", Style::PLAIN), ("nest.tiled", Style::TILED)]
     };
     for (name, style) in styles {
-        let mut d = Draft::default();
-        for n in all {
-            schedule(&mut d, n, target, style);
-        }
-        out.push(d.finish(name));
+        found.write(Draft::new(*name, program), |d| {
+            all.iter().try_for_each(|n| schedule(d, n, target, style))
+        });
     }
-    out
 }
 
 /// The fallback rule.
-pub fn plain(all: &[Nest], target: &CpuTarget) -> Sketch {
-    let mut d = Draft::default();
+pub fn plain(program: &Program, all: &[Nest], target: &CpuTarget) -> Result<Sketch, Refused> {
+    let mut d = Draft::new("fallback", program);
     for n in all {
-        schedule(&mut d, n, target, &Style::PLAIN);
+        schedule(&mut d, n, target, &Style::PLAIN)?;
     }
-    d.finish("fallback")
+    d.finish()
 }
 
 fn lanes(target: &CpuTarget) -> i64 {
@@ -66,132 +68,127 @@ fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
     n.is_reduction
         && n.writes == 1
         && n.reduce.len() == 1
-        && n.reduce[0].1 % lanes(target) == 0
-        && n.reduce[0].1 > lanes(target)
-        && n.spatial.iter().any(|(_, e)| *e > 1)
+        && n.reduce[0].extent % lanes(target) == 0
+        && n.reduce[0].extent > lanes(target)
+        && n.spatial.iter().any(|l| l.extent > 1)
 }
 
 /// Schedules one nest that still has its own loops.
-pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) {
+pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
     if style.rfactor && row_reduction(n, target) {
         return rows(d, n, target);
     }
     let width = lanes(target);
+    let is_reduction = n.is_reduction && !n.reduce.is_empty();
     // The innermost axis with more than one element carries the vectors.
-    let Some(at) = n.spatial.iter().rposition(|(_, e)| *e > 1) else {
-        if n.is_reduction && !n.reduce.is_empty() {
-            d.line(format!(
-                "try decompose_reduction {} {}",
-                n.block, n.reduce[0].0
-            ));
+    let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
+        if is_reduction {
+            d.decompose_reduction_if_legal(n.block, n.reduce[0].id);
         }
-        return;
+        return Ok(());
     };
-    let (axis, extent) = &n.spatial[at];
-    let inner = if *extent >= width { width } else { *extent };
-    d.line(format!("split {axis} [_, {inner}]"));
-    let mut outer: Vec<String> = n
-        .spatial
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| *i != at)
-        .map(|(_, (l, _))| l.clone())
-        .collect();
-    outer.insert(at.min(outer.len()), format!("{axis}.0"));
-    let own = at == 4 && !n.is_reduction && give_rows(d, n, target, &mut outer);
+    let along = &n.spatial[at];
+    let [vectors, lane] = d.split(along.id, [REST, given(along.extent.min(width))])?;
+    let mut outer = ids(&n.spatial);
+    outer[at] = vectors;
+    let own = at == 4 && !n.is_reduction && give_rows(d, n, target, &mut outer)?;
     let mut tile = None;
     if style.tile
         && n.is_reduction
-        && let Some((second, extent)) = n.spatial[..at].iter().rev().find(|(_, e)| *e > 1)
+        && let Some(second) = n.spatial[..at].iter().rposition(|l| l.extent > 1)
     {
-        // A vector of sums for each, one of data and one more.
-        let most = i64::from(target.vector_registers) - 2;
-        let t = d.tile(&format!("tile_{}", n.block), *extent, most.min(16), 8);
-        d.line(format!("split {second} [${t}.0, ${t}.1]"));
-        if let Some(l) = outer.iter_mut().find(|l| *l == second) {
-            *l = format!("{second}.0");
-        }
-        tile = Some(format!("{second}.1"));
+        tile = Some(tile_second(d, n, target, (second, &mut outer))?);
     }
-    let vector = format!("{axis}.1");
-    let mut order = outer.clone();
-    order.extend(n.reduce.iter().map(|(l, _)| l.clone()));
-    order.extend(tile.clone());
-    order.push(vector.clone());
+    let order = [&outer[..], &ids(&n.reduce), &Vec::from_iter(tile), &[lane]].concat();
     if order.len() > 1 {
-        d.line(format!("reorder {}", order.join(" ")));
+        d.reorder(&order)?;
     }
-    let place = outer.last().cloned().unwrap_or_default();
-    let parallel: Vec<String> = {
-        // The loop that the accumulators live in stays a loop of its own.
-        let keep = usize::from(n.is_reduction && outer.len() > 1);
-        let all = outer.len() - keep;
-        outer[..if own { 1 } else { all }].to_vec()
-    };
-    let fused = d.parallel(&parallel, target.threads);
+    let innermost = outer[outer.len() - 1];
+    // The loop that the accumulators live in stays a loop of its own.
+    let keep = usize::from(n.is_reduction && outer.len() > 1);
+    let shared = if own { 1 } else { outer.len() - keep };
+    let fused = d.parallel(&outer[..shared], target.threads)?;
     let place = match fused {
-        Some(f) if parallel.last() == Some(&place) => f,
-        _ => place,
+        Some(f) if shared == outer.len() => f,
+        _ => innermost,
     };
     if n.is_reduction && n.writes == 1 {
-        keep_sums(d, n, at, &place);
+        keep_sums(d, n, at, place)?;
     }
-    d.line(format!("try vectorize {vector}"));
+    d.vectorize_if_legal(lane);
     if let Some(t) = tile {
-        d.line(format!("unroll {t}"));
+        d.unroll(t)?;
     }
-    if n.is_reduction && !n.reduce.is_empty() {
-        d.line(format!("decompose_reduction {} {}", n.block, n.reduce[0].0));
+    if is_reduction {
+        d.decompose_reduction(n.block, n.reduce[0].id)?;
     }
+    Ok(())
+}
+
+/// Cuts the second innermost axis into tiles, whose sums are formed side by side;
+/// the loop over the rows of a tile.
+fn tile_second(
+    d: &mut Draft,
+    n: &Nest,
+    target: &CpuTarget,
+    (at, outer): (usize, &mut [LoopId]),
+) -> Written<LoopId> {
+    let second: &AxisLoop = &n.spatial[at];
+    // A vector of sums for each, one of data and one more.
+    let most = Registers::of(target).most_rows().min(MOST_ROWS);
+    let name = format!("tile_{}", n.name);
+    let t = d.tile(&name, second.extent, most, IN_FLIGHT);
+    let [tiles, rows] = d.split(second.id, [0, 1].map(|part| t.part(part).into()))?;
+    if let Some(l) = outer.iter_mut().find(|l| **l == second.id) {
+        *l = tiles;
+    }
+    Ok(rows)
 }
 
 /// Sums stay in registers until the loop `place` leaves them, in vectors along axis `at`.
-fn keep_sums(d: &mut Draft, n: &Nest, at: usize, place: &str) {
-    d.line(format!("cache_write {} 0 register", n.block));
-    d.line(format!("reverse_compute_at {}.out {place}", n.block));
-    let left = |(l, _): &(String, i64)| {
-        let l = l.strip_prefix(&format!("{}.", n.block)).unwrap_or(l);
-        format!("{}.out.{l}", n.block)
-    };
-    let vector = left(&n.spatial[at]);
-    if at + 1 < n.spatial.len() {
-        let inside: Vec<String> = n.spatial[at + 1..].iter().map(left).collect();
-        d.line(format!("reorder {} {vector}", inside.join(" ")));
+fn keep_sums(d: &mut Draft, n: &Nest, at: usize, place: LoopId) -> Written<()> {
+    let leaving = d.keep_in_registers(n.block)?;
+    let own = d.reverse_compute_at(leaving, place)?;
+    let vector = own[at];
+    if at + 1 < own.len() {
+        d.reorder(&[&own[at + 1..], &[vector]].concat())?;
     }
-    d.line(format!("try vectorize {vector}"));
+    d.vectorize_if_legal(vector);
+    Ok(())
 }
 
 /// Puts a loop over threads, each with rows of its own, outside all others.
-fn give_rows(d: &mut Draft, n: &Nest, target: &CpuTarget, outer: &mut Vec<String>) -> bool {
-    let Some(rows) = own_rows(&n.spatial, target.threads) else {
-        return false;
+fn give_rows(
+    d: &mut Draft,
+    n: &Nest,
+    target: &CpuTarget,
+    outer: &mut Vec<LoopId>,
+) -> Written<bool> {
+    let Some(rows) = own_rows(&n.shape(), target.threads) else {
+        return Ok(false);
     };
-    let y = outer[2].clone();
-    d.line(format!("split {y} [_, {rows}]"));
-    outer[2] = format!("{y}.1");
-    outer.insert(0, format!("{y}.0"));
-    true
+    let [thread, own] = d.split(outer[2], [REST, given(rows)])?;
+    outer[2] = own;
+    outer.insert(0, thread);
+    Ok(true)
 }
 
 /// A reduction along contiguous rows: lanes reduce alone, then together.
-fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) {
-    let width = lanes(target);
-    let (k, _) = &n.reduce[0];
-    let rf = format!("{}.rf", n.block);
-    let block = &n.block;
-    d.line(format!("split {k} [_, {width}]"));
-    d.line(format!("rfactor {k}.1"));
+fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
+    let [terms, lane] = d.split(n.reduce[0].id, [REST, given(lanes(target))])?;
+    let partial = d.rfactor(lane)?;
     // The partial results take over the nest; the block combines them after it.
-    let outer: Vec<String> = n.spatial.iter().map(|(l, _)| l.clone()).collect();
-    let place = outer.last().cloned().unwrap_or_default();
-    d.line(format!("reverse_compute_at {block} {place}"));
-    d.line(format!("set_scope {rf} register"));
-    d.line(format!("vectorize {k}.1"));
-    d.line(format!("decompose_reduction {rf} {k}.0"));
-    d.line(format!("decompose_reduction {block} {block}.part"));
-    d.line(format!("unroll {block}.part"));
+    let outer = ids(&n.spatial);
+    d.reverse_compute_at(n.block, outer[outer.len() - 1])?;
+    d.set_scope(d.output(partial), Scope::Register)?;
+    d.vectorize(lane)?;
+    d.decompose_reduction(partial, terms)?;
+    let [part] = d.along(n.block, [PART])?;
+    d.decompose_reduction(n.block, part)?;
+    d.unroll(part)?;
     if target.threads > 1 {
         // Parallel rows; the innermost loop stays where it is.
-        d.line(format!("try parallel {}", outer[0]));
+        d.parallel_if_legal(outer[0]);
     }
+    Ok(())
 }

@@ -6,9 +6,10 @@
 //! combines them at the row's end. Any row longer than a vector will do: what is
 //! left over is computed apart.
 
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{CpuTarget, DType, IterKind, Program, Role};
+use super::Templates;
+use crate::draft::{DecidedPart, Draft, PART, REST, Written};
+use crate::nests::{Nest, ids};
+use ir::{BlockId, CpuTarget, DType, IterKind, LoopId, Program, Role, Scope};
 
 /// Vectors side by side, at most: independent chains of operations.
 const MOST_VECTORS: i64 = 4;
@@ -26,47 +27,52 @@ enum Part {
 
 /// The sketch of a program whose every block works on the rows of its last one;
 /// none for others.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let lanes = target.lanes(DType::F32);
     let Some((last, inputs)) = recognise(program, all, lanes) else {
-        return vec![];
+        return;
     };
-    let Some(((along, cols), rows)) = last.spatial.split_last() else {
-        return vec![];
+    let Some((along, rows)) = last.spatial.split_last() else {
+        return;
     };
-    let rows: Vec<String> = rows.iter().map(|(l, _)| l.clone()).collect();
-    let Some(place) = rows.last() else {
-        return vec![];
+    let rows = ids(rows);
+    let Some(place) = rows.last().copied() else {
+        return;
     };
-    let mut d = Draft::default();
     let widths: Vec<i64> = (0..)
         .map(|i| lanes << i)
-        .take_while(|w| *w <= lanes * MOST_VECTORS && *w < *cols)
+        .take_while(|w| *w <= lanes * MOST_VECTORS && *w < along.extent)
         .collect();
-    let width = d.choose("width", &widths, default_width(&widths, *cols));
-    for (n, _) in inputs.iter().filter(|(_, part)| *part == Part::Reduction) {
-        let along = &n.reduce[0].0;
-        d.line(format!("split {along} [_, ${width}]"));
-        d.line(format!("rfactor {along}.1"));
-    }
-    for (n, part) in inputs.iter().rev() {
-        d.line(format!("compute_at {} {place}", n.block));
-        if *part == Part::Reduction {
-            d.line(format!("compute_at {}.rf {place}", n.block));
+    found.write(Draft::new("rows", program), |d| {
+        let width = d.choose("width", &widths, default_width(&widths, along.extent));
+        let width = width.value();
+        let mut reductions = Vec::new();
+        for (n, _) in inputs.iter().filter(|(_, part)| *part == Part::Reduction) {
+            let [_, lane] = d.split(n.reduce[0].id, [REST, width.into()])?;
+            let partial = d.rfactor(lane)?;
+            let block = n.block;
+            reductions.push(Reduction { block, partial });
         }
-    }
-    // Rows are each worker's own before their parts are cut.
-    d.parallel(&rows, target.threads);
-    d.run_parallel();
-    for (n, part) in &inputs {
-        match (part, n.spatial.last()) {
-            (Part::Reduction, _) => reduction(&mut d, n),
-            (Part::Elements, Some((along, _))) => vectors(&mut d, along, width),
-            _ => {}
+        for (n, _) in inputs.iter().rev() {
+            d.compute_at(n.block, place)?;
+            for r in reductions.iter().filter(|r| r.block == n.block) {
+                d.compute_at(r.partial, place)?;
+            }
         }
-    }
-    vectors(&mut d, along, width);
-    vec![d.finish("rows")]
+        // Rows are each worker's own before their parts are cut.
+        d.parallel(&rows, target.threads)?;
+        d.run_parallel()?;
+        for (n, part) in &inputs {
+            for r in reductions.iter().filter(|r| r.block == n.block) {
+                r.write(d)?;
+            }
+            if let (Part::Elements, Some(l)) = (part, n.spatial.last()) {
+                let [own] = d.along(n.block, [&l.axis])?;
+                vectors(d, own, width)?;
+            }
+        }
+        vectors(d, along.id, width)
+    });
 }
 
 /// As many vectors as leave no elements over, else as many as there are.
@@ -83,21 +89,22 @@ fn recognise<'a>(
     lanes: i64,
 ) -> Option<(&'a Nest, Vec<(&'a Nest, Part)>)> {
     let (last, inputs) = all.split_last()?;
-    let extents = |n: &Nest| n.spatial.iter().map(|(_, e)| *e).collect::<Vec<_>>();
-    let shape = extents(last);
+    let shape = last.shape();
     let (cols, rows) = shape.split_last()?;
     if *cols <= lanes || last.is_reduction || last.writes != 1 {
         return None;
     }
     let part = |n: &'a Nest| {
-        let outputs = extents(n);
+        let outputs = n.shape();
         let part = match &n.reduce[..] {
-            [(_, along)] if n.is_reduction && along == cols && outputs == rows => Part::Reduction,
+            [along] if n.is_reduction && along.extent == *cols && outputs == rows => {
+                Part::Reduction
+            }
             [] if !n.is_reduction && outputs == shape => Part::Elements,
             [] if !n.is_reduction && outputs == rows => Part::Scalar,
             _ => return None,
         };
-        let [w] = &program.block(n.id).writes[..] else {
+        let [w] = &program.block(n.block).writes[..] else {
             return None;
         };
         let b = program.buffer(w.buffer);
@@ -112,9 +119,9 @@ fn recognise<'a>(
 /// Whether every block reads of the others only what they made of its own row.
 fn row_by_row(program: &Program, last: &Nest, inputs: &[(&Nest, Part)]) -> bool {
     let all = || inputs.iter().map(|(n, _)| *n).chain([last]);
-    let writes = |n: &Nest| program.block(n.id).writes[0].clone();
+    let writes = |n: &Nest| program.block(n.block).writes[0].clone();
     all().all(|reader| {
-        let block = program.block(reader.id);
+        let block = program.block(reader.block);
         let own: Vec<_> = block.iters.iter().map(|i| (i.var, i.kind)).collect();
         let rows = writes(last).indices.len().saturating_sub(1);
         block.loads().iter().all(|(buffer, at)| {
@@ -128,22 +135,31 @@ fn row_by_row(program: &Program, last: &Nest, inputs: &[(&Nest, Part)]) -> bool 
     })
 }
 
-/// Partial results in registers, one a lane.
-fn reduction(d: &mut Draft, n: &Nest) {
-    let (block, along) = (&n.block, &n.reduce[0].0);
-    let axis = along.strip_prefix(&format!("{block}.")).unwrap_or(along);
-    let (outer, lane) = (format!("{block}.rf.{axis}.0"), format!("{block}.rf.part"));
-    d.line(format!("reorder {outer} {lane}"));
-    d.line(format!("set_scope {block}.rf register"));
-    d.line(format!("vectorize {lane}"));
-    d.line(format!("decompose_reduction {block}.rf {outer}"));
-    d.line(format!("decompose_reduction {block} {block}.part"));
-    d.line(format!("unroll {block}.part"));
-    d.line(format!("try partition {outer}"));
+/// A reduction of a row whose partial results are in a block of their own.
+struct Reduction {
+    block: BlockId,
+    partial: BlockId,
 }
 
-fn vectors(d: &mut Draft, along: &str, width: usize) {
-    d.line(format!("split {along} [_, ${width}]"));
-    d.line(format!("vectorize {along}.1"));
-    d.line(format!("try partition {along}.0"));
+impl Reduction {
+    /// Partial results in registers, one a lane.
+    fn write(&self, d: &mut Draft) -> Written<()> {
+        let [terms, lane] = d.partial_loops(self.partial)?;
+        d.reorder(&[terms, lane])?;
+        d.set_scope(d.output(self.partial), Scope::Register)?;
+        d.vectorize(lane)?;
+        d.decompose_reduction(self.partial, terms)?;
+        let [part] = d.along(self.block, [PART])?;
+        d.decompose_reduction(self.block, part)?;
+        d.unroll(part)?;
+        d.attempt_partition(terms);
+        Ok(())
+    }
+}
+
+fn vectors(d: &mut Draft, along: LoopId, width: DecidedPart) -> Written<()> {
+    let [vectors, lane] = d.split(along, [REST, width.into()])?;
+    d.vectorize(lane)?;
+    d.attempt_partition(vectors);
+    Ok(())
 }

@@ -6,16 +6,18 @@
 //!
 //! Also which part of its output a thread computes.
 
-use crate::space::Sketch;
+use super::Templates;
 use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role, UnaryOp};
 
 /// Below this many cycles of one thread the serial sketches come first.
 const ALONE_FIRST: f64 = 30e3;
 /// Below this many cycles of one thread serial sketches are in the space.
 const ALONE_TOO: f64 = 1e6;
-/// Bytes that one thread moves in a cycle, between memory and second-level cache.
+/// Bytes that one thread moves in a cycle, between memory and second-level cache:
+/// an order of magnitude, between those of `gemm::tile`.
 const BYTES_A_CYCLE: f64 = 8.0;
-/// Vector operations that `exp`, `tanh` and their like take.
+/// Vector operations that `exp`, `tanh` and their like take: about the length of
+/// the polynomials that code generation expands them to (`llvm::math`).
 const TRANSCENDENTAL: f64 = 20.0;
 
 /// The sketches of a program for a target with threads, and their serial twins,
@@ -23,41 +25,41 @@ const TRANSCENDENTAL: f64 = 20.0;
 pub fn with_serial(
     program: &Program,
     target: &CpuTarget,
-    of: impl Fn(&CpuTarget) -> Vec<Sketch>,
-) -> Vec<Sketch> {
-    let sketches = of(target);
+    of: impl Fn(&CpuTarget) -> Templates,
+) -> Templates {
+    let mut found = of(target);
     let cycles = cycles(program, target);
     if target.threads <= 1 || cycles >= ALONE_TOO {
-        return sketches;
+        return found;
     }
     let one = CpuTarget {
         threads: 1,
         ..target.clone()
     };
     let mut serial = of(&one);
-    for s in &mut serial {
-        s.name += ".serial";
+    let names = serial.sketches.iter_mut().map(|s| &mut s.name);
+    for name in names.chain(serial.refused.iter_mut().map(|r| &mut r.sketch)) {
+        name.push_str(".serial");
     }
     if cycles < ALONE_FIRST {
-        serial.extend(sketches);
+        serial.extend(found);
         serial
     } else {
-        let mut all = sketches;
-        all.extend(serial);
-        all
+        found.extend(serial);
+        found
     }
 }
 
 /// The part of the rows that threads may wait for the one with the most.
 const MOST_IDLE: f64 = 0.1;
 
-/// Most rows of a nest of loops over [n, channel block, y, x, channel] that a thread computes, of
+/// Most rows of an output of [n, channel block, y, x, channel] that a thread computes, of
 /// all channels, where threads get about as many. One step's rows are in the caches of
 /// the core that computes the next step's; blocks of channels, which the next step reads
 /// all of, would have to cross between cores.
-pub fn own_rows(nest: &[(String, i64)], threads: u32) -> Option<i64> {
+pub fn own_rows(shape: &[i64], threads: u32) -> Option<i64> {
     let threads = i64::from(threads);
-    let [(_, 1), _, (_, rows), _, _] = *nest else {
+    let [1, _, rows, _, _] = *shape else {
         return None;
     };
     let own = (rows + threads - 1) / threads;
@@ -109,10 +111,7 @@ mod tests {
 
     #[test]
     fn threads_own_rows_of_one_image_if_they_get_about_as_many() {
-        let own = |extents: &[i64], threads| {
-            let named = extents.iter().map(|e| (String::new(), *e));
-            own_rows(&named.collect::<Vec<_>>(), threads)
-        };
+        let own = |shape: &[i64], threads| own_rows(shape, threads);
         assert_eq!(own(&[1, 4, 56, 56, 16], 2), Some(28));
         assert_eq!(own(&[1, 4, 55, 55, 16], 2), Some(28));
         assert_eq!(own(&[1, 4, 7, 7, 16], 2), None, "an eighth would wait");

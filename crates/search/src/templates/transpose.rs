@@ -5,45 +5,39 @@
 //! lines wide, uses every line that it touches whole. *transpose.write* has
 //! vectors along what is written, *transpose.read* along what is read.
 
-use super::im2row::largest_divisor;
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{CpuTarget, DType, Expr, Program, VarId};
+use super::Templates;
+use super::registers::largest_divisor;
+use crate::draft::{Draft, REST, Written};
+use crate::nests::{AxisLoop, Nest};
+use ir::{CpuTarget, DType, Expr, LoopId, Program, VarId};
 
 /// Elements of a tile along each of the two axes, at most.
 const MOST: i64 = 64;
 
 /// Sketches for a program of one block that only moves data, if the innermost
 /// axis of what it reads is not that of what it writes; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let [nest] = all else {
-        return vec![];
+        return;
     };
     let Some([read, written]) = innermost(program, nest) else {
-        return vec![];
+        return;
     };
     let lanes = target.lanes(DType::F32);
     let mut orders = [
-        ("transpose.write", [read.as_str(), written.as_str()]),
-        ("transpose.read", [written.as_str(), read.as_str()]),
+        ("transpose.write", [read, written]),
+        ("transpose.read", [written, read]),
     ];
     // First what fills the vectors best.
-    orders.sort_by_key(|(_, [_, along])| -largest_divisor(extent(nest, along), lanes));
-    let sketch = |(name, axes)| {
-        let mut d = Draft::default();
-        write(&mut d, nest, axes, target);
-        d.finish(name)
-    };
-    orders.into_iter().map(sketch).collect()
+    orders.sort_by_key(|(_, [_, along])| -largest_divisor(along.extent, lanes));
+    for (name, axes) in orders {
+        found.write(Draft::new(name, program), |d| write(d, nest, axes, target));
+    }
 }
 
-fn extent(nest: &Nest, axis: &str) -> i64 {
-    nest.extent(axis).expect("an axis with a loop")
-}
-
-/// The axes along which neighbours lie in memory: of what is read, and written.
-fn innermost(program: &Program, nest: &Nest) -> Option<[String; 2]> {
-    let block = program.block(nest.id);
+/// The loops along which neighbours lie in memory: of what is read, and written.
+fn innermost<'a>(program: &Program, nest: &'a Nest) -> Option<[&'a AxisLoop; 2]> {
+    let block = program.block(nest.block);
     let [w] = &block.writes[..] else {
         return None;
     };
@@ -64,31 +58,34 @@ fn innermost(program: &Program, nest: &Nest) -> Option<[String; 2]> {
         used.next_back().copied()
     };
     let (read, written) = (used_last(indices)?, used_last(&w.indices)?);
-    let name = |v: VarId| program.var(v).name.clone();
-    let has_loop = |v: VarId| nest.extent(&name(v)).is_some();
-    let apart = read != written && has_loop(read) && has_loop(written);
-    apart.then(|| [name(read), name(written)])
+    let along = |v: VarId| {
+        let axis = &program.var(v).name;
+        nest.spatial.iter().find(|l| l.axis == *axis)
+    };
+    (read != written).then_some([along(read)?, along(written)?])
 }
 
 /// Tiles of two axes, vectors along the second one.
-fn write(d: &mut Draft, nest: &Nest, [strided, along]: [&str; 2], target: &CpuTarget) {
+fn write(
+    d: &mut Draft,
+    nest: &Nest,
+    [strided, along]: [&AxisLoop; 2],
+    target: &CpuTarget,
+) -> Written<()> {
     let lanes = target.lanes(DType::F32);
-    let rows = d.tile("strided", extent(nest, strided), MOST, MOST);
-    let vector = d.tile("vector", extent(nest, along), lanes, lanes);
-    let [strided, along] = [strided, along].map(|axis| format!("{}.{axis}", nest.block));
-    d.line(format!("split {strided} [_, ${rows}.1]"));
-    d.line(format!("split {along} [_, ${vector}.1]"));
-    let outer: Vec<String> = nest
-        .spatial
-        .iter()
-        .map(|(l, _)| match *l == strided || *l == along {
-            true => format!("{l}.0"),
-            false => l.clone(),
-        })
-        .collect();
-    let inner = [format!("{strided}.1"), format!("{along}.1")];
-    d.line(format!("reorder {} {}", outer.join(" "), inner.join(" ")));
-    d.parallel(&outer, target.threads);
-    d.run_parallel();
-    d.line(format!("try vectorize {}", inner[1]));
+    let rows = d.tile("strided", strided.extent, MOST, MOST);
+    let vector = d.tile("vector", along.extent, lanes, lanes);
+    let [s0, s1] = d.split(strided.id, [REST, rows.part(1).into()])?;
+    let [a0, a1] = d.split(along.id, [REST, vector.part(1).into()])?;
+    let outer = nest.spatial.iter().map(|l| match l.id {
+        id if id == strided.id => s0,
+        id if id == along.id => a0,
+        id => id,
+    });
+    let outer: Vec<LoopId> = outer.collect();
+    d.reorder(&[&outer[..], &[s1, a1]].concat())?;
+    d.parallel(&outer, target.threads)?;
+    d.run_parallel()?;
+    d.vectorize_if_legal(a1);
+    Ok(())
 }

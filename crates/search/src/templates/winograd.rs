@@ -6,45 +6,48 @@
 //! the whole image, so that transformed weights are read once a call; for
 //! small images with many channels, whose weights are most of the traffic.
 
-use super::im2row::largest_divisor;
-use super::{main_sum, others};
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{CpuTarget, DType, Program};
+use super::registers::{ImageTile, MOST_UNROLLED, Registers, largest_divisor, limit_unrolled};
+use super::{Templates, main_sum, others};
+use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
+use crate::nests::Nest;
+use ir::names::{AxisName, OUT, image};
+use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Scope};
+use schedule::Arg;
 
-/// Most multiply-adds in the unrolled body of the products.
-const MAX_UNROLLED: i64 = 256;
-
-/// Outputs of a tile each way. Larger ones multiply less and round more.
+/// Outputs of a tile each way, the likely best first: larger ones multiply less and
+/// round more (Lavin and Gray 2015, section 4.3). See `schedule`'s step.
 const TILES: [i64; 3] = [4, 2, 6];
 
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
-        return vec![];
+        return;
     };
-    let blocked = main.spatial.len() == 5 && main.spatial[4].1 == target.lanes(DType::F32);
-    if !blocked || main.extent("co").is_none() || main.extent("ci").is_none() {
-        return vec![];
-    }
-    let has_out = all.iter().any(|n| n.block == "out" && n.spatial.len() == 5);
-    let mut sketches = Vec::new();
+    let lanes = target.lanes(DType::F32);
+    let blocked = main.spatial.len() == 5 && main.spatial[4].extent == lanes;
+    let Some(sizes) = Sizes::of(main).filter(|_| blocked) else {
+        return;
+    };
     for tile in TILES {
         let mut rewritten = program.clone();
         let step = schedule::Step::Winograd {
-            block: "main".into(),
-            tile: schedule::Arg::Lit(tile),
+            block: main.name.clone(),
+            tile: Arg::Lit(tile),
         };
+        // The step knows which convolutions have such a form.
         if step.apply(&mut rewritten, &[]).is_err() {
             continue;
         }
         let form = Form {
-            main,
+            main: main.block,
+            out: all
+                .iter()
+                .find(|n| n.is(OUT) && n.spatial.len() == 5)
+                .map(|n| n.block),
             target,
-            has_out,
+            sizes,
             tile,
-            input: input(&rewritten),
         };
         let order = if form.weights_weigh() {
             ["staged", "fused"]
@@ -52,189 +55,222 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sket
             ["fused", "staged"]
         };
         for name in order {
-            let mut d = Draft::default();
-            d.line(step.to_string());
-            match name {
-                "fused" => form.fused(&mut d),
-                _ => form.staged(&mut d),
-            }
-            others(&mut d, all, &["main", "out"], target);
-            sketches.push(d.finish(&format!("winograd{tile}.{name}")));
+            found.write(Draft::new(format!("winograd{tile}.{name}"), program), |d| {
+                match name {
+                    "fused" => form.fused(d)?,
+                    _ => form.staged(d)?,
+                }
+                let handled: Vec<BlockId> =
+                    [Some(form.main), form.out].into_iter().flatten().collect();
+                others(d, all, &handled, target)
+            });
         }
     }
-    sketches
 }
 
-/// The buffer that tiles of data are read from.
-fn input(rewritten: &Program) -> Option<String> {
-    let reads = |b| rewritten.block(b).name == "main.d";
-    let block = rewritten.block_ids().into_iter().find(|b| reads(*b))?;
-    let (buffer, _) = rewritten.block(block).loads().into_iter().next()?;
-    Some(rewritten.buffer(buffer).name.clone())
+/// The extents of a convolution's axes.
+#[derive(Clone, Copy)]
+struct Sizes {
+    rows: i64,
+    columns: i64,
+    map_blocks: i64,
+    map_lanes: i64,
+    channel_blocks: i64,
+    channel_lanes: i64,
+    taps: [i64; 2],
 }
 
+impl Sizes {
+    fn of(main: &Nest) -> Option<Sizes> {
+        Some(Sizes {
+            rows: main.extent(image::ROW)?,
+            columns: main.extent(image::COLUMN)?,
+            map_blocks: main.extent(image::MAP_BLOCK)?,
+            map_lanes: main.extent(image::MAP_LANE)?,
+            channel_blocks: main.extent(image::CHANNEL_BLOCK)?,
+            channel_lanes: main.extent(image::CHANNEL_LANE)?,
+            taps: [
+                main.extent(image::TAP_ROW)?,
+                main.extent(image::TAP_COLUMN)?,
+            ],
+        })
+    }
+}
+
+/// A convolution in the form of minimal filtering, for one size of tiles.
 struct Form<'a> {
-    main: &'a Nest,
+    main: BlockId,
+    out: Option<BlockId>,
     target: &'a CpuTarget,
-    has_out: bool,
+    sizes: Sizes,
     tile: i64,
-    input: Option<String>,
+}
+
+/// A block that the step makes, and the buffer that it computes.
+#[derive(Clone, Copy)]
+struct Stage {
+    block: BlockId,
+    result: BufferId,
+}
+
+/// The blocks that the step makes, by the names in its documentation.
+struct Stages {
+    g: Stage,
+    u: Stage,
+    d: Stage,
+    b: Stage,
+    v: Stage,
+    m: Stage,
+    p: Stage,
 }
 
 /// Decisions of the register tile of the products.
-struct Registers {
+struct TileDecisions {
+    /// Tiles along y and x.
+    tiles: [DecidedPart; 2],
     /// Blocks of output channels.
-    maps: usize,
-    unroll: usize,
+    maps: Decided,
+    unroll: Decided,
 }
 
+/// The loops of the outputs, as they leave the registers.
+struct Outputs {
+    batch: LoopId,
+    maps: LoopId,
+    y: LoopId,
+    x: LoopId,
+    lane: LoopId,
+}
+
+/// Axes that the step names.
+const E: &str = "e";
+const F: &str = "f";
+const I: &str = "i";
+const J: &str = "j";
+const TILE_ROW: &str = "ty";
+const TILE_COLUMN: &str = "tx";
+const IN_TILE_ROW: &str = "dy";
+const BATCH: &str = image::BATCH.as_str();
+const MAP_BLOCK: &str = image::MAP_BLOCK.as_str();
+const MAP_LANE: &str = image::MAP_LANE.as_str();
+const CHANNEL_BLOCK: &str = image::CHANNEL_BLOCK.as_str();
+const CHANNEL_LANE: &str = image::CHANNEL_LANE.as_str();
+const TAP_ROW: &str = image::TAP_ROW.as_str();
+const TAP_COLUMN: &str = image::TAP_COLUMN.as_str();
+
 impl Form<'_> {
-    fn extent(&self, axis: &str) -> i64 {
-        self.main.extent(axis).expect("an axis of the template")
+    fn tiles(&self, outputs: i64) -> i64 {
+        (outputs + self.tile - 1) / self.tile
     }
 
-    fn tiles(&self, axis: &str) -> i64 {
-        (self.extent(axis) + self.tile - 1) / self.tile
+    /// Tiles of rows and of columns.
+    fn tile_counts(&self) -> [i64; 2] {
+        [self.sizes.rows, self.sizes.columns].map(|n| self.tiles(n))
     }
 
-    /// The block that leaves the registers, and so sets the order.
-    fn last(&self) -> &'static str {
-        if self.has_out { "out" } else { "main.out" }
+    fn registers(&self) -> Registers {
+        Registers::of(self.target)
     }
 
-    /// `rows` are the factors (decision, part) of the tiles in registers.
-    fn registers(&self, d: &mut Draft, rows: [(usize, usize); 2], wanted_maps: i64) -> Registers {
-        let maps = d.tile("k", self.extent("ko"), 4, wanted_maps);
-        let ci = self.extent("ci");
-        let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(|u| ci % u == 0).collect();
+    fn register_tile(&self) -> ImageTile {
+        let [rows, columns] = self.tile_counts();
+        ImageTile::dividing(rows, columns, self.registers())
+    }
+
+    /// `tiles` are the factors of the tiles in registers.
+    fn decide(&self, d: &mut Draft, tiles: [DecidedPart; 2], wanted_maps: i64) -> TileDecisions {
+        let maps = d.tile("k", self.sizes.map_blocks, 4, wanted_maps);
+        let fits = |u: &i64| self.sizes.channel_lanes % u == 0;
+        let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
         let unroll = d.choose("unroll_ci", &options, 4);
-        let products: &[(usize, usize)] = &[rows[0], rows[1], (maps, 1)];
-        d.limit(
-            "registers",
-            &[(1, products), (1, &[(maps, 1)])],
-            self.budget(),
-        );
-        let body = [rows[0], rows[1], (maps, 1), (unroll, 0)];
-        d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED);
-        Registers { maps, unroll }
+        self.registers().limit(d, &tiles, maps.part(1), 1);
+        let body = [tiles[0], tiles[1], maps.part(1), unroll.value()];
+        limit_unrolled(d, 1, &body, MOST_UNROLLED);
+        TileDecisions {
+            tiles,
+            maps,
+            unroll,
+        }
     }
 
-    fn fused(&self, d: &mut Draft) {
-        let (rows, columns) = (self.tiles("y"), self.tiles("x"));
+    fn fused(&self, d: &mut Draft) -> Written<()> {
+        let [rows, columns] = self.tile_counts();
         let inner = self.register_tile();
-        let shape = self.block_of_tiles(rows / inner.0, columns / inner.1, inner);
-        let most = i64::from(self.target.vector_registers) - 2;
-        let wanted = [rows / inner.0 / shape.0, shape.0, inner.0];
-        let y = d.tiles("y", rows, &wanted, 4);
-        let wanted = [columns / inner.1 / shape.1, shape.1, inner.1];
-        let x = d.tiles("x", columns, &wanted, most);
+        let (lines, width) = (inner.lines, inner.columns);
+        let shape = self.block_of_tiles(rows / lines, columns / width, inner);
+        let y = d.tiles("y", rows, &[rows / lines / shape.0, shape.0, lines], 4);
+        let wanted = [columns / width / shape.1, shape.1, width];
+        let x = d.tiles("x", columns, &wanted, self.registers().most_rows());
         // Beyond the last level a block would come from memory twice.
         let share = self.target.llc_bytes as i64 / i64::from(self.target.threads);
-        let default = shape.0 * inner.0 * shape.1 * inner.1;
+        let default = shape.0 * lines * shape.1 * width;
+        let block = [y.part(1), y.part(2), x.part(1), x.part(2)];
         d.limit(
             "bytes of transformed tiles",
-            &[(self.tile_bytes(), &[(y, 1), (y, 2), (x, 1), (x, 2)])],
+            &[(self.tile_bytes(), &block)],
             share.max(default * self.tile_bytes()),
         );
-        let maps = self.maps(inner);
-        let registers = self.registers(d, [(y, 2), (x, 2)], maps);
-        let last = self.begin(d);
-        let m = self.tile;
-        d.line(format!("split {last}.y [_, ${y}.1, ${y}.2, {m}]"));
-        d.line(format!("split {last}.x [_, ${x}.1, ${x}.2, {m}]"));
-        let order = [
-            "n", "y.0", "x.0", "ko", "y.1", "y.2", "x.1", "x.2", "y.3", "x.3", "ki",
-        ];
-        self.reorder(d, last, &order);
-        let outer = ["n", "y.0", "x.0"].map(|l| format!("{last}.{l}"));
-        let blocks = d.parallel(&outer, self.target.threads);
-        let blocks = blocks.unwrap_or_else(|| outer[2].clone());
-        d.line(format!("compute_at main {last}.y.3"));
-        d.line(format!("compute_at main.p {last}.x.2"));
-        d.line(format!("compute_at main.m {blocks}"));
-        d.line(format!("compute_at main.v {blocks}"));
-        self.products(d, &registers, [(y, 2), (x, 2)]);
-        self.data(d, &["n", "ty", "co", "tx"]);
-        self.leave(d, &format!("{last}.x.3"));
-        d.line("set_scope main.m local");
-        d.line("set_scope main.v local");
+        let tile = self.decide(d, [y.part(2), x.part(2)], inner.maps);
+        let (stages, o) = self.begin(d)?;
+        let m = given(self.tile);
+        let [y0, y1, y2, y3] = d.split(o.y, [REST, y.part(1).into(), y.part(2).into(), m])?;
+        let [x0, x1, x2, x3] = d.split(o.x, [REST, x.part(1).into(), x.part(2).into(), m])?;
+        d.reorder(&[o.batch, y0, x0, o.maps, y1, y2, x1, x2, y3, x3, o.lane])?;
+        let blocks = d.parallel(&[o.batch, y0, x0], self.target.threads)?;
+        let blocks = blocks.unwrap_or(x0);
+        d.compute_at(self.main, y3)?;
+        d.compute_at(stages.p.block, x2)?;
+        d.compute_at(stages.m.block, blocks)?;
+        d.compute_at(stages.v.block, blocks)?;
+        self.products(d, &stages, &tile)?;
+        self.data(d, &stages, [BATCH, TILE_ROW, CHANNEL_BLOCK, TILE_COLUMN])?;
+        self.leave(d, &stages, x3, o.lane)?;
+        d.set_scope(stages.m.result, Scope::Local)?;
+        d.set_scope(stages.v.result, Scope::Local)
     }
 
-    fn staged(&self, d: &mut Draft) {
-        let (rows, columns) = (self.tiles("y"), self.tiles("x"));
+    fn staged(&self, d: &mut Draft) -> Written<()> {
+        let [rows, columns] = self.tile_counts();
         let inner = self.register_tile();
-        let most = i64::from(self.target.vector_registers) - 2;
-        let y = d.tiles("y", rows, &[rows / inner.0, inner.0], 4);
-        let x = d.tiles("x", columns, &[columns / inner.1, inner.1], most);
-        let maps = self.maps(inner);
-        let registers = self.registers(d, [(y, 1), (x, 1)], maps);
-        let last = self.begin(d);
-        let m = self.tile;
-        d.line(format!("split {last}.y [_, {m}]"));
-        d.line(format!("split {last}.x [_, {m}]"));
-        let order = ["n", "ko", "y.0", "x.0", "y.1", "x.1", "ki"];
-        self.reorder(d, last, &order);
-        let outer = ["n", "ko", "y.0"].map(|l| format!("{last}.{l}"));
-        d.parallel(&outer, self.target.threads);
-        d.line(format!("compute_at main {last}.y.1"));
-        d.line(format!("compute_at main.p {last}.x.0"));
-        self.products(d, &registers, [(y, 1), (x, 1)]);
-        self.data(d, &["n", "co", "ty", "tx"]);
-        self.leave(d, &format!("{last}.x.1"));
-        let outer = ["e", "f", "n", "ko.0"].map(|l| format!("main.m.{l}"));
-        d.parallel(&outer, self.target.threads);
-        let outer = ["n", "co", "ty"].map(|l| format!("main.v.{l}"));
-        d.parallel(&outer, self.target.threads);
+        let y = d.tiles("y", rows, &[rows / inner.lines, inner.lines], 4);
+        let wanted = [columns / inner.columns, inner.columns];
+        let x = d.tiles("x", columns, &wanted, self.registers().most_rows());
+        let tile = self.decide(d, [y.part(1), x.part(1)], inner.maps);
+        let (stages, o) = self.begin(d)?;
+        let [y0, y1] = d.split(o.y, [REST, given(self.tile)])?;
+        let [x0, x1] = d.split(o.x, [REST, given(self.tile)])?;
+        d.reorder(&[o.batch, o.maps, y0, x0, y1, x1, o.lane])?;
+        let threads = self.target.threads;
+        d.parallel(&[o.batch, o.maps, y0], threads)?;
+        d.compute_at(self.main, y1)?;
+        d.compute_at(stages.p.block, x0)?;
+        let products = self.products(d, &stages, &tile)?;
+        let outer = [BATCH, CHANNEL_BLOCK, TILE_ROW, TILE_COLUMN];
+        let data = self.data(d, &stages, outer)?;
+        self.leave(d, &stages, x1, o.lane)?;
+        d.parallel(&products, threads)?;
+        d.parallel(&data[..3], threads)?;
+        Ok(())
     }
 
     /// Whether a block of tiles is too small to read all weights for.
     fn weights_weigh(&self) -> bool {
-        self.tiles("y") * self.tiles("x") <= 2 * self.accumulators()
-    }
-
-    /// Multiply-adds that hide their latency.
-    fn accumulators(&self) -> i64 {
-        if self.target.vector_registers >= 32 {
-            16
-        } else {
-            12
-        }
-    }
-
-    /// Registers for accumulators and vectors of weights: one is the data's.
-    fn budget(&self) -> i64 {
-        i64::from(self.target.vector_registers) - 1
-    }
-
-    /// Blocks of output channels in registers beside a tile.
-    fn maps(&self, tile: (i64, i64)) -> i64 {
-        let rows = tile.0 * tile.1;
-        let most = (self.accumulators() / rows).min(self.budget() / (rows + 1));
-        most.clamp(1, 4)
-    }
-
-    /// Rows and columns of tiles in registers.
-    fn register_tile(&self) -> (i64, i64) {
-        let most = self.accumulators();
-        let columns = largest_divisor(self.tiles("x"), most);
-        // Two rows of the product to every vector of weights at least.
-        (
-            largest_divisor(self.tiles("y"), (most / 2 / columns).clamp(1, 4)),
-            columns,
-        )
+        let [rows, columns] = self.tile_counts();
+        rows * columns <= 2 * self.registers().sums()
     }
 
     /// Of one tile's transformed data and products, over all channels.
     fn tile_bytes(&self) -> i64 {
-        let taps = [self.extent("r"), self.extent("s")].map(|r| r + self.tile - 1);
-        let channels = self.extent("ki") * (self.extent("ko") + self.extent("co"));
+        let s = &self.sizes;
+        let taps = s.taps.map(|r| r + self.tile - 1);
+        let channels = s.map_lanes * (s.map_blocks + s.channel_blocks);
         taps[0] * taps[1] * channels * DType::F32.size() as i64
     }
 
     /// Rows and columns of register tiles whose transformed data and products
     /// take half the core's own cache.
-    fn block_of_tiles(&self, rows: i64, columns: i64, inner: (i64, i64)) -> (i64, i64) {
-        let bytes = self.tile_bytes() * inner.0 * inner.1;
+    fn block_of_tiles(&self, rows: i64, columns: i64, inner: ImageTile) -> (i64, i64) {
+        let bytes = self.tile_bytes() * inner.lines * inner.columns;
         let most = (self.target.l2_bytes as i64 / 2 / bytes).max(1);
         let outer = largest_divisor(columns, most);
         let share = (rows / i64::from(self.target.threads)).max(1);
@@ -242,78 +278,123 @@ impl Form<'_> {
     }
 
     /// Outputs in registers until the last block takes them.
-    fn begin(&self, d: &mut Draft) -> &'static str {
-        d.line(if self.has_out {
-            "set_scope main register"
-        } else {
-            "cache_write main 0 register"
+    fn begin(&self, d: &mut Draft) -> Written<(Stages, Outputs)> {
+        let blocks = d.winograd(self.main, self.tile)?;
+        let [g, u, data, b, v, m, p] = blocks.map(|block| Stage {
+            block,
+            result: d.output(block),
         });
-        self.last()
-    }
-
-    fn reorder(&self, d: &mut Draft, block: &str, axes: &[&str]) {
-        let loops: Vec<String> = axes.iter().map(|a| format!("{block}.{a}")).collect();
-        d.line(format!("reorder {}", loops.join(" ")));
+        let last = match self.out {
+            Some(out) => {
+                d.set_scope(d.output(self.main), Scope::Register)?;
+                out
+            }
+            None => d.keep_in_registers(self.main)?,
+        };
+        let [batch, maps, y, x, lane] = d.along(last, image::BLOCKED_MAPS.map(AxisName::as_str))?;
+        let stages = Stages {
+            g,
+            u,
+            d: data,
+            b,
+            v,
+            m,
+            p,
+        };
+        let outputs = Outputs {
+            batch,
+            maps,
+            y,
+            x,
+            lane,
+        };
+        Ok((stages, outputs))
     }
 
     /// Products of transformed data and weights: a matrix product for every
-    /// element of the tiles. `tile` has the factors of the tiles in registers.
-    fn products(&self, d: &mut Draft, r: &Registers, tile: [(usize, usize); 2]) {
-        let maps = r.maps;
-        self.reorder(d, "main.u", &["ko", "co", "ci", "e", "s", "f", "ki"]);
-        d.line("compute_at main.g main.u.ci");
-        transform(d, "main.u", "e", ["s", "f"], "ki");
-        transform(d, "main.g", "s", ["r", "e"], "ki");
-        d.line("set_scope main.g local");
+    /// element of the tiles. The loops over all but what is summed and the tile
+    /// in registers, outermost first.
+    fn products(&self, d: &mut Draft, s: &Stages, t: &TileDecisions) -> Written<[LoopId; 4]> {
+        let weights = [
+            MAP_BLOCK,
+            CHANNEL_BLOCK,
+            CHANNEL_LANE,
+            E,
+            TAP_COLUMN,
+            F,
+            MAP_LANE,
+        ];
+        let weights = d.along(s.u.block, weights)?;
+        d.reorder(&weights)?;
+        d.compute_at(s.g.block, weights[2])?;
+        transform(d, s.u, E, [TAP_COLUMN, F], MAP_LANE)?;
+        transform(d, s.g, TAP_COLUMN, [TAP_ROW, E], MAP_LANE)?;
+        d.set_scope(s.g.result, Scope::Local)?;
+        let maps = t.maps.part(1);
         // Weights [e, f, panel of maps, co, ci, vector, lane].
-        d.line(format!("pack main.u [4:${maps}.1] [0, 1, 4, 2, 3, 5, 6]"));
-        d.line(format!("split main.m.ko [_, ${maps}.1]"));
-        d.line(format!("split main.m.ci [_, ${}.0]", r.unroll));
-        for (axis, (decision, part)) in ["ty", "tx"].into_iter().zip(tile) {
-            d.line(format!("split main.m.{axis} [_, ${decision}.{part}]"));
-        }
+        let order = [0, 1, 4, 2, 3, 5, 6];
+        d.lay_out(s.u.result, &[(4, maps.into())], &order)?;
+        let own = [
+            E,
+            F,
+            BATCH,
+            MAP_BLOCK,
+            TILE_ROW,
+            TILE_COLUMN,
+            CHANNEL_BLOCK,
+            CHANNEL_LANE,
+            MAP_LANE,
+        ];
+        let [e, f, batch, ko, ty, tx, co, ci, ki] = d.along(s.m.block, own)?;
+        let [ko0, ko1] = d.split(ko, [REST, maps.into()])?;
+        let [ci0, ci1] = d.split(ci, [REST, t.unroll.value().into()])?;
+        let [ty0, ty1] = d.split(ty, [REST, t.tiles[0].into()])?;
+        let [tx0, tx1] = d.split(tx, [REST, t.tiles[1].into()])?;
         // Vectors of weights innermost: their loads stay in registers, and each
         // broadcast element of the data lives for one row of the tile only.
-        let order = [
-            "e", "f", "n", "ko.0", "ty.0", "tx.0", "co", "ci.0", "ci.1", "ty.1", "tx.1", "ko.1",
-            "ki",
-        ];
-        self.reorder(d, "main.m", &order);
-        d.line("cache_write main.m 0 register");
-        d.line("reverse_compute_at main.m.out main.m.tx.0");
-        d.line("vectorize main.m.out.ki");
-        for axis in ["ko", "ty", "tx"] {
-            d.line(format!("unroll main.m.out.{axis}"));
+        d.reorder(&[e, f, batch, ko0, ty0, tx0, co, ci0, ci1, ty1, tx1, ko1, ki])?;
+        let leaving = d.keep_in_registers(s.m.block)?;
+        d.reverse_compute_at(leaving, tx0)?;
+        let own = d.along(leaving, [MAP_BLOCK, TILE_ROW, TILE_COLUMN, MAP_LANE])?;
+        d.vectorize(own[3])?;
+        for l in &own[..3] {
+            d.unroll(*l)?;
         }
-        d.line("vectorize main.m.ki");
-        for axis in ["ty.1", "tx.1", "ko.1", "ci.1"] {
-            d.line(format!("unroll main.m.{axis}"));
+        d.vectorize(ki)?;
+        for l in [ty1, tx1, ko1, ci1] {
+            d.unroll(l)?;
         }
-        d.line("decompose_reduction main.m main.m.co");
+        d.decompose_reduction(s.m.block, co)?;
+        Ok([e, f, batch, ko0])
     }
 
-    /// The data transform, a tile and a block of channels at a time: rows, then columns.
-    fn data(&self, d: &mut Draft, outer: &[&str]) {
-        let order = [outer, &["e", "j", "f", "ci"]].concat();
-        self.reorder(d, "main.v", &order);
-        let tile = format!("main.v.{}", outer[outer.len() - 1]);
-        d.line(format!("compute_at main.b {tile}"));
-        d.line(format!("compute_at main.d {tile}"));
-        d.line("vectorize main.d.ci");
-        self.prefetch(d);
-        transform(d, "main.v", "e", ["j", "f"], "ci");
-        transform(d, "main.b", "j", ["i", "e"], "ci");
-        for b in ["main.b", "main.d"] {
-            d.line(format!("set_scope {b} local"));
+    /// The data transform, a tile and a block of channels at a time: rows, then
+    /// columns. The loops along `outer`.
+    fn data(&self, d: &mut Draft, s: &Stages, outer: [&str; 4]) -> Written<[LoopId; 4]> {
+        let outer = d.along(s.v.block, outer)?;
+        let inner = d.along(s.v.block, [E, J, F, CHANNEL_LANE])?;
+        d.reorder(&[outer, inner].concat())?;
+        d.compute_at(s.b.block, outer[3])?;
+        d.compute_at(s.d.block, outer[3])?;
+        let [x, lane] = d.along(s.d.block, [image::COLUMN.as_str(), CHANNEL_LANE])?;
+        d.vectorize(lane)?;
+        self.prefetch(d, s, x);
+        transform(d, s.v, E, [J, F], CHANNEL_LANE)?;
+        transform(d, s.b, J, [I, E], CHANNEL_LANE)?;
+        for stage in [s.b, s.d] {
+            d.set_scope(stage.result, Scope::Local)?;
         }
+        Ok(outer)
     }
 
     /// A tile is a few short rows, which no prefetcher of the processor follows: its
     /// data are asked for two tiles ahead.
-    fn prefetch(&self, d: &mut Draft) {
-        let Some(input) = &self.input else { return };
-        let image = self.tiles("y") * self.tiles("x") * self.tile * self.tile;
-        let channels = self.extent("co") * self.extent("ci");
+    fn prefetch(&self, d: &mut Draft, s: &Stages, x: LoopId) {
+        let input: Option<BufferId> = d.block(s.d.block).loads().first().map(|(b, _)| *b);
+        let Some(input) = input else { return };
+        let [rows, columns] = self.tile_counts();
+        let image = rows * columns * self.tile * self.tile;
+        let channels = self.sizes.channel_blocks * self.sizes.channel_lanes;
         let bytes = image * channels * DType::F32.size() as i64;
         let ahead = 2 * self.tile;
         let wanted = if bytes > self.target.l2_bytes as i64 {
@@ -322,37 +403,37 @@ impl Form<'_> {
             0
         };
         let distance = d.choose("prefetch", &[0, ahead], wanted);
-        // A distance of 0 is no prefetch, which the step refuses.
-        d.line(format!("try prefetch {input} main.d.x ${distance}.0"));
+        d.prefetch_if_legal(input, x, distance.value());
     }
 
     /// The output transform, a tile and a block of maps at a time.
-    fn leave(&self, d: &mut Draft, x: &str) {
-        transform(d, "main.p", "f", ["e", "dy"], "ki");
-        d.line("set_scope main.p local");
-        d.line("reorder main.f main.x main.ki");
-        d.line("vectorize main.ki");
-        d.line("unroll main.f");
-        d.line("unroll main.x");
-        d.line("decompose_reduction main main.f");
-        d.line(format!("unroll {x}"));
-        d.line(format!("vectorize {}.ki", self.last()));
+    fn leave(&self, d: &mut Draft, s: &Stages, x: LoopId, lane: LoopId) -> Written<()> {
+        transform(d, s.p, F, [E, IN_TILE_ROW], MAP_LANE)?;
+        d.set_scope(s.p.result, Scope::Local)?;
+        let [f, column, ki] = d.along(self.main, [F, image::COLUMN.as_str(), MAP_LANE])?;
+        d.reorder(&[f, column, ki])?;
+        d.vectorize(ki)?;
+        d.unroll(f)?;
+        d.unroll(column)?;
+        d.decompose_reduction(self.main, f)?;
+        d.unroll(x)?;
+        d.vectorize(lane)
     }
 }
 
 /// One dimension of a transform: for each iteration of `home`, all results
 /// along `axes[1]` from all terms along `axes[0]`, in vectors.
-fn transform(d: &mut Draft, block: &str, home: &str, axes: [&str; 2], lanes: &str) {
-    let [terms, results] = axes;
-    d.line(format!(
-        "reorder {block}.{home} {block}.{terms} {block}.{results} {block}.{lanes}"
-    ));
-    d.line(format!("cache_write {block} 0 register"));
-    d.line(format!("reverse_compute_at {block}.out {block}.{home}"));
-    d.line(format!("vectorize {block}.{lanes}"));
-    d.line(format!("vectorize {block}.out.{lanes}"));
-    d.line(format!("unroll {block}.{terms}"));
-    d.line(format!("unroll {block}.{results}"));
-    d.line(format!("unroll {block}.out.{results}"));
-    d.line(format!("decompose_reduction {block} {block}.{terms}"));
+fn transform(d: &mut Draft, stage: Stage, home: &str, axes: [&str; 2], lanes: &str) -> Written<()> {
+    let ([terms, results], b) = (axes, stage.block);
+    let [home, term, result, lane] = d.along(b, [home, terms, results, lanes])?;
+    d.reorder(&[home, term, result, lane])?;
+    let leaving = d.keep_in_registers(b)?;
+    d.reverse_compute_at(leaving, home)?;
+    let [results_out, lanes_out] = d.along(leaving, [results, lanes])?;
+    d.vectorize(lane)?;
+    d.vectorize(lanes_out)?;
+    d.unroll(term)?;
+    d.unroll(result)?;
+    d.unroll(results_out)?;
+    d.decompose_reduction(b, term).map(drop)
 }

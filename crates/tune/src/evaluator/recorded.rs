@@ -32,9 +32,7 @@ pub fn space_of(table: &Table) -> Space {
     // Nothing says which row was somebody's default, and the first values need have none.
     let first = table.iter().map(|(values, _)| values.to_vec()).min();
     let default = first.unwrap_or_else(|| vec![0; decisions.len()]);
-    Space {
-        sketches: vec![Sketch::of_knobs("table", decisions, default)],
-    }
+    Space::of(vec![Sketch::of_knobs("table", decisions, default)])
 }
 
 /// Replays the answers of tables.

@@ -88,13 +88,11 @@ pub(crate) mod tests {
             },
             value: vec![0],
         };
-        Space {
-            sketches: vec![Sketch::of_knobs(
-                "table",
-                vec![decision("a"), decision("b")],
-                vec![0, 0],
-            )],
-        }
+        Space::of(vec![Sketch::of_knobs(
+            "table",
+            vec![decision("a"), decision("b")],
+            vec![0, 0],
+        )])
     }
 
     pub fn context(space: &Space) -> Context<'_> {

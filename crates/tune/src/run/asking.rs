@@ -191,7 +191,10 @@ impl Run<'_> {
                     trial.candidate = Some(candidate);
                     legal.push(trial);
                 }
-                Err(reason) => illegal.push((trial, Outcome::Rejected { reason })),
+                Err(refused) => {
+                    let reason = refused.to_string();
+                    illegal.push((trial, Outcome::Rejected { reason }));
+                }
             }
         }
         for (trial, outcome) in illegal {
@@ -246,7 +249,8 @@ impl Run<'_> {
         if std::mem::replace(&mut subject.oracle_asked, true) {
             return Ok(());
         }
-        let plain = search::fallback(&subject.program, &subject.host).map_err(Error::new)?;
+        let plain = search::fallback(&subject.program, &subject.host)
+            .map_err(|refused| Error::new(refused.to_string()))?;
         let request = builders.request(&subject.text, &plain, &subject.host, false);
         self.oracles.insert(builders.submit(request), search);
         Ok(())

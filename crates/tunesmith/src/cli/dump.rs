@@ -8,7 +8,7 @@ use super::task_args::{Which, pick};
 use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
-use search::{Point, Sketch, Space};
+use search::{Sketch, Space};
 use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
@@ -158,7 +158,7 @@ fn dump(
         Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
         Stage::Space => {
             let s = search::space(&task.program, target, a.model.accuracy);
-            return Ok((None, space(&s, task)));
+            return Ok((None, space(&s)));
         }
         _ => {}
     }
@@ -239,8 +239,8 @@ fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> 
     Ok(built.extras.expect("extras were asked for"))
 }
 
-/// Every sketch, with the reason where its default is refused.
-fn space(s: &Space, task: &Task) -> String {
+/// Every sketch, and why others could not be written.
+fn space(s: &Space) -> String {
     let mut text = String::new();
     for (i, sketch) in s.sketches.iter().enumerate() {
         text += &format!(
@@ -248,14 +248,10 @@ fn space(s: &Space, task: &Task) -> String {
             sketch.name,
             sketch.cardinality()
         );
-        let default = Point {
-            sketch: i,
-            values: sketch.default.clone(),
-        };
-        if let Err(why) = s.candidate(&task.program, &default) {
-            text += &format!("; the default is refused: {why}\n");
-        }
         text += &open_trace(sketch);
+    }
+    for refused in &s.refused {
+        text += &format!("; refused: {refused}\n");
     }
     text
 }
@@ -271,16 +267,16 @@ fn open_trace(s: &Sketch) -> String {
         let terms: Vec<String> = l
             .terms
             .iter()
-            .map(|(factor, parts)| {
-                let parts = parts.iter().map(|(d, p)| format!(" * ${d}.{p}"));
-                format!("{factor}{}", parts.collect::<String>())
+            .map(|t| {
+                let values = t.values.iter();
+                let values = values.map(|v| format!(" * ${}.{}", v.decision, v.part));
+                format!("{}{}", t.factor, values.collect::<String>())
             })
             .collect();
         text += &format!("; limit {}: {} <= {}\n", l.what, terms.join(" + "), l.max);
     }
-    for line in &s.lines {
-        text += line;
-        text.push('\n');
+    for step in &s.steps {
+        text += &format!("{step}\n");
     }
     text
 }

@@ -441,7 +441,7 @@ mod tests {
                     let found = algorithm(task, &target, &read);
                     let twin = space.sketches.iter().find(|o| o.name == found).unwrap();
                     assert!(
-                        found == s.name || twin.lines == s.lines,
+                        found == s.name || twin.steps == s.steps,
                         "{} {found}",
                         s.name
                     );

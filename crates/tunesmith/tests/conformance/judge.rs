@@ -158,23 +158,17 @@ fn sketches(task: &Task, target: &Target) -> Vec<Space> {
     let sketches = space(&task.program, target, Accuracy::Relaxed)
         .sketches
         .into_iter();
-    let alone = |s| Space { sketches: vec![s] };
+    let alone = |s| Space::of(vec![s]);
     sketches.map(alone).collect()
 }
 
 /// The sketches of a task whose default is illegal, with the reason.
 pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
-    let refused = |one: Space| {
-        let e = one.candidate(&task.program, &one.default_point()).err()?;
-        let (isa, threads) = (target.name(), target.threads());
-        Some(format!(
-            "{} for {isa}, {threads} threads: {e}",
-            task.title()
-        ))
-    };
-    sketches(task, target)
-        .into_iter()
-        .filter_map(refused)
+    let (isa, threads) = (target.name(), target.threads());
+    let space = space(&task.program, target, Accuracy::Relaxed);
+    let refused = space.refused.iter();
+    refused
+        .map(|e| format!("{} for {isa}, {threads} threads: {e}", task.title()))
         .collect()
 }
 

@@ -3,9 +3,12 @@
 //! Each row has a vector of partial sums, added up at the end; as many rows
 //! together as hide the latency of a multiply-add read the right operand once.
 
-use super::Scheme;
-use crate::draft::Draft;
-use ir::{BinaryOp, Block, ExprKind, Program};
+use super::Tiling;
+use crate::draft::PART;
+use crate::draft::{Draft, REST, Written, given};
+use crate::nests::{AxisLoop, ids};
+use ir::names::product;
+use ir::{BinaryOp, Block, ExprKind, Program, Scope};
 
 /// Rows of a tile by default: enough multiply-adds in flight, and rows that
 /// lie a page apart still fit one set of the first-level cache.
@@ -21,41 +24,38 @@ pub fn has_contiguous_rows(program: &Program, main: &Block, k: i64, lanes: i64) 
         return false;
     };
     let last = indices.last().and_then(|i| i.as_var());
-    let along = last.is_some_and(|v| program.var(v).name == "k");
+    let along = last.is_some_and(|v| program.var(v).name == product::TERM.as_str());
     along && k % lanes == 0
 }
 
-impl Scheme<'_> {
-    pub fn write_dots(&self, d: &mut Draft, m: &str) {
-        let (s, tiles) = (self.shape, &self.tiles);
-        let (k, lanes) = (&s.k_loop, tiles.lanes);
+impl Tiling<'_> {
+    pub fn write_dots(&self, d: &mut Draft, m: &AxisLoop) -> Written<()> {
+        let (s, tiles, main) = (self.shape, &self.tiles, self.main.block);
         let rows = d.choose("rows", &tiles.rows, ROWS);
-        d.line(format!("split {m} [_, ${rows}]"));
-        d.line(format!("split {k} [_, {lanes}]"));
-        let (tile, row) = (format!("{m}.0"), format!("{m}.1"));
-        let (k0, lane) = (format!("{k}.0"), format!("{k}.1"));
-        let mut outer: Vec<String> = s.batch.iter().map(|b| b.0.clone()).collect();
-        outer.push(tile.clone());
-        let inner = [&k0, &s.n_loop, &row, &lane].map(Clone::clone);
-        d.line(format!(
-            "reorder {}",
-            [&outer[..], &inner].concat().join(" ")
-        ));
+        let [tile, row] = d.split(m.id, [REST, rows.value().into()])?;
+        let [k0, lane] = d.split(s.terms.id, [REST, given(tiles.lanes)])?;
+        let mut outer = ids(&s.batch);
+        outer.push(tile);
+        let inner = [k0, s.columns.id, row, lane];
+        d.reorder(&[&outer[..], &inner].concat())?;
         // Partial sums take the loops over; what adds them up has its own.
-        d.line(format!("rfactor {lane}"));
-        let place = d.parallel(&outer, self.target.threads).unwrap_or(tile);
-        d.line(format!("reverse_compute_at main {place}"));
-        d.line("set_scope main.rf register");
-        d.line(format!("vectorize {lane}"));
-        d.line(format!("unroll {row}"));
-        d.line(format!("decompose_reduction main.rf {k0}"));
-        let result = self.keep_in_registers(d);
-        d.line(format!("reverse_compute_at {result} {place}"));
-        d.line("decompose_reduction main main.part");
-        d.line("unroll main.part");
-        d.line("unroll main.m");
-        d.line(format!("unroll {result}.m"));
-        d.run_parallel();
-        d.line(format!("try partition {place}"));
+        let partial = d.rfactor(lane)?;
+        let place = d.parallel(&outer, self.target.threads)?.unwrap_or(tile);
+        d.reverse_compute_at(main, place)?;
+        d.set_scope(d.output(partial), Scope::Register)?;
+        d.vectorize(lane)?;
+        d.unroll(row)?;
+        d.decompose_reduction(partial, k0)?;
+        let result = self.keep_in_registers(d)?;
+        d.reverse_compute_at(result, place)?;
+        let [part, m] = d.along(main, [PART, product::ROW.as_str()])?;
+        d.decompose_reduction(main, part)?;
+        d.unroll(part)?;
+        d.unroll(m)?;
+        let [m] = d.along(result, [product::ROW.as_str()])?;
+        d.unroll(m)?;
+        d.run_parallel()?;
+        d.attempt_partition(place);
+        Ok(())
     }
 }

@@ -11,12 +11,12 @@ mod shape;
 mod stream;
 mod tile;
 
-use super::{epilogue, main_sum, others};
-use crate::draft::{Draft, Nest};
-use crate::space::Sketch;
-use ir::{CpuTarget, DType, Program};
-use shape::Packing;
-pub use shape::Shape;
+use super::registers::limit_unrolled;
+use super::{Templates, epilogue, main_sum, others};
+use crate::draft::{Decided, Draft, REST, Written, given};
+use crate::nests::{Nest, ids};
+use ir::{BlockId, CpuTarget, DType, LoopId, Program, Scope};
+pub use shape::{Packing, Shape};
 use tile::Tiles;
 
 /// Most multiply-adds in one unrolled body.
@@ -42,15 +42,15 @@ enum Order {
 }
 
 /// Sketches for a program whose `main` is [.., m, n] = sum over k of a product; else none.
-pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sketch> {
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
-        return vec![];
+        return;
     };
     let Some(shape) = Shape::of(program, main) else {
-        return vec![];
+        return;
     };
     let out = epilogue(all, main);
-    let scheme = |packing: Option<Packing>, order| Scheme {
+    let tiling = |packing: Option<Packing>, order| Tiling {
         main,
         out,
         target,
@@ -59,39 +59,51 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<Sket
         order,
         tiles: Tiles::of(&shape, target, packing.is_some(), order == Order::Tiles),
     };
-    let finished = |scheme: &Scheme, name, write: &dyn Fn(&mut Draft)| {
-        let mut d = Draft::default();
-        write(&mut d);
-        let mut handled = vec!["main"];
-        handled.extend(scheme.out.map(|_| "out"));
-        others(&mut d, all, &handled, target);
-        d.finish(name)
+    let write = |found: &mut Templates,
+                 name,
+                 handled: &[Option<&Nest>],
+                 write: &dyn Fn(&mut Draft) -> Written<()>| {
+        let handled: Vec<BlockId> = handled.iter().flatten().map(|n| n.block).collect();
+        found.write(Draft::new(name, program), |d| {
+            write(d)?;
+            others(d, all, &handled, target)
+        });
     };
-    if shape.n == 1 {
-        let (block, lanes) = (program.block(main.id), target.lanes(DType::F32));
-        let contiguous = dots::has_contiguous_rows(program, block, shape.k, lanes);
-        let rows = shape.rows.as_ref().filter(|_| contiguous);
-        let scheme = scheme(None, Order::Rows);
-        let dots = |m: &str| finished(&scheme, "gemm.dots", &|d| scheme.write_dots(d, m));
-        return rows.map(|(m, _)| dots(m)).into_iter().collect();
+    if shape.n() == 1 {
+        let (block, lanes) = (program.block(main.block), target.lanes(DType::F32));
+        let contiguous = dots::has_contiguous_rows(program, block, shape.k(), lanes);
+        if let Some(m) = shape.rows.as_ref().filter(|_| contiguous) {
+            let dots = tiling(None, Order::Rows);
+            write(found, "gemm.dots", &[Some(main), out], &|d| {
+                dots.write_dots(d, m)
+            });
+        }
+        return;
     }
-    let mut found = Vec::new();
-    let streamed = stream::streams(&shape, target).map(|streams| {
-        let mut d = Draft::default();
-        scheme(None, Order::Rows).write_streams(&mut d, &streams);
-        others(&mut d, all, &["main"], target);
-        d.finish("gemm.stream")
-    });
+    let streams = stream::streams(&shape, target);
+    let stream = |found: &mut Templates| {
+        if let Some(streams) = &streams {
+            let rows = tiling(None, Order::Rows);
+            write(found, "gemm.stream", &[Some(main)], &|d| {
+                rows.write_streams(d, streams)
+            });
+        }
+    };
+    let first = stream::from_memory(&shape, target);
+    if first {
+        stream(found);
+    }
     for packing in packings(&shape, target) {
-        for order in orders(&shape, target, |o| scheme(packing, o).tiles) {
-            let scheme = scheme(packing, order);
-            found.push(finished(&scheme, scheme.name(), &|d| scheme.write(d)));
+        for order in orders(&shape, target, |o| tiling(packing, o).tiles) {
+            let tiling = tiling(packing, order);
+            write(found, tiling.name(), &[Some(main), out], &|d| {
+                tiling.write(d)
+            });
         }
     }
-    let first = stream::from_memory(&shape, target);
-    let at = if first { 0 } else { found.len() };
-    found.splice(at..at, streamed);
-    found
+    if !first {
+        stream(found);
+    }
 }
 
 /// Ways to lay the right operand out, the best first.
@@ -118,8 +130,8 @@ fn orders(shape: &Shape, target: &CpuTarget, tiles: impl Fn(Order) -> Tiles) -> 
     }
     let missing = |o: &Order| {
         let (t, c) = tiles(*o).default;
-        let batch: i64 = shape.batch.iter().map(|b| b.1).product();
-        let (rows, panels) = (shape.m() / t, (shape.n + c - 1) / c);
+        let batch: i64 = shape.batch.iter().map(|b| b.extent).product();
+        let (rows, panels) = (shape.m() / t, (shape.n() + c - 1) / c);
         let chunks = match o {
             Order::Columns => batch * panels,
             Order::Rows => batch * rows.max(1),
@@ -135,7 +147,8 @@ fn orders(shape: &Shape, target: &CpuTarget, tiles: impl Fn(Order) -> Tiles) -> 
     orders
 }
 
-struct Scheme<'a> {
+/// A product in one order of tiles.
+struct Tiling<'a> {
     main: &'a Nest,
     out: Option<&'a Nest>,
     target: &'a CpuTarget,
@@ -145,15 +158,25 @@ struct Scheme<'a> {
     tiles: Tiles,
 }
 
-/// Loops of the register tile.
-struct Tile {
-    /// Loops over tiles of rows and over the rows of one, if there are any.
-    rows: Option<(String, String)>,
-    /// Loops over panels, over the vectors of one, and over their lanes.
-    columns: [String; 3],
+/// Decisions of a product.
+struct Decisions {
+    /// Rows and columns of a tile.
+    rows: Option<Decided>,
+    columns: Decided,
+    unroll: Decided,
+    /// How far ahead the right operand is fetched, if it comes from memory.
+    ahead: Option<Decided>,
 }
 
-impl Scheme<'_> {
+/// Loops of the register tile.
+struct TileLoops {
+    /// Loops over tiles of rows and over the rows of one, if there are any.
+    rows: Option<[LoopId; 2]>,
+    /// Loops over panels, over the vectors of one, and over their lanes.
+    columns: [LoopId; 3],
+}
+
+impl Tiling<'_> {
     fn name(&self) -> &'static str {
         match (self.packing.is_some(), self.order) {
             (true, Order::Columns) => "gemm.packed.columns",
@@ -165,153 +188,162 @@ impl Scheme<'_> {
         }
     }
 
-    fn write(&self, d: &mut Draft) {
-        let (s, target) = (self.shape, self.target);
-        let (rows, columns, unroll, ahead) = self.decide(d);
-        let result = self.keep_in_registers(d);
-        d.line(format!("pad {} ${columns}", s.n_loop));
-        if let Some(p) = self.packing {
-            let layout = p.arguments(&format!("${columns}"));
-            d.line(format!("pack {} {layout}", s.right));
-        }
-        let tile = self.split(d, rows, columns);
-        d.line(format!("split {} [_, ${unroll}]", s.k_loop));
-        let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
-        let [n0, n1, n2] = &tile.columns;
-        let mut outer: Vec<String> = s.batch.iter().map(|b| b.0.clone()).collect();
-        match &tile.rows {
-            Some((m0, _)) if self.order == Order::Rows => outer.extend([m0.clone(), n0.clone()]),
-            Some((m0, _)) => outer.extend([n0.clone(), m0.clone()]),
-            None => outer.push(n0.clone()),
+    fn write(&self, d: &mut Draft) -> Written<()> {
+        let (s, target, main) = (self.shape, self.target, self.main.block);
+        let decided = self.decide(d);
+        let result = self.keep_in_registers(d)?;
+        let width = decided.columns.value();
+        d.pad(s.columns.id, width)?;
+        let copier = match self.packing {
+            Some(p) => Some(d.pack(s.right, &p.tiles(width), &p.order())?),
+            None => None,
+        };
+        let tile = self.split(d, &decided)?;
+        let [k0, k1] = d.split(s.terms.id, [REST, decided.unroll.value().into()])?;
+        let [n0, n1, n2] = tile.columns;
+        let mut outer = ids(&s.batch);
+        match tile.rows {
+            Some([m0, _]) if self.order == Order::Rows => outer.extend([m0, n0]),
+            Some([m0, _]) => outer.extend([n0, m0]),
+            None => outer.push(n0),
         }
         let mut order = outer.clone();
-        order.extend([k0.clone(), k1.clone()]);
-        order.extend(tile.rows.iter().map(|(_, m1)| m1.clone()));
-        order.extend([n1.clone(), n2.clone()]);
-        d.line(format!("reorder {}", order.join(" ")));
+        order.extend([k0, k1]);
+        order.extend(tile.rows.map(|[_, m1]| m1));
+        order.extend([n1, n2]);
+        d.reorder(&order)?;
         let inside = usize::from(tile.rows.is_some() && self.order != Order::Tiles);
         let shared = &outer[..outer.len() - inside];
-        let fused = d.parallel(shared, target.threads);
-        let panel = fused.unwrap_or_else(|| shared[shared.len() - 1].clone());
+        let fused = d.parallel(shared, target.threads)?;
+        let panel = fused.unwrap_or(shared[shared.len() - 1]);
         let place = if inside == 1 || target.threads <= 1 {
-            outer[outer.len() - 1].clone()
+            outer[outer.len() - 1]
         } else {
-            panel.clone()
+            panel
         };
-        self.leave_registers(d, result, &place, tile.rows.is_some());
-        d.line(format!("vectorize {n2}"));
-        d.line(format!("unroll {n1}"));
-        d.line(format!("unroll {k1}"));
-        if let Some((_, m1)) = &tile.rows {
-            d.line(format!("unroll {m1}"));
+        self.leave_registers(d, result, place, tile.rows.is_some())?;
+        d.vectorize(n2)?;
+        d.unroll(n1)?;
+        d.unroll(k1)?;
+        if let Some([_, m1]) = tile.rows {
+            d.unroll(m1)?;
         }
-        d.line(format!("decompose_reduction main {k0}"));
-        if let Some(distance) = ahead {
-            let suffix = self.packing.map_or("", |_| ".pack");
-            // A distance of 0 is no prefetch, which the step refuses.
-            d.line(format!("try prefetch {}{suffix} {k0} ${distance}", s.right));
+        d.decompose_reduction(main, k0)?;
+        if let Some(distance) = decided.ahead {
+            let right = copier.map_or(s.right, |copier| d.output(copier));
+            d.prefetch_if_legal(right, k0, distance.value());
         }
-        self.pack_each_call(d, &panel);
-        d.run_parallel();
-        if let (Some((m0, _)), true) = (&tile.rows, self.order != Order::Tiles) {
-            d.line(format!("try partition {m0}"));
+        if let (Some(p), Some(copier)) = (self.packing, copier) {
+            self.pack_each_call(d, p, copier, panel)?;
         }
+        d.run_parallel()?;
+        if let Some([m0, _]) = tile.rows.filter(|_| self.order != Order::Tiles) {
+            d.attempt_partition(m0);
+        }
+        Ok(())
     }
 
     /// Sums are registers; the block that takes them from there.
-    fn keep_in_registers(&self, d: &mut Draft) -> &'static str {
-        if self.out.is_some() {
-            d.line("set_scope main register");
-            "out"
-        } else {
-            d.line("cache_write main 0 register");
-            "main.out"
+    fn keep_in_registers(&self, d: &mut Draft) -> Written<BlockId> {
+        let main = self.main.block;
+        match self.out {
+            Some(out) => {
+                d.set_scope(d.output(main), Scope::Register)?;
+                Ok(out.block)
+            }
+            None => d.keep_in_registers(main),
         }
     }
 
-    /// Decisions for rows and columns of a tile, for unrolling, and for how far
-    /// ahead the right operand is fetched, if it comes from memory.
-    fn decide(&self, d: &mut Draft) -> (Option<usize>, usize, usize, Option<usize>) {
+    fn decide(&self, d: &mut Draft) -> Decisions {
         let (s, t) = (self.shape, &self.tiles);
         let columns = d.choose("columns", &t.columns, t.default.1);
         let rows = s
             .rows
             .as_ref()
             .map(|_| d.choose("rows", &t.rows, t.default.0));
-        let divisors: Vec<i64> = (1..=8).filter(|u| s.k % u == 0).collect();
+        let divisors: Vec<i64> = (1..=8).filter(|u| s.k() % u == 0).collect();
         let unroll = d.choose("unroll_k", &divisors, UNROLLED);
-        let bytes = s.k * s.n * DType::F32.size() as i64;
+        let bytes = s.k() * s.n() * DType::F32.size() as i64;
         let copied = self.packing.is_some_and(|p| p.each_call);
         let far = bytes > self.target.l2_bytes as i64 && !copied;
         let ahead = far.then(|| d.choose("prefetch", &DISTANCES, 0));
         if let Some(rows) = rows {
-            let budget = (t.registers - 1) * t.lanes;
-            let used: [(i64, &[(usize, usize)]); 2] =
-                [(1, &[(rows, 0), (columns, 0)]), (1, &[(columns, 0)])];
-            d.limit("registers", &used, budget);
+            t.registers
+                .limit(d, &[rows.value()], columns.value(), t.lanes);
         }
-        let body: Vec<(usize, usize)> = rows
-            .into_iter()
-            .chain([columns, unroll])
-            .map(|decision| (decision, 0))
-            .collect();
-        d.limit("unrolled code", &[(1, &body)], MAX_UNROLLED * t.lanes);
-        (rows, columns, unroll, ahead)
+        let tile = rows.into_iter().chain([columns, unroll]);
+        let body: Vec<_> = tile.map(Decided::value).collect();
+        limit_unrolled(d, 1, &body, MAX_UNROLLED * t.lanes);
+        Decisions {
+            rows,
+            columns,
+            unroll,
+            ahead,
+        }
     }
 
     /// Splits columns into panels of vectors, and rows into tiles that need not
     /// divide: a predicate cuts the last one.
-    fn split(&self, d: &mut Draft, rows: Option<usize>, columns: usize) -> Tile {
-        let (s, n) = (self.shape, &self.shape.n_loop);
-        d.line(format!("split {n} [_, ${columns}]"));
-        d.line(format!("split {n}.1 [_, {}]", self.tiles.lanes));
-        let rows = s.rows.as_ref().zip(rows).map(|((m, _), decision)| {
-            d.line(format!("split {m} [_, ${decision}]"));
-            (format!("{m}.0"), format!("{m}.1"))
-        });
-        Tile {
+    fn split(&self, d: &mut Draft, decided: &Decisions) -> Written<TileLoops> {
+        let columns = decided.columns.value();
+        let [n0, panel] = d.split(self.shape.columns.id, [REST, columns.into()])?;
+        let [n1, n2] = d.split(panel, [REST, given(self.tiles.lanes)])?;
+        let rows = match self.shape.rows.as_ref().zip(decided.rows) {
+            Some((m, rows)) => Some(d.split(m.id, [REST, rows.value().into()])?),
+            None => None,
+        };
+        Ok(TileLoops {
             rows,
-            columns: [format!("{n}.0"), format!("{n}.1.0"), format!("{n}.1.1")],
-        }
+            columns: [n0, n1, n2],
+        })
     }
 
     /// Packing as part of a call: a panel where it is used, if it is used once.
-    fn pack_each_call(&self, d: &mut Draft, panel: &str) {
-        let Some(p) = self.packing.filter(|p| p.each_call) else {
-            return;
-        };
-        let copy = format!("{}.pack", self.shape.right);
-        let inner = format!("{copy}.ax{}", p.dims);
-        if self.order == Order::Columns && self.shape.rows.is_some() {
-            d.line(format!("compute_at {copy} {panel}"));
-            d.line(format!("set_scope {copy} local"));
-        } else if self.target.threads > 1 {
-            d.line(format!("try parallel {copy}.ax0"));
+    fn pack_each_call(
+        &self,
+        d: &mut Draft,
+        p: Packing,
+        copier: BlockId,
+        panel: LoopId,
+    ) -> Written<()> {
+        if !p.each_call {
+            return Ok(());
         }
-        d.line(format!("split {inner} [_, {}]", self.tiles.lanes));
+        if self.order == Order::Columns && self.shape.rows.is_some() {
+            d.compute_at(copier, panel)?;
+            d.set_scope(d.output(copier), Scope::Local)?;
+        } else if self.target.threads > 1 {
+            let [outermost] = d.packed_along(copier, [0])?;
+            d.parallel_if_legal(outermost);
+        }
+        let [terms, columns] = d.packed_along(copier, [p.dims - 1, p.dims])?;
+        let [vectors, lane] = d.split(columns, [REST, given(self.tiles.lanes)])?;
         if p.transposed {
             // A vector's columns lie apart: cache lines of no more than these
             // are in use while the terms go by.
-            let terms = format!("{copy}.ax{}", p.dims - 1);
-            d.line(format!("try reorder {inner}.0 {terms} {inner}.1"));
+            d.reorder_if_legal(&[vectors, terms, lane]);
         }
-        d.line(format!("try vectorize {inner}.1"));
+        d.vectorize_if_legal(lane);
+        Ok(())
     }
 
     /// The block that writes the accumulators out under `place`.
-    fn leave_registers(&self, d: &mut Draft, result: &str, place: &str, has_rows: bool) {
-        let from = self.out.unwrap_or(self.main);
-        d.line(format!("reverse_compute_at {result} {place}"));
-        let axis = |i: usize| {
-            let l = &from.spatial[i].0;
-            format!("{result}.{}", l.rsplit('.').next().unwrap_or(l))
-        };
-        let last = from.spatial.len() - 1;
-        d.line(format!("split {} [_, {}]", axis(last), self.tiles.lanes));
-        d.line(format!("vectorize {}.1", axis(last)));
-        d.line(format!("unroll {}.0", axis(last)));
+    fn leave_registers(
+        &self,
+        d: &mut Draft,
+        result: BlockId,
+        place: LoopId,
+        has_rows: bool,
+    ) -> Written<()> {
+        let own = d.reverse_compute_at(result, place)?;
+        let columns = own[self.main.spatial.len() - 1];
+        let [vectors, lane] = d.split(columns, [REST, given(self.tiles.lanes)])?;
+        d.vectorize(lane)?;
+        d.unroll(vectors)?;
         if has_rows {
-            d.line(format!("unroll {}", axis(last - 1)));
+            d.unroll(own[self.main.spatial.len() - 2])?;
         }
+        Ok(())
     }
 }

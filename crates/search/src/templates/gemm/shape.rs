@@ -1,20 +1,19 @@
 //! What a matrix product looks like: its loops, and how it reads its operands.
 
-use crate::draft::Nest;
+use crate::nests::{AxisLoop, Nest};
 use crate::templates::blocked::factor_load;
-use ir::{BinaryOp, ExprKind, Program, Role, VarId};
+use ir::names::{AxisName, product};
+use ir::{BinaryOp, BufferId, ExprKind, Program, Role, VarId};
+use schedule::Arg;
 
 /// `main[batch.., m, n] = sum over k of left[.., k] * right[.., k, n]`.
 pub struct Shape {
-    /// Batch loops and their extents.
-    pub batch: Vec<(String, i64)>,
-    /// The loop over rows and its extent, unless the product has none.
-    pub rows: Option<(String, i64)>,
-    pub n_loop: String,
-    pub n: i64,
-    pub k_loop: String,
-    pub k: i64,
-    pub right: String,
+    pub batch: Vec<AxisLoop>,
+    /// The loop over rows, unless the product has none.
+    pub rows: Option<AxisLoop>,
+    pub columns: AxisLoop,
+    pub terms: AxisLoop,
+    pub right: BufferId,
     /// How the right operand can be packed, if it can.
     pub packing: Option<Packing>,
 }
@@ -35,30 +34,26 @@ pub struct Packing {
 
 impl Shape {
     pub fn of(program: &Program, main: &Nest) -> Option<Shape> {
-        let [(k_loop, k)] = &main.reduce[..] else {
+        let [terms] = &main.reduce[..] else {
             return None;
         };
-        let (n_loop, n) = main.spatial.last()?.clone();
-        if n_loop != "main.n" {
+        let (columns, others) = main.spatial.split_last()?;
+        if !columns.is(product::COLUMN) {
             return None;
         }
-        let at = main.spatial.iter().position(|(l, _)| l == "main.m");
-        let rows = at.map(|i| main.spatial[i].clone());
-        let batch = main.spatial.iter();
-        let batch = batch
-            .filter(|(l, _)| l != "main.m" && l != "main.n")
-            .cloned()
-            .collect();
-        let block = program.block(main.id);
+        let rows = others.iter().find(|l| l.is(product::ROW)).cloned();
+        let batch = others.iter().filter(|l| !l.is(product::ROW));
+        let batch = batch.cloned().collect();
+        let block = program.block(main.block);
         let ExprKind::Binary(BinaryOp::Mul, _, b) = block.writes[0].value.kind() else {
             return None;
         };
         let (buffer, indices) = factor_load(b)?;
-        let var = |axis: &str| {
+        let var = |axis: AxisName| {
             let mut iters = block.iters.iter().map(|i| i.var);
-            iters.find(|v| program.var(*v).name == axis)
+            iters.find(|v| program.var(*v).name == axis.as_str())
         };
-        let (n_var, k_var) = (var("n")?, var("k")?);
+        let (n_var, k_var) = (var(product::COLUMN)?, var(product::TERM)?);
         let last = indices.last()?.as_var()?;
         let transposed = last == k_var;
         if !transposed && last != n_var {
@@ -85,30 +80,52 @@ impl Shape {
         Some(Shape {
             batch,
             rows,
-            n_loop,
-            n,
-            k_loop: k_loop.clone(),
-            k: *k,
-            right: info.name.clone(),
+            columns: columns.clone(),
+            terms: terms.clone(),
+            right: buffer,
             packing,
         })
     }
 
     /// How many rows there are, 1 without a loop over them.
     pub fn m(&self) -> i64 {
-        self.rows.as_ref().map_or(1, |r| r.1)
+        self.rows.as_ref().map_or(1, |r| r.extent)
+    }
+
+    /// How many columns there are.
+    pub fn n(&self) -> i64 {
+        self.columns.extent
+    }
+
+    /// How many terms a sum has.
+    pub fn k(&self) -> i64 {
+        self.terms.extent
     }
 }
 
 impl Packing {
-    /// Arguments of `pack` for panels of `width` columns: [batch.., panel, k, column].
-    pub fn arguments(self, width: &str) -> String {
+    /// The order of dimensions for panels of columns: [batch.., panel, k, column].
+    pub fn order(self) -> Vec<usize> {
         let (n, k) = (self.n, self.k);
         // What follows the dimension that is split in two moves on by one.
         let at = |d: usize| d + usize::from(d > n);
         let batch = (0..self.dims).filter(|d| *d != n && *d != k);
-        let order: Vec<usize> = batch.map(at).chain([n, at(k), n + 1]).collect();
-        format!("[{n}:{width}] {order:?}")
+        batch.map(at).chain([n, at(k), n + 1]).collect()
+    }
+
+    /// Tiles and order for panels of an operand of two dimensions in which some
+    /// terms of a column follow each other: [panel, terms, column, term].
+    pub fn fours(self, width: impl Into<Arg>, terms: i64) -> ([(usize, Arg); 2], [usize; 4]) {
+        let (width, terms) = (width.into(), Arg::Lit(terms));
+        match self.transposed {
+            true => ([(0, width), (1, terms)], [0, 2, 1, 3]),
+            false => ([(0, terms), (1, width)], [2, 0, 3, 1]),
+        }
+    }
+
+    /// The split of the columns into panels of a width.
+    pub fn tiles(self, width: impl Into<Arg>) -> [(usize, Arg); 1] {
+        [(self.n, width.into())]
     }
 }
 
@@ -126,12 +143,12 @@ mod tests {
                 transposed: k + 1 == dims,
                 each_call: true,
             };
-            packing.arguments("16")
+            (packing.tiles(Arg::Lit(16))[0].0, packing.order())
         };
-        assert_eq!(packed(2, 1, 0), "[1:16] [1, 0, 2]");
-        assert_eq!(packed(2, 0, 1), "[0:16] [0, 2, 1]");
-        assert_eq!(packed(3, 2, 1), "[2:16] [0, 2, 1, 3]");
+        assert_eq!(packed(2, 1, 0), (1, vec![1, 0, 2]));
+        assert_eq!(packed(2, 0, 1), (0, vec![0, 2, 1]));
+        assert_eq!(packed(3, 2, 1), (2, vec![0, 2, 1, 3]));
         // Columns, heads, terms.
-        assert_eq!(packed(3, 0, 2), "[0:16] [2, 0, 3, 1]");
+        assert_eq!(packed(3, 0, 2), (0, vec![2, 0, 3, 1]));
     }
 }

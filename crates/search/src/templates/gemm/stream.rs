@@ -5,9 +5,10 @@
 //! Panels of columns, which the other orders read, touch another page with each
 //! row, and no prefetcher of the processor follows them there.
 
-use super::Scheme;
+use super::Tiling;
 use super::shape::Shape;
-use crate::draft::Draft;
+use crate::draft::{Draft, REST, Written, given};
+use crate::nests::ids;
 use ir::{CpuTarget, DType};
 
 /// Most rows of the left operand: their sums share the first-level cache with
@@ -33,18 +34,18 @@ pub fn streams(shape: &Shape, target: &CpuTarget) -> Option<Streams> {
     let lanes = target.lanes(DType::F32);
     let element = DType::F32.size() as i64;
     let packed_before = shape.packing.is_none_or(|p| !p.each_call || p.transposed);
-    let far = shape.k * shape.n * element > target.l2_bytes as i64;
-    let sums = shape.m() * shape.n * element;
+    let far = shape.k() * shape.n() * element > target.l2_bytes as i64;
+    let sums = shape.m() * shape.n() * element;
     if packed_before || !far || shape.m() > MOST_ROWS || 2 * sums > target.l2_bytes as i64 {
         return None;
     }
     let threads = i64::from(target.threads.max(1));
-    let panel = (shape.n % threads == 0).then_some(shape.n / threads)?;
+    let panel = (shape.n() % threads == 0).then_some(shape.n() / threads)?;
     let columns = (1..=MOST_VECTORS).map(|v| v * lanes);
     let streams = Streams {
         panel,
         columns: columns.filter(|c| panel % c == 0).collect(),
-        rows: STREAMS.into_iter().filter(|u| shape.k % u == 0).collect(),
+        rows: STREAMS.into_iter().filter(|u| shape.k() % u == 0).collect(),
     };
     let possible = !streams.columns.is_empty() && !streams.rows.is_empty();
     possible.then_some(streams)
@@ -52,36 +53,34 @@ pub fn streams(shape: &Shape, target: &CpuTarget) -> Option<Streams> {
 
 /// Whether the right operand exceeds all caches.
 pub fn from_memory(shape: &Shape, target: &CpuTarget) -> bool {
-    shape.k * shape.n * DType::F32.size() as i64 > target.llc_bytes as i64
+    shape.k() * shape.n() * DType::F32.size() as i64 > target.llc_bytes as i64
 }
 
-impl Scheme<'_> {
-    pub fn write_streams(&self, d: &mut Draft, streams: &Streams) {
+impl Tiling<'_> {
+    pub fn write_streams(&self, d: &mut Draft, streams: &Streams) -> Written<()> {
         let (s, lanes, threads) = (self.shape, self.tiles.lanes, self.target.threads);
         let columns = d.choose("columns", &streams.columns, DEFAULT_VECTORS * lanes);
         let rows = d.choose("streams", &streams.rows, DEFAULT_STREAMS);
-        let mut shared: Vec<String> = s.batch.iter().map(|b| b.0.clone()).collect();
-        let mut n = s.n_loop.clone();
+        let mut shared = ids(&s.batch);
+        let mut n = s.columns.id;
         if threads > 1 {
-            d.line(format!("split {n} [_, {}]", streams.panel));
-            shared.push(format!("{n}.0"));
-            n += ".1";
+            let [thread, own] = d.split(n, [REST, given(streams.panel)])?;
+            shared.push(thread);
+            n = own;
         }
-        d.line(format!("split {n} [_, ${columns}]"));
-        d.line(format!("split {n}.1 [_, {lanes}]"));
-        d.line(format!("split {} [_, ${rows}]", s.k_loop));
-        let (k0, k1) = (format!("{}.0", s.k_loop), format!("{}.1", s.k_loop));
-        let (n0, n1, n2) = (format!("{n}.0"), format!("{n}.1.0"), format!("{n}.1.1"));
+        let [panel, in_panel] = d.split(n, [REST, columns.value().into()])?;
+        let [vector, lane] = d.split(in_panel, [REST, given(lanes)])?;
+        let [k0, k1] = d.split(s.terms.id, [REST, rows.value().into()])?;
         let mut order = shared.clone();
-        order.extend([k0.clone(), n0]);
-        order.extend(s.rows.iter().map(|(m, _)| m.clone()));
-        order.extend([k1.clone(), n1.clone(), n2.clone()]);
-        d.line(format!("reorder {}", order.join(" ")));
-        d.parallel(&shared, threads);
-        d.line(format!("vectorize {n2}"));
-        d.line(format!("unroll {n1}"));
-        d.line(format!("unroll {k1}"));
-        d.line(format!("decompose_reduction main {k0}"));
-        d.run_parallel();
+        order.extend([k0, panel]);
+        order.extend(s.rows.iter().map(|m| m.id));
+        order.extend([k1, vector, lane]);
+        d.reorder(&order)?;
+        d.parallel(&shared, threads)?;
+        d.vectorize(lane)?;
+        d.unroll(vector)?;
+        d.unroll(k1)?;
+        d.decompose_reduction(self.main.block, k0)?;
+        d.run_parallel()
     }
 }

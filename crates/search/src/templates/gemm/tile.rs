@@ -1,11 +1,12 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
+use crate::templates::registers::{Registers, products_a_load};
 use ir::{CpuTarget, DType};
 
 /// Vectors of columns in a tile of several rows, and in one of a single row.
 const MOST_VECTORS: [i64; 2] = [6, 16];
-/// Multiply-adds in flight that hide the latency of one.
+/// Cycles that a multiply-add takes (tables of instructions of Skylake and Zen 4).
 const LATENCY: i64 = 4;
 /// Bytes that a cycle brings from the second-level cache, the last-level one,
 /// and main memory: orders of magnitude.
@@ -14,7 +15,8 @@ const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
 const RUN_BYTES: i64 = 128;
 /// What a tile costs that is cut at the end of rows in memory: masks.
 const MASKED: f64 = 1.5;
-/// Ways of a first-level cache.
+/// Ways of a first-level cache: of Intel's cores up to Skylake and of AMD's since
+/// Zen (their optimization manuals).
 const WAYS: i64 = 8;
 /// What rows that fill their sets to the last ways cost.
 const CROWDED: f64 = 1.03;
@@ -22,7 +24,7 @@ const CROWDED: f64 = 1.03;
 /// The tiles of a product on a target.
 pub struct Tiles {
     pub lanes: i64,
-    pub registers: i64,
+    pub registers: Registers,
     /// Widths in columns, multiples of the lanes.
     pub columns: Vec<i64>,
     pub rows: Vec<i64>,
@@ -36,12 +38,14 @@ impl Tiles {
     /// With `whole` rows, tiles of rows divide them.
     pub fn of(shape: &Shape, target: &CpuTarget, packed: bool, whole: bool) -> Tiles {
         let lanes = target.lanes(DType::F32);
-        let registers = i64::from(target.vector_registers);
+        let registers = Registers::of(target);
         let m = shape.m();
-        let vectors = (shape.n + lanes - 1) / lanes;
+        let vectors = (shape.n() + lanes - 1) / lanes;
         let sensible = |t: &i64| m % t == 0 || (!whole && m > 4 * t) || (!whole && *t == m);
-        let rows: Vec<i64> = (1..=(registers - 2).min(m)).filter(sensible).collect();
-        let most = MOST_VECTORS[usize::from(m == 1)].min(registers / 2);
+        let rows: Vec<i64> = (1..=registers.most_rows().min(m))
+            .filter(sensible)
+            .collect();
+        let most = MOST_VECTORS[usize::from(m == 1)].min(i64::from(target.vector_registers) / 2);
         let columns: Vec<i64> = (1..=most.min(vectors)).map(|v| v * lanes).collect();
         let mut tiles = Tiles {
             lanes,
@@ -55,27 +59,22 @@ impl Tiles {
         tiles
     }
 
-    /// Whether accumulators, a row of vectors and one broadcast fit.
-    pub fn fits(&self, rows: i64, columns: i64) -> bool {
-        rows * columns + columns <= (self.registers - 1) * self.lanes
-    }
-
     /// The tile that takes the fewest cycles by count; of equals the one with
     /// the most multiply-adds a load.
     fn best(&self, shape: &Shape, target: &CpuTarget) -> (i64, i64) {
-        let most_rows = rows_of_sets(shape.k, target);
+        let most_rows = rows_of_sets(shape.k(), target);
         let mut best = self.default;
         let mut least = f64::INFINITY;
         for c in &self.columns {
             for t in self.rows.iter().filter(|t| **t <= most_rows || **t == 1) {
                 // One register to spare: the scheduler loads ahead.
                 let v = c / self.lanes;
-                if !self.fits(*t, *c) || t * v + v + 2 > self.registers {
+                if !Registers::without(target, 2).fit(*t, v) {
                     continue;
                 }
-                let loads = 1.0 + 0.1 * (t + v) as f64 / (t * v) as f64;
+                let loads = 1.0 + 0.1 / products_a_load(*t, v);
                 let crowded = if t + 2 > most_rows { CROWDED } else { 1.0 };
-                let whole = self.packed || shape.n % c == 0;
+                let whole = self.packed || shape.n() % c == 0;
                 let masked = if whole { 1.0 } else { MASKED };
                 let cost = self.cycles(shape, target, *t, *c) * loads * crowded * masked;
                 if cost < least {
@@ -96,10 +95,10 @@ impl Tiles {
             let run = if self.packed { 0 } else { RUN_BYTES };
             computed.max((columns * element + run) as f64 / bytes_a_cycle)
         };
-        let origin = bytes_a_cycle(shape.k * shape.n * element, target);
+        let origin = bytes_a_cycle(shape.k() * shape.n() * element, target);
         // Half a cache is left to the other operand and to the result.
-        let again = bytes_a_cycle(2 * shape.k * columns * element, target).max(origin);
-        let (m, panels) = (shape.m(), (shape.n + columns - 1) / columns);
+        let again = bytes_a_cycle(2 * shape.k() * columns * element, target).max(origin);
+        let (m, panels) = (shape.m(), (shape.n() + columns - 1) / columns);
         let tail = if m % rows > 0 {
             one(m % rows, again)
         } else {
@@ -137,17 +136,22 @@ fn rows_of_sets(k: i64, target: &CpuTarget) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ir::Isa;
+    use crate::nests::AxisLoop;
+    use ir::names::{AxisName, product};
+    use ir::{BufferId, Isa, LoopId};
 
     fn shape(m: i64, n: i64, k: i64) -> Shape {
+        let along = |axis: AxisName, extent| AxisLoop {
+            id: LoopId(0),
+            axis: axis.into(),
+            extent,
+        };
         Shape {
             batch: vec![],
-            rows: (m > 1).then(|| ("main.m".into(), m)),
-            n_loop: "main.n".into(),
-            n,
-            k_loop: "main.k".into(),
-            k,
-            right: "B".into(),
+            rows: (m > 1).then(|| along(product::ROW, m)),
+            columns: along(product::COLUMN, n),
+            terms: along(product::TERM, k),
+            right: BufferId(0),
             packing: None,
         }
     }
@@ -171,10 +175,14 @@ mod tests {
             ] {
                 let tiles = Tiles::of(&shape(m, n, k), &target, true, false);
                 let (t, c) = tiles.default;
-                assert!(tiles.fits(t, c), "{m}x{n}x{k} on {:?}", target.isa);
+                let fits = tiles.registers.fit(t, c / tiles.lanes);
+                assert!(fits, "{m}x{n}x{k} on {:?}", target.isa);
                 assert!(tiles.rows.contains(&t) && tiles.columns.contains(&c));
                 let accumulators = t * c / tiles.lanes;
-                assert!(m < 8 || 2 * accumulators >= tiles.registers, "{t}x{c}");
+                assert!(
+                    m < 8 || 2 * accumulators >= i64::from(target.vector_registers),
+                    "{t}x{c}"
+                );
             }
         }
     }

@@ -1,0 +1,83 @@
+//! Names of blocks and axes in the programs of tasks.
+//!
+//! Whoever writes the program of a task names its blocks and axes with these
+//! constants, and whoever schedules it recognises them by the same constants.
+//! The loop along an axis is called `BLOCK.AXIS`. A changed name changes the keys
+//! of tasks and makes stored traces illegal.
+
+use std::fmt;
+
+macro_rules! name {
+    ($($(#[$doc:meta])* $name:ident),*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub struct $name(&'static str);
+
+        impl $name {
+            pub const fn as_str(self) -> &'static str {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.into()
+            }
+        }
+    )* };
+}
+name!(
+    /// A block, and the buffer that it writes.
+    BlockName,
+    /// An iteration variable of a block.
+    AxisName
+);
+
+/// What the task is about: its sum or other reduction, or its only block.
+pub const MAIN: BlockName = BlockName("main");
+/// What follows `main`, one element for each of its own.
+pub const OUT: BlockName = BlockName("out");
+
+/// Axes of images, and of the sums of convolutions and windows.
+pub mod image {
+    use super::AxisName;
+
+    pub const BATCH: AxisName = AxisName("n");
+    /// Of a plain image that is computed.
+    pub const MAP: AxisName = AxisName("k");
+    /// Of a blocked image that is computed: its blocks of channels, and the
+    /// channels of a block.
+    pub const MAP_BLOCK: AxisName = AxisName("ko");
+    pub const MAP_LANE: AxisName = AxisName("ki");
+    pub const DEPTH: AxisName = AxisName("z");
+    pub const ROW: AxisName = AxisName("y");
+    pub const COLUMN: AxisName = AxisName("x");
+    /// Of a plain image that is summed over.
+    pub const CHANNEL: AxisName = AxisName("c");
+    /// Of a blocked image that is summed over, or that is computed channel by channel.
+    pub const CHANNEL_BLOCK: AxisName = AxisName("co");
+    pub const CHANNEL_LANE: AxisName = AxisName("ci");
+    pub const TAP_DEPTH: AxisName = AxisName("q");
+    pub const TAP_ROW: AxisName = AxisName("r");
+    pub const TAP_COLUMN: AxisName = AxisName("s");
+
+    /// Of a blocked image, outermost first.
+    pub const BLOCKED: [AxisName; 5] = [BATCH, CHANNEL_BLOCK, ROW, COLUMN, CHANNEL_LANE];
+    /// Of a blocked image that is computed from all channels of another one.
+    pub const BLOCKED_MAPS: [AxisName; 5] = [BATCH, MAP_BLOCK, ROW, COLUMN, MAP_LANE];
+}
+
+/// Axes of matrix products.
+pub mod product {
+    use super::AxisName;
+
+    pub const ROW: AxisName = AxisName("m");
+    pub const COLUMN: AxisName = AxisName("n");
+    pub const TERM: AxisName = AxisName("k");
+}

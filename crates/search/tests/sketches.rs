@@ -1,0 +1,126 @@
+//! Sketches of built-in operators of every kind: all that a space proposes is legal, its
+//! optional steps are left out where they are illegal and only there, and neighbours
+//! are within the limits.
+
+use ir::{Isa, Program, Target};
+use plan::{LayoutPolicy, PlanOptions, plan};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use schedule::Step;
+use search::{Accuracy, Point, SketchStep, Space, fallback, space};
+
+const POINTS: usize = 4;
+
+const OPERATORS: [&str; 12] = [
+    "op:conv2d(c=32,h=14,w=14,k=32)",
+    "op:conv2d(c=3,h=29,w=29,k=32,r=7,s=7,stride=2,bias=yes,activation=relu)",
+    "op:conv2d(c=32,h=7,w=7,k=32,dtype=i8)",
+    "op:conv2d(c=16,h=9,w=9,k=16,layout=nchw)",
+    "op:depthwise_conv2d(c=32,h=14,w=14)",
+    "op:dense(m=37,n=53,k=64)",
+    "op:dense(m=8,n=64,k=64,dtype=i8)",
+    "op:batch_matmul(b=3,m=16,n=24,k=8)",
+    "op:matmul(m=64,n=1,k=64)",
+    "op:softmax(rows=6,cols=100)",
+    "op:max_pool2d(c=32,h=14,w=14)",
+    "op:transpose(rows=96,cols=60)",
+];
+
+/// Every task of the operators on some targets.
+fn each_task(f: &mut dyn FnMut(&Program, &Target)) {
+    for name in OPERATORS {
+        let model = graph::builtin::builtin(name, 1).unwrap();
+        let layouts = LayoutPolicy::of_builtin(name).unwrap();
+        for (isa, threads) in [
+            (Isa::X86Avx512, 2),
+            (Isa::X86Avx2, 1),
+            (Isa::AArch64Neon, 2),
+        ] {
+            let target = Target::generic(isa).with_threads(threads);
+            let plan = plan(&model, &target, &PlanOptions::from(layouts)).unwrap();
+            for task in &plan.tasks {
+                f(&task.program, &target);
+            }
+        }
+    }
+}
+
+/// The default, and random points.
+fn points(own: &Space) -> Vec<Point> {
+    let mut rng = Pcg64Mcg::seed_from_u64(3);
+    let random = (0..POINTS).map(|_| own.sample(&mut rng));
+    [own.default_point()].into_iter().chain(random).collect()
+}
+
+#[test]
+fn every_template_can_be_written_and_all_it_proposes_replays() {
+    let mut sketches = 0;
+    each_task(&mut |program, target| {
+        let all = space(program, target, Accuracy::Relaxed);
+        assert_eq!(all.refused, []);
+        for sketch in all.sketches {
+            sketches += 1;
+            let own = Space::of(vec![sketch]);
+            for point in points(&own) {
+                assert!(own.is_legal(&point));
+                let candidate = own.candidate(program, &point).unwrap();
+                if let Err(e) = schedule::replay(program, &candidate.trace) {
+                    panic!("{}: {e}", candidate.algorithm);
+                }
+            }
+        }
+        fallback(program, target).unwrap();
+    });
+    assert!(sketches > 200, "{sketches}");
+}
+
+/// The steps that every one would be tried at its place.
+fn tried(program: &Program, space: &Space, point: &Point) -> Vec<Step> {
+    let decisions = space.decisions(point);
+    let mut scheduled = program.clone();
+    let steps = space.sketches[0].steps.iter().map(SketchStep::step);
+    let legal = steps.filter(|s| s.apply(&mut scheduled, &decisions).is_ok());
+    legal.cloned().collect()
+}
+
+#[test]
+fn candidates_have_the_steps_that_are_legal() {
+    let mut left_out = 0;
+    each_task(&mut |program, target| {
+        for sketch in space(program, target, Accuracy::Relaxed).sketches {
+            let own = Space::of(vec![sketch]);
+            for point in points(&own) {
+                let candidate = own.candidate(program, &point).unwrap();
+                left_out += own.sketches[0].steps.len() - candidate.trace.steps.len();
+                assert_eq!(candidate.trace.steps, tried(program, &own, &point));
+            }
+        }
+    });
+    assert!(left_out > 50, "{left_out}");
+}
+
+#[test]
+fn mutation_moves_to_neighbours() {
+    let mut rng = Pcg64Mcg::seed_from_u64(5);
+    let mut moved = 0;
+    each_task(&mut |program, target| {
+        for sketch in space(program, target, Accuracy::Relaxed).sketches {
+            let own = Space::of(vec![sketch]);
+            let s = &own.sketches[0];
+            let from = own.default_point();
+            let to = own.mutate(&from, &mut rng);
+            assert!(own.is_legal(&to));
+            let pairs = from.values.iter().zip(&to.values).zip(&s.decisions);
+            let changed: Vec<_> = pairs.filter(|((a, b), _)| a != b).collect();
+            // One decision twice, or two once.
+            let near = changed.iter().all(|((a, b), d)| {
+                let near = d.kind.neighbours(**a);
+                let twice = || near.iter().any(|n| d.kind.neighbours(*n).contains(b));
+                near.contains(b) || changed.len() == 1 && twice()
+            });
+            assert!(changed.len() <= 2 && near, "{from:?} {to:?}");
+            moved += usize::from(!changed.is_empty());
+        }
+    });
+    assert!(moved > 100, "{moved}");
+}
