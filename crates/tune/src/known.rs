@@ -5,6 +5,7 @@
 
 use crate::FINAL_FACTOR;
 use crate::error::Result;
+use crate::knobs::{knob, number};
 use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
@@ -19,6 +20,17 @@ pub struct Exactness {
     pub accuracy: Accuracy,
     /// Largest relative error (L2) of its outputs.
     pub tolerance: f64,
+}
+
+impl Exactness {
+    /// The defaults of [`crate::knobs`].
+    pub fn of_knobs() -> Exactness {
+        let accuracy = knob("accuracy").default.parse();
+        Exactness {
+            accuracy: accuracy.expect("the default of --accuracy is one"),
+            tolerance: number(knob("tolerance")),
+        }
+    }
 }
 
 /// A candidate that the store knows a time of.

@@ -59,7 +59,7 @@ pub use run::{Log, Run};
 pub use search::{Parts as SearchParts, Ranked, Search, State};
 pub use start::Request;
 pub use trial::{Answer, AnswerPlace, Form, Trial};
-pub use workers::{Host, Workers};
+pub use workers::{Host, Workers, serve_worker_if_asked};
 
 use crate::compile::Builders;
 use crate::finish::Finish;

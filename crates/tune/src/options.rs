@@ -4,6 +4,7 @@ use crate::error::{Result, no_such};
 use crate::evaluator::Settings;
 use crate::filter::FILTERS;
 use crate::knobs::{knob, number};
+use crate::known::Exactness;
 use measure::{Constants, Policy};
 use search::Accuracy;
 use serde_json::{Value, json};
@@ -76,6 +77,7 @@ impl Options {
             let seconds = text.parse().ok().map(Duration::from_secs);
             seconds.unwrap_or_else(|| panic!("the default of --{name} is in seconds"))
         };
+        let exactness = Exactness::of_knobs();
         let mut options = Options {
             begun: Instant::now(),
             stop,
@@ -86,9 +88,9 @@ impl Options {
             overlap: false,
             builders: 1,
             rotate: knob("rotate").default == "on",
-            accuracy: Accuracy::Relaxed,
+            accuracy: exactness.accuracy,
             algorithms: vec![],
-            tolerance: number(knob("tolerance")),
+            tolerance: exactness.tolerance,
             build_limit: seconds("build-limit"),
             run_limit: seconds("run-limit"),
             measure: Settings {
@@ -192,7 +194,6 @@ mod tests {
         assert_eq!(options.in_model, Duration::from_secs(6));
         assert_eq!(Options::new(2, 1, time(6000)).in_model, IN_MODEL_MOST);
         assert_eq!(options.run_limit, Duration::from_secs(10));
-        assert_eq!(options.accuracy.name(), knob("accuracy").default);
         assert!(search::strategy(&options.strategy, 0).is_some());
         assert!(search::budget(&options.budget).is_some());
     }

@@ -8,7 +8,8 @@ use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 /// Seed of the weights of built-in models.
 const WEIGHTS_SEED: u64 = 1;
 
-/// A model with its name and the layouts it asks for.
+/// A model with its name and the layouts it asks for. Clones share the weights.
+#[derive(Clone)]
 pub struct Source {
     pub name: String,
     pub model: Model,

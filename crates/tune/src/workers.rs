@@ -1,12 +1,81 @@
 //! Where a run works: the machine, and the programs of its worker processes.
+//!
+//! Candidates are built and run in child processes. The library does not guess which program
+//! to start for them, as the program that it is part of may be an application or `python`:
+//! the caller names one that serves as a worker ([`serve_worker_if_asked`]).
 
+use crate::error::{Error, Result};
 use crate::machine::Machine;
-use std::path::Path;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use worker::CommandLine;
 
-/// The commands that start worker processes; the library is told them, as the program that
-/// it is part of may be another (an application, `python`).
+/// The first argument of a program that is started as a worker; the second is a [`Duty`].
+const WORKER_FLAG: &str = "--tunesmith-worker";
+
+/// What a program that is started as a worker is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    Build,
+    Run,
+    /// To print [`identity`].
+    Identify,
+}
+
+impl Duty {
+    const ALL: [Duty; 3] = [Duty::Build, Duty::Run, Duty::Identify];
+
+    fn name(self) -> &'static str {
+        match self {
+            Duty::Build => "build",
+            Duty::Run => "run",
+            Duty::Identify => "identify",
+        }
+    }
+
+    /// What a program with these arguments is asked to do; the program's name left out.
+    fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<Duty> {
+        if arguments.next()? != WORKER_FLAG {
+            return None;
+        }
+        let name = arguments.next()?;
+        Duty::ALL.into_iter().find(|t| name == t.name())
+    }
+
+    /// What this process was asked to do when it was started.
+    fn of_this_process() -> Option<Duty> {
+        Duty::asked(std::env::args_os().skip(1))
+    }
+
+    fn arguments(self) -> Vec<String> {
+        vec![WORKER_FLAG.into(), self.name().into()]
+    }
+}
+
+/// What a parent and its workers must have in common: how they compile, and how they talk.
+fn identity() -> String {
+    format!("{} {}", build::toolchain(), measure::IDENTITY)
+}
+
+/// Serves as a worker process if this process was started as one, until its parent needs it
+/// no longer; whether it was. A program whose own path is given to [`Workers`] calls this
+/// first in `main` and ends if it returns true.
+///
+/// # Errors
+/// If the pipes to the parent fail.
+pub fn serve_worker_if_asked() -> Result<bool> {
+    match Duty::of_this_process() {
+        None => return Ok(false),
+        Some(Duty::Build) => build::serve()?,
+        Some(Duty::Run) => measure::serve()?,
+        Some(Duty::Identify) => std::io::stdout().write_all(identity().as_bytes())?,
+    }
+    Ok(true)
+}
+
+/// The commands that start worker processes.
 #[derive(Clone, Debug)]
 pub struct Workers {
     /// Starts a builder: ends up in [`build::serve`].
@@ -16,39 +85,108 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// The workers of a `tunesmith` program: that program itself, and for runners
-    /// `tunesmith-runner`, which holds no compiler and starts at once, if it lies
-    /// beside and was built from the same sources.
-    pub fn of_program(program: &Path) -> Workers {
-        let own = |kind: &str| CommandLine {
-            program: program.to_path_buf(),
-            args: vec!["worker".into(), kind.into()],
-            cpus: vec![],
+    /// The workers of a program that calls [`serve_worker_if_asked`], such as the command line
+    /// `tunesmith`.
+    ///
+    /// # Errors
+    /// If the program cannot be started, does not serve as a worker, or does so for another
+    /// version of this library.
+    pub fn of_program(program: &Path) -> Result<Workers> {
+        refuse_in_a_worker()?;
+        let fail = |why: String| {
+            let shown = program.display();
+            Error::new(format!("{shown} cannot serve as a worker: {why}")).help(
+                "name the program `tunesmith`, or one that calls `serve_worker_if_asked` first \
+                 in `main`, built from the same sources as this library",
+            )
         };
+        let said = said(program, &Duty::Identify.arguments());
+        let said = said.map_err(|e| fail(e.to_string()))?;
+        if said != identity().as_bytes() {
+            return Err(fail("it does not say that it is of this version".into()));
+        }
+        Ok(Workers::of_same(program.to_path_buf()))
+    }
+
+    /// The workers of the program that runs now, which calls [`serve_worker_if_asked`].
+    ///
+    /// # Errors
+    /// If the program's file cannot be told, or this process is a worker whose program did
+    /// not serve.
+    pub fn of_this_program() -> Result<Workers> {
+        refuse_in_a_worker()?;
+        let program = std::env::current_exe()
+            .map_err(|e| Error::new(format!("cannot tell where this program lies: {e}")))?;
+        Ok(Workers::of_same(program))
+    }
+
+    /// The workers of a program of this version: that program itself, and for runners
+    /// `tunesmith-runner`, which holds no compiler and starts at once, if it lies beside and
+    /// was built from the same sources.
+    fn of_same(program: PathBuf) -> Workers {
         let beside = CommandLine {
             program: program.with_file_name("tunesmith-runner"),
             args: vec![],
             cpus: vec![],
         };
-        let same = is_runner_of_these_sources(&beside.program);
+        let own = |duty: Duty| CommandLine {
+            program: program.clone(),
+            args: duty.arguments(),
+            cpus: vec![],
+        };
+        let flag = [measure::IDENTITY_FLAG.to_string()];
+        let same = said(&beside.program, &flag).is_ok_and(|s| s == measure::IDENTITY.as_bytes());
         Workers {
-            builder: own("build"),
-            runner: if same { beside } else { own("run") },
+            builder: own(Duty::Build),
+            runner: if same { beside } else { own(Duty::Run) },
         }
     }
 }
 
-/// The machine that a run builds and measures on.
+/// A worker that starts workers would do so without end.
+fn refuse_in_a_worker() -> Result<()> {
+    match Duty::of_this_process() {
+        None => Ok(()),
+        Some(_) => Err(
+            Error::new("this process was started as a worker and did not serve as one")
+                .help("call `serve_worker_if_asked` first in `main`"),
+        ),
+    }
+}
+
+/// What a program prints on standard output.
+fn said(program: &Path, arguments: &[String]) -> std::io::Result<Vec<u8>> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()?;
+    Ok(output.stdout)
+}
+
+/// The machine that a run builds and measures on, and who does it.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub machine: Machine,
     pub workers: Workers,
 }
 
-fn is_runner_of_these_sources(program: &Path) -> bool {
-    let said = Command::new(program)
-        .arg(measure::IDENTITY_FLAG)
-        .stdin(Stdio::null())
-        .output();
-    said.is_ok_and(|said| said.stdout == measure::IDENTITY.as_bytes())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_started_with_arguments_that_they_understand() {
+        let asked = |arguments: &[&str]| Duty::asked(arguments.iter().map(OsString::from));
+        for duty in Duty::ALL {
+            let arguments = duty.arguments();
+            let given = arguments.iter().map(OsString::from);
+            assert_eq!(Duty::asked(given), Some(duty));
+        }
+        let others: [&[&str]; 4] = [&[], &["build"], &[WORKER_FLAG], &[WORKER_FLAG, "tune"]];
+        for other in others {
+            assert_eq!(asked(other), None);
+        }
+        assert_eq!(asked(&["x", WORKER_FLAG, "build"]), None);
+    }
 }

@@ -2,20 +2,19 @@
 
 use graph::ops::Op;
 use graph::{Keep, Model as GraphModel, TensorType, ValueId, evaluate};
+use ir::Target;
 use measure::ELEMENT_TOLERANCE;
 use plan::{Layout, Plan, PlanTensor};
-use runtime::{CompiledModel, Model, Pool, TensorId};
+use runtime::{CompiledModel, Model, TensorId};
 use serde::Serialize;
 use std::sync::Arc;
 use tensor::{DType, Tensor, compare};
+use tune::source::Source;
 use tune::{Error, Result};
 
-/// Largest relative error (L2) of any layer that counts as agreement.
-pub const TOLERANCE: f64 = 1e-4;
-
-/// One layer's agreement.
+/// How far what one layer gives is from its reference.
 #[derive(Clone, Debug, Serialize)]
-pub struct Layer {
+pub struct LayerAgreement {
     pub step: String,
     pub tensor: String,
     /// L2 norm of the difference over that of the reference.
@@ -27,8 +26,10 @@ pub struct Layer {
     pub ok: bool,
 }
 
+/// How far a compiled model is from the references.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct Agreement {
+    /// Whether every layer is within its bounds.
     pub ok: bool,
     /// How exact the compiled model says to be; empty if it does not say.
     pub accuracy: String,
@@ -36,7 +37,7 @@ pub struct Report {
     pub tolerance: f64,
     pub max_rel_err: f64,
     pub max_over_rms: f64,
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerAgreement>,
 }
 
 /// The logical tensor that a physical one holds.
@@ -120,25 +121,27 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
     Ok(())
 }
 
-/// Runs `compiled` and the reference on seeded inputs and compares what every
-/// step gives, but for what is never stored.
+/// Runs a compiled model, which was compiled from `source` for `target`, and the references on
+/// seeded inputs, and compares what every step gives, but for what is never stored.
 ///
-/// An element of a float tensor may be off by [`ELEMENT_TOLERANCE`] times the tolerance in
-/// root mean squares, but not in a model that rounds, where one that falls on the other side
-/// may change what follows.
+/// The relative error (L2) of a layer may be `tolerance`. An element of a float tensor may be
+/// off by [`ELEMENT_TOLERANCE`] times the tolerance in root mean squares, but not in a model
+/// that rounds, where one that falls on the other side may change what follows.
 ///
 /// # Errors
-/// If either fails to run, or the compiled model is of another model.
+/// If either fails to run, or the compiled model is of another model or target.
 pub fn check(
-    model: &GraphModel,
-    plan: &Plan,
-    compiled: Arc<CompiledModel>,
-    pool: Arc<Pool>,
+    source: &Source,
+    target: &Target,
+    running: &mut Model,
     seed: u64,
     tolerance: f64,
-) -> Result<Report> {
+) -> Result<Agreement> {
+    let model = &source.model;
+    let compiled = running.compiled().clone();
     of_model(model, &compiled)?;
-    of_plan(plan, &compiled)?;
+    let plan = source.plan(target, compiled.plain_steps())?;
+    of_plan(&plan, &compiled)?;
     let mut inputs = Vec::new();
     for (i, v) in model.inputs().iter().enumerate() {
         let ty = model.value(*v);
@@ -160,7 +163,6 @@ pub fn check(
         elements: !merged.values().any(|(_, v)| quantized(v.dtype()))
             && !merged.nodes().any(|(_, n)| jumps(&n.op)),
     };
-    let mut running = Model::new(compiled, pool)?;
     for (i, t) in inputs.iter().enumerate() {
         running.input_mut(i).copy_from_slice(t.bytes());
     }
@@ -190,8 +192,8 @@ pub fn check(
         let actual = running.output_tensor(i).reshaped(e.shape());
         layers.push(layer("output".into(), &name, &actual, e, bounds));
     }
-    let max = |f: fn(&Layer) -> f64| layers.iter().map(f).fold(0.0, f64::max);
-    Ok(Report {
+    let max = |f: fn(&LayerAgreement) -> f64| layers.iter().map(f).fold(0.0, f64::max);
+    Ok(Agreement {
         ok: layers.iter().all(|l| l.ok),
         accuracy,
         tolerance,
@@ -215,11 +217,17 @@ struct Bounds {
     elements: bool,
 }
 
-fn layer(step: String, tensor: &str, actual: &Tensor, expected: &Tensor, bounds: Bounds) -> Layer {
+fn layer(
+    step: String,
+    tensor: &str,
+    actual: &Tensor,
+    expected: &Tensor,
+    bounds: Bounds,
+) -> LayerAgreement {
     let d = compare(actual, expected);
     let bounded = bounds.elements && actual.dtype().is_float();
     let element = ELEMENT_TOLERANCE * bounds.tolerance;
-    Layer {
+    LayerAgreement {
         step,
         tensor: tensor.to_string(),
         rel_err: d.rel_l2,
@@ -232,6 +240,8 @@ fn layer(step: String, tensor: &str, actual: &Tensor, expected: &Tensor, bounds:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TOLERANCE: f64 = 1e-4;
 
     #[test]
     fn one_wrong_element_of_many_is_an_error() {

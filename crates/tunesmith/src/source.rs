@@ -6,7 +6,13 @@ use std::path::Path;
 use tune::source::Source;
 use tune::{Error, Result};
 
-/// Loads `MODEL.onnx`, `NAME` or `op:...`.
+/// Loads a model: an ONNX file, a built-in model by its name, or one operator such as
+/// `op:matmul(m=64,n=64,k=64)`. `tunesmith models` lists the names. The options fix sizes that
+/// an ONNX file leaves open.
+///
+/// # Errors
+/// If there is no such file or name, the file is no model that is supported, or options are
+/// given for what has no open sizes.
 pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
     let path = Path::new(name);
     if path.extension().is_some_and(|e| e == "onnx") || path.is_file() {

@@ -1,5 +1,5 @@
 //! A runner process and nothing else: it holds no compiler, so it starts at
-//! once. `tunesmith worker run` does the same where this program is missing.
+//! once. Where this program is missing, `tunesmith` itself serves as a runner.
 
 use std::io::{self, Write};
 

@@ -1,14 +1,14 @@
 //! `check`: a compiled model against the references.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::table::{Table, or_unknown};
 use crate::check::check;
-use runtime::{CompiledModel, Pool};
-use tune::Result;
-
+use crate::compile::compile_plan;
+use runtime::{CompiledModel, Model, Pool};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tune::Result;
 
 /// Compare a compiled model with the plain references, layer by layer
 #[derive(clap::Args)]
@@ -39,28 +39,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     check_runs_here(&target)?;
     let source = a.model.source()?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    let (plan, compiled) = match &a.artifact {
-        Some(path) => {
-            let compiled = CompiledModel::load(path)?;
-            (source.plan(&target, compiled.plain_steps())?, compiled)
-        }
+    let compiled = match &a.artifact {
+        Some(path) => CompiledModel::load(path)?,
         None => {
             let store = a.store.read_unless(a.defaults)?;
-            let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
-            let exactness = a.model.exactness();
             let store = store.as_ref();
-            let model = super::compile::compile(&plan, &host, &target, exactness, store, &pool)?;
-            (plan, model)
+            let plan = source.plan_for(&host.machine, &target, store)?;
+            let compiled = compile_plan(plan, &target, &host, store, a.model.exactness(), &pool)?;
+            warn(&compiled.warnings);
+            compiled.model
         }
     };
-    let report = check(
-        &source.model,
-        &plan,
-        Arc::new(compiled),
-        pool,
-        a.seed,
-        a.model.tolerance,
-    )?;
+    let mut model = Model::new(Arc::new(compiled), pool)?;
+    let report = check(&source, &target, &mut model, a.seed, a.model.tolerance)?;
     if a.json {
         super::print_json(&report)?;
     } else {

@@ -4,20 +4,14 @@ use super::host;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
-use ir::Target;
-use plan::Plan;
-use runtime::{CompiledModel, Pool};
-use tune::Host;
-use tune::Result;
-use tune::compile::{Warning, assemble, assemble_last};
-use tune::kernels::kernels;
-use tune::known::Exactness;
-
+use crate::compile::{Compiled, compile_plan};
+use runtime::Pool;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use store::Store;
+use tune::Result;
+use tune::compile::Warning;
 
 /// Compile a model with the best known schedules, or defaults derived from the machine
 #[derive(clap::Args)]
@@ -58,21 +52,6 @@ struct Summary {
     plan: PlanFacts,
 }
 
-/// Compiles a plan with the best known schedules, or defaults; warns of defaults that are
-/// not the intended ones.
-pub fn compile(
-    plan: &Plan,
-    host: &Host,
-    target: &Target,
-    exactness: Exactness,
-    store: Option<&Store>,
-    pool: &Arc<Pool>,
-) -> Result<CompiledModel> {
-    let made = kernels(plan, host, target, exactness, store)?;
-    warn(&made.warnings);
-    assemble(plan, &made.kernels, target, exactness.accuracy, pool)
-}
-
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = host()?;
     let target = a.model.resolve_target(&host.machine)?;
@@ -83,14 +62,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read_unless(a.defaults)?;
     let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    let exactness = a.model.exactness();
-    let made = kernels(&plan, &host, &target, exactness, store.as_ref())?;
-    warn(&made.warnings);
-    let (tasks, facts) = (plan.tasks.len(), PlanFacts::new(&plan));
+    let facts = PlanFacts::new(&plan);
     // The plan has the only references to the constants now.
     let name = source.name;
     drop(source.model);
-    let model = assemble_last(plan, &made.kernels, &target, exactness.accuracy, &pool)?;
+    let exactness = a.model.exactness();
+    let Compiled {
+        model,
+        tasks,
+        tuned,
+        other_toolchain,
+        warnings,
+    } = compile_plan(plan, &target, &host, store.as_ref(), exactness, &pool)?;
+    warn(&warnings);
     let bytes = out.save(&model)?;
     let summary = Summary {
         model: name,
@@ -98,9 +82,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         threads: target.threads(),
         tasks,
         accuracy: exactness.accuracy.to_string(),
-        tuned_tasks: made.tuned,
-        other_toolchain_tasks: made.other_toolchain,
-        warnings: made.warnings,
+        tuned_tasks: tuned,
+        other_toolchain_tasks: other_toolchain,
+        warnings,
         artifact: out.path().display().to_string(),
         bytes,
         plan: facts.with_arena(&model),

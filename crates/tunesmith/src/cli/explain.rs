@@ -1,10 +1,11 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::parse::parse_duration;
 use super::pool_args::PoolArgs;
 use super::table::or_unknown;
 use crate::check::of_model;
+use crate::compile::compile_plan;
 use crate::explain::{
     Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
@@ -115,20 +116,22 @@ fn subject(
     store: Option<&Store>,
 ) -> Result<(Plan, Subject)> {
     let pool = a.pool.pool(target.threads() as usize)?;
-    let (plan, compiled) = match artifact {
+    let compiled = match artifact {
         Some(path) => {
             let compiled = a.pool.load(path)?;
             of_model(&source.model, &compiled)?;
-            (source.plan(target, compiled.plain_steps())?, compiled)
+            compiled
         }
         None => {
             let host = super::host()?;
             let plan = source.plan_for(&host.machine, target, store)?;
             let exactness = a.model.exactness();
-            let model = super::compile::compile(&plan, &host, target, exactness, store, &pool)?;
-            (plan, model)
+            let compiled = compile_plan(plan, target, &host, store, exactness, &pool)?;
+            warn(&compiled.warnings);
+            compiled.model
         }
     };
+    let plan = source.plan(target, compiled.plain_steps())?;
     let compiled = Arc::new(compiled);
     Ok((plan, Subject { compiled, pool }))
 }

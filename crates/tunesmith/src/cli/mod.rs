@@ -27,7 +27,7 @@ mod tasks;
 mod tune;
 
 use ::tune::machine::Machine;
-use ::tune::{Error, Host, Result, Workers};
+use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
@@ -60,21 +60,21 @@ enum Command {
     Doctor(doctor::Args),
     Study(study::Args),
     Knobs(knobs::Args),
-    /// A worker process, started by the other commands.
-    #[command(hide = true)]
-    Worker {
-        kind: String,
-    },
 }
 
-/// Parses the arguments, runs the command, and turns an error into a report.
+/// Parses the arguments, runs the command, and turns an error into a report; a process that
+/// another of this program started as a worker serves as one.
 pub fn main() -> ExitCode {
     // At the limit of file sizes a write is to fail, not to end the program: the error
     // then says which file it was.
     // SAFETY: to ignore a signal runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-    let cli = Cli::parse();
-    match run(cli.command) {
+    let ended = match serve_worker_if_asked() {
+        Ok(true) => Ok(ExitCode::SUCCESS),
+        Ok(false) => run(Cli::parse().command),
+        Err(e) => Err(e),
+    };
+    match ended {
         Ok(code) => code,
         Err(e) => {
             eprintln!("{:?}", miette::Report::new(Shown(e)));
@@ -111,23 +111,14 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Doctor(a) => doctor::run(&a),
         Command::Study(a) => study::run(&a),
         Command::Knobs(a) => knobs::run(&a),
-        Command::Worker { kind } => {
-            match kind.as_str() {
-                "build" => build::serve()?,
-                _ => measure::serve()?,
-            }
-            Ok(ExitCode::SUCCESS)
-        }
     }
 }
 
 /// This machine, and this program as its worker.
 fn host() -> Result<Host> {
-    let program = std::env::current_exe()
-        .map_err(|e| Error::new(format!("cannot tell where this program lies: {e}")))?;
     Ok(Host {
         machine: Machine::host(),
-        workers: Workers::of_program(&program),
+        workers: Workers::of_this_program()?,
     })
 }
 

@@ -122,7 +122,7 @@ fn run_computes_what_the_reference_computes() {
     let report = p.json(&["run", &t.artifact, "--input", &given, "--out", "y.npy"]);
     let y = read_npy_file(&folder.path().join("y.npy")).unwrap();
 
-    let source = tunesmith::source::load(OP, &ImportOptions::default()).unwrap();
+    let source = tunesmith::load(OP, &ImportOptions::default()).unwrap();
     let expected = evaluate(&source.model, &[Arc::new(x)], Keep::Outputs).unwrap();
     let expected = &expected.outputs()[0];
     assert!(compare(&y, expected).within(1e-5));

@@ -17,8 +17,7 @@ use testkit::host::host_targets;
 use tune::compile::{defaults, fallbacks};
 use tune::machine::Machine;
 use tune::source::Source;
-use tunesmith::check::TOLERANCE;
-use tunesmith::source::load;
+use tunesmith::{Exactness, load};
 
 /// Random points of every sketch.
 const POINTS: usize = 3;
@@ -100,9 +99,10 @@ impl Judge {
         let outputs =
             compiled::run(&mut model, &self.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(outputs.len(), self.expected.len(), "{what}");
+        let tolerance = Exactness::of_knobs().tolerance;
         for (output, expected) in outputs.into_iter().zip(&self.expected) {
             let difference = compare(&output.reshaped(expected.shape()), expected);
-            assert!(difference.within(TOLERANCE), "{what}: {difference:?}");
+            assert!(difference.within(tolerance), "{what}: {difference:?}");
         }
     }
 

@@ -4,16 +4,16 @@ use crate::compiled;
 use graph::ops::{Binary, Conv, Op, Softmax, Unary};
 use graph::{Model, TensorType, ValueId, builtin};
 use llvm::Compiler;
-use plan::{LayoutPolicy, Plan, plan};
+use plan::{LayoutPolicy, Plan};
 use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::{assemble, defaults};
-use tune::machine::Machine;
-use tunesmith::check::{Report, TOLERANCE, check};
+use tunesmith::{Agreement, Exactness, Machine, Source, check};
 
 const SEED: u64 = 5;
+const THREADS: u32 = 2;
 
 /// A product over three axes, which a plan merges into two, a softmax and
 /// another product; `weights` is the seed of the last one's.
@@ -36,35 +36,41 @@ fn chain(weights: u64) -> Model {
 }
 
 struct Compiled {
+    source: Source,
     plan: Plan,
     model: Arc<CompiledModel>,
     pool: Arc<Pool>,
 }
 
-fn compile(model: &Model, layouts: LayoutPolicy) -> Compiled {
-    let target = Machine::host().target(2);
-    let plan = plan(model, &target, &layouts.into()).unwrap();
+fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
+    let source = Source {
+        name: "model".into(),
+        model,
+        layouts,
+    };
+    let target = Machine::host().target(THREADS);
+    let plan = source.plan(&target, &[]).unwrap();
     let compiler = Compiler::new(&target).unwrap();
-    let pool = Arc::new(Pool::new(2).unwrap());
+    let pool = Arc::new(Pool::new(THREADS as usize).unwrap());
     let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)
         .unwrap()
         .candidates;
     let kernels = compiled::kernels(&plan, &candidates, &compiler).unwrap();
     let model = Arc::new(assemble(&plan, &kernels, &target, Accuracy::Relaxed, &pool).unwrap());
-    Compiled { plan, model, pool }
+    Compiled {
+        source,
+        plan,
+        model,
+        pool,
+    }
 }
 
-/// The compiled model against the reference of `model`.
-fn report(model: &Model, c: &Compiled) -> Report {
-    check(
-        model,
-        &c.plan,
-        c.model.clone(),
-        c.pool.clone(),
-        SEED,
-        TOLERANCE,
-    )
-    .unwrap()
+/// The compiled model against the references of `source`.
+fn report(source: &Source, model: &Arc<CompiledModel>, pool: &Arc<Pool>) -> Agreement {
+    let target = Machine::host().target(THREADS);
+    let mut running = runtime::Model::new(model.clone(), pool.clone()).unwrap();
+    let tolerance = Exactness::of_knobs().tolerance;
+    check(source, &target, &mut running, SEED, tolerance).unwrap()
 }
 
 /// Every step, and every output once more.
@@ -74,30 +80,24 @@ fn compared(plan: &Plan) -> usize {
 
 #[test]
 fn every_step_is_compared() {
-    let model = chain(2);
-    let c = compile(&model, LayoutPolicy::Blocked);
-    let r = report(&model, &c);
+    let c = compile(chain(2), LayoutPolicy::Blocked);
+    let r = report(&c.source, &c.model, &c.pool);
     assert_eq!(r.layers.len(), compared(&c.plan));
     assert!(c.plan.steps.len() >= 3 && r.ok, "{r:?}");
 
     let model = builtin::builtin("squeezenet1.1", 1).unwrap();
-    let c = compile(&model, LayoutPolicy::Blocked);
-    let r = report(&model, &c);
+    let c = compile(model, LayoutPolicy::Blocked);
+    let r = report(&c.source, &c.model, &c.pool);
     assert_eq!(r.layers.len(), compared(&c.plan));
     assert!(r.ok);
 }
 
 #[test]
 fn the_step_that_is_wrong_is_named() {
-    let model = chain(2);
-    let right = compile(&model, LayoutPolicy::Plain);
-    let wrong = compile(&chain(3), LayoutPolicy::Plain);
-    // The plan's model is the one to judge by; the code has other weights.
-    let mixed = Compiled {
-        plan: right.plan,
-        ..wrong
-    };
-    let r = report(&model, &mixed);
+    let right = compile(chain(2), LayoutPolicy::Plain);
+    // The code has other weights than the model to judge by.
+    let wrong = compile(chain(3), LayoutPolicy::Plain);
+    let r = report(&right.source, &wrong.model, &wrong.pool);
     assert!(!r.ok);
     let steps: Vec<_> = r
         .layers
@@ -135,7 +135,7 @@ fn an_artifact_has_the_interface_of_its_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.tsm");
     for layouts in [LayoutPolicy::Blocked, LayoutPolicy::Plain] {
-        let c = compile(&m, layouts);
+        let c = compile(m.clone(), layouts);
         c.model.save(&path).unwrap();
         let loaded = Arc::new(CompiledModel::load(&path).unwrap());
         let given = |all: &[TensorId]| -> Vec<String> {
@@ -145,7 +145,7 @@ fn an_artifact_has_the_interface_of_its_model() {
         };
         assert_eq!(given(loaded.inputs()), wanted(m.inputs()));
         assert_eq!(given(loaded.outputs()), wanted(m.outputs()));
-        let r = check(&m, &c.plan, loaded.clone(), c.pool.clone(), SEED, TOLERANCE).unwrap();
+        let r = report(&c.source, &loaded, &c.pool);
         assert!(r.ok, "{r:?}");
         let mut running = runtime::Model::new(loaded, c.pool.clone()).unwrap();
         let inputs = [

@@ -12,7 +12,7 @@ use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};
 use judge::{Judge, conforms};
 use onnx::ImportOptions;
-use tunesmith::source::load;
+use tunesmith::load;
 
 macro_rules! operators {
     ($($name:ident: [$($arguments:literal),* $(,)?],)*) => {

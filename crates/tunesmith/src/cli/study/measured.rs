@@ -1,7 +1,6 @@
 //! `study measure`: policies compared on this machine.
 
 use super::MeasureArgs;
-use crate::check::TOLERANCE;
 use crate::cli::output::{Kind, Output, STUDY, STUDY_PICTURE, STUDY_REPORT};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
@@ -17,6 +16,7 @@ use study::plots::pictures;
 use study::report::{markdown, share, tables};
 use study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
 use tune::Settings;
+use tune::known::Exactness;
 use tune::machine::Machine;
 use tune::{Error, Result};
 
@@ -50,7 +50,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
         builders: a.builders.unwrap_or(spare).max(1),
         seed: a.seed,
         accuracy: ACCURACY,
-        tolerance: TOLERANCE,
+        tolerance: Exactness::of_knobs().tolerance,
         limit: a.limit,
         measure: Settings {
             policy: Policy::Serial,

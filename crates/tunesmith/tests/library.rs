@@ -1,0 +1,54 @@
+//! The library in a program that does not serve as a worker: it is told which one does.
+
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::tempdir;
+use tunesmith::{
+    CompiledModel, DType, Exactness, Host, ImportOptions, Machine, Model, Pool, Tensor, Workers,
+    check, compile, load,
+};
+
+const OP: &str = "op:dense(m=4,n=32,k=16,bias=yes)";
+
+#[test]
+fn a_program_of_the_same_sources_serves_and_its_models_run_here() {
+    let machine = Machine::host();
+    let target = machine.target(2);
+    let program = Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    let host = Host {
+        machine,
+        workers: Workers::of_program(program).unwrap(),
+    };
+    let source = load(OP, &ImportOptions::default()).unwrap();
+    let exactness = Exactness::of_knobs();
+    let compiled = compile(source.clone(), &target, &host, None, exactness).unwrap();
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("dense.tsm");
+    compiled.model.save(&path).unwrap();
+
+    let loaded = CompiledModel::load(&path).unwrap();
+    let mut model = Model::new(Arc::new(loaded), Arc::new(Pool::new(2).unwrap())).unwrap();
+    let agreement = check(&source, &target, &mut model, 3, exactness.tolerance).unwrap();
+    assert!(agreement.ok && !agreement.layers.is_empty());
+    let other = load("op:dense(m=4,n=32,k=17)", &ImportOptions::default()).unwrap();
+    let refused = check(&other, &target, &mut model, 3, exactness.tolerance).unwrap_err();
+    assert!(
+        refused.to_string().contains("not of this model"),
+        "{refused}"
+    );
+
+    let wrong = Tensor::zeros(DType::F32, &[4, 17]);
+    assert!(model.run(&[("x", &wrong)]).is_err());
+}
+
+#[test]
+fn a_program_that_does_not_serve_is_refused_with_advice() {
+    // A runner holds no compiler, so it cannot build.
+    let runner = env!("CARGO_BIN_EXE_tunesmith-runner");
+    for program in [runner, "/no/such/program"] {
+        let refused = Workers::of_program(Path::new(program)).unwrap_err();
+        assert!(refused.to_string().contains(program), "{refused}");
+        let advice = refused.advice().unwrap();
+        assert!(advice.contains("serve_worker_if_asked"), "{advice}");
+    }
+}
