@@ -24,7 +24,7 @@ pub enum ImportError {
     OldOpset(i64),
     #[error(
         "the model is written in operator set {found}{}, and {newest} is the newest supported; \
-         export it for that one, or convert it with onnx.version_converter",
+         export the model for operator set {newest}, or convert it with onnx.version_converter",
         of(domain)
     )]
     NewOpset {
@@ -34,11 +34,11 @@ pub enum ImportError {
         newest: i64,
     },
     #[error(
-        "the file has IR version {found}, and {newest} is the newest supported; write it with an \
-         older onnx package, which its exporter may let you choose"
+        "the file has IR version {found}, and {newest} is the newest supported; export the model with an \
+         older onnx package, or choose an older IR version in its exporter"
     )]
     NewFormat { found: i64, newest: i64 },
-    #[error("`{name}` is declared as {declared} and is {actual}; correct the declaration")]
+    #[error("`{name}` is declared as {declared} but is {actual}; correct the declaration")]
     Declared {
         name: String,
         declared: String,
@@ -46,7 +46,7 @@ pub enum ImportError {
     },
     #[error("{}", list("these dimensions have no size:", .0))]
     UnboundDims(Vec<UnboundDim>),
-    #[error("{}", list("these operands decide shapes and must be known when the model is read:", .0))]
+    #[error("{}", list("shapes depend on these operands, so their values must be known when the model is read:", .0))]
     NeededValues(Vec<NeededValue>),
     #[error("{}", list("these nodes are not supported:", .0))]
     Unsupported(Vec<UnsupportedNode>),
@@ -133,7 +133,7 @@ impl fmt::Display for NeededValue {
         let names: Vec<_> = inputs.iter().map(|i| format!("`{i}`")).collect();
         write!(
             f,
-            "node `{node}` ({op}): its {role} comes from input {}: bind with {}",
+            "node `{node}` ({op}): its {role} comes from input {}: give its value with {}",
             names.join(", "),
             flags.join(" ")
         )

@@ -44,12 +44,14 @@ impl fmt::Display for Inexpressible {
 #[derive(Debug, Error)]
 pub enum ExportError {
     #[error(
-        "{} nodes have no form in ONNX operator set 17:{}",
+        "{} nodes cannot be expressed in ONNX operator set 17:{}",
         .0.len(),
         .0.iter().map(|n| format!("\n  {n}")).collect::<String>()
     )]
     Nodes(Vec<Inexpressible>),
-    #[error("the model has {bytes} bytes, and an ONNX file without external data holds {LARGEST}")]
+    #[error(
+        "the model has {bytes} bytes, and an ONNX file without external data holds at most {LARGEST}"
+    )]
     TooLarge { bytes: usize },
 }
 
@@ -386,7 +388,7 @@ fn binary(b: Binary, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>)
         Binary::Mul => ("Mul", vec![]),
         Binary::Div => ("Div", vec![]),
         Binary::Mod if dtype.is_float() => {
-            return Err("of floats, ONNX takes the remainder with the dividend's sign only".into());
+            return Err("for floats, ONNX has only the remainder with the dividend's sign".into());
         }
         Binary::Mod => ("Mod", vec![]),
         Binary::Fmod => ("Mod", vec![int("fmod", 1)]),
@@ -427,11 +429,16 @@ fn conv_transpose(c: &ConvTranspose) -> Result<Vec<AttributeProto>, String> {
     let mut extra = sizes(&c.output_padding);
     for (d, (before, after)) in c.pads.iter().enumerate() {
         let Ok(before) = usize::try_from(*before) else {
-            return Err("its negative padding adds elements in front".into());
+            return Err(
+                "its negative padding would add elements in front, which ONNX cannot express"
+                    .into(),
+            );
         };
         extra[d] += (-after).max(0);
         if extra[d] > 0 && extra[d] >= (c.strides[d].max(c.dilations[d])) as i64 {
-            return Err("it adds as many elements as its stride or more".into());
+            return Err(
+                "it adds at least as many elements as its stride, which ONNX does not allow".into(),
+            );
         }
         cuts.push((before, (*after).max(0) as usize));
     }
@@ -462,7 +469,7 @@ fn pool(p: &Pool) -> Result<(&'static str, Vec<AttributeProto>), String> {
         }
         PoolKind::Average { count_include_pad } => {
             if p.dilations.iter().any(|d| *d != 1) {
-                return Err("averages over windows with gaps came with operator set 19".into());
+                return Err("average pooling with dilations needs operator set 19".into());
             }
             attributes.push(int("count_include_pad", i64::from(count_include_pad)));
             Ok(("AveragePool", attributes))
@@ -487,7 +494,7 @@ fn pad_mode(mode: PadMode) -> Result<&'static str, String> {
         PadMode::Constant(_) => Ok("constant"),
         PadMode::Reflect => Ok("reflect"),
         PadMode::Edge => Ok("edge"),
-        PadMode::Wrap => Err("periodic padding came with operator set 19".into()),
+        PadMode::Wrap => Err("wrap padding needs operator set 19".into()),
     }
 }
 

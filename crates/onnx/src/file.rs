@@ -162,7 +162,7 @@ impl DataFolder {
         let size = opened.file.len();
         if offset.checked_add(len as u64).is_none_or(|end| end > size) {
             return Err(format!(
-                "it has {size} bytes, and {len} from byte {offset} on are asked for"
+                "it has {size} bytes, and the tensor needs {len} bytes from byte {offset} on"
             ));
         }
         if let Some(part) = opened.parts.get(&(offset, len)) {
@@ -170,7 +170,7 @@ impl DataFolder {
         }
         if opened.read + len as u64 > size {
             return Err(format!(
-                "it has {size} bytes, and the tensors in it together have more: they overlap"
+                "it has {size} bytes, but its tensors together have more, so they overlap"
             ));
         }
         let part = opened.file.read(offset, len).map_err(|e| e.to_string())?;

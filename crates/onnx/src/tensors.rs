@@ -113,7 +113,7 @@ pub(crate) fn tensor_from(
     let have = data.len();
     Tensor::from_data(dtype, &shape, data).ok_or_else(|| {
         TensorError::Invalid(format!(
-            "{dtype}{shape:?} takes {bytes} bytes and has {have}"
+            "{dtype}{shape:?} needs {bytes} bytes, but there are {have}"
         ))
     })
 }
@@ -155,7 +155,7 @@ fn listed(proto: &TensorProto, dtype: DType, field: &str) -> Result<AlignedBytes
     // Narrow elements are stored as numbers, 16-bit floats as their bits.
     let within = |low: i32, high: i32| match ints.iter().find(|v| !(low..=high).contains(*v)) {
         Some(v) => Err(TensorError::Invalid(format!(
-            "it holds {v}, which is no {dtype}"
+            "it holds {v}, which is not a value of type {dtype}"
         ))),
         None => Ok(()),
     };
@@ -178,7 +178,7 @@ fn listed(proto: &TensorProto, dtype: DType, field: &str) -> Result<AlignedBytes
         }
         _ => {
             return Err(TensorError::Invalid(format!(
-                "its elements are {dtype} and stand in {field}"
+                "its elements are {dtype}, but {field} holds them"
             )));
         }
     })
@@ -223,7 +223,7 @@ fn read_external(
     let (offset, length) = (number("offset")?, number("length")?);
     if let Some(length) = length.filter(|n| *n != bytes as u64) {
         return Err(invalid(format!(
-            "its external data is {length} bytes long and must be {bytes}"
+            "its external data has {length} bytes, but must have {bytes}"
         )));
     }
     let read = match folder {

@@ -265,7 +265,7 @@ fn declared_types_are_those_of_the_values() {
     for result in [true, false] {
         for (ty, name) in [(I64, "i64"), (8, "string"), (99, "number 99")] {
             let error = error(&declared(ty, result));
-            let said = format!("`y` is declared as {name}[2,3] and is f32[2,3]; correct");
+            let said = format!("`y` is declared as {name}[2,3] but is f32[2,3]; correct");
             assert!(error.contains(&said), "{error}");
         }
         for ty in [F32, 0] {
@@ -326,15 +326,15 @@ fn initializers_are_what_they_are_declared_as() {
     };
     import(&add(known("c", I64, &[2]))).unwrap();
     let error_of = |declared| error(&add(declared));
-    assert!(error_of(known("c", I64, &[3])).contains("`c` is declared as i64[3] and is i64[2]"));
-    assert!(error_of(known("c", F32, &[2])).contains("declared as f32[2] and"));
-    assert!(error_of(known("c", I64, &[2, 1])).contains("declared as i64[2,1] and"));
-    assert!(error_of(known("c", 8, &[2])).contains("declared as string[2] and"));
+    assert!(error_of(known("c", I64, &[3])).contains("`c` is declared as i64[3] but is i64[2]"));
+    assert!(error_of(known("c", F32, &[2])).contains("declared as f32[2] but"));
+    assert!(error_of(known("c", I64, &[2, 1])).contains("declared as i64[2,1] but"));
+    assert!(error_of(known("c", 8, &[2])).contains("declared as string[2] but"));
     let named = value("c", I64, &[Size::Named("rows"), Size::Known(3)]);
-    assert!(error_of(named).contains("declared as i64[rows,3] and"));
+    assert!(error_of(named).contains("declared as i64[rows,3] but"));
     let mut m = add(known("c", I64, &[2]));
     m.graph.as_mut().unwrap().value_info = vec![known("c", I64, &[3])];
-    assert!(error(&m).contains("`c` is declared as i64[3] and is i64[2]"));
+    assert!(error(&m).contains("`c` is declared as i64[3] but is i64[2]"));
 }
 
 #[test]
@@ -365,14 +365,14 @@ fn tensors_hold_their_elements_once_and_in_their_place() {
     for (t, part) in [
         (twice, "twice, in raw_data and float_data"),
         (elsewhere, "twice, in external_data and raw_data"),
-        (ints(F32, 1), "are f32 and stand in int32_data"),
-        (ints(I64, 1), "are i64 and stand in int32_data"),
-        (of(F32), "takes 4 bytes and has 0"),
-        (ints(2, 256), "256, which is no u8"),
-        (ints(2, -1), "-1, which is no u8"),
-        (ints(3, 128), "128, which is no i8"),
-        (ints(9, 2), "2, which is no bool"),
-        (ints(10, 1 << 16), "65536, which is no f16"),
+        (ints(F32, 1), "are f32, but int32_data holds them"),
+        (ints(I64, 1), "are i64, but int32_data holds them"),
+        (of(F32), "needs 4 bytes, but there are 0"),
+        (ints(2, 256), "256, which is not a value of type u8"),
+        (ints(2, -1), "-1, which is not a value of type u8"),
+        (ints(3, 128), "128, which is not a value of type i8"),
+        (ints(9, 2), "2, which is not a value of type bool"),
+        (ints(10, 1 << 16), "65536, which is not a value of type f16"),
     ] {
         let error = read_tensor_proto(&t.encode_to_vec())
             .unwrap_err()

@@ -315,7 +315,7 @@ fn inputs_that_decide_shapes_are_asked_for() {
     graph.input = vec![known("x", F32, &[2, 3]), known("shape", I64, &[1])];
     let error = import(&m).unwrap_err().to_string();
     assert!(
-        error.contains("node `the Reshape` (Reshape): its shape comes from input `shape`: bind with --const shape=FILE"),
+        error.contains("node `the Reshape` (Reshape): its shape comes from input `shape`: give its value with --const shape=FILE"),
         "{error}"
     );
     let bind = |t: Tensor| ImportOptions {
@@ -668,7 +668,7 @@ fn tensor_files_of_every_type() {
         read(&raw(1, &[0; 7]))
             .unwrap_err()
             .to_string()
-            .contains("takes 8 bytes and has 7")
+            .contains("needs 8 bytes, but there are 7")
     );
     let huge = TensorProto {
         dims: vec![i64::MAX, i64::MAX],

@@ -374,19 +374,31 @@ pub fn tables(o: &Outcome) -> Vec<Grid> {
 
 /// What the columns mean.
 const NOTES: &str = "\
-Times: *built before* is the wall time of building all candidates before any is measured (overlap \
-off); with overlap they are built meanwhile. *Measuring* is the time that the policy had candidates, \
-*waiting* that it had none, *ranking* that of the last ranking of the best candidates alone. *Total* \
-is all of it. Sums over candidates count what runs side by side each for itself.\n\n\
-The bound, of measuring all, is `W (1/n + z)`: `W` is what serial took for measuring, `n` what the devices \
-run at once, `z` the share that was measured again alone; building before and ranking come on top. With \
-overlap it is `(B + M)/cpus + z M` or `B/builders`, whichever is more, and ranking, with CPU times `B` of \
-builders and `M` of runners under serial. It takes candidates for equally long and CPUs for undisturbed. \
-In the tables it is the change that it allows, and *of it* the share of that which was reached; on average \
-over programs, what was saved on average as a share of what was allowed on average.\n\n\
-*Best* is the difference of what was found to the median of what serial found, both measured \
-together, in turns; *spread* is how far apart serial's own are over repetitions, and *within* whether the \
-difference exceeds neither that nor the disagreement of the final measurements.\n";
+**Times.** *Built before* is the wall time of building all candidates before the first is measured; with \
+overlap on, candidates are built while others are measured. *Measuring* is the time in which the policy had \
+candidates to measure, and *waiting* the time in which it had none. *Ranking* is the time of measuring the \
+best candidates again alone at the end. *Total* is the whole time. The sums (build, load, check, kernel) add \
+the times of all candidates, also of candidates that ran side by side. *Again* is the number of candidates \
+measured again alone, because they failed or to correct the errors of parallel measurements; *alone again* \
+is the time for that.\n\n\
+**Bound.** The bound is the least time that measuring all candidates can take: `W (1/n + z)`. `W` is the time \
+that serial took for measuring, `n` the number of candidates that the devices run at once, and `z` the share \
+of candidates measured again alone. The times of building before and of ranking are added. With overlap on, \
+the bound is the larger of `(B + M)/cpus + z M` and `B/builders`, and the time of ranking is added; `B` and \
+`M` are the CPU times of builders and runners under serial. The bound assumes equally long candidates and \
+undisturbed CPUs. In the table of times the bound is in seconds. In the other tables it is a change against \
+serial, and *of it* is the share of that change which the policy reached. For several programs, *of it* is \
+the mean saving divided by the mean saving that the bounds allow.\n\n\
+**Errors.** *Delta* is the mean error of candidates measured side by side, against the same candidates \
+measured alone. *Left* is the error that remains after a correction: by one factor for each round \
+(*uniform*, as in the paper), by one such factor with a sign (*signed*), or by one factor for each candidate \
+(*each*). *Error* is the mean difference of a policy's figures from serial's, and for serial \
+from those of its repetition before.\n\n\
+**Best.** *Best* is the difference of the best candidate's time from the median of serial's best times, all \
+measured in turns. *Spread* is the difference between serial's own best times over the repetitions. \
+*Within* says whether *best* is at most the larger of two numbers: *spread*, and the disagreement of the \
+final measurements. *Changed* says whether ranking chose another candidate than the one with the best \
+figure before.\n";
 
 /// The whole report; `plots` are names of files beside it.
 pub fn markdown(o: &Outcome, about: &str, plots: &[String]) -> String {

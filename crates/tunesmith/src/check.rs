@@ -95,11 +95,11 @@ pub fn of_model(model: &GraphModel, compiled: &CompiledModel) -> Result<()> {
                 all.join(", ")
             };
             return Err(Error::new(format!(
-                "the compiled model is not of this model: its {what} are {}, not {}",
+                "the artifact was compiled from another model: its {what} are {}, and this model's are {}",
                 text(&given),
                 text(&wanted)
             ))
-            .help("name its model, with the --batch and --dim that it was compiled with"));
+            .help("give the model that it was compiled from, with the same --batch and --dim"));
         }
     }
     Ok(())
@@ -112,10 +112,10 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
         let planned = plan.tensors.iter().find(|p| p.name == t.name);
         if let Some(p) = planned.filter(|p| p.layout != Layout::Plain && p.shape != shape) {
             return Err(Error::new(format!(
-                "the compiled model keeps `{}` as {shape:?}, and for this target it is {:?}",
+                "the artifact stores `{}` with shape {shape:?}, and this target needs shape {:?}",
                 t.name, p.shape
             ))
-            .help("give the --target that it was compiled for, or name its model"));
+            .help("give the --target that it was compiled for, or the model that it was compiled from"));
         }
     }
     Ok(())

@@ -65,7 +65,7 @@ pub struct Constant {
 pub const CONSTANTS: &[Constant] = &[
     Constant {
         name: "tau",
-        doc: "largest error, and share of failures, that counts as clean",
+        doc: "a round is clean if its error and its share of failures are at most this",
         source: "DOPpler, section 5.3",
         range: (0.0, 1.0),
         get: |c| c.react.tau,
@@ -73,7 +73,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "beta",
-        doc: "share of the degree of parallelism that an erroneous round gives up",
+        doc: "share by which the degree of parallelism (DP) falls after a round that is not clean",
         source: "DOPpler, section 4.3",
         range: (0.0, 1.0),
         get: |c| c.react.beta,
@@ -81,7 +81,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "gamma-min",
-        doc: "least increase after a clean round",
+        doc: "least increase of the DP after a clean round",
         source: "DOPpler, section 4.3",
         range: (0.0, 1e6),
         get: |c| f64::from(c.react.gamma.0),
@@ -92,7 +92,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "gamma-max",
-        doc: "largest increase after a clean round",
+        doc: "largest increase of the DP after a clean round",
         source: "DOPpler, section 4.3",
         range: (0.0, 1e6),
         get: |c| f64::from(c.react.gamma.1),
@@ -103,7 +103,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "alpha",
-        doc: "ceiling of the degree of parallelism before the first error",
+        doc: "ceiling of the DP before the first error: increases become small near it",
         source: "the authors' published runs",
         range: (1.0, 1e6),
         get: |c| f64::from(c.react.alpha),
@@ -111,15 +111,15 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "rest",
-        doc: "most candidates measured alone before a task that fell to a degree of 1 is tried wider again; twice as many with each fall",
-        source: "not in DOPpler: 0 is its rule",
+        doc: "most rounds for which a task stays at a DP of 1 before a wider round is tried; 2 at the first fall, doubled at each further one",
+        source: "0, the paper's rule: it has no such rounds",
         range: (0.0, 1e6),
         get: |c| f64::from(c.react.rest),
         set: |c, v| c.react.rest = v as u32,
     },
     Constant {
         name: "max-dp",
-        doc: "largest degree of parallelism",
+        doc: "largest DP",
         source: "DOPpler, section 4.2: the batch size",
         range: (1.0, 1e6),
         get: |c| f64::from(c.max_dp),
@@ -143,7 +143,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "phi",
-        doc: "how fast the deadline grows with what runs at once",
+        doc: "how fast the deadline of a round grows with its number of candidates",
         source: "chosen to follow the curve of the authors' published runs; the paper has none",
         range: (0.0, 1e3),
         get: |c| c.timeout.phi,
@@ -151,7 +151,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "zeta",
-        doc: "share of a round's good results that is measured again alone",
+        doc: "share of a round's timed candidates that is measured again alone",
         source: "DOPpler, section 4.3",
         range: (0.0, 1.0),
         get: |c| c.calibrator.zeta,
@@ -159,7 +159,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "outlier",
-        doc: "modified z-score of an outlier, which is always measured again",
+        doc: "modified z-score above which a candidate is an outlier; outliers are always measured again",
         source: "the authors' published code",
         range: (0.0, 1e6),
         get: |c| c.calibrator.outlier,
@@ -167,7 +167,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "hopeless",
-        doc: "error from which on a round's figures are not corrected",
+        doc: "a round whose error is at least this is not corrected",
         source: "the authors' published code",
         range: (0.0, 1.0),
         get: |c| c.calibrator.hopeless,
@@ -175,7 +175,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "precision",
-        doc: "fewer than zeta are measured again once the error is known to within this (95%); 0 never",
+        doc: "once a task's error is known to within this (95% confidence), rounds measure fewer than zeta again; 0 turns this off",
         source: "0, the paper's rule",
         range: (0.0, 1.0),
         get: |c| c.calibrator.precision,
@@ -183,7 +183,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "per-candidate",
-        doc: "1: each candidate is corrected by pairs that are like it; 0: all by 1 - delta",
+        doc: "1: each candidate is corrected by a factor of its own, from remeasured candidates that are like it; 0: all candidates of a round by the factor 1 - delta",
         source: "0, the paper's rule",
         range: (0.0, 1.0),
         get: |c| f64::from(u8::from(c.calibrator.per_candidate)),
@@ -191,7 +191,7 @@ pub const CONSTANTS: &[Constant] = &[
     },
     Constant {
         name: "corrected",
-        doc: "1: the degree of parallelism follows the error that corrections leave; 0: the error itself",
+        doc: "1: the DP follows the error that remains after corrections; 0: the error before corrections",
         source: "0, the paper's rule",
         range: (0.0, 1.0),
         get: |c| f64::from(u8::from(c.calibrator.corrected)),

@@ -1,5 +1,6 @@
 //! `bench`: the latency distribution of a compiled model.
 
+use super::knobs::with_default;
 use super::parse::{parse_duration, parse_threads};
 use super::pool_args::PoolArgs;
 use super::table::{Table, or_unknown};
@@ -20,18 +21,17 @@ use tune::latency::{fill_inputs, interleaved};
 pub struct Args {
     /// A compiled model (.tsm)
     artifact: PathBuf,
-    /// Threads [default: all CPUs]
-    #[arg(long, value_parser = parse_threads::<usize>)]
+    #[arg(long, help = with_default("threads"), value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,
-    /// Time to spend
+    /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
-    /// Time of every step as well
+    /// Also print the time of every step
     #[arg(long, conflicts_with = "json")]
     profile: bool,
-    /// Run on one thread as well, and show every step's parallel efficiency
+    /// Also run on one thread, and show the parallel efficiency of every step
     #[arg(long, conflicts_with = "json")]
     scaling: bool,
     /// Print one JSON object
@@ -78,7 +78,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     super::print_line(&format!(
-        "{}: median {:.3} ms, min {:.3} ms, 90% {:.3} ms ({} runs, {} threads, accuracy {})",
+        "{}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
         summary.model,
         summary.median_ms,
         summary.min_ms,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tune::Result;
 
-/// Compare a compiled model with the plain references, layer by layer
+/// Compare a compiled model with the reference operators, layer by layer
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm"
@@ -20,12 +20,13 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
-    /// Use no records: check the default schedules
+    /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
     /// Check this compiled model instead of compiling one
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
+    /// Seed of the random inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tune::Result;
 use tune::compile::Warning;
 
-/// Compile a model with the best known schedules, or defaults derived from the machine
+/// Compile a model with the best known schedules; where none is known, with defaults derived from the machine
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tunesmith compile model.onnx --threads 4 --out model.tsm")]
 pub struct Args {
@@ -21,11 +21,11 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
-    /// Use no records: defaults only
+    /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
-    /// The compiled model [default: NAME.tsm]
-    #[arg(long)]
+    /// The file for the compiled model [default: NAME.tsm]
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -104,7 +104,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_line(&summary.plan.text())?;
         if summary.other_toolchain_tasks > 0 {
             super::print_line(&format!(
-                "{} of the schedules were measured with another version of the compiler; tune again for times that hold",
+                "{} of the schedules were measured with another version of the compiler; tune again to measure them with this version",
                 summary.other_toolchain_tasks
             ))?;
         }

@@ -11,7 +11,7 @@ use tune::threads::Settings;
 /// Show the machine: CPU, caches, measured multiply-add peak and memory bandwidth, counters, compiler
 #[derive(clap::Args)]
 pub struct Args {
-    /// Threads to measure besides one [default: all CPUs]
+    /// Also measure with this many threads [default: all CPUs]
     #[arg(long, value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     /// Print one JSON object
@@ -50,7 +50,7 @@ struct Report {
 /// Whether threads can be timed by their cycles, and why not.
 fn cycle_counter() -> String {
     match measure::cycle_ns() {
-        Ok(ns) => format!("kernels of one thread are timed by it; a cycle takes {ns:.3} ns now"),
+        Ok(ns) => format!("available, times kernels of one thread; a cycle takes {ns:.3} ns now"),
         Err(e) => format!("not available: {e}"),
     }
 }
@@ -100,14 +100,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     super::print_line(&format!("cycle counter    {}", r.cycle_counter))?;
     super::print_line(&format!(
-        "clock resolution {} ns; a thread's own {} ns, reading it adds {} ns, and of undisturbed work it leaves out {:.3}%",
+        "clock resolution {} ns; clock of a thread's CPU time: resolution {} ns, reading it takes {} ns; it misses {:.3}% of undisturbed work",
         r.clock_resolution_ns,
         r.thread_clock_resolution_ns,
         r.thread_clock_bias_ns,
         100.0 * r.thread_clock_bias
     ))?;
     super::print_line(&format!(
-        "reference kernel {:.1} us, half of the time {:.2}% more (runners watch the frequency with it)",
+        "reference kernel {:.1} us at least, median +{:.2}% (runners watch the CPU's frequency with it)",
         r.reference_ns as f64 / 1e3,
         100.0 * r.reference_spread
     ))?;
@@ -122,10 +122,10 @@ fn ceiling_text(c: &Ceiling) -> String {
         .map(|l| format!("{} {:.1}", l.name, l.gb_per_s))
         .collect();
     let apart = c.exchange_ns.map_or(String::new(), |ns| {
-        format!(", a cache line there and back {ns:.0} ns")
+        format!(", a cache line between threads {ns:.0} ns there and back")
     });
     format!(
-        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us from sleep{apart} (measured)",
+        "{} {:<9} FMA peak {:.1} GFLOP/s; reads in GB/s: {}; a parallel loop {:.2} us, {:.0} us if the threads sleep{apart} (measured)",
         c.threads,
         if c.threads == 1 { "thread" } else { "threads" },
         c.peak_gflops,

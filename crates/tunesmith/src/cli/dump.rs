@@ -25,15 +25,16 @@ pub struct Args {
     model: ModelArgs,
     #[command(flatten)]
     store: StoreArgs,
-    /// A task: its number, the start of its key, or a part of its title [default: all tasks]
+    /// Which task: its number, the start of its key, or a part of its title [default: all tasks]
     #[arg(long)]
     task: Option<String>,
+    /// The stage to print
     #[arg(long, value_enum)]
     stage: Stage,
-    /// default, fallback, best (of the store), or a file with a trace
+    /// Which candidate: default, fallback, best (of the store), or a file with a trace
     #[arg(long, default_value = "default", value_parser = clap::value_parser!(Which))]
     candidate: Which,
-    /// Of the stage `passes`, only this pass
+    /// For the stage `passes`: print only this pass
     #[arg(long)]
     pass: Option<String>,
     /// Print one JSON object
@@ -47,13 +48,13 @@ enum Stage {
     TensorExpression,
     /// The sketches with their decisions and limits
     Space,
-    /// The candidate as steps and decisions
+    /// The trace of the candidate: its steps and decisions
     Trace,
-    /// The program under that trace
+    /// The program with the trace applied
     Scheduled,
     /// The program after every pass of the lowering
     Passes,
-    /// What the code generator gets
+    /// The flat program that the code generator reads
     Flat,
     /// LLVM IR after the optimiser
     Llvm,

@@ -28,7 +28,7 @@ use tune::{Error, Result};
 /// Explain where a model's time goes: algorithm, schedule, rates and the limit of every layer
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith explain resnet18 --threads 1\n  tunesmith explain resnet18 --threads 2 --artifact resnet18.tsm --scaling --sort time\n\nThe roofline of a layer is the longest of its operations at the multiply-add peak, its bytes at\nthe bandwidth of the memory they come from, and one parallel loop; all three as measured here."
+    after_help = "Examples:\n  tunesmith explain resnet18 --threads 1\n  tunesmith explain resnet18 --threads 2 --artifact resnet18.tsm --scaling --sort time\n\nThe roofline of a layer is the longest of three times: its operations at the multiply-add peak,\nits bytes at the bandwidth of their memory, and one parallel loop. The peak, the bandwidths and\nthe loop are measured on this machine. In the table, `time` is a layer's share of the model's\ntime, `peak` and `bw` are its shares of the peak and of the bandwidth, `roof` is its roofline as a\nshare of its time, and `eff` is its parallel efficiency."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -37,28 +37,28 @@ pub struct Args {
     store: StoreArgs,
     #[command(flatten)]
     pool: PoolArgs,
-    /// Use no records: explain the default schedules
+    /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
     /// Explain this compiled model instead of compiling one
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
-    /// Run on one thread as well, and show the parallel efficiency of every layer
+    /// Also run on one thread, and show the parallel efficiency of every layer
     #[arg(long)]
     scaling: bool,
-    /// What runs on one thread with --scaling [default: compiled for one thread, or the same artifact]
+    /// The compiled model that --scaling runs on one thread [default: the --artifact; without one, the model compiled for one thread]
     #[arg(long, value_name = "FILE", requires = "scaling")]
     one_thread: Option<PathBuf>,
     /// Order of the layers: run or time
     #[arg(long, default_value = "run", value_parser = ["run", "time"])]
     sort: String,
-    /// One line for all layers of a task and a schedule: the sums
+    /// Print one line with the sums for all layers of equal task and schedule
     #[arg(long)]
     merge: bool,
-    /// A second line a layer: its name, its whole schedule, and the kernel's time alone
+    /// Print a second line for each layer: its name, its whole schedule, and the time of its kernel alone
     #[arg(long)]
     details: bool,
-    /// Time to measure
+    /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
     /// Print one JSON object
@@ -542,7 +542,7 @@ fn summary(r: &Report) -> String {
         r.ceiling.peak_gflops
     );
     out += &format!(
-        "roofline {:.3} ms, {} of the time; steps with the clock between them {:.3} ms; {} rounds\n",
+        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
         r.roofline_ms,
         percent(r.of_roofline),
         r.steps_ms,
@@ -578,7 +578,7 @@ fn summary(r: &Report) -> String {
     );
     if let Some([before, after]) = r.moved_ns {
         out += &format!(
-            "CPUs moved meanwhile: a cache line took {before:.0} ns there and back, then {after:.0}; rooflines are of the better limits\n"
+            "CPUs moved meanwhile: a cache line took {before:.0} ns there and back, then {after:.0}; the rooflines use the better limits\n"
         );
     }
     if let Some(s) = &r.scaling {
@@ -592,7 +592,7 @@ fn summary(r: &Report) -> String {
         );
     }
     if r.layers.iter().any(|l| l.counted_as_direct) {
-        out += "* operations of the direct convolution; the algorithm executes fewer, and its roofline counts those\n";
+        out += "* counts the operations of a direct convolution; the algorithm executes fewer, and its roofline counts only those\n";
     }
     out
 }

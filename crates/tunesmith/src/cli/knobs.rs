@@ -26,7 +26,7 @@ pub fn with_default(name: &str) -> String {
     format!("{} [default: {}]", knob(name).doc, knob(name).default)
 }
 
-/// List every knob: type, default, what it does
+/// List every knob: its type, its default, and what it does
 #[derive(clap::Args)]
 pub struct Args {
     /// Print one JSON object

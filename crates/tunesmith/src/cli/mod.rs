@@ -36,7 +36,7 @@ use std::process::ExitCode;
 #[command(
     name = "tunesmith",
     version,
-    about = "Finds the fastest implementation of every tensor program in a model, and runs the result",
+    about = "Searches for the fastest implementation of every tensor program in a model, and runs the compiled model",
     after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --threads 1 --time 3m --out model.tsm\n  tunesmith tune 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)'\n  tunesmith bench model.tsm"
 )]
 struct Cli {

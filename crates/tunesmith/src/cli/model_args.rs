@@ -19,7 +19,7 @@ use tune::{Error, Result};
 /// Which model, for which target.
 #[derive(clap::Args)]
 pub struct ModelArgs {
-    /// An ONNX file, a built-in model (see `models`), or one operator, op:NAME(argument=value,...)
+    /// An ONNX file, a built-in model (see `models`), or one operator as op:NAME(argument=value,...)
     pub model: String,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
@@ -32,10 +32,10 @@ pub struct ModelArgs {
     /// Size of symbolic batch dimensions
     #[arg(long, value_parser = parse_count::<usize>)]
     pub batch: Option<usize>,
-    /// Size of a symbolic dimension, by its name or INPUT.AXIS
+    /// Size of a symbolic dimension; NAME is its name, or INPUT.AXIS
     #[arg(long = "dim", value_name = "NAME=SIZE")]
     pub dims: Vec<String>,
-    /// An input whose value is known now and may decide shapes (.npy or .pb)
+    /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
     #[arg(long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
 }
@@ -125,8 +125,9 @@ impl ModelArgs {
 pub fn check_runs_here(target: &Target) -> Result<()> {
     runtime::check_target(&build::kernel_target(target)).map_err(|why| {
         let name = target.name();
-        Error::new(format!("code for {name} cannot run here: {why}"))
-            .help("tune on the machine itself, or `compile --target` without measuring")
+        Error::new(format!("code for {name} cannot run here: {why}")).help(
+            "tune on a machine that can run it, or use `compile --target`, which measures nothing",
+        )
     })
 }
 
@@ -141,7 +142,7 @@ pub fn warn(warnings: &[Warning]) {
 #[derive(clap::Args)]
 pub struct StoreArgs {
     /// The store of tuning records [default: tunesmith.sqlite in the user's data folder]
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
 }
 
@@ -226,7 +227,7 @@ impl StoreArgs {
                 ))
                 .help("name one with --store FILE"));
             }
-            eprintln!("warning: there is no store {shown}; nothing is known from measurements");
+            eprintln!("warning: there is no store {shown}, so no measurements are known");
         }
         Ok(Store::open_in_memory()?)
     }

@@ -23,7 +23,12 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Action {
     /// Write a built-in model as an ONNX file
-    Export { name: String, file: PathBuf },
+    Export {
+        /// A built-in model, or an operator as op:NAME(argument=value,...)
+        name: String,
+        /// The ONNX file to write
+        file: PathBuf,
+    },
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -55,7 +60,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         t.row(vec![m.name.into(), m.doc.into()]);
     }
     t.print()?;
-    super::print_text("\nOperators, as op:NAME(ARGUMENT=VALUE,...), with defaults:\n")?;
+    super::print_text("\nOperators, as op:NAME(ARGUMENT=VALUE,...), with their defaults:\n")?;
     for o in OPERATORS {
         super::print_line(&format!("op:{}: {}", o.name, o.doc))?;
         super::print_line(&format!("    {}", describe(o.parameters)))?;

@@ -46,7 +46,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// A duration in which something can happen.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err("no time at all is too little, give one such as 90s".into()),
+        Duration::ZERO => Err("it must be more than 0, such as 90s".into()),
         time => Ok(time),
     }
 }
@@ -54,7 +54,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 fn whole<T: TryFrom<u64>>(text: &str, most: u64) -> Result<T, String> {
     let n = text.parse().ok().filter(|n| (1..=most).contains(n));
     n.and_then(|n| n.try_into().ok())
-        .ok_or_else(|| format!("it is a whole number from 1 to {most}"))
+        .ok_or_else(|| format!("it must be a whole number from 1 to {most}"))
 }
 
 /// Of what is done so often, or of so many at once.
@@ -70,7 +70,7 @@ pub fn parse_threads<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 /// A number from 0 to 1.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
-    share.ok_or_else(|| "it is a number from 0 to 1".into())
+    share.ok_or_else(|| "it must be a number from 0 to 1".into())
 }
 
 /// A relative error.
@@ -79,7 +79,7 @@ pub fn parse_error(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|e| (0.0..f64::INFINITY).contains(e));
-    error.ok_or_else(|| "it is a relative error such as 1e-4, and 0 at least".into())
+    error.ok_or_else(|| "it must be a relative error of at least 0, such as 1e-4".into())
 }
 
 #[cfg(test)]

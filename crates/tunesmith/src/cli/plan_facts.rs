@@ -56,7 +56,7 @@ impl PlanFacts {
         let mb = |bytes: u64| bytes as f64 / 1e6;
         let arena = self.arena.as_ref().map_or(String::new(), |a| {
             format!(
-                "; an arena of {:.2} MB for activations, {} steps in place",
+                "; an arena of {:.2} MB for activations, {} steps that overwrite an input",
                 mb(a.arena_bytes),
                 a.steps_in_place
             )

@@ -1,6 +1,7 @@
 //! Arguments of commands that run compiled models: threads, where, how they wait,
 //! and where constants are.
 
+use super::knobs::{doc, with_default};
 use runtime::{CompiledModel, Constants, Pool};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +11,11 @@ use tune::threads::{Pin, Settings};
 
 #[derive(clap::Args)]
 pub struct PoolArgs {
-    /// Keep threads on CPUs: off, cores (one a core), or CPUs such as 0,2 [default: $TUNESMITH_PIN, or off]
-    #[arg(long, value_name = "WHERE")]
+    #[arg(long, help = with_default("pin"), value_name = "WHERE")]
     pin: Option<Pin>,
-    /// Microseconds that a waiting thread spins before it sleeps [default: $TUNESMITH_SPIN_US, or 100]
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
+    #[arg(long, help = with_default("spin-us"), value_name = "US", value_parser = clap::value_parser!(u64).range(..=60_000_000))]
     spin_us: Option<u64>,
-    /// Map constants from the artifact, for processes to share them; small pages make some models slower
-    #[arg(long)]
+    #[arg(long, help = doc("map"))]
     map: bool,
 }
 

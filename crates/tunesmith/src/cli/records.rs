@@ -26,7 +26,7 @@ pub struct Args {
     action: Option<Action>,
     #[command(flatten)]
     select: Selection,
-    /// The last so many of them; 0 for all [default: 40 in a table, all in JSON]
+    /// Show only this many, the newest; 0 shows all [default: 40 in a table, all with --json]
     #[arg(long)]
     limit: Option<usize>,
     /// Print one JSON object
@@ -38,16 +38,17 @@ pub struct Args {
 enum Action {
     /// List the runs
     Runs(Query),
-    /// The best record of every task, target and machine
+    /// Show the best record of every task, target and machine
     Best(Query),
     /// Count outcomes by task
     Counts(Query),
     /// Write the whole store as JSON lines
     Export(FileArgs),
-    /// Add the lines of an export
-    Import(FileArgs),
+    /// Add the records of an exported file to the store
+    Import(ReadArgs),
     /// Write the records of one task, target and machine as a T4 file
     T4 {
+        /// The T4 file to write
         file: PathBuf,
         #[command(flatten)]
         query: Query,
@@ -56,6 +57,18 @@ enum Action {
 
 #[derive(clap::Args)]
 struct FileArgs {
+    /// The file to write
+    file: PathBuf,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ReadArgs {
+    /// The file to read, as `records export` wrote it
     file: PathBuf,
     #[command(flatten)]
     store: StoreArgs,
@@ -78,31 +91,31 @@ struct Query {
 struct Selection {
     #[command(flatten)]
     store: StoreArgs,
-    /// Of runs whose model's name contains this
+    /// Only runs whose model name contains this
     #[arg(long)]
     model: Option<String>,
-    /// Of the run whose id starts so
+    /// Only runs whose id starts with this
     #[arg(long)]
     run: Option<String>,
-    /// Of tasks whose key starts so or whose title contains it
+    /// Only tasks whose key starts with this, or whose title contains it
     #[arg(long)]
     task: Option<String>,
-    /// Of this operator: conv2d, dense, ...
+    /// Only tasks of this operator: conv2d, dense, ...
     #[arg(long)]
     op: Option<String>,
-    /// Answered by this evaluator: timed, recorded, ...
+    /// Only records of this evaluator: timed, recorded, ...
     #[arg(long)]
     evaluator: Option<String>,
-    /// With this outcome: timed, wrong, crashed, crashed-run, rejected, ...
+    /// Only records with this outcome: timed, wrong, crashed, crashed-run, rejected, ...
     #[arg(long)]
     outcome: Option<String>,
-    /// For targets whose text contains this, such as threads=1
+    /// Only targets whose text contains this, such as threads=1
     #[arg(long)]
     target: Option<String>,
-    /// Of the machine whose fingerprint starts so
+    /// Only machines whose fingerprint starts with this
     #[arg(long)]
     machine: Option<String>,
-    /// Only finalists measured alone
+    /// Only records of finalists, each measured alone
     #[arg(long)]
     finals: bool,
 }
@@ -173,7 +186,7 @@ impl Selection {
             let ops: BTreeSet<&str> = o.tasks.values().map(|t| t.op.as_str()).collect();
             let ops: Vec<&str> = ops.into_iter().collect();
             return Err(
-                Error::new(format!("no such task is in the store {}", o.store.path())).help(
+                Error::new(format!("no task in the store {} matches", o.store.path())).help(
                     format!(
                         "`records counts` lists the tasks; the operators are: {}",
                         ops.join(", ")
@@ -199,7 +212,7 @@ impl Selection {
             .collect();
         if found.is_empty() && (self.run.is_some() || self.model.is_some()) {
             return Err(
-                Error::new(format!("no such run is in the store {}", o.store.path()))
+                Error::new(format!("no run in the store {} matches", o.store.path()))
                     .help("`records runs` lists the runs with their models"),
             );
         }
@@ -334,7 +347,7 @@ fn list(a: &Args) -> Result<()> {
     }
     let note = match total - found.len() {
         0 => String::new(),
-        hidden => format!(", {hidden} earlier ones not shown (--limit 0 shows all)"),
+        hidden => format!("; {hidden} older ones are not shown (--limit 0 shows all)"),
     };
     super::print_text(&format!("{}\n{total} records{note}\n", t.text()))
 }
@@ -582,7 +595,7 @@ fn not_imported(file: &Path, error: StoreError) -> Error {
         list += &format!("\n  and {} more", lines.len() - BAD_LINES);
     }
     Error::new(format!(
-        "nothing of {file} was imported, as lines of it are bad:{list}"
+        "{file} was not imported: these lines are bad:{list}"
     ))
     .help(match torn {
         true => "only the last line is bad: remove that line, and the others can be imported",
@@ -607,7 +620,7 @@ fn read_lines(file: &Path) -> Result<JsonLines> {
     read().map_err(|e| not_imported(file, e))
 }
 
-fn import(f: &FileArgs) -> Result<()> {
+fn import(f: &ReadArgs) -> Result<()> {
     let lines = read_lines(&f.file)?;
     let import = |store: &Store| {
         store::import_jsonl(store, &lines, judge).map_err(|e| not_imported(&f.file, e))
@@ -627,7 +640,7 @@ fn import(f: &FileArgs) -> Result<()> {
         }));
     }
     super::print_text(&format!(
-        "{} records and {} other lines added to {}, {} lines known already\n",
+        "{} records and {} other lines were added to {}; {} lines were in it already\n",
         i.added_records,
         i.added - i.added_records,
         store.path(),
@@ -648,14 +661,16 @@ fn t4(file: &Path, q: &Query) -> Result<()> {
         ))
     };
     let help =
-        "a T4 file is of one task, target and machine; choose with --task, --target, --machine";
+        "a T4 file holds one task, target and machine; choose with --task, --target, --machine";
     let one = match (places.len(), places.first_key_value()) {
         (1, Some((p, _))) => p.clone(),
         (0, _) | (_, None) => return Err(Error::new("no record matches").help(help)),
         (n, _) => {
             let lines = places.iter().take(12).map(line);
             let lines: String = lines.collect::<Result<String>>()?;
-            let error = Error::new(format!("the records belong to {n} places"));
+            let error = Error::new(format!(
+                "the records belong to {n} combinations of task, target and machine"
+            ));
             return Err(error.help(format!("{help}:{lines}")));
         }
     };
@@ -672,7 +687,7 @@ fn t4(file: &Path, q: &Query) -> Result<()> {
     let text = match q.json {
         true => format!("{json:#}\n"),
         false => format!(
-            "{} results of {} written to {file}; {} records are no result of a run\n",
+            "{} results of {} were written to {file}; {} records with neither a time nor a failure were left out\n",
             t.results,
             o.title(&one.0),
             t.left_out

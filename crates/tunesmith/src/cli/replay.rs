@@ -1,4 +1,4 @@
-//! `replay`: one candidate built and measured again, or the log of a run told again.
+//! `replay`: one candidate built and measured again, or the log of a run printed.
 //!
 //! A log is never mixed with measurements: what comes from it says *replayed*.
 
@@ -22,7 +22,7 @@ use tune::machine::Machine;
 use tune::threads::unpinned;
 use tune::{Error, Result};
 
-/// Measure one trace again, or tell the log of a tuning run again
+/// Measure one trace again, or print the log of a tuning run
 #[derive(clap::Args)]
 #[command(
     mut_arg("model", |a| a.required(false).required_unless_present("run")),
@@ -34,10 +34,10 @@ pub struct Args {
     model: Option<ModelArgs>,
     #[command(flatten)]
     store: StoreArgs,
-    /// A task: its number, the start of its key, or a part of its title
+    /// Which task: its number, the start of its key, or a part of its title
     #[arg(long)]
     task: Option<String>,
-    /// A file with a trace; or default, fallback, or best (of the store)
+    /// Which candidate: a file with a trace, or default, fallback, or best (of the store)
     #[arg(
         long,
         value_name = "FILE",
@@ -45,13 +45,13 @@ pub struct Args {
         required_unless_present = "run",
     )]
     trace: Option<Which>,
-    /// The run whose log is told: its id or the start of it
+    /// The run whose log is printed: its id, or the start of its id
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["model", "trace"])]
     run: Option<String>,
     /// Samples to take
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: u32,
-    /// Of the values that the task's inputs are filled with
+    /// Seed of the values in the task's inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Time after which the runner is killed
@@ -250,7 +250,7 @@ fn find_run(store: &Store, id: &str) -> Result<Run> {
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => Err(
-            Error::new(format!("no run `{id}` is in the store {}", store.path()))
+            Error::new(format!("the store {} has no run `{id}`", store.path()))
                 .help("`records runs` lists the runs"),
         ),
         n => Err(Error::new(format!("`{id}` is the start of {n} run ids"))
@@ -354,8 +354,13 @@ fn log(a: &Args, id: &str) -> Result<ExitCode> {
     let run = find_run(&store, id)?;
     let r = replay(&store, run, a.task.as_deref())?;
     if r.events.is_empty() {
-        let error = Error::new(format!("the log of run {} has no such event", r.run.run_id));
-        return Err(error.help("leave out --task; a run that found everything known asks nothing"));
+        let error = Error::new(format!(
+            "the log of run {} has no matching event",
+            r.run.run_id
+        ));
+        return Err(error.help(
+            "leave out --task; a run that found every candidate in the store asks for none",
+        ));
     }
     if a.json {
         super::print_json(&r)?;
@@ -366,7 +371,7 @@ fn log(a: &Args, id: &str) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Error::new(format!(
-        "{} tells of the log contradict their records, the first is event {}",
+        "{} results in the log contradict their records; the first is event {}",
         r.contradictions.len(),
         r.contradictions[0]
     ))

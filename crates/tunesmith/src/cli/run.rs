@@ -1,5 +1,6 @@
 //! `run`: one inference of a compiled model on given inputs.
 
+use super::knobs::with_default;
 use super::model_args::{key_value, read_tensor};
 use super::output::{ARRAY, Output, names_folder};
 use super::parse::parse_threads;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use tensor::{Tensor, write_npy};
 use tune::{Error, Result};
 
-/// Run a compiled model on inputs from files
+/// Run a compiled model once on inputs from files
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith run resnet18.tsm --input data=image.npy --out scores.npy\n  tunesmith run bert.tsm --input ids=ids.pb --random 1 --out outputs/"
@@ -22,17 +23,16 @@ use tune::{Error, Result};
 pub struct Args {
     /// A compiled model (.tsm)
     artifact: PathBuf,
-    /// The value of an input (.npy, or an ONNX tensor .pb)
+    /// The value of an input (.npy, or .pb for an ONNX tensor)
     #[arg(long = "input", value_name = "NAME=FILE")]
     inputs: Vec<String>,
-    /// Fill the inputs that are not given from this seed
+    /// Fill all other inputs with random values of this seed
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
-    /// Where outputs go: a folder, or a .npy file for a model of one output [default: nowhere]
-    #[arg(long)]
+    /// A folder for the outputs, or a .npy file if the model has one output [default: outputs are not written]
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Threads [default: all CPUs]
-    #[arg(long, value_parser = parse_threads::<usize>)]
+    #[arg(long, help = with_default("threads"), value_parser = parse_threads::<usize>)]
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,

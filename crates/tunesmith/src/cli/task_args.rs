@@ -120,10 +120,10 @@ impl Which {
                 let best = Lookup::new(store, plan, target, &machine, exactness).best(task)?;
                 best.map(|k| k.candidate).ok_or_else(|| {
                     Error::new(format!(
-                        "the store knows no time of {} for this target and machine",
+                        "the store knows no time of {} on this target and machine",
                         task.title()
                     ))
-                    .help("tune it first, or take --candidate default")
+                    .help("tune it first, or give `default` instead of `best`")
                 })
             }
         }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::process::ExitCode;
 use store::Store;
 
-/// List the tasks of a model: size, search space, best known time
+/// List the tasks of a model: sizes, search spaces, best known times
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith tasks resnet18 --threads 1\n  tunesmith tasks model.onnx --batch 1 --json"
@@ -182,7 +182,7 @@ fn text(r: &Report) -> String {
         .known_ms
         .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
     format!(
-        "{}\n{}: {} tasks, {:.3} GFLOP; {measured} with a time for {} and {} threads, accuracy {}{sum}\n{}\n",
+        "{}\n{}: {} tasks, {:.3} GFLOP; {measured} with a known time for {} and {} threads, accuracy {}{sum}\n{}\n",
         t.text(),
         r.model,
         r.tasks.len(),

@@ -44,8 +44,8 @@ pub struct Args {
     filter: Vec<String>,
     #[arg(long, help = doc("seed"), default_value = default("seed"))]
     seed: u64,
-    /// The tuned model, or with several models a folder for them [default: NAME.tsm]
-    #[arg(long)]
+    /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Print one JSON object instead of tables
     #[arg(long)]
@@ -195,7 +195,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     progress.finish();
     let mut tuned = tuned?;
     for ((t, source), out) in tuned.iter_mut().zip(&sources).zip(&outputs) {
-        let help = "the records are in the store: `compile` with another --out FILE makes the same";
+        let help =
+            "the records are in the store: `compile` with another --out FILE writes the same model";
         out.save(&t.model).map_err(|e| e.help(help))?;
         t.report.model.clone_from(&source.name);
         t.report.artifact = Some(out.path().display().to_string());
@@ -290,7 +291,7 @@ fn print(r: &Report) -> Result<()> {
             format!(" ({:+.2}% latency, p {:.3})", t.latency_percent, t.p)
         });
         super::print_line(&format!(
-            "inside the model: {} of {} tasks with several candidates near the best chose another{total}",
+            "{} of {} tasks switched kernel when timed inside the whole model{total}",
             r.in_model.changed, r.in_model.tasks
         ))?;
     }
@@ -301,7 +302,7 @@ fn print(r: &Report) -> Result<()> {
 fn notes(r: &Report) -> Result<()> {
     if let Some(gain) = &r.kept_default {
         super::print_line(&format!(
-            "the defaults together are faster than the candidates that are best alone ({:+.2}% latency, p {:.3}) and are kept",
+            "the default model was faster as a whole than the tuned kernels ({:+.2}% latency, p {:.3}) and was kept",
             gain.latency_percent, gain.p
         ))?;
     }
@@ -311,15 +312,15 @@ fn notes(r: &Report) -> Result<()> {
             None => "as an earlier run decided".into(),
         };
         super::print_line(&format!(
-            "layouts: {} steps in blocks, {} kept plain ({gain})",
+            "layouts: {} steps in blocked layouts, {} kept in plain ones ({gain})",
             r.layouts.blocked,
             r.layouts.plain.len()
         ))?;
     }
     if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
         super::print_line(&format!(
-            "no candidate was measured: building and running the default model took {:.1} s of the \
-             {time:.1} s, and finishing the run takes the rest; give more --time",
+            "no candidate was measured: of {time:.1} s, building and running the default model took \
+             {:.1} s, and the rest is needed to finish the run; give more --time",
             r.default_s
         ))?;
     }
@@ -336,13 +337,13 @@ fn notes(r: &Report) -> Result<()> {
     let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
     if untuned > 0 {
         super::print_line(&format!(
-            "{untuned} tasks were not measured by this run: they keep the best that is known, or the \
-             default schedule; give more --time"
+            "{untuned} tasks were not measured by this run: they keep their best known schedule, or else \
+             the default one; give more --time"
         ))?;
     }
     if !r.failures.is_empty() {
         let all: Vec<String> = r.failures.iter().map(|(k, n)| format!("{k} {n}")).collect();
-        super::print_line(&format!("without a time: {}", all.join(", ")))?;
+        super::print_line(&format!("candidates without a time: {}", all.join(", ")))?;
     }
     if let Some(a) = &r.artifact {
         super::print_line(&format!("written to {a}"))?;

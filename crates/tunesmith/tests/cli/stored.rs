@@ -299,7 +299,7 @@ fn records_that_cannot_be_are_not_imported() {
         std::fs::write(p.file("bad.jsonl"), bad).unwrap();
         let error = p.error(&["records", "import", "bad.jsonl", "--store", "b.sqlite"]);
         assert!(
-            error.contains("nothing of bad.jsonl was imported"),
+            error.contains("bad.jsonl was not imported: these lines are bad"),
             "{error}"
         );
         let place = format!("bad.jsonl:{line}: ");

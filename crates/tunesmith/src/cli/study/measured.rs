@@ -134,7 +134,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
     });
     if let Some(folder) = &a.out {
         let about = format!(
-            "{}; {} candidates of each operator, and of all tasks of each model; {} repetitions; \
+            "{}; {} candidates for each operator, and for all tasks of a model together; {} repetitions; \
              kernels of {} threads; accuracy {}.",
             host.machine.cpu,
             options.candidates,

@@ -110,7 +110,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
 }
 
 fn print_modelled(rows: &[Row]) -> Result<()> {
-    print_line("modelled, not measured; one condition is varied at a time\n")?;
+    print_line("modelled, not measured; each row varies one condition\n")?;
     let mut t = Table::new(&["parameter", "value", "meaning", "source"]);
     for p in PARAMETERS {
         let value = format!("{:.3}", (p.get)(&PAPER));
@@ -148,8 +148,8 @@ fn print_modelled(rows: &[Row]) -> Result<()> {
     t.print()?;
     print_line(
         "\nThe paper measured -50.5% of all tuning time against serial-spawn over all of its \
-         programs, and -32.4% for large ones.\nWhere candidates time out, less was measured: \
-         times are not to be compared.",
+         programs, and -32.4% for large ones.\nRows in which candidates \
+         time out measure fewer candidates: do not compare their times with others.",
     )?;
     Ok(())
 }
