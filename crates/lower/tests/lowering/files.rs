@@ -16,7 +16,7 @@ fn every_pass_does_what_its_file_says() {
         folder: &folder,
         kind: "pass",
         subjects: &PASSES,
-        setting: Some("isa=NAME ..."),
+        setting: Some("cpu isa=NAME ..."),
     };
     run(&suite, one_pass);
 }

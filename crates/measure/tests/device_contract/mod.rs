@@ -161,7 +161,7 @@ fn nothing_is_measured_beyond_the_end<B: ?Sized>(device: &mut dyn Dispatch<B>, b
         turns: 2,
         each: EACH,
     };
-    for (ends, label) in [(true, "skipped"), (false, "timed")] {
+    for (ends, label) in [(true, "unanswered"), (false, "timed")] {
         let end = device.now();
         device.end_by(ends.then_some(end));
         let outcomes = device.round(batch, &one, &round(1, true));
