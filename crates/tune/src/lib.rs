@@ -56,7 +56,7 @@ pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};
 pub use report::{Report, TaskSummary};
 pub use run::{Log, Run};
-pub use search::{Parts as SearchParts, Ranked, Search, State};
+pub use search::{Parts as SearchParts, Ranked, Search, State, Subject};
 pub use start::Request;
 pub use trial::{Answer, AnswerPlace, Form, Trial};
 pub use workers::{Host, Workers, serve_worker_if_asked};

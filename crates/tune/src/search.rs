@@ -13,11 +13,11 @@ use ir::{Program, Target};
 use measure::TaskData;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Context, Point, Space, Standing, Strategy, Told};
+use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{InModelDecision, Outcome, Place, Record, Store, StoreError};
+use store::{Cost, InModelDecision, Outcome, Place, Record, Store, StoreError};
 
 /// A modest machine, for guesses before the first measurement.
 const GUESS_FLOPS_PER_NS: f64 = 50.0;
@@ -28,6 +28,8 @@ const KEPT: usize = 3;
 const BETTER: f64 = 0.98;
 /// Candidates of a task that are unanswered one after another before the task is given up.
 const MOST_UNANSWERED: u64 = 3;
+/// How failures name a cost that cannot be set against the search's others.
+const OTHER_KIND: &str = "other-kind-of-cost";
 
 /// A candidate that has a cost.
 pub struct Ranked {
@@ -73,9 +75,10 @@ pub enum State {
 
 /// What a search has where its space is that of a program, and not of a table.
 pub struct Subject {
-    pub program: Program,
+    pub program: Arc<Program>,
+    /// The program as text, for builders.
     pub text: String,
-    pub target: Target,
+    pub target: Arc<Target>,
     /// What expected outputs are computed by: code for this host.
     pub host: Target,
     pub flops: f64,
@@ -87,7 +90,7 @@ pub struct Subject {
     pub oracle_asked: bool,
     /// Whether that cannot be built, so that candidates cannot be checked.
     pub unchecked: bool,
-    /// Its number in its plan, which its data are told apart by.
+    /// Its search's position in the run, which its data are told apart by.
     pub id: u64,
 }
 
@@ -138,16 +141,23 @@ pub struct Search {
     pub cached: u64,
     /// Candidates that were unanswered since one was measured.
     pub unanswered: u64,
+    /// Candidates since one came through the filters.
+    pub fruitless: u64,
     pub since_best: u64,
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+    /// The first cost, whose kind all costs of the search have.
+    first_cost: Option<Cost>,
 }
 
 /// What a search is made of.
 pub struct Parts {
     pub title: String,
+    /// Key of its run in the store. A record's identity is its run, task and number: searches
+    /// of one task need runs of their own.
     pub run_id: Arc<str>,
+    /// Key of its task; the store has the task, the target and the machine of `place`.
     pub key: String,
     pub uses: usize,
     pub evaluator: usize,
@@ -202,9 +212,11 @@ impl Search {
             trials: 0,
             cached: 0,
             unanswered: 0,
+            fruitless: 0,
             since_best: 0,
             failures: BTreeMap::new(),
             skipped: BTreeMap::new(),
+            first_cost: None,
         })
     }
 
@@ -241,7 +253,7 @@ impl Search {
         }
     }
 
-    /// The least cost so far; infinite where there is none.
+    /// The least cost so far; none before the first.
     pub fn best_cost(&self) -> Option<f64> {
         self.best.first().map(|b| b.cost)
     }
@@ -277,12 +289,20 @@ impl Search {
         points
     }
 
+    /// The outcome's cost; none if it has none, or one of another kind than the search's first.
+    fn cost(&mut self, outcome: &Outcome) -> Option<f64> {
+        let cost = outcome.cost()?;
+        let first = self.first_cost.get_or_insert_with(|| cost.clone());
+        first.compare(&cost).map(|_| cost.value())
+    }
+
     /// Lets the strategy and the filters learn.
     pub fn learn(&mut self, point: &Point, outcome: &Outcome) {
+        let cost = self.cost(outcome);
         let told = Told {
             point,
             outcome,
-            cost: outcome.cost().map(|c| c.value()),
+            cost,
         };
         self.strategy.tell(&told);
         if !matches!(outcome, Outcome::Skipped { .. }) {
@@ -312,11 +332,20 @@ impl Search {
         self.learn(&trial.point, outcome);
         self.told += u64::from(fresh);
         self.since_best += 1;
-        let Some(cost) = outcome.cost().map(|c| c.value()) else {
-            *self.failures.entry(outcome.label().into()).or_default() += u64::from(fresh);
+        let Some(cost) = self.cost(outcome) else {
+            let label = match outcome.cost() {
+                Some(_) => OTHER_KIND,
+                None => outcome.label(),
+            };
+            *self.failures.entry(label.into()).or_default() += u64::from(fresh);
             return;
         };
-        if self.best_cost().is_none_or(|best| cost < BETTER * best) {
+        // Scores may be negative.
+        let improved = |best: f64| match best < 0.0 {
+            true => cost < best / BETTER,
+            false => cost < BETTER * best,
+        };
+        if self.best_cost().is_none_or(improved) {
             self.since_best = 0;
         }
         self.keep(Ranked {
@@ -359,8 +388,8 @@ pub fn context<'a>(
     let subject = subject.as_ref();
     Context {
         space,
-        program: subject.map(|s| &s.program),
-        target: subject.map(|s| &s.target),
+        program: subject.map(|s| &*s.program),
+        target: subject.map(|s| &*s.target),
         known,
         similar,
     }
@@ -530,18 +559,7 @@ impl OfPlan<'_> {
             uses,
             evaluator: self.evaluator,
             place: self.place.clone(),
-            subject: Some(Subject {
-                program: t.program.clone(),
-                text: ir::text::print(&t.program),
-                target: target.clone(),
-                host: self.host.clone(),
-                flops: t.flops,
-                peak_factor,
-                data: None,
-                oracle_asked: false,
-                unchecked: false,
-                id: i as u64,
-            }),
+            subject: Some(Subject::new(&t.program, target, self.host, t.flops)),
             strategy: self.strategy.to_string(),
             seed: options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             rotate_bytes: self.rotate_bytes,
@@ -560,6 +578,32 @@ impl OfPlan<'_> {
 }
 
 impl Subject {
+    /// A task's program for a target; expected outputs are computed by code for `host`.
+    pub fn new(program: &Program, target: &Target, host: &Target, flops: f64) -> Subject {
+        Subject {
+            text: ir::text::print(program),
+            peak_factor: search::peak_factor(program, target),
+            program: Arc::new(program.clone()),
+            target: Arc::new(target.clone()),
+            host: host.clone(),
+            flops,
+            data: None,
+            oracle_asked: false,
+            unchecked: false,
+            id: 0,
+        }
+    }
+
+    /// The schedule that expected outputs are computed by, and what it is built for: this host,
+    /// whatever the target, as they are computed here.
+    ///
+    /// # Errors
+    /// If the program has no plain schedule.
+    pub fn plain(&self) -> Result<(Candidate, &Target)> {
+        let plain = search::fallback(&self.program, &self.host).map_err(Error::new)?;
+        Ok((plain, &self.host))
+    }
+
     /// Data that candidates are measured with, now that their oracle is built.
     pub fn make_data(&mut self, oracle: BuiltKernel, seed: u64) {
         self.data = Some(Arc::new(TaskData {

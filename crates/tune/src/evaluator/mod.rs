@@ -12,7 +12,8 @@ mod timed;
 pub use recorded::{Recorded, space_of};
 pub use timed::{Settings, Timed, known_states};
 
-use crate::trial::{Answer, Form, Trial};
+use crate::trial::{Answer, AnswerPlace, Form, Trial};
+use ir::{Program, Target};
 use measure::TaskData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,11 @@ pub struct Batch {
     pub search: usize,
     /// Key of the task.
     pub task: Arc<str>,
+    /// The task's program, and what candidates are for; none of a table.
+    pub program: Option<Arc<Program>>,
+    pub target: Option<Arc<Target>>,
+    /// Where the search wants answers for.
+    pub place: Arc<AnswerPlace>,
     /// What code is measured with; only for evaluators that take [`Form::Code`].
     pub data: Option<Arc<TaskData>>,
     /// Of the search; equal seeds and answers give equal batches.
@@ -49,11 +55,18 @@ pub struct Reply {
     pub events: Vec<EventKind>,
     /// What making the task's data took, if it was made for this batch.
     pub setup: Option<Duration>,
+    /// What the batch took as a whole, where its trials were evaluated side by side on this
+    /// machine: the budget then counts asking and building, and of this each trial's share.
+    /// None where the answers say what each took: the budget counts that alone, so that
+    /// equal answers give equal runs.
+    pub took: Option<Duration>,
 }
 
-/// Says how good candidates are.
+/// Says how good candidates are. The costs that it answers a search with are of one kind.
 pub trait Evaluator {
-    /// The name that records have of it: [`store::Record::evaluator`].
+    /// The name that records have of it: [`store::Record::evaluator`]. What the store knows by
+    /// an evaluator of [`store::MEASURING`] is not asked for again; such a name needs
+    /// [`Form::Schedule`] at least, as it is by the schedule that candidates are found again.
     fn name(&self) -> &'static str;
 
     /// The form in which it takes candidates.
@@ -65,7 +78,7 @@ pub trait Evaluator {
     /// Takes a batch. Its answers come from [`Evaluator::poll`].
     fn submit(&mut self, batch: Batch);
 
-    /// The next reply. An evaluator without threads of its own evaluates the oldest batch
+    /// The next reply; called while a batch has none. Replies may come in any order. An evaluator without threads of its own evaluates the oldest batch
     /// now, however long that takes; others wait so long. None if no batch was answered.
     /// `quiet(true)` silences what else the run does on this machine, `quiet(false)` ends
     /// that.

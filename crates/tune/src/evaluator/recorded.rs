@@ -104,6 +104,7 @@ impl Evaluator for Recorded {
             answers: batch.trials.into_iter().map(answer).collect(),
             events: vec![],
             setup: None,
+            took: None,
         })
     }
 }

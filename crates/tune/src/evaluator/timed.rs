@@ -190,6 +190,7 @@ impl Timed {
             answers: batch.trials.into_iter().zip(measured).map(answer).collect(),
             events,
             setup: self.devices.take_setup_time(),
+            took: None,
         }
     }
 }
@@ -213,6 +214,7 @@ impl Evaluator for Timed {
 
     fn poll(&mut self, _wait: Duration, quiet: &mut dyn FnMut(bool)) -> Option<Reply> {
         let batch = self.waiting.pop_front()?;
+        let begin = Instant::now();
         let of_task = self.measured_batch(&batch);
         let new = || TaskState::new(&self.settings.constants, batch.seed);
         let state = self.states.entry(batch.task.clone()).or_insert_with(new);
@@ -229,7 +231,10 @@ impl Evaluator for Timed {
             extra: Extra::new(),
         });
         let events = event.map(EventKind::from).into_iter().collect();
-        Some(self.reply(batch, done.outcomes, events))
+        Some(Reply {
+            took: Some(begin.elapsed()),
+            ..self.reply(batch, done.outcomes, events)
+        })
     }
 
     fn rank(&mut self, batch: Batch, turns: u32) -> Option<Reply> {

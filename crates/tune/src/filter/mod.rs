@@ -18,8 +18,8 @@ use search::{Context, Told};
 /// What a filter says of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// The trial goes on, after those with lower scores and before those with higher ones.
-    /// Trials of equal scores, such as 0 for all, keep their order.
+    /// The trial goes on, after those of the same ask with lower scores and before those with
+    /// higher ones. Trials of equal scores, such as 0 for all, keep their order.
     Keep { score: f64 },
     /// The trial is not evaluated.
     Drop,

@@ -11,7 +11,7 @@ use crate::trial::{Answer, Form, Trial};
 use measure::Spent;
 use runtime::BuiltKernel;
 use search::untried;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::{NewEvent, Outcome, Record};
 
 impl Run<'_> {
@@ -44,11 +44,11 @@ impl Run<'_> {
         if trials.is_empty() {
             return Ok(());
         }
-        self.evaluating += trials.len();
+        let evaluator = self.searches[search].evaluator;
+        self.evaluating[evaluator] += trials.len();
         let left = self.clock.left(self.afterwards());
         let sampling = self.clock.sampling(left, untried(&self.standings()));
         let batch = self.batch(search, trials, sampling);
-        let evaluator = self.searches[search].evaluator;
         self.evaluators[evaluator].submit(batch);
         Ok(())
     }
@@ -59,6 +59,9 @@ impl Run<'_> {
         Batch {
             search,
             task: s.key.clone(),
+            program: s.subject.as_ref().map(|s| s.program.clone()),
+            target: s.subject.as_ref().map(|s| s.target.clone()),
+            place: s.place.clone(),
             data: s.subject.as_ref().and_then(|s| s.data.clone()),
             seed: s.seed,
             trials,
@@ -101,7 +104,7 @@ impl Run<'_> {
 
     /// What the store knows of equal code.
     fn known_code(&self, search: usize, kernel: &BuiltKernel) -> Result<Option<Record>> {
-        let Some(store) = self.log.store else {
+        let Some(store) = self.log.store.filter(|_| self.measures(search)) else {
             return Ok(None);
         };
         let s = &self.searches[search];
@@ -118,12 +121,13 @@ impl Run<'_> {
 
     /// Takes what evaluators have answered. Where nothing else is on its way, waits for them.
     pub(super) fn collect_answers(&mut self, mut builders: Option<&mut Builders>) -> Result<()> {
-        let wait = match self.building.is_empty() && self.ready.is_empty() {
-            true => super::PATIENCE,
+        let busy = self.evaluating.iter().filter(|n| **n > 0).count();
+        let mut wait = match self.building.is_empty() && self.ready.is_empty() {
+            true => super::PATIENCE / busy.max(1) as u32,
             false => Duration::ZERO,
         };
         for e in 0..self.evaluators.len() {
-            while self.evaluating > 0 {
+            while self.evaluating[e] > 0 {
                 let mut quiet = |on: bool| {
                     if let Some(b) = builders.as_deref_mut() {
                         match on {
@@ -132,22 +136,23 @@ impl Run<'_> {
                         }
                     }
                 };
-                let begin = Instant::now();
                 let Some(reply) = self.evaluators[e].poll(wait, &mut quiet) else {
                     break;
                 };
-                self.evaluating -= reply.answers.len();
-                self.conclude(reply, e, begin.elapsed())?;
+                self.evaluating[e] -= reply.answers.len();
+                wait = Duration::ZERO;
+                self.conclude(reply, e)?;
             }
         }
         Ok(())
     }
 
-    /// Stores the answers of a batch, which took so long, and tells them.
-    fn conclude(&mut self, reply: Reply, evaluator: usize, took: Duration) -> Result<()> {
+    /// Stores the answers of a batch, and tells them.
+    fn conclude(&mut self, reply: Reply, evaluator: usize) -> Result<()> {
         let search = reply.search;
         let over = self.clock.left(self.after_ranking()).is_zero();
-        let each_ns = took.as_nanos() as u64 / reply.answers.len().max(1) as u64;
+        let n = reply.answers.len().max(1) as u64;
+        let each_ns = reply.took.map(|took| took.as_nanos() as u64 / n);
         let name = self.evaluators[evaluator].name();
         self.note_warnings(evaluator);
         self.note_drift(search, reply.answers.iter().map(|a| &a.outcome))?;
@@ -167,7 +172,10 @@ impl Run<'_> {
             self.trials += u64::from(s.count(&a.outcome));
             self.worker_cpu_ns += a.spent.cpu_ns;
             let (asking, building) = (a.trial.asking.wall_ns, a.trial.building.wall_ns);
-            s.spent_ns += a.spent.wall_ns.min(each_ns) + asking + building;
+            s.spent_ns += match each_ns {
+                Some(each_ns) => a.spent.wall_ns.min(each_ns) + asking + building,
+                None => a.spent.wall_ns,
+            };
             if self.log.store.is_some() {
                 let s = &self.searches[search];
                 events.extend(told(s, &a.trial, name, &a.outcome));

@@ -16,13 +16,23 @@ use std::sync::Arc;
 use store::{CandidateKey, EventKind, Extra, NewEvent, Outcome, Skipped, Stage, Tell};
 use worker::Death;
 
+/// Candidates of a search in a row that are illegal or that filters drop, before the search is
+/// given up.
+const MOST_FRUITLESS: u64 = 10_000;
+
 impl Run<'_> {
     /// Asks for candidates as far ahead as the builders, or the evaluators, have use for.
     pub(super) fn ask_ahead(&mut self, builders: &mut Option<&mut Builders>) -> Result<()> {
         // Without overlap a whole batch is built before any of it is measured;
         // with it the next one is built meanwhile.
         let (ahead, batches) = if self.options.overlap { (1, 2) } else { (4, 1) };
-        let depth = (self.options.builders * ahead + 2).max(batches * self.turn.asks);
+        // Where nothing is built, equal seeds give equal runs on machines of any size.
+        let least = match builders {
+            Some(_) => self.options.builders * ahead + 2,
+            None if self.in_flight() == 0 && !self.has_turn()? => return Ok(()),
+            None => 1,
+        };
+        let depth = least.max(batches * self.turn.asks);
         while !self.spent()
             && let Some(room) = self.room(depth)
             && let Some((search, n)) = self.next_asks(room)?
@@ -53,23 +63,40 @@ impl Run<'_> {
         (room > 0).then_some(room)
     }
 
-    /// The form in which a search's evaluator takes candidates.
+    /// The form in which a search's evaluator and all of its filters can take candidates.
     fn form(&self, search: usize) -> Form {
-        self.evaluators[self.searches[search].evaluator].form()
+        let s = &self.searches[search];
+        let filters = s.filters.iter().map(|f| f.form());
+        filters.fold(self.evaluators[s.evaluator].form(), Form::max)
     }
 
-    /// The search that is asked next and for how many candidates, at most `room`. A search
-    /// whose turn is over, or that is not open any more, hands over to the next one.
-    fn next_asks(&mut self, room: usize) -> Result<Option<(usize, usize)>> {
+    /// Whether what the store knows of candidates of a search was measured as its evaluator
+    /// would measure it.
+    pub(super) fn measures(&self, search: usize) -> bool {
+        let name = self.evaluators[self.searches[search].evaluator].name();
+        store::MEASURING.contains(&name)
+    }
+
+    /// Whether it is the turn of an open search. One whose turn is over, or that is not open
+    /// any more, hands over to the next one.
+    fn has_turn(&mut self) -> Result<bool> {
         let open = |s: Option<&Search>| s.is_some_and(Search::is_open);
         if self.left == 0 || !open(self.searches.get(self.turn.search)) {
             let batch = |s: &Search| self.evaluators[s.evaluator].batch();
             let batches: Vec<usize> = self.searches.iter().map(batch).collect();
             let Some(turn) = self.budget.turn(&self.standings(), &batches) else {
-                return Ok(None);
+                return Ok(false);
             };
             (self.turn, self.left) = (turn, turn.asks);
             self.log_turn()?;
+        }
+        Ok(true)
+    }
+
+    /// The search that is asked next and for how many candidates, at most `room`.
+    fn next_asks(&mut self, room: usize) -> Result<Option<(usize, usize)>> {
+        if !self.has_turn()? {
+            return Ok(None);
         }
         let n = room.min(self.left);
         self.left -= n;
@@ -98,6 +125,7 @@ impl Run<'_> {
         let watch = Watch::start();
         let s = &mut self.searches[search];
         let points = s.ask(n);
+        let asked = points.len();
         let new = |point: Point| {
             let number = s.asked;
             s.asked += 1;
@@ -117,6 +145,9 @@ impl Run<'_> {
         if self.form(search) >= Form::Schedule {
             trials = self.replay(search, trials)?;
             trials = self.filter(search, Form::Schedule, trials)?;
+        }
+        self.note_fruitless(search, asked, trials.is_empty());
+        if self.form(search) >= Form::Schedule {
             trials = self.unknown(search, trials)?;
         }
         let spent = watch.spent();
@@ -127,6 +158,24 @@ impl Run<'_> {
         };
         trials.iter_mut().for_each(|t| t.asking = each);
         Ok(trials)
+    }
+
+    /// Counts candidates none of which came through. A search of which nothing does is given
+    /// up: a run of so many trials would never end.
+    fn note_fruitless(&mut self, search: usize, asked: usize, none_left: bool) {
+        let s = &mut self.searches[search];
+        s.fruitless = match none_left {
+            true => s.fruitless + asked as u64,
+            false => 0,
+        };
+        if s.fruitless >= MOST_FRUITLESS && s.is_open() {
+            s.state = State::Exhausted;
+            let (title, n) = (&s.title, s.fruitless);
+            let warning = format!(
+                "the last {n} candidates of {title} were illegal or dropped by filters; it is given up"
+            );
+            self.disturbances.warnings.push(warning);
+        }
     }
 
     /// What the filters of a form keep; what they drop is logged and told.
@@ -178,7 +227,7 @@ impl Run<'_> {
         let s = &mut self.searches[search];
         let Some(subject) = &s.subject else {
             return Err(Error::new(format!(
-                "{} is a table, and its evaluator needs schedules",
+                "{} is a table, and its evaluator or a filter needs schedules",
                 s.title
             )));
         };
@@ -210,13 +259,13 @@ impl Run<'_> {
         Ok(legal)
     }
 
-    /// The trials without those that the store knows to fail. A known time still needs its
-    /// code, if it is among the best.
+    /// The trials without those that the store knows, if a measuring evaluator is to answer
+    /// them. A known time of code still needs that code, if it is among the best.
     fn unknown(&mut self, search: usize, trials: Vec<Trial>) -> Result<Vec<Trial>> {
-        let Some(store) = self.log.store else {
+        let Some(store) = self.log.store.filter(|_| self.measures(search)) else {
             return Ok(trials);
         };
-        let evaluator = self.evaluators[self.searches[search].evaluator].name();
+        let needs_code = self.form(search) == Form::Code;
         let mut unknown = Vec::new();
         for trial in trials {
             let s = &mut self.searches[search];
@@ -230,9 +279,15 @@ impl Run<'_> {
             match store.outcome_of_candidate(&key, self.options.tolerance)? {
                 Some(known) if known.outcome.median_ns().is_none() => {
                     s.cached += 1;
-                    let events = told(s, &trial, evaluator, &known.outcome);
+                    let events = told(s, &trial, &known.evaluator, &known.outcome);
                     self.log.append(&[], &events)?;
                     s.learn(&trial.point, &known.outcome);
+                }
+                Some(known) if !needs_code => {
+                    s.cached += 1;
+                    let events = told(s, &trial, &known.evaluator, &known.outcome);
+                    self.log.append(&[], &events)?;
+                    s.tell(trial, &known.outcome, false);
                 }
                 _ => unknown.push(trial),
             }
@@ -249,9 +304,8 @@ impl Run<'_> {
         if std::mem::replace(&mut subject.oracle_asked, true) {
             return Ok(());
         }
-        let plain = search::fallback(&subject.program, &subject.host)
-            .map_err(|refused| Error::new(refused.to_string()))?;
-        let request = builders.request(&subject.text, &plain, &subject.host, false);
+        let (plain, host) = subject.plain()?;
+        let request = builders.request(&subject.text, &plain, host, false);
         self.oracles.insert(builders.submit(request), search);
         Ok(())
     }

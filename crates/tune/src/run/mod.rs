@@ -83,8 +83,8 @@ pub struct Run<'a> {
     oracles: HashMap<u64, usize>,
     /// Trials that wait for their batch.
     ready: Vec<Trial>,
-    /// Trials that evaluators have.
-    evaluating: usize,
+    /// Trials that each evaluator has.
+    evaluating: Vec<usize>,
     /// Candidates that were executed.
     pub trials: u64,
     pub worker_cpu_ns: u64,
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
             building: HashMap::new(),
             oracles: HashMap::new(),
             ready: vec![],
-            evaluating: 0,
+            evaluating: vec![],
             trials: 0,
             worker_cpu_ns: 0,
             tuning: Duration::ZERO,
@@ -124,6 +124,7 @@ impl<'a> Run<'a> {
     /// Adds an evaluator; its position.
     pub fn add_evaluator(&mut self, evaluator: Box<dyn Evaluator + 'a>) -> usize {
         self.evaluators.push(evaluator);
+        self.evaluating.push(0);
         self.evaluators.len() - 1
     }
 
@@ -196,7 +197,7 @@ impl<'a> Run<'a> {
 
     /// Trials that were asked for and have no answer.
     fn in_flight(&self) -> usize {
-        self.building.len() + self.ready.len() + self.evaluating
+        self.building.len() + self.ready.len() + self.evaluating.iter().sum::<usize>()
     }
 
     /// Whether the search is over.

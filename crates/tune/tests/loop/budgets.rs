@@ -1,0 +1,122 @@
+//! Budgets in a run: whose turn comes, and what the log says of it.
+
+use crate::fakes::FakeEvaluator;
+use crate::setting::{Setting, Wanted, options, search, wanted};
+use std::collections::HashMap;
+use store::EventKind;
+use tune::{Options, Run, State};
+
+const TASKS: [&str; 3] = ["cheap", "costly", "usual"];
+
+/// A run of three searches: its events.
+fn events(budget: &str, values: [&[i64]; 3], trials: u64) -> Vec<(Option<String>, EventKind)> {
+    let options = Options {
+        budget: budget.into(),
+        ..options(trials)
+    };
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    run.add_evaluator(Box::new(FakeEvaluator::of_points()));
+    let guesses = [1.0, 1e9, 1e3];
+    let searches = TASKS
+        .iter()
+        .zip(guesses)
+        .zip(values)
+        .map(|((task, guess), values)| {
+            let wanted = Wanted {
+                guess,
+                ..wanted("run", task)
+            };
+            setting.of_knobs(&wanted, values, &options)
+        });
+    run.add_searches(searches.collect());
+    search(&mut run);
+    let ended = run.searches.iter().all(|s| s.state == State::Exhausted);
+    assert!(run.trials == trials || ended);
+    setting.events("run")
+}
+
+fn turns(events: &[(Option<String>, EventKind)]) -> Vec<(&str, u64)> {
+    let turn = |(task, event): &'_ (Option<String>, EventKind)| match event {
+        EventKind::Budget(b) => {
+            let task = task.as_deref().unwrap();
+            let named = TASKS[b.search as usize];
+            assert_eq!(task, named);
+            Some((named, b.asks))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(turn).collect()
+}
+
+#[test]
+fn round_robin_gives_each_open_search_a_batch_in_turn() {
+    let large: &[i64] = &[30, 30];
+    let events = events("round-robin", [large, &[6], large], 40);
+    let turns = turns(&events);
+    let reason = |e: &EventKind| match e {
+        EventKind::Budget(b) => Some(b.reason.clone()),
+        _ => None,
+    };
+    let mut reasons = events.iter().filter_map(|(_, e)| reason(e));
+    assert!(reasons.all(|r| r == "round-robin"));
+    let [cheap, costly, usual] = TASKS.map(|task| (task, 4));
+    assert_eq!(turns[..6], [cheap, costly, usual, cheap, costly, usual]);
+    // Six points in two turns; in the third the search is found to be exhausted.
+    assert_eq!(turns.iter().filter(|t| t.0 == "costly").count(), 3);
+    let asked = |task: &str| {
+        let of = |e: &&(Option<String>, EventKind)| {
+            e.0.as_deref() == Some(task) && matches!(e.1, EventKind::Ask(_))
+        };
+        events.iter().filter(of).count()
+    };
+    assert_eq!(TASKS.map(asked), [18, 6, 16]);
+}
+
+#[test]
+fn promise_tries_every_task_before_any_gets_a_tenth_ask() {
+    let large: &[i64] = &[30, 30];
+    let events = events("promise", [large; 3], 60);
+    let mut asked: HashMap<&str, u64> = HashMap::new();
+    let mut answered: HashMap<&str, u64> = HashMap::new();
+    for (task, event) in &events {
+        let task = task.as_deref().unwrap();
+        match event {
+            EventKind::Ask(ask) => {
+                let n = asked.entry(task).or_default();
+                *n += 1;
+                if ask.trial >= 9 {
+                    assert_eq!(answered.len(), 3, "{task} has its tenth ask");
+                }
+            }
+            EventKind::Tell(_) => *answered.entry(task).or_default() += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(asked.values().sum::<u64>(), 60);
+    // A batch has four; no turn is longer.
+    let turns = turns(&events);
+    assert!(turns.iter().all(|(_, asks)| (1..=4).contains(asks)));
+    assert_eq!(turns[0].0, "costly", "it promises most");
+}
+
+#[test]
+fn a_single_search_needs_no_budget_events() {
+    let options = options(12);
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    run.add_evaluator(Box::new(FakeEvaluator::of_points()));
+    run.add_searches(vec![setting.of_knobs(
+        &wanted("run", "task"),
+        &[9, 9],
+        &options,
+    )]);
+    search(&mut run);
+    let events = setting.events("run");
+    assert!(
+        !events
+            .iter()
+            .any(|(_, e)| matches!(e, EventKind::Budget(_)))
+    );
+    assert_eq!(events.len(), 24, "an ask and a tell a trial");
+}

@@ -1,0 +1,12 @@
+//! The loop with evaluators that exist only here: what it asks, to whom it tells
+//! the answers, what it logs, and when it ends. Nothing is built or measured.
+
+mod budgets;
+mod fakes;
+mod filters;
+mod late;
+mod one_run;
+mod recorded;
+mod resumed;
+mod setting;
+mod states;
