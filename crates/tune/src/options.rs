@@ -197,4 +197,16 @@ mod tests {
         assert!(search::strategy(&options.strategy, 0).is_some());
         assert!(search::budget(&options.budget).is_some());
     }
+
+    #[test]
+    fn knobs_list_every_member_of_the_tables() {
+        let lists = |knob_name: &str, members: &[&str]| {
+            let kind = knob(knob_name).kind;
+            let listed = kind.rsplit(" of ").next().unwrap_or(kind);
+            assert_eq!(listed, members.join(", "), "--{knob_name}");
+        };
+        lists("strategy", &search::STRATEGIES);
+        lists("budget", &search::BUDGETS);
+        lists("filter", &FILTERS);
+    }
 }
