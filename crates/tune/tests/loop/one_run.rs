@@ -36,8 +36,11 @@ fn mixed(setting: &Setting, options: &Options) -> Vec<(tune::Search, Arc<Mutex<H
     SEARCHES.into_iter().map(one).collect()
 }
 
-/// A run of them all: the records of each search, and what its strategy heard.
-fn run(options: &Options) -> Vec<(Vec<Record>, Arc<Mutex<Heard>>, Option<f64>)> {
+/// The records of a search, what its strategy heard, and its least cost.
+type Searched = (Vec<Record>, Arc<Mutex<Heard>>, Option<f64>);
+
+/// A run of them all.
+fn run(options: &Options) -> Vec<Searched> {
     let setting = Setting::new();
     let mut run = Run::new(setting.log(), options).unwrap();
     let times = |_: &_, t: &tune::Trial| timed(cost_ns(&t.point));

@@ -45,8 +45,12 @@ fn table() -> Arc<Table> {
     Arc::new(Table::open(&path, &Filter::default()).unwrap())
 }
 
-/// The records of a run on the table, of so many trials; and the run's search.
-fn replay(strategy: &str, trials: u64) -> (Vec<Record>, tune::Search, Vec<(bool, Option<f64>)>) {
+/// Whether the table has the point's row, and the cost that the strategy was told.
+type Told = (bool, Option<f64>);
+
+/// The records of a run of so many trials on the table, its search, and what the strategy was
+/// told.
+fn replay(strategy: &str, trials: u64) -> (Vec<Record>, tune::Search, Vec<Told>) {
     let table = table();
     let options = options(trials);
     let setting = Setting::new();
