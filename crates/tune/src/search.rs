@@ -600,7 +600,8 @@ impl Subject {
     /// # Errors
     /// If the program has no plain schedule.
     pub fn plain(&self) -> Result<(Candidate, &Target)> {
-        let plain = search::fallback(&self.program, &self.host).map_err(Error::new)?;
+        let plain = search::fallback(&self.program, &self.host)
+            .map_err(|refused| Error::new(refused.to_string()))?;
         Ok((plain, &self.host))
     }
 

@@ -14,7 +14,7 @@ const MACHINE: &str = "fake machine";
 
 /// Options of a run that ends after so many trials.
 pub fn options(trials: u64) -> Options {
-    let options = Options::new(&Machine::host(), 1, StopRule::Trials(trials));
+    let options = Options::new(1, 1, StopRule::Trials(trials));
     Options {
         seed: SEED,
         overlap: false,
@@ -187,9 +187,7 @@ pub fn knobs(values: &[i64]) -> Space {
     };
     let decisions: Vec<Decision> = values.iter().enumerate().map(decision).collect();
     let default = vec![0; decisions.len()];
-    Space {
-        sketches: vec![Sketch::of_knobs("knobs", decisions, default)],
-    }
+    Space::of(vec![Sketch::of_knobs("knobs", decisions, default)])
 }
 
 fn task(key: &str) -> store::Task {
