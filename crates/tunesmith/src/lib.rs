@@ -74,7 +74,7 @@
 //!
 //!     // Tune: four candidates. A store in a file would remember them.
 //!     let store = Store::open_in_memory()?;
-//!     let options = Options::new(&host.machine, target.threads(), StopRule::Trials(4));
+//!     let options = Options::new(host.machine.cpus, target.threads(), StopRule::Trials(4));
 //!     let request = Request {
 //!         source: &source,
 //!         target: &target,
