@@ -232,6 +232,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: true,
     },
     Knob {
+        name: "tune-cpu",
+        kind: "off, host",
+        default: "off",
+        doc: "Whose instruction costs and latencies order the instructions: those of the family (off), or those of this very processor (host)",
+        source: "ADR 0019: on an EPYC with AVX-512 the model of the processor makes VGG-16 2% slower",
+        affects_code: true,
+    },
+    Knob {
         name: "algorithms",
         kind: "PREFIX,...",
         default: "all",

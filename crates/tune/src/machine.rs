@@ -156,13 +156,21 @@ impl Machine {
     /// The target for code that runs here with this many threads.
     pub fn target(&self, threads: u32) -> Target {
         Target::Cpu(CpuTarget {
-            tune_cpu: self.tune_cpu.clone(),
             byte_dot: self.byte_dot,
             l1_bytes: self.l1_bytes,
             l2_bytes: self.l2_bytes,
             llc_bytes: self.llc_bytes,
             threads,
             ..CpuTarget::generic(self.isa)
+        })
+    }
+
+    /// As [`Machine::target`], with code scheduled for this very processor.
+    pub fn tuned_target(&self, threads: u32) -> Target {
+        let Target::Cpu(cpu) = self.target(threads);
+        Target::Cpu(CpuTarget {
+            tune_cpu: self.tune_cpu.clone(),
+            ..cpu
         })
     }
 

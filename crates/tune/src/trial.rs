@@ -38,16 +38,6 @@ pub struct Trial {
     pub building: Spent,
 }
 
-impl Trial {
-    pub fn form(&self) -> Form {
-        match (&self.candidate, &self.kernel) {
-            (_, Some(_)) => Form::Code,
-            (Some(_), None) => Form::Schedule,
-            (None, None) => Form::Point,
-        }
-    }
-}
-
 /// Where an answer holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerPlace {

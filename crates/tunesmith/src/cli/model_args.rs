@@ -25,6 +25,8 @@ pub struct ModelArgs {
     pub threads: Option<u32>,
     #[arg(long, help = doc("target"), default_value = default("target"))]
     pub target: String,
+    #[arg(long, help = doc("tune-cpu"), default_value = default("tune-cpu"), value_parser = ["off", "host"])]
+    pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
     #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
@@ -107,7 +109,10 @@ impl ModelArgs {
     pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
         let threads = self.threads.unwrap_or(machine.cpus as u32);
         if self.target == "host" || self.target == machine.isa.name() {
-            return Ok(machine.target(threads));
+            return Ok(match self.tune_cpu.as_str() {
+                "host" => machine.tuned_target(threads),
+                _ => machine.target(threads),
+            });
         }
         let isa = Isa::ALL
             .into_iter()
