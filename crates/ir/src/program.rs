@@ -519,6 +519,14 @@ impl Program {
         self.path_to(node).map(|p| p.last().copied())
     }
 
+    /// The first loop or block with a name.
+    pub fn node_named(&self, name: &str) -> Option<Node> {
+        self.find(&self.body, &|n| match n {
+            Node::Loop(l) => self.loop_(l).name == name,
+            Node::Block(b) => self.block(b).name == name,
+        })
+    }
+
     pub fn loop_named(&self, name: &str) -> Option<LoopId> {
         let named = |n| matches!(n, Node::Loop(l) if self.loop_(l).name == name);
         match self.find(&self.body, &named)? {

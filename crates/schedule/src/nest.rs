@@ -146,9 +146,7 @@ fn insert(p: &mut Program, parent: Option<LoopId>, sibling: Node, node: Node, of
 /// buffer has it. Unlike `Program::fresh_name` this gives the names of removed
 /// loops away again.
 pub(crate) fn live_name(p: &Program, base: &str) -> String {
-    let taken = |n: &str| {
-        p.loop_named(n).is_some() || p.block_named(n).is_some() || p.buffer_named(n).is_some()
-    };
+    let taken = |n: &str| p.node_named(n).is_some() || p.buffer_named(n).is_some();
     let mut name = base.to_string();
     let mut i = 0;
     while taken(&name) {
@@ -160,8 +158,7 @@ pub(crate) fn live_name(p: &Program, base: &str) -> String {
 
 /// Like `live_name`, for a block that shares its name with its output.
 pub(crate) fn live_block_name(p: &Program, base: &str) -> String {
-    let taken = p.loop_named(base).is_some() || p.block_named(base).is_some();
-    if taken {
+    if p.node_named(base).is_some() {
         live_name(p, base)
     } else {
         base.to_string()

@@ -15,7 +15,7 @@ use crate::legality::lives_inside;
 use crate::nest::{conjuncts, live_name};
 use crate::rebind::substitute_in_copies;
 use crate::steps::loop_named;
-use ir::affine::{Affine, Ranges, bounds};
+use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{bound, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{
@@ -89,16 +89,26 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
 /// The tests under the loop that mention its variable, over loop variables.
 fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
     let mut all: Vec<Expr> = Vec::new();
+    // Before they are simplified: blocks often make the same tests.
+    let mut seen: Vec<Expr> = Vec::new();
     let var = p.loop_(l).var;
     let mut add = |condition: &Expr| {
-        if !condition.uses_var(var) {
+        let parts = conjuncts(Some(condition));
+        let never = |part: &&Expr| bounds(part, r) == Some(Interval::point(0));
+        if !condition.uses_var(var) || parts.iter().any(never) {
             return;
         }
-        let condition = simplify(condition, r);
-        for test in conjuncts(Some(&condition)) {
-            let known = test.uses_var(var) && !test.loads();
-            if known && !all.contains(test) {
-                all.push(test.clone());
+        for part in parts {
+            if !part.uses_var(var) || seen.contains(part) {
+                continue;
+            }
+            seen.push(part.clone());
+            let part = simplify(part, r);
+            for test in conjuncts(Some(&part)) {
+                let known = test.uses_var(var) && !test.loads();
+                if known && !all.contains(test) {
+                    all.push(test.clone());
+                }
             }
         }
     };
