@@ -2,7 +2,7 @@
 //! calls LLVM, so a crash of the compiler costs one candidate.
 
 use crate::cache::ObjectCache;
-use crate::pipeline::{BuildFailure, Built, Options, Stage, build};
+use crate::pipeline::{BuildFailure, BuildOptions, BuildStage, Built, build};
 use ir::{Program, Target};
 use llvm::Compiler;
 use serde::{Deserialize, Serialize};
@@ -13,14 +13,14 @@ use worker::{ChildLimits, CommandLine, Death, Pool, PoolError, TimeLimit};
 
 /// One candidate as text, ready for a pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct BuildRequest {
     /// `ir::text` form.
     pub program: String,
     /// `schedule::Trace` form.
     pub trace: String,
     /// `ir::Target` form.
     pub target: String,
-    pub options: Options,
+    pub options: BuildOptions,
     pub cache: Option<PathBuf>,
     /// Tests only: what goes wrong while this candidate is built.
     pub fault: Option<Fault>,
@@ -44,7 +44,7 @@ pub(crate) struct Reply {
 
 /// The result of one request.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct BuildResult {
     pub id: u64,
     /// Inner error: the candidate has no code. Outer error: the builder died.
     pub result: Result<Result<Built, BuildFailure>, Death>,
@@ -57,7 +57,7 @@ pub struct Outcome {
 
 /// Builder processes fed from one queue.
 pub struct BuilderPool {
-    pool: Pool<Request, Reply>,
+    pool: Pool<BuildRequest, Reply>,
 }
 
 /// Enough for LLVM on the largest unrolled kernels seen, far below a machine's memory.
@@ -76,7 +76,7 @@ impl BuilderPool {
         })
     }
 
-    pub fn submit(&mut self, id: u64, request: Request, limit: Duration) {
+    pub fn submit(&mut self, id: u64, request: BuildRequest, limit: Duration) {
         let limit = TimeLimit::of_threads(limit, 1);
         self.pool.submit_stateless(id, request, limit);
     }
@@ -85,13 +85,13 @@ impl BuilderPool {
         self.pool.pending()
     }
 
-    pub fn next(&mut self, wait: Duration) -> Option<Outcome> {
+    pub fn next(&mut self, wait: Duration) -> Option<BuildResult> {
         let answer = self.pool.next(wait)?;
         let (result, cached) = match answer.result {
             Ok(reply) => (Ok(reply.result), reply.cached),
             Err(death) => (Err(death), false),
         };
-        Some(Outcome {
+        Some(BuildResult {
             id: answer.id,
             result,
             wall: answer.wall,
@@ -128,7 +128,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn answer(&mut self, request: &Request) -> Reply {
+    fn answer(&mut self, request: &BuildRequest) -> Reply {
         inject(request);
         let cache = request
             .cache
@@ -154,24 +154,24 @@ impl Builder {
         }
     }
 
-    fn build(&mut self, request: &Request) -> Result<Built, BuildFailure> {
+    fn build(&mut self, request: &BuildRequest) -> Result<Built, BuildFailure> {
         let fail = |stage, reason: String| BuildFailure { stage, reason };
         if !self.compilers.contains_key(&request.target) {
             let target: Target = request
                 .target
                 .parse()
-                .map_err(|e| fail(Stage::Codegen, e))?;
+                .map_err(|e| fail(BuildStage::Codegen, e))?;
             let compiler =
-                Compiler::new(&target).map_err(|e| fail(Stage::Codegen, e.to_string()))?;
+                Compiler::new(&target).map_err(|e| fail(BuildStage::Codegen, e.to_string()))?;
             self.compilers.insert(request.target.clone(), compiler);
         }
         if !self.programs.contains_key(&request.program) {
             let program = ir::text::parse(&request.program)
-                .map_err(|e| fail(Stage::Replay, e.to_string()))?;
+                .map_err(|e| fail(BuildStage::Replay, e.to_string()))?;
             self.programs.insert(request.program.clone(), program);
         }
         let trace =
-            schedule::parse(&request.trace).map_err(|e| fail(Stage::Replay, e.to_string()))?;
+            schedule::parse(&request.trace).map_err(|e| fail(BuildStage::Replay, e.to_string()))?;
         build(
             &self.programs[&request.program],
             &trace,
@@ -181,7 +181,7 @@ impl Builder {
     }
 }
 
-fn inject(request: &Request) {
+fn inject(request: &BuildRequest) {
     match request.fault {
         None => {}
         Some(Fault::Abort) => std::process::abort(),
@@ -205,5 +205,5 @@ fn inject(request: &Request) {
 /// The builder process: answers requests until its input ends.
 pub fn serve() -> std::io::Result<()> {
     let mut builder = Builder::default();
-    worker::serve(move |request: Request| builder.answer(&request))
+    worker::serve(move |request: BuildRequest| builder.answer(&request))
 }

@@ -10,9 +10,9 @@ mod cache;
 mod pipeline;
 mod toolchain;
 
-pub use builder::{BuilderPool, Fault, Outcome, Request, serve};
+pub use builder::{BuildRequest, BuildResult, BuilderPool, Fault, serve};
 pub use cache::ObjectCache;
 pub use pipeline::{
-    BuildFailure, Built, Extras, Options, Stage, build, built_kernel, kernel_target,
+    BuildFailure, BuildOptions, BuildStage, Built, Extras, build, built_kernel, kernel_target,
 };
 pub use toolchain::toolchain;

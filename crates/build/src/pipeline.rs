@@ -2,7 +2,7 @@
 
 use ir::{Isa, Program, Target};
 use llvm::{Compiler, Emit};
-use lower::flat::{Code, Place};
+use lower::flat::{BufferPlace, Code};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Where in the pipeline something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
+pub enum BuildStage {
     Replay,
     Lower,
     Codegen,
@@ -20,12 +20,12 @@ pub enum Stage {
 /// Why a candidate has no code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildFailure {
-    pub stage: Stage,
+    pub stage: BuildStage,
     pub reason: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
+pub struct BuildOptions {
     /// Check the promises of programs and flat code after every step.
     pub verify: bool,
     /// Produce assembly and flat code text with loop identities.
@@ -51,7 +51,7 @@ pub struct Built {
     pub codegen_ns: u64,
 }
 
-fn failure(stage: Stage) -> impl Fn(String) -> BuildFailure {
+fn failure(stage: BuildStage) -> impl Fn(String) -> BuildFailure {
     move |reason| BuildFailure { stage, reason }
 }
 
@@ -60,11 +60,11 @@ pub fn build(
     program: &Program,
     trace: &Trace,
     compiler: &Compiler,
-    options: Options,
+    options: BuildOptions,
 ) -> Result<Built, BuildFailure> {
     let t0 = Instant::now();
     let scheduled =
-        schedule::replay(program, trace).map_err(|e| failure(Stage::Replay)(e.to_string()))?;
+        schedule::replay(program, trace).map_err(|e| failure(BuildStage::Replay)(e.to_string()))?;
     if options.verify {
         let broken = ir::verify::verify(&scheduled);
         if let Some(first) = broken.first() {
@@ -72,16 +72,16 @@ pub fn build(
                 "the scheduled program is broken ({}): {first}",
                 broken.len()
             );
-            return Err(failure(Stage::Replay)(text));
+            return Err(failure(BuildStage::Replay)(text));
         }
     }
     let t1 = Instant::now();
-    let lower_options = lower::Options {
+    let lower_options = lower::LowerOptions {
         verify: options.verify,
-        ..lower::Options::standard()
+        ..lower::LowerOptions::standard()
     };
     let mut code = lower::lower(&scheduled, compiler.target(), &lower_options)
-        .map_err(|e| failure(Stage::Lower)(e.to_string()))?;
+        .map_err(|e| failure(BuildStage::Lower)(e.to_string()))?;
     code.in_place = schedule::in_place(&scheduled);
     let t2 = Instant::now();
     let emit = Emit {
@@ -91,7 +91,7 @@ pub fn build(
     };
     let compiled = compiler
         .compile(&code, emit)
-        .map_err(|e| failure(Stage::Codegen)(e.to_string()))?;
+        .map_err(|e| failure(BuildStage::Codegen)(e.to_string()))?;
     let t3 = Instant::now();
     let extras = options.extras.then(|| Extras {
         scheduled: ir::text::print(&scheduled),
@@ -106,7 +106,7 @@ pub fn build(
         schedule::print(trace),
     );
     if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
-        kernel.prepare_code = Some(host_prepare(&code).map_err(failure(Stage::Codegen))?);
+        kernel.prepare_code = Some(host_prepare(&code).map_err(failure(BuildStage::Codegen))?);
     }
     let ns = |a: Instant, b: Instant| (b - a).as_nanos() as u64;
     Ok(Built {
@@ -142,15 +142,15 @@ pub fn built_kernel(
             .map(|b| {
                 let info = &code.buffers[b.index()];
                 let role = match info.place {
-                    Place::Input => ParamRole::Input,
-                    Place::Constant => ParamRole::Constant,
-                    Place::Output => ParamRole::Output,
-                    Place::Prepared => ParamRole::Prepared,
+                    BufferPlace::Input => ParamRole::Input,
+                    BufferPlace::Constant => ParamRole::Constant,
+                    BufferPlace::Output => ParamRole::Output,
+                    BufferPlace::Prepared => ParamRole::Prepared,
                     other => unreachable!("parameter {} lives in {other:?}", info.name),
                 };
                 // A prepared buffer has no logical shape of its own.
                 let shape = match info.place {
-                    Place::Prepared => vec![info.elements],
+                    BufferPlace::Prepared => vec![info.elements],
                     _ => info.shape.clone(),
                 };
                 KernelParam {

@@ -1,6 +1,6 @@
 //! Builder processes: what they build, and what becomes of one that dies.
 
-use build::{BuilderPool, Fault, Options, Outcome, Request};
+use build::{BuildOptions, BuildRequest, BuildResult, BuilderPool, Fault};
 use ir::{CpuTarget, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,12 +25,12 @@ fn matmul() -> Program {
     b.finish(&[y])
 }
 
-fn request(trace: &str, isa: Isa) -> Request {
-    Request {
+fn request(trace: &str, isa: Isa) -> BuildRequest {
+    BuildRequest {
         program: ir::text::print(&matmul()),
         trace: trace.into(),
         target: Target::generic(isa).to_string(),
-        options: Options {
+        options: BuildOptions {
             verify: true,
             extras: false,
         },
@@ -49,7 +49,7 @@ fn pool(builders: usize) -> BuilderPool {
     BuilderPool::new(&command, builders).unwrap()
 }
 
-fn drain(p: &mut BuilderPool) -> BTreeMap<u64, Outcome> {
+fn drain(p: &mut BuilderPool) -> BTreeMap<u64, BuildResult> {
     let mut out = BTreeMap::new();
     while let Some(o) = p.next(LONG) {
         assert!(out.insert(o.id, o).is_none(), "one outcome a request");
@@ -121,17 +121,17 @@ fn what_cannot_be_built_says_in_which_stage() {
     p.submit(2, request("bind main.m block.x", Isa::X86Avx2), LONG);
     p.submit(
         3,
-        Request {
+        BuildRequest {
             target: "isa=vax".into(),
             ..request("", Isa::X86Avx2)
         },
         LONG,
     );
-    let stages: Vec<build::Stage> = drain(&mut p)
+    let stages: Vec<build::BuildStage> = drain(&mut p)
         .into_values()
         .map(|o| o.result.unwrap().unwrap_err().stage)
         .collect();
-    use build::Stage::{Codegen, Lower, Replay};
+    use build::BuildStage::{Codegen, Lower, Replay};
     assert_eq!(stages, [Replay, Replay, Lower, Codegen]);
 }
 
@@ -143,7 +143,7 @@ fn the_cache_answers_again_and_every_target_builds() {
         let cache = Some(folder.path().to_path_buf());
         p.submit(
             id as u64,
-            Request {
+            BuildRequest {
                 cache,
                 ..request(TILED, isa)
             },
@@ -184,7 +184,7 @@ fn one_builder_serves_targets_that_differ_in_one_fact() {
     let (tuned, plain) = (of(Some("znver4"), 1), of(None, 1));
     let targets = [&tuned, &plain, &of(None, 2), &tuned, &plain];
     for (id, target) in targets.into_iter().enumerate() {
-        let r = Request {
+        let r = BuildRequest {
             target: target.to_string(),
             cache: Some(folder.path().to_path_buf()),
             ..request(TILED, Isa::X86Avx2)

@@ -169,7 +169,7 @@ fn kind_name(kind: LoopKind) -> &'static str {
 
 /// What a run looks for beside the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct Checks {
     /// Whether iterations that must not meet are an error when they do.
     pub check_races: bool,
 }
@@ -183,7 +183,7 @@ pub enum Scalar {
 
 /// Runs `program` on `args`, in the order of its parameters, and looks for races.
 pub fn run(program: &Program, args: &mut [Tensor]) -> Result<(), InterpretError> {
-    run_with(program, args, Options { check_races: true })
+    run_with(program, args, Checks { check_races: true })
 }
 
 /// Runs `program` on `args`, in the order of its parameters. On an error the
@@ -191,7 +191,7 @@ pub fn run(program: &Program, args: &mut [Tensor]) -> Result<(), InterpretError>
 pub fn run_with(
     program: &Program,
     args: &mut [Tensor],
-    options: Options,
+    options: Checks,
 ) -> Result<(), InterpretError> {
     memory::check_arguments(program, args)?;
     let plan = plan::compile(program, options.check_races)?;

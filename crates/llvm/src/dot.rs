@@ -16,7 +16,7 @@ use crate::raw::{Conv, Op, Type, Value};
 use crate::value::Scope;
 use ir::affine::Affine;
 use ir::{BinaryOp, BufferId, ByteDot, DType, Expr, ExprKind, Isa, VarId};
-use lower::flat::{Lane, Place, Store};
+use lower::flat::{BufferPlace, Lane, Store};
 
 /// Products that one lane adds.
 const TERMS: usize = 4;
@@ -162,7 +162,7 @@ impl Emitter<'_> {
         };
         let info = &self.code.buffers[buffer.index()];
         let bytes = matches!(info.dtype, DType::I8 | DType::U8);
-        let at = Affine::of(&at[0]).filter(|_| bytes && info.place != Place::Register)?;
+        let at = Affine::of(&at[0]).filter(|_| bytes && info.place != BufferPlace::Register)?;
         Some(Factor {
             buffer: *buffer,
             stride: at.coefficient(lane),

@@ -10,7 +10,7 @@ use crate::debug::DebugInfo;
 use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
 use crate::value::{Scope, lane_parts};
 use ir::{BufferId, CpuTarget, VarId};
-use lower::flat::{Code, FlatLoop, Place, Stmt, Store};
+use lower::flat::{BufferPlace, Code, FlatLoop, Stmt, Store};
 use std::collections::{BTreeSet, HashMap};
 
 /// State of the function being emitted.
@@ -50,7 +50,12 @@ impl<'a> Emitter<'a> {
         target: &'a CpuTarget,
         debug: Option<DebugInfo>,
     ) -> Emitter<'a> {
-        let in_memory = |p: Place| !matches!(p, Place::Register | Place::Stack | Place::Unused);
+        let in_memory = |p: BufferPlace| {
+            !matches!(
+                p,
+                BufferPlace::Register | BufferPlace::Stack | BufferPlace::Unused
+            )
+        };
         let memory: Vec<BufferId> = (0..code.buffers.len() as u32)
             .map(BufferId)
             .filter(|b| in_memory(code.buffers[b.index()].place))
@@ -110,7 +115,7 @@ impl<'a> Emitter<'a> {
         let info = &self.code.buffers[buffer.index()];
         assert_eq!(
             info.place,
-            Place::Stack,
+            BufferPlace::Stack,
             "buffer {} has no memory",
             info.name
         );
@@ -213,8 +218,8 @@ impl<'a> Emitter<'a> {
         for m in &self.memory {
             let (base, offset) = match self.code.buffers[m.index()].place {
                 _ if pointers.contains_key(m) => continue,
-                Place::Workspace(o) => (workspace, o as i64),
-                Place::WorkerWorkspace(o) => (own, shared + o as i64),
+                BufferPlace::Workspace(o) => (workspace, o as i64),
+                BufferPlace::WorkerWorkspace(o) => (own, shared + o as i64),
                 _ => continue,
             };
             pointers.insert(*m, self.b.gep(byte, base, self.index(offset)));
@@ -498,7 +503,7 @@ impl<'a> Emitter<'a> {
     /// Buffers that a task shares with its caller, and so gets the pointers of: they alias
     /// nothing else, and one that were derived anew would. A worker's own are derived.
     fn parameters(&self) -> Vec<BufferId> {
-        let outside = |p: Place| !matches!(p, Place::WorkerWorkspace(_));
+        let outside = |p: BufferPlace| !matches!(p, BufferPlace::WorkerWorkspace(_));
         let all = self.memory.iter().copied();
         all.filter(|m| outside(self.code.buffers[m.index()].place))
             .collect()
@@ -555,7 +560,7 @@ fn written_registers(code: &Code, stmts: &[Stmt], out: &mut BTreeSet<(BufferId, 
                 written_registers(code, then, out);
                 written_registers(code, otherwise, out);
             }
-            Stmt::Store(s) if code.buffers[s.buffer.index()].place == Place::Register => {
+            Stmt::Store(s) if code.buffers[s.buffer.index()].place == BufferPlace::Register => {
                 let parts = match s.lane {
                     Some(lane) => lane_parts(&s.offset, lane.var),
                     None => Some((s.offset.clone(), 0)),
@@ -575,8 +580,8 @@ fn overlapping(code: &Code, memory: &[BufferId]) -> Vec<BufferId> {
         let info = &code.buffers[b.index()];
         let bytes = info.elements as u64 * info.dtype.size() as u64;
         match info.place {
-            Place::Workspace(o) => Some((false, o, o + bytes)),
-            Place::WorkerWorkspace(o) => Some((true, o, o + bytes)),
+            BufferPlace::Workspace(o) => Some((false, o, o + bytes)),
+            BufferPlace::WorkerWorkspace(o) => Some((true, o, o + bytes)),
             _ => None,
         }
     };

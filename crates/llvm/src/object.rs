@@ -12,7 +12,7 @@ use inkwell::targets::{
     TargetTriple,
 };
 use ir::{DType, Target};
-use lower::flat::{Code, Place};
+use lower::flat::{BufferPlace, Code};
 use std::sync::Once;
 use thiserror::Error;
 
@@ -129,7 +129,7 @@ impl Compiler {
 
     pub fn compile(&self, code: &Code, emit: Emit) -> Result<Compiled, CodegenError> {
         for b in &code.buffers {
-            if b.place != Place::Unused && matches!(b.dtype, DType::F16 | DType::BF16) {
+            if b.place != BufferPlace::Unused && matches!(b.dtype, DType::F16 | DType::BF16) {
                 return Err(CodegenError::DType {
                     buffer: b.name.clone(),
                     dtype: b.dtype,

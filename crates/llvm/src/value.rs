@@ -11,7 +11,7 @@ use crate::{integer, math};
 use ir::affine::Ranges;
 use ir::simplify::simplify;
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -306,7 +306,7 @@ impl Emitter<'_> {
             Some(lane) => lane_parts(offset, lane.var),
             None => Some((offset.clone(), 0)),
         };
-        if place == Place::Register {
+        if place == BufferPlace::Register {
             let (base, _) = parts.expect("register offsets are affine in the lane");
             let at = base.as_int().expect("register offsets are constant");
             return Typed {
@@ -443,7 +443,7 @@ impl Emitter<'_> {
             Some(lane) => lane_parts(offset, lane.var),
             None => Some((offset.clone(), 0)),
         };
-        if place == Place::Register {
+        if place == BufferPlace::Register {
             let (base, stride) = parts.expect("register offsets are affine in the lane");
             let at = base.as_int().expect("register offsets are constant");
             let mut v = if stride == 0 {

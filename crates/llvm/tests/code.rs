@@ -4,7 +4,7 @@ mod support;
 
 use ir::{DType, Expr, Isa, Target};
 use llvm::{Compiler, Emit};
-use lower::flat::{Lane, Place, Stmt};
+use lower::flat::{BufferPlace, Lane, Stmt};
 use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
 use testkit::host::host_targets;
@@ -16,10 +16,10 @@ const K: i64 = 20;
 /// C[M, N] = A[M, K] B[K, N]: rows in parallel, 16 lanes, the accumulator in a register.
 fn gemm() -> Flat {
     let mut f = Flat::new();
-    let a = f.buffer(DType::F32, M * K, Place::Input);
-    let b = f.buffer(DType::F32, K * N, Place::Input);
-    let c = f.buffer(DType::F32, M * N, Place::Output);
-    let acc = f.buffer(DType::F32, 16, Place::Register);
+    let a = f.buffer(DType::F32, M * K, BufferPlace::Input);
+    let b = f.buffer(DType::F32, K * N, BufferPlace::Input);
+    let c = f.buffer(DType::F32, M * N, BufferPlace::Output);
+    let acc = f.buffer(DType::F32, 16, BufferPlace::Register);
     let (i, j, k, l) = (f.var(), f.var(), f.var(), f.var());
     let lane = Some(Lane { var: l, lanes: 16 });
     let v = Expr::var;
@@ -68,8 +68,8 @@ fn guarded_loads_outside_a_buffer_are_never_made() {
     for target in host_targets() {
         for lanes in [0u32, 16] {
             let mut f = Flat::new();
-            let x = f.buffer(DType::F32, 5, Place::Input);
-            let y = f.buffer(DType::F32, 16, Place::Output);
+            let x = f.buffer(DType::F32, 5, BufferPlace::Input);
+            let y = f.buffer(DType::F32, 16, BufferPlace::Output);
             let i = f.var();
             let inside = Expr::int(3).le(Expr::var(i)).and(Expr::var(i).lt(8));
             let load = Expr::load(x, [Expr::var(i) - 3]);
@@ -108,8 +108,8 @@ fn a_window_over_channels_crosses_blocks_without_gathers() {
         .flat_map(|t| [-2, -1, 0, 1, 2].map(|d| (t.clone(), d)))
     {
         let mut f = Flat::new();
-        let x = f.buffer(DType::F32, 32 * PIXELS, Place::Input);
-        let y = f.buffer(DType::F32, 32 * PIXELS, Place::Output);
+        let x = f.buffer(DType::F32, 32 * PIXELS, BufferPlace::Input);
+        let y = f.buffer(DType::F32, 32 * PIXELS, BufferPlace::Output);
         let (block, pixel, l) = (f.var(), f.var(), f.var());
         let v = Expr::var;
         let shifted = v(l) + (16 + distance);
@@ -160,8 +160,8 @@ fn masked_accesses_are_no_wider_than_the_vectors() {
     // 16 lanes of which 5 store, near the end of the buffers.
     for target in host_targets() {
         let mut f = Flat::new();
-        let x = f.buffer(DType::F32, 13, Place::Input);
-        let y = f.buffer(DType::F32, 13, Place::Output);
+        let x = f.buffer(DType::F32, 13, BufferPlace::Input);
+        let y = f.buffer(DType::F32, 13, BufferPlace::Output);
         let (i, l) = (f.var(), f.var());
         let at = Expr::var(i) * 5 + Expr::var(l);
         let lane = Some(Lane { var: l, lanes: 16 });
@@ -202,9 +202,9 @@ fn masked_accesses_are_no_wider_than_the_vectors() {
 #[test]
 fn registers_survive_ifs_and_a_failed_check_returns_its_code() {
     let mut f = Flat::new();
-    let x = f.buffer(DType::I64, 10, Place::Input);
-    let y = f.buffer(DType::I64, 1, Place::Output);
-    let sum = f.buffer(DType::I64, 1, Place::Register);
+    let x = f.buffer(DType::I64, 10, BufferPlace::Input);
+    let y = f.buffer(DType::I64, 1, BufferPlace::Output);
+    let sum = f.buffer(DType::I64, 1, BufferPlace::Register);
     let i = f.var();
     let zero = f.store(sum, Expr::int(0), Expr::int(0), None);
     let xi = Expr::load(x, [Expr::var(i)]);

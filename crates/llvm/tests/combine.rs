@@ -4,7 +4,7 @@
 mod support;
 
 use ir::{BinaryOp, DType, Expr};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
 use testkit::host::host_targets;
@@ -12,12 +12,12 @@ use testkit::host::host_targets;
 const OPERATORS: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Mul, BinaryOp::Min, BinaryOp::Max];
 
 /// The element starts as 2; `rows` rows of lanes are combined into it.
-fn combine(op: BinaryOp, d: DType, lanes: u32, rows: i64, place: Place) -> Flat {
+fn combine(op: BinaryOp, d: DType, lanes: u32, rows: i64, place: BufferPlace) -> Flat {
     let mut f = Flat::new();
-    let x = f.buffer(d, rows * i64::from(lanes), Place::Input);
-    let z = f.buffer(d, 1, Place::Output);
+    let x = f.buffer(d, rows * i64::from(lanes), BufferPlace::Input);
+    let z = f.buffer(d, 1, BufferPlace::Output);
     let acc = match place {
-        Place::Output => z,
+        BufferPlace::Output => z,
         other => f.buffer(d, 1, other),
     };
     let (k, l) = (f.var(), f.var());
@@ -41,11 +41,11 @@ fn all_lanes_count_once() {
             .flat_map(|d| OPERATORS.map(|op| (d, op)))
         {
             for (lanes, place) in [
-                (2, Place::Register),
-                (4, Place::Register),
-                (16, Place::Register),
-                (64, Place::Register),
-                (16, Place::Output),
+                (2, BufferPlace::Register),
+                (4, BufferPlace::Register),
+                (16, BufferPlace::Register),
+                (64, BufferPlace::Register),
+                (16, BufferPlace::Output),
             ] {
                 let rows = 3;
                 let n = rows as usize * lanes as usize;

@@ -5,7 +5,7 @@ mod support;
 
 use ir::{ByteDot, CpuTarget, DType, Expr, Isa, Target};
 use llvm::{Compiler, Emit};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
 use testkit::host::{host_targets, runs};
@@ -16,10 +16,10 @@ const STEPS: usize = 6;
 fn dots(a: DType, b: DType, lanes: u32) -> Flat {
     let mut f = Flat::new();
     let n = i64::from(lanes);
-    let x = f.buffer(a, STEPS as i64 * n * 4, Place::Input);
-    let y = f.buffer(b, STEPS as i64 * 4, Place::Input);
-    let z = f.buffer(DType::I32, n, Place::Output);
-    let acc = f.buffer(DType::I32, n, Place::Register);
+    let x = f.buffer(a, STEPS as i64 * n * 4, BufferPlace::Input);
+    let y = f.buffer(b, STEPS as i64 * 4, BufferPlace::Input);
+    let z = f.buffer(DType::I32, n, BufferPlace::Output);
+    let acc = f.buffer(DType::I32, n, BufferPlace::Register);
     let (k, l) = (f.var(), f.var());
     let v = Expr::var;
     let lane = Some(Lane { var: l, lanes });

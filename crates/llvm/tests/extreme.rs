@@ -4,7 +4,7 @@
 mod support;
 
 use ir::{BinaryOp, DType, Expr};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use support::Flat;
 use tensor::Tensor;
 use testkit::host::host_targets;
@@ -49,8 +49,8 @@ fn every_pair() {
     {
         for op in [BinaryOp::Min, BinaryOp::Max] {
             let mut f = Flat::new();
-            let [x, y] = [0, 1].map(|_| f.buffer(dtype, n, Place::Input));
-            let z = f.buffer(dtype, n, Place::Output);
+            let [x, y] = [0, 1].map(|_| f.buffer(dtype, n, BufferPlace::Input));
+            let z = f.buffer(dtype, n, BufferPlace::Output);
             let (i, l) = (f.var(), f.var());
             let lane = (lanes > 0).then_some(Lane { var: l, lanes });
             let at = match lane {
@@ -83,8 +83,8 @@ fn reductions() {
         .flat_map(|d| [(d, BinaryOp::Min), (d, BinaryOp::Max)])
     {
         let mut f = Flat::new();
-        let x = f.buffer(dtype, N as i64, Place::Input);
-        let z = f.buffer(dtype, 1, Place::Output);
+        let x = f.buffer(dtype, N as i64, BufferPlace::Input);
+        let z = f.buffer(dtype, 1, BufferPlace::Output);
         let (i, l) = (f.var(), f.var());
         let lane = Some(Lane { var: l, lanes: 8 });
         let zero = || Expr::int(0);

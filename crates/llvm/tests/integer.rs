@@ -3,7 +3,7 @@
 mod support;
 
 use ir::{BinaryOp, DType, Expr};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use support::Flat;
 use tensor::Tensor;
 use testkit::host::host_targets;
@@ -14,10 +14,10 @@ const DTYPES: [DType; 4] = [DType::I8, DType::I32, DType::I64, DType::U8];
 fn code(op: BinaryOp, dtype: DType, n: i64, lanes: u32) -> Flat {
     let mut f = Flat::new();
     let (x, y) = (
-        f.buffer(dtype, n, Place::Input),
-        f.buffer(dtype, n, Place::Input),
+        f.buffer(dtype, n, BufferPlace::Input),
+        f.buffer(dtype, n, BufferPlace::Input),
     );
-    let z = f.buffer(dtype, n, Place::Output);
+    let z = f.buffer(dtype, n, BufferPlace::Output);
     let (i, l) = (f.var(), f.var());
     let (at, lane) = match lanes {
         0 => (Expr::var(i), None),

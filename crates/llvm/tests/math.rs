@@ -3,7 +3,7 @@
 mod support;
 
 use ir::{BinaryOp, DType, Expr, UnaryOp};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use support::Flat;
 use tensor::Tensor;
 use testkit::host::host_targets;
@@ -12,8 +12,8 @@ const N: i64 = 4096;
 
 fn unary(op: UnaryOp, dtype: DType) -> Flat {
     let mut f = Flat::new();
-    let x = f.buffer(dtype, N, Place::Input);
-    let y = f.buffer(dtype, N, Place::Output);
+    let x = f.buffer(dtype, N, BufferPlace::Input);
+    let y = f.buffer(dtype, N, BufferPlace::Output);
     let (i, l) = (f.var(), f.var());
     let at = Expr::var(i) * 16 + Expr::var(l);
     let value = Expr::unary(op, Expr::load(x, [at.clone()]));
@@ -133,8 +133,8 @@ fn pow_keeps_its_bounds() {
                 .find(|b| b.0 == "pow" && b.1 == dtype)
                 .unwrap();
             let mut f = Flat::new();
-            let [x, y] = [0; 2].map(|_| f.buffer(dtype, n as i64, Place::Input));
-            let z = f.buffer(dtype, n as i64, Place::Output);
+            let [x, y] = [0; 2].map(|_| f.buffer(dtype, n as i64, BufferPlace::Input));
+            let z = f.buffer(dtype, n as i64, BufferPlace::Output);
             let (k, l) = (f.var(), f.var());
             let at = Expr::var(k) * 64 + Expr::var(l);
             let load = |b| Expr::load(b, [at.clone()]);

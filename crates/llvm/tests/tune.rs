@@ -10,7 +10,7 @@ use inkwell::targets::{
 };
 use ir::{BinaryOp, CpuTarget, DType, Expr, Isa, Target, UnaryOp};
 use llvm::{Compiler, Emit, host_cpu};
-use lower::flat::{Lane, Place};
+use lower::flat::{BufferPlace, Lane};
 use std::collections::BTreeSet;
 use support::Flat;
 use tensor::Tensor;
@@ -27,12 +27,12 @@ const MASKED: i64 = 13;
 /// registers, a polynomial with comparisons, and a masked gather.
 fn kernel() -> Flat {
     let mut f = Flat::new();
-    let a = f.buffer(DType::F32, ROWS * K, Place::Input);
-    let b = f.buffer(DType::F32, K * i64::from(LANES), Place::Input);
-    let c = f.buffer(DType::F32, 100, Place::Input);
-    let d = f.buffer(DType::I32, i64::from(LANES), Place::Input);
-    let y = f.buffer(DType::F32, ROWS * i64::from(LANES), Place::Output);
-    let acc = f.buffer(DType::F32, ROWS * i64::from(LANES), Place::Register);
+    let a = f.buffer(DType::F32, ROWS * K, BufferPlace::Input);
+    let b = f.buffer(DType::F32, K * i64::from(LANES), BufferPlace::Input);
+    let c = f.buffer(DType::F32, 100, BufferPlace::Input);
+    let d = f.buffer(DType::I32, i64::from(LANES), BufferPlace::Input);
+    let y = f.buffer(DType::F32, ROWS * i64::from(LANES), BufferPlace::Output);
+    let acc = f.buffer(DType::F32, ROWS * i64::from(LANES), BufferPlace::Register);
     let (k, l) = (f.var(), f.var());
     let lane = Some(Lane {
         var: l,

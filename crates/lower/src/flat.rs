@@ -53,12 +53,12 @@ pub struct FlatBuffer {
     pub elements: i64,
     /// The logical shape of a parameter (empty for others).
     pub shape: Vec<i64>,
-    pub place: Place,
+    pub place: BufferPlace,
 }
 
 /// Where a flat buffer lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BufferPlace {
     Input,
     Constant,
     Output,

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 /// How a program is lowered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct LowerOptions {
     /// Check the promises of the program, of the statements after every pass,
     /// and of the flat code. Without it a program that breaks its promises may
     /// give wrong code or a panic.
@@ -36,18 +36,18 @@ pub struct Options {
     pub max_statements: usize,
 }
 
-impl Options {
+impl LowerOptions {
     /// Compile time grows with unrolled code and run time gains nothing: a
     /// convolution with 864 multiply-adds takes several times as long to compile
     /// as the same one in loops (spec/codegen-facts.md).
     pub const MAX_STATEMENTS: usize = 4096;
 
     /// No verification, all passes, the statement limit above.
-    pub const fn standard() -> Options {
-        Options {
+    pub const fn standard() -> LowerOptions {
+        LowerOptions {
             verify: false,
             stop_after: None,
-            max_statements: Options::MAX_STATEMENTS,
+            max_statements: LowerOptions::MAX_STATEMENTS,
         }
     }
 }
@@ -66,7 +66,7 @@ pub type Dump<'a> = dyn FnMut(&str, &str) + 'a;
 
 /// Sees the passes go by.
 #[derive(Default)]
-pub struct Observer<'a> {
+pub struct PassObserver<'a> {
     /// Called with the name and the text after every pass.
     pub dump: Option<&'a mut Dump<'a>>,
     /// One entry for every pass that ran.
@@ -107,16 +107,20 @@ pub enum LowerError {
 
 /// Lowers a scheduled program. The ids of its buffers and variables keep their
 /// meaning in the result; more may be added.
-pub fn lower(program: &Program, target: &Target, options: &Options) -> Result<Code, LowerError> {
-    lower_observed(program, target, options, &mut Observer::default())
+pub fn lower(
+    program: &Program,
+    target: &Target,
+    options: &LowerOptions,
+) -> Result<Code, LowerError> {
+    lower_observed(program, target, options, &mut PassObserver::default())
 }
 
 /// `lower`, with dumps and timings.
 pub fn lower_observed(
     program: &Program,
     target: &Target,
-    options: &Options,
-    observer: &mut Observer<'_>,
+    options: &LowerOptions,
+    observer: &mut PassObserver<'_>,
 ) -> Result<Code, LowerError> {
     if options.verify
         && let Some(broken) = ir::verify::verify(program).first()
@@ -193,8 +197,8 @@ pub fn lower_observed(
 
 /// The wrapper round every pass: time, dump, verification, step limit.
 struct Run<'r, 'o> {
-    options: &'r Options,
-    observer: &'r mut Observer<'o>,
+    options: &'r LowerOptions,
+    observer: &'r mut PassObserver<'o>,
     done: usize,
 }
 

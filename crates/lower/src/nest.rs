@@ -5,7 +5,7 @@
 //! and new variables are added to the arenas of the nest's own copy. Until
 //! `flatten` an access has one index per dimension, after it one offset.
 
-use crate::flat::{Lane, Place};
+use crate::flat::{BufferPlace, Lane};
 use ir::affine::Ranges;
 use ir::{
     Annotation, BinaryOp, Buffer, BufferId, DType, Expr, ExprKind, LoopKind, Program, Role, Scope,
@@ -67,7 +67,7 @@ pub(crate) struct Storage {
     pub strides: Vec<i64>,
     pub offset: i64,
     pub elements: i64,
-    pub place: Option<Place>,
+    pub place: Option<BufferPlace>,
 }
 
 /// Which entry a list of statements belongs to.

@@ -6,7 +6,7 @@
 //! needs the system's C compiler.
 
 use measure::{
-    ArgFill, Batch, Constants, Device, LocalDevices, Measured, Measurer, Policy, Protocol,
+    ArgFill, Constants, Device, KernelBatch, LocalDevices, Measured, Measurer, Policy, Protocol,
     TaskData, TaskState,
 };
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
@@ -116,7 +116,7 @@ fn row(
     };
     let mut state = TaskState::new(&constants, 1);
     let shared = Arc::new(kernel.clone());
-    let batch = Batch {
+    let batch = KernelBatch {
         task: Arc::new(task.clone()),
         kernels: vec![shared; BATCH],
         protocol: protocol.clone(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Kernels of one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Batch {
+pub struct KernelBatch {
     #[serde(with = "shared")]
     pub task: Arc<TaskData>,
     /// A candidate is named by its position here.

@@ -112,7 +112,7 @@ pub trait Dispatch<B: ?Sized> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Parts, Spent};
+    use crate::protocol::{PartTimes, Spent};
     use store::{Clock, Conditions, Outcome, Stage};
 
     fn back<T: Serialize + for<'a> Deserialize<'a>>(value: &T) -> T {
@@ -164,9 +164,9 @@ mod tests {
             let measured = Measured {
                 outcome,
                 whole: spent,
-                parts: Parts {
+                parts: PartTimes {
                     check: spent,
-                    ..Parts::default()
+                    ..PartTimes::default()
                 },
             };
             assert_eq!(back(&measured), measured);

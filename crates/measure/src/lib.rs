@@ -32,7 +32,7 @@ mod sampling;
 mod sealed;
 mod task;
 
-pub use batch::Batch;
+pub use batch::KernelBatch;
 pub use cycles::cycle_ns;
 pub use device::Device;
 pub use dispatch::{Assignment, Dispatch, RANKING, Ranking, Round};
@@ -45,7 +45,7 @@ pub use measured::Measured;
 pub use measurer::{MeasuredBatch, Measurer};
 pub use outcome::death_outcome;
 pub use policy::Policy;
-pub use protocol::{ArgFill, Parts, Protocol, Spent, TaskData};
+pub use protocol::{ArgFill, PartTimes, Protocol, Spent, TaskData};
 pub use reference::{ThreadClock, thread_clock};
 pub use runner::{IDENTITY, IDENTITY_FLAG, serve};
 pub use runner_process::{MeasureError, RunnerProcess};

@@ -5,13 +5,13 @@
 //! A runner that cannot be started any more, or in which every candidate dies, leaves
 //! its work to the others.
 
-use crate::batch::Batch;
+use crate::batch::KernelBatch;
 use crate::device::Device;
 use crate::dispatch::{Assignment, Dispatch, Ranking, Round};
 use crate::expected::SharedFindings;
 use crate::measured::Measured;
 use crate::outcome::Circumstances;
-use crate::protocol::{Parts, Protocol, Spent};
+use crate::protocol::{PartTimes, Protocol, Spent};
 use crate::runner_process::{LONGEST, MeasureError, RunnerProcess};
 use runtime::BuiltKernel;
 use std::collections::VecDeque;
@@ -107,7 +107,7 @@ pub struct LocalDevices {
 
 /// What all slots of a round know.
 struct RoundWork<'a> {
-    batch: &'a Batch,
+    batch: &'a KernelBatch,
     assignments: &'a [Assignment],
     round: &'a Round,
     began: Instant,
@@ -165,7 +165,7 @@ impl LocalDevices {
 
     /// Has the data of the batch's task in the runners of this round, so that
     /// no candidate waits for it. What fails here fails again with a candidate.
-    fn load(&mut self, batch: &Batch, candidates: &[usize], dp: u32) {
+    fn load(&mut self, batch: &KernelBatch, candidates: &[usize], dp: u32) {
         let begin = Instant::now();
         let mut loads = false;
         std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ impl LocalDevices {
     }
 }
 
-impl Dispatch<Batch> for LocalDevices {
+impl Dispatch<KernelBatch> for LocalDevices {
     fn devices(&self) -> usize {
         self.devices.len()
     }
@@ -204,7 +204,12 @@ impl Dispatch<Batch> for LocalDevices {
         self.devices.len() < 2
     }
 
-    fn round(&mut self, batch: &Batch, assignments: &[Assignment], round: &Round) -> Vec<Measured> {
+    fn round(
+        &mut self,
+        batch: &KernelBatch,
+        assignments: &[Assignment],
+        round: &Round,
+    ) -> Vec<Measured> {
         let mut queues: Vec<VecDeque<usize>> = vec![VecDeque::new(); self.devices.len()];
         for (at, a) in assignments.iter().enumerate() {
             queues[a.device].push_back(at);
@@ -235,7 +240,12 @@ impl Dispatch<Batch> for LocalDevices {
     }
 
     /// By the most reliable runner of the first device, on its CPUs.
-    fn rank(&mut self, batch: &Batch, candidates: &[usize], ranking: &Ranking) -> Vec<Measured> {
+    fn rank(
+        &mut self,
+        batch: &KernelBatch,
+        candidates: &[usize],
+        ranking: &Ranking,
+    ) -> Vec<Measured> {
         let device = self.devices.first_mut().expect("there is a device");
         let slot = device.usable(1).0.pop().expect("a device has a runner");
         let kernels: Vec<&BuiltKernel> = candidates.iter().map(|c| &*batch.kernels[*c]).collect();
@@ -260,7 +270,7 @@ impl Dispatch<Batch> for LocalDevices {
     }
 
     /// Starts all runners and has them make the data of the batch's task.
-    fn prepare(&mut self, batch: &Batch) {
+    fn prepare(&mut self, batch: &KernelBatch) {
         let all: Vec<usize> = self.devices.iter().map(|d| d.slots.len()).collect();
         self.load(batch, &all, u32::MAX);
     }
@@ -414,7 +424,7 @@ fn never_begun(limit: Duration) -> Measured {
             limit_ms: limit.as_millis() as u64,
         },
         whole: Spent::default(),
-        parts: Parts::default(),
+        parts: PartTimes::default(),
     }
 }
 

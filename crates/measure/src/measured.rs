@@ -2,7 +2,7 @@
 //!
 //! Owns how the costs of several tries add up. What an outcome is belongs to `store`.
 
-use crate::protocol::{Parts, Spent};
+use crate::protocol::{PartTimes, Spent};
 use serde::{Deserialize, Serialize};
 use store::Outcome;
 
@@ -17,7 +17,7 @@ pub struct Measured {
     /// task is not in it.
     pub whole: Spent,
     /// Parts of `whole` that a runner told; nothing if it died.
-    pub parts: Parts,
+    pub parts: PartTimes,
 }
 
 impl Measured {

@@ -245,7 +245,7 @@ impl std::ops::AddAssign for Spent {
 
 /// What the parts of a request took; a part that was not reached took nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parts {
+pub struct PartTimes {
     /// Loading the code, preparing and copying its constants.
     pub load: Spent,
     /// The first run and comparing what it wrote.
@@ -254,7 +254,7 @@ pub struct Parts {
     pub run: Spent,
 }
 
-impl Parts {
+impl PartTimes {
     pub(crate) fn sum(&self) -> Spent {
         let mut sum = self.load;
         sum += self.check;
@@ -263,8 +263,8 @@ impl Parts {
     }
 }
 
-impl std::ops::AddAssign for Parts {
-    fn add_assign(&mut self, more: Parts) {
+impl std::ops::AddAssign for PartTimes {
+    fn add_assign(&mut self, more: PartTimes) {
         self.load += more.load;
         self.check += more.check;
         self.run += more.run;
@@ -275,7 +275,7 @@ impl std::ops::AddAssign for Parts {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KernelReport {
     pub verdict: Verdict,
-    pub parts: Parts,
+    pub parts: PartTimes,
 }
 
 /// What a runner is at, told to the parent in case it dies of it.

@@ -4,13 +4,13 @@
 //! charged. Asking runners is left to `runner_process`.
 
 use crate::measured::Measured;
-use crate::protocol::{Parts, Spent};
+use crate::protocol::{PartTimes, Spent};
 use store::Outcome;
 
 pub(crate) struct RankOutcomes {
     outcomes: Vec<Option<Outcome>>,
     whole: Vec<Spent>,
-    parts: Vec<Parts>,
+    parts: Vec<PartTimes>,
 }
 
 impl RankOutcomes {
@@ -18,7 +18,7 @@ impl RankOutcomes {
         RankOutcomes {
             outcomes: vec![None; kernels],
             whole: vec![Spent::default(); kernels],
-            parts: vec![Parts::default(); kernels],
+            parts: vec![PartTimes::default(); kernels],
         }
     }
 
@@ -29,7 +29,7 @@ impl RankOutcomes {
     }
 
     /// Charges these kernels what a request took: their own parts, and the rest evenly.
-    fn charge(&mut self, of: &[usize], parts: &[Parts], spent: Spent) {
+    fn charge(&mut self, of: &[usize], parts: &[PartTimes], spent: Spent) {
         let mut told = Spent::default();
         parts.iter().for_each(|p| told += p.sum());
         let n = of.len().max(1) as u64;
@@ -50,10 +50,10 @@ impl RankOutcomes {
     pub fn settle(
         &mut self,
         of: &[usize],
-        judged: Vec<(Outcome, Parts)>,
+        judged: Vec<(Outcome, PartTimes)>,
         spent: Spent,
     ) -> Vec<usize> {
-        let (outcomes, parts): (Vec<Outcome>, Vec<Parts>) = judged.into_iter().unzip();
+        let (outcomes, parts): (Vec<Outcome>, Vec<PartTimes>) = judged.into_iter().unzip();
         self.charge(of, &parts, spent);
         let mut alone = Vec::new();
         for (i, outcome) in of.iter().zip(outcomes) {
@@ -126,9 +126,9 @@ mod tests {
     fn what_lacked_memory_among_others_is_measured_alone() {
         let full = || Outcome::OutOfMemory { stage: Stage::Load };
         let unanswered = || Outcome::Unanswered { reason: "x".into() };
-        let parts = |wall_ns| Parts {
+        let parts = |wall_ns| PartTimes {
             load: spent(wall_ns),
-            ..Parts::default()
+            ..PartTimes::default()
         };
         let mut ranks = RankOutcomes::new(4);
         let judged = vec![

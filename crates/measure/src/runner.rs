@@ -10,7 +10,7 @@ use crate::loaded::{CycleClock, LoadOptions, Loaded, Stop};
 use crate::noise::Noise;
 use crate::oracle;
 use crate::protocol::{
-    Activity, ExpectedFile, KernelReport, Parts, Protocol, Reply, Request, SampleFacts, Spent,
+    Activity, ExpectedFile, KernelReport, PartTimes, Protocol, Reply, Request, SampleFacts, Spent,
     TaskData, TaskKey, Verdict,
 };
 use crate::reference;
@@ -113,7 +113,7 @@ impl Runner {
                 if !self.use_task(task) {
                     return Reply::NoData;
                 }
-                let mut parts = Parts::default();
+                let mut parts = PartTimes::default();
                 let candidate = Candidate {
                     kernel: &kernel,
                     protocol: &protocol,
@@ -183,7 +183,11 @@ impl Runner {
         true
     }
 
-    fn measure(&mut self, candidate: &Candidate<'_>, parts: &mut Parts) -> Result<Verdict, Stop> {
+    fn measure(
+        &mut self,
+        candidate: &Candidate<'_>,
+        parts: &mut PartTimes,
+    ) -> Result<Verdict, Stop> {
         let Candidate {
             kernel,
             protocol: p,
@@ -267,7 +271,7 @@ impl Runner {
         if let Err(verdict) = self.use_threads(p) {
             let refused = |_| KernelReport {
                 verdict: verdict.clone(),
-                parts: Parts::default(),
+                parts: PartTimes::default(),
             };
             return kernels.iter().map(refused).collect();
         }
@@ -275,7 +279,7 @@ impl Runner {
         let task = self.tasks.last_mut().expect("the caller looked");
         let ctx = threads.pool.ctx();
         let deadline = deadline(start, p.limit_ns.saturating_mul(kernels.len() as u64));
-        let mut parts = vec![Parts::default(); kernels.len()];
+        let mut parts = vec![PartTimes::default(); kernels.len()];
         let mut entrants: Vec<Result<Entrant, Stop>> = Vec::new();
         for (i, kernel) in kernels.iter().enumerate() {
             let entrant = first_run(kernel, task, p, threads, i, None, &mut parts[i]);
@@ -403,7 +407,7 @@ fn first_run<'k>(
     threads: &Threads,
     index: usize,
     count: Option<CycleClock>,
-    parts: &mut Parts,
+    parts: &mut PartTimes,
 ) -> Result<(Loaded<'k>, u64), Stop> {
     let ctx = threads.pool.ctx();
     let options = LoadOptions {
@@ -438,7 +442,7 @@ fn rotate(
     task: &mut Task,
     p: &Protocol,
     index: usize,
-    parts: &mut Parts,
+    parts: &mut PartTimes,
 ) -> Result<(), Stop> {
     let watch = Stopwatch::start();
     Activity::Load.tell(index);

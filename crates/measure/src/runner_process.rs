@@ -15,7 +15,7 @@ use crate::outcome::{
 };
 use crate::policy::Policy;
 use crate::protocol::{
-    KernelReport, Parts, Protocol, Reply, Request, Spent, TaskData, TaskKey, Verdict,
+    KernelReport, PartTimes, Protocol, Reply, Request, Spent, TaskData, TaskKey, Verdict,
 };
 use crate::ranks::RankOutcomes;
 use crate::reference::Reference;
@@ -234,7 +234,7 @@ impl RunnerProcess {
                 (outcome, parts)
             }
             Ok(_) => unreachable!("a runner answers a measurement with one"),
-            Err(failure) => (failure_outcome(failure).0, Parts::default()),
+            Err(failure) => (failure_outcome(failure).0, PartTimes::default()),
         };
         Measured {
             outcome,

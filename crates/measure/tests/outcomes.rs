@@ -74,7 +74,7 @@ fn what_a_candidate_cost_is_known_however_it_ended() {
     let dead = format!("{busy} *(volatile int *)0 = 1;");
     let dead = s.measure(&t, &kernel(&dead), &p, None, false);
     crash(dead.outcome, Stage::Run, Some(11));
-    assert_eq!(dead.parts, measure::Parts::default());
+    assert_eq!(dead.parts, measure::PartTimes::default());
     assert!(dead.whole.cpu_ns > 0 && dead.whole.wall_ns > 0);
 }
 

@@ -10,7 +10,7 @@ mod owned_batch;
 
 use c_kernel::{good, kernel, protocol, task};
 use measure::{
-    Assignment, Batch, Constants, Device, Dispatch, LocalDevices, Measured, MeasuredBatch,
+    Assignment, Constants, Device, Dispatch, KernelBatch, LocalDevices, Measured, MeasuredBatch,
     Measurer, Policy, Round, TaskState,
 };
 use owned_batch::batch;
@@ -314,7 +314,7 @@ fn a_round_says_what_is_given_up_early() {
         protocol(),
         kernel("compute(args); spin(3000);"),
     );
-    let batch = Batch {
+    let batch = KernelBatch {
         // Nothing is as fast.
         best_ns: Some(1),
         ..batch(&task, &[&a], &protocol)
@@ -565,7 +565,7 @@ fn a_batch_is_handed_over_to_another_thread_and_written_for_another_machine() {
     let (task, protocol, a) = (task(1, good()), protocol(), good());
     let sent = batch(&task, &[&a; 3], &protocol);
     let text = serde_json::to_string(&sent).unwrap();
-    let read: Batch = serde_json::from_str(&text).unwrap();
+    let read: KernelBatch = serde_json::from_str(&text).unwrap();
     assert_eq!(read, sent);
     let mut local = local(1, 1);
     let thread = std::thread::spawn(move || {

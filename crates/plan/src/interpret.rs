@@ -2,7 +2,7 @@
 //! plans, and of compiled models on small shapes.
 
 use crate::{Plan, PlanStep, PlanTensorId, TensorKind};
-use ir::interpret::{InterpretError, Options, run_with};
+use ir::interpret::{Checks, InterpretError, run_with};
 use tensor::Tensor;
 use thiserror::Error;
 
@@ -78,7 +78,7 @@ impl Plan {
             let t = self.tensor(*output);
             args.push(Tensor::zeros(t.dtype, &self.extents(*output)));
         }
-        let options = Options { check_races: false };
+        let options = Checks { check_races: false };
         let program = &self.tasks[step.task].program;
         run_with(program, &mut args, options).map_err(|source| InterpretPlanError::Step {
             step: step.name.clone(),

@@ -13,7 +13,7 @@
 
 use crate::elf::ElfError;
 use crate::host::HostError;
-use crate::model::{Blob, Buffer, CompiledModel, Constant, Constants, Manifest};
+use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
 use crate::pool::PoolError;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
@@ -119,11 +119,11 @@ impl CompiledModel {
     /// Reads and verifies an artifact of any target; whether this machine can
     /// run it is checked when a `Model` is made of it.
     pub fn load(path: &Path) -> Result<CompiledModel, LoadError> {
-        CompiledModel::load_with(path, Constants::default())
+        CompiledModel::load_with(path, ConstantMemory::default())
     }
 
     /// As [`load`](CompiledModel::load), with constants in memory or mapped.
-    pub fn load_with(path: &Path, constants: Constants) -> Result<CompiledModel, LoadError> {
+    pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<CompiledModel, LoadError> {
         let read = |source| LoadError::Read {
             path: path.to_path_buf(),
             source,
@@ -133,14 +133,14 @@ impl CompiledModel {
         // Nothing more is read of a file that is no artifact.
         check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
         let buffer: Arc<Buffer> = match constants {
-            Constants::Memory => {
+            ConstantMemory::Memory => {
                 let len = usize::try_from(file.len());
                 let len = len.map_err(|_| read(io::ErrorKind::OutOfMemory.into()))?;
                 Arc::new(file.read(0, len).map_err(read)?)
             }
             // SAFETY: the documentation asks that a file in use is not changed;
             // `save` replaces files and never writes into them.
-            Constants::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
+            ConstantMemory::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
         };
         parse(path, &buffer)
     }
@@ -407,7 +407,7 @@ fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::kernel::{BuiltKernel, CodeFormat, KernelTarget};
-    use crate::model::{Place, TensorId, TensorInfo};
+    use crate::model::{TensorId, TensorInfo, TensorPlace};
     use tensor::AlignedBytes;
     use tensor::DType;
 
@@ -445,10 +445,10 @@ mod tests {
     fn model() -> CompiledModel {
         let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
         let tensors = vec![
-            dense("x", Place::Arena { offset: 0 }),
-            dense("a", Place::Constant { blob: 0 }),
-            dense("b", Place::Constant { blob: 1 }),
-            dense("c", Place::Constant { blob: 2 }),
+            dense("x", TensorPlace::Arena { offset: 0 }),
+            dense("a", TensorPlace::Constant { blob: 0 }),
+            dense("b", TensorPlace::Constant { blob: 1 }),
+            dense("c", TensorPlace::Constant { blob: 2 }),
         ];
         let manifest = Manifest {
             name: "m".into(),
@@ -568,7 +568,7 @@ mod tests {
                 for t in model
                     .tensors()
                     .iter()
-                    .filter(|t| t.place != Place::Discarded)
+                    .filter(|t| t.place != TensorPlace::Discarded)
                 {
                     let dense = t.elements().unwrap() * t.dtype.size() as u64;
                     assert!(dense <= 64 && t.span_bytes().unwrap() <= 64, "byte {at}");

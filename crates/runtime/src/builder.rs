@@ -11,8 +11,8 @@ use crate::elf::{ElfError, LoadedCode};
 use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::model::{
-    Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest, Place,
-    Step, StepId, TensorId, TensorInfo,
+    Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
+    ModelStep, StepId, TensorId, TensorInfo, TensorPlace,
 };
 use crate::plan::{BufferUse, plan_memory};
 use crate::pool::Pool;
@@ -104,7 +104,7 @@ const CONSTANT_ALIGN: usize = 64;
 /// A kernel for a step, with a tensor for each of its parameters by name:
 /// those of the kernel that are not prepared, and the constants of its prepare entry.
 #[derive(Clone, Debug)]
-pub struct Choice<'a> {
+pub struct BoundKernel<'a> {
     pub kernel: KernelId,
     pub bind: Vec<(&'a str, TensorId)>,
 }
@@ -201,7 +201,7 @@ impl ModelBuilder {
     pub fn add_constant(&mut self, name: &str, value: impl Into<Arc<Tensor>>) -> TensorId {
         let value = value.into();
         let blob = self.add_blob(Arc::new(Value(value.clone())), false);
-        let place = Place::Constant { blob };
+        let place = TensorPlace::Constant { blob };
         self.push(TensorInfo::dense(name, value.dtype(), value.shape(), place))
     }
 
@@ -209,11 +209,12 @@ impl ModelBuilder {
     /// as they are, or another constant has the same.
     pub fn release(&mut self, constant: TensorId) {
         let root = self.root(constant).0;
-        let Place::Constant { blob } = self.manifest.tensors[root.index()].place else {
+        let TensorPlace::Constant { blob } = self.manifest.tensors[root.index()].place else {
             return;
         };
         self.released.insert(root);
-        let same = |t: &TensorInfo| matches!(t.place, Place::Constant { blob: b } if b == blob);
+        let same =
+            |t: &TensorInfo| matches!(t.place, TensorPlace::Constant { blob: b } if b == blob);
         let tensors = self.manifest.tensors.iter().enumerate();
         let mut owners = tensors
             .filter(|(_, t)| same(t))
@@ -233,7 +234,7 @@ impl ModelBuilder {
             name,
             dtype,
             shape,
-            Place::Arena { offset: 0 },
+            TensorPlace::Arena { offset: 0 },
         ))
     }
 
@@ -252,7 +253,7 @@ impl ModelBuilder {
     ) -> Result<TensorId, BuildModelError> {
         let (root, base) = self.root(of);
         let offset = base.saturating_add(byte_offset);
-        let place = Place::View {
+        let place = TensorPlace::View {
             root,
             byte_offset: offset,
         };
@@ -292,7 +293,7 @@ impl ModelBuilder {
         &mut self,
         name: &str,
         key_shape: &[i64],
-        choices: &[Choice<'_>],
+        choices: &[BoundKernel<'_>],
     ) -> Result<StepId, BuildModelError> {
         let step = || name.to_string();
         let mut alternatives = Vec::with_capacity(choices.len());
@@ -317,7 +318,7 @@ impl ModelBuilder {
         }
         self.in_place.push(self.shared_pairs(&alternatives));
         let key_shape = key_shape.to_vec();
-        self.manifest.steps.push(Step {
+        self.manifest.steps.push(ModelStep {
             name: step(),
             key_shape,
             alternatives,
@@ -331,7 +332,7 @@ impl ModelBuilder {
             let root = self.root(*id).0;
             let constant = matches!(
                 self.manifest.tensors[root.index()].place,
-                Place::Constant { .. }
+                TensorPlace::Constant { .. }
             );
             if !constant && !self.written.contains(&root) {
                 let tensor = self.manifest.tensors[id.index()].name.clone();
@@ -377,7 +378,7 @@ impl ModelBuilder {
     /// The tensor that holds the bytes, and the offset of `id` in it.
     fn root(&self, id: TensorId) -> (TensorId, u64) {
         match self.manifest.tensors[id.index()].place {
-            Place::View { root, byte_offset } => (root, byte_offset),
+            TensorPlace::View { root, byte_offset } => (root, byte_offset),
             _ => (id, 0),
         }
     }
@@ -395,7 +396,11 @@ impl ModelBuilder {
     }
 
     /// Checks the bindings, prepares, and puts the arguments in order.
-    fn bind(&mut self, step: &str, choice: &Choice<'_>) -> Result<Alternative, BuildModelError> {
+    fn bind(
+        &mut self,
+        step: &str,
+        choice: &BoundKernel<'_>,
+    ) -> Result<Alternative, BuildModelError> {
         let at = choice.kernel.index();
         let kernel = &self.manifest.kernels[at];
         let all = || kernel.params.iter().chain(&kernel.prepare_params);
@@ -448,7 +453,7 @@ impl ModelBuilder {
         let root = self.root(id).0;
         let constant = matches!(
             self.manifest.tensors[root.index()].place,
-            Place::Constant { .. }
+            TensorPlace::Constant { .. }
         );
         let reason = match param.role {
             ParamRole::Output if constant => "a constant cannot be written",
@@ -531,7 +536,10 @@ impl ModelBuilder {
                 let begins = uses.get(output).is_some_and(|u| u.0 == step);
                 let ends = uses.get(input).is_some_and(|u| u.1 == step);
                 let in_arena = |id: &TensorId| {
-                    matches!(self.manifest.tensors[id.index()].place, Place::Arena { .. })
+                    matches!(
+                        self.manifest.tensors[id.index()].place,
+                        TensorPlace::Arena { .. }
+                    )
                 };
                 let free = !groups.contains_key(output) && in_arena(output) && in_arena(input);
                 let taken = pairs
@@ -567,7 +575,7 @@ impl ModelBuilder {
     fn prepare(
         &mut self,
         step: &str,
-        choice: &Choice<'_>,
+        choice: &BoundKernel<'_>,
     ) -> Result<Vec<(String, TensorId)>, BuildModelError> {
         let kernel = &self.manifest.kernels[choice.kernel.index()];
         let Some(entry) = kernel.prepare_entry.clone() else {
@@ -587,7 +595,7 @@ impl ModelBuilder {
             let id = bound(step, kernel, param, choice)?;
             self.check_binding(step, param, id)?;
             let (root, offset) = self.root(id);
-            let Place::Constant { blob } = self.manifest.tensors[root.index()].place else {
+            let TensorPlace::Constant { blob } = self.manifest.tensors[root.index()].place else {
                 let tensor = self.manifest.tensors[id.index()].name.clone();
                 let (param, reason) = (param.name.clone(), "it is not a constant");
                 return Err(BuildModelError::Role {
@@ -611,7 +619,7 @@ impl ModelBuilder {
         let params = params.iter().filter(|p| p.role == ParamRole::Prepared);
         let mut made = Vec::with_capacity(buffers.len());
         for (param, buffer) in params.zip(buffers) {
-            let place = Place::Constant {
+            let place = TensorPlace::Constant {
                 blob: self.add_blob(Arc::new(buffer), true),
             };
             let shape: Vec<usize> = param
@@ -640,11 +648,11 @@ impl ModelBuilder {
         let tensors = &mut self.manifest.tensors;
         let (mut roots, mut buffers) = (Vec::new(), Vec::new());
         for (i, tensor) in tensors.iter_mut().enumerate() {
-            if !matches!(tensor.place, Place::Arena { .. }) {
+            if !matches!(tensor.place, TensorPlace::Arena { .. }) {
                 continue;
             }
             let Some((first_use, last_use)) = uses.get(&TensorId(i as u32)).copied() else {
-                tensor.place = Place::Discarded;
+                tensor.place = TensorPlace::Discarded;
                 continue;
             };
             let bytes = tensor.span_bytes().unwrap_or(u64::MAX);
@@ -658,7 +666,7 @@ impl ModelBuilder {
         }
         let plan = plan_memory(&buffers);
         for (i, offset) in roots.into_iter().zip(plan.offsets) {
-            tensors[i].place = Place::Arena { offset };
+            tensors[i].place = TensorPlace::Arena { offset };
         }
         self.manifest.arena_bytes = plan.arena_bytes;
     }
@@ -677,18 +685,18 @@ impl ModelBuilder {
         let mut new_ids: HashMap<u32, u32> = HashMap::new();
         let mut kept = Vec::new();
         for (i, tensor) in self.manifest.tensors.iter_mut().enumerate() {
-            let Place::Constant { blob } = tensor.place else {
+            let TensorPlace::Constant { blob } = tensor.place else {
                 continue;
             };
             if !used.contains(&TensorId(i as u32)) {
-                tensor.place = Place::Discarded;
+                tensor.place = TensorPlace::Discarded;
                 continue;
             }
             let id = *new_ids.entry(blob).or_insert_with(|| {
                 kept.push(self.constants[blob as usize].clone());
                 kept.len() as u32 - 1
             });
-            tensor.place = Place::Constant { blob: id };
+            tensor.place = TensorPlace::Constant { blob: id };
         }
         self.constants = kept;
     }
@@ -706,7 +714,7 @@ fn bound(
     step: &str,
     kernel: &BuiltKernel,
     param: &KernelParam,
-    choice: &Choice<'_>,
+    choice: &BoundKernel<'_>,
 ) -> Result<TensorId, BuildModelError> {
     let binding = choice.bind.iter().find(|(name, _)| *name == param.name);
     binding

@@ -9,7 +9,7 @@
 
 use crate::abi::KernelFn;
 use crate::mapping::{Mapping, page_size};
-use crate::object::{Object, Place, Relocation, Section, Target};
+use crate::object::{Object, Patch, Relocation, Section, Target};
 use rustix::mm::MprotectFlags;
 use std::collections::BTreeMap;
 use std::io;
@@ -189,11 +189,11 @@ impl Layout {
             };
             offsets.insert(
                 *index,
-                place(run, section.align, section.bytes.len(), limit)?,
+                patch(run, section.align, section.bytes.len(), limit)?,
             );
         }
-        let stubs_at = place(&mut code, STUB, stubs.len() * STUB, limit)?;
-        let table_at = place(&mut data, GOT_ENTRY, table.len() * GOT_ENTRY, limit)?;
+        let stubs_at = patch(&mut code, STUB, stubs.len() * STUB, limit)?;
+        let table_at = patch(&mut data, GOT_ENTRY, table.len() * GOT_ENTRY, limit)?;
         Ok(Layout {
             offsets,
             table,
@@ -207,7 +207,7 @@ impl Layout {
 }
 
 /// Takes `len` aligned bytes from the end of a run of at most `limit`.
-fn place(run: &mut usize, align: usize, len: usize, limit: usize) -> Result<usize, ElfError> {
+fn patch(run: &mut usize, align: usize, len: usize, limit: usize) -> Result<usize, ElfError> {
     let at = run.checked_next_multiple_of(align.max(1));
     let end = at.and_then(|at| at.checked_add(len));
     match (at, end) {
@@ -309,7 +309,7 @@ impl Linker<'_> {
         let at = self.section_at(relocation.section, section) + offset;
         let target = if relocation.kind.uses_table() {
             self.base + self.table_slot(self.layout.table[&relocation.symbol]) as u64
-        } else if relocation.kind.place() == Place::Absolute64
+        } else if relocation.kind.patch() == Patch::Absolute64
             && let Target::External(name) = self.object.symbol(relocation.symbol)?
         {
             external_address(name)?
@@ -323,18 +323,18 @@ impl Linker<'_> {
             section: section.name.clone(),
             offset: relocation.offset,
         };
-        match relocation.kind.place() {
-            Place::Absolute64 => self.write(at, &value.to_le_bytes()),
-            Place::Relative64 => self.write(at, &relative.to_le_bytes()),
-            Place::Relative32 => {
+        match relocation.kind.patch() {
+            Patch::Absolute64 => self.write(at, &value.to_le_bytes()),
+            Patch::Relative64 => self.write(at, &relative.to_le_bytes()),
+            Patch::Relative32 => {
                 let value = i32::try_from(relative.cast_signed()).map_err(|_| out_of_range())?;
                 self.write(at, &value.to_le_bytes())
             }
-            Place::Signed32 => {
+            Patch::Signed32 => {
                 let value = i32::try_from(value.cast_signed()).map_err(|_| out_of_range())?;
                 self.write(at, &value.to_le_bytes())
             }
-            Place::Unsigned32 => {
+            Patch::Unsigned32 => {
                 let value = u32::try_from(value).map_err(|_| out_of_range())?;
                 self.write(at, &value.to_le_bytes())
             }

@@ -24,14 +24,14 @@ pub use abi::{
     ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
 };
 pub use artifact::{ARTIFACT_VERSION, LoadError, MAGIC as ARTIFACT_MAGIC, SaveError};
-pub use builder::{BuildModelError, Choice, ModelBuilder};
+pub use builder::{BoundKernel, BuildModelError, ModelBuilder};
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use model::{
-    Alternative, CompiledModel, Constants, Inconsistent, KernelId, Place, Step, StepId, TensorId,
-    TensorInfo,
+    Alternative, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
+    TensorId, TensorInfo, TensorPlace,
 };
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};

@@ -46,7 +46,7 @@ impl StepId {
 
 /// Where the bytes of a tensor are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum TensorPlace {
     /// In the arena of activations.
     Arena { offset: u64 },
     /// In a stored constant.
@@ -65,11 +65,16 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     /// In elements.
     pub strides: Vec<usize>,
-    pub place: Place,
+    pub place: TensorPlace,
 }
 
 impl TensorInfo {
-    pub(crate) fn dense(name: &str, dtype: DType, shape: &[usize], place: Place) -> TensorInfo {
+    pub(crate) fn dense(
+        name: &str,
+        dtype: DType,
+        shape: &[usize],
+        place: TensorPlace,
+    ) -> TensorInfo {
         let (shape, strides) = (shape.to_vec(), row_major_strides(shape));
         TensorInfo {
             name: name.to_string(),
@@ -140,7 +145,7 @@ pub struct Alternative {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct ModelStep {
     pub name: String,
     /// What the best alternative depends on besides the thread count.
     pub key_shape: Vec<i64>,
@@ -160,13 +165,13 @@ pub(crate) struct Manifest {
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
     pub(crate) kernels: Vec<BuiltKernel>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<ModelStep>,
     pub(crate) arena_bytes: u64,
 }
 
 /// Where the constants of a loaded model are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Constants {
+pub enum ConstantMemory {
     /// In memory of the process, in huge pages where the system has them: kernels
     /// that walk through many megabytes of weights are faster.
     #[default]
@@ -293,7 +298,7 @@ impl CompiledModel {
     }
 
     /// By [`StepId::index`].
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[ModelStep] {
         &self.manifest.steps
     }
 
@@ -314,10 +319,10 @@ impl CompiledModel {
     /// Steps that write an output where they read an input.
     pub fn steps_in_place(&self) -> usize {
         let offset = |id: &TensorId| match self.manifest.tensors[id.index()].place {
-            Place::Arena { offset } => Some(offset),
+            TensorPlace::Arena { offset } => Some(offset),
             _ => None,
         };
-        let in_place = |step: &&Step| {
+        let in_place = |step: &&ModelStep| {
             let args = step.alternatives.iter().map(|a| {
                 let params = &self.manifest.kernels[a.kernel.index()].params;
                 params.iter().zip(a.args.iter().map(offset))
@@ -358,7 +363,7 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
             .map_err(|what| Inconsistent(format!("tensor `{}` {what}", tensor.name)))?;
     }
     let ends = manifest.tensors.iter().filter_map(|t| match t.place {
-        Place::Arena { offset } => Some(offset.saturating_add(t.span_bytes()?)),
+        TensorPlace::Arena { offset } => Some(offset.saturating_add(t.span_bytes()?)),
         _ => None,
     });
     let needed = align_up(ends.max().unwrap_or(0));
@@ -371,8 +376,11 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
     for (ids, what) in [(&manifest.inputs, "input"), (&manifest.outputs, "output")] {
         for id in ids {
             let info = get(manifest, *id).map_err(|e| Inconsistent(format!("an {what} {e}")))?;
-            let arena = matches!(info.place, Place::Arena { .. });
-            let stored = !matches!(root_place(manifest, info), Some(Place::Discarded) | None);
+            let arena = matches!(info.place, TensorPlace::Arena { .. });
+            let stored = !matches!(
+                root_place(manifest, info),
+                Some(TensorPlace::Discarded) | None
+            );
             if !info.is_dense() || !stored || (what == "input" && !arena) {
                 let name = &info.name;
                 return Err(Inconsistent(format!(
@@ -396,9 +404,9 @@ fn get(manifest: &Manifest, id: TensorId) -> Result<&TensorInfo, String> {
 }
 
 /// The place of the tensor that holds the bytes.
-fn root_place(manifest: &Manifest, info: &TensorInfo) -> Option<Place> {
+fn root_place(manifest: &Manifest, info: &TensorInfo) -> Option<TensorPlace> {
     match info.place {
-        Place::View { root, .. } => manifest.tensors.get(root.index()).map(|t| t.place),
+        TensorPlace::View { root, .. } => manifest.tensors.get(root.index()).map(|t| t.place),
         place => Some(place),
     }
 }
@@ -417,13 +425,13 @@ fn check_tensor(
         ));
     }
     let (offset, available, aligned) = match tensor.place {
-        Place::Discarded => return Ok(()),
-        Place::Arena { offset } => (
+        TensorPlace::Discarded => return Ok(()),
+        TensorPlace::Arena { offset } => (
             offset,
             manifest.arena_bytes,
             offset.is_multiple_of(WORKSPACE_ALIGN),
         ),
-        Place::Constant { blob } => {
+        TensorPlace::Constant { blob } => {
             let bytes = constant_bytes.get(blob as usize);
             (
                 0,
@@ -431,9 +439,9 @@ fn check_tensor(
                 true,
             )
         }
-        Place::View { root, byte_offset } => {
+        TensorPlace::View { root, byte_offset } => {
             let root = get(manifest, root)?;
-            if matches!(root.place, Place::View { .. }) {
+            if matches!(root.place, TensorPlace::View { .. }) {
                 return Err("is a view of a view".to_string());
             }
             let aligned = byte_offset.is_multiple_of(tensor.dtype.size() as u64);
@@ -455,7 +463,7 @@ fn check_tensor(
     }
 }
 
-fn check_step(manifest: &Manifest, step: &Step) -> Result<(), String> {
+fn check_step(manifest: &Manifest, step: &ModelStep) -> Result<(), String> {
     if step.alternatives.is_empty() {
         return Err("has no kernel".to_string());
     }
@@ -477,13 +485,16 @@ fn check_step(manifest: &Manifest, step: &Step) -> Result<(), String> {
                     tensor.dtype, tensor.shape, tensor.name, param.dtype, param.shape
                 ));
             }
-            let place = root_place(manifest, tensor).unwrap_or(Place::Discarded);
+            let place = root_place(manifest, tensor).unwrap_or(TensorPlace::Discarded);
             let fits = match param.role {
-                ParamRole::Output => matches!(place, Place::Arena { .. }),
+                ParamRole::Output => matches!(place, TensorPlace::Arena { .. }),
                 ParamRole::Constant | ParamRole::Prepared => {
-                    matches!(place, Place::Constant { .. })
+                    matches!(place, TensorPlace::Constant { .. })
                 }
-                ParamRole::Input => matches!(place, Place::Arena { .. } | Place::Constant { .. }),
+                ParamRole::Input => matches!(
+                    place,
+                    TensorPlace::Arena { .. } | TensorPlace::Constant { .. }
+                ),
             };
             if !fits {
                 return Err(format!(
@@ -510,9 +521,9 @@ mod tests {
         }
     }
 
-    fn view(root: u32, byte_offset: u64) -> Place {
+    fn view(root: u32, byte_offset: u64) -> TensorPlace {
         let root = TensorId(root);
-        Place::View { root, byte_offset }
+        TensorPlace::View { root, byte_offset }
     }
 
     /// x -> k(x, w) -> y, with `row` a view of y.
@@ -554,15 +565,15 @@ mod tests {
             accuracy: String::new(),
             plain_steps: Vec::new(),
             tensors: vec![
-                dense("x", Place::Arena { offset: 0 }),
-                dense("w", Place::Constant { blob: 0 }),
-                dense("y", Place::Arena { offset: 64 }),
+                dense("x", TensorPlace::Arena { offset: 0 }),
+                dense("w", TensorPlace::Constant { blob: 0 }),
+                dense("y", TensorPlace::Arena { offset: 64 }),
                 TensorInfo::dense("row", DType::F32, &[8], view),
             ],
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(3)],
             kernels: vec![kernel],
-            steps: vec![Step {
+            steps: vec![ModelStep {
                 name: "s".into(),
                 key_shape: Vec::new(),
                 alternatives: vec![Alternative {
@@ -598,22 +609,22 @@ mod tests {
                 m.tensors[3].strides = vec![2, 1];
             },
             |m| m.tensors[3].shape = vec![0, 1 << 40, 1 << 40],
-            |m| m.tensors[0].place = Place::Arena { offset: 128 },
-            |m| m.tensors[0].place = Place::Arena { offset: 32 },
+            |m| m.tensors[0].place = TensorPlace::Arena { offset: 128 },
+            |m| m.tensors[0].place = TensorPlace::Arena { offset: 32 },
             |m| {
-                m.tensors[0].place = Place::Arena {
+                m.tensors[0].place = TensorPlace::Arena {
                     offset: u64::MAX - 63,
                 }
             },
-            |m| m.tensors[0].place = Place::Discarded,
-            |m| m.tensors[0].place = Place::Constant { blob: 0 },
+            |m| m.tensors[0].place = TensorPlace::Discarded,
+            |m| m.tensors[0].place = TensorPlace::Constant { blob: 0 },
             |m| m.tensors[0].shape = vec![usize::MAX, 2],
             |m| m.tensors[0].strides = vec![1],
             |m| m.tensors[0].strides = vec![0, 1],
             |m| m.tensors[1].strides = vec![0, 0],
             |m| m.tensors[0].strides = vec![1, 2],
             |m| m.tensors[0].strides = vec![usize::MAX, 1],
-            |m| m.tensors[2].place = Place::Constant { blob: 0 },
+            |m| m.tensors[2].place = TensorPlace::Constant { blob: 0 },
             |m| m.tensors[2].dtype = DType::F64,
             |m| m.tensors[3].place = view(2, 36),
             |m| m.tensors[3].place = view(2, 2),
@@ -644,13 +655,13 @@ mod tests {
 
     #[test]
     fn spans_count_strides() {
-        let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], Place::Discarded);
+        let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], TensorPlace::Discarded);
         assert_eq!((info.is_dense(), info.span_bytes()), (true, Some(12)));
         info.strides = vec![10, 2];
         assert_eq!((info.is_dense(), info.span_bytes()), (false, Some(27)));
         info.shape[0] = 0;
         assert_eq!(info.span_bytes(), Some(0));
-        let scalar = TensorInfo::dense("s", DType::F64, &[], Place::Discarded);
+        let scalar = TensorInfo::dense("s", DType::F64, &[], TensorPlace::Discarded);
         assert_eq!(scalar.span_bytes(), Some(8));
     }
 }

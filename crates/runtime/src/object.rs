@@ -56,7 +56,7 @@ pub(crate) enum RelocationKind {
 
 /// How a relocated value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Patch {
     Absolute64,
     Relative64,
     Relative32,
@@ -102,24 +102,24 @@ impl RelocationKind {
         )
     }
 
-    pub(crate) fn place(self) -> Place {
+    pub(crate) fn patch(self) -> Patch {
         match self {
-            RelocationKind::Abs64 => Place::Absolute64,
-            RelocationKind::Pc64 => Place::Relative64,
-            RelocationKind::Abs32 => Place::Unsigned32,
-            RelocationKind::Abs32Signed => Place::Signed32,
+            RelocationKind::Abs64 => Patch::Absolute64,
+            RelocationKind::Pc64 => Patch::Relative64,
+            RelocationKind::Abs32 => Patch::Unsigned32,
+            RelocationKind::Abs32Signed => Patch::Signed32,
             RelocationKind::Pc32
             | RelocationKind::Plt32
             | RelocationKind::GotPcRel
             | RelocationKind::GotPcRelX
-            | RelocationKind::RexGotPcRelX => Place::Relative32,
+            | RelocationKind::RexGotPcRelX => Patch::Relative32,
         }
     }
 
     pub(crate) fn width(self) -> usize {
-        match self.place() {
-            Place::Absolute64 | Place::Relative64 => 8,
-            Place::Relative32 | Place::Signed32 | Place::Unsigned32 => 4,
+        match self.patch() {
+            Patch::Absolute64 | Patch::Relative64 => 8,
+            Patch::Relative32 | Patch::Signed32 | Patch::Unsigned32 => 4,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::abi::{KernelFailure, KernelFn};
 use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
 use crate::mapping::Mapping;
-use crate::model::{CompiledModel, Place, StepId, TensorId, TensorInfo};
+use crate::model::{CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
 use std::ffi::c_void;
 use std::path::Path;
@@ -275,7 +275,7 @@ impl Model {
     }
 
     /// A copy of any tensor as it is now; `None` for one that is not
-    /// stored (`Place::Discarded`). An activation is meaningful from the step
+    /// stored (`TensorPlace::Discarded`). An activation is meaningful from the step
     /// that writes it until its memory is used again: read it in
     /// [`Model::invoke_observed`].
     pub fn tensor(&self, id: TensorId) -> Option<Tensor> {
@@ -393,17 +393,19 @@ fn memory(bytes: u64) -> Result<Mapping, LoadError> {
 /// read-only behind this pointer.
 fn address(compiled: &CompiledModel, arena: &Mapping, id: TensorId) -> Option<*mut u8> {
     let (place, offset) = match compiled.tensor(id).place {
-        Place::View { root, byte_offset } => (compiled.tensor(root).place, byte_offset as usize),
+        TensorPlace::View { root, byte_offset } => {
+            (compiled.tensor(root).place, byte_offset as usize)
+        }
         place => (place, 0),
     };
     match place {
-        Place::Arena { offset: start } => {
+        TensorPlace::Arena { offset: start } => {
             Some(arena.as_ptr().wrapping_add(start as usize + offset))
         }
-        Place::Constant { blob } => {
+        TensorPlace::Constant { blob } => {
             let bytes = &compiled.constants[blob as usize].bytes;
             Some(bytes.as_ptr().wrapping_add(offset).cast_mut())
         }
-        Place::View { .. } | Place::Discarded => None,
+        TensorPlace::View { .. } | TensorPlace::Discarded => None,
     }
 }

@@ -6,8 +6,8 @@ mod c_object;
 
 use c_object::{built, host_target, param};
 use runtime::{
-    ARTIFACT_VERSION, BuiltKernel, Choice, CodeFormat, CompiledModel, Constants, HostError,
-    KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool,
+    ARTIFACT_VERSION, BoundKernel, BuiltKernel, CodeFormat, CompiledModel, ConstantMemory,
+    HostError, KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn model_of(kernel: BuiltKernel) -> CompiledModel {
     let a = b.add_constant("a", constant());
     let y = b.add_tensor("y", DType::F32, &[LEN]);
     let bind = vec![("x", x), ("a", a), ("y", y)];
-    b.add_step("scale", &[1], &[Choice { kernel, bind }])
+    b.add_step("scale", &[1], &[BoundKernel { kernel, bind }])
         .unwrap();
     b.mark_output(y);
     b.finish().unwrap()
@@ -100,7 +100,7 @@ fn a_saved_model_is_the_same_model() {
     assert_eq!(loaded.arena_bytes(), compiled.arena_bytes());
     assert_eq!(loaded.constant_bytes(), (2 * LEN * 4) as u64);
     check_result(&mut Model::load(&path, 2).unwrap());
-    let mapped = CompiledModel::load_with(&path, Constants::Mapped).unwrap();
+    let mapped = CompiledModel::load_with(&path, ConstantMemory::Mapped).unwrap();
     let pool = Arc::new(Pool::new(2).unwrap());
     check_result(&mut Model::new(Arc::new(mapped), pool).unwrap());
     let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
@@ -348,7 +348,7 @@ fn only_a_regular_file_is_read() {
     let pipe = folder.path().join("pipe.tsm");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
-    for constants in [Constants::Memory, Constants::Mapped] {
+    for constants in [ConstantMemory::Memory, ConstantMemory::Mapped] {
         for (path, kind) in [
             (pipe.as_path(), "a named pipe"),
             (folder.path(), "a directory"),

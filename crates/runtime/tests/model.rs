@@ -6,8 +6,8 @@ mod c_object;
 
 use c_object::{built, host_target, param};
 use runtime::{
-    BuildModelError, BuiltKernel, Choice, CompiledModel, FixedSelector, KernelFailure, Model,
-    ModelBuilder, ParamRole, Place, Pool, RunError, SelectionKey, Selector, StepId, TensorId,
+    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, KernelFailure, Model,
+    ModelBuilder, ParamRole, Pool, RunError, SelectionKey, Selector, StepId, TensorId, TensorPlace,
 };
 use std::sync::{Arc, Mutex};
 use tensor::{DType, Fill, Tensor, fill_tensor};
@@ -165,7 +165,7 @@ fn mlp() -> Mlp {
         b.add_step(
             &format!("dense{layer}"),
             &[6, 8],
-            &[Choice {
+            &[BoundKernel {
                 kernel: dense,
                 bind,
             }],
@@ -175,7 +175,7 @@ fn mlp() -> Mlp {
         b.add_step(
             &format!("relu{layer}"),
             &[],
-            &[Choice { kernel: relu, bind }],
+            &[BoundKernel { kernel: relu, bind }],
         )
         .unwrap();
         b.mark_output(y);
@@ -230,7 +230,8 @@ fn chain(kernel: BuiltKernel, again: Option<usize>) -> (CompiledModel, Tensor, T
     let step = |b: &mut ModelBuilder, name: &str, x: TensorId| {
         let y = b.add_tensor(name, DType::F32, &[64]);
         let bind = vec![("x", x), ("bias", bias_id), ("y", y)];
-        b.add_step(name, &[], &[Choice { kernel, bind }]).unwrap();
+        b.add_step(name, &[], &[BoundKernel { kernel, bind }])
+            .unwrap();
         y
     };
     for name in ["h0", "h1", "y"] {
@@ -294,14 +295,14 @@ fn what_another_argument_reads_too_is_not_overwritten() {
         let h = b.add_tensor("h", DType::F32, &[64]);
         let y = b.add_tensor("y", DType::F32, &[64]);
         let bind = vec![("x", x), ("bias", bias), ("y", h)];
-        b.add_step("relu", &[], &[Choice { kernel: relu, bind }])
+        b.add_step("relu", &[], &[BoundKernel { kernel: relu, bind }])
             .unwrap();
         let other = if second == "x" { x } else { h };
         let bind = vec![("a", h), ("b", other), ("y", y)];
         b.add_step(
             "mirror",
             &[],
-            &[Choice {
+            &[BoundKernel {
                 kernel: mirror,
                 bind,
             }],
@@ -323,7 +324,7 @@ fn a_released_constant_is_dropped_unless_a_step_reads_it_as_it_is() {
         let (w, same) = (b.add_constant("w", value), b.add_constant("same", equal));
         let y = b.add_tensor("y", DType::F32, &[M, N]);
         let bind = vec![("x", x), ("w", w), ("y", y)];
-        b.add_step("dense", &[], &[Choice { kernel, bind }])
+        b.add_step("dense", &[], &[BoundKernel { kernel, bind }])
             .unwrap();
         b.release(w);
         assert!(held.upgrade().is_some(), "an equal one may be used");
@@ -345,7 +346,7 @@ fn memory_and_constants_are_shared() {
     // The packed weights once, two biases, and no plain weights.
     assert_eq!(compiled.constant_bytes(), (K * N * 4 + 2 * 72 * 4) as u64);
     let weights = compiled.tensor_named("w").unwrap();
-    assert_eq!(compiled.tensor(weights).place, Place::Discarded);
+    assert_eq!(compiled.tensor(weights).place, TensorPlace::Discarded);
     assert!(compiled.tensor_named("dense0.packed").is_some());
     assert!(
         compiled.tensor_named("dense1.packed").is_none(),
@@ -459,15 +460,15 @@ fn a_selector_chooses_among_alternatives() {
     let y = b.add_tensor("y", DType::F32, &[M, N]);
     let bind = vec![("x", input), ("w", weights), ("y", y)];
     let choices = [
-        Choice {
+        BoundKernel {
             kernel: packed,
             bind: bind.clone(),
         },
-        Choice {
+        BoundKernel {
             kernel: plain,
             bind,
         },
-        Choice {
+        BoundKernel {
             kernel: wrong,
             bind: vec![("x", input), ("y", y)],
         },
@@ -531,7 +532,7 @@ fn views_read_and_write_parts_of_a_tensor() {
         b.add_kernel(fill(10.0, &[2, 3], 6)),
         b.add_kernel(fill(20.0, &[2, 3], 6)),
     );
-    let choice = |kernel, x, y| Choice {
+    let choice = |kernel, x, y| BoundKernel {
         kernel,
         bind: vec![("x", x), ("y", y)],
     };
@@ -572,7 +573,7 @@ fn a_step_may_read_and_write_disjoint_parts_of_one_tensor() {
     let (left, right) = (view(0, Some(&[4, 1])), view(8, Some(&[4, 1])));
     let mut step = |x, y| {
         let bind = vec![("x", x), ("bias", bias), ("y", y)];
-        b.add_step("s", &[], &[Choice { kernel: relu, bind }])
+        b.add_step("s", &[], &[BoundKernel { kernel: relu, bind }])
             .is_ok()
     };
     assert!(step(x, top) && step(top, bottom) && step(left, right));
@@ -600,7 +601,7 @@ fn a_failing_kernel_names_its_step() {
     b.add_step(
         "gather",
         &[],
-        &[Choice {
+        &[BoundKernel {
             kernel,
             bind: vec![("x", x), ("y", y)],
         }],
@@ -642,7 +643,7 @@ fn wrong_bindings_are_refused() {
     let wide = b.add_input("wide", DType::F32, &[M, K]);
     let product = b.add_tensor("product", DType::F32, &[M, N]);
     let mut step = |kernel, bind: Vec<(&str, TensorId)>| {
-        b.add_step("step", &[], &[Choice { kernel, bind }])
+        b.add_step("step", &[], &[BoundKernel { kernel, bind }])
             .expect_err("a wrong binding")
     };
     let role = |error: BuildModelError| match error {
@@ -687,7 +688,7 @@ fn wrong_steps_are_refused() {
     let bias = b.add_constant("bias", Tensor::zeros(DType::F32, &[4]));
     let y = b.add_tensor("y", DType::F32, &[4]);
     let z = b.add_tensor("z", DType::F32, &[4]);
-    let choice = |x, y| Choice {
+    let choice = |x, y| BoundKernel {
         kernel: relu,
         bind: vec![("x", x), ("bias", bias), ("y", y)],
     };
@@ -750,7 +751,7 @@ fn prepare_entries_that_fail_are_reported() {
         b.add_step(
             "s",
             &[],
-            &[Choice {
+            &[BoundKernel {
                 kernel,
                 bind: vec![("w", w), ("y", y)],
             }],
@@ -785,7 +786,7 @@ fn prepare_entries_that_fail_are_reported() {
         b.add_step(
             "s",
             &[],
-            &[Choice {
+            &[BoundKernel {
                 kernel,
                 bind: Vec::new()
             }]

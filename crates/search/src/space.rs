@@ -132,7 +132,7 @@ impl Sketch {
         })
     }
 
-    /// Number of points, legal or not.
+    /// Number of points, within the limits or not.
     pub fn cardinality(&self) -> u64 {
         self.decisions
             .iter()
@@ -149,7 +149,7 @@ impl Space {
         }
     }
 
-    /// Number of points of all sketches, legal or not.
+    /// Number of points of all sketches, within the limits or not.
     pub fn cardinality(&self) -> u64 {
         self.sketches
             .iter()
@@ -165,11 +165,11 @@ impl Space {
     }
 
     /// Whether a point keeps the limits of its sketch.
-    pub fn is_legal(&self, p: &Point) -> bool {
+    pub fn within_limits(&self, p: &Point) -> bool {
         self.sketches[p.sketch].holds(&p.values)
     }
 
-    /// A random legal point of one sketch.
+    /// A random point of one sketch within its limits.
     fn sample_in(&self, sketch: usize, rng: &mut impl Rng) -> Point {
         let s = &self.sketches[sketch];
         for _ in 0..MAX_DRAWS {
@@ -188,7 +188,7 @@ impl Space {
         }
     }
 
-    /// A random legal point; sketches weigh as the logarithm of their size.
+    /// A random point within the limits; sketches weigh as the logarithm of their size.
     pub fn sample(&self, rng: &mut impl Rng) -> Point {
         let weight = |s: &Sketch| (s.cardinality() as f64).ln() + 0.1;
         let total: f64 = self.sketches.iter().map(weight).sum();
@@ -202,7 +202,7 @@ impl Space {
         self.sample_in(self.sketches.len() - 1, rng)
     }
 
-    /// A legal neighbour: one or two decisions take a value next to theirs, or,
+    /// A neighbour within the limits: one or two decisions take a value next to theirs, or,
     /// one time in ten, another sketch is drawn from.
     pub fn mutate(&self, p: &Point, rng: &mut impl Rng) -> Point {
         let s = &self.sketches[p.sketch];
@@ -229,7 +229,7 @@ impl Space {
         self.sample(rng)
     }
 
-    /// A legal mixture of two points of one sketch.
+    /// A mixture within the limits of two points of one sketch.
     pub fn cross(&self, a: &Point, b: &Point, rng: &mut impl Rng) -> Point {
         if a.sketch != b.sketch {
             return self.mutate(a, rng);
@@ -242,7 +242,7 @@ impl Space {
             sketch: a.sketch,
             values,
         };
-        if self.is_legal(&p) {
+        if self.within_limits(&p) {
             p
         } else {
             self.mutate(a, rng)

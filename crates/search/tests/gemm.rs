@@ -135,7 +135,7 @@ fn defaults_and_random_points_are_legal() {
             for point in [vec![own.default_point()], random].concat() {
                 if let Err(why) = replayed(&own, &program, &point) {
                     illegal.push(format!("{why}\n  {product:?}\n  {:?}", point.values));
-                } else if !own.is_legal(&point) {
+                } else if !own.within_limits(&point) {
                     illegal.push(format!("beyond the limits: {product:?}"));
                 }
             }

@@ -62,7 +62,7 @@ fn every_template_can_be_written_and_all_it_proposes_replays() {
             sketches += 1;
             let own = Space::of(vec![sketch]);
             for point in points(&own) {
-                assert!(own.is_legal(&point));
+                assert!(own.within_limits(&point));
                 let candidate = own.candidate(program, &point).unwrap();
                 if let Err(e) = schedule::replay(program, &candidate.trace) {
                     panic!("{}: {e}", candidate.algorithm);
@@ -109,7 +109,7 @@ fn mutation_moves_to_neighbours() {
             let s = &own.sketches[0];
             let from = own.default_point();
             let to = own.mutate(&from, &mut rng);
-            assert!(own.is_legal(&to));
+            assert!(own.within_limits(&to));
             let pairs = from.values.iter().zip(&to.values).zip(&s.decisions);
             let changed: Vec<_> = pairs.filter(|((a, b), _)| a != b).collect();
             // One decision twice, or two once.

@@ -149,7 +149,7 @@ impl Found {
                     .and_then(|c| schedule::replay(&program, &c.trace).map_err(|e| e.to_string()));
                 let why = match replayed {
                     Err(why) => why,
-                    Ok(_) if own.is_legal(&point) => continue,
+                    Ok(_) if own.within_limits(&point) => continue,
                     Ok(_) => "it does not keep the limits".into(),
                 };
                 let illegal = self.illegal.entry(name.clone()).or_default();

@@ -242,7 +242,7 @@ pub struct Skipped {
 pub struct Doppler {
     /// [`crate::TargetKey::text`].
     pub target: String,
-    /// [`crate::Machine::fingerprint`].
+    /// [`crate::MachineKey::fingerprint`].
     pub machine: String,
     /// What the state depends on beside the task, the target and the machine.
     pub settings: Value,
@@ -272,7 +272,7 @@ pub struct InModel {
     pub chosen: u64,
     /// [`crate::TargetKey::text`].
     pub target: String,
-    /// [`crate::Machine::fingerprint`].
+    /// [`crate::MachineKey::fingerprint`].
     pub machine: String,
     pub decision: InModelDecision,
     /// Fields of a newer version.
@@ -324,7 +324,7 @@ pub struct Compared {
     pub plan: String,
     /// [`crate::TargetKey::text`].
     pub target: String,
-    /// [`crate::Machine::fingerprint`].
+    /// [`crate::MachineKey::fingerprint`].
     pub machine: String,
     /// Name of the accuracy that candidates had to keep.
     pub accuracy: String,
@@ -346,7 +346,7 @@ pub struct Layouts {
     pub plan: String,
     /// [`crate::TargetKey::text`].
     pub target: String,
-    /// [`crate::Machine::fingerprint`].
+    /// [`crate::MachineKey::fingerprint`].
     pub machine: String,
     /// Steps that stay plain where blocks are the rule.
     pub plain: Vec<String>,

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::event::Event;
-use crate::lookup::Filter;
-use crate::record::{Extra, Machine, Record, Run, TargetKey, Task};
+use crate::lookup::RecordQuery;
+use crate::record::{Extra, MachineKey, Record, Run, TargetKey, Task};
 use crate::sqlite::Store;
 
 const FORMAT: &str = "tunesmith-records";
@@ -54,7 +54,7 @@ enum LineOut<'a> {
     Header(&'a Header),
     Task(&'a Task),
     Target(&'a TargetKey),
-    Machine(&'a Machine),
+    Machine(&'a MachineKey),
     Run(&'a Run),
     Record(&'a Record),
     Event(&'a Event),
@@ -66,7 +66,7 @@ enum Line {
     Header(Header),
     Task(Task),
     Target(TargetKey),
-    Machine(Machine),
+    Machine(MachineKey),
     Run(Run),
     Record(Box<Record>),
     Event(Event),
@@ -138,7 +138,7 @@ pub fn export_jsonl(store: &Store, writer: &mut impl Write) -> Result<Exported, 
         for run in &runs {
             put_line(writer, &LineOut::Run(run), &mut exported)?;
         }
-        store.visit_records(&Filter::default(), |_, record| {
+        store.visit_records(&RecordQuery::default(), |_, record| {
             exported.records += 1;
             put_line(writer, &LineOut::Record(&record), &mut exported)
         })?;

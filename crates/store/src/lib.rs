@@ -9,18 +9,18 @@
 //! crates that produce them: here they are text.
 //!
 //! ```
-//! use store::{Filter, Machine, Store, StoreError};
+//! use store::{RecordQuery, MachineKey, Store, StoreError};
 //!
 //! # fn main() -> Result<(), StoreError> {
 //! let store = Store::open_in_memory()?;
-//! let machine = Machine {
+//! let machine = MachineKey {
 //!     fingerprint: "a1".into(),
 //!     description: "two cores".into(),
 //!     extra: Default::default(),
 //! };
 //! assert!(store.put_machine(&machine)?);
 //! assert!(!store.put_machine(&machine)?, "putting a key again changes nothing");
-//! let here = Filter { machine: Some("a1"), ..Filter::default() };
+//! let here = RecordQuery { machine: Some("a1"), ..RecordQuery::default() };
 //! assert!(store.records_for(&here)?.is_empty());
 //! # Ok(())
 //! # }
@@ -49,11 +49,11 @@ pub use event::{
     Layouts, NewEvent, Reference, Score, Skipped, Tell, Tried,
 };
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};
-pub use lookup::{CandidateKey, Filter, Place};
+pub use lookup::{CandidateKey, RecordPlace, RecordQuery};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{
-    Arg, Decision, Extra, MEASURING, Machine, RECORDED, Record, RecordIdentity, Run, SpentByStage,
-    TIMED, TargetKey, Task, TimeSpent,
+    Arg, Decision, Extra, MEASURING, MachineKey, RECORDED, Record, RecordIdentity, Run,
+    SpentByStage, TIMED, TargetKey, Task, TimeSpent,
 };
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};
@@ -61,4 +61,4 @@ pub use stats::{
     Interval, Paired, median, median_interval, min, percentile, signed_rank_below_zero,
 };
 pub use t4::{T4Exported, export_t4};
-pub use table::{Answer, Knob, KnobValue, Table};
+pub use table::{Answer, KnobValue, Table, TableKnob};

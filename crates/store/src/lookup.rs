@@ -9,25 +9,25 @@ use rusqlite::ToSql;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::outcome::OUTSIDE_SIGNALS;
-use crate::record::{MEASURING, Machine, Record, Run, TargetKey, Task};
+use crate::record::{MEASURING, MachineKey, Record, Run, TargetKey, Task};
 use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, TARGETS, TASKS};
 use crate::sqlite::{RecordId, Store};
 
 /// Where a record belongs: what was tuned, for what, on what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place<'a> {
+pub struct RecordPlace<'a> {
     /// [`Task::key`].
     pub task: &'a str,
     /// [`TargetKey::text`].
     pub target: &'a str,
-    /// [`Machine::fingerprint`].
+    /// [`MachineKey::fingerprint`].
     pub machine: &'a str,
 }
 
 /// A candidate before it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CandidateKey<'a> {
-    pub place: Place<'a>,
+    pub place: RecordPlace<'a>,
     pub toolchain: &'a str,
     pub algorithm: &'a str,
     pub trace: &'a str,
@@ -35,7 +35,7 @@ pub struct CandidateKey<'a> {
 
 /// Which records to read; what is not given does not restrict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filter<'a> {
+pub struct RecordQuery<'a> {
     pub task: Option<&'a str>,
     pub target: Option<&'a str>,
     pub machine: Option<&'a str>,
@@ -109,7 +109,7 @@ impl Store {
     }
 
     /// All machines, by fingerprint.
-    pub fn machines(&self) -> Result<Vec<Machine>, StoreError> {
+    pub fn machines(&self) -> Result<Vec<MachineKey>, StoreError> {
         Ok(items(self.query(
             "listing machines",
             &MACHINES,
@@ -158,7 +158,7 @@ impl Store {
     }
 
     /// The records that match, in the order they were stored.
-    pub fn records_for(&self, filter: &Filter<'_>) -> Result<Vec<Record>, StoreError> {
+    pub fn records_for(&self, filter: &RecordQuery<'_>) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         self.visit_records(filter, |_, record| {
             records.push(record);
@@ -171,7 +171,7 @@ impl Store {
     /// were stored, without holding them all in memory.
     pub fn visit_records(
         &self,
-        filter: &Filter<'_>,
+        filter: &RecordQuery<'_>,
         mut visitor: impl FnMut(RecordId, Record) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut clauses = Vec::new();
@@ -222,7 +222,7 @@ impl Store {
     /// What was wrong counts if it was judged by this tolerance or a looser one.
     pub fn best_that(
         &self,
-        place: &Place<'_>,
+        place: &RecordPlace<'_>,
         tolerance: f64,
         accept: impl FnMut(&Record) -> Result<bool, StoreError>,
     ) -> Result<Option<Record>, StoreError> {
@@ -251,7 +251,7 @@ impl Store {
     /// was ended before it ranked its finalists may be better than any final.
     pub fn fastest_that(
         &self,
-        place: &Place<'_>,
+        place: &RecordPlace<'_>,
         tolerance: f64,
         accept: impl FnMut(&Record) -> Result<bool, StoreError>,
     ) -> Result<Option<Record>, StoreError> {
@@ -270,7 +270,7 @@ impl Store {
     /// [`Store::best_that`].
     pub fn best_scored(
         &self,
-        place: &Place<'_>,
+        place: &RecordPlace<'_>,
         evaluator: &str,
         kind: &str,
         accept: impl FnMut(&Record) -> Result<bool, StoreError>,
@@ -292,7 +292,7 @@ impl Store {
     /// that `accept` takes.
     pub fn outcome_of_code(
         &self,
-        place: &Place<'_>,
+        place: &RecordPlace<'_>,
         code_hash: &str,
         mut accept: impl FnMut(&Record) -> bool,
     ) -> Result<Option<Record>, StoreError> {
@@ -363,7 +363,7 @@ impl Store {
     fn first_in_place(
         &self,
         doing: &'static str,
-        place: &Place<'_>,
+        place: &RecordPlace<'_>,
         condition: &str,
         order: &str,
         more: &[&dyn ToSql],

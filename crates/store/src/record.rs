@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::lookup::Place;
+use crate::lookup::RecordPlace;
 use crate::outcome::{self, Outcome};
 
 /// Fields this version does not know, by name.
@@ -119,7 +119,7 @@ fn escape(part: &str) -> String {
 
 /// The machine something was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineKey {
     /// Identity (a text or a hash) that changes when timings would.
     pub fingerprint: String,
     /// For people: model, cores, memory, kernel, governor.
@@ -201,7 +201,7 @@ pub struct Record {
     pub task: String,
     /// [`TargetKey::text`].
     pub target: String,
-    /// [`Machine::fingerprint`].
+    /// [`MachineKey::fingerprint`].
     pub machine: String,
     /// Who answered: [`TIMED`], [`RECORDED`] or another name, such as `static`. One
     /// trial has at most one answer of each.
@@ -260,8 +260,8 @@ impl Record {
         }
     }
 
-    pub fn place(&self) -> Place<'_> {
-        Place {
+    pub fn place(&self) -> RecordPlace<'_> {
+        RecordPlace {
             task: &self.task,
             target: &self.target,
             machine: &self.machine,

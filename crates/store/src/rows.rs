@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::event::{Event, EventKind};
-use crate::record::{Machine, OutcomeForm, Record, Run, TargetKey, Task};
+use crate::record::{MachineKey, OutcomeForm, Record, Run, TargetKey, Task};
 
 /// Why a row does not decode.
 #[derive(Debug)]
@@ -45,11 +45,11 @@ pub(crate) const TARGETS: Select<TargetKey> = Select {
     read: |row| json_column(row, 1, "body"),
 };
 
-pub(crate) const MACHINES: Select<Machine> = Select {
+pub(crate) const MACHINES: Select<MachineKey> = Select {
     what: "machine",
     sql: "SELECT id, key, description, extra FROM machines",
     read: |row| {
-        Ok(Machine {
+        Ok(MachineKey {
             fingerprint: row.get(1)?,
             description: row.get(2)?,
             extra: json_column(row, 3, "extra")?,

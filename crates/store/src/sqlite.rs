@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::cost::Cost;
 use crate::error::StoreError;
 use crate::event::{Event, NewEvent};
-use crate::record::{Extra, Machine, Record, Run, TargetKey, Task};
+use crate::record::{Extra, MachineKey, Record, Run, TargetKey, Task};
 use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, RowProblem, Select, TARGETS, TASKS};
 
 /// Row of a record in this file; not stable across export and import.
@@ -110,7 +110,7 @@ impl Store {
 
     /// Stores a machine; returns whether it is new. A known one keeps its
     /// description; unknown fields are added.
-    pub fn put_machine(&self, machine: &Machine) -> Result<bool, StoreError> {
+    pub fn put_machine(&self, machine: &MachineKey) -> Result<bool, StoreError> {
         let key = &machine.fingerprint;
         let extra = rows::json("extra", &machine.extra).map_err(|r| invalid("machine", key, r))?;
         self.transact("storing a machine", || {
@@ -546,7 +546,7 @@ impl Store {
     }
 
     /// The machine with this fingerprint.
-    pub fn machine(&self, fingerprint: &str) -> Result<Option<Machine>, StoreError> {
+    pub fn machine(&self, fingerprint: &str) -> Result<Option<MachineKey>, StoreError> {
         self.one(&MACHINES, "WHERE key = ?1", fingerprint)
     }
 

@@ -13,7 +13,7 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 
 use crate::error::StoreError;
-use crate::lookup::{Filter, Place};
+use crate::lookup::{RecordPlace, RecordQuery};
 use crate::outcome::{Outcome, Stage};
 use crate::record::Record;
 use crate::sqlite::Store;
@@ -39,7 +39,7 @@ struct Verdict {
 /// are told apart by `#2`, `#3`, ... Times are milliseconds.
 pub fn export_t4(
     store: &Store,
-    place: &Place<'_>,
+    place: &RecordPlace<'_>,
     takes: impl Fn(&Record) -> bool,
     writer: &mut impl Write,
 ) -> Result<T4Exported, StoreError> {
@@ -66,11 +66,11 @@ pub fn export_t4(
     let io = |source| StoreError::Io { doing, source };
     write!(writer, "{{\n\"metadata\": {metadata},\n\"results\": [").map_err(io)?;
     let mut exported = T4Exported::default();
-    let filter = Filter {
+    let filter = RecordQuery {
         task: Some(place.task),
         target: Some(place.target),
         machine: Some(place.machine),
-        ..Filter::default()
+        ..RecordQuery::default()
     };
     store.visit_records(&filter, |_, record| {
         if !takes(&record) {

@@ -4,12 +4,12 @@
 //! measured in batches, and the best of them ranked alone.
 
 use super::field::{Ahead, Field};
-use super::measured::Options;
+use super::measured::StudyOptions;
 use super::row::{Related, Row, Times, mean};
 use super::sweep::Variant;
 use ir::Target;
 use measure::{
-    Batch, Dispatch, Measured, MeasuredBatch, Policy, Protocol, Ranking, Spent, TaskState,
+    Dispatch, KernelBatch, Measured, MeasuredBatch, Policy, Protocol, Ranking, Spent, TaskState,
 };
 use plan::Task;
 use runtime::BuiltKernel;
@@ -20,7 +20,7 @@ use std::time::Instant;
 use tune::Host;
 use tune::Result;
 use tune::compile::Builders;
-use tune::{Settings, code_hash, ranked};
+use tune::{MeasureSettings, code_hash, ranked};
 
 /// Where candidates are measured.
 pub struct Scene<'a> {
@@ -30,7 +30,7 @@ pub struct Scene<'a> {
     pub field: &'a Field,
     pub host: &'a Host,
     pub target: &'a Target,
-    pub options: &'a Options,
+    pub options: &'a StudyOptions,
     /// What building all candidates takes on the wall and of builders.
     pub build: (f64, Spent),
 }
@@ -54,8 +54,8 @@ impl Scene<'_> {
         p
     }
 
-    fn settings(&self, v: &Variant) -> Settings {
-        Settings {
+    fn settings(&self, v: &Variant) -> MeasureSettings {
+        MeasureSettings {
             policy: v.policy,
             constants: v.constants,
             ..self.options.measure.clone()
@@ -112,14 +112,14 @@ impl Scene<'_> {
         &self,
         variant: &Variant,
         protocol: &Protocol,
-        devices: &mut dyn Dispatch<Batch>,
+        devices: &mut dyn Dispatch<KernelBatch>,
         meanwhile: Option<&mut Builders>,
     ) -> (MeasuredBatch, Times) {
         let all: Vec<usize> = (0..self.field.built.len()).collect();
         let kernels = self.kernels(&all);
         let overlap = meanwhile.is_some();
         let data = Arc::new(self.field.data.clone());
-        let batch = |kernels: &[Arc<BuiltKernel>], best_ns| Batch {
+        let batch = |kernels: &[Arc<BuiltKernel>], best_ns| KernelBatch {
             task: data.clone(),
             kernels: kernels.to_vec(),
             protocol: protocol.clone(),
@@ -222,11 +222,11 @@ impl Scene<'_> {
     /// Medians of candidates that are measured alone, in turns, by the host's clock.
     fn rank(
         &self,
-        devices: &mut dyn Dispatch<Batch>,
+        devices: &mut dyn Dispatch<KernelBatch>,
         entrants: &[usize],
         protocol: &Protocol,
     ) -> Vec<Option<u64>> {
-        let batch = Batch {
+        let batch = KernelBatch {
             task: Arc::new(self.field.data.clone()),
             kernels: self.kernels(entrants),
             protocol: protocol.clone(),
@@ -247,7 +247,7 @@ impl Scene<'_> {
     /// # Errors
     /// If no runner can be set up.
     pub fn finals(&self, entrants: &[usize]) -> Result<Finals> {
-        let settings = Settings {
+        let settings = MeasureSettings {
             policy: Policy::Serial,
             ..self.options.measure.clone()
         };
@@ -344,7 +344,7 @@ mod tests {
                 conditions: store::Conditions::unproven(1, 1),
             },
             whole: Spent::default(),
-            parts: measure::Parts::default(),
+            parts: measure::PartTimes::default(),
         };
         let failed = Measured {
             outcome: store::Outcome::Unanswered { reason: "x".into() },

@@ -3,7 +3,7 @@
 //! Owns which they are and that they are built, before anything is measured or
 //! while earlier ones are.
 
-use build::{Built, Request};
+use build::{BuildRequest, Built};
 use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
@@ -22,7 +22,7 @@ pub struct Field {
     pub data: TaskData,
     pub built: Vec<Built>,
     /// What builds each of them, whatever is cached.
-    requests: Vec<Request>,
+    requests: Vec<BuildRequest>,
 }
 
 /// Which candidates.
@@ -68,7 +68,7 @@ impl Field {
                 break;
             }
             left -= points.len();
-            let mut some: BTreeMap<u64, (Request, Option<Built>)> = BTreeMap::new();
+            let mut some: BTreeMap<u64, (BuildRequest, Option<Built>)> = BTreeMap::new();
             for p in points {
                 if let Ok(c) = space.candidate(&task.program, &p) {
                     let request = builders.request(&text, &c, target, false);
@@ -83,7 +83,7 @@ impl Field {
             for (request, code) in some.into_values() {
                 if let Some(b) = code.filter(|b| seen.insert(b.kernel.code_hash())) {
                     built.push(b);
-                    requests.push(Request {
+                    requests.push(BuildRequest {
                         cache: None,
                         ..request
                     });

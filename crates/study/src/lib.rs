@@ -21,7 +21,7 @@ mod sweep;
 
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;
-pub use measured::{Options, Outcome, Program, Study};
+pub use measured::{Findings, Study, StudyOptions, Workload};
 pub use row::Row;
 pub use saved::Saved;
 pub use sweep::{Sweep, Swept, Variant, variants};

@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use tune::Host;
 use tune::compile::Builders;
 use tune::{Error, Result};
-use tune::{Observer, Settings};
+use tune::{MeasureSettings, Observer};
 
 /// What is compared, and how often.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StudyOptions {
     pub variants: Vec<Variant>,
     /// Without builders beside measuring, with them, or one after the other.
     pub overlaps: Vec<bool>,
@@ -37,38 +37,38 @@ pub struct Options {
     pub tolerance: f64,
     pub limit: Duration,
     /// Its policy and constants are replaced by each variant's.
-    pub measure: Settings,
+    pub measure: MeasureSettings,
 }
 
 /// What was asked for: an operator, or a model with its tasks.
-pub struct Program {
+pub struct Workload {
     pub name: String,
     /// With the calls of each, small spaces first: what these lack of their share
     /// of the candidates goes to the others.
     tasks: Vec<(Task, usize)>,
 }
 
-impl Program {
+impl Workload {
     /// All tasks of a plan.
-    pub fn whole(name: &str, plan: &Plan, target: &Target, accuracy: Accuracy) -> Program {
+    pub fn whole(name: &str, plan: &Plan, target: &Target, accuracy: Accuracy) -> Workload {
         let size = |t: &Task| search::space(&t.program, target, accuracy).cardinality();
         let uses = plan.uses();
         let mut tasks: Vec<(Task, usize)> = plan.tasks.iter().cloned().zip(uses).collect();
         tasks.sort_by_cached_key(|(t, _)| size(t));
-        Program {
+        Workload {
             name: name.into(),
             tasks,
         }
     }
 
     /// The one task that has most work.
-    pub fn main_task(name: &str, plan: &Plan) -> Option<Program> {
+    pub fn main_task(name: &str, plan: &Plan) -> Option<Workload> {
         let work = |t: &&Task| (t.flops, t.bytes);
         let most = plan
             .tasks
             .iter()
             .max_by(|a, b| work(a).partial_cmp(&work(b)).expect("work is a number"))?;
-        Some(Program {
+        Some(Workload {
             name: name.into(),
             tasks: vec![(most.clone(), 1)],
         })
@@ -76,7 +76,7 @@ impl Program {
 }
 
 /// Rows as measured, and summed over the tasks of models.
-pub struct Outcome {
+pub struct Findings {
     pub rows: Vec<Row>,
     pub models: Vec<Row>,
 }
@@ -85,7 +85,7 @@ pub struct Outcome {
 pub struct Study<'a> {
     pub host: &'a Host,
     pub target: &'a Target,
-    pub options: &'a Options,
+    pub options: &'a StudyOptions,
     pub saved: Saved,
     pub observer: &'a mut dyn Observer,
     /// For building before and for building meanwhile.
@@ -103,7 +103,7 @@ impl<'a> Study<'a> {
     pub fn new(
         host: &'a Host,
         target: &'a Target,
-        options: &'a Options,
+        options: &'a StudyOptions,
         saved: Saved,
         observer: &'a mut dyn Observer,
     ) -> Result<Study<'a>> {
@@ -127,7 +127,7 @@ impl<'a> Study<'a> {
     /// # Errors
     /// If nothing of a task can be built, no runner be set up, or what is finished
     /// not be written.
-    pub fn run(&mut self, programs: &[Program]) -> Result<Outcome> {
+    pub fn run(&mut self, programs: &[Workload]) -> Result<Findings> {
         let o = self.options;
         let tasks: usize = programs.iter().map(|p| p.tasks.len()).sum();
         self.all = tasks * o.overlaps.len() * o.variants.len() * o.repetitions;
@@ -145,7 +145,7 @@ impl<'a> Study<'a> {
         let rows: Vec<Row> = self.saved.rows.iter().filter(wanted).cloned().collect();
         let all = related(&rows, &self.saved.finals, &counts);
         let (models, rows) = all.into_iter().partition(|r| r.tasks > 1);
-        Ok(Outcome { rows, models })
+        Ok(Findings { rows, models })
     }
 
     /// Whether a saved row is of this study.

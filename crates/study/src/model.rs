@@ -7,8 +7,8 @@
 //! candidate takes, each with its source. Nothing it says is a measurement.
 
 use measure::{
-    Assignment, Constants, Dispatch, Measured, Measurer, Parts, Policy, RANKING, Ranking, Round,
-    Spent, TaskState,
+    Assignment, Constants, Dispatch, Measured, Measurer, PartTimes, Policy, RANKING, Ranking,
+    Round, Spent, TaskState,
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -253,7 +253,7 @@ fn measured(outcome: Outcome, took_s: f64) -> Measured {
             wall_ns: nanos(took_s.max(0.0)),
             cpu_ns: 0,
         },
-        parts: Parts::default(),
+        parts: PartTimes::default(),
     }
 }
 

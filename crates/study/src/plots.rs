@@ -3,7 +3,7 @@
 //! Owns what is drawn and how; every picture is one SVG text. What is averaged
 //! over what is `report`'s.
 
-use super::measured::Outcome;
+use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};
 use super::row::{Row, mean};
 use measure::{Policy, RoundReport};
@@ -64,7 +64,7 @@ fn cut(text: &str, letters: usize) -> String {
 ///
 /// # Errors
 /// If something cannot be drawn.
-pub fn pictures(o: &Outcome, tau: f64) -> Result<Vec<Picture>> {
+pub fn pictures(o: &Findings, tau: f64) -> Result<Vec<Picture>> {
     let mut all = Vec::new();
     let mut add = |file: String, svg: Page| -> Result<()> {
         let fail = |e: Fault| Error::new(format!("cannot draw {file}: {e}"));
@@ -189,7 +189,7 @@ fn bars(area: &Area<'_>, names: &[String], label_width: u32, axis: &str, bars: &
 }
 
 /// Change of tuning time by program: everything, and measuring alone.
-fn time(o: &Outcome, overlap: bool) -> Page {
+fn time(o: &Findings, overlap: bool) -> Page {
     let drawn = [(Policy::Naive, ORANGE), (Policy::Doppler, BLUE)];
     let groups: Vec<Group<'_>> = groups_with(o, None)
         .into_iter()
@@ -232,7 +232,7 @@ const PANELS: usize = 24;
 const COLUMNS: usize = 4;
 
 /// Rounds of each repetition, with what DOPpler asked for.
-fn degrees(o: &Outcome) -> Page {
+fn degrees(o: &Findings) -> Page {
     let mut tasks: Vec<(String, Vec<&Row>)> = Vec::new();
     let own = |r: &&Row| r.is(Policy::Doppler) && !r.rounds.is_empty();
     for r in o.rows.iter().filter(own) {
@@ -314,7 +314,7 @@ fn steps(rounds: &[RoundReport]) -> Vec<(f64, f64)> {
 }
 
 /// All rounds in which candidates were measured side by side.
-fn rounds(o: &Outcome) -> impl Iterator<Item = (&Row, &RoundReport)> {
+fn rounds(o: &Findings) -> impl Iterator<Item = (&Row, &RoundReport)> {
     let own = o.rows.iter().filter(|r| r.policy == Policy::Doppler);
     let all = own.flat_map(|r| r.rounds.iter().map(move |round| (r, round)));
     all.filter(|(_, round)| round.candidates > 1)
@@ -338,7 +338,7 @@ fn class_name(i: usize) -> String {
 const LEAST_ERROR: f64 = 0.01;
 
 /// The error of each round against its width, and the median by class.
-fn errors(o: &Outcome, tau: f64) -> Page {
+fn errors(o: &Findings, tau: f64) -> Page {
     let worst = |r: &RoundReport| r.delta.iter().flatten().copied().reduce(f64::max);
     let known: Vec<(f64, f64, bool)> = rounds(o)
         .filter_map(|(row, r)| {
@@ -402,7 +402,7 @@ fn errors(o: &Outcome, tau: f64) -> Page {
 }
 
 /// What failed in rounds, by their width.
-fn failures(o: &Outcome) -> Page {
+fn failures(o: &Findings) -> Page {
     let mut classes: BTreeMap<usize, [f64; 4]> = BTreeMap::new();
     for (_, r) in rounds(o) {
         let c = classes.entry(class(r.candidates as u32)).or_default();
@@ -454,7 +454,7 @@ fn failures(o: &Outcome) -> Page {
 }
 
 /// What comes with each value: points of programs, and the mean of each policy.
-fn sweep(o: &Outcome, name: &str) -> Page {
+fn sweep(o: &Findings, name: &str) -> Page {
     let groups = groups_with(o, Some(name));
     let mut values: Vec<String> = Vec::new();
     for s in groups.iter().filter_map(|g| g.first().swept.as_ref()) {

@@ -2,7 +2,7 @@
 //!
 //! Owns what is averaged over what, and how figures are written.
 
-use super::measured::Outcome;
+use super::measured::Findings;
 use super::row::{Row, mean};
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl Group<'_> {
 
 /// Programs, that is operators and models, by overlap and variant, in the order of
 /// the study. Tasks of models are left to their sum.
-fn groups(o: &Outcome) -> Vec<Group<'_>> {
+fn groups(o: &Findings) -> Vec<Group<'_>> {
     let summed: BTreeSet<&str> = o.models.iter().map(|r| r.program.as_str()).collect();
     let single = o
         .rows
@@ -341,7 +341,7 @@ fn overall(groups: &[Group<'_>]) -> Grid {
 }
 
 /// The names of swept settings, in the order of the study.
-pub fn swept_names(o: &Outcome) -> Vec<String> {
+pub fn swept_names(o: &Findings) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for s in o.rows.iter().filter_map(|r| r.swept.as_ref()) {
         if !names.contains(&s.name) {
@@ -352,14 +352,14 @@ pub fn swept_names(o: &Outcome) -> Vec<String> {
 }
 
 /// Groups with the named setting changed; without a name, those with none.
-pub fn groups_with<'a>(o: &'a Outcome, name: Option<&str>) -> Vec<Group<'a>> {
+pub fn groups_with<'a>(o: &'a Findings, name: Option<&str>) -> Vec<Group<'a>> {
     let mut all = groups(o);
     all.retain(|g| g.first().swept.as_ref().map(|s| s.name.as_str()) == name);
     all
 }
 
 /// All tables.
-pub fn tables(o: &Outcome) -> Vec<Grid> {
+pub fn tables(o: &Findings) -> Vec<Grid> {
     let base = groups_with(o, None);
     let mut tables = vec![overall(&base), comparison(&base), times(&base)];
     for name in swept_names(o) {
@@ -401,7 +401,7 @@ final measurements. *Changed* says whether ranking chose another candidate than 
 figure before.\n";
 
 /// The whole report; `plots` are names of files beside it.
-pub fn markdown(o: &Outcome, about: &str, plots: &[String]) -> String {
+pub fn markdown(o: &Findings, about: &str, plots: &[String]) -> String {
     let tables: Vec<String> = tables(o).iter().map(Grid::markdown).collect();
     let pictures: String = plots.iter().map(|p| format!("![]({p})\n\n")).collect();
     format!(

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Extra, Filter, MEASURING, Outcome, Store, Table, TargetKey};
+use store::{Extra, MEASURING, Outcome, RecordQuery, Store, Table, TargetKey};
 use tune::evaluator::{Batch, Evaluator, Recorded, Reply, space_of};
 use tune::{
     AnswerPlace, Error, Form, Log, Observer, Options, Result, Run, Search, SearchParts, Silent,
@@ -97,9 +97,9 @@ impl Evaluator for Noted {
 /// If it holds anything that was measured.
 pub fn replay_store(store: &Store) -> Result<()> {
     for evaluator in MEASURING {
-        let measured = Filter {
+        let measured = RecordQuery {
             evaluator: Some(evaluator),
-            ..Filter::default()
+            ..RecordQuery::default()
         };
         let mut any = false;
         store.visit_records(&measured, |_, _| {
@@ -262,7 +262,7 @@ fn begin(
         extra: Extra::new(),
     })?;
     store.put_target(target)?;
-    store.put_machine(&store::Machine {
+    store.put_machine(&store::MachineKey {
         fingerprint: "recorded".into(),
         description: "answers are replayed from recorded tables".into(),
         extra: Extra::new(),

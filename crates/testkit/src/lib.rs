@@ -16,7 +16,7 @@ pub mod vectors;
 
 pub use args::random_args;
 pub use filtering::filtering_trace;
-pub use programs::{Kind, Options, random_program};
+pub use programs::{Distribution, Kind, random_program};
 pub use traces::random_trace;
 
 /// A count from the environment, or the usual one.

@@ -90,7 +90,7 @@ impl Kind {
 
 /// What random programs are drawn from.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct Distribution {
     /// Number of blocks.
     pub blocks: RangeInclusive<usize>,
     /// Kinds of blocks, equally likely.
@@ -101,10 +101,10 @@ pub struct Options {
     pub max_points: i64,
 }
 
-impl Options {
+impl Distribution {
     /// Everything, at sizes that the interpreter runs in milliseconds.
-    pub fn all() -> Options {
-        Options {
+    pub fn all() -> Distribution {
+        Distribution {
             blocks: 1..=4,
             kinds: Kind::ALL.to_vec(),
             integers: true,
@@ -113,10 +113,10 @@ impl Options {
     }
 
     /// As `all`, with blocks of these kinds only.
-    pub fn only(kinds: &[Kind]) -> Options {
-        Options {
+    pub fn only(kinds: &[Kind]) -> Distribution {
+        Distribution {
             kinds: kinds.to_vec(),
-            ..Options::all()
+            ..Distribution::all()
         }
     }
 }
@@ -125,7 +125,7 @@ impl Options {
 ///
 /// # Panics
 /// If `options` allow no block or no kind.
-pub fn random_program(seed: u64, options: &Options) -> Program {
+pub fn random_program(seed: u64, options: &Distribution) -> Program {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let blocks = rng.random_range(options.blocks.clone());
     let awkward = rng.random_bool(0.6);
@@ -182,7 +182,7 @@ struct Generator {
     rng: Pcg64Mcg,
     builder: ProgramBuilder,
     tensors: Vec<Source>,
-    options: Options,
+    options: Distribution,
     /// Some extents do not divide.
     awkward: bool,
     params: usize,

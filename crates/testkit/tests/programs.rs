@@ -5,12 +5,12 @@ use ir::verify::{Broken, verify};
 use ir::{DType, IterKind, Program, ProgramBuilder, Reducer, Role};
 use std::collections::HashSet;
 use testkit::args::{SMALL, UNWRITTEN};
-use testkit::{Kind, Options, random_args, random_program};
+use testkit::{Distribution, Kind, random_args, random_program};
 
 const SEEDS: u64 = 600;
 
 fn programs() -> impl Iterator<Item = Program> {
-    (0..SEEDS).map(|seed| random_program(seed, &Options::all()))
+    (0..SEEDS).map(|seed| random_program(seed, &Distribution::all()))
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn text_parses_back_and_prints_the_same() {
 
 #[test]
 fn seeds_decide() {
-    let options = Options::all();
+    let options = Distribution::all();
     let distinct: HashSet<String> = programs().map(|p| canonical(&p)).collect();
     assert!(distinct.len() as u64 > SEEDS * 9 / 10, "{}", distinct.len());
     for seed in 0..20 {
@@ -102,10 +102,10 @@ fn programs_vary() {
 fn every_kind_gives_blocks_of_its_own() {
     let mut texts = HashSet::new();
     for kind in Kind::ALL {
-        let options = Options {
+        let options = Distribution {
             blocks: 1..=1,
             integers: false,
-            ..Options::only(&[kind])
+            ..Distribution::only(&[kind])
         };
         let own: HashSet<String> = (0..40)
             .map(|s| print(&random_program(s, &options)))
@@ -118,9 +118,9 @@ fn every_kind_gives_blocks_of_its_own() {
 
 #[test]
 fn domains_stay_within_the_limit() {
-    let options = Options {
+    let options = Distribution {
         max_points: 500,
-        ..Options::all()
+        ..Distribution::all()
     };
     for seed in 0..SEEDS {
         let p = random_program(seed, &options);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use tensor::{Tensor, compare};
 use testkit::filtering::{agrees, tolerances};
 use testkit::traces::{Tried, observed_trace};
-use testkit::{Options, random_args, random_program, setting};
+use testkit::{Distribution, random_args, random_program, setting};
 
 const STEPS: usize = 18;
 
@@ -81,7 +81,7 @@ fn scheduled_programs_compute_the_same() {
     let mut counts: BTreeMap<&str, Count> = BTreeMap::new();
     let mut faults = Vec::new();
     for seed in first..first + pairs {
-        let raw = random_program(seed, &Options::all());
+        let raw = random_program(seed, &Distribution::all());
         let args = random_args(&raw, seed);
         let expected = outputs(&raw, &args).expect("random programs run");
         let mut seen = |tried: Tried<'_>| {

@@ -3,10 +3,10 @@
 use crate::error::{Error, Result};
 use crate::threads::unpinned;
 use crate::workers::Workers;
-use build::{BuilderPool, Options, Request};
+use build::{BuildOptions, BuildRequest, BuilderPool};
 use ir::{Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
-use runtime::{BuiltKernel, Choice, CompiledModel, ModelBuilder, Pool};
+use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Candidate, DefaultCandidate};
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -61,12 +61,12 @@ impl Builders {
         candidate: &Candidate,
         target: &Target,
         extras: bool,
-    ) -> Request {
-        Request {
+    ) -> BuildRequest {
+        BuildRequest {
             program: program.to_string(),
             trace: schedule::print(&candidate.trace),
             target: target.to_string(),
-            options: Options {
+            options: BuildOptions {
                 verify: false,
                 extras,
             },
@@ -75,7 +75,7 @@ impl Builders {
         }
     }
 
-    pub fn submit(&mut self, request: Request) -> u64 {
+    pub fn submit(&mut self, request: BuildRequest) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.pool.submit(id, request, self.limit);
@@ -334,9 +334,9 @@ fn put_together<'k>(
             .map(|(p, t)| (program.buffer(*p).name.as_str(), ids[t.index()]))
             .collect();
         debug_assert_eq!(bind.len(), program.params.len());
-        let choices: Vec<Choice<'_>> = kernel_ids[step.task]
+        let choices: Vec<BoundKernel<'_>> = kernel_ids[step.task]
             .iter()
-            .map(|kernel| Choice {
+            .map(|kernel| BoundKernel {
                 kernel: *kernel,
                 bind: bind.clone(),
             })

@@ -19,7 +19,7 @@ pub const SIGNIFICANT: f64 = 0.01;
 
 /// What was found of one factor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct FactorChoice {
     /// The level chosen; 0 unless another was significantly faster.
     pub level: usize,
     /// For each challenger, by its level: how it did against the incumbent.
@@ -37,9 +37,9 @@ pub fn decide(
     pairs: usize,
     seed: u64,
     run: &mut impl FnMut(&[usize]) -> Result<u64>,
-) -> Result<Vec<Decision>> {
+) -> Result<Vec<FactorChoice>> {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    let start = Decision {
+    let start = FactorChoice {
         level: 0,
         effects: vec![],
     };

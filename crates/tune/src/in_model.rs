@@ -7,7 +7,7 @@
 
 use crate::compile::assemble_alternatives;
 use crate::error::Result;
-use crate::factorial::{Decision, decide};
+use crate::factorial::{FactorChoice, decide};
 use crate::finalists::FINAL_FACTOR;
 use crate::latency::{MAX_PAIRS, MIN_PAIRS, fill_inputs, latency_ns, paired};
 use crate::observer::Observer;
@@ -216,7 +216,7 @@ impl Run<'_> {
         &mut self,
         job: usize,
         contests: &[Contest],
-        decisions: &[Decision],
+        decisions: &[FactorChoice],
         report: &InModelTotal,
     ) -> Result<()> {
         let mut events = Vec::new();

@@ -11,7 +11,8 @@ use plan::{Plan, Task};
 use schedule::Trace;
 use search::{Accuracy, Candidate};
 use store::{
-    Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Place, Record, Store, StoreError,
+    Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Record, RecordPlace, Store,
+    StoreError,
 };
 
 /// What a kernel must keep to.
@@ -81,7 +82,7 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// `machine` is a [`store::Machine::fingerprint`].
+    /// `machine` is a [`store::MachineKey::fingerprint`].
     pub fn new(
         store: &'a Store,
         plan: &'a Plan,
@@ -100,8 +101,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn place<'s>(&'s self, task: &'s Task) -> Place<'s> {
-        Place {
+    fn place<'s>(&'s self, task: &'s Task) -> RecordPlace<'s> {
+        RecordPlace {
             task: &task.key,
             target: &self.target_text,
             machine: self.machine,
@@ -212,7 +213,11 @@ impl<'a> Lookup<'a> {
 
     /// Whether a candidate that another toolchain compiled has failed with this one, or
     /// is other code with it, which has a record of its own.
-    fn differs_now(&self, place: &Place<'_>, r: &Record) -> std::result::Result<bool, StoreError> {
+    fn differs_now(
+        &self,
+        place: &RecordPlace<'_>,
+        r: &Record,
+    ) -> std::result::Result<bool, StoreError> {
         if r.toolchain == build::toolchain() {
             return Ok(false);
         }
@@ -278,7 +283,7 @@ mod tests {
         store.put_target(&key).unwrap();
         store.put_task(&task_record(task)).unwrap();
         store
-            .put_machine(&store::Machine {
+            .put_machine(&store::MachineKey {
                 fingerprint: MACHINE.into(),
                 description: String::new(),
                 extra: Extra::new(),

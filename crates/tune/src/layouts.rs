@@ -115,7 +115,7 @@ pub fn event(
 }
 
 /// What a decision needs, beside what models are made for.
-pub struct Trial<'a> {
+pub struct LayoutTrial<'a> {
     pub machine: &'a Machine,
     pub making: Making<'a>,
     /// Time for running models; none if zero.
@@ -124,7 +124,7 @@ pub struct Trial<'a> {
 }
 
 /// What was decided.
-pub struct Decided {
+pub struct LayoutDecision {
     /// The plan by the rule.
     pub rule: Plan,
     /// The plan to use, under default schedules.
@@ -140,8 +140,8 @@ pub fn decide(
     source: &Source,
     store: &Store,
     builders: &mut Builders,
-    trial: &Trial<'_>,
-) -> Result<Decided> {
+    trial: &LayoutTrial<'_>,
+) -> Result<LayoutDecision> {
     let grouped = source.grouped()?;
     let target = trial.making.target;
     let plan = |plain: &[String]| grouped.plan(target, &source.options(plain));
@@ -168,7 +168,7 @@ pub fn decide(
     }
     layouts.blocked = blocked(&default.plan).len();
     layouts.time_s = start.elapsed().as_secs_f64();
-    Ok(Decided {
+    Ok(LayoutDecision {
         rule,
         default,
         layouts,
@@ -193,7 +193,7 @@ fn improve(
     plan: &impl Fn(&[String]) -> Plan,
     in_blocks: &mut DefaultModel,
     builders: &mut Builders,
-    trial: &Trial<'_>,
+    trial: &LayoutTrial<'_>,
     end: Option<Instant>,
     found: &mut Layouts,
 ) -> Result<Option<DefaultModel>> {

@@ -1,7 +1,7 @@
 //! What a run is told.
 
 use crate::error::{Result, no_such};
-use crate::evaluator::Settings;
+use crate::evaluator::MeasureSettings;
 use crate::filter::FILTERS;
 use crate::knobs::{knob, number};
 use crate::known::Exactness;
@@ -53,7 +53,7 @@ pub struct Options {
     pub tolerance: f64,
     pub build_limit: Duration,
     pub run_limit: Duration,
-    pub measure: Settings,
+    pub measure: MeasureSettings,
     /// Share by which the CPU's speed may change before the run warns of it.
     pub drift: f64,
     /// Share of a task's trials that is ranked alone in the end.
@@ -93,7 +93,7 @@ impl Options {
             tolerance: exactness.tolerance,
             build_limit: seconds("build-limit"),
             run_limit: seconds("run-limit"),
-            measure: Settings {
+            measure: MeasureSettings {
                 policy: Policy::Serial,
                 batch: number(knob("measure-batch")),
                 devices: number(knob("devices")),

@@ -17,7 +17,7 @@ use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Cost, InModelDecision, Outcome, Place, Record, Store, StoreError};
+use store::{Cost, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
 
 /// A modest machine, for guesses before the first measurement.
 const GUESS_FLOPS_PER_NS: f64 = 50.0;
@@ -152,7 +152,7 @@ pub struct Search {
 }
 
 /// What a search is made of.
-pub struct Parts {
+pub struct SearchParts {
     pub title: String,
     /// Key of its run in the store. A record's identity is its run, task and number: searches
     /// of one task need runs of their own.
@@ -176,7 +176,7 @@ impl Search {
     ///
     /// # Errors
     /// If there is no such strategy or filter.
-    pub fn new(parts: Parts, options: &Options) -> Result<Search> {
+    pub fn new(parts: SearchParts, options: &Options) -> Result<Search> {
         let strategy = search::strategy(&parts.strategy, parts.seed)
             .ok_or_else(|| no_such("strategy", &parts.strategy, &search::STRATEGIES))?;
         let named = |name: &String| {
@@ -245,8 +245,8 @@ impl Search {
     }
 
     /// Its place in the store.
-    pub fn stored_place(&self) -> Place<'_> {
-        Place {
+    pub fn stored_place(&self) -> RecordPlace<'_> {
+        RecordPlace {
             task: &self.key,
             target: &self.place.target,
             machine: &self.place.machine,
@@ -436,7 +436,7 @@ const NEAR: usize = 16;
 /// The fastest records of a task, which are points of this space.
 fn known(
     store: &Store,
-    place: &Place<'_>,
+    place: &RecordPlace<'_>,
     space: &Space,
     tolerance: f64,
 ) -> std::result::Result<(Vec<Record>, VecDeque<Point>), StoreError> {
@@ -480,7 +480,7 @@ fn similar(
     near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
     let mut records = Vec::new();
     for (_, t) in near.into_iter().take(NEAR) {
-        let place = Place {
+        let place = RecordPlace {
             task: &t.key,
             target: &place.target,
             machine: &place.machine,
@@ -505,7 +505,7 @@ fn point_of(r: &Record, space: &Space) -> Option<Point> {
     let decisions = &space.sketches[sketch].decisions;
     let values = decisions.iter().map(index).collect::<Option<Vec<_>>>()?;
     let p = Point { sketch, values };
-    space.is_legal(&p).then_some(p)
+    space.within_limits(&p).then_some(p)
 }
 
 /// What the searches of a plan's tasks have in common.
@@ -552,7 +552,7 @@ impl OfPlan<'_> {
         let space = restricted(space, &options.algorithms);
         let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);
-        let parts = Parts {
+        let parts = SearchParts {
             title: t.title(),
             run_id: self.run_id.clone(),
             key: t.key.clone(),

@@ -7,7 +7,7 @@ use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::Result;
 use crate::evaluator::{Timed, known_states};
 use crate::known::rotate_bytes;
-use crate::layouts::{self, Decided, Layouts, Trial, decide};
+use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
 use crate::run::{Job, Log, Run};
 use crate::search::OfPlan;
@@ -58,13 +58,13 @@ pub fn prepare(
     builders.limit = options.build_limit;
     let mut one = |r: &Request<'_>| {
         let pool = Arc::new(Pool::new(r.target.threads() as usize)?);
-        let trial = Trial {
+        let trial = LayoutTrial {
             machine: &host.machine,
             making: making(r.target, options, &pool),
             time: options.in_model,
             clock: Clock::new(options.begun, options.stop).shared_by(requests.len()),
         };
-        let Decided {
+        let LayoutDecision {
             rule,
             default,
             layouts,
@@ -111,7 +111,7 @@ impl<'a> Start<'a> {
         };
         let mut run = Run::new(log, self.options)?;
         run.clock = run.clock.shared_by(self.requests.len());
-        self.store.put_machine(&store::Machine {
+        self.store.put_machine(&store::MachineKey {
             fingerprint: self.host.machine.fingerprint(),
             description: self.host.machine.description(),
             extra: Extra::new(),

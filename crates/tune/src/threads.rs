@@ -41,22 +41,22 @@ impl FromStr for Pin {
 
 /// How the threads of a pool behave; `None` is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct ThreadSettings {
     pub pin: Option<Pin>,
     /// How long a thread that waits spins before it sleeps.
     pub spin: Option<Duration>,
 }
 
-impl Settings {
+impl ThreadSettings {
     /// What the environment says.
     ///
     /// # Errors
     /// If a variable has a value that its knob does not take.
-    pub fn from_environment() -> Result<Settings> {
-        Settings::from_variables(|name| std::env::var(name).ok())
+    pub fn from_environment() -> Result<ThreadSettings> {
+        ThreadSettings::from_variables(|name| std::env::var(name).ok())
     }
 
-    fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Settings> {
+    fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<ThreadSettings> {
         let bad = |name: &str, why: String| {
             Error::new(format!("{name}: {why}")).help("unset it, or see `tunesmith knobs`")
         };
@@ -66,15 +66,15 @@ impl Settings {
             us.map(Duration::from_micros)
                 .map_err(|_| bad("TUNESMITH_SPIN_US", format!("`{t}` is not a count")))
         });
-        Ok(Settings {
+        Ok(ThreadSettings {
             pin: pin.transpose()?,
             spin: spin.transpose()?,
         })
     }
 
     /// These settings, those of `fallback` where they say nothing.
-    pub fn or(self, fallback: Settings) -> Settings {
-        Settings {
+    pub fn or(self, fallback: ThreadSettings) -> ThreadSettings {
+        ThreadSettings {
             pin: self.pin.or(fallback.pin),
             spin: self.spin.or(fallback.spin),
         }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn variables_are_read_and_named_when_wrong() {
         let of = |pin: &'static str, spin: &'static str| {
-            Settings::from_variables(move |name| match name {
+            ThreadSettings::from_variables(move |name| match name {
                 "TUNESMITH_PIN" => Some(pin.to_string()),
                 "TUNESMITH_SPIN_US" => Some(spin.to_string()),
                 other => panic!("no variable {other}"),
@@ -229,7 +229,7 @@ mod tests {
                 .contains("SPIN_US")
         );
         assert!(of("all", "1").unwrap_err().to_string().contains("PIN"));
-        let flag = Settings {
+        let flag = ThreadSettings {
             pin: Some(Pin::Off),
             spin: None,
         };
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn what_follows_a_pinned_pool_is_not_pinned() {
         let cpus = process_cpus().to_vec();
-        let settings = Settings {
+        let settings = ThreadSettings {
             pin: Some(Pin::Cores),
             spin: None,
         };
@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(unpinned(allowed_cpus), cpus);
             // Another pool finds as many CPUs as the first one.
             settings.pool(cpus.len()).unwrap();
-            let free = Settings::default().pool(2).unwrap();
+            let free = ThreadSettings::default().pool(2).unwrap();
             // The caller may take the other part as well.
             let caller = std::thread::current().id();
             let code = free.run(2, |_, _| {
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_pinned_pool_runs_where_it_should() {
         let cpu = allowed_cpus()[0];
-        let settings = Settings {
+        let settings = ThreadSettings {
             pin: Some(Pin::Cpus(vec![cpu, cpu])),
             spin: Some(Duration::ZERO),
         };

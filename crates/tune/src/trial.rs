@@ -1,6 +1,6 @@
 //! A candidate on its way from a strategy to its answer.
 
-use measure::{Parts, Spent};
+use measure::{PartTimes, Spent};
 use runtime::BuiltKernel;
 use search::{Candidate, Point};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Trial {
 pub struct AnswerPlace {
     /// [`store::TargetKey::text`].
     pub target: String,
-    /// [`store::Machine::fingerprint`].
+    /// [`store::MachineKey::fingerprint`].
     pub machine: String,
 }
 
@@ -55,6 +55,6 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What the answer took, and the parts of that which are known.
     pub spent: Spent,
-    pub parts: Parts,
+    pub parts: PartTimes,
     pub place: Arc<AnswerPlace>,
 }

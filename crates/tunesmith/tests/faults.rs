@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use store::{EventKind, Filter, Record, RecordIdentity, Store};
+use store::{EventKind, Record, RecordIdentity, RecordQuery, Store};
 
 /// More points than all runs together can measure.
 const OP: &str = "op:matmul(m=240,n=960,k=240)";
@@ -40,7 +40,7 @@ fn tune(folder: &Path, measuring: &[&str], budget: [&str; 2]) -> Command {
 }
 
 fn records(store: &Store) -> Vec<Record> {
-    store.records_for(&Filter::default()).unwrap()
+    store.records_for(&RecordQuery::default()).unwrap()
 }
 
 /// The processes that a process started and that are still there.

@@ -11,7 +11,7 @@ pub(super) fn execute(
     plan: &Plan,
     memory: Vec<Memory>,
 ) -> Result<Vec<Memory>, InterpretError> {
-    let mut machine = Machine::new(program, memory);
+    let mut machine = Interpreter::new(program, memory);
     machine.steps(&plan.steps)?;
     Ok(machine.memory)
 }
@@ -23,7 +23,7 @@ pub(super) fn evaluate(
     vars: &[(VarId, i64)],
     place: &str,
 ) -> Result<Scalar, InterpretError> {
-    let mut machine = Machine::new(program, vec![]);
+    let mut machine = Interpreter::new(program, vec![]);
     for (v, value) in vars {
         machine.vars[v.index()] = *value;
     }
@@ -70,7 +70,7 @@ struct Together {
     now: u64,
 }
 
-struct Machine<'a> {
+struct Interpreter<'a> {
     program: &'a Program,
     vars: Vec<i64>,
     memory: Vec<Memory>,
@@ -84,9 +84,9 @@ struct Machine<'a> {
     values: Vec<u64>,
 }
 
-impl<'a> Machine<'a> {
-    fn new(program: &'a Program, memory: Vec<Memory>) -> Machine<'a> {
-        Machine {
+impl<'a> Interpreter<'a> {
+    fn new(program: &'a Program, memory: Vec<Memory>) -> Interpreter<'a> {
+        Interpreter {
             program,
             vars: vec![0; program.var_count()],
             memory,

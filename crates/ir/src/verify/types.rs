@@ -12,7 +12,7 @@ pub(super) fn expressions(body: &Body<'_>, broken: &mut Vec<Broken>) {
         let mut check = Check {
             body,
             block: b,
-            place: Place::Binding,
+            place: Position::Binding,
             args: vec![],
             broken,
         };
@@ -20,10 +20,10 @@ pub(super) fn expressions(body: &Body<'_>, broken: &mut Vec<Broken>) {
             check.expect(&i.binding, DType::I64);
         }
         if let Some(predicate) = &b.predicate {
-            check.place = Place::Predicate;
+            check.place = Position::Predicate;
             check.expect(predicate, DType::Bool);
         }
-        check.place = Place::Statement;
+        check.place = Position::Statement;
         for w in &b.writes {
             check.element(w.buffer, &w.indices);
             check.expect(&w.value, body.p.buffer(w.buffer).dtype);
@@ -33,7 +33,7 @@ pub(super) fn expressions(body: &Body<'_>, broken: &mut Vec<Broken>) {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Position {
     Binding,
     Predicate,
     Statement,
@@ -43,7 +43,7 @@ enum Place {
 struct Check<'a> {
     body: &'a Body<'a>,
     block: &'a Block,
-    place: Place,
+    place: Position,
     /// Types of the reducer's accumulators, in its expressions.
     args: Vec<DType>,
     broken: &'a mut Vec<Broken>,
@@ -52,10 +52,10 @@ struct Check<'a> {
 impl Check<'_> {
     fn place(&self) -> String {
         let part = match self.place {
-            Place::Binding => "a binding",
-            Place::Predicate => "the predicate",
-            Place::Statement => "the statement",
-            Place::Reducer => "the reducer",
+            Position::Binding => "a binding",
+            Position::Predicate => "the predicate",
+            Position::Statement => "the statement",
+            Position::Reducer => "the reducer",
         };
         format!("{part} of block `{}`", self.block.name)
     }
@@ -69,7 +69,7 @@ impl Check<'_> {
         let dtypes: Vec<DType> = dtypes.map(|w| self.body.p.buffer(w.buffer).dtype).collect();
         let block = self.block;
         let Some(r) = &block.reduction else { return };
-        self.place = Place::Reducer;
+        self.place = Position::Reducer;
         match &r.reducer {
             Reducer::Tuple { combine, identity } => {
                 if combine.len() != dtypes.len() || identity.len() != dtypes.len() {

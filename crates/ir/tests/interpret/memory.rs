@@ -1,7 +1,7 @@
 //! What may be read and written when: undefined elements and races.
 
 use crate::{MATMUL, f32s, matmul, matmul_inputs, output, outputs, set_kind};
-use ir::interpret::{Action, InterpretError, Options, run, run_with};
+use ir::interpret::{Action, Checks, InterpretError, run, run_with};
 use ir::{Axis, BinaryOp, DType, Expr, ExprKind, LoopKind, Node, Program, ProgramBuilder, Role};
 use tensor::Tensor;
 
@@ -137,7 +137,7 @@ fn a_reduction_may_not_run_together() {
         );
         let mut args = matmul_inputs().to_vec();
         args.push(Tensor::zeros(DType::F32, &[2, 2]));
-        let options = Options { check_races: false };
+        let options = Checks { check_races: false };
         run_with(&p, &mut args, options).unwrap();
         assert_eq!(args[2].as_slice::<f32>(), MATMUL);
     }

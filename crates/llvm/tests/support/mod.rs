@@ -2,7 +2,9 @@
 
 use ir::{BufferId, DType, Expr, Target, VarId};
 use llvm::{Compiler, Emit};
-use lower::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, Lane, LoopInfo, Place, Stmt, Store};
+use lower::flat::{
+    AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, Lane, LoopInfo, Stmt, Store,
+};
 use runtime::{LoadedCode, Pool};
 use std::ffi::c_void;
 use tensor::Tensor;
@@ -31,9 +33,9 @@ impl Flat {
         }
     }
 
-    pub fn buffer(&mut self, dtype: DType, elements: i64, place: Place) -> BufferId {
+    pub fn buffer(&mut self, dtype: DType, elements: i64, place: BufferPlace) -> BufferId {
         let id = BufferId(self.code.buffers.len() as u32);
-        if matches!(place, Place::Input | Place::Output) {
+        if matches!(place, BufferPlace::Input | BufferPlace::Output) {
             self.code.params.push(id);
         }
         let name = format!("b{}", id.0);

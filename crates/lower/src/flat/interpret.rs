@@ -6,7 +6,7 @@
 //! fresh worker memory, stack and registers. Lanes run one after the other, but
 //! nothing is stored before all lanes are evaluated, unless they are combined.
 
-use super::{Code, FlatBuffer, Lane, Place, Stmt, Store};
+use super::{BufferPlace, Code, FlatBuffer, Lane, Stmt, Store};
 use crate::flat::scalar::{self, Value};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub enum FlatError {
 /// Runs prepare, then the kernel. `arguments` holds inputs and constants; the
 /// outputs come back with it, one-dimensional, elements never written as zero.
 pub fn interpret_flat(code: &Code, arguments: &mut Arguments) -> Result<(), FlatError> {
-    let mut machine = Machine {
+    let mut machine = Interpreter {
         code,
         vars: vec![0; code.vars.len()],
         memory: vec![None; code.buffers.len()],
@@ -49,11 +49,11 @@ pub fn interpret_flat(code: &Code, arguments: &mut Arguments) -> Result<(), Flat
     for (i, b) in code.buffers.iter().enumerate() {
         let id = BufferId(i as u32);
         let argument = match b.place {
-            Place::Input | Place::Constant => arguments.get(&id),
-            Place::Output | Place::Prepared => None,
+            BufferPlace::Input | BufferPlace::Constant => arguments.get(&id),
+            BufferPlace::Output | BufferPlace::Prepared => None,
             _ => continue,
         };
-        let given = matches!(b.place, Place::Input | Place::Constant);
+        let given = matches!(b.place, BufferPlace::Input | BufferPlace::Constant);
         let used = code.params.contains(&id) || code.prepare_params.contains(&id);
         if given && !used {
             continue;
@@ -78,7 +78,7 @@ pub fn interpret_flat(code: &Code, arguments: &mut Arguments) -> Result<(), Flat
     machine.forget_local();
     machine.stmts(&code.kernel)?;
     for (i, b) in code.buffers.iter().enumerate() {
-        if b.place != Place::Output {
+        if b.place != BufferPlace::Output {
             continue;
         }
         let mut t = Tensor::zeros(b.dtype, &[b.elements.max(0) as usize]);
@@ -127,7 +127,7 @@ impl Bytes {
     }
 }
 
-struct Machine<'a> {
+struct Interpreter<'a> {
     code: &'a Code,
     vars: Vec<i64>,
     /// Parameters, stack arrays and registers.
@@ -136,23 +136,20 @@ struct Machine<'a> {
     worker: Bytes,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Interpreter<'a> {
     /// Stack arrays and registers lose their contents.
     fn forget_local(&mut self) {
         for (i, b) in self.code.buffers.iter().enumerate() {
-            if matches!(b.place, Place::Stack | Place::Register) {
+            if matches!(b.place, BufferPlace::Stack | BufferPlace::Register) {
                 self.memory[i] = Some(vec![None; b.elements.max(0) as usize]);
             }
         }
     }
 
     fn stmts(&mut self, stmts: &[Stmt]) -> Result<(), FlatError> {
-        if self
-            .memory
-            .iter()
-            .zip(&self.code.buffers)
-            .any(|(m, b)| m.is_none() && matches!(b.place, Place::Stack | Place::Register))
-        {
+        if self.memory.iter().zip(&self.code.buffers).any(|(m, b)| {
+            m.is_none() && matches!(b.place, BufferPlace::Stack | BufferPlace::Register)
+        }) {
             self.forget_local();
         }
         for s in stmts {
@@ -167,7 +164,7 @@ impl<'a> Machine<'a> {
                     }
                     self.worker = outer.1;
                     for (i, b) in self.code.buffers.iter().enumerate() {
-                        if matches!(b.place, Place::Stack | Place::Register) {
+                        if matches!(b.place, BufferPlace::Stack | BufferPlace::Register) {
                             self.memory[i] = outer.0[i].clone();
                         }
                     }
@@ -241,11 +238,11 @@ impl<'a> Machine<'a> {
         }
         let size = buffer.dtype.size();
         match buffer.place {
-            Place::Workspace(at) => {
+            BufferPlace::Workspace(at) => {
                 self.shared
                     .store(at as usize + offset as usize * size, size, b, v)
             }
-            Place::WorkerWorkspace(at) => {
+            BufferPlace::WorkerWorkspace(at) => {
                 self.worker
                     .store(at as usize + offset as usize * size, size, b, v);
             }
@@ -266,8 +263,8 @@ impl<'a> Machine<'a> {
         let buffer = self.bounded(b, offset)?;
         let byte = |at: u64| at as usize + offset as usize * buffer.dtype.size();
         let value = match buffer.place {
-            Place::Workspace(at) => self.shared.load(byte(at), b),
-            Place::WorkerWorkspace(at) => self.worker.load(byte(at), b),
+            BufferPlace::Workspace(at) => self.shared.load(byte(at), b),
+            BufferPlace::WorkerWorkspace(at) => self.worker.load(byte(at), b),
             _ => self.memory[b.index()]
                 .as_ref()
                 .and_then(|m| m[offset as usize]),

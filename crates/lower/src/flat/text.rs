@@ -1,6 +1,6 @@
 //! Flat code as text, for dumps and file tests.
 
-use super::{AccessId, Code, Place, Stmt, Store};
+use super::{AccessId, BufferPlace, Code, Stmt, Store};
 use ir::{BinaryOp, BufferId, Expr, ExprKind, UnaryOp, VarId};
 use std::fmt::Write as _;
 
@@ -10,7 +10,11 @@ pub fn print(code: &Code) -> String {
         "code {} workspace {} worker {}\n",
         code.name, code.workspace_bytes, code.worker_workspace_bytes
     );
-    for b in code.buffers.iter().filter(|b| b.place != Place::Unused) {
+    for b in code
+        .buffers
+        .iter()
+        .filter(|b| b.place != BufferPlace::Unused)
+    {
         let _ = writeln!(
             out,
             "  {}: {}[{}] {}",
@@ -44,10 +48,10 @@ fn names(code: &Code, ids: &[BufferId]) -> String {
     names.join(", ")
 }
 
-pub(crate) fn place(place: Place) -> String {
+pub(crate) fn place(place: BufferPlace) -> String {
     match place {
-        Place::Workspace(at) => format!("workspace {at}"),
-        Place::WorkerWorkspace(at) => format!("worker workspace {at}"),
+        BufferPlace::Workspace(at) => format!("workspace {at}"),
+        BufferPlace::WorkerWorkspace(at) => format!("worker workspace {at}"),
         other => format!("{other:?}").to_lowercase(),
     }
 }

@@ -1,6 +1,6 @@
 //! The promises of flat code, checked.
 
-use super::{Code, Place, Stmt, Store};
+use super::{BufferPlace, Code, Stmt, Store};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 use std::collections::BTreeMap;
 
@@ -79,8 +79,8 @@ impl Verifier<'_> {
         for b in &self.code.buffers {
             let bytes = b.elements as u64 * b.dtype.size() as u64;
             let (at, total) = match b.place {
-                Place::Workspace(at) => (at, self.code.workspace_bytes),
-                Place::WorkerWorkspace(at) => (at, self.code.worker_workspace_bytes),
+                BufferPlace::Workspace(at) => (at, self.code.workspace_bytes),
+                BufferPlace::WorkerWorkspace(at) => (at, self.code.worker_workspace_bytes),
                 _ => continue,
             };
             if at % 64 != 0 || at + bytes > total {
@@ -140,7 +140,7 @@ impl Verifier<'_> {
                     self.expr(offset);
                     let info = self.code.buffers.get(buffer.index());
                     if let Some(b) = info
-                        && matches!(b.place, Place::Register | Place::Unused)
+                        && matches!(b.place, BufferPlace::Register | BufferPlace::Unused)
                     {
                         self.say(format!("`{}` is prefetched and has no address", b.name));
                     }
@@ -205,9 +205,9 @@ impl Verifier<'_> {
 
     fn writable(&mut self, b: BufferId) {
         let bad = match self.code.buffers[b.index()].place {
-            Place::Input | Place::Constant => true,
-            Place::Prepared => !self.prepare,
-            Place::Output => self.prepare,
+            BufferPlace::Input | BufferPlace::Constant => true,
+            BufferPlace::Prepared => !self.prepare,
+            BufferPlace::Output => self.prepare,
             _ => false,
         };
         if bad {
@@ -246,15 +246,18 @@ impl Verifier<'_> {
             return;
         };
         match buffer.place {
-            Place::Unused => self.say(format!("`{}` is accessed but unused", self.name(b))),
-            Place::Register | Place::Stack => {
+            BufferPlace::Unused => self.say(format!("`{}` is accessed but unused", self.name(b))),
+            BufferPlace::Register | BufferPlace::Stack => {
                 let home = *self.homes.entry(b).or_insert(self.parallel);
                 if home != self.parallel {
                     let text = format!("`{}` crosses the border of a parallel loop", self.name(b));
                     self.say(text);
                 }
             }
-            Place::Input | Place::Constant | Place::Prepared | Place::Output => {
+            BufferPlace::Input
+            | BufferPlace::Constant
+            | BufferPlace::Prepared
+            | BufferPlace::Output => {
                 let params = match self.prepare {
                     true => &self.code.prepare_params,
                     false => &self.code.params,
@@ -265,7 +268,7 @@ impl Verifier<'_> {
             }
             _ => {}
         }
-        if buffer.place == Place::Register {
+        if buffer.place == BufferPlace::Register {
             let lanes = if lane.is_some_and(|l| offset.uses_var(l)) {
                 lanes
             } else {

@@ -3,7 +3,9 @@
 
 use super::place_buffers::access_lanes;
 use crate::flat::{AccessId, Stmt as FlatStmt};
-use crate::flat::{AccessInfo, Code, FlatBuffer, FlatLoop, FlatLoopId, LoopInfo, Place, Store};
+use crate::flat::{
+    AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, FlatLoopId, LoopInfo, Store,
+};
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
 use ir::{BufferId, Expr, LoopKind, Role, VarId};
 use std::collections::BTreeSet;
@@ -20,7 +22,7 @@ pub(crate) fn number(nest: &Nest) -> Code {
                 Role::Intermediate => vec![],
                 _ => buffer.shape.clone(),
             },
-            place: storage.place.unwrap_or(Place::Unused),
+            place: storage.place.unwrap_or(BufferPlace::Unused),
         }
     });
     let buffers: Vec<FlatBuffer> = buffers.collect();
@@ -32,7 +34,7 @@ pub(crate) fn number(nest: &Nest) -> Code {
     let prepare = tables.stmts(&nest.prepare, None, false);
     tables.entry = Entry::Kernel;
     let kernel = tables.stmts(&nest.kernel, None, false);
-    let prepared = |b: &BufferId| buffers[b.index()].place == Place::Prepared;
+    let prepared = |b: &BufferId| buffers[b.index()].place == BufferPlace::Prepared;
     let prepared: Vec<BufferId> = p.buffer_ids().filter(prepared).collect();
     let constant = |b: &BufferId| p.buffer(*b).role == Role::Constant;
     let loaded: BTreeSet<BufferId> = nest.kernel.iter().flat_map(Stmt::loaded).collect();

@@ -7,7 +7,7 @@
 //! lifetimes are apart share bytes.
 
 use crate::LowerError;
-use crate::flat::{Lane, Place};
+use crate::flat::{BufferPlace, Lane};
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
 use ir::affine::Affine;
 use ir::{BufferId, Expr, LoopKind, Role, Scope, VarId};
@@ -65,7 +65,7 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
             }
             match small_place(nest, *b, accesses, stack_left) {
                 Some(place) => {
-                    if place == Place::Stack {
+                    if place == BufferPlace::Stack {
                         stack_left -= bytes(nest, *b);
                     }
                     nest.storage_mut(*b).place = Some(place);
@@ -83,14 +83,17 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     nest.worker_workspace_bytes = private;
     for b in nest.program.buffer_ids() {
         if nest.storage(b).place.is_none() {
-            nest.storage_mut(b).place = Some(role_place(nest, b).unwrap_or(Place::Unused));
+            nest.storage_mut(b).place = Some(role_place(nest, b).unwrap_or(BufferPlace::Unused));
         }
     }
     // Registers have no address, and a stack array is in the cache already.
     nest.map_entries(|nest, stmts| {
         let distant = |b: BufferId| {
             let place = nest.storage(b).place;
-            !matches!(place, Some(Place::Register | Place::Stack | Place::Unused))
+            !matches!(
+                place,
+                Some(BufferPlace::Register | BufferPlace::Stack | BufferPlace::Unused)
+            )
         };
         with_prefetches_of(stmts, &distant)
     });
@@ -117,11 +120,11 @@ fn with_prefetches_of(stmts: Vec<Stmt>, kept: &impl Fn(BufferId) -> bool) -> Vec
     out
 }
 
-fn role_place(nest: &Nest, b: BufferId) -> Option<Place> {
+fn role_place(nest: &Nest, b: BufferId) -> Option<BufferPlace> {
     match nest.program.buffer(b).role {
-        Role::Input => Some(Place::Input),
-        Role::Constant => Some(Place::Constant),
-        Role::Output => Some(Place::Output),
+        Role::Input => Some(BufferPlace::Input),
+        Role::Constant => Some(BufferPlace::Constant),
+        Role::Output => Some(BufferPlace::Output),
         Role::Intermediate => nest.storage(b).place,
     }
 }
@@ -131,7 +134,12 @@ fn bytes(nest: &Nest, b: BufferId) -> i64 {
 }
 
 /// Registers or the stack, if the buffer may and can live there.
-fn small_place(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) -> Option<Place> {
+fn small_place(
+    nest: &Nest,
+    b: BufferId,
+    accesses: &[Access],
+    stack_left: i64,
+) -> Option<BufferPlace> {
     // Neither is visible from both sides of a parallel loop's border.
     let parallel = accesses[0].parallel;
     if accesses.iter().any(|a| a.parallel != parallel) {
@@ -147,11 +155,11 @@ fn small_place(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) -
         .all(|a| a.lanes == lanes && a.offset.is_some_and(aligned));
     let wants_registers = scope == Scope::Register || bytes <= MAX_TINY_BYTES;
     if constant && wants_registers && elements % i64::from(lanes) == 0 {
-        return Some(Place::Register);
+        return Some(BufferPlace::Register);
     }
     let inner = nest.storage(b).site.is_some() || nest.storage(b).temporary;
     let wants_stack = scope != Scope::Global || inner;
-    (wants_stack && bytes <= MAX_STACK_BYTES.min(stack_left)).then_some(Place::Stack)
+    (wants_stack && bytes <= MAX_STACK_BYTES.min(stack_left)).then_some(BufferPlace::Stack)
 }
 
 fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {
@@ -209,8 +217,8 @@ fn allocate<'a>(nest: &mut Nest, requests: impl Iterator<Item = &'a Request>) ->
         }
         placed.push((r, offset));
         nest.storage_mut(r.buffer).place = Some(match r.worker {
-            true => Place::WorkerWorkspace(offset),
-            false => Place::Workspace(offset),
+            true => BufferPlace::WorkerWorkspace(offset),
+            false => BufferPlace::Workspace(offset),
         });
     }
     placed

@@ -6,7 +6,7 @@
 //! become prepared buffers.
 
 use crate::LowerError;
-use crate::flat::Place;
+use crate::flat::BufferPlace;
 use crate::nest::{Nest, Stmt};
 use ir::{BufferId, Role};
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ pub(crate) fn split_prepare(nest: &mut Nest) -> Result<(), LowerError> {
         .collect();
     for ((_, written), _) in touched.iter().zip(&moved).filter(|(_, m)| **m) {
         for b in written.intersection(&crossing) {
-            nest.storage[b.index()].place = Some(Place::Prepared);
+            nest.storage[b.index()].place = Some(BufferPlace::Prepared);
         }
     }
     let (prepare, kernel): (Vec<_>, Vec<_>) =

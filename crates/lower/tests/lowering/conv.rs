@@ -4,7 +4,7 @@
 use crate::hand::Hand;
 use crate::judge::{all, judge};
 use ir::{DType, Expr, LoopKind, Node, Program, ProgramBuilder, Reducer, Scope};
-use lower::flat::{Code, Place, Stmt};
+use lower::flat::{BufferPlace, Code, Stmt};
 
 const SERIAL: LoopKind = LoopKind::Serial;
 
@@ -109,7 +109,7 @@ fn padding_becomes_guards_outside_the_inner_loops() {
     let raw = conv(5, 6);
     let code = judge(&raw, &direct(&raw, 5, 6, 3));
     let acc = code.buffers.iter().find(|b| b.name == "acc").unwrap();
-    assert_eq!((acc.place, acc.elements), (Place::Register, 3 * 8));
+    assert_eq!((acc.place, acc.elements), (BufferPlace::Register, 3 * 8));
     let ifs = ifs(&code);
     // The condition on the row is tested once a row, round the loops over s and ci.
     assert!(

@@ -5,7 +5,7 @@
 
 use crate::judge::judge;
 use ir::Target;
-use lower::{Observer, Options, PASSES, lower_observed};
+use lower::{LowerOptions, PASSES, PassObserver, lower_observed};
 use std::path::Path;
 use testkit::file_test::{Case, Section, Suite, run};
 
@@ -26,13 +26,13 @@ fn one_pass(case: &Case) -> Result<Vec<Section>, String> {
     let target: Target = case.setting.parse()?;
     let mut texts: Vec<(String, String)> = Vec::new();
     let mut dump = |pass: &str, text: &str| texts.push((pass.into(), text.into()));
-    let mut observer = Observer {
+    let mut observer = PassObserver {
         dump: Some(&mut dump),
         timings: vec![],
     };
-    let options = Options {
+    let options = LowerOptions {
         verify: true,
-        ..Options::standard()
+        ..LowerOptions::standard()
     };
     let result = lower_observed(&program, &target, &options, &mut observer);
     let at = PASSES.iter().position(|p| *p == case.subject);

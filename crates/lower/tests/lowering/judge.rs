@@ -4,7 +4,7 @@
 use ir::{BufferId, Program, Role, Target};
 use lower::flat::interpret::{Arguments, interpret_flat};
 use lower::flat::{Code, Stmt, text};
-use lower::{Observer, Options, PASSES, lower_observed};
+use lower::{LowerOptions, PASSES, PassObserver, lower_observed};
 
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 
@@ -20,12 +20,12 @@ pub fn code(p: &Program) -> Code {
 pub fn code_after(p: &Program, stop_after: Option<usize>) -> Code {
     let mut log = String::new();
     let mut dump = |pass: &str, text: &str| log = format!("{log}\n-- {pass}\n{text}");
-    let options = Options {
+    let options = LowerOptions {
         verify: true,
         stop_after,
-        ..Options::standard()
+        ..LowerOptions::standard()
     };
-    let mut observer = Observer {
+    let mut observer = PassObserver {
         dump: Some(&mut dump),
         timings: vec![],
     };

@@ -3,8 +3,8 @@
 use crate::hand::Hand;
 use crate::judge::{all, code, judge, target};
 use ir::{Annotation, DType, Expr, LoopKind, Node, Program, ProgramBuilder, Reducer, Scope};
-use lower::flat::{Code, Place, Stmt};
-use lower::{Options, lower};
+use lower::flat::{BufferPlace, Code, Stmt};
+use lower::{LowerOptions, lower};
 
 const SERIAL: LoopKind = LoopKind::Serial;
 
@@ -30,7 +30,7 @@ pub fn matmul(m: i64, n: i64, k: i64) -> Program {
     b.finish(&[c])
 }
 
-fn place(code: &Code, name: &str) -> Place {
+fn place(code: &Code, name: &str) -> BufferPlace {
     code.buffers
         .iter()
         .find(|b| b.name == name)
@@ -92,7 +92,7 @@ fn naive() {
 fn register_tile() {
     let raw = matmul(12, 32, 5);
     let code = judge(&raw, &tiled(&raw, 12, 32, 5, vec![]));
-    assert_eq!(place(&code, "acc"), Place::Register);
+    assert_eq!(place(&code, "acc"), BufferPlace::Register);
     assert_eq!(code.loops.len(), 3, "only i0, j0 and k0 are left");
     let stores: Vec<_> = all(&code.kernel)
         .into_iter()
@@ -115,7 +115,7 @@ fn register_tile() {
 fn tail_rows_are_guarded() {
     let raw = matmul(8, 16, 3);
     let code = judge(&raw, &tiled(&raw, 8, 16, 3, vec![]));
-    assert_eq!(place(&code, "acc"), Place::Register);
+    assert_eq!(place(&code, "acc"), BufferPlace::Register);
     assert!(
         all(&code.kernel)
             .iter()
@@ -188,7 +188,7 @@ fn registers_are_not_prefetched() {
     }];
     let code = judge(&raw, &tiled(&raw, 6, 16, 11, notes));
     let acc = code.buffers.iter().find(|b| b.name == "acc").unwrap();
-    assert_eq!(acc.place, lower::flat::Place::Register);
+    assert_eq!(acc.place, lower::flat::BufferPlace::Register);
     let prefetch = |s: &&Stmt| matches!(s, Stmt::Prefetch { .. });
     assert_eq!(all(&code.kernel).into_iter().filter(prefetch).count(), 0);
 }
@@ -310,8 +310,8 @@ fn packed_constants_move_to_prepare() {
     let code = judge(&p, &p);
     assert_eq!(code.params, [a, c, pack]);
     assert_eq!(code.prepare_params, [w, unused, pack]);
-    assert_eq!(place(&code, "pack"), Place::Prepared);
-    assert!(matches!(place(&code, "half"), Place::Workspace(0)));
+    assert_eq!(place(&code, "pack"), BufferPlace::Prepared);
+    assert!(matches!(place(&code, "half"), BufferPlace::Workspace(0)));
     assert_eq!(code.workspace_bytes, 8 * 16 * 4);
     assert!(!code.prepare.is_empty());
 }
@@ -412,7 +412,7 @@ fn nested_parallel_loops_run_the_inner_one_serially() {
         p.loop_mut(l).kind = LoopKind::Parallel;
     }
     // The verifier of programs refuses these; `lower` alone does not need it to.
-    let code = lower(&p, &target(), &Options::standard()).unwrap();
+    let code = lower(&p, &target(), &LowerOptions::standard()).unwrap();
     assert!(lower::flat::verify::verify_flat(&code).is_empty());
     let parallel: Vec<&str> = code
         .loops
@@ -436,6 +436,6 @@ fn the_verifier_finds_broken_code() {
     assert!(broken(&|c| c.params.clear()) > 0);
     assert!(broken(&|c| c.accesses.swap(0, 1)) > 0);
     assert!(broken(&|c| c.accesses.truncate(1)) > 0);
-    assert!(broken(&|c| c.buffers[0].place = Place::Unused) > 0);
+    assert!(broken(&|c| c.buffers[0].place = BufferPlace::Unused) > 0);
     assert!(broken(&|c| c.buffers[0].dtype = DType::F64) > 0);
 }

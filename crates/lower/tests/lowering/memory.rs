@@ -3,7 +3,7 @@
 use crate::hand::Hand;
 use crate::judge::{code, judge};
 use ir::{BufferId, DType, Expr, LoopKind, Program, ProgramBuilder, Reducer, Scope};
-use lower::flat::{Code, FlatBuffer, Place};
+use lower::flat::{BufferPlace, Code, FlatBuffer};
 
 const SERIAL: LoopKind = LoopKind::Serial;
 
@@ -49,24 +49,24 @@ fn an_intermediate_shrinks_to_one_iteration() {
     let raw = blur(12, 8);
     let code = judge(&raw, &strips(&raw, 12, 8, 4, SERIAL));
     assert_eq!(buffer(&code, "y").elements, 6 * 8);
-    assert_eq!(buffer(&code, "y").place, Place::Stack);
+    assert_eq!(buffer(&code, "y").place, BufferPlace::Stack);
     let code = judge(&raw, &raw);
     assert_eq!(buffer(&code, "y").elements, 14 * 8);
-    assert_eq!(buffer(&code, "y").place, Place::Workspace(0));
+    assert_eq!(buffer(&code, "y").place, BufferPlace::Workspace(0));
 }
 
 #[test]
 fn large_strips_lie_with_their_worker() {
     let raw = blur(8, 600);
     let code = judge(&raw, &strips(&raw, 8, 600, 4, LoopKind::Parallel));
-    assert_eq!(buffer(&code, "y").place, Place::WorkerWorkspace(0));
+    assert_eq!(buffer(&code, "y").place, BufferPlace::WorkerWorkspace(0));
     assert_eq!(
         code.worker_workspace_bytes,
         (6 * 600 * 4u64).next_multiple_of(64)
     );
     assert_eq!(code.workspace_bytes, 0);
     let code = judge(&raw, &strips(&raw, 8, 600, 4, SERIAL));
-    assert_eq!(buffer(&code, "y").place, Place::Workspace(0));
+    assert_eq!(buffer(&code, "y").place, BufferPlace::Workspace(0));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn lanes_have_their_own_copy() {
     let code = judge(&raw, &h.finish(vec![body]));
     assert_eq!(
         (buffer(&code, "y").elements, buffer(&code, "y").place),
-        (8, Place::Register)
+        (8, BufferPlace::Register)
     );
 }
 
@@ -168,7 +168,7 @@ fn a_register_that_is_indexed_is_demoted() {
     let code = judge(&raw, &h.finish(vec![body]));
     assert_eq!(
         (buffer(&code, "acc").elements, buffer(&code, "acc").place),
-        (8, Place::Stack)
+        (8, BufferPlace::Stack)
     );
 }
 
@@ -191,10 +191,10 @@ fn lifetimes_apart_share_bytes() {
         2 * one,
         "each step needs its input and its output"
     );
-    let places: Vec<Place> = (0..4)
+    let places: Vec<BufferPlace> = (0..4)
         .map(|n| buffer(&code, &format!("t{n}")).place)
         .collect();
-    assert_eq!(places, [0, one, 0, one].map(Place::Workspace));
+    assert_eq!(places, [0, one, 0, one].map(BufferPlace::Workspace));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn what_both_sides_of_a_parallel_loop_see_is_shared() {
     let mut p = b.finish(&[y]);
     let l = p.loop_named("s.i").unwrap();
     p.loop_mut(l).kind = LoopKind::Parallel;
-    assert_eq!(buffer(&code(&p), "s").place, Place::Workspace(0));
+    assert_eq!(buffer(&code(&p), "s").place, BufferPlace::Workspace(0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::judge::{all, code, judge};
 use ir::{DType, Expr, Program, ProgramBuilder, Reducer};
 use lower::flat::verify::verify_flat;
-use lower::flat::{Place, Stmt, Store};
+use lower::flat::{BufferPlace, Stmt, Store};
 use schedule::Trace;
 
 const ROWS: i64 = 3;
@@ -57,7 +57,7 @@ fn unrolled_neighbours_are_one_statement_and_their_partial_results_registers() {
                 .all(|s| s.lane.map(|l| l.lanes) == Some(group as u32))
         );
         let partial = code.buffers.iter().find(|b| b.name == "sum.rf").unwrap();
-        assert_eq!(partial.place, Place::Register);
+        assert_eq!(partial.place, BufferPlace::Register);
     }
 }
 

@@ -7,7 +7,7 @@ use ir::{
     TensorOp, UnaryOp, View,
 };
 use lower::flat::interpret::{Arguments, FlatError, interpret_flat};
-use lower::flat::{Place, Stmt};
+use lower::flat::{BufferPlace, Stmt};
 use tensor::Tensor;
 
 const SERIAL: LoopKind = LoopKind::Serial;
@@ -60,11 +60,11 @@ fn softmax_row_by_row() {
     let buffer = |n: &str| code.buffers.iter().find(|b| b.name == n).unwrap();
     assert_eq!(
         (buffer("max").elements, buffer("max").place),
-        (1, Place::Register)
+        (1, BufferPlace::Register)
     );
     assert_eq!(
         (buffer("e").elements, buffer("e").place),
-        (16, Place::Stack)
+        (16, BufferPlace::Stack)
     );
     assert_eq!(code.workspace_bytes, 0);
 }
@@ -124,7 +124,7 @@ fn tuples_in_lanes() {
     let value = code
         .buffers
         .iter()
-        .find(|b| b.name.starts_with("best.") && b.place == Place::Register);
+        .find(|b| b.name.starts_with("best.") && b.place == BufferPlace::Register);
     assert_eq!(value.expect("a temporary").elements, 8, "one for each lane");
 }
 
@@ -301,7 +301,11 @@ fn parameters_are_views() {
         strides: vec![-10, 2],
         offset: 5,
     });
-    let e = lower::lower(&p, &crate::judge::target(), &lower::Options::standard());
+    let e = lower::lower(
+        &p,
+        &crate::judge::target(),
+        &lower::LowerOptions::standard(),
+    );
     assert!(
         matches!(e, Err(lower::LowerError::View { first: -15, .. })),
         "{e:?}"

@@ -4,7 +4,7 @@ use crate::judge::{interpreted, outputs, target};
 use ir::{BufferId, LoopId, LoopKind, Node, Program, Role, Scope};
 use lower::flat::interpret::{Arguments, interpret_flat};
 use lower::flat::text;
-use lower::{LowerError, Options, PASSES, lower};
+use lower::{LowerError, LowerOptions, PASSES, lower};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -132,12 +132,12 @@ struct Tried {
 
 /// Every fourth program is of convolutions in f32, for filtering to fit some.
 fn drawn(seed: u64) -> Program {
-    let all = testkit::Options::all();
+    let all = testkit::Distribution::all();
     let kinds = match seed % 4 {
         3 => vec![Kind::Conv, Kind::Elementwise],
         _ => all.kinds.clone(),
     };
-    let options = testkit::Options {
+    let options = testkit::Distribution {
         max_points: 3000,
         integers: seed % 4 != 3,
         kinds,
@@ -179,10 +179,10 @@ fn try_seed(seed: u64) -> Tried {
         lanes,
     };
     let limit = rng.random_range(0..=2 * PASSES.len());
-    let options = Options {
+    let options = LowerOptions {
         verify: true,
         stop_after: Some(limit),
-        ..Options::standard()
+        ..LowerOptions::standard()
     };
     let code = match lower(&p, &target(), &options) {
         Ok(code) => code,

@@ -1,7 +1,7 @@
 //! A device that exists in tests only: latency, contention and failure are
 //! functions of what runs beside a candidate, and time passes as they say.
 
-use measure::{Assignment, Dispatch, Measured, Parts, RANKING, Ranking, Round, Spent};
+use measure::{Assignment, Dispatch, Measured, PartTimes, RANKING, Ranking, Round, Spent};
 use std::time::Duration;
 use store::{Clock, Conditions, Outcome, Stage};
 
@@ -79,7 +79,7 @@ fn measured(outcome: Outcome, time: Duration) -> Measured {
             wall_ns: time.as_nanos() as u64,
             cpu_ns: 0,
         },
-        parts: Parts::default(),
+        parts: PartTimes::default(),
     }
 }
 

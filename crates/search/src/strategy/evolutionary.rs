@@ -68,7 +68,7 @@ impl Strategy for Evolutionary {
             draws += 1;
             let p = self.draw(context.space);
             self.proposed += 1;
-            if context.space.is_legal(&p) && self.asked.insert(p.clone()) {
+            if context.space.within_limits(&p) && self.asked.insert(p.clone()) {
                 out.push(p);
             }
         }

@@ -11,7 +11,7 @@ use crate::space::Point;
 
 /// Proposes points and learns from their costs.
 pub trait Strategy {
-    /// Up to `n` legal points that were not asked before; fewer when the space runs out.
+    /// Up to `n` points within the limits that were not asked before; fewer when the space runs out.
     fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point>;
 
     /// What became of a point. Points that the strategy did not ask for may be told too: the

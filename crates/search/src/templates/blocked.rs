@@ -82,13 +82,13 @@ struct Windows<'a> {
 }
 
 /// Decisions of the register tile.
-struct TileDecisions {
+struct WindowTile {
     y: Decided,
     x: Decided,
     maps: Decided,
 }
 
-impl TileDecisions {
+impl WindowTile {
     /// The number of sums that it holds, as factors.
     fn sums(&self) -> [DecidedPart; 3] {
         [self.y.value(), self.x.value(), self.maps.part(1)]
@@ -168,7 +168,7 @@ impl Windows<'_> {
     }
 
     /// Decides the tile that stays in registers.
-    fn tile(&self, d: &mut Draft) -> TileDecisions {
+    fn tile(&self, d: &mut Draft) -> WindowTile {
         let [maps, width] = [1, 3].map(|i| self.main.spatial[i].extent);
         let wanted = self.default_tile();
         let (height, whole) = self.rows();
@@ -183,7 +183,7 @@ impl Windows<'_> {
         let maps = d.tile("k", maps, self.most_maps(), wanted[2]);
         self.registers()
             .limit(d, &[y.value(), x.value()], maps.part(1), 1);
-        TileDecisions { y, x, maps }
+        WindowTile { y, x, maps }
     }
 
     fn registers(&self) -> Registers {
@@ -195,7 +195,7 @@ impl Windows<'_> {
         &self,
         d: &mut Draft,
         reduce: &mut Vec<LoopId>,
-        tile: &TileDecisions,
+        tile: &WindowTile,
         taps: i64,
     ) -> Written<Option<Channels>> {
         let channels = self.main.axis(image::CHANNEL_LANE);

@@ -108,24 +108,24 @@ struct Form<'a> {
 
 /// A block that the step makes, and the buffer that it computes.
 #[derive(Clone, Copy)]
-struct Stage {
+struct MadeBlock {
     block: BlockId,
     result: BufferId,
 }
 
 /// The blocks that the step makes, by the names in its documentation.
-struct Stages {
-    g: Stage,
-    u: Stage,
-    d: Stage,
-    b: Stage,
-    v: Stage,
-    m: Stage,
-    p: Stage,
+struct MadeBlocks {
+    g: MadeBlock,
+    u: MadeBlock,
+    d: MadeBlock,
+    b: MadeBlock,
+    v: MadeBlock,
+    m: MadeBlock,
+    p: MadeBlock,
 }
 
 /// Decisions of the register tile of the products.
-struct TileDecisions {
+struct ProductTile {
     /// Tiles along y and x.
     tiles: [DecidedPart; 2],
     /// Blocks of output channels.
@@ -178,7 +178,7 @@ impl Form<'_> {
     }
 
     /// `tiles` are the factors of the tiles in registers.
-    fn decide(&self, d: &mut Draft, tiles: [DecidedPart; 2], wanted_maps: i64) -> TileDecisions {
+    fn decide(&self, d: &mut Draft, tiles: [DecidedPart; 2], wanted_maps: i64) -> ProductTile {
         let maps = d.tile("k", self.sizes.map_blocks, 4, wanted_maps);
         let fits = |u: &i64| self.sizes.channel_lanes % u == 0;
         let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
@@ -186,7 +186,7 @@ impl Form<'_> {
         self.registers().limit(d, &tiles, maps.part(1), 1);
         let body = [tiles[0], tiles[1], maps.part(1), unroll.value()];
         limit_unrolled(d, 1, &body, MOST_UNROLLED);
-        TileDecisions {
+        ProductTile {
             tiles,
             maps,
             unroll,
@@ -278,9 +278,9 @@ impl Form<'_> {
     }
 
     /// Outputs in registers until the last block takes them.
-    fn begin(&self, d: &mut Draft) -> Written<(Stages, Outputs)> {
+    fn begin(&self, d: &mut Draft) -> Written<(MadeBlocks, Outputs)> {
         let blocks = d.winograd(self.main, self.tile)?;
-        let [g, u, data, b, v, m, p] = blocks.map(|block| Stage {
+        let [g, u, data, b, v, m, p] = blocks.map(|block| MadeBlock {
             block,
             result: d.output(block),
         });
@@ -292,7 +292,7 @@ impl Form<'_> {
             None => d.keep_in_registers(self.main)?,
         };
         let [batch, maps, y, x, lane] = d.along(last, image::BLOCKED_MAPS.map(AxisName::as_str))?;
-        let stages = Stages {
+        let stages = MadeBlocks {
             g,
             u,
             d: data,
@@ -314,7 +314,7 @@ impl Form<'_> {
     /// Products of transformed data and weights: a matrix product for every
     /// element of the tiles. The loops over all but what is summed and the tile
     /// in registers, outermost first.
-    fn products(&self, d: &mut Draft, s: &Stages, t: &TileDecisions) -> Written<[LoopId; 4]> {
+    fn products(&self, d: &mut Draft, s: &MadeBlocks, t: &ProductTile) -> Written<[LoopId; 4]> {
         let weights = [
             MAP_BLOCK,
             CHANNEL_BLOCK,
@@ -370,7 +370,7 @@ impl Form<'_> {
 
     /// The data transform, a tile and a block of channels at a time: rows, then
     /// columns. The loops along `outer`.
-    fn data(&self, d: &mut Draft, s: &Stages, outer: [&str; 4]) -> Written<[LoopId; 4]> {
+    fn data(&self, d: &mut Draft, s: &MadeBlocks, outer: [&str; 4]) -> Written<[LoopId; 4]> {
         let outer = d.along(s.v.block, outer)?;
         let inner = d.along(s.v.block, [E, J, F, CHANNEL_LANE])?;
         d.reorder(&[outer, inner].concat())?;
@@ -389,7 +389,7 @@ impl Form<'_> {
 
     /// A tile is a few short rows, which no prefetcher of the processor follows: its
     /// data are asked for two tiles ahead.
-    fn prefetch(&self, d: &mut Draft, s: &Stages, x: LoopId) {
+    fn prefetch(&self, d: &mut Draft, s: &MadeBlocks, x: LoopId) {
         let input: Option<BufferId> = d.block(s.d.block).loads().first().map(|(b, _)| *b);
         let Some(input) = input else { return };
         let [rows, columns] = self.tile_counts();
@@ -407,7 +407,7 @@ impl Form<'_> {
     }
 
     /// The output transform, a tile and a block of maps at a time.
-    fn leave(&self, d: &mut Draft, s: &Stages, x: LoopId, lane: LoopId) -> Written<()> {
+    fn leave(&self, d: &mut Draft, s: &MadeBlocks, x: LoopId, lane: LoopId) -> Written<()> {
         transform(d, s.p, F, [E, IN_TILE_ROW], MAP_LANE)?;
         d.set_scope(s.p.result, Scope::Local)?;
         let [f, column, ki] = d.along(self.main, [F, image::COLUMN.as_str(), MAP_LANE])?;
@@ -423,7 +423,13 @@ impl Form<'_> {
 
 /// One dimension of a transform: for each iteration of `home`, all results
 /// along `axes[1]` from all terms along `axes[0]`, in vectors.
-fn transform(d: &mut Draft, stage: Stage, home: &str, axes: [&str; 2], lanes: &str) -> Written<()> {
+fn transform(
+    d: &mut Draft,
+    stage: MadeBlock,
+    home: &str,
+    axes: [&str; 2],
+    lanes: &str,
+) -> Written<()> {
     let ([terms, results], b) = (axes, stage.block);
     let [home, term, result, lane] = d.along(b, [home, terms, results, lanes])?;
     d.reorder(&[home, term, result, lane])?;

@@ -22,7 +22,7 @@ use flate2::read::MultiGzDecoder;
 use crate::cost::Cost;
 use crate::error::StoreError;
 use crate::jsonl::JsonLines;
-use crate::lookup::Filter;
+use crate::lookup::RecordQuery;
 use crate::outcome::Outcome;
 use crate::record::SpentByStage;
 use crate::sqlite::Store;
@@ -63,7 +63,7 @@ impl fmt::Display for KnobValue {
 
 /// What a row may choose.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Knob {
+pub struct TableKnob {
     pub name: String,
     /// The values that occur in the table, in order, each once. A value's number is its
     /// position.
@@ -82,7 +82,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Table {
     source: String,
-    knobs: Vec<Knob>,
+    knobs: Vec<TableKnob>,
     /// In the order in which they were recorded.
     rows: Vec<(Box<[u64]>, Answer)>,
     /// Position in `rows`.
@@ -97,7 +97,7 @@ impl Table {
     /// # Errors
     /// [`StoreError::BadTable`] where the content is no table, with its place in the file;
     /// the errors of [`Store::open_to_read`].
-    pub fn open(path: impl AsRef<Path>, filter: &Filter<'_>) -> Result<Table, StoreError> {
+    pub fn open(path: impl AsRef<Path>, filter: &RecordQuery<'_>) -> Result<Table, StoreError> {
         let path = path.as_ref();
         let shown = path.display().to_string();
         let bad = |problem: Problem| problem.in_file(&shown);
@@ -135,7 +135,7 @@ impl Table {
     /// # Errors
     /// [`StoreError::BadTable`] where no record is selected, or those of several places;
     /// the errors of reading a store.
-    pub fn of_records(store: &Store, filter: &Filter<'_>) -> Result<Table, StoreError> {
+    pub fn of_records(store: &Store, filter: &RecordQuery<'_>) -> Result<Table, StoreError> {
         records::read(store.path(), store, filter)
     }
 
@@ -144,7 +144,7 @@ impl Table {
         &self.source
     }
 
-    pub fn knobs(&self) -> &[Knob] {
+    pub fn knobs(&self) -> &[TableKnob] {
         &self.knobs
     }
 
@@ -244,9 +244,9 @@ fn numbered(source: &str, rows: Vec<Row>, repeats: Repeats) -> Result<Table, Pro
         values.sort_by(KnobValue::compare);
         values.dedup();
     }
-    let knobs: Vec<Knob> = knobs
+    let knobs: Vec<TableKnob> = knobs
         .into_iter()
-        .map(|(name, values)| Knob {
+        .map(|(name, values)| TableKnob {
             name: name.to_owned(),
             values,
         })
@@ -282,7 +282,7 @@ fn numbered(source: &str, rows: Vec<Row>, repeats: Repeats) -> Result<Table, Pro
 }
 
 /// The number of the value that a configuration gives a knob.
-fn number(knob: &Knob, configuration: &BTreeMap<String, KnobValue>) -> Option<u64> {
+fn number(knob: &TableKnob, configuration: &BTreeMap<String, KnobValue>) -> Option<u64> {
     let value = configuration.get(&knob.name).unwrap_or(&KnobValue::Absent);
     let found = knob.values.binary_search_by(|v| v.compare(value));
     found.ok().map(|at| at as u64)

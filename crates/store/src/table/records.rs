@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answer, KnobValue, Problem, Repeats, Row, Table, numbered};
 use crate::error::StoreError;
-use crate::lookup::Filter;
+use crate::lookup::RecordQuery;
 use crate::record::{MEASURING, Record};
 use crate::sqlite::Store;
 use crate::t4;
@@ -12,7 +12,11 @@ use crate::t4;
 /// Places that an error lists before it stops.
 const PLACES: usize = 5;
 
-pub(super) fn read(source: &str, store: &Store, filter: &Filter<'_>) -> Result<Table, StoreError> {
+pub(super) fn read(
+    source: &str,
+    store: &Store,
+    filter: &RecordQuery<'_>,
+) -> Result<Table, StoreError> {
     let bad = |reason, advice| {
         let place = String::new();
         let problem = Problem {
@@ -61,7 +65,7 @@ pub(super) fn read(source: &str, store: &Store, filter: &Filter<'_>) -> Result<T
 /// Hands on the records whose outcomes can be replayed.
 fn visit(
     store: &Store,
-    filter: &Filter<'_>,
+    filter: &RecordQuery<'_>,
     mut visitor: impl FnMut(Record),
 ) -> Result<(), StoreError> {
     store.visit_records(filter, |_, record| {

@@ -3,7 +3,7 @@
 //! store has returned from storing N.
 
 use std::io::Write;
-use store::{Filter, Store};
+use store::{RecordQuery, Store};
 
 #[path = "../store/samples.rs"]
 #[allow(dead_code)]
@@ -18,9 +18,9 @@ fn main() {
     let count: u64 = count.parse().expect("a count");
     let store = Store::open(path).expect("a store");
     prepare(&store, run);
-    let filter = Filter {
+    let filter = RecordQuery {
         run: Some(run),
-        ..Filter::default()
+        ..RecordQuery::default()
     };
     let earlier = store.records_for(&filter).expect("records").len() as u64;
     for trial in earlier..earlier.saturating_add(count) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use store::{
-    Ask, BadLine, Claim, EventKind, Extra, Filter, Imported, JsonLines, Store, StoreError,
+    Ask, BadLine, Claim, EventKind, Extra, Imported, JsonLines, RecordQuery, Store, StoreError,
     export_jsonl, import_jsonl,
 };
 
@@ -284,7 +284,7 @@ fn stores_merge_and_keep_both_sides() {
     let imported = import(&left, &export(&right)).unwrap();
     assert_eq!(imported.added_records, 1);
     let trials: Vec<u64> = left
-        .records_for(&Filter::default())
+        .records_for(&RecordQuery::default())
         .unwrap()
         .iter()
         .map(|r| r.trial)
@@ -302,5 +302,5 @@ fn long_imports_are_complete() {
     let copy = Store::open_in_memory().unwrap();
     let imported = import(&copy, &export(&source)).unwrap();
     assert_eq!(imported.added_records, 2500);
-    assert_eq!(copy.records_for(&Filter::default()).unwrap(), records);
+    assert_eq!(copy.records_for(&RecordQuery::default()).unwrap(), records);
 }

@@ -1,14 +1,16 @@
 //! Looking things up: exact keys only, the better first, ties fixed.
 
-use store::{Cache, CandidateKey, Filter, Outcome, Place, RECORDED, Record, Stage, Store, TIMED};
+use store::{
+    Cache, CandidateKey, Outcome, RECORDED, Record, RecordPlace, RecordQuery, Stage, Store, TIMED,
+};
 
 use crate::samples::{machine, prepare, prepared, record, scored, target, task, timed, wrong};
 
 /// A tolerance that everything is within.
 const ANY: f64 = f64::INFINITY;
 
-fn here(target: &str) -> Place<'_> {
-    Place {
+fn here(target: &str) -> RecordPlace<'_> {
+    RecordPlace {
         task: "t1",
         target,
         machine: "m1",
@@ -258,15 +260,15 @@ fn equal_code_is_known_once_it_ran() {
     store.put_machine(&machine("m2")).unwrap();
     store.put_task(&task("t2")).unwrap();
     for elsewhere in [
-        Place {
+        RecordPlace {
             machine: "m2",
             ..place
         },
-        Place {
+        RecordPlace {
             task: "t2",
             ..place
         },
-        Place {
+        RecordPlace {
             target: "x",
             ..place
         },
@@ -342,7 +344,7 @@ fn a_candidate_is_known_once_it_is_settled() {
             ..key
         },
         CandidateKey {
-            place: Place {
+            place: RecordPlace {
                 machine: "m2",
                 ..key.place
             },
@@ -532,25 +534,25 @@ fn two_runs() -> Store {
 fn filters_restrict() {
     let store = two_runs();
     let target = target().text();
-    let all = Filter::default();
+    let all = RecordQuery::default();
     for (filter, expected) in [
         (all, 4),
         (
-            Filter {
+            RecordQuery {
                 task: Some("t1"),
                 ..all
             },
             3,
         ),
         (
-            Filter {
+            RecordQuery {
                 run: Some("r2"),
                 ..all
             },
             3,
         ),
         (
-            Filter {
+            RecordQuery {
                 run: Some("r2"),
                 task: Some("t1"),
                 final_: Some(false),
@@ -559,35 +561,35 @@ fn filters_restrict() {
             1,
         ),
         (
-            Filter {
+            RecordQuery {
                 final_: Some(true),
                 ..all
             },
             1,
         ),
         (
-            Filter {
+            RecordQuery {
                 evaluator: Some(TIMED),
                 ..all
             },
             4,
         ),
         (
-            Filter {
+            RecordQuery {
                 evaluator: Some(RECORDED),
                 ..all
             },
             0,
         ),
         (
-            Filter {
+            RecordQuery {
                 label: Some("wrong"),
                 ..all
             },
             1,
         ),
         (
-            Filter {
+            RecordQuery {
                 target: Some(&target),
                 machine: Some("m1"),
                 ..all
@@ -595,7 +597,7 @@ fn filters_restrict() {
             4,
         ),
         (
-            Filter {
+            RecordQuery {
                 machine: Some("m2"),
                 ..all
             },

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use store::{
-    Filter, JsonLines, Outcome, Record, SCHEMA_VERSION, Store, StoreError, TIMED, export_jsonl,
-    import_jsonl,
+    JsonLines, Outcome, Record, RecordQuery, SCHEMA_VERSION, Store, StoreError, TIMED,
+    export_jsonl, import_jsonl,
 };
 
 use crate::samples::{prepare, record, timed};
@@ -29,7 +29,7 @@ fn a_new_path_becomes_a_store_and_reopens() {
         store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
     }
     let store = Store::open(&path).unwrap();
-    assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+    assert_eq!(store.records_for(&RecordQuery::default()).unwrap().len(), 1);
     store.check().unwrap();
     // A reader of the file's settings finds the write-ahead log in use.
     let mode: String = Connection::open(&path)
@@ -109,7 +109,7 @@ fn damage_is_reported_with_its_place() {
     other
         .execute("UPDATE records SET outcome = '{\"result\": 3}'", [])
         .unwrap();
-    let error = store.records_for(&Filter::default()).unwrap_err();
+    let error = store.records_for(&RecordQuery::default()).unwrap_err();
     assert!(
         matches!(&error, StoreError::Corrupt { what: "record", row, .. } if *row == id.0),
         "{error}"
@@ -144,9 +144,9 @@ fn a_store_of_schema_version_1_reads() {
     assert_eq!(export(&old), export(&imported));
 
     let records = old
-        .records_for(&Filter {
+        .records_for(&RecordQuery {
             run: Some("r1"),
-            ..Filter::default()
+            ..RecordQuery::default()
         })
         .unwrap();
     assert_eq!(records.len(), 34);
@@ -196,9 +196,9 @@ fn what_version_1_skipped_without_a_filter_is_unanswered() {
     drop(v1);
     let store = Store::open(&path).unwrap();
     let labelled = |label| {
-        let filter = Filter {
+        let filter = RecordQuery {
             label: Some(label),
-            ..Filter::default()
+            ..RecordQuery::default()
         };
         store.records_for(&filter).unwrap()
     };
@@ -265,7 +265,7 @@ fn what_cannot_be_written_is_read() {
                 "{error}"
             );
             let store = Store::open_to_read(&path).unwrap();
-            assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+            assert_eq!(store.records_for(&RecordQuery::default()).unwrap().len(), 1);
             store.check().unwrap();
             let mut lines = Vec::new();
             export_jsonl(&store, &mut lines).unwrap();
@@ -308,7 +308,7 @@ fn a_log_beside_the_store_is_read_or_missed() {
     let before = names(directory.path());
     as_another_user(|| {
         let store = Store::open_to_read(&path).unwrap();
-        assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 1);
+        assert_eq!(store.records_for(&RecordQuery::default()).unwrap().len(), 1);
     });
     assert_eq!(names(directory.path()), before);
     allow(directory.path(), 0o755);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use store::{Filter, Store};
+use store::{RecordQuery, Store};
 
 use crate::samples::{event, prepare, record, tell, timed};
 
@@ -30,9 +30,9 @@ fn stored(line: &str) -> Option<u64> {
 
 fn assert_logs_match_records(store: &Store, run: &str) -> u64 {
     let records = store
-        .records_for(&Filter {
+        .records_for(&RecordQuery {
             run: Some(run),
-            ..Filter::default()
+            ..RecordQuery::default()
         })
         .unwrap();
     let events = store.events(run).unwrap();
@@ -82,7 +82,7 @@ fn threads_with_a_store_each_append_to_one_run() {
     });
     let store = Store::open(&path).unwrap();
     let trials: BTreeSet<u64> = store
-        .records_for(&Filter::default())
+        .records_for(&RecordQuery::default())
         .unwrap()
         .iter()
         .map(|r| r.trial)

@@ -1,7 +1,7 @@
 //! What was stored is what is read, and what cannot be stored is refused.
 
 use serde_json::json;
-use store::{Decision, EventKind, Extra, Filter, NewEvent, Outcome, Record, Run, StoreError};
+use store::{Decision, EventKind, Extra, NewEvent, Outcome, Record, RecordQuery, Run, StoreError};
 
 use crate::samples::{
     event, every_outcome, machine, payload, prepare, prepared, record, run, scored, target, task,
@@ -17,7 +17,7 @@ fn every_outcome_reads_back_as_stored() {
             .insert_record(&record("r1", trial as u64, outcome.clone()))
             .unwrap();
     }
-    let read = store.records_for(&Filter::default()).unwrap();
+    let read = store.records_for(&RecordQuery::default()).unwrap();
     assert_eq!(read.len(), outcomes.len());
     for (trial, (read, outcome)) in read.iter().zip(outcomes).enumerate() {
         assert_eq!(written(read), written(&record("r1", trial as u64, outcome)));
@@ -47,7 +47,7 @@ fn unknown_fields_survive_at_every_level() {
     let newer: Record = serde_json::from_value(form.clone()).unwrap();
     assert_eq!(newer.outcome_extra["throttled"], json!([1, 2.5, null]));
     store.insert_record(&newer).unwrap();
-    let read = store.records_for(&Filter::default()).unwrap();
+    let read = store.records_for(&RecordQuery::default()).unwrap();
     assert_eq!(written(&read[0]), form);
     assert_eq!(read[0], newer);
 }
@@ -106,7 +106,7 @@ fn the_same_record_twice_is_one_and_another_with_its_identity_is_refused() {
     let answer = store.insert_record(&scored).unwrap();
     assert_ne!(answer, id, "one trial has several answers");
     assert_eq!(store.insert_record(&scored).unwrap(), answer);
-    assert_eq!(store.records_for(&Filter::default()).unwrap().len(), 3);
+    assert_eq!(store.records_for(&RecordQuery::default()).unwrap().len(), 3);
 }
 
 #[test]
@@ -172,7 +172,12 @@ fn records_that_refer_to_nothing_or_contradict_themselves_are_refused() {
         store.put_task(&endless),
         Err(StoreError::Invalid { .. })
     ));
-    assert!(store.records_for(&Filter::default()).unwrap().is_empty());
+    assert!(
+        store
+            .records_for(&RecordQuery::default())
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -249,7 +254,12 @@ fn a_batch_is_stored_whole_or_not_at_all_and_events_keep_their_order() {
         event("r1", "budget", Some("t9")),
     ];
     assert!(store.append(std::slice::from_ref(&good), &broken).is_err());
-    assert!(store.records_for(&Filter::default()).unwrap().is_empty());
+    assert!(
+        store
+            .records_for(&RecordQuery::default())
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(store.events("r1").unwrap().len(), 1);
 
     let whole = [event("r1", "tell", Some("t1")), event("r1", "budget", None)];

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use store::{
-    Arg, Cache, Clock, Conditions, Decision, Difference, EventKind, Extra, Machine, NewEvent,
+    Arg, Cache, Clock, Conditions, Decision, Difference, EventKind, Extra, MachineKey, NewEvent,
     Outcome, Record, Run, SpentByStage, Stage, Store, TIMED, TargetKey, Task, Tell, TimeSpent,
 };
 
@@ -34,8 +34,8 @@ pub fn target() -> TargetKey {
     }
 }
 
-pub fn machine(fingerprint: &str) -> Machine {
-    Machine {
+pub fn machine(fingerprint: &str) -> MachineKey {
+    MachineKey {
         fingerprint: fingerprint.into(),
         description: "a test machine".into(),
         extra: Extra::new(),

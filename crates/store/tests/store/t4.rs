@@ -1,7 +1,7 @@
 //! The T4 export against the shape of the community's published files.
 
 use serde_json::{Value, json};
-use store::{Decision, Extra, Outcome, Place, Stage, Store, StoreError, export_t4};
+use store::{Decision, Extra, Outcome, RecordPlace, Stage, Store, StoreError, export_t4};
 
 use crate::samples::{prepared, record, scored, target, timed, wrong};
 
@@ -50,7 +50,7 @@ fn one_of_each() -> Store {
 fn outcomes_become_results_as_in_published_files() {
     let store = one_of_each();
     let target = target().text();
-    let place = Place {
+    let place = RecordPlace {
         task: "t1",
         target: &target,
         machine: "m1",
@@ -117,7 +117,7 @@ fn a_place_without_records_is_an_empty_document_and_without_task_an_error() {
     let store = prepared();
     store.insert_record(&record("r1", 0, timed(&[5]))).unwrap();
     let mut bytes = Vec::new();
-    let place = Place {
+    let place = RecordPlace {
         task: "t1",
         target: "other",
         machine: "m1",
@@ -130,7 +130,7 @@ fn a_place_without_records_is_an_empty_document_and_without_task_an_error() {
     );
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["results"], json!([]));
-    let unknown = Place {
+    let unknown = RecordPlace {
         task: "t9",
         ..place
     };

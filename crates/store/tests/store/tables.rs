@@ -8,8 +8,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use store::{
-    Clock, Cost, Filter, KnobValue, Outcome, Place, RECORDED, Record, Stage, Store, StoreError,
-    Table, export_jsonl, export_t4,
+    Clock, Cost, KnobValue, Outcome, RECORDED, Record, RecordPlace, RecordQuery, Stage, Store,
+    StoreError, Table, export_jsonl, export_t4,
 };
 
 use crate::samples::{machine, prepare, prepared, record, run, scored, target, task, timed, wrong};
@@ -82,7 +82,7 @@ impl Folder {
 }
 
 fn open(path: &Path) -> Result<Table, StoreError> {
-    Table::open(path, &Filter::default())
+    Table::open(path, &RecordQuery::default())
 }
 
 /// What is wrong with a file, which the message names.
@@ -430,7 +430,7 @@ fn a_store_its_export_and_its_t4_file_are_one_table() {
     let (mut lines, mut t4) = (Vec::new(), Vec::new());
     export_jsonl(&store, &mut lines).unwrap();
     let target = target().text();
-    let place = Place {
+    let place = RecordPlace {
         task: "t1",
         target: &target,
         machine: "m1",
@@ -513,7 +513,7 @@ fn of_the_records_of_a_candidate_the_oldest_measured_trial_counts() {
         reason: "no runner: no such file".into(),
     };
     insert(chose(3, 7, nothing));
-    let table = Table::of_records(&store, &Filter::default()).unwrap();
+    let table = Table::of_records(&store, &RecordQuery::default()).unwrap();
     let rows: Vec<_> = table
         .iter()
         .map(|(v, a)| (v.to_vec(), a.outcome.median_ns()))
@@ -527,7 +527,7 @@ fn a_table_is_of_one_place() {
     store.begin_run(&run("r2")).unwrap();
     store.put_task(&task("t2")).unwrap();
     store.put_machine(&machine("m2")).unwrap();
-    let none = Table::of_records(&store, &Filter::default()).unwrap_err();
+    let none = Table::of_records(&store, &RecordQuery::default()).unwrap_err();
     assert!(
         none.to_string().contains("no record that is selected"),
         "{none}"
@@ -539,15 +539,15 @@ fn a_table_is_of_one_place() {
         ..record("r2", 0, timed(&[6]))
     };
     store.insert_record(&elsewhere).unwrap();
-    let error = Table::of_records(&store, &Filter::default()).unwrap_err();
+    let error = Table::of_records(&store, &RecordQuery::default()).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, StoreError::BadTable { .. }), "{text}");
     for part in ["2 places", "task t1 on", "task t2 on", "machine m2"] {
         assert!(text.contains(part), "{text}");
     }
-    let filter = Filter {
+    let filter = RecordQuery {
         task: Some("t2"),
-        ..Filter::default()
+        ..RecordQuery::default()
     };
     let table = Table::of_records(&store, &filter).unwrap();
     assert_eq!(table.best().unwrap().1.outcome.median_ns(), Some(6));

@@ -3,7 +3,7 @@
 //! lies within `SLACK` bytes of the buffer.
 
 use ir::{BinaryOp, Expr, ExprKind};
-use lower::flat::{Code, Place, Stmt, Store};
+use lower::flat::{BufferPlace, Code, Stmt, Store};
 
 /// Room round buffers for what a lost mask lets through.
 pub const SLACK: usize = 1 << 16;
@@ -22,7 +22,7 @@ pub enum Fault {
 
 /// Puts the fault into the first place of the kernel where it can be.
 pub fn inject(code: &mut Code, fault: Fault) -> bool {
-    let places: Vec<Place> = code.buffers.iter().map(|b| b.place).collect();
+    let places: Vec<BufferPlace> = code.buffers.iter().map(|b| b.place).collect();
     let mut kernel = std::mem::take(&mut code.kernel);
     let mut change: Box<dyn FnMut(&mut Stmt) -> bool> = match fault {
         Fault::SwappedAddend => Box::new(|s| store(s).is_some_and(swap)),
@@ -75,10 +75,10 @@ fn swap(s: &mut Store) -> bool {
 
 /// Only where the lanes that the mask cut off stay near the buffer and compute
 /// without a trap: no positions from data, no division of data.
-fn unmask(s: &mut Store, places: &[Place]) -> bool {
+fn unmask(s: &mut Store, places: &[BufferPlace]) -> bool {
     let near = matches!(
         places[s.buffer.index()],
-        Place::Output | Place::Workspace(_) | Place::WorkerWorkspace(_)
+        BufferPlace::Output | BufferPlace::Workspace(_) | BufferPlace::WorkerWorkspace(_)
     );
     let has_load = |e: &Expr| e.any(&|e| matches!(e.kind(), ExprKind::Load(..)));
     let wild = |e: &Expr| match e.kind() {
@@ -92,13 +92,13 @@ fn unmask(s: &mut Store, places: &[Place]) -> bool {
     tame && s.lane.is_some() && s.mask.take().is_some()
 }
 
-fn restart(s: &mut Store, places: &[Place]) -> bool {
+fn restart(s: &mut Store, places: &[BufferPlace]) -> bool {
     let start = match s.value.kind() {
         ExprKind::Float(_, d) => Expr::constant(5.0, *d),
         ExprKind::Int(_, d) if d.is_int() => Expr::constant(5.0, *d),
         _ => return false,
     };
-    let register = places[s.buffer.index()] == Place::Register;
+    let register = places[s.buffer.index()] == BufferPlace::Register;
     if register {
         s.value = start;
     }

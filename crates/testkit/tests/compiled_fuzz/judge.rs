@@ -4,7 +4,7 @@ use crate::faults::{self, Fault};
 use crate::machine::Host;
 use ir::{LoopKind, Program, Role, Scope, Target, interpret};
 use lower::flat::interpret::{Arguments, interpret_flat};
-use lower::{LowerError, Options};
+use lower::{LowerError, LowerOptions};
 use schedule::{Trace, replay};
 use tensor::{Tensor, compare};
 use testkit::filtering::{agrees, tolerances};
@@ -51,12 +51,12 @@ impl Pair {
     pub fn random(seed: u64) -> Pair {
         let products = [Kind::MatMul, Kind::Conv, Kind::Elementwise];
         let options = match seed % 6 {
-            2 => testkit::Options {
+            2 => testkit::Distribution {
                 integers: false,
-                ..testkit::Options::only(&products)
+                ..testkit::Distribution::only(&products)
             },
-            5 => testkit::Options::only(&[Kind::Bytes, Kind::Elementwise]),
-            _ => testkit::Options::all(),
+            5 => testkit::Distribution::only(&[Kind::Bytes, Kind::Elementwise]),
+            _ => testkit::Distribution::all(),
         };
         let raw = random_program(seed, &options);
         let (trace, scheduled) = scheduled(&raw, seed);
@@ -193,9 +193,9 @@ fn interpreted(pair: &Pair, p: &Program) -> Result<(), String> {
 }
 
 fn lowered(p: &Program, target: &Target) -> Result<lower::flat::Code, LowerError> {
-    let options = Options {
+    let options = LowerOptions {
         verify: true,
-        ..Options::standard()
+        ..LowerOptions::standard()
     };
     lower::lower(p, target, &options)
 }

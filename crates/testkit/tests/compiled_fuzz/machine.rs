@@ -4,7 +4,7 @@
 use ir::{BufferId, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::interpret::Arguments;
-use lower::flat::{Code, Place};
+use lower::flat::{BufferPlace, Code};
 use runtime::{GuardedBuffer, KernelFailure, LoadedCode, Pool, workspace_size};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -52,7 +52,7 @@ impl Host {
             let buffer = &code.buffers[id.index()];
             let bytes = buffer.elements.max(0) as usize * buffer.dtype.size();
             let values = match buffer.place {
-                Place::Prepared => None,
+                BufferPlace::Prepared => None,
                 _ => given.get(id).map(Tensor::bytes),
             };
             memory
@@ -82,12 +82,12 @@ impl Host {
             m.check(&buffer.name)?;
             let kept = |t: &&Tensor| m.data() == &t.bytes()[..m.len];
             match (buffer.place, given.get(id)) {
-                (Place::Output, _) => {
+                (BufferPlace::Output, _) => {
                     let shape = [buffer.elements.max(0) as usize];
                     let t = Tensor::from_bytes(buffer.dtype, &shape, m.data());
                     outputs.insert(*id, t.expect("as many bytes as the elements have"));
                 }
-                (Place::Input | Place::Constant, Some(t)) if !kept(&t) => {
+                (BufferPlace::Input | BufferPlace::Constant, Some(t)) if !kept(&t) => {
                     return Err(format!("the input `{}` has changed", buffer.name));
                 }
                 _ => {}

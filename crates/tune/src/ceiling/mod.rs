@@ -12,7 +12,7 @@ pub use exchange::exchange_ns;
 
 use crate::Result;
 use crate::machine::{Limits, Machine};
-use crate::threads::Settings;
+use crate::threads::ThreadSettings;
 use runtime::Pool;
 use serde::Serialize;
 use std::hint::black_box;
@@ -216,7 +216,7 @@ fn memory_bytes(caches: &[(&str, u64)]) -> u64 {
 ///
 /// # Errors
 /// If there can be no pool of so many threads.
-pub fn ceiling(machine: &Machine, threads: usize, settings: &Settings) -> Result<Ceiling> {
+pub fn ceiling(machine: &Machine, threads: usize, settings: &ThreadSettings) -> Result<Ceiling> {
     let pool = settings.pool(threads)?;
     let n = threads as u64;
     let caches = caches(machine, n);

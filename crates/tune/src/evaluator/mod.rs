@@ -10,7 +10,7 @@ mod recorded;
 mod timed;
 
 pub use recorded::{Recorded, space_of};
-pub use timed::{Settings, Timed, known_states};
+pub use timed::{MeasureSettings, Timed, known_states};
 
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
 use ir::{Program, Target};

@@ -6,7 +6,7 @@
 
 use super::{Batch, Evaluator, Reply};
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
-use measure::{Parts, Spent};
+use measure::{PartTimes, Spent};
 use schedule::{Decision, DecisionKind};
 use search::{Sketch, Space};
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 /// The space of a table: one sketch, whose decisions are the knobs in their order. The options
 /// of a decision are numbers of the knob's values.
 pub fn space_of(table: &Table) -> Space {
-    let decision = |knob: &store::Knob| Decision {
+    let decision = |knob: &store::TableKnob| Decision {
         name: knob.name.clone(),
         kind: DecisionKind::Categorical {
             options: (0..knob.values.len() as i64).collect(),
@@ -94,7 +94,7 @@ impl Evaluator for Recorded {
             Answer {
                 outcome: row.map_or_else(missing, |row| row.outcome.clone()),
                 spent: row.map(|row| took(&row.spent)).unwrap_or_default(),
-                parts: Parts::default(),
+                parts: PartTimes::default(),
                 place: self.place.clone(),
                 trial,
             }

@@ -22,7 +22,7 @@ use store::{Doppler, EventKind, Extra, Store, StoreError, TIMED};
 
 /// How candidates are measured.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MeasureSettings {
     pub policy: Policy,
     /// Candidates of a task that are measured together by a parallel policy.
     pub batch: usize,
@@ -36,9 +36,9 @@ pub struct Settings {
 }
 
 /// Devices that measure candidates of this program's own batches.
-type Devices = Box<dyn Dispatch<measure::Batch> + Send>;
+type Devices = Box<dyn Dispatch<measure::KernelBatch> + Send>;
 
-impl Settings {
+impl MeasureSettings {
     /// Candidates of a task that are measured together: one a device, but for
     /// the parallel policies.
     pub fn batch(&self) -> usize {
@@ -123,7 +123,7 @@ impl Settings {
 
 /// Measures candidates on devices; answers are times.
 pub struct Timed {
-    settings: Settings,
+    settings: MeasureSettings,
     /// Builders run while candidates are measured.
     overlap: bool,
     measurer: Measurer,
@@ -139,7 +139,7 @@ pub struct Timed {
 impl Timed {
     /// On opened devices. `states` are DOPpler's, as [`known_states`] finds them.
     pub fn new(
-        settings: &Settings,
+        settings: &MeasureSettings,
         overlap: bool,
         protocol: Protocol,
         devices: Devices,
@@ -160,10 +160,10 @@ impl Timed {
     }
 
     /// The batch as the devices take it.
-    fn measured_batch(&self, batch: &Batch) -> measure::Batch {
+    fn measured_batch(&self, batch: &Batch) -> measure::KernelBatch {
         let sampling = u64::try_from(batch.sampling.as_nanos()).unwrap_or(u64::MAX);
         let kernel = |t: &Trial| t.kernel.clone().expect("trials come as code");
-        measure::Batch {
+        measure::KernelBatch {
             task: batch.data.clone().expect("code comes with its data"),
             kernels: batch.trials.iter().map(kernel).collect(),
             protocol: Protocol {
@@ -269,7 +269,7 @@ pub fn known_states(
     store: &Store,
     place: &AnswerPlace,
     model: &str,
-    settings: &Settings,
+    settings: &MeasureSettings,
     overlap: bool,
 ) -> std::result::Result<HashMap<String, TaskState>, StoreError> {
     let settings = settings.of_state(overlap);
@@ -297,7 +297,7 @@ mod tests {
     use crate::record;
     use serde_json::json;
 
-    const SETTINGS: Settings = Settings {
+    const SETTINGS: MeasureSettings = MeasureSettings {
         policy: Policy::Doppler,
         batch: 64,
         devices: 1,
@@ -338,7 +338,7 @@ mod tests {
         let mut state = TaskState::new(&SETTINGS.constants, 5);
         (state.react.dp, state.rounds) = (13, 7);
         let store = store(SETTINGS.of_state(true), &state);
-        let known = |target: &str, settings: &Settings, overlap| {
+        let known = |target: &str, settings: &MeasureSettings, overlap| {
             let place = AnswerPlace {
                 target: target.into(),
                 machine: "this".into(),
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(known("here", &SETTINGS, true), Some(state));
         assert_eq!(known("there", &SETTINGS, true), None);
         assert_eq!(known("here", &SETTINGS, false), None);
-        let other = |change: fn(&mut Settings)| {
+        let other = |change: fn(&mut MeasureSettings)| {
             let mut settings = SETTINGS;
             change(&mut settings);
             known("here", &settings, true)

@@ -9,7 +9,7 @@ use crate::record;
 use crate::search::{Search, State, context};
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
-use build::Outcome as BuildOutcome;
+use build::BuildResult;
 use measure::{Spent, death_outcome};
 use search::Point;
 use std::sync::Arc;
@@ -343,7 +343,7 @@ impl Run<'_> {
     }
 
     /// What a builder made of a plain schedule.
-    fn take_oracle(&mut self, search: usize, o: BuildOutcome) {
+    fn take_oracle(&mut self, search: usize, o: BuildResult) {
         let s = &mut self.searches[search];
         let Some(subject) = &mut s.subject else {
             return;
@@ -366,7 +366,7 @@ impl Run<'_> {
     }
 
     /// What a builder made of a candidate.
-    fn take_built(&mut self, mut trial: Trial, o: BuildOutcome) -> Result<()> {
+    fn take_built(&mut self, mut trial: Trial, o: BuildResult) -> Result<()> {
         trial.building = Spent {
             wall_ns: o.wall.as_nanos() as u64,
             cpu_ns: o.cpu.as_nanos() as u64,

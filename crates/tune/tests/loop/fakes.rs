@@ -1,6 +1,6 @@
 //! Evaluators, filters and strategies that exist only in tests.
 
-use measure::{Parts, Spent};
+use measure::{PartTimes, Spent};
 use search::{Context, Point, Strategy, Told};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -57,7 +57,7 @@ fn answered(batch: Batch, judge: Judge) -> Reply {
             wall_ns: 1_000_000,
             cpu_ns: 1_000_000,
         },
-        parts: Parts::default(),
+        parts: PartTimes::default(),
         place: batch.place.clone(),
     };
     Reply {

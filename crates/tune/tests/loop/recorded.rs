@@ -4,7 +4,7 @@ use crate::fakes::SpiedStrategy;
 use crate::setting::{SEED, Setting, Wanted, options, search, wanted, x86};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::{Filter, RECORDED, Record, Table};
+use store::{RECORDED, Record, RecordQuery, Table};
 use tune::evaluator::{Recorded, space_of};
 use tune::{Run, State};
 
@@ -42,7 +42,7 @@ fn table() -> Arc<Table> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.json");
     std::fs::write(&path, document.to_string()).unwrap();
-    Arc::new(Table::open(&path, &Filter::default()).unwrap())
+    Arc::new(Table::open(&path, &RecordQuery::default()).unwrap())
 }
 
 /// Whether the table has the point's row, and the cost that the strategy was told.

@@ -5,7 +5,7 @@ use ir::{CpuTarget, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 use schedule::{Decision, DecisionKind};
 use search::{Accuracy, Sketch, Space};
 use std::sync::Arc;
-use store::{EventKind, Extra, Filter, Record, SpentByStage, Store};
+use store::{EventKind, Extra, Record, RecordQuery, SpentByStage, Store};
 use tune::machine::{Machine, target_key};
 use tune::{AnswerPlace, Log, Options, Run, Search, SearchParts, Silent, StopRule, Subject};
 
@@ -127,7 +127,7 @@ impl Setting {
         let store = &self.store;
         store.put_target(&key).unwrap();
         store.put_task(&task(wanted.task)).unwrap();
-        let machine = store::Machine {
+        let machine = store::MachineKey {
             fingerprint: MACHINE.into(),
             description: "no machine".into(),
             extra: Extra::new(),
@@ -157,9 +157,9 @@ impl Setting {
 
     /// The records of a run without what they took and when they were made.
     pub fn records(&self, run_id: &str) -> Vec<Record> {
-        let filter = Filter {
+        let filter = RecordQuery {
             run: Some(run_id),
-            ..Filter::default()
+            ..RecordQuery::default()
         };
         let timeless = |r: Record| Record {
             spent: SpentByStage::default(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tune::Result;
 use tune::ceiling::{Ceiling, ceiling};
 use tune::machine::Machine;
-use tune::threads::Settings;
+use tune::threads::ThreadSettings;
 
 /// Show the machine: CPU, caches, measured multiply-add peak and memory bandwidth, counters, compiler
 #[derive(clap::Args)]
@@ -20,7 +20,7 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Diagnosis {
     cpu: String,
     cpus: usize,
     target: String,
@@ -58,13 +58,13 @@ fn cycle_counter() -> String {
 pub fn run(a: &Args) -> Result<ExitCode> {
     let m = Machine::host();
     let threads = a.threads.unwrap_or(m.cpus);
-    let settings = Settings::from_environment()?;
+    let settings = ThreadSettings::from_environment()?;
     let mut ceilings = vec![ceiling(&m, 1, &settings)?];
     if threads != 1 {
         ceilings.push(ceiling(&m, threads, &settings)?);
     }
     let clock = measure::thread_clock();
-    let r = Report {
+    let r = Diagnosis {
         cpu: m.cpu.clone(),
         cpus: m.cpus,
         target: m.isa.name().into(),

@@ -30,7 +30,7 @@ pub struct Args {
     task: Option<String>,
     /// The stage to print
     #[arg(long, value_enum)]
-    stage: Stage,
+    stage: DumpStage,
     /// Which candidate: default, fallback, best (of the store), or a file with a trace
     #[arg(long, default_value = "default", value_parser = clap::value_parser!(Which))]
     candidate: Which,
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Stage {
+enum DumpStage {
     /// The program before any schedule
     TensorExpression,
     /// The sketches with their decisions and limits
@@ -135,8 +135,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check_pass(pass: &str, stage: Stage) -> Result<()> {
-    if stage != Stage::Passes {
+fn check_pass(pass: &str, stage: DumpStage) -> Result<()> {
+    if stage != DumpStage::Passes {
         return Err(Error::new("--pass is for the stage `passes` only"));
     }
     if lower::PASSES.contains(&pass) {
@@ -156,8 +156,8 @@ fn dump(
     store: &Store,
 ) -> std::result::Result<(Option<String>, String), Failed> {
     match a.stage {
-        Stage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
-        Stage::Space => {
+        DumpStage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
+        DumpStage::Space => {
             let s = search::space(&task.program, target, a.model.accuracy);
             return Ok((None, space(&s)));
         }
@@ -167,19 +167,19 @@ fn dump(
         a.candidate
             .candidate(plan, task, machine, target, a.model.exactness(), store)?;
     let text = match a.stage {
-        Stage::TensorExpression | Stage::Space => unreachable!("answered above"),
-        Stage::Trace => schedule::print(&candidate.trace),
-        Stage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
-        Stage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
-        Stage::Flat => {
+        DumpStage::TensorExpression | DumpStage::Space => unreachable!("answered above"),
+        DumpStage::Trace => schedule::print(&candidate.trace),
+        DumpStage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
+        DumpStage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
+        DumpStage::Flat => {
             let program = scheduled(task, &candidate.trace)?;
             let code = lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))?;
             lower::flat::text::print(&code)
         }
-        Stage::Llvm | Stage::Assembly => {
+        DumpStage::Llvm | DumpStage::Assembly => {
             let extras = extras(task, &candidate.trace, target)?;
             match a.stage {
-                Stage::Llvm => extras.llvm_ir,
+                DumpStage::Llvm => extras.llvm_ir,
                 _ => extras.assembly,
             }
         }
@@ -187,9 +187,9 @@ fn dump(
     Ok((Some(candidate.algorithm), text))
 }
 
-const VERIFIED: lower::Options = lower::Options {
+const VERIFIED: lower::LowerOptions = lower::LowerOptions {
     verify: true,
-    ..lower::Options::standard()
+    ..lower::LowerOptions::standard()
 };
 
 fn refused(task: &Task, why: &impl ToString) -> Error {
@@ -215,7 +215,7 @@ fn passes(
             text += &format!("; after {pass}\n{}\n", after.trim_end());
         }
     };
-    let mut observer = lower::Observer {
+    let mut observer = lower::PassObserver {
         dump: Some(&mut dump),
         timings: vec![],
     };
@@ -231,7 +231,7 @@ fn passes(
 
 fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> {
     let compiler = llvm::Compiler::new(target).map_err(|e| refused(task, &e))?;
-    let options = build::Options {
+    let options = build::BuildOptions {
         verify: true,
         extras: true,
     };

@@ -77,7 +77,7 @@ struct Scaling {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct Explanation {
     model: String,
     target: String,
     threads: u32,
@@ -259,10 +259,10 @@ fn report(
     taken: &Profile,
     layers: Vec<Layer>,
     ceiling: Ceiling,
-) -> Report {
+) -> Explanation {
     let sum = |f: fn(&Layer) -> f64| layers.iter().map(f).fold(0.0, |a, b| a + b);
     let (gflop, roofline_ms) = (sum(|l| l.gflop), sum(|l| l.roofline_ms));
-    Report {
+    Explanation {
         model: model.into(),
         target: target.name().into(),
         threads: target.threads(),
@@ -284,7 +284,7 @@ fn report(
 }
 
 /// Adds what one thread takes; steps meet by name.
-fn scale(r: &mut Report, single: &CompiledModel, taken: &Profile, roofline_1: f64) {
+fn scale(r: &mut Explanation, single: &CompiledModel, taken: &Profile, roofline_1: f64) {
     let threads = f64::from(r.threads);
     for l in &mut r.layers {
         let at = single.steps().iter().position(|s| s.name == l.name);
@@ -388,8 +388,8 @@ fn line(l: &Layer, longest: f64, scaling: bool) -> String {
 /// The limit, with the level of memory where that binds.
 fn limit_text(l: &Layer) -> String {
     match (l.limit, l.level) {
-        (crate::explain::Limit::Memory, "memory") => "DRAM".into(),
-        (crate::explain::Limit::Memory, level) => level.into(),
+        (crate::explain::Bound::Memory, "memory") => "DRAM".into(),
+        (crate::explain::Bound::Memory, level) => level.into(),
         (limit, _) => limit.name().into(),
     }
 }
@@ -451,7 +451,7 @@ fn merged(layers: &[Layer], threads: f64) -> Vec<Layer> {
     out.into_iter().map(finish).collect()
 }
 
-fn text(a: &Args, r: &mut Report) -> String {
+fn text(a: &Args, r: &mut Explanation) -> String {
     if a.merge {
         r.layers = merged(&r.layers, f64::from(r.threads));
     }
@@ -530,7 +530,7 @@ fn numbers(layers: &[usize]) -> String {
     all.join(" ")
 }
 
-fn summary(r: &Report) -> String {
+fn summary(r: &Explanation) -> String {
     let mut out = format!(
         "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}), {:.1} GFLOP/s of a peak of {:.0}\n",
         r.model,

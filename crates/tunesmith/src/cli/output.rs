@@ -95,14 +95,14 @@ pub const DATABASE_PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];
 pub struct Output {
     /// As the user named it.
     path: PathBuf,
-    place: Place,
+    place: Destination,
     kind: Kind,
     inputs: Vec<PathBuf>,
 }
 
 /// Where a path leads.
 #[derive(Debug)]
-enum Place {
+enum Destination {
     /// To a regular file, there or not.
     File(PathBuf),
     /// To a pipe or a terminal, in which nothing is replaced.
@@ -117,8 +117,8 @@ impl Output {
     pub fn new(path: &Path, kind: Kind, inputs: Vec<PathBuf>) -> Result<Output> {
         let failed = |e| not_written(path, kind, &e);
         let place = match std::fs::metadata(path) {
-            Ok(there) if !there.is_file() => Place::Stream(stream(path, &there, kind)?),
-            _ => Place::File(resolved(path).map_err(failed)?),
+            Ok(there) if !there.is_file() => Destination::Stream(stream(path, &there, kind)?),
+            _ => Destination::File(resolved(path).map_err(failed)?),
         };
         let output = Output {
             path: path.to_path_buf(),
@@ -126,7 +126,7 @@ impl Output {
             kind,
             inputs,
         };
-        if let Place::File(place) = &output.place {
+        if let Destination::File(place) = &output.place {
             output.check(place)?;
             NewFile::beside(place).map_err(failed)?;
         }
@@ -140,14 +140,14 @@ impl Output {
     pub fn write<T>(&self, write: impl FnOnce(&mut BufWriter<File>) -> Result<T>) -> Result<T> {
         let failed = |e| self.failed(&e);
         match &self.place {
-            Place::File(place) => {
+            Destination::File(place) => {
                 self.check(place)?;
                 let mut new = NewFile::beside(place).map_err(failed)?;
                 let written = write(new.writer())?;
                 new.put().map_err(failed)?;
                 Ok(written)
             }
-            Place::Stream(stream) => {
+            Destination::Stream(stream) => {
                 let mut w = BufWriter::new(stream.try_clone().map_err(failed)?);
                 let written = write(&mut w)?;
                 w.flush().map_err(failed)?;
@@ -163,7 +163,7 @@ impl Output {
 
     /// Writes a compiled model, which knows itself how to do so whole. Returns its bytes.
     pub fn save(&self, model: &CompiledModel) -> Result<u64> {
-        let Place::File(place) = &self.place else {
+        let Destination::File(place) = &self.place else {
             return Err(self.failed(&"it is no regular file"));
         };
         self.check(place)?;
@@ -178,7 +178,7 @@ impl Output {
 
     /// Whether what is written here comes out where the command prints.
     pub fn is_standard_output(&self) -> bool {
-        let Place::Stream(stream) = &self.place else {
+        let Destination::Stream(stream) = &self.place else {
             return false;
         };
         let printed = std::fs::metadata("/dev/stdout");

@@ -2,12 +2,12 @@
 //! and where constants are.
 
 use super::knobs::{doc, with_default};
-use runtime::{CompiledModel, Constants, Pool};
+use runtime::{CompiledModel, ConstantMemory, Pool};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::Result;
-use tune::threads::{Pin, Settings};
+use tune::threads::{Pin, ThreadSettings};
 
 #[derive(clap::Args)]
 pub struct PoolArgs {
@@ -23,19 +23,19 @@ impl PoolArgs {
     /// Loads an artifact as the flags say.
     pub fn load(&self, artifact: &Path) -> Result<CompiledModel> {
         let constants = match self.map {
-            true => Constants::Mapped,
-            false => Constants::Memory,
+            true => ConstantMemory::Mapped,
+            false => ConstantMemory::Memory,
         };
         Ok(CompiledModel::load_with(artifact, constants)?)
     }
 
     /// What the flags say, and the environment where they say nothing.
-    pub fn settings(&self) -> Result<Settings> {
-        let flags = Settings {
+    pub fn settings(&self) -> Result<ThreadSettings> {
+        let flags = ThreadSettings {
             pin: self.pin.clone(),
             spin: self.spin_us.map(Duration::from_micros),
         };
-        Ok(flags.or(Settings::from_environment()?))
+        Ok(flags.or(ThreadSettings::from_environment()?))
     }
 
     pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {

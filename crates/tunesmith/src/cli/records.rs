@@ -12,7 +12,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use store::{Filter, JsonLines, Place, Record, Run, Store, StoreError, Task};
+use store::{JsonLines, Record, RecordPlace, RecordQuery, Run, Store, StoreError, Task};
 use tune::{Error, Result};
 
 /// List, count, export and import tuning records
@@ -241,12 +241,12 @@ impl Selection {
     /// Hands on the records that match, in the order they were stored.
     fn visit(&self, o: &Opened, mut f: impl FnMut(Record)) -> Result<()> {
         let (tasks, runs) = (self.tasks(o)?, self.runs(o)?);
-        let filter = Filter {
+        let filter = RecordQuery {
             task: only(&tasks),
             run: only(&runs),
             evaluator: self.evaluator.as_deref(),
             final_: self.finals.then_some(true),
-            ..Filter::default()
+            ..RecordQuery::default()
         };
         o.store.visit_records(&filter, |_, r| {
             if self.takes(&tasks, &runs, &r) {
@@ -435,8 +435,8 @@ fn runs(q: &Query) -> Result<()> {
 /// Task, target and machine.
 type OwnedPlace = (String, String, String);
 
-fn place(p: &OwnedPlace) -> Place<'_> {
-    Place {
+fn place(p: &OwnedPlace) -> RecordPlace<'_> {
+    RecordPlace {
         task: &p.0,
         target: &p.1,
         machine: &p.2,

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::slice::from_ref;
 use std::time::Duration;
-use store::{Event, EventKind, Filter, Outcome, Run, Store};
+use store::{Event, EventKind, Outcome, RecordQuery, Run, Store};
 use tune::compile::{Builders, fallbacks};
 use tune::fills;
 use tune::known::rotate_bytes;
@@ -269,10 +269,10 @@ fn replay(store: &Store, run: Run, task: Option<&str>) -> Result<Replay> {
         .map(|t| (t.key.clone(), title(&t)))
         .collect();
     let mut recorded = Recorded::new();
-    let filter = Filter {
+    let filter = RecordQuery {
         run: Some(&run.run_id),
         final_: Some(false),
-        ..Filter::default()
+        ..RecordQuery::default()
     };
     store.visit_records(&filter, |_, r| {
         let ns = r.outcome.median_ns();

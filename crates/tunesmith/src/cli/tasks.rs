@@ -54,7 +54,7 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct Report {
+struct TaskList {
     model: String,
     target: String,
     threads: u32,
@@ -124,7 +124,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read()?;
     let plan = source.plan_for(&machine, &target, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
-    let report = Report {
+    let report = TaskList {
         model: source.name.clone(),
         target: target.name().into(),
         threads: target.threads(),
@@ -149,7 +149,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(r: &Report) -> String {
+fn text(r: &TaskList) -> String {
     let mut t = Table::new(&[
         "task",
         "key",

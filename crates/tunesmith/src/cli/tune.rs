@@ -10,7 +10,9 @@ use measure::{Constants, Policy};
 use std::collections::BTreeSet;
 use tune::Result;
 use tune::source::Source;
-use tune::{CpuDivision, Options, Report, Request, Settings, StopRule, TaskSummary, tune_all};
+use tune::{
+    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, TaskSummary, tune_all,
+};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -136,7 +138,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     (options.build_limit, options.run_limit) = (a.build_limit, a.run_limit);
     (options.rank, options.drift) = (a.rank, a.drift);
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
-    options.measure = Settings {
+    options.measure = MeasureSettings {
         policy: options.measure.policy,
         batch: a.measure_batch,
         devices: a.devices,

@@ -26,19 +26,19 @@ use tune::ceiling::Ceiling;
 /// What a step spends at least its roofline on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Limit {
+pub enum Bound {
     Compute,
     Memory,
     /// Starting and ending a parallel loop.
     Overhead,
 }
 
-impl Limit {
+impl Bound {
     pub fn name(self) -> &'static str {
         match self {
-            Limit::Compute => "compute",
-            Limit::Memory => "memory",
-            Limit::Overhead => "overhead",
+            Bound::Compute => "compute",
+            Bound::Memory => "memory",
+            Bound::Overhead => "overhead",
         }
     }
 }
@@ -57,13 +57,13 @@ impl Roofline {
         self.compute_ms.max(self.memory_ms).max(self.overhead_ms)
     }
 
-    pub fn limit(self) -> Limit {
+    pub fn limit(self) -> Bound {
         if self.overhead_ms > self.compute_ms.max(self.memory_ms) {
-            Limit::Overhead
+            Bound::Overhead
         } else if self.compute_ms >= self.memory_ms {
-            Limit::Compute
+            Bound::Compute
         } else {
-            Limit::Memory
+            Bound::Memory
         }
     }
 }
@@ -138,7 +138,7 @@ pub struct Layer {
     pub roofline: Roofline,
     pub roofline_ms: f64,
     pub of_roofline: f64,
-    pub limit: Limit,
+    pub limit: Bound,
     /// On one thread, if that was measured, and that time over all threads' time.
     pub one_thread_ms: Option<f64>,
     pub efficiency: Option<f64>,
@@ -159,7 +159,7 @@ pub fn facts<'a>(
     compiled: &'a CompiledModel,
     target: &Target,
 ) -> Vec<StepFacts<'a>> {
-    let step_facts = |step: &'a runtime::Step| {
+    let step_facts = |step: &'a runtime::ModelStep| {
         let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
         let planned = plan.steps.iter().find(|s| s.name == step.name);
         let task = planned.map(|s| &plan.tasks[s.task]);
@@ -396,12 +396,12 @@ mod tests {
     fn the_longest_bound_binds() {
         let c = ceiling();
         let r = work(2e9, 1e6, 1e6).roofline(&c, 1e6);
-        assert_eq!((r.limit(), r.ms()), (Limit::Compute, 10.0));
+        assert_eq!((r.limit(), r.ms()), (Bound::Compute, 10.0));
         let r = work(2e6, 2e6, 0.0).roofline(&c, 1e9);
-        assert_eq!(r.limit(), Limit::Memory);
+        assert_eq!(r.limit(), Bound::Memory);
         assert!((r.ms() - 0.1).abs() < 1e-3);
         let r = work(1e3, 100.0, 100.0).roofline(&c, 1e3);
-        assert_eq!((r.limit(), r.ms()), (Limit::Overhead, 1e-3));
+        assert_eq!((r.limit(), r.ms()), (Bound::Overhead, 1e-3));
     }
 
     #[test]

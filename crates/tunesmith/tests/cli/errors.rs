@@ -1,6 +1,6 @@
 //! What is the user's to correct gives one error that says so.
 
-use super::program::{OP, Place, place, tuned};
+use super::program::{OP, Sandbox, place, tuned};
 use onnx::proto::{
     GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
     ValueInfoProto,
@@ -33,7 +33,7 @@ fn value(name: &str, first: dimension::Value) -> ValueInfoProto {
 }
 
 /// A model of one node from `x` to `y`, as a file.
-fn onnx(p: &Place, file: &str, op: &str, rows: dimension::Value) {
+fn onnx(p: &Sandbox, file: &str, op: &str, rows: dimension::Value) {
     let node = NodeProto {
         op_type: Some(op.into()),
         name: Some("the node".into()),
@@ -295,7 +295,7 @@ fn stores_that_cannot_be_used() {
 }
 
 /// Each is one line that says what makes sense, and no work.
-fn numbers_that_make_no_sense(p: &Place, artifact: &str) {
+fn numbers_that_make_no_sense(p: &Sandbox, artifact: &str) {
     for (command, flags) in [
         (
             &["tune", OP][..],

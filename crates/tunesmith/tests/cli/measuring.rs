@@ -39,7 +39,7 @@ fn every_policy_tunes() {
         assert_eq!(report["trials"], 12, "{policy}");
         assert!(report["latency_after_ms"].as_f64().unwrap() > 0.0);
         let all = store::Store::open(&store).unwrap();
-        let all = all.records_for(&store::Filter::default()).unwrap();
+        let all = all.records_for(&store::RecordQuery::default()).unwrap();
         let (finals, trials): (Vec<_>, Vec<_>) = all.iter().partition(|r| r.final_);
         assert_eq!(trials.len(), 12, "{policy}");
         let measurers = trials.iter().filter_map(|r| match &r.outcome {
@@ -185,7 +185,7 @@ fn what_killed_a_runner_is_not_run_again_by_this_run_or_a_later_one() {
     assert!(report["cached"].as_u64().unwrap() >= 6, "{report}");
     assert_eq!(report["trials"], 6);
     let store = store::Store::open(&path).unwrap();
-    let all = store.records_for(&store::Filter::default()).unwrap();
+    let all = store.records_for(&store::RecordQuery::default()).unwrap();
     let trials: Vec<_> = all.iter().filter(|r| !r.final_).collect();
     let died = |r: &&&store::Record| r.outcome.label().starts_with("timed-out");
     // One that was done before its lateness was seen counts as it ended.

@@ -1,7 +1,7 @@
 //! What a command may replace, and what it leaves as it is.
 
 use super::errors::says;
-use super::program::{OP, Place, place, tuned};
+use super::program::{OP, Sandbox, place, tuned};
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -11,7 +11,7 @@ use tensor::{Tensor, write_npy_file};
 /// All that commands read and write, and a command that writes each kind of file.
 struct Files {
     folder: TempDir,
-    p: Place,
+    p: Sandbox,
 }
 
 impl Files {

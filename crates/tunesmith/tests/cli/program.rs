@@ -13,7 +13,7 @@ pub const OP: &str = "op:dense(m=4,n=32,k=16)";
 pub const TRIALS: u64 = 6;
 
 /// A folder that holds all that the program writes.
-pub struct Place {
+pub struct Sandbox {
     pub folder: PathBuf,
     /// What each program does to itself before it begins.
     pub before: Option<fn() -> std::io::Result<()>>,
@@ -30,14 +30,14 @@ pub fn obey_permissions() -> std::io::Result<()> {
     Ok(())
 }
 
-pub fn place(folder: &TempDir) -> Place {
-    Place {
+pub fn place(folder: &TempDir) -> Sandbox {
+    Sandbox {
         folder: folder.path().to_path_buf(),
         before: None,
     }
 }
 
-impl Place {
+impl Sandbox {
     pub fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
@@ -73,7 +73,7 @@ impl Place {
         one_object(&self.ok(&args))
     }
 
-    /// As [`json`](Place::json), of a command with this on standard input.
+    /// As [`json`](Sandbox::json), of a command with this on standard input.
     pub fn json_from(&self, input: &str, args: &[&str]) -> Value {
         let mut c = self.command(args);
         let out = c.arg("--json").write_stdin(input).output();
@@ -108,7 +108,7 @@ pub fn one_object(text: &str) -> Value {
 
 /// What one `tune` left, shared by the tests that only read it.
 pub struct Tuned {
-    pub place: Place,
+    pub place: Sandbox,
     pub store: String,
     pub artifact: String,
     pub report: Value,
@@ -131,7 +131,7 @@ pub fn tuned() -> &'static Tuned {
         // Of an earlier process with this number.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder for tests is writable");
-        let place = Place {
+        let place = Sandbox {
             folder,
             before: None,
         };

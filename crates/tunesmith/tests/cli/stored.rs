@@ -1,6 +1,6 @@
 //! Records as tables and files, and logs told again.
 
-use super::program::{OP, Place, TRIALS, obey_permissions, one_object, place, tuned};
+use super::program::{OP, Sandbox, TRIALS, obey_permissions, one_object, place, tuned};
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -97,7 +97,7 @@ fn every_record_has_wall_and_cpu_time_of_every_stage() {
 }
 
 /// The records of [`tuned`] with another text in them, as `b.sqlite`.
-fn altered_store(p: &Place, from: &str, to: &str) {
+fn altered_store(p: &Sandbox, from: &str, to: &str) {
     let t = tuned();
     p.json(&["records", "export", "a.jsonl", "--store", &t.store]);
     let text = std::fs::read_to_string(p.folder.join("a.jsonl")).unwrap();
@@ -108,7 +108,7 @@ fn altered_store(p: &Place, from: &str, to: &str) {
 }
 
 /// As if another version of the compiler had filled it.
-fn store_of_another_toolchain(p: &Place) {
+fn store_of_another_toolchain(p: &Sandbox) {
     let own = records(&[])["records"][0]["toolchain"].clone();
     altered_store(p, own.as_str().unwrap(), "an older compiler");
 }

@@ -2,7 +2,7 @@
 //! no builder processes, no store, every promise of programs and flat code
 //! checked on the way.
 
-use build::Options;
+use build::BuildOptions;
 use llvm::Compiler;
 use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, Model, Pool};
@@ -21,7 +21,7 @@ pub fn kernel(
     candidate: &Candidate,
     compiler: &Compiler,
 ) -> Result<BuiltKernel, String> {
-    let options = Options {
+    let options = BuildOptions {
         verify: true,
         extras: false,
     };

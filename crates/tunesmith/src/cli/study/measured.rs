@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use study::plots::pictures;
 use study::report::{markdown, share, tables};
-use study::{FAMILIES, Options, Outcome, Program, Row, Saved, Study, Variant, variants};
-use tune::Settings;
+use study::{FAMILIES, Findings, Row, Saved, Study, StudyOptions, Variant, Workload, variants};
+use tune::MeasureSettings;
 use tune::known::Exactness;
 use tune::machine::Machine;
 use tune::{Error, Result};
@@ -25,7 +25,7 @@ const MEASURED: usize = 128;
 /// What candidates may be.
 const ACCURACY: Accuracy = Accuracy::Relaxed;
 
-fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
+fn options(a: &MeasureArgs, machine: &Machine) -> Result<StudyOptions> {
     let named = |name: &String| Policy::named(name).expect("the parser knows the names");
     let policies: Vec<Policy> = a.policies.iter().map(named).collect();
     let base = Variant {
@@ -38,7 +38,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
     let variants =
         variants(&base, &policies, &a.sweep).map_err(|e| Error::new(format!("--sweep: {e}")))?;
     let spare = machine.cpus.saturating_sub(a.threads as usize);
-    Ok(Options {
+    Ok(StudyOptions {
         variants,
         overlaps: match a.overlap.as_str() {
             "off" => vec![false],
@@ -52,7 +52,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
         accuracy: ACCURACY,
         tolerance: Exactness::of_knobs().tolerance,
         limit: a.limit,
-        measure: Settings {
+        measure: MeasureSettings {
             policy: Policy::Serial,
             batch: a.measure_batch,
             devices: a.devices,
@@ -64,7 +64,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<Options> {
 }
 
 /// All that a finished cell depends on, but for which cell it is.
-fn header(a: &MeasureArgs, o: &Options, machine: &Machine, target: &Target) -> Value {
+fn header(a: &MeasureArgs, o: &StudyOptions, machine: &Machine, target: &Target) -> Value {
     json!({
         "machine": machine.fingerprint(),
         "target": target.to_string(),
@@ -86,11 +86,11 @@ fn header(a: &MeasureArgs, o: &Options, machine: &Machine, target: &Target) -> V
 }
 
 /// Families first, then what was named; of an operator its main task.
-fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Program>> {
+fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Workload>> {
     let families = FAMILIES.iter().filter(|_| a.families);
     let families = families.map(|f| (f.name, f.operator));
     let named = a.models.iter().map(|m| (m.as_str(), m.as_str()));
-    let mut programs: Vec<Program> = Vec::new();
+    let mut programs: Vec<Workload> = Vec::new();
     for (name, model) in families.chain(named) {
         if programs.iter().any(|p| p.name == name) {
             continue;
@@ -98,9 +98,9 @@ fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Program>> {
         let source = crate::source::load(model, &ImportOptions::default())?;
         let plan = source.plan(target, &[])?;
         let program = if model.starts_with("op:") {
-            Program::main_task(name, &plan)
+            Workload::main_task(name, &plan)
         } else {
-            Some(Program::whole(name, &plan, target, ACCURACY))
+            Some(Workload::whole(name, &plan, target, ACCURACY))
         };
         programs.extend(program);
     }
@@ -169,7 +169,13 @@ fn output(a: &MeasureArgs, folder: &Path, name: &str, kind: Kind) -> Result<Outp
 }
 
 /// Writes the report beside what was finished.
-fn save(a: &MeasureArgs, folder: &Path, outcome: &Outcome, all: &Value, about: &str) -> Result<()> {
+fn save(
+    a: &MeasureArgs,
+    folder: &Path,
+    outcome: &Findings,
+    all: &Value,
+    about: &str,
+) -> Result<()> {
     let write = |name: &str, kind: Kind, text: &str| {
         output(a, folder, name, kind)?.write_bytes(text.as_bytes())
     };

@@ -8,7 +8,7 @@ use crate::cli::{print_json, print_line};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::{Filter, Store};
+use store::{RecordQuery, Store};
 use study::Finished;
 use study::strategies::{Cell, Comparison, Recording, Summary, compare, replay_store, summaries};
 use tune::filter::FILTERS;
@@ -74,9 +74,9 @@ fn recording(path: &Path, task: Option<&str>, all: &[PathBuf]) -> Result<Recordi
         Some(start) => Some(task_key(path, start)?),
         None => None,
     };
-    let filter = Filter {
+    let filter = RecordQuery {
         task: key.as_deref(),
-        ..Filter::default()
+        ..RecordQuery::default()
     };
     let table = store::Table::open(path, &filter)?;
     let name = |p: &Path| p.file_name().map(|n| n.to_string_lossy().into_owned());
