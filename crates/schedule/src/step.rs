@@ -179,12 +179,80 @@ impl Step {
         !matches!(self, Step::Winograd { .. })
     }
 
-    /// Applies the step with the decided values. On `Err` nothing has changed.
-    pub fn apply(&self, p: &mut Program, decisions: &[Decision]) -> Result<Made, Illegal> {
-        let values = Values {
+    /// The step with the decided values in place of references to decisions; `None` where a
+    /// block is decided to stay where it is.
+    ///
+    /// # Errors
+    /// If a decision that the step refers to is missing.
+    pub fn decided(&self, decisions: &[Decision]) -> Result<Option<Step>, Illegal> {
+        let values = self.values(decisions);
+        let mut decided = self.clone();
+        match &mut decided {
+            Step::Split { loop_, factors } => {
+                for factor in factors {
+                    if let Factor::Arg(arg) = factor {
+                        *arg = values.literal(loop_, *arg)?;
+                    }
+                }
+            }
+            Step::ComputeAt { block, loop_ } | Step::ReverseComputeAt { block, loop_ } => {
+                match values.place(block, loop_)?.map(str::to_string) {
+                    Some(name) => *loop_ = LoopArg::Name(name),
+                    None => return Ok(None),
+                }
+            }
+            Step::Pack { buffer, tiles, .. } => {
+                for (_, factor) in tiles {
+                    *factor = values.literal(buffer, *factor)?;
+                }
+            }
+            Step::Prefetch {
+                loop_: at,
+                distance: arg,
+                ..
+            }
+            | Step::Annotate {
+                loop_: at,
+                unroll_by: arg,
+            }
+            | Step::Pad {
+                loop_: at,
+                multiple: arg,
+            }
+            | Step::Winograd {
+                block: at,
+                tile: arg,
+            } => *arg = values.literal(at, *arg)?,
+            Step::Fuse { .. }
+            | Step::Reorder { .. }
+            | Step::Partition { .. }
+            | Step::Unroll { .. }
+            | Step::Vectorize { .. }
+            | Step::Parallel { .. }
+            | Step::Bind { .. }
+            | Step::ComputeInline { .. }
+            | Step::ReverseComputeInline { .. }
+            | Step::CacheRead { .. }
+            | Step::CacheWrite { .. }
+            | Step::SetScope { .. }
+            | Step::Rfactor { .. }
+            | Step::DecomposeReduction { .. }
+            | Step::Tensorize { .. }
+            | Step::Reindex { .. } => {}
+        }
+        Ok(Some(decided))
+    }
+
+    fn values<'a>(&self, decisions: &'a [Decision]) -> Values<'a> {
+        Values {
             step: self.name(),
             decisions,
-        };
+        }
+    }
+
+    /// Applies the step with the decided values. On `Err` nothing has changed.
+    pub fn apply(&self, p: &mut Program, decisions: &[Decision]) -> Result<Made, Illegal> {
+        let values = self.values(decisions);
         let nothing = |()| Made::Nothing;
         match self {
             Step::Split { loop_, factors } => {
@@ -293,6 +361,10 @@ impl<'a> Values<'a> {
             let reason = format!("the trace has no decision {id} with a part {part}");
             Illegal::new(self.step, at, reason)
         })
+    }
+
+    fn literal(&self, at: &str, arg: Arg) -> Result<Arg, Illegal> {
+        self.integer(at, arg).map(Arg::Lit)
     }
 
     /// The factors of a split; `None` is what is left.

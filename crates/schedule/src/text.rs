@@ -70,38 +70,6 @@ pub fn print(trace: &Trace) -> String {
     out
 }
 
-/// The steps with the values of their decisions in place of `$3.1` and the like: equal for
-/// traces that do the same to a program, whatever their decisions are called and offer.
-pub fn print_steps(trace: &Trace) -> String {
-    let mut out = String::new();
-    for step in &trace.steps {
-        let text = line(step, &[]);
-        let mut parts = text.split('$');
-        out += parts.next().unwrap_or_default();
-        for part in parts {
-            let digits = |s: &str| s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
-            let (id, rest) = part.split_at(digits(part));
-            let decided = id
-                .parse()
-                .ok()
-                .and_then(|id: usize| trace.decisions.get(id));
-            let index = rest.strip_prefix('.').unwrap_or("");
-            let (index, after) = index.split_at(digits(index));
-            let rest = if index.is_empty() { rest } else { after };
-            match decided {
-                Some(d) => {
-                    out += &format!("{}", d.value.get(index.parse().unwrap_or(0)).unwrap_or(&0))
-                }
-                // A name may hold the sign.
-                None => out += &format!("${id}"),
-            }
-            out += rest;
-        }
-        out.push('\n');
-    }
-    out
-}
-
 /// Reads the text form back.
 pub fn parse(text: &str) -> Result<Trace, ParseError> {
     read::trace(text)

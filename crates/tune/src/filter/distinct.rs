@@ -2,6 +2,7 @@
 
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
+use schedule::Step;
 use search::Context;
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use std::collections::HashSet;
 /// where a decision belongs to an optional step that is illegal for this program.
 #[derive(Debug, Default)]
 pub struct Distinct {
-    seen: HashSet<String>,
+    seen: HashSet<Vec<Step>>,
 }
 
 impl Distinct {
@@ -28,10 +29,8 @@ impl Filter for Distinct {
     fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         let mut one = |t: &Trial| {
             // The steps alone: values of decisions that no step uses make no difference.
-            let steps = t
-                .candidate
-                .as_ref()
-                .map(|c| schedule::print_steps(&c.trace));
+            let candidate = t.candidate.as_ref();
+            let steps = candidate.and_then(|c| c.trace.decided_steps().ok());
             match steps.is_none_or(|steps| self.seen.insert(steps)) {
                 true => Verdict::Keep { score: 0.0 },
                 false => Verdict::Drop,
