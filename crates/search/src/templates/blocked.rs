@@ -12,21 +12,28 @@ use ir::names::image;
 use ir::{BlockId, BufferId, CpuTarget, Expr, ExprKind, LoopId, Program, Role, Scope};
 use schedule::Arg;
 
-/// Multiply-adds in the body of the innermost loop by default, if taps allow.
+/// Multiply-adds in the body of the innermost loop by default, if taps allow. Chosen by
+/// hand; not measured apart.
 const WANTED_UNROLLED: i64 = 64;
 
-/// Most rows of a tile.
+/// Most rows of a tile. Chosen by hand; not measured apart.
 const MAX_ROWS: i64 = 8;
 
-/// Narrower tiles than this divide the row.
+/// Narrower tiles than this divide the row: what is left over would take as long as
+/// a whole tile. Chosen by hand; not measured apart.
 const MIN_CUT: i64 = 4;
 
 /// Pixels that an output map is cut into few of. More fall into few sets of a
-/// cache where rows are a power of two apart.
+/// cache where rows are a power of two apart. Chosen by hand; not measured apart.
 const LARGE_TILE: i64 = 28;
 
-/// Blocks of weights that so few tiles share are fetched ahead.
+/// Blocks of weights that so few tiles share are fetched ahead. Chosen by hand; not
+/// measured apart.
 const FEW_TILES: i64 = 8;
+
+/// The gain of a tile of several rows is divided by this: one row of pixels is preferred
+/// where both load about as little. Chosen by hand; not measured apart.
+const SEVERAL_ROWS: f64 = 1.2;
 
 /// Sketches for a program whose `main` writes [n, channel block, y, x, channel]; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
@@ -264,7 +271,7 @@ impl Windows<'_> {
                     } else {
                         products_a_load(x * y, k)
                     };
-                    let gain = gain * whole / if y > 1 { 1.2 } else { 1.0 };
+                    let gain = gain * whole / if y > 1 { SEVERAL_ROWS } else { 1.0 };
                     let next = ((x * y * k).min(IN_FLIGHT) as f64, gain, whole);
                     if next > score {
                         (best, score) = ([y, x, k], next);

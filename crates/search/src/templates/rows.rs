@@ -11,7 +11,8 @@ use crate::draft::{DecidedPart, Draft, PART, REST, Written};
 use crate::nests::{Nest, ids};
 use ir::{BlockId, CpuTarget, DType, IterKind, LoopId, Program, Role, Scope};
 
-/// Vectors side by side, at most: independent chains of operations.
+/// Vectors side by side, at most: independent chains of operations. Chosen by hand; not
+/// measured apart.
 const MOST_VECTORS: i64 = 4;
 
 /// What a block does with a row.

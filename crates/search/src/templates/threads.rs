@@ -9,12 +9,14 @@
 use super::Templates;
 use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role, UnaryOp};
 
-/// Below this many cycles of one thread the serial sketches come first.
+/// Below this many cycles of one thread the serial sketches come first: about ten
+/// microseconds, a few times what waking workers takes. Chosen by hand; not measured apart.
 const ALONE_FIRST: f64 = 30e3;
-/// Below this many cycles of one thread serial sketches are in the space.
+/// Below this many cycles of one thread serial sketches are in the space. Chosen by hand;
+/// not measured apart.
 const ALONE_TOO: f64 = 1e6;
 /// Bytes that one thread moves in a cycle, between memory and second-level cache:
-/// an order of magnitude, between those of `gemm::tile`.
+/// an order of magnitude, between those of `gemm::tile`, chosen by hand.
 const BYTES_A_CYCLE: f64 = 8.0;
 /// Vector operations that `exp`, `tanh` and their like take: about the length of
 /// the polynomials that code generation expands them to (`llvm::math`).
@@ -50,7 +52,8 @@ pub fn with_serial(
     }
 }
 
-/// The part of the rows that threads may wait for the one with the most.
+/// The part of the time that threads may wait for the one with the most work, where
+/// the work counts as evenly shared (ADR 0016). The number is chosen by hand.
 const MOST_IDLE: f64 = 0.1;
 
 /// Most rows of an output of [n, channel block, y, x, channel] that a thread computes, of

@@ -7,12 +7,13 @@ use super::Tiling;
 use crate::draft::PART;
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{AxisLoop, ids};
+use crate::templates::registers::IN_FLIGHT;
 use ir::names::product;
 use ir::{BinaryOp, Block, ExprKind, Program, Scope};
 
 /// Rows of a tile by default: enough multiply-adds in flight, and rows that
 /// lie a page apart still fit one set of the first-level cache.
-const ROWS: i64 = 8;
+const ROWS: i64 = IN_FLIGHT;
 
 /// Whether the left operand of `main` can be read in vectors along `k`, of
 /// which there are whole ones.

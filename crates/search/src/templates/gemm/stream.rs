@@ -12,12 +12,14 @@ use crate::nests::ids;
 use ir::{CpuTarget, DType};
 
 /// Most rows of the left operand: their sums share the first-level cache with
-/// the streams.
+/// the streams. Chosen by hand; not measured apart.
 const MOST_ROWS: i64 = 2;
 /// Streams read side by side: rows of the right operand for one update of the sums.
+/// Offers and default are chosen by hand; not measured apart.
 const STREAMS: [i64; 5] = [2, 4, 8, 12, 16];
 const DEFAULT_STREAMS: i64 = 8;
-/// Vectors of sums in one unrolled body, at most and by default.
+/// Vectors of sums in one unrolled body, at most and by default. Chosen by hand; not
+/// measured apart.
 const MOST_VECTORS: i64 = 8;
 const DEFAULT_VECTORS: i64 = 4;
 

@@ -1,25 +1,28 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
-use crate::templates::registers::{Registers, products_a_load};
+use crate::templates::registers::{LATENCY, Registers, products_a_load};
 use ir::{CpuTarget, DType};
 
-/// Vectors of columns in a tile of several rows, and in one of a single row.
+/// Vectors of columns in a tile of several rows, and in one of a single row. Chosen by hand; not measured apart.
 const MOST_VECTORS: [i64; 2] = [6, 16];
-/// Cycles that a multiply-add takes (tables of instructions of Skylake and Zen 4).
-const LATENCY: i64 = 4;
 /// Bytes that a cycle brings from the second-level cache, the last-level one,
-/// and main memory: orders of magnitude.
+/// and main memory: orders of magnitude, chosen by hand. No target says its own.
 const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
-/// Bytes in whose time a short run of another row begins.
+/// Bytes in whose time a short run of another row begins. Chosen by hand; not measured apart.
 const RUN_BYTES: i64 = 128;
-/// What a tile costs that is cut at the end of rows in memory: masks.
+/// Factor of the time of a tile that masks cut at the end of rows in memory: it makes
+/// widths that divide the columns come first. Chosen by hand; not measured apart.
 const MASKED: f64 = 1.5;
-/// Ways of a first-level cache: of Intel's cores up to Skylake and of AMD's since
-/// Zen (their optimization manuals).
+/// Ways of a first-level cache of 32 KiB: of Intel's cores up to Skylake and of AMD's
+/// from Zen to Zen 4 (their optimization manuals). Zen 5 has 48 KiB in 12 ways. No target
+/// says its own.
 const WAYS: i64 = 8;
-/// What rows that fill their sets to the last ways cost.
+/// Factor of the time of rows that fill their sets to the last ways. Chosen by hand; not measured apart.
 const CROWDED: f64 = 1.03;
+/// Part of its multiply-adds' time that a load costs beside them: it tells apart tiles that
+/// take equally many cycles by count. Chosen by hand; not measured apart.
+const LOAD: f64 = 0.1;
 
 /// The tiles of a product on a target.
 pub struct Tiles {
@@ -72,7 +75,7 @@ impl Tiles {
                 if !Registers::without(target, 2).fit(*t, v) {
                     continue;
                 }
-                let loads = 1.0 + 0.1 / products_a_load(*t, v);
+                let loads = 1.0 + LOAD / products_a_load(*t, v);
                 let crowded = if t + 2 > most_rows { CROWDED } else { 1.0 };
                 let whole = self.packed || shape.n() % c == 0;
                 let masked = if whole { 1.0 } else { MASKED };
