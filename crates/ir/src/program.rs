@@ -52,6 +52,21 @@ pub enum Scope {
     Warp,
 }
 
+impl Scope {
+    /// All of them, with their words in texts.
+    pub const WORDS: [(Scope, &'static str); 5] = [
+        (Scope::Global, "global"),
+        (Scope::Local, "local"),
+        (Scope::Register, "register"),
+        (Scope::Shared, "shared"),
+        (Scope::Warp, "warp"),
+    ];
+
+    pub fn word(self) -> &'static str {
+        Scope::WORDS[self as usize].1
+    }
+}
+
 /// What a buffer is to the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -90,6 +105,22 @@ pub enum Axis {
     ThreadX,
     ThreadY,
     ThreadZ,
+}
+
+impl Axis {
+    /// All of them, with their words in texts and messages.
+    pub const WORDS: [(Axis, &'static str); 6] = [
+        (Axis::BlockX, "block.x"),
+        (Axis::BlockY, "block.y"),
+        (Axis::BlockZ, "block.z"),
+        (Axis::ThreadX, "thread.x"),
+        (Axis::ThreadY, "thread.y"),
+        (Axis::ThreadZ, "thread.z"),
+    ];
+
+    pub fn word(self) -> &'static str {
+        Axis::WORDS[self as usize].1
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -41,7 +41,7 @@ mod print;
 
 pub use lex::ParseError;
 pub use parse::parse;
-pub use print::{canonical, expr, print};
+pub use print::{canonical, expr, literal, print};
 
 use tensor::DType;
 

@@ -39,7 +39,7 @@ pub struct LowerOptions {
 impl LowerOptions {
     /// Compile time grows with unrolled code and run time gains nothing: a
     /// convolution with 864 multiply-adds takes several times as long to compile
-    /// as the same one in loops (spec/codegen-facts.md).
+    /// as the same one in loops (98 to 145 ms against 14 to 16; Zen 3, LLVM 22.1.8).
     pub const MAX_STATEMENTS: usize = 4096;
 
     /// No verification, all passes, the statement limit above.
@@ -79,11 +79,14 @@ pub enum LowerError {
     #[error(
         "loop `{loop_name}` is bound to {axis}: there is no GPU code generator; use a CPU schedule"
     )]
-    BoundLoop { loop_name: String, axis: String },
+    BoundLoop {
+        loop_name: String,
+        axis: &'static str,
+    },
     #[error(
         "buffer `{buffer}` has scope {scope}: there is no GPU code generator; use global, local or register"
     )]
-    GpuScope { buffer: String, scope: String },
+    GpuScope { buffer: String, scope: &'static str },
     #[error(
         "unrolling loop `{loop_name}` gives {statements} statements, over the limit of {limit}; \
          unroll less"

@@ -32,30 +32,12 @@
 use crate::decision::{Decision, DecisionKind, HERE};
 use crate::step::{Arg, Factor, LoopArg, Step};
 use crate::trace::Trace;
-use ir::{Axis, Scope};
 use std::fmt;
 use std::str::FromStr;
 
 mod read;
 
 pub use read::ParseError;
-
-const SCOPES: [(Scope, &str); 5] = [
-    (Scope::Global, "global"),
-    (Scope::Local, "local"),
-    (Scope::Register, "register"),
-    (Scope::Shared, "shared"),
-    (Scope::Warp, "warp"),
-];
-
-const AXES: [(Axis, &str); 6] = [
-    (Axis::BlockX, "block.x"),
-    (Axis::BlockY, "block.y"),
-    (Axis::BlockZ, "block.z"),
-    (Axis::ThreadX, "thread.x"),
-    (Axis::ThreadY, "thread.y"),
-    (Axis::ThreadZ, "thread.z"),
-];
 
 /// The trace as text, one line each decision and step.
 pub fn print(trace: &Trace) -> String {
@@ -157,11 +139,6 @@ fn decision(d: &Decision) -> String {
     format!("{} {kind} = {value}", name(&d.name))
 }
 
-fn word<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
-    let found = table.iter().find(|(v, _)| v == value);
-    found.expect("the table lists every value").1
-}
-
 fn arg(a: &Arg) -> String {
     match a {
         Arg::Lit(v) => v.to_string(),
@@ -215,7 +192,7 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
         | Step::Vectorize { loop_ }
         | Step::Parallel { loop_ }
         | Step::Rfactor { loop_ } => name(loop_),
-        Step::Bind { loop_, axis } => format!("{} {}", name(loop_), word(&AXES, axis)),
+        Step::Bind { loop_, axis } => format!("{} {}", name(loop_), axis.word()),
         Step::ComputeAt { block, loop_ } | Step::ReverseComputeAt { block, loop_ } => {
             format!("{} {}", name(block), loop_arg(loop_))
         }
@@ -224,13 +201,13 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
             block,
             buffer,
             scope,
-        } => format!("{} {} {}", name(block), name(buffer), word(&SCOPES, scope)),
+        } => format!("{} {} {}", name(block), name(buffer), scope.word()),
         Step::CacheWrite {
             block,
             index,
             scope,
-        } => format!("{} {index} {}", name(block), word(&SCOPES, scope)),
-        Step::SetScope { buffer, scope } => format!("{} {}", name(buffer), word(&SCOPES, scope)),
+        } => format!("{} {index} {}", name(block), scope.word()),
+        Step::SetScope { buffer, scope } => format!("{} {}", name(buffer), scope.word()),
         Step::DecomposeReduction { block, loop_ } => format!("{} {}", name(block), name(loop_)),
         Step::Pack {
             buffer,

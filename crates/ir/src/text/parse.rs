@@ -1,10 +1,10 @@
 //! Parsing the text form: one function a rule of the grammar.
 
 use super::lex::{Lexeme, ParseError, Token, lex};
-use super::print::{AXES, ROLES, SCOPES, precedence};
+use super::print::{ROLES, precedence};
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::program::{
-    Annotation, Block, Buffer, BufferId, Iter, IterKind, LoopKind, Node, Program, Reducer,
+    Annotation, Axis, Block, Buffer, BufferId, Iter, IterKind, LoopKind, Node, Program, Reducer,
     Reduction, Role, Scope, TensorOp, VarId, View, Write,
 };
 use std::collections::HashMap;
@@ -197,7 +197,7 @@ impl Parser {
         self.symbol(":")?;
         let dtype = self.dtype()?;
         let shape = self.list("[", "]", |p| p.int("the extent of a dimension"))?;
-        let scope = self.try_table(&SCOPES).unwrap_or(Scope::Global);
+        let scope = self.try_table(&Scope::WORDS[1..]).unwrap_or(Scope::Global);
         let view = match self.try_word("strides") {
             false => None,
             true => {
@@ -264,7 +264,7 @@ impl Parser {
         } else if self.try_word("unrolled") {
             LoopKind::Unrolled
         } else if self.try_word("bound") {
-            let axis = self.try_table(&AXES);
+            let axis = self.try_table(&Axis::WORDS);
             LoopKind::Bound(axis.ok_or_else(|| self.token().expected("an axis, as `block.x`"))?)
         } else {
             LoopKind::Serial

@@ -2,8 +2,8 @@
 
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::program::{
-    Annotation, Axis, Block, BlockId, BufferId, IterKind, LoopId, LoopKind, Node, Program, Reducer,
-    Role, Scope, VarId,
+    Annotation, Block, BlockId, BufferId, IterKind, LoopId, LoopKind, Node, Program, Reducer, Role,
+    Scope, VarId,
 };
 use std::fmt::Write as _;
 use tensor::DType;
@@ -134,23 +134,6 @@ pub(super) const ROLES: [(Role, &str); 4] = [
     (Role::Intermediate, "intermediate"),
 ];
 
-/// `Global` is not written.
-pub(super) const SCOPES: [(Scope, &str); 4] = [
-    (Scope::Local, "local"),
-    (Scope::Register, "register"),
-    (Scope::Shared, "shared"),
-    (Scope::Warp, "warp"),
-];
-
-pub(super) const AXES: [(Axis, &str); 6] = [
-    (Axis::BlockX, "block.x"),
-    (Axis::BlockY, "block.y"),
-    (Axis::BlockZ, "block.z"),
-    (Axis::ThreadX, "thread.x"),
-    (Axis::ThreadY, "thread.y"),
-    (Axis::ThreadZ, "thread.z"),
-];
-
 fn word<T: PartialEq>(table: &[(T, &'static str)], item: T) -> Option<&'static str> {
     table.iter().find(|(t, _)| *t == item).map(|(_, w)| *w)
 }
@@ -230,8 +213,9 @@ impl<'a> Printer<'a> {
         let name = &self.names.buffers[id.index()];
         let shape = integers(&b.shape);
         let mut line = format!("{role} {name}: {}{shape}", b.dtype);
-        if let Some(scope) = word(&SCOPES, b.scope) {
-            line += &format!(" {scope}");
+        // What no scope is written for is global.
+        if b.scope != Scope::Global {
+            line += &format!(" {}", b.scope.word());
         }
         if let Some(v) = &b.view {
             line += &format!(" strides {} offset {}", integers(&v.strides), v.offset);
@@ -262,10 +246,7 @@ impl<'a> Printer<'a> {
             LoopKind::Vectorized => " vectorized".into(),
             LoopKind::Unrolled => " unrolled".into(),
             LoopKind::Bound(axis) => {
-                format!(
-                    " bound {}",
-                    word(&AXES, axis).expect("every axis has a word")
-                )
+                format!(" bound {}", axis.word())
             }
         };
         for a in &l.annotations {
@@ -450,6 +431,15 @@ impl<'a> Printer<'a> {
 fn integers(values: &[i64]) -> String {
     let items: Vec<String> = values.iter().map(i64::to_string).collect();
     format!("[{}]", items.join(", "))
+}
+
+/// A constant as programs have it, e.g. `-inf`, `0.5_f64` or `3_i32`; `None` for what is none.
+pub fn literal(e: &Expr) -> Option<String> {
+    match e.kind() {
+        ExprKind::Int(v, d) => Some(integer(*v, *d)),
+        ExprKind::Float(bits, d) => Some(float(*bits, *d)),
+        _ => None,
+    }
 }
 
 fn integer(v: i64, dtype: DType) -> String {

@@ -160,15 +160,8 @@ fn write_expr(
         out.push(close);
     };
     match e.kind() {
-        ExprKind::Int(v, ir::DType::Bool) => out.push_str(if *v == 0 { "false" } else { "true" }),
-        ExprKind::Int(v, ir::DType::I64) => {
-            let _ = write!(out, "{v}");
-        }
-        ExprKind::Int(v, d) => {
-            let _ = write!(out, "{v}{d}");
-        }
-        ExprKind::Float(bits, d) => {
-            let _ = write!(out, "{:?}{d}", f64::from_bits(*bits));
+        ExprKind::Int(..) | ExprKind::Float(..) => {
+            out.push_str(&ir::text::literal(e).unwrap_or_default());
         }
         ExprKind::Var(v) => out.push_str(&var(*v)),
         ExprKind::Arg(i, _) => {

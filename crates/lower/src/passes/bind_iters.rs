@@ -52,7 +52,7 @@ fn check_kinds(program: &Program) -> Result<(), LowerError> {
         if let LoopKind::Bound(axis) = program.loop_(l).kind {
             return Err(LowerError::BoundLoop {
                 loop_name: program.loop_(l).name.clone(),
-                axis: format!("{axis:?}"),
+                axis: axis.word(),
             });
         }
     }
@@ -61,7 +61,7 @@ fn check_kinds(program: &Program) -> Result<(), LowerError> {
         if matches!(buffer.scope, Scope::Shared | Scope::Warp) {
             return Err(LowerError::GpuScope {
                 buffer: buffer.name.clone(),
-                scope: format!("{:?}", buffer.scope).to_lowercase(),
+                scope: buffer.scope.word(),
             });
         }
         if let Some(view) = &buffer.view {

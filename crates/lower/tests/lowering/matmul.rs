@@ -392,14 +392,14 @@ code matmul workspace 0 worker 0
   C: f32[32] output
 kernel(A, B, bias, C):
   parallel i in 2: #0
-    acc[ji] = 0.0f32 lanes ji in 8 #0()
-    acc[ji + 8] = 0.0f32 lanes ji in 8 #1()
+    acc[ji] = 0.0 lanes ji in 8 #0()
+    acc[ji + 8] = 0.0 lanes ji in 8 #1()
     for k in 8: #1
       prefetch B[k * 16 + 48]
       acc[ji_1] = acc[ji_1] + A[i * 8 + k] * B[k * 16 + ji_1] lanes ji_1 in 8 #5(2 3 4)
       acc[ji_1 + 8] = acc[ji_1 + 8] + A[i * 8 + k] * B[k * 16 + ji_1 + 8] lanes ji_1 in 8 #9(6 7 8)
-    C[i * 16 + ji_2] = max(acc[ji_2] + bias[ji_2], 0.0f32) lanes ji_2 in 8 #12(10 11)
-    C[i * 16 + ji_2 + 8] = max(acc[ji_2 + 8] + bias[ji_2 + 8], 0.0f32) lanes ji_2 in 8 #15(13 14)
+    C[i * 16 + ji_2] = max(acc[ji_2] + bias[ji_2], 0.0) lanes ji_2 in 8 #12(10 11)
+    C[i * 16 + ji_2 + 8] = max(acc[ji_2 + 8] + bias[ji_2 + 8], 0.0) lanes ji_2 in 8 #15(13 14)
 ";
     assert_eq!(lower::flat::text::print(&code), expected);
 }

@@ -43,6 +43,20 @@ fn taps(windows: &[Window]) -> ((&'static str, i64), (&'static str, i64)) {
     (along(image::TAP_ROW, 0), along(image::TAP_COLUMN, 1))
 }
 
+/// The pixel that a tap of two windows reads for an output, and when the image has it.
+fn pixel(windows: &[Window], output: &[Expr], tap: &[Expr]) -> ([Expr; 2], Vec<Expr>) {
+    let at = [0, 1].map(|i| windows[i].position(&output[i], &tap[i]));
+    let inside = [windows[0].inside(&at[0]), windows[1].inside(&at[1])].concat();
+    (at, inside)
+}
+
+/// A weight as a factor; where `known` does not hold it is 0, and so is the padding of a
+/// packed weight, which needs no guard of its own.
+fn weight_factor(env: &Env, known: Vec<Expr>, weight: Expr) -> Expr {
+    let none = Expr::constant(0.0, work(env.operand_dtype(1)));
+    env.factor(1, guarded(known, weight, none))
+}
+
 /// The bias of the map at a point, as the last step of the operator.
 fn with_bias(env: &Env, b: &mut ProgramBuilder, acc: BufferId, axes: &Axes) -> BufferId {
     let Some(bias) = env.optional(2) else {
@@ -90,11 +104,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
         Reducer::Sum,
         |o, t| {
             let k = &o[1] * block + &o[4];
-            let (y, x_) = (
-                windows[0].position(&o[2], &t[1]),
-                windows[1].position(&o[3], &t[2]),
-            );
-            let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
+            let ([y, x_], inside) = pixel(&windows, &o[2..4], &t[1..3]);
             let (value, channel) = if in_blocks {
                 let co = match c.groups {
                     1 => t[0].clone(),
@@ -113,9 +123,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
                 known.push(channel.clone().lt(channels));
             }
             let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
-            // A packed weight's padding stands for its own guard.
-            let none = Expr::constant(0.0, work(env.operand_dtype(1)));
-            let weight = env.factor(1, guarded(known, weight, none));
+            let weight = weight_factor(env, known, weight);
             guarded(inside, env.factor(0, value), zero.clone()) * weight
         },
     );
@@ -142,11 +150,7 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
         Reducer::Sum,
         |o, t| {
             let channel = &o[1] * block + &o[4];
-            let (y, x_) = (
-                windows[0].position(&o[2], &t[0]),
-                windows[1].position(&o[3], &t[1]),
-            );
-            let inside = [windows[0].inside(&y), windows[1].inside(&x_)].concat();
+            let ([y, x_], inside) = pixel(&windows, &o[2..4], &t[..2]);
             let value = x.at_block(&o[0], &o[1], vec![y, x_], &o[4]);
             let known = if channels % block != 0 {
                 vec![channel.clone().lt(channels)]
@@ -154,9 +158,7 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
                 vec![]
             };
             let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
-            // A packed weight's padding stands for its own guard.
-            let none = Expr::constant(0.0, work(env.operand_dtype(1)));
-            let weight = env.factor(1, guarded(known, weight, none));
+            let weight = weight_factor(env, known, weight);
             guarded(inside, env.factor(0, value), zero.clone()) * weight
         },
     );

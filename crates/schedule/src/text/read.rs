@@ -1,10 +1,10 @@
 //! Reading the text form of traces.
 
-use super::{AXES, SCOPES};
 use crate::decision::{Decision, DecisionKind, HERE};
 use crate::step::{Arg, Factor, LoopArg, Step};
 use crate::steps::STEPS;
 use crate::trace::Trace;
+use ir::{Axis, Scope};
 
 /// Text that is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,7 +156,7 @@ fn arguments(keyword: &str, line: &mut Line, known: Option<&[Decision]>) -> Resu
         },
         "bind" => Step::Bind {
             loop_: line.name()?,
-            axis: line.one_of(&AXES)?,
+            axis: line.one_of(&Axis::WORDS)?,
         },
         "annotate" => {
             let loop_ = line.name()?;
@@ -187,16 +187,16 @@ fn block_step(keyword: &str, line: &mut Line) -> Result<Step, String> {
         "cache_read" => Step::CacheRead {
             block: line.name()?,
             buffer: line.name()?,
-            scope: line.one_of(&SCOPES)?,
+            scope: line.one_of(&Scope::WORDS)?,
         },
         "cache_write" => Step::CacheWrite {
             block: line.name()?,
             index: line.count()?,
-            scope: line.one_of(&SCOPES)?,
+            scope: line.one_of(&Scope::WORDS)?,
         },
         "set_scope" => Step::SetScope {
             buffer: line.name()?,
-            scope: line.one_of(&SCOPES)?,
+            scope: line.one_of(&Scope::WORDS)?,
         },
         "decompose_reduction" => Step::DecomposeReduction {
             block: line.name()?,
