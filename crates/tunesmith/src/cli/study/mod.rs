@@ -1,4 +1,4 @@
-//! `study`: what measuring takes under varied conditions.
+//! `study`: compares policies of measuring, and strategies on recorded tables.
 
 mod measured;
 mod modelled;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use study::Sweep;
 use tune::Result;
 
-/// Compare policies of measuring
+/// Compare policies of measuring, or strategies on recorded tables
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200"
