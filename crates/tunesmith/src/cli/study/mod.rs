@@ -63,7 +63,7 @@ struct MeasureArgs {
     #[arg(long, value_parser = parse_count::<u32>)]
     samples: Option<u32>,
     /// Add a row for each value of NAME: a constant of doppler (`knobs` lists them), dp (the largest
-    /// round, of naive too), timeout (a fixed one, in seconds), rank, or samples
+    /// round, also that of naive), timeout (a fixed one, in seconds), rank, or samples
     #[arg(long, value_name = "NAME=V1,V2,...", value_parser = Sweep::parse)]
     sweep: Vec<Sweep>,
     /// How often each policy measures all candidates

@@ -23,7 +23,7 @@ pub struct Args {
     /// Tables: T4 files (.json or .json.gz), exports of records (.jsonl), or stores
     #[arg(required = true, value_name = "TABLE")]
     tables: Vec<PathBuf>,
-    /// Of an export or a store: the task whose key starts with this
+    /// The task whose key starts with this, if an export or a store has several tasks
     #[arg(long)]
     task: Option<String>,
     /// Strategies to compare
