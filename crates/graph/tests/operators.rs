@@ -1,36 +1,11 @@
 //! What each operator computes, against hand-computed values, a direct
 //! definition, or a law it obeys.
 
+mod applied;
+
+use applied::{all, f32s, i64s, refused, run, whole};
 use graph::ops::*;
-use graph::reference::apply;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
-
-fn all(op: Op, operands: &[&Tensor]) -> Vec<Tensor> {
-    let operands: Vec<_> = operands.iter().copied().map(Some).collect();
-    apply(&op, &operands).unwrap()
-}
-
-fn run(op: Op, operands: &[&Tensor]) -> Tensor {
-    all(op, operands).remove(0)
-}
-
-fn refused(op: Op, operands: &[&Tensor]) -> String {
-    let operands: Vec<_> = operands.iter().copied().map(Some).collect();
-    apply(&op, &operands).unwrap_err().to_string()
-}
-
-fn f32s(shape: &[usize], values: &[f32]) -> Tensor {
-    Tensor::from_slice(shape, values)
-}
-
-fn i64s(shape: &[usize], values: &[i64]) -> Tensor {
-    Tensor::from_slice(shape, values)
-}
-
-/// Small whole numbers, so that every order of summation gives the same f32.
-fn whole(shape: &[usize], seed: u64) -> Tensor {
-    fill_tensor(DType::F32, shape, Fill::Integers { lo: -4, hi: 4 }, seed)
-}
 
 fn unary(u: Unary, x: &[f32]) -> Vec<f32> {
     run(Op::Unary(u), &[&f32s(&[x.len()], x)])

@@ -1,36 +1,11 @@
 //! Convolutions and pooling, against their definition, a law or hand-computed
 //! values.
 
+mod applied;
+
+use applied::{all, f32s, i64s, refused, run, whole};
 use graph::ops::*;
-use graph::reference::apply;
-use tensor::{DType, Fill, Tensor, fill_tensor};
-
-fn all(op: Op, operands: &[&Tensor]) -> Vec<Tensor> {
-    let operands: Vec<_> = operands.iter().copied().map(Some).collect();
-    apply(&op, &operands).unwrap()
-}
-
-fn run(op: Op, operands: &[&Tensor]) -> Tensor {
-    all(op, operands).remove(0)
-}
-
-fn refused(op: Op, operands: &[&Tensor]) -> String {
-    let operands: Vec<_> = operands.iter().copied().map(Some).collect();
-    apply(&op, &operands).unwrap_err().to_string()
-}
-
-fn f32s(shape: &[usize], values: &[f32]) -> Tensor {
-    Tensor::from_slice(shape, values)
-}
-
-fn i64s(shape: &[usize], values: &[i64]) -> Tensor {
-    Tensor::from_slice(shape, values)
-}
-
-/// Small whole numbers, so that every order of summation gives the same f32.
-fn whole(shape: &[usize], seed: u64) -> Tensor {
-    fill_tensor(DType::F32, shape, Fill::Integers { lo: -4, hi: 4 }, seed)
-}
+use tensor::Tensor;
 
 /// Convolution by its definition.
 fn direct_conv(c: &Conv, x: &Tensor, w: &Tensor, bias: &Tensor, shape: &[usize]) -> Tensor {

@@ -147,6 +147,11 @@ fn insert(p: &mut Program, parent: Option<LoopId>, sibling: Node, node: Node, of
 /// loops away again.
 pub(crate) fn live_name(p: &Program, base: &str) -> String {
     let taken = |n: &str| p.node_named(n).is_some() || p.buffer_named(n).is_some();
+    free_name(base, taken)
+}
+
+/// `base`, or the first of `base_1`, `base_2`, ... that is not taken.
+pub(crate) fn free_name(base: &str, taken: impl Fn(&str) -> bool) -> String {
     let mut name = base.to_string();
     let mut i = 0;
     while taken(&name) {

@@ -10,6 +10,7 @@
 
 use crate::illegal::Illegal;
 use crate::intrinsics::{INTRINSICS, Intrinsic, intrinsic};
+use crate::nest::free_name;
 use crate::steps::loop_named;
 use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{bound, program_ranges};
@@ -278,13 +279,7 @@ fn change(p: &mut Program, l: LoopId, b: BlockId, covered: &[Covered], name: &st
 /// The name of a loop for a variable of the block's domain, unless an axis has it.
 fn point_name(p: &Program, b: BlockId, base: &str) -> String {
     let taken = |n: &str| p.block(b).iters.iter().any(|i| p.var(i.var).name == n);
-    let mut name = base.to_string();
-    let mut i = 0;
-    while taken(&name) {
-        i += 1;
-        name = format!("{base}_{i}");
-    }
-    name
+    free_name(base, taken)
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
