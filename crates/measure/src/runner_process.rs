@@ -399,10 +399,12 @@ impl RunnerProcess {
                         return Err(Failure::Died { death, note });
                     }
                     let reason = text_of(death);
-                    if self.findings.killed(key, self.number, &reason) {
+                    // Where a runner made the outputs, the others die of something else.
+                    let made = matches!(incomplete, Some(None));
+                    if !made && self.findings.killed(key, self.number, &reason) {
                         return Err(Failure::Oracle(reason));
                     }
-                    // Others are yet to try.
+                    // Others are yet to try, or have done it.
                     self.failed_starts += 1;
                     let reason = format!("it dies of a task's data: {reason}");
                     let death = Death::NotStarted { reason };

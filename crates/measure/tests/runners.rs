@@ -281,7 +281,7 @@ fn a_round_says_whether_what_dies_is_tried_again() {
 #[test]
 fn replacing_a_runner_takes_nothing_from_the_round() {
     // A runner that was replaced is ready later than the round is over.
-    let mut local = starting(1, 1, vec!["3000".into()]);
+    let mut local = starting(1, 1, vec!["after".into(), "3000".into()]);
     let (task, protocol) = (task(1, good()), protocol());
     let (a, dies) = (good(), kernel("__builtin_trap();"));
     let batch = batch(&task, &[&a, &dies, &a], &protocol);
@@ -519,6 +519,28 @@ fn a_task_that_killed_one_runner_is_tried_by_another() {
     for m in done.outcomes {
         assert_eq!(m.outcome.label(), "timed", "{m:?}");
     }
+}
+
+#[test]
+fn a_task_whose_outputs_were_made_is_not_given_up_for_runners_that_die() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("die");
+    let mut local = starting(1, 3, vec!["unless".into(), path.display().to_string()]);
+    let done = measure(&mut local, Policy::Serial, &[&good()]);
+    assert_eq!(done.outcomes[0].outcome.label(), "timed");
+    // The two runners that were not asked yet die of whatever they are asked.
+    std::fs::write(&path, "").unwrap();
+    let a = kernel("compute(args); spin(2000000);");
+    let done = measure(&mut local, Policy::Naive, &[&a; 9]);
+    for m in done.outcomes {
+        assert_eq!(m.outcome.label(), "timed", "{m:?}");
+    }
+    // Nor where the one that lives gets the data once more.
+    std::fs::remove_file(&path).unwrap();
+    let killer = kernel("__builtin_trap();");
+    let done = measure(&mut local, Policy::Naive, &[&killer, &a]);
+    let labels: Vec<&str> = done.outcomes.iter().map(|m| m.outcome.label()).collect();
+    assert_eq!(labels, ["crashed-run", "timed"]);
 }
 
 #[test]
