@@ -7,13 +7,21 @@
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use worker::CommandLine;
 
 /// The first argument of a program that is started as a worker; the second is a [`Duty`].
 const WORKER_FLAG: &str = "--tunesmith-worker";
+
+/// Time that a program has for saying who it is, which takes a worker no time; a program
+/// that knows nothing of workers may never end.
+const IDENTIFYING: Duration = Duration::from_secs(10);
+/// Bytes of what it says that are read: more than an identity has.
+const MOST_SAID: u64 = 4096;
 
 /// What a program that is started as a worker is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +97,8 @@ impl Workers {
     /// `tunesmith`.
     ///
     /// # Errors
-    /// If the program cannot be started, does not serve as a worker, or does so for another
-    /// version of this library.
+    /// If the program cannot be started, does not serve as a worker, does so for another
+    /// version of this library, or does not say so within 10 seconds.
     pub fn of_program(program: &Path) -> Result<Workers> {
         refuse_in_a_worker()?;
         let fail = |why: String| {
@@ -100,7 +108,7 @@ impl Workers {
                  in `main`, built from the same sources as this library",
             )
         };
-        let said = said(program, &Duty::Identify.arguments());
+        let said = said(program, &Duty::Identify.arguments(), IDENTIFYING);
         let said = said.map_err(|e| fail(e.to_string()))?;
         if said != identity().as_bytes() {
             return Err(fail("it does not say that it is of this version".into()));
@@ -135,7 +143,8 @@ impl Workers {
             cpus: vec![],
         };
         let flag = [measure::IDENTITY_FLAG.to_string()];
-        let same = said(&beside.program, &flag).is_ok_and(|s| s == measure::IDENTITY.as_bytes());
+        let said = said(&beside.program, &flag, IDENTIFYING);
+        let same = said.is_ok_and(|s| s == measure::IDENTITY.as_bytes());
         Workers {
             builder: own(Duty::Build),
             runner: if same { beside } else { own(Duty::Run) },
@@ -154,14 +163,34 @@ fn refuse_in_a_worker() -> Result<()> {
     }
 }
 
-/// What a program prints on standard output.
-fn said(program: &Path, arguments: &[String]) -> std::io::Result<Vec<u8>> {
-    let output = Command::new(program)
+/// How a program's standard output begins, which is all of an identity. The program is ended.
+///
+/// # Errors
+/// If it cannot be started, or its output does not end within `limit`.
+fn said(program: &Path, arguments: &[String], limit: Duration) -> std::io::Result<Vec<u8>> {
+    let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output()?;
-    Ok(output.stdout)
+        .spawn()?;
+    let (outbox, inbox) = channel();
+    let output = child.stdout.take();
+    // A thread of its own, as reading a pipe has no limit.
+    std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let read = output.map_or(Ok(0), |o| o.take(MOST_SAID).read_to_end(&mut said));
+        // Nobody listens any more where it took too long.
+        let _ = outbox.send(read.map(|_| said));
+    });
+    let said = inbox.recv_timeout(limit).unwrap_or_else(|_| {
+        let why = format!("it was asked who it is and did not answer within {limit:?}");
+        Err(std::io::Error::new(ErrorKind::TimedOut, why))
+    });
+    // It may have ended by itself.
+    let _ = child.kill();
+    child.wait()?;
+    said
 }
 
 /// The machine that a run builds and measures on, and who does it.
@@ -188,5 +217,21 @@ mod tests {
             assert_eq!(asked(other), None);
         }
         assert_eq!(asked(&["x", WORKER_FLAG, "build"]), None);
+    }
+
+    #[test]
+    fn a_program_that_never_says_who_it_is_is_waited_for_so_long() {
+        let of = |program: &str, argument: &str, limit| {
+            said(Path::new(program), &[argument.to_string()], limit)
+        };
+        let short = Duration::from_millis(50);
+        let silent = of("sleep", "100000", short).unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::TimedOut);
+        assert!(silent.to_string().contains("within 50ms"), "{silent}");
+        // Nor is one that never stops talking read to its end.
+        let endless = of("yes", "on and on", IDENTIFYING).unwrap();
+        assert_eq!(endless.len() as u64, MOST_SAID);
+        assert_eq!(of("echo", "me", IDENTIFYING).unwrap(), b"me\n");
+        assert!(of("/no/such/program", "", IDENTIFYING).is_err());
     }
 }
