@@ -15,7 +15,7 @@ use tune::{Error, Result};
 /// given for what has no open sizes.
 pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
     let path = Path::new(name);
-    if path.extension().is_some_and(|e| e == "onnx") || path.is_file() {
+    if names_file(name) {
         let model = onnx::import_file(path, options).map_err(|e| Error::new(e.to_string()))?;
         let stem = path
             .file_stem()
@@ -33,9 +33,15 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
     })?;
     if *options != ImportOptions::default() {
         return Err(Error::new(format!(
-            "--batch, --dim and --const are for ONNX files, and the shapes of {name} are fixed"
+            "import options are for ONNX files, and the shapes of {name} are fixed"
         ))
         .help("an operator takes its sizes as arguments, as in op:conv2d(n=8)"));
     }
     Ok(source)
+}
+
+/// Whether a model's name is that of a file, and not of a built-in model or an operator.
+pub fn names_file(name: &str) -> bool {
+    let path = Path::new(name);
+    path.extension().is_some_and(|e| e == "onnx") || path.is_file()
 }

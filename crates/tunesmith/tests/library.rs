@@ -42,6 +42,19 @@ fn a_program_of_the_same_sources_serves_and_its_models_run_here() {
 }
 
 #[test]
+fn what_is_wrong_with_a_model_is_said_without_flags() {
+    let sized = ImportOptions {
+        batch: Some(8),
+        ..ImportOptions::default()
+    };
+    for name in ["resnet18", OP, "resnet1800", "op:dense(size=4)"] {
+        let refused = load(name, &sized).err().expect("it has no open sizes");
+        let text = format!("{refused}; {}", refused.advice().expect("there is some"));
+        assert!(!text.contains("--"), "{text}");
+    }
+}
+
+#[test]
 fn a_program_that_does_not_serve_is_refused_with_advice() {
     // A runner holds no compiler, so it cannot build.
     let runner = env!("CARGO_BIN_EXE_tunesmith-runner");

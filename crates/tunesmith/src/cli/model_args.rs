@@ -3,7 +3,7 @@
 use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
-use crate::source::load;
+use crate::source::{load, names_file};
 use ir::{Isa, Target};
 use onnx::ImportOptions;
 use search::Accuracy;
@@ -102,7 +102,14 @@ impl ModelArgs {
                 return Err(given_twice("--const", name));
             }
         }
-        load(name, &options)
+        let for_files = options != ImportOptions::default() && !names_file(name);
+        load(name, &options).map_err(|e| match (for_files, e.advice()) {
+            (true, Some(advice)) => {
+                let advice = format!("{advice}; --batch, --dim and --const are for ONNX files");
+                e.help(advice)
+            }
+            _ => e,
+        })
     }
 
     /// The target; for another family than the host's, a generic machine of it.

@@ -153,9 +153,13 @@ fn sizes_that_nothing_takes() {
     for model in ["resnet18", OP] {
         says(
             &p.error(&with(model, &["--batch", "8"])),
-            &["--batch", model, "fixed"],
+            &["--batch, --dim and --const", model, "fixed"],
         );
     }
+    let misspelt = p.error(&with("resnet1800", &["--batch", "8"]));
+    says(&misspelt, &["resnet1800", "tunesmith models", "--batch"]);
+    let plain = p.error(&with("resnet1800", &[]));
+    assert!(!plain.contains("--batch"), "{plain}");
     let fixed = p.error(&with("fixed.onnx", &["--batch", "8"]));
     says(&fixed, &["--batch 8 changes nothing"]);
     let fixed = p.error(&with("fixed.onnx", &["--dim", "x.1=9"]));
