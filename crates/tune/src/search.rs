@@ -26,7 +26,8 @@ const GUESS_BYTES_PER_NS: f64 = 10.0;
 const KEPT: usize = 3;
 /// A cost below this share of the best is an improvement, not noise.
 const BETTER: f64 = 0.98;
-/// Candidates of a task that are unanswered one after another before the task is given up.
+/// Candidates of a task that are unanswered one after another before the task is given up, or
+/// batches from which answers are missing.
 const MOST_UNANSWERED: u64 = 3;
 /// How failures name a cost that cannot be set against the search's others.
 const OTHER_KIND: &str = "other-kind-of-cost";
@@ -141,6 +142,8 @@ pub struct Search {
     pub cached: u64,
     /// Candidates that were unanswered since one was measured.
     pub unanswered: u64,
+    /// Batches from which answers were missing since a candidate was answered.
+    pub lost_batches: u64,
     /// Candidates since one came through the filters.
     pub fruitless: u64,
     pub since_best: u64,
@@ -212,6 +215,7 @@ impl Search {
             trials: 0,
             cached: 0,
             unanswered: 0,
+            lost_batches: 0,
             fruitless: 0,
             since_best: 0,
             failures: BTreeMap::new(),
@@ -315,7 +319,7 @@ impl Search {
     pub fn count(&mut self, outcome: &Outcome) -> bool {
         let answered = !matches!(outcome, Outcome::Unanswered { .. });
         if answered {
-            self.unanswered = 0;
+            (self.unanswered, self.lost_batches) = (0, 0);
             self.trials += 1;
         } else {
             self.unanswered += 1;
@@ -324,6 +328,16 @@ impl Search {
             }
         }
         answered
+    }
+
+    /// Counts a batch from which answers are missing; whether the search is given up for it.
+    pub fn lose_batch(&mut self) -> bool {
+        self.lost_batches += 1;
+        let given_up = self.lost_batches >= MOST_UNANSWERED;
+        if given_up {
+            self.state = State::Exhausted;
+        }
+        given_up
     }
 
     /// Learns what became of a trial, and keeps it if it is among the best; `fresh` if the

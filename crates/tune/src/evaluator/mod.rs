@@ -22,6 +22,8 @@ use store::EventKind;
 /// Trials of one task that are evaluated together.
 #[derive(Clone, Debug)]
 pub struct Batch {
+    /// Its number in the run; the reply repeats it.
+    pub number: u64,
     /// Position of the search in the run.
     pub search: usize,
     /// Key of the task.
@@ -48,8 +50,10 @@ pub struct Batch {
 /// What became of a batch.
 #[derive(Debug)]
 pub struct Reply {
-    pub search: usize,
-    /// One a trial, in the order of the batch.
+    /// That of the batch.
+    pub number: u64,
+    /// One a trial. Trials without an answer are taken as [`store::Outcome::Unanswered`], and
+    /// people are told.
     pub answers: Vec<Answer>,
     /// What the evaluator did, for the log of the run.
     pub events: Vec<EventKind>,
@@ -61,6 +65,9 @@ pub struct Reply {
     /// equal answers give equal runs.
     pub took: Option<Duration>,
 }
+
+/// Longer than a batch takes that this crate's limits on candidates end.
+const SILENCE: Duration = Duration::from_secs(3600);
 
 /// Says how good candidates are. The costs that it answers a search with are of one kind.
 pub trait Evaluator {
@@ -78,11 +85,18 @@ pub trait Evaluator {
     /// Takes a batch. Its answers come from [`Evaluator::poll`].
     fn submit(&mut self, batch: Batch);
 
-    /// The next reply; called while a batch has none. Replies may come in any order. An evaluator without threads of its own evaluates the oldest batch
-    /// now, however long that takes; others wait so long. None if no batch was answered.
+    /// The next reply; called while a batch has none. Replies may come in any order. An
+    /// evaluator without threads of its own evaluates the oldest batch now, however long that
+    /// takes; others wait so long. None if no batch was answered.
     /// `quiet(true)` silences what else the run does on this machine, `quiet(false)` ends
     /// that.
     fn poll(&mut self, wait: Duration, quiet: &mut dyn FnMut(bool)) -> Option<Reply>;
+
+    /// How long it may say nothing while it has batches. Those are lost then: their trials are
+    /// taken as unanswered, and people are told.
+    fn silence(&self) -> Duration {
+        SILENCE
+    }
 
     /// Ranks the trials of a batch: evaluates them once more, as exactly as it can, such as
     /// alone and in turns. None if the evaluator can say no more than it said.

@@ -100,7 +100,7 @@ impl Evaluator for Recorded {
             }
         };
         Some(Reply {
-            search: batch.search,
+            number: batch.number,
             answers: batch.trials.into_iter().map(answer).collect(),
             events: vec![],
             setup: None,

@@ -186,7 +186,7 @@ impl Timed {
             place: self.place.clone(),
         };
         Reply {
-            search: batch.search,
+            number: batch.number,
             answers: batch.trials.into_iter().zip(measured).map(answer).collect(),
             events,
             setup: self.devices.take_setup_time(),

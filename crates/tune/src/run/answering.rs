@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::asking::told;
+use super::outstanding::OpenBatch;
 use crate::compile::Builders;
 use crate::error::Result;
 use crate::evaluator::{Batch, Reply};
@@ -45,10 +46,16 @@ impl Run<'_> {
             return Ok(());
         }
         let evaluator = self.searches[search].evaluator;
-        self.evaluating[evaluator] += trials.len();
         let left = self.clock.left(self.afterwards());
         let sampling = self.clock.sampling(left, untried(&self.standings()));
         let batch = self.batch(search, trials, sampling);
+        self.batches += 1;
+        self.outstanding[evaluator].add(OpenBatch {
+            number: batch.number,
+            search,
+            place: batch.place.clone(),
+            trials: batch.trials.clone(),
+        });
         self.evaluators[evaluator].submit(batch);
         Ok(())
     }
@@ -57,6 +64,7 @@ impl Run<'_> {
     pub fn batch(&self, search: usize, trials: Vec<Trial>, sampling: Duration) -> Batch {
         let s = &self.searches[search];
         Batch {
+            number: self.batches,
             search,
             task: s.key.clone(),
             program: s.subject.as_ref().map(|s| s.program.clone()),
@@ -121,13 +129,13 @@ impl Run<'_> {
 
     /// Takes what evaluators have answered. Where nothing else is on its way, waits for them.
     pub(super) fn collect_answers(&mut self, mut builders: Option<&mut Builders>) -> Result<()> {
-        let busy = self.evaluating.iter().filter(|n| **n > 0).count();
+        let busy = self.outstanding.iter().filter(|o| !o.is_empty()).count();
         let mut wait = match self.building.is_empty() && self.ready.is_empty() {
             true => super::PATIENCE / busy.max(1) as u32,
             false => Duration::ZERO,
         };
         for e in 0..self.evaluators.len() {
-            while self.evaluating[e] > 0 {
+            while !self.outstanding[e].is_empty() {
                 let mut quiet = |on: bool| {
                     if let Some(b) = builders.as_deref_mut() {
                         match on {
@@ -137,19 +145,44 @@ impl Run<'_> {
                     }
                 };
                 let Some(reply) = self.evaluators[e].poll(wait, &mut quiet) else {
+                    self.conclude_lost(e)?;
                     break;
                 };
-                self.evaluating[e] -= reply.answers.len();
                 wait = Duration::ZERO;
-                self.conclude(reply, e)?;
+                // A batch that was given up may be answered after all, and its trials have
+                // been told.
+                if let Some(batch) = self.outstanding[e].take(&reply) {
+                    self.conclude(batch, reply, e)?;
+                }
             }
         }
         Ok(())
     }
 
+    /// Gives up what an evaluator has, if it has said nothing for too long.
+    fn conclude_lost(&mut self, evaluator: usize) -> Result<()> {
+        let silence = self.evaluators[evaluator].silence();
+        for batch in self.outstanding[evaluator].take_lost(silence) {
+            let nothing = Reply {
+                number: batch.number,
+                answers: vec![],
+                events: vec![],
+                setup: None,
+                took: None,
+            };
+            self.conclude(batch, nothing, evaluator)?;
+        }
+        Ok(())
+    }
+
     /// Stores the answers of a batch, and tells them.
-    fn conclude(&mut self, reply: Reply, evaluator: usize) -> Result<()> {
-        let search = reply.search;
+    fn conclude(&mut self, batch: OpenBatch, mut reply: Reply, evaluator: usize) -> Result<()> {
+        let (search, trials) = (batch.search, batch.trials.len());
+        let (answers, missing) = batch.answered(reply.answers);
+        reply.answers = answers;
+        if !missing.is_empty() {
+            self.note_missing(search, missing.len(), trials);
+        }
         let over = self.clock.left(self.after_ranking()).is_zero();
         let n = reply.answers.len().max(1) as u64;
         let each_ns = reply.took.map(|took| took.as_nanos() as u64 / n);
@@ -169,7 +202,8 @@ impl Run<'_> {
                 // The search is over, and nothing is known of the candidate.
                 continue;
             }
-            self.trials += u64::from(s.count(&a.outcome));
+            let given = !missing.contains(&a.trial.number);
+            self.trials += u64::from(given && s.count(&a.outcome));
             self.worker_cpu_ns += a.spent.cpu_ns;
             let (asking, building) = (a.trial.asking.wall_ns, a.trial.building.wall_ns);
             s.spent_ns += match each_ns {
@@ -191,6 +225,20 @@ impl Run<'_> {
             self.searches[search].tell(a.trial, &a.outcome, true);
         }
         Ok(())
+    }
+
+    /// Says that an evaluator left trials of a batch without an answer.
+    fn note_missing(&mut self, search: usize, missing: usize, trials: usize) {
+        let s = &mut self.searches[search];
+        let name = self.evaluators[s.evaluator].name();
+        let title = &s.title;
+        let mut warning = format!(
+            "the evaluator `{name}` gave no answer to {missing} of a batch of {trials} candidates of {title}"
+        );
+        if s.lose_batch() {
+            warning += "; the task is given up";
+        }
+        self.disturbances.warnings.push(warning);
     }
 
     /// Stores and tells what became of a trial that no evaluator sees.

@@ -9,6 +9,7 @@
 
 mod answering;
 mod asking;
+mod outstanding;
 
 use crate::clock::Clock;
 use crate::compile::Builders;
@@ -20,6 +21,7 @@ use crate::observer::{Observer, Status};
 use crate::search::Search;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
+use outstanding::Outstanding;
 use plan::Plan;
 use search::{Budget, Standing, Turn, budget};
 use std::collections::HashMap;
@@ -83,8 +85,10 @@ pub struct Run<'a> {
     oracles: HashMap<u64, usize>,
     /// Trials that wait for their batch.
     ready: Vec<Trial>,
-    /// Trials that each evaluator has.
-    evaluating: Vec<usize>,
+    /// What each evaluator has.
+    outstanding: Vec<Outstanding>,
+    /// Batches that evaluators were handed.
+    batches: u64,
     /// Candidates that were executed.
     pub trials: u64,
     pub worker_cpu_ns: u64,
@@ -114,7 +118,8 @@ impl<'a> Run<'a> {
             building: HashMap::new(),
             oracles: HashMap::new(),
             ready: vec![],
-            evaluating: vec![],
+            outstanding: vec![],
+            batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
             tuning: Duration::ZERO,
@@ -124,7 +129,7 @@ impl<'a> Run<'a> {
     /// Adds an evaluator; its position.
     pub fn add_evaluator(&mut self, evaluator: Box<dyn Evaluator + 'a>) -> usize {
         self.evaluators.push(evaluator);
-        self.evaluating.push(0);
+        self.outstanding.push(Outstanding::default());
         self.evaluators.len() - 1
     }
 
@@ -197,7 +202,13 @@ impl<'a> Run<'a> {
 
     /// Trials that were asked for and have no answer.
     fn in_flight(&self) -> usize {
-        self.building.len() + self.ready.len() + self.evaluating.iter().sum::<usize>()
+        self.building.len()
+            + self.ready.len()
+            + self
+                .outstanding
+                .iter()
+                .map(Outstanding::trials)
+                .sum::<usize>()
     }
 
     /// Whether the search is over.

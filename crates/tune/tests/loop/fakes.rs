@@ -61,7 +61,7 @@ fn answered(batch: Batch, judge: Judge) -> Reply {
         place: batch.place.clone(),
     };
     Reply {
-        search: batch.search,
+        number: batch.number,
         answers: batch.trials.into_iter().zip(outcomes).map(answer).collect(),
         events: vec![],
         setup: None,
@@ -89,6 +89,68 @@ impl Evaluator for FakeEvaluator {
 
     fn poll(&mut self, _: Duration, _: &mut dyn FnMut(bool)) -> Option<Reply> {
         Some(answered(self.waiting.pop_front()?, self.judge))
+    }
+}
+
+/// What becomes of a batch that [`LossyEvaluator`] was handed.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Fate {
+    Answered,
+    /// It has so many answers only, the last ones of the batch.
+    Short(usize),
+    /// It never has a reply.
+    Lost,
+}
+
+/// Loses batches, or answers to some of their trials, by their position among all batches.
+pub struct LossyEvaluator {
+    pub fate: fn(u64) -> Fate,
+    handed: u64,
+    waiting: VecDeque<Reply>,
+}
+
+impl LossyEvaluator {
+    pub fn new(fate: fn(u64) -> Fate) -> LossyEvaluator {
+        LossyEvaluator {
+            fate,
+            handed: 0,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl Evaluator for LossyEvaluator {
+    fn name(&self) -> &'static str {
+        "fake-lossy"
+    }
+
+    fn form(&self) -> Form {
+        Form::Point
+    }
+
+    fn batch(&self) -> usize {
+        4
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        let fate = (self.fate)(self.handed);
+        self.handed += 1;
+        let mut reply = answered(batch, |_, t| timed(cost_ns(&t.point)));
+        match fate {
+            Fate::Answered => {}
+            Fate::Short(n) => drop(reply.answers.drain(..reply.answers.len().saturating_sub(n))),
+            Fate::Lost => return,
+        }
+        self.waiting.push_back(reply);
+    }
+
+    fn poll(&mut self, _: Duration, _: &mut dyn FnMut(bool)) -> Option<Reply> {
+        self.waiting.pop_front()
+    }
+
+    /// It answers at once, or never.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

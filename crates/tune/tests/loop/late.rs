@@ -1,7 +1,8 @@
 //! Answers that come late, out of order, or not at all.
 
 use crate::fakes::{
-    FakeEvaluator, LateEvaluator, SpiedStrategy, cost_ns, crashed, timed, unanswered,
+    FakeEvaluator, Fate, LateEvaluator, LossyEvaluator, SpiedStrategy, cost_ns, crashed, timed,
+    unanswered,
 };
 use crate::setting::{Setting, options, product, search, wanted, x86};
 use store::Outcome;
@@ -96,4 +97,77 @@ fn a_search_without_answers_is_given_up_and_others_go_on() {
     assert_eq!(run.searches[0].trials, 0);
     assert_eq!(run.searches[0].best_cost(), None);
     assert_eq!(run.searches[1].trials, 30);
+}
+
+/// A run of 20 trials on a space of knobs, or on a program, with such losses: its state, its
+/// trials, the labels that the strategy heard in their order, and the warnings.
+fn lossy(fate: fn(u64) -> Fate, program: bool) -> (State, u64, Vec<&'static str>, Vec<String>) {
+    let options = options(20);
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    run.add_evaluator(Box::new(LossyEvaluator::new(fate)));
+    let wanted = wanted("run", "task");
+    let mut s = match program {
+        true => setting.of_program(&wanted, &product(), &x86(), &options),
+        false => setting.of_knobs(&wanted, &[20, 20], &options),
+    };
+    let spy = SpiedStrategy::spy(&mut s);
+    run.add_searches(vec![s]);
+    search(&mut run);
+    let s = &run.searches[0];
+    assert_eq!(s.trials, run.trials);
+    let spy = spy.lock().unwrap();
+    assert_eq!(spy.told.len(), spy.asked.len(), "each was told");
+    let labels: Vec<&str> = spy.told.iter().map(|t| t.1).collect();
+    let timed = labels.iter().filter(|l| **l == "timed").count() as u64;
+    assert_eq!(timed, s.trials);
+    let told = setting
+        .events("run")
+        .into_iter()
+        .filter_map(|(_, e)| match e {
+            store::EventKind::Tell(t) => Some(t.outcome),
+            _ => None,
+        });
+    assert_eq!(told.collect::<Vec<_>>(), labels);
+    (s.state, s.trials, labels, run.disturbances.warnings.clone())
+}
+
+#[test]
+fn a_lost_batch_holds_nothing_up() {
+    for program in [true, false] {
+        let second = |n| if n == 1 { Fate::Lost } else { Fate::Answered };
+        let (state, trials, labels, warnings) = lossy(second, program);
+        assert_eq!((state, trials), (State::Open, 20));
+        let lost = labels.iter().filter(|l| **l == "unanswered").count();
+        assert_eq!(lost, 4);
+        assert_eq!(
+            warnings,
+            ["the evaluator `fake-lossy` gave no answer to 4 of a batch of 4 candidates of task"]
+        );
+    }
+}
+
+#[test]
+fn missing_answers_of_a_reply_are_unanswered() {
+    for program in [true, false] {
+        let all = |_| Fate::Short(3);
+        let (state, trials, labels, warnings) = lossy(all, program);
+        assert_eq!((state, trials), (State::Open, 20));
+        assert_eq!(
+            labels[..5],
+            ["unanswered", "timed", "timed", "timed", "unanswered"]
+        );
+        assert!(warnings[0].contains("no answer to 1 of a batch of 4"));
+    }
+}
+
+#[test]
+fn a_search_whose_batches_are_all_lost_is_given_up() {
+    let fates: [fn(u64) -> Fate; 2] = [|_| Fate::Lost, |_| Fate::Short(0)];
+    for (fate, program) in fates.into_iter().flat_map(|f| [(f, true), (f, false)]) {
+        let (state, trials, labels, warnings) = lossy(fate, program);
+        assert_eq!((state, trials), (State::Exhausted, 0));
+        assert!(labels.iter().all(|l| *l == "unanswered"));
+        assert!(warnings.last().unwrap().ends_with("the task is given up"));
+    }
 }
