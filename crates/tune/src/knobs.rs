@@ -51,7 +51,7 @@ pub static KNOBS: &[Knob] = &[
         name: "trials",
         kind: "count",
         default: "none: --time decides",
-        doc: "Stop after this many executed candidates, whatever the time",
+        doc: "Stop after this many candidates, whatever the time. Those that fail to build or to run count; those that are known already or dropped by filters do not",
         source: OWN_CHOICE,
         affects_code: false,
     },

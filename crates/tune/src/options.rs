@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StopRule {
     Time(Duration),
-    /// Candidates executed, over all tasks.
+    /// Candidates tried, over all tasks: those that were executed, and those that could not be
+    /// built. Candidates that were dropped by filters, or whose outcome is known, do not count.
     Trials(u64),
 }
 

@@ -52,7 +52,7 @@ pub struct Report {
     pub seed: u64,
     /// f32 multiply-add peak of all threads, measured when the run began.
     pub peak_gflops: f64,
-    /// Candidates executed.
+    /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
     pub cached: u64,

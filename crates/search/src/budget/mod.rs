@@ -23,7 +23,7 @@ pub struct Standing {
     pub uses: usize,
     /// Candidates asked for, those on their way included.
     pub asked: u64,
-    /// Candidates that an evaluator executed.
+    /// Candidates that were answered, failures included.
     pub trials: u64,
     pub sketches: usize,
     /// Times told since the best improved.

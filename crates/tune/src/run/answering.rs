@@ -244,6 +244,8 @@ impl Run<'_> {
     /// Stores and tells what became of a trial that no evaluator sees.
     pub(super) fn conclude_unbuilt(&mut self, trial: Trial, outcome: Outcome) -> Result<()> {
         let s = &mut self.searches[trial.search];
+        // Else a run of so many trials would not end where nothing can be built.
+        self.trials += u64::from(s.count(&outcome));
         s.spent_ns += trial.asking.wall_ns + trial.building.wall_ns;
         let name = self.evaluators[s.evaluator].name();
         let events = told(s, &trial, name, &outcome);

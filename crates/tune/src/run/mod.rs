@@ -89,7 +89,7 @@ pub struct Run<'a> {
     outstanding: Vec<Outstanding>,
     /// Batches that evaluators were handed.
     batches: u64,
-    /// Candidates that were executed.
+    /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
     pub tuning: Duration,

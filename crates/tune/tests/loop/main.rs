@@ -10,3 +10,4 @@ mod recorded;
 mod resumed;
 mod setting;
 mod states;
+mod unbuilt;
