@@ -71,6 +71,10 @@ impl Evaluator for Noted {
         self.recorded.form()
     }
 
+    fn score_kind(&self, task: &str) -> Option<String> {
+        self.recorded.score_kind(task)
+    }
+
     fn batch(&self) -> usize {
         self.recorded.batch()
     }

@@ -47,6 +47,10 @@ pub trait Budget {
     /// The search that is asked next, and for how many candidates; `batches` says how many
     /// candidates each search's evaluator takes together. None if no search is open.
     fn turn(&mut self, searches: &[Standing], batches: &[usize]) -> Option<Turn>;
+
+    /// Whether it sets the costs of searches against each other, so that all of them must be
+    /// of one kind.
+    fn compares_costs(&self) -> bool;
 }
 
 /// Names of the budgets; the first one is the default.

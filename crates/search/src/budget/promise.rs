@@ -31,6 +31,10 @@ impl Budget for Promise {
         let asks = asks(searches, search, batches[search]).max(1);
         Some(Turn { search, asks })
     }
+
+    fn compares_costs(&self) -> bool {
+        true
+    }
 }
 
 /// Candidates that a search is asked for in its turn, of a batch.

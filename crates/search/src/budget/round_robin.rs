@@ -18,6 +18,10 @@ impl Budget for RoundRobin {
         let asks = batches[search].max(1);
         Some(Turn { search, asks })
     }
+
+    fn compares_costs(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -79,6 +79,9 @@ pub trait Evaluator {
     /// The form in which it takes candidates.
     fn form(&self) -> Form;
 
+    /// The kind of the scores that it answers a task with; none if it answers with times.
+    fn score_kind(&self, task: &str) -> Option<String>;
+
     /// Candidates of a task that are best handed over together; at least 1.
     fn batch(&self) -> usize;
 

@@ -12,7 +12,7 @@ use search::{Sketch, Space};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Outcome, RECORDED, SpentByStage, Table};
+use store::{Cost, Outcome, RECORDED, SpentByStage, Table};
 
 /// Trials of a search that are answered together: enough that the log of a run, which is
 /// written once a batch, takes little of a trial's time.
@@ -73,6 +73,14 @@ impl Evaluator for Recorded {
 
     fn form(&self) -> Form {
         Form::Point
+    }
+
+    fn score_kind(&self, task: &str) -> Option<String> {
+        let (_, best) = self.tables.get(task)?.best()?;
+        match best.outcome.cost()? {
+            Cost::Score { kind, .. } => Some(kind),
+            Cost::Time { .. } => None,
+        }
     }
 
     fn batch(&self) -> usize {

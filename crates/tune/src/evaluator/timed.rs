@@ -204,6 +204,10 @@ impl Evaluator for Timed {
         Form::Code
     }
 
+    fn score_kind(&self, _task: &str) -> Option<String> {
+        None
+    }
+
     fn batch(&self) -> usize {
         self.settings.batch()
     }

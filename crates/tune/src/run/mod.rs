@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::compile::Builders;
 use crate::default_model::{Making, Size};
 use crate::disturbance::Disturbances;
-use crate::error::{Result, no_such};
+use crate::error::{Error, Result, no_such};
 use crate::evaluator::Evaluator;
 use crate::observer::{Observer, Status};
 use crate::search::Search;
@@ -147,12 +147,17 @@ impl<'a> Run<'a> {
 
     /// Searches until the run is to stop, or no search is open. `builders` are needed where an
     /// evaluator takes code.
+    ///
+    /// # Errors
+    /// If the budget compares costs and those of the searches are of several kinds, candidates
+    /// cannot be built, or the store cannot be written.
     pub fn search(
         &mut self,
         mut builders: Option<&mut Builders>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
         let begin = Instant::now();
+        self.check_costs()?;
         while !self.spent() {
             // What was begun may take from the ranking, whose time changes with what is found.
             self.end_by(
@@ -185,6 +190,34 @@ impl<'a> Run<'a> {
         self.end_by(None, builders);
         self.tuning += begin.elapsed();
         Ok(())
+    }
+
+    /// Refuses open searches whose costs the budget cannot set against each other.
+    fn check_costs(&self) -> Result<()> {
+        if !self.budget.compares_costs() {
+            return Ok(());
+        }
+        let kind = |s: &Search| self.evaluators[s.evaluator].score_kind(&s.key);
+        let open = self.searches.iter().filter(|s| s.is_open());
+        let mut kinds = open.map(|s| (s, kind(s)));
+        let Some((first, kind)) = kinds.next() else {
+            return Ok(());
+        };
+        let Some((other, other_kind)) = kinds.find(|(_, k)| *k != kind) else {
+            return Ok(());
+        };
+        let answers = |s: &Search, kind: Option<String>| {
+            let costs = kind.map_or("times".into(), |k| format!("scores of the kind `{k}`"));
+            let name = self.evaluators[s.evaluator].name();
+            format!("`{name}` answers {} with {costs}", s.title)
+        };
+        Err(Error::new(format!(
+            "the budget `{}` compares costs of tasks, but {} and {}",
+            self.options.budget,
+            answers(first, kind),
+            answers(other, other_kind)
+        ))
+        .help("use the budget `round-robin`, or a run of its own for each kind"))
     }
 
     /// From here on nothing is built or evaluated beyond `end`.

@@ -22,6 +22,8 @@ pub struct FakeEvaluator {
     form: Form,
     batch: usize,
     judge: Judge,
+    /// What kind of scores it answers with, if not with times.
+    pub score_kind: Option<&'static str>,
     waiting: VecDeque<Batch>,
     /// The batches that it was handed.
     pub seen: Shared<Batch>,
@@ -34,6 +36,7 @@ impl FakeEvaluator {
             form,
             batch,
             judge,
+            score_kind: None,
             waiting: VecDeque::new(),
             seen: Shared::default(),
         }
@@ -76,6 +79,10 @@ impl Evaluator for FakeEvaluator {
 
     fn form(&self) -> Form {
         self.form
+    }
+
+    fn score_kind(&self, _: &str) -> Option<String> {
+        self.score_kind.map(str::to_string)
     }
 
     fn batch(&self) -> usize {
@@ -126,6 +133,10 @@ impl Evaluator for LossyEvaluator {
 
     fn form(&self) -> Form {
         Form::Point
+    }
+
+    fn score_kind(&self, _: &str) -> Option<String> {
+        None
     }
 
     fn batch(&self) -> usize {
@@ -209,6 +220,10 @@ impl Evaluator for LateEvaluator {
 
     fn form(&self) -> Form {
         Form::Point
+    }
+
+    fn score_kind(&self, _: &str) -> Option<String> {
+        None
     }
 
     fn batch(&self) -> usize {

@@ -1,11 +1,11 @@
 //! Two programs, targets, strategies and evaluators in one run.
 
-use crate::fakes::{FakeEvaluator, Heard, SpiedStrategy, cost_ns, scored, timed};
+use crate::fakes::{FakeEvaluator, Heard, Judge, SpiedStrategy, cost_ns, scored, timed};
 use crate::setting::{Setting, Wanted, neon, options, other_product, product, search, wanted, x86};
 use std::sync::{Arc, Mutex};
 use store::{Cost, Outcome, Record};
 use tune::machine::target_key;
-use tune::{Form, Options, Run};
+use tune::{Form, Options, Run, Silent};
 
 const TRIALS: u64 = 60;
 /// (run, task, strategy, position of the evaluator).
@@ -39,16 +39,25 @@ fn mixed(setting: &Setting, options: &Options) -> Vec<(tune::Search, Arc<Mutex<H
 /// The records of a search, what its strategy heard, and its least cost.
 type Searched = (Vec<Record>, Arc<Mutex<Heard>>, Option<f64>);
 
+/// The second evaluator: by scores, or by times.
+fn second(scores: bool) -> FakeEvaluator {
+    let judge: Judge = match scores {
+        true => |_, t| scored("steps", -(cost_ns(&t.point) as f64)),
+        false => |_, t| timed(20_000 - cost_ns(&t.point)),
+    };
+    let mut evaluator = FakeEvaluator::new("fake-scores", Form::Schedule, 3, judge);
+    evaluator.score_kind = scores.then_some("steps");
+    evaluator
+}
+
 /// A run of them all.
-fn run(options: &Options) -> Vec<Searched> {
+fn run(options: &Options, scores: bool) -> Vec<Searched> {
     let setting = Setting::new();
     let mut run = Run::new(setting.log(), options).unwrap();
     let times = |_: &_, t: &tune::Trial| timed(cost_ns(&t.point));
-    let scores = |_: &_, t: &tune::Trial| scored("steps", -(cost_ns(&t.point) as f64));
     let times = FakeEvaluator::new("fake-times", Form::Point, 4, times);
-    let scores = FakeEvaluator::new("fake-scores", Form::Schedule, 3, scores);
     assert_eq!(run.add_evaluator(Box::new(times)), 0);
-    assert_eq!(run.add_evaluator(Box::new(scores)), 1);
+    assert_eq!(run.add_evaluator(Box::new(second(scores))), 1);
     let (searches, heard): (Vec<_>, Vec<_>) = mixed(&setting, options).into_iter().unzip();
     assert_eq!(run.add_searches(searches), 0..4);
     search(&mut run);
@@ -74,7 +83,7 @@ fn every_answer_is_told_to_the_search_that_asked() {
         ..options(TRIALS)
     };
     for ((records, heard, best), (_, task, strategy, evaluator)) in
-        run(&options).into_iter().zip(SEARCHES)
+        run(&options, true).into_iter().zip(SEARCHES)
     {
         let heard = heard.lock().unwrap();
         assert!(records.len() >= 12, "{task}: {}", records.len());
@@ -112,7 +121,8 @@ fn every_answer_is_told_to_the_search_that_asked() {
 #[test]
 fn a_run_of_so_many_trials_is_a_function_of_its_seed() {
     let records = |options: &Options| -> Vec<Vec<Record>> {
-        run(options)
+        let scores = options.budget == "round-robin";
+        run(options, scores)
             .into_iter()
             .map(|(records, ..)| records)
             .collect()
@@ -158,6 +168,41 @@ fn a_cost_of_another_kind_is_no_cost() {
     let times = setting.records("run");
     let timed = |r: &&Record| matches!(r.outcome, Outcome::Timed { .. });
     assert_eq!(times.iter().filter(timed).count(), 3);
+}
+
+#[test]
+fn a_budget_that_compares_costs_refuses_several_kinds() {
+    for (budget, refuses) in [("promise", true), ("round-robin", false)] {
+        let options = Options {
+            budget: budget.into(),
+            ..options(9)
+        };
+        let setting = Setting::new();
+        let mut run = Run::new(setting.log(), &options).unwrap();
+        run.add_evaluator(Box::new(FakeEvaluator::of_points()));
+        run.add_evaluator(Box::new(second(true)));
+        let (searches, _): (Vec<_>, Vec<_>) = mixed(&setting, &options).into_iter().unzip();
+        run.add_searches(searches);
+        let done = run.search(None, &mut Silent);
+        assert_eq!(done.is_err(), refuses, "{budget}");
+        let Err(refused) = done else { continue };
+        let text = refused.to_string();
+        for part in [
+            "`promise`",
+            "`fake-times` answers product with times",
+            "`fake-scores` answers product with scores of the kind `steps`",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(refused.advice().unwrap().contains("round-robin"));
+        assert_eq!((run.trials, setting.events("a").len()), (0, 0));
+        // What is not open is not compared.
+        for s in run.searches.iter_mut().filter(|s| s.evaluator == 1) {
+            s.suspend();
+        }
+        search(&mut run);
+        assert_eq!(run.trials, 9);
+    }
 }
 
 #[test]
