@@ -262,14 +262,20 @@ impl Search {
         self.best.first().map(|b| b.cost)
     }
 
+    /// Cost of all its calls in one inference: the least so far, or else the guess.
+    pub fn inference_cost(&self) -> f64 {
+        self.best_cost().unwrap_or(self.guess) * self.uses as f64
+    }
+
     /// What the budget knows of it; a trial takes `usual_ns` if none was told.
-    pub fn standing(&self, usual_ns: f64) -> Standing {
+    pub fn standing(&self, usual_ns: f64, weight: f64) -> Standing {
         let mean_ns = || self.spent_ns as f64 / self.told as f64;
         Standing {
             best: self.best_cost(),
             guess: self.guess,
             bound: self.bound,
             uses: self.uses,
+            weight,
             asked: self.asked,
             trials: self.trials,
             sketches: self.space.sketches.len(),

@@ -21,6 +21,9 @@ pub struct Standing {
     pub bound: f64,
     /// Calls in one inference.
     pub uses: usize,
+    /// What the cost of its model's inference is multiplied by, so that all models of a run
+    /// count alike; 1 where there is one model.
+    pub weight: f64,
     /// Candidates asked for, those on their way included.
     pub asked: u64,
     /// Candidates that were answered, failures included.

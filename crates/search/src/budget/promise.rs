@@ -67,8 +67,8 @@ fn next(searches: &[Standing]) -> Option<usize> {
         .or(Some(best))
 }
 
-/// Cost of an inference that a nanosecond of trials is expected to save; only comparisons
-/// mean anything.
+/// Share of its model's inference that a nanosecond of trials is expected to save; only
+/// comparisons mean anything.
 fn promise(s: &Standing) -> f64 {
     let gap = s.best.map_or(UNKNOWN_GAP, |cost| {
         (1.0 - s.bound / cost.max(1.0)).max(LEAST_GAP)
@@ -76,7 +76,7 @@ fn promise(s: &Standing) -> f64 {
     let hope = (-(s.since_best as f64) / PATIENCE).exp().max(LEAST_HOPE);
     let known = (s.asked as f64 + 4.0).sqrt();
     let default = (s.asked < s.sketches as u64).then_some(DEFAULTS);
-    let cost = s.best.unwrap_or(s.guess) * s.uses as f64;
+    let cost = s.best.unwrap_or(s.guess) * s.uses as f64 * s.weight;
     cost * gap * hope * default.unwrap_or(1.0) / known / s.trial_ns.max(1.0)
 }
 
@@ -89,6 +89,7 @@ pub(super) mod tests {
         guess: 1e6,
         bound: 5e5,
         uses: 1,
+        weight: 1.0,
         asked: 0,
         trials: 0,
         sketches: 4,
@@ -187,11 +188,39 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_small_model_is_tuned_beside_one_at_its_bound() {
+        let done = Standing {
+            best: Some(1e9),
+            bound: 1e9,
+            asked: 9,
+            ..START
+        };
+        let small = Standing {
+            best: Some(1e4),
+            bound: 1e3,
+            ..done
+        };
+        let own_model = Standing {
+            weight: 1e5,
+            ..small
+        };
+        let [at_bound, alone] = shares([done, own_model], 200);
+        assert!(alone > at_bound, "{alone} {at_bound}");
+        // A hundred-thousandth of one model is worth no trial.
+        assert_eq!(shares([done, small], 200), [200, 0]);
+    }
+
+    #[test]
     fn uses_hope_and_the_cost_of_trials_count() {
         let base = promise(&START);
         let of = |s: Standing| promise(&s) / base;
         let times = |n: usize| Standing { uses: n, ..START };
         assert!((of(times(3)) - 3.0).abs() < 1e-9);
+        let weighty = Standing {
+            weight: 3.0,
+            ..START
+        };
+        assert!((of(weighty) - 3.0).abs() < 1e-9);
         let slow = Standing {
             trial_ns: 4e8,
             ..START

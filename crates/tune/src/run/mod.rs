@@ -261,8 +261,18 @@ impl<'a> Run<'a> {
         } else {
             1.0
         };
+        let mut models: HashMap<&str, f64> = HashMap::new();
+        for s in &self.searches {
+            *models.entry(&s.run_id).or_default() += s.inference_cost();
+        }
+        let costliest = models.values().copied().fold(0.0, f64::max);
+        // Negative scores have no shares.
+        let weight = |s: &Search| match models[&*s.run_id] {
+            cost if cost > 0.0 => costliest / cost,
+            _ => 1.0,
+        };
         let searches = self.searches.iter();
-        searches.map(|s| s.standing(usual_ns)).collect()
+        searches.map(|s| s.standing(usual_ns, weight(s))).collect()
     }
 
     /// Time of the kernels of some searches, with the best so far.

@@ -1,10 +1,10 @@
 //! Budgets in a run: whose turn comes, and what the log says of it.
 
-use crate::fakes::FakeEvaluator;
+use crate::fakes::{FakeEvaluator, cost_ns, timed};
 use crate::setting::{Setting, Wanted, options, search, wanted};
 use std::collections::HashMap;
 use store::EventKind;
-use tune::{Options, Run, State};
+use tune::{Form, Options, Run, State};
 
 const TASKS: [&str; 3] = ["cheap", "costly", "usual"];
 
@@ -119,4 +119,33 @@ fn a_single_search_needs_no_budget_events() {
             .any(|(_, e)| matches!(e, EventKind::Budget(_)))
     );
     assert_eq!(events.len(), 24, "an ask and a tell a trial");
+}
+
+/// Trials of a task of a second that is at its bound and of one of microseconds that is not, of
+/// 200; the tasks belong to the models of these runs.
+fn large_and_small(runs: [&str; 2]) -> [u64; 2] {
+    let options = options(200);
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    let evaluator = FakeEvaluator::new("fake-times", Form::Point, 4, |batch, t| {
+        match &*batch.task {
+            "large" => timed(1_000_000_000),
+            _ => timed(cost_ns(&t.point)),
+        }
+    });
+    run.add_evaluator(Box::new(evaluator));
+    let mut large = setting.of_knobs(&wanted(runs[0], "large"), &[30, 30], &options);
+    large.bound = 1e9;
+    let small = setting.of_knobs(&wanted(runs[1], "small"), &[30, 30], &options);
+    run.add_searches(vec![large, small]);
+    search(&mut run);
+    [0, 1].map(|i| run.searches[i].trials)
+}
+
+#[test]
+fn a_model_at_its_bound_leaves_trials_to_a_small_one() {
+    let [large, small] = large_and_small(["a", "b"]);
+    assert!(small > large && large >= 9, "{large} {small}");
+    let [large, small] = large_and_small(["one", "one"]);
+    assert!(large > 10 * small, "in one model: {large} {small}");
 }
