@@ -285,7 +285,7 @@ fn print(r: &Report) -> Result<()> {
         r.tolerance
     ))?;
     super::print_line(&format!(
-        "sum of kernels {:.2} ms; {} candidates run at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
+        "sum of kernels {:.2} ms; {} candidates tried at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
         r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
     ))?;
     if r.in_model.tasks > 0 && r.kept_default.is_none() {
@@ -343,9 +343,15 @@ fn notes(r: &Report) -> Result<()> {
              the default one; give more --time"
         ))?;
     }
-    if !r.failures.is_empty() {
-        let all: Vec<String> = r.failures.iter().map(|(k, n)| format!("{k} {n}")).collect();
-        super::print_line(&format!("candidates without a time: {}", all.join(", ")))?;
+    for (what, counts) in [
+        ("candidates without a time", &r.failures),
+        ("candidates dropped by filters", &r.skipped),
+    ] {
+        let all = counts.iter().filter(|(_, n)| **n > 0);
+        let all: Vec<String> = all.map(|(k, n)| format!("{k} {n}")).collect();
+        if !all.is_empty() {
+            super::print_line(&format!("{what}: {}", all.join(", ")))?;
+        }
     }
     if let Some(a) = &r.artifact {
         super::print_line(&format!("written to {a}"))?;

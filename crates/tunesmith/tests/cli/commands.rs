@@ -3,6 +3,7 @@
 use super::program::{OP, TRIALS, place, tuned};
 use graph::{Keep, evaluate};
 use onnx::ImportOptions;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tempfile::tempdir;
 use tensor::{Fill, Tensor, compare, fill_tensor, read_npy_file, write_npy_file};
@@ -109,6 +110,32 @@ fn compile_makes_what_tune_chose_also_inside_the_model() {
         assert!(events.iter().find(of_task).is_some(), "{t}");
         assert!(t["in_model"]["candidates"].as_u64().unwrap() >= 2);
     }
+}
+
+#[test]
+fn tune_says_what_filters_dropped() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    // Two of its few schedules are equal.
+    let op = "op:softmax(rows=8,cols=16)";
+    let tune = |args: &[&str]| p.ok(&[&["tune", op, "--threads", "1"], args].concat());
+    let says = "candidates dropped by filters: ";
+    let unfiltered = tune(&["--trials", "2", "--store", "other.sqlite"]);
+    assert!(!unfiltered.contains(says), "{unfiltered}");
+    let filters = ["--filter", "distinct,neighbours"];
+    let text = tune(&[&filters[..], &["--trials", "40", "--store", "s.sqlite"]].concat());
+    let log = p.json(&["replay", "--run", "1", "--store", "s.sqlite"]);
+    let mut dropped: BTreeMap<&str, u64> = BTreeMap::new();
+    for e in log["events"].as_array().unwrap() {
+        if e["kind"] == "skipped" {
+            let filter = e["payload"]["filter"].as_str().unwrap();
+            *dropped.entry(filter).or_default() += e["payload"]["count"].as_u64().unwrap();
+        }
+    }
+    assert!(!dropped.is_empty(), "{log}");
+    let each: Vec<String> = dropped.iter().map(|(f, n)| format!("{f} {n}")).collect();
+    let line = format!("{says}{}", each.join(", "));
+    assert!(text.lines().any(|l| l == line), "{line}: {text}");
 }
 
 #[test]
