@@ -56,7 +56,7 @@ impl Field {
             program: Some(&task.program),
             target: Some(target),
             known: &[],
-            similar: &[],
+            look_up_similar: &|| &[],
         };
         let text = ir::text::print(&task.program);
         let (mut built, mut requests, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());

@@ -14,6 +14,7 @@ use measure::TaskData;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
 use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,9 +120,11 @@ pub struct Search {
     pub guess: f64,
     /// No schedule of the task costs less.
     pub bound: f64,
-    /// Records that other runs made of it, and of similar tasks.
+    /// Records that other runs made of it.
     pub records: Vec<Record>,
-    pub similar: Vec<Record>,
+    /// Records of similar tasks, or why there are none, once they were asked for.
+    pub similar: OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
     pub state: State,
@@ -202,7 +205,8 @@ impl Search {
             guess: parts.guess,
             bound: parts.bound,
             records: vec![],
-            similar: vec![],
+            similar: OnceCell::new(),
+            tolerance: options.tolerance,
             known: VecDeque::new(),
             state: State::Open,
             best: vec![],
@@ -285,18 +289,38 @@ impl Search {
         }
     }
 
-    /// Asks for up to `n` points: those of known records first.
-    pub fn ask(&mut self, n: usize) -> Vec<Point> {
+    /// Asks for up to `n` points: those of known records first. The strategy may look up
+    /// records of similar tasks.
+    ///
+    /// # Errors
+    /// If it does and the store cannot be read.
+    pub fn ask(&mut self, n: usize, store: Option<&Store>) -> Result<Vec<Point>> {
         let first = n.min(self.known.len());
         let mut points: Vec<Point> = self.known.drain(..first).collect();
         if points.len() < n {
-            let context = context(&self.space, &self.subject, &self.records, &self.similar);
+            let look_up =
+                || similar_once(&self.similar, store, &self.key, &self.place, self.tolerance);
+            let context = context(&self.space, &self.subject, &self.records, &look_up);
             points.extend(self.strategy.ask(&context, n - points.len()));
+            self.check_similar()?;
         }
         if points.is_empty() {
             self.state = State::Exhausted;
         }
-        points
+        Ok(points)
+    }
+
+    /// # Errors
+    /// If records of similar tasks were asked for and could not be read.
+    pub fn check_similar(&mut self) -> Result<()> {
+        match self.similar.take() {
+            Some(Err(e)) => Err(e.into()),
+            Some(found) => {
+                self.similar = OnceCell::from(found);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// The outcome's cost; none if it has none, or one of another kind than the search's first.
@@ -403,7 +427,7 @@ pub fn context<'a>(
     space: &'a Space,
     subject: &'a Option<Subject>,
     known: &'a [Record],
-    similar: &'a [Record],
+    look_up_similar: &'a dyn Fn() -> &'a [Record],
 ) -> Context<'a> {
     let subject = subject.as_ref();
     Context {
@@ -411,7 +435,7 @@ pub fn context<'a>(
         program: subject.map(|s| &*s.program),
         target: subject.map(|s| &*s.target),
         known,
-        similar,
+        look_up_similar,
     }
 }
 
@@ -490,11 +514,14 @@ fn distance(a: &store::Task, b: &store::Task) -> f64 {
 /// The fastest record of each task that is most like this one, the most similar first.
 fn similar(
     store: &Store,
-    all: &[store::Task],
-    task: &store::Task,
+    task: &str,
     place: &AnswerPlace,
     tolerance: f64,
 ) -> std::result::Result<Vec<Record>, StoreError> {
+    let all = store.tasks()?;
+    let Some(task) = all.iter().find(|t| t.key == task) else {
+        return Ok(vec![]);
+    };
     let others = all.iter().filter(|t| t.op == task.op && t.key != task.key);
     let mut near: Vec<(f64, &store::Task)> = others.map(|t| (distance(task, t), t)).collect();
     near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
@@ -512,6 +539,18 @@ fn similar(
         }
     }
     Ok(records)
+}
+
+/// [`similar`], looked up once; nothing where there is no store or it cannot be read.
+pub fn similar_once<'a>(
+    once: &'a OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    store: Option<&Store>,
+    task: &str,
+    place: &AnswerPlace,
+    tolerance: f64,
+) -> &'a [Record] {
+    let look_up = || store.map_or(Ok(vec![]), |s| similar(s, task, place, tolerance));
+    once.get_or_init(look_up).as_deref().unwrap_or_default()
 }
 
 /// The point that a record's decisions are in a space, if every decision is
@@ -554,13 +593,11 @@ impl OfPlan<'_> {
         for t in &self.plan.tasks {
             store.put_task(&record::task(t))?;
         }
-        let all = store.tasks()?;
         let mut searches = Vec::new();
         for (i, t) in self.plan.tasks.iter().enumerate() {
             let mut s = self.search(i, t, uses[i], options)?;
             let tolerance = options.tolerance;
             (s.records, s.known) = known(store, &s.stored_place(), &s.space, tolerance)?;
-            s.similar = similar(store, &all, &record::task(t), &self.place, tolerance)?;
             searches.push(s);
         }
         Ok(searches)

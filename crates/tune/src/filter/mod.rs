@@ -101,7 +101,7 @@ pub(crate) mod tests {
             program: None,
             target: None,
             known: &[],
-            similar: &[],
+            look_up_similar: &|| &[],
         }
     }
 

@@ -6,7 +6,7 @@ use crate::compile::Builders;
 use crate::error::{Error, Result};
 use crate::filter::sift;
 use crate::record;
-use crate::search::{Search, State, context};
+use crate::search::{Search, State, context, similar_once};
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::BuildResult;
@@ -124,7 +124,7 @@ impl Run<'_> {
     fn ask(&mut self, search: usize, n: usize) -> Result<Vec<Trial>> {
         let watch = Watch::start();
         let s = &mut self.searches[search];
-        let points = s.ask(n);
+        let points = s.ask(n, self.log.store)?;
         let asked = points.len();
         let new = |point: Point| {
             let number = s.asked;
@@ -188,9 +188,11 @@ impl Run<'_> {
         let evaluator = self.evaluators[self.searches[search].evaluator].name();
         let mut events: Vec<NewEvent> = Vec::new();
         let s = &mut self.searches[search];
+        let (store, tolerance) = (self.log.store, self.options.tolerance);
         let mut filters = std::mem::take(&mut s.filters);
         for f in filters.iter_mut().filter(|f| f.form() == form) {
-            let context = context(&s.space, &s.subject, &s.records, &s.similar);
+            let look_up = || similar_once(&s.similar, store, &s.key, &s.place, tolerance);
+            let context = context(&s.space, &s.subject, &s.records, &look_up);
             let (kept, dropped) = sift(&mut **f, &context, trials);
             trials = kept;
             if dropped.is_empty() {
@@ -214,6 +216,7 @@ impl Run<'_> {
             *s.skipped.entry(name).or_default() += dropped.len() as u64;
         }
         s.filters = filters;
+        s.check_similar()?;
         if events.is_empty() {
             return Ok(trials);
         }

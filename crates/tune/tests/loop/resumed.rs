@@ -1,10 +1,11 @@
 //! A run that is cut off and begun again.
 
-use crate::fakes::{FakeEvaluator, cost_ns, crashed, scored, timed};
-use crate::setting::{Setting, options, product, search, wanted, x86};
+use crate::fakes::{FakeEvaluator, Shared, cost_ns, crashed, scored, timed};
+use crate::setting::{Setting, Wanted, options, product, search, wanted, x86};
+use search::{Context, Point, Strategy, Told};
 use std::collections::{BTreeMap, HashSet};
-use store::{Outcome, TIMED};
-use tune::{Form, Run, Trial};
+use store::{Clock, Conditions, Outcome, TIMED};
+use tune::{Form, Options, Run, Trial};
 
 fn judge(t: &Trial) -> Outcome {
     match cost_ns(&t.point) % 3 {
@@ -83,4 +84,60 @@ fn times_do_not_answer_who_scores() {
     // Nor the other way round.
     let (seen, cached, _) = run(&setting, "third", fake_timed(), 12);
     assert_eq!((seen.len(), cached), (12, 12));
+}
+
+/// Asks what `random` asks, and notes the tasks of the similar records that it is shown.
+struct Curious {
+    inner: Box<dyn Strategy + Send>,
+    seen: Shared<String>,
+}
+
+impl Strategy for Curious {
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
+        let tasks = context.similar().iter().map(|r| r.task.clone());
+        *self.seen.lock().unwrap() = tasks.collect();
+        self.inner.ask(context, n)
+    }
+
+    fn tell(&mut self, told: &Told<'_>) {
+        self.inner.tell(told);
+    }
+}
+
+#[test]
+fn similar_tasks_are_looked_up_when_somebody_asks_for_them() {
+    let options = Options {
+        filters: vec!["distinct".into(), "neighbours".into()],
+        ..options(8)
+    };
+    let setting = Setting::new();
+    let seen: Shared<String> = Shared::default();
+    for (task, strategy) in [("a", "random"), ("b", "evolutionary"), ("c", "curious")] {
+        let mut run = Run::new(setting.log(), &options).unwrap();
+        let exact = |_: &_, t: &Trial| Outcome::Timed {
+            samples_ns: vec![cost_ns(&t.point)],
+            clock: Clock::ThreadCpu,
+            conditions: Conditions {
+                rel_l2: Some(0.0),
+                ..Conditions::unproven(1, 1)
+            },
+        };
+        let evaluator = FakeEvaluator::new(TIMED, Form::Schedule, 4, exact);
+        run.add_evaluator(Box::new(evaluator));
+        let curious = strategy == "curious";
+        let wanted = Wanted {
+            strategy: if curious { "random" } else { strategy },
+            ..wanted(task, task)
+        };
+        let mut s = setting.of_program(&wanted, &product(), &x86(), &options);
+        if curious {
+            let inner = search::strategy("random", s.seed).unwrap();
+            let seen = seen.clone();
+            s.strategy = Box::new(Curious { inner, seen });
+        }
+        run.add_searches(vec![s]);
+        search(&mut run);
+        assert_eq!(run.searches[0].similar.get().is_some(), curious, "{task}");
+    }
+    assert_eq!(*seen.lock().unwrap(), ["a", "b"]);
 }
