@@ -4,7 +4,7 @@
 
 use crate::evaluator::Reply;
 use crate::trial::{Answer, AnswerPlace, Trial};
-use measure::{Parts, Spent};
+use measure::{PartTimes, Spent};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ impl OpenBatch {
                         reason: "the evaluator gave no answer".into(),
                     },
                     spent: Spent::default(),
-                    parts: Parts::default(),
+                    parts: PartTimes::default(),
                     place: self.place.clone(),
                     trial,
                 }
