@@ -167,7 +167,12 @@ impl Draft {
         self.along(copier, axes.each_ref().map(String::as_str))
     }
 
-    fn missing(&self, what: String) -> Refused {
+    /// The program as the steps so far have made it.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub fn missing(&self, what: String) -> Refused {
         Refused {
             sketch: self.name.clone(),
             why: Refusal::Missing(what),

@@ -6,18 +6,22 @@
 //! measures, and equal seeds and tells give equal asks.
 
 mod accuracy;
+mod analysis;
 mod budget;
 mod context;
 mod draft;
 mod nests;
+mod rules;
 mod space;
 mod strategy;
 mod templates;
 
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
+pub use analysis::text as analysis_text;
 pub use budget::{BUDGETS, Budget, Promise, RoundRobin, Standing, Turn, budget, untried};
 pub use context::{Context, Told};
 pub use draft::{DecidedPart, Refusal, Refused};
+pub use rules::text as rules_text;
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

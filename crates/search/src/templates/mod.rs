@@ -9,7 +9,7 @@ mod gemm;
 mod im2row;
 mod int8;
 mod nest;
-mod registers;
+pub mod registers;
 mod rows;
 mod threads;
 mod transpose;
@@ -20,6 +20,7 @@ pub use int8::peak_factor;
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Refused, Written};
 use crate::nests::{Nest, nests};
+use crate::rules;
 use crate::space::{Candidate, Sketch, Space};
 use ir::names::{MAIN, OUT};
 use ir::{BlockId, BufferId, CpuTarget, Program, Target};
@@ -44,15 +45,15 @@ pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
 
 /// What templates wrote for a program, the likely best first.
 #[derive(Default)]
-struct Templates {
-    sketches: Vec<Sketch>,
+pub struct Templates {
+    pub sketches: Vec<Sketch>,
     /// Sketches that are illegal at their defaults.
     refused: Vec<Refused>,
 }
 
 impl Templates {
     /// Adds the sketch that `write` makes of a draft.
-    fn write(&mut self, mut d: Draft, write: impl FnOnce(&mut Draft) -> Written<()>) {
+    pub fn write(&mut self, mut d: Draft, write: impl FnOnce(&mut Draft) -> Written<()>) {
         match write(&mut d).and_then(|()| d.finish()) {
             Ok(sketch) => self.sketches.push(sketch),
             Err(refused) => self.refused.push(refused),
@@ -91,6 +92,7 @@ fn sketches(program: &Program, target: &CpuTarget, accuracy: Accuracy) -> Templa
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
+    found.extend(of(rules::sketches));
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
         found.extend(of(nest::sketches));
     }
@@ -161,19 +163,19 @@ fn first_default(
 }
 
 /// The one sum, or other reduction, that a program is about.
-fn main_sum(all: &[Nest]) -> Option<&Nest> {
+pub fn main_sum(all: &[Nest]) -> Option<&Nest> {
     let mut nests = all.iter();
     nests.find(|n| n.is(MAIN) && n.is_reduction && n.writes == 1)
 }
 
 /// The block behind `main` that writes one element for each of its own.
-fn epilogue<'a>(all: &'a [Nest], main: &Nest) -> Option<&'a Nest> {
+pub fn epilogue<'a>(all: &'a [Nest], main: &Nest) -> Option<&'a Nest> {
     all.iter()
         .find(|n| n.is(OUT) && n.reduce.is_empty() && n.writes == 1 && n.shape() == main.shape())
 }
 
 /// Schedules the nests that a template does not handle itself.
-fn others(d: &mut Draft, all: &[Nest], handled: &[BlockId], target: &CpuTarget) -> Written<()> {
+pub fn others(d: &mut Draft, all: &[Nest], handled: &[BlockId], target: &CpuTarget) -> Written<()> {
     for n in all.iter().filter(|n| !handled.contains(&n.block)) {
         nest::schedule(d, n, target, &nest::Style::PLAIN)?;
     }

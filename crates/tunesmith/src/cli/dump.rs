@@ -46,6 +46,10 @@ pub struct Args {
 enum DumpStage {
     /// The program before any schedule
     TensorExpression,
+    /// Axes, strides, windows and reuse of every reduction
+    Analysis,
+    /// What every rule did to make the space, or why it did not apply
+    Rules,
     /// The sketches with their decisions and limits
     Space,
     /// The trace of the candidate: its steps and decisions
@@ -157,6 +161,8 @@ fn dump(
 ) -> std::result::Result<(Option<String>, String), Failed> {
     match a.stage {
         DumpStage::TensorExpression => return Ok((None, ir::text::print(&task.program))),
+        DumpStage::Analysis => return Ok((None, search::analysis_text(&task.program))),
+        DumpStage::Rules => return Ok((None, search::rules_text(&task.program, target))),
         DumpStage::Space => {
             let s = search::space(&task.program, target, a.model.accuracy);
             return Ok((None, space(&s)));
@@ -167,7 +173,9 @@ fn dump(
         a.candidate
             .candidate(plan, task, machine, target, a.model.exactness(), store)?;
     let text = match a.stage {
-        DumpStage::TensorExpression | DumpStage::Space => unreachable!("answered above"),
+        DumpStage::TensorExpression | DumpStage::Analysis | DumpStage::Rules | DumpStage::Space => {
+            unreachable!("answered above")
+        }
         DumpStage::Trace => schedule::print(&candidate.trace),
         DumpStage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
         DumpStage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,

@@ -134,8 +134,12 @@ fn main() -> std::io::Result<()> {
         }
         Request::End(signal, marker) => {
             if marker.is_none_or(|m| std::fs::File::create_new(m).is_ok()) {
-                // SAFETY: ending this process.
-                unsafe { libc::raise(signal) };
+                // SAFETY: ending this process, also where a parent such as `nohup` made it
+                // ignore the signal.
+                unsafe {
+                    libc::signal(signal, libc::SIG_DFL);
+                    libc::raise(signal);
+                }
             }
             5
         }

@@ -1,0 +1,353 @@
+//! What a reduction reads and writes, loop by loop: classes of axes, strides,
+//! windows, footprints and reuse.
+//!
+//! The facts are about the loops that stand round a block now, so that a rule can
+//! split a loop and ask again. A stride is how many elements of a buffer one more
+//! iteration of a loop moves, in the buffer's row-major order; it is unknown where an
+//! index is not affine in the loop.
+
+use ir::affine::Affine;
+use ir::region::{bound, program_ranges};
+use ir::simplify::simplify;
+use ir::{BinaryOp, BlockId, BufferId, Expr, ExprKind, LoopId, Node, Program, Role};
+use std::fmt::Write;
+
+/// A reduction with the facts about its loops and accesses.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// Of the block.
+    pub name: String,
+    /// Outermost first.
+    pub axes: Vec<Axis>,
+    pub output: Access,
+    /// What the block loads, in order of appearance; each place of a load counts.
+    pub operands: Vec<Access>,
+}
+
+/// One loop round the block.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub id: LoopId,
+    pub name: String,
+    pub extent: i64,
+    pub class: Class,
+    /// A quotient or a remainder of the loop by this number is in an index.
+    pub quotient: Option<i64>,
+}
+
+/// Which of output and operands an axis moves through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The output and some operands: the others are used again.
+    Reused,
+    /// The output and all operands: groups, channels of depthwise convolutions, heads.
+    Batch,
+    /// Not the output: terms are summed along it.
+    Reduction,
+}
+
+/// One place that a block loads from or writes to.
+#[derive(Clone, Debug)]
+pub struct Access {
+    pub buffer: BufferId,
+    pub name: String,
+    pub role: Role,
+    pub element_bytes: i64,
+    /// For each dimension of the buffer.
+    pub dims: Vec<Dim>,
+    /// For each axis.
+    pub strides: Vec<Stride>,
+    /// The axes whose iterations decide whether a select takes another value instead:
+    /// where an element would lie outside the buffer.
+    pub guards: Vec<bool>,
+}
+
+/// The index of one dimension of a buffer.
+#[derive(Clone, Debug)]
+pub struct Dim {
+    pub size: i64,
+    /// What one more iteration of each axis adds; `None` where the index is not affine.
+    pub steps: Option<Vec<i64>>,
+}
+
+/// How an access moves with a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stride {
+    /// Elements for each iteration; 0 if the access does not use the loop.
+    Elements(i64),
+    /// The access uses the loop in another way.
+    Unknown,
+}
+
+impl Stride {
+    pub fn is_used(self) -> bool {
+        self != Stride::Elements(0)
+    }
+}
+
+impl Reduction {
+    /// The facts about a block that reduces into one buffer; `None` for other blocks.
+    pub fn of(program: &Program, block: BlockId) -> Option<Reduction> {
+        let b = program.block(block);
+        let [write] = &b.writes[..] else {
+            return None;
+        };
+        if !b.is_reduction() {
+            return None;
+        }
+        let loops = program.path_to(Node::Block(block))?;
+        let ranges = program_ranges(program);
+        let index = |e: &Expr| simplify(&bound(b, e), &ranges);
+        let access = |buffer: BufferId, indices: &[Expr], tests: &[&Expr]| {
+            let indices: Vec<Expr> = indices.iter().map(index).collect();
+            let tests: Vec<Expr> = tests.iter().map(|t| index(t)).collect();
+            Access::of(program, &loops, buffer, &indices, &tests)
+        };
+        let output = access(write.buffer, &write.indices, &[]);
+        let mut operands = Vec::new();
+        visit_loads(
+            &write.value,
+            &mut Vec::new(),
+            &mut |buffer, indices, tests| {
+                operands.push(access(buffer, indices, tests));
+            },
+        );
+        let found: Vec<Vec<Expr>> = b
+            .loads()
+            .iter()
+            .map(|(_, indices)| indices.iter().map(index).collect())
+            .collect();
+        let axes = loops.iter().enumerate().map(|(at, id)| {
+            let l = program.loop_(*id);
+            let uses = |a: &Access| a.strides[at].is_used();
+            let class = match (uses(&output), operands.iter().all(uses)) {
+                (false, _) => Class::Reduction,
+                (true, true) => Class::Batch,
+                (true, false) => Class::Reused,
+            };
+            Axis {
+                id: *id,
+                name: l.name.clone(),
+                extent: l.extent,
+                class,
+                quotient: found
+                    .iter()
+                    .flatten()
+                    .find_map(|e| quotient(e, program, *id)),
+            }
+        });
+        Some(Reduction {
+            name: b.name.clone(),
+            axes: axes.collect(),
+            output,
+            operands,
+        })
+    }
+
+    /// Multiply-adds, or other combinations, of the whole block.
+    pub fn points(&self) -> i64 {
+        let extents = self.axes.iter().map(|a| a.extent);
+        extents.fold(1, i64::saturating_mul)
+    }
+
+    /// Whether an operand is guarded along an axis.
+    pub fn is_guarded(&self, at: usize) -> bool {
+        self.operands.iter().any(|o| o.guards[at])
+    }
+
+    /// Axes of the output, by position.
+    pub fn spatial(&self) -> impl Iterator<Item = usize> {
+        let all = self.axes.iter().enumerate();
+        all.filter(|(_, a)| a.class != Class::Reduction)
+            .map(|(at, _)| at)
+    }
+
+    /// Elements of an access that a box of so many iterations of each axis touches: of
+    /// overlapping windows each element once.
+    pub fn footprint(&self, access: &Access, tile: &[i64]) -> i64 {
+        let along = |d: &Dim| match &d.steps {
+            None => d.size,
+            Some(steps) => {
+                let reach = |(step, n): (&i64, &i64)| step.abs() * (n - 1);
+                let span = 1 + steps.iter().zip(tile).map(reach).sum::<i64>();
+                let used = steps.iter().zip(tile).filter(|(s, _)| **s != 0);
+                let points = used.map(|(_, n)| *n).fold(1, i64::saturating_mul);
+                span.min(points).min(d.size)
+            }
+        };
+        access.dims.iter().map(along).fold(1, i64::saturating_mul)
+    }
+
+    /// How often a box of iterations uses each element of an access that it touches.
+    pub fn reuse(&self, access: &Access, tile: &[i64]) -> f64 {
+        let points = tile.iter().fold(1i64, |n, t| n.saturating_mul(*t));
+        points as f64 / self.footprint(access, tile) as f64
+    }
+}
+
+impl Access {
+    fn of(
+        program: &Program,
+        loops: &[LoopId],
+        buffer: BufferId,
+        indices: &[Expr],
+        tests: &[Expr],
+    ) -> Access {
+        let info = program.buffer(buffer);
+        let vars: Vec<_> = loops.iter().map(|l| program.loop_(*l).var).collect();
+        let dims: Vec<Dim> = indices
+            .iter()
+            .zip(&info.shape)
+            .map(|(e, size)| {
+                let form = Affine::of(e);
+                let steps = form.map(|f| vars.iter().map(|v| f.coefficient(*v)).collect());
+                Dim { size: *size, steps }
+            })
+            .collect();
+        let strides = vars.iter().enumerate().map(|(at, var)| {
+            let (mut sum, mut weight) = (0i64, 1i64);
+            for (e, dim) in indices.iter().zip(&dims).rev() {
+                match &dim.steps {
+                    Some(steps) => sum += steps[at] * weight,
+                    None if e.uses_var(*var) => return Stride::Unknown,
+                    None => {}
+                }
+                weight = weight.saturating_mul(dim.size);
+            }
+            Stride::Elements(sum)
+        });
+        Access {
+            buffer,
+            name: info.name.clone(),
+            role: info.role,
+            element_bytes: info.dtype.size() as i64,
+            strides: strides.collect(),
+            dims,
+            guards: vars
+                .iter()
+                .map(|v| tests.iter().any(|t| t.uses_var(*v)))
+                .collect(),
+        }
+    }
+
+    /// Dimensions in which an output axis and a reduction axis meet: a window.
+    fn windows<'a>(&'a self, axes: &'a [Axis]) -> impl Iterator<Item = String> + 'a {
+        self.dims.iter().filter_map(|d| {
+            let steps = d.steps.as_ref()?;
+            let used: Vec<usize> = (0..axes.len()).filter(|a| steps[*a] != 0).collect();
+            let reduced = used.iter().any(|a| axes[*a].class == Class::Reduction);
+            let kept = used.iter().any(|a| axes[*a].class != Class::Reduction);
+            let term = |a: &usize| match steps[*a] {
+                1 => axes[*a].name.clone(),
+                n => format!("{n}*{}", axes[*a].name),
+            };
+            let terms: Vec<String> = used.iter().map(term).collect();
+            (reduced && kept).then(|| terms.join(" + "))
+        })
+    }
+}
+
+/// The number by which an index divides a loop, or takes its remainder, without the loop
+/// being a multiple of it.
+fn quotient(e: &Expr, program: &Program, l: LoopId) -> Option<i64> {
+    let var = program.loop_(l).var;
+    let mut found = None;
+    e.visit(&mut |part| {
+        if let ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, a, by) = part.kind()
+            && let Some(by) = by.as_int()
+            && let Some(form) = Affine::of(a)
+            && form.coefficient(var) == 1
+        {
+            found.get_or_insert(by);
+        }
+    });
+    found
+}
+
+/// Every load of a value, with the conditions of the selects round it.
+fn visit_loads<'a>(
+    e: &'a Expr,
+    tests: &mut Vec<&'a Expr>,
+    f: &mut impl FnMut(BufferId, &[Expr], &[&Expr]),
+) {
+    match e.kind() {
+        ExprKind::Load(b, indices) => f(*b, indices, tests),
+        ExprKind::Select(test, a, b) => {
+            tests.push(test);
+            visit_loads(a, tests, f);
+            visit_loads(b, tests, f);
+            tests.pop();
+        }
+        _ => e.children().for_each(|c| visit_loads(c, tests, f)),
+    }
+}
+
+/// The facts about every reduction of a program, for people.
+pub fn text(program: &Program) -> String {
+    let mut out = String::new();
+    for block in program.block_ids() {
+        match Reduction::of(program, block) {
+            Some(r) => r.write(&mut out),
+            None => writeln!(
+                out,
+                "{}: no reduction into one buffer",
+                program.block(block).name
+            )
+            .unwrap_or_default(),
+        }
+    }
+    out
+}
+
+impl Reduction {
+    fn write(&self, out: &mut String) {
+        let whole: Vec<i64> = self.axes.iter().map(|a| a.extent).collect();
+        let accesses = || self.operands.iter().chain([&self.output]);
+        let mut line = |s: String| {
+            out.push_str(s.trim_end());
+            out.push('\n');
+        };
+        line(format!("{}: {} points", self.name, self.points()));
+        let names = accesses().map(|a| format!("{:>12}", a.name));
+        line(format!(
+            "  {:<16}{:>8}  {:<10}{}",
+            "axis",
+            "extent",
+            "class",
+            names.collect::<String>()
+        ));
+        for (at, axis) in self.axes.iter().enumerate() {
+            let class = match axis.class {
+                Class::Reused => "reused",
+                Class::Batch => "batch",
+                Class::Reduction => "reduction",
+            };
+            let strides = accesses().map(|a| match a.strides[at] {
+                Stride::Elements(0) => format!("{:>12}", "-"),
+                Stride::Elements(n) => format!("{n:>12}"),
+                Stride::Unknown => format!("{:>12}", "?"),
+            });
+            let strides: String = strides.collect();
+            line(format!(
+                "  {:<16}{:>8}  {class:<10}{strides}",
+                axis.name, axis.extent
+            ));
+        }
+        for a in accesses() {
+            let windows: Vec<String> = a.windows(&self.axes).collect();
+            let mut facts = vec![
+                format!("{} elements", self.footprint(a, &whole)),
+                format!("each used {:.0} times", self.reuse(a, &whole)),
+            ];
+            if !windows.is_empty() {
+                facts.push(format!("windows {}", windows.join(", ")));
+            }
+            let guards = self.axes.iter().zip(&a.guards).filter(|(_, g)| **g);
+            let guards: Vec<&str> = guards.map(|(a, _)| a.name.as_str()).collect();
+            if !guards.is_empty() {
+                facts.push(format!("guarded along {}", guards.join(", ")));
+            }
+            line(format!("  {}: {}", a.name, facts.join("; ")));
+        }
+    }
+}

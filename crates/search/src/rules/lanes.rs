@@ -1,0 +1,82 @@
+//! Rule: which axis carries vectors.
+//!
+//! The axis along which the output is contiguous. Each operand is then read in one of
+//! three ways: contiguously (a vector a load), not at all along the axis (one element,
+//! broadcast), or in strides. A constant in strides is packed; another operand is read in
+//! strides.
+
+use super::Plan;
+use crate::analysis::{Reduction, Stride};
+use crate::draft::{Draft, Written};
+use ir::{DType, LoopId, Role};
+
+const RULE: &str = "lanes";
+
+/// The axis of vectors.
+pub struct Lanes {
+    pub axis: LoopId,
+    /// Its position among the axes.
+    pub at: usize,
+    pub extent: i64,
+    /// Elements of a vector.
+    pub width: i64,
+    /// Constants that have to be packed along the axis.
+    pub packed: Vec<usize>,
+}
+
+/// The position of the axis of vectors, and operands to pack.
+pub fn choose(facts: &Reduction) -> Result<(usize, Vec<usize>), String> {
+    let contiguous =
+        |at: &usize| facts.output.strides[*at] == Stride::Elements(1) && facts.axes[*at].extent > 1;
+    let Some(at) = facts.spatial().find(contiguous) else {
+        return Err("the output is contiguous along no axis".into());
+    };
+    let mut packed = Vec::new();
+    for (i, operand) in facts.operands.iter().enumerate() {
+        let strided = match operand.strides[at] {
+            Stride::Elements(0 | 1) => false,
+            Stride::Elements(_) => true,
+            // A constant pattern within a block of channels.
+            Stride::Unknown => operand.role == Role::Constant,
+        };
+        if strided && operand.role == Role::Constant {
+            packed.push(i);
+        }
+    }
+    Ok((at, packed))
+}
+
+pub fn rule(d: &Draft, plan: &mut Plan) -> Written<Lanes> {
+    let (at, packed) = choose(&plan.facts).map_err(|why| d.missing(why))?;
+    let axis = &plan.facts.axes[at];
+    let dtype = d.program().buffer(plan.facts.output.buffer).dtype;
+    let most = plan.target.lanes(match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    });
+    let lanes = Lanes {
+        axis: axis.id,
+        at,
+        extent: axis.extent,
+        width: most.min(axis.extent),
+        packed,
+    };
+    let how = plan.facts.operands.iter().enumerate().map(|(i, o)| {
+        let way = match o.strides[at] {
+            _ if lanes.packed.contains(&i) => "packed",
+            Stride::Elements(0) => "broadcast",
+            Stride::Elements(1) => "contiguous",
+            Stride::Elements(_) => "in strides",
+            Stride::Unknown => "in a pattern",
+        };
+        format!("{} {way}", o.name)
+    });
+    let what = format!(
+        "{} in vectors of {}: {}",
+        axis.name,
+        lanes.width,
+        how.collect::<Vec<_>>().join(", ")
+    );
+    plan.applied(RULE, what);
+    Ok(lanes)
+}

@@ -1,0 +1,194 @@
+//! Spaces made by rules: what can be done with a contraction is read off its program.
+//!
+//! [`sketches`] is the driver. Every rule looks at the facts about the loops as they
+//! stand ([`Reduction`]), changes the draft or says why it does not apply, and leaves
+//! what the next rules need in the [`Plan`]. A rule never asks which operator the program
+//! came from.
+
+mod borders;
+mod cost;
+mod lanes;
+mod leave;
+mod order;
+mod pack;
+mod quotients;
+mod threads;
+mod tile;
+
+use crate::analysis::Reduction;
+use crate::draft::{Draft, Refusal, Written};
+use crate::nests::{Nest, nests};
+use crate::templates::{Templates, epilogue, main_sum, others};
+use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
+use lanes::Lanes;
+use order::Order;
+use std::fmt::Write;
+use tile::Tile;
+
+/// What one rule did, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub rule: &'static str,
+    pub applied: bool,
+    pub what: String,
+}
+
+/// A contraction while rules schedule it.
+struct Plan<'a> {
+    target: &'a CpuTarget,
+    main: &'a Nest,
+    /// The block behind it, one element for each of its own.
+    out: Option<&'a Nest>,
+    order: Order,
+    /// Of the block as it stands.
+    facts: Reduction,
+    notes: Vec<Note>,
+}
+
+impl Plan<'_> {
+    fn applied(&mut self, rule: &'static str, what: impl Into<String>) {
+        self.note(rule, true, what.into());
+    }
+
+    fn passed(&mut self, rule: &'static str, why: impl Into<String>) {
+        self.note(rule, false, why.into());
+    }
+
+    fn note(&mut self, rule: &'static str, applied: bool, what: String) {
+        self.notes.push(Note {
+            rule,
+            applied,
+            what,
+        });
+    }
+
+    /// Reads the loops again, after a rule changed them.
+    fn look_again(&mut self, d: &Draft) {
+        if let Some(facts) = Reduction::of(d.program(), self.main.block) {
+            self.facts = facts;
+        }
+    }
+}
+
+/// The loops of a tile, once it is cut.
+struct TileLoops {
+    /// Over tiles, one for each axis of the output, with its position; outermost first.
+    outer: Vec<(usize, LoopId)>,
+    /// Over terms, outermost first.
+    terms: Vec<LoopId>,
+    /// Inside the terms: unrolled terms, then rows of the tile, then vectors.
+    inner: Vec<LoopId>,
+    lane: LoopId,
+}
+
+impl TileLoops {
+    fn outer(&self) -> Vec<LoopId> {
+        self.outer.iter().map(|(_, l)| *l).collect()
+    }
+}
+
+/// Sketches for a program about one reduction of products; none for others.
+pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
+    if recognise(program, all).is_err() {
+        return;
+    }
+    for order in Order::ALL {
+        let name = format!("rules.{}", order.word());
+        found.write(Draft::new(name, program), |d| {
+            write(d, all, target, order).map(drop)
+        });
+    }
+}
+
+/// Whether rules have a sketch for a program.
+pub fn recognise(program: &Program, all: &[Nest]) -> Result<(), String> {
+    let Some(main) = main_sum(all) else {
+        return Err("no block `main` reduces into one buffer".into());
+    };
+    let Some(facts) = Reduction::of(program, main.block) else {
+        return Err("`main` is no reduction into one buffer".into());
+    };
+    if facts.operands.len() < 2 {
+        return Err(format!("`main` has {} operand", facts.operands.len()));
+    }
+    lanes::choose(&facts).map(drop)
+}
+
+/// The pipeline: every rule in its turn.
+fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Written<Vec<Note>> {
+    let missing = |d: &Draft, what: &str| d.missing(what.to_string());
+    let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
+    let facts = Reduction::of(d.program(), main.block);
+    let facts = facts.ok_or_else(|| missing(d, "`main` is no reduction"))?;
+    let mut plan = Plan {
+        target,
+        main,
+        out: epilogue(all, main),
+        order,
+        facts,
+        notes: Vec::new(),
+    };
+    quotients::split(d, &mut plan)?;
+    let lanes: Lanes = lanes::rule(d, &mut plan)?;
+    let result = leave::hold(d, &plan)?;
+    let tile: Tile = tile::decide(d, &mut plan, &lanes)?;
+    if tile.is_panel() {
+        d.pad(lanes.axis, tile.width())?;
+    }
+    let packed = pack::constants(d, &mut plan, &lanes, &tile)?;
+    let loops = tile::cut(d, &mut plan, &lanes, &tile)?;
+    order::reorder(d, &mut plan, &loops)?;
+    let place = threads::share(d, &mut plan, &loops)?;
+    leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
+    order::prefetch(d, &mut plan, &packed, &loops)?;
+    let taps = tile::unroll_taps(d, &mut plan, &loops)?;
+    d.run_parallel()?;
+    borders::separate(d, &mut plan, &tile, &loops);
+    if let Some(taps) = taps {
+        d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);
+    }
+    let handled: Vec<BlockId> = [Some(main), plan.out]
+        .iter()
+        .flatten()
+        .map(|n| n.block)
+        .collect();
+    others(d, all, &handled, target)?;
+    Ok(plan.notes)
+}
+
+/// What every rule did for a program, for people: `+` where it applied, `-` where it did
+/// not, and why.
+pub fn text(program: &Program, target: &Target) -> String {
+    let Target::Cpu(target) = target;
+    let all = &nests(program)[..];
+    let mut out = String::new();
+    if let Err(why) = recognise(program, all) {
+        return format!("no rule applies: {why}\n");
+    }
+    for order in Order::ALL {
+        let name = format!("rules.{}", order.word());
+        let mut d = Draft::new(name.clone(), program);
+        let _ = writeln!(out, "{name}");
+        match write(&mut d, all, target, order) {
+            Ok(notes) => {
+                for n in notes {
+                    let mark = if n.applied { "+" } else { "-" };
+                    let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
+                }
+            }
+            Err(refused) => {
+                let why = match &refused.why {
+                    Refusal::Step(illegal) => illegal.to_string(),
+                    Refusal::Missing(what) => what.clone(),
+                };
+                let _ = writeln!(out, "  ! refused: {why}");
+            }
+        }
+    }
+    out
+}
+
+/// A constant that a rule laid out anew.
+struct Packed {
+    buffer: BufferId,
+}

@@ -1,0 +1,99 @@
+//! Rule: which loops over tiles are outside others.
+//!
+//! Operands that are read in vectors along the lanes make panels. Either all rows pass
+//! while a panel stays in cache, or all panels pass while a row's data stays. Batch axes
+//! are outside both. Terms are inside, in the program's order: the results of a tile are
+//! complete when its terms are.
+
+use super::lanes::Lanes;
+use super::{Packed, Plan, TileLoops};
+use crate::analysis::{Access, Class, Reduction};
+use crate::draft::{Draft, Written};
+use ir::LoopId;
+
+const RULE: &str = "order";
+/// Iterations to fetch ahead; 0 fetches nothing.
+const DISTANCES: [i64; 4] = [0, 16, 64, 256];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Panels outside rows.
+    Panels,
+    /// Rows outside panels.
+    Rows,
+}
+
+impl Order {
+    pub const ALL: [Order; 2] = [Order::Panels, Order::Rows];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Order::Panels => "panels",
+            Order::Rows => "rows",
+        }
+    }
+
+    /// Where a loop over tiles stands: batch axes, then the outer ones of the two kinds.
+    pub fn rank(self, facts: &Reduction, lanes: &Lanes, at: usize) -> u8 {
+        let is_vector = |o: &&Access| o.strides[lanes.at].is_used();
+        let mut vectors = facts.operands.iter().filter(is_vector);
+        match (facts.axes[at].class, self) {
+            (Class::Batch, _) => 0,
+            (_, order) => {
+                let of_panel = at == lanes.at || vectors.all(|o| o.strides[at].is_used());
+                1 + u8::from(of_panel != (order == Order::Panels))
+            }
+        }
+    }
+}
+
+pub fn reorder(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<()> {
+    let all: Vec<LoopId> = [
+        &loops.outer()[..],
+        &loops.terms,
+        &loops.inner,
+        &[loops.lane],
+    ]
+    .concat();
+    d.reorder(&all)?;
+    let names = |loops: &[LoopId]| {
+        let names = loops.iter().map(|l| d.program().loop_(*l).name.clone());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let what = format!(
+        "{} | {} | {} {}",
+        names(&loops.outer()),
+        names(&loops.terms),
+        names(&loops.inner),
+        names(&[loops.lane])
+    );
+    plan.applied(RULE, what);
+    Ok(())
+}
+
+/// Packed constants come from memory once a call: the terms' innermost loop may fetch
+/// them ahead.
+pub fn prefetch(
+    d: &mut Draft,
+    plan: &mut Plan,
+    packed: &[Packed],
+    loops: &TileLoops,
+) -> Written<()> {
+    let far = |p: &&Packed| {
+        let b = d.program().buffer(p.buffer);
+        let bytes: i64 = b.shape.iter().product::<i64>() * b.dtype.size() as i64;
+        bytes > plan.target.l2_bytes as i64
+    };
+    let (Some(p), Some(terms)) = (packed.iter().find(far), loops.terms.last()) else {
+        plan.passed(
+            "prefetch",
+            "no packed constant is larger than the second-level cache",
+        );
+        return Ok(());
+    };
+    let buffer = p.buffer;
+    let distance = d.choose("prefetch", &DISTANCES, 0);
+    d.prefetch_if_legal(buffer, *terms, distance.value());
+    plan.applied("prefetch", d.program().buffer(buffer).name.clone());
+    Ok(())
+}

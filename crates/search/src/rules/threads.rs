@@ -1,0 +1,41 @@
+//! Rule: threads share the loops over tiles, outermost first, as many of them as give
+//! every thread several tiles; the innermost one stays a loop of its own where it can.
+
+use super::{Plan, TileLoops};
+use crate::draft::{Draft, Written};
+use ir::LoopId;
+
+const RULE: &str = "threads";
+/// Parts for each thread beyond which further loops are not shared out: with one part
+/// more than others have, a thread then works a sixteenth longer.
+const PARTS: i64 = 16;
+
+/// The loop in which a tile's results leave the registers.
+pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<LoopId> {
+    let outer = loops.outer();
+    let Some(innermost) = outer.last().copied() else {
+        return Err(d.missing("no loop is outside the tile".into()));
+    };
+    let threads = plan.target.threads;
+    if threads <= 1 {
+        plan.passed(RULE, "one thread");
+        return Ok(innermost);
+    }
+    let mut parts = 1;
+    let enough = |l: &LoopId| {
+        parts *= d.program().loop_(*l).extent;
+        parts >= PARTS * i64::from(threads)
+    };
+    let found = outer.iter().position(enough);
+    let shared = found.map_or(outer.len(), |at| at + 1);
+    let names = outer[..shared]
+        .iter()
+        .map(|l| d.program().loop_(*l).name.clone());
+    let names: Vec<String> = names.collect();
+    plan.applied(RULE, format!("share {}", names.join(" ")));
+    let fused = d.parallel(&outer[..shared], threads)?;
+    Ok(match fused {
+        Some(f) if shared == outer.len() => f,
+        _ => innermost,
+    })
+}
