@@ -8,9 +8,11 @@
 
 use crate::debug::DebugInfo;
 use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
-use crate::value::{Scope, lane_parts};
+use crate::value::Scope;
 use ir::{BufferId, CpuTarget, VarId};
-use lower::flat::{BufferPlace, Code, FlatLoop, Stmt, Store};
+use lower::flat::{
+    AccessId, BufferPlace, Code, FlatLoop, LaneOffsets, LanePattern, Stmt, Store, lane_parts,
+};
 use std::collections::{BTreeSet, HashMap};
 
 /// State of the function being emitted.
@@ -35,6 +37,8 @@ pub struct Emitter<'a> {
     overlapping: Vec<BufferId>,
     frame: Option<Frame>,
     name: String,
+    /// The loads of the statement being emitted.
+    loads: Vec<(AccessId, BufferId, ir::Expr)>,
 }
 
 const CTX_PARALLEL_FOR_OFFSET: i64 = 8;
@@ -71,6 +75,7 @@ impl<'a> Emitter<'a> {
             overlapping,
             frame: None,
             name,
+            loads: vec![],
         }
     }
 
@@ -125,6 +130,16 @@ impl<'a> Emitter<'a> {
             .entry_alloca(self.function(), t, info.elements as u64, 64);
         self.frame().pointers.insert(buffer, p);
         p
+    }
+
+    /// Where the lanes of a load of the statement lie, if the distances are constants.
+    pub fn pattern(&self, buffer: BufferId, offset: &ir::Expr) -> Option<&'a LanePattern> {
+        let same = |l: &&(AccessId, BufferId, ir::Expr)| l.1 == buffer && l.2 == *offset;
+        let (id, ..) = self.loads.iter().find(same)?;
+        match &self.code.accesses[*id as usize].offsets {
+            LaneOffsets::Pattern(p) => Some(p),
+            _ => None,
+        }
     }
 
     /// The SSA value of a register; zero before its first write.
@@ -329,6 +344,11 @@ impl<'a> Emitter<'a> {
             let inside = self.code.accesses[s.id as usize].parent;
             self.b.set_debug_location(d.location(inside, Some(s.id)));
         }
+        let owned = |(id, b, at): (AccessId, BufferId, &ir::Expr)| (id, b, at.clone());
+        self.loads = match s.lane {
+            Some(_) => s.loads_with_ids().into_iter().map(owned).collect(),
+            None => vec![],
+        };
         if self.dot_product(s) {
             return;
         }

@@ -13,6 +13,7 @@ mod integer;
 mod masked;
 pub mod math;
 mod object;
+mod pattern;
 mod raw;
 mod value;
 

@@ -11,7 +11,7 @@ use ir::DType;
 
 impl Emitter<'_> {
     /// Lanes of one access among `lanes`, both powers of two.
-    fn access_lanes(&self, dtype: DType, lanes: u32) -> u32 {
+    pub fn access_lanes(&self, dtype: DType, lanes: u32) -> u32 {
         let bits = self.target.vector_bits.max(128);
         (bits / (8 * dtype.size() as u32)).clamp(1, lanes)
     }

@@ -406,18 +406,14 @@ impl Builder {
                     c::LLVMBuildICmp(self.builder, predicate, a, b, NAME)
                 }
             }
-            _ => self.shuffle(v, self.undef(self.type_of(v)), at, lanes),
+            _ => self.consecutive(v, self.undef(self.type_of(v)), at, lanes),
         }
     }
 
     /// `lanes` lanes of a vector: lane `at` and every `stride`th after it.
     pub fn every(&self, v: Value, at: u32, stride: u32, lanes: u32) -> Value {
-        let index = |i| self.const_int(self.int_type(32), i64::from(at + i * stride));
-        let mut indices: Vec<Value> = (0..lanes).map(index).collect();
-        let mask = self.const_vector(&mut indices);
-        let none = self.undef(self.type_of(v));
-        // SAFETY: two vectors of one type and a constant mask within them.
-        unsafe { c::LLVMBuildShuffleVector(self.builder, v, none, mask, NAME) }
+        let indices: Vec<Option<u32>> = (0..lanes).map(|i| Some(at + i * stride)).collect();
+        self.shuffle(v, self.undef(self.type_of(v)), &indices)
     }
 
     /// The lanes of all vectors, of one type, in order; their number is a power of two.
@@ -425,18 +421,30 @@ impl Builder {
         while vectors.len() > 1 {
             let lanes = 2 * self.lanes_of(vectors[0]);
             let pairs = vectors.chunks(2);
-            vectors = pairs.map(|p| self.shuffle(p[0], p[1], 0, lanes)).collect();
+            vectors = pairs
+                .map(|p| self.consecutive(p[0], p[1], 0, lanes))
+                .collect();
         }
         vectors.remove(0)
     }
 
-    /// `lanes` consecutive lanes of `a` followed by `b`, from lane `at` on.
-    fn shuffle(&self, a: Value, b: Value, at: u32, lanes: u32) -> Value {
-        let index = |i| self.const_int(self.int_type(32), i64::from(i));
-        let mut indices: Vec<Value> = (at..at + lanes).map(index).collect();
+    /// The lanes of `a` followed by `b` with these numbers; any value for `None`.
+    pub fn shuffle(&self, a: Value, b: Value, lanes: &[Option<u32>]) -> Value {
+        let t = self.int_type(32);
+        let index = |i: &Option<u32>| match i {
+            Some(i) => self.const_int(t, i64::from(*i)),
+            None => self.undef(t),
+        };
+        let mut indices: Vec<Value> = lanes.iter().map(index).collect();
         let mask = self.const_vector(&mut indices);
-        // SAFETY: two vectors of one type and a constant mask.
+        // SAFETY: two vectors of one type and a constant mask within them.
         unsafe { c::LLVMBuildShuffleVector(self.builder, a, b, mask, NAME) }
+    }
+
+    /// `lanes` consecutive lanes of `a` followed by `b`, from lane `at` on.
+    fn consecutive(&self, a: Value, b: Value, at: u32, lanes: u32) -> Value {
+        let indices: Vec<Option<u32>> = (at..at + lanes).map(Some).collect();
+        self.shuffle(a, b, &indices)
     }
 
     pub fn phi(&self, t: Type) -> Value {

@@ -8,10 +8,8 @@
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
 use crate::{integer, math};
-use ir::affine::Ranges;
-use ir::simplify::simplify;
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
-use lower::flat::{BufferPlace, Lane};
+use lower::flat::{BufferPlace, Lane, LanePattern, lane_parts};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -25,7 +23,6 @@ pub struct Typed {
 /// What a statement's expressions are evaluated in.
 pub struct Scope {
     pub lane: Option<Lane>,
-    /// Lanes in which the expression is evaluated; `None` is all.
     mask: Option<Value>,
     /// Values by node address; the expression is kept so that no address is reused.
     done: HashMap<*const ExprKind, (Expr, Typed)>,
@@ -49,6 +46,11 @@ impl Scope {
         }
     }
 
+    /// Lanes in which expressions are evaluated; `None` is all.
+    pub fn mask(&self) -> Option<Value> {
+        self.mask
+    }
+
     fn lanes(&self) -> u32 {
         self.lane.map_or(0, |l| l.lanes)
     }
@@ -62,44 +64,6 @@ impl Scope {
     }
 }
 
-/// Splits an offset into its value at lane 0 and its stride per lane; `None`
-/// if it is not affine in the lane variable.
-pub fn lane_parts(e: &Expr, lane: VarId) -> Option<(Expr, i64)> {
-    if !e.uses_var(lane) {
-        return Some((e.clone(), 0));
-    }
-    match e.kind() {
-        ExprKind::Var(v) if *v == lane => Some((Expr::int(0), 1)),
-        ExprKind::Binary(BinaryOp::Add, a, b) => {
-            let ((a, sa), (b, sb)) = (lane_parts(a, lane)?, lane_parts(b, lane)?);
-            let base = match (a.as_int(), b.as_int()) {
-                (Some(0), _) => b,
-                (_, Some(0)) => a,
-                _ => a + b,
-            };
-            Some((base, sa + sb))
-        }
-        ExprKind::Binary(BinaryOp::Sub, a, b) => {
-            let ((a, sa), (b, sb)) = (lane_parts(a, lane)?, lane_parts(b, lane)?);
-            Some((if b.as_int() == Some(0) { a } else { a - b }, sa - sb))
-        }
-        ExprKind::Binary(BinaryOp::Mul, a, b) => {
-            let (factor, e) = match (a.as_int(), b.as_int()) {
-                (Some(k), _) => (k, b),
-                (_, Some(k)) => (k, a),
-                _ => return None,
-            };
-            let (base, stride) = lane_parts(e, lane)?;
-            let base = match base.as_int() {
-                Some(v) => Expr::int(v * factor),
-                None => base * factor,
-            };
-            Some((base, stride * factor))
-        }
-        _ => None,
-    }
-}
-
 /// Lanes that access consecutive elements.
 struct Run {
     lanes: Range<u32>,
@@ -107,41 +71,21 @@ struct Run {
     at: i64,
 }
 
-/// Splits an offset into what is the same in all lanes and runs of lanes whose distances from it
-/// are consecutive constants, as of a window over channels that crosses their blocks; `None` if
-/// anything else varies or the runs are too short to be worth a masked access each.
-fn lane_runs(offset: &Expr, lane: Lane) -> Option<(Expr, Vec<Run>)> {
-    // Constants move to the distances: the base alone would lie before the buffer.
-    let known = |t: &&Expr| t.as_int().is_some() || t.uses_var(lane.var);
-    let (distances, base): (Vec<_>, Vec<_>) = terms(offset).into_iter().partition(known);
-    if distances
-        .iter()
-        .any(|t| t.vars().iter().any(|v| *v != lane.var))
-    {
-        return None;
-    }
-    let distance = |i: u32| {
-        let at = |t: &Expr| {
-            let i = Expr::int(i64::from(i));
-            let at = t.substitute(&|v| (v == lane.var).then(|| i.clone()));
-            simplify(&at, &Ranges::new()).as_int()
-        };
-        distances.iter().map(|t| at(t)).sum::<Option<i64>>()
-    };
+/// Cuts a pattern into runs of lanes that access consecutive elements, as of a window over channels
+/// that crosses their blocks; `None` if they are too short to be worth a masked access each.
+fn lane_runs(pattern: &LanePattern) -> Option<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
-    for i in 0..lane.lanes {
-        let at = distance(i)?;
+    for (i, at) in (0..).zip(&pattern.distances) {
         match runs.last_mut() {
             Some(run) if at - run.at == i64::from(i - run.lanes.start) => run.lanes.end = i + 1,
             _ => runs.push(Run {
                 lanes: i..i + 1,
-                at,
+                at: *at,
             }),
         }
     }
-    let base = base.into_iter().cloned().reduce(|a, b| a + b);
-    let worth = runs.len() as u32 * SHORTEST_RUN <= lane.lanes;
-    worth.then(|| (base.unwrap_or(Expr::int(0)), runs))
+    let worth = runs.len() as u32 * SHORTEST_RUN <= pattern.distances.len() as u32;
+    worth.then_some(runs)
 }
 
 /// Fewer lanes, on average, are loaded one by one.
@@ -322,11 +266,7 @@ impl Emitter<'_> {
                     .load(self.memory_type(dtype), address, dtype.size() as u32)
             }
             Some((base, 1)) => self.load_vector(buffer, &base, s),
-            Some((base, stride)) if s.mask.is_none() => self.load_strided(buffer, &base, stride, s),
-            _ => match s.lane.and_then(|lane| lane_runs(offset, lane)) {
-                Some((base, runs)) => self.load_runs(buffer, &base, &runs, s),
-                None => self.load_gather(buffer, offset, s),
-            },
+            parts => self.load_apart(buffer, offset, parts, s),
         };
         Typed {
             value: self.loaded(raw, dtype),
@@ -371,6 +311,31 @@ impl Emitter<'_> {
             out = self.b.insert(out, v, i);
         }
         out
+    }
+
+    /// Lanes that are not consecutive, by the cheapest way that there is.
+    fn load_apart(
+        &mut self,
+        buffer: BufferId,
+        offset: &Expr,
+        parts: Option<(Expr, i64)>,
+        s: &mut Scope,
+    ) -> Value {
+        let pattern = self.pattern(buffer, offset);
+        if let Some(v) = pattern.and_then(|p| self.load_pattern(buffer, p, s)) {
+            return v;
+        }
+        match (parts, pattern, s.mask) {
+            (Some((base, stride)), _, None) => self.load_strided(buffer, &base, stride, s),
+            (_, Some(pattern), mask) => {
+                if let Some(runs) = lane_runs(pattern) {
+                    return self.load_runs(buffer, &pattern.base, &runs, s);
+                }
+                mask.and_then(|mask| self.load_masked_pattern(buffer, pattern, mask, s))
+                    .unwrap_or_else(|| self.load_gather(buffer, offset, s))
+            }
+            _ => self.load_gather(buffer, offset, s),
+        }
     }
 
     /// A masked load for each run of lanes.

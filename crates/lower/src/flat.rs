@@ -11,11 +11,15 @@
 //! ids index `Code::buffers` and `Code::vars`.
 
 pub mod interpret;
+mod lanes;
 mod scalar;
 pub mod text;
 pub mod verify;
 
+pub use lanes::{LaneOffsets, LanePattern, lane_parts};
+
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
+use std::fmt;
 
 /// A kernel, and the prepare entry that computes what depends on constants only.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +58,57 @@ pub struct FlatBuffer {
     /// The logical shape of a parameter (empty for others).
     pub shape: Vec<i64>,
     pub place: BufferPlace,
+    /// Why a buffer of scope `register` has another place.
+    pub spill: Option<SpillReason>,
+}
+
+/// What keeps a buffer out of the registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpillReason {
+    /// Some accesses lie in a parallel loop, others outside of it.
+    ParallelBorder,
+    /// An offset depends on variables of loops that are not unrolled.
+    Loops { offset: String, loops: Vec<String> },
+    /// An offset is neither a constant nor a constant and the lane.
+    Offset { offset: String },
+    /// Accesses have different numbers of lanes.
+    Lanes(u32, u32),
+    /// The lanes from this offset on are not one register: the offset or the number of
+    /// elements is no multiple of the lanes, or the offset lies outside.
+    Alignment { offset: i64, lanes: u32 },
+}
+
+impl fmt::Display for SpillReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SpillReason::ParallelBorder => {
+                write!(f, "accessed inside and outside of a parallel loop")
+            }
+            SpillReason::Loops { offset, loops } => {
+                let loops = loops.join(", ");
+                write!(
+                    f,
+                    "{offset} depends on loops that are not unrolled: {loops}"
+                )
+            }
+            SpillReason::Offset { offset } => write!(f, "the offset of {offset} is not constant"),
+            SpillReason::Lanes(a, b) => write!(f, "accessed by {a} lanes and by {b}"),
+            SpillReason::Alignment { offset, lanes } => {
+                write!(
+                    f,
+                    "{lanes} lanes at offset {offset} are not one whole register"
+                )
+            }
+        }
+    }
+}
+
+/// The buffers of scope `register` that are not in registers, with the first
+/// reason for each.
+pub fn spilled_registers(code: &Code) -> Vec<(&str, &SpillReason)> {
+    let buffers = code.buffers.iter();
+    let spilled = buffers.filter_map(|b| b.spill.as_ref().map(|why| (b.name.as_str(), why)));
+    spilled.collect()
 }
 
 /// Where a flat buffer lives.
@@ -136,6 +191,16 @@ pub struct Store {
 }
 
 impl Store {
+    /// The id, buffer and offset of every load, in the order of `loads`.
+    pub fn loads_with_ids(&self) -> Vec<(AccessId, BufferId, &Expr)> {
+        let exprs = [Some(&self.value), Some(&self.offset), self.mask.as_ref()];
+        let found = exprs.into_iter().flatten().flat_map(crate::nest::loads);
+        let ids = self.loads.iter().copied();
+        ids.zip(found)
+            .map(|(id, (b, at))| (id, b, &at[0]))
+            .collect()
+    }
+
     /// The operator and the term of a store that combines its lanes: all of
     /// them go into one element, in any order.
     pub fn combined(&self) -> Option<(BinaryOp, &Expr)> {
@@ -191,4 +256,5 @@ pub struct AccessInfo {
     pub parent: Option<FlatLoopId>,
     /// 1 if the offset is the same for all lanes of the statement.
     pub lanes: u32,
+    pub offsets: LaneOffsets,
 }

@@ -5,7 +5,7 @@
 //! and new variables are added to the arenas of the nest's own copy. Until
 //! `flatten` an access has one index per dimension, after it one offset.
 
-use crate::flat::{BufferPlace, Lane};
+use crate::flat::{BufferPlace, Lane, SpillReason};
 use ir::affine::Ranges;
 use ir::{
     Annotation, BinaryOp, Buffer, BufferId, DType, Expr, ExprKind, LoopKind, Program, Role, Scope,
@@ -68,6 +68,8 @@ pub(crate) struct Storage {
     pub offset: i64,
     pub elements: i64,
     pub place: Option<BufferPlace>,
+    /// Why a buffer of scope `register` has another place.
+    pub spill: Option<SpillReason>,
 }
 
 /// Which entry a list of statements belongs to.
@@ -147,6 +149,7 @@ impl Nest {
             offset: 0,
             elements: 0,
             place: None,
+            spill: None,
         });
         id
     }
@@ -201,6 +204,9 @@ impl Nest {
             }
             if let Some(place) = storage.place {
                 let _ = write!(out, " -> {}", crate::flat::text::place(place));
+            }
+            if let Some(why) = &storage.spill {
+                out += &crate::flat::text::spill(why);
             }
             out.push('\n');
         }

@@ -1,9 +1,11 @@
 //! Flat code by hand, compiled and run in this process.
 
+use ir::affine::Ranges;
 use ir::{BufferId, DType, Expr, Target, VarId};
 use llvm::{Compiler, Emit};
 use lower::flat::{
-    AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, Lane, LoopInfo, Stmt, Store,
+    AccessId, AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, Lane, LaneOffsets, LoopInfo,
+    Stmt, Store,
 };
 use runtime::{LoadedCode, Pool};
 use std::ffi::c_void;
@@ -11,6 +13,8 @@ use tensor::Tensor;
 
 pub struct Flat {
     pub code: Code,
+    /// Of variables, as far as the code's writer says them before the stores.
+    pub ranges: Ranges,
 }
 
 impl Flat {
@@ -30,6 +34,7 @@ impl Flat {
                 loops: vec![],
                 accesses: vec![],
             },
+            ranges: Ranges::new(),
         }
     }
 
@@ -45,6 +50,7 @@ impl Flat {
             elements,
             shape: vec![elements],
             place,
+            spill: None,
         });
         id
     }
@@ -55,23 +61,49 @@ impl Flat {
     }
 
     pub fn store(&mut self, b: BufferId, offset: Expr, value: Expr, lane: Option<Lane>) -> Stmt {
-        let id = self.code.accesses.len() as u32;
-        let lanes = lane.map_or(0, |l| l.lanes);
-        self.code.accesses.push(AccessInfo {
-            buffer: b,
-            is_store: true,
-            parent: None,
-            lanes,
-        });
+        self.store_where(b, offset, value, lane, None)
+    }
+
+    /// A store of the lanes where `mask` holds. Its loads may read
+    /// what the ranges of variables allow.
+    pub fn store_where(
+        &mut self,
+        b: BufferId,
+        offset: Expr,
+        value: Expr,
+        lane: Option<Lane>,
+        mask: Option<Expr>,
+    ) -> Stmt {
+        let mut loads = Vec::new();
+        for e in [Some(&value), Some(&offset), mask.as_ref()] {
+            let Some(e) = e else { continue };
+            e.visit_loads(&mut |b, at| loads.push((b, at[0].clone())));
+        }
+        let loads: Vec<AccessId> = loads
+            .iter()
+            .map(|(b, at)| self.access(*b, false, at, lane))
+            .collect();
         Stmt::Store(Store {
-            id,
+            id: self.access(b, true, &offset, lane),
             buffer: b,
             offset,
             value,
             lane,
-            mask: None,
-            loads: vec![],
+            mask,
+            loads,
         })
+    }
+
+    fn access(&mut self, b: BufferId, is_store: bool, at: &Expr, lane: Option<Lane>) -> AccessId {
+        let elements = self.code.buffers[b.index()].elements;
+        self.code.accesses.push(AccessInfo {
+            buffer: b,
+            is_store,
+            parent: None,
+            lanes: lane.map_or(0, |l| l.lanes),
+            offsets: LaneOffsets::of(at, lane, elements, &self.ranges),
+        });
+        self.code.accesses.len() as AccessId - 1
     }
 
     pub fn loop_(&mut self, var: VarId, extent: i64, parallel: bool, body: Vec<Stmt>) -> Stmt {

@@ -4,9 +4,10 @@
 //! written is an error, by byte, so that buffers which share workspace wrongly
 //! are found; the iterations of a parallel loop run last to first, each with
 //! fresh worker memory, stack and registers. Lanes run one after the other, but
-//! nothing is stored before all lanes are evaluated, unless they are combined.
+//! nothing is stored before all lanes are evaluated, unless they are combined. What
+//! a lane pattern says of a load is compared with every element that it loads.
 
-use super::{BufferPlace, Code, FlatBuffer, Lane, Stmt, Store};
+use super::{BufferPlace, Code, FlatBuffer, Lane, LaneOffsets, LanePattern, Stmt, Store};
 use crate::flat::scalar::{self, Value};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub fn interpret_flat(code: &Code, arguments: &mut Arguments) -> Result<(), Flat
         memory: vec![None; code.buffers.len()],
         shared: Bytes::new(code.workspace_bytes),
         worker: Bytes::new(code.worker_workspace_bytes),
+        patterns: vec![],
+        lane: 0,
     };
     for (i, b) in code.buffers.iter().enumerate() {
         let id = BufferId(i as u32);
@@ -134,6 +137,10 @@ struct Interpreter<'a> {
     memory: Vec<Option<Vec<Option<Value>>>>,
     shared: Bytes,
     worker: Bytes,
+    /// The loads of the statement that have a lane pattern.
+    patterns: Vec<(BufferId, &'a Expr, &'a LanePattern)>,
+    /// The lane that is evaluated.
+    lane: usize,
 }
 
 impl<'a> Interpreter<'a> {
@@ -146,7 +153,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    fn stmts(&mut self, stmts: &[Stmt]) -> Result<(), FlatError> {
+    fn stmts(&mut self, stmts: &'a [Stmt]) -> Result<(), FlatError> {
         if self.memory.iter().zip(&self.code.buffers).any(|(m, b)| {
             m.is_none() && matches!(b.place, BufferPlace::Stack | BufferPlace::Register)
         }) {
@@ -200,16 +207,18 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    fn run(&mut self, s: &Store) -> Result<(), FlatError> {
+    fn run(&mut self, s: &'a Store) -> Result<(), FlatError> {
         let lane = s.lane.unwrap_or(Lane {
             var: VarId(0),
             lanes: 1,
         });
         let in_turn = s.combined().is_some();
+        self.patterns = patterns(self.code, s);
         let mut pending = Vec::new();
         for i in 0..i64::from(lane.lanes) {
             if s.lane.is_some() {
                 self.vars[lane.var.index()] = i;
+                self.lane = i as usize;
             }
             if let Some(m) = &s.mask
                 && !self.condition(m)?
@@ -226,6 +235,31 @@ impl<'a> Interpreter<'a> {
         }
         for (offset, value) in pending {
             self.store(s.buffer, offset, value)?;
+        }
+        self.patterns.clear();
+        Ok(())
+    }
+
+    /// Whether a load at `offset` is where the pattern of its lanes says, in readable memory.
+    fn check_pattern(&self, b: BufferId, at: &Expr, offset: i64) -> Result<(), FlatError> {
+        let same = |p: &&(BufferId, &Expr, &LanePattern)| p.0 == b && p.1 == at;
+        let Some((_, _, pattern)) = self.patterns.iter().find(same) else {
+            return Ok(());
+        };
+        let base = self.index(&pattern.base)?;
+        let distance = pattern.distances.get(self.lane).copied();
+        if distance != Some(offset - base) {
+            let text = format!("lane {} of {at:?} is not in its pattern", self.lane);
+            return Err(FlatError::Malformed(text));
+        }
+        if let Some(r) = &pattern.readable {
+            let inside = r.contains(&(offset - base));
+            self.bounded(b, base + r.start)?;
+            self.bounded(b, base + r.end - 1)?;
+            if !inside {
+                let text = format!("{at:?} reads outside of what is readable");
+                return Err(FlatError::Malformed(text));
+            }
         }
         Ok(())
     }
@@ -303,7 +337,11 @@ impl<'a> Interpreter<'a> {
             ExprKind::Float(bits, d) => Value::Float(f64::from_bits(*bits), *d),
             ExprKind::Var(v) => Value::Int(self.vars[v.index()], DType::I64),
             ExprKind::Arg(..) => return Err(FlatError::Malformed("an argument is left".into())),
-            ExprKind::Load(b, i) => self.load(*b, self.index(&i[0])?)?,
+            ExprKind::Load(b, i) => {
+                let offset = self.index(&i[0])?;
+                self.check_pattern(*b, &i[0], offset)?;
+                self.load(*b, offset)?
+            }
             ExprKind::Unary(op, a) => scalar::unary(*op, self.eval(a)?)
                 .ok_or_else(|| FlatError::Malformed(format!("{} of an integer", op.name())))?,
             ExprKind::Cast(d, a) => scalar::cast(*d, self.eval(a)?),
@@ -323,4 +361,18 @@ impl<'a> Interpreter<'a> {
                 .ok_or(FlatError::DivisionByZero)?,
         })
     }
+}
+
+fn patterns<'a>(code: &'a Code, s: &'a Store) -> Vec<(BufferId, &'a Expr, &'a LanePattern)> {
+    if s.lane.is_none() {
+        return vec![];
+    }
+    let loads = s.loads_with_ids().into_iter();
+    let found = loads.filter_map(
+        |(id, b, at)| match &code.accesses.get(id as usize)?.offsets {
+            LaneOffsets::Pattern(p) => Some((b, at, p)),
+            _ => None,
+        },
+    );
+    found.collect()
 }

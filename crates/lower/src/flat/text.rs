@@ -1,6 +1,6 @@
 //! Flat code as text, for dumps and file tests.
 
-use super::{AccessId, BufferPlace, Code, Stmt, Store};
+use super::{AccessId, BufferPlace, Code, LaneOffsets, SpillReason, Stmt, Store};
 use ir::{BinaryOp, BufferId, Expr, ExprKind, UnaryOp, VarId};
 use std::fmt::Write as _;
 
@@ -15,13 +15,12 @@ pub fn print(code: &Code) -> String {
         .iter()
         .filter(|b| b.place != BufferPlace::Unused)
     {
+        let place = place(b.place);
+        let spill = b.spill.as_ref().map(spill).unwrap_or_default();
         let _ = writeln!(
             out,
-            "  {}: {}[{}] {}",
-            b.name,
-            b.dtype,
-            b.elements,
-            place(b.place)
+            "  {}: {}[{}] {place}{spill}",
+            b.name, b.dtype, b.elements
         );
     }
     out += &print_prepare(code);
@@ -54,6 +53,11 @@ pub(crate) fn place(place: BufferPlace) -> String {
         BufferPlace::WorkerWorkspace(at) => format!("worker workspace {at}"),
         other => format!("{other:?}").to_lowercase(),
     }
+}
+
+/// A comment that says why a buffer is not in registers.
+pub(crate) fn spill(why: &SpillReason) -> String {
+    format!(" ; not in registers: {why}")
 }
 
 fn stmts(code: &Code, list: &[Stmt], depth: usize, out: &mut String) {
@@ -115,6 +119,16 @@ fn store(code: &Code, s: &Store, e: &impl Fn(&Expr) -> String) -> String {
     }
     let ids: Vec<String> = s.loads.iter().map(AccessId::to_string).collect();
     let _ = write!(line, " #{}({})", s.id, ids.join(" "));
+    for id in s.loads.iter().chain([&s.id]) {
+        let row = code.accesses.get(*id as usize);
+        if let Some(LaneOffsets::Pattern(p)) = row.map(|a| &a.offsets) {
+            let distances: Vec<String> = p.distances.iter().map(i64::to_string).collect();
+            let _ = write!(line, " {id}: [{}]", distances.join(" "));
+            if let Some(r) = &p.readable {
+                let _ = write!(line, " in {}..{}", r.start, r.end);
+            }
+        }
+    }
     line
 }
 

@@ -1,6 +1,8 @@
 //! The promises of flat code, checked.
 
-use super::{BufferPlace, Code, Stmt, Store};
+use super::{BufferPlace, Code, Lane, LaneOffsets, Stmt, Store};
+use crate::passes::simplify::narrowed;
+use ir::affine::Ranges;
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, VarId};
 use std::collections::BTreeMap;
 
@@ -18,11 +20,14 @@ use std::collections::BTreeMap;
 /// 7. Lanes that store to one element are combined, or a mask picks one.
 /// 8. The kernel writes no input, constant or prepared buffer and loads only its
 ///    parameters; prepare writes no parameter of the program.
+/// 9. The lane offsets in the table are those of the code, and what they call
+///    readable lies in the buffer.
 pub fn verify_flat(code: &Code) -> Vec<String> {
     let mut v = Verifier {
         code,
         broken: vec![],
         scope: vec![],
+        ranges: Ranges::new(),
         loops: 0,
         accesses: vec![false; code.accesses.len()],
         registers: BTreeMap::new(),
@@ -53,6 +58,8 @@ struct Verifier<'a> {
     code: &'a Code,
     broken: Vec<String>,
     scope: Vec<VarId>,
+    /// Of the variables in scope, as far as conditions around say.
+    ranges: Ranges,
     loops: usize,
     accesses: Vec<bool>,
     /// Lane count of each register buffer.
@@ -116,6 +123,7 @@ impl Verifier<'_> {
                         self.parallel = Some(l.id);
                     }
                     self.scope.push(l.var);
+                    self.ranges.set_extent(l.var, l.extent);
                     self.stmts(&l.body, Some(l.id));
                     self.scope.pop();
                     self.parallel = outer;
@@ -126,7 +134,10 @@ impl Verifier<'_> {
                     otherwise,
                 } => {
                     self.condition(cond);
+                    let inside = narrowed(cond, &self.ranges);
+                    let outside = std::mem::replace(&mut self.ranges, inside);
                     self.stmts(then, parent);
+                    self.ranges = outside;
                     self.stmts(otherwise, parent);
                 }
                 Stmt::Check { cond, code } => {
@@ -180,22 +191,19 @@ impl Verifier<'_> {
         {
             self.say(format!("the mask of store {} is not bool", s.id));
         }
-        let mut ids = s.loads.iter();
+        let exprs = [Some(&s.value), Some(&s.offset), s.mask.as_ref()];
+        let loads = exprs.into_iter().flatten().flat_map(crate::nest::loads);
+        if loads.count() != s.loads.len() {
+            self.say(format!("store {} does not have one id a load", s.id));
+        }
         let lane = s.lane.map(|l| l.var);
-        for e in [Some(&s.value), Some(&s.offset), s.mask.as_ref()]
-            .into_iter()
-            .flatten()
-        {
-            for (b, at) in crate::nest::loads(e) {
-                let id = ids.next().copied();
-                self.row(id, b, false, parent);
-                self.access(b, &at[0], lanes, lane);
-            }
+        for (id, b, at) in s.loads_with_ids() {
+            self.row(id, b, false, parent);
+            self.offsets(id, b, at, s.lane);
+            self.access(b, at, lanes, lane);
         }
-        if ids.next().is_some() {
-            self.say(format!("store {} has more load ids than loads", s.id));
-        }
-        self.row(Some(s.id), s.buffer, true, parent);
+        self.row(s.id, s.buffer, true, parent);
+        self.offsets(s.id, s.buffer, &s.offset, s.lane);
         self.access(s.buffer, &s.offset, lanes, lane);
         self.writable(s.buffer);
         if s.lane.is_some() {
@@ -215,20 +223,25 @@ impl Verifier<'_> {
         }
     }
 
-    fn row(&mut self, id: Option<u32>, b: BufferId, is_store: bool, parent: Option<u32>) {
-        let row = id.and_then(|id| self.code.accesses.get(id as usize));
+    fn offsets(&mut self, id: u32, b: BufferId, at: &Expr, lane: Option<Lane>) {
+        let row = self.code.accesses.get(id as usize);
+        let (Some(row), Some(buffer)) = (row, self.code.buffers.get(b.index())) else {
+            return;
+        };
+        if row.offsets != LaneOffsets::of(at, lane, buffer.elements, &self.ranges) {
+            self.say(format!("access {id} does not lie as the table says"));
+        }
+    }
+
+    fn row(&mut self, id: u32, b: BufferId, is_store: bool, parent: Option<u32>) {
+        let row = self.code.accesses.get(id as usize);
         let fits =
             row.is_some_and(|r| r.buffer == b && r.is_store == is_store && r.parent == parent);
-        let fresh = id
-            .and_then(|id| self.accesses.get_mut(id as usize))
-            .is_some_and(|seen| {
-                let fresh = !*seen;
-                *seen = true;
-                fresh
-            });
+        let seen = self.accesses.get_mut(id as usize);
+        let fresh = seen.is_some_and(|seen| !std::mem::replace(seen, true));
         if !fits || !fresh {
             self.say(format!(
-                "access {id:?} of `{}` does not fit the table",
+                "access {id} of `{}` does not fit the table",
                 self.name(b)
             ));
         }

@@ -100,6 +100,7 @@ fn storage(program: &Program, b: BufferId, site: Option<LoopId>) -> Storage {
         offset: 0,
         elements: 0,
         place: None,
+        spill: None,
     }
 }
 

@@ -1,12 +1,15 @@
 //! Statements become flat code: loops and accesses get their ids, in textual
-//! order, and a row in the side tables.
+//! order, and a row in the side tables. A load whose lanes lie in a constant
+//! pattern is told from a gather here, where the ranges of all loops are final.
 
 use super::place_buffers::access_lanes;
+use super::simplify::narrowed;
 use crate::flat::{AccessId, Stmt as FlatStmt};
 use crate::flat::{
-    AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, FlatLoopId, LoopInfo, Store,
+    AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, FlatLoopId, LaneOffsets, LoopInfo, Store,
 };
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
+use ir::affine::Ranges;
 use ir::{BufferId, Expr, LoopKind, Role, VarId};
 use std::collections::BTreeSet;
 
@@ -23,10 +26,13 @@ pub(crate) fn number(nest: &Nest) -> Code {
                 _ => buffer.shape.clone(),
             },
             place: storage.place.unwrap_or(BufferPlace::Unused),
+            spill: storage.spill.clone(),
         }
     });
     let buffers: Vec<FlatBuffer> = buffers.collect();
     let mut tables = Numbering {
+        elements: buffers.iter().map(|b| b.elements).collect(),
+        ranges: Ranges::new(),
         loops: vec![],
         accesses: vec![],
         entry: Entry::Prepare,
@@ -68,6 +74,10 @@ pub(crate) fn number(nest: &Nest) -> Code {
 }
 
 struct Numbering {
+    /// Of each buffer.
+    elements: Vec<i64>,
+    /// Of the variables in scope, as far as conditions around say.
+    ranges: Ranges,
     loops: Vec<LoopInfo>,
     accesses: Vec<AccessInfo>,
     entry: Entry,
@@ -91,6 +101,7 @@ impl Numbering {
                     parallel,
                     prepare: self.entry == Entry::Prepare,
                 });
+                self.ranges.set_extent(l.var, l.extent);
                 let body = self.stmts(&l.body, Some(id), in_parallel || parallel);
                 FlatStmt::Loop(FlatLoop {
                     id,
@@ -100,11 +111,17 @@ impl Numbering {
                     body,
                 })
             }
-            Stmt::If { cond, then } => FlatStmt::If {
-                cond: cond.clone(),
-                then: self.stmts(then, parent, in_parallel),
-                otherwise: vec![],
-            },
+            Stmt::If { cond, then } => {
+                let inside = narrowed(cond, &self.ranges);
+                let outside = std::mem::replace(&mut self.ranges, inside);
+                let then = self.stmts(then, parent, in_parallel);
+                self.ranges = outside;
+                FlatStmt::If {
+                    cond: cond.clone(),
+                    then,
+                    otherwise: vec![],
+                }
+            }
             Stmt::Assign(a) => FlatStmt::Store(self.store(a, parent)),
             Stmt::Check { cond, code } => FlatStmt::Check {
                 cond: cond.clone(),
@@ -120,12 +137,13 @@ impl Numbering {
 
     fn store(&mut self, a: &Assign, parent: Option<FlatLoopId>) -> Store {
         let mut add = |buffer: BufferId, offset: &Expr, is_store: bool| {
-            let lanes = access_lanes(offset, a.lane);
+            let elements = self.elements[buffer.index()];
             self.accesses.push(AccessInfo {
                 buffer,
                 is_store,
                 parent,
-                lanes,
+                lanes: access_lanes(offset, a.lane),
+                offsets: LaneOffsets::of(offset, a.lane, elements, &self.ranges),
             });
             self.accesses.len() as AccessId - 1
         };

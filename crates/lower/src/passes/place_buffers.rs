@@ -7,7 +7,7 @@
 //! lifetimes are apart share bytes.
 
 use crate::LowerError;
-use crate::flat::{BufferPlace, Lane};
+use crate::flat::{BufferPlace, Lane, SpillReason};
 use crate::nest::{Assign, Entry, Nest, Stmt, loads};
 use ir::affine::Affine;
 use ir::{BufferId, Expr, LoopKind, Role, Scope, VarId};
@@ -24,8 +24,10 @@ const ALIGN: u64 = 64;
 /// One load or store.
 struct Access {
     lanes: u32,
+    offset: Expr,
+    lane: Option<Lane>,
     /// The constant part of an offset that is otherwise nothing or the lane.
-    offset: Option<i64>,
+    constant: Option<i64>,
     /// Enclosing loops as node numbers, outermost first.
     path: Vec<usize>,
     /// The outermost parallel loop around.
@@ -63,14 +65,19 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
                 nest.storage_mut(*b).place = Some(place);
                 continue;
             }
-            match small_place(nest, *b, accesses, stack_left) {
-                Some(place) => {
-                    if place == BufferPlace::Stack {
-                        stack_left -= bytes(nest, *b);
-                    }
-                    nest.storage_mut(*b).place = Some(place);
-                }
-                None => requests.push(request(nest, &survey, *b, accesses)),
+            let spill = spill(nest, *b, accesses);
+            if spill.is_none() && may_be_registers(nest, *b) {
+                nest.storage_mut(*b).place = Some(BufferPlace::Register);
+                continue;
+            }
+            if nest.program.buffer(*b).scope == Scope::Register {
+                nest.storage_mut(*b).spill = spill;
+            }
+            if may_be_stack(nest, *b, accesses, stack_left) {
+                stack_left -= bytes(nest, *b);
+                nest.storage_mut(*b).place = Some(BufferPlace::Stack);
+            } else {
+                requests.push(request(nest, &survey, *b, accesses));
             }
         }
         for worker in [false, true] {
@@ -133,33 +140,68 @@ fn bytes(nest: &Nest, b: BufferId) -> i64 {
     nest.storage(b).elements * nest.program.buffer(b).dtype.size() as i64
 }
 
-/// Registers or the stack, if the buffer may and can live there.
-fn small_place(
-    nest: &Nest,
-    b: BufferId,
-    accesses: &[Access],
-    stack_left: i64,
-) -> Option<BufferPlace> {
-    // Neither is visible from both sides of a parallel loop's border.
-    let parallel = accesses[0].parallel;
-    if accesses.iter().any(|a| a.parallel != parallel) {
-        return None;
+fn may_be_registers(nest: &Nest, b: BufferId) -> bool {
+    nest.program.buffer(b).scope == Scope::Register || bytes(nest, b) <= MAX_TINY_BYTES
+}
+
+/// The first reason why a buffer cannot be registers.
+fn spill(nest: &Nest, b: BufferId, accesses: &[Access]) -> Option<SpillReason> {
+    if crosses_border(accesses) {
+        return Some(SpillReason::ParallelBorder);
     }
-    let (scope, bytes) = (nest.program.buffer(b).scope, bytes(nest, b));
-    let lanes = accesses[0].lanes;
-    // An access beyond the end is one that a condition never lets run.
     let elements = nest.storage(b).elements;
-    let aligned = |o: i64| o % i64::from(lanes) == 0 && (0..elements).contains(&o);
-    let constant = accesses
-        .iter()
-        .all(|a| a.lanes == lanes && a.offset.is_some_and(aligned));
-    let wants_registers = scope == Scope::Register || bytes <= MAX_TINY_BYTES;
-    if constant && wants_registers && elements % i64::from(lanes) == 0 {
-        return Some(BufferPlace::Register);
+    let lanes = accesses[0].lanes;
+    for a in accesses {
+        let Some(offset) = a.constant else {
+            return Some(varying(nest, b, a));
+        };
+        if a.lanes != lanes {
+            return Some(SpillReason::Lanes(lanes, a.lanes));
+        }
+        // An access beyond the end is one that a condition never lets run.
+        if offset % i64::from(lanes) != 0 || !(0..elements).contains(&offset) {
+            return Some(SpillReason::Alignment { offset, lanes });
+        }
     }
+    let last = elements - elements % i64::from(lanes);
+    (last != elements).then_some(SpillReason::Alignment {
+        offset: last,
+        lanes,
+    })
+}
+
+/// An offset that is not constant, with the loops that make it so.
+fn varying(nest: &Nest, b: BufferId, a: &Access) -> SpillReason {
+    let p = &nest.program;
+    let var = |v: VarId| p.var(v).name.clone();
+    let offset = crate::flat::text::expr(&a.offset, &var, &|b| p.buffer(b).name.clone());
+    let offset = format!("{}[{offset}]", p.buffer(b).name);
+    let of_loop = |v: &VarId| a.lane.is_none_or(|l| l.var != *v);
+    let loops: Vec<String> = a
+        .offset
+        .vars()
+        .into_iter()
+        .filter(of_loop)
+        .map(var)
+        .collect();
+    match loops.is_empty() {
+        true => SpillReason::Offset { offset },
+        false => SpillReason::Loops { offset, loops },
+    }
+}
+
+/// Neither registers nor the stack are visible from both sides of a parallel loop's border.
+fn crosses_border(accesses: &[Access]) -> bool {
+    let parallel = accesses[0].parallel;
+    accesses.iter().any(|a| a.parallel != parallel)
+}
+
+fn may_be_stack(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) -> bool {
+    let scope = nest.program.buffer(b).scope;
     let inner = nest.storage(b).site.is_some() || nest.storage(b).temporary;
     let wants_stack = scope != Scope::Global || inner;
-    (wants_stack && bytes <= MAX_STACK_BYTES.min(stack_left)).then_some(BufferPlace::Stack)
+    let small = bytes(nest, b) <= MAX_STACK_BYTES.min(stack_left);
+    wants_stack && small && !crosses_border(accesses)
 }
 
 fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {
@@ -273,7 +315,9 @@ impl Survey {
     ) {
         let access = Access {
             lanes: access_lanes(offset, lane),
-            offset: constant_part(offset, lane),
+            offset: offset.clone(),
+            lane,
+            constant: constant_part(offset, lane),
             path: path.to_vec(),
             parallel,
             at,
