@@ -166,8 +166,10 @@ fn masked_accesses_are_no_wider_than_the_vectors() {
         let at = Expr::var(i) * 5 + Expr::var(l);
         let lane = Some(Lane { var: l, lanes: 16 });
         let value = Expr::load(x, [at.clone()]) + Expr::load(x, [at.clone()]);
-        let mask = at.clone().lt(13).and(Expr::var(l).lt(5));
-        let s = f.store_where(y, at, value, lane, Some(mask));
+        let mut s = f.store(y, at.clone(), value, lane);
+        if let Stmt::Store(s) = &mut s {
+            s.mask = Some(at.lt(13).and(Expr::var(l).lt(5)));
+        }
         f.code.kernel = vec![f.loop_(i, 3, false, vec![s])];
         let ints = Fill::Integers { lo: -4, hi: 4 };
         let given = fill_tensor(DType::F32, &[13], ints, 1);

@@ -7,7 +7,7 @@ use lower::flat::{
     AccessId, AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, Lane, LaneOffsets, LoopInfo,
     Stmt, Store,
 };
-use runtime::{LoadedCode, Pool};
+use runtime::{GuardedBuffer, LoadedCode, Pool};
 use std::ffi::c_void;
 use tensor::Tensor;
 
@@ -61,22 +61,8 @@ impl Flat {
     }
 
     pub fn store(&mut self, b: BufferId, offset: Expr, value: Expr, lane: Option<Lane>) -> Stmt {
-        self.store_where(b, offset, value, lane, None)
-    }
-
-    /// A store of the lanes where `mask` holds. Its loads may read
-    /// what the ranges of variables allow.
-    pub fn store_where(
-        &mut self,
-        b: BufferId,
-        offset: Expr,
-        value: Expr,
-        lane: Option<Lane>,
-        mask: Option<Expr>,
-    ) -> Stmt {
         let mut loads = Vec::new();
-        for e in [Some(&value), Some(&offset), mask.as_ref()] {
-            let Some(e) = e else { continue };
+        for e in [&value, &offset] {
             e.visit_loads(&mut |b, at| loads.push((b, at[0].clone())));
         }
         let loads: Vec<AccessId> = loads
@@ -89,7 +75,7 @@ impl Flat {
             offset,
             value,
             lane,
-            mask,
+            mask: None,
             loads,
         })
     }
@@ -126,7 +112,24 @@ impl Flat {
     }
 
     /// Compiles for `target` and runs on two workers; returns the kernel's status.
+    /// Every argument ends less than 64 bytes before an unreadable page.
     pub fn run(&self, target: &Target, args: &mut [Tensor]) -> i32 {
+        let guarded = |t: &Tensor| {
+            let mut buffer = GuardedBuffer::new(t.bytes().len()).expect("some pages");
+            buffer.copy_from_slice(t.bytes());
+            buffer
+        };
+        let mut memory: Vec<GuardedBuffer> = args.iter().map(guarded).collect();
+        let pointers = memory.iter_mut().map(|m| m.as_mut_ptr().cast());
+        let status = self.call(target, pointers.collect());
+        for (t, m) in args.iter_mut().zip(&memory) {
+            m.check_canaries().expect("nothing is written outside");
+            t.bytes_mut().copy_from_slice(m);
+        }
+        status
+    }
+
+    fn call(&self, target: &Target, mut pointers: Vec<*mut c_void>) -> i32 {
         let compiler = Compiler::new(target).expect("a host target");
         let emit = Emit {
             identity: true,
@@ -138,10 +141,6 @@ impl Flat {
         let loaded = LoadedCode::load(&compiled.object).expect("the object loads");
         let kernel = loaded.kernel("kernel").expect("the entry exists");
         let pool = Pool::new(2).expect("a pool");
-        let mut pointers: Vec<*mut c_void> = args
-            .iter_mut()
-            .map(|t| t.bytes_mut().as_mut_ptr().cast())
-            .collect();
         let mut workspace = tensor::AlignedBytes::zeroed(1 << 20);
         // SAFETY: arguments match the code's parameters; the workspace is large enough.
         unsafe {

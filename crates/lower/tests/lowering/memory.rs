@@ -3,7 +3,8 @@
 use crate::hand::Hand;
 use crate::judge::{code, judge};
 use ir::{BufferId, DType, Expr, LoopKind, Program, ProgramBuilder, Reducer, Scope};
-use lower::flat::{BufferPlace, Code, FlatBuffer};
+use lower::flat::text::print;
+use lower::flat::{BufferPlace, Code, FlatBuffer, SpillReason, spilled_registers};
 
 const SERIAL: LoopKind = LoopKind::Serial;
 
@@ -169,6 +170,43 @@ fn a_register_that_is_indexed_is_demoted() {
     assert_eq!(
         (buffer(&code, "acc").elements, buffer(&code, "acc").place),
         (8, BufferPlace::Stack)
+    );
+    let spilled = spilled_registers(&code);
+    let [("acc", why @ SpillReason::Loops { loops, .. })] = &spilled[..] else {
+        panic!("{spilled:?}");
+    };
+    assert_eq!(loops, &["j"]);
+    let text = why.to_string();
+    assert_eq!(text, "acc[j] depends on loops that are not unrolled: j");
+    assert!(print(&code).contains(&format!("acc: f32[8] stack ; not in registers: {text}")));
+}
+
+#[test]
+fn sums_stay_in_registers_only_if_the_write_back_is_unrolled_too() {
+    let lowered = |write_back: LoopKind| {
+        let raw = crate::matmul::matmul(4, 8, 3);
+        let mut h = Hand::of(&raw);
+        h.scope("acc", Scope::Register);
+        let body = h.nest("i", 4, SERIAL, |h, i| {
+            let sum = h.nest("k", 3, SERIAL, |h, k| {
+                vec![h.nest("j", 8, LoopKind::Unrolled, |h, j| {
+                    vec![h.block("acc", &[i.clone(), j, k])]
+                })]
+            });
+            let out = h.nest("j2", 8, write_back, |h, j| vec![h.block("C", &[i, j])]);
+            vec![sum, out]
+        });
+        judge(&raw, &h.finish(vec![body]))
+    };
+    let unrolled = lowered(LoopKind::Unrolled);
+    assert_eq!(spilled_registers(&unrolled), []);
+    assert_eq!(buffer(&unrolled, "acc").place, BufferPlace::Register);
+    let looped = lowered(SERIAL);
+    let spilled = spilled_registers(&looped);
+    assert_eq!(buffer(&looped, "acc").place, BufferPlace::Stack);
+    assert!(
+        matches!(&spilled[..], [("acc", SpillReason::Loops { loops, .. })] if loops == &["j2"]),
+        "{spilled:?}"
     );
 }
 
