@@ -6,6 +6,7 @@ mod files;
 mod fuzz;
 mod hand;
 mod judge;
+mod lanes;
 mod matmul;
 mod memory;
 mod rows;
