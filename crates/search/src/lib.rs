@@ -18,10 +18,14 @@ mod templates;
 
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use analysis::text as analysis_text;
-pub use budget::{BUDGETS, Budget, Promise, RoundRobin, Standing, Turn, budget, untried};
+pub use budget::{
+    BUDGETS, Budget, MakeBudget, Promise, RoundRobin, Standing, Turn, budget, budget_names, untried,
+};
 pub use context::{Context, Told};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use rules::text as rules_text;
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
-pub use strategy::{Evolutionary, Random, STRATEGIES, Strategy, strategy};
+pub use strategy::{
+    Evolutionary, MakeStrategy, Random, STRATEGIES, Strategy, strategy, strategy_names,
+};
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

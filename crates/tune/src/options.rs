@@ -2,7 +2,7 @@
 
 use crate::error::{Result, no_such};
 use crate::evaluator::MeasureSettings;
-use crate::filter::FILTERS;
+use crate::filter::filter_names;
 use crate::knobs::{knob, number};
 use crate::known::Exactness;
 use measure::{Constants, Policy};
@@ -136,31 +136,63 @@ impl Options {
             true => Ok(()),
             false => Err(no_such(kind, name, all)),
         };
-        known("strategy", &self.strategy, &search::STRATEGIES)?;
-        known("budget", &self.budget, &search::BUDGETS)?;
+        known("strategy", &self.strategy, &search::strategy_names())?;
+        known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
-        filters.try_for_each(|name| known("filter", name, &FILTERS))
+        filters.try_for_each(|name| known("filter", name, &filter_names()))
     }
 
     /// What a run with kernels of so many threads was started with, for the store.
     pub fn stored(&self, threads: u32) -> Value {
+        // Without `..`, so that a new setting is recorded or left out on purpose.
+        let Options {
+            overlap,
+            builders,
+            rotate,
+            measure,
+            rank,
+            drift,
+            accuracy,
+            tolerance,
+            budget,
+            filters,
+            // The run has these in fields of its own.
+            begun: _,
+            strategy: _,
+            seed: _,
+            // They end a run or a candidate, or restrict the space; a candidate's time is the
+            // same under all of them.
+            stop: _,
+            algorithms: _,
+            build_limit: _,
+            run_limit: _,
+            in_model: _,
+        } = self;
+        let MeasureSettings {
+            policy,
+            batch: _,
+            devices,
+            oversubscribe,
+            constants,
+            lose,
+        } = measure;
         json!({
             "threads": threads,
-            "overlap": self.overlap,
-            "builders": self.builders,
-            "rotate": self.rotate,
-            "measure": self.measure.policy,
-            "measure_batch": self.measure.batch(),
-            "devices": self.measure.devices,
-            "oversubscribe": self.measure.oversubscribe,
-            "doppler": self.measure.constants,
-            "lose": self.measure.lose,
-            "rank": self.rank,
-            "drift": self.drift,
-            "accuracy": self.accuracy.name(),
-            "tolerance": self.tolerance,
-            "budget": self.budget,
-            "filters": self.filters,
+            "overlap": overlap,
+            "builders": builders,
+            "rotate": rotate,
+            "measure": policy,
+            "measure_batch": measure.batch(),
+            "devices": devices,
+            "oversubscribe": oversubscribe,
+            "doppler": constants,
+            "lose": lose,
+            "rank": rank,
+            "drift": drift,
+            "accuracy": accuracy.name(),
+            "tolerance": tolerance,
+            "budget": budget,
+            "filters": filters,
         })
     }
 }
@@ -206,8 +238,8 @@ mod tests {
             let listed = kind.rsplit(" of ").next().unwrap_or(kind);
             assert_eq!(listed, members.join(", "), "--{knob_name}");
         };
-        lists("strategy", &search::STRATEGIES);
-        lists("budget", &search::BUDGETS);
-        lists("filter", &FILTERS);
+        lists("strategy", &search::strategy_names());
+        lists("budget", &search::budget_names());
+        lists("filter", &filter_names());
     }
 }

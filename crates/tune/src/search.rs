@@ -3,7 +3,7 @@
 use crate::arguments::fills;
 use crate::bound::bound_ns;
 use crate::error::{Error, Result, no_such};
-use crate::filter::{Filter, filter};
+use crate::filter::{Filter, filter, filter_names};
 use crate::finalists::ranked;
 use crate::machine::Limits;
 use crate::source::Source;
@@ -184,9 +184,9 @@ impl Search {
     /// If there is no such strategy or filter.
     pub fn new(parts: SearchParts, options: &Options) -> Result<Search> {
         let strategy = search::strategy(&parts.strategy, parts.seed)
-            .ok_or_else(|| no_such("strategy", &parts.strategy, &search::STRATEGIES))?;
+            .ok_or_else(|| no_such("strategy", &parts.strategy, &search::strategy_names()))?;
         let named = |name: &String| {
-            filter(name).ok_or_else(|| no_such("filter", name, &crate::filter::FILTERS))
+            filter(name, options).ok_or_else(|| no_such("filter", name, &filter_names()))
         };
         Ok(Search {
             title: parts.title,

@@ -19,14 +19,22 @@ pub trait Strategy {
     fn tell(&mut self, told: &Told<'_>);
 }
 
+/// Makes a strategy from a seed.
+pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
+
+/// Every strategy: its name, and what makes one.
+pub const STRATEGIES: [(&str, MakeStrategy); 2] = [
+    ("evolutionary", |seed| Box::new(Evolutionary::new(seed))),
+    ("random", |seed| Box::new(Random::new(seed))),
+];
+
 /// Names of the strategies, for the command line.
-pub const STRATEGIES: [&str; 2] = ["evolutionary", "random"];
+pub fn strategy_names() -> [&'static str; STRATEGIES.len()] {
+    STRATEGIES.map(|(name, _)| name)
+}
 
 /// A strategy by name, seeded; `None` if there is none of that name.
 pub fn strategy(name: &str, seed: u64) -> Option<Box<dyn Strategy + Send>> {
-    match name {
-        "evolutionary" => Some(Box::new(Evolutionary::new(seed))),
-        "random" => Some(Box::new(Random::new(seed))),
-        _ => None,
-    }
+    let (_, make) = STRATEGIES.iter().find(|(known, _)| *known == name)?;
+    Some(make(seed))
 }

@@ -12,6 +12,7 @@ mod neighbours;
 pub use distinct::Distinct;
 pub use neighbours::Neighbours;
 
+use crate::Options;
 use crate::trial::{Form, Trial};
 use search::{Context, Told};
 
@@ -41,16 +42,24 @@ pub trait Filter {
     fn tell(&mut self, _told: &Told<'_>) {}
 }
 
-/// Names of the filters.
-pub const FILTERS: [&str; 2] = [Distinct::NAME, Neighbours::NAME];
+/// Makes a filter for one search, with the settings of the run.
+pub type MakeFilter = fn(&Options) -> Box<dyn Filter + Send>;
+
+/// Every filter: its name, and what makes one.
+pub const FILTERS: [(&str, MakeFilter); 2] = [
+    (Distinct::NAME, |_| Box::new(Distinct::default())),
+    (Neighbours::NAME, |_| Box::new(Neighbours::default())),
+];
+
+/// Names of the filters, for the command line.
+pub fn filter_names() -> [&'static str; FILTERS.len()] {
+    FILTERS.map(|(name, _)| name)
+}
 
 /// A filter by name, for one search; none if there is none of that name.
-pub fn filter(name: &str) -> Option<Box<dyn Filter + Send>> {
-    match name {
-        Distinct::NAME => Some(Box::new(Distinct::default())),
-        Neighbours::NAME => Some(Box::new(Neighbours::default())),
-        _ => None,
-    }
+pub fn filter(name: &str, options: &Options) -> Option<Box<dyn Filter + Send>> {
+    let (_, make) = FILTERS.iter().find(|(known, _)| *known == name)?;
+    Some(make(options))
 }
 
 /// The trials that one filter keeps, in its order, and those that it drops.
@@ -75,6 +84,7 @@ pub(crate) fn sift(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::StopRule;
     use measure::Spent;
     use schedule::{Decision, DecisionKind};
     use search::{Point, Sketch, Space};
@@ -156,9 +166,10 @@ pub(crate) mod tests {
 
     #[test]
     fn every_name_is_a_filter_of_that_name() {
-        for name in FILTERS {
-            assert_eq!(filter(name).map(|f| f.name()), Some(name));
+        let options = Options::new(1, 1, StopRule::Trials(1));
+        for name in filter_names() {
+            assert_eq!(filter(name, &options).map(|f| f.name()), Some(name));
         }
-        assert!(filter("none").is_none());
+        assert!(filter("none", &options).is_none());
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
     /// If there is no such budget.
     pub fn new(log: Log<'a>, options: &'a Options) -> Result<Run<'a>> {
         let budget = budget(&options.budget)
-            .ok_or_else(|| no_such("budget", &options.budget, &search::BUDGETS))?;
+            .ok_or_else(|| no_such("budget", &options.budget, &search::budget_names()))?;
         Ok(Run {
             log,
             options,

@@ -127,7 +127,7 @@ fn a_run_of_so_many_trials_is_a_function_of_its_seed() {
             .map(|(records, ..)| records)
             .collect()
     };
-    for budget in search::BUDGETS {
+    for budget in search::budget_names() {
         let first = Options {
             budget: budget.into(),
             ..options(TRIALS)

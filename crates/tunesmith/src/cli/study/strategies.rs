@@ -11,7 +11,7 @@ use std::sync::Arc;
 use store::{RecordQuery, Store};
 use study::Finished;
 use study::strategies::{Cell, Comparison, Recording, Summary, compare, replay_store, summaries};
-use tune::filter::FILTERS;
+use tune::filter::filter_names;
 use tune::{Error, Result};
 
 /// Compare strategies and filters on recorded tables, without hardware; the output says *replayed*
@@ -27,8 +27,8 @@ pub struct Args {
     #[arg(long)]
     task: Option<String>,
     /// Strategies to compare
-    #[arg(long, value_delimiter = ',', value_parser = search::STRATEGIES,
-        default_values = search::STRATEGIES)]
+    #[arg(long, value_delimiter = ',', value_parser = search::strategy_names(),
+        default_values = search::strategy_names())]
     strategies: Vec<String>,
     /// Chains of filters to compare; a chain is none, a filter, or filters joined by +
     #[arg(
@@ -61,10 +61,11 @@ fn chain(text: &str) -> Result<Vec<String>> {
         return Ok(vec![]);
     }
     let chain: Vec<String> = text.split('+').map(String::from).collect();
-    match chain.iter().find(|name| !FILTERS.contains(&name.as_str())) {
+    let known = filter_names();
+    match chain.iter().find(|name| !known.contains(&name.as_str())) {
         None => Ok(chain),
         Some(name) => Err(Error::new(format!("there is no filter `{name}`"))
-            .help(format!("use none or one of: {}", FILTERS.join(", ")))),
+            .help(format!("use none or one of: {}", known.join(", ")))),
     }
 }
 
