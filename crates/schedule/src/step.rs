@@ -4,7 +4,7 @@ use crate::decision::{Decision, DecisionKind, HERE};
 use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
-    pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
+    name_of, pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
 };
 use ir::{Axis, BlockId, LoopId, Program, Scope};
@@ -145,32 +145,7 @@ pub enum Step {
 impl Step {
     /// The name in the text form and in refusals.
     pub fn name(&self) -> &'static str {
-        match self {
-            Step::Split { .. } => "split",
-            Step::Fuse { .. } => "fuse",
-            Step::Reorder { .. } => "reorder",
-            Step::Partition { .. } => "partition",
-            Step::Unroll { .. } => "unroll",
-            Step::Vectorize { .. } => "vectorize",
-            Step::Parallel { .. } => "parallel",
-            Step::Bind { .. } => "bind",
-            Step::ComputeAt { .. } => "compute_at",
-            Step::ReverseComputeAt { .. } => "reverse_compute_at",
-            Step::ComputeInline { .. } => "compute_inline",
-            Step::ReverseComputeInline { .. } => "reverse_compute_inline",
-            Step::CacheRead { .. } => "cache_read",
-            Step::CacheWrite { .. } => "cache_write",
-            Step::SetScope { .. } => "set_scope",
-            Step::Rfactor { .. } => "rfactor",
-            Step::DecomposeReduction { .. } => "decompose_reduction",
-            Step::Pack { .. } => "pack",
-            Step::Tensorize { .. } => "tensorize",
-            Step::Prefetch { .. } => "prefetch",
-            Step::Annotate { .. } => "annotate",
-            Step::Pad { .. } => "pad",
-            Step::Reindex { .. } => "reindex",
-            Step::Winograd { .. } => "winograd",
-        }
+        name_of(self)
     }
 
     /// Whether the step only reorders and regroups the operations of the program.

@@ -4,8 +4,9 @@ mod judge;
 
 use ir::{Axis, Scope};
 use judge::{loops_of, matmul, named};
-use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, option, sample};
+use schedule::steps::STEPS;
 use schedule::{
     Arg, Decision, DecisionKind, Factor, HERE, LoopArg, Step, Trace, parse, print, replay,
 };
@@ -137,69 +138,107 @@ fn scope() -> impl Strategy<Value = Scope> {
     ])
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let axis = sample::select(vec![Axis::BlockX, Axis::BlockZ, Axis::ThreadY]);
-    let loop_step = (0..6usize, name()).prop_map(|(kind, loop_)| match kind {
-        0 => Step::Partition { loop_ },
-        1 => Step::Unroll { loop_ },
-        2 => Step::Vectorize { loop_ },
-        3 => Step::Parallel { loop_ },
-        4 => Step::Rfactor { loop_ },
-        _ => Step::ComputeInline { block: loop_ },
-    });
-    let tiles = vec((0..4usize, arg()), 0..3);
-    let pack = (name(), tiles, vec(0..6usize, 0..5));
-    let annotate =
-        (name(), arg()).prop_map(|(loop_, unroll_by)| Step::Annotate { loop_, unroll_by });
-    let prefetch = (name(), name(), arg()).prop_map(|(buffer, loop_, distance)| Step::Prefetch {
-        buffer,
-        loop_,
-        distance,
-    });
-    prop_oneof![
-        (name(), factors()).prop_map(|(loop_, factors)| Step::Split { loop_, factors }),
-        (name(), name()).prop_map(|(outer, inner)| Step::Fuse { outer, inner }),
-        vec(name(), 0..4).prop_map(|loops| Step::Reorder { loops }),
-        loop_step,
-        (name(), axis).prop_map(|(loop_, axis)| Step::Bind { loop_, axis }),
-        (name(), loop_arg()).prop_map(|(block, loop_)| Step::ComputeAt { block, loop_ }),
-        (name(), loop_arg()).prop_map(|(block, loop_)| Step::ReverseComputeAt { block, loop_ }),
-        name().prop_map(|block| Step::ReverseComputeInline { block }),
-        data_step(),
-        pack.prop_map(|(buffer, tiles, order)| Step::Pack {
-            buffer,
-            tiles,
-            order
-        }),
-        prefetch,
-        annotate,
-        (name(), arg()).prop_map(|(block, tile)| Step::Winograd { block, tile }),
-        (name(), name()).prop_map(|(block, buffer)| Step::Reindex { block, buffer }),
-        (name(), arg()).prop_map(|(loop_, multiple)| Step::Pad { loop_, multiple }),
-    ]
+/// Random steps of a kind.
+fn of_kind(kind: &str) -> BoxedStrategy<Step> {
+    let on_loop = |step: fn(String) -> Step| name().prop_map(step).boxed();
+    match kind {
+        "partition" => on_loop(|loop_| Step::Partition { loop_ }),
+        "unroll" => on_loop(|loop_| Step::Unroll { loop_ }),
+        "vectorize" => on_loop(|loop_| Step::Vectorize { loop_ }),
+        "parallel" => on_loop(|loop_| Step::Parallel { loop_ }),
+        "rfactor" => on_loop(|loop_| Step::Rfactor { loop_ }),
+        "split" => (name(), factors())
+            .prop_map(|(loop_, factors)| Step::Split { loop_, factors })
+            .boxed(),
+        "fuse" => (name(), name())
+            .prop_map(|(outer, inner)| Step::Fuse { outer, inner })
+            .boxed(),
+        "reorder" => vec(name(), 0..4)
+            .prop_map(|loops| Step::Reorder { loops })
+            .boxed(),
+        "bind" => {
+            let axis = sample::select(vec![Axis::BlockX, Axis::BlockZ, Axis::ThreadY]);
+            (name(), axis)
+                .prop_map(|(loop_, axis)| Step::Bind { loop_, axis })
+                .boxed()
+        }
+        "annotate" => (name(), arg())
+            .prop_map(|(loop_, unroll_by)| Step::Annotate { loop_, unroll_by })
+            .boxed(),
+        "pad" => (name(), arg())
+            .prop_map(|(loop_, multiple)| Step::Pad { loop_, multiple })
+            .boxed(),
+        "tensorize" => (name(), name())
+            .prop_map(|(loop_, intrinsic)| Step::Tensorize { loop_, intrinsic })
+            .boxed(),
+        "prefetch" => (name(), name(), arg())
+            .prop_map(|(buffer, loop_, distance)| Step::Prefetch {
+                buffer,
+                loop_,
+                distance,
+            })
+            .boxed(),
+        _ => of_block(kind),
+    }
 }
 
-fn data_step() -> impl Strategy<Value = Step> {
-    (0..5usize, name(), name(), 0..3usize, scope()).prop_map(
-        |(kind, a, b, index, scope)| match kind {
-            0 => Step::CacheRead {
-                block: a,
-                buffer: b,
+fn of_block(kind: &str) -> BoxedStrategy<Step> {
+    match kind {
+        "compute_at" => (name(), loop_arg())
+            .prop_map(|(block, loop_)| Step::ComputeAt { block, loop_ })
+            .boxed(),
+        "reverse_compute_at" => (name(), loop_arg())
+            .prop_map(|(block, loop_)| Step::ReverseComputeAt { block, loop_ })
+            .boxed(),
+        "compute_inline" => name()
+            .prop_map(|block| Step::ComputeInline { block })
+            .boxed(),
+        "reverse_compute_inline" => name()
+            .prop_map(|block| Step::ReverseComputeInline { block })
+            .boxed(),
+        "cache_read" => (name(), name(), scope())
+            .prop_map(|(block, buffer, scope)| Step::CacheRead {
+                block,
+                buffer,
                 scope,
-            },
-            1 => Step::CacheWrite {
-                block: a,
+            })
+            .boxed(),
+        "cache_write" => (name(), 0..3usize, scope())
+            .prop_map(|(block, index, scope)| Step::CacheWrite {
+                block,
                 index,
                 scope,
-            },
-            2 => Step::SetScope { buffer: a, scope },
-            3 => Step::DecomposeReduction { block: a, loop_: b },
-            _ => Step::Tensorize {
-                loop_: a,
-                intrinsic: b,
-            },
-        },
-    )
+            })
+            .boxed(),
+        "set_scope" => (name(), scope())
+            .prop_map(|(buffer, scope)| Step::SetScope { buffer, scope })
+            .boxed(),
+        "decompose_reduction" => (name(), name())
+            .prop_map(|(block, loop_)| Step::DecomposeReduction { block, loop_ })
+            .boxed(),
+        "pack" => {
+            let tiles = vec((0..4usize, arg()), 0..3);
+            (name(), tiles, vec(0..6usize, 0..5))
+                .prop_map(|(buffer, tiles, order)| Step::Pack {
+                    buffer,
+                    tiles,
+                    order,
+                })
+                .boxed()
+        }
+        "reindex" => (name(), name())
+            .prop_map(|(block, buffer)| Step::Reindex { block, buffer })
+            .boxed(),
+        "winograd" => (name(), arg())
+            .prop_map(|(block, tile)| Step::Winograd { block, tile })
+            .boxed(),
+        _ => panic!("nothing here makes random steps `{kind}`"),
+    }
+}
+
+/// Random steps of all kinds.
+fn step() -> impl Strategy<Value = Step> {
+    sample::select(STEPS).prop_flat_map(|kind| of_kind(kind.name))
 }
 
 fn kind() -> impl Strategy<Value = DecisionKind> {
@@ -237,9 +276,14 @@ proptest! {
     }
 
     #[test]
-    fn steps_are_read_back_as_they_were(step in step()) {
-        let text = step.to_string();
-        assert_eq!(text.parse::<Step>(), Ok(step), "{text}");
+    fn steps_of_every_kind_are_read_back_as_they_were(
+        steps in STEPS.iter().map(|kind| of_kind(kind.name)).collect::<Vec<_>>(),
+    ) {
+        for (kind, step) in STEPS.iter().zip(steps) {
+            assert_eq!(step.name(), kind.name);
+            let text = step.to_string();
+            assert_eq!(text.parse::<Step>(), Ok(step), "{text}");
+        }
     }
 
     #[test]

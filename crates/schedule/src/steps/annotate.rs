@@ -5,7 +5,7 @@ use crate::legality::serial;
 use crate::steps::loop_named;
 use ir::{Annotation, Program};
 
-const STEP: &str = "annotate";
+pub(crate) const STEP: &str = "annotate";
 
 /// Larger factors only cost code.
 const MOST: i64 = 1024;

@@ -6,7 +6,7 @@ use crate::nest::path;
 use crate::steps::loop_named;
 use ir::{Axis, LoopId, LoopKind, Node, Program};
 
-const STEP: &str = "bind";
+pub(crate) const STEP: &str = "bind";
 
 pub(crate) fn apply(program: &mut Program, target: &str, axis: Axis) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;

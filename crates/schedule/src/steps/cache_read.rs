@@ -14,7 +14,7 @@ use crate::written::completed;
 use ir::region::{RegionDim, program_ranges};
 use ir::{BlockId, BufferId, Expr, LoopId, Node, Program, Scope};
 
-const STEP: &str = "cache_read";
+pub(crate) const STEP: &str = "cache_read";
 
 /// Gives the block that copies.
 pub(crate) fn apply(

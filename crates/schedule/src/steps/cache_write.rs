@@ -16,7 +16,7 @@ use crate::written::written_box;
 use ir::region::{RegionDim, bound, program_ranges, span};
 use ir::{BlockId, Expr, LoopId, Node, Program, Scope, VarId};
 
-const STEP: &str = "cache_write";
+pub(crate) const STEP: &str = "cache_write";
 
 /// `index` counts the buffers that the block writes.
 /// Gives the block that copies.

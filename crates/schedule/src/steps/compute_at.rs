@@ -16,7 +16,7 @@ use ir::region::{Access, RegionDim, accessed, hull, program_ranges};
 use ir::simplify::{prove, simplify};
 use ir::{BinaryOp, Block, BlockId, Expr, ExprKind, IterKind, LoopId, Node, Program, Role, VarId};
 
-const STEP: &str = "compute_at";
+pub(crate) const STEP: &str = "compute_at";
 
 struct Plan {
     spans: Vec<RegionDim>,

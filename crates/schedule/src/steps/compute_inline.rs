@@ -10,7 +10,7 @@ use ir::region::program_ranges;
 use ir::simplify::simplify;
 use ir::{BlockId, Node, Program, Role, VarId};
 
-const STEP: &str = "compute_inline";
+pub(crate) const STEP: &str = "compute_inline";
 
 pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
     let b = block_named(program, STEP, block)?;

@@ -18,7 +18,7 @@ use ir::{
     Block, BlockId, Expr, Iter, IterKind, LoopId, LoopKind, Node, Program, Scope, VarId, Write,
 };
 
-const STEP: &str = "decompose_reduction";
+pub(crate) const STEP: &str = "decompose_reduction";
 
 struct Plan {
     /// The loops to copy, outermost first.

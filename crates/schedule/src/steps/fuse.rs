@@ -7,7 +7,7 @@ use crate::rebind::substitute;
 use crate::steps::loop_named;
 use ir::{Annotation, Expr, LoopId, Node, Program};
 
-const STEP: &str = "fuse";
+pub(crate) const STEP: &str = "fuse";
 
 /// Gives the fused loop.
 pub(crate) fn apply(program: &mut Program, outer: &str, inner: &str) -> Result<LoopId, Illegal> {

@@ -19,7 +19,7 @@ use ir::region::program_ranges;
 use ir::simplify::{prove, simplify};
 use ir::{BlockId, BufferId, Expr, ExprKind, Node, Program, Role, Scope, VarId};
 
-const STEP: &str = "pack";
+pub(crate) const STEP: &str = "pack";
 
 /// A factor beyond its dimension pads it; further than this it is a mistake.
 const MOST_PADDING: i64 = 256;

@@ -12,7 +12,7 @@ use crate::legality::serial;
 use crate::steps::loop_named;
 use ir::{BlockId, BufferId, Expr, ExprKind, IterKind, LoopId, Node, Program, Role, VarId};
 
-const STEP: &str = "pad";
+pub(crate) const STEP: &str = "pad";
 
 pub(crate) fn apply(program: &mut Program, target: &str, multiple: i64) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;

@@ -6,7 +6,7 @@ use crate::nest::path;
 use crate::steps::loop_named;
 use ir::{LoopId, LoopKind, Node, Program};
 
-const STEP: &str = "parallel";
+pub(crate) const STEP: &str = "parallel";
 
 pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;

@@ -23,7 +23,7 @@ use ir::{
 };
 use std::ops::Range;
 
-const STEP: &str = "partition";
+pub(crate) const STEP: &str = "partition";
 
 /// Suffixes of the names of what runs before the interior, and after it.
 pub const SUFFIX_BEFORE: &str = "~lo";

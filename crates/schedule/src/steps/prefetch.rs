@@ -5,7 +5,7 @@ use crate::illegal::Illegal;
 use crate::steps::{buffer_named, loop_named};
 use ir::{Annotation, LoopKind, Node, Program, Scope};
 
-const STEP: &str = "prefetch";
+pub(crate) const STEP: &str = "prefetch";
 
 pub(crate) fn apply(
     program: &mut Program,

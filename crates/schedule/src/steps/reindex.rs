@@ -16,7 +16,7 @@ use crate::steps::{block_named, buffer_named};
 use ir::region::program_ranges;
 use ir::{BlockId, Buffer, BufferId, Expr, ExprKind, Iter, Node, Program, Role, Scope};
 
-const STEP: &str = "reindex";
+pub(crate) const STEP: &str = "reindex";
 
 /// Gives the block that gathers.
 pub(crate) fn apply(program: &mut Program, block: &str, buffer: &str) -> Result<BlockId, Illegal> {

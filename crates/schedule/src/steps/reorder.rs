@@ -11,7 +11,7 @@ use crate::nest::{conjuncts, path, path_through};
 use crate::steps::loop_named;
 use ir::{Block, Expr, IterKind, LoopId, LoopKind, Node, Program};
 
-const STEP: &str = "reorder";
+pub(crate) const STEP: &str = "reorder";
 
 pub(crate) fn apply(program: &mut Program, names: &[String]) -> Result<(), Illegal> {
     let mut wanted = Vec::new();

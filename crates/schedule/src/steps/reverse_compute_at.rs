@@ -20,7 +20,7 @@ use ir::region::{Access, RegionDim, accessed, block_accesses, bound, program_ran
 use ir::simplify::simplify;
 use ir::{Block, BlockId, BufferId, Expr, Iter, IterKind, LoopId, Node, Program, VarId};
 
-const STEP: &str = "reverse_compute_at";
+pub(crate) const STEP: &str = "reverse_compute_at";
 
 struct Plan {
     spans: Vec<RegionDim>,

@@ -11,7 +11,7 @@ use ir::region::{Access, block_accesses, program_ranges};
 use ir::simplify::simplify;
 use ir::{BlockId, BufferId, Expr, ExprKind, Node, Program, Role, VarId, Write};
 
-const STEP: &str = "reverse_compute_inline";
+pub(crate) const STEP: &str = "reverse_compute_inline";
 
 struct Plan {
     producer: BlockId,

@@ -22,7 +22,7 @@ use ir::{
     VarId, Write,
 };
 
-const STEP: &str = "rfactor";
+pub(crate) const STEP: &str = "rfactor";
 
 struct Plan {
     block: BlockId,

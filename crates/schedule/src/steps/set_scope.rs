@@ -8,7 +8,7 @@ use crate::legality::within_scope;
 use crate::steps::buffer_named;
 use ir::{Program, Role, Scope};
 
-const STEP: &str = "set_scope";
+pub(crate) const STEP: &str = "set_scope";
 
 pub(crate) fn apply(program: &mut Program, buffer: &str, scope: Scope) -> Result<(), Illegal> {
     let b = buffer_named(program, STEP, buffer)?;

@@ -10,7 +10,7 @@ use crate::rebind::{restrict, substitute};
 use crate::steps::loop_named;
 use ir::{Expr, LoopId, Node, Program};
 
-const STEP: &str = "split";
+pub(crate) const STEP: &str = "split";
 
 /// `factors` are outermost first; `None` stands for what is left, rounded up.
 /// Gives the parts, outermost first.

@@ -20,7 +20,7 @@ use ir::{
     TensorOp, VarId,
 };
 
-const STEP: &str = "tensorize";
+pub(crate) const STEP: &str = "tensorize";
 
 /// One loop that the instruction replaces.
 struct Covered {

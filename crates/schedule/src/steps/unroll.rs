@@ -6,7 +6,7 @@ use crate::nest::path_through;
 use crate::steps::loop_named;
 use ir::{LoopId, LoopKind, Node, Program};
 
-const STEP: &str = "unroll";
+pub(crate) const STEP: &str = "unroll";
 
 /// Copies of a block that unrolling may make: code beyond that only costs.
 const MOST_COPIES: i64 = 4096;

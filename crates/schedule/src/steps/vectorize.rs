@@ -9,7 +9,7 @@ use crate::nest::inside_vector;
 use crate::steps::loop_named;
 use ir::{LoopId, LoopKind, Node, Program, Role};
 
-const STEP: &str = "vectorize";
+pub(crate) const STEP: &str = "vectorize";
 
 /// Lanes beyond any vector register file.
 const MOST_LANES: i64 = 1024;

@@ -31,7 +31,7 @@ use ir::{
     Program, Reducer, Reduction, Role, Scope, VarId, Write,
 };
 
-const STEP: &str = "winograd";
+pub(crate) const STEP: &str = "winograd";
 
 /// Gives the blocks `g`, `u`, `d`, `b`, `v`, `m` and `p`, in this order.
 pub(crate) fn apply(
