@@ -9,7 +9,7 @@ use measure::{
     ArgFill, Constants, Device, KernelBatch, LocalDevices, Measured, Measurer, Policy, Protocol,
     TaskData, TaskState,
 };
-use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
+use runtime::{BuiltKernel, KernelParam, ParamRole};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::process::Command;
@@ -46,32 +46,11 @@ fn nothing() -> Result<BuiltKernel, Box<dyn Error>> {
         shape: vec![len],
         role,
     };
-    Ok(BuiltKernel {
-        target: KernelTarget {
-            triple: format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
-            cpu: "generic".into(),
-            features: String::new(),
-            vector_bits: 128,
-        },
-        format: CodeFormat::Elf,
-        code: std::fs::read(output)?,
-        entry: "kernel".into(),
-        params: vec![
-            param("w", ParamRole::Constant, 65_536),
-            param("y", ParamRole::Output, 1),
-        ],
-        prepare_entry: None,
-        prepare_params: vec![],
-        prepare_code: None,
-        prepare_hash: 0,
-        in_place: Vec::new(),
-        workspace_bytes: 0,
-        worker_workspace_bytes: 0,
-        prepare_workspace_bytes: 0,
-        prepare_worker_workspace_bytes: 0,
-        schedule: String::new(),
-        compiler: "cc".into(),
-    })
+    let params = vec![
+        param("w", ParamRole::Constant, 65_536),
+        param("y", ParamRole::Output, 1),
+    ];
+    Ok(BuiltKernel::by_hand(std::fs::read(output)?, params))
 }
 
 fn parent_cpu_ns() -> u64 {

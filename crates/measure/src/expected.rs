@@ -200,7 +200,7 @@ impl ExpectedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget};
+    use runtime::{BuiltKernel, KernelParam};
     use tensor::DType;
 
     fn task(id: u64, outputs: &[i64]) -> TaskData {
@@ -214,29 +214,7 @@ mod tests {
             id,
             seed: 1,
             args: vec![],
-            oracle: BuiltKernel {
-                target: KernelTarget {
-                    triple: String::new(),
-                    cpu: String::new(),
-                    features: String::new(),
-                    vector_bits: 128,
-                },
-                format: CodeFormat::Elf,
-                code: vec![],
-                entry: String::new(),
-                params: outputs.iter().map(param).collect(),
-                prepare_entry: None,
-                prepare_params: vec![],
-                prepare_code: None,
-                prepare_hash: 0,
-                in_place: vec![],
-                workspace_bytes: 0,
-                worker_workspace_bytes: 0,
-                prepare_workspace_bytes: 0,
-                prepare_worker_workspace_bytes: 0,
-                schedule: String::new(),
-                compiler: String::new(),
-            },
+            oracle: BuiltKernel::by_hand(vec![], outputs.iter().map(param).collect()),
         }
     }
 

@@ -406,38 +406,14 @@ fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{BuiltKernel, CodeFormat, KernelTarget};
+    use crate::kernel::{BuiltKernel, KernelTarget};
     use crate::model::{TensorId, TensorInfo, TensorPlace};
     use tensor::AlignedBytes;
     use tensor::DType;
 
-    fn target() -> KernelTarget {
-        KernelTarget {
-            triple: "x86_64-unknown-linux-gnu".into(),
-            cpu: "generic".into(),
-            features: String::new(),
-            vector_bits: 128,
-        }
-    }
-
     fn kernel(code: u8) -> BuiltKernel {
         BuiltKernel {
-            target: target(),
-            format: CodeFormat::Elf,
-            code: vec![code; 3000],
-            entry: "k".into(),
-            params: Vec::new(),
-            prepare_entry: None,
-            prepare_params: Vec::new(),
-            prepare_code: None,
-            prepare_hash: 0,
-            in_place: Vec::new(),
-            workspace_bytes: 0,
-            worker_workspace_bytes: 0,
-            prepare_workspace_bytes: 0,
-            prepare_worker_workspace_bytes: 0,
-            schedule: String::new(),
-            compiler: String::new(),
+            ..BuiltKernel::by_hand(vec![code; 3000], vec![])
         }
     }
 
@@ -452,7 +428,7 @@ mod tests {
         ];
         let manifest = Manifest {
             name: "m".into(),
-            target: target(),
+            target: KernelTarget::generic(),
             compiler: String::new(),
             accuracy: String::new(),
             plain_steps: Vec::new(),

@@ -24,6 +24,18 @@ pub struct KernelTarget {
     pub vector_bits: u32,
 }
 
+impl KernelTarget {
+    /// Any processor of this host's architecture, for code that no compiler of ours made.
+    pub fn generic() -> KernelTarget {
+        KernelTarget {
+            triple: format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
+            cpu: "generic".into(),
+            features: String::new(),
+            vector_bits: 128,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CodeFormat {
     /// An ELF64 relocatable object.
@@ -108,6 +120,29 @@ pub struct BuiltKernel {
 }
 
 impl BuiltKernel {
+    /// An object written by hand, such as by a test: its entry is `kernel`, and it needs no
+    /// workspace and no prepare entry.
+    pub fn by_hand(code: Vec<u8>, params: Vec<KernelParam>) -> BuiltKernel {
+        BuiltKernel {
+            target: KernelTarget::generic(),
+            format: CodeFormat::Elf,
+            code,
+            entry: "kernel".into(),
+            params,
+            prepare_entry: None,
+            prepare_params: vec![],
+            prepare_code: None,
+            prepare_hash: 0,
+            in_place: vec![],
+            workspace_bytes: 0,
+            worker_workspace_bytes: 0,
+            prepare_workspace_bytes: 0,
+            prepare_worker_workspace_bytes: 0,
+            schedule: "written by hand".into(),
+            compiler: String::new(),
+        }
+    }
+
     /// Identifies the machine code: equal code, equal hash.
     pub fn code_hash(&self) -> u64 {
         code_hash(&self.code)
@@ -152,6 +187,12 @@ mod tests {
 
     #[test]
     fn kernels_read_back() {
+        let params = DType::ALL.into_iter().map(|dtype| KernelParam {
+            name: dtype.name().into(),
+            dtype,
+            shape: vec![2, 3],
+            role: ParamRole::Input,
+        });
         let kernel = BuiltKernel {
             target: KernelTarget {
                 triple: "x86_64-unknown-linux-gnu".into(),
@@ -159,29 +200,11 @@ mod tests {
                 features: "+avx2".into(),
                 vector_bits: 256,
             },
-            format: CodeFormat::Elf,
-            code: vec![1, 2, 3],
-            entry: "k".into(),
-            params: DType::ALL
-                .into_iter()
-                .map(|dtype| KernelParam {
-                    name: dtype.name().into(),
-                    dtype,
-                    shape: vec![2, 3],
-                    role: ParamRole::Input,
-                })
-                .collect(),
             prepare_entry: Some("p".into()),
-            prepare_params: Vec::new(),
-            prepare_code: None,
-            prepare_hash: 0,
-            in_place: Vec::new(),
             workspace_bytes: 1,
             worker_workspace_bytes: 65,
-            prepare_workspace_bytes: 0,
-            prepare_worker_workspace_bytes: 0,
-            schedule: "split".into(),
             compiler: "test".into(),
+            ..BuiltKernel::by_hand(vec![1, 2, 3], params.collect())
         };
         let bytes = postcard::to_stdvec(&kernel).unwrap();
         assert_eq!(postcard::from_bytes::<BuiltKernel>(&bytes).unwrap(), kernel);

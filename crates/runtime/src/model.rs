@@ -510,16 +510,7 @@ fn check_step(manifest: &Manifest, step: &ModelStep) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{CodeFormat, KernelParam};
-
-    fn target() -> KernelTarget {
-        KernelTarget {
-            triple: "x86_64-unknown-linux-gnu".into(),
-            cpu: "generic".into(),
-            features: String::new(),
-            vector_bits: 128,
-        }
-    }
+    use crate::kernel::KernelParam;
 
     fn view(root: u32, byte_offset: u64) -> TensorPlace {
         let root = TensorId(root);
@@ -534,33 +525,17 @@ mod tests {
             shape: vec![2, 8],
             role,
         };
-        let kernel = BuiltKernel {
-            target: target(),
-            format: CodeFormat::Elf,
-            code: Vec::new(),
-            entry: "k".into(),
-            params: vec![
-                param("x", ParamRole::Input),
-                param("w", ParamRole::Constant),
-                param("y", ParamRole::Output),
-            ],
-            prepare_entry: None,
-            prepare_params: Vec::new(),
-            prepare_code: None,
-            prepare_hash: 0,
-            in_place: Vec::new(),
-            workspace_bytes: 0,
-            worker_workspace_bytes: 0,
-            prepare_workspace_bytes: 0,
-            prepare_worker_workspace_bytes: 0,
-            schedule: String::new(),
-            compiler: String::new(),
-        };
+        let params = vec![
+            param("x", ParamRole::Input),
+            param("w", ParamRole::Constant),
+            param("y", ParamRole::Output),
+        ];
+        let kernel = BuiltKernel::by_hand(vec![], params);
         let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
         let view = view(2, 32);
         Manifest {
             name: "m".into(),
-            target: target(),
+            target: KernelTarget::generic(),
             compiler: String::new(),
             accuracy: String::new(),
             plain_steps: Vec::new(),

@@ -4,7 +4,7 @@
 
 mod c_object;
 
-use c_object::{built, host_target, param};
+use c_object::{built, param};
 use runtime::{
     ARTIFACT_VERSION, BoundKernel, BuiltKernel, CodeFormat, CompiledModel, ConstantMemory,
     HostError, KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool,
@@ -54,7 +54,7 @@ fn constant() -> Tensor {
 
 fn builder() -> ModelBuilder {
     let pool = Arc::new(Pool::new(1).unwrap());
-    ModelBuilder::new("scale", host_target(), "compiler 7", pool)
+    ModelBuilder::new("scale", KernelTarget::generic(), "compiler 7", pool)
 }
 
 fn model_of(kernel: BuiltKernel) -> CompiledModel {
@@ -89,7 +89,7 @@ fn error(path: &Path) -> LoadError {
 fn a_saved_model_is_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    let compiled = model_of(scale_kernel(host_target()));
+    let compiled = model_of(scale_kernel(KernelTarget::generic()));
     compiled.save(&path).unwrap();
     let loaded = CompiledModel::load(&path).unwrap();
     assert_eq!((loaded.name(), loaded.compiler()), ("scale", "compiler 7"));
@@ -118,7 +118,9 @@ fn a_saved_model_is_the_same_model() {
 fn constants_start_at_pages() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    model_of(scale_kernel(KernelTarget::generic()))
+        .save(&path)
+        .unwrap();
     let file = std::fs::read(&path).unwrap();
     let (plain, mut prepared) = (constant(), constant());
     prepared.as_mut_slice::<f32>().reverse();
@@ -128,7 +130,7 @@ fn constants_start_at_pages() {
     }
     // Small constants share pages, but not with code.
     let mut b = builder();
-    b.add_kernel(scale_kernel(host_target()));
+    b.add_kernel(scale_kernel(KernelTarget::generic()));
     let values = [
         Tensor::from_slice(&[2], &[1.25f32, 77.0]),
         Tensor::from_slice(&[1], &[9.5e9f64]),
@@ -150,7 +152,7 @@ fn constants_start_at_pages() {
 fn saving_replaces_the_file_under_a_running_model() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    let compiled = model_of(scale_kernel(host_target()));
+    let compiled = model_of(scale_kernel(KernelTarget::generic()));
     compiled.save(&path).unwrap();
     let mut running = Model::load(&path, 1).unwrap();
     compiled.save(&path).unwrap();
@@ -169,7 +171,9 @@ fn every_kind_of_wrong_file_has_its_error() {
     assert!(matches!(error(&path), LoadError::NotAnArtifact { .. }));
     std::fs::write(&path, vec![b'x'; 10_000]).unwrap();
     assert!(matches!(error(&path), LoadError::NotAnArtifact { .. }));
-    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    model_of(scale_kernel(KernelTarget::generic()))
+        .save(&path)
+        .unwrap();
     let file = std::fs::read(&path).unwrap();
     let mut other = file.clone();
     other[8..12].copy_from_slice(&(ARTIFACT_VERSION + 1).to_le_bytes());
@@ -206,7 +210,9 @@ fn every_kind_of_wrong_file_has_its_error() {
 fn a_changed_byte_is_found_or_does_not_matter() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    model_of(scale_kernel(KernelTarget::generic()))
+        .save(&path)
+        .unwrap();
     let file = std::fs::read(&path).unwrap();
     let mut harmless = Vec::new();
     // A stride prime to the alignments visits every kind of place.
@@ -240,7 +246,9 @@ fn a_changed_byte_is_found_or_does_not_matter() {
 fn a_manifest_that_was_changed_on_purpose_is_refused_or_runs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    model_of(scale_kernel(host_target())).save(&path).unwrap();
+    model_of(scale_kernel(KernelTarget::generic()))
+        .save(&path)
+        .unwrap();
     let file = std::fs::read(&path).unwrap();
     let len = u64::from_le_bytes(file[16..24].try_into().unwrap()) as usize;
     let x = Tensor::from_slice(&[1], &[3.0f32]);
@@ -276,7 +284,7 @@ fn a_manifest_that_was_changed_on_purpose_is_refused_or_runs() {
 fn more_memory_than_the_machine_has_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
-    let kernel = scale_kernel(host_target());
+    let kernel = scale_kernel(KernelTarget::generic());
     for workspace in [1 << 50, u64::MAX] {
         model_of(BuiltKernel {
             workspace_bytes: workspace,
@@ -297,7 +305,7 @@ fn another_machine_is_named() {
     let save = |kernel| model_of(kernel).save(&path).unwrap();
     save(scale_kernel(KernelTarget {
         features: "+sse2,+holodeck".into(),
-        ..host_target()
+        ..KernelTarget::generic()
     }));
     assert!(matches!(
         error(&path),
@@ -305,7 +313,7 @@ fn another_machine_is_named() {
     ));
     let riscv = KernelTarget {
         triple: "riscv64-unknown-linux-gnu".into(),
-        ..host_target()
+        ..KernelTarget::generic()
     };
     save(scale_kernel(riscv));
     assert!(matches!(
@@ -313,7 +321,7 @@ fn another_machine_is_named() {
         LoadError::Host(HostError::Architecture { .. })
     ));
     // Code for another machine is prepared here, by an object for this one.
-    let host = scale_kernel(host_target());
+    let host = scale_kernel(KernelTarget::generic());
     let ptx = BuiltKernel {
         format: CodeFormat::Ptx,
         code: b".version 8.0".to_vec(),
@@ -333,7 +341,7 @@ fn another_machine_is_named() {
 fn code_that_does_not_load_is_refused() {
     let kernel = BuiltKernel {
         entry: "other".into(),
-        ..scale_kernel(host_target())
+        ..scale_kernel(KernelTarget::generic())
     };
     let compiled = Arc::new(model_of(kernel));
     let error = Model::new(compiled, Arc::new(Pool::new(1).unwrap()))

@@ -4,10 +4,11 @@
 
 mod c_object;
 
-use c_object::{built, host_target, param};
+use c_object::{built, param};
 use runtime::{
-    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, KernelFailure, Model,
-    ModelBuilder, ParamRole, Pool, RunError, SelectionKey, Selector, StepId, TensorId, TensorPlace,
+    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, KernelFailure,
+    KernelTarget, Model, ModelBuilder, ParamRole, Pool, RunError, SelectionKey, Selector, StepId,
+    TensorId, TensorPlace,
 };
 use std::sync::{Arc, Mutex};
 use tensor::{DType, Fill, Tensor, fill_tensor};
@@ -108,7 +109,7 @@ fn relu_bias(n: i64) -> BuiltKernel {
 
 fn builder(threads: usize) -> ModelBuilder {
     let pool = Arc::new(Pool::new(threads).unwrap());
-    ModelBuilder::new("test", host_target(), "tests", pool)
+    ModelBuilder::new("test", KernelTarget::generic(), "tests", pool)
 }
 
 fn integers(shape: &[usize], seed: u64) -> Tensor {

@@ -4,7 +4,7 @@
 //! `w` is constant.
 
 use measure::{ArgFill, Protocol, RunnerProcess, TaskData};
-use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
+use runtime::{BuiltKernel, KernelParam, ParamRole};
 use std::process::Command;
 use tensor::DType;
 use worker::CommandLine;
@@ -82,27 +82,8 @@ fn params() -> Vec<KernelParam> {
 /// A kernel from the whole source after the prologue.
 pub fn from_source(source: &str) -> BuiltKernel {
     BuiltKernel {
-        target: KernelTarget {
-            triple: format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
-            cpu: "generic".into(),
-            features: String::new(),
-            vector_bits: 128,
-        },
-        format: CodeFormat::Elf,
-        code: compile(source),
-        entry: "kernel".into(),
-        params: params(),
-        prepare_entry: None,
-        prepare_params: Vec::new(),
-        prepare_code: None,
-        prepare_hash: 0,
-        in_place: Vec::new(),
         workspace_bytes: 64,
-        worker_workspace_bytes: 0,
-        prepare_workspace_bytes: 0,
-        prepare_worker_workspace_bytes: 0,
-        schedule: "written by hand".into(),
-        compiler: "cc".into(),
+        ..BuiltKernel::by_hand(compile(source), params())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Objects made from C for tests of the loader and of what stands on it.
 
-use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
+use runtime::{BuiltKernel, KernelParam, ParamRole};
 use std::process::Command;
 use tensor::DType;
 
@@ -48,16 +48,6 @@ pub fn compile(source: &str) -> Vec<u8> {
 }
 
 #[allow(dead_code)]
-pub fn host_target() -> KernelTarget {
-    KernelTarget {
-        triple: format!("{}-unknown-linux-gnu", std::env::consts::ARCH),
-        cpu: "generic".into(),
-        features: String::new(),
-        vector_bits: 128,
-    }
-}
-
-#[allow(dead_code)]
 pub fn param(name: &str, role: ParamRole, shape: &[i64]) -> KernelParam {
     KernelParam {
         name: name.into(),
@@ -70,22 +60,5 @@ pub fn param(name: &str, role: ParamRole, shape: &[i64]) -> KernelParam {
 /// A kernel `kernel` for the host, without workspace and without a prepare entry.
 #[allow(dead_code)]
 pub fn built(source: &str, params: Vec<KernelParam>) -> BuiltKernel {
-    BuiltKernel {
-        target: host_target(),
-        format: CodeFormat::Elf,
-        code: compile(source),
-        entry: "kernel".into(),
-        params,
-        prepare_entry: None,
-        prepare_params: Vec::new(),
-        prepare_code: None,
-        prepare_hash: 0,
-        in_place: Vec::new(),
-        workspace_bytes: 0,
-        worker_workspace_bytes: 0,
-        prepare_workspace_bytes: 0,
-        prepare_worker_workspace_bytes: 0,
-        schedule: "written by hand".into(),
-        compiler: "cc".into(),
-    }
+    BuiltKernel::by_hand(compile(source), params)
 }
