@@ -25,6 +25,9 @@ pub const FINAL_SHARE: f64 = 0.01;
 /// kernel's share of the time.
 const TURNS: (u64, u64) = (9, 15);
 const TURNS_NS: u64 = 50_000_000;
+/// Time for building and timing the finalists of a task that has scores only, if a run has so
+/// much.
+const TIMING: Duration = Duration::from_secs(600);
 /// Makes the seed of fresh data.
 const FRESH: u64 = 0x5eed;
 
@@ -74,6 +77,10 @@ impl Run<'_> {
 
     /// What ranking all finalists of a model takes, about.
     pub fn ranking(&self, job: usize) -> Duration {
+        if !self.is_timed(job) {
+            // Scores do not say what it takes.
+            return TIMING * self.jobs[job].searches.len() as u32;
+        }
         let costly = self.costly(self.jobs[job].searches.clone());
         costly.iter().map(|i| ranking(&self.searches[*i])).sum()
     }
@@ -94,10 +101,27 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Has the finalists of a task ranked on fresh data, and puts the best first.
+    /// Ranks all of the best of a task whose costs so far are not to be believed; those that
+    /// are not ranked are out.
+    pub fn rank_all(&mut self, search: usize) -> Result<()> {
+        let best = &mut self.searches[search].best;
+        best.iter_mut().for_each(|b| b.cost = f64::INFINITY);
+        let entrants = (0..best.len()).collect();
+        self.rank_among(search, entrants, TURNS.0 as u32)
+    }
+
+    /// Has the finalists of a task ranked.
     fn rank(&mut self, search: usize) -> Result<()> {
+        let (entrants, best) = entrants(&self.searches[search]);
+        self.rank_among(search, entrants, turns(best))
+    }
+
+    /// Has candidates of a task ranked on fresh data, and puts the best first.
+    fn rank_among(&mut self, search: usize, entrants: Vec<usize>, turns: u32) -> Result<()> {
+        if entrants.is_empty() {
+            return Ok(());
+        }
         let s = &self.searches[search];
-        let (entrants, best) = entrants(s);
         let subject = s.subject.as_ref();
         let data = subject.and_then(|s| s.data.as_ref()).map(|data| TaskData {
             seed: data.seed ^ FRESH,
@@ -114,9 +138,11 @@ impl Run<'_> {
             ..self.batch(search, trials.collect(), Duration::ZERO)
         };
         let evaluator = s.evaluator;
-        let Some(reply) = self.evaluators[evaluator].rank(batch, turns(best)) else {
+        let Some(reply) = self.evaluators[evaluator].rank(batch, turns) else {
             return Ok(());
         };
+        let setup = &mut self.searches[search].setup;
+        *setup = setup.or(reply.setup);
         self.note_warnings(evaluator);
         self.note_drift(search, reply.answers.iter().map(|a| &a.outcome))?;
         for (c, answer) in entrants.into_iter().zip(reply.answers) {
@@ -144,6 +170,7 @@ impl Run<'_> {
             let b = &mut self.searches[search].best[candidate];
             let cost = answer.outcome.cost();
             (b.cost, b.alone) = (cost.map_or(f64::INFINITY, |c| c.value()), true);
+            b.rel_l2 = b.rel_l2.or(answer.outcome.rel_l2());
         }
         Ok(())
     }

@@ -39,8 +39,12 @@ impl Finish<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Tuned> {
         let (job, plan, mut default) = (self.job, &self.model.plan, self.default);
-        observer.stage("ranking the finalists alone");
-        run.rank_finalists(job, observer)?;
+        if run.is_timed(job) {
+            observer.stage("ranking the finalists alone");
+            run.rank_finalists(job, observer)?;
+        } else {
+            run.time_finalists(job, builders, observer)?;
+        }
         let otherwise = run.known_or(job, &default.kernels, builders)?;
         let in_model = run.decide_in_model(job, &otherwise, observer)?;
         observer.stage("comparing whole models");

@@ -35,6 +35,7 @@ mod options;
 mod record;
 mod report;
 mod run;
+mod scored;
 mod search;
 pub mod source;
 mod start;
@@ -57,7 +58,7 @@ pub use record::{code_hash, unix_ms};
 pub use report::{Report, TaskSummary};
 pub use run::{Log, Run};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
-pub use start::Request;
+pub use start::{MakeEvaluator, Request};
 pub use trial::{Answer, AnswerPlace, Form, Trial};
 pub use workers::{Host, Workers, serve_worker_if_asked};
 
@@ -108,6 +109,28 @@ pub fn tune_all(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Tuned>> {
+    tune_all_by(requests, host, store, options, None, observer)
+}
+
+/// [`tune_all`] whose searches are answered by an evaluator that the caller makes, one for each
+/// target of the requests; by times if there is none.
+///
+/// In the end the best candidates of every task are built, compared with the plain schedule and
+/// timed, whatever the evaluator answered. So the chosen model is that of the least time among
+/// those that the evaluator thought best, or the default model. These measurements do not count
+/// as trials. Of a budget of time up to 15% are kept for them.
+///
+/// # Errors
+/// As [`tune_all`], or if the evaluator cannot be made, or a budget that compares costs is given
+/// costs of several kinds.
+pub fn tune_all_by(
+    requests: &[Request<'_>],
+    host: &Host,
+    store: &Store,
+    options: &Options,
+    evaluator: Option<&MakeEvaluator<'_>>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Tuned>> {
     let start_cpu_s = report::cpu_s();
     for r in requests {
         check_algorithms(r.source, r.target, options)?;
@@ -123,6 +146,7 @@ pub fn tune_all(
         host,
         store,
         options,
+        evaluator,
     };
     let mut run = start.run()?;
     run.search(Some(&mut builders), observer)?;

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::compile::Builders;
 use crate::default_model::{DefaultModel, Making, Size};
 use crate::error::Result;
-use crate::evaluator::{Timed, known_states};
+use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
@@ -90,13 +90,25 @@ fn making<'a>(target: &'a Target, options: &Options, pool: &'a Arc<Pool>) -> Mak
     }
 }
 
-/// What a run starts from.
+/// Makes an evaluator for the candidates of a target, whose answers hold in a place.
+pub type MakeEvaluator<'a> = dyn Fn(&Target, &AnswerPlace) -> Result<Box<dyn Evaluator>> + 'a;
+
+/// The evaluators of a target.
+#[derive(Clone, Copy)]
+struct OfTarget {
+    /// Answers searches.
+    evaluator: usize,
+    timed: usize,
+}
+
+/// What a run starts from; without an evaluator, searches are answered with times.
 pub struct Start<'a> {
     pub requests: &'a [Request<'a>],
     pub models: &'a [Prepared],
     pub host: &'a Host,
     pub store: &'a Store,
     pub options: &'a Options,
+    pub evaluator: Option<&'a MakeEvaluator<'a>>,
 }
 
 impl<'a> Start<'a> {
@@ -117,7 +129,7 @@ impl<'a> Start<'a> {
             extra: Extra::new(),
         })?;
         let limits = ceiling::limits(&self.host.machine);
-        let mut evaluators: HashMap<String, usize> = HashMap::new();
+        let mut evaluators: HashMap<String, OfTarget> = HashMap::new();
         for (i, r) in self.requests.iter().enumerate() {
             let key = target_key(r.target);
             self.store.put_target(&key)?;
@@ -125,16 +137,21 @@ impl<'a> Start<'a> {
                 target: key.text(),
                 machine: self.host.machine.fingerprint(),
             };
-            let evaluator = match evaluators.get(&place.target) {
-                Some(evaluator) => *evaluator,
+            let of_target = match evaluators.get(&place.target) {
+                Some(of_target) => *of_target,
                 None => {
                     let timed = self.timed(r.target, &place)?;
-                    let evaluator = run.add_evaluator(Box::new(timed));
-                    evaluators.insert(place.target.clone(), evaluator);
-                    evaluator
+                    let timed = run.add_evaluator(Box::new(timed));
+                    let evaluator = match self.evaluator {
+                        Some(make) => run.add_evaluator(make(r.target, &place)?),
+                        None => timed,
+                    };
+                    let of_target = OfTarget { evaluator, timed };
+                    evaluators.insert(place.target.clone(), of_target);
+                    of_target
                 }
             };
-            self.add(&mut run, i, evaluator, &limits, place)?;
+            self.add(&mut run, i, of_target, &limits, place)?;
         }
         Ok(run)
     }
@@ -166,7 +183,7 @@ impl<'a> Start<'a> {
         &self,
         run: &mut Run<'a>,
         i: usize,
-        evaluator: usize,
+        of_target: OfTarget,
         limits: &Limits,
         place: AnswerPlace,
     ) -> Result<()> {
@@ -182,7 +199,7 @@ impl<'a> Start<'a> {
             target,
             host: &self.host.machine.target(target.threads()),
             place: place.clone(),
-            evaluator,
+            evaluator: of_target.evaluator,
             limits,
             strategy,
             rotate_bytes: match options.rotate {
@@ -196,6 +213,7 @@ impl<'a> Start<'a> {
             run_id: run_id.clone(),
             place,
             making: making(target, options, &model.pool),
+            timed: of_target.timed,
             strategy: strategy.to_string(),
             peak_gflops: limits.peak_gflops * f64::from(target.threads()),
             size: model.size,

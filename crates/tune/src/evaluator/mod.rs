@@ -33,7 +33,7 @@ pub struct Batch {
     pub target: Option<Arc<Target>>,
     /// Where the search wants answers for.
     pub place: Arc<AnswerPlace>,
-    /// What code is measured with; only for evaluators that take [`Form::Code`].
+    /// What code is measured with; only for evaluators that take [`Form::Code`] and need it.
     pub data: Option<Arc<TaskData>>,
     /// Of the search; equal seeds and answers give equal batches.
     pub seed: u64,
@@ -78,6 +78,12 @@ pub trait Evaluator {
 
     /// The form in which it takes candidates.
     fn form(&self) -> Form;
+
+    /// Whether batches of code come with their data, for which the plain schedule of every task
+    /// is built first. Asked of evaluators that take [`Form::Code`] only.
+    fn needs_data(&self) -> bool {
+        true
+    }
 
     /// The kind of the scores that it answers a task with; none if it answers with times.
     fn score_kind(&self, task: &str) -> Option<String>;

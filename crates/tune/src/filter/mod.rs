@@ -86,8 +86,10 @@ pub(crate) mod tests {
     use super::*;
     use crate::StopRule;
     use measure::Spent;
+    use runtime::BuiltKernel;
     use schedule::{Decision, DecisionKind};
     use search::{Point, Sketch, Space};
+    use std::sync::Arc;
 
     /// A space of two decisions with nine values each, without a program.
     pub fn space() -> Space {
@@ -131,6 +133,14 @@ pub(crate) mod tests {
         }
     }
 
+    /// The same as code of so many bytes.
+    pub fn built_trial(number: u64, values: [u64; 2], code: Vec<u8>) -> Trial {
+        Trial {
+            kernel: Some(Arc::new(BuiltKernel::by_hand(code, vec![]))),
+            ..trial(number, values)
+        }
+    }
+
     /// Drops odd numbers and turns the order of the others round.
     struct Even;
 
@@ -162,6 +172,40 @@ pub(crate) mod tests {
         let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
         assert_eq!(numbers(&kept), [4, 2, 0]);
         assert_eq!(numbers(&dropped), [1, 3]);
+    }
+
+    /// Puts small code first, and drops code of more than three bytes.
+    struct Small;
+
+    impl Filter for Small {
+        fn name(&self) -> &'static str {
+            "small"
+        }
+
+        fn form(&self) -> Form {
+            Form::Code
+        }
+
+        fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+            let bytes = |t: &Trial| t.kernel.as_ref().expect("it takes code").code.len();
+            let one = |t: &Trial| match bytes(t) {
+                4.. => Verdict::Drop,
+                bytes => Verdict::Keep {
+                    score: bytes as f64,
+                },
+            };
+            trials.iter().map(one).collect()
+        }
+    }
+
+    #[test]
+    fn code_is_judged() {
+        let space = space();
+        let trials = [3, 4, 1].into_iter().enumerate();
+        let trials = trials.map(|(n, bytes)| built_trial(n as u64, [0, 0], vec![0; bytes]));
+        let (kept, dropped) = sift(&mut Small, &context(&space), trials.collect());
+        let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
+        assert_eq!((numbers(&kept), numbers(&dropped)), (vec![2, 0], vec![1]));
     }
 
     #[test]

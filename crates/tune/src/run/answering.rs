@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::evaluator::{Batch, Reply};
 use crate::known::constants_as_near;
 use crate::record;
-use crate::trial::{Answer, Form, Trial};
+use crate::trial::{Answer, Trial};
 use measure::Spent;
 use runtime::BuiltKernel;
 use search::untried;
@@ -31,7 +31,7 @@ impl Run<'_> {
             let s = &self.searches[*i];
             let evaluator = &self.evaluators[s.evaluator];
             let has_data = s.subject.as_ref().is_some_and(|s| s.data.is_some());
-            let ready = evaluator.form() < Form::Code || has_data;
+            let ready = has_data || !self.needs_data(*i);
             let full = waiting[*i] >= evaluator.batch();
             let alone = waiting[*i] > 0 && (self.building.is_empty() || !more(*i));
             ready && (full || alone)

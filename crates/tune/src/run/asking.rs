@@ -45,7 +45,9 @@ impl Run<'_> {
                 let builders = builders.as_deref_mut().ok_or_else(|| {
                     Error::new("candidates are to be measured, and the run has no builders")
                 })?;
-                self.ask_oracle(search, builders)?;
+                if self.needs_data(search) {
+                    self.ask_oracle(search, builders)?;
+                }
                 self.build(trial, builders);
             }
         }
@@ -68,6 +70,12 @@ impl Run<'_> {
         let s = &self.searches[search];
         let filters = s.filters.iter().map(|f| f.form());
         filters.fold(self.evaluators[s.evaluator].form(), Form::max)
+    }
+
+    /// Whether candidates of a search wait for the data that they are measured with.
+    pub(super) fn needs_data(&self, search: usize) -> bool {
+        let evaluator = &self.evaluators[self.searches[search].evaluator];
+        evaluator.form() == Form::Code && evaluator.needs_data()
     }
 
     /// Whether what the store knows of candidates of a search was measured as its evaluator

@@ -56,6 +56,8 @@ pub struct Job<'a> {
     pub run_id: Arc<str>,
     pub place: Arc<AnswerPlace>,
     pub making: Making<'a>,
+    /// Position of the evaluator that times candidates on its devices.
+    pub timed: usize,
     pub strategy: String,
     /// f32 multiply-add peak of all threads.
     pub peak_gflops: f64,
@@ -275,9 +277,15 @@ impl<'a> Run<'a> {
         searches.map(|s| s.standing(usual_ns, weight(s))).collect()
     }
 
-    /// Time of the kernels of some searches, with the best so far.
+    /// The least time of a search so far; none where its costs are scores.
+    fn best_ns(&self, s: &Search) -> Option<f64> {
+        let scored = self.evaluators[s.evaluator].score_kind(&s.key).is_some();
+        s.best_cost().filter(|_| !scored)
+    }
+
+    /// Time of the kernels of some searches, with the best so far; those with scores count 0.
     pub fn kernels_ns(&self, searches: Range<usize>) -> f64 {
-        let one = |s: &Search| s.best_cost().unwrap_or(0.0) * s.uses as f64;
+        let one = |s: &Search| self.best_ns(s).unwrap_or(0.0) * s.uses as f64;
         self.searches[searches].iter().map(one).sum()
     }
 
@@ -299,7 +307,7 @@ impl<'a> Run<'a> {
             failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
             model_ms: self.kernels_ns(0..self.searches.len()) / 1e6,
             task: &s.title,
-            task_best_ms: s.best_cost().map(|ns| ns / 1e6),
+            task_best_ms: self.best_ns(s).map(|ns| ns / 1e6),
         });
     }
 }

@@ -1,0 +1,127 @@
+//! Runs of a model whose candidates are judged by another evaluator than the default one, with
+//! builders and runners.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+use store::{Outcome, RecordQuery};
+use tune::evaluator::{Batch, Evaluator, Reply};
+use tune::{Answer, AnswerPlace, Form, Trial, tune_all_by};
+use tunesmith::{
+    Host, ImportOptions, Machine, Options, Request, Silent, StopRule, Store, Target, Workers, load,
+};
+
+/// Scores candidates by their size: of the code, or of the trace as text.
+struct Size {
+    form: Form,
+    waiting: VecDeque<Batch>,
+}
+
+impl Size {
+    fn judge(&self, t: &Trial) -> Outcome {
+        let bytes = match self.form {
+            Form::Code => t.kernel.as_ref().expect("it takes code").code.len(),
+            _ => t.trace.len(),
+        };
+        Outcome::Scored {
+            kind: "bytes".into(),
+            value: bytes as f64,
+        }
+    }
+}
+
+impl Evaluator for Size {
+    fn name(&self) -> &'static str {
+        "size"
+    }
+
+    fn form(&self) -> Form {
+        self.form
+    }
+
+    fn needs_data(&self) -> bool {
+        false
+    }
+
+    fn score_kind(&self, _: &str) -> Option<String> {
+        Some("bytes".into())
+    }
+
+    fn batch(&self) -> usize {
+        2
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        assert!(batch.data.is_none(), "nobody asked for data");
+        self.waiting.push_back(batch);
+    }
+
+    fn poll(&mut self, _: Duration, _: &mut dyn FnMut(bool)) -> Option<Reply> {
+        let batch = self.waiting.pop_front()?;
+        let answer = |trial: &Trial| Answer {
+            outcome: self.judge(trial),
+            spent: Default::default(),
+            parts: Default::default(),
+            place: batch.place.clone(),
+            trial: trial.clone(),
+        };
+        Some(Reply {
+            number: batch.number,
+            answers: batch.trials.iter().map(answer).collect(),
+            events: vec![],
+            setup: None,
+            took: None,
+        })
+    }
+}
+
+fn host() -> Host {
+    let program = Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    Host {
+        machine: Machine::host(),
+        workers: Workers::of_program(program).unwrap(),
+    }
+}
+
+#[test]
+fn candidates_are_scored_in_the_search_and_the_best_of_them_timed() {
+    let host = host();
+    let target = host.machine.target(1);
+    let source = load("op:matmul(m=8,n=16,k=16)", &ImportOptions::default()).unwrap();
+    for form in [Form::Schedule, Form::Code] {
+        let store = Store::open_in_memory().unwrap();
+        let options = Options::new(host.machine.cpus, 1, StopRule::Trials(6));
+        let request = Request {
+            source: &source,
+            target: &target,
+            strategy: None,
+        };
+        let size = |_: &Target, _: &AnswerPlace| {
+            let waiting = VecDeque::new();
+            Ok(Box::new(Size { form, waiting }) as Box<dyn Evaluator>)
+        };
+        let tuned = tune_all_by(
+            &[request],
+            &host,
+            &store,
+            &options,
+            Some(&size),
+            &mut Silent,
+        );
+        let report = tuned.unwrap().remove(0).report;
+        assert_eq!(report.trials, 6, "{form:?}");
+        let records = store.records_for(&RecordQuery::default()).unwrap();
+        let (timed, scored): (Vec<_>, Vec<_>) = records.iter().partition(|r| r.final_);
+        assert_eq!(scored.len(), 6);
+        assert!(scored.iter().all(|r| r.evaluator == "size"));
+        assert!(!timed.is_empty(), "{form:?}");
+        for r in timed {
+            assert_eq!(r.evaluator, "timed");
+            let ns = r.outcome.median_ns();
+            assert!(ns.is_some_and(|ns| ns > 0), "{:?}", r.outcome);
+            assert!(r.code_hash.is_some());
+        }
+        let ms = report.tasks[0].after_ms.unwrap();
+        assert!(ms > 0.0 && ms < 1e3, "a time: {ms}");
+    }
+}
