@@ -76,6 +76,44 @@ fn mistakes_name_what_is_valid() {
         ("op:conv2d(r=9,pad=0,h=4)", "a window of 9 does not fit 4"),
         ("op:grouped_conv2d(c=8,groups=3)", "does not fit weight"),
         ("op:conv2d(c=16777216,k=16777216)", "are larger than"),
+        ("op:conv2d(c=1,4)", "`4` is not ARG=VALUE"),
+        ("op:contract(f=2)", "abcd,cbe->aed has no letter `f`"),
+        (
+            "op:contract(spec=ab,bc->ac,a=2,c=3)",
+            "letter `b` of ab,bc->ac has no extent: add b=NUMBER",
+        ),
+        (
+            "op:contract(spec=aB,Bc->ac,a=2,c=3)",
+            "letter `B` of aB,Bc->ac is not one of a to z",
+        ),
+        (
+            "op:contract(spec=ab,bc,cd->ad,a=2,b=2,c=2,d=2)",
+            "`,` in ab,bc,cd->ad is no letter",
+        ),
+        (
+            "op:contract(spec=ab->ba,a=2,b=2)",
+            "is not LEFT,RIGHT->RESULT",
+        ),
+        (
+            "op:contract(spec=ab,bc->ad,a=2,b=2,c=2)",
+            "has letter `d`, which no operand has",
+        ),
+        (
+            "op:contract(spec=ab,bc->ac,a=2,b=0,c=2)",
+            "b=0 is not valid",
+        ),
+        (
+            "op:contract(speck=ab)",
+            "it has spec=abcd,cbe->aed, and the extent of each letter, such as a=32",
+        ),
+        ("op:transpose(perm=011)", "perm=011: an order of the axes"),
+        ("op:transpose(perm=02)", "perm=02: an order of the axes"),
+        ("op:transpose(perm=ab)", "perm=ab: an order of the axes"),
+        (
+            "op:transpose(n=2,perm=102)",
+            "the axes are [c,rows,cols], without `n`",
+        ),
+        ("op:group_norm(c=30)", "are not a multiple of groups=32"),
     ] {
         let message = builtin(name, 1).unwrap_err().to_string();
         assert!(message.contains(expected), "{name}: {message}");
@@ -103,4 +141,97 @@ fn padding_keeps_the_size_unless_it_is_given() {
         }
     }
     assert_eq!(side("op:max_pool2d(c=4,h=6,w=8,r=2,s=2,stride=2)"), (3, 4));
+}
+
+#[test]
+fn letters_are_axes() {
+    let shapes = |spec: &str| -> Vec<Vec<usize>> {
+        let model = builtin(spec, 1).unwrap();
+        let values = model.inputs().iter().chain(model.outputs());
+        values.map(|v| model[*v].shape().to_vec()).collect()
+    };
+    // Of the preset equation, the letters that are not given have extents as well.
+    assert_eq!(
+        shapes("op:contract(e=7)"),
+        [vec![32, 32, 32, 32], vec![32, 32, 7], vec![32, 7, 32]]
+    );
+    assert_eq!(
+        shapes("op:contract( spec = hid , hjd -> hij , h=2, i=3, j=5, d=4 )"),
+        [vec![2, 3, 4], vec![2, 5, 4], vec![2, 3, 5]]
+    );
+    assert_eq!(
+        shapes("op:transpose(n=2,c=3,rows=4,cols=5,perm=0231)"),
+        [vec![2, 3, 4, 5], vec![2, 4, 5, 3]]
+    );
+    assert_eq!(
+        shapes("op:transpose(rows=4,cols=5)"),
+        [vec![4, 5], vec![5, 4]]
+    );
+}
+
+/// The value of an element, or the mean square of all, of a small operator's only result.
+fn result(spec: &str) -> Tensor {
+    let model = builtin(spec, 1).unwrap();
+    let outputs = evaluate(&model, &random_inputs(&model), Keep::Outputs).unwrap();
+    (*outputs.outputs()[0]).clone()
+}
+
+#[test]
+fn composed_operators_keep_their_laws() {
+    // Every row of weights sums to one, so equal values are what they were.
+    let model = builtin("op:attention(heads=2,n=3,d=4)", 1).unwrap();
+    let [q, k] = [1, 2].map(|seed| {
+        let normal = Fill::Normal { std: 1.0 };
+        Arc::new(fill_tensor(DType::F32, &[2, 3, 4], normal, seed))
+    });
+    let sevens = Arc::new(Tensor::from_slice(&[2, 3, 4], &[7f32; 24]));
+    let y = evaluate(&model, &[q, k, sevens], Keep::Outputs).unwrap();
+    let y = &y.outputs()[0];
+    assert!((0..24).all(|i| (y.get_f64(i) - 7.0).abs() < 1e-5));
+
+    // exp(log sum exp) is the sum of exp.
+    let model = builtin("op:log_sum_exp(rows=2,cols=3)", 1).unwrap();
+    let x = Tensor::from_slice(&[2, 3], &[0f32, 1.0, 2.0, 1000.0, 1000.0, -1000.0]);
+    let y = evaluate(&model, &[Arc::new(x)], Keep::Outputs).unwrap();
+    let y = &y.outputs()[0];
+    assert_eq!(y.shape(), [2]);
+    assert!((y.get_f64(0) - 2.407_606).abs() < 1e-5);
+    assert!((y.get_f64(1) - 1000.693_1).abs() < 1e-3);
+
+    // A group's mean square is near one, whatever the scale of its channels.
+    let y = result("op:group_norm(c=8,h=16,w=16,groups=2)");
+    let square = (0..y.len()).map(|i| y.get_f64(i).powi(2)).sum::<f64>() / y.len() as f64;
+    assert!((0.6..1.5).contains(&square), "{square}");
+
+    assert_eq!(
+        result("op:correlation(c=3,h=2,w=4)").shape(),
+        [1, 2, 4, 2, 4]
+    );
+    assert_eq!(
+        result("op:capsule_conv2d(n=2,c=3,h=6,w=5,k=2,stride=2)").shape(),
+        [2, 3, 3, 4, 4, 2]
+    );
+    assert_eq!(
+        result("op:max_pool3d(c=2,d=4,h=6,w=8)").shape(),
+        [1, 2, 2, 3, 4]
+    );
+}
+
+#[test]
+fn capsules_are_products_of_matrices() {
+    // A window of one pixel, one input capsule and one output capsule.
+    let model = builtin("op:capsule_conv2d(c=1,h=1,w=1,k=1,r=1,s=1)", 1).unwrap();
+    let weight = model.constants().next().unwrap().1.clone();
+    let values: Vec<f32> = (0..16).map(|i| i as f32 - 5.0).collect();
+    let x = Arc::new(Tensor::from_slice(&[1, 1, 1, 4, 4, 1], &values));
+    let y = evaluate(&model, &[x], Keep::Outputs).unwrap();
+    let y = &y.outputs()[0];
+    assert_eq!(y.shape(), [1, 1, 1, 4, 4, 1]);
+    for i in 0..4 {
+        for j in 0..4 {
+            let products = (0..4).map(|l| f64::from(values[i * 4 + l]) * weight.get_f64(j * 4 + l));
+            let sum: f64 = products.sum();
+            assert!((y.get_f64(i * 4 + j) - sum).abs() < 1e-5, "{i} {j}");
+        }
+    }
 }

@@ -345,6 +345,7 @@ fn operator(node: &Node, dtype: DType) -> Result<(&'static str, Vec<AttributePro
                 int("transB", i64::from(g.trans_b)),
             ],
         ),
+        Op::Contract(c) => ("Einsum", vec![text("equation", &c.equation())]),
         Op::BatchNorm(b) => ("BatchNormalization", vec![float("epsilon", b.epsilon)]),
         Op::LayerNorm(l) => (
             "LayerNormalization",

@@ -10,6 +10,7 @@
 
 mod attributes;
 mod composite;
+mod contract;
 mod declared;
 mod elementwise;
 mod error;

@@ -2,8 +2,8 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    composite as c, elementwise as e, linear as l, movement as m, norm as n, quantized as q,
-    reduce as r, shapes as s, windows as w,
+    composite as c, contract as k, elementwise as e, linear as l, movement as m, norm as n,
+    quantized as q, reduce as r, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -47,6 +47,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Div", e::div),
     standard("Dropout", e::dropout),
     standard("DynamicQuantizeLinear", q::dynamic_quantize_linear),
+    standard("Einsum", k::einsum),
     standard("Elu", c::elu),
     standard("Equal", e::equal),
     standard("Erf", e::erf),

@@ -179,6 +179,11 @@ fn windows_and_products() {
         trans_a: true,
         trans_b: true,
     };
+    let contract = Contract::parse("abcd,cbe->aed").unwrap();
+    round_trip(
+        Op::Contract(contract),
+        &[(F, &[2, 3, 4, 5]), (F, &[4, 3, 6])],
+    );
     round_trip(Op::Gemm(gemm), &[(F, &[4, 3]), (F, &[5, 4]), (F, &[5])]);
 }
 

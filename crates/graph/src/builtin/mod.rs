@@ -6,6 +6,7 @@
 //! the models are for speed and correctness, not for predictions.
 
 mod bert;
+mod composed;
 mod mobilenet;
 mod net;
 mod operators;

@@ -1,6 +1,7 @@
 //! The operators that a specification can name: a table of parameters and a
 //! builder each.
 
+use super::composed;
 use super::net::Net;
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
@@ -17,6 +18,11 @@ pub enum Preset {
     Number(i64),
     /// What the smallest window has on each side of its middle.
     Centred,
+    /// A text, which may hold commas.
+    Text(&'static str),
+    /// The extent of the axes of this letter in the preset text. Where a text is given,
+    /// the extents of its letters are given as well.
+    Letter(i64),
 }
 
 /// A parameter of an operator's specification.
@@ -56,6 +62,34 @@ const fn count(name: &'static str, default: i64) -> Parameter {
         words: &[],
     }
 }
+
+const fn text(name: &'static str, default: &'static str) -> Parameter {
+    Parameter {
+        name,
+        default: Preset::Text(default),
+        least: 0,
+        words: &[],
+    }
+}
+
+macro_rules! letters {
+    ($($letter:ident)*) => {
+        &[
+            text("spec", "abcd,cbe->aed"),
+            $(Parameter {
+                name: stringify!($letter),
+                default: Preset::Letter(32),
+                least: 1,
+                words: &[],
+            }),*
+        ]
+    };
+}
+
+/// An equation, and the extents of its letters.
+const CONTRACT: &[Parameter] = letters!(a b c d e f g h i j k l m n o p q r s t u v w x y z);
+/// The letters alone.
+pub(super) const LETTERS: &[Parameter] = CONTRACT.split_at(1).1;
 
 /// On both sides of every spatial axis.
 const PAD: Parameter = Parameter {
@@ -233,6 +267,40 @@ pub const OPERATORS: &[OperatorInfo] = &[
         dense,
     ),
     operator(
+        "contract",
+        "two inputs, summed over the letters that the result lacks",
+        CONTRACT,
+        composed::contract,
+    ),
+    operator(
+        "correlation",
+        "of all pixels of [n,c,h,w] with all of another [n,c,h,w]",
+        &[size("n", 1), size("c", 64), size("h", 14), size("w", 14)],
+        composed::correlation,
+    ),
+    operator(
+        "capsule_conv2d",
+        "convolution of matrices 4x4, [n,h,w,4,4,c] with k x c of them a window",
+        &[
+            size("n", 1),
+            size("c", 8),
+            size("h", 16),
+            size("w", 16),
+            size("k", 8),
+            size("r", 3),
+            size("s", 3),
+            size("stride", 1),
+            PAD,
+        ],
+        composed::capsule_conv,
+    ),
+    operator(
+        "attention",
+        "softmax(q k' / sqrt(d)) v for each of the heads; all are [heads,n,d]",
+        &[size("heads", 12), size("n", 128), size("d", 64)],
+        composed::attention,
+    ),
+    operator(
         "softmax",
         "over the columns of [rows,cols]",
         &[size("rows", 1536), size("cols", 128)],
@@ -248,10 +316,57 @@ pub const OPERATORS: &[OperatorInfo] = &[
         layer_norm,
     ),
     operator(
+        "group_norm",
+        "over the channels and pixels of each group of [n,c,h,w]",
+        &[
+            size("n", 1),
+            size("c", 64),
+            size("h", 28),
+            size("w", 28),
+            size("groups", 32),
+        ],
+        composed::group_norm,
+    ),
+    operator(
+        "log_sum_exp",
+        "over the columns of [rows,cols]",
+        &[size("rows", 1024), size("cols", 1024)],
+        composed::log_sum_exp,
+    ),
+    operator(
         "max_pool2d",
         "maximum over windows of [n,c,h,w]",
         POOL,
-        |net, a| pool(net, a, PoolKind::Max { indices: None }),
+        |net, a| {
+            pool(
+                net,
+                a,
+                PoolKind::Max { indices: None },
+                &["h", "w"],
+                &["r", "s"],
+            )
+        },
+    ),
+    operator(
+        "max_pool3d",
+        "maximum over windows of [n,c,d,h,w]",
+        &[
+            size("n", 1),
+            size("c", 64),
+            size("d", 8),
+            size("h", 28),
+            size("w", 28),
+            size("q", 3),
+            size("r", 3),
+            size("s", 3),
+            size("stride", 2),
+            PAD,
+            size("dilation", 1),
+        ],
+        |net, a| {
+            let max = PoolKind::Max { indices: None };
+            pool(net, a, max, &["d", "h", "w"], &["q", "r", "s"])
+        },
     ),
     operator(
         "avg_pool2d",
@@ -259,7 +374,8 @@ pub const OPERATORS: &[OperatorInfo] = &[
         POOL,
         |net, a| {
             let count_include_pad = false;
-            pool(net, a, PoolKind::Average { count_include_pad })
+            let mean = PoolKind::Average { count_include_pad };
+            pool(net, a, mean, &["h", "w"], &["r", "s"])
         },
     ),
     operator(
@@ -292,12 +408,15 @@ pub const OPERATORS: &[OperatorInfo] = &[
     ),
     operator(
         "transpose",
-        "[rows,cols] to [cols,rows]",
-        &[size("rows", 1024), size("cols", 1024)],
-        |net, a| {
-            let x = input(net, &[a.get("rows"), a.get("cols")]);
-            net.try_add(Op::Transpose(Transpose { perm: vec![1, 0] }), &[x])
-        },
+        "[rows,cols], [c,rows,cols] or [n,c,rows,cols] to the order of axes `perm`",
+        &[
+            size("n", 1),
+            size("c", 1),
+            size("rows", 1024),
+            size("cols", 1024),
+            text("perm", "10"),
+        ],
+        composed::transpose,
     ),
     operator(
         "add",
@@ -364,7 +483,7 @@ pub(super) fn is_plain(operator: &OperatorInfo, arguments: &Arguments) -> bool {
     matches!(word, Some("nchw" | "nhwc"))
 }
 
-fn input(net: &mut Net, shape: &[usize]) -> ValueId {
+pub(super) fn input(net: &mut Net, shape: &[usize]) -> ValueId {
     net.model.add_input("x", DType::F32, shape)
 }
 
@@ -401,7 +520,7 @@ fn only_float(a: &Arguments, op: &'static str, what: &str) -> Result<(), ModelEr
 const MOST_WEIGHTS: usize = 1 << 30;
 
 /// Refuses weights that are too large to draw.
-fn checked(net: &Net, shape: &[usize], op: &'static str) -> Result<(), ModelError> {
+pub(super) fn checked(net: &Net, shape: &[usize], op: &'static str) -> Result<(), ModelError> {
     let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
     if elements.is_some_and(|n| n <= MOST_WEIGHTS) {
         return Ok(());
@@ -552,14 +671,23 @@ fn layer_norm(net: &mut Net, a: &Arguments) -> Result<ValueId, ModelError> {
     net.try_add(Op::LayerNorm(norm), &[x, scale, shift])
 }
 
-fn pool(net: &mut Net, a: &Arguments, kind: PoolKind) -> Result<ValueId, ModelError> {
-    let x = input(net, &["n", "c", "h", "w"].map(|d| a.get(d)));
+fn pool(
+    net: &mut Net,
+    a: &Arguments,
+    kind: PoolKind,
+    spatial: &[&str],
+    taps: &[&str],
+) -> Result<ValueId, ModelError> {
+    let rank = spatial.len();
+    let mut shape = vec![a.get("n"), a.get("c")];
+    shape.extend(spatial.iter().map(|d| a.get(d)));
+    let x = input(net, &shape);
     let pool = Pool {
         kind,
-        kernel: vec![a.get("r"), a.get("s")],
-        strides: vec![a.get("stride"); 2],
-        dilations: vec![a.get("dilation"); 2],
-        pads: vec![(a.get("pad"), a.get("pad")); 2],
+        kernel: taps.iter().map(|t| a.get(t)).collect(),
+        strides: vec![a.get("stride"); rank],
+        dilations: vec![a.get("dilation"); rank],
+        pads: vec![(a.get("pad"), a.get("pad")); rank],
         ceil_mode: false,
     };
     net.try_add(Op::Pool(pool), &[x])

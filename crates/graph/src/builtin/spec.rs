@@ -1,12 +1,17 @@
-//! Operator specifications: `NAME` or `NAME(ARG=VALUE,...)`.
+//! Operator specifications: `NAME` or `NAME(ARG=VALUE,...)`. A text may hold commas: what
+//! follows one without an `ARG=` goes on with the text.
 
 use super::BuiltinError;
-use super::operators::{OPERATORS, OperatorInfo, Parameter, Preset};
+use super::operators::{LETTERS, OPERATORS, OperatorInfo, Parameter, Preset};
 use std::collections::BTreeMap;
 
-/// The value of every parameter, by name: numbers, words by their position,
-/// booleans as 0 and 1.
-pub(super) struct Arguments(BTreeMap<&'static str, i64>);
+/// The value of every parameter, by name.
+#[derive(Default)]
+pub(super) struct Arguments {
+    /// Numbers, words by their position, booleans as 0 and 1.
+    numbers: BTreeMap<&'static str, i64>,
+    texts: BTreeMap<&'static str, String>,
+}
 
 impl Arguments {
     /// # Panics
@@ -16,12 +21,24 @@ impl Arguments {
     }
 
     pub fn try_get(&self, name: &str) -> Option<usize> {
-        let value = *self.0.get(name)?;
+        let value = *self.numbers.get(name)?;
         Some(usize::try_from(value).expect("arguments are checked not to be negative"))
     }
 
     pub fn flag(&self, name: &str) -> bool {
         self.get(name) != 0
+    }
+
+    /// # Panics
+    /// If the operator has no such parameter of a text.
+    pub fn text(&self, name: &str) -> &str {
+        self.texts.get(name).expect("a text of the operator")
+    }
+
+    /// The letters that have an extent.
+    pub fn letters(&self) -> impl Iterator<Item = &'static str> {
+        let names = LETTERS.iter().map(|p| p.name);
+        names.filter(|n| self.numbers.contains_key(n))
     }
 }
 
@@ -45,14 +62,20 @@ pub(super) fn parse(spec: &str) -> Result<(&'static OperatorInfo, Arguments), Bu
             name: name.to_string(),
         });
     };
-    let mut given = BTreeMap::new();
+    let mut given = Arguments::default();
+    // The text that a part without `=` goes on with.
+    let mut open = None;
     for part in arguments
         .split(',')
         .map(str::trim)
         .filter(|p| !p.is_empty())
     {
         let Some((key, value)) = part.split_once('=') else {
-            return Err(syntax(&format!("`{part}` is not ARG=VALUE")));
+            let Some(text) = open.and_then(|name| given.texts.get_mut(name)) else {
+                return Err(syntax(&format!("`{part}` is not ARG=VALUE")));
+            };
+            *text = format!("{text},{part}");
+            continue;
         };
         let (key, value) = (key.trim(), value.trim());
         let Some(parameter) = operator.parameters.iter().find(|p| p.name == key) else {
@@ -62,26 +85,44 @@ pub(super) fn parse(spec: &str) -> Result<(&'static OperatorInfo, Arguments), Bu
                 valid: describe(operator.parameters),
             });
         };
-        let value = parse_value(operator, parameter, value)?;
-        if given.insert(parameter.name, value).is_some() {
+        let is_text = matches!(parameter.default, Preset::Text(_));
+        let is_new = if is_text {
+            let text = value.to_string();
+            given.texts.insert(parameter.name, text).is_none()
+        } else {
+            let value = parse_value(operator, parameter, value)?;
+            given.numbers.insert(parameter.name, value).is_none()
+        };
+        if !is_new {
             return Err(syntax(&format!("`{key}` is given twice")));
         }
+        open = is_text.then_some(parameter.name);
     }
-    Ok((operator, Arguments(completed(operator, given))))
+    Ok((operator, completed(operator, given)))
 }
 
 /// Parameters that are the sizes of windows.
 const WINDOWS: [&str; 3] = ["q", "r", "s"];
 
-/// What is given, and the presets of the rest.
-fn completed(
-    operator: &OperatorInfo,
-    mut values: BTreeMap<&'static str, i64>,
-) -> BTreeMap<&'static str, i64> {
+/// What is given, and the presets of the rest. Letters have presets for preset texts only.
+fn completed(operator: &OperatorInfo, given: Arguments) -> Arguments {
+    let Arguments {
+        numbers: mut values,
+        mut texts,
+    } = given;
+    let is_preset = texts.is_empty();
     for p in operator.parameters {
-        if let Preset::Number(n) = p.default {
-            values.entry(p.name).or_insert(n);
+        if let Preset::Text(text) = p.default {
+            texts.entry(p.name).or_insert_with(|| text.to_string());
         }
+    }
+    for p in operator.parameters {
+        let is_used = || texts.values().any(|t| t.contains(p.name));
+        match p.default {
+            Preset::Number(n) => values.entry(p.name).or_insert(n),
+            Preset::Letter(n) if is_preset && is_used() => values.entry(p.name).or_insert(n),
+            _ => continue,
+        };
     }
     let smallest = WINDOWS.iter().filter_map(|w| values.get(w)).min();
     let centred = smallest.map_or(0, |w| (w - 1) / 2);
@@ -90,7 +131,10 @@ fn completed(
             values.entry(p.name).or_insert(centred);
         }
     }
-    values
+    Arguments {
+        numbers: values,
+        texts,
+    }
 }
 
 /// Sizes end here, so that products of a few of them fit 64 bits.
@@ -126,12 +170,21 @@ fn parse_value(
 /// Parameters with what they are where nothing is written, for people.
 pub fn describe(parameters: &[Parameter]) -> String {
     let one = |p: &Parameter| match p.default {
-        Preset::Centred => format!("{}=(smallest window - 1)/2", p.name),
-        Preset::Number(n) => match p.words.get(n as usize) {
+        Preset::Centred => Some(format!("{}=(smallest window - 1)/2", p.name)),
+        Preset::Number(n) => Some(match p.words.get(n as usize) {
             Some(word) => format!("{}={word} ({})", p.name, p.words.join(", ")),
             None => format!("{}={n}", p.name),
-        },
+        }),
+        Preset::Text(text) => Some(format!("{}={text}", p.name)),
+        Preset::Letter(_) => None,
     };
-    let all: Vec<String> = parameters.iter().map(one).collect();
+    let mut all: Vec<String> = parameters.iter().filter_map(one).collect();
+    let letter = |p: &Parameter| match p.default {
+        Preset::Letter(n) => Some(n),
+        _ => None,
+    };
+    if let Some(extent) = parameters.iter().find_map(letter) {
+        all.push(format!("and the extent of each letter, such as a={extent}"));
+    }
     all.join(", ")
 }

@@ -7,6 +7,7 @@
 use super::{Model, Node, Origin, TensorType, Value, ValueId};
 use crate::ops::{Op, OpError, Pool};
 use crate::reference;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -82,6 +83,20 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
         Op::Gemm(g) => shape(0)
             .get(usize::from(!g.trans_a))
             .map_or(1, |k| *k as u64),
+        Op::Contract(c) => {
+            let axes = c
+                .left
+                .iter()
+                .zip(shape(0))
+                .chain(c.right.iter().zip(shape(1)));
+            let extents: HashMap<char, usize> = axes.map(|(l, n)| (*l, *n)).collect();
+            let summed = c.summed();
+            let summed: Vec<usize> = summed
+                .iter()
+                .filter_map(|l| extents.get(l).copied())
+                .collect();
+            product(&summed)
+        }
         Op::Pool(Pool { kernel, .. }) => product(kernel),
         Op::Lrn(l) => l.size as u64,
         _ => 1,

@@ -16,7 +16,7 @@ pub struct Gemm {
 
 impl Gemm {
     pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
-        let (a, b) = (number(inputs.at_most(3)?, 0)?, number(inputs, 1)?);
+        let (a, b) = (inputs.at_most(3)?.number(0)?, inputs.number(1)?);
         if a.rank() != 2 || b.rank() != 2 || a.dtype != b.dtype {
             return refuse(format!("takes two matrices of one type, not {a} and {b}"));
         }
@@ -41,16 +41,8 @@ fn swap_if(swap: bool, s: &[usize]) -> (usize, usize) {
     if swap { (s[1], s[0]) } else { (s[0], s[1]) }
 }
 
-fn number<'a>(inputs: Operands<'a>, i: usize) -> Result<&'a TensorType, OpError> {
-    let t = inputs.get(i)?;
-    if t.dtype.is_float() || t.dtype.is_int() {
-        return Ok(t);
-    }
-    refuse(format!("is not defined on {}", t.dtype))
-}
-
 pub(super) fn infer_matmul(inputs: Operands) -> Result<TensorType, OpError> {
-    let (a, b) = (number(inputs.exactly(2)?, 0)?, number(inputs, 1)?);
+    let (a, b) = (inputs.exactly(2)?.number(0)?, inputs.number(1)?);
     if a.dtype != b.dtype {
         return refuse(format!(
             "takes vectors or matrices of one type, not {a} and {b}"

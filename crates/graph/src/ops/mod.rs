@@ -6,6 +6,7 @@
 //! what decides a shape is never an operand. Composite ONNX operators (Flatten,
 //! GlobalAveragePool, variadic Sum, …) are imported in terms of these.
 
+mod contract;
 mod conv;
 mod elementwise;
 mod gather;
@@ -15,6 +16,7 @@ mod norm;
 mod pool;
 mod reduce;
 
+pub use contract::Contract;
 pub use conv::{Conv, ConvTranspose};
 pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
 pub use gather::Gather;
@@ -68,6 +70,8 @@ pub enum Op {
     MatMulInteger,
     /// a, b, c?.
     Gemm(Gemm),
+    /// a, b.
+    Contract(Contract),
     /// x [N,C,..], scale, bias, mean, variance, each [C].
     BatchNorm(BatchNorm),
     /// x, scale, bias?.
@@ -115,6 +119,7 @@ impl Op {
             Op::MatMul => "matmul",
             Op::MatMulInteger => "matmul_integer",
             Op::Gemm(_) => "gemm",
+            Op::Contract(_) => "contract",
             Op::BatchNorm(_) => "batch_norm",
             Op::LayerNorm(_) => "layer_norm",
             Op::Lrn(_) => "lrn",
@@ -174,6 +179,7 @@ impl Op {
             Op::MatMul => one(linear::infer_matmul(inputs)),
             Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),
             Op::Gemm(g) => one(g.infer(inputs)),
+            Op::Contract(c) => one(c.infer(inputs)),
             Op::BatchNorm(b) => one(b.infer(inputs)),
             Op::LayerNorm(l) => l.infer(inputs),
             Op::Lrn(l) => one(l.infer(inputs)),
@@ -239,6 +245,15 @@ impl<'a> Operands<'a> {
         } else {
             refuse(format!("operand {i} is {t}, not floating"))
         }
+    }
+
+    /// Operand `i`, which must be floating or of integers.
+    pub(crate) fn number(self, i: usize) -> Result<&'a TensorType, OpError> {
+        let t = self.get(i)?;
+        if t.dtype.is_float() || t.dtype.is_int() {
+            return Ok(t);
+        }
+        refuse(format!("is not defined on {}", t.dtype))
     }
 
     /// Operand `i`, which must be of bytes.

@@ -5,6 +5,7 @@
 //! A result is rounded once, to the element type of the operator's output;
 //! integers wrap.
 
+mod contract;
 mod contraction;
 mod conv;
 mod elementwise;
@@ -57,6 +58,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::MatMul => vec![linear::matmul(x, given[1], shape)],
         Op::MatMulInteger => vec![linear::matmul_integer(x, given[1], shape)],
         Op::Gemm(g) => vec![linear::gemm(g, x, given[1], optional(2), shape)],
+        Op::Contract(c) => vec![contract::contract(c, x, given[1], shape)],
         Op::BatchNorm(b) => vec![norm::batch_norm(*b, x, &given[1..])],
         Op::LayerNorm(l) => norm::layer_norm(*l, x, given[1], optional(2)),
         Op::Lrn(l) => vec![norm::lrn(*l, x)],

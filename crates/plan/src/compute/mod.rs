@@ -9,6 +9,7 @@
 //!
 //! Half precision is computed in f32: loads widen, the store rounds.
 
+mod contract;
 mod conv;
 mod elementwise;
 mod matmul;
@@ -93,6 +94,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::ConvTranspose(c) => conv::conv_transpose(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
         Op::Gemm(g) => matmul::gemm(env, b, g),
+        Op::Contract(c) => contract::contract(env, b, c),
         Op::Pool(p) => pool::pool(env, b, p),
         Op::Reduce(r) => reduce::reduce(env, b, r),
         Op::ArgReduce(r) => reduce::arg_reduce(env, b, *r),
@@ -527,7 +529,7 @@ impl<'a> Env<'a> {
 fn operand_names(op: &Op) -> &'static [&'static str] {
     match op {
         Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) => &["X", "W", "B"],
-        Op::MatMul | Op::MatMulInteger => &["A", "B"],
+        Op::MatMul | Op::MatMulInteger | Op::Contract(_) => &["A", "B"],
         Op::Gemm(_) => &["A", "B", "C"],
         Op::LayerNorm(_) => &["X", "scale", "shift"],
         Op::Gather(_) => &["X", "I"],

@@ -63,7 +63,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 27] = [
+const SPECS: [&str; 36] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
@@ -77,7 +77,16 @@ const SPECS: [&str; 27] = [
     "op:matmul(m=5,n=6,k=7,activation=gelu)",
     "op:batch_matmul(b=2,m=5,n=6,k=7)",
     "op:dense(m=3,n=8,k=4,bias=yes,activation=relu)",
+    "op:contract(a=2,b=3,c=4,d=5,e=6)",
+    "op:contract(spec=xk,ykz->zyx,k=4,x=3,y=2,z=5)",
+    "op:correlation(n=2,c=3,h=2,w=3)",
+    "op:capsule_conv2d(n=2,c=3,h=4,w=5,k=2,stride=2)",
+    "op:attention(heads=2,n=5,d=4)",
     "op:softmax(rows=3,cols=5)",
+    "op:group_norm(n=2,c=6,h=3,w=4,groups=3)",
+    "op:log_sum_exp(rows=3,cols=5)",
+    "op:max_pool3d(c=4,d=4,h=5,w=6)",
+    "op:transpose(n=2,c=3,rows=4,cols=5,perm=0312)",
     "op:layer_norm(rows=3,cols=5)",
     "op:max_pool2d(c=4,h=6,w=6)",
     "op:avg_pool2d(c=4,h=6,w=6)",

@@ -69,6 +69,52 @@ fn general_matrix_products() {
 }
 
 #[test]
+fn contractions() {
+    for (equation, a, b) in [
+        ("mk,kn->mn", &[5, 7][..], &[7, 3][..]),
+        ("abcd,cbe->aed", &[2, 3, 4, 5], &[4, 3, 6]),
+        ("bhid,bhjd->bhij", &[2, 3, 4, 5], &[2, 3, 6, 5]),
+        ("km,nk->nm", &[5, 3], &[4, 5]),
+        ("i,i->", &[7], &[7]),
+        ("i,j->ji", &[3], &[4]),
+        ("ij,ij->ij", &[3, 4], &[3, 4]),
+        ("ij,k->i", &[3, 4], &[5]),
+        ("Bb,bB->Bb", &[2, 3], &[3, 2]),
+    ] {
+        let contract = || Op::Contract(Contract::parse(equation).unwrap());
+        for dtype in [DType::F32, DType::F16, DType::I32] {
+            judge_both(&single(contract(), &[typed(dtype, a), typed(dtype, b)]));
+        }
+        judge_both(&single(contract(), &[input(a), weight(b, 1)]));
+    }
+    let contract = Op::Contract(Contract::parse("abcd,cbe->aed").unwrap());
+    let plan = judge_both(&single(
+        contract,
+        &[input(&[2, 3, 4, 5]), input(&[4, 3, 6])],
+    ));
+    let task = &plan.tasks[0];
+    assert_eq!((&task.op[..], task.args["e"]), ("contract", 6));
+    assert_eq!(task.flops, 2.0 * 720.0);
+    let text = ir::text::print(&task.program);
+    assert!(
+        text.contains("main.c in 0..4") && text.contains("c: reduce 4"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_contraction_takes_its_chain_and_one_operand_twice() {
+    let mut model = Model::new("chain", 0);
+    let x = model.add_input("x", DType::F32, &[3, 4]);
+    let contract = Op::Contract(Contract::parse("ik,jk->ij").unwrap());
+    let y = model.add("gram", contract, &[x, x]).unwrap();
+    let y = model.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
+    model.add_output(y);
+    let plan = judge_both(&model);
+    assert_eq!(plan.steps.len(), 1);
+}
+
+#[test]
 fn element_wise_operators() {
     let unary = [
         Unary::Neg,

@@ -1,0 +1,136 @@
+//! Importer of Einsum: contractions of two operands, and sums and transposes of one.
+
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ops::{Contract, Op, Reduce, ReduceKind, Transpose};
+
+/// The axes that `...` stands for are in the first places of the term.
+struct Equation {
+    operands: Vec<Vec<char>>,
+    result: Vec<char>,
+}
+
+pub(crate) fn einsum(n: &mut NodeImport) -> Imported {
+    let equation = n.attributes.text("equation", "")?;
+    let inputs = n.all_inputs()?;
+    let ranks: Vec<usize> = inputs.iter().map(|v| n.ty(*v).rank()).collect();
+    let equation = Equation::parse(&equation, &ranks)?;
+    let twice =
+        |letters: &Vec<char>| (1..letters.len()).any(|i| letters[..i].contains(&letters[i]));
+    if equation.operands.iter().any(twice) {
+        return Problem::unsupported("an operand has a letter twice (a diagonal)");
+    }
+    match (&inputs[..], <[_; 2]>::try_from(equation.operands)) {
+        (&[x, y], Ok([left, right])) => {
+            let contract = Contract {
+                left,
+                right,
+                result: equation.result,
+            };
+            Ok(vec![n.emit(Op::Contract(contract), &[x, y])?])
+        }
+        (&[x], Err(one)) => reordered_sum(n, x, &one[0], &equation.result),
+        _ => Problem::unsupported(format!("it has {} operands, not one or two", inputs.len())),
+    }
+}
+
+/// Sums over the letters that the result lacks, and brings the others in its order.
+fn reordered_sum(
+    n: &mut NodeImport,
+    x: graph::ValueId,
+    letters: &[char],
+    result: &[char],
+) -> Imported {
+    let axes: Vec<usize> = (0..letters.len())
+        .filter(|i| !result.contains(&letters[*i]))
+        .collect();
+    let kept: Vec<char> = letters
+        .iter()
+        .copied()
+        .filter(|l| result.contains(l))
+        .collect();
+    let mut y = x;
+    if !axes.is_empty() {
+        let reduce = Reduce {
+            kind: ReduceKind::Sum,
+            axes,
+            keepdims: false,
+        };
+        y = n.emit(Op::Reduce(reduce), &[y])?;
+    }
+    let place = |l: &char| kept.iter().position(|k| k == l);
+    let perm: Vec<usize> = result.iter().filter_map(place).collect();
+    if perm.len() != result.len() || perm.len() != kept.len() {
+        return Problem::unsupported("its result does not have each letter of the operand once");
+    }
+    Ok(vec![n.emit(Op::Transpose(Transpose { perm }), &[y])?])
+}
+
+impl Equation {
+    /// Reads an equation for operands of these ranks; `...` becomes letters that the
+    /// equation does not use, counted from the last axis that it stands for.
+    fn parse(text: &str, ranks: &[usize]) -> Result<Equation, Problem> {
+        let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let (operands, result) = match text.split_once("->") {
+            Some((operands, result)) => (operands, Some(result)),
+            None => (&text[..], None),
+        };
+        let terms: Vec<&str> = operands.split(',').collect();
+        if terms.len() != ranks.len() {
+            return Problem::unsupported(format!(
+                "equation `{text}` has {} operands where {} are given",
+                terms.len(),
+                ranks.len()
+            ));
+        }
+        let free: Vec<char> = ('a'..='z')
+            .chain('A'..='Z')
+            .filter(|l| !text.contains(*l))
+            .collect();
+        let mut widest = 0;
+        let mut expanded = Vec::new();
+        for (term, rank) in terms.iter().zip(ranks) {
+            let named = term.replacen("...", "", 1).chars().count();
+            let Some(unnamed) = rank.checked_sub(named).filter(|n| *n <= free.len()) else {
+                return Problem::unsupported(format!("`{term}` does not fit rank {rank}"));
+            };
+            expanded.push(expand(term, &free[..unnamed], &text)?);
+            if expanded.last().is_some_and(|e| e.len() != *rank) {
+                return Problem::unsupported(format!("`{term}` does not fit rank {rank}"));
+            }
+            if term.contains("...") {
+                widest = widest.max(unnamed);
+            }
+        }
+        let result = match result {
+            Some(result) => expand(result, &free[..widest], &text)?,
+            None => implicit_result(&expanded, &free[..widest]),
+        };
+        Ok(Equation {
+            operands: expanded,
+            result,
+        })
+    }
+}
+
+/// The letters of a term, with those of `...` in its place, the last of them first in `free`.
+fn expand(term: &str, free: &[char], equation: &str) -> Result<Vec<char>, Problem> {
+    let (before, unnamed, after) = match term.split_once("...") {
+        Some((before, after)) => (before, free, after),
+        None => (term, &[][..], ""),
+    };
+    let named = before.chars().chain(after.chars());
+    if let Some(c) = named.into_iter().find(|c| !c.is_ascii_alphabetic()) {
+        return Problem::unsupported(format!("`{c}` in equation `{equation}` is no letter"));
+    }
+    let unnamed = unnamed.iter().rev().copied();
+    Ok(before.chars().chain(unnamed).chain(after.chars()).collect())
+}
+
+/// What `...` stands for, then in alphabetical order the letters that occur once.
+fn implicit_result(operands: &[Vec<char>], unnamed: &[char]) -> Vec<char> {
+    let all: Vec<char> = operands.iter().flatten().copied().collect();
+    let once = |l: &&char| all.iter().filter(|o| o == l).count() == 1 && !unnamed.contains(l);
+    let mut named: Vec<char> = all.iter().filter(once).copied().collect();
+    named.sort_unstable();
+    unnamed.iter().rev().copied().chain(named).collect()
+}
