@@ -2,11 +2,11 @@
 """Compares Tunesmith with onnxruntime (and OpenVINO, if installed) on CPUs.
 
 `suite` tunes, compares and explains all models; `kernels` compares single
-kernels; `latency` models at thread counts; `tune-figures` judges one tuning
-run; `publish` keeps charts of earlier runs. The outputs are compared first.
-Then all contenders take turns in short slices of one run, kept to the same
-CPUs. Needs what requirements.txt names: bench/rivals/run installs it and calls
-this.
+kernels; `operators` single operators of many kinds; `latency` models at thread
+counts; `tune-figures` judges one tuning run; `publish` keeps charts of earlier
+runs. The outputs are compared first. Then all contenders take turns in short
+slices of one run, kept to the same CPUs. Needs what requirements.txt names:
+bench/rivals/run installs it and calls this.
 """
 
 import argparse
@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import agreement
 import kernels
+import operators
 import publish
 import rival_process
 import suite
@@ -94,6 +95,12 @@ def arguments():
     single.add_argument("--time", default="1m", help="of the search of each [default: 1m]")
     single.add_argument("--name", default="kernels", help="of the report [default: kernels]")
     single.set_defaults(run=lambda args: kernels.run(args, thread_counts(args.threads)))
+
+    many = commands.add_parser(
+        "operators", parents=[shared], help="single operators of many kinds, and their limits"
+    )
+    operators.add_arguments(many)
+    many.set_defaults(run=lambda args: operators.run(args, thread_counts(args.threads)))
 
     keep = commands.add_parser(
         "publish", help="write charts and pages of layers of earlier runs to bench/figures"

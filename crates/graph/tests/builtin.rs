@@ -235,3 +235,15 @@ fn capsules_are_products_of_matrices() {
         }
     }
 }
+
+#[test]
+fn the_rows_of_the_benchmark_are_operators() {
+    let table = include_str!("../../../bench/operators.toml");
+    let rows: Vec<&str> = table.lines().filter(|l| l.contains(" = ")).collect();
+    assert!(rows.len() > 100, "{} rows", rows.len());
+    for row in rows {
+        let (_, spec) = row.split_once(" = ").unwrap();
+        let spec = spec.trim_matches('"');
+        builtin(spec, 1).unwrap_or_else(|e| panic!("{spec}: {e}"));
+    }
+}

@@ -169,18 +169,24 @@ fn normalised(
     )
 }
 
-/// Inputs 1 and 2 as a scale and a bias along axis 1 of `x`.
+/// Inputs 1 and 2 as a scale and a bias along axis 1 of `x`, without a scale of ones and a
+/// bias of zeros: PyTorch writes a group normalisation with them, and a second affine after it.
 fn channel_affine(n: &mut NodeImport, x: ValueId) -> Imported {
     let shape = n.shape(x);
     let mut channel = vec![1; shape.len() - 1];
     channel[0] = shape[1];
-    let (scale, bias) = (n.input(1)?, n.input(2)?);
-    let (scale, bias) = (
-        n.reshape(scale, channel.clone())?,
-        n.reshape(bias, channel)?,
-    );
-    let scaled = n.binary(Binary::Mul, x, scale)?;
-    Ok(vec![n.binary(Binary::Add, scaled, bias)?])
+    let mut y = x;
+    for (i, op, identity) in [(1, Binary::Mul, 1.0), (2, Binary::Add, 0.0)] {
+        let operand = n.input(i)?;
+        let is_identity = n.model.constant(operand).is_some_and(|t| {
+            t.shape() == [shape[1]] && (0..t.len()).all(|e| t.get_f64(e) == identity)
+        });
+        if !is_identity {
+            let operand = n.reshape(operand, channel.clone())?;
+            y = n.binary(op, y, operand)?;
+        }
+    }
+    Ok(vec![y])
 }
 
 /// x / sqrt(mean(x^2) + epsilon) scale, over the axes from `axis` on.

@@ -10,8 +10,8 @@ use crate::proto::{
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
 use graph::ops::{
-    Binary, Conv, ConvTranspose, Gelu, IndexOrder, Op, Pad, PadMode, Pool, PoolKind, Reduce,
-    ReduceKind, Slice, Unary,
+    Binary, Conv, ConvTranspose, Gelu, IndexOrder, LayerNorm, Op, Pad, PadMode, Pool, PoolKind,
+    Reduce, ReduceKind, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -196,6 +196,11 @@ impl<'a> Writer<'a> {
                 self.push(&node.name, "Identity", inputs, outputs, vec![]);
                 return Ok(());
             }
+            Op::LayerNorm(l) => {
+                if let Some(scale) = self.channel_scale(node, l) {
+                    return self.instance_norm(node, l.epsilon, scale, inputs, outputs);
+                }
+            }
             _ => {}
         }
         let mut inputs = inputs;
@@ -281,6 +286,47 @@ impl<'a> Writer<'a> {
             Unary::Not => "Not",
         };
         self.push(&node.name, op, inputs, outputs, attributes);
+        Ok(())
+    }
+
+    /// The one constant that a normalisation over all axes from 2 on is scaled by: then it
+    /// is an InstanceNormalization, for which runtimes have better kernels than for a layer
+    /// normalisation whose scale broadcasts.
+    fn channel_scale(&self, node: &Node, l: &LayerNorm) -> Option<f64> {
+        let x = self.model[node.input(0)?].ty();
+        let scale = self.model.constant(node.input(1)?)?;
+        let fits = l.axis == 2 && x.rank() > 2 && scale.len() == 1;
+        let has_kernel = matches!(x.dtype, DType::F16 | DType::F32 | DType::F64);
+        let alone = node.input(2).is_none() && !l.statistics;
+        (fits && has_kernel && alone).then(|| scale.get_f64(0))
+    }
+
+    fn instance_norm(
+        &mut self,
+        node: &Node,
+        epsilon: f32,
+        scale: f64,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+    ) -> Written {
+        let x = node.input(0).ok_or("its operand is missing")?;
+        let ty = self.model[x].ty();
+        let (dtype, channels) = (ty.dtype, ty.shape[1]);
+        let mut inputs = inputs;
+        inputs.truncate(1);
+        for value in [scale, 0.0] {
+            let mut all = Tensor::zeros(dtype, &[channels]);
+            (0..channels).for_each(|c| all.set_f64(c, value));
+            inputs.push(self.constant(&node.name, &all));
+        }
+        let attributes = vec![float("epsilon", epsilon)];
+        self.push(
+            &node.name,
+            "InstanceNormalization",
+            inputs,
+            outputs,
+            attributes,
+        );
         Ok(())
     }
 

@@ -276,6 +276,31 @@ fn movement() {
     round_trip(Op::Gather(Gather { axis: 0 }), &[x, (I, &[2, 2])]);
 }
 
+#[test]
+fn a_normalisation_with_one_scale_is_one_of_instances() {
+    for (scale, nodes) in [(1.0f32, 1), (1.5, 2)] {
+        let mut m = Model::new("norm", 0);
+        let x = m.add_input("x", F, &[2, 3, 4, 5]);
+        let scale = m.add_constant("scale", Tensor::from_slice(&[], &[scale]));
+        let norm = LayerNorm {
+            axis: 2,
+            epsilon: 0.1,
+            statistics: false,
+        };
+        let y = m.add("norm", Op::LayerNorm(norm), &[x, scale]).unwrap();
+        m.add_output(y);
+        let bytes = export(&m).unwrap();
+        let name = b"InstanceNormalization";
+        assert!(bytes.windows(name.len()).any(|w| w == name));
+        let back = import_bytes(&bytes, None, &ImportOptions::default()).unwrap();
+        assert_eq!(back.nodes().len(), nodes, "its scale and zeros");
+        let inputs = random_inputs(&m);
+        let expected = evaluate(&m, &inputs, Keep::Outputs).unwrap().outputs();
+        let actual = evaluate(&back, &inputs, Keep::Outputs).unwrap().outputs();
+        assert!(compare(&actual[0], &expected[0]).within(1e-6));
+    }
+}
+
 fn random_inputs(model: &Model) -> Vec<Arc<Tensor>> {
     let value = |v: &graph::ValueId| {
         let ty = model[*v].ty();
