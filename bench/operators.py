@@ -33,8 +33,9 @@ def add_arguments(parser):
     parser.add_argument("--list", action="store_true", help="print the rows, and measure nothing")
     parser.add_argument("--threads", default="1,2", help="counts [default: 1,2]")
     parser.add_argument(
-        "--time", metavar="TIME", help="tune each row for so long, as in 60s [default: untuned only]"
-    )
+        "--time", metavar="TIME",
+        help="tune each row for so long, as in 60s [default: untuned only]",
+    )  # fmt: skip
     parser.add_argument(
         "--accuracy", default="strict", choices=["strict", "relaxed"],
         help="relaxed allows Winograd, whose rate may exceed the peak [default: strict]",

@@ -91,7 +91,8 @@ fn every_form_of_a_contraction_of_two_operands() {
 fn one_operand_is_summed_and_transposed() {
     let x = &arguments(&[&[2, 3, 4]])[0];
     let at = |i: usize, j: usize, k: usize| x.get_f64((i * 3 + j) * 4 + k);
-    let checks: [(&str, &[usize], &dyn Fn(&[usize]) -> f64); 5] = [
+    type Value<'a> = &'a dyn Fn(&[usize]) -> f64;
+    let checks: [(&str, &[usize], Value); 5] = [
         ("ijk->kij", &[4, 2, 3], &|p| at(p[1], p[2], p[0])),
         ("ijk->ki", &[4, 2], &|p| {
             (0..3).map(|j| at(p[1], j, p[0])).sum()
