@@ -196,7 +196,7 @@ fn composed_operators_keep_their_laws() {
     let y = &y.outputs()[0];
     assert_eq!(y.shape(), [2]);
     assert!((y.get_f64(0) - 2.407_606).abs() < 1e-5);
-    assert!((y.get_f64(1) - 1000.693_1).abs() < 1e-3);
+    assert!((y.get_f64(1) - 1_000.693_1).abs() < 1e-3);
 
     // A group's mean square is near one, whatever the scale of its channels.
     let y = result("op:group_norm(c=8,h=16,w=16,groups=2)");

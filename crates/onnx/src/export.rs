@@ -116,7 +116,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(self) -> ModelProto {
+    fn finish(mut self) -> ModelProto {
+        let reads = self.graph.node.iter().flat_map(|n| &n.input);
+        let outputs = self.graph.output.iter().filter_map(|v| v.name.as_ref());
+        let read: HashSet<&String> = reads.chain(outputs).collect();
+        let is_read = |t: &TensorProto| t.name.as_ref().is_some_and(|n| read.contains(n));
+        self.graph.initializer.retain(is_read);
         ModelProto {
             ir_version: Some(IR_VERSION),
             producer_name: Some("tunesmith".into()),
