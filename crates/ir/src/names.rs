@@ -67,10 +67,36 @@ pub mod image {
     pub const TAP_ROW: AxisName = AxisName("r");
     pub const TAP_COLUMN: AxisName = AxisName("s");
 
-    /// Of a blocked image, outermost first.
+    /// Of images with fewer spatial axes, the last ones; so of taps.
+    pub const SPATIAL: [AxisName; 3] = [DEPTH, ROW, COLUMN];
+    pub const TAPS: [AxisName; 3] = [TAP_DEPTH, TAP_ROW, TAP_COLUMN];
+
+    /// Of a transposed convolution, for each spatial axis that it steps along: an output
+    /// position is its stride times the base, plus the phase; of the taps, one a stride
+    /// contributes to a phase, and the steps count these.
+    pub const BASES: [AxisName; 3] = [AxisName("z0"), AxisName("y0"), AxisName("x0")];
+    pub const PHASES: [AxisName; 3] = [AxisName("pz"), AxisName("py"), AxisName("px")];
+    pub const TAP_STEPS: [AxisName; 3] = [AxisName("q0"), AxisName("r0"), AxisName("s0")];
+
+    /// Of a blocked image of two spatial axes, outermost first.
     pub const BLOCKED: [AxisName; 5] = [BATCH, CHANNEL_BLOCK, ROW, COLUMN, CHANNEL_LANE];
-    /// Of a blocked image that is computed from all channels of another one.
+    /// Of one that is computed from all channels of another one.
     pub const BLOCKED_MAPS: [AxisName; 5] = [BATCH, MAP_BLOCK, ROW, COLUMN, MAP_LANE];
+
+    /// As [`BLOCKED`], of an image of one to three spatial axes.
+    pub fn blocked(spatial: usize) -> Vec<AxisName> {
+        around(spatial, [BATCH, CHANNEL_BLOCK], CHANNEL_LANE)
+    }
+
+    /// As [`BLOCKED_MAPS`], of an image of one to three spatial axes.
+    pub fn blocked_maps(spatial: usize) -> Vec<AxisName> {
+        around(spatial, [BATCH, MAP_BLOCK], MAP_LANE)
+    }
+
+    fn around(spatial: usize, outer: [AxisName; 2], lane: AxisName) -> Vec<AxisName> {
+        let spatial = &SPATIAL[SPATIAL.len() - spatial..];
+        [&outer[..], spatial, &[lane]].concat()
+    }
 }
 
 /// Axes of matrix products.

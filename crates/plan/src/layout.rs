@@ -1,14 +1,15 @@
 //! Activation layouts: what they are, and which one every value gets.
 //!
 //! Promises that graph inputs, graph outputs and everything of rank other than
-//! 4 are plain, and that a blocked tensor's tail channels hold zeros. The
+//! 3, 4 and 5 are plain, and that a blocked tensor's tail channels hold zeros. The
 //! choice is greedy in execution order; conversions are inserted where a kernel
 //! reads a value in another layout than it was written in.
 
 use crate::fuse::{Group, is_elementwise};
-use graph::ops::{Conv, Op, PoolKind, Reduce};
+use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use tensor::DType;
 
 /// How the elements of an activation lie in memory.
@@ -96,6 +97,41 @@ impl Choice {
 /// At most so many channels are read directly from a plain input.
 const FEW_CHANNELS: usize = 4;
 
+/// Ranks of tensors that may be blocked: images of one to three spatial axes.
+const IMAGE_RANKS: RangeInclusive<usize> = 3..=5;
+
+/// How the groups of a grouped convolution lie in blocks of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grouping {
+    /// A group's channels and maps are whole blocks; so is a single group, up to its tail.
+    Whole,
+    /// Every channel is a group with one map.
+    Depthwise,
+    /// Blocks of channels, and of maps, are whole groups of these sizes.
+    Narrow { depth: i64, maps: i64 },
+}
+
+impl Grouping {
+    /// Of a convolution from so many channels to so many maps; none if groups straddle
+    /// blocks.
+    pub fn of(groups: usize, channels: usize, maps: usize, block: i64) -> Option<Grouping> {
+        let [depth, own_maps] = [channels, maps].map(|n| (n / groups) as i64);
+        if groups == 1 || depth % block == 0 && own_maps % block == 0 {
+            return Some(Grouping::Whole);
+        }
+        if depth == 1 && own_maps == 1 {
+            return Some(Grouping::Depthwise);
+        }
+        // A block of maps reads whole blocks of channels, or parts of one evenly.
+        let even = depth % own_maps == 0 || own_maps % depth == 0;
+        let narrow = even && block % depth == 0 && block % own_maps == 0;
+        narrow.then_some(Grouping::Narrow {
+            depth,
+            maps: own_maps,
+        })
+    }
+}
+
 /// The layouts of every group, in the order of `groups`. Without a `block`
 /// everything is plain; with one, the groups whose anchors `plain` names.
 pub(crate) fn choose(
@@ -155,7 +191,7 @@ impl Chooser<'_> {
 
     fn is_image(&self, v: ValueId) -> bool {
         let ty = self.model[v].ty();
-        ty.rank() == 4 && ty.dtype == DType::F32 && !ty.is_empty()
+        IMAGE_RANKS.contains(&ty.rank()) && ty.dtype == DType::F32 && !ty.is_empty()
     }
 
     /// Whether everything the group reads and makes is f32: the only element
@@ -183,12 +219,15 @@ impl Chooser<'_> {
         };
         match &node.op {
             Op::Conv(c) => self.conv(group, c, x),
+            Op::ConvTranspose(c) => self.conv_transpose(group, c, x),
             Op::Pool(p) if !matches!(p.kind, PoolKind::Max { indices: Some(_) }) => {
                 self.follow(group, x)
             }
             Op::Lrn(_) => self.follow(group, x),
             Op::Reduce(r) => self.global_pool(group, r, x),
-            Op::Concat(c) if c.axis == 1 && self.model[x].ty().rank() == 4 => self.concat(group),
+            Op::Concat(c) if c.axis == 1 && IMAGE_RANKS.contains(&self.model[x].ty().rank()) => {
+                self.concat(group)
+            }
             Op::Split(s) if s.axis == 1 => {
                 let whole = s.sizes.iter().all(|n| *n as i64 % self.block == 0);
                 if whole {
@@ -210,7 +249,9 @@ impl Chooser<'_> {
         for v in group.chain_operands(self.model) {
             let full = self.model[v].shape() == result;
             let moves = self.model.constant(v).is_none();
-            if moves && (self.home(v) == self.blocked || full && self.is_image(v)) {
+            // Of fewer axes, their second one is none of channels.
+            let lies = self.home(v) == self.blocked && self.model[v].ty().rank() == result.len();
+            if moves && (lies || full && self.is_image(v)) {
                 reads.entry(v).or_insert(self.blocked);
             }
         }
@@ -233,14 +274,48 @@ impl Chooser<'_> {
             self.model[x].shape()[1],
             self.model[node.output()].shape()[1],
         );
-        let depthwise = c.groups == channels && c.groups == maps && c.groups > 1;
-        let whole = |n: usize| (n / c.groups) as i64 % self.block == 0;
-        if c.groups != 1 && !depthwise && !(whole(channels) && whole(maps)) {
+        let grouping = Grouping::of(c.groups, channels, maps, self.block);
+        let fits = match grouping {
+            Some(Grouping::Whole | Grouping::Depthwise) => true,
+            Some(Grouping::Narrow { .. }) => {
+                matches!(node.op, Op::Conv(_)) && self.is_worth_a_block(channels.min(maps))
+            }
+            None => false,
+        };
+        // Images of two spatial axes are blocked whatever they hold.
+        let fits = fits && (self.model[x].ty().rank() == 4 || self.is_worth_a_block(maps));
+        if !fits {
             return Choice::plain();
         }
-        let direct = self.home(x) == Layout::Plain && channels <= FEW_CHANNELS && c.groups == 1;
+        self.products(group, x, c.groups)
+    }
+
+    /// Whether blocks of so many channels are half full at least.
+    fn is_worth_a_block(&self, channels: usize) -> bool {
+        2 * channels as i64 >= self.block
+    }
+
+    /// Blocked, of sums over all channels of a group; few channels are read from a
+    /// plain operand as they are.
+    fn products(&self, group: &Group, x: ValueId, groups: usize) -> Choice {
+        let (channels, rank) = (self.model[x].shape()[1], self.model[x].ty().rank());
+        let few = channels <= FEW_CHANNELS || rank != 4 && !self.is_worth_a_block(channels);
+        let direct = self.home(x) == Layout::Plain && few && groups == 1;
         let read = if direct { Layout::Plain } else { self.blocked };
         self.blocked(group, x, read)
+    }
+
+    fn conv_transpose(&self, group: &Group, c: &ConvTranspose, x: ValueId) -> Choice {
+        let result = self.model[group.anchor].output();
+        let (channels, maps) = (self.model[x].shape()[1], self.model[result].shape()[1]);
+        let grouping = Grouping::of(c.groups, channels, maps, self.block);
+        // Taps that a stride and a dilation leave out would be multiplied by zero.
+        let by_phases = (c.strides.iter().zip(&c.dilations)).all(|(s, d)| *s == 1 || *d == 1);
+        let fits = self.is_image(x) && self.is_image(result) && by_phases;
+        if !fits || grouping != Some(Grouping::Whole) || !self.is_worth_a_block(maps) {
+            return Choice::plain();
+        }
+        self.products(group, x, c.groups)
     }
 
     /// As the operand is.
@@ -254,7 +329,8 @@ impl Chooser<'_> {
 
     /// Reads blocks; writes blocks unless that would only cost a conversion.
     fn global_pool(&self, group: &Group, r: &Reduce, x: ValueId) -> Choice {
-        let spatial = r.axes == [2, 3] && r.keepdims;
+        let all: Vec<usize> = (2..self.model[x].ty().rank()).collect();
+        let spatial = r.axes == all && r.keepdims;
         if !spatial || !self.is_image(x) || self.home(x) != self.blocked {
             return Choice::plain();
         }

@@ -11,18 +11,22 @@
 //!
 //! | operator | spatial | reduce |
 //! |---|---|---|
-//! | convolution in blocks | n ko y x ki | co r s ci, or c r s from a plain operand |
-//! | depth-wise in blocks | n co y x ci | r s |
+//! | convolution in blocks | n ko (z) (y) x ki | co (q) (r) s ci, or c (q) (r) s from a plain operand |
+//! | in groups narrower than a block | n ko (z) (y) x ki | c (q) (r) s |
+//! | depth-wise in blocks | n co (z) (y) x ci | (q) (r) s |
 //! | other convolutions, plain | n k (z) (y) x | c (q) (r) s |
+//! | transposed convolutions | as convolutions; an axis of stride above 1 is two, y0 py, of taps r0 | |
 //! | matrix products | b0.. m n | k |
-//! | pooling | n c (z) (y) x, in blocks n co y x ci | (q) (r) s |
-//! | reductions | i0.., in blocks n co y x ci | r0.., in blocks r s |
-//! | element-wise, movement | i0.., in blocks n co y x ci | |
+//! | pooling | n c (z) (y) x, in blocks n co (z) (y) x ci | (q) (r) s |
+//! | reductions | i0.., in blocks n co (z) (y) x ci | r0.., in blocks (q) (r) s |
+//! | element-wise, movement | i0.., in blocks n co (z) (y) x ci | |
 //!
 //! and the block `out`, with the spatial variables of `main`, holds everything
-//! fused after it; where nothing is, `main` writes the result. Softmax has the
-//! blocks `max`, `e`, `sum`, `inverse`, `out`, layer normalisation `mean`,
-//! `variance`, `inverse`, `out`. Parameters are `X` (data), `W` (weights in the
+//! fused after it; where nothing is, `main` writes the result. After a transposed
+//! convolution with strides there always is an `out`, with the variables (z) (y) x: it
+//! reads `main` at [y / stride, y mod stride]. The last spatial axis of a plain `main`
+//! is px x0. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
+//! normalisation `mean`, `variance`, `inverse`, `out`. Parameters are `X` (data), `W` (weights in the
 //! model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
 //! transpose, in `A` one that keeps the innermost axis: then they have the axes

@@ -154,7 +154,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
     operator(
         "conv1d",
         "convolution of [n,c,w] with [k,c/groups,s]",
-        conv_parameters!(size("w", 128), size("s", 3); 64, 64, 1;),
+        conv_parameters!(size("w", 128), size("s", 3); 64, 64, 1; LAYOUT),
         |net, a| conv(net, a, &["w"], &["s"]),
     ),
     operator(
@@ -168,7 +168,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
         "convolution of [n,c,d,h,w] with [k,c/groups,q,r,s]",
         conv_parameters!(
             size("d", 8), size("h", 28), size("w", 28), size("q", 3), size("r", 3), size("s", 3);
-            32, 32, 1;
+            32, 32, 1; LAYOUT
         ),
         |net, a| conv(net, a, &["d", "h", "w"], &["q", "r", "s"]),
     ),
@@ -200,7 +200,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
     operator(
         "conv1d_transpose",
         "transposed convolution of [n,c,w] with [c,k/groups,s]",
-        conv_parameters!(size("w", 64), size("s", 4), count("output_pad", 0); 64, 64, 1;),
+        conv_parameters!(size("w", 64), size("s", 4), count("output_pad", 0); 64, 64, 1; LAYOUT),
         |net, a| conv_transpose(net, a, &["w"], &["s"]),
     ),
     operator(
@@ -208,7 +208,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
         "transposed convolution of [n,c,h,w] with [c,k/groups,r,s]",
         conv_parameters!(
             size("h", 28), size("w", 28), size("r", 4), size("s", 4), count("output_pad", 0);
-            64, 64, 1;
+            64, 64, 1; LAYOUT
         ),
         |net, a| conv_transpose(net, a, &["h", "w"], &["r", "s"]),
     ),
@@ -218,7 +218,7 @@ pub const OPERATORS: &[OperatorInfo] = &[
         conv_parameters!(
             size("d", 8), size("h", 14), size("w", 14), size("q", 4), size("r", 4), size("s", 4),
             count("output_pad", 0);
-            16, 16, 1;
+            16, 16, 1; LAYOUT
         ),
         |net, a| conv_transpose(net, a, &["d", "h", "w"], &["q", "r", "s"]),
     ),
@@ -558,24 +558,17 @@ fn conv(
         (Some(maps), Some(groups)) => (maps, groups),
         _ => (channels, channels),
     };
-    let nhwc = a
-        .try_get(LAYOUT.name)
-        .is_some_and(|l| LAYOUT.words[l] == "nhwc");
     let mut shape = vec![a.get("n"), channels];
     shape.extend(spatial.iter().map(|d| a.get(d)));
     let mut kernel = vec![maps, channels / groups];
     kernel.extend(taps.iter().map(|d| a.get(d)));
     checked(net, &kernel, "conv")?;
     let fan_in = kernel[1..].iter().product::<usize>().max(1);
-    if nhwc {
-        shape.remove(1);
-        shape.push(channels);
+    if channels_last(a) {
+        shape[1..].rotate_left(1);
     }
-    let [mut x, w] = operands(net, a, &shape, &kernel, fan_in);
-    if nhwc {
-        let perm = vec![0, 3, 1, 2];
-        x = net.try_add(Op::Transpose(Transpose { perm }), &[x])?;
-    }
+    let [x, w] = operands(net, a, &shape, &kernel, fan_in);
+    let x = channels_first(net, a, x)?;
     let conv = Conv {
         strides: vec![a.get("stride"); rank],
         dilations: vec![a.get("dilation"); rank],
@@ -589,11 +582,33 @@ fn conv(
     };
     let y = with_bias(net, a, op, x, w, maps)?;
     let y = activation(net, a, y)?;
-    if nhwc {
-        let perm = vec![0, 2, 3, 1];
-        return net.try_add(Op::Transpose(Transpose { perm }), &[y]);
+    as_asked(net, a, y)
+}
+
+/// Whether images are asked for with channels as their last axis.
+fn channels_last(a: &Arguments) -> bool {
+    a.try_get(LAYOUT.name)
+        .is_some_and(|l| LAYOUT.words[l] == "nhwc")
+}
+
+/// An image as it is asked for with its channels as the second axis.
+fn channels_first(net: &mut Net, a: &Arguments, x: ValueId) -> Result<ValueId, ModelError> {
+    if !channels_last(a) {
+        return Ok(x);
     }
-    Ok(y)
+    let mut perm: Vec<usize> = (0..net.model[x].ty().rank()).collect();
+    perm[1..].rotate_right(1);
+    net.try_add(Op::Transpose(Transpose { perm }), &[x])
+}
+
+/// The reverse of [`channels_first`].
+fn as_asked(net: &mut Net, a: &Arguments, y: ValueId) -> Result<ValueId, ModelError> {
+    if !channels_last(a) {
+        return Ok(y);
+    }
+    let mut perm: Vec<usize> = (0..net.model[y].ty().rank()).collect();
+    perm[1..].rotate_left(1);
+    net.try_add(Op::Transpose(Transpose { perm }), &[y])
 }
 
 fn with_bias(
@@ -622,7 +637,11 @@ fn conv_transpose(
     let (channels, maps, groups) = (a.get("c"), a.get("k"), a.get("groups"));
     let mut shape = vec![a.get("n"), channels];
     shape.extend(spatial.iter().map(|d| a.get(d)));
+    if channels_last(a) {
+        shape[1..].rotate_left(1);
+    }
     let x = input(net, &shape);
+    let x = channels_first(net, a, x)?;
     let mut kernel = vec![channels, maps / groups];
     kernel.extend(taps.iter().map(|d| a.get(d)));
     checked(net, &kernel, "conv_transpose")?;
@@ -637,7 +656,8 @@ fn conv_transpose(
         groups,
     });
     let y = with_bias(net, a, op, x, w, maps)?;
-    activation(net, a, y)
+    let y = activation(net, a, y)?;
+    as_asked(net, a, y)
 }
 
 fn dense(net: &mut Net, a: &Arguments) -> Result<ValueId, ModelError> {

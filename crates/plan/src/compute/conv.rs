@@ -1,11 +1,10 @@
 //! Convolutions.
 //!
-//! Weights keep the model's layout (OIHW, or IOHW of a transposed convolution);
-//! schedules pack them.
+//! Weights keep the model's layout (OIHW); schedules pack them.
 
-use super::{Axes, Env, Kind, Window, guarded, sizes, work};
-use crate::layout::blocks;
-use graph::ops::{Conv, ConvTranspose};
+use super::{Access, Axes, Env, Kind, LastStep, Point, Window, guarded, sizes, work};
+use crate::layout::{Grouping, blocks};
+use graph::ops::Conv;
 use ir::names::{AxisName, MAIN, image};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
@@ -37,83 +36,88 @@ fn windows(env: &Env, c: &Conv) -> Vec<Window> {
         .collect()
 }
 
-/// The axes over the taps of two windows.
-fn taps(windows: &[Window]) -> ((&'static str, i64), (&'static str, i64)) {
-    let along = |axis: AxisName, i: usize| (axis.as_str(), windows[i].taps);
-    (along(image::TAP_ROW, 0), along(image::TAP_COLUMN, 1))
+/// The axes over the taps of windows.
+fn taps(windows: &[Window]) -> impl Iterator<Item = (String, i64)> {
+    let (_, names) = axis_names(windows.len());
+    names.into_iter().zip(windows.iter().map(|w| w.taps))
 }
 
-/// The pixel that a tap of two windows reads for an output, and when the image has it.
-fn pixel(windows: &[Window], output: &[Expr], tap: &[Expr]) -> ([Expr; 2], Vec<Expr>) {
-    let at = [0, 1].map(|i| windows[i].position(&output[i], &tap[i]));
-    let inside = [windows[0].inside(&at[0]), windows[1].inside(&at[1])].concat();
+/// The pixel that a tap of windows reads for an output, and when the image has it.
+fn pixel(windows: &[Window], output: &[Expr], tap: &[Expr]) -> (Vec<Expr>, Vec<Expr>) {
+    let along = windows.iter().zip(output.iter().zip(tap));
+    let at: Vec<Expr> = along.map(|(w, (o, t))| w.position(o, t)).collect();
+    let inside = windows.iter().zip(&at).flat_map(|(w, at)| w.inside(at));
+    let inside = inside.collect();
     (at, inside)
 }
 
 /// A weight as a factor; where `known` does not hold it is 0, and so is the padding of a
 /// packed weight, which needs no guard of its own.
-fn weight_factor(env: &Env, known: Vec<Expr>, weight: Expr) -> Expr {
+pub(super) fn weight_factor(env: &Env, known: Vec<Expr>, weight: Expr) -> Expr {
     let none = Expr::constant(0.0, work(env.operand_dtype(1)));
     env.factor(1, guarded(known, weight, none))
 }
 
-/// The bias of the map at a point, as the last step of the operator.
+/// Adds the bias of the map at a point, as the last step of the operator.
+pub(super) fn bias<'a>(env: &'a Env) -> Option<impl Fn(Expr, &Point) -> Expr + 'a> {
+    let bias = env.optional(2)?;
+    Some(move |sum: Expr, p: &Point| sum + bias.at(vec![p.index[1].clone()]))
+}
+
 fn with_bias(env: &Env, b: &mut ProgramBuilder, acc: BufferId, axes: &Axes) -> BufferId {
-    let Some(bias) = env.optional(2) else {
-        return env.conclude(b, acc, axes, None);
-    };
-    let post = |sum: Expr, p: &super::Point| sum + bias.at(vec![p.index[1].clone()]);
-    env.conclude(b, acc, axes, Some(&post))
+    let bias = bias(env);
+    env.conclude(b, acc, axes, bias.as_ref().map(|f| f as LastStep))
 }
 
 pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> (BufferId, Kind) {
     let result = match env.layout.block() {
-        Some(block) if is_depthwise(env, c) => depthwise_blocked(env, b, c, block),
-        Some(block) => blocked(env, b, c, block),
+        Some(block) => {
+            let channels = [env.operand_shape(0)[1], env.shape[1]].map(|n| n as usize);
+            match Grouping::of(c.groups, channels[0], channels[1], block) {
+                Some(Grouping::Depthwise) => depthwise_blocked(env, b, c, block),
+                Some(Grouping::Narrow { depth, maps }) => {
+                    let lanes = NarrowGroups { block, depth, maps };
+                    narrow_blocked(env, b, c, lanes)
+                }
+                _ => blocked(env, b, c, block),
+            }
+        }
         None => plain(env, b, c),
     };
     (result, conv_kind(env, c))
 }
 
-/// main [n, ko, y, x, ki] = sum over co, r, s, ci, or over c, r, s if the
-/// operand is plain.
+/// main [n, ko, spatial.., ki] = sum over co, kernel axes, ci, or over c, kernel axes if
+/// the operand is plain.
 fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId {
-    let axes = env.named_axes(image::BLOCKED_MAPS);
     let windows = windows(env, c);
+    let rank = windows.len();
+    let axes = env.named_axes(image::blocked_maps(rank));
     let (x, w) = (env.operand(0), env.operand(1));
     // Of one group, whose channels fill whole blocks if there are several.
     let (channels, maps) = (w.shape()[1], env.shape[1]);
     let group_blocks = (maps / c.groups as i64 / block, channels / block);
-    let (r, s) = taps(&windows);
     let zero = Expr::constant(0.0, env.work());
     let in_blocks = x.layout().block().is_some();
-    let reduce = if in_blocks {
-        vec![
-            (image::CHANNEL_BLOCK.as_str(), blocks(channels, block)),
-            r,
-            s,
-            (image::CHANNEL_LANE.as_str(), block),
-        ]
-    } else {
-        vec![(image::CHANNEL.as_str(), channels), r, s]
-    };
+    let reduce = channel_sums(x, channels, taps(&windows));
     let acc = b.reduce(
         MAIN.as_str(),
         &axes.list(),
-        &reduce,
+        &reduce.list(),
         Reducer::Sum,
         |o, t| {
-            let k = &o[1] * block + &o[4];
-            let ([y, x_], inside) = pixel(&windows, &o[2..4], &t[1..3]);
+            let k = &o[1] * block + &o[2 + rank];
+            let (at, inside) = pixel(&windows, &o[2..], &t[1..]);
             let (value, channel) = if in_blocks {
                 let co = match c.groups {
                     1 => t[0].clone(),
                     _ => o[1].clone().floor_div(group_blocks.0) * group_blocks.1 + &t[0],
                 };
-                let value = x.at_block(&o[0], &co, vec![y, x_], &t[3]);
-                (value, &t[0] * block + &t[3])
+                let value = x.at_block(&o[0], &co, at, &t[1 + rank]);
+                (value, &t[0] * block + &t[1 + rank])
             } else {
-                (x.at(vec![o[0].clone(), t[0].clone(), y, x_]), t[0].clone())
+                let at = [&[o[0].clone(), t[0].clone()], &at[..]].concat();
+                (x.at(at), t[0].clone())
             };
             let mut known = Vec::new();
             if maps % block != 0 {
@@ -122,71 +126,42 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
             if in_blocks && channels % block != 0 {
                 known.push(channel.clone().lt(channels));
             }
-            let weight = w.at(vec![k, channel, t[1].clone(), t[2].clone()]);
+            let weight = w.at([&[k, channel], &t[1..1 + rank]].concat());
             let weight = weight_factor(env, known, weight);
             guarded(inside, env.factor(0, value), zero.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)
+}
+
+/// The axes of a sum over channels of `x` and taps: blocks, taps, lanes, or channels, taps
+/// where `x` is plain.
+pub(super) fn channel_sums(
+    x: &Access,
+    channels: i64,
+    taps: impl Iterator<Item = (String, i64)>,
+) -> Axes {
+    match x.layout().block() {
+        Some(block) => {
+            let outer = (image::CHANNEL_BLOCK.into(), blocks(channels, block));
+            let lanes = (image::CHANNEL_LANE.into(), block);
+            Axes::new([outer].into_iter().chain(taps).chain([lanes]))
+        }
+        None => Axes::new([(image::CHANNEL.into(), channels)].into_iter().chain(taps)),
+    }
 }
 
 fn is_depthwise(env: &Env, c: &Conv) -> bool {
     c.groups > 1 && env.operand_shape(1)[1] == 1
 }
 
-/// main [n, co, y, x, ci] = sum over r, s.
+/// main [n, co, spatial.., ci] = sum over kernel axes.
 fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId {
     let axes = env.axes();
     let windows = windows(env, c);
     let (x, w) = (env.operand(0), env.operand(1));
     let channels = env.shape[1];
-    let (r, s) = taps(&windows);
-    let reduce = [r, s];
-    let zero = Expr::constant(0.0, env.work());
-    let acc = b.reduce(
-        MAIN.as_str(),
-        &axes.list(),
-        &reduce,
-        Reducer::Sum,
-        |o, t| {
-            let channel = &o[1] * block + &o[4];
-            let ([y, x_], inside) = pixel(&windows, &o[2..4], &t[..2]);
-            let value = x.at_block(&o[0], &o[1], vec![y, x_], &o[4]);
-            let known = if channels % block != 0 {
-                vec![channel.clone().lt(channels)]
-            } else {
-                vec![]
-            };
-            let weight = w.at(vec![channel, Expr::int(0), t[0].clone(), t[1].clone()]);
-            let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), zero.clone()) * weight
-        },
-    );
-    with_bias(env, b, acc, &axes)
-}
-
-/// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping.
-fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
-    let windows = windows(env, c);
-    let (spatial, kernel) = axis_names(windows.len());
-    let axes = env.named_axes(
-        [image::BATCH, image::MAP]
-            .map(String::from)
-            .into_iter()
-            .chain(spatial),
-    );
-    let (x, w) = (env.operand(0), env.operand(1));
-    let depth = w.shape()[1];
-    let maps = env.shape[1] / c.groups as i64;
-    let taps = kernel
-        .iter()
-        .zip(&windows)
-        .map(|(n, w)| (n.clone(), w.taps));
-    let reduce = Axes::new(
-        [(image::CHANNEL.to_string(), depth)]
-            .into_iter()
-            .chain(taps),
-    );
+    let reduce = Axes::new(taps(&windows));
     let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
         MAIN.as_str(),
@@ -194,16 +169,136 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
         &reduce.list(),
         Reducer::Sum,
         |o, t| {
-            let mut at = vec![
-                o[0].clone(),
-                group_channel(c.groups, &o[1], maps, depth, &t[0]),
-            ];
-            let mut inside = Vec::new();
-            for (d, window) in windows.iter().enumerate() {
-                let position = window.position(&o[2 + d], &t[1 + d]);
-                inside.extend(window.inside(&position));
-                at.push(position);
+            let lane = &o[o.len() - 1];
+            let channel = &o[1] * block + lane;
+            let (at, inside) = pixel(&windows, &o[2..], t);
+            let value = x.at_block(&o[0], &o[1], at, lane);
+            let known = if channels % block != 0 {
+                vec![channel.clone().lt(channels)]
+            } else {
+                vec![]
+            };
+            let weight = w.at([&[channel, Expr::int(0)], t].concat());
+            let weight = weight_factor(env, known, weight);
+            guarded(inside, env.factor(0, value), zero.clone()) * weight
+        },
+    );
+    with_bias(env, b, acc, &axes)
+}
+
+/// Groups of so many channels and maps, whole ones of which fill blocks.
+#[derive(Clone, Copy)]
+struct NarrowGroups {
+    block: i64,
+    depth: i64,
+    maps: i64,
+}
+
+impl NarrowGroups {
+    /// Block and lane of channel `c` of the group that the map `ki` of block `ko` is in.
+    fn channel(self, ko: &Expr, ki: &Expr, c: &Expr) -> (Expr, Expr) {
+        let NarrowGroups { block, depth, maps } = self;
+        let group = match maps {
+            1 => Some(ki.clone()),
+            _ if maps == block => None,
+            _ => Some(ki.clone().floor_div(maps)),
+        };
+        let in_group = |first: Option<Expr>| match first {
+            Some(first) if depth == 1 => first,
+            Some(first) => first * depth + c,
+            None => c.clone(),
+        };
+        if depth <= maps {
+            // So many blocks of maps read parts of one block of channels.
+            let parts = maps / depth;
+            let lane = in_group(group);
+            if parts == 1 {
+                return (ko.clone(), lane);
             }
+            let part = ko.clone().floor_mod(parts) * (block / parts);
+            return (ko.clone().floor_div(parts), part + lane);
+        }
+        // A block of maps reads so many blocks of channels, of whole groups each.
+        let (own_blocks, groups) = (depth / maps, block / depth);
+        let first = ko * own_blocks;
+        match group {
+            Some(group) if groups == 1 => (first + group, c.clone()),
+            Some(group) => {
+                let lane = in_group(Some(group.clone().floor_mod(groups)));
+                (first + group.floor_div(groups), lane)
+            }
+            None => (first, c.clone()),
+        }
+    }
+
+    /// Whether the maps that fill up the last block would read beyond the channels' blocks.
+    fn tail_is_outside(self, channels: i64, maps: i64) -> bool {
+        self.depth > self.maps
+            && blocks(maps, self.block) * self.depth / self.maps > blocks(channels, self.block)
+    }
+}
+
+/// main [n, ko, spatial.., ki] = sum over c, kernel axes: a vector of maps reads one block
+/// of channels, or parts of a few, in an order that does not change.
+fn narrow_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, groups: NarrowGroups) -> BufferId {
+    let windows = windows(env, c);
+    let axes = env.named_axes(image::blocked_maps(windows.len()));
+    let (x, w) = (env.operand(0), env.operand(1));
+    let (channels, maps, block) = (x.shape()[1], env.shape[1], groups.block);
+    let depth = [(image::CHANNEL.into(), groups.depth)];
+    let reduce = Axes::new(depth.into_iter().chain(taps(&windows)));
+    let zero = Expr::constant(0.0, env.work());
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Sum,
+        |o, t| {
+            let lane = &o[o.len() - 1];
+            let k = &o[1] * block + lane;
+            let (at, mut inside) = pixel(&windows, &o[2..], &t[1..]);
+            let (co, ci) = groups.channel(&o[1], lane, &t[0]);
+            let value = x.at_block(&o[0], &co, at, &ci);
+            let known = match maps % block {
+                0 => vec![],
+                _ => vec![k.clone().lt(maps)],
+            };
+            if groups.tail_is_outside(channels, maps) {
+                inside.extend(known.iter().cloned());
+            }
+            let weight = w.at([&[k], t].concat());
+            let weight = weight_factor(env, known, weight);
+            guarded(inside, env.factor(0, value), zero.clone()) * weight
+        },
+    );
+    with_bias(env, b, acc, &axes)
+}
+
+/// The axes of a plain image that is computed from all channels of another one.
+pub(super) fn plain_maps(spatial: usize) -> Vec<String> {
+    let (spatial, _) = axis_names(spatial);
+    let outer = [image::BATCH, image::MAP].map(String::from);
+    outer.into_iter().chain(spatial).collect()
+}
+
+/// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping.
+fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
+    let windows = windows(env, c);
+    let axes = env.named_axes(plain_maps(windows.len()));
+    let (x, w) = (env.operand(0), env.operand(1));
+    let depth = w.shape()[1];
+    let maps = env.shape[1] / c.groups as i64;
+    let reduce = channel_sums(x, depth, taps(&windows));
+    let zero = Expr::constant(0.0, env.work());
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Sum,
+        |o, t| {
+            let (pixel, inside) = pixel(&windows, &o[2..], &t[1..]);
+            let channel = group_channel(c.groups, &o[1], maps, depth, &t[0]);
+            let at = [&[o[0].clone(), channel], &pixel[..]].concat();
             let weight = env.factor(1, w.at([&[o[1].clone()], t].concat()));
             guarded(inside, env.factor(0, x.at(at)), zero.clone()) * weight
         },
@@ -212,79 +307,13 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
 }
 
 /// Channel `c` of the group that map `k` belongs to.
-fn group_channel(groups: usize, k: &Expr, maps: i64, depth: i64, c: &Expr) -> Expr {
+pub(super) fn group_channel(groups: usize, k: &Expr, maps: i64, depth: i64, c: &Expr) -> Expr {
     let group = match (groups, maps) {
         (1, _) => return c.clone(),
         (_, 1) => k.clone(),
         _ => k.clone().floor_div(maps),
     };
     if depth == 1 { group } else { group * depth + c }
-}
-
-/// main [n, k, spatial..] = sum over c, kernel axes of the elements whose
-/// window starts divide by the stride.
-pub(super) fn conv_transpose(
-    env: &Env,
-    b: &mut ProgramBuilder,
-    c: &ConvTranspose,
-) -> (BufferId, Kind) {
-    let rank = c.strides.len();
-    let (spatial, kernel) = axis_names(rank);
-    let axes = env.named_axes(
-        [image::BATCH, image::MAP]
-            .map(String::from)
-            .into_iter()
-            .chain(spatial),
-    );
-    let (x, w) = (env.operand(0), env.operand(1));
-    let maps = w.shape()[1];
-    let depth = x.shape()[1] / c.groups as i64;
-    let taps = kernel
-        .iter()
-        .zip(&w.shape()[2..])
-        .map(|(n, t)| (n.clone(), *t));
-    let reduce = Axes::new(
-        [(image::CHANNEL.to_string(), depth)]
-            .into_iter()
-            .chain(taps),
-    );
-    let zero = Expr::constant(0.0, env.work());
-    let acc = b.reduce(
-        MAIN.as_str(),
-        &axes.list(),
-        &reduce.list(),
-        Reducer::Sum,
-        |o, t| {
-            let channel = group_channel(c.groups, &o[1], maps, depth, &t[0]);
-            let map = if c.groups == 1 {
-                o[1].clone()
-            } else {
-                o[1].clone().floor_mod(maps)
-            };
-            let mut at = vec![o[0].clone(), channel.clone()];
-            let mut inside = Vec::new();
-            for d in 0..rank {
-                let (stride, pad) = (c.strides[d] as i64, c.pads[d].0);
-                let tap = &t[1 + d] * c.dilations[d] as i64;
-                let shifted = &o[2 + d] - tap + pad;
-                let source = if stride == 1 {
-                    shifted.clone()
-                } else {
-                    shifted.clone().floor_div(stride)
-                };
-                if stride > 1 {
-                    inside.push(shifted.floor_mod(stride).equals(0));
-                }
-                inside.push(Expr::int(0).le(&source));
-                inside.push(source.clone().lt(x.shape()[2 + d]));
-                at.push(source);
-            }
-            let weight = w.at([&[channel, map], &t[1..]].concat());
-            guarded(inside, x.at(at), zero.clone()) * weight
-        },
-    );
-    let result = with_bias(env, b, acc, &axes);
-    (result, transpose_kind(env, c))
 }
 
 fn conv_kind(env: &Env, c: &Conv) -> Kind {
@@ -308,36 +337,20 @@ fn conv_kind(env: &Env, c: &Conv) -> Kind {
         ],
     );
     let pads: Vec<(i64, i64)> = c.pads.iter().map(|p| (p.0 as i64, p.1 as i64)).collect();
-    kind = pad_args(kind, &pads);
-    if let Some(block) = env.layout.block() {
-        kind = kind.arg("block", block);
-        kind = kind.arg("in_block", env.operand(0).layout().block().unwrap_or(1));
-    }
-    kind
+    block_args(env, pad_args(kind, &pads))
 }
 
-fn transpose_kind(env: &Env, c: &ConvTranspose) -> Kind {
-    let (x, w) = (env.operand_shape(0), env.operand_shape(1));
-    let inputs: i64 = x.iter().product();
-    let macs = inputs as f64 * w[1..].iter().product::<i64>() as f64;
-    let name = format!("conv{}d_transpose", c.strides.len());
-    let kind = shapes(Kind::new(name), &x, &w, env.shape[1])
-        .arg("groups", c.groups)
-        .flops(2.0 * macs);
-    let output: Vec<i64> = sizes(&c.output_padding);
-    let kind = lists(
-        kind,
-        &[
-            ("stride", &sizes(&c.strides)),
-            ("dilation", &sizes(&c.dilations)),
-            ("output_pad", &output),
-        ],
-    );
-    pad_args(kind, &c.pads)
+/// The blocks of the result and of operand 0, if the result is in blocks.
+pub(super) fn block_args(env: &Env, kind: Kind) -> Kind {
+    let Some(block) = env.layout.block() else {
+        return kind;
+    };
+    let kind = kind.arg("block", block);
+    kind.arg("in_block", env.operand(0).layout().block().unwrap_or(1))
 }
 
 /// n, c, the spatial sizes (d, h, w), k and the kernel sizes (q, r, s).
-fn shapes(kind: Kind, x: &[i64], w: &[i64], maps: i64) -> Kind {
+pub(super) fn shapes(kind: Kind, x: &[i64], w: &[i64], maps: i64) -> Kind {
     let (_, taps) = axis_names(x.len() - 2);
     let mut kind = kind.arg("n", x[0]).arg("c", x[1]).arg("k", maps);
     for (d, name) in size_names(x.len() - 2).iter().enumerate() {
@@ -346,7 +359,7 @@ fn shapes(kind: Kind, x: &[i64], w: &[i64], maps: i64) -> Kind {
     kind
 }
 
-fn size_names(n: usize) -> Vec<String> {
+pub(super) fn size_names(n: usize) -> Vec<String> {
     let few = ["d", "h", "w"];
     match few.len().checked_sub(n) {
         Some(skip) => few[skip..].iter().map(ToString::to_string).collect(),
@@ -354,7 +367,7 @@ fn size_names(n: usize) -> Vec<String> {
     }
 }
 
-fn lists(mut kind: Kind, lists: &[(&str, &[i64])]) -> Kind {
+pub(super) fn lists(mut kind: Kind, lists: &[(&str, &[i64])]) -> Kind {
     for (name, values) in lists {
         for (axis, v) in size_names(values.len()).iter().zip(*values) {
             kind = kind.arg(&format!("{name}_{axis}"), *v);
@@ -363,7 +376,7 @@ fn lists(mut kind: Kind, lists: &[(&str, &[i64])]) -> Kind {
     kind
 }
 
-fn pad_args(mut kind: Kind, pads: &[(i64, i64)]) -> Kind {
+pub(super) fn pad_args(mut kind: Kind, pads: &[(i64, i64)]) -> Kind {
     for (axis, (before, after)) in size_names(pads.len()).iter().zip(pads) {
         kind = kind.arg(&format!("pad_{axis}"), *before);
         kind = kind.arg(&format!("pad_{axis}_end"), *after);

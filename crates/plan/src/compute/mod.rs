@@ -11,6 +11,7 @@
 
 mod contract;
 mod conv;
+mod conv_transpose;
 mod elementwise;
 mod matmul;
 mod movement;
@@ -91,7 +92,7 @@ pub(super) fn build(
 fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     match &env.node.op {
         Op::Conv(c) | Op::ConvInteger(c) => conv::conv(env, b, c),
-        Op::ConvTranspose(c) => conv::conv_transpose(env, b, c),
+        Op::ConvTranspose(c) => conv_transpose::conv_transpose(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Contract(c) => contract::contract(env, b, c),
@@ -429,7 +430,10 @@ impl<'a> Env<'a> {
     fn axes(&self) -> Axes {
         let names: Vec<String> = match self.layout {
             Layout::Plain => (0..self.shape.len()).map(|d| format!("i{d}")).collect(),
-            Layout::Blocked { .. } => image::BLOCKED.map(String::from).to_vec(),
+            Layout::Blocked { .. } => image::blocked(self.shape.len() - 2)
+                .into_iter()
+                .map(String::from)
+                .collect(),
         };
         self.named_axes(names)
     }
@@ -505,9 +509,22 @@ impl<'a> Env<'a> {
         if post.is_none() && self.group.chain.is_empty() && stored == self.dtype {
             return accumulator;
         }
+        self.conclude_at(b, accumulator, axes, &|at| at.to_vec(), post)
+    }
+
+    /// As [`Env::conclude`], of an accumulator that is read at `place` of the result's
+    /// axes: there always is a block `out`.
+    fn conclude_at(
+        &self,
+        b: &mut ProgramBuilder,
+        accumulator: BufferId,
+        axes: &Axes,
+        place: &dyn Fn(&[Expr]) -> Vec<Expr>,
+        post: Option<LastStep<'_>>,
+    ) -> BufferId {
         b.compute(OUT.as_str(), &axes.list(), |s| {
             let p = self.point(s);
-            let value = Expr::load(accumulator, s);
+            let value = Expr::load(accumulator, place(s));
             let value = match post {
                 Some(post) => post(value, &p),
                 None => value,

@@ -1,11 +1,12 @@
 //! Operators that move elements: one block each.
 
-use super::{Access, Env, Kind};
+use super::conv::{axis_names, size_names};
+use super::{Access, Axes, Env, Kind};
 use crate::compute::Built;
 use crate::layout::Layout;
 use graph::ops::{Concat, Gather, Pad, PadMode, Slice, Split, Transpose};
 use graph::{Model, ValueId};
-use ir::names::{AxisName, MAIN, image};
+use ir::names::{MAIN, image};
 use ir::{BufferId, DType, Expr, ProgramBuilder};
 
 fn kind(env: &Env) -> Kind {
@@ -186,19 +187,23 @@ pub(crate) fn layout_transform(model: &Model, v: ValueId, from: Layout, to: Layo
     let mut b = ProgramBuilder::new("layout_transform");
     let x = b.input("X", dtype, &from.physical(value.shape()));
     let extents = to.physical(value.shape());
-    let names: &[AxisName] = match to {
-        Layout::Plain => &[image::BATCH, image::CHANNEL, image::ROW, image::COLUMN],
-        Layout::Blocked { .. } => &image::BLOCKED,
+    let rank = shape.len();
+    let names: Vec<String> = match to {
+        Layout::Plain => {
+            let image = [image::BATCH, image::CHANNEL].map(String::from);
+            image.into_iter().chain(axis_names(rank - 2).0).collect()
+        }
+        Layout::Blocked { .. } => image::blocked(rank - 2)
+            .into_iter()
+            .map(String::from)
+            .collect(),
     };
-    let names = names.iter().map(|n| n.as_str());
-    let axes: Vec<(&str, i64)> = names.zip(extents).collect();
-    let result = b.compute(MAIN.as_str(), &axes, |s| match (from, to) {
+    let axes = Axes::new(names.into_iter().zip(extents));
+    let result = b.compute(MAIN.as_str(), &axes.list(), |s| match (from, to) {
         (Layout::Plain, Layout::Blocked { block }) => {
-            let channel = &s[1] * block + &s[4];
-            let load = Expr::load(
-                x,
-                vec![s[0].clone(), channel.clone(), s[2].clone(), s[3].clone()],
-            );
+            let channel = &s[1] * block + &s[rank];
+            let at = [&[s[0].clone(), channel.clone()], &s[2..rank]].concat();
+            let load = Expr::load(x, at);
             if shape[1] % block == 0 {
                 return load;
             }
@@ -207,7 +212,7 @@ pub(crate) fn layout_transform(model: &Model, v: ValueId, from: Layout, to: Layo
         (Layout::Blocked { block }, Layout::Plain) => {
             let lane = s[1].clone().floor_mod(block);
             let co = s[1].clone().floor_div(block);
-            Expr::load(x, vec![s[0].clone(), co, s[2].clone(), s[3].clone(), lane])
+            Expr::load(x, [&[s[0].clone(), co], &s[2..], &[lane]].concat())
         }
         _ => Expr::load(x, s),
     });
@@ -215,8 +220,9 @@ pub(crate) fn layout_transform(model: &Model, v: ValueId, from: Layout, to: Layo
     let mut kind = Kind::new("layout_transform")
         .arg("block", block)
         .arg("to_blocked", to.block().is_some());
-    for (name, n) in ["n", "c", "h", "w"].iter().zip(&shape) {
-        kind = kind.arg(name, *n);
+    let names = ["n", "c"].map(String::from).into_iter();
+    for (name, n) in names.chain(size_names(rank - 2)).zip(&shape) {
+        kind = kind.arg(&name, *n);
     }
     Built {
         program: b.finish(&[result]),

@@ -1,5 +1,6 @@
 //! Reductions along axes.
 
+use super::conv::axis_names;
 use super::{Axes, Env, Kind, Point};
 use graph::ops::{ArgReduce, Reduce, ReduceKind};
 use ir::names::MAIN;
@@ -8,8 +9,9 @@ use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer};
 /// The axes that a reduction runs over, `r0`, `r1`, ... or as a pooling's.
 fn reduced_axes(env: &Env, axes: &[usize]) -> Axes {
     let shape = env.operand_shape(0);
+    let (_, taps) = axis_names(axes.len());
     let name = |i: usize| match env.layout.block() {
-        Some(_) => ["r", "s"][i].to_string(),
+        Some(_) => taps[i].clone(),
         None => format!("r{i}"),
     };
     Axes::new(axes.iter().enumerate().map(|(i, a)| (name(i), shape[*a])))

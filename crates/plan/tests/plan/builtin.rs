@@ -63,7 +63,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 36] = [
+const SPECS: [&str; 43] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
@@ -100,6 +100,13 @@ const SPECS: [&str; 36] = [
     "op:conv2d(c=8,k=4,h=4,w=4,pad=0,r=1,s=1)",
     "op:depthwise_conv2d(c=8,h=6,w=6,layout=nchw)",
     "op:grouped_conv2d(c=8,k=8,groups=8,h=5,w=5,layout=blocked)",
+    "op:conv1d(c=4,k=6,w=9,layout=nchw)",
+    "op:conv1d(c=4,k=6,w=9,layout=nhwc)",
+    "op:conv3d(c=3,k=4,d=3,h=4,w=5,layout=nhwc,bias=yes)",
+    "op:conv1d_transpose(c=4,k=4,w=6,stride=2,layout=nhwc)",
+    "op:conv2d_transpose(c=4,k=6,h=4,w=3,stride=2,layout=nchw)",
+    "op:conv2d_transpose(c=4,k=6,h=4,w=3,stride=2,layout=nhwc,activation=relu)",
+    "op:conv3d_transpose(c=4,k=4,d=2,h=3,w=2,stride=2)",
 ];
 
 #[test]

@@ -4,6 +4,7 @@
 #[path = "../../../onnx/tests/build_onnx/mod.rs"]
 mod build_onnx;
 mod builtin;
+mod channel_blocks;
 mod convolutions;
 mod fusion;
 mod interface;

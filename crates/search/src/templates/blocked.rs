@@ -8,7 +8,7 @@ use super::threads::{own_rows, param_bytes};
 use super::{Templates, epilogue, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
-use ir::names::image;
+use ir::names::{AxisName, image};
 use ir::{BlockId, BufferId, CpuTarget, Expr, ExprKind, LoopId, Program, Role, Scope};
 use schedule::Arg;
 
@@ -40,7 +40,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Some(main) = main_sum(all) else {
         return;
     };
-    if main.spatial.len() != 5 || main.reduce.is_empty() {
+    if !is_blocked_image(main) || main.reduce.is_empty() || !weights_lead_with_maps(program, main) {
         return;
     }
     let inner = main.spatial[4].extent;
@@ -73,6 +73,25 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             others(d, all, &handled, target)
         });
     }
+}
+
+/// Whether a block computes a blocked image of two spatial axes.
+pub fn is_blocked_image(main: &Nest) -> bool {
+    let is = |axes: [AxisName; 5]| main.spatial.iter().zip(axes).all(|(l, axis)| l.is(axis));
+    main.spatial.len() == 5 && (is(image::BLOCKED) || is(image::BLOCKED_MAPS))
+}
+
+/// Whether the maps are along the first axis of all weights: not so in transposed
+/// convolutions.
+pub fn weights_lead_with_maps(program: &Program, main: &Nest) -> bool {
+    let block = program.block(main.block);
+    let lane = main.spatial.last();
+    let lane =
+        (block.iters.iter()).find(|i| lane.is_some_and(|l| program.var(i.var).name == l.axis));
+    let leads = |indices: &[Expr]| lane.is_some_and(|l| indices[0].uses_var(l.var));
+    let weights = |b: BufferId| program.buffer(b).role == Role::Constant;
+    let mut loads = block.loads().into_iter();
+    loads.all(|(b, i)| !weights(b) || i.len() != 4 || leads(&i))
 }
 
 /// A convolution, or another reduction over windows, of blocked images.

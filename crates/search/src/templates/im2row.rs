@@ -4,6 +4,7 @@
 //! *im2row* gathers the whole image first; *ConvGEMM* gathers the rows of a
 //! tile of pixels while they stay in the core's own cache, for all maps.
 
+use super::blocked::weights_lead_with_maps;
 use super::registers::{ImageTile, MOST_UNROLLED, Registers, limit_unrolled};
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written};
@@ -37,6 +38,12 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Some([data, weights]) = operands(program, main) else {
         return;
     };
+    let pixels = pixels(program, main, data);
+    // In narrow groups every map of a vector has data of its own.
+    let is_product = pixels.iter().all(|axis| axis != image::MAP_LANE.as_str());
+    if !is_product || !weights_lead_with_maps(program, main) {
+        return;
+    }
     let gathering = Gathering {
         program,
         main,
@@ -49,7 +56,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         },
         out: all.iter().find(|n| n.is(OUT) && n.spatial.len() == 5),
         target,
-        pixels: pixels(program, main, data),
+        pixels,
         data,
         weights,
     };

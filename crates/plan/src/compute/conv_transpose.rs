@@ -1,0 +1,364 @@
+//! Transposed convolutions, plain or in channel blocks, by phases.
+//!
+//! Along an axis of stride S an output position is y0 * S + p. To the phase p contribute
+//! only the taps r = r0 * S + (p + pad) mod S, from row y0 + floor((p + pad) / S) - r0 of
+//! the operand, so no term of the sum `main` is zero because of the stride. `main` has the
+//! axes y0 and p, and the block `out` reads it at [y / S, y mod S]. Axes of stride 1 have no
+//! phases; nor have dilated ones, whose taps are tested, and those of images of more than
+//! three spatial axes. Weights keep the model's layout (IOHW); schedules pack them.
+
+use super::conv::{
+    axis_names, bias, block_args, channel_sums, group_channel, lists, pad_args, plain_maps, shapes,
+    weight_factor,
+};
+use super::{Axes, Env, Kind, LastStep, guarded, sizes};
+use crate::layout::blocks;
+use graph::ops::ConvTranspose;
+use ir::names::{MAIN, image};
+use ir::{BufferId, Expr, ProgramBuilder, Reducer};
+
+pub(super) fn conv_transpose(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    c: &ConvTranspose,
+) -> (BufferId, Kind) {
+    let upsamplings = upsamplings(env, c);
+    let rank = upsamplings.len();
+    let block = env.layout.block();
+    let axes = match block {
+        Some(_) => env.named_axes(image::blocked_maps(rank)),
+        None => env.named_axes(plain_maps(rank)),
+    };
+    let sum_axes = SumAxes::of(&upsamplings, block.is_some());
+    let (x, w) = (env.operand(0), env.operand(1));
+    let (own_maps, depth) = (w.shape()[1], x.shape()[1] / c.groups as i64);
+    let taps = upsamplings.iter().map(Upsampling::tap_axis);
+    let reduce = channel_sums(x, depth, taps);
+    let zero = Expr::constant(0.0, env.work());
+    let sum = |o: &[Expr], t: &[Expr]| {
+        let channels = match block {
+            Some(block) => blocked_channels(env, c, block, o, t),
+            None => Channels {
+                of_operand: group_channel(c.groups, &o[1], own_maps, depth, &t[0]),
+                split: None,
+                map: match c.groups {
+                    1 => o[1].clone(),
+                    _ => o[1].clone().floor_mod(own_maps),
+                },
+                known: vec![],
+            },
+        };
+        let mut at = vec![];
+        let mut inside = vec![];
+        let mut known = channels.known;
+        let mut weight = vec![channels.of_operand.clone(), channels.map];
+        let places = sum_axes.places(o);
+        for (u, (place, tap)) in upsamplings.iter().zip(places.iter().zip(&t[1..])) {
+            let source = u.source(place, tap);
+            inside.extend(source.inside);
+            known.extend(source.known);
+            at.push(source.row);
+            weight.push(source.tap);
+        }
+        let value = match &channels.split {
+            Some((co, ci)) => x.at_block(&o[0], co, at, ci),
+            None => x.at([&[o[0].clone(), channels.of_operand], &at[..]].concat()),
+        };
+        let weight = weight_factor(env, known, w.at(weight));
+        guarded(inside, env.factor(0, value), zero.clone()) * weight
+    };
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &sum_axes.axes(&axes).list(),
+        &reduce.list(),
+        Reducer::Sum,
+        sum,
+    );
+    let add_bias = bias(env);
+    let add_bias = add_bias.as_ref().map(|f| f as LastStep);
+    let result = match sum_axes.has_phases() {
+        true => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
+        false => env.conclude(b, acc, &axes, add_bias),
+    };
+    (result, kind(env, c))
+}
+
+/// Where a term of a sum is, as to channels.
+struct Channels {
+    /// Of the operand, counted over all groups.
+    of_operand: Expr,
+    /// The same as block and lane, if the operand is in blocks.
+    split: Option<(Expr, Expr)>,
+    /// Within the group.
+    map: Expr,
+    /// When the model's weights hold both.
+    known: Vec<Expr>,
+}
+
+/// The channels of a term for blocks of maps; the groups are whole blocks if there are several.
+fn blocked_channels(env: &Env, c: &ConvTranspose, block: i64, o: &[Expr], t: &[Expr]) -> Channels {
+    let x = env.operand(0);
+    let (channels, maps) = (x.shape()[1], env.shape[1]);
+    let lane = &o[o.len() - 1];
+    let k = &o[1] * block + lane;
+    let mut known = Vec::new();
+    if maps % block != 0 {
+        known.push(k.clone().lt(maps));
+    }
+    if x.layout().block().is_none() {
+        return Channels {
+            of_operand: t[0].clone(),
+            split: None,
+            map: k,
+            known,
+        };
+    }
+    let groups = c.groups as i64;
+    let (co, map) = if groups == 1 {
+        (t[0].clone(), k)
+    } else {
+        let own_blocks = maps / groups / block;
+        let co = o[1].clone().floor_div(own_blocks) * (channels / groups / block) + &t[0];
+        (co, o[1].clone().floor_mod(own_blocks) * block + lane)
+    };
+    let ci = t[t.len() - 1].clone();
+    let channel = &co * block + &ci;
+    if channels % block != 0 {
+        known.push(channel.clone().lt(channels));
+    }
+    Channels {
+        of_operand: channel,
+        split: Some((co, ci)),
+        map,
+        known,
+    }
+}
+
+/// One spatial axis of a transposed convolution.
+struct Upsampling {
+    /// Its position among the axes that have names of phases; none if it has no phases.
+    phased: Option<usize>,
+    /// The axis over taps, if it has no phases.
+    tap: String,
+    /// Elements of the operand and of the result.
+    size: i64,
+    count: i64,
+    taps: i64,
+    stride: i64,
+    dilation: i64,
+    pad: i64,
+}
+
+/// What a term of the sum reads along an axis.
+struct SourceRow {
+    row: Expr,
+    tap: Expr,
+    /// When the operand has the row, and the weights the tap.
+    inside: Vec<Expr>,
+    known: Vec<Expr>,
+}
+
+fn upsamplings(env: &Env, c: &ConvTranspose) -> Vec<Upsampling> {
+    let (x, w) = (env.operand_shape(0), env.operand_shape(1));
+    let rank = c.strides.len();
+    let (_, taps) = axis_names(rank);
+    let one = |(d, tap): (usize, String)| {
+        let named = (image::PHASES.len() + d).checked_sub(rank);
+        Upsampling {
+            phased: named
+                .filter(|_| rank <= image::PHASES.len() && c.strides[d] > 1 && c.dilations[d] == 1),
+            tap,
+            size: x[2 + d],
+            count: env.shape[2 + d],
+            taps: w[2 + d],
+            stride: c.strides[d] as i64,
+            dilation: c.dilations[d] as i64,
+            pad: c.pads[d].0,
+        }
+    };
+    taps.into_iter().enumerate().map(one).collect()
+}
+
+impl Upsampling {
+    /// Positions of the result that a phase has.
+    fn bases(&self) -> i64 {
+        blocks(self.count, self.stride)
+    }
+
+    /// Taps that a phase has, at most.
+    fn tap_steps(&self) -> i64 {
+        blocks(self.taps, self.stride)
+    }
+
+    fn tap_axis(&self) -> (String, i64) {
+        match self.phased {
+            Some(i) => (image::TAP_STEPS[i].into(), self.tap_steps()),
+            None => (self.tap.clone(), self.taps),
+        }
+    }
+
+    /// `place` is the base and the phase, or the position in the result.
+    fn source(&self, place: &[Expr], tap: &Expr) -> SourceRow {
+        match place {
+            [base, phase] => self.phased_source(base, phase, tap),
+            _ => self.tested_source(&place[0], tap),
+        }
+    }
+
+    fn phased_source(&self, base: &Expr, phase: &Expr, step: &Expr) -> SourceRow {
+        let (stride, pad) = (self.stride, self.pad);
+        // Of a phase: what its first tap is, and how far its rows lie ahead of the base.
+        let (first, ahead) = if pad.rem_euclid(stride) == 0 {
+            (phase.clone(), Expr::int(pad.div_euclid(stride)))
+        } else {
+            let padded = phase + pad;
+            (padded.clone().floor_mod(stride), padded.floor_div(stride))
+        };
+        let tap = step * stride + first;
+        let row = match ahead.as_int() {
+            Some(0) => base - step,
+            _ => base + ahead - step,
+        };
+        let mut inside = Vec::new();
+        if pad.div_euclid(stride) < self.tap_steps() - 1 {
+            inside.push(Expr::int(0).le(&row));
+        }
+        if self.bases() - 1 + (pad + stride - 1).div_euclid(stride) >= self.size {
+            inside.push(row.clone().lt(self.size));
+        }
+        let mut known = Vec::new();
+        if self.taps % stride != 0 {
+            known.push(tap.clone().lt(self.taps));
+        }
+        SourceRow {
+            row,
+            tap,
+            inside,
+            known,
+        }
+    }
+
+    /// Rows that the stride leaves out count as outside.
+    fn tested_source(&self, position: &Expr, tap: &Expr) -> SourceRow {
+        let shifted = position - tap * self.dilation + self.pad;
+        let mut inside = Vec::new();
+        let mut row = shifted.clone();
+        if self.stride > 1 {
+            row = shifted.clone().floor_div(self.stride);
+            inside.push(shifted.floor_mod(self.stride).equals(0));
+        }
+        inside.push(Expr::int(0).le(&row));
+        inside.push(row.clone().lt(self.size));
+        SourceRow {
+            row,
+            tap: tap.clone(),
+            inside,
+            known: vec![],
+        }
+    }
+}
+
+/// What an axis of the sum is of a spatial axis of the result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Base,
+    Phase,
+}
+
+/// The spatial axes of the sum, outermost first.
+struct SumAxes<'a> {
+    upsamplings: &'a [Upsampling],
+    /// Of which upsampling.
+    parts: Vec<(usize, Part)>,
+}
+
+impl SumAxes<'_> {
+    /// The phase stands inside its base; outside it on the last axis of a plain image, so
+    /// that neighbouring bases are neighbours in memory.
+    fn of(upsamplings: &[Upsampling], in_blocks: bool) -> SumAxes<'_> {
+        let last = upsamplings.len() - 1;
+        let parts = upsamplings.iter().enumerate().flat_map(|(d, u)| {
+            let own = match u.phased {
+                None => vec![Part::Whole],
+                Some(_) if d == last && !in_blocks => vec![Part::Phase, Part::Base],
+                Some(_) => vec![Part::Base, Part::Phase],
+            };
+            own.into_iter().map(move |part| (d, part))
+        });
+        SumAxes {
+            upsamplings,
+            parts: parts.collect(),
+        }
+    }
+
+    fn has_phases(&self) -> bool {
+        self.parts.len() > self.upsamplings.len()
+    }
+
+    /// The axes of the sum from those of the result.
+    fn axes(&self, result: &Axes) -> Axes {
+        let (outer, inner) = result.0.split_at(2);
+        let spatial = self.parts.iter().map(|(d, part)| {
+            let u = &self.upsamplings[*d];
+            match (part, u.phased) {
+                (Part::Base, Some(i)) => (image::BASES[i].into(), u.bases()),
+                (Part::Phase, Some(i)) => (image::PHASES[i].into(), u.stride),
+                _ => inner[*d].clone(),
+            }
+        });
+        let lanes = &inner[self.upsamplings.len()..];
+        let outer = outer.iter().cloned();
+        Axes::new(outer.chain(spatial).chain(lanes.iter().cloned()))
+    }
+
+    /// Of every spatial axis of the result, where a point of the sum is: base and phase,
+    /// or position.
+    fn places(&self, o: &[Expr]) -> Vec<Vec<Expr>> {
+        let at = |d: usize, wanted: Part| {
+            let found = self.parts.iter().position(|p| *p == (d, wanted));
+            found.map(|i| o[2 + i].clone())
+        };
+        let place = |d| {
+            let parts = [Part::Whole, Part::Base, Part::Phase];
+            parts.into_iter().filter_map(|part| at(d, part)).collect()
+        };
+        (0..self.upsamplings.len()).map(place).collect()
+    }
+
+    /// The point of the sum that a point of the result reads.
+    fn index(&self, at: &[Expr]) -> Vec<Expr> {
+        let (outer, inner) = at.split_at(2);
+        let spatial = self.parts.iter().map(|(d, part)| {
+            let (position, stride) = (inner[*d].clone(), self.upsamplings[*d].stride);
+            match part {
+                Part::Whole => position,
+                Part::Base => position.floor_div(stride),
+                Part::Phase => position.floor_mod(stride),
+            }
+        });
+        let lanes = &inner[self.upsamplings.len()..];
+        let outer = outer.iter().cloned();
+        outer.chain(spatial).chain(lanes.iter().cloned()).collect()
+    }
+}
+
+fn kind(env: &Env, c: &ConvTranspose) -> Kind {
+    let (x, w) = (env.operand_shape(0), env.operand_shape(1));
+    let inputs: i64 = x.iter().product();
+    let macs = inputs as f64 * w[1..].iter().product::<i64>() as f64;
+    let name = format!("conv{}d_transpose", c.strides.len());
+    let kind = shapes(Kind::new(name), &x, &w, env.shape[1])
+        .arg("groups", c.groups)
+        .flops(2.0 * macs);
+    let output: Vec<i64> = sizes(&c.output_padding);
+    let kind = lists(
+        kind,
+        &[
+            ("stride", &sizes(&c.strides)),
+            ("dilation", &sizes(&c.dilations)),
+            ("output_pad", &output),
+        ],
+    );
+    block_args(env, pad_args(kind, &c.pads))
+}
