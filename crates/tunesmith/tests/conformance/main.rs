@@ -31,6 +31,8 @@ operators! {
     conv1d: [
         "n=2,c=6,w=19,k=10,s=3,bias=yes,activation=relu",
         "c=32,w=20,k=32,s=4,stride=2,pad=2,dilation=2",
+        "c=6,w=19,k=10,s=3,bias=yes,layout=nchw",
+        "c=24,w=13,k=40,s=3,layout=nhwc",
     ],
     conv2d: [
         "c=3,h=11,w=13,k=32,r=3,s=3,stride=2,bias=yes,activation=relu",
@@ -51,12 +53,18 @@ operators! {
     conv3d: [
         "c=4,d=3,h=5,w=6,k=6,q=2,r=3,s=3,bias=yes,activation=relu",
         "c=16,d=4,h=4,w=5,k=16,q=3,r=1,s=2,stride=2",
+        "c=20,d=3,h=4,w=5,k=24,layout=nchw",
+        "c=3,d=3,h=5,w=6,k=20,stride=2,bias=yes,layout=blocked",
     ],
     grouped_conv2d: [
         "c=16,h=5,w=6,k=24,r=3,s=3,groups=4,bias=yes,activation=relu",
         "c=32,h=5,w=6,k=64,r=3,s=3,groups=2,stride=2",
         "c=12,h=5,w=5,k=6,r=2,s=3,groups=3,layout=nchw",
         "c=12,h=5,w=5,k=24,r=3,s=3,groups=3,layout=nhwc",
+        // Groups that blocks hold several of, and part of one.
+        "c=32,h=6,w=7,k=32,r=3,s=3,groups=8,bias=yes,activation=relu",
+        "c=40,h=5,w=6,k=20,r=3,s=3,groups=20,stride=2",
+        "c=24,h=5,w=6,k=48,r=3,s=3,groups=6",
     ],
     depthwise_conv2d: [
         "c=32,h=9,w=7,r=3,s=3,bias=yes,activation=relu",
@@ -67,13 +75,19 @@ operators! {
     conv1d_transpose: [
         "c=6,w=9,k=7,s=4,stride=2,bias=yes",
         "n=2,c=8,w=6,k=16,s=3,groups=2,stride=3,output_pad=1,activation=relu",
+        "c=32,w=9,k=24,s=4,stride=2,pad=1,activation=relu",
     ],
     conv2d_transpose: [
         "c=6,h=5,w=4,k=7,r=4,s=3,stride=2,bias=yes,activation=relu",
         "c=16,h=4,w=5,k=16,r=3,s=3,dilation=2,pad=0",
+        "c=16,h=4,w=5,k=32,r=4,s=4,stride=2,pad=1,bias=yes",
+        "c=24,h=5,w=4,k=16,r=3,s=3,stride=2,pad=1",
+        "c=32,h=3,w=4,k=32,r=2,s=2,stride=2,pad=0,groups=2,layout=nhwc",
+        "c=16,h=4,w=3,k=20,r=3,s=3,stride=3,pad=0,layout=nchw",
     ],
     conv3d_transpose: [
         "c=3,d=2,h=3,w=4,k=5,q=2,r=3,s=3,stride=2,bias=yes",
+        "c=16,d=2,h=3,w=2,k=24,stride=2",
     ],
     matmul: [
         "m=7,n=9,k=5,activation=relu",
