@@ -11,7 +11,7 @@ use search::{Accuracy, Point, SketchStep, Space, fallback, space};
 
 const POINTS: usize = 4;
 
-const OPERATORS: [&str; 12] = [
+const OPERATORS: [&str; 17] = [
     "op:conv2d(c=32,h=14,w=14,k=32)",
     "op:conv2d(c=3,h=29,w=29,k=32,r=7,s=7,stride=2,bias=yes,activation=relu)",
     "op:conv2d(c=32,h=7,w=7,k=32,dtype=i8)",
@@ -24,6 +24,11 @@ const OPERATORS: [&str; 12] = [
     "op:softmax(rows=6,cols=100)",
     "op:max_pool2d(c=32,h=14,w=14)",
     "op:transpose(rows=96,cols=60)",
+    "op:conv1d(c=32,k=32,w=20)",
+    "op:conv3d(c=32,k=16,d=3,h=5,w=6)",
+    "op:grouped_conv2d(c=32,k=32,groups=8,h=9,w=9)",
+    "op:conv1d_transpose(c=32,k=32,w=9,stride=2)",
+    "op:conv2d_transpose(c=32,k=32,h=5,w=6,stride=2,pad=1)",
 ];
 
 /// Every task of the operators on some targets.
@@ -72,6 +77,41 @@ fn every_template_can_be_written_and_all_it_proposes_replays() {
         fallback(program, target).unwrap();
     });
     assert!(sketches > 200, "{sketches}");
+}
+
+/// The sketches of an operator's anchor.
+fn anchor_sketches(name: &str) -> Vec<String> {
+    let model = graph::builtin::builtin(name, 1).unwrap();
+    let target = Target::generic(Isa::X86Avx512).with_threads(1);
+    let plan = plan(&model, &target, &LayoutPolicy::Blocked.into()).unwrap();
+    let task = plan.tasks.iter().find(|t| t.op != "layout_transform");
+    let all = space(&task.unwrap().program, &target, Accuracy::Strict);
+    let names = all.sketches.into_iter().map(|s| s.name);
+    names.collect()
+}
+
+#[test]
+fn windows_are_of_two_spatial_axes_and_weights_that_lead_with_maps() {
+    let suits = |name: &str, sketch: &str| {
+        let all = anchor_sketches(name);
+        all.iter().any(|s| s.starts_with(sketch))
+    };
+    let wide = "op:grouped_conv2d(c=32,k=32,groups=2,h=9,w=9)";
+    assert!(suits(wide, "direct") && suits(wide, "convgemm"));
+    let narrow = "op:grouped_conv2d(c=32,k=32,groups=8,h=9,w=9)";
+    assert!(suits(narrow, "direct") && !suits(narrow, "convgemm") && !suits(narrow, "im2row"));
+    for other in [
+        // Five loops in `main`: x is a base and a phase.
+        "op:conv1d_transpose(c=32,k=32,w=9,stride=2)",
+        "op:conv2d_transpose(c=32,k=32,h=5,w=6,stride=1)",
+        "op:conv2d_transpose(c=32,k=32,h=5,w=6,stride=2)",
+        "op:conv1d(c=32,k=32,w=20)",
+        "op:conv3d(c=32,k=32,d=3,h=5,w=6)",
+    ] {
+        for sketch in ["direct", "convgemm", "im2row", "winograd"] {
+            assert!(!suits(other, sketch), "{other}: {sketch}");
+        }
+    }
 }
 
 /// The steps that every one would be tried at its place.

@@ -76,7 +76,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 }
 
 /// Whether a block computes a blocked image of two spatial axes.
-pub fn is_blocked_image(main: &Nest) -> bool {
+fn is_blocked_image(main: &Nest) -> bool {
     let is = |axes: [AxisName; 5]| main.spatial.iter().zip(axes).all(|(l, axis)| l.is(axis));
     main.spatial.len() == 5 && (is(image::BLOCKED) || is(image::BLOCKED_MAPS))
 }
