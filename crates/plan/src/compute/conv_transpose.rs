@@ -277,11 +277,11 @@ impl SumAxes<'_> {
     /// The phase stands inside its base; outside it on the last axis of a plain image, so
     /// that neighbouring bases are neighbours in memory.
     fn of(upsamplings: &[Upsampling], in_blocks: bool) -> SumAxes<'_> {
-        let last = upsamplings.len() - 1;
+        let rank = upsamplings.len();
         let parts = upsamplings.iter().enumerate().flat_map(|(d, u)| {
             let own = match u.phased {
                 None => vec![Part::Whole],
-                Some(_) if d == last && !in_blocks => vec![Part::Phase, Part::Base],
+                Some(_) if d + 1 == rank && !in_blocks => vec![Part::Phase, Part::Base],
                 Some(_) => vec![Part::Base, Part::Phase],
             };
             own.into_iter().map(move |part| (d, part))
