@@ -6,10 +6,10 @@
 //! iteration of a loop moves, in the buffer's row-major order; it is unknown where an
 //! index is not affine in the loop.
 
-use ir::affine::Affine;
+use ir::affine::{Affine, Ranges, bounds};
 use ir::region::{bound, program_ranges};
 use ir::simplify::simplify;
-use ir::{BinaryOp, BlockId, BufferId, Expr, ExprKind, LoopId, Node, Program, Role};
+use ir::{BinaryOp, BlockId, BufferId, Expr, ExprKind, LoopId, Node, Program, Role, VarId};
 use std::fmt::Write;
 
 /// A reduction with the facts about its loops and accesses.
@@ -66,8 +66,11 @@ pub struct Access {
 #[derive(Clone, Debug)]
 pub struct Dim {
     pub size: i64,
-    /// What one more iteration of each axis adds; `None` where the index is not affine.
-    pub steps: Option<Vec<i64>>,
+    /// What one more iteration of each axis adds.
+    pub steps: Vec<Stride>,
+    /// The part of the index that is not affine takes values below this number and from 0
+    /// on. Example: 2 of `r * 2 + (p + 1) % 2`.
+    pub remainder: Option<i64>,
 }
 
 /// How an access moves with a loop.
@@ -101,7 +104,7 @@ impl Reduction {
         let access = |buffer: BufferId, indices: &[Expr], tests: &[&Expr]| {
             let indices: Vec<Expr> = indices.iter().map(index).collect();
             let tests: Vec<Expr> = tests.iter().map(|t| index(t)).collect();
-            Access::of(program, &loops, buffer, &indices, &tests)
+            Access::of(program, &loops, &ranges, (buffer, &indices, &tests))
         };
         let output = access(write.buffer, &write.indices, &[]);
         let mut operands = Vec::new();
@@ -165,15 +168,16 @@ impl Reduction {
     /// Elements of an access that a box of so many iterations of each axis touches: of
     /// overlapping windows each element once.
     pub fn footprint(&self, access: &Access, tile: &[i64]) -> i64 {
-        let along = |d: &Dim| match &d.steps {
-            None => d.size,
-            Some(steps) => {
-                let reach = |(step, n): (&i64, &i64)| step.abs() * (n - 1);
-                let span = 1 + steps.iter().zip(tile).map(reach).sum::<i64>();
-                let used = steps.iter().zip(tile).filter(|(s, _)| **s != 0);
-                let points = used.map(|(_, n)| *n).fold(1, i64::saturating_mul);
-                span.min(points).min(d.size)
-            }
+        let along = |d: &Dim| {
+            let used = || d.steps.iter().zip(tile).filter(|(s, _)| s.is_used());
+            let points = used().map(|(_, n)| *n).fold(1, i64::saturating_mul);
+            let reach = |(step, n): (&Stride, &i64)| match step {
+                Stride::Elements(s) => s.abs().saturating_mul(n - 1),
+                Stride::Unknown if *n == 1 => 0,
+                Stride::Unknown => d.remainder.unwrap_or(d.size),
+            };
+            let span = used().map(reach).fold(1, i64::saturating_add);
+            span.min(points).min(d.size)
         };
         access.dims.iter().map(along).fold(1, i64::saturating_mul)
     }
@@ -189,28 +193,21 @@ impl Access {
     fn of(
         program: &Program,
         loops: &[LoopId],
-        buffer: BufferId,
-        indices: &[Expr],
-        tests: &[Expr],
+        ranges: &Ranges,
+        (buffer, indices, tests): (BufferId, &[Expr], &[Expr]),
     ) -> Access {
         let info = program.buffer(buffer);
-        let vars: Vec<_> = loops.iter().map(|l| program.loop_(*l).var).collect();
-        let dims: Vec<Dim> = indices
-            .iter()
-            .zip(&info.shape)
-            .map(|(e, size)| {
-                let form = Affine::of(e);
-                let steps = form.map(|f| vars.iter().map(|v| f.coefficient(*v)).collect());
-                Dim { size: *size, steps }
-            })
+        let vars: Vec<VarId> = loops.iter().map(|l| program.loop_(*l).var).collect();
+        let sizes = indices.iter().zip(&info.shape);
+        let dims: Vec<Dim> = sizes
+            .map(|(e, size)| Dim::of(e, *size, &vars, ranges))
             .collect();
-        let strides = vars.iter().enumerate().map(|(at, var)| {
+        let strides = (0..vars.len()).map(|at| {
             let (mut sum, mut weight) = (0i64, 1i64);
-            for (e, dim) in indices.iter().zip(&dims).rev() {
-                match &dim.steps {
-                    Some(steps) => sum += steps[at] * weight,
-                    None if e.uses_var(*var) => return Stride::Unknown,
-                    None => {}
+            for dim in dims.iter().rev() {
+                match dim.steps[at] {
+                    Stride::Elements(n) => sum += n * weight,
+                    Stride::Unknown => return Stride::Unknown,
                 }
                 weight = weight.saturating_mul(dim.size);
             }
@@ -233,17 +230,51 @@ impl Access {
     /// Dimensions in which an output axis and a reduction axis meet: a window.
     fn windows<'a>(&'a self, axes: &'a [Axis]) -> impl Iterator<Item = String> + 'a {
         self.dims.iter().filter_map(|d| {
-            let steps = d.steps.as_ref()?;
-            let used: Vec<usize> = (0..axes.len()).filter(|a| steps[*a] != 0).collect();
+            let used: Vec<usize> = (0..axes.len()).filter(|a| d.steps[*a].is_used()).collect();
             let reduced = used.iter().any(|a| axes[*a].class == Class::Reduction);
             let kept = used.iter().any(|a| axes[*a].class != Class::Reduction);
-            let term = |a: &usize| match steps[*a] {
-                1 => axes[*a].name.clone(),
-                n => format!("{n}*{}", axes[*a].name),
+            let term = |a: &usize| match d.steps[*a] {
+                Stride::Elements(1) => axes[*a].name.clone(),
+                Stride::Elements(n) => format!("{n}*{}", axes[*a].name),
+                Stride::Unknown => format!("f({})", axes[*a].name),
             };
             let terms: Vec<String> = used.iter().map(term).collect();
             (reduced && kept).then(|| terms.join(" + "))
         })
+    }
+}
+
+impl Dim {
+    fn of(index: &Expr, size: i64, vars: &[VarId], ranges: &Ranges) -> Dim {
+        let (mut affine, mut other) = (Affine::constant(0), Vec::new());
+        terms(index, &mut |e| match Affine::of(e) {
+            Some(form) => affine = affine.clone().add_scaled(&form, 1),
+            None => other.push(e.clone()),
+        });
+        let step = |v: &VarId| match other.iter().any(|e| e.uses_var(*v)) {
+            true => Stride::Unknown,
+            false => Stride::Elements(affine.coefficient(*v)),
+        };
+        let remainder = match &other[..] {
+            [one] => bounds(one, ranges).filter(|b| b.lo == 0).map(|b| b.hi + 1),
+            _ => None,
+        };
+        Dim {
+            size,
+            steps: vars.iter().map(step).collect(),
+            remainder,
+        }
+    }
+}
+
+/// The terms of a sum.
+fn terms(e: &Expr, f: &mut impl FnMut(&Expr)) {
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            terms(a, f);
+            terms(b, f);
+        }
+        _ => f(e),
     }
 }
 

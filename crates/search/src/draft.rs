@@ -419,7 +419,7 @@ impl Draft {
         }
     }
 
-    pub fn pad(&mut self, l: LoopId, multiple: DecidedPart) -> Written<()> {
+    pub fn pad(&mut self, l: LoopId, multiple: impl Into<Arg>) -> Written<()> {
         let step = Step::Pad {
             loop_: self.loop_name(l),
             multiple: multiple.into(),

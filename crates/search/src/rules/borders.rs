@@ -1,9 +1,10 @@
 //! Rule: tiles without borders run without tests.
 //!
-//! One loop over tiles is separated into its interior and its ends, if it has an
-//! interior: the one along the lanes if vectors would be loaded or stored under a mask,
-//! otherwise the innermost one along which an operand is guarded or the last tile is cut.
-//! Each further loop would multiply the code.
+//! A loop over tiles is separated into its interior and its ends, if it has an interior:
+//! the one along the lanes, where vectors would be loaded or stored under a mask;
+//! otherwise the innermost one along which an operand is guarded; and the innermost one
+//! along which the last tile is cut, where each row of the tile would be tested. Each
+//! further loop would multiply the code again.
 
 use super::tile::Tile;
 use super::{Plan, TileLoops};
@@ -15,21 +16,37 @@ const RULE: &str = "borders";
 pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) {
     // A loop that threads share has been fused.
     let stands = |l: &LoopId| d.program().path_to(ir::Node::Loop(*l)).is_some();
-    let tested = |at: usize| plan.facts.is_guarded(at) || tile.cuts.contains(&at);
-    let mut found = loops
+    let standing: Vec<(usize, LoopId)> = loops
         .outer
         .iter()
         .rev()
-        .filter(|(at, l)| tested(*at) && stands(l));
-    let lanes = found.clone().find(|(at, _)| *at == tile.lanes);
-    let Some((_, chosen)) = lanes.or_else(|| found.next()).copied() else {
+        .copied()
+        .filter(|(_, l)| stands(l))
+        .collect();
+    let first =
+        |test: &dyn Fn(usize) -> bool| standing.iter().find(|(at, _)| test(*at)).map(|(_, l)| *l);
+    let cuts = |at: usize| tile.cuts.contains(&at);
+    let guarded = |at: usize| plan.facts.is_guarded(at);
+    let lanes = first(&|at| at == tile.lanes && (guarded(at) || cuts(at)));
+    let mut chosen: Vec<LoopId> = lanes.or_else(|| first(&guarded)).into_iter().collect();
+    chosen.extend(first(&cuts).filter(|l| !chosen.contains(l)));
+    if chosen.is_empty() {
         plan.passed(RULE, "no loop of its own has borders or cuts a tile");
         return;
-    };
-    let name = d.program().loop_(chosen).name.clone();
-    d.attempt_partition(chosen);
+    }
+    let names: Vec<String> = chosen
+        .iter()
+        .map(|l| d.program().loop_(*l).name.clone())
+        .collect();
+    // Inside first: the copies of an outer loop then have the parts of the inner one.
+    for (_, l) in standing.iter().filter(|(_, l)| chosen.contains(l)) {
+        d.attempt_partition(*l);
+    }
     plan.applied(
         RULE,
-        format!("{name} in its interior and its ends, where it has one"),
+        format!(
+            "{}: interior and ends, where there is an interior",
+            names.join(", ")
+        ),
     );
 }

@@ -25,6 +25,12 @@ const LOADS: f64 = 16.0;
 /// The share of a transfer from a farther cache that computing does not hide.
 const EXPOSED: f64 = 0.5;
 
+/// What a tile costs more that may be cut at the end of its axis: tests, or further code.
+const CUT: f64 = 1.05;
+
+/// Cycles of one test for a border: an order of magnitude.
+const TEST: f64 = 1.0;
+
 /// Sizes along the axes of a tile; `vectors` are along the lanes.
 pub struct Sizes<'a> {
     pub axes: &'a [usize],
@@ -66,8 +72,36 @@ pub fn cycles(plan: &Plan, lanes: &Lanes, s: &Sizes) -> f64 {
     let wanted: f64 = rows
         .map(|(at, n)| wanted_part(facts.axes[*at].extent, *n))
         .product();
-    let wanted = wanted * wanted_part(lanes.extent, s.vectors * lanes.width);
+    let cut = s
+        .axes
+        .iter()
+        .zip(s.rows)
+        .any(|(at, n)| facts.axes[*at].extent % n != 0);
+    let slowed = if cut { CUT } else { 1.0 };
+    let wanted = wanted * wanted_part(lanes.extent, s.vectors * lanes.width) / slowed;
+    let busy = busy + tests(plan, s) * TEST;
     ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
+}
+
+/// Tests for borders in a tile for one term. Every row is tested, except in the interior of
+/// the innermost guarded axis, and where one tile is the whole axis: there the tests are
+/// decided when the code is made.
+fn tests(plan: &Plan, s: &Sizes) -> f64 {
+    let facts = &plan.facts;
+    let guarded = |(at, _): &(&usize, &i64)| facts.is_guarded(**at);
+    let mut axes = s.axes.iter().zip(s.rows).filter(guarded).rev();
+    let Some((at, n)) = axes.next() else {
+        return 0.0;
+    };
+    let tiles = (facts.axes[*at].extent + n - 1) / n;
+    let tested = match tiles {
+        1 => 0.0,
+        tiles => 2.0 / tiles as f64 * *n as f64,
+    };
+    let whole = |(at, n): &(&usize, &i64)| **n == facts.axes[**at].extent;
+    let others: i64 = axes.filter(|a| !whole(a)).map(|(_, n)| *n).product();
+    let rows = if others > 1 { others as f64 } else { 0.0 };
+    rows + tested * others as f64
 }
 
 /// Loads of an operand for one term.

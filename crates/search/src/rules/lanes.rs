@@ -9,6 +9,7 @@ use super::Plan;
 use crate::analysis::{Reduction, Stride};
 use crate::draft::{Draft, Written};
 use ir::{DType, LoopId, Role};
+use schedule::Arg;
 
 const RULE: &str = "lanes";
 
@@ -46,7 +47,7 @@ pub fn choose(facts: &Reduction) -> Result<(usize, Vec<usize>), String> {
     Ok((at, packed))
 }
 
-pub fn rule(d: &Draft, plan: &mut Plan) -> Written<Lanes> {
+pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
     let (at, packed) = choose(&plan.facts).map_err(|why| d.missing(why))?;
     let axis = &plan.facts.axes[at];
     let dtype = d.program().buffer(plan.facts.output.buffer).dtype;
@@ -58,7 +59,7 @@ pub fn rule(d: &Draft, plan: &mut Plan) -> Written<Lanes> {
         axis: axis.id,
         at,
         extent: axis.extent,
-        width: most.min(axis.extent),
+        width: most.min((axis.extent as u64).next_power_of_two() as i64),
         packed,
     };
     let how = plan.facts.operands.iter().enumerate().map(|(i, o)| {
@@ -78,5 +79,20 @@ pub fn rule(d: &Draft, plan: &mut Plan) -> Written<Lanes> {
         how.collect::<Vec<_>>().join(", ")
     );
     plan.applied(RULE, what);
+    fill(d, plan, lanes)
+}
+
+/// Whole vectors of sums: a part of a vector would keep all of them in memory.
+fn fill(d: &mut Draft, plan: &mut Plan, mut lanes: Lanes) -> Written<Lanes> {
+    // Panels are whole by themselves.
+    let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
+    if panel || lanes.extent % lanes.width == 0 {
+        return Ok(lanes);
+    }
+    d.pad(lanes.axis, Arg::Lit(lanes.width))?;
+    plan.look_again(d);
+    let padded = plan.facts.axes[lanes.at].extent;
+    plan.applied("fill", format!("{} to {padded} of vectors", lanes.extent));
+    lanes.extent = padded;
     Ok(lanes)
 }

@@ -129,8 +129,8 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         notes: Vec::new(),
     };
     quotients::split(d, &mut plan)?;
-    let lanes: Lanes = lanes::rule(d, &mut plan)?;
     let result = leave::hold(d, &plan)?;
+    let lanes: Lanes = lanes::rule(d, &mut plan)?;
     let tile: Tile = tile::decide(d, &mut plan, &lanes)?;
     if tile.is_panel() {
         d.pad(lanes.axis, tile.width())?;

@@ -6,7 +6,7 @@
 use super::lanes::Lanes;
 use super::tile::Tile;
 use super::{Packed, Plan};
-use crate::analysis::{Access, Class, Dim};
+use crate::analysis::{Access, Class, Dim, Stride};
 use crate::draft::{Draft, Written};
 use ir::Role;
 use schedule::Arg;
@@ -68,13 +68,12 @@ fn layout(
     };
     let (mut tiles, mut parts) = (Vec::new(), Vec::new());
     for (dim, along) in operand.dims.iter().enumerate() {
-        let used = used(along)?;
+        let used: Vec<(usize, Stride)> = used(along);
         match used[..] {
             [] => parts.push(Part { rank: (0, 0) }),
-            [(at, 1)] => {
-                let inner = tile.inner_of(at, lanes);
+            [(at, Stride::Elements(1))] => {
                 parts.push(Part { rank: rank(at) });
-                if let Some((factor, last)) = inner {
+                if let Some((factor, last)) = tile.inner_of(at, lanes) {
                     tiles.push((dim, factor));
                     if let Some(p) = parts.last_mut() {
                         p.rank = (0, at);
@@ -84,9 +83,18 @@ fn layout(
                     });
                 }
             }
-            [(outer, step), (inner, 1)] | [(inner, 1), (outer, step)]
-                if step == axes[inner].extent =>
-            {
+            // Blocks of channels, or steps of taps and a phase.
+            [(a, by_a), (b, by_b)] => {
+                let extent = |inner: usize, by: Stride| match by {
+                    Stride::Elements(1) => Some(axes[inner].extent),
+                    Stride::Elements(_) => None,
+                    Stride::Unknown => along.remainder,
+                };
+                let (outer, inner, step) = match (by_a, by_b) {
+                    (Stride::Elements(n), by) if extent(b, by) == Some(n) => (a, b, n),
+                    (by, Stride::Elements(n)) if extent(a, by) == Some(n) => (b, a, n),
+                    _ => return None,
+                };
                 tiles.push((dim, Arg::Lit(step)));
                 parts.push(Part { rank: rank(outer) });
                 parts.push(Part { rank: rank(inner) });
@@ -98,8 +106,7 @@ fn layout(
 }
 
 /// Axes that a dimension is indexed by, with what one iteration adds.
-fn used(d: &Dim) -> Option<Vec<(usize, i64)>> {
-    let steps = d.steps.as_ref()?;
-    let all = steps.iter().enumerate().map(|(at, s)| (at, *s));
-    Some(all.filter(|(_, s)| *s != 0).collect())
+fn used(d: &Dim) -> Vec<(usize, Stride)> {
+    let all = d.steps.iter().copied().enumerate();
+    all.filter(|(_, s)| s.is_used()).collect()
 }

@@ -25,6 +25,9 @@ const MOST_VECTORS: i64 = 6;
 /// Multiply-adds of the unrolled body by default: a few times what hides the latency.
 const UNROLLED: i64 = 64;
 
+/// Tiles of which one may be slow.
+const MANY: i64 = 16;
+
 /// The decisions of a tile.
 pub struct Tile {
     rows: Vec<Row>,
@@ -81,7 +84,9 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         .map(|at| sizes_of(plan.facts.axes[*at].extent, registers))
         .collect();
     let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
-    options.push((1..=vectors.min(MOST_VECTORS)).collect());
+    // The last tile of many may be cut: then its sums are in memory.
+    let fits = |v: &i64| vectors % v == 0 || vectors > MANY * v;
+    options.push((1..=vectors.min(MOST_VECTORS)).filter(fits).collect());
     let best = best(plan, lanes, &axes, &options, registers);
     let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
     let unit = if panel { lanes.width } else { 1 };
@@ -303,7 +308,7 @@ pub fn cut(d: &mut Draft, plan: &mut Plan, lanes: &Lanes, tile: &Tile) -> Writte
             Some(row) => {
                 let [tiles, own] = d.split(row.axis, [REST, row.decided.value().into()])?;
                 parts.push((at, tiles));
-                inner.push(own);
+                inner.push((held(plan, lanes, at), own));
             }
             None => parts.push((at, axis.id)),
         }
@@ -318,6 +323,10 @@ pub fn cut(d: &mut Draft, plan: &mut Plan, lanes: &Lanes, tile: &Tile) -> Writte
         false => d.split(lanes.axis, [REST, vectors, given(lanes.width)])?,
     };
     parts.push((lanes.at, tiles));
+    // Vectors that stay in registers are inside what is broadcast: each broadcast is then
+    // used at once by all of them.
+    inner.sort_by_key(|(held, _)| *held);
+    let mut inner: Vec<LoopId> = inner.into_iter().map(|(_, l)| l).collect();
     inner.push(own);
     let mut terms: Vec<LoopId> = Vec::new();
     for axis in plan

@@ -31,6 +31,9 @@ const BALANCED: f64 = 0.93;
 /// Tiles of rows that must use a panel before packing it in every call pays. Chosen by
 /// hand; not measured apart.
 const REUSED: i64 = 24;
+/// Rows for which copying a right operand with cut rows costs more than its masks: copying
+/// takes about as long as two rows do.
+const FEW_ROWS: i64 = 3;
 /// Iterations of the innermost loop to fetch ahead. Chosen by hand; not measured apart.
 const DISTANCES: [i64; 3] = [0, 8, 32];
 
@@ -115,8 +118,12 @@ fn packings(shape: &Shape, target: &CpuTarget) -> Vec<Option<Packing>> {
     let Some(p) = shape.packing else {
         return vec![None];
     };
-    let rows = Tiles::of(shape, target, false, false).default.0;
-    if p.each_call && !p.transposed && shape.m() <= REUSED * rows {
+    let tiles = Tiles::of(shape, target, false, false);
+    // A row that is no multiple of a vector is loaded under a mask, and its vectors lie
+    // across the lines of the cache.
+    let whole = shape.n() % tiles.lanes == 0;
+    let fits = whole || shape.m() < FEW_ROWS;
+    if p.each_call && !p.transposed && fits && shape.m() <= REUSED * tiles.default.0 {
         vec![None, Some(p)]
     } else {
         vec![Some(p), None]
