@@ -33,6 +33,8 @@ pub struct Axis {
     pub class: Class,
     /// A quotient or a remainder of the loop by this number is in an index.
     pub quotient: Option<i64>,
+    /// The loop is an iteration variable of the block, and no part of one.
+    pub whole: bool,
 }
 
 /// Which of output and operands an axis moves through.
@@ -133,6 +135,7 @@ impl Reduction {
                 name: l.name.clone(),
                 extent: l.extent,
                 class,
+                whole: b.iters.iter().any(|i| i.binding.as_var() == Some(l.var)),
                 quotient: found
                     .iter()
                     .flatten()

@@ -1,7 +1,7 @@
 //! Which candidates to try: spaces of schedules, and strategies that walk them.
 //!
-//! Owns the hand-written templates, the sketches that they write step by step on
-//! the program, the limits within which every step of a sketch is legal, and
+//! Owns the hand-written templates, the rules that read a program, the sketches that both
+//! write step by step on the program, the limits within which every step of a sketch is legal, and
 //! ask/tell strategies. Pure and seeded: nothing here builds or
 //! measures, and equal seeds and tells give equal asks.
 

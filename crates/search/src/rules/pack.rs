@@ -13,10 +13,16 @@ use schedule::Arg;
 
 const RULE: &str = "pack";
 
-/// A part of a dimension, and where it goes.
-struct Part {
-    /// Loops over tiles (0), terms (1), inside the tile (2), lanes (3); then by axis.
-    rank: (u8, usize),
+/// Where a part of a dimension goes: with loops over tiles (0), terms (1), loops inside the
+/// tile (2) or lanes (3); then by axis.
+type Rank = (u8, usize);
+
+/// How a constant is packed.
+struct Layout {
+    /// Dimensions to cut, and by what.
+    tiles: Vec<(usize, Arg)>,
+    /// Of the parts that result.
+    ranks: Vec<Rank>,
 }
 
 pub fn constants(
@@ -31,13 +37,13 @@ pub fn constants(
         if operand.role != Role::Constant {
             continue;
         }
-        let Some((tiles, parts)) = layout(plan, operand, lanes, tile) else {
+        let Some(layout) = layout(plan, operand, lanes, tile) else {
             left.push(operand.name.clone());
             continue;
         };
-        let mut order: Vec<usize> = (0..parts.len()).collect();
-        order.sort_by_key(|i| parts[*i].rank);
-        let copier = d.pack(operand.buffer, &tiles, &order)?;
+        let mut order: Vec<usize> = (0..layout.ranks.len()).collect();
+        order.sort_by_key(|i| layout.ranks[*i]);
+        let copier = d.pack(operand.buffer, &layout.tiles, &order)?;
         let buffer = d.output(copier);
         packed.push(Packed { buffer });
         done.push(d.program().buffer(buffer).name.clone());
@@ -53,36 +59,28 @@ pub fn constants(
     Ok(packed)
 }
 
-/// Tiles of dimensions, and the parts that result.
-fn layout(
-    plan: &Plan,
-    operand: &Access,
-    lanes: &Lanes,
-    tile: &Tile,
-) -> Option<(Vec<(usize, Arg)>, Vec<Part>)> {
+/// The layout that follows the loops; `None` where a dimension follows them in no regular
+/// way.
+fn layout(plan: &Plan, operand: &Access, lanes: &Lanes, tile: &Tile) -> Option<Layout> {
     let axes = &plan.facts.axes;
-    let rank = |at: usize| match axes[at].class {
-        Class::Reduction => (1, at),
-        _ if at == lanes.at && !tile.is_panel() => (3, at),
-        _ => (0, at),
+    let rank = |at: usize| -> Rank {
+        match axes[at].class {
+            Class::Reduction => (1, at),
+            _ if at == lanes.at && !tile.is_panel() => (3, at),
+            _ => (0, at),
+        }
     };
-    let (mut tiles, mut parts) = (Vec::new(), Vec::new());
+    let (mut tiles, mut ranks) = (Vec::new(), Vec::new());
     for (dim, along) in operand.dims.iter().enumerate() {
-        let used: Vec<(usize, Stride)> = used(along);
-        match used[..] {
-            [] => parts.push(Part { rank: (0, 0) }),
-            [(at, Stride::Elements(1))] => {
-                parts.push(Part { rank: rank(at) });
-                if let Some((factor, last)) = tile.inner_of(at, lanes) {
+        match used(along)[..] {
+            [] => ranks.push((0, 0)),
+            [(at, Stride::Elements(1))] => match tile.inner_of(at, lanes) {
+                None => ranks.push(rank(at)),
+                Some((factor, has_lanes)) => {
                     tiles.push((dim, factor));
-                    if let Some(p) = parts.last_mut() {
-                        p.rank = (0, at);
-                    }
-                    parts.push(Part {
-                        rank: (if last { 3 } else { 2 }, at),
-                    });
+                    ranks.extend([(0, at), (if has_lanes { 3 } else { 2 }, at)]);
                 }
-            }
+            },
             // Blocks of channels, or steps of taps and a phase.
             [(a, by_a), (b, by_b)] => {
                 let extent = |inner: usize, by: Stride| match by {
@@ -96,13 +94,12 @@ fn layout(
                     _ => return None,
                 };
                 tiles.push((dim, Arg::Lit(step)));
-                parts.push(Part { rank: rank(outer) });
-                parts.push(Part { rank: rank(inner) });
+                ranks.extend([rank(outer), rank(inner)]);
             }
             _ => return None,
         }
     }
-    Some((tiles, parts))
+    Some(Layout { tiles, ranks })
 }
 
 /// Axes that a dimension is indexed by, with what one iteration adds.

@@ -8,7 +8,7 @@
 use super::cost::{self, Sizes};
 use super::lanes::Lanes;
 use super::{Plan, TileLoops};
-use crate::analysis::{Access, Class};
+use crate::analysis::{Access, Axis, Class};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::registers::{MOST_UNROLLED, Registers};
 use ir::LoopId;
@@ -81,7 +81,7 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
     let registers = Registers::of(plan.target);
     let mut options: Vec<Vec<i64>> = axes
         .iter()
-        .map(|at| sizes_of(plan.facts.axes[*at].extent, registers))
+        .map(|at| sizes_of(&plan.facts.axes[*at], registers))
         .collect();
     let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
     // The last tile of many may be cut: then its sums are in memory.
@@ -203,9 +203,11 @@ fn held(plan: &Plan, lanes: &Lanes, at: usize) -> bool {
 }
 
 /// Sizes along an axis: those that divide it, and those whose last tile has at least half
-/// of its iterations.
-fn sizes_of(extent: i64, registers: Registers) -> Vec<i64> {
-    let fits = |t: &i64| extent % t == 0 || extent % t * 2 >= *t;
+/// of its iterations. Of a part of an axis only the former: a tile may not reach into the
+/// next part.
+fn sizes_of(axis: &Axis, registers: Registers) -> Vec<i64> {
+    let extent = axis.extent;
+    let fits = |t: &i64| extent % t == 0 || axis.whole && extent % t * 2 >= *t;
     (1..=extent.min(registers.most_rows()))
         .filter(fits)
         .collect()

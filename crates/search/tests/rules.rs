@@ -1,0 +1,254 @@
+//! Contractions that nobody wrote a template for: random axes, batches, windows, strides,
+//! dilations, groups, element orders and epilogues get sketches from rules; every point
+//! that these propose is legal and computes what the program computes.
+//!
+//! `TUNESMITH_FUZZ` sets the number of programs, `TUNESMITH_FUZZ_SEED` the first seed.
+
+use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target, interpret};
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use search::{Accuracy, Point, Space, space};
+use tensor::{Tensor, compare};
+use testkit::{random_args, setting};
+
+/// Points of a sketch beside its default.
+const POINTS: usize = 2;
+
+/// A window of one spatial axis.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    outputs: i64,
+    taps: i64,
+    stride: i64,
+    dilation: i64,
+    pad: i64,
+}
+
+impl Window {
+    fn random(rng: &mut impl Rng) -> Window {
+        Window {
+            outputs: rng.random_range(1..9),
+            taps: rng.random_range(1..4),
+            stride: rng.random_range(1..3),
+            dilation: rng.random_range(1..3),
+            pad: rng.random_range(0..2),
+        }
+    }
+
+    fn size(self) -> i64 {
+        ((self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation - self.pad).max(1)
+    }
+}
+
+/// A convolution of any number of windows, in groups, with lanes of maps or without.
+fn convolution(rng: &mut impl Rng) -> Program {
+    let windows: Vec<Window> = (0..rng.random_range(1..3))
+        .map(|_| Window::random(rng))
+        .collect();
+    let groups = [1, 1, 2, 3][rng.random_range(0..4)];
+    let (maps, depth) = (rng.random_range(1..7), rng.random_range(1..4));
+    let mut b = ProgramBuilder::new("convolution");
+    let sizes: Vec<i64> = windows.iter().map(|w| w.size()).collect();
+    let x = b.input(
+        "X",
+        DType::F32,
+        &[&[1, groups * depth], &sizes[..]].concat(),
+    );
+    let taps: Vec<i64> = windows.iter().map(|w| w.taps).collect();
+    let weight = b.constant(
+        "W",
+        DType::F32,
+        &[&[groups * maps, depth], &taps[..]].concat(),
+    );
+    let names: Vec<(String, String)> = (0..windows.len())
+        .map(|d| (format!("x{d}"), format!("s{d}")))
+        .collect();
+    let mut axes = vec![("n", 1), ("k", groups * maps)];
+    axes.extend(
+        names
+            .iter()
+            .zip(&windows)
+            .map(|((x, _), w)| (x.as_str(), w.outputs)),
+    );
+    let mut terms = vec![("c", depth)];
+    terms.extend(
+        names
+            .iter()
+            .zip(&windows)
+            .map(|((_, s), w)| (s.as_str(), w.taps)),
+    );
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let group = o[1].clone().floor_div(maps);
+        let mut at = vec![o[0].clone(), group * depth + &t[0]];
+        let mut inside = Expr::bool(true);
+        for (d, w) in windows.iter().enumerate() {
+            let position = &o[2 + d] * w.stride + &t[1 + d] * w.dilation - w.pad;
+            inside = inside
+                .and(Expr::int(0).le(&position))
+                .and(position.clone().lt(sizes[d]));
+            at.push(position);
+        }
+        let data = Expr::select(inside, Expr::load(x, at), Expr::f32(0.0));
+        data * Expr::load(weight, [&[o[1].clone()], t].concat())
+    });
+    finish(rng, b, main, &axes)
+}
+
+/// A product of two operands with axes in any order.
+fn contraction(rng: &mut impl Rng) -> Program {
+    // Batch, rows, columns and terms; some of each.
+    let letters = ["a", "b", "m", "o", "n", "p", "k", "l"];
+    let kinds = [0, 0, 1, 1, 2, 2, 3, 3];
+    let mut used: Vec<(usize, i64)> = Vec::new();
+    for kind in 0..4 {
+        let least = usize::from(kind != 0);
+        let all = (0..letters.len()).filter(|l| kinds[*l] == kind);
+        let count = rng.random_range(least..3);
+        let most = if kind == 2 { 24 } else { 5 };
+        used.extend(all.take(count).map(|l| (l, rng.random_range(1..most))));
+    }
+    let mut shuffled = |keep: &dyn Fn(usize) -> bool| {
+        let mut found: Vec<(usize, i64)> = used
+            .iter()
+            .copied()
+            .filter(|(l, _)| keep(kinds[*l]))
+            .collect();
+        for i in (1..found.len()).rev() {
+            found.swap(i, rng.random_range(0..=i));
+        }
+        found
+    };
+    let left = shuffled(&|kind| kind != 2);
+    let right = shuffled(&|kind| kind != 1);
+    let result = shuffled(&|kind| kind != 3);
+    let summed = shuffled(&|kind| kind == 3);
+    let mut b = ProgramBuilder::new("contraction");
+    let extents = |of: &[(usize, i64)]| of.iter().map(|(_, e)| *e).collect::<Vec<i64>>();
+    let lhs = b.input("A", DType::F32, &extents(&left));
+    let rhs = match rng.random() {
+        true => b.input("B", DType::F32, &extents(&right)),
+        false => b.constant("B", DType::F32, &extents(&right)),
+    };
+    let named = |of: &[(usize, i64)]| {
+        of.iter()
+            .map(|(l, e)| (letters[*l], *e))
+            .collect::<Vec<_>>()
+    };
+    let (axes, terms) = (named(&result), named(&summed));
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let at = |of: &[(usize, i64)]| -> Vec<Expr> {
+            let index = |l: usize| {
+                let place = result.iter().position(|(r, _)| *r == l);
+                match place {
+                    Some(at) => o[at].clone(),
+                    None => t[summed.iter().position(|(s, _)| *s == l).unwrap()].clone(),
+                }
+            };
+            of.iter().map(|(l, _)| index(*l)).collect()
+        };
+        Expr::load(lhs, at(&left)) * Expr::load(rhs, at(&right))
+    });
+    finish(rng, b, main, &axes)
+}
+
+/// With an epilogue behind the sum, or without.
+fn finish(
+    rng: &mut impl Rng,
+    mut b: ProgramBuilder,
+    main: ir::BufferId,
+    axes: &[(&str, i64)],
+) -> Program {
+    let result = match rng.random() {
+        false => main,
+        true => b.compute("out", axes, |at| {
+            Expr::load(main, at).max(Expr::f32(0.0)) + Expr::f32(1.0)
+        }),
+    };
+    b.finish(&[result])
+}
+
+fn outputs(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
+    let mut args = args.to_vec();
+    interpret::run(program, &mut args).unwrap_or_else(|e| panic!("{e}"));
+    args
+}
+
+/// Checks what rules propose for a program; how many sketches there are.
+fn check(program: &Program, target: &Target, seed: u64) -> usize {
+    let all = space(program, target, Accuracy::Strict);
+    assert_eq!(all.refused, [], "seed {seed}\n{}", ir::text::print(program));
+    let args = random_args(program, seed);
+    let expected = outputs(program, &args);
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    let by_rules = all
+        .sketches
+        .into_iter()
+        .filter(|s| s.name.starts_with("rules."));
+    let mut sketches = 0;
+    for sketch in by_rules {
+        sketches += 1;
+        let own = Space::of(vec![sketch]);
+        let random = (0..POINTS).map(|_| own.sample(&mut rng));
+        let points: Vec<Point> = [own.default_point()].into_iter().chain(random).collect();
+        for point in points {
+            let told = || {
+                format!(
+                    "seed {seed}, {:?}\n{}",
+                    point.values,
+                    ir::text::print(program)
+                )
+            };
+            let candidate = own
+                .candidate(program, &point)
+                .unwrap_or_else(|e| panic!("{e}: {}", told()));
+            let replayed = schedule::replay(program, &candidate.trace);
+            let scheduled = replayed.unwrap_or_else(|e| panic!("{e}: {}", told()));
+            let found = outputs(&scheduled, &args);
+            for (a, b) in found.iter().zip(&expected) {
+                assert!(compare(a, b).rel_l2 <= 1e-5, "another result: {}", told());
+            }
+        }
+    }
+    sketches
+}
+
+#[test]
+fn any_contraction_gets_legal_sketches_that_compute_the_same() {
+    let (count, first) = (
+        setting("TUNESMITH_FUZZ", 400),
+        setting("TUNESMITH_FUZZ_SEED", 1),
+    );
+    let mut covered = 0;
+    for seed in first..first + count {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let program = match rng.random() {
+            true => convolution(&mut rng),
+            false => contraction(&mut rng),
+        };
+        let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
+        let target = Target::generic(isa).with_threads(rng.random_range(1..3));
+        covered += u64::from(check(&program, &target, seed) > 0);
+    }
+    // Some have no axis along which the output is contiguous: all its extents are 1.
+    assert!(
+        covered * 20 >= count * 19,
+        "{covered} of {count} have sketches by rules"
+    );
+}
+
+#[test]
+fn dumps_say_what_was_read_and_what_each_rule_did() {
+    let mut rng = Pcg64Mcg::seed_from_u64(5);
+    let program = convolution(&mut rng);
+    let facts = search::analysis_text(&program);
+    for word in ["reused", "reduction", "windows", "elements"] {
+        assert!(facts.contains(word), "no `{word}` in\n{facts}");
+    }
+    let rules = search::rules_text(&program, &Target::generic(Isa::X86Avx512));
+    for rule in ["lanes", "tile", "pack", "order", "registers", "borders"] {
+        assert!(
+            rules.contains(&format!(" {rule} ")),
+            "no `{rule}` in\n{rules}"
+        );
+    }
+}
