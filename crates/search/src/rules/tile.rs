@@ -213,7 +213,7 @@ fn sizes_of(axis: &Axis, registers: Registers) -> Vec<i64> {
         .collect()
 }
 
-/// The sizes with the fewest predicted cycles for a result; of equals the largest tile.
+/// The sizes with the fewest predicted cycles for a product; of about equal ones the first.
 fn best(
     plan: &Plan,
     lanes: &Lanes,
