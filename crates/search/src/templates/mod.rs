@@ -85,14 +85,18 @@ fn sketches(program: &Program, target: &CpuTarget, accuracy: Accuracy) -> Templa
     }
     found.extend(of(int8::sketches));
     let blocked = of(blocked::sketches);
-    match blocked.has_any() {
+    let windows = blocked.has_any();
+    match windows {
         true => found.extend(blocked),
         false => found.extend(of(gemm::sketches)),
     }
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
-    found.extend(of(rules::sketches));
+    // Rules propose the tiles of windows in blocks again, and take longer to replay.
+    if !windows {
+        found.extend(of(rules::sketches));
+    }
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
         found.extend(of(nest::sketches));
     }
