@@ -1,10 +1,12 @@
 //! Spaces: sketches with open decisions, and the points in them.
 
 use crate::draft::{DecidedPart, Refusal, Refused};
+use crate::rules::DecidedTile;
 use ir::Program;
 use rand::Rng;
 use schedule::{Decision, Step, Trace};
 use std::fmt;
+use std::sync::Arc;
 
 /// An upper bound on a sum of products of decided values: what is over it is
 /// never proposed.
@@ -37,6 +39,8 @@ pub struct Sketch {
     /// Whether no step loses digits; what does is only for
     /// [`Accuracy::Relaxed`](crate::Accuracy::Relaxed).
     pub exact: bool,
+    /// The register tile, where its costs can be predicted from what is decided.
+    pub(crate) tile: Option<Arc<DecidedTile>>,
 }
 
 /// A step of a sketch.
@@ -110,6 +114,7 @@ impl Sketch {
             limits: vec![],
             default,
             exact: true,
+            tile: None,
         }
     }
 

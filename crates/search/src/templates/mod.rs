@@ -61,7 +61,7 @@ impl Templates {
     }
 
     /// Puts others behind these.
-    fn extend(&mut self, others: Templates) {
+    pub fn extend(&mut self, others: Templates) {
         self.sketches.extend(others.sketches);
         self.refused.extend(others.refused);
     }
