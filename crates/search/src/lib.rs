@@ -11,6 +11,7 @@ mod budget;
 mod context;
 mod cost;
 mod draft;
+mod kind;
 mod nests;
 mod rates;
 mod rules;
@@ -26,6 +27,7 @@ pub use budget::{
 pub use context::{Context, Told};
 pub use cost::{Analytic, CostModel};
 pub use draft::{DecidedPart, Refusal, Refused};
+pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
 pub use rules::text as rules_text;
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{

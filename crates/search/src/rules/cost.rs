@@ -70,7 +70,7 @@ impl DecidedTile {
 }
 
 impl TileCost {
-    pub fn new(plan: &Plan, lanes: &Lanes, axes: &[usize]) -> TileCost {
+    pub(super) fn new(plan: &Plan, lanes: &Lanes, axes: &[usize]) -> TileCost {
         TileCost {
             facts: plan.facts.clone(),
             lanes: lanes.clone(),
