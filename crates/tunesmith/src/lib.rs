@@ -99,6 +99,7 @@ mod compile;
 mod explain;
 mod imported;
 mod source;
+mod space_facts;
 
 pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile};

@@ -2,7 +2,7 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
-use super::table::{Table, ms};
+use super::table::{Table, count, ms};
 use ir::Target;
 use plan::Plan;
 use tune::Result;
@@ -108,14 +108,6 @@ fn rows(
             }
         })
         .collect())
-}
-
-/// A count in at most six characters or so.
-fn count(n: u64) -> String {
-    if n < 100_000 {
-        return n.to_string();
-    }
-    format!("{:.1e}", n as f64)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
