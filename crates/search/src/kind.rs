@@ -1,7 +1,6 @@
 //! Who writes the sketches of a space: templates, rules, or both.
 
 use crate::accuracy::Accuracy;
-use crate::rules;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,17 +24,6 @@ impl SpaceKind {
             SpaceKind::Rules => "rules",
             SpaceKind::Templates => "templates",
             SpaceKind::All => "all",
-        }
-    }
-
-    /// Whether a candidate may be used that a sketch of this name gave.
-    pub fn allows(self, algorithm: &str) -> bool {
-        let general = ["nest", "fallback"].contains(&algorithm.split('.').next().unwrap_or(""));
-        let by_rules = algorithm.starts_with(rules::PREFIX);
-        match self {
-            SpaceKind::Rules => by_rules || general,
-            SpaceKind::Templates => !by_rules,
-            SpaceKind::All => true,
         }
     }
 }
@@ -87,15 +75,5 @@ mod tests {
             assert_eq!(k.to_string().parse(), Ok(k));
         }
         assert!("Rules".parse::<SpaceKind>().is_err());
-    }
-
-    #[test]
-    fn a_kind_allows_its_own_candidates_and_those_of_the_general_nest() {
-        let allowed = |name: &str| SpaceKind::ALL.map(|k| k.allows(name));
-        assert_eq!(allowed("rules.panels.serial"), [true, false, true]);
-        assert_eq!(allowed("gemm.packed"), [false, true, true]);
-        for general in ["nest", "nest.tiled", "nest.serial", "fallback"] {
-            assert_eq!(allowed(general), [true; 3], "{general}");
-        }
     }
 }

@@ -188,13 +188,24 @@ impl<'a> Lookup<'a> {
         Ok(known)
     }
 
+    /// The names of the sketches that a record may come from; none where all may.
+    fn sketches(&self, task: &Task) -> Option<Vec<String>> {
+        let restricted = self.requirements.space != SpaceKind::All;
+        restricted.then(|| {
+            let allowed = self.requirements.allowed();
+            let space = search::space(&task.program, self.target, allowed);
+            space.sketches.into_iter().map(|s| s.name).collect()
+        })
+    }
+
     /// The best record that `accept` takes and this program can still apply.
     fn best_that(&self, task: &Task, accept: impl Fn(&Record) -> bool) -> Result<Option<Known>> {
         let tolerance = self.requirements.tolerance;
         let place = self.place(task);
+        let names = self.sketches(task);
         let mut taken = None;
         let record = self.store.best_that(&place, tolerance, |r| {
-            if !accept(r) || !self.requirements.space.allows(&r.algorithm) {
+            if !accept(r) || names.as_ref().is_some_and(|n| !n.contains(&r.algorithm)) {
                 return Ok(false);
             }
             // An older trace syntax, or a step that has become illegal.
