@@ -4,12 +4,14 @@
 //! A template that is illegal at its default so fails where it is written. What
 //! other values need is said by limits.
 
+use crate::rules::DecidedTile;
 use crate::space::{Limit, Product, Sketch, SketchStep};
 use ir::{Block, BlockId, BufferId, LoopId, Node, Program, Scope};
 use schedule::{
     Arg, Decision, DecisionKind, Factor, Illegal, LoopArg, Made, Step, loop_along, own_loops,
 };
 use std::fmt;
+use std::sync::Arc;
 
 /// As many iterations as are left.
 pub const REST: Factor = Factor::Rest;
@@ -101,6 +103,7 @@ pub struct Draft {
     limits: Vec<Limit>,
     /// Loops to run in parallel once everything has its place.
     parallel: Vec<LoopId>,
+    tile: Option<DecidedTile>,
 }
 
 impl Draft {
@@ -114,6 +117,7 @@ impl Draft {
             steps: vec![],
             limits: vec![],
             parallel: vec![],
+            tile: None,
         }
     }
 
@@ -517,6 +521,11 @@ impl Draft {
         self.limits.push(Limit { what, terms, max });
     }
 
+    /// Lets [`crate::Analytic`] predict the costs of points by their register tile.
+    pub fn predict(&mut self, tile: DecidedTile) {
+        self.tile = Some(tile);
+    }
+
     /// Fuses the loops, a perfect chain. The result becomes parallel with
     /// [`Draft::run_parallel`], at the latest at the end: a buffer is the
     /// iteration's own only once its readers are inside.
@@ -555,6 +564,7 @@ impl Draft {
             limits: self.limits,
             default: self.default,
             exact,
+            tile: self.tile.map(Arc::new),
         })
     }
 }

@@ -9,8 +9,11 @@ mod accuracy;
 mod analysis;
 mod budget;
 mod context;
+mod cost;
 mod draft;
+mod kind;
 mod nests;
+mod rates;
 mod rules;
 mod space;
 mod strategy;
@@ -22,7 +25,9 @@ pub use budget::{
     BUDGETS, Budget, MakeBudget, Promise, RoundRobin, Standing, Turn, budget, budget_names, untried,
 };
 pub use context::{Context, Told};
+pub use cost::{Analytic, CostModel};
 pub use draft::{DecidedPart, Refusal, Refused};
+pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
 pub use rules::text as rules_text;
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{

@@ -1,10 +1,13 @@
 //! Spaces: sketches with open decisions, and the points in them.
 
 use crate::draft::{DecidedPart, Refusal, Refused};
+use crate::rules::DecidedTile;
 use ir::Program;
-use rand::Rng;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use schedule::{Decision, Step, Trace};
 use std::fmt;
+use std::sync::Arc;
 
 /// An upper bound on a sum of products of decided values: what is over it is
 /// never proposed.
@@ -37,6 +40,8 @@ pub struct Sketch {
     /// Whether no step loses digits; what does is only for
     /// [`Accuracy::Relaxed`](crate::Accuracy::Relaxed).
     pub exact: bool,
+    /// The register tile, where its costs can be predicted from what is decided.
+    pub(crate) tile: Option<Arc<DecidedTile>>,
 }
 
 /// A step of a sketch.
@@ -110,7 +115,14 @@ impl Sketch {
             limits: vec![],
             default,
             exact: true,
+            tile: None,
         }
+    }
+
+    /// Random values, within the limits or not.
+    fn draw(&self, rng: &mut impl Rng) -> Vec<u64> {
+        let one = |d: &Decision| rng.random_range(0..d.cardinality());
+        self.decisions.iter().map(one).collect()
     }
 
     fn holds(&self, values: &[u64]) -> bool {
@@ -169,15 +181,27 @@ impl Space {
         self.sketches[p.sketch].holds(&p.values)
     }
 
+    /// Random points of one sketch within its limits; some may be equal.
+    pub fn samples(&self, sketch: usize, count: usize, seed: u64) -> Vec<Point> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        (0..count)
+            .map(|_| self.sample_in(sketch, &mut rng))
+            .collect()
+    }
+
+    /// The share of a sketch's points that are within its limits, by so many random ones.
+    pub fn share_within_limits(&self, sketch: usize, draws: usize, seed: u64) -> f64 {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let s = &self.sketches[sketch];
+        let within = (0..draws).filter(|_| s.holds(&s.draw(&mut rng))).count();
+        within as f64 / draws.max(1) as f64
+    }
+
     /// A random point of one sketch within its limits.
     fn sample_in(&self, sketch: usize, rng: &mut impl Rng) -> Point {
         let s = &self.sketches[sketch];
         for _ in 0..MAX_DRAWS {
-            let values: Vec<u64> = s
-                .decisions
-                .iter()
-                .map(|d| rng.random_range(0..d.cardinality()))
-                .collect();
+            let values = s.draw(rng);
             if s.holds(&values) {
                 return Point { sketch, values };
             }

@@ -328,6 +328,9 @@ pub struct Compared {
     pub machine: String,
     /// Name of the accuracy that candidates had to keep.
     pub accuracy: String,
+    /// Name of the space that candidates had to come from; `all` in events of older versions.
+    #[serde(default = "every_space", skip_serializing_if = "is_every_space")]
+    pub space: String,
     /// [`crate::Record::code_hash`] of the tuned kernel of every task of the plan.
     pub code: Vec<String>,
     /// Whether the defaults are kept.
@@ -337,6 +340,17 @@ pub struct Compared {
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The name of the space that has all sketches.
+const EVERY_SPACE: &str = "all";
+
+fn every_space() -> String {
+    EVERY_SPACE.into()
+}
+
+fn is_every_space(name: &str) -> bool {
+    name == EVERY_SPACE
 }
 
 /// Which steps of a plan keep plain layouts.

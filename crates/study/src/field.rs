@@ -8,8 +8,7 @@ use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
 use runtime::BuiltKernel;
-use search::Accuracy;
-use search::Context;
+use search::{Allowed, Context, Point, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::time::Instant;
@@ -20,6 +19,9 @@ use tune::{Error, Result};
 /// A task with built candidates.
 pub struct Field {
     pub data: TaskData,
+    pub space: Space,
+    /// Where in the space the candidates are.
+    pub points: Vec<Point>,
     pub built: Vec<Built>,
     /// What builds each of them, whatever is cached.
     requests: Vec<BuildRequest>,
@@ -30,7 +32,9 @@ pub struct Field {
 pub struct Draw {
     pub candidates: usize,
     pub seed: u64,
-    pub accuracy: Accuracy,
+    pub allowed: Allowed,
+    /// The default comes first.
+    pub default: bool,
 }
 
 impl Field {
@@ -49,7 +53,7 @@ impl Field {
     ) -> Result<Field> {
         let plain = fallbacks(from_ref(task), host)?;
         let oracle = builders.build_all(from_ref(task), &plain, host)?.remove(0);
-        let space = search::space(&task.program, target, d.accuracy);
+        let space = search::space(&task.program, target, d.allowed);
         let mut strategy = search::strategy("random", d.seed).expect("there is a random strategy");
         let context = Context {
             space: &space,
@@ -60,29 +64,39 @@ impl Field {
         };
         let text = ir::text::print(&task.program);
         let (mut built, mut requests, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut places = Vec::new();
+        let mut default: Vec<Point> = d
+            .default
+            .then(|| space.default_point())
+            .into_iter()
+            .collect();
         // Enough where most of what is drawn is a candidate of its own.
         let mut left = 4 * d.candidates;
         while built.len() < d.candidates && left > 0 {
-            let points = strategy.ask(&context, left.min(d.candidates - built.len()));
+            let points = match default.pop() {
+                Some(point) => vec![point],
+                None => strategy.ask(&context, left.min(d.candidates - built.len())),
+            };
             if points.is_empty() {
                 break;
             }
             left -= points.len();
-            let mut some: BTreeMap<u64, (BuildRequest, Option<Built>)> = BTreeMap::new();
+            let mut some: BTreeMap<u64, (BuildRequest, Point, Option<Built>)> = BTreeMap::new();
             for p in points {
                 if let Ok(c) = space.candidate(&task.program, &p) {
                     let request = builders.request(&text, &c, target, false);
-                    some.insert(builders.submit(request.clone()), (request, None));
+                    some.insert(builders.submit(request.clone()), (request, p, None));
                 }
             }
             while let Some(outcome) = builders.pool.next(2 * builders.limit) {
                 if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
-                    of.1 = Some(b);
+                    of.2 = Some(b);
                 }
             }
-            for (request, code) in some.into_values() {
+            for (request, point, code) in some.into_values() {
                 if let Some(b) = code.filter(|b| seen.insert(b.kernel.code_hash())) {
                     built.push(b);
+                    places.push(point);
                     requests.push(BuildRequest {
                         cache: None,
                         ..request
@@ -103,6 +117,8 @@ impl Field {
                 args: fills(&task.program),
                 oracle: BuiltKernel::clone(&oracle),
             },
+            space,
+            points: places,
             built,
             requests,
         })

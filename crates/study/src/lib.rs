@@ -6,12 +6,14 @@
 //! (*replayed*).
 
 mod cell;
+mod correlation;
 mod families;
 mod field;
 mod finished;
 pub mod measured;
 pub mod model;
 pub mod plots;
+mod points;
 mod relate;
 pub mod report;
 mod row;
@@ -19,9 +21,11 @@ mod saved;
 pub mod strategies;
 mod sweep;
 
+pub use correlation::{kendall, spearman, top_recall};
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;
 pub use measured::{Findings, Study, StudyOptions, Workload};
+pub use points::{MeasuredPoint, MeasuredTask, PointOptions, Points, Prediction, Spread};
 pub use row::Row;
 pub use saved::Saved;
 pub use sweep::{Sweep, Swept, Variant, variants};

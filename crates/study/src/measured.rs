@@ -45,7 +45,7 @@ pub struct Workload {
     pub name: String,
     /// With the calls of each, small spaces first: what these lack of their share
     /// of the candidates goes to the others.
-    tasks: Vec<(Task, usize)>,
+    pub(crate) tasks: Vec<(Task, usize)>,
 }
 
 impl Workload {
@@ -188,7 +188,8 @@ impl<'a> Study<'a> {
         let draw = Draw {
             candidates: known.unwrap_or(share),
             seed: o.seed,
-            accuracy: o.accuracy,
+            allowed: o.accuracy.into(),
+            default: false,
         };
         let host = self.host.machine.target(self.target.threads());
         let before = &mut self.builders.0;

@@ -7,6 +7,7 @@
 //! program on every machine.
 
 pub mod args;
+pub mod contractions;
 pub mod file_test;
 pub mod filtering;
 pub mod host;
@@ -15,6 +16,7 @@ pub mod traces;
 pub mod vectors;
 
 pub use args::random_args;
+pub use contractions::{contraction_args, random_contraction};
 pub use filtering::filtering_trace;
 pub use programs::{Distribution, Kind, random_program};
 pub use traces::random_trace;

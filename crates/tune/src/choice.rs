@@ -113,6 +113,7 @@ impl Run<'_> {
             target: job.place.target.clone(),
             machine: job.place.machine.clone(),
             accuracy: self.options.accuracy.name().to_string(),
+            space: self.options.space.name().to_string(),
             code: tuned.iter().map(|k| record::code_hash(k)).collect(),
             default: choice.default,
             gain: choice.gain,

@@ -7,7 +7,7 @@ use build::{BuildOptions, BuildRequest, BuilderPool};
 use ir::{Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
 use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
-use search::{Accuracy, Candidate, DefaultCandidate};
+use search::{Accuracy, Allowed, Candidate, DefaultCandidate};
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -155,13 +155,14 @@ impl fmt::Display for Warning {
     }
 }
 
-pub fn defaults(tasks: &[Task], target: &Target, accuracy: Accuracy) -> Result<Defaults> {
+pub fn defaults(tasks: &[Task], target: &Target, allowed: impl Into<Allowed>) -> Result<Defaults> {
+    let allowed = allowed.into();
     let mut out = Defaults {
         candidates: vec![],
         warnings: vec![],
     };
     for t in tasks {
-        let found = search::default_candidate(&t.program, target, accuracy);
+        let found = search::default_candidate(&t.program, target, allowed);
         out.take(t.title(), found.map_err(no_schedule(t))?);
     }
     Ok(out)

@@ -7,7 +7,7 @@ use crate::layouts::profile;
 use ir::Target;
 use plan::Plan;
 use runtime::{BuiltKernel, Model, Pool};
-use search::Accuracy;
+use search::Allowed;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub(crate) const PROFILING: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy)]
 pub struct Making<'a> {
     pub target: &'a Target,
-    pub accuracy: Accuracy,
+    pub allowed: Allowed,
     /// Of the inputs.
     pub seed: u64,
     pub pool: &'a Arc<Pool>,
@@ -30,7 +30,7 @@ impl Making<'_> {
     /// # Errors
     /// As [`assemble`].
     pub fn model(&self, plan: &Plan, kernels: &[Arc<BuiltKernel>]) -> Result<Model> {
-        let compiled = assemble(plan, kernels, self.target, self.accuracy, self.pool)?;
+        let compiled = assemble(plan, kernels, self.target, self.allowed.accuracy, self.pool)?;
         let mut model = Model::new(Arc::new(compiled), self.pool.clone())?;
         fill_inputs(&mut model, self.seed);
         Ok(model)
@@ -68,7 +68,7 @@ impl DefaultModel {
     /// If a default schedule cannot be built or run.
     pub fn new(plan: Plan, builders: &mut Builders, making: &Making<'_>) -> Result<DefaultModel> {
         let start = Instant::now();
-        let defaults = defaults(&plan.tasks, making.target, making.accuracy)?;
+        let defaults = defaults(&plan.tasks, making.target, making.allowed)?;
         let kernels = builders.build_all(&plan.tasks, &defaults.candidates, making.target)?;
         let building = start.elapsed();
         let mut model = making.model(&plan, &kernels)?;

@@ -5,7 +5,7 @@ use crate::choice::Choice;
 use crate::compile::Builders;
 use crate::default_model::DefaultModel;
 use crate::error::Result;
-use crate::known::{Exactness, Lookup};
+use crate::known::Lookup;
 use crate::observer::Observer;
 use crate::record;
 use crate::report::{Report, fill_before, fill_defaults, fill_untuned};
@@ -110,13 +110,10 @@ impl Run<'_> {
         let Some(store) = self.log.store else {
             return Ok(kernels);
         };
-        let exactness = Exactness {
-            accuracy: self.options.accuracy,
-            tolerance: self.options.tolerance,
-        };
+        let requirements = self.options.requirements();
         let of = &self.jobs[job];
         let target = of.making.target;
-        let lookup = Lookup::new(store, of.plan, target, &of.place.machine, exactness);
+        let lookup = Lookup::new(store, of.plan, target, &of.place.machine, requirements);
         let mut tasks: HashMap<u64, usize> = HashMap::new();
         builders.pool.end_by(self.clock.end(self.finishing(job)));
         for (i, task) in of.plan.tasks.iter().enumerate() {

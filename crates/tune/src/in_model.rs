@@ -125,7 +125,8 @@ impl Run<'_> {
         }
         let making = &of.making;
         let (target, pool) = (making.target, making.pool);
-        let compiled = assemble_alternatives(of.plan, &kernels, target, making.accuracy, pool)?;
+        let compiled =
+            assemble_alternatives(of.plan, &kernels, target, making.allowed.accuracy, pool)?;
         let mut model = Model::new(Arc::new(compiled), pool.clone())?;
         fill_inputs(&mut model, making.seed);
         let contest = |at| contests.iter().position(|c| task(c) == at);

@@ -3,7 +3,7 @@
 
 use crate::compile::{Builders, Warning, defaults};
 use crate::error::Result;
-use crate::known::{Exactness, Lookup};
+use crate::known::{Lookup, Requirements};
 use crate::workers::Host;
 use ir::Target;
 use plan::Plan;
@@ -31,12 +31,12 @@ pub fn kernels(
     plan: &Plan,
     host: &Host,
     target: &Target,
-    exactness: Exactness,
+    requirements: Requirements,
     store: Option<&Store>,
 ) -> Result<Kernels> {
     let fingerprint = host.machine.fingerprint();
     let known = match store {
-        Some(s) => Lookup::new(s, plan, target, &fingerprint, exactness).best_in_model()?,
+        Some(s) => Lookup::new(s, plan, target, &fingerprint, requirements).best_in_model()?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
     let (mut tuned, mut other_toolchain) = (0, 0);
@@ -47,7 +47,7 @@ pub fn kernels(
             tuned += 1;
             other_toolchain += usize::from(!k.same_toolchain);
         } else {
-            let default = defaults(from_ref(task), target, exactness.accuracy)?;
+            let default = defaults(from_ref(task), target, requirements.allowed())?;
             candidates.extend(default.candidates);
             warnings.extend(default.warnings);
         }

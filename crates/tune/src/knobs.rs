@@ -128,6 +128,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: true,
     },
     Knob {
+        name: "space",
+        kind: "rules, templates, all",
+        default: "all",
+        doc: "Whose sketches are used: rules that read the program, templates written by hand, or all; the general nest stands in where these have none",
+        source: "ADR 0022",
+        affects_code: true,
+    },
+    Knob {
         name: "in-model-time",
         kind: "duration",
         default: "a tenth of --time, at most 30s; 3s with --trials",

@@ -9,7 +9,7 @@ use crate::knobs::{knob, number};
 use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
-use search::{Accuracy, Candidate};
+use search::{Accuracy, Allowed, Candidate, SpaceKind};
 use store::{
     Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Record, RecordPlace, Store,
     StoreError,
@@ -17,19 +17,31 @@ use store::{
 
 /// What a kernel must keep to.
 #[derive(Clone, Copy, Debug)]
-pub struct Exactness {
+pub struct Requirements {
     pub accuracy: Accuracy,
+    /// Whose sketches it may come from.
+    pub space: SpaceKind,
     /// Largest relative error (L2) of its outputs.
     pub tolerance: f64,
 }
 
-impl Exactness {
+impl Requirements {
     /// The defaults of [`crate::knobs`].
-    pub fn of_knobs() -> Exactness {
+    pub fn of_knobs() -> Requirements {
         let accuracy = knob("accuracy").default.parse();
-        Exactness {
+        let space = knob("space").default.parse();
+        Requirements {
             accuracy: accuracy.expect("the default of --accuracy is one"),
+            space: space.expect("the default of --space is one"),
             tolerance: number(knob("tolerance")),
+        }
+    }
+
+    /// What they say of candidates before any is run.
+    pub fn allowed(&self) -> Allowed {
+        Allowed {
+            accuracy: self.accuracy,
+            space: self.space,
         }
     }
 }
@@ -76,7 +88,7 @@ pub struct Lookup<'a> {
     target: &'a Target,
     target_text: String,
     machine: &'a str,
-    exactness: Exactness,
+    requirements: Requirements,
     /// [`Plan::bytes_between_uses`].
     between_uses: u64,
 }
@@ -88,7 +100,7 @@ impl<'a> Lookup<'a> {
         plan: &'a Plan,
         target: &'a Target,
         machine: &'a str,
-        exactness: Exactness,
+        requirements: Requirements,
     ) -> Lookup<'a> {
         Lookup {
             store,
@@ -96,7 +108,7 @@ impl<'a> Lookup<'a> {
             target,
             target_text: crate::machine::target_key(target).text(),
             machine,
-            exactness,
+            requirements,
             between_uses: plan.bytes_between_uses(),
         }
     }
@@ -110,7 +122,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// The best candidate that the store knows for a task, of those that this program
-    /// can still apply and that are exact enough; of those whose constants were as near
+    /// can still apply, that are exact enough and whose space is allowed; of those whose constants were as near
     /// as the plan's are, if there are any.
     pub fn best(&self, task: &Task) -> Result<Option<Known>> {
         let near = |r: &Record| constants_as_near(r, self.between_uses, self.target);
@@ -162,7 +174,8 @@ impl<'a> Lookup<'a> {
             };
             here(&c.target, &c.machine)
                 && c.plan == self.plan.key()
-                && c.accuracy == self.exactness.accuracy.name()
+                && c.accuracy == self.requirements.accuracy.name()
+                && c.space == self.requirements.space.name()
                 && known.iter().enumerate().all(code)
         };
         let mut compared = events.iter().filter_map(|e| match &e.kind {
@@ -175,20 +188,31 @@ impl<'a> Lookup<'a> {
         Ok(known)
     }
 
+    /// The names of the sketches that a record may come from; none where all may.
+    fn sketches(&self, task: &Task) -> Option<Vec<String>> {
+        let restricted = self.requirements.space != SpaceKind::All;
+        restricted.then(|| {
+            let allowed = self.requirements.allowed();
+            let space = search::space(&task.program, self.target, allowed);
+            space.sketches.into_iter().map(|s| s.name).collect()
+        })
+    }
+
     /// The best record that `accept` takes and this program can still apply.
     fn best_that(&self, task: &Task, accept: impl Fn(&Record) -> bool) -> Result<Option<Known>> {
-        let tolerance = self.exactness.tolerance;
+        let tolerance = self.requirements.tolerance;
         let place = self.place(task);
+        let names = self.sketches(task);
         let mut taken = None;
         let record = self.store.best_that(&place, tolerance, |r| {
-            if !accept(r) {
+            if !accept(r) || names.as_ref().is_some_and(|n| !n.contains(&r.algorithm)) {
                 return Ok(false);
             }
             // An older trace syntax, or a step that has become illegal.
             let Ok(trace) = schedule::parse(&r.trace) else {
                 return Ok(false);
             };
-            let usable = self.exactness.accuracy.allows(&trace)
+            let usable = self.requirements.accuracy.allows(&trace)
                 && r.outcome.within(tolerance)
                 && schedule::replay(&task.program, &trace).is_ok();
             if !usable || self.differs_now(&place, r)? {
@@ -229,7 +253,7 @@ impl<'a> Lookup<'a> {
         };
         let now = self
             .store
-            .outcome_of_candidate(&key, self.exactness.tolerance)?;
+            .outcome_of_candidate(&key, self.requirements.tolerance)?;
         let differs = |n: Record| n.outcome.median_ns().is_none() || n.code_hash != r.code_hash;
         Ok(now.is_some_and(differs))
     }
@@ -247,8 +271,9 @@ mod tests {
     /// Weights, and what goes in and out.
     const BYTES: u64 = 4 * (256 * 128 + 64 * 128 + 64 * 256);
     const MACHINE: &str = "this";
-    const EXACT: Exactness = Exactness {
+    const EXACT: Requirements = Requirements {
         accuracy: Accuracy::Strict,
+        space: SpaceKind::All,
         tolerance: 1e-4,
     };
 
@@ -290,7 +315,7 @@ mod tests {
             })
             .unwrap();
         store.begin_run(&begun_run(&plan.name)).unwrap();
-        let first = defaults(&plan.tasks, &target, EXACT.accuracy).unwrap();
+        let first = defaults(&plan.tasks, &target, EXACT.allowed()).unwrap();
         let first = first.candidates[0].clone();
         let other = fallbacks(&plan.tasks, &target).unwrap().remove(0);
         let known = [(&first, 100, default), (&other, 200, fallback)];

@@ -4,9 +4,9 @@ use crate::error::{Result, no_such};
 use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::knobs::{knob, number};
-use crate::known::Exactness;
+use crate::known::Requirements;
 use measure::{Constants, Policy};
-use search::Accuracy;
+use search::{Accuracy, Allowed, SpaceKind};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub struct Options {
     pub rotate: bool,
     /// What candidates may be, and how far their outputs may be off (relative, L2).
     pub accuracy: Accuracy,
+    /// Whose sketches are searched and used.
+    pub space: SpaceKind,
     /// Prefixes of the names of sketches to search; all if there are none.
     /// A task without such a sketch is searched whole.
     pub algorithms: Vec<String>,
@@ -78,7 +80,7 @@ impl Options {
             let seconds = text.parse().ok().map(Duration::from_secs);
             seconds.unwrap_or_else(|| panic!("the default of --{name} is in seconds"))
         };
-        let exactness = Exactness::of_knobs();
+        let requirements = Requirements::of_knobs();
         let mut options = Options {
             begun: Instant::now(),
             stop,
@@ -89,9 +91,10 @@ impl Options {
             overlap: false,
             builders: 1,
             rotate: knob("rotate").default == "on",
-            accuracy: exactness.accuracy,
+            accuracy: requirements.accuracy,
+            space: requirements.space,
             algorithms: vec![],
-            tolerance: exactness.tolerance,
+            tolerance: requirements.tolerance,
             build_limit: seconds("build-limit"),
             run_limit: seconds("run-limit"),
             measure: MeasureSettings {
@@ -111,6 +114,20 @@ impl Options {
         };
         options.divide_cpus(cpus, threads, CpuDivision::default());
         options
+    }
+
+    /// What kernels must keep to.
+    pub fn requirements(&self) -> Requirements {
+        Requirements {
+            accuracy: self.accuracy,
+            space: self.space,
+            tolerance: self.tolerance,
+        }
+    }
+
+    /// Which candidates are searched.
+    pub fn allowed(&self) -> Allowed {
+        self.requirements().allowed()
     }
 
     /// Divides the CPUs between kernels and builders; what is not given follows their number.
@@ -153,6 +170,7 @@ impl Options {
             rank,
             drift,
             accuracy,
+            space,
             tolerance,
             budget,
             filters,
@@ -190,6 +208,7 @@ impl Options {
             "rank": rank,
             "drift": drift,
             "accuracy": accuracy.name(),
+            "space": space.name(),
             "tolerance": tolerance,
             "budget": budget,
             "filters": filters,

@@ -48,6 +48,8 @@ pub struct Report {
     pub measure: String,
     /// strict or relaxed, and the largest relative error (L2) it allowed a candidate.
     pub accuracy: String,
+    /// Whose sketches were searched: rules, templates or all.
+    pub space: String,
     pub tolerance: f64,
     pub seed: u64,
     /// f32 multiply-add peak of all threads, measured when the run began.
@@ -185,6 +187,7 @@ impl Run<'_> {
             strategy: of.strategy.clone(),
             measure: self.options.measure.policy.name().into(),
             accuracy: self.options.accuracy.to_string(),
+            space: self.options.space.to_string(),
             tolerance: self.options.tolerance,
             seed: self.options.seed,
             peak_gflops: peak,

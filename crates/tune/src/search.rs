@@ -455,7 +455,7 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
     }
     let mut unknown: Vec<&String> = options.algorithms.iter().collect();
     for t in &source.plan(target, &[])?.tasks {
-        let space = search::space(&t.program, target, options.accuracy);
+        let space = search::space(&t.program, target, options.allowed());
         unknown.retain(|p| {
             space
                 .sketches
@@ -467,8 +467,9 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
         return Ok(());
     };
     let why = format!("no task has an algorithm whose name begins with `{prefix}`");
-    Err(Error::new(why)
-        .help("`tasks MODEL --json` lists every task's; some need --accuracy relaxed"))
+    Err(Error::new(why).help(
+        "`tasks MODEL --json` lists every task's; some need --accuracy relaxed or --space all",
+    ))
 }
 
 /// Records of a task that a search starts from, at most, and of similar tasks.
@@ -605,7 +606,7 @@ impl OfPlan<'_> {
 
     fn search(&self, i: usize, t: &Task, uses: usize, options: &Options) -> Result<Search> {
         let target = self.target;
-        let space = search::space(&t.program, target, options.accuracy);
+        let space = search::space(&t.program, target, options.allowed());
         let space = restricted(space, &options.algorithms);
         let peak_factor = search::peak_factor(&t.program, target);
         let inexact = space.sketches.iter().any(|s| !s.exact);

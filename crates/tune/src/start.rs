@@ -84,7 +84,7 @@ pub fn prepare(
 fn making<'a>(target: &'a Target, options: &Options, pool: &'a Arc<Pool>) -> Making<'a> {
     Making {
         target,
-        accuracy: options.accuracy,
+        allowed: options.allowed(),
         seed: options.seed,
         pool,
     }

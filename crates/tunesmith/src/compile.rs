@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::Store;
 use tune::compile::{Warning, assemble_last};
 use tune::kernels::{Kernels, kernels};
-use tune::known::Exactness;
+use tune::known::Requirements;
 use tune::source::Source;
 use tune::{Host, Result};
 
@@ -39,12 +39,12 @@ pub fn compile(
     target: &Target,
     host: &Host,
     store: Option<&Store>,
-    exactness: Exactness,
+    requirements: Requirements,
 ) -> Result<Compiled> {
     let plan = source.plan_for(&host.machine, target, store)?;
     drop(source);
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    compile_plan(plan, target, host, store, exactness, &pool)
+    compile_plan(plan, target, host, store, requirements, &pool)
 }
 
 /// [`compile`] of a plan of the model; the pool prepares its constants.
@@ -56,7 +56,7 @@ pub fn compile_plan(
     target: &Target,
     host: &Host,
     store: Option<&Store>,
-    exactness: Exactness,
+    requirements: Requirements,
     pool: &Arc<Pool>,
 ) -> Result<Compiled> {
     let Kernels {
@@ -64,9 +64,9 @@ pub fn compile_plan(
         tuned,
         other_toolchain,
         warnings,
-    } = kernels(&plan, host, target, exactness, store)?;
+    } = kernels(&plan, host, target, requirements, store)?;
     let tasks = plan.tasks.len();
-    let model = assemble_last(plan, &kernels, target, exactness.accuracy, pool)?;
+    let model = assemble_last(plan, &kernels, target, requirements.accuracy, pool)?;
     Ok(Compiled {
         model,
         tasks,

@@ -41,7 +41,7 @@
 //! ```standalone_crate
 //! use std::sync::Arc;
 //! use tunesmith::{
-//!     Exactness, Host, ImportOptions, Machine, Model, Options, Pool, Request, Silent, StopRule,
+//!     Requirements, Host, ImportOptions, Machine, Model, Options, Pool, Request, Silent, StopRule,
 //!     Store, Tensor, Workers, check, compile, load, serve_worker_if_asked, tune,
 //! };
 //!
@@ -56,10 +56,10 @@
 //!     };
 //!     let source = load("op:matmul(m=64,n=64,k=64)", &ImportOptions::default())?;
 //!     let target = host.machine.target(1);
-//!     let exactness = Exactness::of_knobs();
+//!     let requirements = Requirements::of_knobs();
 //!
 //!     // Compile with default kernels: no store is asked.
-//!     let compiled = compile(source.clone(), &target, &host, None, exactness)?;
+//!     let compiled = compile(source.clone(), &target, &host, None, requirements)?;
 //!     assert_eq!((compiled.tasks, compiled.tuned), (1, 0));
 //!
 //!     // Run.
@@ -69,7 +69,7 @@
 //!     assert!(outputs[0].as_slice::<f32>().iter().all(|y| *y == 64.0));
 //!
 //!     // Check on random inputs of seed 1.
-//!     let agreement = check(&source, &target, &mut model, 1, exactness.tolerance)?;
+//!     let agreement = check(&source, &target, &mut model, 1, requirements.tolerance)?;
 //!     assert!(agreement.ok, "{agreement:?}");
 //!
 //!     // Tune: four candidates. A store in a file would remember them.
@@ -85,7 +85,7 @@
 //!     println!("{:.3} ms", tuned.report.latency_after_ms);
 //!
 //!     // Now the store knows the best of them, or that the default is faster.
-//!     let compiled = compile(source, &target, &host, Some(&store), exactness)?;
+//!     let compiled = compile(source, &target, &host, Some(&store), requirements)?;
 //!     assert!(compiled.tuned == 1 || tuned.report.kept_default.is_some());
 //!     Ok(())
 //! }
@@ -99,6 +99,7 @@ mod compile;
 mod explain;
 mod imported;
 mod source;
+mod space_facts;
 
 pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile};
@@ -106,12 +107,12 @@ pub use ir::Target;
 pub use measure::Policy;
 pub use onnx::ImportOptions;
 pub use runtime::{CompiledModel, Model, Pool};
-pub use search::Accuracy;
+pub use search::{Accuracy, SpaceKind};
 pub use source::load;
 pub use store::Store;
 pub use tensor::{DType, Tensor};
 pub use tune::compile::Warning;
-pub use tune::known::Exactness;
+pub use tune::known::Requirements;
 pub use tune::machine::Machine;
 pub use tune::source::Source;
 pub use tune::{

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::tempdir;
 use tunesmith::{
-    CompiledModel, DType, Exactness, Host, ImportOptions, Machine, Model, Pool, Tensor, Workers,
+    CompiledModel, DType, Host, ImportOptions, Machine, Model, Pool, Requirements, Tensor, Workers,
     check, compile, load,
 };
 
@@ -20,18 +20,18 @@ fn a_program_of_the_same_sources_serves_and_its_models_run_here() {
         workers: Workers::of_program(program).unwrap(),
     };
     let source = load(OP, &ImportOptions::default()).unwrap();
-    let exactness = Exactness::of_knobs();
-    let compiled = compile(source.clone(), &target, &host, None, exactness).unwrap();
+    let requirements = Requirements::of_knobs();
+    let compiled = compile(source.clone(), &target, &host, None, requirements).unwrap();
     let folder = tempdir().unwrap();
     let path = folder.path().join("dense.tsm");
     compiled.model.save(&path).unwrap();
 
     let loaded = CompiledModel::load(&path).unwrap();
     let mut model = Model::new(Arc::new(loaded), Arc::new(Pool::new(2).unwrap())).unwrap();
-    let agreement = check(&source, &target, &mut model, 3, exactness.tolerance).unwrap();
+    let agreement = check(&source, &target, &mut model, 3, requirements.tolerance).unwrap();
     assert!(agreement.ok && !agreement.layers.is_empty());
     let other = load("op:dense(m=4,n=32,k=17)", &ImportOptions::default()).unwrap();
-    let refused = check(&other, &target, &mut model, 3, exactness.tolerance).unwrap_err();
+    let refused = check(&other, &target, &mut model, 3, requirements.tolerance).unwrap_err();
     assert!(
         refused.to_string().contains("compiled from another model"),
         "{refused}"

@@ -7,15 +7,13 @@
 
 use super::Plan;
 use super::lanes::Lanes;
-use crate::analysis::{Access, Class, Stride};
-use crate::templates::registers::{LATENCY, wanted_part};
+use super::order::Order;
+use crate::analysis::{Access, Class, Reduction, Stride};
+use crate::draft::DecidedPart;
+use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
+use crate::templates::registers::wanted_part;
+use ir::CpuTarget;
 
-/// Multiply-adds, and loads of a vector or of an element to broadcast, that start in a
-/// cycle: on the larger cores of all targets.
-const A_CYCLE: f64 = 2.0;
-/// Bytes that a cycle brings from the second-level cache, the last-level one and memory:
-/// orders of magnitude, as `templates::gemm::tile` has them.
-const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
 /// The share of a cache that an operand may fill: the others need the rest.
 const SHARE: f64 = 0.75;
 /// Loads that cost as much as one multiply-add beside the busiest unit: of two tiles that
@@ -31,123 +29,149 @@ const CUT: f64 = 1.05;
 /// Cycles of one test for a border: an order of magnitude.
 const TEST: f64 = 1.0;
 
-/// Sizes along the axes of a tile; `vectors` are along the lanes.
-pub struct Sizes<'a> {
-    pub axes: &'a [usize],
-    pub rows: &'a [i64],
+/// Sizes of a tile: along its axes, and in vectors along the lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileSizes {
+    pub rows: Vec<i64>,
     pub vectors: i64,
 }
 
-/// Predicted cycles of a tile for each product that is wanted.
-pub fn cycles(plan: &Plan, lanes: &Lanes, s: &Sizes) -> f64 {
-    let facts = &plan.facts;
-    let mut tile: Vec<i64> = facts
-        .axes
-        .iter()
-        .map(|a| {
-            if a.class == Class::Reduction {
-                a.extent
+/// What decides the costs of the tiles of a sketch.
+#[derive(Clone, Debug)]
+pub struct TileCost {
+    facts: Reduction,
+    lanes: Lanes,
+    order: Order,
+    target: CpuTarget,
+    /// Axes of a tile beside the lanes, by position.
+    axes: Vec<usize>,
+}
+
+/// A tile whose sizes are decided by a point.
+#[derive(Clone, Debug)]
+pub struct DecidedTile {
+    pub cost: TileCost,
+    pub rows: Vec<DecidedPart>,
+    pub vectors: DecidedPart,
+    /// The decided number for each vector.
+    pub unit: i64,
+}
+
+impl DecidedTile {
+    /// Predicted cycles of one call where decided numbers are so.
+    pub fn cycles(&self, decided: impl Fn(DecidedPart) -> i64) -> f64 {
+        let sizes = TileSizes {
+            rows: self.rows.iter().map(|r| decided(*r)).collect(),
+            vectors: decided(self.vectors) / self.unit,
+        };
+        let TileCost { facts, lanes, .. } = &self.cost;
+        self.cost.cycles(&sizes) * facts.points() as f64 / lanes.width as f64
+    }
+}
+
+impl TileCost {
+    pub(super) fn new(plan: &Plan, lanes: &Lanes, axes: &[usize]) -> TileCost {
+        TileCost {
+            facts: plan.facts.clone(),
+            lanes: lanes.clone(),
+            order: plan.order,
+            target: plan.target.clone(),
+            axes: axes.to_vec(),
+        }
+    }
+
+    /// The axes of a tile with its sizes along them.
+    fn along<'a>(&'a self, s: &'a TileSizes) -> impl DoubleEndedIterator<Item = (usize, i64)> {
+        self.axes.iter().copied().zip(s.rows.iter().copied())
+    }
+
+    /// Predicted cycles of a tile for each vector of products that is wanted.
+    pub fn cycles(&self, s: &TileSizes) -> f64 {
+        let facts = &self.facts;
+        let lanes = &self.lanes;
+        let is_sum = |at: &usize| facts.axes[*at].class == Class::Reduction;
+        let all = 0..facts.axes.len();
+        let whole = |at: usize| {
+            if is_sum(&at) {
+                facts.axes[at].extent
             } else {
                 1
             }
-        })
-        .collect();
-    for (at, n) in s.axes.iter().zip(s.rows) {
-        tile[*at] = *n;
-    }
-    tile[lanes.at] = (s.vectors * lanes.width).min(lanes.extent);
-    let reductions = facts.axes.iter().filter(|a| a.class == Class::Reduction);
-    let terms = reductions.map(|a| a.extent).product::<i64>() as f64;
-    let products = (s.rows.iter().product::<i64>() * s.vectors) as f64;
-    let loads: f64 = facts.operands.iter().map(|o| loads(lanes, s, o)).sum();
-    let busy = (products / A_CYCLE)
-        .max(loads / A_CYCLE)
-        .max(LATENCY as f64);
-    let moved: f64 = facts
-        .operands
-        .iter()
-        .map(|o| transfer(plan, lanes, o, &tile))
-        .sum();
-    let rows = s.axes.iter().zip(s.rows);
-    let wanted: f64 = rows
-        .map(|(at, n)| wanted_part(facts.axes[*at].extent, *n))
-        .product();
-    let cut = s
-        .axes
-        .iter()
-        .zip(s.rows)
-        .any(|(at, n)| facts.axes[*at].extent % n != 0);
-    let slowed = if cut { CUT } else { 1.0 };
-    let wanted = wanted * wanted_part(lanes.extent, s.vectors * lanes.width) / slowed;
-    let busy = busy + tests(plan, s) * TEST;
-    ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
-}
-
-/// Tests for borders in a tile for one term. Every row is tested, except in the interior of
-/// the innermost guarded axis, and where one tile is the whole axis: there the tests are
-/// decided when the code is made.
-fn tests(plan: &Plan, s: &Sizes) -> f64 {
-    let facts = &plan.facts;
-    let guarded = |(at, _): &(&usize, &i64)| facts.is_guarded(**at);
-    let mut axes = s.axes.iter().zip(s.rows).filter(guarded).rev();
-    let Some((at, n)) = axes.next() else {
-        return 0.0;
-    };
-    let tiles = (facts.axes[*at].extent + n - 1) / n;
-    let tested = match tiles {
-        1 => 0.0,
-        tiles => 2.0 / tiles as f64 * *n as f64,
-    };
-    let whole = |(at, n): &(&usize, &i64)| **n == facts.axes[**at].extent;
-    let others: i64 = axes.filter(|a| !whole(a)).map(|(_, n)| *n).product();
-    let rows = if others > 1 { others as f64 } else { 0.0 };
-    rows + tested * others as f64
-}
-
-/// Loads of an operand for one term.
-fn loads(lanes: &Lanes, s: &Sizes, o: &Access) -> f64 {
-    let used = s
-        .axes
-        .iter()
-        .zip(s.rows)
-        .filter(|(at, _)| o.strides[**at].is_used());
-    let count: i64 = used.map(|(_, n)| *n).product();
-    let vectors = s.vectors as f64;
-    let each = match o.strides[lanes.at] {
-        Stride::Elements(0) => 1.0,
-        // A window moves off the lines of the cache: a wide load takes two of them.
-        Stride::Elements(1) if o.guards[lanes.at] => 1.5 * vectors,
-        Stride::Elements(n) if n > 1 && lanes.packed.is_empty() => {
-            n.min(lanes.width) as f64 * vectors
+        };
+        let mut tile: Vec<i64> = all.clone().map(whole).collect();
+        let terms = tile.iter().product::<i64>() as f64;
+        for (at, n) in self.along(s) {
+            tile[at] = n;
         }
-        _ => vectors,
-    };
-    count as f64 * each
-}
-
-/// Cycles in which all terms' part of an operand comes from where it is.
-fn transfer(plan: &Plan, lanes: &Lanes, o: &Access, tile: &[i64]) -> f64 {
-    let facts = &plan.facts;
-    let bytes = |box_: &[i64]| (facts.footprint(o, box_) * o.element_bytes) as f64;
-    // The loop directly round the tile; what does not use it is read again at once.
-    let passes = |at: &usize| facts.axes[*at].extent > tile[*at];
-    let innermost = facts
-        .spatial()
-        .filter(passes)
-        .max_by_key(|at| (plan.order.rank(facts, lanes, *at), *at));
-    let mut until = tile.to_vec();
-    if let Some(at) = innermost.filter(|at| o.strides[*at].is_used()) {
-        until[at] = facts.axes[at].extent;
+        tile[lanes.at] = (s.vectors * lanes.width).min(lanes.extent);
+        let products = (s.rows.iter().product::<i64>() * s.vectors) as f64;
+        let loads: f64 = facts.operands.iter().map(|o| self.loads(s, o)).sum();
+        let starts = STARTS_A_CYCLE as f64;
+        let busy = products.max(loads) / starts;
+        let busy = busy.max(LATENCY as f64) + self.tests(s) * TEST;
+        let operands = facts.operands.iter();
+        let moved: f64 = operands.map(|o| self.transfer(o, &tile)).sum();
+        let part = |(at, n): (usize, i64)| wanted_part(facts.axes[at].extent, n);
+        let of_rows: f64 = self.along(s).map(part).product();
+        let cut = |(at, n): (usize, i64)| facts.axes[at].extent % n != 0;
+        let slowed = if self.along(s).any(cut) { CUT } else { 1.0 };
+        let wanted = of_rows * wanted_part(lanes.extent, s.vectors * lanes.width) / slowed;
+        ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
     }
-    let held = bytes(&until);
-    let target = plan.target;
-    let fits = |cache: u64| held <= SHARE * cache as f64;
-    let [l2, llc, memory] = BYTES_A_CYCLE;
-    let rate = match () {
-        _ if fits(target.l1_bytes) => return 0.0,
-        _ if fits(target.l2_bytes) => l2,
-        _ if fits(target.llc_bytes) => llc,
-        _ => memory,
-    };
-    bytes(tile) / rate
+
+    /// Tests for borders in a tile for one term. Every row is tested, except in the interior
+    /// of the innermost guarded axis, and where one tile is the whole axis: there the tests
+    /// are decided when the code is made.
+    fn tests(&self, s: &TileSizes) -> f64 {
+        let facts = &self.facts;
+        let mut axes = self.along(s).filter(|(at, _)| facts.is_guarded(*at)).rev();
+        let Some((at, n)) = axes.next() else {
+            return 0.0;
+        };
+        let tested = match (facts.axes[at].extent + n - 1) / n {
+            1 => 0.0,
+            tiles => 2.0 / tiles as f64 * n as f64,
+        };
+        let cut = axes.filter(|(at, n)| *n != facts.axes[*at].extent);
+        let others: i64 = cut.map(|(_, n)| n).product();
+        let rows = if others > 1 { others as f64 } else { 0.0 };
+        rows + tested * others as f64
+    }
+
+    /// Loads of an operand for one term.
+    fn loads(&self, s: &TileSizes, o: &Access) -> f64 {
+        let lanes = &self.lanes;
+        let used = self.along(s).filter(|(at, _)| o.strides[*at].is_used());
+        let count: i64 = used.map(|(_, n)| n).product();
+        let vectors = s.vectors as f64;
+        let each = match o.strides[lanes.at] {
+            Stride::Elements(0) => 1.0,
+            // A window moves off the lines of the cache: a wide load takes two of them.
+            Stride::Elements(1) if o.guards[lanes.at] => 1.5 * vectors,
+            Stride::Elements(n) if n > 1 && lanes.packed.is_empty() => {
+                n.min(lanes.width) as f64 * vectors
+            }
+            _ => vectors,
+        };
+        count as f64 * each
+    }
+
+    /// Cycles in which all terms' part of an operand comes from where it is.
+    fn transfer(&self, o: &Access, tile: &[i64]) -> f64 {
+        let facts = &self.facts;
+        let bytes = |box_: &[i64]| (facts.footprint(o, box_) * o.element_bytes) as f64;
+        // The loop directly round the tile; what does not use it is read again at once.
+        let passes = |at: &usize| facts.axes[*at].extent > tile[*at];
+        let rank = |at: &usize| (self.order.rank(facts, &self.lanes, *at), *at);
+        let innermost = facts.spatial().filter(passes).max_by_key(rank);
+        let mut until = tile.to_vec();
+        if let Some(at) = innermost.filter(|at| o.strides[*at].is_used()) {
+            until[at] = facts.axes[at].extent;
+        }
+        let held = bytes(&until);
+        if held <= SHARE * self.target.l1_bytes as f64 {
+            return 0.0;
+        }
+        bytes(tile) / bytes_a_cycle(held, SHARE, &self.target)
+    }
 }

@@ -14,6 +14,7 @@ use schedule::Arg;
 const RULE: &str = "lanes";
 
 /// The axis of vectors.
+#[derive(Clone, Debug)]
 pub struct Lanes {
     pub axis: LoopId,
     /// Its position among the axes.

@@ -16,14 +16,19 @@ mod threads;
 mod tile;
 
 use crate::analysis::Reduction;
-use crate::draft::{Draft, Refusal, Written};
+use crate::cost::{Analytic, cheapest_first};
+use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
 use crate::templates::{Templates, epilogue, main_sum, others};
-use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
+pub use cost::DecidedTile;
+use ir::{BlockId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
 use std::fmt::Write;
 use tile::Tile;
+
+/// What the names of all sketches of rules begin with.
+pub const PREFIX: &str = "rules.";
 
 /// What one rule did, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,12 +97,15 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     if recognise(program, all).is_err() {
         return;
     }
+    let mut own = Templates::default();
     for order in Order::ALL {
-        let name = format!("rules.{}", order.word());
-        found.write(Draft::new(name, program), |d| {
+        let name = format!("{PREFIX}{}", order.word());
+        own.write(Draft::new(name, program), |d| {
             write(d, all, target, order).map(drop)
         });
     }
+    own.sketches = cheapest_first(&Analytic, program, own.sketches);
+    found.extend(own);
 }
 
 /// Whether rules have a sketch for a program.
@@ -166,7 +174,7 @@ pub fn text(program: &Program, target: &Target) -> String {
         return format!("no rule applies: {why}\n");
     }
     for order in Order::ALL {
-        let name = format!("rules.{}", order.word());
+        let name = format!("{PREFIX}{}", order.word());
         let mut d = Draft::new(name.clone(), program);
         let _ = writeln!(out, "{name}");
         match write(&mut d, all, target, order) {
@@ -177,18 +185,9 @@ pub fn text(program: &Program, target: &Target) -> String {
                 }
             }
             Err(refused) => {
-                let why = match &refused.why {
-                    Refusal::Step(illegal) => illegal.to_string(),
-                    Refusal::Missing(what) => what.clone(),
-                };
-                let _ = writeln!(out, "  ! refused: {why}");
+                let _ = writeln!(out, "  ! refused: {}", refused.why);
             }
         }
     }
     out
-}
-
-/// A constant that a rule laid out anew.
-struct Packed {
-    buffer: BufferId,
 }

@@ -3,12 +3,12 @@
 //! Each dimension goes where the loop that walks along it stands: loops over tiles,
 //! terms, then rows of the tile and lanes. Packing is done once, before the first call.
 
+use super::Plan;
 use super::lanes::Lanes;
 use super::tile::Tile;
-use super::{Packed, Plan};
 use crate::analysis::{Access, Class, Dim, Stride};
 use crate::draft::{Draft, Written};
-use ir::Role;
+use ir::{BufferId, Role};
 use schedule::Arg;
 
 const RULE: &str = "pack";
@@ -25,12 +25,13 @@ struct Layout {
     ranks: Vec<Rank>,
 }
 
+/// The packed buffers.
 pub fn constants(
     d: &mut Draft,
     plan: &mut Plan,
     lanes: &Lanes,
     tile: &Tile,
-) -> Written<Vec<Packed>> {
+) -> Written<Vec<BufferId>> {
     let mut packed = Vec::new();
     let (mut done, mut left) = (Vec::new(), Vec::new());
     for operand in &plan.facts.operands {
@@ -45,7 +46,7 @@ pub fn constants(
         order.sort_by_key(|i| layout.ranks[*i]);
         let copier = d.pack(operand.buffer, &layout.tiles, &order)?;
         let buffer = d.output(copier);
-        packed.push(Packed { buffer });
+        packed.push(buffer);
         done.push(d.program().buffer(buffer).name.clone());
     }
     match (done.is_empty(), left.is_empty()) {

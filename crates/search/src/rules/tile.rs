@@ -5,7 +5,7 @@
 //! the lanes. The default is the tile with the fewest predicted cycles for each product
 //! (`cost`).
 
-use super::cost::{self, Sizes};
+use super::cost::{DecidedTile, TileCost, TileSizes};
 use super::lanes::Lanes;
 use super::{Plan, TileLoops};
 use crate::analysis::{Access, Axis, Class};
@@ -73,87 +73,101 @@ impl Tile {
     }
 }
 
-/// Sizes of a tile along its axes, the last one in vectors.
-type Found = Vec<i64>;
+/// What a tile may be: sizes along its axes, and numbers of vectors.
+struct Options {
+    /// Positions of the axes, outermost first.
+    axes: Vec<usize>,
+    rows: Vec<Vec<i64>>,
+    vectors: Vec<i64>,
+}
 
 pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
-    let axes = axes(plan, lanes);
     let registers = Registers::of(plan.target);
-    let mut options: Vec<Vec<i64>> = axes
-        .iter()
-        .map(|at| sizes_of(&plan.facts.axes[*at], registers))
-        .collect();
-    let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
-    // The last tile of many may be cut: then its sums are in memory.
-    let fits = |v: &i64| vectors % v == 0 || vectors > MANY * v;
-    options.push((1..=vectors.min(MOST_VECTORS)).filter(fits).collect());
-    let best = best(plan, lanes, &axes, &options, registers);
+    let options = options(plan, lanes, registers);
+    let cost = TileCost::new(plan, lanes, &options.axes);
+    let best = best(plan, lanes, &options, &cost, registers);
     let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
     let unit = if panel { lanes.width } else { 1 };
-    let counts: Vec<i64> = options
-        .last()
-        .into_iter()
-        .flatten()
-        .map(|v| v * unit)
-        .collect();
-    let wanted = best.last().copied().unwrap_or(1) * unit;
-    let vectors = d.choose("vectors", &counts, wanted);
-    let mut rows = Vec::new();
+    let counts: Vec<i64> = options.vectors.iter().map(|v| v * unit).collect();
+    let vectors = d.choose("vectors", &counts, best.vectors * unit);
     let mut cuts = Vec::new();
     if !panel && counts.iter().any(|v| lanes.extent % (v * lanes.width) != 0) {
         cuts.push(lanes.at);
     }
-    for ((at, sizes), default) in axes.iter().zip(&options).zip(&best) {
-        let axis = &plan.facts.axes[*at];
-        let name = format!(
-            "tile_{}",
-            axis.name.rsplit('.').next().unwrap_or(&axis.name)
-        );
-        if sizes.iter().any(|t| axis.extent % t != 0) {
-            cuts.push(*at);
-        }
-        rows.push(Row {
-            at: *at,
-            axis: axis.id,
-            decided: d.choose(&name, sizes, *default),
-        });
-    }
-    let parts: Vec<_> = rows.iter().map(|r| r.decided.value()).collect();
-    let held: Vec<_> = rows.iter().filter(|r| held(plan, lanes, r.at)).collect();
-    let held: Vec<_> = held
-        .iter()
-        .map(|r| r.decided.value())
-        .chain([vectors.value()])
-        .collect();
-    let sums: Vec<_> = parts.iter().copied().chain([vectors.value()]).collect();
-    d.limit(
-        "registers",
-        &[(1, &sums), (1, &held)],
-        registers.most_vectors(0) * unit,
-    );
-    let terms = terms(d, plan, &best);
-    let body: Vec<_> = parts
-        .iter()
-        .copied()
-        .chain([vectors.value()])
-        .chain(terms.iter().map(|t| t.decided.value()))
-        .collect();
-    d.limit("unrolled code", &[(1, &body)], MOST_UNROLLED * unit);
-    let names = axes
-        .iter()
-        .map(|at| plan.facts.axes[*at].name.as_str())
-        .chain(["vectors"]);
-    let tile = names.zip(&best).map(|(n, t)| format!("{n} {t}"));
-    let tile: Vec<String> = tile.collect();
-    plan.applied(RULE, format!("{}, by default", tile.join(" x ")));
-    Ok(Tile {
+    let rows = rows(d, plan, &options, &best, &mut cuts);
+    let terms = terms(d, plan, best.rows.iter().product::<i64>() * best.vectors);
+    let tile = Tile {
         rows,
         vectors,
         panel,
         terms,
         cuts,
         lanes: lanes.at,
-    })
+    };
+    limit(d, plan, lanes, &tile, registers.most_vectors(0), unit);
+    d.predict(DecidedTile {
+        cost,
+        rows: tile.rows.iter().map(|r| r.decided.value()).collect(),
+        vectors: vectors.value(),
+        unit,
+    });
+    let along = |(at, size): (&usize, &i64)| format!("{} {size}", plan.facts.axes[*at].name);
+    let mut sizes: Vec<String> = options.axes.iter().zip(&best.rows).map(along).collect();
+    sizes.push(format!("vectors {}", best.vectors));
+    plan.applied(RULE, format!("{}, by default", sizes.join(" x ")));
+    Ok(tile)
+}
+
+fn options(plan: &Plan, lanes: &Lanes, registers: Registers) -> Options {
+    let axes = axes(plan, lanes);
+    let sizes = |at: &usize| sizes_of(&plan.facts.axes[*at], registers);
+    let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
+    // The last tile of many may be cut: then its sums are in memory.
+    let fits = |v: &i64| vectors % v == 0 || vectors > MANY * v;
+    Options {
+        rows: axes.iter().map(sizes).collect(),
+        vectors: (1..=vectors.min(MOST_VECTORS)).filter(fits).collect(),
+        axes,
+    }
+}
+
+/// A decision for each axis of the tile; `cuts` gets those whose last tile may be cut.
+fn rows(
+    d: &mut Draft,
+    plan: &Plan,
+    options: &Options,
+    best: &TileSizes,
+    cuts: &mut Vec<usize>,
+) -> Vec<Row> {
+    let all = options.axes.iter().zip(&options.rows).zip(&best.rows);
+    let one = |((at, sizes), default): ((&usize, &Vec<i64>), &i64)| {
+        let axis = &plan.facts.axes[*at];
+        let short = axis.name.rsplit('.').next().unwrap_or(&axis.name);
+        if sizes.iter().any(|t| axis.extent % t != 0) {
+            cuts.push(*at);
+        }
+        Row {
+            at: *at,
+            axis: axis.id,
+            decided: d.choose(&format!("tile_{short}"), sizes, *default),
+        }
+    };
+    all.map(one).collect()
+}
+
+/// Keeps the sums and what is held beside them in `most` registers, and the unrolled body
+/// short. A number of vectors is decided as `unit` times that many.
+fn limit(d: &mut Draft, plan: &Plan, lanes: &Lanes, tile: &Tile, most: i64, unit: i64) {
+    let with_vectors = |rows: &mut dyn Iterator<Item = &Row>| -> Vec<DecidedPart> {
+        let rows = rows.map(|r| r.decided.value());
+        rows.chain([tile.vectors.value()]).collect()
+    };
+    let sums = with_vectors(&mut tile.rows.iter());
+    let held = with_vectors(&mut tile.rows.iter().filter(|r| held(plan, lanes, r.at)));
+    d.limit("registers", &[(1, &sums), (1, &held)], most * unit);
+    let mut body = sums;
+    body.extend(tile.terms.iter().map(|t| t.decided.value()));
+    d.limit("unrolled code", &[(1, &body)], MOST_UNROLLED * unit);
 }
 
 /// Axes for a tile, outermost first: of those that leave out the same operands the
@@ -217,47 +231,53 @@ fn sizes_of(axis: &Axis, registers: Registers) -> Vec<i64> {
 fn best(
     plan: &Plan,
     lanes: &Lanes,
-    axes: &[usize],
-    options: &[Vec<i64>],
+    options: &Options,
+    cost: &TileCost,
     registers: Registers,
-) -> Found {
-    let mut best: Found = vec![1; options.len()];
+) -> TileSizes {
+    let all = [&options.rows[..], std::slice::from_ref(&options.vectors)].concat();
+    let is_held = |at: &usize| held(plan, lanes, *at);
+    // Vectors are held by all.
+    let held: Vec<bool> = options.axes.iter().map(is_held).chain([true]).collect();
+    let fits = |sizes: &[i64]| {
+        let sums: i64 = sizes.iter().product();
+        let of_held = sizes.iter().zip(&held).filter(|(_, held)| **held);
+        let loaded: i64 = of_held.map(|(n, _)| *n).product();
+        sums + loaded <= registers.most_vectors(0)
+    };
+    let mut best = TileSizes {
+        rows: vec![1; options.axes.len()],
+        vectors: 1,
+    };
     let mut least = f64::INFINITY;
-    let mut at = vec![0; options.len()];
-    loop {
-        let sizes: Found = at.iter().zip(options).map(|(i, o)| o[*i]).collect();
-        let (rows, vectors) = sizes.split_at(axes.len());
-        let of_held = axes
-            .iter()
-            .zip(rows)
-            .filter(|(at, _)| held(plan, lanes, **at));
-        let loaded: i64 = of_held.map(|(_, n)| *n).product();
-        let sums: i64 = rows.iter().product();
-        if (sums + loaded) * vectors[0] <= registers.most_vectors(0) {
-            let cost = cost::cycles(
-                plan,
-                lanes,
-                &Sizes {
-                    axes,
-                    rows,
-                    vectors: vectors[0],
-                },
-            );
-            if cost < least * 0.999 {
-                (best, least) = (sizes, cost);
-            }
+    for mut rows in fitting(&all, &fits) {
+        let vectors = rows.pop().unwrap_or(1);
+        let sizes = TileSizes { rows, vectors };
+        let cycles = cost.cycles(&sizes);
+        if cycles < least * 0.999 {
+            (best, least) = (sizes, cycles);
         }
-        // The next combination, the last axis fastest.
-        let Some(turn) = (0..at.len()).rev().find(|i| at[*i] + 1 < options[*i].len()) else {
-            return best;
-        };
-        at[turn] += 1;
-        at[turn + 1..].fill(0);
     }
+    best
+}
+
+/// Every combination of one of each of the options that fits, the last option fastest. Where
+/// the first few do not fit by themselves, no combination with them does.
+fn fitting(options: &[Vec<i64>], fits: &dyn Fn(&[i64]) -> bool) -> Vec<Vec<i64>> {
+    let mut found: Vec<Vec<i64>> = vec![vec![]];
+    for sizes in options {
+        let longer = found.iter().flat_map(|some| {
+            let with = |size: &i64| [&some[..], &[*size]].concat();
+            sizes.iter().map(with)
+        });
+        found = longer.filter(|some| fits(some)).collect();
+    }
+    found
 }
 
 /// The innermost axis of terms, some of which are one body.
-fn terms(d: &mut Draft, plan: &Plan, tile: &[i64]) -> Option<Terms> {
+/// A tile has so many products of each.
+fn terms(d: &mut Draft, plan: &Plan, products: i64) -> Option<Terms> {
     let axis = plan
         .facts
         .axes
@@ -265,7 +285,6 @@ fn terms(d: &mut Draft, plan: &Plan, tile: &[i64]) -> Option<Terms> {
         .rev()
         .find(|a| a.class == Class::Reduction)?;
     let options: Vec<i64> = (1..=8).filter(|u| axis.extent % u == 0).collect();
-    let products: i64 = tile.iter().product();
     let decided = d.choose("unroll", &options, (UNROLLED / products).max(1));
     Some(Terms {
         axis: axis.id,

@@ -19,6 +19,7 @@ pub use int8::peak_factor;
 
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Refused, Written};
+use crate::kind::{Allowed, SpaceKind};
 use crate::nests::{Nest, nests};
 use crate::rules;
 use crate::space::{Candidate, Sketch, Space};
@@ -34,9 +35,10 @@ const MOST_GENERAL: (i64, i64) = (50_000_000, 16);
 /// The space of a program on a target; the first sketch's default is the
 /// schedule to use when nothing was measured. It is never empty: the general
 /// nest schedule is exact, and there for every program without another exact one.
-pub fn space(program: &Program, target: &Target, accuracy: Accuracy) -> Space {
+pub fn space(program: &Program, target: &Target, allowed: impl Into<Allowed>) -> Space {
+    let allowed = allowed.into();
     let Target::Cpu(target) = target;
-    let found = threads::with_serial(program, target, |t| sketches(program, t, accuracy));
+    let found = threads::with_serial(program, target, |t| sketches(program, t, allowed));
     Space {
         sketches: found.sketches,
         refused: found.refused,
@@ -61,7 +63,7 @@ impl Templates {
     }
 
     /// Puts others behind these.
-    fn extend(&mut self, others: Templates) {
+    pub fn extend(&mut self, others: Templates) {
         self.sketches.extend(others.sketches);
         self.refused.extend(others.refused);
     }
@@ -71,16 +73,23 @@ impl Templates {
     }
 }
 
-fn sketches(program: &Program, target: &CpuTarget, accuracy: Accuracy) -> Templates {
+fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
     let all = nests(program);
     let of = |template: fn(&Program, &[Nest], &CpuTarget, &mut Templates)| {
         let mut found = Templates::default();
         template(program, &all, target, &mut found);
         found
     };
+    if allowed.space == SpaceKind::Rules {
+        let found = of(rules::sketches);
+        return match found.sketches.is_empty() {
+            true => of(nest::sketches),
+            false => found,
+        };
+    }
     let mut found = Templates::default();
     // Where minimal filtering is possible it multiplies least.
-    if accuracy == Accuracy::Relaxed {
+    if allowed.accuracy == Accuracy::Relaxed {
         found.extend(of(winograd::sketches));
     }
     found.extend(of(int8::sketches));
@@ -94,7 +103,7 @@ fn sketches(program: &Program, target: &CpuTarget, accuracy: Accuracy) -> Templa
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
     // Rules propose the tiles of windows in blocks again, and take longer to replay.
-    if !windows {
+    if !windows && allowed.space == SpaceKind::All {
         found.extend(of(rules::sketches));
     }
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
@@ -146,9 +155,9 @@ pub struct DefaultCandidate {
 pub fn default_candidate(
     program: &Program,
     target: &Target,
-    accuracy: Accuracy,
+    allowed: impl Into<Allowed>,
 ) -> Result<DefaultCandidate, Refused> {
-    first_default(&space(program, target, accuracy), program, target)
+    first_default(&space(program, target, allowed), program, target)
 }
 
 fn first_default(

@@ -6,6 +6,7 @@
 //! work are said here once; each template adds what only its operator knows.
 
 use crate::draft::{DecidedPart, Draft};
+use crate::rates::{LATENCY, STARTS_A_CYCLE};
 use ir::CpuTarget;
 
 /// Multiply-adds in one unrolled body, at most: compile time grows with it, and
@@ -14,13 +15,8 @@ use ir::CpuTarget;
 /// chosen by hand.
 pub const MOST_UNROLLED: i64 = 256;
 
-/// Cycles from the start of a multiply-add to its result: four on Skylake and Zen 4
-/// (Agner Fog, Instruction tables). No target says its own.
-pub const LATENCY: i64 = 4;
-
-/// Sums in flight beyond which a tile gains nothing: two multiply-adds start in a
-/// cycle at most (Skylake and Zen 4, same tables).
-pub const IN_FLIGHT: i64 = 2 * LATENCY;
+/// Sums in flight beyond which a tile gains nothing.
+pub const IN_FLIGHT: i64 = STARTS_A_CYCLE * LATENCY;
 
 /// Registers for the sums of a tile and one row of vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

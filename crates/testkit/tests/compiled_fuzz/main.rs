@@ -11,6 +11,7 @@
 //! of fault put into the flat code just before it is compiled (`faults`).
 #![cfg(target_arch = "x86_64")]
 
+mod contractions;
 mod faults;
 mod figures;
 mod judge;

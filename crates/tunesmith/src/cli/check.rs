@@ -46,7 +46,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             let store = a.store.read_unless(a.defaults)?;
             let store = store.as_ref();
             let plan = source.plan_for(&host.machine, &target, store)?;
-            let compiled = compile_plan(plan, &target, &host, store, a.model.exactness(), &pool)?;
+            let compiled =
+                compile_plan(plan, &target, &host, store, a.model.requirements(), &pool)?;
             warn(&compiled.warnings);
             compiled.model
         }

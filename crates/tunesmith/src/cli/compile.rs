@@ -39,6 +39,7 @@ struct Summary {
     threads: u32,
     tasks: usize,
     accuracy: String,
+    space: String,
     /// Tasks whose schedule came from measurements.
     tuned_tasks: usize,
     /// Of those, the ones measured as another version of this program compiled
@@ -66,14 +67,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     // The plan has the only references to the constants now.
     let name = source.name;
     drop(source.model);
-    let exactness = a.model.exactness();
+    let requirements = a.model.requirements();
     let Compiled {
         model,
         tasks,
         tuned,
         other_toolchain,
         warnings,
-    } = compile_plan(plan, &target, &host, store.as_ref(), exactness, &pool)?;
+    } = compile_plan(plan, &target, &host, store.as_ref(), requirements, &pool)?;
     warn(&warnings);
     let bytes = out.save(&model)?;
     let summary = Summary {
@@ -81,7 +82,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         target: target.name().into(),
         threads: target.threads(),
         tasks,
-        accuracy: exactness.accuracy.to_string(),
+        accuracy: requirements.accuracy.to_string(),
+        space: requirements.space.to_string(),
         tuned_tasks: tuned,
         other_toolchain_tasks: other_toolchain,
         warnings,

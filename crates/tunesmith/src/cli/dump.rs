@@ -164,14 +164,14 @@ fn dump(
         DumpStage::Analysis => return Ok((None, search::analysis_text(&task.program))),
         DumpStage::Rules => return Ok((None, search::rules_text(&task.program, target))),
         DumpStage::Space => {
-            let s = search::space(&task.program, target, a.model.accuracy);
+            let s = search::space(&task.program, target, a.model.requirements().allowed());
             return Ok((None, space(&s)));
         }
         _ => {}
     }
     let candidate =
         a.candidate
-            .candidate(plan, task, machine, target, a.model.exactness(), store)?;
+            .candidate(plan, task, machine, target, a.model.requirements(), store)?;
     let text = match a.stage {
         DumpStage::TensorExpression | DumpStage::Analysis | DumpStage::Rules | DumpStage::Space => {
             unreachable!("answered above")

@@ -125,8 +125,8 @@ fn subject(
         None => {
             let host = super::host()?;
             let plan = source.plan_for(&host.machine, target, store)?;
-            let exactness = a.model.exactness();
-            let compiled = compile_plan(plan, target, &host, store, exactness, &pool)?;
+            let requirements = a.model.requirements();
+            let compiled = compile_plan(plan, target, &host, store, requirements, &pool)?;
             warn(&compiled.warnings);
             compiled.model
         }
@@ -147,7 +147,7 @@ fn known_times(
         return Ok(HashMap::new());
     };
     let machine = Machine::host().fingerprint();
-    let lookup = Lookup::new(store, plan, target, &machine, a.model.exactness());
+    let lookup = Lookup::new(store, plan, target, &machine, a.model.requirements());
     let tasks = plan.tasks.iter().zip(lookup.best_of_all()?);
     Ok(tasks
         .filter_map(|(t, k)| {

@@ -20,6 +20,7 @@ mod progress;
 mod records;
 mod replay;
 mod run;
+mod space;
 mod study;
 mod table;
 mod task_args;
@@ -53,6 +54,7 @@ enum Command {
     Explain(explain::Args),
     Run(run::Args),
     Tasks(tasks::Args),
+    Space(space::Args),
     Records(records::Args),
     Dump(dump::Args),
     Replay(replay::Args),
@@ -104,6 +106,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Explain(a) => explain::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Tasks(a) => tasks::run(&a),
+        Command::Space(a) => space::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Dump(a) => dump::run(&a),
         Command::Replay(a) => replay::run(&a),

@@ -6,12 +6,12 @@ use super::parse::{parse_count, parse_error, parse_threads};
 use crate::source::{load, names_file};
 use ir::{Isa, Target};
 use onnx::ImportOptions;
-use search::Accuracy;
+use search::{Accuracy, SpaceKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
 use tune::compile::Warning;
-use tune::known::Exactness;
+use tune::known::Requirements;
 use tune::machine::Machine;
 use tune::source::Source;
 use tune::{Error, Result};
@@ -29,6 +29,8 @@ pub struct ModelArgs {
     pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
+    #[arg(long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
+    pub space: SpaceKind,
     #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
     pub tolerance: f64,
     /// Size of symbolic batch dimensions
@@ -62,9 +64,10 @@ pub fn read_tensor(path: &Path) -> Result<tensor::Tensor> {
 }
 
 impl ModelArgs {
-    pub fn exactness(&self) -> Exactness {
-        Exactness {
+    pub fn requirements(&self) -> Requirements {
+        Requirements {
             accuracy: self.accuracy,
+            space: self.space,
             tolerance: self.tolerance,
         }
     }

@@ -117,8 +117,8 @@ fn measure_again(a: &Args, model: &ModelArgs, which: &Which) -> Result<ExitCode>
         None => pick(&plan, "")?,
     };
     let task = &plan.tasks[index];
-    let exactness = model.exactness();
-    let candidate = which.candidate(&plan, task, machine, &target, exactness, &store)?;
+    let requirements = model.requirements();
+    let candidate = which.candidate(&plan, task, machine, &target, requirements, &store)?;
     let mut builders = Builders::new(&host.workers, 1)?;
     let here = machine.target(target.threads());
     let plain = fallbacks(from_ref(task), &here)?;

@@ -72,6 +72,14 @@ impl Table {
     }
 }
 
+/// A count in at most six characters or so.
+pub fn count(n: u64) -> String {
+    if n < 100_000 {
+        return n.to_string();
+    }
+    format!("{:.1e}", n as f64)
+}
+
 /// A time that may be missing.
 pub fn ms(v: Option<f64>) -> String {
     v.map_or("-".into(), |v| format!("{v:.3}"))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use store::Store;
 use tune::compile::{defaults, fallbacks};
-use tune::known::{Exactness, Lookup};
+use tune::known::{Lookup, Requirements};
 use tune::machine::Machine;
 use tune::{Error, Result};
 
@@ -102,7 +102,7 @@ impl Which {
         task: &Task,
         machine: &Machine,
         target: &Target,
-        exactness: Exactness,
+        requirements: Requirements,
         store: &Store,
     ) -> Result<Candidate> {
         let one = |all: Result<Vec<Candidate>>| match all {
@@ -111,13 +111,13 @@ impl Which {
         };
         match self {
             Which::Default => {
-                one(defaults(from_ref(task), target, exactness.accuracy).map(|d| d.candidates))
+                one(defaults(from_ref(task), target, requirements.allowed()).map(|d| d.candidates))
             }
             Which::Fallback => one(fallbacks(from_ref(task), target)),
             Which::Trace(path) => read_trace(path),
             Which::Best => {
                 let machine = machine.fingerprint();
-                let best = Lookup::new(store, plan, target, &machine, exactness).best(task)?;
+                let best = Lookup::new(store, plan, target, &machine, requirements).best(task)?;
                 best.map(|k| k.candidate).ok_or_else(|| {
                     Error::new(format!(
                         "the store knows no time of {} on this target and machine",

@@ -2,12 +2,12 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
-use super::table::{Table, ms};
+use super::table::{Table, count, ms};
 use ir::Target;
 use plan::Plan;
 use tune::Result;
 use tune::compile::{Warning, defaults};
-use tune::known::{Exactness, Lookup};
+use tune::known::{Lookup, Requirements};
 use tune::machine::Machine;
 
 use serde::Serialize;
@@ -64,6 +64,7 @@ struct TaskList {
     /// Sum of the best known times over all steps; none while one is unknown.
     known_ms: Option<f64>,
     accuracy: String,
+    space: String,
     /// Default schedules that are not the intended ones.
     warnings: Vec<Warning>,
     tasks: Vec<Row>,
@@ -72,16 +73,16 @@ struct TaskList {
 fn rows(
     plan: &Plan,
     target: &Target,
-    exactness: Exactness,
+    requirements: Requirements,
     machine: &Machine,
     store: &Store,
 ) -> Result<Vec<Row>> {
     let machine = machine.fingerprint();
-    let known = Lookup::new(store, plan, target, &machine, exactness).best_of_all()?;
+    let known = Lookup::new(store, plan, target, &machine, requirements).best_of_all()?;
     let tasks = plan.tasks.iter().zip(plan.uses()).zip(known).enumerate();
     Ok(tasks
         .map(|(index, ((task, uses), best))| {
-            let space = search::space(&task.program, target, exactness.accuracy);
+            let space = search::space(&task.program, target, requirements.allowed());
             let best_ns = best.as_ref().map(|k| k.ns);
             Row {
                 index,
@@ -109,21 +110,13 @@ fn rows(
         .collect())
 }
 
-/// A count in at most six characters or so.
-fn count(n: u64) -> String {
-    if n < 100_000 {
-        return n.to_string();
-    }
-    format!("{:.1e}", n as f64)
-}
-
 pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let store = a.store.read()?;
     let plan = source.plan_for(&machine, &target, Some(&store))?;
-    let tasks = rows(&plan, &target, a.model.exactness(), &machine, &store)?;
+    let tasks = rows(&plan, &target, a.model.requirements(), &machine, &store)?;
     let report = TaskList {
         model: source.name.clone(),
         target: target.name().into(),
@@ -137,7 +130,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             .iter()
             .try_fold(0.0, |sum, t| Some(sum + t.best_ms? * t.uses as f64)),
         accuracy: a.model.accuracy.to_string(),
-        warnings: defaults(&plan.tasks, &target, a.model.accuracy)?.warnings,
+        space: a.model.space.to_string(),
+        warnings: defaults(&plan.tasks, &target, a.model.requirements().allowed())?.warnings,
         tasks,
     };
     warn(&report.warnings);

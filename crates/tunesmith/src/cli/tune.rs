@@ -133,6 +133,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
     options.accuracy = a.model.accuracy;
+    options.space = a.model.space;
     options.algorithms.clone_from(&a.algorithms);
     options.tolerance = a.model.tolerance;
     (options.build_limit, options.run_limit) = (a.build_limit, a.run_limit);

@@ -19,7 +19,7 @@ use ir::Target;
 use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
 use schedule::{Decision, Step, Trace};
-use search::{Accuracy, Point};
+use search::{Accuracy, Allowed, Point, Space, SpaceKind};
 use serde::Serialize;
 use tune::ceiling::Ceiling;
 
@@ -227,7 +227,15 @@ pub fn algorithm(task: &Task, target: &Target, trace: &Trace) -> String {
 }
 
 fn sketch_of(task: &Task, target: &Target, trace: &Trace) -> Option<String> {
-    let space = search::space(&task.program, target, Accuracy::Relaxed);
+    // Rules have sketches of their own where templates keep them out.
+    let mut named = [SpaceKind::All, SpaceKind::Rules].into_iter().map(|space| {
+        let accuracy = Accuracy::Relaxed;
+        search::space(&task.program, target, Allowed { accuracy, space })
+    });
+    named.find_map(|space| sketch_in(task, &space, trace))
+}
+
+fn sketch_in(task: &Task, space: &Space, trace: &Trace) -> Option<String> {
     for (sketch, s) in space.sketches.iter().enumerate() {
         let same = |(a, b): (&Decision, &Decision)| a.name == b.name && a.kind == b.kind;
         let pairs = s.decisions.iter().zip(&trace.decisions);

@@ -76,6 +76,80 @@ fn only_the_relaxed_space_has_algorithms_that_lose_digits() {
     assert_eq!(strict, relaxed);
 }
 
+/// A product that a template and rules have sketches for.
+const BOTH: &str = "op:dense(m=64,n=64,k=64)";
+
+#[test]
+fn a_space_has_the_sketches_of_its_kind() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let names = |kind: &str, op: &str| -> Vec<String> {
+        let ask = ["--threads", "1", "--space", kind, "--samples", "4"];
+        let facts = p.json(&[&["space", op][..], &ask].concat());
+        assert_eq!(facts["space"], kind);
+        let sketches = facts["tasks"][0]["sketches"].as_array().unwrap().iter();
+        sketches
+            .map(|s| s["name"].as_str().unwrap().into())
+            .collect()
+    };
+    let by_rules = |n: &String| n.starts_with("rules.");
+    assert!(names("rules", BOTH).iter().all(by_rules));
+    assert!(!names("templates", BOTH).iter().any(by_rules));
+    let all = names("all", BOTH);
+    assert!(
+        all.iter().any(by_rules) && !all.iter().all(by_rules),
+        "{all:?}"
+    );
+    // Rules have nothing to say of a sum of neighbours: the general nest stands in.
+    let pool = names("rules", "op:max_pool2d(c=8,h=8,w=8,r=2,s=2,stride=2)");
+    assert!(pool.iter().all(|n| n.starts_with("nest")), "{pool:?}");
+    let error = p.error(&["tasks", BOTH, "--space", "some"]);
+    assert!(error.contains("rules, templates or all"), "{error}");
+}
+
+#[test]
+fn facts_about_a_space_are_those_of_its_points() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = ["space", BOTH, "--threads", "1", "--samples", "8"];
+    let facts = p.json(&ask);
+    let task = &facts["tasks"][0];
+    let sketches = task["sketches"].as_array().unwrap();
+    let points = |s: &serde_json::Value| s["points"].as_u64().unwrap();
+    assert_eq!(points(task), sketches.iter().map(points).sum::<u64>());
+    for s in sketches {
+        assert_eq!((&s["drawn"], &s["legal"]), (&8.into(), &1.0.into()), "{s}");
+        let [points, kernels] = ["distinct_points", "kernels"].map(|f| s[f].as_u64().unwrap());
+        assert!((1..=points).contains(&kernels) && points <= 8, "{s}");
+        let within = s["within_limits"].as_f64().unwrap();
+        assert!(0.0 < within && within <= 1.0, "{s}");
+    }
+    let table = p.ok(&[&ask[..], &["--task", "0"]].concat());
+    assert!(table.contains("kernels") && table.contains("rules.panels"));
+}
+
+#[test]
+fn records_are_used_where_their_space_is_allowed() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let common = ["--threads", "1", "--store", "s.sqlite"];
+    let tune = ["tune", BOTH, "--trials", "4", "--space", "templates"];
+    let tuned = p.json(&[&tune[..], &common].concat());
+    assert_eq!(tuned["space"], "templates");
+    let known = |kind: &str| {
+        let listed = p.json(&[&["tasks", BOTH, "--space", kind][..], &common].concat());
+        listed["tasks"][0]["algorithm"].as_str().map(String::from)
+    };
+    assert_eq!(known("rules"), None);
+    assert!(known("all").is_some());
+    assert_eq!(known("templates"), known("all"));
+    let compile = ["compile", BOTH, "--space", "rules", "--out", "m.tsm"];
+    let compiled = p.json(&[&compile[..], &common].concat());
+    assert_eq!(compiled["space"], "rules");
+    assert_eq!(compiled["tuned_tasks"], 0);
+    assert!(schedules(&p.file("m.tsm"))[0].contains("vectors"));
+}
+
 /// The schedules in an artifact, in the order of the tasks.
 fn schedules(artifact: &str) -> Vec<String> {
     let model = runtime::CompiledModel::load(artifact.as_ref()).unwrap();

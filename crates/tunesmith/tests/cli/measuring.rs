@@ -257,6 +257,29 @@ fn a_study_compares_policies_on_the_same_candidates() {
 }
 
 #[test]
+fn random_points_are_ranked_and_their_spread_has_a_place_for_the_default() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = [OP, "--points", "6", "--space", "rules"];
+    let spread = p.json(&[&["study", "spread"][..], &ask].concat());
+    assert_eq!(spread["study"]["space"], "rules");
+    let (task, spread) = (&spread["tasks"][0]["task"], &spread["tasks"][0]["spread"]);
+    let ns = |what: &str| spread[what].as_u64().unwrap();
+    assert!(ns("best_ns") <= ns("median_ns") && ns("median_ns") <= ns("worst_ns"));
+    assert!((ns("best_ns")..=ns("worst_ns")).contains(&ns("default_ns")));
+    assert!((1..=ns("points")).contains(&ns("default_place")));
+    assert_eq!(task["default"], 0);
+    let rank = p.json(&[&["study", "rank"][..], &ask, &["--top", "2"]].concat());
+    let prediction = &rank["tasks"][0]["prediction"];
+    assert_eq!(prediction["points"], ns("points"));
+    assert!(prediction["chosen_over_best"].as_f64().unwrap() >= 1.0);
+    for figure in ["spearman", "kendall"] {
+        let r = prediction[figure].as_f64();
+        assert!(r.is_none_or(|r| (-1.0..=1.0).contains(&r)), "{prediction}");
+    }
+}
+
+#[test]
 fn an_interrupted_study_goes_on_where_it_was() {
     let folder = tempdir().unwrap();
     let p = place(&folder);

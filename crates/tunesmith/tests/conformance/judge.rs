@@ -17,7 +17,7 @@ use testkit::host::host_targets;
 use tune::compile::{defaults, fallbacks};
 use tune::machine::Machine;
 use tune::source::Source;
-use tunesmith::{Exactness, load};
+use tunesmith::{Requirements, load};
 
 /// Random points of every sketch.
 const POINTS: usize = 3;
@@ -99,7 +99,7 @@ impl Judge {
         let outputs =
             compiled::run(&mut model, &self.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(outputs.len(), self.expected.len(), "{what}");
-        let tolerance = Exactness::of_knobs().tolerance;
+        let tolerance = Requirements::of_knobs().tolerance;
         for (output, expected) in outputs.into_iter().zip(&self.expected) {
             let difference = compare(&output.reshaped(expected.shape()), expected);
             assert!(difference.within(tolerance), "{what}: {difference:?}");

@@ -10,7 +10,7 @@ use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::{assemble, defaults};
-use tunesmith::{Agreement, Exactness, Machine, Source, check};
+use tunesmith::{Agreement, Machine, Requirements, Source, check};
 
 const SEED: u64 = 5;
 const THREADS: u32 = 2;
@@ -69,7 +69,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
 fn report(source: &Source, model: &Arc<CompiledModel>, pool: &Arc<Pool>) -> Agreement {
     let target = Machine::host().target(THREADS);
     let mut running = runtime::Model::new(model.clone(), pool.clone()).unwrap();
-    let tolerance = Exactness::of_knobs().tolerance;
+    let tolerance = Requirements::of_knobs().tolerance;
     check(source, &target, &mut running, SEED, tolerance).unwrap()
 }
 

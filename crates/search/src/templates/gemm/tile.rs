@@ -1,14 +1,12 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
-use crate::templates::registers::{LATENCY, Registers, products_a_load};
+use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
+use crate::templates::registers::{Registers, products_a_load};
 use ir::{CpuTarget, DType};
 
 /// Vectors of columns in a tile of several rows, and in one of a single row. Chosen by hand; not measured apart.
 const MOST_VECTORS: [i64; 2] = [6, 16];
-/// Bytes that a cycle brings from the second-level cache, the last-level one,
-/// and main memory: orders of magnitude, chosen by hand. No target says its own.
-const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
 /// Bytes in whose time a short run of another row begins. Chosen by hand; not measured apart.
 const RUN_BYTES: i64 = 128;
 /// Factor of the time of a tile that masks cut at the end of rows in memory: it makes
@@ -94,13 +92,15 @@ impl Tiles {
         let v = columns / self.lanes;
         let element = DType::F32.size() as i64;
         let one = |t: i64, bytes_a_cycle: f64| {
-            let computed = (t * v).max(LATENCY).max((t + v) / 2) as f64;
+            let loaded = (t + v) / STARTS_A_CYCLE;
+            let computed = (t * v).max(LATENCY).max(loaded) as f64;
             let run = if self.packed { 0 } else { RUN_BYTES };
             computed.max((columns * element + run) as f64 / bytes_a_cycle)
         };
-        let origin = bytes_a_cycle(shape.k() * shape.n() * element, target);
+        let bytes = |columns: i64| (shape.k() * columns * element) as f64;
+        let origin = bytes_a_cycle(bytes(shape.n()), 1.0, target);
         // Half a cache is left to the other operand and to the result.
-        let again = bytes_a_cycle(2 * shape.k() * columns * element, target).max(origin);
+        let again = bytes_a_cycle(bytes(columns), 0.5, target).max(origin);
         let (m, panels) = (shape.m(), (shape.n() + columns - 1) / columns);
         let tail = if m % rows > 0 {
             one(m % rows, again)
@@ -109,16 +109,6 @@ impl Tiles {
         };
         let whole = one(rows, origin) + (m / rows - 1) as f64 * one(rows, again);
         panels as f64 * (whole + tail)
-    }
-}
-
-/// How fast data of that size is read again and again.
-fn bytes_a_cycle(size: i64, target: &CpuTarget) -> f64 {
-    let [l2, llc, memory] = BYTES_A_CYCLE;
-    match size {
-        s if s <= target.l2_bytes as i64 => l2,
-        s if s <= target.llc_bytes as i64 => llc,
-        _ => memory,
     }
 }
 

@@ -16,7 +16,7 @@ use study::plots::pictures;
 use study::report::{markdown, share, tables};
 use study::{FAMILIES, Findings, Row, Saved, Study, StudyOptions, Variant, Workload, variants};
 use tune::MeasureSettings;
-use tune::known::Exactness;
+use tune::known::Requirements;
 use tune::machine::Machine;
 use tune::{Error, Result};
 
@@ -50,7 +50,7 @@ fn options(a: &MeasureArgs, machine: &Machine) -> Result<StudyOptions> {
         builders: a.builders.unwrap_or(spare).max(1),
         seed: a.seed,
         accuracy: ACCURACY,
-        tolerance: Exactness::of_knobs().tolerance,
+        tolerance: Requirements::of_knobs().tolerance,
         limit: a.limit,
         measure: MeasureSettings {
             policy: Policy::Serial,

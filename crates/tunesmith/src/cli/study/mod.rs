@@ -1,7 +1,9 @@
-//! `study`: compares policies of measuring, and strategies on recorded tables.
+//! `study`: compares policies of measuring, strategies on recorded tables, and random points
+//! of a space with each other and with what is predicted of them.
 
 mod measured;
 mod modelled;
+mod points;
 mod strategies;
 
 use super::knobs::{default, doc};
@@ -14,10 +16,10 @@ use std::time::Duration;
 use study::Sweep;
 use tune::Result;
 
-/// Compare policies of measuring, or strategies on recorded tables
+/// Compare policies of measuring, strategies on recorded tables, or points of a space
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200"
+    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' --points 200\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -29,6 +31,8 @@ enum Study {
     /// Measure the same candidates with every policy; or predict the times, with --model
     Measure(MeasureArgs),
     Strategies(strategies::Args),
+    Rank(points::RankArgs),
+    Spread(points::SpreadArgs),
 }
 
 #[derive(clap::Args)]
@@ -107,6 +111,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Measure(a) if a.modelled => modelled::run(a)?,
         Study::Measure(a) => measured::run(a)?,
         Study::Strategies(a) => strategies::run(a)?,
+        Study::Rank(a) => points::rank(a)?,
+        Study::Spread(a) => points::spread(a)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,85 @@
+//! Predicted cost: what a point costs before anything is measured.
+//!
+//! The default of a program is the point of the least predicted cost; a study says how
+//! well predictions rank measured times.
+
+use crate::space::{Point, Sketch, Space};
+use ir::Program;
+
+/// Predicts the costs of points, so that points of one program can be compared. A model
+/// reads the decisions of the point, or makes its candidate and reads the code.
+pub trait CostModel {
+    /// Predicted cycles of one call, of all threads together; `None` where the model knows
+    /// nothing of the sketch.
+    fn predict(&self, program: &Program, space: &Space, point: &Point) -> Option<f64>;
+}
+
+/// Knows the sketches of rules: the rates of a core's units and of its caches, applied to
+/// what the loops of the register tile load and move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Analytic;
+
+impl CostModel for Analytic {
+    fn predict(&self, _: &Program, space: &Space, point: &Point) -> Option<f64> {
+        let tile = space.sketches[point.sketch].tile.as_ref()?;
+        let decisions = space.decisions(point);
+        Some(tile.cycles(|part| decisions[part.decision].value[part.part]))
+    }
+}
+
+/// Of about equal costs the first counts: a share by which another has to be less.
+const ALIKE: f64 = 0.001;
+
+/// The sketches, first the one whose default is predicted to cost least.
+pub(crate) fn cheapest_first(
+    model: &dyn CostModel,
+    program: &Program,
+    sketches: Vec<Sketch>,
+) -> Vec<Sketch> {
+    let mut space = Space::of(sketches);
+    let default = |(sketch, s): (usize, &Sketch)| Point {
+        sketch,
+        values: s.default.clone(),
+    };
+    let points = space.sketches.iter().enumerate().map(default);
+    let costs: Vec<Option<f64>> = points.map(|p| model.predict(program, &space, &p)).collect();
+    let (mut first, mut least) = (0, f64::INFINITY);
+    for (at, cost) in costs.into_iter().enumerate() {
+        if let Some(cost) = cost.filter(|c| *c < least * (1.0 - ALIKE)) {
+            (first, least) = (at, cost);
+        }
+    }
+    if first > 0 {
+        space.sketches[..=first].rotate_right(1);
+    }
+    space.sketches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Costs what the sketch is called.
+    struct Named;
+
+    impl CostModel for Named {
+        fn predict(&self, _: &Program, space: &Space, point: &Point) -> Option<f64> {
+            space.sketches[point.sketch].name.parse().ok()
+        }
+    }
+
+    #[test]
+    fn the_cheapest_comes_first_and_the_others_keep_their_order() {
+        let order = |names: &[&str]| -> Vec<String> {
+            let sketch = |n: &&str| Sketch::of_knobs(n, vec![], vec![]);
+            let sketches = names.iter().map(sketch).collect();
+            let program = ir::text::parse("program empty {\n}\n").unwrap();
+            let sorted = cheapest_first(&Named, &program, sketches);
+            sorted.into_iter().map(|s| s.name).collect()
+        };
+        assert_eq!(order(&["5", "4", "3", "6"]), ["3", "5", "4", "6"]);
+        assert_eq!(order(&["5", "4.999"]), ["5", "4.999"]);
+        assert_eq!(order(&["unknown", "7"]), ["7", "unknown"]);
+        assert_eq!(order(&["unknown", "none"]), ["unknown", "none"]);
+    }
+}

@@ -1,0 +1,44 @@
+//! Rates of a core that no target says of itself: what a cycle starts, and what it brings
+//! from each level of the memory. Predictions of cost are made of them.
+
+use ir::CpuTarget;
+
+/// Cycles from the start of a multiply-add to its result: four on Skylake and Zen 4
+/// (Agner Fog, Instruction tables).
+pub const LATENCY: i64 = 4;
+
+/// Multiply-adds of vectors, and loads of a vector or of an element to broadcast, that
+/// start in a cycle at most (Skylake and Zen 4, same tables).
+pub const STARTS_A_CYCLE: i64 = 2;
+
+/// Bytes that a cycle brings from the second-level cache, the last-level one, and main
+/// memory: orders of magnitude, chosen by hand.
+const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
+
+/// Bytes that a cycle brings of data of so many bytes that are read again and again, when
+/// the share `usable` of a cache is theirs; the first level does not count.
+pub fn bytes_a_cycle(bytes: f64, usable: f64, target: &CpuTarget) -> f64 {
+    let [l2, llc, memory] = BYTES_A_CYCLE;
+    let fits = |cache: u64| bytes <= usable * cache as f64;
+    match () {
+        () if fits(target.l2_bytes) => l2,
+        () if fits(target.llc_bytes) => llc,
+        () => memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::Isa;
+
+    #[test]
+    fn data_comes_from_the_nearest_level_that_holds_it() {
+        let target = CpuTarget::generic(Isa::X86Avx512);
+        let rate = |bytes: u64, usable| bytes_a_cycle(bytes as f64, usable, &target);
+        assert_eq!(rate(target.l2_bytes, 1.0), BYTES_A_CYCLE[0]);
+        assert_eq!(rate(target.l2_bytes, 0.5), BYTES_A_CYCLE[1]);
+        assert_eq!(rate(target.llc_bytes, 1.0), BYTES_A_CYCLE[1]);
+        assert_eq!(rate(target.llc_bytes + 1, 1.0), BYTES_A_CYCLE[2]);
+    }
+}

@@ -1,0 +1,244 @@
+//! Random points of a task and its default, measured: how far their times are spread, and how
+//! well a model of cost predicts their order.
+//!
+//! Points are measured one at a time, with nothing beside them. Nothing is stored.
+
+use crate::correlation::{kendall, spearman, top_recall};
+use crate::field::{Draw, Field};
+use crate::measured::Workload;
+use ir::Target;
+use measure::{KernelBatch, Protocol, TaskState};
+use plan::Task;
+use search::{Allowed, CostModel, Point};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tune::compile::Builders;
+use tune::{Host, MeasureSettings, Observer, Result};
+
+/// Which points are measured, and how.
+#[derive(Clone, Debug)]
+pub struct PointOptions {
+    /// Points of each task that are different kernels, the default with them.
+    pub points: usize,
+    pub seed: u64,
+    pub allowed: Allowed,
+    /// Largest relative error (L2) of a kernel's outputs.
+    pub tolerance: f64,
+    /// Time that a kernel may take to be measured.
+    pub limit: Duration,
+    pub measure: MeasureSettings,
+}
+
+/// A point, what the model predicts of it, and its time.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredPoint {
+    pub sketch: String,
+    pub values: Vec<u64>,
+    pub predicted_cycles: Option<f64>,
+    pub ns: Option<u64>,
+}
+
+/// The points of a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredTask {
+    pub program: String,
+    pub task: String,
+    pub key: String,
+    /// In the order in which they were drawn.
+    pub points: Vec<MeasuredPoint>,
+    /// The position of the default among them; none if it could not be built.
+    pub default: Option<usize>,
+}
+
+/// Times of random points, in ns, and where among them the default is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub points: usize,
+    pub best_ns: u64,
+    pub median_ns: u64,
+    pub worst_ns: u64,
+    pub default_ns: Option<u64>,
+    /// From 1 for the best.
+    pub default_place: Option<usize>,
+}
+
+/// How predicted costs rank the points that have one and a time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    pub points: usize,
+    pub spearman: Option<f64>,
+    pub kendall: Option<f64>,
+    /// The share of the `top` fastest that is among as many of least predicted cost.
+    pub top: usize,
+    pub recall: Option<f64>,
+    /// The time of the point of least predicted cost over the least time.
+    pub chosen_over_best: f64,
+}
+
+impl MeasuredTask {
+    /// `None` if no point has a time.
+    pub fn spread(&self) -> Option<Spread> {
+        let mut times: Vec<u64> = self.points.iter().filter_map(|p| p.ns).collect();
+        times.sort_unstable();
+        let default_ns = self.default.and_then(|at| self.points[at].ns);
+        Some(Spread {
+            points: times.len(),
+            best_ns: *times.first()?,
+            median_ns: times[times.len() / 2],
+            worst_ns: *times.last()?,
+            default_ns,
+            default_place: default_ns.map(|d| 1 + times.iter().filter(|t| **t < d).count()),
+        })
+    }
+
+    /// `None` if no point has a predicted cost and a time.
+    pub fn prediction(&self, top: usize) -> Option<Prediction> {
+        let both = |p: &MeasuredPoint| Some((p.predicted_cycles?, p.ns? as f64));
+        let (predicted, measured): (Vec<f64>, Vec<f64>) =
+            self.points.iter().filter_map(both).unzip();
+        let all = predicted.iter().zip(&measured);
+        let (_, chosen) = all.min_by(|a, b| a.0.total_cmp(b.0))?;
+        let best = measured.iter().copied().fold(f64::INFINITY, f64::min);
+        Some(Prediction {
+            points: measured.len(),
+            spearman: spearman(&predicted, &measured),
+            kendall: kendall(&predicted, &measured),
+            top,
+            recall: top_recall(&predicted, &measured, top),
+            chosen_over_best: chosen / best,
+        })
+    }
+}
+
+/// What points are measured with.
+pub struct Points<'a> {
+    pub host: &'a Host,
+    pub target: &'a Target,
+    pub options: &'a PointOptions,
+    pub model: &'a dyn CostModel,
+    pub observer: &'a mut dyn Observer,
+}
+
+impl Points<'_> {
+    /// Draws and measures points of every task of the programs.
+    ///
+    /// # Errors
+    /// If nothing of a task can be built, or no runner be set up.
+    pub fn measure(&mut self, programs: &[Workload]) -> Result<Vec<MeasuredTask>> {
+        let mut builders = Builders::new(&self.host.workers, self.host.machine.cpus)?;
+        let all: Vec<(&str, &Task)> = programs
+            .iter()
+            .flat_map(|p| p.tasks.iter().map(|(task, _)| (&p.name[..], task)))
+            .collect();
+        let mut done = Vec::new();
+        for (i, (program, task)) in all.iter().enumerate() {
+            let share = i as f64 / all.len() as f64;
+            self.observer.part(share, &task.title());
+            done.push(self.task(program, task, &mut builders)?);
+        }
+        Ok(done)
+    }
+
+    fn task(&self, program: &str, task: &Task, builders: &mut Builders) -> Result<MeasuredTask> {
+        let o = self.options;
+        let draw = Draw {
+            candidates: o.points,
+            seed: o.seed,
+            allowed: o.allowed,
+            default: true,
+        };
+        let host = self.host.machine.target(self.target.threads());
+        let field = Field::draw(task, self.target, &host, draw, builders)?;
+        let times = self.times(&field)?;
+        let point = |(p, ns): (&Point, Option<u64>)| MeasuredPoint {
+            sketch: field.space.sketches[p.sketch].name.clone(),
+            values: p.values.clone(),
+            predicted_cycles: self.model.predict(&task.program, &field.space, p),
+            ns,
+        };
+        let default = field.space.default_point();
+        Ok(MeasuredTask {
+            program: program.into(),
+            task: task.title(),
+            key: task.key.clone(),
+            default: field.points.iter().position(|p| *p == default),
+            points: field.points.iter().zip(times).map(point).collect(),
+        })
+    }
+
+    /// The median of every candidate, one at a time.
+    fn times(&self, field: &Field) -> Result<Vec<Option<u64>>> {
+        let o = self.options;
+        let mut protocol = Protocol::new(self.target.threads(), self.target.llc_bytes());
+        protocol.tolerance = o.tolerance;
+        protocol.limit_ns = o.limit.as_nanos() as u64;
+        let mut devices = o.measure.open(self.host, self.target)?;
+        let kernels = field.built.iter().map(|b| Arc::new(b.kernel.clone()));
+        let batch = KernelBatch {
+            task: Arc::new(field.data.clone()),
+            kernels: kernels.collect(),
+            protocol,
+            best_ns: None,
+            overlap: false,
+        };
+        let measurer = o.measure.measurer(o.limit);
+        let mut state = TaskState::new(&measurer.constants, o.seed);
+        let count = batch.kernels.len();
+        let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
+        let outcomes = done.outcomes.iter();
+        Ok(outcomes.map(|m| m.outcome.median_ns()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(points: &[(Option<f64>, Option<u64>)], default: Option<usize>) -> MeasuredTask {
+        let point = |(predicted_cycles, ns): &(Option<f64>, Option<u64>)| MeasuredPoint {
+            sketch: "rules.rows".into(),
+            values: vec![],
+            predicted_cycles: *predicted_cycles,
+            ns: *ns,
+        };
+        MeasuredTask {
+            program: "p".into(),
+            task: "t".into(),
+            key: "k".into(),
+            points: points.iter().map(point).collect(),
+            default,
+        }
+    }
+
+    #[test]
+    fn the_spread_says_where_the_default_is() {
+        let times = [Some(30), Some(10), None, Some(20), Some(90)];
+        let points = times.map(|ns| (None, ns));
+        let spread = task(&points, Some(3)).spread().unwrap();
+        assert_eq!((spread.points, spread.best_ns), (4, 10));
+        assert_eq!((spread.median_ns, spread.worst_ns), (30, 90));
+        assert_eq!(
+            (spread.default_ns, spread.default_place),
+            (Some(20), Some(2))
+        );
+        assert_eq!(task(&points, Some(2)).spread().unwrap().default_place, None);
+        assert_eq!(task(&[(None, None)], None).spread(), None);
+    }
+
+    #[test]
+    fn points_without_a_prediction_or_a_time_do_not_count() {
+        let points = [
+            (Some(1.0), Some(20)),
+            (Some(2.0), Some(10)),
+            (Some(3.0), Some(40)),
+            (None, Some(5)),
+            (Some(0.5), None),
+        ];
+        let p = task(&points, None).prediction(1).unwrap();
+        assert_eq!((p.points, p.recall), (3, Some(0.0)));
+        assert_eq!(p.chosen_over_best, 2.0);
+        assert!((p.spearman.unwrap() - 0.5).abs() < 1e-12);
+        assert_eq!(task(&points[3..], None).prediction(1), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! `study rank` and `study spread`: random points of operators, measured.
+
+use crate::cli::knobs::{default, doc};
+use crate::cli::parse::{parse_count, parse_threads, parse_time};
+use crate::cli::progress::Progress;
+use crate::cli::table::Table;
+use crate::cli::{print_json, print_line};
+use measure::{Constants, Policy};
+use onnx::ImportOptions;
+use search::{Accuracy, Allowed, Analytic, SpaceKind};
+use serde_json::{Value, json};
+use std::time::Duration;
+use study::{MeasuredTask, PointOptions, Points, Workload};
+use tune::known::Requirements;
+use tune::{MeasureSettings, Result};
+
+#[derive(clap::Args)]
+pub struct PointArgs {
+    /// ONNX files, built-in models (see `models`), or operators as op:NAME(argument=value,...); of
+    /// an operator the task with most work
+    #[arg(required = true)]
+    models: Vec<String>,
+    /// Points of each task that are different kernels, the default with them
+    #[arg(long, default_value_t = 100, value_parser = parse_count::<usize>)]
+    points: usize,
+    /// Threads of the kernels
+    #[arg(long, default_value_t = 1, value_parser = parse_threads::<u32>)]
+    threads: u32,
+    #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
+    accuracy: Accuracy,
+    #[arg(long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
+    space: SpaceKind,
+    #[arg(long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
+    limit: Duration,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How well the analytic cost ranks the measured times of random points
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith study rank 'op:conv1d(c=80,w=3000,k=384,r=3,pad=1)' --points 200\n  tunesmith study rank resnet18 --space rules --top 5 --json"
+)]
+pub struct RankArgs {
+    #[command(flatten)]
+    points: PointArgs,
+    /// Recall is of so many of the fastest points
+    #[arg(long, default_value_t = 10, value_parser = parse_count::<usize>)]
+    top: usize,
+}
+
+/// Best, median and worst of random points, and the place of the default among them
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300\n  tunesmith study spread resnet18 --space templates --json"
+)]
+pub struct SpreadArgs {
+    #[command(flatten)]
+    points: PointArgs,
+}
+
+fn measured(a: &PointArgs) -> Result<Vec<MeasuredTask>> {
+    let host = crate::cli::host()?;
+    let target = host.machine.target(a.threads);
+    let mut programs: Vec<Workload> = Vec::new();
+    for name in &a.models {
+        let source = crate::source::load(name, &ImportOptions::default())?;
+        let plan = source.plan(&target, &[])?;
+        match name.starts_with("op:") {
+            true => programs.extend(Workload::main_task(name, &plan)),
+            false => programs.push(Workload::whole(name, &plan, &target, a.accuracy)),
+        }
+    }
+    let options = PointOptions {
+        points: a.points,
+        seed: a.seed,
+        allowed: Allowed {
+            accuracy: a.accuracy,
+            space: a.space,
+        },
+        tolerance: Requirements::of_knobs().tolerance,
+        limit: a.limit,
+        measure: MeasureSettings {
+            policy: Policy::Serial,
+            batch: 1,
+            devices: 1,
+            oversubscribe: 1,
+            constants: Constants::PAPER,
+            lose: 0.0,
+        },
+    };
+    let mut progress = Progress::new(a.json);
+    let mut points = Points {
+        host: &host,
+        target: &target,
+        options: &options,
+        model: &Analytic,
+        observer: &mut progress,
+    };
+    let measured = points.measure(&programs);
+    progress.finish();
+    measured
+}
+
+/// What every study of points says of itself.
+fn header(a: &PointArgs) -> Value {
+    json!({
+        "kind": "measured",
+        "points": a.points,
+        "threads": a.threads,
+        "accuracy": a.accuracy.name(),
+        "space": a.space.name(),
+        "seed": a.seed,
+    })
+}
+
+fn ratio(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| format!("{v:.2}"))
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.4}", ns as f64 / 1e6)
+}
+
+pub fn rank(a: &RankArgs) -> Result<()> {
+    let measured = measured(&a.points)?;
+    if a.points.json {
+        let one = |t: &MeasuredTask| json!({"task": t, "prediction": t.prediction(a.top)});
+        let tasks: Vec<Value> = measured.iter().map(one).collect();
+        return print_json(&json!({"study": header(&a.points), "tasks": tasks}));
+    }
+    let recall = format!("recall of {}", a.top);
+    let columns = ["task", "points", "Spearman", "Kendall", &recall, "chosen"];
+    let mut t = Table::new(&columns);
+    for task in &measured {
+        let title = format!("{}: {}", task.program, task.task);
+        let mut row = vec![title];
+        match task.prediction(a.top) {
+            Some(p) => row.extend([
+                p.points.to_string(),
+                ratio(p.spearman),
+                ratio(p.kendall),
+                ratio(p.recall),
+                format!("{:.2}x", p.chosen_over_best),
+            ]),
+            None => row.push("0".into()),
+        }
+        t.row(row);
+    }
+    t.print()?;
+    print_line(
+        "Points: those with a predicted cost and a time. Chosen: the time of the point of least predicted cost over the least time.",
+    )
+}
+
+pub fn spread(a: &SpreadArgs) -> Result<()> {
+    let measured = measured(&a.points)?;
+    if a.points.json {
+        let one = |t: &MeasuredTask| json!({"task": t, "spread": t.spread()});
+        let tasks: Vec<Value> = measured.iter().map(one).collect();
+        return print_json(&json!({"study": header(&a.points), "tasks": tasks}));
+    }
+    let columns = [
+        "task",
+        "points",
+        "best ms",
+        "median ms",
+        "worst ms",
+        "default ms",
+        "place",
+    ];
+    let mut t = Table::new(&columns);
+    for task in &measured {
+        let title = format!("{}: {}", task.program, task.task);
+        let mut row = vec![title];
+        match task.spread() {
+            Some(s) => row.extend([
+                s.points.to_string(),
+                ms(s.best_ns),
+                ms(s.median_ns),
+                ms(s.worst_ns),
+                s.default_ns.map_or("-".into(), ms),
+                s.default_place.map_or("-".into(), |p| p.to_string()),
+            ]),
+            None => row.push("0".into()),
+        }
+        t.row(row);
+    }
+    t.print()?;
+    print_line("Place: of the default among all points, 1 for the fastest.")
+}
