@@ -1,14 +1,7 @@
 //! Importers of Resize and Upsample: how each axis is sampled.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{Filter, Line, Op, Resize, Rounding, Sampling};
-
-/// Elements of the result for each of the operand, as a fraction.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    over: i128,
-    under: i128,
-}
+use graph::ops::{Filter, Line, Op, Resize, Rounding, Sampling, Scale};
 
 /// One axis of the operand, of which something else is asked than to keep it.
 struct Axis {
@@ -59,27 +52,15 @@ const ROUNDINGS: [(&str, Rounding); 4] = [
     ("ceil", Rounding::Ceil),
 ];
 
-impl Scale {
-    fn of(scale: f32) -> Option<Scale> {
-        let (over, under) = fraction(scale)?;
-        (over > 0).then_some(Scale { over, under })
-    }
+/// A factor that ONNX gives; positive.
+fn scale(factor: f32) -> Option<Scale> {
+    let (over, under) = fraction(factor)?;
+    (over > 0).then_some(Scale { over, under })
+}
 
-    fn between(extent: usize, size: usize) -> Scale {
-        Scale {
-            over: size as i128,
-            under: extent as i128,
-        }
-    }
-
-    /// The floor of so many elements scaled.
-    fn floor(self, extent: usize) -> Option<usize> {
-        usize::try_from(extent as i128 * self.over / self.under).ok()
-    }
-
-    fn value(self) -> f64 {
-        self.over as f64 / self.under as f64
-    }
+/// The floor of so many elements scaled.
+fn scaled(extent: usize, scale: Scale) -> Option<usize> {
+    usize::try_from(extent as i128 * scale.over / scale.under).ok()
 }
 
 /// A number that is a fraction with a denominator of at most 2^40; `None` for others.
@@ -97,17 +78,14 @@ impl Axis {
         let length = extent * over;
         let position = match coordinates {
             Coordinates::PytorchHalfPixel if length <= under => Line::new(0, 0, 1),
-            Coordinates::HalfPixel | Coordinates::PytorchHalfPixel => {
-                Line::new(2 * under, under - over, 2 * over)
-            }
+            Coordinates::HalfPixel | Coordinates::PytorchHalfPixel => self.scale.half_pixel(),
             Coordinates::HalfPixelSymmetric => {
                 let shift = extent * over - size * under;
                 Line::new(2 * under, shift + under - over, 2 * over)
             }
             Coordinates::TfHalfPixel => Line::new(2 * under, under, 2 * over),
-            Coordinates::Asymmetric => Line::new(under, 0, over),
-            Coordinates::AlignCorners if length == under => Line::new(0, 0, 1),
-            Coordinates::AlignCorners => Line::new((extent - 1) * under, 0, length - under),
+            Coordinates::Asymmetric => self.scale.asymmetric(),
+            Coordinates::AlignCorners => self.scale.align_corners(self.extent),
             Coordinates::TfCropAndResize => self.cropped()?,
         };
         Ok(Sampling {
@@ -365,8 +343,8 @@ fn by_scales(
         return Problem::unsupported(format!("{} scales for {} axes", scales.len(), axes.len()));
     }
     let wanted = axes.iter().zip(scales).map(|(at, s)| {
-        let scale = Scale::of(*s)?;
-        Some((scale.floor(shape[*at])?, scale))
+        let scale = scale(*s)?;
+        Some((scaled(shape[*at], scale)?, scale))
     });
     match wanted.collect::<Option<Vec<_>>>() {
         Some(wanted) => Ok(wanted),

@@ -26,7 +26,7 @@ pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpos
 pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
 pub use pool::{IndexOrder, Pool, PoolKind};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
-pub use resize::{Filter, Line, Resize, Rounding, Sampling};
+pub use resize::{Filter, Line, Resize, Rounding, Sampling, Scale};
 
 use crate::model::TensorType;
 use tensor::DType;

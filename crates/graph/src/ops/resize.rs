@@ -63,6 +63,46 @@ pub struct Line {
     over: i64,
 }
 
+/// Elements of a result for each of the operand, as a fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    pub over: i128,
+    pub under: i128,
+}
+
+impl Scale {
+    pub fn between(extent: usize, size: usize) -> Scale {
+        Scale {
+            over: size as i128,
+            under: extent.max(1) as i128,
+        }
+    }
+
+    pub fn value(self) -> f64 {
+        self.over as f64 / self.under as f64
+    }
+
+    /// The middle of each element of the result, less half an element of the operand.
+    pub fn half_pixel(self) -> Line {
+        Line::new(2 * self.under, self.under - self.over, 2 * self.over)
+    }
+
+    /// The first elements lie on each other.
+    pub fn asymmetric(self) -> Line {
+        Line::new(self.under, 0, self.over)
+    }
+
+    /// The first elements lie on each other, and so do the last ones.
+    pub fn align_corners(self, extent: usize) -> Line {
+        let extent = extent as i128;
+        let steps = extent * self.over - self.under;
+        match steps {
+            0 => Line::new(0, 0, 1),
+            steps => Line::new((extent - 1) * self.under, 0, steps),
+        }
+    }
+}
+
 impl Line {
     /// In lowest terms; numbers that are too large lose their last bits. `over` is positive.
     pub fn new(by: i128, plus: i128, over: i128) -> Line {
