@@ -215,6 +215,10 @@ fn composed_operators_keep_their_laws() {
         result("op:max_pool3d(c=2,d=4,h=6,w=8)").shape(),
         [1, 2, 2, 3, 4]
     );
+    assert_eq!(
+        result("op:resize2d(c=2,h=3,w=4,to_h=7,to_w=2,mode=cubic)").shape(),
+        [1, 2, 7, 2]
+    );
 }
 
 #[test]

@@ -9,9 +9,10 @@ use crate::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto,
 };
+use crate::resize::words;
 use graph::ops::{
-    Binary, Conv, ConvTranspose, Gelu, IndexOrder, LayerNorm, Op, Pad, PadMode, Pool, PoolKind,
-    Reduce, ReduceKind, Slice, Unary,
+    Binary, Conv, ConvTranspose, Filter, Gelu, IndexOrder, LayerNorm, Op, Pad, PadMode, Pool,
+    PoolKind, Reduce, ReduceKind, Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -210,7 +211,8 @@ impl<'a> Writer<'a> {
         }
         let mut inputs = inputs;
         self.operands(node, &mut inputs, dtype)?;
-        let (op, attributes) = operator(node, dtype)?;
+        let shape = node.input(0).map_or(&[][..], |v| self.model[v].shape());
+        let (op, attributes) = operator(node, dtype, shape)?;
         self.push(&node.name, op, inputs, outputs, attributes);
         Ok(())
     }
@@ -231,6 +233,11 @@ impl<'a> Writer<'a> {
                 for list in slice_operands(s) {
                     inputs.push(self.ints(base, &list));
                 }
+            }
+            Op::Resize(_) => {
+                let result = self.model[node.output()].shape();
+                let size = self.ints(base, &sizes(result));
+                inputs.extend([String::new(), String::new(), size]);
             }
             Op::Pad(Pad { mode, pads }) => {
                 let before = pads.iter().map(|p| p.0);
@@ -374,7 +381,12 @@ fn slice_operands(s: &Slice) -> [Vec<i64>; 4] {
 }
 
 /// The ONNX operator and its attributes.
-fn operator(node: &Node, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>), String> {
+/// `shape` is that of the first operand.
+fn operator(
+    node: &Node,
+    dtype: DType,
+    shape: &[usize],
+) -> Result<(&'static str, Vec<AttributeProto>), String> {
     let axis = |a: usize| vec![int("axis", a as i64)];
     Ok(match &node.op {
         Op::Identity => ("Identity", vec![]),
@@ -413,6 +425,7 @@ fn operator(node: &Node, dtype: DType) -> Result<(&'static str, Vec<AttributePro
         ),
         Op::Softmax(s) => ("Softmax", axis(s.axis)),
         Op::Pool(p) => pool(p)?,
+        Op::Resize(r) => ("Resize", resize(r, shape)?),
         Op::Reduce(r) => reduce(r),
         Op::ArgReduce(r) => (
             if r.max { "ArgMax" } else { "ArgMin" },
@@ -501,6 +514,24 @@ fn conv_transpose(c: &ConvTranspose) -> Result<Vec<AttributeProto>, String> {
         ints("output_padding", extra),
         int("group", c.groups as i64),
     ])
+}
+
+fn resize(r: &Resize, shape: &[usize]) -> Result<Vec<AttributeProto>, String> {
+    if r.antialias {
+        return Err("it is anti-aliased, which a later operator set has".into());
+    }
+    let [mode, coordinates, rounding] = words(r, shape)?;
+    let mut attributes = vec![
+        text("mode", mode),
+        text("coordinate_transformation_mode", coordinates),
+        int("exclude_outside", i64::from(r.exclude_outside)),
+    ];
+    match r.filter {
+        Filter::Nearest(_) => attributes.push(text("nearest_mode", rounding)),
+        Filter::Cubic { a } => attributes.push(float("cubic_coeff_a", a)),
+        Filter::Linear => {}
+    }
+    Ok(attributes)
 }
 
 fn pool(p: &Pool) -> Result<(&'static str, Vec<AttributeProto>), String> {

@@ -26,6 +26,7 @@ mod operators;
 pub mod proto;
 mod quantized;
 mod reduce;
+mod resize;
 mod shapes;
 mod tensors;
 mod versions;

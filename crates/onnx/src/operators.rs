@@ -3,7 +3,7 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     composite as c, contract as k, elementwise as e, linear as l, movement as m, norm as n,
-    quantized as q, reduce as r, shapes as s, windows as w,
+    quantized as q, reduce as r, resize as i, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -108,6 +108,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("ReduceSumSquare", r::sum_square),
     standard("Relu", e::relu),
     standard("Reshape", m::reshape),
+    standard("Resize", i::resize),
     standard("Round", e::round),
     standard("Selu", c::selu),
     standard("Shape", s::shape),
@@ -130,6 +131,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Tile", m::tile),
     standard("Transpose", m::transpose),
     standard("Unsqueeze", m::unsqueeze),
+    standard("Upsample", i::upsample),
     standard("Where", e::select),
     standard("Xor", e::xor),
     Operator {

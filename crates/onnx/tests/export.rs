@@ -172,6 +172,26 @@ fn windows_and_products() {
             round_trip(Op::Pool(pool), &[(F, &[1, 2, 6, 7])]);
         }
     }
+    let scale = Scale::between(4, 7);
+    for (filter, position) in [
+        (Filter::Nearest(Rounding::HalfUp), scale.half_pixel()),
+        (Filter::Linear, scale.align_corners(4)),
+        (Filter::Cubic { a: -0.5 }, scale.asymmetric()),
+    ] {
+        let sampling = Sampling {
+            size: 7,
+            position,
+            scale: scale.value(),
+        };
+        let resize = Resize {
+            filter,
+            axes: vec![None, Some(sampling)],
+            antialias: false,
+            exclude_outside: true,
+            beyond: None,
+        };
+        round_trip(Op::Resize(resize), &[(F, &[3, 4])]);
+    }
     round_trip(Op::MatMul, &[(F, &[2, 3, 4]), (F, &[4, 5])]);
     let gemm = Gemm {
         alpha: 0.5,

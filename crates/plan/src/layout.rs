@@ -223,6 +223,7 @@ impl Chooser<'_> {
             Op::Pool(p) if !matches!(p.kind, PoolKind::Max { indices: Some(_) }) => {
                 self.follow(group, x)
             }
+            Op::Resize(r) if r.axes.iter().take(2).all(Option::is_none) => self.follow(group, x),
             Op::Lrn(_) => self.follow(group, x),
             Op::Reduce(r) => self.global_pool(group, r, x),
             Op::Concat(c) if c.axis == 1 && IMAGE_RANKS.contains(&self.model[x].ty().rank()) => {

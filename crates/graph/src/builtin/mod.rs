@@ -10,6 +10,7 @@ mod composed;
 mod mobilenet;
 mod net;
 mod operators;
+mod resize;
 mod resnet;
 mod spec;
 mod vision;

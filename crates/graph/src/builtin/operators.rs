@@ -3,6 +3,7 @@
 
 use super::composed;
 use super::net::Net;
+use super::resize;
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
 use crate::ops::{
@@ -63,6 +64,16 @@ const fn count(name: &'static str, default: i64) -> Parameter {
     }
 }
 
+/// One of some words; `default` is the position of one.
+const fn words(name: &'static str, words: &'static [&'static str], default: i64) -> Parameter {
+    Parameter {
+        name,
+        default: Preset::Number(default),
+        least: 0,
+        words,
+    }
+}
+
 const fn text(name: &'static str, default: &'static str) -> Parameter {
     Parameter {
         name,
@@ -98,32 +109,12 @@ const PAD: Parameter = Parameter {
     least: 0,
     words: &[],
 };
-const LAYOUT: Parameter = Parameter {
-    name: "layout",
-    default: Preset::Number(2),
-    least: 0,
-    words: &["nchw", "nhwc", "blocked"],
-};
-const BIAS: Parameter = Parameter {
-    name: "bias",
-    default: Preset::Number(0),
-    least: 0,
-    words: &["no", "yes"],
-};
-const ACTIVATION: Parameter = Parameter {
-    name: "activation",
-    default: Preset::Number(0),
-    least: 0,
-    words: &["none", "relu", "gelu", "sigmoid"],
-};
+const LAYOUT: Parameter = words("layout", &["nchw", "nhwc", "blocked"], 2);
+const BIAS: Parameter = words("bias", &["no", "yes"], 0);
+const ACTIVATION: Parameter = words("activation", &["none", "relu", "gelu", "sigmoid"], 0);
 
 /// Of activations and weights: f32, or u8 and i8 with sums in i32.
-const DTYPE: Parameter = Parameter {
-    name: "dtype",
-    default: Preset::Number(0),
-    least: 0,
-    words: &["f32", "i8"],
-};
+const DTYPE: Parameter = words("dtype", &["f32", "i8"], 0);
 
 macro_rules! conv_parameters {
     ($($own:expr),* ; $c:expr, $k:expr, $groups:expr; $($more:expr),*) => {
@@ -391,6 +382,21 @@ pub const OPERATORS: &[OperatorInfo] = &[
             };
             net.try_add(Op::Reduce(mean), &[x])
         },
+    ),
+    operator(
+        "resize2d",
+        "interpolation of [n,c,h,w] to [n,c,to_h,to_w]",
+        &[
+            size("n", 1),
+            size("c", 64),
+            size("h", 28),
+            size("w", 28),
+            size("to_h", 56),
+            size("to_w", 56),
+            words("mode", resize::MODES, 1),
+            words("coordinates", resize::COORDINATES, 0),
+        ],
+        resize::resize2d,
     ),
     operator(
         "reduce_sum",

@@ -5,7 +5,7 @@
 //! after their last reader, and so are constants that nothing else holds.
 
 use super::{Model, Node, Origin, TensorType, Value, ValueId};
-use crate::ops::{Op, OpError, Pool};
+use crate::ops::{Op, OpError, Pool, Sampling};
 use crate::reference;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -98,6 +98,10 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
             product(&summed)
         }
         Op::Pool(Pool { kernel, .. }) => product(kernel),
+        Op::Resize(r) => {
+            let taps = |s: &Sampling| r.taps(s).1;
+            product(&r.axes.iter().flatten().map(taps).collect::<Vec<_>>())
+        }
         Op::Lrn(l) => l.size as u64,
         _ => 1,
     }

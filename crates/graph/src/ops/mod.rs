@@ -15,6 +15,7 @@ mod movement;
 mod norm;
 mod pool;
 mod reduce;
+mod resize;
 
 pub use contract::Contract;
 pub use conv::{Conv, ConvTranspose};
@@ -25,6 +26,7 @@ pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpos
 pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
 pub use pool::{IndexOrder, Pool, PoolKind};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
+pub use resize::{Filter, Line, Resize, Rounding, Sampling, Scale};
 
 use crate::model::TensorType;
 use tensor::DType;
@@ -83,6 +85,8 @@ pub enum Op {
     /// x [N,C,spatial..].
     Pool(Pool),
     /// x.
+    Resize(Resize),
+    /// x.
     Reduce(Reduce),
     /// x.
     ArgReduce(ArgReduce),
@@ -132,6 +136,7 @@ impl Op {
                 kind: PoolKind::Average { .. },
                 ..
             }) => "average_pool",
+            Op::Resize(_) => "resize",
             Op::Reduce(r) => r.kind.name(),
             Op::ArgReduce(ArgReduce { max: true, .. }) => "arg_max",
             Op::ArgReduce(ArgReduce { max: false, .. }) => "arg_min",
@@ -185,6 +190,7 @@ impl Op {
             Op::Lrn(l) => one(l.infer(inputs)),
             Op::Softmax(s) => one(s.infer(inputs)),
             Op::Pool(p) => p.infer(inputs),
+            Op::Resize(r) => one(r.infer(inputs)),
             Op::Reduce(r) => one(r.infer(inputs)),
             Op::ArgReduce(r) => one(r.infer(inputs)),
             Op::Concat(c) => one(c.infer(inputs)),

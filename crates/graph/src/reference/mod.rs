@@ -17,6 +17,7 @@ mod norm;
 mod parallel;
 mod pool;
 mod reduce;
+mod resize;
 mod widen;
 
 pub use evaluate::{EvalError, Evaluated, Keep, evaluate};
@@ -64,6 +65,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Lrn(l) => vec![norm::lrn(*l, x)],
         Op::Softmax(s) => vec![norm::softmax(*s, x)],
         Op::Pool(p) => pool::pool(p, x, shape),
+        Op::Resize(r) => vec![resize::resize(r, x, shape)],
         Op::Reduce(r) => vec![reduce::reduce(r, x, shape)],
         Op::ArgReduce(r) => vec![reduce::arg_reduce(*r, x, shape)],
         Op::Concat(c) => vec![movement::concat(*c, &given, shape)],

@@ -176,8 +176,6 @@ pub(super) fn gather(
     shape: &[usize],
 ) -> Result<Tensor, OpError> {
     let n = x.shape()[g.axis] as i64;
-    let outer: usize = x.shape()[..g.axis].iter().product();
-    let run = x.shape()[g.axis + 1..].iter().product::<usize>() * x.dtype().size();
     let mut picks = Vec::with_capacity(indices.len());
     for i in 0..indices.len() {
         let index = indices.get_i64(i);
@@ -190,18 +188,27 @@ pub(super) fn gather(
         }
         picks.push(pick as usize);
     }
-    let mut out = Tensor::zeros(x.dtype(), shape);
+    Ok(gather_axis(x, g.axis, &picks).reshaped(shape))
+}
+
+/// The elements at some positions of an axis, in their order.
+pub(super) fn gather_axis(x: &Tensor, axis: usize, picks: &[usize]) -> Tensor {
+    let mut shape = x.shape().to_vec();
+    let extent = std::mem::replace(&mut shape[axis], picks.len());
+    let outer: usize = shape[..axis].iter().product();
+    let run = shape[axis + 1..].iter().product::<usize>() * x.dtype().size();
+    let mut out = Tensor::zeros(x.dtype(), &shape);
     if run == 0 {
-        return Ok(out);
+        return out;
     }
     let mut to = out.bytes_mut().chunks_mut(run);
     for o in 0..outer {
-        for pick in &picks {
-            let from = (o * n as usize + pick) * run;
+        for pick in picks {
+            let from = (o * extent + pick) * run;
             if let Some(to) = to.next() {
                 to.copy_from_slice(&x.bytes()[from..from + run]);
             }
         }
     }
-    Ok(out)
+    out
 }

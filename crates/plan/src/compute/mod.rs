@@ -18,6 +18,7 @@ mod movement;
 mod norm;
 mod pool;
 mod reduce;
+mod resize;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
@@ -97,6 +98,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Contract(c) => contract::contract(env, b, c),
         Op::Pool(p) => pool::pool(env, b, p),
+        Op::Resize(r) => resize::resize(env, b, r),
         Op::Reduce(r) => reduce::reduce(env, b, r),
         Op::ArgReduce(r) => reduce::arg_reduce(env, b, *r),
         Op::Softmax(s) => norm::softmax(env, b, *s),
@@ -551,6 +553,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::LayerNorm(_) => &["X", "scale", "shift"],
         Op::Gather(_) => &["X", "I"],
         Op::Pool(_)
+        | Op::Resize(_)
         | Op::Reduce(_)
         | Op::ArgReduce(_)
         | Op::Softmax(_)

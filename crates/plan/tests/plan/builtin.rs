@@ -63,7 +63,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 43] = [
+const SPECS: [&str; 46] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
@@ -86,6 +86,9 @@ const SPECS: [&str; 43] = [
     "op:group_norm(n=2,c=6,h=3,w=4,groups=3)",
     "op:log_sum_exp(rows=3,cols=5)",
     "op:max_pool3d(c=4,d=4,h=5,w=6)",
+    "op:resize2d(c=4,h=5,w=6,to_h=10,to_w=9)",
+    "op:resize2d(c=4,h=5,w=6,to_h=3,to_w=2,mode=cubic)",
+    "op:resize2d(c=4,h=5,w=6,to_h=7,to_w=12,mode=nearest,coordinates=align_corners)",
     "op:transpose(n=2,c=3,rows=4,cols=5,perm=0312)",
     "op:layer_norm(rows=3,cols=5)",
     "op:max_pool2d(c=4,h=6,w=6)",

@@ -11,3 +11,4 @@ mod interface;
 mod judge;
 mod long;
 mod operators;
+mod resize;
