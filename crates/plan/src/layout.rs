@@ -309,9 +309,7 @@ impl Chooser<'_> {
         let result = self.model[group.anchor].output();
         let (channels, maps) = (self.model[x].shape()[1], self.model[result].shape()[1]);
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
-        // Taps that a stride and a dilation leave out would be multiplied by zero.
-        let by_phases = (c.strides.iter().zip(&c.dilations)).all(|(s, d)| *s == 1 || *d == 1);
-        let fits = self.is_image(x) && self.is_image(result) && by_phases;
+        let fits = self.is_image(x) && self.is_image(result);
         if !fits || grouping != Some(Grouping::Whole) || !self.is_worth_a_block(maps) {
             return Choice::plain();
         }

@@ -7,7 +7,7 @@
 
 use super::Plan;
 use super::lanes::Lanes;
-use crate::analysis::{Access, Class, Stride};
+use crate::analysis::{Access, Class, Reduction, Stride};
 use crate::templates::registers::{LATENCY, wanted_part};
 
 /// Multiply-adds, and loads of a vector or of an element to broadcast, that start in a
@@ -83,25 +83,47 @@ pub fn cycles(plan: &Plan, lanes: &Lanes, s: &Sizes) -> f64 {
     ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
 }
 
-/// Tests for borders in a tile for one term. Every row is tested, except in the interior of
-/// the innermost guarded axis, and where one tile is the whole axis: there the tests are
-/// decided when the code is made.
+/// Tests for borders in a tile for one term. One row alone is tested outside the terms.
+/// Of several rows each is tested, except along an axis that is whole, or separated into
+/// its interior and its ends: there only those that windows reach over the border from.
+/// Rows along the axes further inside are tested for every one of these.
 fn tests(plan: &Plan, s: &Sizes) -> f64 {
     let facts = &plan.facts;
-    let guarded = |(at, _): &(&usize, &i64)| facts.is_guarded(**at);
-    let mut axes = s.axes.iter().zip(s.rows).filter(guarded).rev();
-    let Some((at, n)) = axes.next() else {
-        return 0.0;
-    };
-    let tiles = (facts.axes[*at].extent + n - 1) / n;
-    let tested = match tiles {
-        1 => 0.0,
-        tiles => 2.0 / tiles as f64 * *n as f64,
-    };
-    let whole = |(at, n): &(&usize, &i64)| **n == facts.axes[**at].extent;
-    let others: i64 = axes.filter(|a| !whole(a)).map(|(_, n)| *n).product();
-    let rows = if others > 1 { others as f64 } else { 0.0 };
-    rows + tested * others as f64
+    let innermost = s.axes.iter().rev().find(|at| facts.is_guarded(**at));
+    let (mut all, mut times) = (0.0, 1.0);
+    for (at, n) in s.axes.iter().zip(s.rows) {
+        if *n > 1 && facts.is_guarded(*at) {
+            let tiles = (facts.axes[*at].extent + n - 1) / n;
+            let ends = 2 * over_border(facts, *at).min(*n);
+            let ends = ends.min(n * tiles) as f64 / tiles as f64;
+            let some = tiles == 1 || Some(at) == innermost;
+            all += times * if some { ends } else { *n as f64 };
+        }
+        times *= *n as f64;
+    }
+    all
+}
+
+/// How many iterations of an axis windows reach over a border, about: half of what the
+/// other loops of an index add.
+fn over_border(facts: &Reduction, at: usize) -> i64 {
+    let used = facts.operands.iter().filter(|o| o.guards[at]);
+    let dims = used.flat_map(|o| &o.dims).filter(|d| d.steps[at].is_used());
+    let sides = dims.map(|d| {
+        let Stride::Elements(step) = d.steps[at] else {
+            return facts.axes[at].extent;
+        };
+        let others = d.steps.iter().zip(&facts.axes).enumerate();
+        let reach = others
+            .filter(|(i, _)| *i != at)
+            .map(|(_, (step, axis))| match step {
+                Stride::Elements(n) => n.abs() * (axis.extent - 1),
+                Stride::Unknown => d.remainder.unwrap_or(1) - 1,
+            });
+        let per = 2 * step.abs().max(1);
+        (reach.sum::<i64>() + per - 1) / per
+    });
+    sides.max().unwrap_or(0)
 }
 
 /// Loads of an operand for one term.
