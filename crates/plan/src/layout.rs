@@ -290,9 +290,10 @@ impl Chooser<'_> {
         self.products(group, x, c.groups)
     }
 
-    /// Whether blocks of so many channels are half full at least.
+    /// Whether blocks of so many channels are more than half full. With fewer, vectors of
+    /// pixels are.
     fn is_worth_a_block(&self, channels: usize) -> bool {
-        2 * channels as i64 >= self.block
+        2 * channels as i64 > self.block
     }
 
     /// Blocked, of sums over all channels of a group; few channels are read from a

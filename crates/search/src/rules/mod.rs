@@ -25,6 +25,9 @@ use order::Order;
 use std::fmt::Write;
 use tile::Tile;
 
+/// Predictions that differ by less are about equal.
+const NOTABLY: f64 = 0.98;
+
 /// What one rule did, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -42,6 +45,10 @@ struct Plan<'a> {
     order: Order,
     /// Of the block as it stands.
     facts: Reduction,
+    /// Predicted cycles of the default tile for each product.
+    cost: f64,
+    /// Multiply-adds of the body by default.
+    body: i64,
     notes: Vec<Note>,
 }
 
@@ -92,11 +99,20 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     if recognise(program, all).is_err() {
         return;
     }
+    let mut least = f64::INFINITY;
+    let first = found.sketches.len();
     for order in Order::ALL {
         let name = format!("rules.{}", order.word());
+        let (before, mut cost) = (found.sketches.len(), least);
         found.write(Draft::new(name, program), |d| {
-            write(d, all, target, order).map(drop)
+            cost = write(d, all, target, order)?.cost;
+            Ok(())
         });
+        // The default is the order that is predicted to be faster.
+        if cost < least * NOTABLY && found.sketches.len() > before {
+            found.sketches[first..].rotate_right(1);
+            least = cost;
+        }
     }
 }
 
@@ -115,7 +131,12 @@ pub fn recognise(program: &Program, all: &[Nest]) -> Result<(), String> {
 }
 
 /// The pipeline: every rule in its turn.
-fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Written<Vec<Note>> {
+fn write<'a>(
+    d: &mut Draft,
+    all: &'a [Nest],
+    target: &'a CpuTarget,
+    order: Order,
+) -> Written<Plan<'a>> {
     let missing = |d: &Draft, what: &str| d.missing(what.to_string());
     let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
     let facts = Reduction::of(d.program(), main.block);
@@ -126,6 +147,8 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         out: epilogue(all, main),
         order,
         facts,
+        cost: f64::INFINITY,
+        body: 1,
         notes: Vec::new(),
     };
     quotients::split(d, &mut plan)?;
@@ -153,7 +176,7 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         .map(|n| n.block)
         .collect();
     others(d, all, &handled, target)?;
-    Ok(plan.notes)
+    Ok(plan)
 }
 
 /// What every rule did for a program, for people: `+` where it applied, `-` where it did
@@ -170,8 +193,9 @@ pub fn text(program: &Program, target: &Target) -> String {
         let mut d = Draft::new(name.clone(), program);
         let _ = writeln!(out, "{name}");
         match write(&mut d, all, target, order) {
-            Ok(notes) => {
-                for n in notes {
+            Ok(plan) => {
+                let _ = writeln!(out, "  {:.3} cycles a product, predicted", plan.cost);
+                for n in plan.notes {
                     let mark = if n.applied { "+" } else { "-" };
                     let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
                 }

@@ -87,7 +87,8 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
     // The last tile of many may be cut: then its sums are in memory.
     let fits = |v: &i64| vectors % v == 0 || vectors > MANY * v;
     options.push((1..=vectors.min(MOST_VECTORS)).filter(fits).collect());
-    let best = best(plan, lanes, &axes, &options, registers);
+    let (best, cost) = best(plan, lanes, &axes, &options, registers);
+    plan.cost = cost;
     let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
     let unit = if panel { lanes.width } else { 1 };
     let counts: Vec<i64> = options
@@ -213,14 +214,15 @@ fn sizes_of(axis: &Axis, registers: Registers) -> Vec<i64> {
         .collect()
 }
 
-/// The sizes with the fewest predicted cycles for a product; of about equal ones the first.
+/// The sizes with the fewest predicted cycles for a product, and how many cycles; of about
+/// equal sizes the first.
 fn best(
     plan: &Plan,
     lanes: &Lanes,
     axes: &[usize],
     options: &[Vec<i64>],
     registers: Registers,
-) -> Found {
+) -> (Found, f64) {
     let mut best: Found = vec![1; options.len()];
     let mut least = f64::INFINITY;
     let mut at = vec![0; options.len()];
@@ -249,7 +251,7 @@ fn best(
         }
         // The next combination, the last axis fastest.
         let Some(turn) = (0..at.len()).rev().find(|i| at[*i] + 1 < options[*i].len()) else {
-            return best;
+            return (best, least);
         };
         at[turn] += 1;
         at[turn + 1..].fill(0);
@@ -257,7 +259,7 @@ fn best(
 }
 
 /// The innermost axis of terms, some of which are one body.
-fn terms(d: &mut Draft, plan: &Plan, tile: &[i64]) -> Option<Terms> {
+fn terms(d: &mut Draft, plan: &mut Plan, tile: &[i64]) -> Option<Terms> {
     let axis = plan
         .facts
         .axes
@@ -266,11 +268,12 @@ fn terms(d: &mut Draft, plan: &Plan, tile: &[i64]) -> Option<Terms> {
         .find(|a| a.class == Class::Reduction)?;
     let options: Vec<i64> = (1..=8).filter(|u| axis.extent % u == 0).collect();
     let products: i64 = tile.iter().product();
-    let decided = d.choose("unroll", &options, (UNROLLED / products).max(1));
-    Some(Terms {
-        axis: axis.id,
-        decided,
-    })
+    let wanted = (UNROLLED / products).max(1);
+    let unrolled = options.iter().filter(|u| **u <= wanted).max();
+    let id = axis.id;
+    plan.body = products * unrolled.unwrap_or(&1);
+    let decided = d.choose("unroll", &options, wanted);
+    Some(Terms { axis: id, decided })
 }
 
 /// Loops over terms that are as short as this are unrolled whole, or not at all.
@@ -290,10 +293,14 @@ pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written
         return Ok(None);
     };
     let extent = extent(&taps);
-    let by = d.choose("unroll_taps", &[1, extent], extent);
+    // The rest of an axis of which a part is unrolled: the body is long without it.
+    let rest = loops.terms.last() == Some(&taps);
+    let long = rest && plan.body * extent > 2 * UNROLLED;
+    let default = if long { 1 } else { extent };
+    let by = d.choose("unroll_taps", &[1, extent], default);
     d.unroll_by(taps, by.value())?;
     let name = d.program().loop_(taps).name.clone();
-    plan.applied("unroll", format!("{name} by {extent}, by default"));
+    plan.applied("unroll", format!("{name} by {default}, by default"));
     Ok(Some(taps))
 }
 
