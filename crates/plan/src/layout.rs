@@ -291,9 +291,10 @@ impl Chooser<'_> {
         self.products(group, x, c.groups)
     }
 
-    /// Whether blocks of so many channels are half full at least.
+    /// Whether blocks of so many channels are more than half full. With fewer, vectors of
+    /// pixels are.
     fn is_worth_a_block(&self, channels: usize) -> bool {
-        2 * channels as i64 >= self.block
+        2 * channels as i64 > self.block
     }
 
     /// Blocked, of sums over all channels of a group; few channels are read from a
@@ -310,9 +311,7 @@ impl Chooser<'_> {
         let result = self.model[group.anchor].output();
         let (channels, maps) = (self.model[x].shape()[1], self.model[result].shape()[1]);
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
-        // Taps that a stride and a dilation leave out would be multiplied by zero.
-        let by_phases = (c.strides.iter().zip(&c.dilations)).all(|(s, d)| *s == 1 || *d == 1);
-        let fits = self.is_image(x) && self.is_image(result) && by_phases;
+        let fits = self.is_image(x) && self.is_image(result);
         if !fits || grouping != Some(Grouping::Whole) || !self.is_worth_a_block(maps) {
             return Choice::plain();
         }

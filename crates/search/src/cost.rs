@@ -28,7 +28,7 @@ impl CostModel for Analytic {
 }
 
 /// Of about equal costs the first counts: a share by which another has to be less.
-const ALIKE: f64 = 0.001;
+const ALIKE: f64 = 0.02;
 
 /// The sketches, first the one whose default is predicted to cost least.
 pub(crate) fn cheapest_first(

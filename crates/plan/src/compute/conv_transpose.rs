@@ -2,10 +2,17 @@
 //!
 //! Along an axis of stride S an output position is y0 * S + p. To the phase p contribute
 //! only the taps r = r0 * S + (p + pad) mod S, from row y0 + floor((p + pad) / S) - r0 of
-//! the operand, so no term of the sum `main` is zero because of the stride. `main` has the
-//! axes y0 and p, and the block `out` reads it at [y / S, y mod S]. Axes of stride 1 have no
-//! phases; nor have dilated ones, whose taps are tested, and those of images of more than
-//! three spatial axes. Weights keep the model's layout (IOHW); schedules pack them.
+//! the operand, so no term of the sum `main` is zero because of the stride. Of a phase with
+//! fewer taps than others the last steps are guarded like rows outside the image, and so
+//! skipped. With a dilation D that has the divisor g in common with S, the taps are
+//! r = r0 * S / g + f, where f * D = p + pad modulo S, and phases for which g does not divide
+//! p + pad have none.
+//!
+//! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p; of
+//! a plain image, whose elements along the last axis are to be written together, it has the
+//! axes of the result and reads `main` at [y / S, y mod S]. Axes of stride 1 have no phases,
+//! nor have those of images of more than three spatial axes, whose taps are tested. Weights
+//! keep the model's layout (IOHW); schedules pack them.
 
 use super::conv::{
     axis_names, bias, block_args, channel_sums, group_channel, lists, pad_args, plain_maps, shapes,
@@ -76,9 +83,13 @@ pub(super) fn conv_transpose(
     );
     let add_bias = bias(env);
     let add_bias = add_bias.as_ref().map(|f| f as LastStep);
-    let result = match sum_axes.has_phases() {
-        true => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
-        false => env.conclude(b, acc, &axes, add_bias),
+    let result = match (sum_axes.has_phases(), block) {
+        (true, Some(_)) => {
+            let own = sum_axes.axes(&axes);
+            env.conclude_from(b, acc, &own, &|at| sum_axes.position(at), add_bias)
+        }
+        (true, None) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
+        (false, _) => env.conclude(b, acc, &axes, add_bias),
     };
     (result, kind(env, c))
 }
@@ -165,8 +176,7 @@ fn upsamplings(env: &Env, c: &ConvTranspose) -> Vec<Upsampling> {
     let one = |(d, tap): (usize, String)| {
         let named = (image::PHASES.len() + d).checked_sub(rank);
         Upsampling {
-            phased: named
-                .filter(|_| rank <= image::PHASES.len() && c.strides[d] > 1 && c.dilations[d] == 1),
+            phased: named.filter(|_| rank <= image::PHASES.len() && c.strides[d] > 1),
             tap,
             size: x[2 + d],
             count: env.shape[2 + d],
@@ -185,9 +195,23 @@ impl Upsampling {
         blocks(self.count, self.stride)
     }
 
+    /// What stride and dilation have in common.
+    fn common(&self) -> i64 {
+        let mut pair = (self.stride, self.dilation);
+        while pair.1 != 0 {
+            pair = (pair.1, pair.0 % pair.1);
+        }
+        pair.0
+    }
+
+    /// Taps from one that a phase has to its next one.
+    fn tap_stride(&self) -> i64 {
+        self.stride / self.common()
+    }
+
     /// Taps that a phase has, at most.
     fn tap_steps(&self) -> i64 {
-        blocks(self.taps, self.stride)
+        blocks(self.taps, self.tap_stride())
     }
 
     fn tap_axis(&self) -> (String, i64) {
@@ -205,29 +229,61 @@ impl Upsampling {
         }
     }
 
+    /// The first tap of a phase that is padded so, and how many rows beyond the base it reads.
+    fn first(&self, padded: i64) -> (i64, i64) {
+        let (every, common) = (self.tap_stride(), self.common());
+        let (of, by) = (padded.div_euclid(common), self.dilation / common);
+        let first = (0..every).find(|f| (of - f * by).rem_euclid(every) == 0);
+        let first = first.unwrap_or(0);
+        (first, (of - first * by).div_euclid(every))
+    }
+
     fn phased_source(&self, base: &Expr, phase: &Expr, step: &Expr) -> SourceRow {
-        let (stride, pad) = (self.stride, self.pad);
+        let (stride, pad, every, common) =
+            (self.stride, self.pad, self.tap_stride(), self.common());
+        let by = self.dilation / common;
+        let padded = if pad == 0 { phase.clone() } else { phase + pad };
         // Of a phase: what its first tap is, and how far its rows lie ahead of the base.
-        let (first, ahead) = if pad.rem_euclid(stride) == 0 {
+        let (first, ahead) = if self.dilation == 1 && pad.rem_euclid(stride) == 0 {
             (phase.clone(), Expr::int(pad.div_euclid(stride)))
+        } else if self.dilation == 1 {
+            let first = padded.clone().floor_mod(stride);
+            (first, padded.clone().floor_div(stride))
         } else {
-            let padded = phase + pad;
-            (padded.clone().floor_mod(stride), padded.floor_div(stride))
+            // Whole where the phase has taps.
+            let of = match common {
+                1 => padded.clone(),
+                _ => padded.clone().floor_div(common),
+            };
+            let inverse = (0..every).find(|i| i * by % every == 1 % every);
+            let first = (of.clone() * inverse.unwrap_or(0)).floor_mod(every);
+            let ahead = (of - first.clone() * by).floor_div(every);
+            (first, ahead)
         };
-        let tap = step * stride + first;
+        let tap = step * every + first;
+        let back = if by == 1 { step.clone() } else { step * by };
         let row = match ahead.as_int() {
-            Some(0) => base - step,
-            _ => base + ahead - step,
+            Some(0) => base - back,
+            _ => base + ahead - back,
         };
+        let reach: Vec<i64> = (0..stride).map(|p| self.first(p + pad).1).collect();
+        let least = reach.iter().min().copied().unwrap_or(0);
+        let most = reach.iter().max().copied().unwrap_or(0);
         let mut inside = Vec::new();
-        if pad.div_euclid(stride) < self.tap_steps() - 1 {
+        if common > 1 {
+            inside.push(padded.floor_mod(common).equals(0));
+        }
+        if self.taps % every != 0 {
+            inside.push(tap.clone().lt(self.taps));
+        }
+        if least < (self.tap_steps() - 1) * by {
             inside.push(Expr::int(0).le(&row));
         }
-        if self.bases() - 1 + (pad + stride - 1).div_euclid(stride) >= self.size {
+        if self.bases() - 1 + most >= self.size {
             inside.push(row.clone().lt(self.size));
         }
         let mut known = Vec::new();
-        if self.taps % stride != 0 {
+        if self.taps % every != 0 {
             known.push(tap.clone().lt(self.taps));
         }
         SourceRow {
@@ -324,6 +380,26 @@ impl SumAxes<'_> {
             parts.into_iter().filter_map(|part| at(d, part)).collect()
         };
         (0..self.upsamplings.len()).map(place).collect()
+    }
+
+    /// The point of the result that a point of the sum is written to, and when the result
+    /// has the point.
+    fn position(&self, at: &[Expr]) -> (Vec<Expr>, Vec<Expr>) {
+        let (outer, lanes) = (&at[..2], &at[2 + self.parts.len()..]);
+        let mut inside = Vec::new();
+        let places = self.places(at);
+        let spatial = places.into_iter().zip(self.upsamplings).map(|(place, u)| {
+            let [base, phase] = &place[..] else {
+                return place[0].clone();
+            };
+            let position = base * u.stride + phase;
+            if u.count % u.stride != 0 {
+                inside.push(position.clone().lt(u.count));
+            }
+            position
+        });
+        let spatial: Vec<Expr> = spatial.collect();
+        ([outer, &spatial, lanes].concat(), inside)
     }
 
     /// The point of the sum that a point of the result reads.

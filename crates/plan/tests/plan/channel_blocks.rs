@@ -203,13 +203,17 @@ fn transposed_convolutions_of_every_rank() {
 
 #[test]
 fn dilated_transposed_convolutions() {
-    for (strides, conversions) in [([1, 1], 2), ([2, 1], 0), ([3, 2], 0)] {
-        let t = Transposed {
-            dilation: 2,
-            ..Transposed::new(&strides, &[3, 2], (2, 0))
-        };
-        let plan = judge_both(&t.model(8, 8, 1));
-        assert_eq!(plan.conversions, conversions, "{plan}");
+    for strides in [[1, 1], [2, 1], [3, 2], [2, 4], [4, 3], [5, 6]] {
+        for dilation in [2, 3, 4] {
+            for pads in [(2, 0), (-1, 1), (1, 3)] {
+                let t = Transposed {
+                    dilation,
+                    ..Transposed::new(&strides, &[3, 4], pads)
+                };
+                let plan = judge_both(&t.model(8, 5, 1));
+                assert_eq!(plan.conversions, 2, "{plan}");
+            }
+        }
     }
 }
 
@@ -239,7 +243,7 @@ fn programs_have_the_promised_loops() {
     );
     assert_eq!(
         axes(&plan, "conv2d_transpose", "out"),
-        "n=2 ko=2 y=6 x=8 ki=4"
+        "n=2 ko=2 y0=3 py=2 x0=4 px=2 ki=4"
     );
     let plan = planned(&model, LayoutPolicy::Plain);
     assert_eq!(

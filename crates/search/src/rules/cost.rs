@@ -119,23 +119,26 @@ impl TileCost {
         ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
     }
 
-    /// Tests for borders in a tile for one term. Every row is tested, except in the interior
-    /// of the innermost guarded axis, and where one tile is the whole axis: there the tests
-    /// are decided when the code is made.
+    /// Tests for borders in a tile for one term. One row alone is tested outside the terms.
+    /// Of several rows each is tested, except along an axis that is whole, or separated into
+    /// its interior and its ends: there only those that windows reach over the border from.
+    /// Rows along the axes further inside are tested for every one of these.
     fn tests(&self, s: &TileSizes) -> f64 {
         let facts = &self.facts;
-        let mut axes = self.along(s).filter(|(at, _)| facts.is_guarded(*at)).rev();
-        let Some((at, n)) = axes.next() else {
-            return 0.0;
-        };
-        let tested = match (facts.axes[at].extent + n - 1) / n {
-            1 => 0.0,
-            tiles => 2.0 / tiles as f64 * n as f64,
-        };
-        let cut = axes.filter(|(at, n)| *n != facts.axes[*at].extent);
-        let others: i64 = cut.map(|(_, n)| n).product();
-        let rows = if others > 1 { others as f64 } else { 0.0 };
-        rows + tested * others as f64
+        let guarded = |at: usize| facts.is_guarded(at);
+        let innermost = self.axes.iter().copied().rev().find(|at| guarded(*at));
+        let (mut all, mut times) = (0.0, 1.0);
+        for (at, n) in self.along(s) {
+            if n > 1 && guarded(at) {
+                let tiles = (facts.axes[at].extent + n - 1) / n;
+                let ends = 2 * over_border(facts, at).min(n);
+                let ends = ends.min(n * tiles) as f64 / tiles as f64;
+                let some = tiles == 1 || Some(at) == innermost;
+                all += times * if some { ends } else { n as f64 };
+            }
+            times *= n as f64;
+        }
+        all
     }
 
     /// Loads of an operand for one term.
@@ -174,4 +177,26 @@ impl TileCost {
         }
         bytes(tile) / bytes_a_cycle(held, SHARE, &self.target)
     }
+}
+
+/// How many iterations of an axis windows reach over a border, about: half of what the
+/// other loops of an index add.
+fn over_border(facts: &Reduction, at: usize) -> i64 {
+    let used = facts.operands.iter().filter(|o| o.guards[at]);
+    let dims = used.flat_map(|o| &o.dims).filter(|d| d.steps[at].is_used());
+    let sides = dims.map(|d| {
+        let Stride::Elements(step) = d.steps[at] else {
+            return facts.axes[at].extent;
+        };
+        let others = d.steps.iter().zip(&facts.axes).enumerate();
+        let reach = others
+            .filter(|(i, _)| *i != at)
+            .map(|(_, (step, axis))| match step {
+                Stride::Elements(n) => n.abs() * (axis.extent - 1),
+                Stride::Unknown => d.remainder.unwrap_or(1) - 1,
+            });
+        let per = 2 * step.abs().max(1);
+        (reach.sum::<i64>() + per - 1) / per
+    });
+    sides.max().unwrap_or(0)
 }

@@ -47,6 +47,8 @@ struct Plan<'a> {
     order: Order,
     /// Of the block as it stands.
     facts: Reduction,
+    /// Multiply-adds of the body by default.
+    body: i64,
     notes: Vec<Note>,
 }
 
@@ -134,6 +136,7 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         out: epilogue(all, main),
         order,
         facts,
+        body: 1,
         notes: Vec::new(),
     };
     quotients::split(d, &mut plan)?;

@@ -277,7 +277,7 @@ fn fitting(options: &[Vec<i64>], fits: &dyn Fn(&[i64]) -> bool) -> Vec<Vec<i64>>
 
 /// The innermost axis of terms, some of which are one body.
 /// A tile has so many products of each.
-fn terms(d: &mut Draft, plan: &Plan, products: i64) -> Option<Terms> {
+fn terms(d: &mut Draft, plan: &mut Plan, products: i64) -> Option<Terms> {
     let axis = plan
         .facts
         .axes
@@ -285,11 +285,12 @@ fn terms(d: &mut Draft, plan: &Plan, products: i64) -> Option<Terms> {
         .rev()
         .find(|a| a.class == Class::Reduction)?;
     let options: Vec<i64> = (1..=8).filter(|u| axis.extent % u == 0).collect();
-    let decided = d.choose("unroll", &options, (UNROLLED / products).max(1));
-    Some(Terms {
-        axis: axis.id,
-        decided,
-    })
+    let wanted = (UNROLLED / products).max(1);
+    let unrolled = options.iter().filter(|u| **u <= wanted).max();
+    let id = axis.id;
+    plan.body = products * unrolled.unwrap_or(&1);
+    let decided = d.choose("unroll", &options, wanted);
+    Some(Terms { axis: id, decided })
 }
 
 /// Loops over terms that are as short as this are unrolled whole, or not at all.
@@ -309,10 +310,14 @@ pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written
         return Ok(None);
     };
     let extent = extent(&taps);
-    let by = d.choose("unroll_taps", &[1, extent], extent);
+    // The rest of an axis of which a part is unrolled: the body is long without it.
+    let rest = loops.terms.last() == Some(&taps);
+    let long = rest && plan.body * extent > 2 * UNROLLED;
+    let default = if long { 1 } else { extent };
+    let by = d.choose("unroll_taps", &[1, extent], default);
     d.unroll_by(taps, by.value())?;
     let name = d.program().loop_(taps).name.clone();
-    plan.applied("unroll", format!("{name} by {extent}, by default"));
+    plan.applied("unroll", format!("{name} by {default}, by default"));
     Ok(Some(taps))
 }
 
