@@ -14,7 +14,7 @@ use tune::machine::Machine;
 /// Print facts about search spaces: size, share of legal points, distinct kernels, time
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith space resnet18 --threads 1\n  tunesmith space 'op:conv1d(c=80,w=3000,k=384,r=3,pad=1)' --space rules --samples 200\n  tunesmith space model.onnx --task conv2d --json"
+    after_help = "Examples:\n  tunesmith space resnet18 --threads 1\n  tunesmith space 'op:conv1d(c=80,w=3000,k=384,s=3,pad=1)' --space rules --samples 200\n  tunesmith space model.onnx --task conv2d --json"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub struct PointArgs {
 /// How well the analytic cost ranks the measured times of random points
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study rank 'op:conv1d(c=80,w=3000,k=384,r=3,pad=1)' --points 200\n  tunesmith study rank resnet18 --space rules --top 5 --json"
+    after_help = "Examples:\n  tunesmith study rank 'op:conv1d(c=80,w=3000,k=384,s=3,pad=1)' --points 200\n  tunesmith study rank resnet18 --space rules --top 5 --json"
 )]
 pub struct RankArgs {
     #[command(flatten)]
