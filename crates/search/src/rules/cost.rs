@@ -7,6 +7,7 @@
 
 use super::Plan;
 use super::lanes::Lanes;
+use super::window;
 use crate::analysis::{Access, Class, Stride};
 use crate::templates::registers::{LATENCY, wanted_part};
 
@@ -41,6 +42,9 @@ pub struct Sizes<'a> {
 /// Predicted cycles of a tile for each product that is wanted.
 pub fn cycles(plan: &Plan, lanes: &Lanes, s: &Sizes) -> f64 {
     let facts = &plan.facts;
+    if facts.operands.len() == 1 {
+        return window::cycles(facts, lanes, s);
+    }
     let mut tile: Vec<i64> = facts
         .axes
         .iter()

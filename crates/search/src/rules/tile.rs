@@ -7,6 +7,7 @@
 
 use super::cost::{self, Sizes};
 use super::lanes::Lanes;
+use super::window;
 use super::{Plan, TileLoops};
 use crate::analysis::{Access, Axis, Class};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
@@ -77,7 +78,10 @@ impl Tile {
 type Found = Vec<i64>;
 
 pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
-    let axes = axes(plan, lanes);
+    let axes = match plan.facts.operands.len() {
+        1 => window::axes(&plan.facts, lanes),
+        _ => axes(plan, lanes),
+    };
     let registers = Registers::of(plan.target);
     let mut options: Vec<Vec<i64>> = axes
         .iter()
@@ -131,14 +135,22 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         &[(1, &sums), (1, &held)],
         registers.most_vectors(0) * unit,
     );
-    let terms = terms(d, plan, &best);
+    let whole = window::whole_terms(&plan.facts);
+    let terms = match whole {
+        Some(_) => None,
+        None => terms(d, plan, &best),
+    };
     let body: Vec<_> = parts
         .iter()
         .copied()
         .chain([vectors.value()])
         .chain(terms.iter().map(|t| t.decided.value()))
         .collect();
-    d.limit("unrolled code", &[(1, &body)], MOST_UNROLLED * unit);
+    d.limit(
+        "unrolled code",
+        &[(whole.unwrap_or(1), &body)],
+        MOST_UNROLLED * unit,
+    );
     let names = axes
         .iter()
         .map(|at| plan.facts.axes[*at].name.as_str())
@@ -192,6 +204,9 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
 /// of those read along the lanes, the one that moves with the fewest axes.
 fn held(plan: &Plan, lanes: &Lanes, at: usize) -> bool {
     let facts = &plan.facts;
+    if facts.operands.len() == 1 {
+        return false;
+    }
     let moves = |o: &&Access| facts.spatial().filter(|a| o.strides[*a].is_used()).count();
     let along = facts
         .operands
@@ -233,7 +248,8 @@ fn best(
             .filter(|(at, _)| held(plan, lanes, **at));
         let loaded: i64 = of_held.map(|(_, n)| *n).product();
         let sums: i64 = rows.iter().product();
-        if (sums + loaded) * vectors[0] <= registers.most_vectors(0) {
+        let body = sums * vectors[0] * window::whole_terms(&plan.facts).unwrap_or(1);
+        if (sums + loaded) * vectors[0] <= registers.most_vectors(0) && body <= MOST_UNROLLED {
             let cost = cost::cycles(
                 plan,
                 lanes,
@@ -285,6 +301,10 @@ pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written
         .iter()
         .rev()
         .find(|l| (2..=SHORT).contains(&extent(l)));
+    if window::whole_terms(&plan.facts).is_some() {
+        plan.passed("unroll", "all terms are one body");
+        return Ok(None);
+    }
     let Some(taps) = short.copied() else {
         plan.passed("unroll", "no short loop over terms is outside the tile");
         return Ok(None);

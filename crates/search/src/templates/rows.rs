@@ -7,9 +7,11 @@
 //! left over is computed apart.
 
 use super::Templates;
+use crate::analysis::{Class, Stride};
 use crate::draft::{DecidedPart, Draft, PART, REST, Written};
 use crate::nests::{Nest, ids};
-use ir::{BlockId, CpuTarget, DType, IterKind, LoopId, Program, Role, Scope};
+use ir::{BlockId, CpuTarget, IterKind, LoopId, Program, Role, Scope};
+use schedule::own_loops;
 
 /// Vectors side by side, at most: independent chains of operations. Chosen by hand; not
 /// measured apart.
@@ -29,50 +31,70 @@ enum Part {
 /// The sketch of a program whose every block works on the rows of its last one;
 /// none for others.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    let lanes = target.lanes(DType::F32);
-    let Some((last, inputs)) = recognise(program, all, lanes) else {
+    let Some(rows) = recognise(program, all, target) else {
         return;
     };
-    let Some((along, rows)) = last.spatial.split_last() else {
-        return;
-    };
-    let rows = ids(rows);
-    let Some(place) = rows.last().copied() else {
+    let loops = rows.loops();
+    let Some(place) = loops.last().copied() else {
         return;
     };
     let widths: Vec<i64> = (0..)
-        .map(|i| lanes << i)
-        .take_while(|w| *w <= lanes * MOST_VECTORS && *w < along.extent)
+        .map(|i| rows.lanes << i)
+        .take_while(|w| *w <= rows.lanes * MOST_VECTORS && *w < rows.cols)
         .collect();
     found.write(Draft::new("rows", program), |d| {
-        let width = d.choose("width", &widths, default_width(&widths, along.extent));
+        let width = d.choose("width", &widths, default_width(&widths, rows.cols));
         let width = width.value();
         let mut reductions = Vec::new();
-        for (n, _) in inputs.iter().filter(|(_, part)| *part == Part::Reduction) {
-            let [_, lane] = d.split(n.reduce[0].id, [REST, width.into()])?;
+        for (n, _) in rows
+            .parts
+            .iter()
+            .filter(|(_, part)| *part == Part::Reduction)
+        {
+            let last = n
+                .reduce
+                .last()
+                .ok_or_else(|| d.missing(format!("`{}` reduces nothing", n.name)))?;
+            let [_, lane] = d.split(last.id, [REST, width.into()])?;
             let partial = d.rfactor(lane)?;
             let block = n.block;
             reductions.push(Reduction { block, partial });
         }
-        for (n, _) in inputs.iter().rev() {
-            d.compute_at(n.block, place)?;
+        // The combination of the last block's partial results has loops of its own.
+        let (own, place) = match rows.last_part() {
+            Part::Reduction => {
+                let mut own = own_loops(d.program(), rows.last().block);
+                own.pop();
+                let place = own.last().copied();
+                let place = place.ok_or_else(|| d.missing("there is no loop over rows".into()))?;
+                (own, place)
+            }
+            _ => (loops, place),
+        };
+        for (n, _) in rows.parts.iter().rev() {
+            if n.block != rows.last().block {
+                d.compute_at(n.block, place)?;
+            }
             for r in reductions.iter().filter(|r| r.block == n.block) {
                 d.compute_at(r.partial, place)?;
             }
         }
         // Rows are each worker's own before their parts are cut.
-        d.parallel(&rows, target.threads)?;
+        d.parallel(&own, target.threads)?;
         d.run_parallel()?;
-        for (n, part) in &inputs {
+        for (n, part) in &rows.parts {
             for r in reductions.iter().filter(|r| r.block == n.block) {
                 r.write(d)?;
             }
             if let (Part::Elements, Some(l)) = (part, n.spatial.last()) {
-                let [own] = d.along(n.block, [&l.axis])?;
+                let own = match n.block == rows.last().block {
+                    true => l.id,
+                    false => d.along(n.block, [l.axis.as_str()])?[0],
+                };
                 vectors(d, own, width)?;
             }
         }
-        vectors(d, along.id, width)
+        Ok(())
     });
 }
 
@@ -83,55 +105,122 @@ fn default_width(widths: &[i64], cols: i64) -> i64 {
     *even.unwrap_or(widest)
 }
 
-/// The last block, and those that it is computed from.
-fn recognise<'a>(
-    program: &Program,
-    all: &'a [Nest],
+/// A program that works row by row.
+struct Rows<'a> {
+    /// Every block with what it does, in order.
+    parts: Vec<(&'a Nest, Part)>,
+    /// Elements of a row.
+    cols: i64,
+    /// Elements of a vector.
     lanes: i64,
-) -> Option<(&'a Nest, Vec<(&'a Nest, Part)>)> {
-    let (last, inputs) = all.split_last()?;
-    let shape = last.shape();
-    let (cols, rows) = shape.split_last()?;
-    if *cols <= lanes || last.is_reduction || last.writes != 1 {
-        return None;
+}
+
+impl<'a> Rows<'a> {
+    fn last(&self) -> &'a Nest {
+        self.parts[self.parts.len() - 1].0
     }
+
+    fn last_part(&self) -> Part {
+        self.parts[self.parts.len() - 1].1
+    }
+
+    /// The last block's loops over rows.
+    fn loops(&self) -> Vec<LoopId> {
+        let mut loops = ids(&self.last().spatial);
+        if self.last_part() == Part::Elements {
+            loops.pop();
+        }
+        loops
+    }
+}
+
+/// Extents without those of 1 at the end: axes that a reduction kept.
+fn trimmed(shape: &[i64]) -> &[i64] {
+    let kept = shape.iter().rposition(|n| *n != 1).map_or(0, |at| at + 1);
+    &shape[..kept]
+}
+
+/// The parts of a program, each of which works on the rows of the first reduction.
+fn recognise<'a>(program: &Program, all: &'a [Nest], target: &CpuTarget) -> Option<Rows<'a>> {
+    let last = all.last()?;
+    let first = all.iter().find(|n| n.is_reduction)?;
+    let [along] = &first.reduce[..] else {
+        return None;
+    };
+    let cols = along.extent;
+    let outputs = first.shape();
+    let rows = trimmed(&outputs);
     let part = |n: &'a Nest| {
-        let outputs = n.shape();
+        let shape = n.shape();
+        let of_rows = trimmed(&shape) == rows;
         let part = match &n.reduce[..] {
-            [along] if n.is_reduction && along.extent == *cols && outputs == rows => {
-                Part::Reduction
+            [along] if n.is_reduction && along.extent == cols && of_rows => Part::Reduction,
+            [] if !n.is_reduction
+                && shape.last() == Some(&cols)
+                && trimmed(&shape[..shape.len() - 1]) == rows =>
+            {
+                Part::Elements
             }
-            [] if !n.is_reduction && outputs == shape => Part::Elements,
-            [] if !n.is_reduction && outputs == rows => Part::Scalar,
+            [] if !n.is_reduction && of_rows => Part::Scalar,
             _ => return None,
         };
         let [w] = &program.block(n.block).writes[..] else {
             return None;
         };
         let b = program.buffer(w.buffer);
-        let own = b.role == Role::Intermediate && b.dtype == DType::F32;
-        own.then_some((n, part))
+        let own = b.role == Role::Intermediate && b.dtype.is_float();
+        (own || n.block == last.block).then_some((n, part))
     };
-    let inputs: Vec<(&Nest, Part)> = inputs.iter().map(part).collect::<Option<_>>()?;
-    let reduces = inputs.iter().any(|(_, part)| *part == Part::Reduction);
-    (reduces && row_by_row(program, last, &inputs)).then_some((last, inputs))
+    let parts: Vec<(&Nest, Part)> = all.iter().map(part).collect::<Option<_>>()?;
+    let work = program
+        .buffer(program.block(first.block).writes[0].buffer)
+        .dtype;
+    let lanes = target.lanes(work);
+    let found = Rows { parts, cols, lanes };
+    let contiguous = all
+        .iter()
+        .filter(|n| n.is_reduction)
+        .all(|n| reads_rows(program, n));
+    (cols > lanes && contiguous && row_by_row(program, &found)).then_some(found)
+}
+
+/// Whether a reduction reads every operand that moves with its terms contiguously.
+fn reads_rows(program: &Program, n: &Nest) -> bool {
+    let facts = crate::analysis::Reduction::of(program, n.block);
+    facts.is_some_and(|f| {
+        let terms = f.axes.iter().position(|a| a.class == Class::Reduction);
+        terms.is_some_and(|at| {
+            let strides = f.operands.iter().map(|o| o.strides[at]);
+            strides.clone().any(|s| s == Stride::Elements(1))
+                && strides
+                    .clone()
+                    .all(|s| matches!(s, Stride::Elements(0 | 1)))
+        })
+    })
 }
 
 /// Whether every block reads of the others only what they made of its own row.
-fn row_by_row(program: &Program, last: &Nest, inputs: &[(&Nest, Part)]) -> bool {
-    let all = || inputs.iter().map(|(n, _)| *n).chain([last]);
+fn row_by_row(program: &Program, found: &Rows) -> bool {
+    let all = || found.parts.iter();
     let writes = |n: &Nest| program.block(n.block).writes[0].clone();
-    all().all(|reader| {
+    all().all(|(reader, _)| {
         let block = program.block(reader.block);
         let own: Vec<_> = block.iters.iter().map(|i| (i.var, i.kind)).collect();
-        let rows = writes(last).indices.len().saturating_sub(1);
         block.loads().iter().all(|(buffer, at)| {
-            let made_here = all().any(|n| writes(n).buffer == *buffer);
+            let made = all().find(|(n, _)| writes(n).buffer == *buffer);
+            let Some((maker, part)) = made else {
+                return true;
+            };
+            let shape = maker.shape();
+            let kept = match part {
+                Part::Elements => trimmed(&shape[..shape.len() - 1]).len(),
+                _ => trimmed(&shape).len(),
+            };
             let of_row = |(i, e): (usize, &ir::Expr)| {
                 let v = e.as_var();
                 v.is_some_and(|v| own.get(i) == Some(&(v, IterKind::Spatial)))
             };
-            !made_here || (at.len() >= rows && at[..rows].iter().enumerate().all(of_row))
+            at.len() >= kept && at[..kept].iter().enumerate().all(of_row)
         })
     })
 }
