@@ -218,6 +218,40 @@ fn along_rows(
     })
 }
 
+/// Adds what only these nodes read, as long as no further operand is read for it. Example:
+/// the squares of a norm whose operand the norm divides.
+fn absorb(
+    model: &Model,
+    graph: &PostDominators,
+    fits: &impl Fn(&NodeId) -> bool,
+    nodes: &mut Vec<NodeId>,
+) {
+    let reads = |n: NodeId| model[n].inputs.iter().flatten().copied();
+    loop {
+        let read: HashSet<ValueId> = nodes.iter().flat_map(|n| reads(*n)).collect();
+        let mut producers = read.iter().filter_map(|v| model.producer(*v));
+        let found = producers.find(|(n, _)| {
+            let inside = |n: &NodeId| nodes.contains(n);
+            let own = model[*n]
+                .outputs
+                .iter()
+                .any(|v| model.outputs().contains(v));
+            let adds_none = reads(*n).all(|v| read.contains(&v) || model.constant(v).is_some());
+            !inside(n)
+                && !own
+                && adds_none
+                && graph.users[n.index()].iter().all(inside)
+                && is_elementwise(&model[*n].op)
+                && fits(n)
+        });
+        match found {
+            Some((n, _)) if nodes.len() < MOST_OF_ROWS => nodes.push(n),
+            _ => break,
+        }
+    }
+    nodes.sort_unstable();
+}
+
 /// The post-dominator tree of the nodes; its root is the exit that graph
 /// outputs lead to.
 struct PostDominators {

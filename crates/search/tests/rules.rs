@@ -233,6 +233,48 @@ fn reduction(rng: &mut impl Rng) -> Program {
     finish(rng, b, main, &axes)
 }
 
+/// Two reductions along rows, the second one of values that depend on the first one, with
+/// a result for each element or each row.
+fn row_chain(rng: &mut impl Rng) -> Program {
+    let letters = ["a", "b", "c", "d"];
+    let count = rng.random_range(1..4);
+    let mut extents: Vec<i64> = (0..count).map(|_| rng.random_range(1..5)).collect();
+    // One axis along the row, or two.
+    let along = rng.random_range(1..3);
+    for d in 0..along {
+        let most = if d + 1 == along { 300 } else { 6 };
+        extents.push(rng.random_range(1..most));
+    }
+    extents.truncate(letters.len());
+    let (rows, row) = extents.split_at(count.min(extents.len() - 1));
+    let named = |from: usize, of: &[i64]| -> Vec<(&str, i64)> {
+        letters[from..]
+            .iter()
+            .copied()
+            .zip(of.iter().copied())
+            .collect()
+    };
+    let (axes, terms) = (named(0, rows), named(rows.len(), row));
+    let mut b = ProgramBuilder::new("rows");
+    let x = b.input("X", DType::F32, &extents);
+    let element = |o: &[Expr], t: &[Expr]| Expr::load(x, [o, t].concat());
+    let max = b.reduce("max", &axes, &terms, Reducer::Max, element);
+    let powers =
+        |o: &[Expr], t: &[Expr]| Expr::unary(ir::UnaryOp::Exp, element(o, t) - Expr::load(max, o));
+    let sum = b.reduce("sum", &axes, &terms, Reducer::Sum, powers);
+    let result = match rng.random_range(0..3) {
+        0 => sum,
+        1 => b.compute("out", &axes, |o| {
+            Expr::unary(ir::UnaryOp::Log, Expr::load(sum, o)) + Expr::load(max, o)
+        }),
+        _ => b.compute("out", &[&axes[..], &terms].concat(), |at| {
+            let (o, t) = at.split_at(rows.len());
+            powers(o, t) / Expr::load(sum, o)
+        }),
+    };
+    b.finish(&[result])
+}
+
 /// With an epilogue behind the sum, or without.
 fn finish(
     rng: &mut impl Rng,
@@ -265,7 +307,7 @@ fn check(program: &Program, target: &Target, seed: u64) -> usize {
     let by_rules = all
         .sketches
         .into_iter()
-        .filter(|s| s.name.starts_with("rules."));
+        .filter(|s| s.name.starts_with("rules.") || s.name.starts_with("rows"));
     let mut sketches = 0;
     for sketch in by_rules {
         sketches += 1;
@@ -329,13 +371,14 @@ fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let program = match rng.random_range(0..3) {
             0 => reduction(&mut rng),
+            1 => row_chain(&mut rng),
             _ => pooling(&mut rng),
         };
         let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
         let target = Target::generic(isa).with_threads(rng.random_range(1..3));
         covered += u64::from(check(&program, &target, seed) > 0);
     }
-    // Others have rows that are contiguous along their terms, or one result.
+    // Others have rows shorter than a vector, or one result.
     assert!(
         covered * 2 >= count,
         "{covered} of {count} have sketches by rules"
