@@ -210,6 +210,7 @@ fn along_rows(
     if nodes.len() < 2 || nodes[1..].iter().filter(again).count() == 0 {
         return None;
     }
+    absorb(model, graph, &fits, &mut nodes);
     let rows = nodes[..nodes.len() - 1].to_vec();
     Some(Group {
         anchor: end,
