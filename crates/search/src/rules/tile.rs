@@ -122,35 +122,11 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
             decided: d.choose(&name, sizes, *default),
         });
     }
-    let parts: Vec<_> = rows.iter().map(|r| r.decided.value()).collect();
-    let held: Vec<_> = rows.iter().filter(|r| held(plan, lanes, r.at)).collect();
-    let held: Vec<_> = held
-        .iter()
-        .map(|r| r.decided.value())
-        .chain([vectors.value()])
-        .collect();
-    let sums: Vec<_> = parts.iter().copied().chain([vectors.value()]).collect();
-    d.limit(
-        "registers",
-        &[(1, &sums), (1, &held)],
-        registers.most_vectors(0) * unit,
-    );
-    let whole = window::whole_terms(&plan.facts);
-    let terms = match whole {
+    let terms = match window::whole_terms(&plan.facts) {
         Some(_) => None,
         None => terms(d, plan, &best),
     };
-    let body: Vec<_> = parts
-        .iter()
-        .copied()
-        .chain([vectors.value()])
-        .chain(terms.iter().map(|t| t.decided.value()))
-        .collect();
-    d.limit(
-        "unrolled code",
-        &[(whole.unwrap_or(1), &body)],
-        MOST_UNROLLED * unit,
-    );
+    limit(d, plan, lanes, (&rows, vectors, terms.as_ref()), unit);
     let names = axes
         .iter()
         .map(|at| plan.facts.axes[*at].name.as_str())
@@ -166,6 +142,38 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         cuts,
         lanes: lanes.at,
     })
+}
+
+/// Lets the sketch propose only tiles that fit the registers, with bodies that are not
+/// too long; vectors are counted in units of `unit`.
+fn limit(
+    d: &mut Draft,
+    plan: &Plan,
+    lanes: &Lanes,
+    (rows, vectors, terms): (&[Row], Decided, Option<&Terms>),
+    unit: i64,
+) {
+    let registers = Registers::of(plan.target);
+    let parts: Vec<_> = rows.iter().map(|r| r.decided.value()).collect();
+    let held = rows.iter().filter(|r| held(plan, lanes, r.at));
+    let held: Vec<_> = held
+        .map(|r| r.decided.value())
+        .chain([vectors.value()])
+        .collect();
+    let sums: Vec<_> = parts.iter().copied().chain([vectors.value()]).collect();
+    d.limit(
+        "registers",
+        &[(1, &sums), (1, &held)],
+        registers.most_vectors(0) * unit,
+    );
+    let body: Vec<_> = parts
+        .iter()
+        .copied()
+        .chain([vectors.value()])
+        .chain(terms.iter().map(|t| t.decided.value()))
+        .collect();
+    let whole = window::whole_terms(&plan.facts).unwrap_or(1);
+    d.limit("unrolled code", &[(whole, &body)], MOST_UNROLLED * unit);
 }
 
 /// Axes for a tile, outermost first: of those that leave out the same operands the

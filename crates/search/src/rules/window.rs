@@ -23,6 +23,8 @@ const A_CYCLE: f64 = 2.0;
 const UNALIGNED: f64 = 1.5;
 /// Cycles of the test for one combination of a vector at a border.
 const TEST: f64 = 1.0;
+/// What a tile costs more that may be cut at the end of its axis: tests, or further code.
+const CUT: f64 = 1.05;
 /// Cycles to begin a tile and to end it.
 const BEGIN: f64 = 8.0;
 
@@ -129,7 +131,10 @@ pub fn cycles(facts: &Reduction, lanes: &Lanes, s: &Sizes) -> f64 {
         .product();
     let wanted = wanted * wanted_part(lanes.extent, s.vectors * lanes.width);
     let busy = (combined / A_CYCLE).max(loads / A_CYCLE).max(chain);
-    (busy + tests * combined * TEST + BEGIN) / (sums * wanted)
+    let mut axes = s.axes.iter().zip(s.rows);
+    let cut = axes.any(|(at, n)| facts.axes[*at].extent % n != 0);
+    let slowed = if cut { CUT } else { 1.0 };
+    (busy + tests * combined * TEST + BEGIN) * slowed / (sums * wanted)
 }
 
 /// Loads for a vector of an operand.
