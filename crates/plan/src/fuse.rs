@@ -15,14 +15,19 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// The nodes of one kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
+    /// Of a chain along rows the last node.
     pub anchor: NodeId,
+    /// Reductions and element-wise nodes along the same rows before the anchor, in
+    /// topological order: their values stay inside the kernel.
+    pub rows: Vec<NodeId>,
     /// Element-wise nodes after the anchor, in topological order.
     pub chain: Vec<NodeId>,
 }
 
 impl Group {
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        std::iter::once(self.anchor).chain(self.chain.iter().copied())
+        let rows = self.rows.iter().copied();
+        rows.chain([self.anchor]).chain(self.chain.iter().copied())
     }
 
     pub fn last(&self) -> NodeId {
@@ -36,7 +41,7 @@ impl Group {
     /// The nodes whose values are computed element by element at the result's
     /// point: the chain, and an element-wise anchor.
     pub fn pointwise(&self, model: &Model) -> Vec<NodeId> {
-        let skip = usize::from(!is_elementwise(&model[self.anchor].op));
+        let skip = usize::from(!is_elementwise(&model[self.anchor].op) && self.rows.is_empty());
         self.nodes().skip(skip).collect()
     }
 
@@ -80,6 +85,12 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
     let graph = PostDominators::of(model);
     let mut taken = vec![false; model.nodes().len()];
     let mut groups = Vec::new();
+    for (id, _) in model.nodes() {
+        if let Some(group) = along_rows(model, &graph, &taken, id) {
+            group.nodes().for_each(|n| taken[n.index()] = true);
+            groups.push(group);
+        }
+    }
     for (id, node) in model.nodes() {
         if taken[id.index()] || is_alias(model, id) {
             continue;
@@ -87,6 +98,7 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
         taken[id.index()] = true;
         let mut group = Group {
             anchor: id,
+            rows: Vec::new(),
             chain: Vec::new(),
         };
         if node.outputs.len() == 1 {
@@ -129,6 +141,116 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         region.iter().for_each(|n| taken[n.index()] = true);
         group.chain.extend(region);
     }
+}
+
+/// Nodes of a chain along rows, at most.
+const MOST_OF_ROWS: usize = 32;
+
+/// The reduction `start`, and everything computed from it up to a post-dominator, as
+/// long as all reduces the same axes of the same shape, or is element-wise of that shape
+/// or of one element a row. There is a group only if a row would be read again.
+fn along_rows(
+    model: &Model,
+    graph: &PostDominators,
+    taken: &[bool],
+    start: NodeId,
+) -> Option<Group> {
+    let Op::Reduce(first) = &model[start].op else {
+        return None;
+    };
+    let source = model[start].input(0)?;
+    let shape = model[source].shape();
+    let kept = shape.len().checked_sub(first.axes.len())?;
+    // Further axes are those of an image, which may lie in blocks of channels.
+    let along_row = first.axes.len() == 1 && first.axes[0] == kept && first.keepdims;
+    if !along_row || shape[kept..].iter().product::<usize>() <= 1 {
+        return None;
+    }
+    let of_rows = |v: ValueId| {
+        let own = model[v].shape();
+        own.len() == shape.len()
+            && own[..kept] == shape[..kept]
+            && own[kept..].iter().all(|n| *n == 1)
+    };
+    let fits = |n: &NodeId| {
+        let node = &model[*n];
+        let float = |v: &ValueId| model[*v].dtype().is_float();
+        let one = node.outputs.len() == 1 && !taken[n.index()];
+        one && node.inputs.iter().flatten().chain(&node.outputs).all(float)
+            && match &node.op {
+                Op::Reduce(r) => {
+                    let own = node.input(0).map(|v| model[v].shape());
+                    own == Some(shape) && r.axes == first.axes && r.keepdims
+                }
+                Op::BatchNorm(_) => false,
+                op if is_elementwise(op) => {
+                    let result = node.output();
+                    model[result].shape() == shape || of_rows(result)
+                }
+                _ => false,
+            }
+    };
+    if !fits(&start) {
+        return None;
+    }
+    let mut nodes = vec![start];
+    let mut end = start;
+    while let Some(next) = graph.parent(end) {
+        let Some(region) = graph.between(end, next) else {
+            break;
+        };
+        if !region.iter().all(fits) || nodes.len() + region.len() > MOST_OF_ROWS {
+            break;
+        }
+        nodes.extend(region);
+        end = next;
+    }
+    let again =
+        |n: &&NodeId| !of_rows(model[**n].output()) || matches!(model[**n].op, Op::Reduce(_));
+    if nodes.len() < 2 || nodes[1..].iter().filter(again).count() == 0 {
+        return None;
+    }
+    absorb(model, graph, &fits, &mut nodes);
+    let rows = nodes[..nodes.len() - 1].to_vec();
+    Some(Group {
+        anchor: end,
+        rows,
+        chain: Vec::new(),
+    })
+}
+
+/// Adds what only these nodes read, as long as no further operand is read for it. Example:
+/// the squares of a norm whose operand the norm divides.
+fn absorb(
+    model: &Model,
+    graph: &PostDominators,
+    fits: &impl Fn(&NodeId) -> bool,
+    nodes: &mut Vec<NodeId>,
+) {
+    let reads = |n: NodeId| model[n].inputs.iter().flatten().copied();
+    loop {
+        let read: HashSet<ValueId> = nodes.iter().flat_map(|n| reads(*n)).collect();
+        let mut producers = read.iter().filter_map(|v| model.producer(*v));
+        let found = producers.find(|(n, _)| {
+            let inside = |n: &NodeId| nodes.contains(n);
+            let own = model[*n]
+                .outputs
+                .iter()
+                .any(|v| model.outputs().contains(v));
+            let adds_none = reads(*n).all(|v| read.contains(&v) || model.constant(v).is_some());
+            !inside(n)
+                && !own
+                && adds_none
+                && graph.users[n.index()].iter().all(inside)
+                && is_elementwise(&model[*n].op)
+                && fits(n)
+        });
+        match found {
+            Some((n, _)) if nodes.len() < MOST_OF_ROWS => nodes.push(n),
+            _ => break,
+        }
+    }
+    nodes.sort_unstable();
 }
 
 /// The post-dominator tree of the nodes; its root is the exit that graph

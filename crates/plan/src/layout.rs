@@ -167,11 +167,12 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     fn group(&mut self, group: &Group) -> Choice {
-        let choice = if self.plain.contains(&self.model[group.anchor].name) {
-            Choice::plain()
-        } else {
-            self.anchor(group)
-        };
+        let choice =
+            if !group.rows.is_empty() || self.plain.contains(&self.model[group.anchor].name) {
+                Choice::plain()
+            } else {
+                self.anchor(group)
+            };
         if choice.output != Layout::Plain {
             for v in group.outputs(self.model) {
                 self.homes.insert(v, choice.output);

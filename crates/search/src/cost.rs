@@ -78,7 +78,7 @@ mod tests {
             sorted.into_iter().map(|s| s.name).collect()
         };
         assert_eq!(order(&["5", "4", "3", "6"]), ["3", "5", "4", "6"]);
-        assert_eq!(order(&["5", "4.999"]), ["5", "4.999"]);
+        assert_eq!(order(&["5", "4.95"]), ["5", "4.95"]);
         assert_eq!(order(&["unknown", "7"]), ["7", "unknown"]);
         assert_eq!(order(&["unknown", "none"]), ["unknown", "none"]);
     }

@@ -151,6 +151,130 @@ fn contraction(rng: &mut impl Rng) -> Program {
     finish(rng, b, main, &axes)
 }
 
+const REDUCERS: [Reducer; 4] = [Reducer::Sum, Reducer::Max, Reducer::Min, Reducer::Prod];
+
+/// Pooling of one to three axes, plain or in blocks of channels.
+fn pooling(rng: &mut impl Rng) -> Program {
+    let mut windows: Vec<Window> = (0..rng.random_range(1..4))
+        .map(|_| Window::random(rng))
+        .collect();
+    if let Some(last) = windows.last_mut() {
+        last.outputs = rng.random_range(1..40);
+        last.stride = rng.random_range(1..4);
+    }
+    let reducer = REDUCERS[rng.random_range(0..4)].clone();
+    let dtype = [DType::F32, DType::F32, DType::F64, DType::I32][rng.random_range(0..4)];
+    let block = [1, 1, 4, 8][rng.random_range(0..4)];
+    let mut b = ProgramBuilder::new("pooling");
+    let sizes: Vec<i64> = windows.iter().map(|w| w.size()).collect();
+    let lead = [1, rng.random_range(1..4)];
+    let lanes = if block > 1 { vec![block] } else { vec![] };
+    let x = b.input("X", dtype, &[&lead[..], &sizes, &lanes].concat());
+    let names = ["z", "y", "x"];
+    let taps = ["q", "r", "s"];
+    let from = names.len() - windows.len();
+    let mut axes = vec![("n", lead[0]), ("c", lead[1])];
+    let outputs = windows.iter().map(|w| w.outputs);
+    axes.extend(names[from..].iter().copied().zip(outputs));
+    axes.extend(lanes.iter().map(|n| ("ci", *n)));
+    let counts = windows.iter().map(|w| w.taps);
+    let terms: Vec<(&str, i64)> = taps[from..].iter().copied().zip(counts).collect();
+    let outside = reducer.identity(&[dtype])[0].clone();
+    let main = b.reduce("main", &axes, &terms, reducer, |o, t| {
+        let mut inside = Expr::bool(true);
+        let mut at = o[..2].to_vec();
+        for (d, w) in windows.iter().enumerate() {
+            let position = &o[2 + d] * w.stride + &t[d] * w.dilation - w.pad;
+            inside = inside
+                .and(Expr::int(0).le(&position))
+                .and(position.clone().lt(sizes[d]));
+            at.push(position);
+        }
+        at.extend_from_slice(&o[2 + windows.len()..]);
+        Expr::select(inside, Expr::load(x, at), outside.clone())
+    });
+    let result = match dtype {
+        DType::F32 => return finish(rng, b, main, &axes),
+        _ => main,
+    };
+    b.finish(&[result])
+}
+
+/// A reduction over any axes of a tensor.
+fn reduction(rng: &mut impl Rng) -> Program {
+    let letters = ["a", "b", "c", "d"];
+    let rank = rng.random_range(1..5);
+    let reducer = REDUCERS[rng.random_range(0..4)].clone();
+    let extents: Vec<i64> = (0..rank)
+        .map(|d| rng.random_range(1..if d + 1 == rank { 90 } else { 8 }))
+        .collect();
+    let mut kept: Vec<bool> = (0..rank).map(|_| rng.random()).collect();
+    kept[rng.random_range(0..rank)] = false;
+    let mut b = ProgramBuilder::new("reduction");
+    let x = b.input("X", DType::F32, &extents);
+    let of = |keep: bool| -> Vec<(&str, i64)> {
+        let all = letters.iter().copied().zip(extents.iter().copied());
+        let chosen = all.zip(&kept).filter(|(_, k)| **k == keep);
+        chosen.map(|(axis, _)| axis).collect()
+    };
+    let mut axes = of(true);
+    if axes.is_empty() {
+        axes.push(("one", 1));
+    }
+    let terms = of(false);
+    let main = b.reduce("main", &axes, &terms, reducer, |o, t| {
+        let (mut o, mut t) = (o.iter(), t.iter());
+        let at = kept.iter().map(|k| match k {
+            true => o.next().unwrap().clone(),
+            false => t.next().unwrap().clone(),
+        });
+        Expr::load(x, at.collect::<Vec<_>>())
+    });
+    finish(rng, b, main, &axes)
+}
+
+/// Two reductions along rows, the second one of values that depend on the first one, with
+/// a result for each element or each row.
+fn row_chain(rng: &mut impl Rng) -> Program {
+    let letters = ["a", "b", "c", "d"];
+    let count = rng.random_range(1..4);
+    let mut extents: Vec<i64> = (0..count).map(|_| rng.random_range(1..5)).collect();
+    // One axis along the row, or two.
+    let along = rng.random_range(1..3);
+    for d in 0..along {
+        let most = if d + 1 == along { 300 } else { 6 };
+        extents.push(rng.random_range(1..most));
+    }
+    extents.truncate(letters.len());
+    let (rows, row) = extents.split_at(count.min(extents.len() - 1));
+    let named = |from: usize, of: &[i64]| -> Vec<(&str, i64)> {
+        letters[from..]
+            .iter()
+            .copied()
+            .zip(of.iter().copied())
+            .collect()
+    };
+    let (axes, terms) = (named(0, rows), named(rows.len(), row));
+    let mut b = ProgramBuilder::new("rows");
+    let x = b.input("X", DType::F32, &extents);
+    let element = |o: &[Expr], t: &[Expr]| Expr::load(x, [o, t].concat());
+    let max = b.reduce("max", &axes, &terms, Reducer::Max, element);
+    let powers =
+        |o: &[Expr], t: &[Expr]| Expr::unary(ir::UnaryOp::Exp, element(o, t) - Expr::load(max, o));
+    let sum = b.reduce("sum", &axes, &terms, Reducer::Sum, powers);
+    let result = match rng.random_range(0..3) {
+        0 => sum,
+        1 => b.compute("out", &axes, |o| {
+            Expr::unary(ir::UnaryOp::Log, Expr::load(sum, o)) + Expr::load(max, o)
+        }),
+        _ => b.compute("out", &[&axes[..], &terms].concat(), |at| {
+            let (o, t) = at.split_at(rows.len());
+            powers(o, t) / Expr::load(sum, o)
+        }),
+    };
+    b.finish(&[result])
+}
+
 /// With an epilogue behind the sum, or without.
 fn finish(
     rng: &mut impl Rng,
@@ -183,7 +307,7 @@ fn check(program: &Program, target: &Target, seed: u64) -> usize {
     let by_rules = all
         .sketches
         .into_iter()
-        .filter(|s| s.name.starts_with("rules."));
+        .filter(|s| s.name.starts_with("rules.") || s.name.starts_with("rows"));
     let mut sketches = 0;
     for sketch in by_rules {
         sketches += 1;
@@ -232,6 +356,31 @@ fn any_contraction_gets_legal_sketches_that_compute_the_same() {
     // Some have no axis along which the output is contiguous: all its extents are 1.
     assert!(
         covered * 20 >= count * 19,
+        "{covered} of {count} have sketches by rules"
+    );
+}
+
+#[test]
+fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
+    let (count, first) = (
+        setting("TUNESMITH_FUZZ", 400),
+        setting("TUNESMITH_FUZZ_SEED", 1),
+    );
+    let mut covered = 0;
+    for seed in first..first + count {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let program = match rng.random_range(0..3) {
+            0 => reduction(&mut rng),
+            1 => row_chain(&mut rng),
+            _ => pooling(&mut rng),
+        };
+        let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
+        let target = Target::generic(isa).with_threads(rng.random_range(1..3));
+        covered += u64::from(check(&program, &target, seed) > 0);
+    }
+    // Others have rows shorter than a vector, or one result.
+    assert!(
+        covered * 2 >= count,
         "{covered} of {count} have sketches by rules"
     );
 }

@@ -19,6 +19,7 @@ mod norm;
 mod pool;
 mod reduce;
 mod resize;
+mod rows;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
@@ -82,7 +83,10 @@ pub(super) fn build(
 ) -> Built {
     let mut builder = ProgramBuilder::new(model[group.anchor].op.name());
     let (env, operands) = Env::new(model, users, group, choice, output, &mut builder);
-    let (result, kind) = anchor(&env, &mut builder);
+    let (result, kind) = match group.rows.is_empty() {
+        true => anchor(&env, &mut builder),
+        false => rows::rows(&env, &mut builder),
+    };
     Built {
         program: builder.finish(&[result]),
         operands,
@@ -299,7 +303,7 @@ impl<'a> Env<'a> {
         let mut operands = Vec::new();
         let pointwise = group.chain_operands(model);
         let names = operand_names(&node.op);
-        let own = if is_elementwise(&node.op) {
+        let own = if is_elementwise(&node.op) || !group.rows.is_empty() {
             &[]
         } else {
             &node.inputs[..]

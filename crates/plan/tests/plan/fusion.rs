@@ -235,6 +235,81 @@ fn attention_and_normalisation() {
     );
 }
 
+fn along_rows(m: &mut Model, kind: ReduceKind, x: ValueId) -> ValueId {
+    let reduce = Reduce {
+        kind,
+        axes: vec![2],
+        keepdims: true,
+    };
+    m.add("reduce", Op::Reduce(reduce), &[x]).unwrap()
+}
+
+fn binary(m: &mut Model, op: Binary, x: ValueId, y: ValueId) -> ValueId {
+    m.add("binary", Op::Binary(op), &[x, y]).unwrap()
+}
+
+fn unary(m: &mut Model, op: Unary, x: ValueId) -> ValueId {
+    m.add("unary", Op::Unary(op), &[x]).unwrap()
+}
+
+/// Softmax, its logarithm's divisor, layer normalisation and the norm of a vector, each
+/// written out.
+#[test]
+fn chains_along_rows_are_one_kernel() {
+    type Chain = fn(&mut Model, ValueId) -> ValueId;
+    let softmax: Chain = |m, x| {
+        let max = along_rows(m, ReduceKind::Max, x);
+        let shifted = binary(m, Binary::Sub, x, max);
+        let e = unary(m, Unary::Exp, shifted);
+        let sum = along_rows(m, ReduceKind::Sum, e);
+        binary(m, Binary::Div, e, sum)
+    };
+    let log_sum_exp: Chain = |m, x| {
+        let max = along_rows(m, ReduceKind::Max, x);
+        let shifted = binary(m, Binary::Sub, x, max);
+        let e = unary(m, Unary::Exp, shifted);
+        let sum = along_rows(m, ReduceKind::Sum, e);
+        let log = unary(m, Unary::Log, sum);
+        binary(m, Binary::Add, log, max)
+    };
+    let layer_norm: Chain = |m, x| {
+        let mean = along_rows(m, ReduceKind::Mean, x);
+        let centred = binary(m, Binary::Sub, x, mean);
+        let squares = binary(m, Binary::Mul, centred, centred);
+        let variance = along_rows(m, ReduceKind::Mean, squares);
+        let epsilon = m.add_constant("epsilon", Tensor::from_slice(&[], &[1e-5f32]));
+        let spread = add(m, variance, epsilon);
+        let deviation = unary(m, Unary::Sqrt, spread);
+        let normal = binary(m, Binary::Div, centred, deviation);
+        let scale = m.add_constant("scale", random(&[9], 1));
+        binary(m, Binary::Mul, normal, scale)
+    };
+    let norm: Chain = |m, x| {
+        let squares = binary(m, Binary::Mul, x, x);
+        let sum = along_rows(m, ReduceKind::Sum, squares);
+        let root = unary(m, Unary::Sqrt, sum);
+        binary(m, Binary::Div, x, root)
+    };
+    for chain in [softmax, log_sum_exp, layer_norm, norm] {
+        let mut m = Model::new("rows", 0);
+        let x = m.add_input("x", DType::F32, &[2, 5, 9]);
+        let y = chain(&mut m, x);
+        m.add_output(y);
+        assert_eq!(kinds(&judge_both(&m)), ["rows"]);
+    }
+}
+
+/// Without anything that reads the row again a reduction is a kernel as others are.
+#[test]
+fn a_reduction_without_a_second_pass_is_no_chain() {
+    let mut m = Model::new("mean", 0);
+    let x = m.add_input("x", DType::F32, &[2, 5, 9]);
+    let mean = along_rows(&mut m, ReduceKind::Mean, x);
+    let y = relu(&mut m, mean);
+    m.add_output(y);
+    assert_eq!(kinds(&judge_both(&m)), ["reduce_mean"]);
+}
+
 /// Depth-wise, squeeze and excitation, concatenation and splitting in blocks.
 #[test]
 fn mobile_blocks() {

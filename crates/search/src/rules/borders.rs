@@ -15,7 +15,10 @@ const RULE: &str = "borders";
 
 pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) {
     // A loop that threads share has been fused.
-    let stands = |l: &LoopId| d.program().path_to(ir::Node::Loop(*l)).is_some();
+    let stands = |l: &LoopId| {
+        let stands = d.program().path_to(ir::Node::Loop(*l)).is_some();
+        stands && d.program().loop_(*l).extent > 1
+    };
     let standing: Vec<(usize, LoopId)> = loops
         .outer
         .iter()
@@ -28,7 +31,14 @@ pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) 
     let cuts = |at: usize| tile.cuts.contains(&at);
     let guarded = |at: usize| plan.facts.is_guarded(at);
     let lanes = first(&|at| at == tile.lanes && (guarded(at) || cuts(at)));
-    let mut chosen: Vec<LoopId> = lanes.or_else(|| first(&guarded)).into_iter().collect();
+    let mut chosen: Vec<LoopId> = match plan.facts.operands.len() {
+        // Tests cost as much as the little that is computed.
+        1 => lanes
+            .into_iter()
+            .chain(first(&|at| at != tile.lanes && guarded(at)))
+            .collect(),
+        _ => lanes.or_else(|| first(&guarded)).into_iter().collect(),
+    };
     chosen.extend(first(&cuts).filter(|l| !chosen.contains(l)));
     if chosen.is_empty() {
         plan.passed(RULE, "no loop of its own has borders or cuts a tile");

@@ -8,6 +8,7 @@
 use super::Plan;
 use super::lanes::Lanes;
 use super::order::Order;
+use super::window;
 use crate::analysis::{Access, Class, Reduction, Stride};
 use crate::draft::DecidedPart;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
@@ -89,6 +90,9 @@ impl TileCost {
     pub fn cycles(&self, s: &TileSizes) -> f64 {
         let facts = &self.facts;
         let lanes = &self.lanes;
+        if facts.operands.len() == 1 {
+            return window::cycles(facts, lanes, &self.axes, s);
+        }
         let is_sum = |at: &usize| facts.axes[*at].class == Class::Reduction;
         let all = 0..facts.axes.len();
         let whole = |at: usize| {

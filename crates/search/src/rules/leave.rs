@@ -3,7 +3,7 @@
 //! as in the sum: an index that is not constant would keep the sums in memory.
 
 use super::lanes::Lanes;
-use super::{Plan, TileLoops};
+use super::{Plan, TileLoops, window};
 use crate::draft::{Draft, REST, Written, given};
 use ir::{BlockId, LoopId, Scope};
 
@@ -50,6 +50,11 @@ pub fn registers(
     }
     if let Some(first) = loops.terms.first() {
         d.decompose_reduction(main, *first)?;
+    }
+    if window::whole_terms(&plan.facts).is_some() {
+        for l in loops.terms.iter().rev() {
+            d.unroll(*l)?;
+        }
     }
     let name = d.program().block(result).name.clone();
     plan.applied(RULE, format!("sums leave them in `{name}`"));

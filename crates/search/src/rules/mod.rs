@@ -14,6 +14,7 @@ mod pack;
 mod quotients;
 mod threads;
 mod tile;
+mod window;
 
 use crate::analysis::Reduction;
 use crate::cost::{Analytic, cheapest_first};
@@ -94,13 +95,10 @@ impl TileLoops {
     }
 }
 
-/// Sketches for a program about one reduction of products; none for others.
+/// Sketches for a program about one reduction of products or of windows; none for others.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    if recognise(program, all).is_err() {
-        return;
-    }
     let mut own = Templates::default();
-    for order in Order::ALL {
+    for order in orders(program, all) {
         let name = format!("{PREFIX}{}", order.word());
         own.write(Draft::new(name, program), |d| {
             write(d, all, target, order).map(drop)
@@ -108,6 +106,19 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
     own.sketches = cheapest_first(&Analytic, program, own.sketches);
     found.extend(own);
+}
+
+/// The orders of loops that differ: panels need an operand that others do not move with.
+fn orders(program: &Program, all: &[Nest]) -> Vec<Order> {
+    if recognise(program, all).is_err() {
+        return Vec::new();
+    }
+    let facts = main_sum(all).and_then(|main| Reduction::of(program, main.block));
+    let one = facts.is_some_and(|f| f.operands.len() == 1);
+    match one {
+        true => vec![Order::Rows],
+        false => Order::ALL.to_vec(),
+    }
 }
 
 /// Whether rules have a sketch for a program.
@@ -118,10 +129,11 @@ pub fn recognise(program: &Program, all: &[Nest]) -> Result<(), String> {
     let Some(facts) = Reduction::of(program, main.block) else {
         return Err("`main` is no reduction into one buffer".into());
     };
-    if facts.operands.len() < 2 {
-        return Err(format!("`main` has {} operand", facts.operands.len()));
+    let (lanes, _) = lanes::choose(&facts)?;
+    match facts.operands.len() {
+        0 => Err("`main` has no operand".into()),
+        _ => window::is_readable(&facts, lanes),
     }
-    lanes::choose(&facts).map(drop)
 }
 
 /// The pipeline: every rule in its turn.
@@ -176,7 +188,7 @@ pub fn text(program: &Program, target: &Target) -> String {
     if let Err(why) = recognise(program, all) {
         return format!("no rule applies: {why}\n");
     }
-    for order in Order::ALL {
+    for order in orders(program, all) {
         let name = format!("{PREFIX}{}", order.word());
         let mut d = Draft::new(name.clone(), program);
         let _ = writeln!(out, "{name}");

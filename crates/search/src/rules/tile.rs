@@ -7,7 +7,7 @@
 
 use super::cost::{DecidedTile, TileCost, TileSizes};
 use super::lanes::Lanes;
-use super::{Plan, TileLoops};
+use super::{Plan, TileLoops, window};
 use crate::analysis::{Access, Axis, Class};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::templates::registers::{MOST_UNROLLED, Registers};
@@ -95,7 +95,10 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         cuts.push(lanes.at);
     }
     let rows = rows(d, plan, &options, &best, &mut cuts);
-    let terms = terms(d, plan, best.rows.iter().product::<i64>() * best.vectors);
+    let terms = match window::whole_terms(&plan.facts) {
+        Some(_) => None,
+        None => terms(d, plan, best.rows.iter().product::<i64>() * best.vectors),
+    };
     let tile = Tile {
         rows,
         vectors,
@@ -119,7 +122,10 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
 }
 
 fn options(plan: &Plan, lanes: &Lanes, registers: Registers) -> Options {
-    let axes = axes(plan, lanes);
+    let axes = match plan.facts.operands.len() {
+        1 => window::axes(&plan.facts, lanes),
+        _ => axes(plan, lanes),
+    };
     let sizes = |at: &usize| sizes_of(&plan.facts.axes[*at], registers);
     let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
     // The last tile of many may be cut: then its sums are in memory.
@@ -167,7 +173,8 @@ fn limit(d: &mut Draft, plan: &Plan, lanes: &Lanes, tile: &Tile, most: i64, unit
     d.limit("registers", &[(1, &sums), (1, &held)], most * unit);
     let mut body = sums;
     body.extend(tile.terms.iter().map(|t| t.decided.value()));
-    d.limit("unrolled code", &[(1, &body)], MOST_UNROLLED * unit);
+    let whole = window::whole_terms(&plan.facts).unwrap_or(1);
+    d.limit("unrolled code", &[(whole, &body)], MOST_UNROLLED * unit);
 }
 
 /// Axes for a tile, outermost first: of those that leave out the same operands the
@@ -206,6 +213,9 @@ fn axes(plan: &Plan, lanes: &Lanes) -> Vec<usize> {
 /// of those read along the lanes, the one that moves with the fewest axes.
 fn held(plan: &Plan, lanes: &Lanes, at: usize) -> bool {
     let facts = &plan.facts;
+    if facts.operands.len() == 1 {
+        return false;
+    }
     let moves = |o: &&Access| facts.spatial().filter(|a| o.strides[*a].is_used()).count();
     let along = facts
         .operands
@@ -239,11 +249,12 @@ fn best(
     let is_held = |at: &usize| held(plan, lanes, *at);
     // Vectors are held by all.
     let held: Vec<bool> = options.axes.iter().map(is_held).chain([true]).collect();
+    let whole = window::whole_terms(&plan.facts).unwrap_or(1);
     let fits = |sizes: &[i64]| {
         let sums: i64 = sizes.iter().product();
         let of_held = sizes.iter().zip(&held).filter(|(_, held)| **held);
         let loaded: i64 = of_held.map(|(n, _)| *n).product();
-        sums + loaded <= registers.most_vectors(0)
+        sums + loaded <= registers.most_vectors(0) && sums * whole <= MOST_UNROLLED
     };
     let mut best = TileSizes {
         rows: vec![1; options.axes.len()],
@@ -305,6 +316,10 @@ pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written
         .iter()
         .rev()
         .find(|l| (2..=SHORT).contains(&extent(l)));
+    if window::whole_terms(&plan.facts).is_some() {
+        plan.passed("unroll", "all terms are one body");
+        return Ok(None);
+    }
     let Some(taps) = short.copied() else {
         plan.passed("unroll", "no short loop over terms is outside the tile");
         return Ok(None);
