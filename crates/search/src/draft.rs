@@ -252,7 +252,7 @@ impl Draft {
         found.map_err(|parts: Vec<_>| self.missing(format!("{} of {N} parts", parts.len())))
     }
 
-    fn fuse(&mut self, outer: LoopId, inner: LoopId) -> Written<LoopId> {
+    pub fn fuse(&mut self, outer: LoopId, inner: LoopId) -> Written<LoopId> {
         let step = Step::Fuse {
             outer: self.loop_name(outer),
             inner: self.loop_name(inner),
