@@ -16,11 +16,11 @@ use crate::raw::Value;
 use crate::value::Scope;
 use ir::affine::Ranges;
 use ir::simplify::simplify;
-use ir::{BinaryOp, BufferId, DType, Expr, ExprKind};
+use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, Isa};
 use lower::flat::{AccessId, BufferPlace, LaneOffsets, LanePattern, Stmt, Store};
 
 /// Fewer statements are loaded one by one.
-const FEWEST_ROWS: usize = 4;
+const FEWEST_ROWS: usize = 2;
 /// Bits within which x86 interleaves the elements of wider vectors.
 const INTERLEAVED_BITS: u32 = 128;
 
@@ -34,6 +34,23 @@ struct Repeated<'a> {
     rows: usize,
     /// Lanes whose elements are loaded.
     active: Vec<bool>,
+}
+
+/// Statements of one tile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct TileRows {
+    used: usize,
+    /// Elements of each load, a power of two.
+    loaded: usize,
+}
+
+impl TileRows {
+    fn whole(rows: usize) -> TileRows {
+        TileRows {
+            used: rows,
+            loaded: rows,
+        }
+    }
 }
 
 impl<'a> Emitter<'a> {
@@ -56,13 +73,13 @@ impl<'a> Emitter<'a> {
         let found =
             loads.filter_map(|(at, (id, buffer, _))| self.repeated(&stores, at, id, buffer));
         let mut found: Vec<Repeated> = found.collect();
-        let Some(rows) = found.iter().map(|r| self.tile_rows(r)).max() else {
+        let Some(tile) = found.iter().map(|r| self.tile_rows(r)).max() else {
             return 0;
         };
-        found.retain(|r| self.tile_rows(r) == rows);
-        let values = found.iter().map(|r| (r.at, self.tile(r, rows, first)));
+        found.retain(|r| self.tile_rows(r) == tile);
+        let values = found.iter().map(|r| (r.at, self.tile(r, tile, first)));
         let values: Vec<(usize, Vec<Value>)> = values.collect();
-        for (row, s) in stores[..rows].iter().enumerate() {
+        for (row, s) in stores[..tile.used].iter().enumerate() {
             let loads = s.loads_with_ids();
             let ready = values.iter().map(|(at, v)| {
                 let (_, buffer, offset) = loads[*at];
@@ -72,7 +89,7 @@ impl<'a> Emitter<'a> {
             self.store_stmt(s);
             self.ready.clear();
         }
-        rows
+        tile.used
     }
 
     /// How many statements read neighbours of what load `at` of the first one reads;
@@ -126,31 +143,61 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Statements of one tile, a power of two: rows and columns are in registers at a time.
-    fn tile_rows(&self, r: &Repeated) -> usize {
+    /// Rows and columns of a tile are in registers at a time.
+    fn tile_rows(&self, r: &Repeated) -> TileRows {
         let dtype = self.code.buffers[r.buffer.index()].dtype;
         let lanes = r.active.len() as u32;
-        let most = (self.target.vector_registers / 2).max(FEWEST_ROWS as u32);
-        let most = most.min(self.access_lanes(dtype, lanes));
-        1 << (r.rows as u32).min(most).max(1).ilog2()
+        let most = (self.target.vector_registers / 2).min(self.access_lanes(dtype, lanes));
+        let most = 1 << most.max(FEWEST_ROWS as u32).ilog2();
+        let loaded = r.rows.next_power_of_two().min(most);
+        let used = r.rows.min(loaded);
+        let fits = used == loaded || self.reads_whole(r, loaded) || self.loads_under_masks(dtype);
+        match fits {
+            true => TileRows { used, loaded },
+            false => TileRows::whole(1 << used.ilog2()),
+        }
     }
 
-    /// The vector of lanes of each of `rows` statements.
-    fn tile(&mut self, r: &Repeated, rows: usize, first: &Store) -> Vec<Value> {
+    /// Whether so many elements from those of the first row on are in memory for all lanes.
+    fn reads_whole(&self, r: &Repeated, loaded: usize) -> bool {
+        let last = r.pattern.span().end - 1 + loaded as i64;
+        let readable = r.pattern.readable.as_ref();
+        readable.is_some_and(|readable| last <= readable.end)
+    }
+
+    /// Whether a vector load under a constant mask is one instruction.
+    fn loads_under_masks(&self, dtype: DType) -> bool {
+        match self.target.isa {
+            Isa::X86Avx512 | Isa::RiscV64Rvv => true,
+            Isa::X86Avx2 => dtype.size() >= 4,
+            Isa::X86Sse2 | Isa::AArch64Neon => false,
+        }
+    }
+
+    /// The vector of lanes of each statement.
+    fn tile(&mut self, r: &Repeated, rows: TileRows, first: &Store) -> Vec<Value> {
         let dtype = self.code.buffers[r.buffer.index()].dtype;
         let element = self.memory_type(dtype);
-        let t = self.b.vector_type(element, rows as u32);
+        let t = self.b.vector_type(element, rows.loaded as u32);
         let base = self.address(r.buffer, &r.pattern.base, &mut Scope::new(first.lane));
-        let load = |(distance, active): (&i64, &bool)| match active {
-            true => {
-                let address = self.b.gep_anywhere(element, base, self.index(*distance));
-                self.b.load(t, address, dtype.size() as u32)
+        let whole = rows.used == rows.loaded || self.reads_whole(r, rows.loaded);
+        let used = |i| self.b.const_int(self.b.int_type(1), (i < rows.used).into());
+        let mask = self
+            .b
+            .const_vector(&mut (0..rows.loaded).map(used).collect::<Vec<_>>());
+        let load = |(distance, active): (&i64, &bool)| {
+            if !active {
+                return self.b.zero(t);
             }
-            false => self.b.zero(t),
+            let address = self.b.gep_anywhere(element, base, self.index(*distance));
+            match whole {
+                true => self.b.load(t, address, dtype.size() as u32),
+                false => self.masked_load(dtype, address, mask),
+            }
         };
         let lanes = r.pattern.distances.iter().zip(&r.active);
         let lanes: Vec<Value> = lanes.map(load).collect();
-        self.transpose(&lanes, rows, dtype)
+        self.transpose(&lanes, rows.loaded, dtype)
     }
 
     /// From a vector of `rows` elements for each lane to a vector of lanes for each row.

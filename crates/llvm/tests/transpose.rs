@@ -120,11 +120,16 @@ fn transposed_statements_load_what_the_interpreter_does() {
     }
 }
 
-/// The LLVM IR of `rows` statements of 16 lanes: rows of x become columns of y.
+/// The LLVM IR of `rows` statements: what lies behind each other in x lies 16 elements apart
+/// in y. The last element that is loaded is the last one of x.
 fn code_of(target: &Target, rows: i64, lanes: u32, in_place: bool) -> String {
     let mut f = Flat::new();
     let l = f.var();
-    let x = f.buffer(DType::F32, 16 * 1000, BufferPlace::Input);
+    let x = f.buffer(
+        DType::F32,
+        (i64::from(lanes) - 1) * 1000 + rows,
+        BufferPlace::Input,
+    );
     let y = f.buffer(DType::F32, 16 * 1000, BufferPlace::Output);
     if in_place {
         f.code.in_place.push((y, x));
@@ -166,14 +171,25 @@ fn rows_are_loaded_as_vectors_and_shuffled() {
 fn few_rows_and_memory_that_is_written_meanwhile_are_loaded_one_by_one() {
     let target = Target::generic(Isa::X86Avx512);
     for text in [
-        code_of(&target, 3, 16, false),
+        code_of(&target, 1, 16, false),
         code_of(&target, 16, 16, true),
     ] {
         assert_eq!(count(&text, "= load <"), 0, "{text}");
         assert_eq!(count(&text, "= shufflevector"), 0, "{text}");
     }
-    // Three of seven rows are left.
-    let text = code_of(&target, 7, 16, false);
-    assert_eq!(count(&text, "= load <4 x float>"), 16, "{text}");
-    assert_eq!(count(&text, "= load float"), 3 * 16, "{text}");
+}
+
+#[test]
+fn rows_that_are_no_power_of_two_are_loaded_under_a_mask_if_that_is_one_instruction() {
+    let text = code_of(&Target::generic(Isa::X86Avx512), 7, 16, false);
+    assert_eq!(
+        count(&text, "call <8 x float> @llvm.masked.load"),
+        16,
+        "{text}"
+    );
+    assert_eq!(count(&text, "= load float"), 0, "{text}");
+    let text = code_of(&Target::generic(Isa::AArch64Neon), 7, 4, false);
+    assert_eq!(count(&text, "= load <4 x float>"), 4, "{text}");
+    assert_eq!(count(&text, "= load <2 x float>"), 4, "{text}");
+    assert_eq!(count(&text, "= load float"), 4, "{text}");
 }
