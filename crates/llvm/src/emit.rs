@@ -39,6 +39,8 @@ pub struct Emitter<'a> {
     name: String,
     /// The loads of the statement being emitted.
     loads: Vec<(AccessId, BufferId, ir::Expr)>,
+    /// What loads of the statement being emitted give, where that is known already.
+    pub ready: Vec<(BufferId, ir::Expr, Value)>,
 }
 
 const CTX_PARALLEL_FOR_OFFSET: i64 = 8;
@@ -76,6 +78,7 @@ impl<'a> Emitter<'a> {
             frame: None,
             name,
             loads: vec![],
+            ready: vec![],
         }
     }
 
@@ -140,6 +143,11 @@ impl<'a> Emitter<'a> {
             LaneOffsets::Pattern(p) => Some(p),
             _ => None,
         }
+    }
+
+    /// Whether two buffers may share bytes.
+    pub fn may_meet(&self, a: BufferId, b: BufferId) -> bool {
+        self.overlapping.contains(&a) && self.overlapping.contains(&b)
     }
 
     /// The SSA value of a register; zero before its first write.
@@ -306,8 +314,15 @@ impl<'a> Emitter<'a> {
         (f, t)
     }
 
-    fn stmts(&mut self, stmts: &[Stmt]) {
-        for s in stmts {
+    fn stmts(&mut self, mut stmts: &[Stmt]) {
+        while let Some((s, later)) = stmts.split_first() {
+            match self.transposed(stmts) {
+                0 => stmts = later,
+                done => {
+                    stmts = &stmts[done..];
+                    continue;
+                }
+            }
             match s {
                 Stmt::Loop(l) if l.parallel => self.parallel_loop(l),
                 Stmt::Loop(l) => {
@@ -339,7 +354,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn store_stmt(&mut self, s: &Store) {
+    pub fn store_stmt(&mut self, s: &Store) {
         if let Some(d) = &self.debug {
             let inside = self.code.accesses[s.id as usize].parent;
             self.b.set_debug_location(d.location(inside, Some(s.id)));

@@ -15,6 +15,7 @@ pub mod math;
 mod object;
 mod pattern;
 mod raw;
+mod transpose;
 mod value;
 
 pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

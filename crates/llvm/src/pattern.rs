@@ -53,6 +53,14 @@ fn pieces(distances: &[i64], window: &Range<i64>, widest: u32) -> Option<Pieces>
 }
 
 impl Emitter<'_> {
+    /// Whether a few loads and shuffles give all lanes of a pattern.
+    pub fn loads_in_pieces(&self, buffer: BufferId, pattern: &LanePattern) -> bool {
+        let dtype = self.code.buffers[buffer.index()].dtype;
+        let widest = self.access_lanes(dtype, pattern.distances.len() as u32);
+        let window = pattern.readable.clone().unwrap_or(pattern.span());
+        pieces(&pattern.distances, &window, widest).is_some()
+    }
+
     /// The elements of all lanes, zero where the scope's mask leaves a lane out;
     /// `None` if another way to load them is better.
     pub fn load_pattern(

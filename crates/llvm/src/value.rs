@@ -258,6 +258,13 @@ impl Emitter<'_> {
                 dtype,
             };
         }
+        let ready = self.ready.iter().find(|r| r.0 == buffer && r.1 == *offset);
+        if let Some((_, _, raw)) = ready {
+            return Typed {
+                value: self.loaded(*raw, dtype),
+                dtype,
+            };
+        }
         let raw = match parts {
             Some((base, 0)) if s.mask.is_some() => self.load_if_any(buffer, &base, s),
             Some((base, 0)) => {

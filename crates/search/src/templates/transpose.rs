@@ -1,19 +1,20 @@
 //! Data that changes its order: transposes and conversions of layouts.
 //!
-//! Neighbours in what is read are no neighbours in what is written, so either
-//! one is walked along and the other in strides; a tile of both, a few cache
-//! lines wide, uses every line that it touches whole. *transpose.write* has
-//! vectors along what is written, *transpose.read* along what is read.
+//! Neighbours in what is read are no neighbours in what is written. A tile has a cache line
+//! along either one: its vectors go along what is written, and its rows, which are
+//! unrolled, along what is read, so that code generation can load vectors along the rows
+//! and transpose them in registers. *transpose.write* has the next tile along what is
+//! written, *transpose.read* along what is read.
 
 use super::Templates;
-use super::registers::largest_divisor;
-use crate::draft::{Draft, REST, Written};
+use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest};
-use ir::{CpuTarget, DType, Expr, LoopId, Program, VarId};
+use ir::{BlockId, CpuTarget, DType, Expr, LoopId, Program, VarId};
 
-/// Elements of a tile along each of the two axes, at most. Chosen by hand; not measured
-/// apart.
-const MOST: i64 = 64;
+/// Bytes of a cache line.
+const LINE: i64 = 64;
+/// A tile with fewer elements along an axis is no work for shuffles.
+const FEWEST: i64 = 4;
 
 /// Sketches for a program of one block that only moves data, if the innermost
 /// axis of what it reads is not that of what it writes; else none.
@@ -21,29 +22,65 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let [nest] = all else {
         return;
     };
-    let Some([read, written]) = innermost(program, nest) else {
+    let Some(axes) = innermost(program, nest) else {
         return;
     };
-    let lanes = target.lanes(DType::F32);
-    let mut orders = [
-        ("transpose.write", [read, written]),
-        ("transpose.read", [written, read]),
+    let element = dtype(program, nest.block);
+    let [read, written] = axes.map(|l| chain(program, nest, l));
+    let extent = |chain: &[&AxisLoop]| chain.iter().map(|l| l.extent).product::<i64>();
+    let [rows, columns] = [&read, &written].map(|c| extent(c));
+    let tile = Tile {
+        read,
+        written,
+        line: (LINE / element.size() as i64).min(rows),
+        lanes: target.lanes(element).min(columns),
+    };
+    // Vectors along an axis that does not fill them would be stored in parts.
+    let vectors_read = tile.lanes < FEWEST && rows >= FEWEST;
+    let mut orders = vec![
+        ("transpose.write", Next::Written),
+        ("transpose.read", Next::Read),
     ];
-    // First what fills the vectors best.
-    orders.sort_by_key(|(_, [_, along])| -largest_divisor(along.extent, lanes));
-    for (name, axes) in orders {
-        found.write(Draft::new(name, program), |d| write(d, nest, axes, target));
+    if vectors_read {
+        orders = vec![("transpose.scatter", Next::Scattered)];
     }
+    for (name, next) in orders {
+        found.write(Draft::new(name, program), |d| {
+            write(d, nest, &tile, next, target)
+        });
+    }
+}
+
+/// The two axes of a tile.
+struct Tile<'a> {
+    /// Loops that are one along what is read, outermost first.
+    read: Vec<&'a AxisLoop>,
+    /// The same along what is written.
+    written: Vec<&'a AxisLoop>,
+    /// Elements along what is read.
+    line: i64,
+    /// Elements along what is written.
+    lanes: i64,
+}
+
+/// Along what the tile after this one lies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Written,
+    Read,
+    /// Along what is read, as are the vectors: their elements are stored one by one.
+    Scattered,
+}
+
+fn dtype(program: &Program, block: BlockId) -> DType {
+    let written = program.block(block).writes[0].buffer;
+    program.buffer(written).dtype
 }
 
 /// The loops along which neighbours lie in memory: of what is read, and written.
 fn innermost<'a>(program: &Program, nest: &'a Nest) -> Option<[&'a AxisLoop; 2]> {
     let block = program.block(nest.block);
     let [w] = &block.writes[..] else {
-        return None;
-    };
-    let loads = block.loads();
-    let [(_, indices)] = &loads[..] else {
         return None;
     };
     if block.is_reduction() {
@@ -58,35 +95,101 @@ fn innermost<'a>(program: &Program, nest: &'a Nest) -> Option<[&'a AxisLoop; 2]>
         // A blocked channel is read along by its last axis.
         used.next_back().copied()
     };
-    let (read, written) = (used_last(indices)?, used_last(&w.indices)?);
+    let written = used_last(&w.indices)?;
+    // Other operands lie as what is written does.
+    let mut others = block.loads().into_iter().filter_map(|(_, indices)| {
+        let read = used_last(&indices)?;
+        (read != written && indices.iter().any(|i| i.uses_var(written))).then_some(read)
+    });
+    let read = others.next()?;
+    if others.any(|other| other != read) {
+        return None;
+    }
     let along = |v: VarId| {
         let axis = &program.var(v).name;
         nest.spatial.iter().find(|l| l.axis == *axis)
     };
-    (read != written).then_some([along(read)?, along(written)?])
+    Some([along(read)?, along(written)?])
+}
+
+/// The loops that are one axis with `last` in everything that the block accesses, outermost
+/// first: all rows of an image behind each other are one row.
+fn chain<'a>(program: &Program, nest: &'a Nest, last: &'a AxisLoop) -> Vec<&'a AxisLoop> {
+    let mut chain = vec![last];
+    let block = program.block(nest.block);
+    let var = |l: &AxisLoop| {
+        let mut iters = block.iters.iter();
+        iters
+            .find(|i| program.var(i.var).name == l.axis)
+            .map(|i| i.var)
+    };
+    let writes = block.writes.iter().map(|w| (w.buffer, w.indices.clone()));
+    let accesses: Vec<_> = writes.chain(block.loads()).collect();
+    while let Some(at) = nest.spatial.iter().position(|l| l.id == chain[0].id)
+        && at > 0
+        && let (outer, inner) = (&nest.spatial[at - 1], &nest.spatial[at])
+        && let (Some(o), Some(i)) = (var(outer), var(inner))
+        && accesses.iter().all(|(buffer, indices)| {
+            let whole = program.buffer(*buffer).view.is_none();
+            let shape = &program.buffer(*buffer).shape;
+            let is = |e: Option<&Expr>, v: VarId| e.and_then(Expr::as_var) == Some(v);
+            let uses = indices.iter().filter(|e| e.uses_var(o) || e.uses_var(i));
+            let uses = uses.count();
+            let follows = (1..indices.len()).any(|d| {
+                let both = is(indices.get(d - 1), o) && is(indices.get(d), i);
+                both && uses == 2 && shape[d] == inner.extent
+            });
+            uses == 0 || whole && follows
+        })
+    {
+        chain.insert(0, outer);
+    }
+    chain
 }
 
 /// Tiles of two axes, vectors along the second one.
-fn write(
-    d: &mut Draft,
-    nest: &Nest,
-    [strided, along]: [&AxisLoop; 2],
-    target: &CpuTarget,
-) -> Written<()> {
-    let lanes = target.lanes(DType::F32);
-    let rows = d.tile("strided", strided.extent, MOST, MOST);
-    let vector = d.tile("vector", along.extent, lanes, lanes);
-    let [s0, s1] = d.split(strided.id, [REST, rows.part(1).into()])?;
-    let [a0, a1] = d.split(along.id, [REST, vector.part(1).into()])?;
-    let outer = nest.spatial.iter().map(|l| match l.id {
-        id if id == strided.id => s0,
-        id if id == along.id => a0,
-        id => id,
-    });
-    let outer: Vec<LoopId> = outer.collect();
-    d.reorder(&[&outer[..], &[s1, a1]].concat())?;
-    d.parallel(&outer, target.threads)?;
-    d.run_parallel()?;
-    d.vectorize_if_legal(a1);
+fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget) -> Written<()> {
+    let lanes = target.lanes(dtype(d.program(), nest.block));
+    let (rows, vector) = match next {
+        Next::Scattered => (tile.lanes, lanes.min(tile.line)),
+        _ => (tile.line, tile.lanes),
+    };
+    let read = fused(d, &tile.read)?;
+    let written = fused(d, &tile.written)?;
+    let (rows_of, lanes_of) = match next {
+        Next::Scattered => (written, read),
+        _ => (read, written),
+    };
+    let [r0, r1] = d.split(rows_of, [REST, given(rows)])?;
+    let [v0, v1] = d.split(lanes_of, [REST, given(vector)])?;
+    let tiled = |l: &&AxisLoop| {
+        let all = tile.read.iter().chain(&tile.written);
+        all.into_iter().all(|t| t.id != l.id)
+    };
+    let mut outer: Vec<LoopId> = nest.spatial.iter().filter(tiled).map(|l| l.id).collect();
+    match next {
+        Next::Written => outer.extend([r0, v0]),
+        Next::Read | Next::Scattered => outer.extend([v0, r0]),
+    }
+    d.reorder(&[&outer[..], &[r1, v1]].concat())?;
+    if target.threads > 1 {
+        let extent = |l: &&LoopId| d.program().loop_(**l).extent;
+        let longest = outer.iter().max_by_key(extent).copied();
+        d.parallel(&Vec::from_iter(longest), target.threads)?;
+        d.run_parallel()?;
+    }
+    d.vectorize_if_legal(v1);
+    d.unroll(r1)?;
+    // Inside first: the copies of an outer loop then have the parts of the inner one.
+    for l in outer.iter().rev() {
+        d.attempt_partition(*l);
+    }
     Ok(())
+}
+
+/// One loop of a chain of loops directly in each other.
+fn fused(d: &mut Draft, chain: &[&AxisLoop]) -> Written<LoopId> {
+    let mut all = chain.iter().map(|l| l.id);
+    let first = all.next().unwrap_or(LoopId(0));
+    all.try_fold(first, |outer, inner| d.fuse(outer, inner))
 }
