@@ -51,6 +51,8 @@ pub mod image {
     pub const BATCH: AxisName = AxisName("n");
     /// Of a plain image that is computed.
     pub const MAP: AxisName = AxisName("k");
+    /// Of a plain image that is computed: groups, of several maps each.
+    pub const GROUP: AxisName = AxisName("g");
     /// Of a blocked image that is computed: its blocks of channels, and the
     /// channels of a block.
     pub const MAP_BLOCK: AxisName = AxisName("ko");

@@ -95,6 +95,29 @@ impl ProgramBuilder {
         buffer
     }
 
+    /// `name[indices] = value` for all axes, where `f` gives both. The indices take every
+    /// value of a buffer of that shape once.
+    pub fn compute_into(
+        &mut self,
+        name: &str,
+        axes: &[AxisExtent<'_>],
+        shape: &[i64],
+        f: impl FnOnce(&[Expr]) -> (Vec<Expr>, Expr),
+    ) -> BufferId {
+        let mut indices = Vec::new();
+        let buffer = self.compute(name, axes, |s| {
+            let (at, value) = f(s);
+            indices = at;
+            value
+        });
+        let p = &mut self.program;
+        p.buffer_mut(buffer).shape = shape.to_vec();
+        for block in p.producers(buffer) {
+            p.block_mut(block).writes[0].indices = indices.clone();
+        }
+        buffer
+    }
+
     /// `name[axes] = reduce over reduce_axes of f(axes, reduce_axes)`.
     pub fn reduce(
         &mut self,

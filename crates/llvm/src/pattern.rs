@@ -3,7 +3,7 @@
 //!
 //! Promises that no element is loaded outside of what the lanes themselves span,
 //! unless the pattern says that it is readable. Loads of patterns that share a
-//! readable range are equal, and the optimiser merges them.
+//! readable range, or a block, are equal, and the optimiser merges them.
 
 use crate::emit::Emitter;
 use crate::raw::Value;
@@ -74,7 +74,7 @@ impl Emitter<'_> {
         let mask = s.mask();
         let window = match (&pattern.readable, mask) {
             (Some(readable), _) => readable.clone(),
-            (None, None) => pattern.span(),
+            (None, None) => pattern.block.clone().unwrap_or_else(|| pattern.span()),
             (None, Some(_)) => return None,
         };
         let pieces = pieces(&pattern.distances, &window, widest)?;

@@ -63,7 +63,11 @@ pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
         for (i, a) in accesses.iter().enumerate().filter(|(_, a)| a.writes) {
             for (j, b) in accesses.iter().enumerate() {
                 let done = b.writes && j < i;
-                if !done && !same_iteration(&a.indices, &b.indices, var, &around, &r) {
+                let pair = match i == j {
+                    true => [&a.own, &a.own],
+                    false => [&a.indices, &b.indices],
+                };
+                if !done && !same_iteration(pair[0], pair[1], var, &around, &r) {
                     let name = &p.buffer(buffer).name;
                     return Err(match (i == j, a.block == b.block) {
                         (true, _) => {
@@ -86,6 +90,9 @@ struct Touch {
     block: BlockId,
     writes: bool,
     indices: Access,
+    /// As `indices`, and the bindings of the iteration variables that they tell: where a
+    /// tile is cut, those are in a smaller range than the loops that they are bound to.
+    own: Access,
 }
 
 /// Every access of the blocks to a buffer, over loop variables.
@@ -95,10 +102,12 @@ fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Ve
         let block = p.block(*b);
         let mut add = |writes: bool, indices: &[Expr]| {
             let bound: Vec<Expr> = indices.iter().map(|i| bound(block, i)).collect();
+            let own = [&bound[..], &told(block, indices, r)].concat();
             all.push(Touch {
                 block: *b,
                 writes,
                 indices: Access::new(&bound, r),
+                own: Access::new(&own, r),
             });
         };
         for w in block.writes.iter().filter(|w| w.buffer == buffer) {
@@ -109,6 +118,19 @@ fn accesses(p: &Program, blocks: &[BlockId], buffer: BufferId, r: &Ranges) -> Ve
         }
     }
     all
+}
+
+/// The bindings of a block's iteration variables that have one value for each value of
+/// the indices.
+fn told(block: &Block, indices: &[Expr], r: &Ranges) -> Vec<Expr> {
+    let mut r = r.clone();
+    for i in &block.iters {
+        r.set(i.var, 0, i.extent - 1);
+    }
+    let at = Access::new(indices, &r);
+    let iters = block.iters.iter();
+    let told = iters.filter(|i| same_iteration(&at, &at, i.var, &[], &r));
+    told.map(|i| i.binding.clone()).collect()
 }
 
 /// Whether the iterations of a loop may run at once as a loop of that kind:

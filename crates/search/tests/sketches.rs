@@ -11,7 +11,7 @@ use search::{Accuracy, Point, SketchStep, Space, fallback, space};
 
 const POINTS: usize = 4;
 
-const OPERATORS: [&str; 17] = [
+const OPERATORS: [&str; 19] = [
     "op:conv2d(c=32,h=14,w=14,k=32)",
     "op:conv2d(c=3,h=29,w=29,k=32,r=7,s=7,stride=2,bias=yes,activation=relu)",
     "op:conv2d(c=32,h=7,w=7,k=32,dtype=i8)",
@@ -27,6 +27,8 @@ const OPERATORS: [&str; 17] = [
     "op:conv1d(c=32,k=32,w=20)",
     "op:conv3d(c=32,k=16,d=3,h=5,w=6)",
     "op:grouped_conv2d(c=32,k=32,groups=8,h=9,w=9)",
+    "op:grouped_conv2d(c=48,k=48,groups=6,h=5,w=37)",
+    "op:depthwise_conv2d(c=19,h=5,w=23)",
     "op:conv1d_transpose(c=32,k=32,w=9,stride=2)",
     "op:conv2d_transpose(c=32,k=32,h=5,w=6,stride=2,pad=1)",
 ];

@@ -252,7 +252,7 @@ impl<'a> Interpreter<'a> {
             let text = format!("lane {} of {at:?} is not in its pattern", self.lane);
             return Err(FlatError::Malformed(text));
         }
-        if let Some(r) = &pattern.readable {
+        for r in [&pattern.readable, &pattern.block].into_iter().flatten() {
             let inside = r.contains(&(offset - base));
             self.bounded(b, base + r.start)?;
             self.bounded(b, base + r.end - 1)?;

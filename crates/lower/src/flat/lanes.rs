@@ -34,6 +34,10 @@ pub struct LanePattern {
     /// distances have the same range, so that they can share loads. `None` if the
     /// ranges of the loops do not prove that.
     pub readable: Option<Range<i64>>,
+    /// Distances from the base that lie in the buffer wherever the element of one lane
+    /// does: those of an aligned block that holds all lanes, where the buffer is such
+    /// blocks. `None` if no block of at most the number of lanes holds them.
+    pub block: Option<Range<i64>>,
 }
 
 impl LanePattern {
@@ -47,6 +51,16 @@ impl LanePattern {
     fn extremes(&self) -> (i64, i64) {
         let all = || self.distances.iter().copied();
         (all().min().unwrap_or(0), all().max().unwrap_or(0))
+    }
+
+    /// The range that `block` may be, in a buffer of `elements` elements.
+    fn aligned_block(&self, elements: i64) -> Option<Range<i64>> {
+        let (low, high) = self.extremes();
+        let size = self.distances.len() as i64;
+        let first = low.div_euclid(size) * size;
+        let single = high < first.checked_add(size)?;
+        let aligned = elements % size == 0 && is_multiple(&self.base, size);
+        (single && aligned).then_some(first..first + size)
     }
 
     /// The range that `readable` may be, if `elements` elements have it.
@@ -86,8 +100,10 @@ impl LaneOffsets {
             base: base.unwrap_or(Expr::int(0)),
             distances,
             readable: None,
+            block: None,
         };
         pattern.readable = pattern.proven(elements, ranges);
+        pattern.block = pattern.aligned_block(elements);
         LaneOffsets::Pattern(pattern)
     }
 }
@@ -127,6 +143,20 @@ pub fn lane_parts(e: &Expr, lane: VarId) -> Option<(Expr, i64)> {
             Some((base, stride * factor))
         }
         _ => None,
+    }
+}
+
+/// Whether every value of an index is a multiple of `of`, as far as its form says.
+fn is_multiple(e: &Expr, of: i64) -> bool {
+    if let Some(value) = e.as_int() {
+        return value % of == 0;
+    }
+    match e.kind() {
+        ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, a, b) => {
+            is_multiple(a, of) && is_multiple(b, of)
+        }
+        ExprKind::Binary(BinaryOp::Mul, a, b) => is_multiple(a, of) || is_multiple(b, of),
+        _ => false,
     }
 }
 
@@ -287,5 +317,17 @@ mod tests {
         assert_eq!(tap(0, 63).readable, Some(0..15));
         assert_eq!(tap(0, 62).readable, None);
         assert_eq!(tap(-1, 64).readable, None);
+    }
+
+    #[test]
+    fn lanes_of_one_block_may_read_all_of_it_where_the_buffer_is_blocks() {
+        let in_groups = |tap: i64, step: i64| outer() * step + lane().floor_div(4) * 4 + tap;
+        let block = |offset: Expr, elements: i64| pattern(&offset, elements).block;
+        assert_eq!(block(in_groups(1, 8), 32), Some(0..8));
+        assert_eq!(block(in_groups(-7, 16), 64), Some(-8..0));
+        // The lanes straddle blocks, blocks begin anywhere, or the last one is cut.
+        assert_eq!(block(in_groups(4, 8), 32), None);
+        assert_eq!(block(in_groups(1, 4), 32), None);
+        assert_eq!(block(in_groups(1, 8), 30), None);
     }
 }

@@ -281,13 +281,17 @@ pub(super) fn plain_maps(spatial: usize) -> Vec<String> {
     outer.into_iter().chain(spatial).collect()
 }
 
-/// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping.
+/// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping. Groups of
+/// several maps have an axis of their own.
 fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
     let windows = windows(env, c);
+    let maps = env.shape[1] / c.groups as i64;
+    if c.groups > 1 && maps > 1 {
+        return plain_groups(env, b, &windows, (c.groups as i64, maps));
+    }
     let axes = env.named_axes(plain_maps(windows.len()));
     let (x, w) = (env.operand(0), env.operand(1));
     let depth = w.shape()[1];
-    let maps = env.shape[1] / c.groups as i64;
     let reduce = channel_sums(x, depth, taps(&windows));
     let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
@@ -304,6 +308,42 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
         },
     );
     with_bias(env, b, acc, &axes)
+}
+
+/// main [n, g, k, spatial..] = sum over c, kernel axes, of the maps k of each group g;
+/// `out` writes them where all maps of all groups lie one after another.
+fn plain_groups(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    windows: &[Window],
+    (groups, maps): (i64, i64),
+) -> BufferId {
+    let (x, w) = (env.operand(0), env.operand(1));
+    let depth = w.shape()[1];
+    let mut axes = env.named_axes(plain_maps(windows.len())).0;
+    axes[1].1 = maps;
+    axes.insert(1, (image::GROUP.into(), groups));
+    let axes = Axes::new(axes);
+    let reduce = channel_sums(x, depth, taps(windows));
+    let zero = Expr::constant(0.0, env.work());
+    let map = |o: &[Expr]| &o[1] * maps + &o[2];
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &reduce.list(),
+        Reducer::Sum,
+        |o, t| {
+            let (pixel, inside) = pixel(windows, &o[3..], &t[1..]);
+            let channel = &o[1] * depth + &t[0];
+            let at = [&[o[0].clone(), channel], &pixel[..]].concat();
+            let weight = env.factor(1, w.at([&[map(o)], t].concat()));
+            guarded(inside, env.factor(0, x.at(at)), zero.clone()) * weight
+        },
+    );
+    let bias = bias(env);
+    let post = bias.as_ref().map(|f| f as LastStep);
+    let place = |o: &[Expr]| [&[o[0].clone(), map(o)], &o[3..]].concat();
+    env.conclude_into(b, acc, &axes, &place, post)
 }
 
 /// Channel `c` of the group that map `k` belongs to.

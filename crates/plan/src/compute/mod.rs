@@ -567,6 +567,23 @@ impl<'a> Env<'a> {
         self.follow(value, &p)
     }
 
+    /// As [`Env::conclude`], of an accumulator whose axes are not those of the result:
+    /// `place` is where the result has the value. There always is a block `out`.
+    fn conclude_into(
+        &self,
+        b: &mut ProgramBuilder,
+        accumulator: BufferId,
+        axes: &Axes,
+        place: &dyn Fn(&[Expr]) -> Vec<Expr>,
+        post: Option<LastStep<'_>>,
+    ) -> BufferId {
+        b.compute_into(OUT.as_str(), &axes.list(), &self.shape, |s| {
+            let at = place(s);
+            let value = self.concluded(Expr::load(accumulator, s.to_vec()), &at, post);
+            (at, value)
+        })
+    }
+
     /// A result that `value` gives point by point: one block.
     fn map(&self, b: &mut ProgramBuilder, value: impl Fn(&Point) -> Expr) -> BufferId {
         b.compute(MAIN.as_str(), &self.axes().list(), |s| {

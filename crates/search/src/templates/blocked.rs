@@ -16,6 +16,11 @@ use schedule::Arg;
 /// hand; not measured apart.
 const WANTED_UNROLLED: i64 = 64;
 
+/// Multiply-adds in one unrolled body where each channel of a group has a shuffle: of all
+/// channels of a group of 8 for a row of 14 pixels by 3 taps. Masks are then constants,
+/// and one load serves all channels.
+const MOST_SHUFFLED: i64 = 384;
+
 /// Most rows of a tile. Chosen by hand; not measured apart.
 const MAX_ROWS: i64 = 8;
 
@@ -50,6 +55,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
     let out = epilogue(all, main);
     let is_conv = main.extent(image::MAP_LANE).is_some();
+    let shuffled = is_conv && reads_lanes(program, main);
     // Each thread would read all weights, to keep activations from crossing over.
     let worth = param_bytes(program, true) <= param_bytes(program, false);
     let own_rows = own_rows(&main.shape(), target.threads).filter(|_| worth);
@@ -60,6 +66,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             out,
             target,
             is_conv,
+            shuffled,
             maps_outer,
             own_rows,
         };
@@ -94,6 +101,20 @@ pub fn weights_lead_with_maps(program: &Program, main: &Nest) -> bool {
     loads.all(|(b, i)| !weights(b) || i.len() != 4 || leads(&i))
 }
 
+/// Whether an operand that is no constant is read along the lanes.
+fn reads_lanes(program: &Program, main: &Nest) -> bool {
+    let block = program.block(main.block);
+    let lane = main.spatial.last().map(|l| &l.axis);
+    let lane = (block.iters.iter()).find(|i| Some(&program.var(i.var).name) == lane);
+    let reads = |indices: &[Expr]| {
+        indices
+            .iter()
+            .any(|e| lane.is_some_and(|l| e.uses_var(l.var)))
+    };
+    let mut loads = block.loads().into_iter();
+    loads.any(|(b, i)| program.buffer(b).role != Role::Constant && reads(&i))
+}
+
 /// A convolution, or another reduction over windows, of blocked images.
 struct Windows<'a> {
     program: &'a Program,
@@ -101,6 +122,8 @@ struct Windows<'a> {
     out: Option<&'a Nest>,
     target: &'a CpuTarget,
     is_conv: bool,
+    /// Each map of a vector reads a channel of its own: pixels pass a shuffle for each term.
+    shuffled: bool,
     /// Output channel blocks outside rows, or rows outside them.
     maps_outer: bool,
     /// Rows that each thread computes of all maps.
@@ -140,6 +163,8 @@ impl Windows<'_> {
         let mut reduce = ids(&n.reduce);
         let taps = n.extent(image::TAP_COLUMN).unwrap_or(1);
         let channels = self.split_channels(d, &mut reduce, &tile, taps)?;
+        let own_taps = n.axis(image::TAP_COLUMN).filter(|_| self.shuffled);
+        let own_taps = own_taps.map(|l| l.id);
         let inner = if self.maps_outer { [k0, y0] } else { [y0, k0] };
         let mut order = [&shared[..], &inner, &[x0]].concat();
         if self.own_rows.is_none() {
@@ -148,7 +173,10 @@ impl Windows<'_> {
         order.extend(&reduce);
         // Blocks of weights stay in registers while pixels go by: what is broadcast
         // lives as long as the blocks inside it, and a border is one test a pixel.
-        order.extend([y1, x1, k1, lane]);
+        order.extend([y1, x1]);
+        // A pixel that is shuffled once goes through its taps at once.
+        order.extend(own_taps);
+        order.extend([k1, lane]);
         d.reorder(&order)?;
         d.parallel(&shared, target.threads)?;
         let result = match self.out {
@@ -164,14 +192,17 @@ impl Windows<'_> {
             d.unroll(leaving[axis])?;
         }
         d.vectorize(lane)?;
-        for l in [k1, x1, y1].into_iter().chain(channels.map(|c| c.inner)) {
-            d.unroll(l)?;
+        let tile_loops = [Some(k1), own_taps, Some(x1), Some(y1)];
+        for l in tile_loops.into_iter().chain([channels.map(|c| c.inner)]) {
+            l.map_or(Ok(()), |l| d.unroll(l))?;
         }
         d.decompose_reduction(n.block, reduce[0])?;
-        if let (Some(channels), Some(weights)) = (channels, weights) {
+        let streamed = weights.filter(|_| !self.shuffled);
+        if let (Some(channels), Some(weights)) = (channels, streamed) {
             self.prefetch(d, weights, channels.outer);
         }
         let taps_loop = n.axis(image::TAP_COLUMN).map(|l| l.id);
+        let taps_loop = taps_loop.filter(|_| !self.shuffled);
         if let Some(l) = taps_loop.filter(|_| taps > 1) {
             let by = d.choose("unroll_s", &[1, taps], taps);
             d.unroll_by(l, by.value())?;
@@ -224,7 +255,11 @@ impl Windows<'_> {
         tile: &WindowTile,
         taps: i64,
     ) -> Written<Option<Channels>> {
-        let channels = self.main.axis(image::CHANNEL_LANE);
+        let axis = match self.shuffled {
+            true => image::CHANNEL,
+            false => image::CHANNEL_LANE,
+        };
+        let channels = self.main.axis(axis);
         let Some(ci) = channels.filter(|_| self.is_conv) else {
             limit_unrolled(d, taps, &tile.sums(), MOST_UNROLLED);
             return Ok(None);
@@ -232,12 +267,22 @@ impl Windows<'_> {
         let fits = |u: &i64| ci.extent % u == 0;
         let options: Vec<i64> = [1, 2, 4, 8].into_iter().filter(fits).collect();
         let unrolled = taps * self.default_tile().iter().product::<i64>();
-        let u = d.choose("unroll_ci", &options, WANTED_UNROLLED / unrolled);
+        let (wanted, most) = match self.shuffled {
+            true => (MOST_SHUFFLED, MOST_SHUFFLED),
+            false => (WANTED_UNROLLED, MOST_UNROLLED),
+        };
+        let u = d.choose("unroll_ci", &options, wanted / unrolled);
         let [outer, inner] = d.split(ci.id, [REST, u.value().into()])?;
         let body = [&tile.sums()[..], &[u.value()]].concat();
-        limit_unrolled(d, taps, &body, MOST_UNROLLED);
-        reduce.retain(|l| *l != ci.id);
-        reduce.extend([outer, inner]);
+        limit_unrolled(d, taps, &body, most);
+        let own = self.main.axis(image::TAP_COLUMN);
+        let own = own.filter(|_| self.shuffled).map(|l| l.id);
+        reduce.retain(|l| *l != ci.id && Some(*l) != own);
+        match self.shuffled {
+            true => reduce.insert(0, outer),
+            false => reduce.push(outer),
+        }
+        reduce.push(inner);
         Ok(Some(Channels { outer, inner }))
     }
 
@@ -268,16 +313,18 @@ impl Windows<'_> {
         // Neighbouring pixels share elements of a plain input, which the
         // compiler then keeps in registers of their own.
         let widest = match (is_plain, broadcasts) {
+            _ if self.shuffled => self.widest_shuffled(most),
             (false, _) => most,
             (true, true) => 8,
             (true, false) => 4,
         };
         let (mut best, mut score) = ([1, 1, 1], (0.0, 0.0, 0.0));
         for x in (1..=widest.min(width)).rev() {
-            let rows = if self.is_conv { MAX_ROWS } else { 1 };
+            let several = self.is_conv && !self.shuffled;
+            let rows = if several { MAX_ROWS } else { 1 };
             for y in 1..=rows.min(most / x).min(height) {
                 let whole = wanted_part(height, y) * wanted_part(width, x);
-                if (x < MIN_CUT || !self.is_conv) && width % x != 0 {
+                if x < MIN_CUT && width % x != 0 {
                     continue;
                 }
                 for k in 1..=self.most_maps().min(most / (x * y)) {
@@ -301,9 +348,17 @@ impl Windows<'_> {
         best
     }
 
+    /// Most pixels that leave registers for the weights of a row of taps, and for the
+    /// shuffled pixels that those are multiplied with.
+    fn widest_shuffled(&self, most: i64) -> i64 {
+        let taps = self.main.extent(image::TAP_COLUMN).unwrap_or(1);
+        let left = self.registers().most_rows() - 2 * taps;
+        left.clamp(MIN_CUT, most)
+    }
+
     /// Most blocks of output channels in a tile.
     fn most_maps(&self) -> i64 {
-        if self.is_conv { 4 } else { 1 }
+        if self.is_conv && !self.shuffled { 4 } else { 1 }
     }
 
     /// Whether few of the largest tiles make an output map.

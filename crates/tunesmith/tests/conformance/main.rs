@@ -65,10 +65,19 @@ operators! {
         "c=32,h=6,w=7,k=32,r=3,s=3,groups=8,bias=yes,activation=relu",
         "c=40,h=5,w=6,k=20,r=3,s=3,groups=20,stride=2",
         "c=24,h=5,w=6,k=48,r=3,s=3,groups=6",
+        // Rows of several tiles, of which the last is cut; blocks that groups do not fill;
+        // more channels in a group than one body has.
+        "c=28,h=4,w=53,k=28,r=3,s=3,groups=7,bias=yes",
+        "c=24,h=5,w=37,k=24,r=3,s=5,groups=3,stride=2,pad=2",
+        "c=48,h=4,w=31,k=48,r=3,s=3,groups=6,dilation=2,pad=2",
+        "c=20,h=4,w=43,k=40,r=3,s=3,groups=20",
+        "c=155,h=4,w=5,k=155,r=3,s=3,groups=5",
     ],
     depthwise_conv2d: [
         "c=32,h=9,w=7,r=3,s=3,bias=yes,activation=relu",
         "n=2,c=16,h=9,w=9,r=3,s=5,stride=2,pad=2,dilation=2",
+        "c=19,h=5,w=53,r=3,s=3",
+        "c=16,h=5,w=47,r=3,s=7,stride=2,pad=3",
         "c=9,h=8,w=16,r=3,s=3,layout=nchw",
         "c=17,h=6,w=5,r=3,s=3,stride=2,bias=yes,layout=nhwc",
     ],
