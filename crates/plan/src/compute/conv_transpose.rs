@@ -8,8 +8,8 @@
 //! r = r0 * S / g + f, where f * D = p + pad modulo S, and phases for which g does not divide
 //! p + pad have none.
 //!
-//! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p; of
-//! a plain image, whose elements along the last axis are to be written together, it has the
+//! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p, if
+//! the result ends with a last phase; of others, and of a plain image, whose elements along the last axis are to be written together, it has the
 //! axes of the result and reads `main` at [y / S, y mod S]. Axes of stride 1 have no phases,
 //! nor have those of images of more than three spatial axes, whose taps are tested. Weights
 //! keep the model's layout (IOHW); schedules pack them.
@@ -83,12 +83,13 @@ pub(super) fn conv_transpose(
     );
     let add_bias = bias(env);
     let add_bias = add_bias.as_ref().map(|f| f as LastStep);
-    let result = match (sum_axes.has_phases(), block) {
-        (true, Some(_)) => {
+    let scatters = block.is_some() && sum_axes.ends_whole();
+    let result = match (sum_axes.has_phases(), scatters) {
+        (true, true) => {
             let own = sum_axes.axes(&axes);
             env.conclude_from(b, acc, &own, &|at| sum_axes.position(at), add_bias)
         }
-        (true, None) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
+        (true, false) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
         (false, _) => env.conclude(b, acc, &axes, add_bias),
     };
     (result, kind(env, c))
@@ -350,6 +351,12 @@ impl SumAxes<'_> {
 
     fn has_phases(&self) -> bool {
         self.parts.len() > self.upsamplings.len()
+    }
+
+    /// Whether the result ends with a last phase along every axis.
+    fn ends_whole(&self) -> bool {
+        let phased = self.upsamplings.iter().filter(|u| u.phased.is_some());
+        phased.into_iter().all(|u| u.count % u.stride == 0)
     }
 
     /// The axes of the sum from those of the result.
