@@ -17,15 +17,6 @@ pub struct ProgramBuilder {
 /// A named axis with its extent.
 pub type AxisExtent<'a> = (&'a str, i64);
 
-/// What a point of a block writes, and where.
-pub struct Placed {
-    /// In each dimension of the buffer; no two points write one element.
-    pub indices: Vec<Expr>,
-    /// When the buffer has the element; at other points nothing is written.
-    pub inside: Vec<Expr>,
-    pub value: Expr,
-}
-
 impl ProgramBuilder {
     pub fn new(name: impl Into<String>) -> ProgramBuilder {
         ProgramBuilder {
@@ -67,32 +58,6 @@ impl ProgramBuilder {
         f: impl FnOnce(&[Expr]) -> Expr,
     ) -> BufferId {
         self.block(name, axes, &[], None, |s, _| vec![f(s)])[0]
-    }
-
-    /// Writes a buffer of that shape, every element once, in an order that `axes` give.
-    pub fn place(
-        &mut self,
-        name: &str,
-        shape: &[i64],
-        axes: &[AxisExtent<'_>],
-        f: impl FnOnce(&[Expr]) -> Placed,
-    ) -> BufferId {
-        let mut placed = None;
-        let buffer = self.block(name, axes, &[], None, |s, _| {
-            let found = f(s);
-            let value = found.value.clone();
-            placed = Some(found);
-            vec![value]
-        })[0];
-        let p = &mut self.program;
-        p.buffer_mut(buffer).shape = shape.to_vec();
-        if let (Some(placed), Some(block)) = (placed, p.block_ids().last().copied()) {
-            let block = p.block_mut(block);
-            let inside = placed.inside.iter().map(|e| crate::region::bound(block, e));
-            block.predicate = inside.reduce(Expr::and);
-            block.writes[0].indices = placed.indices;
-        }
-        buffer
     }
 
     /// `name[indices] = value` for all axes, where `f` gives both. The indices take every

@@ -94,6 +94,40 @@ fn convolution(rng: &mut impl Rng) -> Program {
     finish(rng, b, main, &axes)
 }
 
+/// A transposed convolution by phases whose taps may be unequal in number: lanes of maps,
+/// and a result that is written in strides.
+fn transposed(rng: &mut impl Rng) -> Program {
+    let (stride, taps) = (rng.random_range(2..4), rng.random_range(1..6));
+    let (size, bases) = (rng.random_range(1..7), rng.random_range(1..9));
+    let count = bases * stride;
+    let (maps, depth) = (rng.random_range(1..20), rng.random_range(1..4));
+    let pad = rng.random_range(0..3);
+    let mut b = ProgramBuilder::new("transposed");
+    let x = b.input("X", DType::F32, &[size, depth]);
+    let weight = b.constant("W", DType::F32, &[depth, maps, taps]);
+    let steps = (taps - 1) / stride + 1;
+    let axes = [("x0", bases), ("px", stride), ("k", maps)];
+    let terms = [("s0", steps), ("c", depth)];
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let padded = &o[1] + pad;
+        let tap = &t[0] * stride + padded.clone().floor_mod(stride);
+        let row = &o[0] + padded.floor_div(stride) - &t[0];
+        let known = tap.clone().lt(taps);
+        let inside = known.clone().and(Expr::int(0).le(&row));
+        let inside = inside.and(row.clone().lt(size));
+        let data = Expr::load(x, vec![row, t[1].clone()]);
+        let weight = Expr::load(weight, vec![t[1].clone(), o[2].clone(), tap]);
+        let zero = || Expr::f32(0.0);
+        Expr::select(inside, data, zero()) * Expr::select(known, weight, zero())
+    });
+    let result = b.compute_into("out", &axes, &[count, maps], |o| {
+        let position = &o[0] * stride + &o[1];
+        let value = Expr::load(main, o.to_vec()) + Expr::f32(1.0);
+        (vec![position, o[2].clone()], value)
+    });
+    b.finish(&[result])
+}
+
 /// A product of two operands with axes in any order.
 fn contraction(rng: &mut impl Rng) -> Program {
     // Batch, rows, columns and terms; some of each.
@@ -345,9 +379,10 @@ fn any_contraction_gets_legal_sketches_that_compute_the_same() {
     let mut covered = 0;
     for seed in first..first + count {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let program = match rng.random() {
-            true => convolution(&mut rng),
-            false => contraction(&mut rng),
+        let program = match rng.random_range(0..5) {
+            0 | 1 => convolution(&mut rng),
+            2 => transposed(&mut rng),
+            _ => contraction(&mut rng),
         };
         let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
         let target = Target::generic(isa).with_threads(rng.random_range(1..3));

@@ -119,8 +119,8 @@ fn reach(e: &Expr, ranges: &Ranges) -> Option<Interval> {
     bounds(&e, ranges)
 }
 
-/// Affine indices of writes stay inside the buffer, and affine bindings inside the
-/// domain. A predicate may hold for those only that do.
+/// Affine indices of writes stay inside the buffer, and affine bindings
+/// without a predicate inside the domain.
 pub(super) fn bounds_hold(body: &Body<'_>, broken: &mut Vec<Broken>) {
     let p = body.p;
     for (id, path) in &body.blocks {
@@ -142,9 +142,7 @@ pub(super) fn bounds_hold(body: &Body<'_>, broken: &mut Vec<Broken>) {
                 let Some(Interval { lo, hi }) = reach(index, &domain) else {
                     continue;
                 };
-                let never = hi < 0 || lo >= *extent;
-                let sometimes = lo < 0 || hi >= *extent;
-                if never || sometimes && b.predicate.is_none() {
+                if lo < 0 || hi >= *extent {
                     broken.push(Broken::OutOfBounds {
                         block: b.name.clone(),
                         buffer: body.buffer(w.buffer),

@@ -8,8 +8,8 @@
 //! r = r0 * S / g + f, where f * D = p + pad modulo S, and phases for which g does not divide
 //! p + pad have none.
 //!
-//! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p; of
-//! a plain image, whose elements along the last axis are to be written together, it has the
+//! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p, if
+//! the result ends with a last phase; of others, and of a plain image, whose elements along the last axis are to be written together, it has the
 //! axes of the result and reads `main` at [y / S, y mod S]. Axes of stride 1 have no phases,
 //! nor have those of images of more than three spatial axes, whose taps are tested. Weights
 //! keep the model's layout (IOHW); schedules pack them.
@@ -83,12 +83,13 @@ pub(super) fn conv_transpose(
     );
     let add_bias = bias(env);
     let add_bias = add_bias.as_ref().map(|f| f as LastStep);
-    let result = match (sum_axes.has_phases(), block) {
-        (true, Some(_)) => {
+    let scatters = block.is_some() && sum_axes.ends_whole();
+    let result = match (sum_axes.has_phases(), scatters) {
+        (true, true) => {
             let own = sum_axes.axes(&axes);
-            env.conclude_from(b, acc, &own, &|at| sum_axes.position(at), add_bias)
+            env.conclude_into(b, acc, &own, &|at| sum_axes.position(at), add_bias)
         }
-        (true, None) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
+        (true, false) => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), add_bias),
         (false, _) => env.conclude(b, acc, &axes, add_bias),
     };
     (result, kind(env, c))
@@ -352,6 +353,12 @@ impl SumAxes<'_> {
         self.parts.len() > self.upsamplings.len()
     }
 
+    /// Whether the result ends with a last phase along every axis.
+    fn ends_whole(&self) -> bool {
+        let phased = self.upsamplings.iter().filter(|u| u.phased.is_some());
+        phased.into_iter().all(|u| u.count % u.stride == 0)
+    }
+
     /// The axes of the sum from those of the result.
     fn axes(&self, result: &Axes) -> Axes {
         let (outer, inner) = result.0.split_at(2);
@@ -382,24 +389,19 @@ impl SumAxes<'_> {
         (0..self.upsamplings.len()).map(place).collect()
     }
 
-    /// The point of the result that a point of the sum is written to, and when the result
-    /// has the point.
-    fn position(&self, at: &[Expr]) -> (Vec<Expr>, Vec<Expr>) {
+    /// The point of the result that a point of the sum is written to, where the result ends
+    /// with whole phases.
+    fn position(&self, at: &[Expr]) -> Vec<Expr> {
         let (outer, lanes) = (&at[..2], &at[2 + self.parts.len()..]);
-        let mut inside = Vec::new();
         let places = self.places(at);
         let spatial = places.into_iter().zip(self.upsamplings).map(|(place, u)| {
             let [base, phase] = &place[..] else {
                 return place[0].clone();
             };
-            let position = base * u.stride + phase;
-            if u.count % u.stride != 0 {
-                inside.push(position.clone().lt(u.count));
-            }
-            position
+            base * u.stride + phase
         });
         let spatial: Vec<Expr> = spatial.collect();
-        ([outer, &spatial, lanes].concat(), inside)
+        [outer, &spatial, lanes].concat()
     }
 
     /// The point of the sum that a point of the result reads.

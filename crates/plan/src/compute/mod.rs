@@ -27,7 +27,7 @@ use super::layout::{Choice, Layout};
 use graph::ops::Op;
 use graph::{Model, Node, Users, ValueId};
 use ir::names::{MAIN, OUT, image};
-use ir::tensor_expression::{AxisExtent, Placed};
+use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, Expr, Program, ProgramBuilder};
 use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
@@ -533,30 +533,6 @@ impl<'a> Env<'a> {
         })
     }
 
-    /// As [`Env::conclude`], of an accumulator with axes of its own: `place` gives the
-    /// point of the result, and when the result has the point.
-    fn conclude_from(
-        &self,
-        b: &mut ProgramBuilder,
-        accumulator: BufferId,
-        own: &Axes,
-        place: &dyn Fn(&[Expr]) -> (Vec<Expr>, Vec<Expr>),
-        post: Option<LastStep<'_>>,
-    ) -> BufferId {
-        let shape: Vec<usize> = self.shape.iter().map(|d| *d as usize).collect();
-        let shape = self.layout.physical(&shape);
-        b.place(OUT.as_str(), &shape, &own.list(), |s| {
-            let (indices, inside) = place(s);
-            let sum = Expr::load(accumulator, s.to_vec());
-            let value = self.concluded(sum, &indices, post);
-            Placed {
-                indices,
-                inside,
-                value,
-            }
-        })
-    }
-
     /// The result at a point from the anchor's sum there.
     fn concluded(&self, sum: Expr, at: &[Expr], post: Option<LastStep<'_>>) -> Expr {
         let p = self.point(at);
@@ -577,7 +553,9 @@ impl<'a> Env<'a> {
         place: &dyn Fn(&[Expr]) -> Vec<Expr>,
         post: Option<LastStep<'_>>,
     ) -> BufferId {
-        b.compute_into(OUT.as_str(), &axes.list(), &self.shape, |s| {
+        let shape: Vec<usize> = self.shape.iter().map(|d| *d as usize).collect();
+        let shape = self.layout.physical(&shape);
+        b.compute_into(OUT.as_str(), &axes.list(), &shape, |s| {
             let at = place(s);
             let value = self.concluded(Expr::load(accumulator, s.to_vec()), &at, post);
             (at, value)

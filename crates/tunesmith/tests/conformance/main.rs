@@ -93,6 +93,12 @@ operators! {
         "c=24,h=5,w=4,k=16,r=3,s=3,stride=2,pad=1",
         "c=32,h=3,w=4,k=32,r=2,s=2,stride=2,pad=0,groups=2,layout=nhwc",
         "c=16,h=4,w=3,k=20,r=3,s=3,stride=3,pad=0,layout=nchw",
+        // Phases with different numbers of taps, or none, and results that end in a phase.
+        "c=32,h=9,w=8,k=40,r=5,s=3,stride=2,pad=1,output_pad=1,bias=yes,activation=relu",
+        "c=16,h=5,w=6,k=16,r=4,s=5,stride=3,pad=2,bias=yes",
+        "c=16,h=5,w=4,k=24,r=3,s=4,stride=2,pad=1,dilation=2,bias=yes",
+        "c=16,h=5,w=4,k=16,r=3,s=3,stride=2,pad=2,dilation=3,activation=relu",
+        "c=8,h=6,w=5,k=3,r=3,s=3,stride=2,pad=1,output_pad=1,activation=relu",
     ],
     conv3d_transpose: [
         "c=3,d=2,h=3,w=4,k=5,q=2,r=3,s=3,stride=2,bias=yes",
