@@ -18,16 +18,9 @@ pub(crate) struct Group {
     pub anchor: NodeId,
     /// Element-wise nodes after the anchor, in topological order.
     pub chain: Vec<NodeId>,
-    /// What computes the left operand of the anchor in the same kernel, row by row.
-    pub weights: Option<Weights>,
-}
-
-/// A product whose rows a softmax normalises: the left operand of a second product.
-#[derive(Clone, Debug)]
-pub(crate) struct Weights {
-    /// The first product with what follows it.
-    pub scores: Box<Group>,
-    pub softmax: NodeId,
+    /// The product of whose rows the same kernel computes the softmax, which is the
+    /// anchor's left operand.
+    pub scores: Option<Box<Group>>,
 }
 
 impl Group {
@@ -99,7 +92,7 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
         let mut group = Group {
             anchor: id,
             chain: Vec::new(),
-            weights: None,
+            scores: None,
         };
         if node.outputs.len() == 1 {
             grow(model, &graph, &mut taken, &mut group);

@@ -4,7 +4,7 @@ use super::matmul::product;
 use super::norm::{Powers, powers};
 use super::{Access, Built, Declared, Env, Kind, LastStep, Point};
 use crate::fold::past_reshape;
-use crate::fuse::{Group, Weights};
+use crate::fuse::Group;
 use crate::layout::{Choice, Layout};
 use graph::{Model, Users};
 use ir::names::{LOGITS, MAIN, SCORES};
@@ -17,17 +17,17 @@ pub(super) fn attention(
     model: &Model,
     users: &Users,
     group: &Group,
-    weights: &Weights,
+    scores: &Group,
     choice: &Choice,
 ) -> Built {
     let mut b = ProgramBuilder::new("attention");
-    let (of, nothing) = ((&*weights.scores, choice, 0), Declared::default());
+    let (of, nothing) = ((scores, choice, 0), Declared::default());
     let (env, operands) = Env::new((model, users), of, &["Q", "K"], nothing, &mut b);
-    let (scores, axes) = product(&env, &mut b, SCORES);
+    let (sums, axes) = product(&env, &mut b, SCORES);
     let logits = match env.group.chain.is_empty() {
-        true => scores,
+        true => sums,
         false => b.compute(LOGITS.as_str(), &axes.list(), |at| {
-            env.follow(Expr::load(scores, at), &env.point(at))
+            env.follow(Expr::load(sums, at), &env.point(at))
         }),
     };
     let one = Expr::constant(1.0, env.work());

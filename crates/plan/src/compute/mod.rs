@@ -80,8 +80,8 @@ pub(super) fn build(
     choice: &Choice,
     output: usize,
 ) -> Built {
-    if let Some(weights) = &group.weights {
-        return attention::attention(model, users, group, weights, choice);
+    if let Some(scores) = &group.scores {
+        return attention::attention(model, users, group, scores, choice);
     }
     let mut builder = ProgramBuilder::new(model[group.anchor].op.name());
     let declared = Declared::default();

@@ -22,6 +22,8 @@ const MOST: (i64, i64) = (14, 4);
 const TIMES: [i64; 4] = [1, 2, 4, 8];
 /// Rows of a tile to begin with, at least, where their scores fit the second-level cache.
 const ROWS: i64 = 16;
+/// Part of the threads' time that heads of equal size must fill to be shared whole.
+const BALANCED: f64 = 0.93;
 /// Vectors side by side in a pass over a row of scores: most, and by default.
 const SIDE_BY_SIDE: (i64, i64) = (8, 4);
 
@@ -129,8 +131,13 @@ impl<'a> Form<'a> {
         let rows = d.choose("rows", &options, t);
         let row_bytes = self.shapes[0].n() * DType::F32.size() as i64;
         // Scores and their powers, beside as much of the right operands.
-        let most = (self.target.l2_bytes as i64 / 4 / row_bytes / t).max(1);
+        let most = (self.target.l2_bytes as i64 / 4 / row_bytes / t)
+            .min(m / t)
+            .max(1);
         let times = d.choose("times", &TIMES, most.min((ROWS + t - 1) / t));
+        // No register tile of the first tile of rows lies outside the rows.
+        let tile = [rows.value(), times.value()];
+        d.limit("rows of a tile", &[(1, &tile)], m);
         let columns = [0, 1].map(|at| {
             let name = ["score_columns", "columns"][at];
             d.choose(name, &self.columns(at), c)
@@ -165,7 +172,8 @@ impl<'a> Form<'a> {
     fn write(&self, d: &mut Draft) -> Written<()> {
         let decided = self.decide(d);
         let width = decided.width.value();
-        let (place, panels) = self.write_scores(d, &decided)?;
+        let (outer, panels) = self.write_scores(d, &decided)?;
+        let place = outer[outer.len() - 1];
         d.reverse_compute_at(self.max.block, place)?;
         let own = d.reverse_compute_at(self.powers.block, place)?;
         let [.., row, column] = own[..] else {
@@ -175,7 +183,7 @@ impl<'a> Form<'a> {
         d.reverse_compute_at(self.inverse.block, row)?;
         d.compute_at(self.max.block, row)?;
         self.write_main(d, &decided, place)?;
-        d.run_parallel()?;
+        let place = self.share(d, &outer)?;
         let mut passes = Vec::new();
         for n in [self.max, self.sum] {
             passes.push(self.reduce_row(d, n.block, width)?);
@@ -189,9 +197,24 @@ impl<'a> Form<'a> {
         Ok(())
     }
 
+    /// Lets threads share the heads, or tiles of rows of all heads where heads alone leave
+    /// threads idle; the loop over tiles of rows.
+    fn share(&self, d: &mut Draft, outer: &[LoopId]) -> Written<LoopId> {
+        let (place, heads) = (outer[outer.len() - 1], &outer[..outer.len() - 1]);
+        let batch = &self.shapes[0].batch;
+        let count: i64 = batch.iter().map(|b| b.extent).product();
+        let even = wanted_part(count, i64::from(self.target.threads)) >= BALANCED;
+        let place = match even && !heads.is_empty() {
+            true => d.parallel(heads, self.target.threads)?.map(|_| place),
+            false => d.parallel(outer, self.target.threads)?,
+        };
+        d.run_parallel()?;
+        Ok(place.unwrap_or(outer[outer.len() - 1]))
+    }
+
     /// The first product, whose results leave the registers tile by tile; the loops over
-    /// tiles of rows, with the heads where threads share them, and over panels.
-    fn write_scores(&self, d: &mut Draft, decided: &Decisions) -> Written<(LoopId, LoopId)> {
+    /// heads and tiles of rows, and the one over panels.
+    fn write_scores(&self, d: &mut Draft, decided: &Decisions) -> Written<(Vec<LoopId>, LoopId)> {
         let (s, block) = (&self.shapes[0], self.scores.block);
         let width = decided.columns[0].value();
         let result = match self.logits {
@@ -213,10 +236,9 @@ impl<'a> Form<'a> {
         outer.push(m0);
         let inner = [n0, m1, k0, k1, m2, n1, n2];
         d.reorder(&[&outer[..], &inner].concat())?;
-        let place = d.parallel(&outer, self.target.threads)?.unwrap_or(m0);
         self.leave_registers(d, result, m1)?;
         self.unroll(d, block, k0, [k1, m2, n1], n2)?;
-        Ok((place, n0))
+        Ok((outer, n0))
     }
 
     /// The second product and what follows it, under `place`.
