@@ -29,8 +29,8 @@
 //! is px x0. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
 //! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
-//! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Parameters are `X` (data), `W` (weights in the
-//! model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
+//! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`.
+//! Other parameters are `X` (data), `W` (weights in the model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
 //! transpose, in `A` one that keeps the innermost axis: then they have the axes
 //! of its source, as in `A[0, m, b0, k]`.
