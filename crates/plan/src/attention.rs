@@ -83,8 +83,11 @@ fn weights(
 /// The left operand of a group's product of f32 matrices.
 fn product(model: &Model, group: &Group) -> Option<ValueId> {
     let node = &model[group.anchor];
+    if node.op != Op::MatMul {
+        return None;
+    }
     let f32_matrix = |v: &ValueId| model[*v].dtype() == DType::F32 && model[*v].ty().rank() > 1;
-    let fits = node.op == Op::MatMul && node.inputs.iter().flatten().all(f32_matrix);
+    let fits = node.inputs.iter().flatten().all(f32_matrix);
     let result = model[group.last()].output();
     let fits = fits && model[result].dtype() == DType::F32 && !model[result].ty().is_empty();
     fits.then(|| node.input(0)).flatten()
