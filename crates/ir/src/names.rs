@@ -43,6 +43,10 @@ name!(
 pub const MAIN: BlockName = BlockName("main");
 /// What follows `main`, one element for each of its own.
 pub const OUT: BlockName = BlockName("out");
+/// Of attention, the product that the weights are made of.
+pub const SCORES: BlockName = BlockName("scores");
+/// What follows `scores` before their softmax, one element for each of them.
+pub const LOGITS: BlockName = BlockName("logits");
 
 /// Axes of images, and of the sums of convolutions and windows.
 pub mod image {

@@ -89,7 +89,7 @@ fn without_ones(shape: &[usize]) -> impl Iterator<Item = usize> {
 
 /// What runs along the axes of a reshape's source, given that of its result, if
 /// they differ by axes of extent 1 only.
-fn past_reshape(
+pub(crate) fn past_reshape(
     source: &[usize],
     result: &[usize],
     axes: &[Option<usize>],

@@ -22,9 +22,13 @@ pub(crate) struct Group {
     pub rows: Vec<NodeId>,
     /// Element-wise nodes after the anchor, in topological order.
     pub chain: Vec<NodeId>,
+    /// The product of whose rows the same kernel computes the softmax, which is the
+    /// anchor's left operand.
+    pub scores: Option<Box<Group>>,
 }
 
 impl Group {
+    /// The anchor and its chain.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let rows = self.rows.iter().copied();
         rows.chain([self.anchor]).chain(self.chain.iter().copied())
@@ -100,6 +104,7 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
             anchor: id,
             rows: Vec::new(),
             chain: Vec::new(),
+            scores: None,
         };
         if node.outputs.len() == 1 {
             grow(model, &graph, &mut taken, &mut group);

@@ -18,6 +18,7 @@
 //! | other convolutions, plain | n k (z) (y) x | c (q) (r) s |
 //! | transposed convolutions | as convolutions; an axis of stride above 1 is two, y0 py, of taps r0 | |
 //! | matrix products | b0.. m n | k |
+//! | attention | b0.. m n, also of `scores` | k |
 //! | pooling | n c (z) (y) x, in blocks n co (z) (y) x ci | (q) (r) s |
 //! | reductions | i0.., in blocks n co (z) (y) x ci | r0.., in blocks (q) (r) s |
 //! | element-wise, movement | i0.., in blocks n co (z) (y) x ci | |
@@ -27,13 +28,16 @@
 //! convolution with strides there always is an `out`, with the variables (z) (y) x: it
 //! reads `main` at [y / stride, y mod stride]. The last spatial axis of a plain `main`
 //! is px x0. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
-//! normalisation `mean`, `variance`, `inverse`, `out`. Parameters are `X` (data), `W` (weights in the
-//! model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
+//! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
+//! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
+//! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`.
+//! Other parameters are `X` (data), `W` (weights in the model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
 //! transpose, in `A` one that keeps the innermost axis: then they have the axes
 //! of its source, as in `A[0, m, b0, k]`.
 
 mod assemble;
+mod attention;
 mod collapse;
 mod compute;
 mod fold;
@@ -333,8 +337,9 @@ impl Grouped {
             LayoutPolicy::Plain => None,
             LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
         };
-        let choices = layout::choose(&self.model, &self.groups, block, &options.plain);
-        let mut plan = assemble::assemble(self.model.clone(), &self.groups, &choices);
+        let groups = attention::fuse(&self.model, &self.groups, target);
+        let choices = layout::choose(&self.model, &groups, block, &options.plain);
+        let mut plan = assemble::assemble(self.model.clone(), &groups, &choices);
         plan.plain.clone_from(&options.plain);
         plan
     }

@@ -1,42 +1,19 @@
 //! Matrix products.
 
-use super::{Env, Kind, LastStep, Point};
+use super::{Axes, Env, Kind, LastStep, Point};
 use graph::ops::Gemm;
-use ir::names::{MAIN, product};
+use ir::names::{BlockName, MAIN, product};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
-/// main [b0.., m, n] = sum over k; a vector operand has no `m` or no `n`.
+/// The block `main`, and `out` behind it.
 pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
+    let (acc, axes) = product(env, b, MAIN);
+    let result = env.conclude(b, acc, &axes, None);
     let (x, y) = (env.operand(0), env.operand(1));
     let (rows, columns) = (x.shape().len() > 1, y.shape().len() > 1);
-    let batch = env.shape.len() - usize::from(rows) - usize::from(columns);
-    let mut names: Vec<String> = (0..batch).map(|d| format!("b{d}")).collect();
-    names.extend(rows.then(|| product::ROW.into()));
-    names.extend(columns.then(|| product::COLUMN.into()));
-    let axes = env.named_axes(names);
-    let k = x.shape()[x.shape().len() - 1];
-    let acc = b.reduce(
-        MAIN.as_str(),
-        &axes.list(),
-        &[(product::TERM.as_str(), k)],
-        Reducer::Sum,
-        |o, t| {
-            let matrix = |shape: &[i64], tail: Vec<Expr>| {
-                let own = shape.len().saturating_sub(2);
-                let skip = batch - own.min(batch);
-                let lead = shape.iter().zip(&o[skip..batch]).take(own);
-                let lead = lead.map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() });
-                lead.chain(tail).collect::<Vec<_>>()
-            };
-            let m = rows.then(|| o[batch].clone());
-            let n = columns.then(|| o[o.len() - 1].clone());
-            let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
-            let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
-            env.factor(0, x.at(left)) * env.factor(1, y.at(right))
-        },
-    );
-    let result = env.conclude(b, acc, &axes, None);
     let last = env.shape.len();
+    let batch = last - usize::from(rows) - usize::from(columns);
+    let k = x.shape()[x.shape().len() - 1];
     let m = if rows { env.shape[batch] } else { 1 };
     let n = if columns { env.shape[last - 1] } else { 1 };
     let products = env.shape[..batch].iter().product::<i64>();
@@ -55,6 +32,39 @@ pub(super) fn matmul(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         result,
         kind.flops(2.0 * products as f64 * (m * n) as f64 * k as f64),
     )
+}
+
+/// `name` [b0.., m, n] = sum over k; a vector operand has no `m` or no `n`.
+pub(super) fn product(env: &Env, b: &mut ProgramBuilder, name: BlockName) -> (BufferId, Axes) {
+    let (x, y) = (env.operand(0), env.operand(1));
+    let (rows, columns) = (x.shape().len() > 1, y.shape().len() > 1);
+    let batch = env.shape.len() - usize::from(rows) - usize::from(columns);
+    let mut names: Vec<String> = (0..batch).map(|d| format!("b{d}")).collect();
+    names.extend(rows.then(|| product::ROW.into()));
+    names.extend(columns.then(|| product::COLUMN.into()));
+    let axes = env.named_axes(names);
+    let k = x.shape()[x.shape().len() - 1];
+    let sums = b.reduce(
+        name.as_str(),
+        &axes.list(),
+        &[(product::TERM.as_str(), k)],
+        Reducer::Sum,
+        |o, t| {
+            let matrix = |shape: &[i64], tail: Vec<Expr>| {
+                let own = shape.len().saturating_sub(2);
+                let skip = batch - own.min(batch);
+                let lead = shape.iter().zip(&o[skip..batch]).take(own);
+                let lead = lead.map(|(n, i)| if *n == 1 { Expr::int(0) } else { i.clone() });
+                lead.chain(tail).collect::<Vec<_>>()
+            };
+            let m = rows.then(|| o[batch].clone());
+            let n = columns.then(|| o[o.len() - 1].clone());
+            let left = matrix(x.shape(), m.into_iter().chain([t[0].clone()]).collect());
+            let right = matrix(y.shape(), [t[0].clone()].into_iter().chain(n).collect());
+            env.factor(0, x.at(left)) * env.factor(1, y.at(right))
+        },
+    );
+    (sums, axes)
 }
 
 /// main [m, n] = sum over k; scaling and the addend are in `out`.

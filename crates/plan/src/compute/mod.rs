@@ -9,6 +9,7 @@
 //!
 //! Half precision is computed in f32: loads widen, the store rounds.
 
+mod attention;
 mod contract;
 mod conv;
 mod conv_transpose;
@@ -81,8 +82,17 @@ pub(super) fn build(
     choice: &Choice,
     output: usize,
 ) -> Built {
+    if let Some(scores) = &group.scores {
+        return attention::attention(model, users, group, scores, choice);
+    }
     let mut builder = ProgramBuilder::new(model[group.anchor].op.name());
-    let (env, operands) = Env::new(model, users, group, choice, output, &mut builder);
+    let (env, operands) = Env::new(
+        (model, users),
+        (group, choice, output),
+        operand_names(&model[group.anchor].op),
+        Declared::default(),
+        &mut builder,
+    );
     let (result, kind) = match group.rows.is_empty() {
         true => anchor(&env, &mut builder),
         false => rows::rows(&env, &mut builder),
@@ -264,6 +274,13 @@ fn widen(e: Expr, dtype: DType) -> Expr {
 /// An operator's own last step: from the accumulator at a point to its value.
 type LastStep<'a> = &'a dyn Fn(Expr, &Point) -> Expr;
 
+/// Parameters that a program has already, and values that it computes.
+#[derive(Default)]
+struct Declared {
+    accesses: HashMap<ValueId, Access>,
+    operands: Vec<(ValueId, Layout)>,
+}
+
 /// What the expressions of one group are built from.
 struct Env<'a> {
     model: &'a Model,
@@ -279,13 +296,13 @@ struct Env<'a> {
 }
 
 impl<'a> Env<'a> {
-    /// Declares the parameters: the anchor's operands, then those of the chain.
+    /// Declares the parameters that are not declared yet: the anchor's operands, by
+    /// these names, then those of the chain.
     fn new(
-        model: &'a Model,
-        users: &Users,
-        group: &'a Group,
-        choice: &Choice,
-        output: usize,
+        (model, users): (&'a Model, &Users),
+        (group, choice, output): (&'a Group, &Choice, usize),
+        names: &[&str],
+        declared: Declared,
         b: &mut ProgramBuilder,
     ) -> (Env<'a>, Vec<(ValueId, Layout)>) {
         let node = &model[group.anchor];
@@ -298,11 +315,10 @@ impl<'a> Env<'a> {
             layout: choice.output,
             shape: model[result].shape().iter().map(|d| *d as i64).collect(),
             dtype: model[result].dtype(),
-            accesses: HashMap::new(),
+            accesses: declared.accesses,
         };
-        let mut operands = Vec::new();
+        let mut operands = declared.operands;
         let pointwise = group.chain_operands(model);
-        let names = operand_names(&node.op);
         let own = if is_elementwise(&node.op) || !group.rows.is_empty() {
             &[]
         } else {

@@ -10,43 +10,63 @@ use ir::{BufferId, Expr, ProgramBuilder, Reducer, UnaryOp};
 pub(super) fn softmax(env: &Env, b: &mut ProgramBuilder, s: Softmax) -> (BufferId, Kind) {
     let x = env.operand(0);
     let axes = env.axes();
-    let outer = Axes::new(
-        axes.0
-            .iter()
-            .enumerate()
-            .filter(|(d, _)| *d != s.axis)
-            .map(|(_, a)| a.clone()),
-    );
+    let one = Expr::constant(1.0, super::work(env.operand_dtype(0)));
+    let Powers { e, inverse } = powers(b, &axes, s.axis, &one, |at| x.at(at));
+    let result = b.compute(OUT.as_str(), &axes.list(), |at| {
+        let value = Expr::load(e, at) * Expr::load(inverse, without(s.axis, at));
+        env.follow(value, &env.point(at))
+    });
     let n = x.shape()[s.axis];
-    let row = |at: &[Expr]| -> Vec<Expr> {
-        let kept = at.iter().enumerate().filter(|(d, _)| *d != s.axis);
-        kept.map(|(_, e)| e.clone()).collect()
-    };
+    let rows = env.shape.iter().product::<i64>() / n;
+    (
+        result,
+        Kind::new("softmax").arg("rows", rows).arg("cols", n),
+    )
+}
+
+/// The parts of a softmax along an axis.
+pub(super) struct Powers {
+    /// The power of e of each element less the maximum.
+    pub e: BufferId,
+    /// One over the sum of these, without the axis.
+    pub inverse: BufferId,
+}
+
+/// Blocks `max`, `e`, `sum`, `inverse` over the elements `x` of `axes`, of which the one
+/// at `axis` is normalised; `one` is of their type.
+pub(super) fn powers(
+    b: &mut ProgramBuilder,
+    axes: &Axes,
+    axis: usize,
+    one: &Expr,
+    x: impl Fn(Vec<Expr>) -> Expr,
+) -> Powers {
+    let others = axes.0.iter().enumerate().filter(|(d, _)| *d != axis);
+    let outer = Axes::new(others.map(|(_, a)| a.clone()));
+    let n = axes.0[axis].1;
     let whole = |o: &[Expr], r: &Expr| -> Vec<Expr> {
-        [&o[..s.axis], std::slice::from_ref(r), &o[s.axis..]].concat()
+        [&o[..axis], std::slice::from_ref(r), &o[axis..]].concat()
     };
     let max = b.reduce("max", &outer.list(), &[("r", n)], Reducer::Max, |o, t| {
-        x.at(whole(o, &t[0]))
+        x(whole(o, &t[0]))
     });
     let e = b.compute("e", &axes.list(), |at| {
-        let shifted = x.at(at.to_vec()) - Expr::load(max, row(at));
+        let shifted = x(at.to_vec()) - Expr::load(max, without(axis, at));
         Expr::unary(UnaryOp::Exp, shifted)
     });
     let sum = b.reduce("sum", &outer.list(), &[("r", n)], Reducer::Sum, |o, t| {
         Expr::load(e, whole(o, &t[0]))
     });
     let inverse = b.compute("inverse", &outer.list(), |at| {
-        Expr::constant(1.0, super::work(env.operand_dtype(0))) / Expr::load(sum, at)
+        one.clone() / Expr::load(sum, at)
     });
-    let result = b.compute(OUT.as_str(), &axes.list(), |at| {
-        let value = Expr::load(e, at) * Expr::load(inverse, row(at));
-        env.follow(value, &env.point(at))
-    });
-    let rows = env.shape.iter().product::<i64>() / n;
-    (
-        result,
-        Kind::new("softmax").arg("rows", rows).arg("cols", n),
-    )
+    Powers { e, inverse }
+}
+
+/// An index without one of its axes.
+fn without(axis: usize, at: &[Expr]) -> Vec<Expr> {
+    let kept = at.iter().enumerate().filter(|(d, _)| *d != axis);
+    kept.map(|(_, e)| e.clone()).collect()
 }
 
 /// Blocks `mean`, `variance`, `inverse`, `out`; the statistics are programs of their own.

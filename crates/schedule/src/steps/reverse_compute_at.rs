@@ -183,7 +183,16 @@ fn consumed(
         let nodes = p.children(Some(*outer));
         let made = accessed(p, nodes, input, shared, Access::Writes);
         let used = accessed(p, &[Node::Block(c)], input, shared, Access::Reads);
-        if made != used {
+        let (made, used) = (made.expect("it is written"), used.expect("it is read"));
+        // What is padded is produced beyond the consumer's domain.
+        let all = |(made, (used, (v, offset))): (&RegionDim, (&RegionDim, &(VarId, i64)))| {
+            let whole = consumer.iters.iter().find(|i| i.var == *v);
+            let whole = whole.map(|i| whole_dim(i.extent));
+            let from_start = *offset == 0 && made.min == used.min && made.extent > used.extent;
+            made == used || from_start && whole.is_some_and(|w| w == *used)
+        };
+        let used = used.dims.iter().zip(&offsets);
+        if !made.dims.iter().zip(used).all(all) {
             let outer = &p.loop_(*outer).name;
             return Err(format!(
                 "an iteration of `{outer}` produces more of `{name}` than it consumes"

@@ -4,6 +4,7 @@
 //! above all, and writes sketches for what it recognises; every other block of
 //! the program gets the general nest schedule, so no program is without a space.
 
+mod attention;
 mod blocked;
 mod gemm;
 mod im2row;
@@ -88,6 +89,10 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
         };
     }
     let mut found = Templates::default();
+    found.extend(of(attention::sketches));
+    if !found.sketches.is_empty() {
+        return found;
+    }
     // Where minimal filtering is possible it multiplies least.
     if allowed.accuracy == Accuracy::Relaxed {
         found.extend(of(winograd::sketches));
