@@ -6,6 +6,7 @@
 //! came from.
 
 mod borders;
+mod copies;
 mod cost;
 mod lanes;
 mod leave;
@@ -19,6 +20,7 @@ use crate::analysis::Reduction;
 use crate::draft::{Draft, Refusal, Written};
 use crate::nests::{Nest, nests};
 use crate::templates::{Templates, epilogue, main_sum, others};
+use copies::Copies;
 use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
@@ -40,6 +42,7 @@ struct Plan<'a> {
     /// The block behind it, one element for each of its own.
     out: Option<&'a Nest>,
     order: Order,
+    copies: Copies,
     /// Of the block as it stands.
     facts: Reduction,
     notes: Vec<Note>,
@@ -92,12 +95,24 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     if recognise(program, all).is_err() {
         return;
     }
-    for order in Order::ALL {
-        let name = format!("rules.{}", order.word());
+    for (name, variant) in variants(program, all, target) {
         found.write(Draft::new(name, program), |d| {
-            write(d, all, target, order).map(drop)
+            write(d, all, target, variant).map(drop)
         });
     }
+}
+
+/// The sketches that a program has, by name; the likely best first.
+fn variants(program: &Program, all: &[Nest], target: &CpuTarget) -> Vec<(String, (Order, Copies))> {
+    let facts = main_sum(all).and_then(|main| Reduction::of(program, main.block));
+    let mut found = Vec::new();
+    for copies in facts.map_or(vec![], |f| Copies::of(&f, target)) {
+        for order in Order::ALL {
+            let name = format!("rules.{}{}", order.word(), copies.suffix());
+            found.push((name, (order, copies)));
+        }
+    }
+    found
 }
 
 /// Whether rules have a sketch for a program.
@@ -111,11 +126,16 @@ pub fn recognise(program: &Program, all: &[Nest]) -> Result<(), String> {
     if facts.operands.len() < 2 {
         return Err(format!("`main` has {} operand", facts.operands.len()));
     }
-    lanes::choose(&facts).map(drop)
+    lanes::choose(&facts, &[]).map(drop)
 }
 
 /// The pipeline: every rule in its turn.
-fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Written<Vec<Note>> {
+fn write(
+    d: &mut Draft,
+    all: &[Nest],
+    target: &CpuTarget,
+    (order, copies): (Order, Copies),
+) -> Written<Vec<Note>> {
     let missing = |d: &Draft, what: &str| d.missing(what.to_string());
     let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
     let facts = Reduction::of(d.program(), main.block);
@@ -125,6 +145,7 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         main,
         out: epilogue(all, main),
         order,
+        copies,
         facts,
         notes: Vec::new(),
     };
@@ -135,12 +156,13 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
     if tile.is_panel() {
         d.pad(lanes.axis, tile.width())?;
     }
-    let packed = pack::constants(d, &mut plan, &lanes, &tile)?;
+    let packed = pack::operands(d, &mut plan, &lanes, &tile)?;
     let loops = tile::cut(d, &mut plan, &lanes, &tile)?;
     order::reorder(d, &mut plan, &loops)?;
-    let place = threads::share(d, &mut plan, &loops)?;
+    let (place, shared) = threads::share(d, &mut plan, &loops)?;
     leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
     order::prefetch(d, &mut plan, &packed, &loops)?;
+    copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
     borders::separate(d, &mut plan, &tile, &loops);
@@ -165,11 +187,10 @@ pub fn text(program: &Program, target: &Target) -> String {
     if let Err(why) = recognise(program, all) {
         return format!("no rule applies: {why}\n");
     }
-    for order in Order::ALL {
-        let name = format!("rules.{}", order.word());
+    for (name, variant) in variants(program, all, target) {
         let mut d = Draft::new(name.clone(), program);
         let _ = writeln!(out, "{name}");
-        match write(&mut d, all, target, order) {
+        match write(&mut d, all, target, variant) {
             Ok(notes) => {
                 for n in notes {
                     let mark = if n.applied { "+" } else { "-" };
@@ -188,7 +209,14 @@ pub fn text(program: &Program, target: &Target) -> String {
     out
 }
 
-/// A constant that a rule laid out anew.
+/// An operand that a rule laid out anew.
 struct Packed {
     buffer: BufferId,
+    /// The block that lays it out.
+    copier: BlockId,
+    /// Its position among the operands.
+    operand: usize,
+    /// Dimensions of the copy, and the one along which the operand is contiguous.
+    dims: usize,
+    along: usize,
 }
