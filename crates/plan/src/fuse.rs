@@ -221,6 +221,7 @@ fn along_rows(
         anchor: end,
         rows,
         chain: Vec::new(),
+        scores: None,
     })
 }
 

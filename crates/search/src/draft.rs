@@ -290,6 +290,11 @@ impl Draft {
         self.require_if_legal(Step::Vectorize { loop_ });
     }
 
+    pub fn attempt_vectorize(&mut self, l: LoopId) {
+        let loop_ = self.loop_name(l);
+        self.attempt(Step::Vectorize { loop_ });
+    }
+
     pub fn parallel_if_legal(&mut self, l: LoopId) {
         let loop_ = self.loop_name(l);
         self.require_if_legal(Step::Parallel { loop_ });

@@ -395,6 +395,30 @@ fn any_contraction_gets_legal_sketches_that_compute_the_same() {
     );
 }
 
+/// Scores of attention with the heads behind the rows: the right operand is in strides
+/// along the columns.
+#[test]
+fn an_operand_in_strides_is_copied() {
+    let (heads, rows, columns, depth) = (2, 19, 37, 5);
+    let mut b = ProgramBuilder::new("scores");
+    let q = b.input("Q", DType::F32, &[rows, heads, depth]);
+    let k = b.input("K", DType::F32, &[columns, heads, depth]);
+    let axes = [("h", heads), ("m", rows), ("n", columns)];
+    let main = b.reduce("main", &axes, &[("d", depth)], Reducer::Sum, |o, t| {
+        let left = Expr::load(q, vec![o[1].clone(), o[0].clone(), t[0].clone()]);
+        left * Expr::load(k, vec![o[2].clone(), o[0].clone(), t[0].clone()])
+    });
+    let program = b.finish(&[main]);
+    for isa in [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon] {
+        for threads in 1..3 {
+            let target = Target::generic(isa).with_threads(threads);
+            let rules = search::rules_text(&program, &target);
+            assert!(rules.contains("+ copies     K.pack"), "{rules}");
+            assert!(check(&program, &target, 1) > 2);
+        }
+    }
+}
+
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
     let (count, first) = (

@@ -5,7 +5,7 @@
 //! broadcast), or in strides. A constant in strides is packed; another operand is read in
 //! strides.
 
-use super::Plan;
+use super::{Plan, copies};
 use crate::analysis::{Reduction, Stride};
 use crate::draft::{Draft, Written};
 use ir::{DType, LoopId, Role};
@@ -22,12 +22,14 @@ pub struct Lanes {
     pub extent: i64,
     /// Elements of a vector.
     pub width: i64,
-    /// Constants that have to be packed along the axis.
+    /// Operands that are packed along the axis.
     pub packed: Vec<usize>,
+    /// Operands, other than constants, that are copied in each call.
+    pub copied: Vec<usize>,
 }
 
-/// The position of the axis of vectors, and operands to pack.
-pub fn choose(facts: &Reduction) -> Result<(usize, Vec<usize>), String> {
+/// The position of the axis of vectors, and operands to pack; some are `copied` anyway.
+pub fn choose(facts: &Reduction, copied: &[usize]) -> Result<(usize, Vec<usize>), String> {
     let contiguous =
         |at: &usize| facts.output.strides[*at] == Stride::Elements(1) && facts.axes[*at].extent > 1;
     let Some(at) = facts.spatial().find(contiguous) else {
@@ -41,7 +43,8 @@ pub fn choose(facts: &Reduction) -> Result<(usize, Vec<usize>), String> {
             // A constant pattern within a block of channels.
             Stride::Unknown => operand.role == Role::Constant,
         };
-        if strided && operand.role == Role::Constant {
+        let moves = operand.strides[at].is_used();
+        if strided && operand.role == Role::Constant || moves && copied.contains(&i) {
             packed.push(i);
         }
     }
@@ -49,7 +52,8 @@ pub fn choose(facts: &Reduction) -> Result<(usize, Vec<usize>), String> {
 }
 
 pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
-    let (at, packed) = choose(&plan.facts).map_err(|why| d.missing(why))?;
+    let copied = copies::choose(plan);
+    let (at, packed) = choose(&plan.facts, &copied).map_err(|why| d.missing(why))?;
     let axis = &plan.facts.axes[at];
     let dtype = d.program().buffer(plan.facts.output.buffer).dtype;
     let most = plan.target.lanes(match dtype {
@@ -62,6 +66,7 @@ pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
         extent: axis.extent,
         width: most.min((axis.extent as u64).next_power_of_two() as i64),
         packed,
+        copied,
     };
     let how = plan.facts.operands.iter().enumerate().map(|(i, o)| {
         let way = match o.strides[at] {

@@ -6,6 +6,7 @@
 //! came from.
 
 mod borders;
+mod copies;
 mod cost;
 mod lanes;
 mod leave;
@@ -21,8 +22,9 @@ use crate::cost::{Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
 use crate::templates::{Templates, epilogue, main_sum, others};
+use copies::Copies;
 pub use cost::DecidedTile;
-use ir::{BlockId, CpuTarget, LoopId, Program, Target};
+use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
 use std::fmt::Write;
@@ -46,6 +48,7 @@ struct Plan<'a> {
     /// The block behind it, one element for each of its own.
     out: Option<&'a Nest>,
     order: Order,
+    copies: Copies,
     /// Of the block as it stands.
     facts: Reduction,
     /// Multiply-adds of the body by default.
@@ -97,47 +100,56 @@ impl TileLoops {
 
 /// Sketches for a program about one reduction of products or of windows; none for others.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    let mut own = Templates::default();
-    for order in orders(program, all) {
-        let name = format!("{PREFIX}{}", order.word());
-        own.write(Draft::new(name, program), |d| {
-            write(d, all, target, order).map(drop)
-        });
+    let Ok(facts) = recognise(program, all) else {
+        return;
+    };
+    for copies in Copies::of(&facts, target) {
+        let mut own = Templates::default();
+        for order in orders(&facts).iter().copied() {
+            own.write(Draft::new(name(order, copies), program), |d| {
+                write(d, all, target, (order, copies)).map(drop)
+            });
+        }
+        own.sketches = cheapest_first(&Analytic, program, own.sketches);
+        found.extend(own);
     }
-    own.sketches = cheapest_first(&Analytic, program, own.sketches);
-    found.extend(own);
+}
+
+fn name(order: Order, copies: Copies) -> String {
+    format!("{PREFIX}{}{}", order.word(), copies.suffix())
 }
 
 /// The orders of loops that differ: panels need an operand that others do not move with.
-fn orders(program: &Program, all: &[Nest]) -> Vec<Order> {
-    if recognise(program, all).is_err() {
-        return Vec::new();
-    }
-    let facts = main_sum(all).and_then(|main| Reduction::of(program, main.block));
-    let one = facts.is_some_and(|f| f.operands.len() == 1);
-    match one {
-        true => vec![Order::Rows],
-        false => Order::ALL.to_vec(),
+fn orders(facts: &Reduction) -> &'static [Order] {
+    match facts.operands.len() {
+        1 => &[Order::Rows],
+        _ => &Order::ALL,
     }
 }
 
-/// Whether rules have a sketch for a program.
-pub fn recognise(program: &Program, all: &[Nest]) -> Result<(), String> {
+/// The facts about a program for which rules have a sketch.
+pub fn recognise(program: &Program, all: &[Nest]) -> Result<Reduction, String> {
     let Some(main) = main_sum(all) else {
         return Err("no block `main` reduces into one buffer".into());
     };
     let Some(facts) = Reduction::of(program, main.block) else {
         return Err("`main` is no reduction into one buffer".into());
     };
-    let (lanes, _) = lanes::choose(&facts)?;
-    match facts.operands.len() {
-        0 => Err("`main` has no operand".into()),
-        _ => window::is_readable(&facts, lanes),
+    let (lanes, _) = lanes::choose(&facts, &[])?;
+    if facts.operands.is_empty() {
+        return Err("`main` has no operand".into());
     }
+    window::is_readable(&facts, lanes)?;
+    Ok(facts)
 }
 
 /// The pipeline: every rule in its turn.
-fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Written<Vec<Note>> {
+fn write(
+    d: &mut Draft,
+    all: &[Nest],
+    target: &CpuTarget,
+    (order, copies): (Order, Copies),
+) -> Written<Vec<Note>> {
     let missing = |d: &Draft, what: &str| d.missing(what.to_string());
     let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
     let facts = Reduction::of(d.program(), main.block);
@@ -147,6 +159,7 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
         main,
         out: epilogue(all, main),
         order,
+        copies,
         facts,
         body: 1,
         notes: Vec::new(),
@@ -158,12 +171,13 @@ fn write(d: &mut Draft, all: &[Nest], target: &CpuTarget, order: Order) -> Writt
     if tile.is_panel() {
         d.pad(lanes.axis, tile.width())?;
     }
-    let packed = pack::constants(d, &mut plan, &lanes, &tile)?;
+    let packed = pack::operands(d, &mut plan, &lanes, &tile)?;
     let loops = tile::cut(d, &mut plan, &lanes, &tile)?;
     order::reorder(d, &mut plan, &loops)?;
-    let place = threads::share(d, &mut plan, &loops)?;
+    let (place, shared) = threads::share(d, &mut plan, &loops)?;
     leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
     order::prefetch(d, &mut plan, &packed, &loops)?;
+    copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
     borders::separate(d, &mut plan, &tile, &loops);
@@ -185,14 +199,17 @@ pub fn text(program: &Program, target: &Target) -> String {
     let Target::Cpu(target) = target;
     let all = &nests(program)[..];
     let mut out = String::new();
-    if let Err(why) = recognise(program, all) {
-        return format!("no rule applies: {why}\n");
-    }
-    for order in orders(program, all) {
-        let name = format!("{PREFIX}{}", order.word());
+    let facts = match recognise(program, all) {
+        Ok(facts) => facts,
+        Err(why) => return format!("no rule applies: {why}\n"),
+    };
+    let all_copies = Copies::of(&facts, target);
+    let of = |copies: Copies| orders(&facts).iter().map(move |order| (*order, copies));
+    for variant in all_copies.into_iter().flat_map(of) {
+        let name = name(variant.0, variant.1);
         let mut d = Draft::new(name.clone(), program);
         let _ = writeln!(out, "{name}");
-        match write(&mut d, all, target, order) {
+        match write(&mut d, all, target, variant) {
             Ok(notes) => {
                 for n in notes {
                     let mark = if n.applied { "+" } else { "-" };
@@ -205,4 +222,16 @@ pub fn text(program: &Program, target: &Target) -> String {
         }
     }
     out
+}
+
+/// An operand that a rule laid out anew.
+struct Packed {
+    buffer: BufferId,
+    /// The block that lays it out.
+    copier: BlockId,
+    /// Its position among the operands.
+    operand: usize,
+    /// Dimensions of the copy, and the one along which the operand is contiguous.
+    dims: usize,
+    along: usize,
 }

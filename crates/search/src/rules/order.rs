@@ -6,10 +6,10 @@
 //! complete when its terms are.
 
 use super::lanes::Lanes;
-use super::{Plan, TileLoops};
+use super::{Packed, Plan, TileLoops};
 use crate::analysis::{Access, Class, Reduction};
 use crate::draft::{Draft, Written};
-use ir::{BufferId, LoopId};
+use ir::LoopId;
 
 const RULE: &str = "order";
 /// Iterations to fetch ahead; 0 fetches nothing.
@@ -76,15 +76,15 @@ pub fn reorder(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<()>
 pub fn prefetch(
     d: &mut Draft,
     plan: &mut Plan,
-    packed: &[BufferId],
+    packed: &[Packed],
     loops: &TileLoops,
 ) -> Written<()> {
-    let far = |packed: &&BufferId| {
-        let b = d.program().buffer(**packed);
+    let far = |packed: &&Packed| {
+        let b = d.program().buffer(packed.buffer);
         let bytes: i64 = b.shape.iter().product::<i64>() * b.dtype.size() as i64;
         bytes > plan.target.l2_bytes as i64
     };
-    let (Some(buffer), Some(terms)) = (packed.iter().find(far), loops.terms.last()) else {
+    let (Some(p), Some(terms)) = (packed.iter().find(far), loops.terms.last()) else {
         plan.passed(
             "prefetch",
             "no packed constant is larger than the second-level cache",
@@ -92,7 +92,7 @@ pub fn prefetch(
         return Ok(());
     };
     let distance = d.choose("prefetch", &DISTANCES, 0);
-    d.prefetch_if_legal(*buffer, *terms, distance.value());
-    plan.applied("prefetch", d.program().buffer(*buffer).name.clone());
+    d.prefetch_if_legal(p.buffer, *terms, distance.value());
+    plan.applied("prefetch", d.program().buffer(p.buffer).name.clone());
     Ok(())
 }

@@ -1,14 +1,16 @@
-//! Rule: constants are laid out in the order in which the loops read them.
+//! Rule: constants, and operands that another rule lets be copied, are laid out in the
+//! order in which the loops read them.
 //!
 //! Each dimension goes where the loop that walks along it stands: loops over tiles,
-//! terms, then rows of the tile and lanes. Packing is done once, before the first call.
+//! terms, then rows of the tile and lanes. A constant is packed once, before the first
+//! call; another operand in each call (`copies`).
 
-use super::Plan;
 use super::lanes::Lanes;
 use super::tile::Tile;
+use super::{Packed, Plan};
 use crate::analysis::{Access, Class, Dim, Stride};
 use crate::draft::{Draft, Written};
-use ir::{BufferId, Role};
+use ir::Role;
 use schedule::Arg;
 
 const RULE: &str = "pack";
@@ -25,17 +27,16 @@ struct Layout {
     ranks: Vec<Rank>,
 }
 
-/// The packed buffers.
-pub fn constants(
+pub fn operands(
     d: &mut Draft,
     plan: &mut Plan,
     lanes: &Lanes,
     tile: &Tile,
-) -> Written<Vec<BufferId>> {
+) -> Written<Vec<Packed>> {
     let mut packed = Vec::new();
     let (mut done, mut left) = (Vec::new(), Vec::new());
-    for operand in &plan.facts.operands {
-        if operand.role != Role::Constant {
+    for (at, operand) in plan.facts.operands.iter().enumerate() {
+        if operand.role != Role::Constant && !lanes.copied.contains(&at) {
             continue;
         }
         let Some(layout) = layout(plan, operand, lanes, tile) else {
@@ -46,18 +47,42 @@ pub fn constants(
         order.sort_by_key(|i| layout.ranks[*i]);
         let copier = d.pack(operand.buffer, &layout.tiles, &order)?;
         let buffer = d.output(copier);
-        packed.push(buffer);
+        let last = operand.dims.len() - 1;
+        let read_last = layout
+            .source_of(&order)
+            .iter()
+            .rposition(|dim| *dim == last);
+        packed.push(Packed {
+            buffer,
+            copier,
+            operand: at,
+            along: read_last.unwrap_or(order.len() - 1),
+            dims: order.len(),
+        });
         done.push(d.program().buffer(buffer).name.clone());
     }
     match (done.is_empty(), left.is_empty()) {
         (false, _) => plan.applied(RULE, done.join(", ")),
-        (true, true) => plan.passed(RULE, "no operand is a constant"),
+        (true, true) => plan.passed(RULE, "no operand is a constant or copied"),
         (true, false) => plan.passed(
             RULE,
             format!("{} is read in no regular order", left.join(", ")),
         ),
     }
     Ok(packed)
+}
+
+impl Layout {
+    /// The dimension of the operand that each dimension of the copy is of, which has the
+    /// parts in some order.
+    fn source_of(&self, order: &[usize]) -> Vec<usize> {
+        let dims = self.ranks.len() - self.tiles.len();
+        let cut = |dim: &usize| self.tiles.iter().any(|(d, _)| d == dim);
+        let parts: Vec<usize> = (0..dims)
+            .flat_map(|dim| vec![dim; 1 + usize::from(cut(&dim))])
+            .collect();
+        order.iter().map(|i| parts[*i]).collect()
+    }
 }
 
 /// The layout that follows the loops; `None` where a dimension follows them in no regular

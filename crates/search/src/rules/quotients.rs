@@ -8,7 +8,7 @@ use crate::draft::{Draft, REST, Written, given};
 const RULE: &str = "quotients";
 
 pub fn split(d: &mut Draft, plan: &mut Plan) -> Written<()> {
-    let lanes = lanes::choose(&plan.facts).map(|(at, _)| at).ok();
+    let lanes = lanes::choose(&plan.facts, &[]).map(|(at, _)| at).ok();
     let mut split = Vec::new();
     for (at, axis) in plan.facts.axes.iter().enumerate() {
         let Some(by) = axis.quotient else { continue };

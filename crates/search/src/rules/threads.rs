@@ -10,8 +10,16 @@ const RULE: &str = "threads";
 /// more than others have, a thread then works a sixteenth longer.
 const PARTS: i64 = 16;
 
-/// The loop in which a tile's results leave the registers.
-pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<LoopId> {
+/// The outermost loops over tiles as one, if threads share them.
+#[derive(Default)]
+pub struct Shared {
+    /// How many of the loops.
+    pub count: usize,
+    pub fused: Option<LoopId>,
+}
+
+/// The loop in which a tile's results leave the registers, and what is shared.
+pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<(LoopId, Shared)> {
     let outer = loops.outer();
     let Some(innermost) = outer.last().copied() else {
         return Err(d.missing("no loop is outside the tile".into()));
@@ -19,7 +27,7 @@ pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<LoopI
     let threads = plan.target.threads;
     if threads <= 1 {
         plan.passed(RULE, "one thread");
-        return Ok(innermost);
+        return Ok((innermost, Shared::default()));
     }
     let mut parts = 1;
     let enough = |l: &LoopId| {
@@ -34,8 +42,10 @@ pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<LoopI
     let names: Vec<String> = names.collect();
     plan.applied(RULE, format!("share {}", names.join(" ")));
     let fused = d.parallel(&outer[..shared], threads)?;
-    Ok(match fused {
+    let place = match fused {
         Some(f) if shared == outer.len() => f,
         _ => innermost,
-    })
+    };
+    let count = shared;
+    Ok((place, Shared { count, fused }))
 }
