@@ -14,10 +14,12 @@ use ir::LoopId;
 const RULE: &str = "borders";
 
 pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) {
-    // A loop that threads share has been fused.
+    let one = plan.facts.operands.len() == 1;
+    // A loop that threads share has been fused. Where much is computed, rows along an outer
+    // axis are tested outside the terms: no other loop stands in for one that is whole.
     let stands = |l: &LoopId| {
         let stands = d.program().path_to(ir::Node::Loop(*l)).is_some();
-        stands && d.program().loop_(*l).extent > 1
+        stands && (!one || d.program().loop_(*l).extent > 1)
     };
     let standing: Vec<(usize, LoopId)> = loops
         .outer
@@ -31,13 +33,13 @@ pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) 
     let cuts = |at: usize| tile.cuts.contains(&at);
     let guarded = |at: usize| plan.facts.is_guarded(at);
     let lanes = first(&|at| at == tile.lanes && (guarded(at) || cuts(at)));
-    let mut chosen: Vec<LoopId> = match plan.facts.operands.len() {
+    let mut chosen: Vec<LoopId> = match one {
         // Tests cost as much as the little that is computed.
-        1 => lanes
+        true => lanes
             .into_iter()
             .chain(first(&|at| at != tile.lanes && guarded(at)))
             .collect(),
-        _ => lanes.or_else(|| first(&guarded)).into_iter().collect(),
+        false => lanes.or_else(|| first(&guarded)).into_iter().collect(),
     };
     chosen.extend(first(&cuts).filter(|l| !chosen.contains(l)));
     if chosen.is_empty() {

@@ -253,7 +253,7 @@ fn recognise<'a>(program: &Program, all: &'a [Nest], target: &CpuTarget) -> Opti
 }
 
 /// Whether a reduction reads every operand that moves with its terms contiguously, all its
-/// axes as one.
+/// axes as one, and no row of them again for other results, as products of matrices do.
 fn reads_rows(program: &Program, n: &Nest) -> bool {
     let Some(facts) = crate::analysis::Reduction::of(program, n.block) else {
         return false;
@@ -272,8 +272,13 @@ fn reads_rows(program: &Program, n: &Nest) -> bool {
         })
     };
     let is_apart = |o: &Access| terms.iter().all(|(at, _)| !o.strides[*at].is_used());
+    let spatial: Vec<usize> = facts
+        .spatial()
+        .filter(|at| facts.axes[*at].extent > 1)
+        .collect();
+    let is_read_once = |o: &Access| spatial.iter().all(|at| o.strides[*at].is_used());
     let operands = || facts.operands.iter();
-    operands().any(is_along) && operands().all(|o| is_along(o) || is_apart(o))
+    operands().any(is_along) && operands().all(|o| is_along(o) && is_read_once(o) || is_apart(o))
 }
 
 /// Whether every block reads of the others only what they made of its own row.
