@@ -172,6 +172,23 @@ fn windows_and_products() {
             round_trip(Op::Pool(pool), &[(F, &[1, 2, 6, 7])]);
         }
     }
+    round_trip(Op::MatMul, &[(F, &[2, 3, 4]), (F, &[4, 5])]);
+    let gemm = Gemm {
+        alpha: 0.5,
+        beta: 2.0,
+        trans_a: true,
+        trans_b: true,
+    };
+    let contract = Contract::parse("abcd,cbe->aed").unwrap();
+    round_trip(
+        Op::Contract(contract),
+        &[(F, &[2, 3, 4, 5]), (F, &[4, 3, 6])],
+    );
+    round_trip(Op::Gemm(gemm), &[(F, &[4, 3]), (F, &[5, 4]), (F, &[5])]);
+}
+
+#[test]
+fn resizing() {
     let scale = Scale::between(4, 7);
     for (filter, position) in [
         (Filter::Nearest(Rounding::HalfUp), scale.half_pixel()),
@@ -192,19 +209,6 @@ fn windows_and_products() {
         };
         round_trip(Op::Resize(resize), &[(F, &[3, 4])]);
     }
-    round_trip(Op::MatMul, &[(F, &[2, 3, 4]), (F, &[4, 5])]);
-    let gemm = Gemm {
-        alpha: 0.5,
-        beta: 2.0,
-        trans_a: true,
-        trans_b: true,
-    };
-    let contract = Contract::parse("abcd,cbe->aed").unwrap();
-    round_trip(
-        Op::Contract(contract),
-        &[(F, &[2, 3, 4, 5]), (F, &[4, 3, 6])],
-    );
-    round_trip(Op::Gemm(gemm), &[(F, &[4, 3]), (F, &[5, 4]), (F, &[5])]);
 }
 
 #[test]
