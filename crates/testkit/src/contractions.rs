@@ -242,13 +242,10 @@ fn product(rng: &mut impl Rng) -> Program {
     let (axes, terms) = (named(&result), named(&summed));
     let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
         let index = |l: &Letter| {
-            let all = result.iter().zip(o).chain(summed.iter().zip(t));
-            let found = all
-                .filter(|(r, _)| r.name == l.name)
-                .map(|(_, e)| e.clone());
-            found
-                .last()
-                .expect("every letter is summed or in the result")
+            let mut all = result.iter().zip(o).chain(summed.iter().zip(t));
+            let found = all.rfind(|(r, _)| r.name == l.name);
+            let (_, e) = found.expect("every letter is summed or in the result");
+            e.clone()
         };
         let element = |operand: usize, buffer: BufferId| {
             let at: Vec<Expr> = operands[operand].iter().map(index).collect();

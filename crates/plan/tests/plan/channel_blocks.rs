@@ -112,8 +112,10 @@ fn tiny_operators_of_other_ranks_stay_plain() {
     for rank in [1, 3] {
         let plan = judged(convolution(rank, 1, 1, 1), 8, 1);
         assert_eq!(kinds(&plan), [format!("conv{rank}d")]);
-        // Read as it lies.
         let plan = judged(convolution(rank, 1, 1, 1), 1, 2);
+        assert_eq!(plan.conversions, 0, "half a block of maps\n{plan}");
+        // Read as it lies.
+        let plan = judged(convolution(rank, 1, 1, 1), 1, 3);
         assert_eq!(plan.conversions, 1, "{plan}");
     }
     let plan = judged(convolution(2, 1, 1, 1), 8, 1);

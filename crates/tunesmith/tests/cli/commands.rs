@@ -100,9 +100,9 @@ fn a_space_has_the_sketches_of_its_kind() {
         all.iter().any(by_rules) && !all.iter().all(by_rules),
         "{all:?}"
     );
-    // Rules have nothing to say of a sum of neighbours: the general nest stands in.
-    let pool = names("rules", "op:max_pool2d(c=8,h=8,w=8,r=2,s=2,stride=2)");
-    assert!(pool.iter().all(|n| n.starts_with("nest")), "{pool:?}");
+    // Rules have nothing to say where nothing is reduced: the general nest stands in.
+    let sum = names("rules", "op:add(rows=8,cols=8)");
+    assert!(sum.iter().all(|n| n.starts_with("nest")), "{sum:?}");
     let error = p.error(&["tasks", BOTH, "--space", "some"]);
     assert!(error.contains("rules, templates or all"), "{error}");
 }
