@@ -58,6 +58,7 @@ pub(crate) fn same_iteration(
     let mut facts = Facts {
         vars: fixed.to_vec(),
         atoms: Vec::new(),
+        covered: Vec::new(),
         pairs: Vec::new(),
     };
     if r.get(var).is_some_and(|i| i.lo == i.hi) {
@@ -80,6 +81,8 @@ pub(crate) fn same_iteration(
 struct Facts {
     vars: Vec<VarId>,
     atoms: Vec<Atom>,
+    /// Sources whose values follow from their digits.
+    covered: Vec<Expr>,
     pairs: Vec<(Sum, Sum)>,
 }
 
@@ -142,11 +145,20 @@ impl Facts {
     }
 
     fn learn(&mut self, atom: Atom, r: &Ranges) {
-        let source = atom.source.clone();
         self.atoms.push(atom);
-        if !self.covers(&source, r) {
-            return;
+        // A digit of one source may be the missing one of another.
+        let open = |a: &&Atom| !self.covered.contains(&a.source) && self.covers(&a.source, r);
+        let sources = self.atoms.iter().filter(open).map(|a| a.source.clone());
+        for source in sources.collect::<Vec<_>>() {
+            if !self.covered.contains(&source) {
+                self.cover(source, r);
+            }
         }
+    }
+
+    /// The value of a source is known: so are its variable, or its terms.
+    fn cover(&mut self, source: Expr, r: &Ranges) {
+        self.covered.push(source.clone());
         match source.as_var() {
             Some(v) => self.vars.push(v),
             None => {
@@ -167,7 +179,11 @@ impl Facts {
             if range.is_some_and(|i| 0 <= i.lo && i.hi < lower) {
                 return true;
             }
-            let digit = |a: &&Atom| a.source == *source && a.lower == lower;
+            let coarser = coarser(source, lower, r);
+            let digit = |a: &&Atom| {
+                let same = |(s, l): &(Expr, i64)| a.source == *s && a.lower == *l;
+                a.source == *source && a.lower == lower || coarser.iter().any(same)
+            };
             let mut digits = self.atoms.iter().filter(digit).map(|a| a.modulo);
             match digits.next() {
                 Some(None) => return true,
@@ -176,6 +192,25 @@ impl Facts {
             }
         }
     }
+}
+
+/// Sources with a quotient that is the same as that of `source` by `lower`. Example:
+/// `(x * 16 + y) // 48` is `x // 3` where `y` is below 16.
+fn coarser(source: &Expr, lower: i64, r: &Ranges) -> Vec<(Expr, i64)> {
+    let Some(sum) = sum_of(source, r) else {
+        return Vec::new();
+    };
+    let fits = |t: &&Term| {
+        let whole = t.atom.lower == 1 && t.atom.modulo.is_none();
+        let others = sum.terms.iter().filter(|o| o.atom != t.atom);
+        let rest = others.fold((sum.constant, sum.constant), |(lo, hi), o| {
+            let [a, b] = [o.lo, o.hi].map(|end| o.scale.saturating_mul(end));
+            (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
+        });
+        whole && t.scale > 1 && lower % t.scale == 0 && 0 <= rest.0 && rest.1 < t.scale
+    };
+    let same = |t: &Term| (t.atom.source.clone(), lower / t.scale);
+    sum.terms.iter().filter(fits).map(same).collect()
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -340,6 +375,25 @@ mod tests {
         let fused = [f.clone().floor_div(4), f.floor_mod(4)];
         assert!(told(&fused, &fused, &[4, 6], 0, &[]));
         assert!(told(&fused, &fused, &[4, 6], 1, &[]));
+    }
+
+    #[test]
+    fn tiles_of_fused_axes_tell_their_loops_where_a_quotient_is_of_the_tile_alone() {
+        let f = v(0) * 2 + v(1);
+        // The first index is `v0 // 6`.
+        let image = |plane: i64| {
+            [
+                f.clone().floor_div(plane),
+                f.clone().floor_div(3).floor_mod(plane / 3),
+                f.clone().floor_mod(3),
+            ]
+        };
+        for var in [0, 1] {
+            assert!(told(&image(12), &image(12), &[18, 2], var, &[]));
+        }
+        // An image is missing between the quotient and the other digits.
+        let gap = [f.clone().floor_div(24), f.floor_mod(12)];
+        assert!(!told(&gap, &gap, &[24, 2], 0, &[]));
     }
 
     #[test]

@@ -144,6 +144,7 @@ operators! {
         "c=32,h=9,w=8",
         "n=2,c=5,h=8,w=7,r=2,s=3,stride=1,pad=1",
     ],
+    global_avg_pool2d: ["n=2,c=32,h=5,w=3", "c=5,h=4,w=4"],
     resize2d: [
         "c=19,h=6,w=9,to_h=12,to_w=18",
         "n=2,c=3,h=7,w=40,to_h=11,to_w=57,coordinates=align_corners",
@@ -151,7 +152,6 @@ operators! {
         "c=4,h=5,w=8,to_h=20,to_w=30,mode=cubic,coordinates=asymmetric",
         "c=4,h=5,w=34,to_h=10,to_w=68,mode=nearest",
     ],
-    global_avg_pool2d: ["n=2,c=32,h=5,w=3", "c=5,h=4,w=4"],
     reduce_sum: ["rows=9,cols=50", "rows=1,cols=64", "rows=33,cols=32"],
     transpose: [
         "rows=9,cols=50",
