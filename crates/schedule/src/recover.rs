@@ -179,11 +179,7 @@ impl Facts {
             if range.is_some_and(|i| 0 <= i.lo && i.hi < lower) {
                 return true;
             }
-            let coarser = coarser(source, lower, r);
-            let digit = |a: &&Atom| {
-                let same = |(s, l): &(Expr, i64)| a.source == *s && a.lower == *l;
-                a.source == *source && a.lower == lower || coarser.iter().any(same)
-            };
+            let digit = |a: &&Atom| is_digit(a, source, lower, r);
             let mut digits = self.atoms.iter().filter(digit).map(|a| a.modulo);
             match digits.next() {
                 Some(None) => return true,
@@ -194,23 +190,16 @@ impl Facts {
     }
 }
 
-/// Sources with a quotient that is the same as that of `source` by `lower`. Example:
-/// `(x * 16 + y) // 48` is `x // 3` where `y` is below 16.
-fn coarser(source: &Expr, lower: i64, r: &Ranges) -> Vec<(Expr, i64)> {
-    let Some(sum) = sum_of(source, r) else {
-        return Vec::new();
-    };
-    let fits = |t: &&Term| {
-        let whole = t.atom.lower == 1 && t.atom.modulo.is_none();
-        let others = sum.terms.iter().filter(|o| o.atom != t.atom);
-        let rest = others.fold((sum.constant, sum.constant), |(lo, hi), o| {
-            let [a, b] = [o.lo, o.hi].map(|end| o.scale.saturating_mul(end));
-            (lo.saturating_add(a.min(b)), hi.saturating_add(a.max(b)))
-        });
-        whole && t.scale > 1 && lower % t.scale == 0 && 0 <= rest.0 && rest.1 < t.scale
-    };
-    let same = |t: &Term| (t.atom.source.clone(), lower / t.scale);
-    sum.terms.iter().filter(fits).map(same).collect()
+/// Whether an atom is taken from the quotient of `source` by `lower`, by its own source or
+/// another one. Example: `(x * 16 + y) // 48` is `x // 3` where `y` is below 16.
+fn is_digit(a: &Atom, source: &Expr, lower: i64, r: &Ranges) -> bool {
+    let parts = |whole: &Expr, by: i64| simplify(&whole.clone().floor_div(by), r);
+    match (a.lower % lower, lower % a.lower) {
+        (0, 0) => a.source == *source,
+        (0, _) => parts(&a.source, a.lower / lower) == *source,
+        (_, 0) => parts(source, lower / a.lower) == a.source,
+        _ => false,
+    }
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -391,7 +380,18 @@ mod tests {
         for var in [0, 1] {
             assert!(told(&image(12), &image(12), &[18, 2], var, &[]));
         }
+        // Rows of four, of which a tile holds four: the last index is `v1 % 4`.
+        let f = v(0) * 16 + v(1);
+        let rows = [
+            f.clone().floor_div(24),
+            f.clone().floor_div(4).floor_mod(6),
+            f.floor_mod(4),
+        ];
+        for var in [0, 1] {
+            assert!(told(&rows, &rows, &[6, 16], var, &[]));
+        }
         // An image is missing between the quotient and the other digits.
+        let f = v(0) * 2 + v(1);
         let gap = [f.clone().floor_div(24), f.floor_mod(12)];
         assert!(!told(&gap, &gap, &[24, 2], 0, &[]));
     }

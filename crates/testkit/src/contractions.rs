@@ -51,16 +51,17 @@ impl Types {
 
 /// A window along one spatial axis.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    outputs: i64,
-    taps: i64,
-    stride: i64,
-    dilation: i64,
-    pad: i64,
+pub struct Window {
+    pub outputs: i64,
+    pub taps: i64,
+    pub stride: i64,
+    pub dilation: i64,
+    /// Before the image, and behind it.
+    pub pad: i64,
 }
 
 impl Window {
-    fn random(rng: &mut impl Rng) -> Window {
+    pub fn random(rng: &mut impl Rng) -> Window {
         let taps = rng.random_range(1..5);
         Window {
             outputs: rng.random_range(1..14),
@@ -71,13 +72,14 @@ impl Window {
         }
     }
 
-    fn size(self) -> i64 {
+    /// Elements of the image.
+    pub fn size(self) -> i64 {
         let reach = (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1;
         (reach - 2 * self.pad).max(1)
     }
 
     /// The position in the image that an output and a tap read.
-    fn position(self, output: &Expr, tap: &Expr) -> Expr {
+    pub fn position(self, output: &Expr, tap: &Expr) -> Expr {
         output * self.stride + tap * self.dilation - self.pad
     }
 }

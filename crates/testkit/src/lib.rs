@@ -16,7 +16,7 @@ pub mod traces;
 pub mod vectors;
 
 pub use args::random_args;
-pub use contractions::{contraction_args, random_contraction};
+pub use contractions::{Window, contraction_args, random_contraction};
 pub use filtering::filtering_trace;
 pub use programs::{Distribution, Kind, random_program};
 pub use traces::random_trace;
