@@ -17,12 +17,18 @@ use std::rc::Rc;
 /// A value at a row and, if it has one for each element, an element of the row.
 type Value = Rc<dyn Fn(&[Expr], &[Expr]) -> Expr>;
 
+/// Operators in an expression that is written out where it is read, at most: a value that
+/// is read twice doubles it.
+const MOST_WRITTEN_OUT: usize = 64;
+
 struct Rows<'a> {
     env: &'a Env<'a>,
     /// Extents of the axes of rows, and of those along a row.
     rows: Vec<i64>,
     row: Vec<i64>,
     values: HashMap<ValueId, Value>,
+    /// Operators of the expressions of these values.
+    sizes: HashMap<ValueId, usize>,
 }
 
 pub(super) fn rows(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
@@ -47,12 +53,14 @@ pub(super) fn rows(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         rows: rows.to_vec(),
         row: row.to_vec(),
         values: HashMap::new(),
+        sizes: HashMap::new(),
     };
     let (last, before) = nodes.split_last().expect("a group has nodes");
     for n in before {
         let value = chain.value(b, *n);
-        let value = chain.stored(b, *n, value);
+        let (value, size) = chain.stored(b, *n, value);
         chain.values.insert(env.model[*n].output(), value);
+        chain.sizes.insert(env.model[*n].output(), size);
     }
     let value = chain.value(b, *last);
     let axes = env.axes();
@@ -143,12 +151,16 @@ impl Rows<'_> {
         Rc::new(move |at, _| Expr::load(buffer, at))
     }
 
-    /// The value from a block of its own, if that is less work.
-    fn stored(&self, b: &mut ProgramBuilder, n: NodeId, value: Value) -> Value {
+    /// The value from a block of its own, if that is less work, and how many operators its
+    /// expression has.
+    fn stored(&self, b: &mut ProgramBuilder, n: NodeId, value: Value) -> (Value, usize) {
         let node = &self.env.model[n];
         if !super::is_elementwise(&node.op) {
-            return value;
+            return (value, 1);
         }
+        let sizes = node.inputs.iter().flatten();
+        let sizes = sizes.map(|v| self.sizes.get(v).copied().unwrap_or(1));
+        let size = 1 + sizes.sum::<usize>();
         let of_rows = self.is_of_rows(node.output());
         let readers = self.env.group.nodes().filter(|r| {
             let reads = &self.env.model[*r].inputs;
@@ -161,10 +173,10 @@ impl Rows<'_> {
         let at = vec![Expr::int(0); self.rows.len()];
         let along = vec![Expr::int(0); self.row.len()];
         let again = readers.len() > 1 && !of_rows || of_rows && by_elements;
-        if again && is_costly(&value(&at, &along)) {
-            return self.block(b, "value", value, of_rows);
+        if size > MOST_WRITTEN_OUT || again && is_costly(&value(&at, &along)) {
+            return (self.block(b, "value", value, of_rows), 1);
         }
-        value
+        (value, size)
     }
 
     fn block(&self, b: &mut ProgramBuilder, name: &str, value: Value, of_rows: bool) -> Value {

@@ -2,7 +2,7 @@
 //! plan has a number of kernels that follows from the nodes, of a size that does not.
 
 use crate::judge::{inputs, judge_both, planned, random};
-use graph::ops::{Binary, Concat, Conv, Gelu, Op, Unary};
+use graph::ops::{Binary, Concat, Conv, Gelu, Op, Reduce, ReduceKind, Unary};
 use graph::{Keep, Model, ValueId, evaluate};
 use plan::{LayoutPolicy, Plan};
 use std::sync::Arc;
@@ -70,6 +70,29 @@ fn thousands_of_nodes_are_some_hundred_kernels() {
     assert!(grows_linearly(1000, gelu) <= 5000);
     assert!(grows_linearly(1000, double) <= 5000 / 4);
     assert!(grows_linearly(500, swish) <= 2500 / 2);
+}
+
+/// A value that is read twice would double the expression of a row again and again.
+#[test]
+fn chains_along_rows_do_not_double() {
+    let reduced = |m: &mut Model, kind: ReduceKind, x: ValueId| {
+        let reduce = Reduce {
+            kind,
+            axes: vec![1],
+            keepdims: true,
+        };
+        m.add("reduce", Op::Reduce(reduce), &[x]).unwrap()
+    };
+    let chain = model(&[2, 33], |m, x| {
+        let max = reduced(m, ReduceKind::Max, x);
+        let shifted = binary(m, Binary::Sub, x, max);
+        let doubled = (0..27).fold(shifted, |y, _| binary(m, Binary::Add, y, y));
+        let sum = reduced(m, ReduceKind::Sum, doubled);
+        let doubled = (0..27).fold(sum, |y, _| binary(m, Binary::Add, y, y));
+        binary(m, Binary::Sub, x, doubled)
+    });
+    let plan = judge_both(&chain);
+    assert!(text(&plan) < 100_000, "{} bytes", text(&plan));
 }
 
 /// The same values, whether or not a chain is cut.
