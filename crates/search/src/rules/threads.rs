@@ -6,9 +6,12 @@ use crate::draft::{Draft, Written};
 use ir::LoopId;
 
 const RULE: &str = "threads";
-/// Parts for each thread beyond which further loops are not shared out: with one part
-/// more than others have, a thread then works a sixteenth longer.
+/// Parts for each thread with which sharing further loops gains nothing: a thread with one
+/// part more than others works a sixteenth longer.
 const PARTS: i64 = 16;
+/// Fewer parts for each thread are enough where all threads get as many: threads that other
+/// work holds up leave theirs to others. Chosen by hand.
+const EVEN_PARTS: i64 = 4;
 
 /// The outermost loops over tiles as one, if threads share them.
 #[derive(Default)]
@@ -29,10 +32,11 @@ pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<(Loop
         plan.passed(RULE, "one thread");
         return Ok((innermost, Shared::default()));
     }
-    let mut parts = 1;
+    let (mut parts, workers) = (1, i64::from(threads));
     let enough = |l: &LoopId| {
         parts *= d.program().loop_(*l).extent;
-        parts >= PARTS * i64::from(threads)
+        let even = parts % workers == 0 && parts >= EVEN_PARTS * workers;
+        even || parts >= PARTS * workers
     };
     let found = outer.iter().position(enough);
     let shared = found.map_or(outer.len(), |at| at + 1);
