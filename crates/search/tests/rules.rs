@@ -233,8 +233,8 @@ fn check(program: &Program, target: &Target, seed: u64) -> usize {
     sketches
 }
 
-#[test]
-fn any_contraction_gets_legal_sketches_that_compute_the_same() {
+/// Checks random programs: how many have sketches by rules, and how many there are.
+fn fuzz(program: impl Fn(&mut Pcg64Mcg, u64) -> Program) -> (u64, u64) {
     let (count, first) = (
         setting("TUNESMITH_FUZZ", 400),
         setting("TUNESMITH_FUZZ_SEED", 1),
@@ -242,14 +242,20 @@ fn any_contraction_gets_legal_sketches_that_compute_the_same() {
     let mut covered = 0;
     for seed in first..first + count {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let program = match rng.random_range(0..5) {
-            0 => transposed(&mut rng),
-            _ => random_contraction(seed),
-        };
+        let program = program(&mut rng, seed);
         let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
         let target = Target::generic(isa).with_threads(rng.random_range(1..3));
         covered += u64::from(check(&program, &target, seed) > 0);
     }
+    (covered, count)
+}
+
+#[test]
+fn any_contraction_gets_legal_sketches_that_compute_the_same() {
+    let (covered, count) = fuzz(|rng, seed| match rng.random_range(0..5) {
+        0 => transposed(rng),
+        _ => random_contraction(seed),
+    });
     // Some have no axis along which the output is contiguous: all its extents are 1.
     assert!(
         covered * 20 >= count * 19,
@@ -283,22 +289,11 @@ fn an_operand_in_strides_is_copied() {
 
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
-    let (count, first) = (
-        setting("TUNESMITH_FUZZ", 400),
-        setting("TUNESMITH_FUZZ_SEED", 1),
-    );
-    let mut covered = 0;
-    for seed in first..first + count {
-        let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let program = match rng.random_range(0..3) {
-            0 => reduction(&mut rng),
-            1 => row_chain(&mut rng),
-            _ => pooling(&mut rng),
-        };
-        let isa = [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon][rng.random_range(0..3)];
-        let target = Target::generic(isa).with_threads(rng.random_range(1..3));
-        covered += u64::from(check(&program, &target, seed) > 0);
-    }
+    let (covered, count) = fuzz(|rng, _| match rng.random_range(0..3) {
+        0 => reduction(rng),
+        1 => row_chain(rng),
+        _ => pooling(rng),
+    });
     // Others have rows shorter than a vector, or one result.
     assert!(
         covered * 2 >= count,
