@@ -131,6 +131,17 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    pub(crate) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Problem> {
+        let Some(a) = self.typed(name, "STRINGS")? else {
+            return Ok(None);
+        };
+        let texts = a.strings.iter().map(|s| String::from_utf8(s.to_vec()));
+        match texts.collect() {
+            Ok(texts) => Ok(Some(texts)),
+            Err(_) => Problem::unsupported(format!("attribute `{name}` is not UTF-8")),
+        }
+    }
+
     pub(crate) fn tensor(&self, name: &str) -> Result<Option<&'a TensorProto>, Problem> {
         let Some(a) = self.typed(name, "TENSOR")? else {
             return Ok(None);

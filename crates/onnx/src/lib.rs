@@ -11,12 +11,15 @@
 mod attributes;
 mod composite;
 mod contract;
+mod cumulative;
 mod declared;
 mod elementwise;
 mod error;
 mod export;
 mod file;
+mod image;
 mod import;
+mod indexing;
 mod linear;
 mod movement;
 mod node;
