@@ -183,10 +183,7 @@ impl UnaryOp {
     /// Whether it is computed by a polynomial or worse, not by an instruction.
     pub const fn is_transcendental(self) -> bool {
         use UnaryOp::{Abs, Ceil, Floor, Neg, Not, Round, Rsqrt, Sqrt};
-        !matches!(
-            self,
-            Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil
-        )
+        !matches!(self, Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil)
     }
 
     /// The name in the text form.

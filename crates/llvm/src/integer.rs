@@ -118,8 +118,7 @@ pub fn power(e: &mut Emitter, x: Value, y: Value, d: DType) -> Value {
 /// out, where LLVM's has no value.
 pub fn shift(e: &Emitter, x: Value, y: Value, d: DType, left: bool) -> Value {
     let t = e.b.type_of(x);
-    let constant =
-        |v: i64| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
+    let constant = |v: i64| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
     let last = constant(d.bits() as i64 - 1);
     // Negative counts are large unsigned ones.
     let within = e.b.cmp(Cmp::Ule, y, last);

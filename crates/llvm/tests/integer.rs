@@ -149,7 +149,11 @@ fn bits_are_combined_and_shifted_as_the_interpreter_does() {
                     _ if x < 0 => -1,
                     _ => 0,
                 };
-                assert_eq!(z, wrapped(dtype, expected), "{op:?} of {x} and {y}, {dtype}");
+                assert_eq!(
+                    z,
+                    wrapped(dtype, expected),
+                    "{op:?} of {x} and {y}, {dtype}"
+                );
             });
         }
     }

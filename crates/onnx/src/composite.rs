@@ -6,12 +6,12 @@ use graph::ValueId;
 use graph::ops::{Binary, LayerNorm, Op, PoolKind, Reduce, ReduceKind, Unary};
 use tensor::DType;
 
-fn scalar(n: &mut NodeImport, like: ValueId, value: f32) -> Result<ValueId, Problem> {
+pub(crate) fn scalar(n: &mut NodeImport, like: ValueId, value: f32) -> Result<ValueId, Problem> {
     n.filled(n.dtype(like), &[], f64::from(value))
 }
 
 /// `yes` where x is above `limit`, else `no`.
-fn above(
+pub(crate) fn above(
     n: &mut NodeImport,
     x: ValueId,
     limit: f32,
@@ -23,13 +23,13 @@ fn above(
 }
 
 /// exp(x) - 1.
-fn exp_minus_1(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+pub(crate) fn exp_minus_1(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
     let power = n.unary(Unary::Exp, x)?;
     let one = scalar(n, x, 1.0)?;
     n.binary(Binary::Sub, power, one)
 }
 
-fn scaled(n: &mut NodeImport, x: ValueId, by: f32) -> Result<ValueId, Problem> {
+pub(crate) fn scaled(n: &mut NodeImport, x: ValueId, by: f32) -> Result<ValueId, Problem> {
     if by == 1.0 {
         return Ok(x);
     }
@@ -77,7 +77,7 @@ pub(crate) fn thresholded_relu(n: &mut NodeImport) -> Imported {
 }
 
 /// log(exp(x) + 1) as max(x, 0) + log(1 + exp(-|x|)), which never overflows.
-fn soft_plus(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+pub(crate) fn soft_plus(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
     let size = n.unary(Unary::Abs, x)?;
     let negative = n.unary(Unary::Neg, size)?;
     let power = n.unary(Unary::Exp, negative)?;

@@ -1,9 +1,7 @@
 //! Importers of operators that sample, cut and assemble images.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{
-    ConvTranspose, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose,
-};
+use graph::ops::{ConvTranspose, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose};
 use tensor::Tensor;
 
 pub(crate) fn grid_sample(n: &mut NodeImport) -> Imported {
@@ -59,7 +57,10 @@ pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
         // The innermost axis comes first.
         for d in 0..axes {
             let extent = pixels[axes - 1 - d];
-            points.set_f64(p * (axes + 1) + d, coordinate(rest % extent, extent, align_corners));
+            points.set_f64(
+                p * (axes + 1) + d,
+                coordinate(rest % extent, extent, align_corners),
+            );
             rest /= extent;
         }
         points.set_f64(p * (axes + 1) + axes, 1.0);
@@ -131,7 +132,9 @@ pub(crate) fn col2im(n: &mut NodeImport) -> Imported {
     let taps = block.iter().product::<i64>() as usize;
     let reach = |d: usize| (block[d] - 1) * dilations[d] + 1;
     let room = |d: usize| image[d] + pads[d] + pads[axes + d] - reach(d);
-    let windows: Vec<i64> = (0..axes).map(|d| room(d).div_euclid(strides[d]) + 1).collect();
+    let windows: Vec<i64> = (0..axes)
+        .map(|d| room(d).div_euclid(strides[d]) + 1)
+        .collect();
     let columns = windows.iter().product::<i64>();
     let fits = shape.len() == 3
         && windows.iter().all(|w| *w > 0)

@@ -66,10 +66,12 @@ pub(crate) fn top_k(n: &mut NodeImport) -> Imported {
     let axis = n.axis(n.attributes.int("axis", -1)?, n.ty(x).rank())?;
     let k = match n.opset {
         ..10 => n.attributes.optional_int("k")?,
-        _ => n.constant_ints(1, "number of elements")?.and_then(|k| match k[..] {
-            [k] => Some(k),
-            _ => None,
-        }),
+        _ => n
+            .constant_ints(1, "number of elements")?
+            .and_then(|k| match k[..] {
+                [k] => Some(k),
+                _ => None,
+            }),
     };
     let Some(k) = k.and_then(|k| usize::try_from(k).ok()) else {
         return Problem::unsupported("its number of elements is not one non-negative number");
@@ -81,11 +83,28 @@ pub(crate) fn top_k(n: &mut NodeImport) -> Imported {
 }
 
 /// 0, 1, .. along one axis of a tensor of this rank, plus `first`.
-fn counting(n: &mut NodeImport, count: usize, axis: usize, rank: usize, first: i64) -> ValueId {
+pub(crate) fn counting(
+    n: &mut NodeImport,
+    count: usize,
+    axis: usize,
+    rank: usize,
+    first: i64,
+) -> ValueId {
     let values: Vec<i64> = (0..count as i64).map(|i| first.saturating_add(i)).collect();
     let mut shape = vec![1; rank];
     shape[axis] = count;
-    n.model.add_result(&n.name, Tensor::from_slice(&shape, &values))
+    n.model
+        .add_result(&n.name, Tensor::from_slice(&shape, &values))
+}
+
+/// A value broadcast to a shape.
+pub(crate) fn stretched(
+    n: &mut NodeImport,
+    x: ValueId,
+    shape: &[usize],
+) -> Result<ValueId, Problem> {
+    let shape = shape.to_vec();
+    n.emit(Op::Expand(Expand { shape }), &[x])
 }
 
 /// Where `x` has its largest element along an axis, the first of several: whether each is.
@@ -219,20 +238,9 @@ pub(crate) fn reverse_sequence(n: &mut NodeImport) -> Imported {
             n.ty(x)
         ));
     }
-    Ok(vec![reversed(n, x, lengths, batch, time)?])
-}
-
-/// [`reverse_sequence`] of a value.
-pub(crate) fn reversed(
-    n: &mut NodeImport,
-    x: ValueId,
-    lengths: ValueId,
-    batch: usize,
-    time: usize,
-) -> Result<ValueId, Problem> {
     let shape = n.shape(x);
     if n.ty(x).is_empty() {
-        return Ok(x);
+        return Ok(vec![x]);
     }
     let mut along_batch = vec![1; shape.len()];
     along_batch[batch] = shape[batch];
@@ -244,9 +252,9 @@ pub(crate) fn reversed(
     let backwards = n.binary(Binary::Sub, last, forwards)?;
     let inside = n.binary(Binary::Less, forwards, lengths)?;
     let indices = n.emit(Op::Where, &[inside, backwards, forwards])?;
-    let indices = n.emit(Op::Expand(Expand { shape }), &[indices])?;
+    let indices = stretched(n, indices, &shape)?;
     let op = Op::GatherElements(GatherElements { axis: time });
-    n.emit(op, &[x, indices])
+    Ok(vec![n.emit(op, &[x, indices])?])
 }
 
 /// The parts along an axis, or the elements, where the condition holds.

@@ -2,9 +2,9 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    composite as c, contract as k, cumulative as u, elementwise as e, image as g, indexing as x,
-    linear as l, movement as m, norm as n, quantized as q, reduce as r, resize as i, shapes as s,
-    windows as w,
+    attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
+    image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, quantized as q,
+    recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -18,6 +18,15 @@ pub struct Operator {
 const fn standard(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
     Operator {
         domain: "",
+        name,
+        import,
+    }
+}
+
+/// Of the domain of operators that ONNX Runtime's optimiser writes.
+const fn microsoft(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
+    Operator {
+        domain: "com.microsoft",
         name,
         import,
     }
@@ -37,6 +46,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Asinh", e::asinh),
     standard("Atan", e::atan),
     standard("Atanh", e::atanh),
+    standard("Attention", a::attention),
     standard("AveragePool", w::average_pool),
     standard("BatchNormalization", n::batch_norm),
     standard("BitShift", e::bit_shift),
@@ -44,8 +54,10 @@ pub const OPERATORS: &[Operator] = &[
     standard("BitwiseNot", e::bit_not),
     standard("BitwiseOr", e::bit_or),
     standard("BitwiseXor", e::bit_xor),
+    standard("BlackmanWindow", o::blackman_window),
     standard("Cast", e::cast),
     standard("CastLike", e::cast_like),
+    standard("CausalConvWithState", f::causal_conv),
     standard("Ceil", e::ceil),
     standard("Celu", c::celu),
     standard("CenterCropPad", g::center_crop_pad),
@@ -76,6 +88,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("EyeLike", x::eye_like),
     standard("Flatten", m::flatten),
     standard("Floor", e::floor),
+    standard("GRU", t::gru),
     standard("Gather", m::gather),
     standard("GatherElements", x::gather_elements),
     standard("GatherND", x::gather_nd),
@@ -88,6 +101,8 @@ pub const OPERATORS: &[Operator] = &[
     standard("GreaterOrEqual", e::greater_or_equal),
     standard("GridSample", g::grid_sample),
     standard("GroupNormalization", c::group_norm),
+    standard("HammingWindow", o::hamming_window),
+    standard("HannWindow", o::hann_window),
     standard("HardSigmoid", e::hard_sigmoid),
     standard("HardSwish", e::hard_swish),
     standard("Hardmax", x::hardmax),
@@ -96,6 +111,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("IsInf", c::is_inf),
     standard("IsNaN", c::is_nan),
     standard("LRN", n::lrn),
+    standard("LSTM", t::lstm),
     standard("LayerNormalization", n::layer_norm),
     standard("LeakyRelu", e::leaky_relu),
     standard("Less", e::less),
@@ -115,6 +131,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Mod", e::modulo),
     standard("Mul", e::mul),
     standard("Neg", e::neg),
+    standard("NegativeLogLikelihoodLoss", o::negative_log_likelihood),
     standard("NonZero", x::non_zero),
     standard("Not", e::not),
     standard("OneHot", x::one_hot),
@@ -126,6 +143,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("QLinearMatMul", q::qlinear_matmul),
     standard("QuantizeLinear", q::quantize_linear),
     standard("RMSNormalization", c::rms_norm),
+    standard("RNN", t::rnn),
     standard("Range", s::range),
     standard("Reciprocal", e::reciprocal),
     standard("ReduceL1", r::l1),
@@ -142,6 +160,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Reshape", m::reshape),
     standard("Resize", i::resize),
     standard("ReverseSequence", x::reverse_sequence),
+    standard("RotaryEmbedding", a::rotary_embedding),
     standard("Round", e::round),
     standard("Scatter", x::scatter_elements),
     standard("ScatterElements", x::scatter_elements),
@@ -156,6 +175,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Size", s::size),
     standard("Slice", m::slice),
     standard("Softmax", n::softmax),
+    standard("SoftmaxCrossEntropyLoss", o::softmax_cross_entropy),
     standard("Softplus", c::softplus),
     standard("Softsign", e::softsign),
     standard("SpaceToDepth", m::space_to_depth),
@@ -164,9 +184,11 @@ pub const OPERATORS: &[Operator] = &[
     standard("Squeeze", m::squeeze),
     standard("Sub", e::sub),
     standard("Sum", e::sum),
+    standard("SwiGLU", f::swiglu),
     standard("Swish", c::swish),
     standard("Tan", e::tan),
     standard("Tanh", e::tanh),
+    standard("TensorScatter", f::tensor_scatter),
     standard("ThresholdedRelu", c::thresholded_relu),
     standard("Tile", m::tile),
     standard("TopK", x::top_k),
@@ -176,11 +198,21 @@ pub const OPERATORS: &[Operator] = &[
     standard("Upsample", i::upsample),
     standard("Where", e::select),
     standard("Xor", e::xor),
-    Operator {
-        domain: "com.microsoft",
-        name: "Gelu",
-        import: e::gelu,
-    },
+    microsoft("Attention", f::microsoft_attention),
+    microsoft("BiasGelu", f::bias_gelu),
+    microsoft("EmbedLayerNormalization", f::embed_layer_norm),
+    microsoft("FastGelu", f::fast_gelu),
+    microsoft("FusedConv", f::fused_conv),
+    microsoft("FusedMatMul", f::fused_matmul),
+    microsoft("Gelu", e::gelu),
+    microsoft("MultiHeadAttention", f::multi_head_attention),
+    microsoft("QuickGelu", f::quick_gelu),
+    microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
+    microsoft("SkipLayerNormalization", f::skip_layer_norm),
+    microsoft(
+        "SkipSimplifiedLayerNormalization",
+        f::skip_simplified_layer_norm,
+    ),
 ];
 
 /// The importer of an operator.

@@ -20,11 +20,7 @@ fn position(indices: &Tensor, i: usize, axis: usize, n: usize) -> Result<usize, 
 }
 
 /// For each index, the offset of the element of `shape` that it names along `axis`.
-fn element_offsets(
-    shape: &[usize],
-    indices: &Tensor,
-    axis: usize,
-) -> Result<Vec<usize>, OpError> {
+fn element_offsets(shape: &[usize], indices: &Tensor, axis: usize) -> Result<Vec<usize>, OpError> {
     let strides = row_major_strides(shape);
     let own = row_major_strides(indices.shape());
     (0..indices.len())

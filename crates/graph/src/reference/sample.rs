@@ -83,7 +83,11 @@ fn reflected(place: f64, low: f64, high: f64) -> f64 {
         return place.clamp(low, high);
     }
     let folded = (place - low).rem_euclid(2.0 * span);
-    low + if folded > span { 2.0 * span - folded } else { folded }
+    low + if folded > span {
+        2.0 * span - folded
+    } else {
+        folded
+    }
 }
 
 /// R. G. Keys' kernel with a = -3/4 at a distance of at most 2.

@@ -82,13 +82,19 @@ struct Updates<'a> {
 fn replaced(env: &Env, b: &mut ProgramBuilder, u: &Updates) -> BufferId {
     let axes = env.axes();
     let extents: Vec<i64> = u.axes.0.iter().map(|a| a.1).collect();
-    let last = b.reduce("last", &axes.list(), &u.axes.list(), Reducer::Max, |o, t| {
-        let flat = t
-            .iter()
-            .zip(&extents)
-            .fold(Expr::int(0), |at, (t, n)| at * *n + t);
-        Expr::select((u.is_for)(o, t), flat, Expr::int(-1))
-    });
+    let last = b.reduce(
+        "last",
+        &axes.list(),
+        &u.axes.list(),
+        Reducer::Max,
+        |o, t| {
+            let flat = t
+                .iter()
+                .zip(&extents)
+                .fold(Expr::int(0), |at, (t, n)| at * *n + t);
+            Expr::select((u.is_for)(o, t), flat, Expr::int(-1))
+        },
+    );
     b.compute(ir::names::OUT.as_str(), &axes.list(), |o| {
         let last = Expr::load(last, o);
         let mut rest = last.clone().max(0);
@@ -119,14 +125,20 @@ fn scattered(env: &Env, b: &mut ProgramBuilder, combine: Combine, u: &Updates) -
         Combine::Min => Reducer::Min,
     };
     let axes = env.axes();
-    let acc = b.reduce(MAIN.as_str(), &axes.list(), &u.axes.list(), reducer, |o, t| {
-        let none = match combine {
-            Combine::Add => number(0.0),
-            Combine::Mul => number(1.0),
-            _ => x.at(o.to_vec()),
-        };
-        Expr::select((u.is_for)(o, t), (u.value)(o, t), none)
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &u.axes.list(),
+        reducer,
+        |o, t| {
+            let none = match combine {
+                Combine::Add => number(0.0),
+                Combine::Mul => number(1.0),
+                _ => x.at(o.to_vec()),
+            };
+            Expr::select((u.is_for)(o, t), (u.value)(o, t), none)
+        },
+    );
     let post = |all: Expr, p: &Point| match combine {
         Combine::Add => x.at(p.index.clone()) + all,
         Combine::Mul => x.at(p.index.clone()) * all,

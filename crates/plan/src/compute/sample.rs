@@ -22,14 +22,23 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .collect();
     let axes = env.axes();
     let names: Vec<String> = (0..sizes.len()).map(|d| format!("t{d}")).collect();
-    let taps: Vec<(&str, i64)> = names.iter().map(|n| (n.as_str(), g.taps() as i64)).collect();
+    let taps: Vec<(&str, i64)> = names
+        .iter()
+        .map(|n| (n.as_str(), g.taps() as i64))
+        .collect();
     let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
         let at = |tap: &Expr| [&o[..1], &o[2..], std::slice::from_ref(tap)].concat();
-        let pixels = along.iter().zip(t).map(|(n, t)| Expr::load(n.pixels, at(t)));
+        let pixels = along
+            .iter()
+            .zip(t)
+            .map(|(n, t)| Expr::load(n.pixels, at(t)));
         let pixels: Vec<Expr> = pixels.collect();
         let index = pixels.iter().map(|p| p.clone().max(0));
         let value = x.at([&o[..2], &index.collect::<Vec<_>>()].concat());
-        let weights = along.iter().zip(t).map(|(n, t)| Expr::load(n.weights, at(t)));
+        let weights = along
+            .iter()
+            .zip(t)
+            .map(|(n, t)| Expr::load(n.weights, at(t)));
         let product = weights.fold(value, |v, w| v * w);
         let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
         super::guarded(inside, product, Expr::constant(0.0, env.work()))
@@ -49,13 +58,7 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
     (env.conclude(b, acc, &axes, None), kind)
 }
 
-fn neighbours(
-    env: &Env,
-    b: &mut ProgramBuilder,
-    g: GridSample,
-    axis: usize,
-    n: i64,
-) -> Neighbours {
+fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: i64) -> Neighbours {
     let grid = env.operand(1);
     let work = env.work();
     let number = |v: f64| Expr::constant(v, work);

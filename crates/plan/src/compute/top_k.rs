@@ -39,10 +39,16 @@ pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Ki
         Expr::select(better.or(equal), constant(1.0), constant(0.0))
     });
     let axes = env.axes();
-    let acc = b.reduce(MAIN.as_str(), &axes.list(), &[("r0", n)], Reducer::Sum, |o, r| {
-        let found = Expr::load(rank, with(o, &r[0])).equals(count(o[t.axis].clone()));
-        Expr::select(found, count(r[0].clone()), Expr::constant(0.0, DType::I32))
-    });
+    let acc = b.reduce(
+        MAIN.as_str(),
+        &axes.list(),
+        &[("r0", n)],
+        Reducer::Sum,
+        |o, r| {
+            let found = Expr::load(rank, with(o, &r[0])).equals(count(o[t.axis].clone()));
+            Expr::select(found, count(r[0].clone()), Expr::constant(0.0, DType::I32))
+        },
+    );
     let post = |position: Expr, _: &Point| position.cast(DType::I64);
     let result = env.conclude(b, acc, &axes, Some(&post));
     let kind = super::movement::kind(env);
