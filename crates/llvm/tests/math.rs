@@ -61,12 +61,22 @@ fn worst(actual: &Tensor, x: &Tensor, f: impl Fn(f64) -> f64, smallest: f64) -> 
     worst
 }
 
-#[test]
-fn unary_functions_keep_their_bounds() {
-    let inf = f64::INFINITY;
-    let nan = f64::NAN;
-    type Case = (UnaryOp, fn(f64) -> f64, Vec<(f64, f64)>, Vec<f64>);
-    let cases: [Case; 15] = [
+/// A function, the true one, ranges of arguments, and special ones.
+type Case = (UnaryOp, fn(f64) -> f64, Vec<(f64, f64)>, Vec<f64>);
+
+/// Near 1 `f64::acosh` loses digits.
+fn acosh(x: f64) -> f64 {
+    let t = x - 1.0;
+    if t < 1.0 {
+        (t + (t * (t + 2.0)).sqrt()).ln_1p()
+    } else {
+        x.acosh()
+    }
+}
+
+fn powers() -> Vec<Case> {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    vec![
         (
             UnaryOp::Exp,
             f64::exp,
@@ -91,6 +101,12 @@ fn unary_functions_keep_their_bounds() {
             vec![(-1.0, 1.0), (-7.0, 7.0), (1e-20, 1e-10)],
             vec![inf, -inf, nan, 0.0, 1e30],
         ),
+    ]
+}
+
+fn angles() -> Vec<Case> {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    vec![
         (
             UnaryOp::Sin,
             f64::sin,
@@ -147,14 +163,7 @@ fn unary_functions_keep_their_bounds() {
         ),
         (
             UnaryOp::Acosh,
-            |x| {
-                let t = x - 1.0;
-                if t < 1.0 {
-                    (t + (t * (t + 2.0)).sqrt()).ln_1p()
-                } else {
-                    x.acosh()
-                }
-            },
+            acosh,
             vec![(1.0, 1.001), (0.0, 4.0), (1.0, 1e4), (1e8, 1e30)],
             vec![inf, -inf, nan, 0.0, -2.0, 1.0],
         ),
@@ -164,7 +173,12 @@ fn unary_functions_keep_their_bounds() {
             vec![(-1.0, 1.0), (0.999, 1.001), (1e-30, 1e-10)],
             vec![1.0, -1.0, inf, -inf, nan, 0.0],
         ),
-    ];
+    ]
+}
+
+#[test]
+fn unary_functions_keep_their_bounds() {
+    let cases = [powers(), angles()].concat();
     for target in host_targets() {
         for (op, f, ranges, specials) in &cases {
             for dtype in [DType::F32, DType::F64] {

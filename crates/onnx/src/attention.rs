@@ -110,21 +110,8 @@ pub(crate) fn attend(
     }
     shown[1] = scores;
     let bias = match how.bias {
-        None => None,
-        Some(bias) if shared == 1 => Some(bias),
-        Some(bias) => {
-            let mut shape = n.shape(bias);
-            while shape.len() < 4 {
-                shape.insert(0, 1);
-            }
-            let apart = if shape[1] == all {
-                [kv, shared]
-            } else {
-                [shape[1], 1]
-            };
-            shape.splice(1..2, apart);
-            Some(n.reshape(bias, shape)?)
-        }
+        Some(bias) if shared > 1 => Some(grouped_bias(n, bias, kv, shared)?),
+        bias => bias,
     };
     if let Some(bias) = bias {
         scores = n.binary(Binary::Add, scores, bias)?;
@@ -138,17 +125,10 @@ pub(crate) fn attend(
         Some(bias) if how.may_mask_rows => Some(masked_rows(n, bias)?),
         _ => None,
     };
-    let cleared = |n: &mut NodeImport, x: ValueId| match masked {
-        None => Ok(x),
-        Some(masked) => {
-            let zero = scalar(n, x, 0.0)?;
-            n.emit(Op::Where, &[masked, zero, x])
-        }
-    };
     // Zeros after the product: rows of weights meet nothing else in it.
-    let result = cleared(n, product)?;
+    let result = cleared(n, product, masked)?;
     let shown = match how.shown {
-        Some(3) => Some(cleared(n, weights)?),
+        Some(3) => Some(cleared(n, weights, masked)?),
         Some(which) => shown.get(which as usize).copied(),
         None => None,
     };
@@ -156,6 +136,34 @@ pub(crate) fn attend(
     let result = n.reshape(result, vec![batch, all, rows, size])?;
     let shown = shown.map(|s| n.reshape(s, vec![batch, all, rows, columns]));
     Ok((result, shown.transpose()?))
+}
+
+/// A bias of `kv * shared` heads, or of one, as that of groups of heads that share keys.
+fn grouped_bias(
+    n: &mut NodeImport,
+    bias: ValueId,
+    kv: usize,
+    shared: usize,
+) -> Result<ValueId, Problem> {
+    let mut shape = n.shape(bias);
+    while shape.len() < 4 {
+        shape.insert(0, 1);
+    }
+    let apart = match shape[1] == kv * shared {
+        true => [kv, shared],
+        false => [shape[1], 1],
+    };
+    shape.splice(1..2, apart);
+    n.reshape(bias, shape)
+}
+
+/// Zeros in the rows that are masked.
+fn cleared(n: &mut NodeImport, x: ValueId, masked: Option<ValueId>) -> Result<ValueId, Problem> {
+    let Some(masked) = masked else {
+        return Ok(x);
+    };
+    let zero = scalar(n, x, 0.0)?;
+    n.emit(Op::Where, &[masked, zero, x])
 }
 
 fn fixed(n: &NodeImport, x: ValueId) -> Result<[usize; 4], Problem> {
@@ -270,20 +278,14 @@ fn head_count(n: &NodeImport, x: ValueId, name: &str) -> Result<usize, Problem> 
     }
 }
 
-pub(crate) fn attention(n: &mut NodeImport) -> Imported {
-    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
-    let flat = n.ty(inputs[0]).rank() == 3;
-    let (queries, keys) = (
-        head_count(n, inputs[0], "q_num_heads")?,
-        head_count(n, inputs[1], "kv_num_heads")?,
-    );
-    let dtype = n.dtype(inputs[0]);
-    let q = heads(n, inputs[0], queries)?;
-    let (k, v) = (heads(n, inputs[1], keys)?, heads(n, inputs[2], keys)?);
-    let past = n.optional(4);
-    let (k, v) = (appended(n, past, k)?, appended(n, n.optional(5), v)?);
-    let [batch, _, rows, size] = fixed(n, q)?;
-    let columns = fixed(n, k)?[2];
+/// What the mask, the positions and the lengths of the keys add to the scores, and whether
+/// that may be minus infinity throughout a row.
+fn all_bias(
+    n: &mut NodeImport,
+    past: Option<ValueId>,
+    [batch, rows, columns]: [usize; 3],
+    dtype: DType,
+) -> Result<(Option<ValueId>, bool), Problem> {
     let reach = Reach {
         causal: n.attributes.flag("is_causal", false)?,
         left: n.attributes.int("left_window_size", -1)?,
@@ -333,6 +335,24 @@ pub(crate) fn attention(n: &mut NodeImport) -> Imported {
         let own = permission(n, inside, dtype)?;
         bias = Some(plus(n, bias, own)?);
     }
+    Ok((bias, may_mask_rows))
+}
+
+pub(crate) fn attention(n: &mut NodeImport) -> Imported {
+    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
+    let flat = n.ty(inputs[0]).rank() == 3;
+    let (queries, keys) = (
+        head_count(n, inputs[0], "q_num_heads")?,
+        head_count(n, inputs[1], "kv_num_heads")?,
+    );
+    let dtype = n.dtype(inputs[0]);
+    let q = heads(n, inputs[0], queries)?;
+    let (k, v) = (heads(n, inputs[1], keys)?, heads(n, inputs[2], keys)?);
+    let past = n.optional(4);
+    let (k, v) = (appended(n, past, k)?, appended(n, n.optional(5), v)?);
+    let [batch, _, rows, size] = fixed(n, q)?;
+    let columns = fixed(n, k)?[2];
+    let (bias, may_mask_rows) = all_bias(n, past, [batch, rows, columns], dtype)?;
     let precision = match n.attributes.optional_int("softmax_precision")? {
         Some(p) => Some(
             crate::tensors::dtype_of(i32::try_from(p).unwrap_or(0))
@@ -414,6 +434,30 @@ pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
     rotary(n, [cosines, sines], Some(positions))
 }
 
+/// Heads as [batch, rows, heads, size]. Of three axes the number of heads says how they lie, or
+/// else the width of the angles, if all of a head is turned.
+fn heads_inside(
+    n: &mut NodeImport,
+    x: ValueId,
+    given: i64,
+    width: Option<usize>,
+) -> Result<ValueId, Problem> {
+    let shape = n.shape(x);
+    let count = match (shape.len(), given, width) {
+        (4, ..) => shape[1],
+        (3, 0, Some(width)) if width > 0 => shape[2] / (2 * width),
+        (3, count, _) if count > 0 => count as usize,
+        _ => return Problem::unsupported(format!("num_heads={given} of {}", n.ty(x))),
+    };
+    match shape[..] {
+        [_, _, _, _] => transposed(n, x, &[0, 2, 1, 3]),
+        [batch, rows, all] if count > 0 && all.is_multiple_of(count) => {
+            n.reshape(x, vec![batch, rows, count, all / count])
+        }
+        _ => Problem::unsupported(format!("{count} heads of {}", n.ty(x))),
+    }
+}
+
 fn rotary(n: &mut NodeImport, caches: [ValueId; 2], positions: Option<ValueId>) -> Imported {
     let x = n.input(0)?;
     let shape = n.shape(x);
@@ -421,21 +465,7 @@ fn rotary(n: &mut NodeImport, caches: [ValueId; 2], positions: Option<ValueId>) 
     let interleaved = n.attributes.flag("interleaved", false)?;
     let part = n.attributes.int("rotary_embedding_dim", 0)?;
     let width = n.shape(caches[0]).last().copied().unwrap_or(0);
-    // Of three axes the number of heads, or the size of one, says what the other is.
-    let count = match (shape.len(), given) {
-        (4, _) => shape[1],
-        (3, 0) if part == 0 && width > 0 => shape[2] / (2 * width),
-        (3, count) if count > 0 => count as usize,
-        _ => return Problem::unsupported(format!("num_heads={given} of {}", n.ty(x))),
-    };
-    // [batch, rows, heads, size]: heads lie side by side, as without a transpose.
-    let apart = match shape[..] {
-        [_, _, _, _] => transposed(n, x, &[0, 2, 1, 3])?,
-        [batch, rows, all] if count > 0 && all.is_multiple_of(count) => {
-            n.reshape(x, vec![batch, rows, count, all / count])?
-        }
-        _ => return Problem::unsupported(format!("{count} heads of {}", n.ty(x))),
-    };
+    let apart = heads_inside(n, x, given, (part == 0).then_some(width))?;
     let [batch, rows, _, size] = fixed(n, apart)?;
     let turned = match part {
         0 => size,

@@ -3,7 +3,7 @@
 //! and so is one of another type.
 
 use crate::node::Problem;
-use crate::proto::{AttributeProto, NodeProto, TensorProto};
+use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -149,6 +149,14 @@ impl<'a> Attributes<'a> {
         match &a.t {
             Some(t) => Ok(Some(t)),
             None => Problem::unsupported(format!("attribute `{name}` is without a value")),
+        }
+    }
+
+    /// A graph, which must be given.
+    pub(crate) fn graph(&self, name: &str) -> Result<&'a GraphProto, Problem> {
+        match self.typed(name, "GRAPH")?.and_then(|a| a.g.as_ref()) {
+            Some(g) => Ok(g),
+            None => Problem::unsupported(format!("it has no graph `{name}`")),
         }
     }
 

@@ -221,3 +221,32 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
         .iter()
         .find(|o| o.domain == domain && o.name == name)
 }
+
+/// Operators whose results have sizes that their operands' values decide.
+const SIZED_BY_VALUES: [&str; 2] = ["NonMaxSuppression", "Unique"];
+/// Operators whose results are random.
+const RANDOM: [&str; 6] = [
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+];
+/// Operators of training.
+const TRAINING: [&str; 4] = ["Adagrad", "Adam", "Gradient", "Momentum"];
+
+/// Why an operator cannot be imported, and what to do.
+pub(crate) fn refusal(domain: &str, name: &str) -> &'static str {
+    let standard = domain.is_empty() || domain.starts_with("ai.onnx");
+    if standard && SIZED_BY_VALUES.contains(&name) {
+        "the size of its result depends on its operands' values, and shapes are static here; \
+         export the model without it, and apply it to the model's outputs"
+    } else if standard && RANDOM.contains(&name) {
+        "its result is random; export the model for inference, or make what it draws an input"
+    } else if standard && TRAINING.contains(&name) {
+        "it is for training; export the model for inference"
+    } else {
+        "there is no such operator here"
+    }
+}
