@@ -105,6 +105,18 @@ pub enum UnaryOp {
     Rsqrt,
     Tanh,
     Erf,
+    /// Of an angle in radians, as `Cos` and `Tan`.
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Asinh,
+    Acosh,
+    Atanh,
     /// To the nearest integer, ties to even.
     Round,
     Floor,
@@ -131,10 +143,18 @@ pub enum BinaryOp {
     Ne,
     Lt,
     Le,
+    /// Of the bits of integers, as the four below.
+    BitAnd,
+    BitOr,
+    BitXor,
+    /// A shift by less than 0, or by the width or more, moves all bits out.
+    Shl,
+    /// Fills with the sign.
+    Shr,
 }
 
 impl UnaryOp {
-    pub const ALL: [UnaryOp; 12] = [
+    pub const ALL: [UnaryOp; 23] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
         UnaryOp::Not,
@@ -144,10 +164,27 @@ impl UnaryOp {
         UnaryOp::Rsqrt,
         UnaryOp::Tanh,
         UnaryOp::Erf,
+        UnaryOp::Sin,
+        UnaryOp::Cos,
+        UnaryOp::Tan,
+        UnaryOp::Asin,
+        UnaryOp::Acos,
+        UnaryOp::Atan,
+        UnaryOp::Sinh,
+        UnaryOp::Cosh,
+        UnaryOp::Asinh,
+        UnaryOp::Acosh,
+        UnaryOp::Atanh,
         UnaryOp::Round,
         UnaryOp::Floor,
         UnaryOp::Ceil,
     ];
+
+    /// Whether it is computed by a polynomial or worse, not by an instruction.
+    pub const fn is_transcendental(self) -> bool {
+        use UnaryOp::{Abs, Ceil, Floor, Neg, Not, Round, Rsqrt, Sqrt};
+        !matches!(self, Neg | Abs | Not | Sqrt | Rsqrt | Round | Floor | Ceil)
+    }
 
     /// The name in the text form.
     pub const fn name(self) -> &'static str {
@@ -161,6 +198,17 @@ impl UnaryOp {
             UnaryOp::Rsqrt => "rsqrt",
             UnaryOp::Tanh => "tanh",
             UnaryOp::Erf => "erf",
+            UnaryOp::Sin => "sin",
+            UnaryOp::Cos => "cos",
+            UnaryOp::Tan => "tan",
+            UnaryOp::Asin => "asin",
+            UnaryOp::Acos => "acos",
+            UnaryOp::Atan => "atan",
+            UnaryOp::Sinh => "sinh",
+            UnaryOp::Cosh => "cosh",
+            UnaryOp::Asinh => "asinh",
+            UnaryOp::Acosh => "acosh",
+            UnaryOp::Atanh => "atanh",
             UnaryOp::Round => "round",
             UnaryOp::Floor => "floor",
             UnaryOp::Ceil => "ceil",
@@ -169,7 +217,7 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
-    pub const ALL: [BinaryOp; 15] = [
+    pub const ALL: [BinaryOp; 20] = [
         BinaryOp::Add,
         BinaryOp::Sub,
         BinaryOp::Mul,
@@ -185,6 +233,11 @@ impl BinaryOp {
         BinaryOp::Ne,
         BinaryOp::Lt,
         BinaryOp::Le,
+        BinaryOp::BitAnd,
+        BinaryOp::BitOr,
+        BinaryOp::BitXor,
+        BinaryOp::Shl,
+        BinaryOp::Shr,
     ];
 
     /// Whether the result is bool whatever the operands are.
@@ -197,6 +250,26 @@ impl BinaryOp {
 
     pub const fn is_logical(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or)
+    }
+
+    /// Whether it takes integers only and works on their bits.
+    pub const fn is_bitwise(self) -> bool {
+        use BinaryOp::{BitAnd, BitOr, BitXor, Shl, Shr};
+        matches!(self, BitAnd | BitOr | BitXor | Shl | Shr)
+    }
+
+    /// `a op b` of a bitwise operator on integers of type `d`, within its range.
+    pub fn bits(self, a: i64, b: i64, d: DType) -> i64 {
+        let within = (0..d.bits() as i64).contains(&b);
+        match self {
+            BinaryOp::BitAnd => a & b,
+            BinaryOp::BitOr => a | b,
+            BinaryOp::BitXor => a ^ b,
+            BinaryOp::Shl if within => a.wrapping_shl(b as u32),
+            BinaryOp::Shl => 0,
+            BinaryOp::Shr => a >> if within { b } else { 63 },
+            _ => unreachable!("{} is not bitwise", self.name()),
+        }
     }
 
     /// The symbol (`a + b`) or function name (`min(a, b)`) in the text form.
@@ -217,6 +290,11 @@ impl BinaryOp {
             BinaryOp::Ne => "!=",
             BinaryOp::Lt => "<",
             BinaryOp::Le => "<=",
+            BinaryOp::BitAnd => "bit_and",
+            BinaryOp::BitOr => "bit_or",
+            BinaryOp::BitXor => "bit_xor",
+            BinaryOp::Shl => "shl",
+            BinaryOp::Shr => "shr",
         }
     }
 }

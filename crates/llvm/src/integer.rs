@@ -113,3 +113,19 @@ pub fn power(e: &mut Emitter, x: Value, y: Value, d: DType) -> Value {
     let reciprocal = e.b.select(is_one, one, reciprocal);
     e.b.select(is_negative, reciprocal, product)
 }
+
+/// `x` shifted by `y` bits. A shift by less than 0, or by the width or more, moves all bits
+/// out, where LLVM's has no value.
+pub fn shift(e: &Emitter, x: Value, y: Value, d: DType, left: bool) -> Value {
+    let t = e.b.type_of(x);
+    let constant = |v: i64| e.constant_like(e.b.const_int(e.b.int_type(d.bits() as u32), v), t);
+    let last = constant(d.bits() as i64 - 1);
+    // Negative counts are large unsigned ones.
+    let within = e.b.cmp(Cmp::Ule, y, last);
+    let count = e.b.select(within, y, last);
+    if !left && d.is_signed() {
+        return e.b.op(Op::AShr, x, count);
+    }
+    let op = if left { Op::Shl } else { Op::LShr };
+    e.b.select(within, e.b.op(op, x, count), e.b.zero(t))
+}

@@ -5,6 +5,7 @@
 //! memcpy, memmove and memset; math is expanded inline (`math`). Knows nothing
 //! of schedules or of how code is run.
 
+mod angles;
 mod combine;
 mod debug;
 mod dot;

@@ -2,7 +2,8 @@
 //! so that objects import no math library.
 //!
 //! Error bounds, tested against the host's `f64` functions (`f32` results
-//! relative to the true value; ulp = unit in the last place): see `BOUNDS`.
+//! relative to the true value; ulp = unit in the last place): see `BOUNDS`, also for those
+//! of `angles`.
 //! Overflow gives infinity, underflow gives zero or the nearest subnormal, NaN
 //! stays NaN.
 
@@ -11,7 +12,7 @@ use crate::raw::{Cmp, Conv, Op, Type, Value};
 use ir::DType;
 
 /// (function, element type, largest relative error): the contract of this file.
-pub const BOUNDS: [(&str, DType, f64); 10] = [
+pub const BOUNDS: [(&str, DType, f64); 32] = [
     ("exp", DType::F32, 2.5e-7),
     ("exp", DType::F64, 1e-15),
     ("log", DType::F32, 2.5e-7),
@@ -22,17 +23,39 @@ pub const BOUNDS: [(&str, DType, f64); 10] = [
     ("erf", DType::F64, 2e-14),
     ("pow", DType::F32, 1.5e-7),
     ("pow", DType::F64, 2e-13),
+    ("sin", DType::F32, 6.1e-8),
+    ("sin", DType::F64, 6e-16),
+    ("cos", DType::F32, 6.1e-8),
+    ("cos", DType::F64, 6e-16),
+    ("tan", DType::F32, 6.1e-8),
+    ("tan", DType::F64, 1e-15),
+    ("asin", DType::F32, 6.1e-8),
+    ("asin", DType::F64, 1e-15),
+    ("acos", DType::F32, 6.1e-8),
+    ("acos", DType::F64, 1e-15),
+    ("atan", DType::F32, 6.1e-8),
+    ("atan", DType::F64, 4e-16),
+    ("sinh", DType::F32, 6.1e-8),
+    ("sinh", DType::F64, 4e-15),
+    ("cosh", DType::F32, 6.1e-8),
+    ("cosh", DType::F64, 4e-15),
+    ("asinh", DType::F32, 6.1e-8),
+    ("asinh", DType::F64, 3e-15),
+    ("acosh", DType::F32, 6.1e-8),
+    ("acosh", DType::F64, 3e-15),
+    ("atanh", DType::F32, 6.1e-8),
+    ("atanh", DType::F64, 6e-15),
 ];
 
 /// One value and its type, with arithmetic that keeps both.
-struct Math<'e, 'a> {
-    e: &'e Emitter<'a>,
+pub(crate) struct Math<'e, 'a> {
+    pub(crate) e: &'e Emitter<'a>,
     t: Type,
     d: DType,
 }
 
 impl<'e, 'a> Math<'e, 'a> {
-    fn new(e: &'e Emitter<'a>, x: Value, d: DType) -> Math<'e, 'a> {
+    pub(crate) fn new(e: &'e Emitter<'a>, x: Value, d: DType) -> Math<'e, 'a> {
         Math {
             e,
             t: e.b.type_of(x),
@@ -40,42 +63,46 @@ impl<'e, 'a> Math<'e, 'a> {
         }
     }
 
-    fn c(&self, v: f64) -> Value {
+    pub(crate) fn c(&self, v: f64) -> Value {
         self.e.real(v, self.t, self.d)
     }
 
-    fn add(&self, a: Value, b: Value) -> Value {
+    pub(crate) fn add(&self, a: Value, b: Value) -> Value {
         self.e.b.op(Op::FAdd, a, b)
     }
 
-    fn sub(&self, a: Value, b: Value) -> Value {
+    pub(crate) fn sub(&self, a: Value, b: Value) -> Value {
         self.e.b.op(Op::FSub, a, b)
     }
 
-    fn mul(&self, a: Value, b: Value) -> Value {
+    pub(crate) fn mul(&self, a: Value, b: Value) -> Value {
         self.e.b.op(Op::FMul, a, b)
     }
 
-    fn div(&self, a: Value, b: Value) -> Value {
+    pub(crate) fn div(&self, a: Value, b: Value) -> Value {
         self.e.b.op(Op::FDiv, a, b)
     }
 
-    fn select(&self, c: Value, a: Value, b: Value) -> Value {
+    pub(crate) fn select(&self, c: Value, a: Value, b: Value) -> Value {
         self.e.b.select(c, a, b)
     }
 
-    fn abs(&self, x: Value) -> Value {
+    pub(crate) fn abs(&self, x: Value) -> Value {
         self.e.b.intrinsic("llvm.fabs", &mut [self.t], &mut [x])
     }
 
-    fn copysign(&self, magnitude: Value, sign: Value) -> Value {
+    pub(crate) fn sqrt(&self, x: Value) -> Value {
+        self.e.b.intrinsic("llvm.sqrt", &mut [self.t], &mut [x])
+    }
+
+    pub(crate) fn copysign(&self, magnitude: Value, sign: Value) -> Value {
         self.e
             .b
             .intrinsic("llvm.copysign", &mut [self.t], &mut [magnitude, sign])
     }
 
     /// `x` limited to `[lo, hi]`; NaN stays NaN.
-    fn clamp(&self, x: Value, lo: f64, hi: f64) -> Value {
+    pub(crate) fn clamp(&self, x: Value, lo: f64, hi: f64) -> Value {
         let (lo, hi) = (self.c(lo), self.c(hi));
         let below = self.e.b.cmp(Cmp::FOlt, x, lo);
         let x = self.select(below, lo, x);
@@ -84,7 +111,7 @@ impl<'e, 'a> Math<'e, 'a> {
     }
 
     /// Horner's scheme; coefficients lowest degree first.
-    fn poly(&self, x: Value, coefficients: &[f64]) -> Value {
+    pub(crate) fn poly(&self, x: Value, coefficients: &[f64]) -> Value {
         let (last, rest) = coefficients
             .split_last()
             .expect("a polynomial has coefficients");
@@ -93,14 +120,14 @@ impl<'e, 'a> Math<'e, 'a> {
         })
     }
 
-    fn int_type(&self) -> Type {
+    pub(crate) fn int_type(&self) -> Type {
         let lanes = self.e.b.lanes_of_type(self.t);
         self.e
             .b
             .vector_type(self.e.b.int_type(self.d.bits() as u32), lanes)
     }
 
-    fn int(&self, v: i64) -> Value {
+    pub(crate) fn int(&self, v: i64) -> Value {
         let scalar = self
             .e
             .b
@@ -108,20 +135,20 @@ impl<'e, 'a> Math<'e, 'a> {
         self.e.constant_like(scalar, self.t)
     }
 
-    fn iop(&self, op: Op, a: Value, b: Value) -> Value {
+    pub(crate) fn iop(&self, op: Op, a: Value, b: Value) -> Value {
         self.e.b.op(op, a, b)
     }
 
-    fn bits(&self, x: Value) -> Value {
+    pub(crate) fn bits(&self, x: Value) -> Value {
         self.e.b.convert(Conv::Bit, x, self.int_type())
     }
 
-    fn with_bits(&self, x: Value) -> Value {
+    pub(crate) fn with_bits(&self, x: Value) -> Value {
         self.e.b.convert(Conv::Bit, x, self.t)
     }
 
     /// Bits of the significand, without the implicit one.
-    fn significand_bits(&self) -> i64 {
+    pub(crate) fn significand_bits(&self) -> i64 {
         if self.d == DType::F32 { 23 } else { 52 }
     }
 }
@@ -276,10 +303,10 @@ const ERF_SMALL: [f64; 15] = [
     0.019852496688965618,
     -0.0022854855611633513,
     0.00021751715639282596,
-    -1.7537169244752346e-05,
-    1.223379967065415e-06,
-    -7.511649945020812e-08,
-    4.125898334095268e-09,
+    -1.7537169244752346e-5,
+    1.223379967065415e-6,
+    -7.511649945020812e-8,
+    4.125898334095268e-9,
     -2.0196277243182224e-10,
     -8.894958843560132e-12,
     -1.796252036001533e-12,
@@ -292,11 +319,11 @@ const ERF_TAIL_F32: [f64; 9] = [
     0.14520990063570083,
     0.02830984975520285,
     0.0032105649151185954,
-    5.757801918371896e-05,
-    -3.345561806800871e-05,
-    -1.5291432951933136e-06,
-    5.320334323783233e-07,
-    1.3042820379986941e-08,
+    5.757801918371896e-5,
+    -3.345561806800871e-5,
+    -1.5291432951933136e-6,
+    5.320334323783233e-7,
+    1.3042820379986941e-8,
 ];
 const ERF_TAIL_F64: [f64; 21] = [
     0.22142954022993155,
@@ -304,20 +331,20 @@ const ERF_TAIL_F64: [f64; 21] = [
     0.03856057042523798,
     0.005588816281711603,
     0.00019713917568900207,
-    -8.079220176139226e-05,
-    -7.340490059320234e-06,
-    1.9795400491642987e-06,
-    1.6330929814252139e-07,
-    -6.995273026106534e-08,
+    -8.079220176139226e-5,
+    -7.340490059320234e-6,
+    1.9795400491642987e-6,
+    1.6330929814252139e-7,
+    -6.995273026106534e-8,
     1.4802758339680667e-10,
-    2.3555819088527355e-09,
-    -1.9948552839182995e-09,
+    2.3555819088527355e-9,
+    -1.9948552839182995e-9,
     3.558514143992408e-10,
-    2.5134884104608516e-09,
+    2.5134884104608516e-9,
     -4.059830888674337e-10,
-    -2.165980011666822e-09,
+    -2.165980011666822e-9,
     2.090162457199434e-10,
-    1.0387139560142295e-09,
+    1.0387139560142295e-9,
     -4.512890547112714e-11,
     -2.1132022491022756e-10,
 ];

@@ -7,7 +7,7 @@
 
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
-use crate::{integer, math};
+use crate::{angles, integer, math};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{BufferPlace, Lane, LanePattern, lane_parts};
 use std::collections::HashMap;
@@ -575,6 +575,17 @@ impl Emitter<'_> {
             UnaryOp::Log => math::log(self, x, d),
             UnaryOp::Tanh => math::tanh(self, x, d),
             UnaryOp::Erf => math::erf(self, x, d),
+            UnaryOp::Sin => angles::sin(self, x, d),
+            UnaryOp::Cos => angles::cos(self, x, d),
+            UnaryOp::Tan => angles::tan(self, x, d),
+            UnaryOp::Asin => angles::asin(self, x, d),
+            UnaryOp::Acos => angles::acos(self, x, d),
+            UnaryOp::Atan => angles::atan(self, x, d),
+            UnaryOp::Sinh => angles::sinh(self, x, d),
+            UnaryOp::Cosh => angles::cosh(self, x, d),
+            UnaryOp::Asinh => angles::asinh(self, x, d),
+            UnaryOp::Acosh => angles::acosh(self, x, d),
+            UnaryOp::Atanh => angles::atanh(self, x, d),
         };
         Typed { value, dtype: d }
     }
@@ -638,6 +649,11 @@ impl Emitter<'_> {
                 };
                 self.b.cmp(le, x, y)
             }
+            BinaryOp::BitAnd => self.b.op(Op::And, x, y),
+            BinaryOp::BitOr => self.b.op(Op::Or, x, y),
+            BinaryOp::BitXor => self.b.op(Op::Xor, x, y),
+            BinaryOp::Shl => integer::shift(self, x, y, d, true),
+            BinaryOp::Shr => integer::shift(self, x, y, d, false),
             BinaryOp::And | BinaryOp::Or => unreachable!("handled by `logical`"),
         };
         let logical = op.is_comparison();

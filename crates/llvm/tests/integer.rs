@@ -125,3 +125,36 @@ fn powers_wrap_and_negative_exponents_round_to_zero() {
         });
     }
 }
+
+#[test]
+fn bits_are_combined_and_shifted_as_the_interpreter_does() {
+    use BinaryOp::{BitAnd, BitOr, BitXor, Shl, Shr};
+    for dtype in DTYPES {
+        let (x, y) = operands(dtype);
+        let counts: Vec<i64> = (0..y.len() as i64).map(|i| i * 5 % 71 - 3).collect();
+        let counts: Vec<i64> = match dtype.is_signed() {
+            true => counts,
+            false => counts.iter().map(|c| c.abs()).collect(),
+        };
+        for op in [BitAnd, BitOr, BitXor, Shl, Shr] {
+            let right = if matches!(op, Shl | Shr) { &counts } else { &y };
+            run(op, dtype, &x, right, |x, y, z| {
+                let expected = match op {
+                    BitAnd => x & y,
+                    BitOr => x | y,
+                    BitXor => x ^ y,
+                    Shl if (0..dtype.bits() as i64).contains(&y) => x << y,
+                    Shl => 0,
+                    _ if (0..dtype.bits() as i64).contains(&y) => x >> y,
+                    _ if x < 0 => -1,
+                    _ => 0,
+                };
+                assert_eq!(
+                    z,
+                    wrapped(dtype, expected),
+                    "{op:?} of {x} and {y}, {dtype}"
+                );
+            });
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! and so is one of another type.
 
 use crate::node::Problem;
-use crate::proto::{AttributeProto, NodeProto, TensorProto};
+use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -131,6 +131,17 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    pub(crate) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, Problem> {
+        let Some(a) = self.typed(name, "STRINGS")? else {
+            return Ok(None);
+        };
+        let texts = a.strings.iter().map(|s| String::from_utf8(s.to_vec()));
+        match texts.collect() {
+            Ok(texts) => Ok(Some(texts)),
+            Err(_) => Problem::unsupported(format!("attribute `{name}` is not UTF-8")),
+        }
+    }
+
     pub(crate) fn tensor(&self, name: &str) -> Result<Option<&'a TensorProto>, Problem> {
         let Some(a) = self.typed(name, "TENSOR")? else {
             return Ok(None);
@@ -138,6 +149,14 @@ impl<'a> Attributes<'a> {
         match &a.t {
             Some(t) => Ok(Some(t)),
             None => Problem::unsupported(format!("attribute `{name}` is without a value")),
+        }
+    }
+
+    /// A graph, which must be given.
+    pub(crate) fn graph(&self, name: &str) -> Result<&'a GraphProto, Problem> {
+        match self.typed(name, "GRAPH")?.and_then(|a| a.g.as_ref()) {
+            Some(g) => Ok(g),
+            None => Problem::unsupported(format!("it has no graph `{name}`")),
         }
     }
 

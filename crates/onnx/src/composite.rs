@@ -3,14 +3,15 @@
 
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
-use graph::ops::{Binary, LayerNorm, Op, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, LayerNorm, Op, PoolKind, Reduce, ReduceKind, Unary};
+use tensor::DType;
 
-fn scalar(n: &mut NodeImport, like: ValueId, value: f32) -> Result<ValueId, Problem> {
+pub(crate) fn scalar(n: &mut NodeImport, like: ValueId, value: f32) -> Result<ValueId, Problem> {
     n.filled(n.dtype(like), &[], f64::from(value))
 }
 
 /// `yes` where x is above `limit`, else `no`.
-fn above(
+pub(crate) fn above(
     n: &mut NodeImport,
     x: ValueId,
     limit: f32,
@@ -22,13 +23,13 @@ fn above(
 }
 
 /// exp(x) - 1.
-fn exp_minus_1(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+pub(crate) fn exp_minus_1(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
     let power = n.unary(Unary::Exp, x)?;
     let one = scalar(n, x, 1.0)?;
     n.binary(Binary::Sub, power, one)
 }
 
-fn scaled(n: &mut NodeImport, x: ValueId, by: f32) -> Result<ValueId, Problem> {
+pub(crate) fn scaled(n: &mut NodeImport, x: ValueId, by: f32) -> Result<ValueId, Problem> {
     if by == 1.0 {
         return Ok(x);
     }
@@ -76,7 +77,7 @@ pub(crate) fn thresholded_relu(n: &mut NodeImport) -> Imported {
 }
 
 /// log(exp(x) + 1) as max(x, 0) + log(1 + exp(-|x|)), which never overflows.
-fn soft_plus(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+pub(crate) fn soft_plus(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
     let size = n.unary(Unary::Abs, x)?;
     let negative = n.unary(Unary::Neg, size)?;
     let power = n.unary(Unary::Exp, negative)?;
@@ -114,6 +115,150 @@ pub(crate) fn is_nan(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let same = n.binary(Binary::Equal, x, x)?;
     Ok(vec![n.unary(Unary::Not, same)?])
+}
+
+/// x is one of the infinities that are looked for.
+pub(crate) fn is_inf(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let mut found = None;
+    for (flag, sign) in [("detect_positive", 1.0), ("detect_negative", -1.0)] {
+        if n.attributes.flag(flag, true)? {
+            let infinity = scalar(n, x, sign * f32::INFINITY)?;
+            let is_it = n.binary(Binary::Equal, x, infinity)?;
+            found = Some(match found {
+                Some(other) => n.binary(Binary::Or, other, is_it)?,
+                None => is_it,
+            });
+        }
+    }
+    match found {
+        Some(found) => Ok(vec![found]),
+        None => Ok(vec![n.filled(DType::Bool, &n.shape(x), 0.0)?]),
+    }
+}
+
+/// x + bias below -lambd, x - bias above lambd, else 0.
+pub(crate) fn shrink(n: &mut NodeImport) -> Imported {
+    let lambd = n.attributes.float("lambd", 0.5)?;
+    let bias = n.attributes.float("bias", 0.0)?;
+    let x = n.input(0)?;
+    let shift = scalar(n, x, bias)?;
+    let lowered = n.binary(Binary::Sub, x, shift)?;
+    let raised = n.binary(Binary::Add, x, shift)?;
+    let zero = scalar(n, x, 0.0)?;
+    let upper = above(n, x, lambd, (lowered, zero))?;
+    let limit = scalar(n, x, -lambd)?;
+    let is_below = n.binary(Binary::Less, x, limit)?;
+    Ok(vec![n.emit(Op::Where, &[is_below, raised, upper])?])
+}
+
+/// x over the sum of |x|, or the root of the sum of squares, along an axis; 0 where that is 0.
+pub(crate) fn lp_normalization(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", -1)?, n.ty(x).rank())?;
+    let p = n.attributes.int("p", 2)?;
+    let norm = norm(n, x, vec![axis], p)?;
+    let quotient = n.binary(Binary::Div, x, norm)?;
+    let zero = scalar(n, x, 0.0)?;
+    let is_zero = n.binary(Binary::Equal, norm, zero)?;
+    Ok(vec![n.emit(Op::Where, &[is_zero, zero, quotient])?])
+}
+
+/// |x|^p.
+fn powers(n: &mut NodeImport, x: ValueId, p: i64) -> Result<ValueId, Problem> {
+    match p {
+        1 => n.unary(Unary::Abs, x),
+        2 => n.binary(Binary::Mul, x, x),
+        3.. => {
+            let size = n.unary(Unary::Abs, x)?;
+            let p = scalar(n, x, p as f32)?;
+            n.binary(Binary::Pow, size, p)
+        }
+        _ => Problem::unsupported(format!("p={p}, where 1 is the least")),
+    }
+}
+
+/// x^(1/p).
+fn root(n: &mut NodeImport, x: ValueId, p: i64) -> Result<ValueId, Problem> {
+    match p {
+        1 => Ok(x),
+        2 => n.unary(Unary::Sqrt, x),
+        _ => {
+            let p = n.filled(n.dtype(x), &[], 1.0 / p as f64)?;
+            n.binary(Binary::Pow, x, p)
+        }
+    }
+}
+
+/// The p-norm over some axes, which are kept.
+fn norm(n: &mut NodeImport, x: ValueId, axes: Vec<usize>, p: i64) -> Result<ValueId, Problem> {
+    let terms = powers(n, x, p)?;
+    let reduce = Reduce {
+        kind: ReduceKind::Sum,
+        axes,
+        keepdims: true,
+    };
+    let sum = n.emit(Op::Reduce(reduce), &[terms])?;
+    root(n, sum, p)
+}
+
+pub(crate) fn global_lp_pool(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let p = n.attributes.int("p", 2)?;
+    let axes = (2..n.ty(x).rank()).collect();
+    Ok(vec![norm(n, x, axes, p)?])
+}
+
+/// The root of the sum of the powers in each window: the mean with padding counted, times the
+/// size of the window. Windows that end beyond the padding get more of it.
+pub(crate) fn lp_pool(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let p = n.attributes.int("p", 2)?;
+    let kind = PoolKind::Average {
+        count_include_pad: true,
+    };
+    let mut pool = crate::windows::pool_attributes(n, kind)?;
+    let shape = n.shape(x);
+    let windows = Op::Pool(pool.clone()).infer(&[Some(n.ty(x))])?;
+    for d in 0..pool.kernel.len() {
+        let last = windows[0].shape[2 + d].saturating_sub(1) * pool.strides[d];
+        let end = last + (pool.kernel[d] - 1) * pool.dilations[d] + 1;
+        let (before, after) = pool.pads[d];
+        pool.pads[d].1 = after + end.saturating_sub(shape[2 + d] + before + after);
+    }
+    pool.ceil_mode = false;
+    let count = pool.kernel.iter().product::<usize>() as f64;
+    let terms = powers(n, x, p)?;
+    let mean = n.emit(Op::Pool(pool), &[terms])?;
+    let count = n.filled(n.dtype(x), &[], count)?;
+    let sum = n.binary(Binary::Mul, mean, count)?;
+    Ok(vec![root(n, sum, p)?])
+}
+
+/// (x - mean) / (standard deviation + 1e-9) over some axes.
+pub(crate) fn mean_variance_norm(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    let given = n.attributes.ints("axes")?.unwrap_or(&[0, 2, 3]);
+    let mut axes = given
+        .iter()
+        .map(|a| n.axis(*a, rank))
+        .collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    let reduce = Op::Reduce(Reduce {
+        kind: ReduceKind::Mean,
+        axes,
+        keepdims: true,
+    });
+    let mean = n.emit(reduce.clone(), &[x])?;
+    let centred = n.binary(Binary::Sub, x, mean)?;
+    let square = n.binary(Binary::Mul, centred, centred)?;
+    let variance = n.emit(reduce, &[square])?;
+    let deviation = n.unary(Unary::Sqrt, variance)?;
+    let least = n.filled(n.dtype(x), &[], 1e-9)?;
+    let divisor = n.binary(Binary::Add, deviation, least)?;
+    Ok(vec![n.binary(Binary::Div, centred, divisor)?])
 }
 
 /// A layer normalisation over the axes from 2 on, then a scale and bias a channel.

@@ -14,11 +14,13 @@ macro_rules! plain {
 
 plain!(Unary, one: abs => Abs, ceil => Ceil, erf => Erf, exp => Exp, floor => Floor, log => Log,
     neg => Neg, not => Not, reciprocal => Reciprocal, relu => Relu, round => Round,
-    sigmoid => Sigmoid, sign => Sign, sqrt => Sqrt, tanh => Tanh, hard_swish => HardSwish);
+    sigmoid => Sigmoid, sign => Sign, sqrt => Sqrt, tanh => Tanh, hard_swish => HardSwish,
+    sin => Sin, cos => Cos, tan => Tan, asin => Asin, acos => Acos, atan => Atan, sinh => Sinh,
+    cosh => Cosh, asinh => Asinh, acosh => Acosh, atanh => Atanh);
 
 plain!(Binary, two: add => Add, sub => Sub, mul => Mul, div => Div, and => And, or => Or,
     xor => Xor, equal => Equal, less => Less, less_or_equal => LessOrEqual, greater => Greater,
-    greater_or_equal => GreaterOrEqual);
+    greater_or_equal => GreaterOrEqual, bit_and => BitAnd, bit_or => BitOr, bit_xor => BitXor);
 
 fn one(n: &mut NodeImport, op: Unary) -> Imported {
     let x = n.input(0)?;
@@ -69,6 +71,25 @@ pub(crate) fn select(n: &mut NodeImport) -> Imported {
 pub(crate) fn modulo(n: &mut NodeImport) -> Imported {
     let fmod = n.attributes.flag("fmod", false)?;
     two(n, if fmod { Binary::Fmod } else { Binary::Mod })
+}
+
+/// All bits of x against ones.
+pub(crate) fn bit_not(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let ones = match n.dtype(x) {
+        DType::U8 => 255.0,
+        _ => -1.0,
+    };
+    let ones = n.filled(n.dtype(x), &[], ones)?;
+    Ok(vec![n.binary(Binary::BitXor, x, ones)?])
+}
+
+pub(crate) fn bit_shift(n: &mut NodeImport) -> Imported {
+    match n.attributes.text("direction", "")?.as_str() {
+        "LEFT" => two(n, Binary::ShiftLeft),
+        "RIGHT" => two(n, Binary::ShiftRight),
+        other => Problem::unsupported(format!("direction=`{other}`")),
+    }
 }
 
 /// Base and exponent may differ in type; the result has the base's.

@@ -11,8 +11,8 @@ use crate::proto::{
 };
 use crate::resize::words;
 use graph::ops::{
-    Binary, Conv, ConvTranspose, Filter, Gelu, IndexOrder, LayerNorm, Op, Pad, PadMode, Pool,
-    PoolKind, Reduce, ReduceKind, Resize, Slice, Unary,
+    Binary, Combine, Conv, ConvTranspose, Filter, Gelu, GridSample, IndexOrder, Interpolation,
+    LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -213,6 +213,11 @@ impl<'a> Writer<'a> {
         self.operands(node, &mut inputs, dtype)?;
         let shape = node.input(0).map_or(&[][..], |v| self.model[v].shape());
         let (op, attributes) = operator(node, dtype, shape)?;
+        let mut outputs = outputs;
+        if matches!(node.op, Op::TopK(_)) {
+            // The values come before their positions.
+            outputs.insert(0, self.fresh(&node.name));
+        }
         self.push(&node.name, op, inputs, outputs, attributes);
         Ok(())
     }
@@ -222,6 +227,7 @@ impl<'a> Writer<'a> {
         let base = &node.name;
         match &node.op {
             Op::Reshape(r) => inputs.push(self.ints(base, &sizes(&r.shape))),
+            Op::TopK(t) => inputs.push(self.ints(base, &[t.k as i64])),
             Op::Expand(e) => inputs.push(self.ints(base, &sizes(&e.shape))),
             Op::Split(s) => inputs.push(self.ints(base, &sizes(&s.sizes))),
             Op::Reduce(Reduce {
@@ -287,6 +293,17 @@ impl<'a> Writer<'a> {
             Unary::Sigmoid => "Sigmoid",
             Unary::HardSwish => "HardSwish",
             Unary::Tanh => "Tanh",
+            Unary::Sin => "Sin",
+            Unary::Cos => "Cos",
+            Unary::Tan => "Tan",
+            Unary::Asin => "Asin",
+            Unary::Acos => "Acos",
+            Unary::Atan => "Atan",
+            Unary::Sinh => "Sinh",
+            Unary::Cosh => "Cosh",
+            Unary::Asinh => "Asinh",
+            Unary::Acosh => "Acosh",
+            Unary::Atanh => "Atanh",
             Unary::Erf => "Erf",
             Unary::Sqrt => "Sqrt",
             Unary::Exp => "Exp",
@@ -443,6 +460,18 @@ fn operator(
         Op::Transpose(t) => ("Transpose", vec![ints("perm", sizes(&t.perm))]),
         Op::Expand(_) => ("Expand", vec![]),
         Op::Gather(g) => ("Gather", axis(g.axis)),
+        Op::GatherElements(g) => ("GatherElements", axis(g.axis)),
+        Op::GatherNd(g) => ("GatherND", vec![int("batch_dims", g.batch as i64)]),
+        Op::ScatterElements(s) => {
+            let reduction = text("reduction", combine(s.combine)?);
+            ("ScatterElements", [axis(s.axis), vec![reduction]].concat())
+        }
+        Op::ScatterNd(s) => ("ScatterND", vec![text("reduction", combine(s.combine)?)]),
+        Op::TopK(t) => {
+            let largest = int("largest", i64::from(t.largest));
+            ("TopK", [axis(t.axis), vec![largest]].concat())
+        }
+        Op::GridSample(g) => ("GridSample", grid_sample(*g, shape.len())?),
     })
 }
 
@@ -468,7 +497,46 @@ fn binary(b: Binary, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>)
         Binary::And => ("And", vec![]),
         Binary::Or => ("Or", vec![]),
         Binary::Xor => ("Xor", vec![]),
+        Binary::ShiftLeft if dtype == DType::U8 => ("BitShift", vec![text("direction", "LEFT")]),
+        Binary::ShiftRight if dtype == DType::U8 => ("BitShift", vec![text("direction", "RIGHT")]),
+        Binary::BitAnd
+        | Binary::BitOr
+        | Binary::BitXor
+        | Binary::ShiftLeft
+        | Binary::ShiftRight => {
+            return Err(format!("it has no operator for the bits of {dtype}"));
+        }
     })
+}
+
+fn combine(c: Combine) -> Result<&'static str, String> {
+    match c {
+        Combine::Replace => Ok("none"),
+        Combine::Add => Ok("add"),
+        Combine::Mul => Ok("mul"),
+        Combine::Max | Combine::Min => Err("it scatters no maximum or minimum".into()),
+    }
+}
+
+fn grid_sample(g: GridSample, rank: usize) -> Result<Vec<AttributeProto>, String> {
+    if rank != 4 {
+        return Err("it samples images of two axes only".into());
+    }
+    let mode = match g.interpolation {
+        Interpolation::Nearest => "nearest",
+        Interpolation::Linear => "bilinear",
+        Interpolation::Cubic => "bicubic",
+    };
+    let padding = match g.outside {
+        Outside::Zeros => "zeros",
+        Outside::Border => "border",
+        Outside::Reflection => "reflection",
+    };
+    Ok(vec![
+        text("mode", mode),
+        text("padding_mode", padding),
+        int("align_corners", i64::from(g.align_corners)),
+    ])
 }
 
 /// Befores, then afters.

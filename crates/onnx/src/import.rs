@@ -1,5 +1,7 @@
 //! From an ONNX file to a bound model.
 
+mod control;
+
 use crate::attributes::Attributes;
 use crate::declared::{contradicted, shape_allows};
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
@@ -10,6 +12,7 @@ use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
+use control::Stop;
 use graph::{Model, Origin, ValueId};
 use prost::{DecodeError, Message};
 use std::cell::RefCell;
@@ -338,12 +341,15 @@ impl Importer<'_> {
                 "the model imports no operator set of its domain",
             )));
         };
+        if domain.is_empty() && control::OPERATORS.contains(&node.op_type()) {
+            return self.try_control(node, opset, name);
+        }
         let Some(operator) = operators::find(domain, node.op_type()) else {
             let function = (node.domain().to_string(), node.op_type().to_string());
             let reason = if self.functions.contains(&function) {
                 "functions defined in the model are not supported; inline them (onnx.inliner)"
             } else {
-                "there is no such operator here"
+                operators::refusal(domain, node.op_type())
             };
             return Ok(Some(Problem::unsupported(reason)));
         };
@@ -382,6 +388,25 @@ impl Importer<'_> {
                 Ok(Some(Ok(())))
             }
             Err(problem) => Ok(Some(Err(problem))),
+        }
+    }
+
+    /// As [`Importer::try_node`], of a node with graphs.
+    fn try_control(
+        &mut self,
+        node: &NodeProto,
+        opset: i64,
+        name: &str,
+    ) -> Result<Option<Result<(), Problem>>, ImportError> {
+        let before = self.model.values().len();
+        match self.control(node, opset, name) {
+            Ok(values) => {
+                self.name_outputs(node, &values, before)?;
+                Ok(Some(Ok(())))
+            }
+            Err(Stop::Node(problem)) => Ok(Some(Err(problem))),
+            Err(Stop::File(error)) => Err(error),
+            Err(Stop::Reported) => Ok(None),
         }
     }
 

@@ -8,16 +8,22 @@
 //! attributes. All unsupported nodes of a model are listed in one error. Leaves
 //! what a model computes, and simplifying it, to crate `graph`.
 
+mod attention;
 mod attributes;
 mod composite;
 mod contract;
+mod cumulative;
 mod declared;
 mod elementwise;
 mod error;
 mod export;
 mod file;
+mod fused;
+mod image;
 mod import;
+mod indexing;
 mod linear;
+mod losses;
 mod movement;
 mod node;
 pub mod node_tests;
@@ -25,6 +31,7 @@ mod norm;
 mod operators;
 pub mod proto;
 mod quantized;
+mod recurrent;
 mod reduce;
 mod resize;
 mod shapes;

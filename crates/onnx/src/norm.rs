@@ -94,19 +94,25 @@ pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
 
 /// (x - max) - log(sum(exp(x - max))).
 pub(crate) fn log_softmax(n: &mut NodeImport) -> Imported {
-    along_axis(n, |n, x, axis| {
-        let reduce = |kind| {
-            Op::Reduce(Reduce {
-                kind,
-                axes: vec![axis],
-                keepdims: true,
-            })
-        };
-        let max = n.emit(reduce(ReduceKind::Max), &[x])?;
-        let shifted = n.binary(Binary::Sub, x, max)?;
-        let powers = n.unary(Unary::Exp, shifted)?;
-        let sum = n.emit(reduce(ReduceKind::Sum), &[powers])?;
-        let log = n.unary(Unary::Log, sum)?;
-        n.binary(Binary::Sub, shifted, log)
-    })
+    along_axis(n, log_softmax_along)
+}
+
+pub(crate) fn log_softmax_along(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+) -> Result<ValueId, Problem> {
+    let reduce = |kind| {
+        Op::Reduce(Reduce {
+            kind,
+            axes: vec![axis],
+            keepdims: true,
+        })
+    };
+    let max = n.emit(reduce(ReduceKind::Max), &[x])?;
+    let shifted = n.binary(Binary::Sub, x, max)?;
+    let powers = n.unary(Unary::Exp, shifted)?;
+    let sum = n.emit(reduce(ReduceKind::Sum), &[powers])?;
+    let log = n.unary(Unary::Log, sum)?;
+    n.binary(Binary::Sub, shifted, log)
 }

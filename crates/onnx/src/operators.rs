@@ -2,8 +2,9 @@
 
 use crate::node::{Imported, NodeImport};
 use crate::{
-    composite as c, contract as k, elementwise as e, linear as l, movement as m, norm as n,
-    quantized as q, reduce as r, resize as i, shapes as s, windows as w,
+    attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
+    image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, quantized as q,
+    recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -22,26 +23,57 @@ const fn standard(name: &'static str, import: fn(&mut NodeImport) -> Imported) -
     }
 }
 
+/// Of the domain of operators that ONNX Runtime's optimiser writes.
+const fn microsoft(name: &'static str, import: fn(&mut NodeImport) -> Imported) -> Operator {
+    Operator {
+        domain: "com.microsoft",
+        name,
+        import,
+    }
+}
+
 /// By name. An operator missing here is reported as unsupported.
 pub const OPERATORS: &[Operator] = &[
     standard("Abs", e::abs),
+    standard("Acos", e::acos),
+    standard("Acosh", e::acosh),
     standard("Add", e::add),
+    standard("AffineGrid", g::affine_grid),
     standard("And", e::and),
     standard("ArgMax", r::arg_max),
     standard("ArgMin", r::arg_min),
+    standard("Asin", e::asin),
+    standard("Asinh", e::asinh),
+    standard("Atan", e::atan),
+    standard("Atanh", e::atanh),
+    standard("Attention", a::attention),
     standard("AveragePool", w::average_pool),
     standard("BatchNormalization", n::batch_norm),
+    standard("BitShift", e::bit_shift),
+    standard("BitwiseAnd", e::bit_and),
+    standard("BitwiseNot", e::bit_not),
+    standard("BitwiseOr", e::bit_or),
+    standard("BitwiseXor", e::bit_xor),
+    standard("BlackmanWindow", o::blackman_window),
     standard("Cast", e::cast),
     standard("CastLike", e::cast_like),
+    standard("CausalConvWithState", f::causal_conv),
     standard("Ceil", e::ceil),
     standard("Celu", c::celu),
+    standard("CenterCropPad", g::center_crop_pad),
     standard("Clip", e::clip),
+    standard("Col2Im", g::col2im),
+    standard("Compress", x::compress),
     standard("Concat", m::concat),
     standard("Constant", s::constant),
     standard("ConstantOfShape", s::constant_of_shape),
     standard("Conv", w::conv),
     standard("ConvInteger", q::conv_integer),
     standard("ConvTranspose", w::conv_transpose),
+    standard("Cos", e::cos),
+    standard("Cosh", e::cosh),
+    standard("CumProd", u::prod),
+    standard("CumSum", u::sum),
     standard("DepthToSpace", m::depth_to_space),
     standard("DequantizeLinear", q::dequantize_linear),
     standard("Div", e::div),
@@ -53,39 +85,56 @@ pub const OPERATORS: &[Operator] = &[
     standard("Erf", e::erf),
     standard("Exp", e::exp),
     standard("Expand", m::expand),
+    standard("EyeLike", x::eye_like),
     standard("Flatten", m::flatten),
     standard("Floor", e::floor),
+    standard("GRU", t::gru),
     standard("Gather", m::gather),
+    standard("GatherElements", x::gather_elements),
+    standard("GatherND", x::gather_nd),
     standard("Gelu", e::gelu),
     standard("Gemm", l::gemm),
     standard("GlobalAveragePool", w::global_average_pool),
+    standard("GlobalLpPool", c::global_lp_pool),
     standard("GlobalMaxPool", w::global_max_pool),
     standard("Greater", e::greater),
     standard("GreaterOrEqual", e::greater_or_equal),
+    standard("GridSample", g::grid_sample),
     standard("GroupNormalization", c::group_norm),
+    standard("HammingWindow", o::hamming_window),
+    standard("HannWindow", o::hann_window),
     standard("HardSigmoid", e::hard_sigmoid),
     standard("HardSwish", e::hard_swish),
+    standard("Hardmax", x::hardmax),
     standard("Identity", e::identity),
     standard("InstanceNormalization", c::instance_norm),
+    standard("IsInf", c::is_inf),
     standard("IsNaN", c::is_nan),
     standard("LRN", n::lrn),
+    standard("LSTM", t::lstm),
     standard("LayerNormalization", n::layer_norm),
     standard("LeakyRelu", e::leaky_relu),
     standard("Less", e::less),
     standard("LessOrEqual", e::less_or_equal),
     standard("Log", e::log),
     standard("LogSoftmax", n::log_softmax),
+    standard("LpNormalization", c::lp_normalization),
+    standard("LpPool", c::lp_pool),
     standard("MatMul", l::matmul),
     standard("MatMulInteger", q::matmul_integer),
     standard("Max", e::max),
     standard("MaxPool", w::max_pool),
     standard("Mean", e::mean),
+    standard("MeanVarianceNormalization", c::mean_variance_norm),
     standard("Min", e::min),
     standard("Mish", c::mish),
     standard("Mod", e::modulo),
     standard("Mul", e::mul),
     standard("Neg", e::neg),
+    standard("NegativeLogLikelihoodLoss", o::negative_log_likelihood),
+    standard("NonZero", x::non_zero),
     standard("Not", e::not),
+    standard("OneHot", x::one_hot),
     standard("Or", e::or),
     standard("PRelu", e::prelu),
     standard("Pad", m::pad),
@@ -94,6 +143,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("QLinearMatMul", q::qlinear_matmul),
     standard("QuantizeLinear", q::quantize_linear),
     standard("RMSNormalization", c::rms_norm),
+    standard("RNN", t::rnn),
     standard("Range", s::range),
     standard("Reciprocal", e::reciprocal),
     standard("ReduceL1", r::l1),
@@ -109,14 +159,23 @@ pub const OPERATORS: &[Operator] = &[
     standard("Relu", e::relu),
     standard("Reshape", m::reshape),
     standard("Resize", i::resize),
+    standard("ReverseSequence", x::reverse_sequence),
+    standard("RotaryEmbedding", a::rotary_embedding),
     standard("Round", e::round),
+    standard("Scatter", x::scatter_elements),
+    standard("ScatterElements", x::scatter_elements),
+    standard("ScatterND", x::scatter_nd),
     standard("Selu", c::selu),
     standard("Shape", s::shape),
+    standard("Shrink", c::shrink),
     standard("Sigmoid", e::sigmoid),
     standard("Sign", e::sign),
+    standard("Sin", e::sin),
+    standard("Sinh", e::sinh),
     standard("Size", s::size),
     standard("Slice", m::slice),
     standard("Softmax", n::softmax),
+    standard("SoftmaxCrossEntropyLoss", o::softmax_cross_entropy),
     standard("Softplus", c::softplus),
     standard("Softsign", e::softsign),
     standard("SpaceToDepth", m::space_to_depth),
@@ -125,20 +184,35 @@ pub const OPERATORS: &[Operator] = &[
     standard("Squeeze", m::squeeze),
     standard("Sub", e::sub),
     standard("Sum", e::sum),
+    standard("SwiGLU", f::swiglu),
     standard("Swish", c::swish),
+    standard("Tan", e::tan),
     standard("Tanh", e::tanh),
+    standard("TensorScatter", f::tensor_scatter),
     standard("ThresholdedRelu", c::thresholded_relu),
     standard("Tile", m::tile),
+    standard("TopK", x::top_k),
     standard("Transpose", m::transpose),
+    standard("Trilu", x::trilu),
     standard("Unsqueeze", m::unsqueeze),
     standard("Upsample", i::upsample),
     standard("Where", e::select),
     standard("Xor", e::xor),
-    Operator {
-        domain: "com.microsoft",
-        name: "Gelu",
-        import: e::gelu,
-    },
+    microsoft("Attention", f::microsoft_attention),
+    microsoft("BiasGelu", f::bias_gelu),
+    microsoft("EmbedLayerNormalization", f::embed_layer_norm),
+    microsoft("FastGelu", f::fast_gelu),
+    microsoft("FusedConv", f::fused_conv),
+    microsoft("FusedMatMul", f::fused_matmul),
+    microsoft("Gelu", e::gelu),
+    microsoft("MultiHeadAttention", f::multi_head_attention),
+    microsoft("QuickGelu", f::quick_gelu),
+    microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
+    microsoft("SkipLayerNormalization", f::skip_layer_norm),
+    microsoft(
+        "SkipSimplifiedLayerNormalization",
+        f::skip_simplified_layer_norm,
+    ),
 ];
 
 /// The importer of an operator.
@@ -146,4 +220,33 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
     OPERATORS
         .iter()
         .find(|o| o.domain == domain && o.name == name)
+}
+
+/// Operators whose results have sizes that their operands' values decide.
+const SIZED_BY_VALUES: [&str; 2] = ["NonMaxSuppression", "Unique"];
+/// Operators whose results are random.
+const RANDOM: [&str; 6] = [
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+];
+/// Operators of training.
+const TRAINING: [&str; 4] = ["Adagrad", "Adam", "Gradient", "Momentum"];
+
+/// Why an operator cannot be imported, and what to do.
+pub(crate) fn refusal(domain: &str, name: &str) -> &'static str {
+    let standard = domain.is_empty() || domain.starts_with("ai.onnx");
+    if standard && SIZED_BY_VALUES.contains(&name) {
+        "the size of its result depends on its operands' values, and shapes are static here; \
+         export the model without it, and apply it to the model's outputs"
+    } else if standard && RANDOM.contains(&name) {
+        "its result is random; export the model for inference, or make what it draws an input"
+    } else if standard && TRAINING.contains(&name) {
+        "it is for training; export the model for inference"
+    } else {
+        "there is no such operator here"
+    }
 }

@@ -175,7 +175,8 @@ pub(crate) fn conv_transpose(n: &mut NodeImport) -> Imported {
     n.emit_all(Op::ConvTranspose(conv), &inputs[..present])
 }
 
-fn pool(n: &mut NodeImport, kind: PoolKind) -> Imported {
+/// The attributes of a pooling.
+pub(crate) fn pool_attributes(n: &NodeImport, kind: PoolKind) -> Result<Pool, Problem> {
     let spatial = spatial_shape(n)?.len();
     if n.attributes.ints("kernel_shape")?.is_none() {
         return Problem::unsupported("it has no kernel_shape");
@@ -188,15 +189,19 @@ fn pool(n: &mut NodeImport, kind: PoolKind) -> Imported {
         pads,
     } = window(n, kernel)?;
     let ceil_mode = n.attributes.flag("ceil_mode", false)?;
-    let x = n.input(0)?;
-    let pool = Pool {
+    Ok(Pool {
         kind,
         kernel,
         strides,
         dilations,
         pads,
         ceil_mode,
-    };
+    })
+}
+
+fn pool(n: &mut NodeImport, kind: PoolKind) -> Imported {
+    let x = n.input(0)?;
+    let pool = pool_attributes(n, kind)?;
     n.emit_all(Op::Pool(pool), &[Some(x)])
 }
 

@@ -48,6 +48,16 @@ const I: DType = DType::I64;
 const B: DType = DType::Bool;
 
 #[test]
+fn functions_of_angles() {
+    use Unary::*;
+    for u in [
+        Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh,
+    ] {
+        round_trip(Op::Unary(u), &[(F, &[2, 3])]);
+    }
+}
+
+#[test]
 fn element_wise_operators() {
     use Unary::*;
     let clip = |min, max| Clip { min, max };
@@ -298,6 +308,34 @@ fn movement() {
         &[(F, &[3, 1])],
     );
     round_trip(Op::Gather(Gather { axis: 0 }), &[x, (I, &[2, 2])]);
+    let rows = (F, &[4, 5][..]);
+    let picks = (I, &[3, 2][..]);
+    round_trip(
+        Op::GatherElements(GatherElements { axis: 1 }),
+        &[rows, picks],
+    );
+    round_trip(Op::GatherNd(GatherNd { batch: 0 }), &[rows, picks]);
+    for combine in [Combine::Replace, Combine::Add, Combine::Mul] {
+        let elements = ScatterElements { axis: 0, combine };
+        round_trip(Op::ScatterElements(elements), &[rows, picks, (F, &[3, 2])]);
+        round_trip(
+            Op::ScatterNd(ScatterNd { combine }),
+            &[rows, picks, (F, &[3])],
+        );
+    }
+    for largest in [false, true] {
+        let (axis, k) = (1, 3);
+        round_trip(Op::TopK(TopK { axis, k, largest }), &[rows]);
+    }
+    let sample = GridSample {
+        interpolation: Interpolation::Cubic,
+        outside: Outside::Reflection,
+        align_corners: true,
+    };
+    round_trip(
+        Op::GridSample(sample),
+        &[(F, &[2, 3, 4, 5]), (F, &[2, 3, 2, 2])],
+    );
 }
 
 #[test]

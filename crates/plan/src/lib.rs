@@ -21,7 +21,10 @@
 //! | attention | b0.. m n, also of `scores` | k |
 //! | pooling | n c (z) (y) x, in blocks n co (z) (y) x ci | (q) (r) s |
 //! | reductions | i0.., in blocks n co (z) (y) x ci | r0.., in blocks (q) (r) s |
-//! | element-wise, movement | i0.., in blocks n co (z) (y) x ci | |
+//! | element-wise, movement, gathering | i0.., in blocks n co (z) (y) x ci | |
+//! | scattering with a combination | i0.. | u0.. |
+//! | the largest elements | i0.. | r0 |
+//! | sampling by a grid | i0.. | t0.. |
 //!
 //! and the block `out`, with the spatial variables of `main`, holds everything
 //! fused after it; where nothing is, `main` writes the result. After a transposed
@@ -30,7 +33,9 @@
 //! is px x0. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
 //! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
-//! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`.
+//! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Scattering that
+//! replaces has the blocks `last` and `out`; the largest elements have `rank` before `main`,
+//! and sampling `place0`, `pixel0`, `weight0`, .. for each axis.
 //! Other parameters are `X` (data), `W` (weights in the model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
 //! transpose, in `A` one that keeps the innermost axis: then they have the axes

@@ -103,6 +103,7 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
             product(&r.axes.iter().flatten().map(taps).collect::<Vec<_>>())
         }
         Op::Lrn(l) => l.size as u64,
+        Op::GridSample(g) => (g.taps() as u64).saturating_pow(shape(0).len() as u32),
         _ => 1,
     }
 }

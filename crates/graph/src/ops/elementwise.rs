@@ -36,6 +36,21 @@ pub enum Unary {
     /// x max(0, min(1, x/6 + 1/2)).
     HardSwish,
     Tanh,
+    /// Of an angle in radians, as `Cos` and `Tan`.
+    Sin,
+    Cos,
+    Tan,
+    /// NaN outside [-1, 1], as `Acos`.
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Asinh,
+    /// NaN below 1.
+    Acosh,
+    /// NaN outside [-1, 1].
+    Atanh,
     Gelu(Gelu),
     /// The error function.
     Erf,
@@ -74,6 +89,17 @@ impl Unary {
             Unary::HardSigmoid { .. } => "hard_sigmoid",
             Unary::HardSwish => "hard_swish",
             Unary::Tanh => "tanh",
+            Unary::Sin => "sin",
+            Unary::Cos => "cos",
+            Unary::Tan => "tan",
+            Unary::Asin => "asin",
+            Unary::Acos => "acos",
+            Unary::Atan => "atan",
+            Unary::Sinh => "sinh",
+            Unary::Cosh => "cosh",
+            Unary::Asinh => "asinh",
+            Unary::Acosh => "acosh",
+            Unary::Atanh => "atanh",
             Unary::Gelu(Gelu::Exact) => "gelu",
             Unary::Gelu(Gelu::Tanh) => "gelu_tanh",
             Unary::Erf => "erf",
@@ -135,6 +161,14 @@ pub enum Binary {
     And,
     Or,
     Xor,
+    /// Integers only, as the four below.
+    BitAnd,
+    BitOr,
+    BitXor,
+    /// A shift by less than 0, or by the width or more, moves all bits out.
+    ShiftLeft,
+    /// Fills with the sign.
+    ShiftRight,
 }
 
 impl Binary {
@@ -157,6 +191,11 @@ impl Binary {
             Binary::And => "and",
             Binary::Or => "or",
             Binary::Xor => "xor",
+            Binary::BitAnd => "bit_and",
+            Binary::BitOr => "bit_or",
+            Binary::BitXor => "bit_xor",
+            Binary::ShiftLeft => "shift_left",
+            Binary::ShiftRight => "shift_right",
         }
     }
 
@@ -173,6 +212,11 @@ impl Binary {
         }
         let fits = match self {
             Binary::And | Binary::Or | Binary::Xor => a.dtype == DType::Bool,
+            Binary::BitAnd
+            | Binary::BitOr
+            | Binary::BitXor
+            | Binary::ShiftLeft
+            | Binary::ShiftRight => a.dtype.is_int(),
             Binary::Equal => true,
             _ => a.dtype != DType::Bool,
         };

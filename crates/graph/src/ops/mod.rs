@@ -16,17 +16,23 @@ mod norm;
 mod pool;
 mod reduce;
 mod resize;
+mod sample;
+mod scatter;
+mod top_k;
 
 pub use contract::Contract;
 pub use conv::{Conv, ConvTranspose};
 pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
-pub use gather::Gather;
+pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
 pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
 pub use norm::{BatchNorm, LayerNorm, Lrn, Softmax};
 pub use pool::{IndexOrder, Pool, PoolKind};
 pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use resize::{Filter, Line, Resize, Rounding, Sampling, Scale};
+pub use sample::{GridSample, Interpolation, Outside};
+pub use scatter::{Combine, ScatterElements, ScatterNd};
+pub use top_k::TopK;
 
 use crate::model::TensorType;
 use tensor::DType;
@@ -106,6 +112,18 @@ pub enum Op {
     Expand(Expand),
     /// x, indices (i32 or i64; negative ones count from the end).
     Gather(Gather),
+    /// x, indices as those of `Gather`, of the rank of x.
+    GatherElements(GatherElements),
+    /// x, indices as those of `Gather`, whose last axis is of positions.
+    GatherNd(GatherNd),
+    /// x, indices as those of `GatherElements`, updates of their shape.
+    ScatterElements(ScatterElements),
+    /// x, indices as those of `GatherNd`, updates.
+    ScatterNd(ScatterNd),
+    /// x.
+    TopK(TopK),
+    /// x [N,C,spatial..], grid [N,points..,spatial axes], the innermost axis first.
+    GridSample(GridSample),
 }
 
 impl Op {
@@ -148,6 +166,12 @@ impl Op {
             Op::Transpose(_) => "transpose",
             Op::Expand(_) => "expand",
             Op::Gather(_) => "gather",
+            Op::GatherElements(_) => "gather_elements",
+            Op::GatherNd(_) => "gather_nd",
+            Op::ScatterElements(_) => "scatter_elements",
+            Op::ScatterNd(_) => "scatter_nd",
+            Op::TopK(_) => "top_k",
+            Op::GridSample(_) => "grid_sample",
         }
     }
 
@@ -201,6 +225,12 @@ impl Op {
             Op::Transpose(t) => one(t.infer(inputs)),
             Op::Expand(e) => one(e.infer(inputs)),
             Op::Gather(g) => one(g.infer(inputs)),
+            Op::GatherElements(g) => one(g.infer(inputs)),
+            Op::GatherNd(g) => one(g.infer(inputs)),
+            Op::ScatterElements(s) => one(s.infer(inputs)),
+            Op::ScatterNd(s) => one(s.infer(inputs)),
+            Op::TopK(t) => one(t.infer(inputs)),
+            Op::GridSample(g) => one(g.infer(inputs)),
         }
     }
 }
@@ -269,6 +299,16 @@ impl<'a> Operands<'a> {
             Ok(t)
         } else {
             refuse(format!("operand {i} is {t}, not i8 or u8"))
+        }
+    }
+
+    /// Operand `i`, which must be of indices.
+    pub(crate) fn indices(self, i: usize) -> Result<&'a TensorType, OpError> {
+        let t = self.get(i)?;
+        if matches!(t.dtype, DType::I32 | DType::I64) {
+            Ok(t)
+        } else {
+            refuse(format!("its indices are {t}, not i32 or i64"))
         }
     }
 

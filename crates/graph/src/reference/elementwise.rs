@@ -51,6 +51,17 @@ fn unary_float(u: Unary, x: f64) -> f64 {
         }
         Unary::HardSwish => x * (x / 6.0 + 0.5).clamp(0.0, 1.0),
         Unary::Tanh => x.tanh(),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
+        Unary::Tan => x.tan(),
+        Unary::Asin => x.asin(),
+        Unary::Acos => x.acos(),
+        Unary::Atan => x.atan(),
+        Unary::Sinh => x.sinh(),
+        Unary::Cosh => x.cosh(),
+        Unary::Asinh => x.asinh(),
+        Unary::Acosh => acosh(x),
+        Unary::Atanh => x.atanh(),
         Unary::Gelu(Gelu::Exact) => 0.5 * x * (1.0 + erf(x * std::f64::consts::FRAC_1_SQRT_2)),
         Unary::Gelu(Gelu::Tanh) => {
             let scale = (2.0 / std::f64::consts::PI).sqrt();
@@ -65,6 +76,16 @@ fn unary_float(u: Unary, x: f64) -> f64 {
         Unary::Ceil => x.ceil(),
         Unary::Round => x.round_ties_even(),
         Unary::Not => unreachable!("the shape rule refuses it on floats"),
+    }
+}
+
+/// Near 1, where `f64::acosh` loses digits, by log(1 + t + sqrt(t (t + 2))) of t = x - 1.
+fn acosh(x: f64) -> f64 {
+    let t = x - 1.0;
+    if t < 1.0 {
+        (t + (t * (t + 2.0)).sqrt()).ln_1p()
+    } else {
+        x.acosh()
     }
 }
 
@@ -107,14 +128,15 @@ pub(super) fn binary(
         });
         return Ok(from_floats(x.dtype(), shape, &values));
     }
+    let bits = x.dtype().bits() as i64;
     let pairs = integers(x).into_iter().zip(integers(y));
     let values: Vec<i64> = pairs
-        .map(|(x, y)| binary_integer(b, x, y))
+        .map(|(x, y)| binary_integer(b, x, y, bits))
         .collect::<Result<_, _>>()?;
     Ok(from_integers(x.dtype(), shape, &values))
 }
 
-fn binary_float(b: Binary, x: f64, y: f64) -> f64 {
+pub(super) fn binary_float(b: Binary, x: f64, y: f64) -> f64 {
     match b {
         Binary::Add => x + y,
         Binary::Sub => x - y,
@@ -134,7 +156,8 @@ fn binary_float(b: Binary, x: f64, y: f64) -> f64 {
     }
 }
 
-fn binary_integer(b: Binary, x: i64, y: i64) -> Result<i64, OpError> {
+/// Of integers of so many bits.
+pub(super) fn binary_integer(b: Binary, x: i64, y: i64, bits: i64) -> Result<i64, OpError> {
     Ok(match b {
         Binary::Add => x.wrapping_add(y),
         Binary::Sub => x.wrapping_sub(y),
@@ -161,9 +184,13 @@ fn binary_integer(b: Binary, x: i64, y: i64) -> Result<i64, OpError> {
             }),
         Binary::Min => x.min(y),
         Binary::Max => x.max(y),
-        Binary::And => x & y,
-        Binary::Or => x | y,
-        Binary::Xor => x ^ y,
+        Binary::And | Binary::BitAnd => x & y,
+        Binary::Or | Binary::BitOr => x | y,
+        Binary::Xor | Binary::BitXor => x ^ y,
+        Binary::ShiftLeft if (0..bits).contains(&y) => x << y,
+        Binary::ShiftLeft => 0,
+        Binary::ShiftRight if (0..bits).contains(&y) => x >> y,
+        Binary::ShiftRight => x >> 63,
         _ => unreachable!("comparisons are handled apart"),
     })
 }

@@ -11,6 +11,7 @@ mod conv;
 mod elementwise;
 mod erf;
 mod evaluate;
+mod index;
 mod linear;
 mod movement;
 mod norm;
@@ -18,6 +19,8 @@ mod parallel;
 mod pool;
 mod reduce;
 mod resize;
+mod sample;
+mod top_k;
 mod widen;
 
 pub use evaluate::{EvalError, Evaluated, Keep, evaluate};
@@ -76,5 +79,11 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Transpose(t) => vec![movement::transpose(t, x)],
         Op::Expand(_) => vec![movement::broadcast(x, shape)],
         Op::Gather(g) => vec![movement::gather(*g, x, given[1], shape)?],
+        Op::GatherElements(g) => vec![index::gather_elements(*g, x, given[1])?],
+        Op::GatherNd(g) => vec![index::gather_nd(*g, x, given[1], shape)?],
+        Op::ScatterElements(s) => vec![index::scatter_elements(*s, x, given[1], given[2])?],
+        Op::ScatterNd(s) => vec![index::scatter_nd(*s, x, given[1], given[2])?],
+        Op::TopK(t) => vec![top_k::top_k(*t, x, shape)],
+        Op::GridSample(g) => vec![sample::grid_sample(*g, x, given[1], shape)],
     })
 }

@@ -232,6 +232,7 @@ impl<'a> Compiler<'a> {
             BinaryOp::And | BinaryOp::Or => left == DType::Bool,
             BinaryOp::Min | BinaryOp::Max => true,
             op if op.is_comparison() => true,
+            op if op.is_bitwise() => left.is_int(),
             _ => left != DType::Bool,
         };
         if left != right || !takes {

@@ -119,6 +119,9 @@ fn fold_integers(op: BinaryOp, x: i64, y: i64, d: DType) -> Option<Expr> {
         BinaryOp::Lt => return Some(Expr::bool(x < y)),
         BinaryOp::Le => return Some(Expr::bool(x <= y)),
         BinaryOp::Pow => return None,
+        BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor | BinaryOp::Shl | BinaryOp::Shr => {
+            op.bits(x, y, d)
+        }
     };
     Some(wrapped(v, d))
 }

@@ -146,7 +146,14 @@ pub(super) fn precedence(op: BinaryOp) -> Option<u8> {
         BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le => 3,
         BinaryOp::Add | BinaryOp::Sub => 4,
         BinaryOp::Mul | BinaryOp::Div | BinaryOp::FloorDiv | BinaryOp::FloorMod => 5,
-        BinaryOp::Min | BinaryOp::Max | BinaryOp::Pow => return None,
+        BinaryOp::Min
+        | BinaryOp::Max
+        | BinaryOp::Pow
+        | BinaryOp::BitAnd
+        | BinaryOp::BitOr
+        | BinaryOp::BitXor
+        | BinaryOp::Shl
+        | BinaryOp::Shr => return None,
     })
 }
 

@@ -215,6 +215,11 @@ impl Check<'_> {
             | BinaryOp::FloorDiv
             | BinaryOp::FloorMod
             | BinaryOp::Pow => self.operand(a, |d| d != DType::Bool, "a number"),
+            BinaryOp::BitAnd
+            | BinaryOp::BitOr
+            | BinaryOp::BitXor
+            | BinaryOp::Shl
+            | BinaryOp::Shr => self.operand(a, DType::is_int, "an integer"),
             BinaryOp::Min
             | BinaryOp::Max
             | BinaryOp::Eq

@@ -130,7 +130,13 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
                 BinaryOp::Ne => return truth(a != b),
                 BinaryOp::Lt => return truth(a < b),
                 BinaryOp::Le => return truth(a <= b),
-                BinaryOp::And | BinaryOp::Or => return None,
+                BinaryOp::And
+                | BinaryOp::Or
+                | BinaryOp::BitAnd
+                | BinaryOp::BitOr
+                | BinaryOp::BitXor
+                | BinaryOp::Shl
+                | BinaryOp::Shr => return None,
             };
             Some(float(v, d))
         }
@@ -163,6 +169,11 @@ pub(crate) fn binary(op: BinaryOp, a: Value, b: Value) -> Option<Value> {
                 BinaryOp::Le => return truth(a <= b),
                 BinaryOp::And => i64::from(a != 0 && b != 0),
                 BinaryOp::Or => i64::from(a != 0 || b != 0),
+                BinaryOp::BitAnd
+                | BinaryOp::BitOr
+                | BinaryOp::BitXor
+                | BinaryOp::Shl
+                | BinaryOp::Shr => op.bits(a, b, d),
             };
             Some(int(v, d))
         }

@@ -183,3 +183,8 @@ pub fn output(model: &ModelProto) -> (Vec<usize>, Vec<f32>) {
     let y = outputs(model).remove(0);
     (y.shape().to_vec(), y.as_slice::<f32>().to_vec())
 }
+
+/// All elements.
+pub fn floats_of(t: &Tensor) -> Vec<f64> {
+    (0..t.len()).map(|i| t.get_f64(i)).collect()
+}

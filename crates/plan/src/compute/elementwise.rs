@@ -144,6 +144,17 @@ fn unary(u: Unary, d: DType, x: &Expr) -> Expr {
         Unary::HardSigmoid { alpha, beta } => hard_sigmoid(d, x, f64::from(alpha), f64::from(beta)),
         Unary::HardSwish => x * hard_sigmoid(d, x, 1.0 / 6.0, 0.5),
         Unary::Tanh => op(UnaryOp::Tanh),
+        Unary::Sin => op(UnaryOp::Sin),
+        Unary::Cos => op(UnaryOp::Cos),
+        Unary::Tan => op(UnaryOp::Tan),
+        Unary::Asin => op(UnaryOp::Asin),
+        Unary::Acos => op(UnaryOp::Acos),
+        Unary::Atan => op(UnaryOp::Atan),
+        Unary::Sinh => op(UnaryOp::Sinh),
+        Unary::Cosh => op(UnaryOp::Cosh),
+        Unary::Asinh => op(UnaryOp::Asinh),
+        Unary::Acosh => op(UnaryOp::Acosh),
+        Unary::Atanh => op(UnaryOp::Atanh),
         Unary::Gelu(Gelu::Exact) => {
             let scaled = x * c(std::f64::consts::FRAC_1_SQRT_2);
             x * c(0.5) * (c(1.0) + Expr::unary(UnaryOp::Erf, scaled))
@@ -192,6 +203,11 @@ fn binary(b: Binary, d: DType, x: &Expr, y: &Expr) -> Expr {
         Binary::And => op(BinaryOp::And),
         Binary::Or => op(BinaryOp::Or),
         Binary::Xor => op(BinaryOp::Ne),
+        Binary::BitAnd => op(BinaryOp::BitAnd),
+        Binary::BitOr => op(BinaryOp::BitOr),
+        Binary::BitXor => op(BinaryOp::BitXor),
+        Binary::ShiftLeft => op(BinaryOp::Shl),
+        Binary::ShiftRight => op(BinaryOp::Shr),
     }
 }
 

@@ -14,6 +14,7 @@ mod contract;
 mod conv;
 mod conv_transpose;
 mod elementwise;
+mod index;
 mod matmul;
 mod movement;
 mod norm;
@@ -21,6 +22,8 @@ mod pool;
 mod reduce;
 mod resize;
 mod rows;
+mod sample;
+mod top_k;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};
@@ -127,7 +130,13 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Pad(p) => movement::pad(env, b, p),
         Op::Transpose(t) => movement::transpose(env, b, t),
         Op::Expand(_) => movement::expand(env, b),
-        Op::Gather(g) => movement::gather(env, b, *g),
+        Op::Gather(g) => index::gather(env, b, *g),
+        Op::GatherElements(g) => index::gather_elements(env, b, *g),
+        Op::GatherNd(g) => index::gather_nd(env, b, *g),
+        Op::ScatterElements(s) => index::scatter_elements(env, b, *s),
+        Op::ScatterNd(s) => index::scatter_nd(env, b, *s),
+        Op::TopK(t) => top_k::top_k(env, b, *t),
+        Op::GridSample(g) => sample::grid_sample(env, b, *g),
         Op::Identity | Op::Reshape(_) => unreachable!("aliases are in no group"),
     }
 }
@@ -594,11 +603,14 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::MatMul | Op::MatMulInteger | Op::Contract(_) => &["A", "B"],
         Op::Gemm(_) => &["A", "B", "C"],
         Op::LayerNorm(_) => &["X", "scale", "shift"],
-        Op::Gather(_) => &["X", "I"],
+        Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => &["X", "I"],
+        Op::ScatterElements(_) | Op::ScatterNd(_) => &["X", "I", "U"],
+        Op::GridSample(_) => &["X", "G"],
         Op::Pool(_)
         | Op::Resize(_)
         | Op::Reduce(_)
         | Op::ArgReduce(_)
+        | Op::TopK(_)
         | Op::Softmax(_)
         | Op::Lrn(_)
         | Op::Split(_)

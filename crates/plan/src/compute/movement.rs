@@ -4,12 +4,12 @@ use super::conv::{axis_names, size_names};
 use super::{Access, Axes, Env, Kind};
 use crate::compute::Built;
 use crate::layout::Layout;
-use graph::ops::{Concat, Gather, Pad, PadMode, Slice, Split, Transpose};
+use graph::ops::{Concat, Pad, PadMode, Slice, Split, Transpose};
 use graph::{Model, ValueId};
 use ir::names::{MAIN, image};
-use ir::{BufferId, DType, Expr, ProgramBuilder};
+use ir::{BufferId, Expr, ProgramBuilder};
 
-fn kind(env: &Env) -> Kind {
+pub(super) fn kind(env: &Env) -> Kind {
     let mut kind = Kind::new(env.node.op.name());
     for (d, n) in env.shape.iter().enumerate() {
         kind = kind.arg(&format!("d{d}"), *n);
@@ -160,23 +160,6 @@ pub(super) fn transpose(env: &Env, b: &mut ProgramBuilder, t: &Transpose) -> (Bu
 pub(super) fn expand(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     let x = env.operand(0);
     (env.map(b, |p| x.load(p)), kind(env))
-}
-
-/// A negative index counts from the end.
-pub(super) fn gather(env: &Env, b: &mut ProgramBuilder, g: Gather) -> (BufferId, Kind) {
-    let (x, indices) = (env.operand(0), env.operand(1));
-    let (rank, n) = (indices.shape().len(), x.shape()[g.axis]);
-    let result = env.map(b, |p| {
-        let index = indices.at(p.index[g.axis..g.axis + rank].to_vec());
-        let index = match env.operand_dtype(1) {
-            DType::I64 => index,
-            _ => index.cast(DType::I64),
-        };
-        let pick = Expr::select(index.clone().lt(0), &index + n, index);
-        let (before, after) = (&p.index[..g.axis], &p.index[g.axis + rank..]);
-        x.at([before, &[pick], after].concat())
-    });
-    (result, kind(env).arg("axis", g.axis).arg("of", n))
 }
 
 /// A value in another layout.

@@ -7,6 +7,7 @@ mod builtin;
 mod channel_blocks;
 mod convolutions;
 mod fusion;
+mod indexing;
 mod interface;
 mod judge;
 mod long;

@@ -7,7 +7,7 @@
 //! Also which part of its output a thread computes.
 
 use super::Templates;
-use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role, UnaryOp};
+use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role};
 
 /// Below this many cycles of one thread the serial sketches come first: about ten
 /// microseconds, a few times what waking workers takes. Chosen by hand; not measured apart.
@@ -98,8 +98,8 @@ pub fn param_bytes(program: &Program, constant: bool) -> f64 {
 /// Vector operations of an expression; a product that is summed is one with its sum.
 fn operations(e: &Expr) -> f64 {
     let own = match e.kind() {
-        ExprKind::Unary(UnaryOp::Exp | UnaryOp::Log | UnaryOp::Tanh | UnaryOp::Erf, _)
-        | ExprKind::Binary(BinaryOp::Pow, ..) => TRANSCENDENTAL,
+        ExprKind::Unary(op, _) if op.is_transcendental() => TRANSCENDENTAL,
+        ExprKind::Binary(BinaryOp::Pow, ..) => TRANSCENDENTAL,
         ExprKind::Unary(..) | ExprKind::Binary(..) | ExprKind::Select(..) => 1.0,
         // What computes an address is not counted.
         ExprKind::Load(..) => return 1.0,

@@ -1,0 +1,489 @@
+//! Importers of operators that others fused: those of the domain com.microsoft, and their
+//! like in the standard. Each is written out in what it was fused from, because `plan` fuses
+//! for itself.
+
+use crate::attention::{Weighting, appended, attend, columns, heads, joined_heads, transposed};
+use crate::composite::scalar;
+use crate::indexing::{counting, stretched};
+use crate::node::{Imported, NodeImport, Problem};
+use crate::windows;
+use graph::ValueId;
+use graph::ops::{
+    Binary, Combine, Concat, Conv, Gather, Gelu, LayerNorm, Op, Reduce, ReduceKind,
+    ScatterElements, Slice, Unary,
+};
+use tensor::DType;
+
+pub(crate) fn bias_gelu(n: &mut NodeImport) -> Imported {
+    biased(n, Gelu::Exact)
+}
+
+pub(crate) fn fast_gelu(n: &mut NodeImport) -> Imported {
+    biased(n, Gelu::Tanh)
+}
+
+fn biased(n: &mut NodeImport, gelu: Gelu) -> Imported {
+    let x = n.input(0)?;
+    let sum = match n.optional(1) {
+        Some(bias) => n.binary(Binary::Add, x, bias)?,
+        None => x,
+    };
+    Ok(vec![n.unary(Unary::Gelu(gelu), sum)?])
+}
+
+/// x sigmoid(alpha x).
+fn gated(n: &mut NodeImport, x: ValueId, alpha: f32) -> Result<ValueId, Problem> {
+    let inner = crate::composite::scaled(n, x, alpha)?;
+    let gate = n.unary(Unary::Sigmoid, inner)?;
+    n.binary(Binary::Mul, x, gate)
+}
+
+pub(crate) fn quick_gelu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.702)?;
+    let x = n.input(0)?;
+    Ok(vec![gated(n, x, alpha)?])
+}
+
+pub(crate) fn swiglu(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    if n.ty(a) != n.ty(b) {
+        return Problem::unsupported(format!("its operands are {} and {}", n.ty(a), n.ty(b)));
+    }
+    let gate = gated(n, a, alpha)?;
+    Ok(vec![n.binary(Binary::Mul, gate, b)?])
+}
+
+/// alpha A B, each read as a transpose of its last axes if so said.
+pub(crate) fn fused_matmul(n: &mut NodeImport) -> Imported {
+    let alpha = n.attributes.float("alpha", 1.0)?;
+    for batch in ["transBatchA", "transBatchB"] {
+        if n.attributes.flag(batch, false)? {
+            return Problem::unsupported(format!("{batch}=1"));
+        }
+    }
+    let mut operands = [n.input(0)?, n.input(1)?];
+    for (x, name) in operands.iter_mut().zip(["transA", "transB"]) {
+        let rank = n.ty(*x).rank();
+        if n.attributes.flag(name, false)? && rank > 1 {
+            let mut perm: Vec<usize> = (0..rank).collect();
+            perm.swap(rank - 1, rank - 2);
+            *x = transposed(n, *x, &perm)?;
+        }
+    }
+    let product = n.emit(Op::MatMul, &operands)?;
+    Ok(vec![crate::composite::scaled(n, product, alpha)?])
+}
+
+/// A convolution, perhaps plus a tensor, and an activation.
+pub(crate) fn fused_conv(n: &mut NodeImport) -> Imported {
+    let mut y = windows::conv(n)?[0];
+    if let Some(z) = n.optional(3) {
+        y = n.binary(Binary::Add, y, z)?;
+    }
+    let given = n.attributes.floats("activation_params")?.unwrap_or(&[]);
+    let parameter = |i: usize, default: f32| given.get(i).copied().unwrap_or(default);
+    let bound = |i: usize| given.get(i).map(|v| f64::from(*v));
+    let activation = match n.attributes.text("activation", "")?.as_str() {
+        "" => return Ok(vec![y]),
+        "Relu" => Unary::Relu,
+        "Tanh" => Unary::Tanh,
+        "Sigmoid" => Unary::Sigmoid,
+        "LeakyRelu" => Unary::LeakyRelu {
+            alpha: parameter(0, 0.01),
+        },
+        "HardSigmoid" => Unary::HardSigmoid {
+            alpha: parameter(0, 0.2),
+            beta: parameter(1, 0.5),
+        },
+        "Clip" => Unary::Clip {
+            min: bound(0),
+            max: bound(1),
+        },
+        other => return Problem::unsupported(format!("activation=`{other}`")),
+    };
+    Ok(vec![n.unary(activation, y)?])
+}
+
+fn layer_norm(
+    n: &mut NodeImport,
+    [x, scale]: [ValueId; 2],
+    shift: Option<ValueId>,
+    epsilon: f32,
+) -> Imported {
+    let norm = LayerNorm {
+        axis: n.ty(x).rank().saturating_sub(1),
+        epsilon,
+        statistics: n.wants(1) || n.wants(2),
+    };
+    let operands = [Some(x), Some(scale), shift];
+    let present = if shift.is_some() { 3 } else { 2 };
+    n.emit_all(Op::LayerNorm(norm), &operands[..present])
+}
+
+/// The layer normalisation of a sum, which is the fourth output.
+pub(crate) fn skip_layer_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-12)?;
+    let (x, skip) = (n.input(0)?, n.input(1)?);
+    let mut sum = n.binary(Binary::Add, x, skip)?;
+    if let Some(bias) = n.optional(4) {
+        sum = n.binary(Binary::Add, sum, bias)?;
+    }
+    let (scale, shift) = (n.input(2)?, n.optional(3));
+    let mut results = layer_norm(n, [sum, scale], shift, epsilon)?;
+    results.resize(3, results[0]);
+    results.push(sum);
+    Ok(results)
+}
+
+/// x / sqrt(mean(x^2) + epsilon) scale along the last axis.
+fn simplified(
+    n: &mut NodeImport,
+    x: ValueId,
+    scale: ValueId,
+    epsilon: f32,
+) -> Result<ValueId, Problem> {
+    let dtype = n.dtype(x);
+    let wide = match dtype {
+        DType::F64 => dtype,
+        _ => DType::F32,
+    };
+    let x = n.cast(x, wide)?;
+    let square = n.binary(Binary::Mul, x, x)?;
+    let reduce = Reduce {
+        kind: ReduceKind::Mean,
+        axes: vec![n.ty(x).rank().saturating_sub(1)],
+        keepdims: true,
+    };
+    let mean = n.emit(Op::Reduce(reduce), &[square])?;
+    let epsilon = scalar(n, mean, epsilon)?;
+    let shifted = n.binary(Binary::Add, mean, epsilon)?;
+    let root = n.unary(Unary::Sqrt, shifted)?;
+    let normal = n.binary(Binary::Div, x, root)?;
+    let normal = n.cast(normal, dtype)?;
+    n.binary(Binary::Mul, normal, scale)
+}
+
+pub(crate) fn skip_simplified_layer_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-12)?;
+    let (x, skip, scale) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let mut sum = n.binary(Binary::Add, x, skip)?;
+    if let Some(bias) = n.optional(3) {
+        sum = n.binary(Binary::Add, sum, bias)?;
+    }
+    if n.wants(1) || n.wants(2) {
+        return Problem::unsupported("its statistics are read");
+    }
+    let y = simplified(n, sum, scale, epsilon)?;
+    Ok(vec![y, y, y, sum])
+}
+
+/// The sum of embeddings, normalised; how many tokens each row has; and the sum itself.
+pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-12)?;
+    n.attributes.ignore(&["mask_index_type"]);
+    let ids = n.input(0)?;
+    let [batch, rows] = n.shape(ids)[..] else {
+        return Problem::unsupported(format!("its tokens are {}", n.ty(ids)));
+    };
+    let embed = |n: &mut NodeImport, table: ValueId, at: ValueId| {
+        n.emit(Op::Gather(Gather { axis: 0 }), &[table, at])
+    };
+    let (words, places) = (n.input(2)?, n.input(3)?);
+    let mut sum = embed(n, words, ids)?;
+    let positions = match n.optional(8) {
+        Some(positions) => positions,
+        None => counting(n, rows, 1, 2, 0),
+    };
+    let place = embed(n, places, positions)?;
+    sum = n.binary(Binary::Add, sum, place)?;
+    if let (Some(segments), Some(table)) = (n.optional(1), n.optional(4)) {
+        let segment = embed(n, table, segments)?;
+        sum = n.binary(Binary::Add, sum, segment)?;
+    }
+    let counts = match n.optional(7) {
+        Some(mask) => {
+            let mask = n.cast(mask, DType::I32)?;
+            let reduce = Reduce {
+                kind: ReduceKind::Sum,
+                axes: vec![1],
+                keepdims: false,
+            };
+            n.emit(Op::Reduce(reduce), &[mask])?
+        }
+        None => n.filled(DType::I32, &[batch], 0.0)?,
+    };
+    let (scale, shift) = (n.input(5)?, n.input(6)?);
+    let norm = LayerNorm {
+        axis: 2,
+        epsilon,
+        statistics: false,
+    };
+    let y = n.emit(Op::LayerNorm(norm), &[sum, scale, shift])?;
+    Ok(vec![y, counts, sum])
+}
+
+/// What masks and attributes of com.microsoft add to scores of so many rows and columns.
+fn bias(
+    n: &mut NodeImport,
+    [mask, added]: [Option<ValueId>; 2],
+    [batch, rows, total]: [usize; 3],
+    dtype: DType,
+) -> Result<Option<ValueId>, Problem> {
+    let filter = n.attributes.float("mask_filter_value", -10000.0)?;
+    let mut bias = added;
+    let mut allowed = Vec::new();
+    let column = counting(n, total, 1, 2, 0);
+    if let Some(mask) = mask {
+        let shape = match n.shape(mask)[..] {
+            [b] if b == batch => vec![b, 1, 1, 1],
+            [b, c] if c == total => vec![b, 1, 1, c],
+            [b, r, c] if c == total => vec![b, 1, r, c],
+            _ => {
+                return Problem::unsupported(format!(
+                    "its mask is {} for {batch} x {rows} x {total} scores",
+                    n.ty(mask)
+                ));
+            }
+        };
+        let is_length = n.ty(mask).rank() == 1;
+        let mask = n.cast(mask, DType::I64)?;
+        let mask = n.reshape(mask, shape)?;
+        allowed.push(match is_length {
+            true => n.binary(Binary::Less, column, mask)?,
+            false => n.cast(mask, DType::Bool)?,
+        });
+    }
+    if n.attributes.flag("unidirectional", false)? {
+        let row = counting(n, rows, 0, 2, total as i64 - rows as i64);
+        allowed.push(n.binary(Binary::LessOrEqual, column, row)?);
+    }
+    for allowed in allowed {
+        let zero = n.filled(dtype, &[], 0.0)?;
+        let never = n.filled(dtype, &[], f64::from(filter))?;
+        let own = n.emit(Op::Where, &[allowed, zero, never])?;
+        bias = Some(match bias {
+            Some(bias) => n.binary(Binary::Add, bias, own)?,
+            None => own,
+        });
+    }
+    Ok(bias)
+}
+
+/// Attention over heads side by side, with a cache perhaps: the result and the cache.
+fn heads_attend(
+    n: &mut NodeImport,
+    qkv: [ValueId; 3],
+    count: usize,
+    masks: [Option<ValueId>; 2],
+    past: [Option<ValueId>; 2],
+) -> Result<[ValueId; 3], Problem> {
+    let [q, k, v] = qkv;
+    let dtype = n.dtype(q);
+    let q = heads(n, q, count)?;
+    let (k, v) = (heads(n, k, count)?, heads(n, v, count)?);
+    let (k, v) = (appended(n, past[0], k)?, appended(n, past[1], v)?);
+    let (batch, rows, size) = match n.shape(q)[..] {
+        [batch, _, rows, size] => (batch, rows, size),
+        _ => return Problem::unsupported(format!("its queries are {}", n.ty(q))),
+    };
+    let total = n.shape(k)[2];
+    let scale = match n.attributes.float("scale", 0.0)? {
+        0.0 => 1.0 / (size as f64).sqrt(),
+        scale => f64::from(scale),
+    };
+    let how = Weighting {
+        scale,
+        softcap: 0.0,
+        bias: bias(n, masks, [batch, rows, total], dtype)?,
+        may_mask_rows: false,
+        precision: None,
+        shown: None,
+    };
+    let (y, _) = attend(n, [q, k, v], &how)?;
+    Ok([joined_heads(n, y)?, k, v])
+}
+
+fn num_heads(n: &NodeImport) -> Result<usize, Problem> {
+    match n.attributes.int("num_heads", 0)? {
+        count if (1..1 << 20).contains(&count) => Ok(count as usize),
+        count => Problem::unsupported(format!("num_heads={count}")),
+    }
+}
+
+pub(crate) fn multi_head_attention(n: &mut NodeImport) -> Imported {
+    let count = num_heads(n)?;
+    let q = n.input(0)?;
+    let (Some(k), Some(v)) = (n.optional(1), n.optional(2)) else {
+        return Problem::unsupported("its queries, keys and values are packed in one operand");
+    };
+    if n.ty(q).rank() != 3 || n.ty(k).rank() == 5 {
+        return Problem::unsupported(format!("its queries are {}, its keys {}", n.ty(q), n.ty(k)));
+    }
+    let mut qkv = [q, k, v];
+    if let Some(bias) = n.optional(3) {
+        let mut start = 0;
+        for x in &mut qkv {
+            let shape = n.shape(*x);
+            // Keys and values with an axis of heads have no bias.
+            let width = match shape.len() {
+                3 => shape[2],
+                _ => continue,
+            };
+            let own = columns(n, bias, start, 1, width)?;
+            *x = n.binary(Binary::Add, *x, own)?;
+            start += width;
+        }
+    }
+    let (masks, past) = (
+        [n.optional(4), n.optional(5)],
+        [n.optional(6), n.optional(7)],
+    );
+    Ok(heads_attend(n, qkv, count, masks, past)?.to_vec())
+}
+
+/// Attention of one operand with itself, by one product for queries, keys and values.
+pub(crate) fn microsoft_attention(n: &mut NodeImport) -> Imported {
+    let count = num_heads(n)?;
+    if n.attributes.flag("do_rotary", false)?
+        || n.attributes.flag("past_present_share_buffer", false)?
+    {
+        return Problem::unsupported("it rotates its operands, or shares the cache's memory");
+    }
+    n.attributes.ignore(&["rotary_embedding_dim"]);
+    let (x, weights) = (n.input(0)?, n.input(1)?);
+    let mut all = n.emit(Op::MatMul, &[x, weights])?;
+    if let Some(bias) = n.optional(2) {
+        all = n.binary(Binary::Add, all, bias)?;
+    }
+    let shape = n.shape(all);
+    let width = shape.last().copied().unwrap_or(0);
+    let sizes = match n.attributes.ints("qkv_hidden_sizes")? {
+        Some(&[q, k, v]) if q > 0 && q == k && v > 0 && (2 * q + v) as usize == width => {
+            [q, k, v].map(|v| v as usize)
+        }
+        None if shape.len() == 3 && width.is_multiple_of(3) => [width / 3; 3],
+        other => {
+            return Problem::unsupported(format!("qkv_hidden_sizes={other:?} for {}", n.ty(all)));
+        }
+    };
+    let q = columns(n, all, 0, 1, sizes[0])?;
+    let k = columns(n, all, sizes[0], 1, sizes[1])?;
+    let v = columns(n, all, sizes[0] + sizes[1], 1, sizes[2])?;
+    let past = match n.optional(4) {
+        None => [None; 2],
+        Some(past) => {
+            let mut halves = [None; 2];
+            for (i, half) in halves.iter_mut().enumerate() {
+                let at = n.filled(DType::I64, &[], i as f64)?;
+                *half = Some(n.emit(Op::Gather(Gather { axis: 0 }), &[past, at])?);
+            }
+            halves
+        }
+    };
+    let masks = [n.optional(3), n.optional(5)];
+    let [y, k, v] = heads_attend(n, [q, k, v], count, masks, past)?;
+    if !n.wants(1) {
+        return Ok(vec![y]);
+    }
+    let mut present = [k, v];
+    for x in &mut present {
+        let shape = [&[1], &n.shape(*x)[..]].concat();
+        *x = n.reshape(*x, shape)?;
+    }
+    Ok(vec![y, n.emit(Op::Concat(Concat { axis: 0 }), &present)?])
+}
+
+/// A convolution of each channel with what came before, and the last elements for the next.
+pub(crate) fn causal_conv(n: &mut NodeImport) -> Imported {
+    let (x, weight, bias) = (n.input(0)?, n.input(1)?, n.optional(2));
+    let activation = n.attributes.text("activation", "none")?;
+    let (shape, kernel) = (n.shape(x), n.shape(weight));
+    let refused =
+        || Problem::unsupported(format!("its operands are {} and {}", n.ty(x), n.ty(weight)));
+    let ([batch, channels, _], [_, 1, taps]) = (&shape[..], &kernel[..]) else {
+        return refused();
+    };
+    if *taps == 0 {
+        return refused();
+    }
+    let before = match n.optional(3) {
+        Some(past) => past,
+        None => n.filled(n.dtype(x), &[*batch, *channels, taps - 1], 0.0)?,
+    };
+    let padded = match taps {
+        1 => x,
+        _ => n.emit(Op::Concat(Concat { axis: 2 }), &[before, x])?,
+    };
+    let conv = Conv {
+        strides: vec![1],
+        dilations: vec![1],
+        pads: vec![(0, 0)],
+        groups: *channels,
+    };
+    let operands = [Some(padded), Some(weight), bias];
+    let present = if bias.is_some() { 3 } else { 2 };
+    let y = n.emit_all(Op::Conv(conv), &operands[..present])?[0];
+    let y = match activation.as_str() {
+        "none" => y,
+        "silu" | "swish" => gated(n, y, 1.0)?,
+        other => return Problem::unsupported(format!("activation=`{other}`")),
+    };
+    if !n.wants(1) {
+        return Ok(vec![y]);
+    }
+    let mut sizes = n.shape(padded);
+    let start = sizes[2] + 1 - taps;
+    sizes[2] = taps - 1;
+    let slice = Slice {
+        starts: vec![0, 0, if *taps == 1 { 0 } else { start }],
+        steps: vec![1; 3],
+        sizes,
+    };
+    Ok(vec![y, n.emit(Op::Slice(slice), &[padded])?])
+}
+
+/// A cache with an update from each row's own position on.
+pub(crate) fn tensor_scatter(n: &mut NodeImport) -> Imported {
+    let (cache, update) = (n.input(0)?, n.input(1)?);
+    let circular = match n.attributes.text("mode", "linear")?.as_str() {
+        "linear" => false,
+        "circular" => true,
+        other => return Problem::unsupported(format!("mode=`{other}`")),
+    };
+    let (shape, own) = (n.shape(cache), n.shape(update));
+    let rank = shape.len();
+    let axis = n.axis(n.attributes.int("axis", -2)?, rank)?;
+    let fits = |d: usize| own[d] == shape[d] || d == axis && own[d] < shape[d];
+    if axis == 0 || own.len() != rank || !(0..rank).all(fits) {
+        return Problem::unsupported(format!(
+            "its update {} does not go into {} along axis {axis}",
+            n.ty(update),
+            n.ty(cache)
+        ));
+    }
+    if n.ty(update).is_empty() {
+        return Ok(vec![cache]);
+    }
+    let mut places = counting(n, own[axis], axis, rank, 0);
+    if let Some(first) = n.optional(2) {
+        let mut along = vec![1; rank];
+        along[0] = shape[0];
+        let first = n.cast(first, DType::I64)?;
+        let first = n.reshape(first, along)?;
+        places = n.binary(Binary::Add, places, first)?;
+    }
+    if circular {
+        let extent = n.filled(DType::I64, &[], shape[axis] as f64)?;
+        places = n.binary(Binary::Mod, places, extent)?;
+    }
+    let indices = stretched(n, places, &own)?;
+    let scatter = ScatterElements {
+        axis,
+        combine: Combine::Replace,
+    };
+    Ok(vec![n.emit(
+        Op::ScatterElements(scatter),
+        &[cache, indices, update],
+    )?])
+}

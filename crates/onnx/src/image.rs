@@ -1,0 +1,167 @@
+//! Importers of operators that sample, cut and assemble images.
+
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ops::{ConvTranspose, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose};
+use tensor::Tensor;
+
+pub(crate) fn grid_sample(n: &mut NodeImport) -> Imported {
+    let (x, grid) = (n.input(0)?, n.input(1)?);
+    let interpolation = match n.attributes.text("mode", "linear")?.as_str() {
+        "nearest" => Interpolation::Nearest,
+        "linear" | "bilinear" => Interpolation::Linear,
+        "cubic" | "bicubic" => Interpolation::Cubic,
+        other => return Problem::unsupported(format!("mode=`{other}`")),
+    };
+    let outside = match n.attributes.text("padding_mode", "zeros")?.as_str() {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Border,
+        "reflection" => Outside::Reflection,
+        other => return Problem::unsupported(format!("padding_mode=`{other}`")),
+    };
+    let sample = GridSample {
+        interpolation,
+        outside,
+        align_corners: n.attributes.flag("align_corners", false)?,
+    };
+    Ok(vec![n.emit(Op::GridSample(sample), &[x, grid])?])
+}
+
+/// The coordinates from -1 to 1 of an axis of `count` pixels.
+fn coordinate(i: usize, count: usize, align_corners: bool) -> f64 {
+    match (align_corners, count) {
+        (true, 1) => 0.0,
+        (true, _) => -1.0 + 2.0 * i as f64 / (count - 1) as f64,
+        (false, _) => -1.0 + (2 * i + 1) as f64 / count as f64,
+    }
+}
+
+/// The points of a grid, each with a one behind it, times the map of each image.
+pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
+    let theta = n.input(0)?;
+    let align_corners = n.attributes.flag("align_corners", false)?;
+    let size = n.constant_ints(1, "size")?.unwrap_or_default();
+    let sizes: Option<Vec<usize>> = size.iter().map(|v| usize::try_from(*v).ok()).collect();
+    let (shape, dtype) = (n.shape(theta), n.dtype(theta));
+    let sizes = match sizes {
+        Some(s) if matches!(s.len(), 4 | 5) && shape == [s[0], s.len() - 2, s.len() - 1] => s,
+        _ => return Problem::unsupported(format!("size {size:?} with maps {}", n.ty(theta))),
+    };
+    let pixels = &sizes[2..];
+    let (axes, count) = (pixels.len(), pixels.iter().product::<usize>());
+    if !n.model.take_elements((count * (axes + 1)) as u64) {
+        return Problem::unsupported(format!("its {count} points are too many"));
+    }
+    let mut points = Tensor::zeros(dtype, &[count, axes + 1]);
+    for p in 0..count {
+        let mut rest = p;
+        // The innermost axis comes first.
+        for d in 0..axes {
+            let extent = pixels[axes - 1 - d];
+            points.set_f64(
+                p * (axes + 1) + d,
+                coordinate(rest % extent, extent, align_corners),
+            );
+            rest /= extent;
+        }
+        points.set_f64(p * (axes + 1) + axes, 1.0);
+    }
+    let points = n.model.add_result(&n.name, points);
+    let perm = vec![0, 2, 1];
+    let maps = n.emit(Op::Transpose(Transpose { perm }), &[theta])?;
+    let grid = n.emit(Op::MatMul, &[points, maps])?;
+    let shape = [&sizes[..1], pixels, &[axes]].concat();
+    Ok(vec![n.reshape(grid, shape)?])
+}
+
+/// Cuts off or adds as much at both ends, one more at the end if it is odd.
+pub(crate) fn center_crop_pad(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let wanted = n.constant_ints(1, "shape")?.unwrap_or_default();
+    let axes = match n.attributes.ints("axes")? {
+        Some(axes) => axes
+            .iter()
+            .map(|a| n.axis(*a, shape.len()))
+            .collect::<Result<_, _>>()?,
+        None => (0..shape.len()).collect::<Vec<_>>(),
+    };
+    if wanted.len() != axes.len() || wanted.iter().any(|v| !(0..1 << 40).contains(v)) {
+        return Problem::unsupported(format!("shape {wanted:?} for axes {axes:?}"));
+    }
+    let mut pads = vec![(0, 0); shape.len()];
+    for (axis, wanted) in axes.iter().zip(wanted) {
+        let more = wanted - shape[*axis] as i64;
+        pads[*axis] = (more / 2, more - more / 2);
+    }
+    let mode = PadMode::Constant(0.0);
+    Ok(vec![n.emit(Op::Pad(Pad { mode, pads }), &[x])?])
+}
+
+/// A list attribute of positive numbers.
+fn numbers(n: &NodeImport, name: &str, count: usize, default: i64) -> Result<Vec<i64>, Problem> {
+    let values = match n.attributes.ints(name)? {
+        Some(values) => values.to_vec(),
+        None => vec![default; count],
+    };
+    if values.len() != count || values.iter().any(|v| !(default..1 << 20).contains(v)) {
+        return Problem::unsupported(format!("{name}={values:?}, where {count} sizes are needed"));
+    }
+    Ok(values)
+}
+
+/// A transposed convolution in which each column, a channel, is one tap.
+pub(crate) fn col2im(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let image = n.constant_ints(1, "image shape")?.unwrap_or_default();
+    let block = n.constant_ints(2, "block shape")?.unwrap_or_default();
+    let axes = image.len();
+    let strides = numbers(n, "strides", axes, 1)?;
+    let dilations = numbers(n, "dilations", axes, 1)?;
+    let pads = numbers(n, "pads", 2 * axes, 0)?;
+    let (shape, dtype) = (n.shape(x), n.dtype(x));
+    let refused = || {
+        Problem::unsupported(format!(
+            "columns {shape:?} with image shape {image:?}, block shape {block:?}, \
+             strides {strides:?}, dilations {dilations:?} and pads {pads:?}"
+        ))
+    };
+    let positive = |v: &i64| (1..1 << 20).contains(v);
+    if block.len() != axes || axes == 0 || !image.iter().chain(&block).all(positive) {
+        return refused();
+    }
+    let taps = block.iter().product::<i64>() as usize;
+    let reach = |d: usize| (block[d] - 1) * dilations[d] + 1;
+    let room = |d: usize| image[d] + pads[d] + pads[axes + d] - reach(d);
+    let windows: Vec<i64> = (0..axes)
+        .map(|d| room(d).div_euclid(strides[d]) + 1)
+        .collect();
+    let columns = windows.iter().product::<i64>();
+    let fits = shape.len() == 3
+        && windows.iter().all(|w| *w > 0)
+        && shape[1].is_multiple_of(taps)
+        && shape[2] as i64 == columns;
+    if !fits || n.ty(x).is_empty() {
+        return refused();
+    }
+    let groups = shape[1] / taps;
+    let sizes = |v: &[i64]| v.iter().map(|v| *v as usize).collect::<Vec<_>>();
+    let x = n.reshape(x, [&shape[..2], &sizes(&windows)].concat())?;
+    let mut weight = Tensor::zeros(dtype, &[&[shape[1], 1][..], &sizes(&block)].concat());
+    for channel in 0..shape[1] {
+        weight.set_f64(channel * taps + channel % taps, 1.0);
+    }
+    let weight = n.model.add_result(&n.name, weight);
+    // What windows do not reach at the end is added there.
+    let cut = |d: usize| {
+        let full = (windows[d] - 1) * strides[d] + reach(d);
+        (pads[d], full - image[d] - pads[d])
+    };
+    let conv = ConvTranspose {
+        strides: sizes(&strides),
+        dilations: sizes(&dilations),
+        pads: (0..axes).map(cut).collect(),
+        output_padding: vec![0; axes],
+        groups,
+    };
+    Ok(vec![n.emit(Op::ConvTranspose(conv), &[x, weight])?])
+}

@@ -1,0 +1,343 @@
+//! Control flow whose course is known when a model is read: `If` with a constant condition,
+//! and `Loop` and `Scan` of constant length, written out.
+//!
+//! The nodes of a branch or body are imported like others. The names that they define hold
+//! until it ends, and hide equal names outside.
+
+use super::Importer;
+use crate::attributes::Attributes;
+use crate::error::ImportError;
+use crate::node::{NodeImport, Problem};
+use crate::proto::{GraphProto, NodeProto};
+use crate::tensors::tensor_from;
+use graph::ValueId;
+use graph::ops::{Concat, Op, Split};
+use std::cell::RefCell;
+use tensor::Tensor;
+
+/// Operators with graphs as attributes.
+pub(super) const OPERATORS: [&str; 3] = ["If", "Loop", "Scan"];
+
+/// More iterations would make more nodes than a plan is made for.
+const LONGEST: usize = 4096;
+
+/// Why a node with graphs has no values.
+pub(super) enum Stop {
+    Node(Problem),
+    File(ImportError),
+    /// A node before it, or in it, has been reported.
+    Reported,
+}
+
+impl From<Problem> for Stop {
+    fn from(p: Problem) -> Stop {
+        Stop::Node(p)
+    }
+}
+
+impl From<ImportError> for Stop {
+    fn from(e: ImportError) -> Stop {
+        Stop::File(e)
+    }
+}
+
+fn refuse<T>(reason: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Node(Problem::Unsupported(reason.into())))
+}
+
+type Values = Result<Vec<ValueId>, Stop>;
+
+impl Importer<'_> {
+    /// The values of a node of [`OPERATORS`].
+    pub(super) fn control(&mut self, node: &NodeProto, opset: i64, name: &str) -> Values {
+        let attributes = Attributes::new(node);
+        let inputs = self.operands(node, name)?;
+        let values = match node.op_type() {
+            "If" => self.branch(node, &attributes, &inputs),
+            "Loop" => self.iterate(node, &attributes, &inputs, name),
+            _ if opset < 9 => refuse("it has the form of operator set 8"),
+            _ => self.scan(node, &attributes, &inputs, name),
+        }?;
+        let unread = attributes.unread();
+        if !unread.is_empty() {
+            return refuse(format!("attribute {} is not supported", unread.join(", ")));
+        }
+        if values.len() < node.output.len() {
+            return refuse(format!(
+                "its graph makes {} values for {} outputs",
+                values.len(),
+                node.output.len()
+            ));
+        }
+        Ok(values)
+    }
+
+    fn operands(&self, node: &NodeProto, name: &str) -> Result<Vec<Option<ValueId>>, Stop> {
+        let value = |input: &String| match self.values.get(input) {
+            _ if input.is_empty() => Ok(None),
+            Some(Some(id)) => Ok(Some(*id)),
+            Some(None) => Err(Stop::Reported),
+            None => Err(Stop::File(ImportError::Invalid(format!(
+                "node `{name}` ({}) reads `{input}`, which nothing before it makes",
+                node.op_type()
+            )))),
+        };
+        node.input.iter().map(value).collect()
+    }
+
+    /// The one element of a constant.
+    fn known(&self, value: ValueId, role: &str) -> Result<i64, Stop> {
+        match self.model.constant(value) {
+            Some(t) if t.len() == 1 => Ok(t.get_i64(0)),
+            Some(t) => refuse(format!("its {role} has shape {:?}", t.shape())),
+            None => Err(Stop::Node(Problem::NotConstant {
+                value,
+                role: role.to_string(),
+            })),
+        }
+    }
+
+    /// The values that a graph makes of others.
+    fn inline(&mut self, graph: &GraphProto, inputs: &[ValueId]) -> Values {
+        let mut hidden = Vec::new();
+        let values = self.inlined(graph, inputs, &mut hidden);
+        for (name, old) in hidden.into_iter().rev() {
+            match old {
+                Some(value) => self.values.insert(name, value),
+                None => self.values.remove(&name),
+            };
+        }
+        values
+    }
+
+    fn inlined(
+        &mut self,
+        graph: &GraphProto,
+        inputs: &[ValueId],
+        hidden: &mut Vec<(String, Option<Option<ValueId>>)>,
+    ) -> Values {
+        if graph.input.len() != inputs.len() {
+            return refuse(format!(
+                "its graph `{}` has {} inputs and gets {}",
+                graph.name(),
+                graph.input.len(),
+                inputs.len()
+            ));
+        }
+        for (input, value) in graph.input.iter().zip(inputs) {
+            let name = input.name().to_string();
+            hidden.push((name.clone(), self.values.insert(name, Some(*value))));
+        }
+        for t in &graph.initializer {
+            let name = t.name().to_string();
+            let value = match tensor_from(t.clone(), self.folder) {
+                Ok(value) => self.model.add_result(&name, value),
+                Err(e) => return refuse(format!("constant `{name}` of its graph: {e}")),
+            };
+            hidden.push((name.clone(), self.values.insert(name, Some(value))));
+        }
+        let problems = (self.unsupported.len(), self.needed.len());
+        for (i, node) in graph.node.iter().enumerate() {
+            for output in node.output.iter().filter(|o| !o.is_empty()) {
+                hidden.push((output.clone(), self.values.remove(output)));
+            }
+            self.import_node(i, node)?;
+        }
+        if problems != (self.unsupported.len(), self.needed.len()) {
+            return Err(Stop::Reported);
+        }
+        let result = |output: &crate::proto::ValueInfoProto| match self.values.get(output.name()) {
+            Some(Some(value)) => Ok(*value),
+            Some(None) => Err(Stop::Reported),
+            None => Err(Stop::File(ImportError::Invalid(format!(
+                "nothing makes the output `{}` of the graph `{}`",
+                output.name(),
+                graph.name()
+            )))),
+        };
+        graph.output.iter().map(result).collect()
+    }
+
+    fn branch(
+        &mut self,
+        node: &NodeProto,
+        attributes: &Attributes,
+        inputs: &[Option<ValueId>],
+    ) -> Values {
+        let (yes, no) = (
+            attributes.graph("then_branch")?,
+            attributes.graph("else_branch")?,
+        );
+        let [Some(condition)] = inputs else {
+            return refuse(format!("it has {} inputs", node.input.len()));
+        };
+        match self.known(*condition, "condition")? {
+            0 => self.inline(no, &[]),
+            _ => self.inline(yes, &[]),
+        }
+    }
+
+    /// As importers append nodes.
+    fn writer<'b>(&'b mut self, node: &'b NodeProto, name: &str) -> NodeImport<'b> {
+        NodeImport {
+            model: &mut self.model,
+            proto: node,
+            attributes: Attributes::new(node),
+            opset: 0,
+            inputs: Vec::new(),
+            read: RefCell::default(),
+            name: name.to_string(),
+            folder: self.folder,
+        }
+    }
+
+    /// Values of one shape behind each other along a new axis.
+    fn stacked(&mut self, node: &NodeProto, name: &str, parts: &[ValueId], axis: i64) -> Values {
+        let mut n = self.writer(node, name);
+        let Some(first) = parts.first().map(|p| n.ty(*p).clone()) else {
+            return refuse("it runs no iteration, so the shape of what it collects is not known");
+        };
+        let axis = n.axis(axis, first.rank() + 1)?;
+        let mut shape = first.shape.clone();
+        shape.insert(axis, 1);
+        let mut rows = Vec::new();
+        for part in parts {
+            if n.ty(*part) != &first {
+                return refuse(format!("it collects {first} and {}", n.ty(*part)));
+            }
+            rows.push(n.reshape(*part, shape.clone())?);
+        }
+        match rows[..] {
+            [row] => Ok(vec![row]),
+            _ => Ok(vec![n.emit(Op::Concat(Concat { axis }), &rows)?]),
+        }
+    }
+
+    fn iterate(
+        &mut self,
+        node: &NodeProto,
+        attributes: &Attributes,
+        inputs: &[Option<ValueId>],
+        name: &str,
+    ) -> Values {
+        let body = attributes.graph("body")?;
+        let given = |i: usize| inputs.get(i).copied().flatten();
+        let trips = match given(0) {
+            Some(trips) => self.known(trips, "number of iterations")?,
+            None => i64::MAX,
+        };
+        let mut on = match given(1) {
+            Some(condition) => self.known(condition, "condition")? != 0,
+            None => true,
+        };
+        let state: Option<Vec<ValueId>> = inputs.iter().skip(2).copied().collect();
+        let Some(mut state) = state else {
+            return refuse("a value of its first iteration is missing");
+        };
+        let Some(collected) = body.output.len().checked_sub(1 + state.len()) else {
+            return refuse(format!("its body makes {} values", body.output.len()));
+        };
+        let mut lists = vec![Vec::new(); collected];
+        let mut i = 0;
+        while on && i < trips {
+            if i >= LONGEST as i64 {
+                return refuse(format!("it runs more than {LONGEST} iterations"));
+            }
+            let number = self.model.add_result(name, Tensor::from_slice(&[], &[i]));
+            let holds = Tensor::from_bools(&[], &[true]);
+            let holds = self.model.add_result(name, holds);
+            let values = self.inline(body, &[&[number, holds], &state[..]].concat())?;
+            on = self.known(values[0], "condition of going on")? != 0;
+            for (list, value) in lists.iter_mut().zip(&values[1 + state.len()..]) {
+                list.push(*value);
+            }
+            state = values[1..=state.len()].to_vec();
+            i += 1;
+        }
+        for list in lists {
+            state.extend(self.stacked(node, name, &list, 0)?);
+        }
+        Ok(state)
+    }
+
+    fn scan(
+        &mut self,
+        node: &NodeProto,
+        attributes: &Attributes,
+        inputs: &[Option<ValueId>],
+        name: &str,
+    ) -> Values {
+        let body = attributes.graph("body")?;
+        let all: Option<Vec<ValueId>> = inputs.iter().copied().collect();
+        let scanned = attributes.int("num_scan_inputs", 0)?;
+        let (Some(mut state), Ok(scanned)) = (all, usize::try_from(scanned)) else {
+            return refuse(format!("num_scan_inputs={scanned}, or an input is missing"));
+        };
+        if scanned == 0 || scanned > state.len() {
+            return refuse(format!("it scans {scanned} of {} inputs", state.len()));
+        }
+        let scanned = state.split_off(state.len() - scanned);
+        let Some(collected) = body.output.len().checked_sub(state.len()) else {
+            return refuse(format!("its body makes {} values", body.output.len()));
+        };
+        let list = |name: &str, count: usize| match attributes.ints(name)? {
+            None => Ok(vec![0; count]),
+            Some(values) if values.len() == count => Ok(values.to_vec()),
+            Some(values) => Problem::unsupported(format!("{name}={values:?} for {count} values")),
+        };
+        let axes = list("scan_input_axes", scanned.len())?;
+        let backwards = list("scan_input_directions", scanned.len())?;
+        let output_axes = list("scan_output_axes", collected)?;
+        let output_backwards = list("scan_output_directions", collected)?;
+        let mut parts = Vec::new();
+        for (i, x) in scanned.iter().enumerate() {
+            let mut own = self.parts(node, name, *x, axes[i])?;
+            if backwards[i] != 0 {
+                own.reverse();
+            }
+            parts.push(own);
+        }
+        let steps = parts[0].len();
+        if steps == 0 || parts.iter().any(|p| p.len() != steps) {
+            return refuse("what it scans differs in length, or is empty");
+        }
+        let mut lists = vec![Vec::new(); collected];
+        for t in 0..steps {
+            let elements = parts.iter().map(|p| p[t]);
+            let values = state.iter().copied().chain(elements).collect::<Vec<_>>();
+            let values = self.inline(body, &values)?;
+            let (next, elements) = values.split_at(state.len());
+            for (list, value) in lists.iter_mut().zip(elements) {
+                list.push(*value);
+            }
+            state = next.to_vec();
+        }
+        for (i, mut list) in lists.into_iter().enumerate() {
+            if output_backwards[i] != 0 {
+                list.reverse();
+            }
+            state.extend(self.stacked(node, name, &list, output_axes[i])?);
+        }
+        Ok(state)
+    }
+
+    /// The elements along an axis, without it.
+    fn parts(&mut self, node: &NodeProto, name: &str, x: ValueId, axis: i64) -> Values {
+        let mut n = self.writer(node, name);
+        let mut shape = n.shape(x);
+        let axis = n.axis(axis, shape.len())?;
+        let count = shape.remove(axis);
+        if count > LONGEST {
+            return refuse(format!("it scans {count} elements, more than {LONGEST}"));
+        }
+        let rows = match count {
+            0 | 1 => vec![x; count],
+            _ => {
+                let sizes = vec![1; count];
+                n.emit_all(Op::Split(Split { axis, sizes }), &[Some(x)])?
+            }
+        };
+        let row = |r| n.reshape(r, shape.clone()).map_err(Stop::Node);
+        rows.into_iter().map(row).collect()
+    }
+}

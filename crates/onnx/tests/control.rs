@@ -1,0 +1,174 @@
+//! Control flow whose course is known when a model is read.
+
+mod build_onnx;
+
+use build_onnx::{F32, file, import, int64s, known, node, outputs, undeclared};
+use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+
+fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
+    GraphProto {
+        name: Some("body".into()),
+        node: nodes,
+        input: inputs.iter().map(|i| undeclared(i)).collect(),
+        output: outputs.iter().map(|o| undeclared(o)).collect(),
+        ..Default::default()
+    }
+}
+
+fn attribute(name: &str, g: GraphProto) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.into()),
+        g: Some(g),
+        r#type: Some(5),
+        ..Default::default()
+    }
+}
+
+fn truth(name: &str, holds: bool) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        data_type: Some(9),
+        int32_data: vec![i32::from(holds)],
+        ..Default::default()
+    }
+}
+
+fn scalar(name: &str, value: i64) -> TensorProto {
+    TensorProto {
+        dims: vec![],
+        ..int64s(name, &[value])
+    }
+}
+
+fn model(nodes: Vec<NodeProto>, outputs: &[&str], constants: Vec<TensorProto>) -> ModelProto {
+    file(
+        16,
+        GraphProto {
+            name: Some("g".into()),
+            node: nodes,
+            input: vec![known("x", F32, &[3])],
+            output: outputs.iter().map(|o| undeclared(o)).collect(),
+            initializer: constants,
+            ..Default::default()
+        },
+    )
+}
+
+/// The results on 0, 1, 2.
+fn results(model: &ModelProto) -> Vec<(Vec<usize>, Vec<f32>)> {
+    let all = outputs(model);
+    let each = all
+        .iter()
+        .map(|t| (t.shape().to_vec(), t.as_slice::<f32>().to_vec()));
+    each.collect()
+}
+
+#[test]
+fn the_branch_of_a_known_condition_is_taken() {
+    for (holds, expected) in [(true, [0.0, 2.0, 4.0]), (false, [0.0, 1.0, 4.0])] {
+        // Both branches call their result alike, and hide a name from outside.
+        let double = graph(&[], vec![node("Add", &["x", "x"], &["z"], vec![])], &["z"]);
+        let square = graph(&[], vec![node("Mul", &["x", "x"], &["z"], vec![])], &["z"]);
+        let graphs = vec![
+            attribute("then_branch", double),
+            attribute("else_branch", square),
+        ];
+        let nodes = vec![
+            node("Neg", &["x"], &["z"], vec![]),
+            node("If", &["c"], &["chosen"], graphs),
+            node("Abs", &["z"], &["size"], vec![]),
+        ];
+        let m = model(nodes, &["chosen", "size"], vec![truth("c", holds)]);
+        let results = results(&m);
+        assert_eq!(results[0].1, expected);
+        assert_eq!(results[1].1, [0.0, 1.0, 2.0]);
+    }
+}
+
+#[test]
+fn a_loop_of_known_length_is_written_out() {
+    // state = state + x, collected; four times, or as long as the iteration is less than 2.
+    for (limit, rows) in [(9, 4), (2, 3)] {
+        let body = graph(
+            &["i", "going", "state"],
+            vec![
+                node("Add", &["state", "x"], &["next"], vec![]),
+                node("Less", &["i", "limit"], &["on"], vec![]),
+            ],
+            &["on", "next", "next"],
+        );
+        let nodes = vec![node(
+            "Loop",
+            &["trips", "", "x"],
+            &["last", "all"],
+            vec![attribute("body", body)],
+        )];
+        let constants = vec![scalar("trips", 4), scalar("limit", limit)];
+        let results = results(&model(nodes, &["last", "all"], constants));
+        assert_eq!(results[0].1[1], (rows + 1) as f32);
+        assert_eq!(results[1].0, [rows, 3]);
+        let column: Vec<f32> = results[1].1.iter().skip(1).step_by(3).copied().collect();
+        let expected: Vec<f32> = (0..rows).map(|r| (r + 2) as f32).collect();
+        assert_eq!(column, expected);
+    }
+}
+
+#[test]
+fn a_scan_collects_along_its_axes() {
+    for (backwards, expected) in [(0, [0.0, 1.0, 3.0]), (1, [2.0, 3.0, 3.0])] {
+        let body = graph(
+            &["sum", "element"],
+            vec![node("Add", &["sum", "element"], &["next"], vec![])],
+            &["next", "next"],
+        );
+        let attributes = vec![
+            attribute("body", body),
+            build_onnx::int("num_scan_inputs", 1),
+            build_onnx::ints("scan_input_directions", &[backwards]),
+        ];
+        let zero = TensorProto {
+            dims: vec![],
+            name: Some("zero".into()),
+            data_type: Some(F32),
+            float_data: vec![0.0],
+            ..Default::default()
+        };
+        let nodes = vec![node("Scan", &["zero", "x"], &["total", "all"], attributes)];
+        let results = results(&model(nodes, &["total", "all"], vec![zero]));
+        assert_eq!(results[0].1, [3.0]);
+        assert_eq!(results[1].1, expected);
+    }
+}
+
+#[test]
+fn what_decides_the_course_is_named() {
+    let body = || graph(&[], vec![node("Neg", &["x"], &["z"], vec![])], &["z"]);
+    let nodes = vec![
+        node("ReduceMax", &["x"], &["m"], vec![]),
+        node("Greater", &["m", "m"], &["c"], vec![]),
+        node(
+            "If",
+            &["c"],
+            &["y"],
+            vec![
+                attribute("then_branch", body()),
+                attribute("else_branch", body()),
+            ],
+        ),
+    ];
+    let message = import(&model(nodes, &["y"], vec![]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("its condition comes from input `x`"),
+        "{message}"
+    );
+    let nodes = vec![node("NonMaxSuppression", &["x", "x"], &["y"], vec![])];
+    let message = import(&model(nodes, &["y"], vec![]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("the size of its result depends"),
+        "{message}"
+    );
+}

@@ -1,0 +1,147 @@
+//! Sampling of images at given points.
+
+use super::{Axes, Env, Kind};
+use graph::ops::{GridSample, Interpolation, Outside};
+use ir::names::MAIN;
+use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
+
+/// The pixels [n, points.., taps] that samples are made of along an axis, -1 where zeros lie,
+/// and their weights.
+struct Neighbours {
+    pixels: BufferId,
+    weights: BufferId,
+}
+
+/// Along each axis the neighbours of a point are the same for all channels: blocks `pixel0`,
+/// `weight0`, ... Then `main` sums products.
+pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (BufferId, Kind) {
+    let x = env.operand(0);
+    let sizes = x.shape()[2..].to_vec();
+    let along: Vec<Neighbours> = (0..sizes.len())
+        .map(|d| neighbours(env, b, g, d, sizes[d]))
+        .collect();
+    let axes = env.axes();
+    let names: Vec<String> = (0..sizes.len()).map(|d| format!("t{d}")).collect();
+    let taps: Vec<(&str, i64)> = names
+        .iter()
+        .map(|n| (n.as_str(), g.taps() as i64))
+        .collect();
+    let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
+        let at = |tap: &Expr| [&o[..1], &o[2..], std::slice::from_ref(tap)].concat();
+        let pixels = along
+            .iter()
+            .zip(t)
+            .map(|(n, t)| Expr::load(n.pixels, at(t)));
+        let pixels: Vec<Expr> = pixels.collect();
+        let index = pixels.iter().map(|p| p.clone().max(0));
+        let value = x.at([&o[..2], &index.collect::<Vec<_>>()].concat());
+        let weights = along
+            .iter()
+            .zip(t)
+            .map(|(n, t)| Expr::load(n.weights, at(t)));
+        let product = weights.fold(value, |v, w| v * w);
+        let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
+        super::guarded(inside, product, Expr::constant(0.0, env.work()))
+    });
+    let word = match g.interpolation {
+        Interpolation::Nearest => "nearest",
+        Interpolation::Linear => "linear",
+        Interpolation::Cubic => "cubic",
+    };
+    let mut kind = Kind::new(format!("grid_sample_{word}"));
+    for (d, n) in x.shape().iter().enumerate() {
+        kind = kind.arg(&format!("d{d}"), *n);
+    }
+    for (d, n) in env.shape[2..].iter().enumerate() {
+        kind = kind.arg(&format!("to{d}"), *n);
+    }
+    (env.conclude(b, acc, &axes, None), kind)
+}
+
+fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: i64) -> Neighbours {
+    let grid = env.operand(1);
+    let work = env.work();
+    let number = |v: f64| Expr::constant(v, work);
+    let (scale, shift) = g.place(n as usize);
+    let mirrors = g.mirrors(n as usize);
+    let last = number(n as f64 - 1.0);
+    let clamped = |e: Expr| e.max(number(0.0)).min(last.clone());
+    let points = Axes::new(
+        [env.shape[0]]
+            .iter()
+            .chain(&env.shape[2..])
+            .enumerate()
+            .map(|(d, n)| (format!("i{d}"), *n)),
+    );
+    let spatial = grid.shape().len() - 2;
+    // The grid names the innermost axis first.
+    let entry = Expr::int((spatial - 1 - axis) as i64);
+    let places = b.compute(&format!("place{axis}"), &points.list(), |o| {
+        let coordinate = grid.at([o, std::slice::from_ref(&entry)].concat());
+        let place = env.factor(1, coordinate) * number(scale) + number(shift);
+        let place = match g.interpolation {
+            Interpolation::Nearest => Expr::unary(UnaryOp::Round, place),
+            _ => place,
+        };
+        match g.outside {
+            Outside::Zeros => place,
+            Outside::Border => clamped(place),
+            Outside::Reflection => reflected(place, mirrors, &number),
+        }
+    });
+    let first = |place: &Expr| match g.interpolation {
+        Interpolation::Nearest => place.clone(),
+        Interpolation::Linear => Expr::unary(UnaryOp::Floor, place),
+        Interpolation::Cubic => Expr::unary(UnaryOp::Floor, place) - number(1.0),
+    };
+    let of = |o: &[Expr]| {
+        let (tap, point) = o.split_last().expect("a neighbour has its tap");
+        let place = Expr::load(places, point);
+        let at = first(&place) + tap.clone().cast(work);
+        (at, place)
+    };
+    let mut axes = points;
+    axes.0.push(("t".to_string(), g.taps() as i64));
+    let pixels = b.compute(&format!("pixel{axis}"), &axes.list(), |o| {
+        let (at, _) = of(o);
+        let at = match g.outside {
+            Outside::Zeros => at,
+            Outside::Border => clamped(at),
+            Outside::Reflection => reflected(at, mirrors, &number),
+        };
+        let whole = at.clone().cast(DType::I64).max(0).min(n - 1);
+        let inside = number(0.0).le(&at).and(at.lt(number(n as f64)));
+        Expr::select(inside, whole, Expr::int(-1))
+    });
+    let weights = b.compute(&format!("weight{axis}"), &axes.list(), |o| {
+        let (at, place) = of(o);
+        let distance = Expr::unary(UnaryOp::Abs, at - place);
+        match g.interpolation {
+            Interpolation::Nearest => number(1.0),
+            Interpolation::Linear => number(1.0) - distance,
+            Interpolation::Cubic => cubic(distance, &number),
+        }
+    });
+    Neighbours { pixels, weights }
+}
+
+/// Mirrored at both ends until it lies between them.
+fn reflected(place: Expr, (low, high): (f64, f64), number: &dyn Fn(f64) -> Expr) -> Expr {
+    let span = high - low;
+    if span <= 0.0 {
+        return place.max(number(low)).min(number(high));
+    }
+    let folded = (&place - number(low)).floor_mod(number(2.0 * span));
+    let back = number(2.0 * span) - &folded;
+    let mirrored = number(low) + folded.min(back);
+    let between = number(low).le(&place).and(place.clone().le(number(high)));
+    Expr::select(between, place, mirrored)
+}
+
+/// R. G. Keys' kernel with a = -3/4 at a distance of at most 2.
+fn cubic(d: Expr, number: &dyn Fn(f64) -> Expr) -> Expr {
+    let a = -0.75;
+    let near = (&d * number(a + 2.0) - number(a + 3.0)) * &d * &d + number(1.0);
+    let far = ((&d * number(a) - number(5.0 * a)) * &d + number(8.0 * a)) * &d - number(4.0 * a);
+    Expr::select(d.le(number(1.0)), near, far)
+}

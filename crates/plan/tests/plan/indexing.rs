@@ -1,0 +1,164 @@
+//! Operators that select, place, order and sample elements: random shapes, plain and in blocks.
+
+use crate::judge::{Operand, input, inputs, judge_both, judge_on, single, typed};
+use graph::ops::*;
+use plan::LayoutPolicy;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use tensor::{DType, Tensor};
+
+const COMBINE: [Combine; 5] = [
+    Combine::Replace,
+    Combine::Add,
+    Combine::Mul,
+    Combine::Max,
+    Combine::Min,
+];
+
+/// Indices of a shape, each within the extent of its place, from either end.
+fn indices(rng: &mut impl Rng, shape: &[usize], extent: impl Fn(usize) -> usize) -> Tensor {
+    let dtype = [DType::I64, DType::I32][rng.random_range(0..2)];
+    let mut t = Tensor::zeros(dtype, shape);
+    for i in 0..t.len() {
+        let n = extent(i) as i64;
+        t.set_i64(i, rng.random_range(-n..n));
+    }
+    t
+}
+
+fn shape(rng: &mut impl Rng, ranks: std::ops::Range<usize>) -> Vec<usize> {
+    let rank = rng.random_range(ranks);
+    (0..rank).map(|_| rng.random_range(1..8)).collect()
+}
+
+fn element_type(rng: &mut impl Rng) -> DType {
+    [DType::F32, DType::F64, DType::I32, DType::U8][rng.random_range(0..4)]
+}
+
+#[test]
+fn random_elements_are_gathered_and_scattered() {
+    let mut rng = Pcg64Mcg::seed_from_u64(3);
+    for round in 0..60 {
+        let x = shape(&mut rng, 1..5);
+        let axis = rng.random_range(0..x.len());
+        let mut own: Vec<usize> = x.iter().map(|n| rng.random_range(1..=*n)).collect();
+        own[axis] = rng.random_range(1..9);
+        let given = indices(&mut rng, &own, |_| x[axis]);
+        let dtype = element_type(&mut rng);
+        let gather = Op::GatherElements(GatherElements { axis });
+        let operands = [typed(dtype, &x), Operand::Constant(given.clone())];
+        judge_both(&single(gather, &operands));
+        let combine = COMBINE[round % COMBINE.len()];
+        let scatter = Op::ScatterElements(ScatterElements { axis, combine });
+        let [x, given] = operands;
+        judge_both(&single(scatter, &[x, given, typed(dtype, &own)]));
+    }
+}
+
+#[test]
+fn random_parts_are_gathered_and_scattered() {
+    let mut rng = Pcg64Mcg::seed_from_u64(4);
+    for round in 0..60 {
+        let x = shape(&mut rng, 1..5);
+        let batch = rng.random_range(0..x.len());
+        let depth = rng.random_range(1..=x.len() - batch);
+        let outer = shape(&mut rng, 0..3);
+        let dtype = element_type(&mut rng);
+        let own = [&x[..batch], &outer, &[depth]].concat();
+        let given = indices(&mut rng, &own, |i| x[batch + i % depth]);
+        let gather = Op::GatherNd(GatherNd { batch });
+        let operands = [typed(dtype, &x), Operand::Constant(given)];
+        judge_both(&single(gather, &operands));
+
+        let own = [&outer[..], &[depth]].concat();
+        let given = indices(&mut rng, &own, |i| x[i % depth]);
+        let combine = COMBINE[round % COMBINE.len()];
+        let scatter = Op::ScatterNd(ScatterNd { combine });
+        let updates = [&outer, &x[depth..]].concat();
+        let operands = [
+            typed(dtype, &x),
+            Operand::Constant(given),
+            typed(dtype, &updates),
+        ];
+        judge_both(&single(scatter, &operands));
+    }
+}
+
+/// With equal elements, infinities and NaN.
+#[test]
+fn random_elements_are_ordered() {
+    let mut rng = Pcg64Mcg::seed_from_u64(5);
+    for round in 0..60 {
+        let x = shape(&mut rng, 1..4);
+        let axis = rng.random_range(0..x.len());
+        let k = rng.random_range(1..=x[axis]);
+        let largest = round % 2 == 0;
+        let dtype = element_type(&mut rng);
+        let model = single(Op::TopK(TopK { axis, k, largest }), &[typed(dtype, &x)]);
+        let mut given = inputs(&model);
+        let mut pool = vec![1.0, 2.0, 3.0];
+        if dtype.is_float() {
+            pool.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        }
+        pool.shuffle(&mut rng);
+        for i in 0..given[0].len() {
+            given[0].set_f64(i, pool[rng.random_range(0..pool.len())]);
+        }
+        judge_on(&model, LayoutPolicy::Plain, given);
+    }
+}
+
+#[test]
+fn random_points_are_sampled() {
+    let mut rng = Pcg64Mcg::seed_from_u64(6);
+    let interpolations = [
+        Interpolation::Nearest,
+        Interpolation::Linear,
+        Interpolation::Cubic,
+    ];
+    for round in 0..54 {
+        let outside = [Outside::Zeros, Outside::Border, Outside::Reflection][round / 3 % 3];
+        let sample = GridSample {
+            interpolation: interpolations[round % 3],
+            outside,
+            align_corners: round / 9 % 2 == 0,
+        };
+        let spatial = rng.random_range(1..4);
+        let batch = rng.random_range(1..3);
+        let mut size = || rng.random_range(1..6);
+        let image = [vec![batch, size()], (0..spatial).map(|_| size()).collect()].concat();
+        let mut grid = vec![batch];
+        grid.extend((0..spatial).map(|_| size()));
+        grid.push(spatial);
+        judge_both(&single(
+            Op::GridSample(sample),
+            &[input(&image), input(&grid)],
+        ));
+    }
+}
+
+#[test]
+fn angles_and_bits() {
+    use Unary::*;
+    for u in [
+        Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Asinh, Acosh, Atanh,
+    ] {
+        judge_both(&single(Op::Unary(u), &[input(&[3, 17])]));
+    }
+    use Binary::{BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight};
+    for b in [BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight] {
+        for dtype in [DType::I8, DType::U8, DType::I32, DType::I64] {
+            let model = single(Op::Binary(b), &[typed(dtype, &[9, 8]), typed(dtype, &[8])]);
+            let mut given = inputs(&model);
+            for i in 0..given[0].len() {
+                given[0].set_i64(i, i as i64 * 37 - 90);
+            }
+            for i in 0..8 {
+                let counts = [0, 1, 3, 7, 8, 31, 64, 2];
+                given[1].set_i64(i, counts[i]);
+            }
+            judge_on(&model, LayoutPolicy::Plain, given);
+        }
+    }
+}
