@@ -13,11 +13,12 @@ mod leave;
 mod order;
 mod pack;
 mod quotients;
+mod surround;
 mod threads;
 mod tile;
 mod window;
 
-use crate::analysis::Reduction;
+use crate::analysis::{Access, Reduction};
 use crate::cost::{Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
@@ -28,6 +29,7 @@ use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
 use std::fmt::Write;
+use surround::Surrounded;
 use tile::Tile;
 
 /// What the names of all sketches of rules begin with.
@@ -49,6 +51,8 @@ struct Plan<'a> {
     out: Option<&'a Nest>,
     order: Order,
     copies: Copies,
+    /// Operands that are copied with their border.
+    surrounded: Vec<Surrounded>,
     /// Of the block as it stands.
     facts: Reduction,
     /// Multiply-adds of the body by default.
@@ -103,20 +107,21 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Ok(facts) = recognise(program, all) else {
         return;
     };
+    let mut own = Templates::default();
     for copies in Copies::of(&facts, target) {
-        let mut own = Templates::default();
         for order in orders(&facts).iter().copied() {
             own.write(Draft::new(name(order, copies), program), |d| {
                 write(d, all, target, (order, copies)).map(drop)
             });
         }
-        // Of windows over borders predictions rank the orders. Of 12 other contractions panels
-        // first were faster in 9, also in all 4 for which rows were predicted to cost less.
-        if facts.operands.iter().any(|o| o.guards.contains(&true)) {
-            own.sketches = cheapest_first(&Analytic, program, own.sketches);
-        }
-        found.extend(own);
     }
+    // Of windows predictions rank the orders and the copies. Of 12 other contractions panels
+    // first were faster in 9, also in all 4 for which rows were predicted to cost less.
+    let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
+    if facts.operands.iter().any(windows) {
+        own.sketches = cheapest_first(&Analytic, program, own.sketches);
+    }
+    found.extend(own);
 }
 
 fn name(order: Order, copies: Copies) -> String {
@@ -164,6 +169,7 @@ fn write(
         out: epilogue(all, main),
         order,
         copies,
+        surrounded: Vec::new(),
         facts,
         body: 1,
         notes: Vec::new(),
@@ -171,6 +177,7 @@ fn write(
     quotients::split(d, &mut plan)?;
     let result = leave::hold(d, &plan)?;
     let lanes: Lanes = lanes::rule(d, &mut plan)?;
+    surround::copy(d, &mut plan, &lanes)?;
     let tile: Tile = tile::decide(d, &mut plan, &lanes)?;
     if tile.is_panel() {
         d.pad(lanes.axis, tile.width())?;
@@ -182,6 +189,7 @@ fn write(
     leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
     order::prefetch(d, &mut plan, &packed, &loops)?;
     copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
+    surround::schedule(d, &mut plan, &lanes, &loops, (tile.by_default(), &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
     borders::separate(d, &mut plan, &tile, &loops);

@@ -1,0 +1,278 @@
+//! surround{block, buffer}: let a block read a copy of a buffer that has as elements what
+//! the block takes where it reads outside the buffer.
+//!
+//! The copy `{buffer}.surround`, made by a block of that name at the root, holds along each
+//! dimension what the block's index runs over, no more and no less: windows that reach over
+//! a border find its value there, and need no test. Tests that compare one index with a
+//! number move to the copier. So do those of padding that nobody reads (see `pad`); others
+//! stay.
+
+use crate::illegal::Illegal;
+use crate::nest::{
+    at_most_zero, child_with, conjuncts, guarded_inside, insert_before, is_padded, live_name,
+    map_block, numbered_axes, path, renest, whole_domain,
+};
+use crate::steps::{block_named, buffer_named};
+use ir::affine::{Affine, Interval, Ranges, bounds};
+use ir::region::{Access, block_accesses, program_ranges};
+use ir::simplify::simplify;
+use ir::{Block, BlockId, Buffer, BufferId, Expr, ExprKind, Node, Program, Role, Scope};
+
+pub(crate) const STEP: &str = "surround";
+
+/// Gives the block that copies.
+pub(crate) fn apply(program: &mut Program, block: &str, buffer: &str) -> Result<BlockId, Illegal> {
+    let b = block_named(program, STEP, block)?;
+    let source = buffer_named(program, STEP, buffer)?;
+    let found = check(program, b, source).map_err(|why| Illegal::new(STEP, buffer, why))?;
+    Ok(copy(program, b, source, &found))
+}
+
+/// How a block reads a buffer.
+struct Found {
+    /// The load with the guard round it, if there is one.
+    operand: Expr,
+    indices: Vec<Expr>,
+    /// What the indices run over.
+    spans: Vec<Interval>,
+    /// Tests of one index, each with its dimension, as `sign * index + constant <= 0`.
+    moved: Vec<Bound>,
+    /// Tests that stay.
+    left: Vec<Expr>,
+    /// What the copy has where a test fails.
+    outside: Expr,
+}
+
+impl Found {
+    /// What takes the operand's place, of a load that takes the load's.
+    fn read(&self, load: &Expr) -> Expr {
+        let ExprKind::Select(_, value, other) = self.operand.kind() else {
+            return load.clone();
+        };
+        let value = match value.kind() {
+            ExprKind::Cast(to, _) => load.clone().cast(*to),
+            _ => load.clone(),
+        };
+        match self.left.iter().cloned().reduce(Expr::and) {
+            None => value,
+            Some(test) => Expr::select(test, value, other),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    dim: usize,
+    sign: i64,
+    constant: i64,
+}
+
+fn check(p: &Program, b: BlockId, source: BufferId) -> Result<Found, String> {
+    let block = p.block(b);
+    if block.tensor.is_some() {
+        return Err(format!("`{}` is tensorized", block.name));
+    }
+    let (operand, load) = one_read(block, source)?;
+    let ExprKind::Load(_, indices) = load.kind() else {
+        return Err(format!("`{}` does not read it", block.name));
+    };
+    if is_padded(p, source) {
+        return Err("it is packed with padding, which a copy would read".into());
+    }
+    let here = root_position(p, b);
+    for q in p.producers(source) {
+        if root_position(p, q) >= here {
+            let producer = &p.block(q).name;
+            return Err(format!("`{producer}` computes it in the same nest"));
+        }
+    }
+    let r = domains(p, b);
+    let spans = indices.iter().map(|i| bounds(i, &r));
+    let spans: Option<Vec<Interval>> = spans.collect();
+    let spans = spans.ok_or("an index has no bounds")?;
+    let (mut moved, mut left) = (Vec::new(), Vec::new());
+    let mut outside = Expr::constant(0.0, p.buffer(source).dtype);
+    if let ExprKind::Select(test, value, other) = operand.kind() {
+        if value == load {
+            outside = other.clone();
+        }
+        for test in conjuncts(Some(test)) {
+            match bound(test, indices, &r) {
+                Some(bound) => moved.push(bound),
+                None if is_unread(p, b, test, &r) => {}
+                None => left.push(test.clone()),
+            }
+        }
+    }
+    Ok(Found {
+        operand: operand.clone(),
+        indices: indices.clone(),
+        spans,
+        moved,
+        left,
+        outside,
+    })
+}
+
+/// The child of the root that a block stands under.
+fn root_position(p: &Program, b: BlockId) -> usize {
+    child_with(p, None, Node::Block(b)).expect("in the body").0
+}
+
+/// Ranges of the iteration variables of a block, and of the loops of the program.
+fn domains(p: &Program, b: BlockId) -> Ranges {
+    let mut r = program_ranges(p);
+    for i in &p.block(b).iters {
+        r.set(i.var, 0, i.extent - 1);
+    }
+    r
+}
+
+/// The one load of a buffer in a block, with the select of a constant round it.
+fn one_read(block: &Block, source: BufferId) -> Result<(&Expr, &Expr), String> {
+    let mut found: Vec<(&Expr, &Expr)> = Vec::new();
+    for w in &block.writes {
+        if w.indices.iter().any(|i| loads(i, source)) {
+            return Err(format!("`{}` writes where it says", block.name));
+        }
+        find(&w.value, source, &mut found);
+    }
+    match found[..] {
+        [] => Err(format!("`{}` does not read it", block.name)),
+        [one] => Ok(one),
+        _ => Err(format!("`{}` reads it in several ways", block.name)),
+    }
+}
+
+fn loads(e: &Expr, source: BufferId) -> bool {
+    e.any(&|e| is_load(e, source))
+}
+
+fn is_load(e: &Expr, source: BufferId) -> bool {
+    matches!(e.kind(), ExprKind::Load(b, _) if *b == source)
+}
+
+/// Distinct reads: each with the guard round it, if it is a guard of the load alone.
+fn find<'a>(e: &'a Expr, source: BufferId, found: &mut Vec<(&'a Expr, &'a Expr)>) {
+    let zero = |e: &Expr| e.as_float() == Some(0.0) || e.as_int() == Some(0);
+    let guarded = match e.kind() {
+        ExprKind::Select(test, value, other) if !test.loads() => match value.kind() {
+            ExprKind::Load(..) if is_constant(other) => Some(value),
+            ExprKind::Cast(_, load) if zero(other) => Some(load),
+            _ => None,
+        },
+        _ => None,
+    };
+    let load = guarded.filter(|load| is_load(load, source));
+    let load = load.or_else(|| is_load(e, source).then_some(e));
+    if let Some(load) = load {
+        if found.iter().all(|(operand, _)| *operand != e) {
+            found.push((e, load));
+        }
+        return;
+    }
+    for child in e.children() {
+        find(child, source, found);
+    }
+}
+
+fn is_constant(e: &Expr) -> bool {
+    matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..))
+}
+
+/// A test as one of an index alone.
+fn bound(test: &Expr, indices: &[Expr], r: &Ranges) -> Option<Bound> {
+    let form = Affine::of(&at_most_zero(test, r)?)?;
+    let along = indices.iter().enumerate().flat_map(|(dim, i)| {
+        let index = Affine::of(&simplify(i, r));
+        [1, -1].map(|sign| (dim, sign, index.clone()))
+    });
+    let mut bounds = along.filter_map(|(dim, sign, index)| {
+        let rest = form.clone().add_scaled(&index?, -sign);
+        let constant = rest.to_expr().as_int()?;
+        Some(Bound {
+            dim,
+            sign,
+            constant,
+        })
+    });
+    bounds.next()
+}
+
+/// Whether a test keeps apart only results that no block reads: those from some number on
+/// along a dimension of the one buffer that a block writes.
+fn is_unread(p: &Program, b: BlockId, test: &Expr, r: &Ranges) -> bool {
+    let block = p.block(b);
+    let [write] = &block.writes[..] else {
+        return false;
+    };
+    let form = at_most_zero(test, r).and_then(|e| Affine::of(&e));
+    let (Some(form), Role::Intermediate) = (form, p.buffer(write.buffer).role) else {
+        return false;
+    };
+    write.indices.iter().enumerate().any(|(dim, index)| {
+        let Some(axis) = index.as_var() else {
+            return false;
+        };
+        let rest = form.clone().add_scaled(&Affine::var(axis), -1);
+        let Some(constant) = rest.to_expr().as_int() else {
+            return false;
+        };
+        // axis + constant <= 0
+        let last = -constant;
+        p.consumers(write.buffer).into_iter().all(|c| {
+            let r = domains(p, c);
+            let reads = block_accesses(p.block(c), write.buffer, Access::Reads);
+            let below = |i: &Vec<Expr>| bounds(&i[dim], &r).is_some_and(|i| i.hi <= last);
+            reads.iter().all(below)
+        })
+    })
+}
+
+fn copy(p: &mut Program, b: BlockId, source: BufferId, found: &Found) -> BlockId {
+    let name = live_name(p, &format!("{}.surround", p.buffer(source).name));
+    let shape: Vec<i64> = found.spans.iter().map(|s| s.hi - s.lo + 1).collect();
+    let axes = numbered_axes(&shape);
+    let dtype = p.buffer(source).dtype;
+    let surrounded = p.add_buffer(Buffer {
+        name: name.clone(),
+        dtype,
+        shape,
+        scope: Scope::Global,
+        role: Role::Intermediate,
+        view: None,
+    });
+    let copier = map_block(p, &name, &axes, surrounded, |at| {
+        let moved = at.iter().zip(&found.spans);
+        let indices: Vec<Expr> = moved.map(|(i, s)| i + s.lo).collect();
+        let test = |t: &Bound| {
+            let index = indices[t.dim].clone();
+            match t.sign {
+                1 => index.le(-t.constant),
+                _ => Expr::int(t.constant).le(index),
+            }
+        };
+        let load = Expr::load(source, indices.clone());
+        let value = match found.moved.iter().map(test).reduce(Expr::and) {
+            None => load,
+            Some(inside) => Expr::select(inside, load, &found.outside),
+        };
+        (at.to_vec(), value)
+    });
+    let r = domains(p, copier);
+    // Where a test that stays kept the block from reading outside.
+    let value = guarded_inside(p, &p.block(copier).writes[0].value, &r);
+    p.block_mut(copier).writes[0].value = value;
+    let r = domains(p, b);
+    let moved = found.indices.iter().zip(&found.spans);
+    let at: Vec<Expr> = moved.map(|(i, s)| simplify(&(i - s.lo), &r)).collect();
+    let read = found.read(&Expr::load(surrounded, at));
+    p.block_mut(b)
+        .map_statement(|e| e.rewrite(&mut |e| (*e == found.operand).then(|| read.clone())));
+    let outermost = path(p, Node::Block(b)).first().copied();
+    let before = outermost.map_or(Node::Block(b), Node::Loop);
+    let spans = whole_domain(p.block(copier));
+    let nest = renest(p, copier, &spans, &[]);
+    insert_before(p, None, before, nest);
+    copier
+}
