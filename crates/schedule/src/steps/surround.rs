@@ -16,7 +16,7 @@ use crate::steps::{block_named, buffer_named};
 use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{Access, block_accesses, program_ranges};
 use ir::simplify::simplify;
-use ir::{Block, BlockId, Buffer, BufferId, Expr, ExprKind, Node, Program, Role, Scope};
+use ir::{Block, BlockId, Buffer, BufferId, DType, Expr, ExprKind, Node, Program, Role, Scope};
 
 pub(crate) const STEP: &str = "surround";
 
@@ -28,38 +28,33 @@ pub(crate) fn apply(program: &mut Program, block: &str, buffer: &str) -> Result<
     Ok(copy(program, b, source, &found))
 }
 
-/// How a block reads a buffer.
+/// How a block reads a buffer, and what becomes of it.
 struct Found {
-    /// The load with the guard round it, if there is one.
-    operand: Expr,
-    indices: Vec<Expr>,
+    read: Read,
     /// What the indices run over.
     spans: Vec<Interval>,
-    /// Tests of one index, each with its dimension, as `sign * index + constant <= 0`.
+    /// Tests that the copier makes.
     moved: Vec<Bound>,
     /// Tests that stay.
     left: Vec<Expr>,
-    /// What the copy has where a test fails.
-    outside: Expr,
 }
 
 impl Found {
-    /// What takes the operand's place, of a load that takes the load's.
-    fn read(&self, load: &Expr) -> Expr {
-        let ExprKind::Select(_, value, other) = self.operand.kind() else {
-            return load.clone();
+    /// What takes the place of the read, of the load that takes that of its load.
+    fn rewritten(&self, load: Expr) -> Expr {
+        let value = match self.read.cast {
+            Some(to) => load.cast(to),
+            None => load,
         };
-        let value = match value.kind() {
-            ExprKind::Cast(to, _) => load.clone().cast(*to),
-            _ => load.clone(),
-        };
-        match self.left.iter().cloned().reduce(Expr::and) {
-            None => value,
-            Some(test) => Expr::select(test, value, other),
+        let left = self.left.iter().cloned().reduce(Expr::and);
+        match (left, &self.read.other) {
+            (Some(test), Some(other)) => Expr::select(test, value, other),
+            _ => value,
         }
     }
 }
 
+/// A test of one index: `sign * index + constant <= 0`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Bound {
     dim: usize,
@@ -72,10 +67,7 @@ fn check(p: &Program, b: BlockId, source: BufferId) -> Result<Found, String> {
     if block.tensor.is_some() {
         return Err(format!("`{}` is tensorized", block.name));
     }
-    let (operand, load) = one_read(block, source)?;
-    let ExprKind::Load(_, indices) = load.kind() else {
-        return Err(format!("`{}` does not read it", block.name));
-    };
+    let read = one_read(block, source)?;
     if is_padded(p, source) {
         return Err("it is packed with padding, which a copy would read".into());
     }
@@ -87,30 +79,22 @@ fn check(p: &Program, b: BlockId, source: BufferId) -> Result<Found, String> {
         }
     }
     let r = domains(p, b);
-    let spans = indices.iter().map(|i| bounds(i, &r));
+    let spans = read.indices.iter().map(|i| bounds(i, &r));
     let spans: Option<Vec<Interval>> = spans.collect();
     let spans = spans.ok_or("an index has no bounds")?;
     let (mut moved, mut left) = (Vec::new(), Vec::new());
-    let mut outside = Expr::constant(0.0, p.buffer(source).dtype);
-    if let ExprKind::Select(test, value, other) = operand.kind() {
-        if value == load {
-            outside = other.clone();
-        }
-        for test in conjuncts(Some(test)) {
-            match bound(test, indices, &r) {
-                Some(bound) => moved.push(bound),
-                None if is_unread(p, b, test, &r) => {}
-                None => left.push(test.clone()),
-            }
+    for test in &read.tests {
+        match bound(test, &read.indices, &r) {
+            Some(bound) => moved.push(bound),
+            None if is_unread(p, b, test, &r) => {}
+            None => left.push(test.clone()),
         }
     }
     Ok(Found {
-        operand: operand.clone(),
-        indices: indices.clone(),
+        read,
         spans,
         moved,
         left,
-        outside,
     })
 }
 
@@ -128,51 +112,75 @@ fn domains(p: &Program, b: BlockId) -> Ranges {
     r
 }
 
-/// The one load of a buffer in a block, with the select of a constant round it.
-fn one_read(block: &Block, source: BufferId) -> Result<(&Expr, &Expr), String> {
-    let mut found: Vec<(&Expr, &Expr)> = Vec::new();
+/// A load with the guards round it.
+#[derive(Clone, PartialEq, Eq)]
+struct Read {
+    whole: Expr,
+    tests: Vec<Expr>,
+    /// What the guards take where a test fails.
+    other: Option<Expr>,
+    /// Where the guarded value is a conversion of the load.
+    cast: Option<DType>,
+    indices: Vec<Expr>,
+}
+
+/// The one way in which a block reads a buffer.
+fn one_read(block: &Block, source: BufferId) -> Result<Read, String> {
+    let mut found: Vec<Read> = Vec::new();
     for w in &block.writes {
         if w.indices.iter().any(|i| loads(i, source)) {
             return Err(format!("`{}` writes where it says", block.name));
         }
         find(&w.value, source, &mut found);
     }
-    match found[..] {
-        [] => Err(format!("`{}` does not read it", block.name)),
-        [one] => Ok(one),
-        _ => Err(format!("`{}` reads it in several ways", block.name)),
+    match (found.pop(), found.is_empty()) {
+        (None, _) => Err(format!("`{}` does not read it", block.name)),
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => Err(format!("`{}` reads it in several ways", block.name)),
     }
 }
 
 fn loads(e: &Expr, source: BufferId) -> bool {
-    e.any(&|e| is_load(e, source))
+    e.any(&|e| matches!(e.kind(), ExprKind::Load(b, _) if *b == source))
 }
 
-fn is_load(e: &Expr, source: BufferId) -> bool {
-    matches!(e.kind(), ExprKind::Load(b, _) if *b == source)
-}
-
-/// Distinct reads: each with the guard round it, if it is a guard of the load alone.
-fn find<'a>(e: &'a Expr, source: BufferId, found: &mut Vec<(&'a Expr, &'a Expr)>) {
-    let zero = |e: &Expr| e.as_float() == Some(0.0) || e.as_int() == Some(0);
-    let guarded = match e.kind() {
-        ExprKind::Select(test, value, other) if !test.loads() => match value.kind() {
-            ExprKind::Load(..) if is_constant(other) => Some(value),
-            ExprKind::Cast(_, load) if zero(other) => Some(load),
-            _ => None,
-        },
-        _ => None,
-    };
-    let load = guarded.filter(|load| is_load(load, source));
-    let load = load.or_else(|| is_load(e, source).then_some(e));
-    if let Some(load) = load {
-        if found.iter().all(|(operand, _)| *operand != e) {
-            found.push((e, load));
-        }
-        return;
+/// Distinct reads: each with the guards round it, if they guard nothing else.
+fn find(e: &Expr, source: BufferId, found: &mut Vec<Read>) {
+    match read(e, source) {
+        Some(read) if found.contains(&read) => {}
+        Some(read) => found.push(read),
+        None => e.children().for_each(|c| find(c, source, found)),
     }
-    for child in e.children() {
-        find(child, source, found);
+}
+
+/// A load of a buffer, or a guard of one.
+fn read(e: &Expr, source: BufferId) -> Option<Read> {
+    let zero = |e: &Expr| e.as_float() == Some(0.0) || e.as_int() == Some(0);
+    match e.kind() {
+        ExprKind::Load(b, indices) if *b == source => Some(Read {
+            whole: e.clone(),
+            tests: vec![],
+            other: None,
+            cast: None,
+            indices: indices.clone(),
+        }),
+        ExprKind::Select(test, value, other) if !test.loads() && is_constant(other) => {
+            let mut inner = match value.kind() {
+                ExprKind::Cast(to, of) if zero(other) => {
+                    let inner = read(of, source)?;
+                    let plain = inner.cast.is_none() && inner.other.iter().all(zero);
+                    let cast = Some(*to);
+                    plain.then_some(Read { cast, ..inner })?
+                }
+                _ => read(value, source).filter(|r| r.other.iter().all(|o| o == other))?,
+            };
+            let tests = conjuncts(Some(test)).into_iter().cloned();
+            inner.tests.splice(0..0, tests);
+            inner.whole = e.clone();
+            inner.other = Some(other.clone());
+            Some(inner)
+        }
+        _ => None,
     }
 }
 
@@ -242,6 +250,10 @@ fn copy(p: &mut Program, b: BlockId, source: BufferId, found: &Found) -> BlockId
         role: Role::Intermediate,
         view: None,
     });
+    // Outside a guarded conversion lies 0 of either type.
+    let zero = Expr::constant(0.0, dtype);
+    let own = found.read.other.clone().filter(|_| found.read.cast.is_none());
+    let outside = own.unwrap_or(zero);
     let copier = map_block(p, &name, &axes, surrounded, |at| {
         let moved = at.iter().zip(&found.spans);
         let indices: Vec<Expr> = moved.map(|(i, s)| i + s.lo).collect();
@@ -255,7 +267,7 @@ fn copy(p: &mut Program, b: BlockId, source: BufferId, found: &Found) -> BlockId
         let load = Expr::load(source, indices.clone());
         let value = match found.moved.iter().map(test).reduce(Expr::and) {
             None => load,
-            Some(inside) => Expr::select(inside, load, &found.outside),
+            Some(inside) => Expr::select(inside, load, &outside),
         };
         (at.to_vec(), value)
     });
@@ -264,11 +276,11 @@ fn copy(p: &mut Program, b: BlockId, source: BufferId, found: &Found) -> BlockId
     let value = guarded_inside(p, &p.block(copier).writes[0].value, &r);
     p.block_mut(copier).writes[0].value = value;
     let r = domains(p, b);
-    let moved = found.indices.iter().zip(&found.spans);
+    let moved = found.read.indices.iter().zip(&found.spans);
     let at: Vec<Expr> = moved.map(|(i, s)| simplify(&(i - s.lo), &r)).collect();
-    let read = found.read(&Expr::load(surrounded, at));
+    let read = found.rewritten(Expr::load(surrounded, at));
     p.block_mut(b)
-        .map_statement(|e| e.rewrite(&mut |e| (*e == found.operand).then(|| read.clone())));
+        .map_statement(|e| e.rewrite(&mut |e| (*e == found.read.whole).then(|| read.clone())));
     let outermost = path(p, Node::Block(b)).first().copied();
     let before = outermost.map_or(Node::Block(b), Node::Loop);
     let spans = whole_domain(p.block(copier));
