@@ -5,7 +5,8 @@ use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
     name_of, pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, surround, tensorize, unroll, vectorize, winograd,
+    reverse_compute_inline, rfactor, set_scope, split, surround, tensorize, unroll, vectorize,
+    winograd,
 };
 use ir::{Axis, BlockId, LoopId, Program, Scope};
 

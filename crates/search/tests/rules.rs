@@ -324,13 +324,21 @@ fn an_operand_with_windows_is_copied_with_its_border() {
                     let mut steps = s.steps.iter().map(|s| s.step().to_string());
                     steps.any(|s| s.starts_with("surround main X"))
                 };
-                let sketch = all.sketches.iter().find(copies).expect("a sketch that copies");
+                let sketch = all
+                    .sketches
+                    .iter()
+                    .find(copies)
+                    .expect("a sketch that copies");
                 let own = Space::of(vec![sketch.clone()]);
                 let candidate = own.candidate(&program, &own.default_point()).unwrap();
                 let scheduled = schedule::replay(&program, &candidate.trace).unwrap();
                 let main = scheduled.block(scheduled.block_named("main").unwrap());
                 let tested = |e: &Expr| matches!(e.kind(), ir::ExprKind::Select(..));
-                assert!(!main.writes[0].value.any(&tested), "{}", ir::text::print(&scheduled));
+                assert!(
+                    !main.writes[0].value.any(&tested),
+                    "{}",
+                    ir::text::print(&scheduled)
+                );
                 if stride > 1 {
                     let rules = search::rules_text(&program, &target);
                     assert!(rules.contains("+ surround   X in 2 phases"), "{rules}");

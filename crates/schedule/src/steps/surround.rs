@@ -252,7 +252,11 @@ fn copy(p: &mut Program, b: BlockId, source: BufferId, found: &Found) -> BlockId
     });
     // Outside a guarded conversion lies 0 of either type.
     let zero = Expr::constant(0.0, dtype);
-    let own = found.read.other.clone().filter(|_| found.read.cast.is_none());
+    let own = found
+        .read
+        .other
+        .clone()
+        .filter(|_| found.read.cast.is_none());
     let outside = own.unwrap_or(zero);
     let copier = map_block(p, &name, &axes, surrounded, |at| {
         let moved = at.iter().zip(&found.spans);

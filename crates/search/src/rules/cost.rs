@@ -31,10 +31,14 @@ const CUT: f64 = 1.05;
 /// Cycles of one test for a border: an order of magnitude.
 const TEST: f64 = 1.0;
 
+/// Tests that take as long as a mask for a vector: its lanes' positions are compared with
+/// both ends (an order of magnitude).
+const MASK: f64 = 6.0;
+
 /// Cycles that a row of a copy takes beside its vectors, and a vector beside its loads, the
 /// tests of its border included: orders of magnitude.
 const ROW: f64 = 4.0;
-const COPIED: f64 = 2.0;
+const COPIED: f64 = 4.0;
 
 /// Sizes of a tile: along its axes, and in vectors along the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +222,24 @@ impl TileCost {
             }
             times *= n as f64;
         }
-        all
+        all + self.masks(s)
+    }
+
+    /// The cost of masks, in tests: vectors are loaded under one at the ends of a row. Where
+    /// one tile is the whole row the masks are constants.
+    fn masks(&self, s: &TileSizes) -> f64 {
+        let lanes = &self.lanes;
+        let tile = s.vectors * lanes.width;
+        let share = match (lanes.extent + tile - 1) / tile {
+            1 => return 0.0,
+            tiles => (2.0 / tiles as f64).min(1.0),
+        };
+        let guarded = self.facts.operands.iter().filter(|o| o.guards[lanes.at]);
+        let vectors = guarded.map(|o| {
+            let used = self.along(s).filter(|(at, _)| o.strides[*at].is_used());
+            used.map(|(_, n)| n).product::<i64>() * s.vectors
+        });
+        vectors.sum::<i64>() as f64 * share * MASK
     }
 
     /// Loads of an operand for one term.

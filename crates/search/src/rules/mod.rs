@@ -19,7 +19,7 @@ mod tile;
 mod window;
 
 use crate::analysis::{Access, Reduction};
-use crate::cost::{Analytic, cheapest_first};
+use crate::cost::{ALIKE, Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
 use crate::templates::{Templates, epilogue, main_sum, others};
@@ -107,22 +107,33 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Ok(facts) = recognise(program, all) else {
         return;
     };
-    let mut own = Templates::default();
+    // Of windows predictions rank the orders and the copies. Of 12 other contractions panels
+    // first were faster in 9, also in all 4 for which rows were predicted to cost less.
+    let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
+    let ranked = facts.operands.iter().any(windows);
+    let mut all_copies = Templates::default();
     for copies in Copies::of(&facts, target) {
+        let mut own = Templates::default();
         for order in orders(&facts).iter().copied() {
             own.write(Draft::new(name(order, copies), program), |d| {
                 write(d, all, target, (order, copies)).map(drop)
             });
         }
+        if ranked {
+            own.sketches = cheapest_first(&Analytic, program, own.sketches, ALIKE);
+        }
+        all_copies.extend(own);
     }
-    // Of windows predictions rank the orders and the copies. Of 12 other contractions panels
-    // first were faster in 9, also in all 4 for which rows were predicted to cost less.
-    let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
-    if facts.operands.iter().any(windows) {
-        own.sketches = cheapest_first(&Analytic, program, own.sketches);
+    if ranked {
+        let sketches = std::mem::take(&mut all_copies.sketches);
+        all_copies.sketches = cheapest_first(&Analytic, program, sketches, COPIES);
     }
-    found.extend(own);
+    found.extend(all_copies);
 }
+
+/// The share by which other copies have to be predicted cheaper than those that come first
+/// without a prediction: what they take from caches and memory is known roughly.
+const COPIES: f64 = 0.1;
 
 fn name(order: Order, copies: Copies) -> String {
     format!("{PREFIX}{}{}", order.word(), copies.suffix())
@@ -189,9 +200,12 @@ fn write(
     leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
     order::prefetch(d, &mut plan, &packed, &loops)?;
     copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
-    surround::schedule(d, &mut plan, &lanes, &loops, (tile.by_default(), &shared))?;
+    let rows = surround::schedule(d, &mut plan, &lanes, &loops, (tile.by_default(), &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
+    for row in rows {
+        d.attempt_partition(row);
+    }
     borders::separate(d, &mut plan, &tile, &loops);
     if let Some(taps) = taps {
         d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);

@@ -11,7 +11,7 @@ use super::threads::Shared;
 use super::{Plan, TileLoops};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
-use ir::{BlockId, Role, Scope};
+use ir::{BlockId, LoopId, Role, Scope};
 use schedule::Arg;
 
 const RULE: &str = "surround";
@@ -103,22 +103,26 @@ pub fn copy(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<()> {
         });
     }
     match done.is_empty() {
-        true => plan.passed(RULE, "no operand has windows or tests that a copy would pay for"),
+        true => plan.passed(
+            RULE,
+            "no operand has windows or tests that a copy would pay for",
+        ),
         false => plan.applied(RULE, done.join(", ")),
     }
     plan.look_again(d);
     Ok(())
 }
 
-/// Places the copies, and gives them vectors and threads.
+/// Places the copies, and gives them vectors and threads; the loops over vectors, whose ends
+/// are at borders.
 pub fn schedule(
     d: &mut Draft,
     plan: &mut Plan,
     lanes: &Lanes,
     loops: &TileLoops,
     (tile, shared): ((&TileCost, &TileSizes), &Shared),
-) -> Written<()> {
-    let mut places = Vec::new();
+) -> Written<Vec<LoopId>> {
+    let (mut places, mut rows) = (Vec::new(), Vec::new());
     for s in plan.surrounded.clone() {
         let (cost, sizes) = tile;
         // A loop that others have been fused with stands for all of them.
@@ -147,8 +151,9 @@ pub fn schedule(
         let behind = own[s.along + 1..].iter().copied();
         d.reorder_if_legal(&behind.chain(order).collect::<Vec<_>>());
         d.vectorize_if_legal(lane);
+        rows.push(vectors);
         if place.is_none() && plan.target.threads > 1 {
-            let long = |l: &&ir::LoopId| **l != along && d.program().loop_(**l).extent > 1;
+            let long = |l: &&LoopId| **l != along && d.program().loop_(**l).extent > 1;
             if let Some(outer) = own.iter().find(long).copied() {
                 d.parallel(&[outer], plan.target.threads)?;
             }
@@ -162,5 +167,5 @@ pub fn schedule(
     if !places.is_empty() {
         plan.applied(RULE, places.join(", "));
     }
-    Ok(())
+    Ok(rows)
 }
