@@ -15,7 +15,7 @@ use crate::nest::{
 use crate::steps::{block_named, buffer_named};
 use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{Access, block_accesses, program_ranges};
-use ir::simplify::simplify;
+use ir::simplify::{prove, simplify};
 use ir::{Block, BlockId, Buffer, BufferId, DType, Expr, ExprKind, Node, Program, Role, Scope};
 
 pub(crate) const STEP: &str = "surround";
@@ -83,7 +83,7 @@ fn check(p: &Program, b: BlockId, source: BufferId) -> Result<Found, String> {
     let spans: Option<Vec<Interval>> = spans.collect();
     let spans = spans.ok_or("an index has no bounds")?;
     let (mut moved, mut left) = (Vec::new(), Vec::new());
-    for test in &read.tests {
+    for test in read.tests.iter().filter(|t| !prove(t, &r)) {
         match bound(test, &read.indices, &r) {
             Some(bound) => moved.push(bound),
             None if is_unread(p, b, test, &r) => {}
