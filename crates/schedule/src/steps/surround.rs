@@ -4,8 +4,8 @@
 //! The copy `{buffer}.surround`, made by a block of that name at the root, holds along each
 //! dimension what the block's index runs over, no more and no less: windows that reach over
 //! a border find its value there, and need no test. Tests that compare one index with a
-//! number move to the copier. So do those of padding that nobody reads (see `pad`); others
-//! stay.
+//! number move to the copier. Tests that keep apart only padding that nobody reads (see
+//! `pad`) are dropped; others stay.
 
 use crate::illegal::Illegal;
 use crate::nest::{
