@@ -284,8 +284,11 @@ impl Chooser<'_> {
             }
             None => false,
         };
-        // Images of two spatial axes are blocked whatever they hold.
-        let fits = fits && (self.model[x].ty().rank() == 4 || self.is_worth_a_block(maps));
+        // Images of two spatial axes stay in blocks that their operand is in, few maps or not.
+        let whole = grouping == Some(Grouping::Whole) && matches!(node.op, Op::Conv(_));
+        let stays = whole && self.home(x) == Layout::Plain;
+        let image = self.model[x].ty().rank() == 4 && !stays;
+        let fits = fits && (image || self.is_worth_a_block(maps));
         if !fits {
             return Choice::plain();
         }

@@ -5,7 +5,8 @@ use crate::illegal::Illegal;
 use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
     name_of, pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
-    reverse_compute_inline, rfactor, set_scope, split, tensorize, unroll, vectorize, winograd,
+    reverse_compute_inline, rfactor, set_scope, split, surround, tensorize, unroll, vectorize,
+    winograd,
 };
 use ir::{Axis, BlockId, LoopId, Program, Scope};
 
@@ -135,6 +136,11 @@ pub enum Step {
         block: String,
         buffer: String,
     },
+    /// `block` reads a copy of `buffer` that has a border.
+    Surround {
+        block: String,
+        buffer: String,
+    },
     /// Minimal filtering instead of the sum over windows that `block` is.
     Winograd {
         block: String,
@@ -213,7 +219,8 @@ impl Step {
             | Step::Rfactor { .. }
             | Step::DecomposeReduction { .. }
             | Step::Tensorize { .. }
-            | Step::Reindex { .. } => {}
+            | Step::Reindex { .. }
+            | Step::Surround { .. } => {}
         }
         Ok(Some(decided))
     }
@@ -293,6 +300,7 @@ impl Step {
                 pad::apply(p, loop_, values.integer(loop_, *multiple)?).map(nothing)
             }
             Step::Reindex { block, buffer } => reindex::apply(p, block, buffer).map(Made::block),
+            Step::Surround { block, buffer } => surround::apply(p, block, buffer).map(Made::block),
             Step::Winograd { block, tile } => {
                 let blocks = winograd::apply(p, block, values.integer(block, *tile)?)?;
                 Ok(Made::Blocks(blocks.to_vec()))

@@ -19,7 +19,7 @@
 //!          | "pack" buffer "[" (dim ":" arg),* "]" "[" dim,* "]"
 //!          | "tensorize" loop name | "prefetch" buffer loop arg
 //!          | "annotate" loop "unroll_by" arg | "reindex" block buffer
-//!          | "pad" loop arg
+//!          | "pad" loop arg | "surround" block buffer
 //!          | "winograd" block arg
 //! arg      = int | "$" int ("." int)?
 //! ```
@@ -227,7 +227,9 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
             format!("{} unroll_by {}", name(loop_), arg(unroll_by))
         }
         Step::Pad { loop_, multiple } => format!("{} {}", name(loop_), arg(multiple)),
-        Step::Reindex { block, buffer } => format!("{} {}", name(block), name(buffer)),
+        Step::Reindex { block, buffer } | Step::Surround { block, buffer } => {
+            format!("{} {}", name(block), name(buffer))
+        }
         Step::Winograd { block, tile } => format!("{} {}", name(block), arg(tile)),
     };
     format!("{} {arguments}", step.name())

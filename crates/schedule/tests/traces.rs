@@ -229,6 +229,9 @@ fn of_block(kind: &str) -> BoxedStrategy<Step> {
         "reindex" => (name(), name())
             .prop_map(|(block, buffer)| Step::Reindex { block, buffer })
             .boxed(),
+        "surround" => (name(), name())
+            .prop_map(|(block, buffer)| Step::Surround { block, buffer })
+            .boxed(),
         "winograd" => (name(), arg())
             .prop_map(|(block, tile)| Step::Winograd { block, tile })
             .boxed(),

@@ -171,6 +171,12 @@ impl Reduction {
     /// Elements of an access that a box of so many iterations of each axis touches: of
     /// overlapping windows each element once.
     pub fn footprint(&self, access: &Access, tile: &[i64]) -> i64 {
+        let spans = self.spans(access, tile).into_iter();
+        spans.fold(1, i64::saturating_mul)
+    }
+
+    /// The same along each dimension.
+    pub fn spans(&self, access: &Access, tile: &[i64]) -> Vec<i64> {
         let along = |d: &Dim| {
             let used = || d.steps.iter().zip(tile).filter(|(s, _)| s.is_used());
             let points = used().map(|(_, n)| *n).fold(1, i64::saturating_mul);
@@ -182,7 +188,7 @@ impl Reduction {
             let span = used().map(reach).fold(1, i64::saturating_add);
             span.min(points).min(d.size)
         };
-        access.dims.iter().map(along).fold(1, i64::saturating_mul)
+        access.dims.iter().map(along).collect()
     }
 
     /// How often a box of iterations uses each element of an access that it touches.

@@ -28,13 +28,15 @@ impl CostModel for Analytic {
 }
 
 /// Of about equal costs the first counts: a share by which another has to be less.
-const ALIKE: f64 = 0.02;
+pub(crate) const ALIKE: f64 = 0.02;
 
-/// The sketches, first the one whose default is predicted to cost least.
+/// The sketches, first the one whose default is predicted to cost least: less by the share
+/// `by` than those before it.
 pub(crate) fn cheapest_first(
     model: &dyn CostModel,
     program: &Program,
     sketches: Vec<Sketch>,
+    by: f64,
 ) -> Vec<Sketch> {
     let mut space = Space::of(sketches);
     let default = |(sketch, s): (usize, &Sketch)| Point {
@@ -45,7 +47,7 @@ pub(crate) fn cheapest_first(
     let costs: Vec<Option<f64>> = points.map(|p| model.predict(program, &space, &p)).collect();
     let (mut first, mut least) = (0, f64::INFINITY);
     for (at, cost) in costs.into_iter().enumerate() {
-        if let Some(cost) = cost.filter(|c| *c < least * (1.0 - ALIKE)) {
+        if let Some(cost) = cost.filter(|c| *c < least * (1.0 - by)) {
             (first, least) = (at, cost);
         }
     }
@@ -74,7 +76,7 @@ mod tests {
             let sketch = |n: &&str| Sketch::of_knobs(n, vec![], vec![]);
             let sketches = names.iter().map(sketch).collect();
             let program = ir::text::parse("program empty {\n}\n").unwrap();
-            let sorted = cheapest_first(&Named, &program, sketches);
+            let sorted = cheapest_first(&Named, &program, sketches, ALIKE);
             sorted.into_iter().map(|s| s.name).collect()
         };
         assert_eq!(order(&["5", "4", "3", "6"]), ["3", "5", "4", "6"]);

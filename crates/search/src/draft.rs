@@ -445,6 +445,14 @@ impl Draft {
         })
     }
 
+    /// The block that copies with a border.
+    pub fn surround(&mut self, b: BlockId, buffer: BufferId) -> Written<BlockId> {
+        self.require_block(Step::Surround {
+            block: self.block_name(b),
+            buffer: self.buffer_name(buffer),
+        })
+    }
+
     pub fn tensorize(&mut self, l: LoopId, intrinsic: &str) -> Written<()> {
         let step = Step::Tensorize {
             loop_: self.loop_name(l),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// which nothing else has a sketch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
-    /// Rules alone, for windows in blocks too.
+    /// Rules alone.
     Rules,
     /// Templates alone.
     Templates,

@@ -287,6 +287,68 @@ fn an_operand_in_strides_is_copied() {
     }
 }
 
+/// A plain convolution of images of so many elements each way.
+fn plain_convolution((size, outputs): (i64, i64), stride: i64, pad: i64) -> Program {
+    let (depth, maps, taps) = (3, 9, 3);
+    let mut b = ProgramBuilder::new("convolution");
+    let x = b.input("X", DType::F32, &[2, depth, size, size]);
+    let w = b.constant("W", DType::F32, &[maps, depth, taps, taps]);
+    let axes = [("n", 2), ("k", maps), ("y", outputs), ("x", outputs)];
+    let terms = [("c", depth), ("r", taps), ("s", taps)];
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let at = [0, 1].map(|d| &o[2 + d] * stride + &t[1 + d] - pad);
+        let inside = at.iter().map(|i| {
+            let first = Expr::int(0).le(i);
+            first.and(i.clone().lt(size))
+        });
+        let inside = inside.reduce(Expr::and).unwrap();
+        let [row, column] = at;
+        let data = Expr::load(x, vec![o[0].clone(), t[0].clone(), row, column]);
+        let weight = Expr::load(w, [&[o[1].clone()], t].concat());
+        Expr::select(inside, data, Expr::f32(0.0)) * weight
+    });
+    b.finish(&[main])
+}
+
+/// Lanes two elements apart are read from a copy in two phases; a border is in the copy of
+/// one sketch, and the main block has no test there, also where the last vector is padded.
+#[test]
+fn an_operand_with_windows_is_copied_with_its_border() {
+    for ((size, outputs), stride, pad) in [((37, 19), 2, 1), ((37, 18), 2, 0), ((19, 19), 1, 1)] {
+        let program = plain_convolution((size, outputs), stride, pad);
+        for isa in [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon] {
+            for threads in 1..3 {
+                let target = Target::generic(isa).with_threads(threads);
+                let all = space(&program, &target, Accuracy::Strict);
+                let copies = |s: &&search::Sketch| {
+                    let mut steps = s.steps.iter().map(|s| s.step().to_string());
+                    steps.any(|s| s.starts_with("surround main X"))
+                };
+                let sketch = all
+                    .sketches
+                    .iter()
+                    .find(copies)
+                    .expect("a sketch that copies");
+                let own = Space::of(vec![sketch.clone()]);
+                let candidate = own.candidate(&program, &own.default_point()).unwrap();
+                let scheduled = schedule::replay(&program, &candidate.trace).unwrap();
+                let main = scheduled.block(scheduled.block_named("main").unwrap());
+                let tested = |e: &Expr| matches!(e.kind(), ir::ExprKind::Select(..));
+                assert!(
+                    !main.writes[0].value.any(&tested),
+                    "{}",
+                    ir::text::print(&scheduled)
+                );
+                if stride > 1 {
+                    let rules = search::rules_text(&program, &target);
+                    assert!(rules.contains("+ surround   X in 2 phases"), "{rules}");
+                }
+                assert!(check(&program, &target, 1) > 2);
+            }
+        }
+    }
+}
+
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
     let (covered, count) = fuzz(|rng, _| match rng.random_range(0..3) {

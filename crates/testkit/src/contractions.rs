@@ -56,8 +56,10 @@ pub struct Window {
     pub taps: i64,
     pub stride: i64,
     pub dilation: i64,
-    /// Before the image, and behind it.
+    /// Before the image.
     pub pad: i64,
+    /// Behind it.
+    pub pad_end: i64,
 }
 
 impl Window {
@@ -69,13 +71,14 @@ impl Window {
             stride: rng.random_range(1..4),
             dilation: rng.random_range(1..3),
             pad: rng.random_range(0..=taps / 2),
+            pad_end: rng.random_range(0..=taps),
         }
     }
 
     /// Elements of the image.
     pub fn size(self) -> i64 {
         let reach = (self.outputs - 1) * self.stride + (self.taps - 1) * self.dilation + 1;
-        (reach - 2 * self.pad).max(1)
+        (reach - self.pad - self.pad_end).max(1)
     }
 
     /// The position in the image that an output and a tap read.

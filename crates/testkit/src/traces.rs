@@ -85,6 +85,7 @@ const SHAPING: &[Move] = &[
     reverse_compute_inline,
     cache_read,
     reindex,
+    surround,
     cache_write,
     rfactor,
     decompose,
@@ -398,11 +399,20 @@ fn cache_read(g: &mut Growing<'_>) -> Option<()> {
 }
 
 fn reindex(g: &mut Growing<'_>) -> Option<()> {
+    copied(g, |block, buffer| Step::Reindex { block, buffer })
+}
+
+fn surround(g: &mut Growing<'_>) -> Option<()> {
+    copied(g, |block, buffer| Step::Surround { block, buffer })
+}
+
+/// A step that lets a block read a copy of a buffer, and a place for the copier.
+fn copied(g: &mut Growing<'_>, step: fn(String, String) -> Step) -> Option<()> {
     let b = g.block_where(|p, b| !p.block(b).reads().is_empty())?;
     let reads = g.p.block(b).reads();
     let read = g.one(&reads)?;
     let (block, buffer) = (g.block_name(b), g.p.buffer(read).name.clone());
-    g.step(Step::Reindex { block, buffer })?;
+    g.step(step(block, buffer))?;
     let copy = *g.p.block(b).reads().iter().find(|r| !reads.contains(r))?;
     let copier = *g.p.producers(copy).first()?;
     let loop_ = g.place(&path(&g.p, b))?;

@@ -108,8 +108,8 @@ fn groups_narrower_than_a_block() {
 }
 
 #[test]
-fn tiny_operators_of_other_ranks_stay_plain() {
-    for rank in [1, 3] {
+fn tiny_operators_stay_plain() {
+    for rank in [1, 2, 3] {
         let plan = judged(convolution(rank, 1, 1, 1), 8, 1);
         assert_eq!(kinds(&plan), [format!("conv{rank}d")]);
         let plan = judged(convolution(rank, 1, 1, 1), 1, 2);
@@ -118,8 +118,9 @@ fn tiny_operators_of_other_ranks_stay_plain() {
         let plan = judged(convolution(rank, 1, 1, 1), 1, 3);
         assert_eq!(plan.conversions, 1, "{plan}");
     }
-    let plan = judged(convolution(2, 1, 1, 1), 8, 1);
-    assert_eq!(plan.conversions, 2, "{plan}");
+    // Images of two axes that are in blocks stay there.
+    let plan = after_conv(2, 8, |m, x| pointwise(m, x, 2, 2));
+    assert_eq!(kinds(&plan).last(), Some(&"layout_transform"), "{plan}");
 }
 
 /// A transposed convolution along every axis; `pads` are those of the first.

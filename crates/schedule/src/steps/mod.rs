@@ -22,6 +22,7 @@ pub(crate) mod reverse_compute_inline;
 pub(crate) mod rfactor;
 pub(crate) mod set_scope;
 pub(crate) mod split;
+pub(crate) mod surround;
 pub(crate) mod tensorize;
 pub(crate) mod unroll;
 pub(crate) mod vectorize;
@@ -105,6 +106,8 @@ table_of_steps! {
         "let code generation unroll a loop by a factor";
     Reindex reindex: "BLOCK BUFFER",
         "gather what a block reads of a buffer in the order of its iteration";
+    Surround surround: "BLOCK BUFFER",
+        "let a block read a copy of a buffer that has what it takes outside as elements";
     Winograd winograd: "BLOCK TILE",
         "compute a convolution by minimal filtering in tiles of TILE x TILE outputs";
 }

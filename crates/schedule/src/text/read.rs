@@ -228,6 +228,10 @@ fn block_step(keyword: &str, line: &mut Line) -> Result<Step, String> {
             block: line.name()?,
             buffer: line.name()?,
         },
+        "surround" => Step::Surround {
+            block: line.name()?,
+            buffer: line.name()?,
+        },
         "winograd" => Step::Winograd {
             block: line.name()?,
             tile: line.arg()?,

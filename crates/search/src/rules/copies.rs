@@ -8,7 +8,7 @@
 
 use super::lanes::{self, Lanes};
 use super::threads::Shared;
-use super::{Packed, Plan, TileLoops};
+use super::{Packed, Plan, TileLoops, surround};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
 use ir::{CpuTarget, LoopId, Role, Scope};
@@ -39,7 +39,7 @@ pub enum Copies {
 impl Copies {
     /// The choices that differ for a program, the likely best first.
     pub fn of(facts: &Reduction, target: &CpuTarget) -> Vec<Copies> {
-        let mut found: Vec<(Copies, Vec<usize>)> = Vec::new();
+        let mut found: Vec<(Copies, Chosen)> = Vec::new();
         for copies in [Copies::Bad, Copies::None, Copies::All] {
             let chosen = copies.choose(facts, target);
             if found.iter().all(|(_, c)| *c != chosen) {
@@ -58,25 +58,37 @@ impl Copies {
         }
     }
 
-    fn choose(self, facts: &Reduction, target: &CpuTarget) -> Vec<usize> {
+    fn choose(self, facts: &Reduction, target: &CpuTarget) -> Chosen {
+        let mut chosen = Chosen::default();
         let Ok((at, _)) = lanes::choose(facts, &[]) else {
-            return vec![];
+            return chosen;
         };
-        let operands = facts.operands.iter().enumerate();
-        let chosen = operands.filter(|(i, o)| {
-            can_be_copied(facts, *i)
-                && match self {
-                    Copies::None => false,
-                    Copies::All => uses_of(facts, o) >= STRIDED_USES,
-                    Copies::Bad => lies_badly(facts, o, at, target),
-                }
-        });
-        chosen.map(|(i, _)| i).collect()
+        for (i, o) in facts.operands.iter().enumerate() {
+            let wanted = match self {
+                Copies::None => false,
+                Copies::All => uses_of(facts, o) >= STRIDED_USES,
+                Copies::Bad => lies_badly(facts, o, at, target),
+            };
+            if wanted && can_be_copied(facts, i) {
+                chosen.packed.push(i);
+            } else if wanted && facts.operands.len() > 1 && surround::fits(facts, i, at) {
+                chosen.surrounded.push(i);
+            }
+        }
+        chosen
     }
 }
 
 /// Positions of the operands to copy.
-pub fn choose(plan: &Plan) -> Vec<usize> {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// In the order of the loops.
+    pub packed: Vec<usize>,
+    /// With their border.
+    pub surrounded: Vec<usize>,
+}
+
+pub fn choose(plan: &Plan) -> Chosen {
     plan.copies.choose(&plan.facts, plan.target)
 }
 

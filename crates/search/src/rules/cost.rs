@@ -8,8 +8,9 @@
 use super::Plan;
 use super::lanes::Lanes;
 use super::order::Order;
+use super::surround::{self, Surrounded};
 use super::window;
-use crate::analysis::{Access, Class, Reduction, Stride};
+use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::DecidedPart;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
 use crate::templates::registers::wanted_part;
@@ -30,6 +31,15 @@ const CUT: f64 = 1.05;
 /// Cycles of one test for a border: an order of magnitude.
 const TEST: f64 = 1.0;
 
+/// Tests that take as long as a mask for a vector: its lanes' positions are compared with
+/// both ends (an order of magnitude).
+const MASK: f64 = 6.0;
+
+/// Cycles that a row of a copy takes beside its vectors, and a vector beside its loads, the
+/// tests of its border included: orders of magnitude.
+const ROW: f64 = 4.0;
+const COPIED: f64 = 4.0;
+
 /// Sizes of a tile: along its axes, and in vectors along the lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileSizes {
@@ -46,6 +56,16 @@ pub struct TileCost {
     target: CpuTarget,
     /// Axes of a tile beside the lanes, by position.
     axes: Vec<usize>,
+    surrounded: Vec<Surrounded>,
+}
+
+/// A copy of an operand that is made in a loop over tiles.
+#[derive(Clone, Copy, Debug)]
+pub struct Copying {
+    /// How many of the loops over tiles are outside it.
+    pub depth: usize,
+    /// Of one call.
+    cycles: f64,
 }
 
 /// A tile whose sizes are decided by a point.
@@ -78,6 +98,7 @@ impl TileCost {
             order: plan.order,
             target: plan.target.clone(),
             axes: axes.to_vec(),
+            surrounded: plan.surrounded.clone(),
         }
     }
 
@@ -93,21 +114,9 @@ impl TileCost {
         if facts.operands.len() == 1 {
             return window::cycles(facts, lanes, &self.axes, s);
         }
-        let is_sum = |at: &usize| facts.axes[*at].class == Class::Reduction;
-        let all = 0..facts.axes.len();
-        let whole = |at: usize| {
-            if is_sum(&at) {
-                facts.axes[at].extent
-            } else {
-                1
-            }
-        };
-        let mut tile: Vec<i64> = all.clone().map(whole).collect();
-        let terms = tile.iter().product::<i64>() as f64;
-        for (at, n) in self.along(s) {
-            tile[at] = n;
-        }
-        tile[lanes.at] = (s.vectors * lanes.width).min(lanes.extent);
+        let tile = self.tile(s);
+        let sums = facts.axes.iter().filter(|a| a.class == Class::Reduction);
+        let terms = sums.map(|a| a.extent).product::<i64>() as f64;
         let products = (s.rows.iter().product::<i64>() * s.vectors) as f64;
         let loads: f64 = facts.operands.iter().map(|o| self.loads(s, o)).sum();
         let starts = STARTS_A_CYCLE as f64;
@@ -120,7 +129,78 @@ impl TileCost {
         let cut = |(at, n): (usize, i64)| facts.axes[at].extent % n != 0;
         let slowed = if self.along(s).any(cut) { CUT } else { 1.0 };
         let wanted = of_rows * wanted_part(lanes.extent, s.vectors * lanes.width) / slowed;
+        let anywhere = |_: usize| true;
+        let copies = self.surrounded.iter();
+        let copied: f64 = copies.map(|c| self.copying(s, c, &anywhere).cycles).sum();
+        let vectors = facts.points() as f64 / lanes.width as f64;
         ((busy + loads / LOADS) * terms + moved * EXPOSED) / (products * terms * wanted)
+            + copied / vectors
+    }
+
+    /// The cheapest place for a copy of an operand, of those that are `allowed`: fewer loops
+    /// outside copy less in all, more of them keep the copy in a near cache.
+    pub fn copying(
+        &self,
+        s: &TileSizes,
+        copy: &Surrounded,
+        allowed: &dyn Fn(usize) -> bool,
+    ) -> Copying {
+        let facts = &self.facts;
+        let o = &facts.operands[copy.operand];
+        let tile = self.tile(s);
+        let mut outer: Vec<usize> = facts.spatial().collect();
+        outer.sort_by_key(|at| (self.order.rank(facts, &self.lanes, *at), *at));
+        let mut inside: Vec<i64> = facts.axes.iter().map(|a| a.extent).collect();
+        let mut times = 1.0;
+        let mut best = Copying {
+            depth: 0,
+            cycles: f64::INFINITY,
+        };
+        for depth in 0..=outer.len() {
+            if depth > 0 {
+                let at = outer[depth - 1];
+                times *= ((inside[at] + tile[at] - 1) / tile[at]) as f64;
+                inside[at] = tile[at];
+            }
+            let cycles = times * self.copy_cycles(o, copy, &inside);
+            if allowed(depth) && cycles < best.cycles {
+                best = Copying { depth, cycles };
+            }
+        }
+        best
+    }
+
+    /// Cycles to copy what a box of iterations reads, and to read it back once.
+    fn copy_cycles(&self, o: &Access, copy: &Surrounded, inside: &[i64]) -> f64 {
+        let spans = self.facts.spans(o, inside);
+        let elements: i64 = spans.iter().product();
+        let last = spans.last().copied().unwrap_or(1);
+        let vectors = (last + self.lanes.width - 1) / self.lanes.width;
+        let loads = match copy.contiguous {
+            true => copy.stride,
+            false => self.lanes.width,
+        };
+        let row = ROW + vectors as f64 * (COPIED + loads as f64);
+        let bytes = (elements * o.element_bytes) as f64;
+        let far = match bytes <= SHARE * self.target.l1_bytes as f64 {
+            true => 0.0,
+            false => bytes / bytes_a_cycle(bytes, SHARE, &self.target),
+        };
+        (elements / last.max(1)) as f64 * row + 2.0 * far * EXPOSED
+    }
+
+    /// Iterations of each axis in a tile; of terms all.
+    fn tile(&self, s: &TileSizes) -> Vec<i64> {
+        let whole = |a: &Axis| match a.class {
+            Class::Reduction => a.extent,
+            _ => 1,
+        };
+        let mut tile: Vec<i64> = self.facts.axes.iter().map(whole).collect();
+        for (at, n) in self.along(s) {
+            tile[at] = n;
+        }
+        tile[self.lanes.at] = (s.vectors * self.lanes.width).min(self.lanes.extent);
+        tile
     }
 
     /// Tests for borders in a tile for one term. One row alone is tested outside the terms.
@@ -142,7 +222,24 @@ impl TileCost {
             }
             times *= n as f64;
         }
-        all
+        all + self.masks(s)
+    }
+
+    /// The cost of masks, in tests: vectors are loaded under one at the ends of a row. Where
+    /// one tile is the whole row the masks are constants.
+    fn masks(&self, s: &TileSizes) -> f64 {
+        let lanes = &self.lanes;
+        let tile = s.vectors * lanes.width;
+        let share = match (lanes.extent + tile - 1) / tile {
+            1 => return 0.0,
+            tiles => (2.0 / tiles as f64).min(1.0),
+        };
+        let guarded = self.facts.operands.iter().filter(|o| o.guards[lanes.at]);
+        let vectors = guarded.map(|o| {
+            let used = self.along(s).filter(|(at, _)| o.strides[*at].is_used());
+            used.map(|(_, n)| n).product::<i64>() * s.vectors
+        });
+        vectors.sum::<i64>() as f64 * share * MASK
     }
 
     /// Loads of an operand for one term.
@@ -154,9 +251,12 @@ impl TileCost {
         let each = match o.strides[lanes.at] {
             Stride::Elements(0) => 1.0,
             // A window moves off the lines of the cache: a wide load takes two of them.
-            Stride::Elements(1) if o.guards[lanes.at] => 1.5 * vectors,
+            Stride::Elements(1) if surround::is_window_along(&self.facts, o, lanes.at) => {
+                1.5 * vectors
+            }
+            // A vector of a few loads is shuffled, and windows do not align it.
             Stride::Elements(n) if n > 1 && lanes.packed.is_empty() => {
-                n.min(lanes.width) as f64 * vectors
+                (n.min(lanes.width) as f64 * 1.5 + 1.0) * vectors
             }
             _ => vectors,
         };

@@ -24,8 +24,10 @@ pub struct Lanes {
     pub width: i64,
     /// Operands that are packed along the axis.
     pub packed: Vec<usize>,
-    /// Operands, other than constants, that are copied in each call.
+    /// Operands, other than constants, that are packed in each call.
     pub copied: Vec<usize>,
+    /// Operands that are copied with their border in each call.
+    pub surrounded: Vec<usize>,
 }
 
 /// The position of the axis of vectors, and operands to pack; some are `copied` anyway.
@@ -52,7 +54,10 @@ pub fn choose(facts: &Reduction, copied: &[usize]) -> Result<(usize, Vec<usize>)
 }
 
 pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
-    let copied = copies::choose(plan);
+    let copies::Chosen {
+        packed: copied,
+        surrounded,
+    } = copies::choose(plan);
     let (at, packed) = choose(&plan.facts, &copied).map_err(|why| d.missing(why))?;
     let axis = &plan.facts.axes[at];
     let dtype = d.program().buffer(plan.facts.output.buffer).dtype;
@@ -67,10 +72,12 @@ pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
         width: most.min((axis.extent as u64).next_power_of_two() as i64),
         packed,
         copied,
+        surrounded,
     };
     let how = plan.facts.operands.iter().enumerate().map(|(i, o)| {
         let way = match o.strides[at] {
             _ if lanes.packed.contains(&i) => "packed",
+            _ if lanes.surrounded.contains(&i) => "copied",
             Stride::Elements(0) => "broadcast",
             Stride::Elements(1) => "contiguous",
             Stride::Elements(_) => "in strides",

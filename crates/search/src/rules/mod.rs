@@ -13,12 +13,13 @@ mod leave;
 mod order;
 mod pack;
 mod quotients;
+mod surround;
 mod threads;
 mod tile;
 mod window;
 
-use crate::analysis::Reduction;
-use crate::cost::{Analytic, cheapest_first};
+use crate::analysis::{Access, Reduction};
+use crate::cost::{ALIKE, Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
 use crate::templates::{Templates, epilogue, main_sum, others};
@@ -28,6 +29,7 @@ use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
 use std::fmt::Write;
+use surround::Surrounded;
 use tile::Tile;
 
 /// What the names of all sketches of rules begin with.
@@ -49,6 +51,8 @@ struct Plan<'a> {
     out: Option<&'a Nest>,
     order: Order,
     copies: Copies,
+    /// Operands that are copied with their border.
+    surrounded: Vec<Surrounded>,
     /// Of the block as it stands.
     facts: Reduction,
     /// Multiply-adds of the body by default.
@@ -103,6 +107,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Ok(facts) = recognise(program, all) else {
         return;
     };
+    // Of windows predictions rank the orders and the copies. Of 12 other contractions panels
+    // first were faster in 9, also in all 4 for which rows were predicted to cost less.
+    let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
+    let ranked = facts.operands.iter().any(windows);
+    let mut all_copies = Templates::default();
     for copies in Copies::of(&facts, target) {
         let mut own = Templates::default();
         for order in orders(&facts).iter().copied() {
@@ -110,14 +119,21 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
                 write(d, all, target, (order, copies)).map(drop)
             });
         }
-        // Of windows over borders predictions rank the orders. Of 12 other contractions panels
-        // first were faster in 9, also in all 4 for which rows were predicted to cost less.
-        if facts.operands.iter().any(|o| o.guards.contains(&true)) {
-            own.sketches = cheapest_first(&Analytic, program, own.sketches);
+        if ranked {
+            own.sketches = cheapest_first(&Analytic, program, own.sketches, ALIKE);
         }
-        found.extend(own);
+        all_copies.extend(own);
     }
+    if ranked {
+        let sketches = std::mem::take(&mut all_copies.sketches);
+        all_copies.sketches = cheapest_first(&Analytic, program, sketches, COPIES);
+    }
+    found.extend(all_copies);
 }
+
+/// The share by which other copies have to be predicted cheaper than those that come first
+/// without a prediction: what they take from caches and memory is known roughly.
+const COPIES: f64 = 0.1;
 
 fn name(order: Order, copies: Copies) -> String {
     format!("{PREFIX}{}{}", order.word(), copies.suffix())
@@ -164,6 +180,7 @@ fn write(
         out: epilogue(all, main),
         order,
         copies,
+        surrounded: Vec::new(),
         facts,
         body: 1,
         notes: Vec::new(),
@@ -171,6 +188,7 @@ fn write(
     quotients::split(d, &mut plan)?;
     let result = leave::hold(d, &plan)?;
     let lanes: Lanes = lanes::rule(d, &mut plan)?;
+    surround::copy(d, &mut plan, &lanes)?;
     let tile: Tile = tile::decide(d, &mut plan, &lanes)?;
     if tile.is_panel() {
         d.pad(lanes.axis, tile.width())?;
@@ -182,8 +200,12 @@ fn write(
     leave::registers(d, &mut plan, &lanes, &loops, (result, place))?;
     order::prefetch(d, &mut plan, &packed, &loops)?;
     copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
+    let rows = surround::schedule(d, &mut plan, &lanes, &loops, (tile.by_default(), &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
+    for row in rows {
+        d.attempt_partition(row);
+    }
     borders::separate(d, &mut plan, &tile, &loops);
     if let Some(taps) = taps {
         d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);

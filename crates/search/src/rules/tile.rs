@@ -39,6 +39,8 @@ pub struct Tile {
     pub cuts: Vec<usize>,
     /// The position of the lanes' axis.
     pub lanes: usize,
+    cost: TileCost,
+    default: TileSizes,
 }
 
 struct Row {
@@ -61,6 +63,11 @@ impl Tile {
     /// The width of a panel, in elements.
     pub fn width(&self) -> DecidedPart {
         self.vectors.value()
+    }
+
+    /// What decides its costs, and its sizes by default.
+    pub fn by_default(&self) -> (&TileCost, &TileSizes) {
+        (&self.cost, &self.default)
     }
 
     /// The part of an axis that is inside the tile, and whether it has the lanes.
@@ -106,6 +113,8 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         terms,
         cuts,
         lanes: lanes.at,
+        cost: cost.clone(),
+        default: best.clone(),
     };
     limit(d, plan, lanes, &tile, registers.most_vectors(0), unit);
     d.predict(DecidedTile {

@@ -99,16 +99,14 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     }
     found.extend(of(int8::sketches));
     let blocked = of(blocked::sketches);
-    let windows = blocked.has_any();
-    match windows {
+    match blocked.has_any() {
         true => found.extend(blocked),
         false => found.extend(of(gemm::sketches)),
     }
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
-    // Rules propose the tiles of windows in blocks again, and take longer to replay.
-    if !windows && allowed.space == SpaceKind::All {
+    if allowed.space == SpaceKind::All {
         found.extend(of(rules::sketches));
     }
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
