@@ -21,6 +21,7 @@ mod pool;
 mod reduce;
 mod resize;
 mod rows;
+mod stages;
 
 use super::fold::Fold;
 use super::fuse::{Group, is_elementwise};

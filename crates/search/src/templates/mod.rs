@@ -12,6 +12,7 @@ mod int8;
 mod nest;
 pub mod registers;
 mod rows;
+mod stages;
 mod threads;
 mod transpose;
 mod winograd;
@@ -107,6 +108,7 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
+    found.extend(of(stages::sketches));
     // Rules propose the tiles of windows in blocks again, and take longer to replay.
     if !windows && allowed.space == SpaceKind::All {
         found.extend(of(rules::sketches));
