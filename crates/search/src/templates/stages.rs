@@ -16,6 +16,8 @@ const MOST_TERMS: i64 = 64;
 /// Terms of all vectors of a row that are written out, at most: where the lanes of each lie is
 /// then known when the code is made.
 const MOST_WRITTEN_OUT: i64 = 128;
+/// Bytes of a stage that are computed together by default: a part of the nearest cache.
+const NEAR_BYTES: i64 = 1 << 14;
 /// Parts for each thread with which sharing further loops gains nothing.
 const PARTS: i64 = 4;
 
@@ -92,6 +94,10 @@ fn write(d: &mut Draft, all: &[Nest], chain: &Chain, target: &CpuTarget) -> Writ
     let results: Vec<BlockId> = results.collect::<Written<_>>()?;
     let result = results[first.len()];
     let mut outer = own_loops(d.program(), result);
+    if let Some(s) = first.last() {
+        let at = s.next - 1;
+        outer[at] = together(d, s.nest, (outer[at], at))?;
+    }
     // What is shared is outside the place of every stage.
     let most = first.iter().map(|s| s.next).min().unwrap_or(0);
     if let Some((shared, count)) = share(d, &outer[..most], target)? {
@@ -101,6 +107,9 @@ fn write(d: &mut Draft, all: &[Nest], chain: &Chain, target: &CpuTarget) -> Writ
     for (s, result) in first.iter().zip(&results).rev() {
         d.compute_at(*result, outer[s.next - 1])?;
         let own = own_loops(d.program(), *result);
+        if let (Some(l), Some(whole)) = (own.last(), s.nest.spatial.last()) {
+            d.pad_if_legal(*l, lanes(target, whole.extent));
+        }
         rows.push(in_vectors(d, (s.nest, *result), &own, target)?);
     }
     d.run_parallel()?;
@@ -110,6 +119,20 @@ fn write(d: &mut Draft, all: &[Nest], chain: &Chain, target: &CpuTarget) -> Writ
     let handled = chain.stages.iter().map(|s| s.nest.block);
     let handled: Vec<BlockId> = handled.chain(chain.out.map(|o| o.block)).collect();
     others(d, all, &handled, target)
+}
+
+/// Several iterations of the loop for which a stage is computed are computed together: what
+/// has just been written is not at hand yet where vectors of it are read across others. The
+/// loop over so many of them.
+fn together(d: &mut Draft, stage: &Nest, (place, at): (LoopId, usize)) -> Written<LoopId> {
+    let extent = d.program().loop_(place).extent;
+    let each: i64 = stage.spatial[at + 1..].iter().map(|l| l.extent).product();
+    let bytes = d.program().buffer(d.output(stage.block)).dtype.size() as i64 * each;
+    let options: Vec<i64> = (1..=extent).filter(|n| extent % n == 0).collect();
+    let wanted = (NEAR_BYTES / bytes.max(1)).max(1);
+    let count = d.choose("together", &options, wanted);
+    let [outer, _] = d.split(place, [REST, count.value().into()])?;
+    Ok(outer)
 }
 
 /// Lets a stage write registers, whole vectors of them; the block that takes the sums.
