@@ -58,7 +58,7 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
 }
 
 /// Windows of more terms are reduced one axis after the other.
-const MOST_JOINT: i64 = 9;
+const MOST_JOINT: i64 = 4;
 
 /// Whether windows are reduced one axis after the other: every window is, or none.
 fn in_stages(windows: &[Window]) -> bool {

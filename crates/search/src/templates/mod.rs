@@ -6,6 +6,7 @@
 
 mod attention;
 mod blocked;
+mod columns;
 mod gemm;
 mod im2row;
 mod int8;
@@ -108,6 +109,7 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
+    found.extend(of(columns::sketches));
     found.extend(of(stages::sketches));
     // Rules propose the tiles of windows in blocks again, and take longer to replay.
     if !windows && allowed.space == SpaceKind::All {

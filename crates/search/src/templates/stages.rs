@@ -7,7 +7,7 @@
 
 use super::{Templates, epilogue, main_sum, others};
 use crate::draft::{Draft, REST, Written, given};
-use crate::nests::Nest;
+use crate::nests::{AxisLoop, Nest};
 use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Role, Scope};
 use schedule::{Arg, own_loops};
 
@@ -145,7 +145,8 @@ fn hold(d: &mut Draft, nest: &Nest, chain: &Chain, target: &CpuTarget) -> Writte
         }
         None => d.keep_in_registers(nest.block)?,
     };
-    if let Some(last) = nest.spatial.last() {
+    let several = |l: &&AxisLoop| l.extent > lanes(target, l.extent);
+    if let Some(last) = nest.spatial.last().filter(several) {
         d.pad(last.id, Arg::Lit(lanes(target, last.extent)))?;
     }
     Ok(result)
@@ -193,6 +194,8 @@ fn in_vectors(
     let Some(lane) = own.last().copied() else {
         return Err(d.missing(format!("`{result:?}` has no axis")));
     };
+    // A single vector is the whole axis.
+    d.pad_if_legal(lane, width);
     d.reorder(&[&terms[..], &[lane]].concat())?;
     d.vectorize(lane)?;
     let count = nest.reduce.iter().map(|l| l.extent).product();
