@@ -57,8 +57,9 @@ pub(super) fn pool(env: &Env, b: &mut ProgramBuilder, p: &Pool) -> (BufferId, Ki
     (result, kind(env, p, name))
 }
 
-/// Windows of more terms are reduced one axis after the other.
-const MOST_JOINT: i64 = 4;
+/// Windows of more terms are reduced one axis after the other: of 3 x 3 terms half of the
+/// sizes that were measured took longer so (AMD EPYC, AVX-512).
+const MOST_JOINT: i64 = 9;
 
 /// Whether windows are reduced one axis after the other: every window is, or none.
 fn in_stages(windows: &[Window]) -> bool {

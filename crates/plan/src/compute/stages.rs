@@ -46,20 +46,26 @@ pub(super) fn reduce(
             false => format!("along_{}", axes.0[s.axis].0),
         };
         let (tap, taps) = (s.tap.0.as_str(), s.tap.1);
-        let acc = b.reduce(&name, &shape.list(), &[(tap, taps)], reducer.clone(), |o, t| {
-            let Term { at, inside, factor } = term(i, &o[s.axis], &t[0]);
-            let mut index = o.to_vec();
-            index[s.axis] = at;
-            let value = match made {
-                Some(buffer) => Expr::load(buffer, index),
-                None => element(env, &index),
-            };
-            let value = match factor {
-                Some(factor) => value * factor,
-                None => value,
-            };
-            guarded(inside, value, outside.clone())
-        });
+        let acc = b.reduce(
+            &name,
+            &shape.list(),
+            &[(tap, taps)],
+            reducer.clone(),
+            |o, t| {
+                let Term { at, inside, factor } = term(i, &o[s.axis], &t[0]);
+                let mut index = o.to_vec();
+                index[s.axis] = at;
+                let value = match made {
+                    Some(buffer) => Expr::load(buffer, index),
+                    None => element(env, &index),
+                };
+                let value = match factor {
+                    Some(factor) => value * factor,
+                    None => value,
+                };
+                guarded(inside, value, outside.clone())
+            },
+        );
         made = Some(acc);
     }
     made.expect("there is a stage")

@@ -78,12 +78,7 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
 }
 
 /// The iterations in which all of some conditions hold.
-fn all_hold(
-    p: &Program,
-    l: LoopId,
-    conditions: &[Expr],
-    r: &Ranges,
-) -> Result<Range<i64>, String> {
+fn all_hold(p: &Program, l: LoopId, conditions: &[Expr], r: &Ranges) -> Result<Range<i64>, String> {
     let extent = p.loop_(l).extent;
     let mut inside = 0..extent;
     let mut found = false;

@@ -42,11 +42,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
 }
 
-fn recognise<'a>(
-    program: &Program,
-    all: &'a [Nest],
-    target: &CpuTarget,
-) -> Option<Columns<'a>> {
+fn recognise<'a>(program: &Program, all: &'a [Nest], target: &CpuTarget) -> Option<Columns<'a>> {
     let last = all.last()?;
     let shape = last.shape();
     let reduction = all.iter().find(|n| n.is_reduction)?;
@@ -60,7 +56,11 @@ fn recognise<'a>(
         extent == term.extent && others == kept
     };
     let axis = (0..shape.len().saturating_sub(1)).find(without)?;
-    let lanes = target.lanes(program.buffer(program.block(last.block).writes[0].buffer).dtype);
+    let lanes = target.lanes(
+        program
+            .buffer(program.block(last.block).writes[0].buffer)
+            .dtype,
+    );
     if last.is_reduction || shape[shape.len() - 1] < lanes {
         return None;
     }

@@ -169,7 +169,8 @@ impl Border {
             return Border::Uneven;
         }
         let tests = |w: &ir::Write| {
-            w.value.any(&|e| matches!(e.kind(), ExprKind::Select(c, ..) if c.uses_var(var)))
+            w.value
+                .any(&|e| matches!(e.kind(), ExprKind::Select(c, ..) if c.uses_var(var)))
         };
         match along.extent % width != 0 || block.writes.iter().any(tests) {
             true => Border::Ends,

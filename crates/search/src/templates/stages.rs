@@ -153,17 +153,16 @@ fn hold(d: &mut Draft, nest: &Nest, chain: &Chain, target: &CpuTarget) -> Writte
 }
 
 /// The outermost of these loops as one for all threads, and how many of them.
-fn share(
-    d: &mut Draft,
-    loops: &[LoopId],
-    target: &CpuTarget,
-) -> Written<Option<(LoopId, usize)>> {
+fn share(d: &mut Draft, loops: &[LoopId], target: &CpuTarget) -> Written<Option<(LoopId, usize)>> {
     let mut parts = 1;
     let enough = |l: &LoopId| {
         parts *= d.program().loop_(*l).extent;
         parts >= PARTS * i64::from(target.threads)
     };
-    let count = loops.iter().position(enough).map_or(loops.len(), |at| at + 1);
+    let count = loops
+        .iter()
+        .position(enough)
+        .map_or(loops.len(), |at| at + 1);
     let shared = d.parallel(&loops[..count], target.threads)?;
     Ok(shared.map(|l| (l, count)))
 }
