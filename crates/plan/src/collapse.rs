@@ -18,7 +18,7 @@ pub(crate) fn collapse(model: &Model) -> Model {
     let collapsed = model.rewrite(|r, _, node| {
         let new = match &node.op {
             Op::MatMul => matmul(r, node),
-            Op::Softmax(s) => columns(r, node, s.axis).or_else(|| rows(r, node, s.axis)),
+            Op::Softmax(s) => rows(r, node, s.axis),
             Op::LayerNorm(l) if !l.statistics => rows(r, node, l.axis),
             op if is_elementwise(op) && !matches!(op, Op::BatchNorm(_)) => elementwise(r, node),
             _ => None,
@@ -80,24 +80,6 @@ fn matmul(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
     };
     let (a, b) = (reshape(r, a, &left), reshape(r, b, &right));
     let y = add(r, node, Op::MatMul, &[a, b]);
-    Some(restore(r, node, y))
-}
-
-/// Softmax over an axis with several axes behind it: these become columns.
-fn columns(r: &mut Rewrite, node: &Node, axis: usize) -> Option<ValueId> {
-    let x = r.operands(node).into_iter().flatten().next()?;
-    let shape = r.target[x].shape().to_vec();
-    let [before, behind] = [&shape[..axis], &shape[axis + 1..]];
-    if behind.len() < 2 {
-        return None;
-    }
-    let merged = [
-        before.iter().product(),
-        shape[axis],
-        behind.iter().product(),
-    ];
-    let x = reshape(r, x, &merged);
-    let y = add(r, node, Op::Softmax(Softmax { axis: 1 }), &[x]);
     Some(restore(r, node, y))
 }
 
