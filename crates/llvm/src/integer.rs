@@ -1,4 +1,4 @@
-//! Integer division and power, made of instructions that never trap.
+//! Integer division, power and conversion, made of instructions that never trap.
 //!
 //! Lanes that a mask switches off hold zeros, and the operands come from the
 //! user: a divisor of zero must not end the process. The quotient by zero is
@@ -50,6 +50,43 @@ pub fn divide_floor(e: &Emitter, x: Value, y: Value, d: DType) -> (Value, Value)
     let one = e.b.convert(Conv::ZExt, fix, e.b.type_of(x));
     let add = e.b.select(fix, divisor, zero);
     (e.b.op(Op::Sub, q, one), e.b.op(Op::Add, r, add))
+}
+
+/// A float rounded towards zero; what the type does not hold is its nearest number, and NaN
+/// is 0. LLVM's own conversion goes element by element through vectors.
+pub fn saturated(e: &Emitter, x: Value, from: DType, to: DType) -> Value {
+    let t = e.b.type_of(x);
+    let bits = to.bits() as u32;
+    let element = e.b.int_type(bits);
+    let whole = e.b.vector_type(element, e.b.lanes_of(x));
+    let constant = |v: i64| e.constant_like(e.b.const_int(element, v), whole);
+    let magnitude = if to.is_signed() { bits - 1 } else { bits };
+    // The first number above the type's, and its least one: both are floats.
+    let above = e.real(2f64.powi(magnitude as i32), t, from);
+    let (least, most) = match to.is_signed() {
+        true => (
+            -2f64.powi(magnitude as i32),
+            constant(i64::MAX >> (64 - bits)),
+        ),
+        false => (0.0, constant(-1)),
+    };
+    let least_number = match to.is_signed() {
+        true => constant(i64::MIN >> (64 - bits)),
+        false => constant(0),
+    };
+    let conversion = if to.is_signed() {
+        Conv::FpToSi
+    } else {
+        Conv::FpToUi
+    };
+    // Where a number does not fit, the conversion's result is not used.
+    let inside = e.b.convert(conversion, x, whole);
+    let fits_above = e.b.cmp(Cmp::FOlt, x, above);
+    let found = e.b.select(fits_above, inside, most);
+    let below = e.b.cmp(Cmp::FOlt, x, e.real(least, t, from));
+    let found = e.b.select(below, least_number, found);
+    let is_nan = e.b.cmp(Cmp::FUno, x, x);
+    e.b.select(is_nan, constant(0), found)
 }
 
 /// `x` to the power of `y`, wrapping: squares and products in a loop that ends

@@ -680,15 +680,7 @@ impl Emitter<'_> {
                 self.b
                     .convert(if grow { Conv::FpExt } else { Conv::FpTrunc }, x, t)
             }
-            _ if from.is_float() => {
-                let name = if to.is_signed() {
-                    "llvm.fptosi.sat"
-                } else {
-                    "llvm.fptoui.sat"
-                };
-                self.b
-                    .intrinsic(name, &mut [t, self.b.type_of(x)], &mut [x])
-            }
+            _ if from.is_float() => integer::saturated(self, x, from, to),
             _ if to.is_float() => {
                 let conv = if from.is_signed() {
                     Conv::SiToFp

@@ -1,4 +1,4 @@
-//! Integer division and power in code: the interpreter's results, no trap.
+//! Integer division, power and conversion in code: the interpreter's results, no trap.
 
 mod support;
 
@@ -155,6 +155,69 @@ fn bits_are_combined_and_shifted_as_the_interpreter_does() {
                     "{op:?} of {x} and {y}, {dtype}"
                 );
             });
+        }
+    }
+}
+
+/// z[i] = x[i] as an integer, by `lanes` at once, or one by one if that is 0.
+fn conversion(from: DType, to: DType, n: i64, lanes: u32) -> Flat {
+    let mut f = Flat::new();
+    let x = f.buffer(from, n, BufferPlace::Input);
+    let z = f.buffer(to, n, BufferPlace::Output);
+    let (i, l) = (f.var(), f.var());
+    let (at, lane) = match lanes {
+        0 => (Expr::var(i), None),
+        n => (
+            Expr::var(i) * i64::from(n) + Expr::var(l),
+            Some(Lane { var: l, lanes }),
+        ),
+    };
+    let value = Expr::load(x, [at.clone()]).cast(to);
+    let s = f.store(z, at, value, lane);
+    let body = f.loop_(i, n / i64::from(lanes.max(1)), false, vec![s]);
+    f.code.kernel = vec![body];
+    f
+}
+
+#[test]
+fn floats_become_the_nearest_integers_that_a_type_holds() {
+    let ends = [7, 8, 15, 16, 31, 32, 63, 64].map(|bits| 2f64.powi(bits));
+    let mut values = vec![0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 126.9, -127.9, 254.9, 255.9];
+    values.extend([
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e30,
+        -1e30,
+        3e9,
+        -3e9,
+    ]);
+    values.extend(
+        ends.iter()
+            .flat_map(|e| [*e, -e, e - 0.75, 0.75 - e, e + 1.0, -e - 1.0]),
+    );
+    values.resize(values.len().next_multiple_of(16), 2.75);
+    for from in [DType::F32, DType::F64] {
+        let mut x = Tensor::zeros(from, &[values.len()]);
+        for (i, v) in values.iter().enumerate() {
+            x.set_f64(i, *v);
+        }
+        for to in DTYPES {
+            for (target, lanes) in host_targets().iter().flat_map(|t| [(t, 0), (t, 16)]) {
+                let f = conversion(from, to, values.len() as i64, lanes);
+                let mut args = [x.clone(), Tensor::zeros(to, &[values.len()])];
+                assert_eq!(f.run(target, &mut args), 0);
+                for i in 0..values.len() {
+                    let v = x.get_f64(i);
+                    let expected = match to {
+                        DType::I8 => i64::from(v as i8),
+                        DType::I32 => i64::from(v as i32),
+                        DType::U8 => i64::from(v as u8),
+                        _ => v as i64,
+                    };
+                    assert_eq!(args[1].get_i64(i), expected, "{v} from {from} to {to}");
+                }
+            }
         }
     }
 }

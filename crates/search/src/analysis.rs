@@ -313,6 +313,7 @@ fn visit_loads<'a>(
     match e.kind() {
         ExprKind::Load(b, indices) => f(*b, indices, tests),
         ExprKind::Select(test, a, b) => {
+            visit_loads(test, tests, f);
             tests.push(test);
             visit_loads(a, tests, f);
             visit_loads(b, tests, f);

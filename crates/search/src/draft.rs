@@ -437,6 +437,14 @@ impl Draft {
         self.require(step).map(drop)
     }
 
+    pub fn pad_if_legal(&mut self, l: LoopId, multiple: i64) {
+        let step = Step::Pad {
+            loop_: self.loop_name(l),
+            multiple: Arg::Lit(multiple),
+        };
+        self.require_if_legal(step);
+    }
+
     /// The block that gathers.
     pub fn reindex(&mut self, b: BlockId, buffer: BufferId) -> Written<BlockId> {
         self.require_block(Step::Reindex {

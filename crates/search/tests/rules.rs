@@ -11,6 +11,8 @@ use search::{Accuracy, Point, Space, space};
 use tensor::{Tensor, compare};
 use testkit::{Window, contraction_args, random_contraction, setting};
 
+/// What the names of the sketches begin with that are checked.
+const OWN: [&str; 5] = ["rules.", "rows", "stages", "columns", "nest"];
 /// Points of a sketch beside its default.
 const POINTS: usize = 2;
 
@@ -172,6 +174,105 @@ fn row_chain(rng: &mut impl Rng) -> Program {
     b.finish(&[result])
 }
 
+/// Windows, or interpolation of neighbours, along two or three axes, one after the other;
+/// plain or in blocks of channels.
+fn staged(rng: &mut impl Rng) -> Program {
+    let names = ["z", "y", "x"];
+    let count = rng.random_range(2..4);
+    let from = names.len() - count;
+    let block = [1, 1, 8][rng.random_range(0..3)];
+    let reducer = REDUCERS[rng.random_range(0..3)].clone();
+    let lead = [rng.random_range(1..3), rng.random_range(1..4)];
+    let mut sizes: Vec<i64> = (0..count).map(|_| rng.random_range(1..7)).collect();
+    sizes[count - 1] = rng.random_range(1..45);
+    let mut b = ProgramBuilder::new("staged");
+    let lanes = if block > 1 { vec![block] } else { vec![] };
+    let x = b.input("X", DType::F32, &[&lead[..], &sizes, &lanes].concat());
+    let mut axes = vec![("n", lead[0]), ("c", lead[1])];
+    axes.extend(names[from..].iter().copied().zip(sizes.iter().copied()));
+    axes.extend(lanes.iter().map(|n| ("ci", *n)));
+    let mut made = x;
+    for d in 0..count {
+        let (at, size) = (2 + d, sizes[d]);
+        let w = Window::random(rng);
+        let (over, by) = (rng.random_range(1..6), rng.random_range(1..4));
+        let interpolates = rng.random();
+        let outputs = match d + 1 == count {
+            true => rng.random_range(1..60),
+            false => rng.random_range(1..9),
+        };
+        axes[at].1 = outputs;
+        let weights = b.compute(
+            &format!("weights{d}"),
+            &[("t", w.taps), ("i", outputs)],
+            |o| (&o[0] * 3 + &o[1]).floor_mod(5).cast(DType::F32),
+        );
+        let name = if d + 1 == count {
+            "main"
+        } else {
+            ["along_z", "along_y"][from + d]
+        };
+        let outside = reducer.identity(&[DType::F32])[0].clone();
+        made = b.reduce(name, &axes, &[("t", w.taps)], reducer.clone(), |o, t| {
+            let mut index = o.to_vec();
+            if interpolates {
+                let position = (&o[at] * by - 1).floor_div(over) + &t[0];
+                index[at] = position.max(0).min(size - 1);
+                let weight = Expr::load(weights, [t[0].clone(), o[at].clone()]);
+                return Expr::load(made, index) * weight;
+            }
+            let position = w.position(&o[at], &t[0]);
+            index[at] = position.clone();
+            let inside = Expr::int(0).le(&position).and(position.lt(size));
+            Expr::select(inside, Expr::load(made, index), outside.clone())
+        });
+    }
+    finish(rng, b, made, &axes)
+}
+
+/// A softmax along an axis that is not the innermost one.
+fn column_chain(rng: &mut impl Rng) -> Program {
+    let outer = rng.random_range(1..4);
+    let (terms, columns) = (rng.random_range(1..9), rng.random_range(1..90));
+    let axes = [("a", outer), ("k", terms), ("x", columns)];
+    let kept = [axes[0], axes[2]];
+    let mut b = ProgramBuilder::new("columns");
+    let x = b.input("X", DType::F32, &[outer, terms, columns]);
+    let whole = |o: &[Expr], t: &Expr| vec![o[0].clone(), t.clone(), o[1].clone()];
+    let of = |at: &[Expr]| vec![at[0].clone(), at[2].clone()];
+    let max = b.reduce("max", &kept, &[("r", terms)], Reducer::Max, |o, t| {
+        Expr::load(x, whole(o, &t[0]))
+    });
+    let e = b.compute("e", &axes, |at| {
+        Expr::unary(
+            ir::UnaryOp::Exp,
+            Expr::load(x, at) - Expr::load(max, of(at)),
+        )
+    });
+    let sum = b.reduce("sum", &kept, &[("r", terms)], Reducer::Sum, |o, t| {
+        Expr::load(e, whole(o, &t[0]))
+    });
+    let inverse = b.compute("inverse", &kept, |o| Expr::f32(1.0) / Expr::load(sum, o));
+    let result = b.compute("out", &axes, |at| {
+        Expr::load(e, at) * Expr::load(inverse, of(at))
+    });
+    b.finish(&[result])
+}
+
+/// Elements of rows at indices that step unevenly, and are cut off at the ends.
+fn resampled(rng: &mut impl Rng) -> Program {
+    let (rows, size) = (rng.random_range(1..5), rng.random_range(1..90));
+    let (count, over) = (rng.random_range(1..700), rng.random_range(1..9));
+    let (by, plus) = (rng.random_range(1..9), rng.random_range(-9..9));
+    let mut b = ProgramBuilder::new("resampled");
+    let x = b.input("X", DType::F32, &[rows, size]);
+    let main = b.compute("main", &[("y", rows), ("x", count)], |o| {
+        let position = (&o[1] * by + plus).floor_div(over);
+        Expr::load(x, [o[0].clone(), position.max(0).min(size - 1)])
+    });
+    b.finish(&[main])
+}
+
 /// With an epilogue behind the sum, or without.
 fn finish(
     rng: &mut impl Rng,
@@ -204,7 +305,7 @@ fn check(program: &Program, target: &Target, seed: u64) -> usize {
     let by_rules = all
         .sketches
         .into_iter()
-        .filter(|s| s.name.starts_with("rules.") || s.name.starts_with("rows"));
+        .filter(|s| OWN.iter().any(|own| s.name.starts_with(own)));
     let mut sketches = 0;
     for sketch in by_rules {
         sketches += 1;
@@ -361,6 +462,32 @@ fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
         covered * 2 >= count,
         "{covered} of {count} have sketches by rules"
     );
+}
+
+#[test]
+fn stages_columns_and_uneven_rows_get_legal_sketches_that_compute_the_same() {
+    let (covered, count) = fuzz(|rng, _| match rng.random_range(0..3) {
+        0 => staged(rng),
+        1 => column_chain(rng),
+        _ => resampled(rng),
+    });
+    assert_eq!(covered, count);
+}
+
+#[test]
+fn programs_of_stages_and_columns_begin_with_their_own_sketches() {
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let target = Target::generic(Isa::X86Avx512);
+    let first = |program: Program| {
+        let all = space(&program, &target, Accuracy::Strict);
+        all.sketches[0].name.clone()
+    };
+    // A window of one element at its own place is no stage.
+    let staged = (0..20).filter(|_| first(staged(&mut rng)) == "stages");
+    assert!(staged.count() >= 10);
+    let wide = (0..).map(|_| column_chain(&mut rng));
+    let mut wide = wide.filter(|p| p.buffer(p.params[0]).shape[2] >= 16);
+    assert_eq!(first(wide.next().unwrap()), "columns");
 }
 
 #[test]

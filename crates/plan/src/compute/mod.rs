@@ -23,6 +23,7 @@ mod reduce;
 mod resize;
 mod rows;
 mod sample;
+mod stages;
 mod top_k;
 
 use super::fold::Fold;

@@ -1,12 +1,14 @@
 //! Resizing by interpolation, plain or in channel blocks.
 //!
 //! The weights of the neighbours depend on the position along one axis only, so they are
-//! blocks of their own, `weights0`, `weights1`, ..., and the result is a sum of products.
+//! blocks of their own, `weights0`, `weights1`, ..., and each axis is a sum of products of
+//! its own, the outermost first.
 
 use super::conv::axis_names;
+use super::stages::{self, Stage, Term};
 use super::{Axes, Env, Kind, Point};
 use graph::ops::{Filter, Resize, Sampling};
-use ir::names::{MAIN, image};
+use ir::names::image;
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
 /// One axis along which several neighbours are added.
@@ -57,7 +59,7 @@ pub(super) fn resize(env: &Env, b: &mut ProgramBuilder, r: &Resize) -> (BufferId
         Some((block, lane)) => x.at_block(&index[0], block, index[2..].to_vec(), lane),
         None => x.at(index),
     };
-    if let Filter::Nearest(_) = r.filter {
+    if matches!(r.filter, Filter::Nearest(_)) || sampled.is_empty() {
         let result = env.map(b, |p| {
             let mut index = p.index.clone();
             for s in &sampled {
@@ -73,23 +75,18 @@ pub(super) fn resize(env: &Env, b: &mut ProgramBuilder, r: &Resize) -> (BufferId
         .map(|(i, s)| weights(env, b, r, s, i))
         .collect();
     let axes = image_axes(env);
-    let names: Vec<String> = (0..sampled.len()).map(|i| format!("t{i}")).collect();
-    let taps: Vec<(&str, i64)> = names
-        .iter()
-        .map(String::as_str)
-        .zip(sampled.iter().map(|s| s.taps))
-        .collect();
-    let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
-        let p = env.point(o);
-        let mut index = p.index.clone();
-        for (s, t) in sampled.iter().zip(t) {
-            index[s.axis] = s.clamped(s.at(r, &p.index[s.axis], t));
+    let stages = sampled.iter().enumerate().map(|(i, s)| Stage {
+        axis: s.axis,
+        tap: (format!("t{i}"), s.taps),
+    });
+    let stages: Vec<Stage> = stages.collect();
+    let acc = stages::reduce(env, b, (&axes, &stages), Reducer::Sum, |i, o, t| {
+        let s = &sampled[i];
+        Term {
+            at: s.clamped(s.at(r, o, t)),
+            inside: vec![],
+            factor: Some(Expr::load(weights[i], [t.clone(), o.clone()])),
         }
-        let value = element(index, &p);
-        let factors = sampled.iter().zip(&weights).zip(t);
-        factors.fold(value, |value, ((s, w), t)| {
-            value * Expr::load(*w, [p.index[s.axis].clone(), t.clone()])
-        })
     });
     let post = |sum: Expr, p: &Point| beyond(env, r, &sampled, sum, p);
     let post = r.beyond.map(|_| &post as super::LastStep<'_>);
@@ -111,12 +108,12 @@ fn beyond(env: &Env, r: &Resize, sampled: &[Sampled], value: Expr, p: &Point) ->
     })
 }
 
-/// The weights of the neighbours [elements of the result, neighbours].
+/// The weights of the neighbours [neighbours, elements of the result].
 fn weights(env: &Env, b: &mut ProgramBuilder, r: &Resize, s: &Sampled, at: usize) -> BufferId {
     let work = env.work();
     let number = |x: f64| Expr::constant(x, work);
     let line = s.sampling.position;
-    let axes = [("i", s.sampling.size as i64), ("t", s.taps)];
+    let axes = [("t", s.taps), ("i", s.sampling.size as i64)];
     let raw = |i: &Expr, t: &Expr| {
         let rest = (i * line.by() + line.plus()).floor_mod(line.over());
         let rest = rest.cast(work) * number(1.0 / line.over() as f64);
@@ -134,15 +131,15 @@ fn weights(env: &Env, b: &mut ProgramBuilder, r: &Resize, s: &Sampled, at: usize
         Expr::select(inside, weight, number(0.0))
     };
     if !r.normalises() {
-        return b.compute(&format!("weights{at}"), &axes, |o| raw(&o[0], &o[1]));
+        return b.compute(&format!("weights{at}"), &axes, |o| raw(&o[1], &o[0]));
     }
-    let unscaled = b.compute(&format!("unscaled{at}"), &axes, |o| raw(&o[0], &o[1]));
-    let (rows, terms) = ([axes[0]], [axes[1]]);
+    let unscaled = b.compute(&format!("unscaled{at}"), &axes, |o| raw(&o[1], &o[0]));
+    let (terms, rows) = ([axes[0]], [axes[1]]);
     let sum = b.reduce(&format!("sum{at}"), &rows, &terms, Reducer::Sum, |o, t| {
-        Expr::load(unscaled, [o, t].concat())
+        Expr::load(unscaled, [t, o].concat())
     });
     b.compute(&format!("weights{at}"), &axes, |o| {
-        Expr::load(unscaled, o) / Expr::load(sum, &o[..1])
+        Expr::load(unscaled, o) / Expr::load(sum, &o[1..])
     })
 }
 

@@ -5,10 +5,11 @@
 //! conditions of selects in their values, as far as they depend on the loop's
 //! variable. The interior is the longest run of iterations in which all of
 //! them hold whatever the inner and outer loops do; a condition that holds for
-//! sure in no iteration is left out. The interior keeps its names; the copies
-//! before and after it are `loop~lo` and `loop~hi`, and everything under them
-//! has the same suffix, buffers that live inside the loop included. Lowering
-//! drops the conditions that hold.
+//! sure in no iteration is left out. If that leaves an interior, no index of a
+//! load is cut off by a minimum or maximum there. The interior keeps its names;
+//! the copies before and after it are `loop~lo` and `loop~hi`, and everything
+//! under them has the same suffix, buffers that live inside the loop included.
+//! Lowering drops the conditions that hold.
 
 use crate::illegal::Illegal;
 use crate::legality::lives_inside;
@@ -64,11 +65,25 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
         return Err("it is vectorized or bound to a hardware axis".into());
     }
     let r = program_ranges(p);
+    let tests = conditions(p, l, &r);
+    let clamps = clamps(p, l, &r);
+    if !clamps.is_empty() {
+        // Where an index is cut off in every iteration, only tests are separated.
+        let all = [&tests[..], &clamps].concat();
+        if let Ok(inside) = all_hold(p, l, &all, &r) {
+            return Ok(inside);
+        }
+    }
+    all_hold(p, l, &tests, &r)
+}
+
+/// The iterations in which all of some conditions hold.
+fn all_hold(p: &Program, l: LoopId, conditions: &[Expr], r: &Ranges) -> Result<Range<i64>, String> {
     let extent = p.loop_(l).extent;
     let mut inside = 0..extent;
     let mut found = false;
-    for condition in conditions(p, l, &r) {
-        let Some(holds) = holds_in(&condition, p.loop_(l).var, &inside, extent, &r) else {
+    for condition in conditions {
+        let Some(holds) = holds_in(condition, p.loop_(l).var, &inside, extent, r) else {
             continue;
         };
         found = true;
@@ -123,6 +138,38 @@ fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
                     add(&bound(block, condition));
                 }
             });
+        }
+    }
+    all
+}
+
+/// The conditions under which indices of loads are not cut off by a minimum or maximum.
+fn clamps(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
+    let mut all: Vec<Expr> = Vec::new();
+    let var = p.loop_(l).var;
+    let mut add = |index: &Expr| {
+        index.visit(&mut |e| {
+            let ExprKind::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) = e.kind() else {
+                return;
+            };
+            let (index, end) = match a.as_int() {
+                Some(_) => (b, a),
+                None => (a, b),
+            };
+            let inside = match op {
+                BinaryOp::Min => index.clone().le(end),
+                _ => end.clone().le(index),
+            };
+            let inside = simplify(&inside, r);
+            if inside.uses_var(var) && !inside.loads() && !all.contains(&inside) {
+                all.push(inside);
+            }
+        });
+    };
+    for b in p.blocks_under(&[Node::Loop(l)]) {
+        let block = p.block(b);
+        for (_, indices) in block.loads() {
+            indices.iter().for_each(|e| add(&bound(block, e)));
         }
     }
     all

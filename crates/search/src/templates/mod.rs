@@ -6,12 +6,14 @@
 
 mod attention;
 mod blocked;
+mod columns;
 mod gemm;
 mod im2row;
 mod int8;
 mod nest;
 pub mod registers;
 mod rows;
+mod stages;
 mod threads;
 mod transpose;
 mod winograd;
@@ -106,6 +108,8 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     found.extend(of(im2row::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
+    found.extend(of(columns::sketches));
+    found.extend(of(stages::sketches));
     if allowed.space == SpaceKind::All {
         found.extend(of(rules::sketches));
     }

@@ -7,10 +7,16 @@ use super::threads::own_rows;
 use crate::draft::{Draft, PART, REST, Refused, Written, given};
 use crate::nests::{AxisLoop, Nest, ids};
 use crate::space::Sketch;
-use ir::{CpuTarget, DType, LoopId, Program, Scope};
+use ir::affine::Affine;
+use ir::{CpuTarget, DType, Expr, ExprKind, LoopId, Program, Scope};
 
 /// Rows of a tile, at most. Chosen by hand; not measured apart.
 const MOST_ROWS: i64 = 16;
+
+/// Parts for each thread with which the innermost loop need not be shared.
+const PARTS: i64 = 4;
+/// Vectors of a row that are written out, at most.
+const MOST_WRITTEN_OUT: i64 = 32;
 
 /// How far the general schedule goes.
 pub struct Style {
@@ -88,7 +94,13 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
         return Ok(());
     };
     let along = &n.spatial[at];
-    let [vectors, lane] = d.split(along.id, [REST, given(along.extent.min(width))])?;
+    let width = match is_reduction {
+        true => along.extent.min(width),
+        // Parts of a vector that are no power of two would be several.
+        false => width.min((along.extent as u64).next_power_of_two() as i64),
+    };
+    let border = Border::of(d, n, along, width);
+    let [vectors, lane] = d.split(along.id, [REST, given(width)])?;
     let mut outer = ids(&n.spatial);
     outer[at] = vectors;
     let own = at == 4 && !n.is_reduction && give_rows(d, n, target, &mut outer)?;
@@ -105,7 +117,10 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     }
     let innermost = outer[outer.len() - 1];
     // The loop that the accumulators live in stays a loop of its own.
-    let keep = usize::from(n.is_reduction && outer.len() > 1);
+    let parts: i64 = n.spatial[..at].iter().map(|l| l.extent).product();
+    let many = parts >= PARTS * i64::from(target.threads);
+    let alone = n.is_reduction || border != Border::None && many && at + 1 == outer.len();
+    let keep = usize::from(alone && outer.len() > 1);
     let shared = if own { 1 } else { outer.len() - keep };
     let fused = d.parallel(&outer[..shared], target.threads)?;
     let place = match fused {
@@ -122,7 +137,58 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     if is_reduction {
         d.decompose_reduction(n.block, n.reduce[0].id)?;
     }
+    let stands = fused.is_none() || keep > 0 || own;
+    if !n.is_reduction && stands {
+        d.run_parallel()?;
+        border.separate(d, vectors)?;
+    }
     Ok(())
+}
+
+/// What is different at the ends of the innermost axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Border {
+    None,
+    /// The last vector is not whole, or some elements are tests apart.
+    Ends,
+    /// Elements are read at indices that step unevenly.
+    Uneven,
+}
+
+impl Border {
+    fn of(d: &Draft, n: &Nest, along: &AxisLoop, width: i64) -> Border {
+        let block = d.block(n.block);
+        let mut iters = block.iters.iter();
+        let Some(var) = iters.find(|i| d.program().var(i.var).name == along.axis) else {
+            return Border::None;
+        };
+        let var = var.var;
+        let is_uneven = |e: &Expr| e.uses_var(var) && Affine::of(e).is_none();
+        let loads = block.loads();
+        if loads.iter().flat_map(|(_, at)| at).any(is_uneven) {
+            return Border::Uneven;
+        }
+        let tests = |w: &ir::Write| {
+            w.value
+                .any(&|e| matches!(e.kind(), ExprKind::Select(c, ..) if c.uses_var(var)))
+        };
+        match along.extent % width != 0 || block.writes.iter().any(tests) {
+            true => Border::Ends,
+            false => Border::None,
+        }
+    }
+
+    /// Uneven vectors of a short row have code of their own, in which it is known where
+    /// their elements lie; of other rows the first and the last ones.
+    fn separate(self, d: &mut Draft, vectors: LoopId) -> Written<()> {
+        let short = d.program().loop_(vectors).extent <= MOST_WRITTEN_OUT;
+        match self {
+            Border::None => {}
+            Border::Uneven if short => d.unroll(vectors)?,
+            Border::Ends | Border::Uneven => d.attempt_partition(vectors),
+        }
+        Ok(())
+    }
 }
 
 /// Cuts the second innermost axis into tiles, whose sums are formed side by side;
