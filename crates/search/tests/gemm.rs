@@ -186,11 +186,7 @@ fn rows_outside_of_batches_are_left_to_rules() {
         left * Expr::load(right, vec![t[0].clone(), o[2].clone()])
     });
     let program = b.finish(&[main]);
-    let all = space(
-        &program,
-        &Target::generic(Isa::X86Avx512),
-        Accuracy::Strict,
-    );
+    let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
     assert!(all.sketches[0].name.starts_with("rules."));
     assert!(!all.sketches.iter().any(|s| s.name.starts_with("gemm")));
 }

@@ -300,11 +300,7 @@ fn decided(size: [i64; 3], decision: &str) -> (Vec<i64>, i64) {
         left * Expr::load(right, vec![t[0].clone(), o[1].clone()])
     });
     let program = b.finish(&[main]);
-    let all = space(
-        &program,
-        &Target::generic(Isa::X86Avx512),
-        Accuracy::Strict,
-    );
+    let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
     let found = all.sketches[0].decisions.iter();
     let found = found.filter(|d| d.name == decision).next().unwrap();
     let values = (0..found.cardinality()).map(|v| found.kind.value_at(v).unwrap()[0]);
