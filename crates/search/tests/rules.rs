@@ -301,8 +301,8 @@ fn decided(size: [i64; 3], decision: &str) -> (Vec<i64>, i64) {
     });
     let program = b.finish(&[main]);
     let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
-    let found = all.sketches[0].decisions.iter();
-    let found = found.filter(|d| d.name == decision).next().unwrap();
+    let mut decisions = all.sketches[0].decisions.iter();
+    let found = decisions.find(|d| d.name == decision).unwrap();
     let values = (0..found.cardinality()).map(|v| found.kind.value_at(v).unwrap()[0]);
     (values.collect(), found.value[0])
 }
