@@ -314,11 +314,11 @@ impl Draft {
     }
 
     /// The same for the copies that partitions make of a loop, where they do.
-    pub fn attempt_unroll_copies_by(&mut self, l: LoopId, factor: i64) {
+    pub fn attempt_unroll_copies_by(&mut self, l: LoopId, factor: Arg) {
         for suffix in [schedule::SUFFIX_BEFORE, schedule::SUFFIX_AFTER] {
             self.attempt(Step::Annotate {
                 loop_: format!("{}{suffix}", self.loop_name(l)),
-                unroll_by: Arg::Lit(factor),
+                unroll_by: factor,
             });
         }
     }

@@ -15,6 +15,23 @@ pub const STARTS_A_CYCLE: i64 = 2;
 /// memory: orders of magnitude, chosen by hand.
 const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
 
+/// Ways of a first-level cache of 32 KiB: of Intel's cores up to Skylake and of AMD's
+/// from Zen to Zen 4 (their optimization manuals). Zen 5 has 48 KiB in 12 ways. No target
+/// says its own.
+pub const WAYS: i64 = 8;
+
+/// Lines that a first-level cache holds together, where each is so many bytes from the
+/// one before: lines that are a multiple of its sets apart share a set.
+pub fn lines_together(apart: i64, target: &CpuTarget) -> i64 {
+    let line = target.cache_line_bytes.max(1) as i64;
+    let span = (target.l1_bytes as i64 / WAYS).max(line);
+    let (mut a, mut b) = (span, apart.abs() % span);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    span / a.max(line) * WAYS
+}
+
 /// Bytes that a cycle brings of data of so many bytes that are read again and again, when
 /// the share `usable` of a cache is theirs; the first level does not count.
 pub fn bytes_a_cycle(bytes: f64, usable: f64, target: &CpuTarget) -> f64 {
@@ -31,6 +48,14 @@ pub fn bytes_a_cycle(bytes: f64, usable: f64, target: &CpuTarget) -> f64 {
 mod tests {
     use super::*;
     use ir::Isa;
+
+    #[test]
+    fn lines_a_page_apart_fill_one_set() {
+        let target = CpuTarget::generic(Isa::X86Avx512);
+        assert_eq!(lines_together(4096, &target), 8);
+        assert_eq!(lines_together(2048, &target), 16);
+        assert!(lines_together(4 * (768 + 16), &target) > 32);
+    }
 
     #[test]
     fn data_comes_from_the_nearest_level_that_holds_it() {

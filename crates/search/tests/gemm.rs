@@ -174,6 +174,23 @@ fn a_right_operand_that_few_rows_use_is_not_packed_in_every_call() {
     assert_eq!(first(4, true), "gemm.packed.columns");
 }
 
+/// Batches are inside rows: a tile of the template would have rows of one batch apart.
+#[test]
+fn rows_outside_of_batches_are_left_to_rules() {
+    let mut b = ProgramBuilder::new("product");
+    let left = b.input("A", DType::F32, &[8, 64, 32]);
+    let right = b.input("B", DType::F32, &[32, 64]);
+    let axes = [("m", 64), ("b0", 8), ("n", 64)];
+    let main = b.reduce("main", &axes, &[("k", 32)], Reducer::Sum, |o, t| {
+        let left = Expr::load(left, vec![o[1].clone(), o[0].clone(), t[0].clone()]);
+        left * Expr::load(right, vec![t[0].clone(), o[2].clone()])
+    });
+    let program = b.finish(&[main]);
+    let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
+    assert!(all.sketches[0].name.starts_with("rules."));
+    assert!(!all.sketches.iter().any(|s| s.name.starts_with("gemm")));
+}
+
 #[test]
 fn a_right_operand_from_memory_that_one_row_uses_is_streamed() {
     let names = |k: i64, constant: bool| -> Vec<String> {

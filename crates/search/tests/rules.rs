@@ -450,6 +450,42 @@ fn an_operand_with_windows_is_copied_with_its_border() {
     }
 }
 
+/// A [rows, terms] times B [terms, columns], and what a decision of the first sketch may
+/// be and is.
+fn decided(size: [i64; 3], decision: &str) -> (Vec<i64>, i64) {
+    let [rows, columns, depth] = size;
+    let mut b = ProgramBuilder::new("product");
+    let left = b.input("A", DType::F32, &[rows, depth]);
+    let right = b.input("B", DType::F32, &[depth, columns]);
+    let axes = [("r", rows), ("c", columns)];
+    let main = b.reduce("main", &axes, &[("d", depth)], Reducer::Sum, |o, t| {
+        let left = Expr::load(left, vec![o[0].clone(), t[0].clone()]);
+        left * Expr::load(right, vec![t[0].clone(), o[1].clone()])
+    });
+    let program = b.finish(&[main]);
+    let all = space(&program, &Target::generic(Isa::X86Avx512), Accuracy::Strict);
+    let mut decisions = all.sketches[0].decisions.iter();
+    let found = decisions.find(|d| d.name == decision).unwrap();
+    let values = (0..found.cardinality()).map(|v| found.kind.value_at(v).unwrap()[0]);
+    (values.collect(), found.value[0])
+}
+
+#[test]
+fn a_tile_has_any_number_of_vectors() {
+    // 13 vectors: no number but 1 divides them.
+    let (widths, _) = decided([64, 197, 64], "vectors");
+    assert_eq!(widths, [16, 32, 48, 64, 80, 96]);
+}
+
+#[test]
+fn rows_a_page_apart_are_no_more_than_a_set_of_the_cache_holds() {
+    let (_, apart) = decided([1024, 64, 1024], "tile_r");
+    assert!((2..=8).contains(&apart), "{apart} rows");
+    // A line more each: the rows are in sets of their own.
+    let (_, beside) = decided([1024, 64, 1024 + 16], "tile_r");
+    assert!(beside > 8, "{beside} rows");
+}
+
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
     let (covered, count) = fuzz(|rng, _| match rng.random_range(0..3) {

@@ -5,46 +5,49 @@
 //! under `if c` and the select becomes `x`. For sums the constant may be deep in
 //! the term: `select(c, x, 0) * w`, or `(select(c, x, z) - z) * w` with integers.
 //! What this may change in floating point is said in the crate's documentation.
+//!
+//! A condition that differs between the lanes of a vector stays in its select: loads are
+//! then masked, and the accumulator is updated whole. An update under a mask would keep
+//! the other lanes of the accumulator, which takes a merge for each, and more registers.
 
 use crate::LowerError;
-use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
+use crate::nest::{Assign, For, Nest, Stmt, conjunction, conjuncts, guarded};
 use ir::simplify::is_index;
-use ir::{BinaryOp, DType, Expr, ExprKind, UnaryOp};
+use ir::{BinaryOp, DType, Expr, ExprKind, LoopKind, UnaryOp, VarId};
 
 pub(crate) fn guards(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|_, stmts| stmts.into_iter().flat_map(split).collect());
+    nest.map_entries(|_, stmts| split(stmts, &[]));
     Ok(())
 }
 
-fn split(s: Stmt) -> Vec<Stmt> {
-    match s {
+/// `lanes` are the variables of the vectorized loops around.
+fn split(stmts: Vec<Stmt>, lanes: &[VarId]) -> Vec<Stmt> {
+    let one = |s: Stmt| match s {
         Stmt::For(mut l) => {
-            let body = std::mem::take(&mut l.body);
-            vec![Stmt::For(For {
-                body: body.into_iter().flat_map(split).collect(),
-                ..l
-            })]
+            let own = (l.kind == LoopKind::Vectorized).then_some(l.var);
+            let lanes: Vec<VarId> = lanes.iter().copied().chain(own).collect();
+            let body = split(std::mem::take(&mut l.body), &lanes);
+            vec![Stmt::For(For { body, ..l })]
         }
-        Stmt::If { cond, then } => {
-            guarded(conjuncts(&cond), then.into_iter().flat_map(split).collect())
-        }
-        Stmt::Assign(a) => guard(a),
+        Stmt::If { cond, then } => guarded(conjuncts(&cond), split(then, lanes)),
+        Stmt::Assign(a) => guard(a, lanes),
         other => vec![other],
-    }
+    };
+    stmts.into_iter().flat_map(one).collect()
 }
 
-fn guard(mut a: Assign) -> Vec<Stmt> {
+fn guard(mut a: Assign, lanes: &[VarId]) -> Vec<Stmt> {
     let mut conds = Vec::new();
-    while let Some((cond, value)) = guarded_update(&a) {
-        conds.extend(conjuncts(&cond));
+    while let Some((cond, value)) = guarded_update(&a, lanes) {
+        conds.extend(cond);
         a.value = value;
     }
     guarded(conds, vec![Stmt::Assign(a)])
 }
 
-/// One condition outside of which the update changes nothing, and the value
-/// under it.
-fn guarded_update(a: &Assign) -> Option<(Expr, Expr)> {
+/// Conditions outside of which the update changes nothing, the same for all `lanes`, and
+/// the value under them.
+fn guarded_update(a: &Assign, lanes: &[VarId]) -> Option<(Vec<Expr>, Expr)> {
     let ExprKind::Binary(op, left, right) = a.value.kind() else {
         return None;
     };
@@ -67,10 +70,19 @@ fn guarded_update(a: &Assign) -> Option<(Expr, Expr)> {
             return None;
         };
         let vanishes = |constant: &Expr| neutral(&folded(&replaced(term, &s, constant)));
-        if vanishes(otherwise) {
-            return Some((c.clone(), replaced(term, &s, x)));
-        }
-        vanishes(x).then(|| (negated(c), replaced(term, &s, otherwise)))
+        let (cond, value, constant) = match () {
+            () if vanishes(otherwise) => (c.clone(), x, otherwise),
+            () if vanishes(x) => (negated(c), otherwise, x),
+            () => return None,
+        };
+        let differs = |c: &Expr| lanes.iter().any(|l| c.uses_var(*l));
+        let (by_lane, same): (Vec<Expr>, Vec<Expr>) =
+            conjuncts(&cond).into_iter().partition(differs);
+        let left = match conjunction(by_lane) {
+            Some(c) => Expr::select(c, value.clone(), constant.clone()),
+            None => value.clone(),
+        };
+        (!same.is_empty()).then(|| (same, replaced(term, &s, &left)))
     })?;
     let update = if is_self(left) {
         Expr::binary(*op, acc, bare)

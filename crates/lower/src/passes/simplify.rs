@@ -113,6 +113,13 @@ fn simplified_assign(a: Assign, r: &Ranges) -> Option<Stmt> {
     let mask = mask.filter(|m| m.as_int() != Some(1));
     if let Some(m) = &mask {
         inside = narrowed(m, &inside);
+        // One lane alone stays a lane: at a constant offset it would read by itself a
+        // register that others read whole, and the register would be memory.
+        if let Some(lane) = a.lane
+            && inside.get(lane.var).is_some_and(|i| i.lo == i.hi)
+        {
+            inside.set(lane.var, 0, i64::from(lane.lanes) - 1);
+        }
     }
     Some(Stmt::Assign(Assign {
         indices: a

@@ -214,7 +214,11 @@ fn max_pooling_skips_its_padding() {
     let masks = all(&code.kernel)
         .into_iter()
         .filter(|s| matches!(s, Stmt::Store(s) if s.mask.is_some() && s.lane.is_some()));
-    assert_eq!(masks.count(), 1, "columns differ by lane");
+    assert_eq!(
+        masks.count(),
+        0,
+        "columns differ by lane in their loads alone"
+    );
     assert!(
         ifs(&code)
             .iter()

@@ -11,6 +11,7 @@ use super::threads::Shared;
 use super::{Packed, Plan, TileLoops, surround};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
+use crate::rates::WAYS;
 use ir::{CpuTarget, LoopId, Role, Scope};
 
 const RULE: &str = "copies";
@@ -22,8 +23,6 @@ const FAR_USES: f64 = 96.0;
 const PAGE_BYTES: i64 = 4096;
 /// Pages whose translations are at hand, about: 64 to 96 on the larger cores.
 const PAGES: i64 = 64;
-/// Lines that one set of the first-level cache holds.
-const WAYS: i64 = 8;
 /// Rows of a tile, about.
 const ROWS: i64 = 16;
 

@@ -12,9 +12,9 @@ use super::surround::{self, Surrounded};
 use super::window;
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::DecidedPart;
-use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
+use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
 use crate::templates::registers::wanted_part;
-use ir::CpuTarget;
+use ir::{CpuTarget, Role};
 
 /// The share of a cache that an operand may fill: the others need the rest.
 const SHARE: f64 = 0.75;
@@ -124,6 +124,9 @@ impl TileCost {
         let busy = busy.max(LATENCY as f64) + self.tests(s) * TEST;
         let operands = facts.operands.iter();
         let moved: f64 = operands.map(|o| self.transfer(o, &tile)).sum();
+        let crowded = facts.operands.iter().enumerate();
+        let crowded = crowded.map(|(i, o)| self.crowded(s, (i, o))).sum::<f64>() * terms;
+        let moved = moved + crowded;
         let part = |(at, n): (usize, i64)| wanted_part(facts.axes[at].extent, n);
         let of_rows: f64 = self.along(s).map(part).product();
         let cut = |(at, n): (usize, i64)| facts.axes[at].extent % n != 0;
@@ -261,6 +264,33 @@ impl TileCost {
             _ => vectors,
         };
         count as f64 * each
+    }
+
+    /// Cycles for one term in which lines come again from the second-level cache: the rows
+    /// of the tile read an operand along lines of their own, and these push each other out
+    /// of their sets before the next terms are read.
+    fn crowded(&self, s: &TileSizes, (at, o): (usize, &Access)) -> f64 {
+        let facts = &self.facts;
+        let packed = o.role == Role::Constant || self.lanes.copied.contains(&at);
+        let next = |at: usize| {
+            facts.axes[at].class == Class::Reduction && o.strides[at] == Stride::Elements(1)
+        };
+        let along_terms = (0..facts.axes.len()).any(next);
+        if packed || !along_terms || o.strides[self.lanes.at].is_used() {
+            return 0.0;
+        }
+        let used = || self.along(s).filter(|(at, _)| o.strides[*at].is_used());
+        let lines: i64 = used().map(|(_, n)| n).product();
+        let apart = used().filter(|(_, n)| *n > 1).map(|(at, _)| o.strides[at]);
+        let together = apart.map(|stride| match stride {
+            Stride::Elements(n) => lines_together(n * o.element_bytes, &self.target),
+            Stride::Unknown => lines,
+        });
+        if lines <= together.min().unwrap_or(lines) {
+            return 0.0;
+        }
+        let bytes = lines as f64 * self.target.cache_line_bytes as f64;
+        bytes / bytes_a_cycle(0.0, SHARE, &self.target)
     }
 
     /// Cycles in which all terms' part of an operand comes from where it is.

@@ -5,9 +5,10 @@
 //! broadcast), or in strides. A constant in strides is packed; another operand is read in
 //! strides.
 
+use super::tile::Tile;
 use super::{Plan, copies};
 use crate::analysis::{Reduction, Stride};
-use crate::draft::{Draft, Written};
+use crate::draft::{DecidedPart, Draft, Written};
 use ir::{DType, LoopId, Role};
 use schedule::Arg;
 
@@ -95,11 +96,10 @@ pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
     fill(d, plan, lanes)
 }
 
-/// Whole vectors of sums: a part of a vector would keep all of them in memory.
+/// A vector of sums is whole: a part of one would keep all of them in memory.
 fn fill(d: &mut Draft, plan: &mut Plan, mut lanes: Lanes) -> Written<Lanes> {
-    // Panels are whole by themselves.
-    let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
-    if panel || lanes.extent % lanes.width == 0 {
+    // Longer axes get whole tiles once these are decided.
+    if lanes.extent >= lanes.width {
         return Ok(lanes);
     }
     d.pad(lanes.axis, Arg::Lit(lanes.width))?;
@@ -108,4 +108,25 @@ fn fill(d: &mut Draft, plan: &mut Plan, mut lanes: Lanes) -> Written<Lanes> {
     plan.applied("fill", format!("{} to {padded} of vectors", lanes.extent));
     lanes.extent = padded;
     Ok(lanes)
+}
+
+/// Pads the axis to whole tiles, of the decided width.
+pub fn whole_tiles(
+    d: &mut Draft,
+    plan: &mut Plan,
+    lanes: &Lanes,
+    tile: &Tile,
+    width: DecidedPart,
+) -> Written<()> {
+    d.pad(lanes.axis, width)?;
+    // The padding of a packed operand is in the copy: its loads have no tests.
+    if tile.is_panel() {
+        return Ok(());
+    }
+    plan.look_again(d);
+    let padded = plan.facts.axes[lanes.at].extent;
+    if padded > lanes.extent {
+        plan.applied("fill", format!("{} to {padded} of tiles", lanes.extent));
+    }
+    Ok(())
 }

@@ -190,8 +190,8 @@ fn write(
     let lanes: Lanes = lanes::rule(d, &mut plan)?;
     surround::copy(d, &mut plan, &lanes)?;
     let tile: Tile = tile::decide(d, &mut plan, &lanes)?;
-    if tile.is_panel() {
-        d.pad(lanes.axis, tile.width())?;
+    if let Some(width) = tile.width() {
+        lanes::whole_tiles(d, &mut plan, &lanes, &tile, width)?;
     }
     let packed = pack::operands(d, &mut plan, &lanes, &tile)?;
     let loops = tile::cut(d, &mut plan, &lanes, &tile)?;
@@ -207,8 +207,8 @@ fn write(
         d.attempt_partition(row);
     }
     borders::separate(d, &mut plan, &tile, &loops);
-    if let Some(taps) = taps {
-        d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);
+    if let Some((taps, by)) = taps {
+        d.attempt_unroll_copies_by(taps, by);
     }
     let handled: Vec<BlockId> = [Some(main), plan.out]
         .iter()

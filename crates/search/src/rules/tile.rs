@@ -25,14 +25,14 @@ const MOST_VECTORS: i64 = 6;
 /// Multiply-adds of the unrolled body by default: a few times what hides the latency.
 const UNROLLED: i64 = 64;
 
-/// Tiles of which one may be slow.
-const MANY: i64 = 16;
-
 /// The decisions of a tile.
 pub struct Tile {
     rows: Vec<Row>,
-    /// How many vectors; of a panel, how many elements.
+    /// The width along the lanes: elements, or one vector where there is no more.
     vectors: Decided,
+    /// Whether the lanes' axis has several vectors, and is cut into tiles.
+    wide: bool,
+    /// Whether these are panels of a packed operand.
     panel: bool,
     terms: Option<Terms>,
     /// Axes whose last tile may reach over the end.
@@ -60,9 +60,9 @@ impl Tile {
         self.panel
     }
 
-    /// The width of a panel, in elements.
-    pub fn width(&self) -> DecidedPart {
-        self.vectors.value()
+    /// The width of a tile along the lanes, in elements, if the axis is longer than a vector.
+    pub fn width(&self) -> Option<DecidedPart> {
+        self.wide.then(|| self.vectors.value())
     }
 
     /// What decides its costs, and its sizes by default.
@@ -93,12 +93,13 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
     let options = options(plan, lanes, registers);
     let cost = TileCost::new(plan, lanes, &options.axes);
     let best = best(plan, lanes, &options, &cost, registers);
-    let panel = !lanes.packed.is_empty() && lanes.extent > lanes.width;
-    let unit = if panel { lanes.width } else { 1 };
+    let wide = lanes.extent > lanes.width;
+    let panel = wide && !lanes.packed.is_empty();
+    let unit = if wide { lanes.width } else { 1 };
     let counts: Vec<i64> = options.vectors.iter().map(|v| v * unit).collect();
     let vectors = d.choose("vectors", &counts, best.vectors * unit);
     let mut cuts = Vec::new();
-    if !panel && counts.iter().any(|v| lanes.extent % (v * lanes.width) != 0) {
+    if wide && !panel && counts.iter().any(|v| lanes.extent % v != 0) {
         cuts.push(lanes.at);
     }
     let rows = rows(d, plan, &options, &best, &mut cuts);
@@ -109,6 +110,7 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
     let tile = Tile {
         rows,
         vectors,
+        wide,
         panel,
         terms,
         cuts,
@@ -136,12 +138,11 @@ fn options(plan: &Plan, lanes: &Lanes, registers: Registers) -> Options {
         _ => axes(plan, lanes),
     };
     let sizes = |at: &usize| sizes_of(&plan.facts.axes[*at], registers);
+    // The axis is padded to whole tiles.
     let vectors = (lanes.extent + lanes.width - 1) / lanes.width;
-    // The last tile of many may be cut: then its sums are in memory.
-    let fits = |v: &i64| vectors % v == 0 || vectors > MANY * v;
     Options {
         rows: axes.iter().map(sizes).collect(),
-        vectors: (1..=vectors.min(MOST_VECTORS)).filter(fits).collect(),
+        vectors: (1..=vectors.min(MOST_VECTORS)).collect(),
         axes,
     }
 }
@@ -317,8 +318,12 @@ fn terms(d: &mut Draft, plan: &mut Plan, products: i64) -> Option<Terms> {
 const SHORT: i64 = 7;
 
 /// The innermost short loop over terms outside the tile, such as the taps of a window, is
-/// a body of its own.
-pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<Option<LoopId>> {
+/// a body of its own. The loop, and by how much it is unrolled, also at borders.
+pub fn unroll_taps(
+    d: &mut Draft,
+    plan: &mut Plan,
+    loops: &TileLoops,
+) -> Written<Option<(LoopId, Arg)>> {
     let extent = |l: &LoopId| d.program().loop_(*l).extent;
     let short = loops
         .terms
@@ -342,7 +347,7 @@ pub fn unroll_taps(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written
     d.unroll_by(taps, by.value())?;
     let name = d.program().loop_(taps).name.clone();
     plan.applied("unroll", format!("{name} by {default}, by default"));
-    Ok(Some(taps))
+    Ok(Some((taps, by.value().into())))
 }
 
 /// Cuts the loops.
@@ -364,11 +369,11 @@ pub fn cut(d: &mut Draft, plan: &mut Plan, lanes: &Lanes, tile: &Tile) -> Writte
         }
     }
     let vectors = tile.vectors.value().into();
-    let [tiles, own, lane] = match tile.panel {
+    let [tiles, own, lane] = match tile.wide {
         true => {
-            let [panels, panel] = d.split(lanes.axis, [REST, vectors])?;
-            let [own, lane] = d.split(panel, [REST, given(lanes.width)])?;
-            [panels, own, lane]
+            let [tiles, inside] = d.split(lanes.axis, [REST, vectors])?;
+            let [own, lane] = d.split(inside, [REST, given(lanes.width)])?;
+            [tiles, own, lane]
         }
         false => d.split(lanes.axis, [REST, vectors, given(lanes.width)])?,
     };

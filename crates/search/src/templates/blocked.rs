@@ -210,7 +210,7 @@ impl Windows<'_> {
         d.run_parallel()?;
         d.attempt_partition(x0);
         if let Some(l) = taps_loop {
-            d.attempt_unroll_copies_by(l, taps);
+            d.attempt_unroll_copies_by(l, Arg::Lit(taps));
         }
         Ok(())
     }

@@ -41,9 +41,15 @@ impl Shape {
         if !columns.is(product::COLUMN) {
             return None;
         }
-        let rows = others.iter().find(|l| l.is(product::ROW)).cloned();
-        let batch = others.iter().filter(|l| !l.is(product::ROW));
-        let batch = batch.cloned().collect();
+        let (rows, batch) = match others.split_last() {
+            Some((rows, batch)) if rows.is(product::ROW) => (Some(rows.clone()), batch),
+            _ => (None, others),
+        };
+        // Rows outside of batches are no tile of this template.
+        if batch.iter().any(|l| l.is(product::ROW)) {
+            return None;
+        }
+        let batch = batch.to_vec();
         let block = program.block(main.block);
         let ExprKind::Binary(BinaryOp::Mul, _, b) = block.writes[0].value.kind() else {
             return None;

@@ -1,7 +1,7 @@
 //! The register tile of a matrix product: what fits, and what to begin with.
 
 use super::shape::Shape;
-use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle};
+use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
 use crate::templates::registers::{Registers, products_a_load};
 use ir::{CpuTarget, DType};
 
@@ -12,10 +12,6 @@ const RUN_BYTES: i64 = 128;
 /// Factor of the time of a tile that masks cut at the end of rows in memory: it makes
 /// widths that divide the columns come first. Chosen by hand; not measured apart.
 const MASKED: f64 = 1.5;
-/// Ways of a first-level cache of 32 KiB: of Intel's cores up to Skylake and of AMD's
-/// from Zen to Zen 4 (their optimization manuals). Zen 5 has 48 KiB in 12 ways. No target
-/// says its own.
-const WAYS: i64 = 8;
 /// Factor of the time of rows that fill their sets to the last ways. Chosen by hand; not measured apart.
 const CROWDED: f64 = 1.03;
 /// Part of its multiply-adds' time that a load costs beside them: it tells apart tiles that
@@ -63,7 +59,8 @@ impl Tiles {
     /// The tile that takes the fewest cycles by count; of equals the one with
     /// the most multiply-adds a load.
     fn best(&self, shape: &Shape, target: &CpuTarget) -> (i64, i64) {
-        let most_rows = rows_of_sets(shape.k(), target);
+        // Rows of the left operand that the first-level cache holds together.
+        let most_rows = lines_together(shape.k() * DType::F32.size() as i64, target);
         let mut best = self.default;
         let mut least = f64::INFINITY;
         for c in &self.columns {
@@ -112,20 +109,6 @@ impl Tiles {
     }
 }
 
-/// Rows of the left operand that a first-level cache holds together: rows that
-/// are a multiple of its sets apart share a set.
-fn rows_of_sets(k: i64, target: &CpuTarget) -> i64 {
-    let line = target.cache_line_bytes.max(1) as i64;
-    let span = (target.l1_bytes as i64 / WAYS).max(line);
-    let apart = k * DType::F32.size() as i64;
-    let (mut a, mut b) = (span, apart % span);
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    let sets = span / a.max(line);
-    sets * WAYS
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,14 +130,6 @@ mod tests {
             right: BufferId(0),
             packing: None,
         }
-    }
-
-    #[test]
-    fn rows_a_page_apart_fill_one_set() {
-        let target = CpuTarget::generic(Isa::X86Avx512);
-        assert_eq!(rows_of_sets(1024, &target), 8);
-        assert_eq!(rows_of_sets(512, &target), 16);
-        assert!(rows_of_sets(768 + 16, &target) > 32);
     }
 
     #[test]
