@@ -647,6 +647,41 @@ impl Emitter<'_> {
         }
     }
 
+    /// The lanes of a vector of floats as integers of at most 32 bits: towards zero, NaN as 0,
+    /// and what does not fit as the nearest that does. LLVM's own operator becomes one
+    /// conversion a lane on x86.
+    fn saturated(&mut self, x: Value, from: DType, to: DType, t: Type) -> Value {
+        let float = self.b.type_of(x);
+        let constant = |e: &Self, v: f64| {
+            let scalar = e.b.const_real(e.value_type(from), v);
+            e.constant_like(scalar, float)
+        };
+        let (bits, signed) = (to.bits() as i32, to.is_signed());
+        let low = if signed { -(2f64.powi(bits - 1)) } else { 0.0 };
+        let end = 2f64.powi(if signed { bits - 1 } else { bits });
+        let nan = self.b.cmp(Cmp::FUno, x, x);
+        let zero = self.b.zero(float);
+        let x = self.b.select(nan, zero, x);
+        let min = constant(self, low);
+        let above = self.b.cmp(Cmp::FOgt, x, min);
+        let x = self.b.select(above, x, min);
+        let ints = self.b.int_type(32);
+        let wide = self.b.vector_type(ints, self.b.lanes_of_type(float));
+        if bits < 32 {
+            let max = constant(self, end - 1.0);
+            let below = self.b.cmp(Cmp::FOlt, x, max);
+            let x = self.b.select(below, x, max);
+            let whole = self.b.convert(Conv::FpToSi, x, wide);
+            return self.b.convert(Conv::Trunc, whole, t);
+        }
+        // The greatest i32 is no f32: what reaches 2^31 is replaced afterwards.
+        let end = constant(self, end);
+        let fits = self.b.cmp(Cmp::FOlt, x, end);
+        let whole = self.b.convert(Conv::FpToSi, x, wide);
+        let most = self.constant_like(self.b.const_int(ints, i64::from(i32::MAX)), wide);
+        self.b.select(fits, whole, most)
+    }
+
     pub fn cast(&mut self, a: Typed, to: DType) -> Typed {
         let from = a.dtype;
         let x = a.value;
@@ -663,6 +698,9 @@ impl Emitter<'_> {
                 let grow = to.bits() > from.bits();
                 self.b
                     .convert(if grow { Conv::FpExt } else { Conv::FpTrunc }, x, t)
+            }
+            _ if from.is_float() && lanes > 0 && to.bits() <= 32 => {
+                self.saturated(x, from, to, t)
             }
             _ if from.is_float() => {
                 let name = if to.is_signed() {

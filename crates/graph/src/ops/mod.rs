@@ -18,7 +18,7 @@ mod reduce;
 mod resize;
 
 pub use contract::Contract;
-pub use conv::{Conv, ConvTranspose};
+pub use conv::{Conv, ConvInteger, ConvTranspose};
 pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
 pub use gather::Gather;
 pub use linear::Gemm;
@@ -63,7 +63,7 @@ pub enum Op {
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
     Conv(Conv),
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], each i8 or u8; sums in i32.
-    ConvInteger(Conv),
+    ConvInteger(ConvInteger),
     /// x [N,C,spatial..], weight [C,M/groups,kernel..], bias? [M].
     ConvTranspose(ConvTranspose),
     /// a, b; NumPy `matmul`.
@@ -179,7 +179,7 @@ impl Op {
                 .get(0)
                 .map(|t| vec![TensorType::new(*to, &t.shape)]),
             Op::Conv(c) => one(c.infer(inputs)),
-            Op::ConvInteger(c) => one(c.infer_integer(inputs)),
+            Op::ConvInteger(c) => one(c.infer(inputs)),
             Op::ConvTranspose(c) => one(c.infer(inputs)),
             Op::MatMul => one(linear::infer_matmul(inputs)),
             Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),
