@@ -9,6 +9,7 @@
 pub mod builtin;
 mod model;
 pub mod ops;
+mod quantised;
 mod recognise;
 pub mod reference;
 mod simplify;

@@ -6,13 +6,15 @@
 
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
+use crate::quantised::products_of_bytes;
 use crate::recognise::recognise;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
 
 /// Folds what is constant and drops what does nothing.
 pub fn simplify(model: &Model) -> Model {
-    let model = model.clone().folded();
+    let model = model.clone().folded_to_bytes();
+    let model = products_of_bytes(&model).without_dead_code().folded();
     let model = drop_no_ops(&model);
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());

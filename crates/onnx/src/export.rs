@@ -412,7 +412,13 @@ fn operator(
         Op::Where => ("Where", vec![]),
         Op::Cast(to) => ("Cast", vec![int("to", i64::from(data_type(*to)))]),
         Op::Conv(c) => ("Conv", conv(c)),
-        Op::ConvInteger(c) => ("ConvInteger", conv(c)),
+        Op::ConvInteger(c) if c.outside == 0 => ("ConvInteger", conv(&c.conv)),
+        Op::ConvInteger(c) => {
+            return Err(format!(
+                "its image is {} outside of its borders, which ONNX cannot express",
+                c.outside
+            ));
+        }
         Op::ConvTranspose(c) => ("ConvTranspose", conv_transpose(c)?),
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),

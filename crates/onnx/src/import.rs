@@ -103,7 +103,7 @@ fn import(
     let model = importer.run(graph, options)?;
     // It holds the data that folding may drop.
     drop(folder);
-    Ok(model.folded())
+    Ok(model.folded_to_bytes())
 }
 
 struct Importer<'a> {

@@ -9,7 +9,7 @@
 use crate::node::{Imported, NodeImport, Problem};
 use crate::windows;
 use graph::ValueId;
-use graph::ops::{Binary, Conv, Op, Pad, PadMode, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, Conv, ConvInteger, Op, Reduce, ReduceKind, Unary};
 use tensor::DType;
 
 /// Input `i` if it is a zero point that can change anything.
@@ -108,26 +108,23 @@ fn ones(n: &mut NodeImport, like: ValueId) -> Result<ValueId, Problem> {
 /// counting nothing.
 fn windows_sum(
     n: &mut NodeImport,
-    mut conv: Conv,
-    [mut x, w]: [ValueId; 2],
+    conv: Conv,
+    [x, w]: [ValueId; 2],
     [p, q]: [Option<ValueId>; 2],
 ) -> Result<ValueId, Problem> {
     let rank = n.shape(x).len();
     let constant = p.and_then(|p| n.model.constant(p).cloned());
-    if let Some(t) = constant.filter(|t| t.len() == 1) {
-        // Outside of x are zero points, which count nothing.
-        let mut pads = vec![(0, 0); 2];
-        pads.extend(conv.pads.iter().map(|p| (p.0 as i64, p.1 as i64)));
-        if pads.iter().any(|p| *p != (0, 0)) {
-            let mode = PadMode::Constant(t.get_f64(0));
-            x = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
-            conv.pads.fill((0, 0));
-        }
-    }
-    let op = Op::ConvInteger(conv.clone());
-    let mut y = n.emit(op.clone(), &[x, w])?;
+    // Outside of x are zero points, which count nothing.
+    let known = constant.filter(|t| t.len() == 1).map(|t| t.get_i64(0));
+    let op = |outside: i64| {
+        let conv = conv.clone();
+        Op::ConvInteger(ConvInteger { conv, outside })
+    };
+    // Of ones in place of x: how many taps count.
+    let counting = op(i64::from(known.is_some()));
+    let mut y = n.emit(op(known.unwrap_or(0)), &[x, w])?;
     // Sums of weights; at borders not of all of them.
-    let whole = conv.pads.iter().all(|p| *p == (0, 0));
+    let whole = known.is_some() || conv.pads.iter().all(|p| *p == (0, 0));
     let p = match p {
         Some(p) => Some(by_map(n, p, rank)?),
         None => None,
@@ -140,17 +137,17 @@ fn windows_sum(
             by_map(n, flat, rank)?
         } else {
             let everywhere = ones(n, x)?;
-            n.emit(op.clone(), &[everywhere, w])?
+            n.emit(counting.clone(), &[everywhere, w])?
         };
         y = less(n, y, p, weights)?;
     }
     if let Some(q) = q {
         let q = by_map(n, q, rank)?;
         let taps = ones(n, w)?;
-        let mut pixels = n.emit(op.clone(), &[x, taps])?;
+        let mut pixels = n.emit(op(known.unwrap_or(0)), &[x, taps])?;
         if let Some(p) = p {
             let everywhere = ones(n, x)?;
-            let count = n.emit(op, &[everywhere, taps])?;
+            let count = n.emit(counting, &[everywhere, taps])?;
             pixels = less(n, pixels, p, count)?;
         }
         y = less(n, y, q, pixels)?;
@@ -258,7 +255,14 @@ pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
         return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
     }
     let like = n.shape(x);
-    let mut x = n.cast(x, DType::I32)?;
+    // Bytes are not folded: products of them may stay products of bytes.
+    let mut x = match n.dtype(x) {
+        DType::I32 => x,
+        _ => n
+            .model
+            .add(&n.name, Op::Cast(DType::I32), &[x])
+            .map_err(|e| e.source)?,
+    };
     if let Some(z) = zero_point(n, 2) {
         let z = along(n, z, axis, &like)?;
         let z = n.cast(z, DType::I32)?;

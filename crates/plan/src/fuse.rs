@@ -108,6 +108,7 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
         };
         if node.outputs.len() == 1 {
             grow(model, &graph, &mut taken, &mut group);
+            absorb_operands(model, &graph, &mut taken, &mut group);
         }
         groups.push(group);
     }
@@ -139,12 +140,46 @@ fn grow(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut G
         if !region.iter().all(fits) {
             return;
         }
-        let within = |e: Extent| e.nodes <= LIMIT.nodes && e.depth <= LIMIT.depth;
-        if !region.iter().all(|n| within(measure(*n))) {
+        if !region.iter().all(|n| measure(*n).fits(LIMIT)) {
             return;
         }
         region.iter().for_each(|n| taken[n.index()] = true);
         group.chain.extend(region);
+    }
+}
+
+/// Adds to the chain what only the chain reads and is made of one tensor alone. Example: the
+/// bytes of a shortcut, which the sum that ends the chain dequantises.
+fn absorb_operands(model: &Model, graph: &PostDominators, taken: &mut [bool], group: &mut Group) {
+    let anchor = group.anchor;
+    let shape = model[model[anchor].output()].shape();
+    let admits = |n: NodeId, _: &HashSet<ValueId>| {
+        let node = &model[n];
+        let moving = node.inputs.iter().flatten();
+        let moving = moving.filter(|v| model.constant(**v).is_none()).count();
+        // What is made before the anchor had its turn to be fused.
+        n > anchor
+            && !taken[n.index()]
+            && is_elementwise(&node.op)
+            && moving == 1
+            && model[node.output()].shape() == shape
+    };
+    let mut nodes: Vec<NodeId> = group.nodes().collect();
+    let before = nodes.len();
+    absorb(model, graph, &admits, &mut nodes, LIMIT.depth);
+    let mut extents = HashMap::new();
+    let fits = nodes.iter().all(|n| {
+        let leaf = |v| extents.get(&v).copied().unwrap_or(Extent::LEAF);
+        let own = match *n == anchor && !is_elementwise(&model[anchor].op) {
+            true => Extent::LEAF,
+            false => extent(model, &model[*n], leaf),
+        };
+        extents.insert(model[*n].output(), own);
+        own.fits(LIMIT)
+    });
+    if fits && nodes.len() > before {
+        nodes.iter().for_each(|n| taken[n.index()] = true);
+        group.chain = nodes.into_iter().filter(|n| *n != anchor).collect();
     }
 }
 
@@ -215,7 +250,14 @@ fn along_rows(
     if nodes.len() < 2 || nodes[1..].iter().filter(again).count() == 0 {
         return None;
     }
-    absorb(model, graph, &fits, &mut nodes);
+    // No further operand is read for what is added.
+    let adds_none = |n: NodeId, read: &HashSet<ValueId>| {
+        let mut own = model[n].inputs.iter().flatten();
+        own.all(|v| read.contains(v) || model.constant(*v).is_some())
+            && is_elementwise(&model[n].op)
+            && fits(&n)
+    };
+    absorb(model, graph, &adds_none, &mut nodes, MOST_OF_ROWS);
     let rows = nodes[..nodes.len() - 1].to_vec();
     Some(Group {
         anchor: end,
@@ -225,13 +267,14 @@ fn along_rows(
     })
 }
 
-/// Adds what only these nodes read, as long as no further operand is read for it. Example:
-/// the squares of a norm whose operand the norm divides.
+/// Adds nodes that only these nodes read and that `admits` takes, given all that is read, up
+/// to `most`. Example: the squares of a norm whose operand the norm divides.
 fn absorb(
     model: &Model,
     graph: &PostDominators,
-    fits: &impl Fn(&NodeId) -> bool,
+    admits: &impl Fn(NodeId, &HashSet<ValueId>) -> bool,
     nodes: &mut Vec<NodeId>,
+    most: usize,
 ) {
     let reads = |n: NodeId| model[n].inputs.iter().flatten().copied();
     loop {
@@ -243,16 +286,10 @@ fn absorb(
                 .outputs
                 .iter()
                 .any(|v| model.outputs().contains(v));
-            let adds_none = reads(*n).all(|v| read.contains(&v) || model.constant(v).is_some());
-            !inside(n)
-                && !own
-                && adds_none
-                && graph.users[n.index()].iter().all(inside)
-                && is_elementwise(&model[*n].op)
-                && fits(n)
+            !inside(n) && !own && graph.users[n.index()].iter().all(inside) && admits(*n, &read)
         });
         match found {
-            Some((n, _)) if nodes.len() < MOST_OF_ROWS => nodes.push(n),
+            Some((n, _)) if nodes.len() < most => nodes.push(n),
             _ => break,
         }
     }

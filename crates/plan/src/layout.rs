@@ -192,20 +192,19 @@ impl Chooser<'_> {
 
     fn is_image(&self, v: ValueId) -> bool {
         let ty = self.model[v].ty();
-        IMAGE_RANKS.contains(&ty.rank()) && ty.dtype == DType::F32 && !ty.is_empty()
+        IMAGE_RANKS.contains(&ty.rank()) && fits_blocks(ty.dtype) && !ty.is_empty()
     }
 
-    /// Whether everything the group reads and makes is f32: the only element
-    /// type that the block fits.
-    fn group_is_f32(&self, group: &Group) -> bool {
-        let float = |v: ValueId| self.model[v].dtype() == DType::F32;
+    /// Whether all that the group reads and makes may lie in blocks.
+    fn group_fits_blocks(&self, group: &Group) -> bool {
+        let fits = |v: ValueId| fits_blocks(self.model[v].dtype());
         group.nodes().all(|n| {
             let node = &self.model[n];
             node.inputs
                 .iter()
                 .flatten()
                 .chain(&node.outputs)
-                .all(|v| float(*v))
+                .all(|v| fits(*v))
         })
     }
 
@@ -213,9 +212,9 @@ impl Chooser<'_> {
         let node = &self.model[group.anchor];
         let x = node.inputs.first().copied().flatten();
         if let (Op::ConvInteger(c), Some(x)) = (&node.op, x) {
-            return self.conv(group, c, x);
+            return self.conv(group, &c.conv, x);
         }
-        let Some(x) = x.filter(|_| self.group_is_f32(group)) else {
+        let Some(x) = x.filter(|_| self.group_fits_blocks(group)) else {
             return Choice::plain();
         };
         match &node.op {
@@ -384,6 +383,12 @@ impl Chooser<'_> {
             _ => Choice::plain(),
         }
     }
+}
+
+/// Whether blocks, whose channels fill a vector of f32, are for this type: that of
+/// floats, and of quantised images between operators that compute in as many lanes.
+fn fits_blocks(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32 | DType::U8 | DType::I8)
 }
 
 /// Whether a node only renames or reshapes bytes.

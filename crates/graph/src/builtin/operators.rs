@@ -7,8 +7,8 @@ use super::resize;
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
 use crate::ops::{
-    Binary, Concat, Conv, ConvTranspose, Gather, Gelu, LayerNorm, Op, OpError, Pool, PoolKind,
-    Reduce, ReduceKind, Softmax, Transpose, Unary,
+    Binary, Concat, Conv, ConvInteger, ConvTranspose, Gather, Gelu, LayerNorm, Op, OpError, Pool,
+    PoolKind, Reduce, ReduceKind, Softmax, Transpose, Unary,
 };
 use tensor::DType;
 
@@ -582,7 +582,7 @@ fn conv(
         groups,
     };
     let op = if is_integer(a) {
-        Op::ConvInteger(conv)
+        Op::ConvInteger(ConvInteger { conv, outside: 0 })
     } else {
         Op::Conv(conv)
     };

@@ -6,6 +6,7 @@
 
 use super::{Model, Node, Origin, TensorType, Value, ValueId};
 use crate::ops::{Op, OpError, Pool, Sampling};
+use crate::quantised::dequantises;
 use crate::reference;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -153,7 +154,18 @@ impl Model {
     /// as the model may compute them ([`Model::take_elements`]). A node that refuses its values (an index out
     /// of range) stays, and fails when it is run. A value without elements is a
     /// constant, whatever makes it.
-    pub fn folded(mut self) -> Model {
+    pub fn folded(self) -> Model {
+        self.folded_except(|_, _| false)
+    }
+
+    /// As [`Model::folded`], but constant bytes are not dequantised: products of them may
+    /// become products of bytes.
+    pub fn folded_to_bytes(self) -> Model {
+        self.folded_except(dequantises)
+    }
+
+    fn folded_except(mut self, keep: impl Fn(&Node, &Model) -> bool) -> Model {
+        let keep: Vec<bool> = self.nodes().map(|(_, n)| keep(n, &self)).collect();
         let mut known = self.take_constants();
         for (known, value) in known.iter_mut().zip(&self.values) {
             if value.ty().is_empty() {
@@ -164,7 +176,11 @@ impl Model {
         let mut folded = vec![false; self.nodes.len()];
         let mut kept = users.is_output.clone();
         for (i, node) in self.nodes.iter().enumerate() {
-            match compute(node, &self.values, &known, &mut self.allowance) {
+            let results = match keep[i] {
+                true => None,
+                false => compute(node, &self.values, &known, &mut self.allowance),
+            };
+            match results {
                 Some(results) => {
                     folded[i] = true;
                     for (v, t) in node.outputs.iter().zip(results) {

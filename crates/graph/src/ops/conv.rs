@@ -15,6 +15,15 @@ pub struct Conv {
     pub groups: usize,
 }
 
+/// [`Conv`] of bytes, with sums in i32.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvInteger {
+    pub conv: Conv,
+    /// What windows read outside of the image, where quantised images have their zero
+    /// point: a value of the image's type.
+    pub outside: i64,
+}
+
 impl Conv {
     /// Stride 1, no padding, one group.
     pub fn unit(spatial: usize) -> Conv {
@@ -38,15 +47,6 @@ impl Conv {
         })
     }
 
-    /// Of bytes, with sums in i32.
-    pub(super) fn infer_integer(&self, inputs: Operands) -> Result<TensorType, OpError> {
-        let (x, w) = (inputs.exactly(2)?.byte(0)?, inputs.byte(1)?);
-        Ok(TensorType {
-            dtype: DType::I32,
-            shape: self.result_shape(x, w)?,
-        })
-    }
-
     fn result_shape(&self, x: &TensorType, w: &TensorType) -> Result<Vec<usize>, OpError> {
         let lists = [self.strides.len(), self.dilations.len(), self.pads.len()];
         let spatial = check_window(x, w, &lists)?;
@@ -65,6 +65,26 @@ impl Conv {
             )?);
         }
         Ok(shape)
+    }
+}
+
+impl ConvInteger {
+    pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let (x, w) = (inputs.exactly(2)?.byte(0)?, inputs.byte(1)?);
+        let values = match x.dtype {
+            DType::I8 => -128..=127,
+            _ => 0..=255,
+        };
+        if !values.contains(&self.outside) {
+            return refuse(format!(
+                "{} outside of {x} is none of its values",
+                self.outside
+            ));
+        }
+        Ok(TensorType {
+            dtype: DType::I32,
+            shape: self.conv.result_shape(x, w)?,
+        })
     }
 }
 

@@ -21,7 +21,7 @@ mod scatter;
 mod top_k;
 
 pub use contract::Contract;
-pub use conv::{Conv, ConvTranspose};
+pub use conv::{Conv, ConvInteger, ConvTranspose};
 pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
@@ -69,7 +69,7 @@ pub enum Op {
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
     Conv(Conv),
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], each i8 or u8; sums in i32.
-    ConvInteger(Conv),
+    ConvInteger(ConvInteger),
     /// x [N,C,spatial..], weight [C,M/groups,kernel..], bias? [M].
     ConvTranspose(ConvTranspose),
     /// a, b; NumPy `matmul`.
@@ -203,7 +203,7 @@ impl Op {
                 .get(0)
                 .map(|t| vec![TensorType::new(*to, &t.shape)]),
             Op::Conv(c) => one(c.infer(inputs)),
-            Op::ConvInteger(c) => one(c.infer_integer(inputs)),
+            Op::ConvInteger(c) => one(c.infer(inputs)),
             Op::ConvTranspose(c) => one(c.infer(inputs)),
             Op::MatMul => one(linear::infer_matmul(inputs)),
             Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),

@@ -4,7 +4,7 @@
 use super::contraction::Product;
 use super::linear::wrapped_sums;
 use super::widen::{floats, from_floats, read_strided};
-use crate::ops::{Conv, ConvTranspose};
+use crate::ops::{Conv, ConvInteger, ConvTranspose};
 use tensor::{Tensor, row_major_strides};
 
 /// Where the taps of each window lie in one spatial plane.
@@ -68,15 +68,23 @@ pub(super) fn conv(
     bias: Option<&Tensor>,
     shape: &[usize],
 ) -> Tensor {
-    from_floats(w.dtype(), shape, &sums(c, x, w, bias, shape))
+    from_floats(w.dtype(), shape, &sums(c, (x, 0.0), w, bias, shape))
 }
 
 /// Products of bytes. Their sums are far below 2^53, so f64 is exact.
-pub(super) fn conv_integer(c: &Conv, x: &Tensor, w: &Tensor, shape: &[usize]) -> Tensor {
-    wrapped_sums(shape, &sums(c, x, w, None, shape))
+pub(super) fn conv_integer(c: &ConvInteger, x: &Tensor, w: &Tensor, shape: &[usize]) -> Tensor {
+    let x = (x, c.outside as f64);
+    wrapped_sums(shape, &sums(&c.conv, x, w, None, shape))
 }
 
-fn sums(c: &Conv, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, shape: &[usize]) -> Vec<f64> {
+/// The sums over windows of `x`, outside of which is `outside`.
+fn sums(
+    c: &Conv,
+    (x, outside): (&Tensor, f64),
+    w: &Tensor,
+    bias: Option<&Tensor>,
+    shape: &[usize],
+) -> Vec<f64> {
     let windows = Windows {
         plane: &x.shape()[2..],
         counts: &shape[2..],
@@ -108,7 +116,7 @@ fn sums(c: &Conv, x: &Tensor, w: &Tensor, bias: Option<&Tensor>, shape: &[usize]
                     let offsets = windows.offsets(pixel);
                     for (line, image) in line.chunks_mut(taps).zip(image.chunks(plane.max(1))) {
                         for (v, offset) in line.iter_mut().zip(&offsets) {
-                            *v = offset.map_or(0.0, |o| image[o]);
+                            *v = offset.map_or(outside, |o| image[o]);
                         }
                     }
                 },

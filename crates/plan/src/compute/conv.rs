@@ -69,27 +69,29 @@ fn with_bias(env: &Env, b: &mut ProgramBuilder, acc: BufferId, axes: &Axes) -> B
     env.conclude(b, acc, axes, bias.as_ref().map(|f| f as LastStep))
 }
 
-pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> (BufferId, Kind) {
+/// A convolution of an image that is `outside` where windows reach over its border.
+pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) -> (BufferId, Kind) {
+    let outside = Expr::constant(outside as f64, env.work());
     let result = match env.layout.block() {
         Some(block) => {
             let channels = [env.operand_shape(0)[1], env.shape[1]].map(|n| n as usize);
             match Grouping::of(c.groups, channels[0], channels[1], block) {
-                Some(Grouping::Depthwise) => depthwise_blocked(env, b, c, block),
+                Some(Grouping::Depthwise) => depthwise_blocked(env, b, c, (block, outside)),
                 Some(Grouping::Narrow { depth, maps }) => {
                     let lanes = NarrowGroups { block, depth, maps };
-                    narrow_blocked(env, b, c, lanes)
+                    narrow_blocked(env, b, c, (lanes, outside))
                 }
-                _ => blocked(env, b, c, block),
+                _ => blocked(env, b, c, (block, outside)),
             }
         }
-        None => plain(env, b, c),
+        None => plain(env, b, c, outside),
     };
     (result, conv_kind(env, c))
 }
 
 /// main [n, ko, spatial.., ki] = sum over co, kernel axes, ci, or over c, kernel axes if
 /// the operand is plain.
-fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId {
+fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, Expr)) -> BufferId {
     let windows = windows(env, c);
     let rank = windows.len();
     let axes = env.named_axes(image::blocked_maps(rank));
@@ -97,7 +99,6 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
     // Of one group, whose channels fill whole blocks if there are several.
     let (channels, maps) = (w.shape()[1], env.shape[1]);
     let group_blocks = (maps / c.groups as i64 / block, channels / block);
-    let zero = Expr::constant(0.0, env.work());
     let in_blocks = x.layout().block().is_some();
     let reduce = channel_sums(x, channels, taps(&windows));
     let acc = b.reduce(
@@ -128,7 +129,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId 
             }
             let weight = w.at([&[k, channel], &t[1..1 + rank]].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), zero.clone()) * weight
+            guarded(inside, env.factor(0, value), outside.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -156,13 +157,17 @@ fn is_depthwise(env: &Env, c: &Conv) -> bool {
 }
 
 /// main [n, co, spatial.., ci] = sum over kernel axes.
-fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) -> BufferId {
+fn depthwise_blocked(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    c: &Conv,
+    (block, outside): (i64, Expr),
+) -> BufferId {
     let axes = env.axes();
     let windows = windows(env, c);
     let (x, w) = (env.operand(0), env.operand(1));
     let channels = env.shape[1];
     let reduce = Axes::new(taps(&windows));
-    let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
         MAIN.as_str(),
         &axes.list(),
@@ -180,7 +185,7 @@ fn depthwise_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, block: i64) ->
             };
             let weight = w.at([&[channel, Expr::int(0)], t].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), zero.clone()) * weight
+            guarded(inside, env.factor(0, value), outside.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -240,14 +245,18 @@ impl NarrowGroups {
 
 /// main [n, ko, spatial.., ki] = sum over c, kernel axes: a vector of maps reads one block
 /// of channels, or parts of a few, in an order that does not change.
-fn narrow_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, groups: NarrowGroups) -> BufferId {
+fn narrow_blocked(
+    env: &Env,
+    b: &mut ProgramBuilder,
+    c: &Conv,
+    (groups, outside): (NarrowGroups, Expr),
+) -> BufferId {
     let windows = windows(env, c);
     let axes = env.named_axes(image::blocked_maps(windows.len()));
     let (x, w) = (env.operand(0), env.operand(1));
     let (channels, maps, block) = (x.shape()[1], env.shape[1], groups.block);
     let depth = [(image::CHANNEL.into(), groups.depth)];
     let reduce = Axes::new(depth.into_iter().chain(taps(&windows)));
-    let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
         MAIN.as_str(),
         &axes.list(),
@@ -268,7 +277,7 @@ fn narrow_blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, groups: NarrowGro
             }
             let weight = w.at([&[k], t].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), zero.clone()) * weight
+            guarded(inside, env.factor(0, value), outside.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -283,17 +292,17 @@ pub(super) fn plain_maps(spatial: usize) -> Vec<String> {
 
 /// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping. Groups of
 /// several maps have an axis of their own.
-fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
+fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: Expr) -> BufferId {
     let windows = windows(env, c);
     let maps = env.shape[1] / c.groups as i64;
     if c.groups > 1 && maps > 1 {
-        return plain_groups(env, b, &windows, (c.groups as i64, maps));
+        let groups = (c.groups as i64, maps);
+        return plain_groups(env, b, &windows, (groups, outside));
     }
     let axes = env.named_axes(plain_maps(windows.len()));
     let (x, w) = (env.operand(0), env.operand(1));
     let depth = w.shape()[1];
     let reduce = channel_sums(x, depth, taps(&windows));
-    let zero = Expr::constant(0.0, env.work());
     let acc = b.reduce(
         MAIN.as_str(),
         &axes.list(),
@@ -304,7 +313,7 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv) -> BufferId {
             let channel = group_channel(c.groups, &o[1], maps, depth, &t[0]);
             let at = [&[o[0].clone(), channel], &pixel[..]].concat();
             let weight = env.factor(1, w.at([&[o[1].clone()], t].concat()));
-            guarded(inside, env.factor(0, x.at(at)), zero.clone()) * weight
+            guarded(inside, env.factor(0, x.at(at)), outside.clone()) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -316,7 +325,7 @@ fn plain_groups(
     env: &Env,
     b: &mut ProgramBuilder,
     windows: &[Window],
-    (groups, maps): (i64, i64),
+    ((groups, maps), outside): ((i64, i64), Expr),
 ) -> BufferId {
     let (x, w) = (env.operand(0), env.operand(1));
     let depth = w.shape()[1];
@@ -325,7 +334,6 @@ fn plain_groups(
     axes.insert(1, (image::GROUP.into(), groups));
     let axes = Axes::new(axes);
     let reduce = channel_sums(x, depth, taps(windows));
-    let zero = Expr::constant(0.0, env.work());
     let map = |o: &[Expr]| &o[1] * maps + &o[2];
     let acc = b.reduce(
         MAIN.as_str(),
@@ -337,7 +345,7 @@ fn plain_groups(
             let channel = &o[1] * depth + &t[0];
             let at = [&[o[0].clone(), channel], &pixel[..]].concat();
             let weight = env.factor(1, w.at([&[map(o)], t].concat()));
-            guarded(inside, env.factor(0, x.at(at)), zero.clone()) * weight
+            guarded(inside, env.factor(0, x.at(at)), outside.clone()) * weight
         },
     );
     let bias = bias(env);

@@ -47,6 +47,10 @@ pub(crate) struct Extent {
 impl Extent {
     /// One element of a tensor, or a constant.
     pub const LEAF: Extent = Extent { nodes: 1, depth: 0 };
+
+    pub fn fits(self, limit: Extent) -> bool {
+        self.nodes <= limit.nodes && self.depth <= limit.depth
+    }
 }
 
 /// The extent of an element-wise node's result from those of its operands.
@@ -102,6 +106,9 @@ fn cast(x: &Expr, from: DType, to: DType) -> Expr {
         return x.clone();
     }
     let narrow = matches!(to, DType::I8 | DType::U8 | DType::I32);
+    if let Some(open) = without_clip(x, to) {
+        return open.cast(to);
+    }
     // Through i64, so that what does not fit wraps.
     let x = if from.is_float() && narrow {
         x.clone().cast(DType::I64)
@@ -110,6 +117,22 @@ fn cast(x: &Expr, from: DType, to: DType) -> Expr {
     };
     let x = x.cast(to);
     if work(to) == to { x } else { x.cast(work(to)) }
+}
+
+/// y, if `x` is y clipped to all values of a type of bytes: floats are cast to the nearest
+/// value that there is.
+fn without_clip(x: &Expr, to: DType) -> Option<Expr> {
+    let (low, high) = match to {
+        DType::U8 => (0.0, 255.0),
+        DType::I8 => (-128.0, 127.0),
+        _ => return None,
+    };
+    let bounded = |e: &Expr, op: BinaryOp, bound: f64| match e.kind() {
+        ExprKind::Binary(own, a, b) if *own == op && a.as_float() == Some(bound) => Some(b.clone()),
+        ExprKind::Binary(own, a, b) if *own == op && b.as_float() == Some(bound) => Some(a.clone()),
+        _ => None,
+    };
+    bounded(&bounded(x, BinaryOp::Min, high)?, BinaryOp::Max, low)
 }
 
 fn batch_norm(n: BatchNorm, dtype: DType, operands: &[Expr]) -> Expr {

@@ -110,7 +110,8 @@ pub(super) fn build(
 
 fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     match &env.node.op {
-        Op::Conv(c) | Op::ConvInteger(c) => conv::conv(env, b, c),
+        Op::Conv(c) => conv::conv(env, b, c, 0),
+        Op::ConvInteger(c) => conv::conv(env, b, &c.conv, c.outside),
         Op::ConvTranspose(c) => conv_transpose::conv_transpose(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
         Op::Gemm(g) => matmul::gemm(env, b, g),

@@ -1,0 +1,479 @@
+//! Quantised models: products of dequantised bytes become products of the bytes.
+//!
+//! Tools that quantise models write f32 operators between nodes that dequantise their
+//! operands, `(q - zero) scale`, and quantise their results, `clip(round(x / scale) + zero)`
+//! (the QDQ form). With one scale and zero point for the whole image x and one for each
+//! map of the weights w,
+//!
+//!   sum of (x - p) s (w - q) t = s t (sum of x (w - q) - p (sum of (w - q))),
+//!
+//! where the inner sums are of bytes, exact in i32, and the last one is a constant of each
+//! map. Operators that only move values move the bytes instead.
+
+use crate::model::{Model, Node, Rewrite, ValueId};
+use crate::ops::{Binary, Conv, ConvInteger, Gemm, Op, Pool, PoolKind, Transpose, Unary};
+use crate::reference;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use tensor::{DType, Tensor};
+
+/// (q - zero) scale: bytes, and constants that broadcast to them.
+#[derive(Clone, Copy)]
+struct Dequantised {
+    q: ValueId,
+    /// Absent zeros are 0.
+    zero: Option<ValueId>,
+    /// f32.
+    scale: ValueId,
+}
+
+/// Constant bytes without a zero point, and what one step of each of their maps is worth: one
+/// value a map, or one for all.
+struct Weights {
+    bytes: Tensor,
+    steps: Vec<f64>,
+}
+
+/// Terms of a sum of products of bytes, at most: more could overflow an i32.
+const MOST_TERMS: usize = 1 << 16;
+/// How far a bias may be from a whole number of steps, as exporters round it: in steps, and as a
+/// part of it.
+const BIAS_TOLERANCE: (f64, f64) = (1e-3, 1e-6);
+
+/// Replaces products of dequantised bytes. What is not recognised stays as it is.
+pub(crate) fn products_of_bytes(model: &Model) -> Model {
+    if !model.nodes().any(|(_, n)| dequantises(n, model)) {
+        return model.clone();
+    }
+    let mut unsigned = HashMap::new();
+    let Ok(model) = model.rewrite(|r, _, node| {
+        let mut pass = Pass {
+            name: &node.name,
+            r,
+            unsigned: &mut unsigned,
+        };
+        Ok::<_, Infallible>(match pass.replaced(node) {
+            Some(values) => values,
+            None => pass.copied(node),
+        })
+    });
+    model
+}
+
+/// Whether a node begins to dequantise bytes.
+pub(crate) fn dequantises(node: &Node, model: &Model) -> bool {
+    let bytes = |v: ValueId| is_byte(model[v].dtype());
+    node.op == Op::Cast(DType::I32) && node.input(0).is_some_and(bytes)
+}
+
+fn is_byte(d: DType) -> bool {
+    matches!(d, DType::U8 | DType::I8)
+}
+
+/// One node's turn. Values are those of the new model.
+struct Pass<'p, 'r> {
+    name: &'p str,
+    r: &'p mut Rewrite<'r>,
+    /// What quantised i8 are as u8, 128 above: dot products take unsigned images.
+    unsigned: &'p mut HashMap<ValueId, ValueId>,
+}
+
+impl Pass<'_, '_> {
+    fn replaced(&mut self, node: &Node) -> Option<Vec<ValueId>> {
+        let inputs = self.r.operands(node);
+        let operand = |i: usize| inputs.get(i).copied().flatten();
+        let one = |v: Option<ValueId>| v.map(|v| vec![v]);
+        match &node.op {
+            Op::Cast(to) if is_byte(*to) => one(self.quantised(operand(0)?, *to)),
+            Op::Conv(c) => one(self.conv(c, [operand(0)?, operand(1)?], operand(2))),
+            Op::MatMul => one(self.matmul([operand(0)?, operand(1)?])),
+            Op::Gemm(g) => one(self.gemm(g, [operand(0)?, operand(1)?], operand(2))),
+            Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Slice(_)
+            | Op::Split(_)
+            | Op::Expand(_)
+            | Op::Concat(_)
+            | Op::Pool(Pool {
+                kind: PoolKind::Max { indices: None },
+                ..
+            }) => self.moved(node, &inputs),
+            _ => None,
+        }
+    }
+
+    /// The node as it is. It dequantises its operands itself, so that no other node
+    /// keeps them apart from it.
+    fn copied(&mut self, node: &Node) -> Vec<ValueId> {
+        let operands = self.r.operands(node);
+        let inputs: Vec<_> = operands
+            .into_iter()
+            .map(|v| {
+                let v = v?;
+                Some(match self.dequantised(v) {
+                    Some(d) if self.r.target.constant(d.q).is_none() => self.dequantise(d),
+                    _ => v,
+                })
+            })
+            .collect();
+        let outputs = self.r.target.add_node(self.name, node.op.clone(), &inputs);
+        outputs.expect("a node of a valid model is valid in its copy")
+    }
+
+    fn add(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
+        let value = self.r.target.add(self.name, op, operands);
+        value.expect("a quantised operator takes the operands that it is written for")
+    }
+
+    fn constant(&mut self, t: Tensor) -> ValueId {
+        self.r.target.add_result(self.name, t)
+    }
+
+    fn node(&self, v: ValueId) -> Option<&Node> {
+        self.r.target.producer(v).map(|(n, _)| &self.r.target[n])
+    }
+
+    /// The operands of a node of this operator and a constant.
+    fn with_constant(&self, v: ValueId, op: Binary) -> Option<(ValueId, ValueId)> {
+        let node = self.node(v).filter(|n| n.op == Op::Binary(op))?;
+        let (x, c) = (node.input(0)?, node.input(1)?);
+        self.r.target.constant(c).map(|_| (x, c))
+    }
+
+    fn cast(&self, v: ValueId, to: DType) -> Option<ValueId> {
+        self.node(v).filter(|n| n.op == Op::Cast(to))?.input(0)
+    }
+
+    fn unary(&self, v: ValueId, op: Unary) -> Option<ValueId> {
+        self.node(v).filter(|n| n.op == Op::Unary(op))?.input(0)
+    }
+
+    /// What `v` is dequantised from, as it is written.
+    fn written(&self, v: ValueId) -> Option<Dequantised> {
+        let model = &self.r.target;
+        let (float, scale) = self.with_constant(v, Binary::Mul)?;
+        let wide = self.cast(float, DType::F32)?;
+        let (wide, zero) = match self.with_constant(wide, Binary::Sub) {
+            Some((wide, zero)) => (wide, Some(zero)),
+            None => (wide, None),
+        };
+        let q = self.cast(wide, DType::I32)?;
+        let bytes = is_byte(model[q].dtype()) && model[v].dtype() == DType::F32;
+        let same = model[q].shape() == model[v].shape();
+        (bytes && same).then_some(Dequantised { q, zero, scale })
+    }
+
+    /// What `v` is dequantised from: unsigned bytes where they can be.
+    fn dequantised(&mut self, v: ValueId) -> Option<Dequantised> {
+        let d = self.written(v)?;
+        let Some(q) = self.unsigned.get(&d.q).copied() else {
+            return Some(d);
+        };
+        let zero = self.zero(&d)? + UNSIGNED;
+        let zero = Some(self.constant(filled(DType::I32, &[], zero)));
+        Some(Dequantised { q, zero, ..d })
+    }
+
+    fn dequantise(&mut self, d: Dequantised) -> ValueId {
+        let mut wide = self.add(Op::Cast(DType::I32), &[d.q]);
+        if let Some(zero) = d.zero {
+            wide = self.add(Op::Binary(Binary::Sub), &[wide, zero]);
+        }
+        let float = self.add(Op::Cast(DType::F32), &[wide]);
+        self.add(Op::Binary(Binary::Mul), &[float, d.scale])
+    }
+
+    /// The only element of a constant.
+    fn scalar(&self, v: ValueId) -> Option<f64> {
+        let t = self.r.target.constant(v)?;
+        (t.len() == 1).then(|| t.get_f64(0))
+    }
+
+    /// The zero point, if there is one for all.
+    fn zero(&self, d: &Dequantised) -> Option<f64> {
+        d.zero.map_or(Some(0.0), |z| self.scalar(z))
+    }
+
+    /// Zero point and scale, if there is one of each for all.
+    fn whole(&self, d: &Dequantised) -> Option<[f64; 2]> {
+        Some([self.zero(d)?, self.scalar(d.scale)?])
+    }
+
+    /// The bytes that a node quantises to, where `clipped` is what it casts.
+    fn quantised(&mut self, clipped: ValueId, to: DType) -> Option<ValueId> {
+        let shifted = self.unary(clipped, whole_range(to))?;
+        let (rounded, zero) = match self.with_constant(shifted, Binary::Add) {
+            Some((rounded, zero)) => (rounded, self.scalar(zero)?),
+            None => (shifted, 0.0),
+        };
+        let divided = self.unary(rounded, Unary::Round)?;
+        let (x, scale) = self.with_constant(divided, Binary::Div)?;
+        let step = self.scalar(scale).filter(|s| *s > 0.0)?;
+        if self.r.target[x].dtype() != DType::F32 {
+            return None;
+        }
+        let again = self.written(x);
+        if let Some(d) = again.filter(|d| self.whole(d) == Some([zero, step]))
+            && self.r.target[d.q].dtype() == to
+        {
+            return Some(d.q);
+        }
+        let scaled = self.rescaled(x, step);
+        let rounded = self.add(Op::Unary(Unary::Round), &[scaled]);
+        let q = self.bytes(rounded, zero, to);
+        if to == DType::I8 {
+            let above = self.bytes(rounded, zero + UNSIGNED, DType::U8);
+            self.unsigned.insert(q, above);
+        }
+        Some(q)
+    }
+
+    /// The bytes of steps from a zero point.
+    fn bytes(&mut self, steps: ValueId, zero: f64, to: DType) -> ValueId {
+        let mut y = steps;
+        if zero != 0.0 {
+            let zero = self.constant(filled(DType::F32, &[], zero));
+            y = self.add(Op::Binary(Binary::Add), &[y, zero]);
+        }
+        let y = self.add(Op::Unary(whole_range(to)), &[y]);
+        self.add(Op::Cast(to), &[y])
+    }
+
+    /// x / step: what x was multiplied by is divided instead.
+    fn rescaled(&mut self, x: ValueId, step: f64) -> ValueId {
+        if let Some((of, scale)) = self.with_constant(x, Binary::Mul) {
+            let scale = self.divided(scale, step);
+            return self.add(Op::Binary(Binary::Mul), &[of, scale]);
+        }
+        if let Some((of, shift)) = self.with_constant(x, Binary::Add)
+            && self.with_constant(of, Binary::Mul).is_some()
+        {
+            let (of, shift) = (self.rescaled(of, step), self.divided(shift, step));
+            return self.add(Op::Binary(Binary::Add), &[of, shift]);
+        }
+        let clip = self.node(x).map(|n| (n.op.clone(), n.input(0)));
+        if let Some((Op::Unary(Unary::Relu), Some(of))) = clip {
+            let of = self.rescaled(of, step);
+            return self.add(Op::Unary(Unary::Relu), &[of]);
+        }
+        let inverse = self.constant(filled(DType::F32, &[], 1.0 / step));
+        self.add(Op::Binary(Binary::Mul), &[x, inverse])
+    }
+
+    /// A constant divided by a number.
+    fn divided(&mut self, v: ValueId, by: f64) -> ValueId {
+        let t = self.r.target.constant(v).expect("it is a constant").clone();
+        let mut quotient = Tensor::zeros(t.dtype(), t.shape());
+        (0..t.len()).for_each(|i| quotient.set_f64(i, t.get_f64(i) / by));
+        self.constant(quotient)
+    }
+
+    /// An operator that moves values, of bytes instead.
+    fn moved(&mut self, node: &Node, inputs: &[Option<ValueId>]) -> Option<Vec<ValueId>> {
+        let mut images = Vec::new();
+        for v in inputs {
+            images.push(self.dequantised((*v)?)?);
+        }
+        let first = *images.first()?;
+        let scale = self.whole(&first)?;
+        let dtype = |d: &Dequantised| self.r.target[d.q].dtype();
+        let alike = |d: &Dequantised| self.whole(d) == Some(scale) && dtype(d) == dtype(&first);
+        let moves = images.iter().any(|d| self.r.target.constant(d.q).is_none());
+        if scale[1] <= 0.0 || !moves || !images.iter().all(alike) {
+            return None;
+        }
+        let bytes: Vec<_> = images.iter().map(|d| Some(d.q)).collect();
+        let moved = self.r.target.add_node(self.name, node.op.clone(), &bytes);
+        let moved = moved.ok()?.into_iter();
+        Some(
+            moved
+                .map(|q| self.dequantise(Dequantised { q, ..first }))
+                .collect(),
+        )
+    }
+
+    /// Constant bytes whose maps lie along `axis`.
+    fn weights(&self, v: ValueId, axis: usize) -> Option<Weights> {
+        let d = self.written(v)?;
+        let q = self.r.target.constant(d.q)?;
+        let maps = q.shape()[axis];
+        let along = |v: ValueId| {
+            let t = self.r.target.constant(v)?;
+            let shape_fits = t.rank() == q.rank() && t.shape()[axis] == maps && t.len() == maps;
+            (t.len() == 1 || shape_fits).then(|| (0..t.len()).map(|i| t.get_f64(i)).collect())
+        };
+        let steps: Vec<f64> = along(d.scale)?;
+        let zeros: Vec<f64> = d.zero.map_or(Some(vec![0.0]), along)?;
+        if zeros.iter().all(|z| *z == 0.0) {
+            let bytes = (**q).clone();
+            return Some(Weights { bytes, steps });
+        }
+        let inner: usize = q.shape()[axis + 1..].iter().product();
+        let mut bytes = Tensor::zeros(DType::I8, q.shape());
+        for i in 0..q.len() {
+            let zero = zeros[if zeros.len() == 1 {
+                0
+            } else {
+                i / inner % maps
+            }];
+            let value = q.get_f64(i) - zero;
+            if !(-128.0..=127.0).contains(&value) {
+                return None;
+            }
+            bytes.set_f64(i, value);
+        }
+        Some(Weights { bytes, steps })
+    }
+
+    fn conv(&mut self, c: &Conv, [x, w]: [ValueId; 2], bias: Option<ValueId>) -> Option<ValueId> {
+        let x = self.dequantised(x)?;
+        let ([zero, step], w) = (self.whole(&x)?, self.weights(w, 0)?);
+        let maps = w.bytes.shape()[0];
+        let terms = w.bytes.len() / maps.max(1);
+        let sums = map_sums(&w.bytes, maps, |i| i / terms);
+        let bias = self.bias(bias, maps)?;
+        if terms > MOST_TERMS || maps == 0 {
+            return None;
+        }
+        let mut shape = vec![1; w.bytes.rank()];
+        shape[1] = maps;
+        let weights = self.constant(w.bytes);
+        let op = ConvInteger {
+            conv: c.clone(),
+            outside: zero as i64,
+        };
+        let sum = self.add(Op::ConvInteger(op), &[x.q, weights]);
+        let offsets = sums.iter().map(|s| -zero * s).collect();
+        Some(self.scaled(sum, offsets, (&w.steps, step), bias, &shape))
+    }
+
+    fn matmul(&mut self, [a, b]: [ValueId; 2]) -> Option<ValueId> {
+        let w = self.weights(b, 1)?;
+        self.product(a, w, None)
+    }
+
+    fn gemm(&mut self, g: &Gemm, [a, b]: [ValueId; 2], c: Option<ValueId>) -> Option<ValueId> {
+        if g.trans_a || g.alpha != 1.0 || c.is_some() && g.beta != 1.0 {
+            return None;
+        }
+        let mut w = self.weights(b, usize::from(!g.trans_b))?;
+        if g.trans_b {
+            let turn = Op::Transpose(Transpose { perm: vec![1, 0] });
+            w.bytes = reference::apply(&turn, &[Some(&w.bytes)]).ok()?.pop()?;
+        }
+        self.product(a, w, c)
+    }
+
+    /// A product with a matrix of bytes.
+    fn product(&mut self, a: ValueId, w: Weights, bias: Option<ValueId>) -> Option<ValueId> {
+        let a = self.dequantised(a)?;
+        let [zero, step] = self.whole(&a)?;
+        let (terms, columns) = match *w.bytes.shape() {
+            [terms, columns] => (terms, columns),
+            _ => return None,
+        };
+        let bias = self.bias(bias, columns)?;
+        if terms > MOST_TERMS || columns == 0 || self.r.target[a.q].ty().rank() < 2 {
+            return None;
+        }
+        let sums = map_sums(&w.bytes, columns, |i| i % columns);
+        let weights = self.constant(w.bytes);
+        let sum = self.add(Op::MatMulInteger, &[a.q, weights]);
+        let offsets = sums.iter().map(|s| -zero * s).collect();
+        Some(self.scaled(sum, offsets, (&w.steps, step), bias, &[columns]))
+    }
+
+    /// A constant bias of each map, zeros without one. None if it is no constant, or more.
+    fn bias(&self, v: Option<ValueId>, maps: usize) -> Option<Vec<f64>> {
+        let Some(v) = v else {
+            return Some(vec![0.0; maps]);
+        };
+        let t = self.r.target.constant(v)?;
+        let fits = t.len() == 1 || t.len() == maps && t.shape().last() == Some(&maps);
+        fits.then(|| {
+            (0..maps)
+                .map(|m| t.get_f64(if t.len() == 1 { 0 } else { m }))
+                .collect()
+        })
+    }
+
+    /// (sum + offset) scale + bias, with one of each a map. A bias of whole steps is part of
+    /// the offset.
+    fn scaled(
+        &mut self,
+        mut sum: ValueId,
+        mut offsets: Vec<f64>,
+        (steps, step): (&[f64], f64),
+        bias: Vec<f64>,
+        shape: &[usize],
+    ) -> ValueId {
+        let of_map = |m: usize| step * steps[if steps.len() == 1 { 0 } else { m }];
+        let in_steps: Vec<f64> = bias
+            .iter()
+            .enumerate()
+            .map(|(m, b)| b / of_map(m))
+            .collect();
+        let whole = in_steps.iter().all(|b| {
+            let error = (b - b.round()).abs();
+            error <= BIAS_TOLERANCE.0 + b.abs() * BIAS_TOLERANCE.1 && b.abs() < f64::from(1 << 30)
+        });
+        if whole {
+            offsets
+                .iter_mut()
+                .zip(&in_steps)
+                .for_each(|(o, b)| *o += b.round());
+        }
+        if offsets.iter().any(|o| *o != 0.0) {
+            let offsets = self.constant(vector(DType::I32, &offsets, shape));
+            sum = self.add(Op::Binary(Binary::Add), &[sum, offsets]);
+        }
+        let float = self.add(Op::Cast(DType::F32), &[sum]);
+        let scale = match steps.len() {
+            1 => filled(DType::F32, &[], of_map(0)),
+            n => vector(DType::F32, &(0..n).map(of_map).collect::<Vec<_>>(), shape),
+        };
+        let scale = self.constant(scale);
+        let scaled = self.add(Op::Binary(Binary::Mul), &[float, scale]);
+        if whole {
+            return scaled;
+        }
+        let bias = self.constant(vector(DType::F32, &bias, shape));
+        self.add(Op::Binary(Binary::Add), &[scaled, bias])
+    }
+}
+
+/// What i8 are more as u8, of which dot products take images.
+const UNSIGNED: f64 = 128.0;
+
+/// Clips to all values of a type of bytes.
+fn whole_range(to: DType) -> Unary {
+    let (min, max) = match to {
+        DType::U8 => (0.0, 255.0),
+        _ => (-128.0, 127.0),
+    };
+    Unary::Clip {
+        min: Some(min),
+        max: Some(max),
+    }
+}
+
+fn map_sums(bytes: &Tensor, maps: usize, map: impl Fn(usize) -> usize) -> Vec<f64> {
+    let mut sums = vec![0.0; maps];
+    (0..bytes.len()).for_each(|i| sums[map(i)] += bytes.get_f64(i));
+    sums
+}
+
+fn filled(dtype: DType, shape: &[usize], value: f64) -> Tensor {
+    let mut t = Tensor::zeros(dtype, shape);
+    (0..t.len()).for_each(|i| t.set_f64(i, value));
+    t
+}
+
+fn vector(dtype: DType, values: &[f64], shape: &[usize]) -> Tensor {
+    let mut t = Tensor::zeros(dtype, shape);
+    values
+        .iter()
+        .enumerate()
+        .for_each(|(i, v)| t.set_f64(i, *v));
+    t
+}
