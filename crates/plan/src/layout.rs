@@ -167,12 +167,13 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     fn group(&mut self, group: &Group) -> Choice {
-        let choice =
-            if !group.rows.is_empty() || self.plain.contains(&self.model[group.anchor].name) {
-                Choice::plain()
-            } else {
-                self.anchor(group)
-            };
+        let plain = !group.rows.is_empty() || self.plain.contains(&self.model[group.anchor].name);
+        let choice = match &group.moves {
+            _ if plain => Choice::plain(),
+            moves if moves.blocked => self.moved(group),
+            moves if !moves.nodes.is_empty() => Choice::plain(),
+            _ => self.anchor(group),
+        };
         if choice.output != Layout::Plain {
             for v in group.outputs(self.model) {
                 self.homes.insert(v, choice.output);
@@ -191,22 +192,25 @@ impl Chooser<'_> {
     }
 
     fn is_image(&self, v: ValueId) -> bool {
-        let ty = self.model[v].ty();
-        IMAGE_RANKS.contains(&ty.rank()) && ty.dtype == DType::F32 && !ty.is_empty()
+        is_image(self.model, v)
     }
 
     /// Whether everything the group reads and makes is f32: the only element
     /// type that the block fits.
     fn group_is_f32(&self, group: &Group) -> bool {
-        let float = |v: ValueId| self.model[v].dtype() == DType::F32;
-        group.nodes().all(|n| {
-            let node = &self.model[n];
-            node.inputs
-                .iter()
-                .flatten()
-                .chain(&node.outputs)
-                .all(|v| float(*v))
-        })
+        group.nodes().all(|n| is_f32(self.model, n))
+    }
+
+    /// Blocked, of operands in blocks that are read through chains of moves.
+    fn moved(&self, group: &Group) -> Choice {
+        let operands = self.model[group.anchor].inputs.iter().flatten();
+        let leaves = operands.flat_map(|v| group.leaves(self.model, *v));
+        let leaves: Vec<ValueId> = leaves.collect();
+        let mut choice = self.blocked(group, leaves[0], self.blocked);
+        choice
+            .reads
+            .extend(leaves.iter().map(|v| (*v, self.blocked)));
+        choice
     }
 
     fn anchor(&self, group: &Group) -> Choice {
@@ -381,6 +385,19 @@ impl Chooser<'_> {
             _ => Choice::plain(),
         }
     }
+}
+
+/// Whether a value may lie in blocks of channels.
+pub(crate) fn is_image(model: &Model, v: ValueId) -> bool {
+    let ty = model[v].ty();
+    IMAGE_RANKS.contains(&ty.rank()) && ty.dtype == DType::F32 && !ty.is_empty()
+}
+
+/// Whether a node reads and makes nothing but f32.
+pub(crate) fn is_f32(model: &Model, n: NodeId) -> bool {
+    let node = &model[n];
+    let mut all = node.inputs.iter().flatten().chain(&node.outputs);
+    all.all(|v| model[*v].dtype() == DType::F32)
 }
 
 /// Whether a node only renames or reshapes bytes.

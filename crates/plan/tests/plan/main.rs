@@ -10,5 +10,6 @@ mod fusion;
 mod interface;
 mod judge;
 mod long;
+mod moves;
 mod operators;
 mod resize;

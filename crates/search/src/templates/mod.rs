@@ -6,6 +6,7 @@
 
 mod attention;
 mod blocked;
+mod channels;
 mod gemm;
 mod im2row;
 mod int8;
@@ -105,6 +106,7 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
         false => found.extend(of(gemm::sketches)),
     }
     found.extend(of(im2row::sketches));
+    found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
     // Rules propose the tiles of windows in blocks again, and take longer to replay.
