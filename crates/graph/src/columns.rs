@@ -206,7 +206,7 @@ fn split_axis(from: &[usize], to: &[usize], axis: usize) -> Option<(usize, usize
     let inner: usize = to[axis + 1..].iter().product();
     let mut behind = 1;
     for (d, n) in from.iter().enumerate().rev() {
-        if *n > 1 && behind * n == inner * to[axis] && inner % behind == 0 {
+        if *n > 1 && behind * n == inner * to[axis] && inner.is_multiple_of(behind) {
             return Some((d, inner / behind));
         }
         behind *= n;
