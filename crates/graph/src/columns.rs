@@ -170,11 +170,7 @@ fn columns(
             let behind = shape.len() - part.axis;
             let fits = model[data].shape() == shape && t.rank() <= shape.len();
             let x = fits.then(|| columns(model, users, r, data, part, false))??;
-            let own = t.rank().checked_sub(behind).filter(|d| t.shape()[*d] != 1);
-            let t = match own {
-                Some(axis) => sliced(&t, Part { axis, ..part }),
-                None => Tensor::clone(&t),
-            };
+            let t = constant_part(&t, behind, part);
             let name = model[constant].name().to_string();
             let c = r.target.add_constant(&name, t);
             Some(add(
@@ -212,6 +208,15 @@ fn split_axis(from: &[usize], to: &[usize], axis: usize) -> Option<(usize, usize
         behind *= n;
     }
     None
+}
+
+/// The part of a constant whose axes from the part's on are the last `behind`; all of it
+/// where it does not vary along that axis.
+fn constant_part(t: &Tensor, behind: usize, part: Part) -> Tensor {
+    match t.rank().checked_sub(behind).filter(|d| t.shape()[*d] != 1) {
+        Some(axis) => sliced(t, Part { axis, ..part }),
+        None => t.clone(),
+    }
 }
 
 fn sliced(t: &Tensor, part: Part) -> Tensor {
