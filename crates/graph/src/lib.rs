@@ -7,6 +7,7 @@
 //! code to others.
 
 pub mod builtin;
+mod columns;
 mod model;
 pub mod ops;
 mod quantised;

@@ -1,9 +1,11 @@
 //! Rewrites that every model gets before tasks are split from it: constants
-//! folded, no-ops dropped, written-out operators recognised, affine maps folded into convolutions, dead code gone.
+//! folded, no-ops dropped, written-out operators recognised, affine maps folded into
+//! convolutions, products split whose columns are read in parts, dead code gone.
 //!
 //! Promises that the outputs stay the same up to the rounding of folded
 //! weights, whose arithmetic is f64. Chooses no layouts and fuses no kernels.
 
+use crate::columns::split_columns;
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
 use crate::quantised::products_of_bytes;
@@ -19,6 +21,7 @@ pub fn simplify(model: &Model) -> Model {
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());
     let model = fold_affine(&model.without_dead_code());
+    let model = split_columns(&model.without_dead_code());
     model.without_dead_code()
 }
 

@@ -307,3 +307,66 @@ fn written_out_layer_norm_is_recognised() {
         assert!(!found.contains(&"pow"));
     }
 }
+
+/// Queries, keys and values of one product, as exporters write them.
+#[test]
+fn columns_that_are_read_in_parts_are_products_of_their_own() {
+    let mut m = Model::new("parts", 0);
+    let x = m.add_input("x", DType::F32, &[2, 5, 8]);
+    let w = constant(&mut m, "w", &[8, 3 * 2 * 32], 1);
+    let b = constant(&mut m, "b", &[3 * 2 * 32], 2);
+    let all = m.add("product", Op::MatMul, &[x, w]).unwrap();
+    let all = m.add("bias", Op::Binary(Binary::Add), &[b, all]).unwrap();
+    let shape = vec![2, 5, 3, 2, 32];
+    let all = m
+        .add("heads", Op::Reshape(Reshape { shape }), &[all])
+        .unwrap();
+    let perm = vec![2, 0, 3, 1, 4];
+    let all = m
+        .add("first", Op::Transpose(Transpose { perm }), &[all])
+        .unwrap();
+    for index in [0i64, -2, 2] {
+        let i = m.add_constant("i", Tensor::from_slice(&[], &[index]));
+        let part = m
+            .add("part", Op::Gather(Gather { axis: 0 }), &[all, i])
+            .unwrap();
+        m.add_output(part);
+    }
+    let s = simplified(&m);
+    let count = |name: &str| names(&s).iter().filter(|n| **n == name).count();
+    assert_eq!((count("matmul"), count("gather")), (3, 0), "{s}");
+}
+
+#[test]
+fn halves_of_a_product_are_two_products_and_parts_that_overlap_are_not() {
+    for starts in [[0, 40], [0, 39]] {
+        let mut m = Model::new("halves", 0);
+        let x = m.add_input("x", DType::F32, &[3, 8]);
+        let w = constant(&mut m, "w", &[8, 80], 1);
+        let all = m.add("product", Op::MatMul, &[x, w]).unwrap();
+        for start in starts {
+            let slice = Slice {
+                starts: vec![0, start],
+                steps: vec![1, 1],
+                sizes: vec![3, 41.min(80 - start)],
+            };
+            let half = m.add("half", Op::Slice(slice), &[all]).unwrap();
+            m.add_output(half);
+        }
+        let s = simplified(&m);
+        let products = names(&s).iter().filter(|n| **n == "matmul").count();
+        assert_eq!(products, 1, "{s}");
+    }
+    let mut m = Model::new("halves", 0);
+    let x = m.add_input("x", DType::F32, &[3, 8]);
+    let w = constant(&mut m, "w", &[8, 80], 1);
+    let all = m.add("product", Op::MatMul, &[x, w]).unwrap();
+    let split = Split {
+        axis: 1,
+        sizes: vec![45, 35],
+    };
+    for half in m.add_node("split", Op::Split(split), &[Some(all)]).unwrap() {
+        m.add_output(half);
+    }
+    assert_eq!(names(&simplified(&m)), ["matmul", "matmul"]);
+}

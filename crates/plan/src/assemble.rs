@@ -125,7 +125,7 @@ impl Assembler<'_> {
     /// Does without a kernel where a group's result is elements of its operands
     /// as they lie, or the reverse. Whether it could.
     fn view(&mut self, group: &Group, choice: &Choice) -> bool {
-        if !group.chain.is_empty() {
+        if !group.chain.is_empty() || !group.moves.nodes.is_empty() {
             return false;
         }
         let node = &self.model[group.anchor];
@@ -158,8 +158,8 @@ impl Assembler<'_> {
                 let result = node.output();
                 self.homes.insert(result, layout);
                 let whole = self.add(result, layout, TensorKind::Activation);
-                for (part, start) in stored.into_iter().zip(starts) {
-                    self.move_into(part, whole, start);
+                for (first, part) in stored {
+                    self.move_into(part, whole, starts[first]);
                 }
                 true
             }
@@ -167,17 +167,34 @@ impl Assembler<'_> {
         }
     }
 
-    /// The tensors of values that steps wrote in this layout into memory of
-    /// their own, all different; otherwise nothing.
-    fn own_tensors(&self, values: &[ValueId], layout: Layout) -> Option<Vec<PlanTensorId>> {
-        let mut tensors = Vec::new();
-        for v in values {
-            let id = *self.stored.get(&(*v, layout))?;
-            let own = matches!(self.tensors[id.index()].kind, TensorKind::Activation);
-            if !own || tensors.contains(&id) {
+    /// The tensors of values that steps wrote in this layout into memory of their own, each
+    /// with the first value that it holds, all different; otherwise nothing. Values that
+    /// follow each other may be the parts of one tensor.
+    fn own_tensors(
+        &self,
+        values: &[ValueId],
+        layout: Layout,
+    ) -> Option<Vec<(usize, PlanTensorId)>> {
+        let mut tensors: Vec<(usize, PlanTensorId)> = Vec::new();
+        let mut at = 0;
+        while at < values.len() {
+            let stored = |v: &ValueId| self.stored.get(&(*v, layout)).copied();
+            let whole = self.place(stored(&values[at])?).0;
+            let size = self.tensors[whole.index()].elements();
+            let (first, mut held) = (at, 0);
+            while held < size {
+                let part = stored(values.get(at)?)?;
+                if self.place(part) != (whole, held) {
+                    return None;
+                }
+                held += self.tensors[part.index()].elements();
+                at += 1;
+            }
+            let own = matches!(self.tensors[whole.index()].kind, TensorKind::Activation);
+            if !own || held != size || tensors.iter().any(|(_, known)| *known == whole) {
                 return None;
             }
-            tensors.push(id);
+            tensors.push((first, whole));
         }
         Some(tensors)
     }
@@ -194,7 +211,10 @@ impl Assembler<'_> {
             }
             Origin::Node(n, _) => match (&self.model[*n].op, self.model[*n].input(0)) {
                 (Op::Identity, Some(source)) => return self.tensor(source, layout),
-                (Op::Reshape(_), Some(source)) if layout == Layout::Plain => {
+                // A step may have written it in blocks.
+                (Op::Reshape(_), Some(source))
+                    if layout == Layout::Plain && !self.homes.contains_key(&v) =>
+                {
                     let source = self.tensor(source, Layout::Plain);
                     return self.alias(v, layout, source, 0);
                 }

@@ -8,6 +8,7 @@
 
 use crate::compute::{Extent, extent};
 use crate::layout::is_alias;
+use crate::moves::Moves;
 use graph::ops::Op;
 use graph::{Model, NodeId, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -25,9 +26,34 @@ pub(crate) struct Group {
     /// The product of whose rows the same kernel computes the softmax, which is the
     /// anchor's left operand.
     pub scores: Option<Box<Group>>,
+    /// What the kernel of an anchor that moves elements reads through.
+    pub moves: Moves,
 }
 
 impl Group {
+    /// Of one node.
+    pub fn alone(anchor: NodeId) -> Group {
+        Group {
+            anchor,
+            rows: Vec::new(),
+            chain: Vec::new(),
+            scores: None,
+            moves: Moves::default(),
+        }
+    }
+
+    /// The values that the kernel reads for an operand of its anchor: the operand, or
+    /// what the nodes before the anchor move to it.
+    pub fn leaves(&self, model: &Model, v: ValueId) -> Vec<ValueId> {
+        match model.producer(v) {
+            Some((n, _)) if self.moves.nodes.contains(&n) => {
+                let operands = model[n].inputs.iter().flatten();
+                operands.flat_map(|v| self.leaves(model, *v)).collect()
+            }
+            _ => vec![v],
+        }
+    }
+
     /// The anchor and its chain.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let rows = self.rows.iter().copied();
@@ -100,12 +126,7 @@ pub(crate) fn fuse(model: &Model) -> Vec<Group> {
             continue;
         }
         taken[id.index()] = true;
-        let mut group = Group {
-            anchor: id,
-            rows: Vec::new(),
-            chain: Vec::new(),
-            scores: None,
-        };
+        let mut group = Group::alone(id);
         if node.outputs.len() == 1 {
             grow(model, &graph, &mut taken, &mut group);
             absorb_operands(model, &graph, &mut taken, &mut group);
@@ -260,10 +281,8 @@ fn along_rows(
     absorb(model, graph, &adds_none, &mut nodes, MOST_OF_ROWS);
     let rows = nodes[..nodes.len() - 1].to_vec();
     Some(Group {
-        anchor: end,
         rows,
-        chain: Vec::new(),
-        scores: None,
+        ..Group::alone(end)
     })
 }
 

@@ -167,12 +167,13 @@ struct Chooser<'a> {
 
 impl Chooser<'_> {
     fn group(&mut self, group: &Group) -> Choice {
-        let choice =
-            if !group.rows.is_empty() || self.plain.contains(&self.model[group.anchor].name) {
-                Choice::plain()
-            } else {
-                self.anchor(group)
-            };
+        let plain = !group.rows.is_empty() || self.plain.contains(&self.model[group.anchor].name);
+        let choice = match &group.moves {
+            _ if plain => Choice::plain(),
+            moves if moves.blocked => self.moved(group),
+            moves if !moves.nodes.is_empty() => Choice::plain(),
+            _ => self.anchor(group),
+        };
         if choice.output != Layout::Plain {
             for v in group.outputs(self.model) {
                 self.homes.insert(v, choice.output);
@@ -191,21 +192,24 @@ impl Chooser<'_> {
     }
 
     fn is_image(&self, v: ValueId) -> bool {
-        let ty = self.model[v].ty();
-        IMAGE_RANKS.contains(&ty.rank()) && fits_blocks(ty.dtype) && !ty.is_empty()
+        is_image(self.model, v)
     }
 
     /// Whether all that the group reads and makes may lie in blocks.
     fn group_fits_blocks(&self, group: &Group) -> bool {
-        let fits = |v: ValueId| fits_blocks(self.model[v].dtype());
-        group.nodes().all(|n| {
-            let node = &self.model[n];
-            node.inputs
-                .iter()
-                .flatten()
-                .chain(&node.outputs)
-                .all(|v| fits(*v))
-        })
+        group.nodes().all(|n| fits_blocks(self.model, n))
+    }
+
+    /// Blocked, of operands in blocks that are read through chains of moves.
+    fn moved(&self, group: &Group) -> Choice {
+        let operands = self.model[group.anchor].inputs.iter().flatten();
+        let leaves = operands.flat_map(|v| group.leaves(self.model, *v));
+        let leaves: Vec<ValueId> = leaves.collect();
+        let mut choice = self.blocked(group, leaves[0], self.blocked);
+        choice
+            .reads
+            .extend(leaves.iter().map(|v| (*v, self.blocked)));
+        choice
     }
 
     fn anchor(&self, group: &Group) -> Choice {
@@ -385,9 +389,22 @@ impl Chooser<'_> {
     }
 }
 
+/// Whether a value may lie in blocks of channels.
+pub(crate) fn is_image(model: &Model, v: ValueId) -> bool {
+    let ty = model[v].ty();
+    IMAGE_RANKS.contains(&ty.rank()) && fills_lanes(ty.dtype) && !ty.is_empty()
+}
+
+/// Whether all that a node reads and makes may lie in blocks.
+pub(crate) fn fits_blocks(model: &Model, n: NodeId) -> bool {
+    let node = &model[n];
+    let mut all = node.inputs.iter().flatten().chain(&node.outputs);
+    all.all(|v| fills_lanes(model[*v].dtype()))
+}
+
 /// Whether blocks, whose channels fill a vector of f32, are for this type: that of
 /// floats, and of quantised images between operators that compute in as many lanes.
-fn fits_blocks(dtype: DType) -> bool {
+fn fills_lanes(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32 | DType::U8 | DType::I8)
 }
 

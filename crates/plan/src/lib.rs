@@ -49,6 +49,7 @@ mod fold;
 mod fuse;
 mod interpret;
 mod layout;
+mod moves;
 mod parts;
 mod support;
 mod task;
@@ -343,7 +344,15 @@ impl Grouped {
             LayoutPolicy::Blocked => Some(target.lanes(DType::F32)).filter(|b| *b > 1),
         };
         let groups = attention::fuse(&self.model, &self.groups, target);
-        let choices = layout::choose(&self.model, &groups, block, &options.plain);
+        let choose = |groups: &[Group]| layout::choose(&self.model, groups, block, &options.plain);
+        let groups = moves::fuse(
+            &self.model,
+            &groups,
+            &choose(&groups),
+            block,
+            &options.plain,
+        );
+        let choices = choose(&groups);
         let mut plan = assemble::assemble(self.model.clone(), &groups, &choices);
         plan.plain.clone_from(&options.plain);
         plan

@@ -330,7 +330,9 @@ impl Costs {
                 false => (plain, blocked),
             };
             let known = own.get(&step.name).or(other.get(&step.name));
-            known.copied().unwrap_or(0.0)
+            // What moves elements may be one step in one plan and several in another.
+            let moves = plan.tasks[step.task].bytes * self.conversion_ns_per_byte;
+            known.copied().unwrap_or(moves)
         };
         (0..plan.steps.len()).map(cost).sum()
     }

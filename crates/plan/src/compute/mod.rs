@@ -16,6 +16,7 @@ mod conv_transpose;
 mod elementwise;
 mod index;
 mod matmul;
+mod moved;
 mod movement;
 mod norm;
 mod pool;
@@ -34,6 +35,7 @@ use graph::{Model, Node, Users, ValueId};
 use ir::names::{MAIN, OUT, image};
 use ir::tensor_expression::AxisExtent;
 use ir::{BufferId, Expr, Program, ProgramBuilder};
+use moved::Moved;
 use std::collections::{BTreeMap, HashMap};
 use tensor::DType;
 
@@ -109,6 +111,9 @@ pub(super) fn build(
 }
 
 fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
+    if env.group.moves.blocked || !env.group.moves.nodes.is_empty() {
+        return moved::moved(env, b);
+    }
     match &env.node.op {
         Op::Conv(c) => conv::conv(env, b, c, 0),
         Op::ConvInteger(c) => conv::conv(env, b, &c.conv, c.outside),
@@ -200,6 +205,8 @@ enum Access {
     },
     /// A constant of one element.
     Literal(Expr),
+    /// Elements of other values that a node moves to this one.
+    Moved(Moved),
 }
 
 impl Access {
@@ -234,6 +241,7 @@ impl Access {
     fn element(&self, mut index: Vec<Expr>, split: Option<(Expr, Expr)>) -> Expr {
         match self {
             Access::Literal(e) => e.clone(),
+            Access::Moved(m) => m.at(index),
             Access::Buffer {
                 buffer,
                 dtype,
@@ -262,6 +270,7 @@ impl Access {
     fn shape(&self) -> &[i64] {
         match self {
             Access::Buffer { shape, .. } => shape,
+            Access::Moved(m) => &m.shape,
             Access::Literal(_) => &[],
         }
     }
@@ -269,7 +278,7 @@ impl Access {
     fn layout(&self) -> Layout {
         match self {
             Access::Buffer { layout, .. } => *layout,
-            Access::Literal(_) => Layout::Plain,
+            Access::Literal(_) | Access::Moved(_) => Layout::Plain,
         }
     }
 }
@@ -340,8 +349,8 @@ impl<'a> Env<'a> {
                 continue;
             };
             let name = match names.get(i) {
-                Some(name) => (*name).to_string(),
-                None => format!("X{i}"),
+                Some(name) if operands.len() == i => (*name).to_string(),
+                _ => format!("X{}", i.max(operands.len())),
             };
             let fold = match node.op {
                 Op::MatMul => Fold::of(model, users, v),
@@ -373,6 +382,22 @@ impl<'a> Env<'a> {
         operands: &mut Vec<(ValueId, Layout)>,
     ) {
         if self.accesses.contains_key(&v) {
+            return;
+        }
+        if let Some((n, output)) = self.model.producer(v)
+            && self.group.moves.nodes.contains(&n)
+        {
+            let sources: Vec<ValueId> = self.model[n].inputs.iter().flatten().copied().collect();
+            for v in &sources {
+                let name = match operands.len() {
+                    0 => "X".into(),
+                    i => format!("X{i}"),
+                };
+                self.declare(*v, &name, choice, b, operands);
+            }
+            let sources = sources.iter().map(|v| self.accesses[v].clone());
+            let moved = Moved::of(self.model, (n, output), sources.collect());
+            self.accesses.insert(v, Access::Moved(moved));
             return;
         }
         let value = &self.model[v];

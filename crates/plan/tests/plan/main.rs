@@ -11,5 +11,6 @@ mod indexing;
 mod interface;
 mod judge;
 mod long;
+mod moves;
 mod operators;
 mod resize;

@@ -6,6 +6,7 @@
 
 mod attention;
 mod blocked;
+mod channels;
 mod columns;
 mod gemm;
 mod im2row;
@@ -106,6 +107,7 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
         false => found.extend(of(gemm::sketches)),
     }
     found.extend(of(im2row::sketches));
+    found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));
     found.extend(of(rows::sketches));
     found.extend(of(columns::sketches));

@@ -564,6 +564,7 @@ fn summary(r: &Explanation) -> String {
             );
         }
     }
+    out += &copies(&r.layers);
     let levels: Vec<String> = r
         .ceiling
         .levels
@@ -593,6 +594,31 @@ fn summary(r: &Explanation) -> String {
     }
     if r.layers.iter().any(|l| l.counted_as_direct) {
         out += "* counts the operations of a direct convolution; the algorithm executes fewer, and its roofline counts only those\n";
+    }
+    out
+}
+
+/// The layers that only move elements, with their shares of the time.
+fn copies(layers: &[Layer]) -> String {
+    let all: Vec<&Layer> = layers.iter().filter(|l| l.copies).collect();
+    let share = all.iter().fold(0.0, |sum, l| sum + l.share);
+    let mut out = String::new();
+    if !all.is_empty() {
+        out += &format!(
+            "copies: {} layers, {:.1}% of the time\n",
+            all.len(),
+            100.0 * share
+        );
+    }
+    for l in all {
+        let line = format!(
+            "  {:>5.1}% #{} {}: {}",
+            100.0 * l.share,
+            l.index,
+            l.operator,
+            l.name
+        );
+        out += &(cut(&line, WIDTH) + "\n");
     }
     out
 }

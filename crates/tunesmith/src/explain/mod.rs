@@ -15,7 +15,7 @@ mod size;
 pub use profile::{Profile, Times, profiles};
 pub use size::{executed_flops, is_winograd, touched_elements};
 
-use ir::Target;
+use ir::{Expr, ExprKind, Program, Target};
 use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
 use schedule::{Decision, Step, Trace};
@@ -116,6 +116,8 @@ pub struct Layer {
     pub algorithm: String,
     /// The decisions of the schedule in a few words.
     pub schedule: String,
+    /// Whether it moves elements and computes nothing.
+    pub copies: bool,
     /// Whether operations are those of the definition, of which fewer are executed.
     pub counted_as_direct: bool,
     /// Inside the model.
@@ -210,6 +212,21 @@ fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>, target
 pub fn footprint(compiled: &CompiledModel, facts: &[StepFacts<'_>]) -> f64 {
     let constants: f64 = facts.iter().map(|f| f.work.constant_bytes).sum();
     constants + compiled.arena_bytes() as f64
+}
+
+/// Whether every value of a program is an element of an operand, up to its type, or a constant.
+fn copies(program: &Program) -> bool {
+    fn moves(e: &Expr) -> bool {
+        match e.kind() {
+            ExprKind::Select(_, a, b) => moves(a) && moves(b),
+            ExprKind::Cast(_, a) => moves(a),
+            ExprKind::Load(..) | ExprKind::Int(..) | ExprKind::Float(..) => true,
+            _ => false,
+        }
+    }
+    let ids = program.block_ids();
+    let mut blocks = ids.iter().map(|b| program.block(*b));
+    blocks.all(|b| !b.is_reduction() && b.writes.iter().all(|w| moves(&w.value)))
 }
 
 /// The name of the sketch that a trace is a point of; a word for what is none.
@@ -340,6 +357,7 @@ pub fn layers(
             operator: f.task.map_or_else(|| step.name.clone(), operator),
             algorithm,
             schedule: f.trace.as_ref().map_or(String::new(), short_schedule),
+            copies: f.task.is_some_and(|t| copies(&t.program)),
             counted_as_direct: f.work.executed_flops < f.work.flops,
             time,
             share: time.median_ms / total,
