@@ -184,7 +184,7 @@ fn write(
     copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
-    borders::separate(d, &mut plan, &tile, &loops);
+    borders::separate(d, &mut plan, &tile, (&loops, &shared));
     if let Some(taps) = taps {
         d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);
     }

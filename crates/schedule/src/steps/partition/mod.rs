@@ -9,11 +9,15 @@
 //! before and after it are `loop~lo` and `loop~hi`, and everything under them
 //! has the same suffix, buffers that live inside the loop included. Lowering
 //! drops the conditions that hold.
+//!
+//! A loop that workers share stays one loop where it can: see `shared`.
+
+mod shared;
 
 use crate::illegal::Illegal;
 use crate::legality::lives_inside;
 use crate::nest::{conjuncts, live_name};
-use crate::rebind::substitute_in_copies;
+use crate::rebind::replace_in_copies;
 use crate::steps::loop_named;
 use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{bound, program_ranges};
@@ -34,6 +38,9 @@ const MOST_TRIED: i64 = 4096;
 
 pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;
+    if shared::separate(program, l) {
+        return Ok(());
+    }
     let inside = interior(program, l).map_err(|why| Illegal::new(STEP, target, why))?;
     let extent = program.loop_(l).extent;
     let mut parts = vec![(Node::Loop(l), inside.start)];
@@ -50,9 +57,9 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
     program.replace_node(Node::Loop(l), &nodes);
     for (node, start) in parts {
         let Node::Loop(part) = node else { continue };
-        let var = program.loop_(part).var;
-        let shifted = Expr::var(var) + start;
-        substitute_in_copies(program, &[node], &|v| (v == var).then(|| shifted.clone()));
+        let var = Expr::var(program.loop_(part).var);
+        let shifted = &var + start;
+        replace_in_copies(program, &[node], &var, &shifted);
     }
     Ok(())
 }
@@ -67,7 +74,12 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
     let extent = p.loop_(l).extent;
     let mut inside = 0..extent;
     let mut found = false;
-    for condition in conditions(p, l, &r) {
+    let blocks = p.blocks_under(&[Node::Loop(l)]);
+    let mut all = conditions(p, &blocks, p.loop_(l).var, &r);
+    if kind == LoopKind::Parallel {
+        all.retain(|c| shared::is_inner(c, p.loop_(l).var));
+    }
+    for condition in all {
         let Some(holds) = holds_in(&condition, p.loop_(l).var, &inside, extent, &r) else {
             continue;
         };
@@ -86,12 +98,11 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
     Ok(inside)
 }
 
-/// The tests under the loop that mention its variable, over loop variables.
-fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
+/// The tests of some blocks that mention a loop's variable, over loop variables.
+fn conditions(p: &Program, blocks: &[BlockId], var: VarId, r: &Ranges) -> Vec<Expr> {
     let mut all: Vec<Expr> = Vec::new();
     // Before they are simplified: blocks often make the same tests.
     let mut seen: Vec<Expr> = Vec::new();
-    let var = p.loop_(l).var;
     let mut add = |condition: &Expr| {
         let parts = conjuncts(Some(condition));
         let never = |part: &&Expr| bounds(part, r) == Some(Interval::point(0));
@@ -112,8 +123,8 @@ fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
             }
         }
     };
-    for b in p.blocks_under(&[Node::Loop(l)]) {
-        let block = p.block(b);
+    for b in blocks {
+        let block = p.block(*b);
         if let Some(e) = &block.predicate {
             add(e);
         }
@@ -182,21 +193,7 @@ fn half_line(test: &Expr, var: VarId, r: &Ranges) -> Option<Range<i64>> {
 
 /// A copy of the loop, with another extent and everything under it renamed.
 fn copy(p: &mut Program, l: LoopId, suffix: &str, extent: i64) -> Node {
-    let mut buffers = Vec::new();
-    let usage = p.usage();
-    for b in p.live_buffers() {
-        if lives_inside(p, &usage, b, l) {
-            let mut buffer = p.buffer(b).clone();
-            buffer.name = live_name(p, &format!("{}{suffix}", buffer.name));
-            buffers.push((b, p.add_buffer(buffer)));
-        }
-    }
-    let mut copier = Copier {
-        suffix,
-        buffers,
-        vars: Vec::new(),
-    };
-    let node = copier.node(p, Node::Loop(l));
+    let node = Copier::new(p, l, suffix).node(p, Node::Loop(l));
     if let Node::Loop(copy) = node {
         p.loop_mut(copy).extent = extent;
     }
@@ -210,7 +207,25 @@ struct Copier<'a> {
     vars: Vec<(VarId, VarId)>,
 }
 
-impl Copier<'_> {
+impl<'a> Copier<'a> {
+    /// Of what is under a loop, with copies of the buffers that live inside it.
+    fn new(p: &mut Program, l: LoopId, suffix: &'a str) -> Copier<'a> {
+        let mut buffers = Vec::new();
+        let usage = p.usage();
+        for b in p.live_buffers() {
+            if lives_inside(p, &usage, b, l) {
+                let mut buffer = p.buffer(b).clone();
+                buffer.name = live_name(p, &format!("{}{suffix}", buffer.name));
+                buffers.push((b, p.add_buffer(buffer)));
+            }
+        }
+        Copier {
+            suffix,
+            buffers,
+            vars: Vec::new(),
+        }
+    }
+
     fn node(&mut self, p: &mut Program, node: Node) -> Node {
         match node {
             Node::Block(b) => Node::Block(self.block(p, b)),
