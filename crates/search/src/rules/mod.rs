@@ -12,6 +12,7 @@ mod lanes;
 mod leave;
 mod order;
 mod pack;
+mod parts;
 mod quotients;
 mod threads;
 mod tile;
@@ -21,6 +22,7 @@ use crate::analysis::Reduction;
 use crate::cost::{Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
+use crate::space::Sketch;
 use crate::templates::{Templates, epilogue, main_sum, others};
 use copies::Copies;
 pub use cost::DecidedTile;
@@ -32,6 +34,9 @@ use tile::Tile;
 
 /// What the names of all sketches of rules begin with.
 pub const PREFIX: &str = "rules.";
+
+/// What the names of sketches end with whose threads share terms.
+const PARTS: &str = ".parts";
 
 /// What one rule did, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +108,16 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Ok(facts) = recognise(program, all) else {
         return;
     };
-    for copies in Copies::of(&facts, target) {
+    let all_copies = Copies::of(&facts, target);
+    if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), all_copies.first()) {
+        for order in orders(&facts).iter().copied() {
+            let name = format!("{}{PARTS}", name(order, *copies));
+            found.write(Draft::new(name, program), |d| {
+                write_parts(d, terms, target, (order, *copies)).map(drop)
+            });
+        }
+    }
+    for copies in all_copies {
         let mut own = Templates::default();
         for order in orders(&facts).iter().copied() {
             own.write(Draft::new(name(order, copies), program), |d| {
@@ -117,6 +131,12 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
         }
         found.extend(own);
     }
+}
+
+/// Whether sketches are for threads that share terms: before all others, which have too few
+/// results for all threads.
+pub fn share_terms(sketches: &[Sketch]) -> bool {
+    sketches.first().is_some_and(|s| s.name.ends_with(PARTS))
 }
 
 fn name(order: Order, copies: Copies) -> String {
@@ -147,21 +167,54 @@ pub fn recognise(program: &Program, all: &[Nest]) -> Result<Reduction, String> {
     Ok(facts)
 }
 
-/// The pipeline: every rule in its turn.
+/// The main reduction with what takes its results, in the turn of all rules.
 fn write(
     d: &mut Draft,
     all: &[Nest],
     target: &CpuTarget,
+    variant: (Order, Copies),
+) -> Written<Vec<Note>> {
+    let main = main_sum(all).ok_or_else(|| d.missing("no block `main`".into()))?;
+    let out = epilogue(all, main);
+    let notes = contraction(d, (main, out), target, variant)?;
+    let handled = [Some(main), out];
+    let handled: Vec<BlockId> = handled.iter().flatten().map(|n| n.block).collect();
+    others(d, all, &handled, target)?;
+    Ok(notes)
+}
+
+/// Partial results, whose parts of the terms threads share, and then what adds them up.
+fn write_parts(
+    d: &mut Draft,
+    terms: LoopId,
+    target: &CpuTarget,
+    variant: (Order, Copies),
+) -> Written<Vec<Note>> {
+    let (partial, all) = parts::cut(d, terms, target)?;
+    let main = all.iter().find(|n| n.block == partial);
+    let main = main.ok_or_else(|| d.missing("no partial results".into()))?;
+    let notes = contraction(d, (main, None), target, variant)?;
+    let alone = CpuTarget {
+        threads: 1,
+        ..target.clone()
+    };
+    others(d, &all, &[partial], &alone)?;
+    Ok(notes)
+}
+
+/// The pipeline: every rule in its turn.
+fn contraction(
+    d: &mut Draft,
+    (main, out): (&Nest, Option<&Nest>),
+    target: &CpuTarget,
     (order, copies): (Order, Copies),
 ) -> Written<Vec<Note>> {
-    let missing = |d: &Draft, what: &str| d.missing(what.to_string());
-    let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
     let facts = Reduction::of(d.program(), main.block);
-    let facts = facts.ok_or_else(|| missing(d, "`main` is no reduction"))?;
+    let facts = facts.ok_or_else(|| d.missing("`main` is no reduction".into()))?;
     let mut plan = Plan {
         target,
         main,
-        out: epilogue(all, main),
+        out,
         order,
         copies,
         facts,
@@ -188,12 +241,6 @@ fn write(
     if let Some(taps) = taps {
         d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);
     }
-    let handled: Vec<BlockId> = [Some(main), plan.out]
-        .iter()
-        .flatten()
-        .map(|n| n.block)
-        .collect();
-    others(d, all, &handled, target)?;
     Ok(plan.notes)
 }
 
@@ -208,24 +255,43 @@ pub fn text(program: &Program, target: &Target) -> String {
         Err(why) => return format!("no rule applies: {why}\n"),
     };
     let all_copies = Copies::of(&facts, target);
+    if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), all_copies.first()) {
+        for order in orders(&facts).iter().copied() {
+            let name = format!("{}{PARTS}", name(order, *copies));
+            let variant = (order, *copies);
+            tell(&mut out, &name, program, |d| {
+                write_parts(d, terms, target, variant)
+            });
+        }
+    }
     let of = |copies: Copies| orders(&facts).iter().map(move |order| (*order, copies));
     for variant in all_copies.into_iter().flat_map(of) {
         let name = name(variant.0, variant.1);
-        let mut d = Draft::new(name.clone(), program);
-        let _ = writeln!(out, "{name}");
-        match write(&mut d, all, target, variant) {
-            Ok(notes) => {
-                for n in notes {
-                    let mark = if n.applied { "+" } else { "-" };
-                    let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
-                }
-            }
-            Err(refused) => {
-                let _ = writeln!(out, "  ! refused: {}", refused.why);
-            }
-        }
+        tell(&mut out, &name, program, |d| write(d, all, target, variant));
     }
     out
+}
+
+/// What the rules did that write one sketch.
+fn tell(
+    out: &mut String,
+    name: &str,
+    program: &Program,
+    write: impl FnOnce(&mut Draft) -> Written<Vec<Note>>,
+) {
+    let mut d = Draft::new(name, program);
+    let _ = writeln!(out, "{name}");
+    match write(&mut d) {
+        Ok(notes) => {
+            for n in notes {
+                let mark = if n.applied { "+" } else { "-" };
+                let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
+            }
+        }
+        Err(refused) => {
+            let _ = writeln!(out, "  ! refused: {}", refused.why);
+        }
+    }
 }
 
 /// An operand that a rule laid out anew.

@@ -7,8 +7,10 @@
 //! written, *transpose.read* along what is read.
 
 use super::Templates;
+use super::threads::is_even;
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest};
+use ir::names::image;
 use ir::{BlockId, CpuTarget, DType, Expr, LoopId, Program, VarId};
 
 /// Bytes of a cache line.
@@ -171,13 +173,16 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         Next::Written => outer.extend([r0, v0]),
         Next::Read | Next::Scattered => outer.extend([v0, r0]),
     }
-    d.reorder(&[&outer[..], &[r1, v1]].concat())?;
-    if target.threads > 1 {
-        let extent = |l: &&LoopId| d.program().loop_(**l).extent;
-        let longest = outer.iter().max_by_key(extent).copied();
-        d.parallel(&Vec::from_iter(longest), target.threads)?;
-        d.run_parallel()?;
-    }
+    let of_image = |chain: &[&AxisLoop]| chain.iter().any(|l| l.is(image::ROW));
+    let image = match (of_image(&tile.read), of_image(&tile.written)) {
+        (true, _) => Some(if next == Next::Scattered { v0 } else { r0 }),
+        (_, true) => Some(if next == Next::Scattered { r0 } else { v0 }),
+        _ => None,
+    };
+    let thread = share(d, (&mut outer, image), target)?;
+    d.reorder(&[&Vec::from_iter(thread), &outer[..], &[r1, v1]].concat())?;
+    d.parallel(&Vec::from_iter(thread), target.threads)?;
+    d.run_parallel()?;
     d.vectorize_if_legal(v1);
     d.unroll(r1)?;
     // Inside first: the copies of an outer loop then have the parts of the inner one.
@@ -185,6 +190,28 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         d.attempt_partition(*l);
     }
     Ok(())
+}
+
+/// Cuts a loop into a part for each thread: the one over the rows of an image, which other
+/// steps share as well, if threads get about as many, else the longest one. The loop over
+/// threads goes outside all others: a loop that is shared inside another one wakes the
+/// threads in each iteration of that.
+fn share(
+    d: &mut Draft,
+    (outer, image): (&mut [LoopId], Option<LoopId>),
+    target: &CpuTarget,
+) -> Written<Option<LoopId>> {
+    let threads = i64::from(target.threads);
+    let extent = |l: &LoopId| d.program().loop_(*l).extent;
+    let image = image.filter(|l| is_even(extent(l), target.threads));
+    let image = image.and_then(|image| outer.iter().position(|l| *l == image));
+    let longest = (0..outer.len()).max_by_key(|at| extent(&outer[*at]));
+    let Some(at) = image.or(longest).filter(|_| threads > 1) else {
+        return Ok(None);
+    };
+    let [thread, own] = d.split(outer[at], [given(threads), REST])?;
+    outer[at] = own;
+    Ok(Some(thread))
 }
 
 /// One loop of a chain of loops directly in each other.

@@ -77,7 +77,8 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
     let blocks = p.blocks_under(&[Node::Loop(l)]);
     let mut all = conditions(p, &blocks, p.loop_(l).var, &r);
     if kind == LoopKind::Parallel {
-        all.retain(|c| shared::is_inner(c, p.loop_(l).var));
+        // One run after another is shared: where the loop was fused the runs would be short.
+        all.retain(|c| shared::is_of_whole_loop(c, p.loop_(l).var));
     }
     for condition in all {
         let Some(holds) = holds_in(&condition, p.loop_(l).var, &inside, extent, &r) else {

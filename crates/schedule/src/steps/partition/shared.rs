@@ -5,7 +5,8 @@
 //! of its variable, such as `i % 4`. The body is copied inside the loop: once for the digits
 //! with which all conditions on the digit hold, once for the first digit, and once for the
 //! last. Each copy is under a test of the digit, which lowering moves round the whole copy.
-//! In the copies of one digit the digit is a constant. In the interior it is written with
+//! Tests of terms that are skipped count only where each lane makes them: others are made
+//! once for many sums. In the copies of one digit the digit is a constant. In the interior it is written with
 //! its bounds, so that they show that the conditions hold.
 
 use super::{Copier, SUFFIX_AFTER, SUFFIX_BEFORE, conditions, holds_in};
@@ -100,8 +101,14 @@ fn digit(p: &Program, l: LoopId) -> Option<Digit> {
 }
 
 /// Whether a test depends on more than a loop's variable: else it is made once an iteration.
-pub(super) fn is_inner(test: &Expr, var: VarId) -> bool {
+fn is_inner(test: &Expr, var: VarId) -> bool {
     test.vars().iter().any(|v| *v != var)
+}
+
+/// Whether a test is made inside an iteration, and depends on the loop's variable itself
+/// rather than on another digit of it.
+pub(super) fn is_of_whole_loop(test: &Expr, var: VarId) -> bool {
+    is_inner(test, var) && digits(test, var)[..] == [Expr::var(var)]
 }
 
 /// The tests that are made inside an iteration of the loop, those first that are made most
@@ -113,13 +120,16 @@ fn tests(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
         let around = path(p, Node::Block(b));
         let loops = around.iter().map(|l| p.loop_(*l));
         let (lanes, loops): (Vec<_>, Vec<_>) = loops.partition(|l| l.kind == LoopKind::Vectorized);
+        let reduced = p.block(b).reduce_iters().map(|i| i.binding.vars());
+        let reduced: Vec<VarId> = reduced.flatten().collect();
         let times = loops.iter().map(|l| l.extent);
         let times = times.fold(1, i64::saturating_mul);
         for test in conditions(p, &[b], var, r) {
-            if !is_inner(&test, var) {
+            let of_lanes = lanes.iter().any(|l| test.uses_var(l.var));
+            let of_terms = reduced.iter().any(|v| test.uses_var(*v));
+            if !is_inner(&test, var) || of_terms && !of_lanes {
                 continue;
             }
-            let of_lanes = lanes.iter().any(|l| test.uses_var(l.var));
             match found.iter_mut().find(|(known, _)| *known == test) {
                 Some((_, often)) => *often = (times, of_lanes).max(*often),
                 None => found.push((test, (times, of_lanes))),
