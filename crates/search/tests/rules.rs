@@ -287,6 +287,45 @@ fn an_operand_in_strides_is_copied() {
     }
 }
 
+/// A sum with fewer results than would keep two threads busy, and terms of a prime number.
+#[test]
+fn threads_share_the_terms_of_few_results() {
+    let products = |terms: i64, out: bool| {
+        let mut b = ProgramBuilder::new("products");
+        let a = b.input("A", DType::F32, &[terms, 2]);
+        let c = b.input("B", DType::F32, &[terms, 3]);
+        let axes = [("i", 2), ("j", 3)];
+        let main = b.reduce("main", &axes, &[("k", terms)], Reducer::Sum, |o, t| {
+            let left = Expr::load(a, vec![t[0].clone(), o[0].clone()]);
+            left * Expr::load(c, vec![t[0].clone(), o[1].clone()])
+        });
+        let result = match out {
+            false => main,
+            true => b.compute("out", &axes, |at| {
+                Expr::load(main, at).max(Expr::f32(0.0)) + Expr::f32(1.0)
+            }),
+        };
+        b.finish(&[result])
+    };
+    let first = |program: &Program, threads| {
+        let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+        let all = space(program, &target, Accuracy::Strict);
+        let mut names = all.sketches.into_iter().map(|s| s.name);
+        names.find(|n| !n.ends_with(".serial")).unwrap()
+    };
+    for out in [false, true] {
+        let long = products(50_021, out);
+        for threads in [2, 3] {
+            assert_eq!(first(&long, threads), "rules.panels.parts");
+            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+            assert!(check(&long, &target, 1) > 2);
+        }
+        assert!(!first(&long, 1).ends_with(".parts"));
+    }
+    // Waking threads takes longer.
+    assert!(!first(&products(1000, false), 2).ends_with(".parts"));
+}
+
 #[test]
 fn any_reduction_of_one_operand_gets_legal_sketches_that_compute_the_same() {
     let (covered, count) = fuzz(|rng, _| match rng.random_range(0..3) {

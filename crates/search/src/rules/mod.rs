@@ -176,7 +176,7 @@ fn write(
 ) -> Written<Vec<Note>> {
     let main = main_sum(all).ok_or_else(|| d.missing("no block `main`".into()))?;
     let out = epilogue(all, main);
-    let notes = contraction(d, (main, out), target, variant)?;
+    let (notes, _) = contraction(d, (main, out), target, variant)?;
     let handled = [Some(main), out];
     let handled: Vec<BlockId> = handled.iter().flatten().map(|n| n.block).collect();
     others(d, all, &handled, target)?;
@@ -193,7 +193,11 @@ fn write_parts(
     let (partial, all) = parts::cut(d, terms, target)?;
     let main = all.iter().find(|n| n.block == partial);
     let main = main.ok_or_else(|| d.missing("no partial results".into()))?;
-    let notes = contraction(d, (main, None), target, variant)?;
+    let (notes, terms) = contraction(d, (main, None), target, variant)?;
+    // The last part has fewer terms.
+    for l in terms {
+        d.attempt_partition(l);
+    }
     let alone = CpuTarget {
         threads: 1,
         ..target.clone()
@@ -202,13 +206,13 @@ fn write_parts(
     Ok(notes)
 }
 
-/// The pipeline: every rule in its turn.
+/// The pipeline: every rule in its turn. Gives the loops over terms outside the tile.
 fn contraction(
     d: &mut Draft,
     (main, out): (&Nest, Option<&Nest>),
     target: &CpuTarget,
     (order, copies): (Order, Copies),
-) -> Written<Vec<Note>> {
+) -> Written<(Vec<Note>, Vec<LoopId>)> {
     let facts = Reduction::of(d.program(), main.block);
     let facts = facts.ok_or_else(|| d.missing("`main` is no reduction".into()))?;
     let mut plan = Plan {
@@ -241,7 +245,7 @@ fn contraction(
     if let Some(taps) = taps {
         d.attempt_unroll_copies_by(taps, d.program().loop_(taps).extent);
     }
-    Ok(plan.notes)
+    Ok((plan.notes, loops.terms))
 }
 
 /// What every rule did for a program, for people: `+` where it applied, `-` where it did

@@ -168,18 +168,22 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         let all = tile.read.iter().chain(&tile.written);
         all.into_iter().all(|t| t.id != l.id)
     };
-    let mut outer: Vec<LoopId> = nest.spatial.iter().filter(tiled).map(|l| l.id).collect();
-    match next {
-        Next::Written => outer.extend([r0, v0]),
-        Next::Read | Next::Scattered => outer.extend([v0, r0]),
-    }
-    let of_image = |chain: &[&AxisLoop]| chain.iter().any(|l| l.is(image::ROW));
-    let image = match (of_image(&tile.read), of_image(&tile.written)) {
-        (true, _) => Some(if next == Next::Scattered { v0 } else { r0 }),
-        (_, true) => Some(if next == Next::Scattered { r0 } else { v0 }),
-        _ => None,
+    let at = |axis: &AxisLoop| nest.spatial.iter().position(|l| l.id == axis.id);
+    let (of_read, of_written) = (at(tile.read[0]), at(tile.written[0]));
+    let (of_rows, of_lanes) = match next {
+        Next::Scattered => (of_written, of_read),
+        _ => (of_read, of_written),
     };
+    let tiled = nest.spatial.iter().filter(tiled);
+    let mut outer: Vec<(Option<usize>, LoopId)> = tiled.map(|l| (at(l), l.id)).collect();
+    match next {
+        Next::Written => outer.extend([(of_rows, r0), (of_lanes, v0)]),
+        Next::Read | Next::Scattered => outer.extend([(of_lanes, v0), (of_rows, r0)]),
+    }
+    let image = tile.read.iter().any(|l| l.is(image::ROW));
+    let image = of_read.filter(|_| image);
     let thread = share(d, (&mut outer, image), target)?;
+    let outer: Vec<LoopId> = outer.into_iter().map(|(_, l)| l).collect();
     d.reorder(&[&Vec::from_iter(thread), &outer[..], &[r1, v1]].concat())?;
     d.parallel(&Vec::from_iter(thread), target.threads)?;
     d.run_parallel()?;
@@ -192,25 +196,32 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
     Ok(())
 }
 
-/// Cuts a loop into a part for each thread: the one over the rows of an image, which other
-/// steps share as well, if threads get about as many, else the longest one. The loop over
-/// threads goes outside all others: a loop that is shared inside another one wakes the
-/// threads in each iteration of that.
+/// Cuts a loop into a part for each thread. Of the loops of which threads get about as many
+/// it is the one over the rows of an image that is read, which other steps share as well,
+/// else the outermost one in what is written: parts of short rows would share lines of the
+/// cache. Loops have the positions of their axes. The loop over threads goes outside all
+/// others: one that is shared inside another one wakes the threads in each iteration.
 fn share(
     d: &mut Draft,
-    (outer, image): (&mut [LoopId], Option<LoopId>),
+    (outer, image): (&mut [(Option<usize>, LoopId)], Option<usize>),
     target: &CpuTarget,
 ) -> Written<Option<LoopId>> {
     let threads = i64::from(target.threads);
-    let extent = |l: &LoopId| d.program().loop_(*l).extent;
-    let image = image.filter(|l| is_even(extent(l), target.threads));
-    let image = image.and_then(|image| outer.iter().position(|l| *l == image));
-    let longest = (0..outer.len()).max_by_key(|at| extent(&outer[*at]));
-    let Some(at) = image.or(longest).filter(|_| threads > 1) else {
+    let extent = |at: usize| d.program().loop_(outer[at].1).extent;
+    let even: Vec<usize> = (0..outer.len())
+        .filter(|at| is_even(extent(*at), target.threads))
+        .collect();
+    let mut rows = even
+        .iter()
+        .filter(|at| image.is_some() && outer[**at].0 == image);
+    let outermost = even.iter().min_by_key(|at| outer[**at].0);
+    let longest = (0..outer.len()).max_by_key(|at| extent(*at));
+    let found = rows.next().or(outermost).copied().or(longest);
+    let Some(at) = found.filter(|_| threads > 1) else {
         return Ok(None);
     };
-    let [thread, own] = d.split(outer[at], [given(threads), REST])?;
-    outer[at] = own;
+    let [thread, own] = d.split(outer[at].1, [given(threads), REST])?;
+    outer[at].1 = own;
     Ok(Some(thread))
 }
 

@@ -74,12 +74,11 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
     let extent = p.loop_(l).extent;
     let mut inside = 0..extent;
     let mut found = false;
-    let blocks = p.blocks_under(&[Node::Loop(l)]);
-    let mut all = conditions(p, &blocks, p.loop_(l).var, &r);
-    if kind == LoopKind::Parallel {
-        // One run after another is shared: where the loop was fused the runs would be short.
-        all.retain(|c| shared::is_of_whole_loop(c, p.loop_(l).var));
-    }
+    let all = match kind {
+        // One run after another is shared, which is worth it for few tests.
+        LoopKind::Parallel => shared::tests_of_whole_loop(p, l, &r),
+        _ => conditions(p, &p.blocks_under(&[Node::Loop(l)]), p.loop_(l).var, &r),
+    };
     for condition in all {
         let Some(holds) = holds_in(&condition, p.loop_(l).var, &inside, extent, &r) else {
             continue;

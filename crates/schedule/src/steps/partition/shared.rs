@@ -105,10 +105,13 @@ fn is_inner(test: &Expr, var: VarId) -> bool {
     test.vars().iter().any(|v| *v != var)
 }
 
-/// Whether a test is made inside an iteration, and depends on the loop's variable itself
-/// rather than on another digit of it.
-pub(super) fn is_of_whole_loop(test: &Expr, var: VarId) -> bool {
-    is_inner(test, var) && digits(test, var)[..] == [Expr::var(var)]
+/// The tests of which copies rid an iteration, as far as they depend on the loop's variable
+/// itself rather than on another digit of it.
+pub(super) fn tests_of_whole_loop(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
+    let var = p.loop_(l).var;
+    let mut all = tests(p, l, r);
+    all.retain(|test| digits(test, var)[..] == [Expr::var(var)]);
+    all
 }
 
 /// The tests that are made inside an iteration of the loop, those first that are made most
