@@ -7,7 +7,6 @@
 //! Also which part of its output a thread computes.
 
 use super::Templates;
-use crate::rates::bytes_a_cycle;
 use ir::{BinaryOp, CpuTarget, Expr, ExprKind, Program, Role, UnaryOp};
 
 /// Below this many cycles of one thread the serial sketches come first: about ten
@@ -16,6 +15,9 @@ const ALONE_FIRST: f64 = 30e3;
 /// Below this many cycles of one thread serial sketches are in the space. Chosen by hand;
 /// not measured apart.
 const ALONE_TOO: f64 = 1e6;
+/// Bytes that one thread moves in a cycle, between memory and second-level cache:
+/// an order of magnitude, between those of `gemm::tile`, chosen by hand.
+const BYTES_A_CYCLE: f64 = 8.0;
 /// Vector operations that `exp`, `tanh` and their like take: about the length of
 /// the polynomials that code generation expands them to (`llvm::math`).
 const TRANSCENDENTAL: f64 = 20.0;
@@ -87,8 +89,7 @@ fn cycles(program: &Program, target: &CpuTarget) -> f64 {
         }
     }
     let bytes = param_bytes(program, true) + param_bytes(program, false);
-    // Of one call after another the second finds what the caches hold.
-    f64::max(computed, bytes / bytes_a_cycle(bytes, 1.0, target))
+    f64::max(computed, bytes / BYTES_A_CYCLE)
 }
 
 /// Bytes of a program's parameters: of its constants, or of all others.

@@ -15,6 +15,11 @@ use ir::{BlockId, CpuTarget, DType, Expr, LoopId, Program, VarId};
 
 /// Bytes of a cache line.
 const LINE: i64 = 64;
+/// Lines that a thread writes one after another, where the first and the last one may be
+/// another thread's as well: with fewer the threads wait for lines. Chosen by hand.
+const OWN_LINES: i64 = 32;
+/// So many iterations for each thread are shared evenly enough.
+const MANY: i64 = 16;
 /// A tile with fewer elements along an axis is no work for shuffles.
 const FEWEST: i64 = 4;
 
@@ -180,8 +185,15 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         Next::Written => outer.extend([(of_rows, r0), (of_lanes, v0)]),
         Next::Read | Next::Scattered => outer.extend([(of_lanes, v0), (of_rows, r0)]),
     }
-    let image = tile.read.iter().any(|l| l.is(image::ROW));
-    let image = of_read.filter(|_| image);
+    let is_image = |chain: &[&AxisLoop]| chain.iter().any(|l| l.is(image::ROW));
+    let written: i64 = tile.written.iter().map(|l| l.extent).product();
+    let element = dtype(d.program(), nest.block).size() as i64;
+    let part = written * element / i64::from(target.threads);
+    let image = match (is_image(&tile.read), is_image(&tile.written)) {
+        (true, _) => of_read,
+        (_, true) if part >= OWN_LINES * LINE => of_written,
+        _ => None,
+    };
     let thread = share(d, (&mut outer, image), target)?;
     let outer: Vec<LoopId> = outer.into_iter().map(|(_, l)| l).collect();
     d.reorder(&[&Vec::from_iter(thread), &outer[..], &[r1, v1]].concat())?;
@@ -196,11 +208,11 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
     Ok(())
 }
 
-/// Cuts a loop into a part for each thread. Of the loops of which threads get about as many
-/// it is the one over the rows of an image that is read, which other steps share as well,
-/// else the outermost one in what is written: parts of short rows would share lines of the
-/// cache. Loops have the positions of their axes. The loop over threads goes outside all
-/// others: one that is shared inside another one wakes the threads in each iteration.
+/// Cuts a loop into a part for each thread. Of those of which threads get about as many it
+/// is the one over the rows of an image, which other steps share as well, else the outermost
+/// one in what is written: parts of short rows would share lines of the cache. Loops have
+/// the positions of their axes. The loop over threads goes outside all others: one that is
+/// shared inside another one wakes the threads in each iteration.
 fn share(
     d: &mut Draft,
     (outer, image): (&mut [(Option<usize>, LoopId)], Option<usize>),
@@ -208,15 +220,14 @@ fn share(
 ) -> Written<Option<LoopId>> {
     let threads = i64::from(target.threads);
     let extent = |at: usize| d.program().loop_(outer[at].1).extent;
-    let even: Vec<usize> = (0..outer.len())
-        .filter(|at| is_even(extent(*at), target.threads))
-        .collect();
-    let mut rows = even
-        .iter()
-        .filter(|at| image.is_some() && outer[**at].0 == image);
-    let outermost = even.iter().min_by_key(|at| outer[**at].0);
+    let rows = |at: &usize| image.is_some() && outer[*at].0 == image;
+    let rows = (0..outer.len())
+        .find(rows)
+        .filter(|at| is_even(extent(*at), target.threads));
+    let even = |at: &usize| extent(*at) % threads == 0 || extent(*at) >= MANY * threads;
+    let outermost = (0..outer.len()).filter(even).min_by_key(|at| outer[*at].0);
     let longest = (0..outer.len()).max_by_key(|at| extent(*at));
-    let found = rows.next().or(outermost).copied().or(longest);
+    let found = rows.or(outermost).or(longest);
     let Some(at) = found.filter(|_| threads > 1) else {
         return Ok(None);
     };
