@@ -7,7 +7,7 @@
 use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target, interpret};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use search::{Accuracy, Point, Space, space};
+use search::{Accuracy, Point, Sketch, Space, space};
 use tensor::{Tensor, compare};
 use testkit::{Window, contraction_args, random_contraction, setting};
 
@@ -198,18 +198,21 @@ fn outputs(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
 fn check(program: &Program, target: &Target, seed: u64) -> usize {
     let all = space(program, target, Accuracy::Strict);
     assert_eq!(all.refused, [], "seed {seed}\n{}", ir::text::print(program));
+    let by_rules = all.sketches.into_iter();
+    let by_rules = by_rules.filter(|s| s.name.starts_with("rules.") || s.name.starts_with("rows"));
+    check_sketches(program, by_rules.collect(), (POINTS, seed))
+}
+
+/// Checks the defaults of sketches and so many other points of each.
+fn check_sketches(program: &Program, all: Vec<Sketch>, (points, seed): (usize, u64)) -> usize {
     let args = contraction_args(program, seed);
     let expected = outputs(program, &args);
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    let by_rules = all
-        .sketches
-        .into_iter()
-        .filter(|s| s.name.starts_with("rules.") || s.name.starts_with("rows"));
     let mut sketches = 0;
-    for sketch in by_rules {
+    for sketch in all {
         sketches += 1;
         let own = Space::of(vec![sketch]);
-        let random = (0..POINTS).map(|_| own.sample(&mut rng));
+        let random = (0..points).map(|_| own.sample(&mut rng));
         let points: Vec<Point> = [own.default_point()].into_iter().chain(random).collect();
         for point in points {
             let told = || {
@@ -307,23 +310,25 @@ fn threads_share_the_terms_of_few_results() {
         };
         b.finish(&[result])
     };
-    let first = |program: &Program, threads| {
+    let sketches = |program: &Program, threads| {
         let target = Target::generic(Isa::X86Avx512).with_threads(threads);
         let all = space(program, &target, Accuracy::Strict);
-        let mut names = all.sketches.into_iter().map(|s| s.name);
-        names.find(|n| !n.ends_with(".serial")).unwrap()
+        assert_eq!(all.refused, []);
+        let mut all = all.sketches;
+        all.retain(|s| !s.name.ends_with(".serial"));
+        all
     };
-    for out in [false, true] {
+    let is_parts = |s: &Sketch| s.name.ends_with(".parts");
+    for (out, threads) in [(false, 2), (true, 2), (true, 3)] {
         let long = products(50_021, out);
-        for threads in [2, 3] {
-            assert_eq!(first(&long, threads), "rules.panels.parts");
-            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
-            assert!(check(&long, &target, 1) > 2);
-        }
-        assert!(!first(&long, 1).ends_with(".parts"));
+        let mut all = sketches(&long, threads);
+        assert_eq!(all[0].name, "rules.panels.parts");
+        all.retain(is_parts);
+        assert_eq!(check_sketches(&long, all, (0, 1)), 2);
+        assert!(!sketches(&long, 1).iter().any(is_parts));
     }
     // Waking threads takes longer.
-    assert!(!first(&products(1000, false), 2).ends_with(".parts"));
+    assert!(!sketches(&products(1000, false), 2).iter().any(is_parts));
 }
 
 #[test]
