@@ -10,9 +10,9 @@
 //! has the same suffix, buffers that live inside the loop included. Lowering
 //! drops the conditions that hold.
 //!
-//! A loop that workers share stays one loop where it can: see `shared`.
+//! A loop that workers share stays one loop where it can: see `digits`.
 
-mod shared;
+mod digits;
 
 use crate::illegal::Illegal;
 use crate::legality::lives_inside;
@@ -38,7 +38,7 @@ const MOST_TRIED: i64 = 4096;
 
 pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;
-    if shared::separate(program, l) {
+    if digits::separate(program, l) {
         return Ok(());
     }
     let inside = interior(program, l).map_err(|why| Illegal::new(STEP, target, why))?;
@@ -76,7 +76,7 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
     let mut found = false;
     let all = match kind {
         // One run after another is shared, which is worth it for few tests.
-        LoopKind::Parallel => shared::tests_of_whole_loop(p, l, &r),
+        LoopKind::Parallel => digits::tests_of_whole_loop(p, l, &r),
         _ => conditions(p, &p.blocks_under(&[Node::Loop(l)]), p.loop_(l).var, &r),
     };
     for condition in all {

@@ -43,8 +43,7 @@ pub(super) fn separate(p: &mut Program, l: LoopId) -> bool {
     let body = p.loop_(l).body.clone();
     // The value of the digit for each copy, and the test that it is so.
     let last = inside.end - 1;
-    let bounded = Expr::binary(BinaryOp::Min, &value, &Expr::int(last));
-    let bounded = Expr::binary(BinaryOp::Max, &bounded, &Expr::int(inside.start));
+    let bounded = value.clone().min(last).max(inside.start);
     let is_inside = Expr::int(inside.start)
         .le(&value)
         .and(value.clone().le(last));
