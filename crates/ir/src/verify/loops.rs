@@ -127,8 +127,8 @@ pub(super) fn together(body: &Body<'_>, broken: &mut Vec<Broken>) {
                     var: p.var(i.var).name.clone(),
                 });
             }
-            let apart = |e: &Expr| e.uses_var(var) || e.as_int() == Some(0);
-            if b.predicate.as_ref().is_some_and(apart) {
+            let test = b.predicate.as_ref();
+            if test.is_some_and(|e| e.uses_var(var) || e.as_int() == Some(0)) {
                 continue;
             }
             for w in &b.writes {
