@@ -429,6 +429,11 @@ fn private_buffers_are_not_shared_and_shared_ones_written_apart() {
         ),
         (
             "for T.i in 0..4 {\n      block T [i: spatial 8 = Y.i.0 * 4 + T.i]",
+            "for T.p in 0..2 vectorized { block T [i: spatial 8 = Y.i.0 * 4] where (false)",
+            &[],
+        ),
+        (
+            "for T.i in 0..4 {\n      block T [i: spatial 8 = Y.i.0 * 4 + T.i]",
             "for T.p in 0..1 vectorized { block T [i: spatial 8 = Y.i.0 * 4]",
             &[],
         ),

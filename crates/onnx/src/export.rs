@@ -11,8 +11,9 @@ use crate::proto::{
 };
 use crate::resize::words;
 use graph::ops::{
-    Binary, Combine, Conv, ConvTranspose, Filter, Gelu, GridSample, IndexOrder, Interpolation,
-    LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind, Resize, Slice, Unary,
+    Binary, Combine, Conv, ConvInteger, ConvTranspose, Filter, Gelu, GridSample, IndexOrder,
+    Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind,
+    Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -412,13 +413,7 @@ fn operator(
         Op::Where => ("Where", vec![]),
         Op::Cast(to) => ("Cast", vec![int("to", i64::from(data_type(*to)))]),
         Op::Conv(c) => ("Conv", conv(c)),
-        Op::ConvInteger(c) if c.outside == 0 => ("ConvInteger", conv(&c.conv)),
-        Op::ConvInteger(c) => {
-            return Err(format!(
-                "its image is {} outside of its borders, which ONNX cannot express",
-                c.outside
-            ));
-        }
+        Op::ConvInteger(c) => ("ConvInteger", conv_integer(c)?),
         Op::ConvTranspose(c) => ("ConvTranspose", conv_transpose(c)?),
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),
@@ -561,6 +556,15 @@ fn conv(c: &Conv) -> Vec<AttributeProto> {
         pads(&c.pads),
         int("group", c.groups as i64),
     ]
+}
+
+fn conv_integer(c: &ConvInteger) -> Result<Vec<AttributeProto>, String> {
+    match c.outside {
+        0 => Ok(conv(&c.conv)),
+        value => Err(format!(
+            "its image is {value} outside of its borders, which ONNX cannot express"
+        )),
+    }
 }
 
 fn conv_transpose(c: &ConvTranspose) -> Result<Vec<AttributeProto>, String> {

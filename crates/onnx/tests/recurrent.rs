@@ -71,7 +71,7 @@ impl Case {
     }
 
     /// One step of one sequence: the gates' inputs from x and from h, the state, the peepholes.
-    fn step(&self, o: &Operands, d: usize, x: &[f64], h: &mut Vec<f64>, c: &mut [f64]) {
+    fn step(&self, o: &Operands, d: usize, x: &[f64], h: &mut [f64], c: &mut [f64]) {
         let rows = self.gates * HIDDEN;
         let clip = |v: f64| {
             self.clip
@@ -88,7 +88,7 @@ impl Case {
             let terms = (0..HIDDEN).map(|i| o.r.get_f64(row * HIDDEN + i) * h[i]);
             terms.sum::<f64>() + bias(rows + g * HIDDEN + j)
         };
-        let old = h.clone();
+        let old = h.to_vec();
         let reset: Vec<f64> = match self.op {
             "GRU" => (0..HIDDEN)
                 .map(|j| old[j] * sigmoid(clip(of_x(1, j) + of_h(1, j, &old))))

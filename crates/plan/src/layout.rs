@@ -97,6 +97,9 @@ impl Choice {
 /// At most so many channels are read directly from a plain input.
 const FEW_CHANNELS: usize = 4;
 
+/// Bytes that a dot product takes: blocks of so many hold the few channels of an image.
+const FOUR: i64 = 4;
+
 /// Ranks of tensors that may be blocked: images of one to three spatial axes.
 const IMAGE_RANKS: RangeInclusive<usize> = 3..=5;
 
@@ -310,7 +313,11 @@ impl Chooser<'_> {
         let (channels, rank) = (self.model[x].shape()[1], self.model[x].ty().rank());
         let few = channels <= FEW_CHANNELS || rank != 4 && !self.is_worth_a_block(channels);
         let direct = self.home(x) == Layout::Plain && few && groups == 1;
-        let read = if direct { Layout::Plain } else { self.blocked };
+        let read = match self.model[group.anchor].op {
+            Op::ConvInteger(_) if direct => Layout::Blocked { block: FOUR },
+            _ if direct => Layout::Plain,
+            _ => self.blocked,
+        };
         self.blocked(group, x, read)
     }
 

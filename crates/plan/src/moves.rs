@@ -317,7 +317,7 @@ impl<'a> Chains<'a> {
         let wanted = self.written(last).iter().any(|v| self.wanted.contains(v));
         let group = self.groups.get(&last);
         let fits = group.is_none_or(|g| g.nodes().all(|n| fits_blocks(self.model, n)));
-        let float = float && !self.plain.contains(&self.model[last].name);
+        let fits = fits && !self.plain.contains(&self.model[last].name);
         let rank = self.model[outputs[0]].ty().rank();
         let leaf = |v: &ValueId| {
             let inner = self
@@ -332,7 +332,7 @@ impl<'a> Chains<'a> {
         // A reshape alone moves nothing.
         let moves = chain().any(|n| !self.is_reshape(n));
         let whole = |v: &ValueId| self.few_blocks(*v, last, nodes, block as usize);
-        wanted && float && images && blocked && moves && outputs.iter().all(whole)
+        wanted && fits && images && blocked && moves && outputs.iter().all(whole)
     }
 
     /// Whether the lanes of every block of `v`, at the first and the last pixel and one

@@ -12,36 +12,33 @@ use ir::{Expr, Node, Program, VarId};
 /// blocks under `nodes`, which are in the body; those over other variables are
 /// as they were.
 pub(crate) fn substitute(p: &mut Program, nodes: &[Node], f: &impl Fn(VarId) -> Option<Expr>) {
-    rebind(p, nodes, f, |put, old| put != old);
+    rebind(p, nodes, |e| e.substitute(f), |put, old| put != old);
 }
 
-/// As `substitute`, for blocks whose bindings may not be in canonical form: those
-/// of copies are over variables in another order.
-pub(crate) fn substitute_in_copies(
-    p: &mut Program,
-    nodes: &[Node],
-    f: &impl Fn(VarId) -> Option<Expr>,
-) {
-    rebind(p, nodes, f, |_, _| true);
+/// Puts an expression in the place of another, for blocks whose bindings may not be in
+/// canonical form: those of copies are over variables in another order.
+pub(crate) fn replace_in_copies(p: &mut Program, nodes: &[Node], from: &Expr, to: &Expr) {
+    let replaced = |e: &Expr| e.rewrite(&mut |part| (part == from).then(|| to.clone()));
+    rebind(p, nodes, replaced, |_, _| true);
 }
 
 fn rebind(
     p: &mut Program,
     nodes: &[Node],
-    f: &impl Fn(VarId) -> Option<Expr>,
+    put_in: impl Fn(&Expr) -> Expr,
     changes: impl Fn(&Expr, &Expr) -> bool,
 ) {
     let r = program_ranges(p);
     for b in p.blocks_under(nodes) {
         let block = p.block_mut(b);
         for iter in &mut block.iters {
-            let put = iter.binding.substitute(f);
+            let put = put_in(&iter.binding);
             if changes(&put, &iter.binding) {
                 iter.binding = simplify(&put, &r);
             }
         }
         if let Some(old) = block.predicate.take() {
-            let put = old.substitute(f);
+            let put = put_in(&old);
             block.predicate = match changes(&put, &old) {
                 true => open(&put, &r),
                 false => Some(put),

@@ -72,6 +72,32 @@ fn a_tail_is_cut_off() {
 }
 
 #[test]
+fn a_loop_that_workers_share_stays_one_loop() {
+    // The last tile of rows, and of columns, is cut: both are digits of one loop.
+    let mut p = matmul(10, 4, 7);
+    judged(
+        &mut p,
+        "split mm.m [_, 4]
+         split mm.n [_, 3]
+         reorder mm.m.0 mm.n.0 mm.k mm.m.1 mm.n.1
+         fuse mm.m.0 mm.n.0
+         unroll mm.m.1
+         vectorize mm.n.1
+         parallel mm.m.0&mm.n.0",
+    );
+    judged(&mut p, "partition mm.m.0&mm.n.0");
+    assert_eq!(loops_of(&p, "mm.m.0"), named(&[("mm.m.0&mm.n.0", 6)]));
+    // First the columns, which are lanes; the tests of rows stay.
+    let shared = "mm.m.0&mm.n.0";
+    assert_eq!(tests_on(&p, "mm"), [shared, "mm.m.1"]);
+    assert_eq!(tests_on(&p, "mm~hi"), [shared, "mm.m.1~hi", "mm.n.1~hi"]);
+    judged(&mut p, "partition mm.m.0&mm.n.0");
+    assert_eq!(tests_on(&p, "mm"), [shared]);
+    assert_eq!(tests_on(&p, "mm~hi"), [shared, "mm.n.1~hi"]);
+    refused(&p, "partition mm.m.0&mm.n.0", "no condition");
+}
+
+#[test]
 fn what_lives_inside_is_copied() {
     let mut p = window();
     judged(

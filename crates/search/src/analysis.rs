@@ -161,6 +161,13 @@ impl Reduction {
         self.operands.iter().any(|o| o.guards[at])
     }
 
+    /// Whether iterations of an axis may have unequally many terms: a constant lacks some of
+    /// them, as the taps of a transposed convolution's phases.
+    pub fn is_uneven(&self, at: usize) -> bool {
+        let mut constants = self.operands.iter().filter(|o| o.role == Role::Constant);
+        self.axes[at].class == Class::Batch && constants.any(|o| o.guards[at])
+    }
+
     /// Axes of the output, by position.
     pub fn spatial(&self) -> impl Iterator<Item = usize> {
         let all = self.axes.iter().enumerate();

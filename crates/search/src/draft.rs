@@ -305,6 +305,14 @@ impl Draft {
         self.attempt(Step::Partition { loop_ });
     }
 
+    /// The same for the copies that partitions make of a loop, where they do.
+    pub fn attempt_partition_copies(&mut self, l: LoopId) {
+        for suffix in [schedule::SUFFIX_BEFORE, schedule::SUFFIX_AFTER] {
+            let loop_ = format!("{}{suffix}", self.loop_name(l));
+            self.attempt(Step::Partition { loop_ });
+        }
+    }
+
     pub fn unroll_by(&mut self, l: LoopId, factor: impl Into<Arg>) -> Written<()> {
         let step = Step::Annotate {
             loop_: self.loop_name(l),

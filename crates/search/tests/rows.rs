@@ -2,7 +2,7 @@
 //! longer than a vector, its points are legal, keep the meaning of the program, and
 //! have every block inside the loop over rows.
 
-use ir::{DType, Expr, Isa, Node, Program, ProgramBuilder, Reducer, Target, UnaryOp};
+use ir::{DType, Expr, Isa, LoopKind, Node, Program, ProgramBuilder, Reducer, Target, UnaryOp};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use search::{Accuracy, Point, Space, space};
@@ -62,10 +62,31 @@ fn target(isa: Isa, threads: u32) -> Target {
     Target::generic(isa).with_threads(threads)
 }
 
-fn rows_sketch(program: &Program, target: &Target) -> Option<Space> {
+fn sketch_named(name: &str, program: &Program, target: &Target) -> Option<Space> {
     let all = space(program, target, Accuracy::Strict);
-    let sketch = all.sketches.into_iter().find(|s| s.name == "rows")?;
+    let sketch = all.sketches.into_iter().find(|s| s.name == name)?;
     Some(Space::of(vec![sketch]))
+}
+
+fn rows_sketch(program: &Program, target: &Target) -> Option<Space> {
+    sketch_named("rows", program, target)
+}
+
+/// The default of a sketch and random points, as scheduled programs that compute the same.
+fn scheduled(program: &Program, own: &Space, expected: &Tensor, seed: u64) -> Vec<Program> {
+    let mut rng = Pcg64Mcg::seed_from_u64(seed);
+    let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
+    let points = [vec![own.default_point()], random].concat();
+    let of = |point: &Point| {
+        let candidate = own.candidate(program, point);
+        let candidate = candidate.unwrap_or_else(|why| panic!("{why}"));
+        let scheduled = schedule::replay(program, &candidate.trace);
+        let scheduled = scheduled.unwrap_or_else(|e| panic!("{e}"));
+        let difference = compare(&output(&scheduled), expected);
+        assert!(difference.within(TOLERANCE), "{difference:?}");
+        scheduled
+    };
+    points.iter().map(of).collect()
 }
 
 fn output(program: &Program) -> Tensor {
@@ -92,15 +113,7 @@ fn points_keep_the_meaning_of_the_program() {
             for (isa, threads) in Isa::ALL.into_iter().flat_map(|i| [(i, 1), (i, 2)]) {
                 let target = target(isa, threads);
                 let own = rows_sketch(&program, &target).expect("a program of rows");
-                let mut rng = Pcg64Mcg::seed_from_u64(cols as u64);
-                let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
-                for point in [vec![own.default_point()], random].concat() {
-                    let candidate = own.candidate(&program, &point);
-                    let candidate = candidate.unwrap_or_else(|why| panic!("{why}"));
-                    let scheduled = schedule::replay(&program, &candidate.trace)
-                        .unwrap_or_else(|e| panic!("{e}"));
-                    let difference = compare(&output(&scheduled), &expected);
-                    assert!(difference.within(TOLERANCE), "{difference:?}");
+                for scheduled in scheduled(&program, &own, &expected, cols as u64) {
                     // One pass over the rows: nothing has loops of its own.
                     let outermost = scheduled.children(None);
                     assert!(matches!(outermost[..], [Node::Loop(_)]), "{outermost:?}");
@@ -108,6 +121,42 @@ fn points_keep_the_meaning_of_the_program() {
             }
         }
     }
+}
+
+#[test]
+fn threads_share_parts_of_few_long_rows() {
+    // Prime lengths: the last part is shorter, and its last vector is cut.
+    for (program, threads) in [
+        (softmax([1, 1], 16_411), 2),
+        (softmax([1, 1], 16_411), 3),
+        (softmax([3, 1], 16_411), 2),
+        (distances(1, 32_768, 0), 2),
+    ] {
+        let target = target(Isa::X86Avx512, threads);
+        let own = sketch_named("rows.parts", &program, &target).expect("few long rows");
+        let first = space(&program, &target, Accuracy::Strict)
+            .sketches
+            .remove(0);
+        assert_eq!(first.name, "rows.parts");
+        for scheduled in scheduled(&program, &own, &output(&program), 1) {
+            let shared = |n: &&Node| match n {
+                Node::Loop(l) => scheduled.loop_(*l).kind == LoopKind::Parallel,
+                Node::Block(_) => false,
+            };
+            // Every pass over the elements is shared.
+            let passes = scheduled.children(None).iter().filter(shared).count();
+            assert!(passes >= 2, "{passes}");
+        }
+    }
+    let parts = |p: &Program, threads| {
+        sketch_named("rows.parts", p, &target(Isa::X86Avx512, threads)).is_some()
+    };
+    assert!(!parts(&softmax([1, 1], 16_411), 1), "one thread");
+    assert!(!parts(&softmax([2, 1], 16_411), 2), "a row for each thread");
+    assert!(
+        !parts(&softmax([1, 1], 4096), 2),
+        "no longer than waking takes"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target, interpret};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use search::{Accuracy, Point, Space, space};
+use search::{Accuracy, Point, Sketch, Space, space};
 use tensor::{Tensor, compare};
 use testkit::{Window, contraction_args, random_contraction, setting};
 
@@ -299,18 +299,21 @@ fn outputs(program: &Program, args: &[Tensor]) -> Vec<Tensor> {
 fn check(program: &Program, target: &Target, seed: u64) -> usize {
     let all = space(program, target, Accuracy::Strict);
     assert_eq!(all.refused, [], "seed {seed}\n{}", ir::text::print(program));
+    let by_rules = all.sketches.into_iter();
+    let by_rules = by_rules.filter(|s| OWN.iter().any(|own| s.name.starts_with(own)));
+    check_sketches(program, by_rules.collect(), (POINTS, seed))
+}
+
+/// Checks the defaults of sketches and so many other points of each.
+fn check_sketches(program: &Program, all: Vec<Sketch>, (points, seed): (usize, u64)) -> usize {
     let args = contraction_args(program, seed);
     let expected = outputs(program, &args);
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
-    let by_rules = all
-        .sketches
-        .into_iter()
-        .filter(|s| OWN.iter().any(|own| s.name.starts_with(own)));
     let mut sketches = 0;
-    for sketch in by_rules {
+    for sketch in all {
         sketches += 1;
         let own = Space::of(vec![sketch]);
-        let random = (0..POINTS).map(|_| own.sample(&mut rng));
+        let random = (0..points).map(|_| own.sample(&mut rng));
         let points: Vec<Point> = [own.default_point()].into_iter().chain(random).collect();
         for point in points {
             let told = || {
@@ -484,6 +487,47 @@ fn rows_a_page_apart_are_no_more_than_a_set_of_the_cache_holds() {
     // A line more each: the rows are in sets of their own.
     let (_, beside) = decided([1024, 64, 1024 + 16], "tile_r");
     assert!(beside > 8, "{beside} rows");
+}
+
+/// A sum with fewer results than would keep two threads busy, and terms of a prime number.
+#[test]
+fn threads_share_the_terms_of_few_results() {
+    let products = |terms: i64, out: bool| {
+        let mut b = ProgramBuilder::new("products");
+        let a = b.input("A", DType::F32, &[terms, 2]);
+        let c = b.input("B", DType::F32, &[terms, 3]);
+        let axes = [("i", 2), ("j", 3)];
+        let main = b.reduce("main", &axes, &[("k", terms)], Reducer::Sum, |o, t| {
+            let left = Expr::load(a, vec![t[0].clone(), o[0].clone()]);
+            left * Expr::load(c, vec![t[0].clone(), o[1].clone()])
+        });
+        let result = match out {
+            false => main,
+            true => b.compute("out", &axes, |at| {
+                Expr::load(main, at).max(Expr::f32(0.0)) + Expr::f32(1.0)
+            }),
+        };
+        b.finish(&[result])
+    };
+    let sketches = |program: &Program, threads| {
+        let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+        let all = space(program, &target, Accuracy::Strict);
+        assert_eq!(all.refused, []);
+        let mut all = all.sketches;
+        all.retain(|s| !s.name.ends_with(".serial"));
+        all
+    };
+    let is_parts = |s: &Sketch| s.name.ends_with(".parts");
+    for (out, threads) in [(false, 2), (true, 2), (true, 3)] {
+        let long = products(50_021, out);
+        let mut all = sketches(&long, threads);
+        assert_eq!(all[0].name, "rules.panels.parts");
+        all.retain(is_parts);
+        assert_eq!(check_sketches(&long, all, (0, 1)), 2);
+        assert!(!sketches(&long, 1).iter().any(is_parts));
+    }
+    // Waking threads takes longer.
+    assert!(!sketches(&products(1000, false), 2).iter().any(is_parts));
 }
 
 #[test]

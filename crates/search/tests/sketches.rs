@@ -2,12 +2,13 @@
 //! optional steps are left out where they are illegal and only there, and neighbours
 //! are within the limits.
 
-use ir::{Isa, Program, Target};
+use ir::{DType, Isa, LoopKind, Node, Program, Target, interpret};
 use plan::{LayoutPolicy, PlanOptions, plan};
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use schedule::Step;
 use search::{Accuracy, Point, SketchStep, Space, fallback, space};
+use tensor::{Fill, Tensor, compare, fill_tensor};
 
 const POINTS: usize = 4;
 
@@ -114,6 +115,58 @@ fn windows_are_of_two_spatial_axes_and_weights_that_lead_with_maps() {
             assert!(!suits(other, sketch), "{other}: {sketch}");
         }
     }
+}
+
+fn output(program: &Program) -> Tensor {
+    let params = program.params.iter().enumerate();
+    let mut args: Vec<Tensor> = params
+        .map(|(seed, b)| {
+            let shape = program.buffer(*b).shape.iter().map(|n| *n as usize);
+            let fill = Fill::Uniform { lo: -1.0, hi: 1.0 };
+            fill_tensor(DType::F32, &shape.collect::<Vec<_>>(), fill, seed as u64)
+        })
+        .collect();
+    interpret::run(program, &mut args).unwrap();
+    args.pop().unwrap()
+}
+
+/// Plain and blocked images and matrices, of short and long rows: threads share one loop,
+/// which is inside no other.
+#[test]
+fn data_that_changes_its_order_wakes_threads_once() {
+    let mut shared = 0;
+    for name in [
+        "op:transpose(rows=96,cols=61)",
+        "op:transpose(c=5,rows=33,cols=47,perm=102)",
+        "op:transpose(c=7,rows=19,cols=37,perm=210)",
+        "op:transpose(n=2,c=33,rows=9,cols=3,perm=0312)",
+        "op:depthwise_conv2d(c=37,h=13,w=11)",
+        "op:depthwise_conv2d(c=17,h=37,w=41)",
+    ] {
+        let model = graph::builtin::builtin(name, 1).unwrap();
+        for threads in 1..4 {
+            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+            let plan = plan(&model, &target, &LayoutPolicy::Blocked.into()).unwrap();
+            for program in plan.tasks.iter().map(|t| &t.program) {
+                let all = space(program, &target, Accuracy::Strict).sketches;
+                for sketch in all.into_iter().filter(|s| s.name.starts_with("transpose")) {
+                    let own = Space::of(vec![sketch]);
+                    let candidate = own.candidate(program, &own.default_point()).unwrap();
+                    let scheduled = schedule::replay(program, &candidate.trace).unwrap();
+                    let difference = compare(&output(&scheduled), &output(program));
+                    assert!(difference.within(0.0), "{name}: {difference:?}");
+                    for l in scheduled.loop_ids() {
+                        if scheduled.loop_(l).kind == LoopKind::Parallel {
+                            shared += 1;
+                            let around = scheduled.path_to(Node::Loop(l)).unwrap();
+                            assert!(around.is_empty(), "{name}: {}", candidate.algorithm);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(shared > 20, "{shared}");
 }
 
 /// The steps that every one would be tried at its place.

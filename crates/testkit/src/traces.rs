@@ -98,7 +98,16 @@ const SHAPING: &[Move] = &[
 ];
 
 const FINISHING: &[Move] = &[
-    unroll, vectorize, parallel, bind, set_scope, prefetch, annotate, decompose, partition,
+    unroll,
+    vectorize,
+    parallel,
+    bind,
+    set_scope,
+    prefetch,
+    annotate,
+    decompose,
+    partition,
+    partition_shared,
 ];
 
 struct Growing<'a> {
@@ -328,6 +337,35 @@ fn partition_tail(g: &mut Growing<'_>) -> Option<()> {
         factors: vec![Factor::Rest, inner],
     })?;
     g.step(Step::Partition { loop_: part })
+}
+
+/// Lets workers share the tiles of an axis, together with the loop around them where that
+/// is legal, and cuts the tail off inside the shared loop.
+fn partition_shared(g: &mut Growing<'_>) -> Option<()> {
+    if g.p.block_ids().len() > MOST_BLOCKS {
+        return None;
+    }
+    let l = g.loop_where(|p, l| is_serial(p, l) && p.loop_(l).extent > 2)?;
+    let around = g.p.path_to(Node::Loop(l)).unwrap_or_default();
+    let around = around.last().map(|l| g.name(*l));
+    let loop_ = g.name(l);
+    let most = g.p.loop_(l).extent.min(8);
+    let inner = Factor::Arg(Arg::Lit(g.rng.random_range(2..=most)));
+    let mut shared = format!("{loop_}.0");
+    g.step(Step::Split {
+        loop_,
+        factors: vec![Factor::Rest, inner],
+    })?;
+    if let Some(outer) = around {
+        let fused = format!("{outer}&{shared}");
+        let inner = shared.clone();
+        if g.step(Step::Fuse { outer, inner }).is_some() {
+            shared = fused;
+        }
+    }
+    let loop_ = shared.clone();
+    g.step(Step::Parallel { loop_ })?;
+    g.step(Step::Partition { loop_: shared })
 }
 
 fn compute_at(g: &mut Growing<'_>) -> Option<()> {

@@ -106,7 +106,7 @@ fn accessed(body: &Body<'_>, block: crate::BlockId) -> Vec<BufferId> {
 /// Iterations that run together reduce nothing across and write apart.
 ///
 /// Syntactic: a write is held to be apart if a spatial variable of its indices,
-/// or the block's predicate, depends on the loop.
+/// or the block's predicate, depends on the loop. A block that never runs writes nothing.
 pub(super) fn together(body: &Body<'_>, broken: &mut Vec<Broken>) {
     let p = body.p;
     let sites = sites(body);
@@ -127,7 +127,8 @@ pub(super) fn together(body: &Body<'_>, broken: &mut Vec<Broken>) {
                     var: p.var(i.var).name.clone(),
                 });
             }
-            if b.predicate.as_ref().is_some_and(|e| e.uses_var(var)) {
+            let test = b.predicate.as_ref();
+            if test.is_some_and(|e| e.uses_var(var) || e.as_int() == Some(0)) {
                 continue;
             }
             for w in &b.writes {

@@ -98,8 +98,11 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, 
     let (x, w) = (env.operand(0), env.operand(1));
     // Of one group, whose channels fill whole blocks if there are several.
     let (channels, maps) = (w.shape()[1], env.shape[1]);
-    let group_blocks = (maps / c.groups as i64 / block, channels / block);
-    let in_blocks = x.layout().block().is_some();
+    let in_block = x.layout().block();
+    let group_blocks = (
+        maps / c.groups as i64 / block,
+        channels / in_block.unwrap_or(block),
+    );
     let reduce = channel_sums(x, channels, taps(&windows));
     let acc = b.reduce(
         MAIN.as_str(),
@@ -109,13 +112,13 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, 
         |o, t| {
             let k = &o[1] * block + &o[2 + rank];
             let (at, inside) = pixel(&windows, &o[2..], &t[1..]);
-            let (value, channel) = if in_blocks {
+            let (value, channel) = if let Some(in_block) = in_block {
                 let co = match c.groups {
                     1 => t[0].clone(),
                     _ => o[1].clone().floor_div(group_blocks.0) * group_blocks.1 + &t[0],
                 };
                 let value = x.at_block(&o[0], &co, at, &t[1 + rank]);
-                (value, &t[0] * block + &t[1 + rank])
+                (value, &t[0] * in_block + &t[1 + rank])
             } else {
                 let at = [&[o[0].clone(), t[0].clone()], &at[..]].concat();
                 (x.at(at), t[0].clone())
@@ -124,7 +127,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, 
             if maps % block != 0 {
                 known.push(k.clone().lt(maps));
             }
-            if in_blocks && channels % block != 0 {
+            if in_block.is_some_and(|b| channels % b != 0) {
                 known.push(channel.clone().lt(channels));
             }
             let weight = w.at([&[k, channel], &t[1..1 + rank]].concat());

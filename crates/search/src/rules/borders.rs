@@ -4,8 +4,10 @@
 //! the one along the lanes, where vectors would be loaded or stored under a mask;
 //! otherwise the innermost one along which an operand is guarded; and the innermost one
 //! along which the last tile is cut, where each row of the tile would be tested. Each
-//! further loop would multiply the code again.
+//! further loop would multiply the code again. Loops that threads share are one loop: it is
+//! separated once for each of the chosen ones among them.
 
+use super::threads::Shared;
 use super::tile::Tile;
 use super::{Plan, TileLoops};
 use crate::draft::Draft;
@@ -13,20 +15,22 @@ use ir::LoopId;
 
 const RULE: &str = "borders";
 
-pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) {
+pub fn separate(
+    d: &mut Draft,
+    plan: &mut Plan,
+    tile: &Tile,
+    (loops, shared): (&TileLoops, &Shared),
+) {
     let one = plan.facts.operands.len() == 1;
-    // A loop that threads share has been fused. Where much is computed, rows along an outer
-    // axis are tested outside the terms: no other loop stands in for one that is whole.
-    let stands = |l: &LoopId| {
-        let stands = d.program().path_to(ir::Node::Loop(*l)).is_some();
-        stands && (!one || d.program().loop_(*l).extent > 1)
-    };
+    // Where much is computed, rows along an outer axis are tested outside the terms: no
+    // other loop stands in for one that is whole.
+    let separable = |l: &LoopId| !one || d.program().loop_(*l).extent > 1;
     let standing: Vec<(usize, LoopId)> = loops
         .outer
         .iter()
         .rev()
         .copied()
-        .filter(|(_, l)| stands(l))
+        .filter(|(_, l)| separable(l))
         .collect();
     let first =
         |test: &dyn Fn(usize) -> bool| standing.iter().find(|(at, _)| test(*at)).map(|(_, l)| *l);
@@ -52,7 +56,7 @@ pub fn separate(d: &mut Draft, plan: &mut Plan, tile: &Tile, loops: &TileLoops) 
         .collect();
     // Inside first: the copies of an outer loop then have the parts of the inner one.
     for (_, l) in standing.iter().filter(|(_, l)| chosen.contains(l)) {
-        d.attempt_partition(*l);
+        d.attempt_partition(shared.loop_of(*l, &loops.outer()));
     }
     plan.applied(
         RULE,

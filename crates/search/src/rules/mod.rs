@@ -12,6 +12,7 @@ mod lanes;
 mod leave;
 mod order;
 mod pack;
+mod parts;
 mod quotients;
 mod surround;
 mod threads;
@@ -22,6 +23,7 @@ use crate::analysis::{Access, Reduction};
 use crate::cost::{ALIKE, Analytic, cheapest_first};
 use crate::draft::{Draft, Written};
 use crate::nests::{Nest, nests};
+use crate::space::Sketch;
 use crate::templates::{Templates, epilogue, main_sum, others};
 use copies::Copies;
 pub use cost::DecidedTile;
@@ -34,6 +36,9 @@ use tile::Tile;
 
 /// What the names of all sketches of rules begin with.
 pub const PREFIX: &str = "rules.";
+
+/// What the names of sketches end with whose threads share terms.
+const PARTS: &str = ".parts";
 
 /// What one rule did, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +116,17 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     // first were faster in 9, also in all 4 for which rows were predicted to cost less.
     let windows = |o: &Access| o.guards.contains(&true) || surround::is_window(&facts, o);
     let ranked = facts.operands.iter().any(windows);
+    let ways = Copies::of(&facts, target);
+    if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), ways.first()) {
+        for order in orders(&facts).iter().copied() {
+            let name = format!("{}{PARTS}", name(order, *copies));
+            found.write(Draft::new(name, program), |d| {
+                write_parts(d, terms, target, (order, *copies)).map(drop)
+            });
+        }
+    }
     let mut all_copies = Templates::default();
-    for copies in Copies::of(&facts, target) {
+    for copies in ways {
         let mut own = Templates::default();
         for order in orders(&facts).iter().copied() {
             own.write(Draft::new(name(order, copies), program), |d| {
@@ -134,6 +148,12 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 /// The share by which other copies have to be predicted cheaper than those that come first
 /// without a prediction: what they take from caches and memory is known roughly.
 const COPIES: f64 = 0.1;
+
+/// Whether sketches are for threads that share terms: before all others, which have too few
+/// results for all threads.
+pub fn share_terms(sketches: &[Sketch]) -> bool {
+    sketches.first().is_some_and(|s| s.name.ends_with(PARTS))
+}
 
 fn name(order: Order, copies: Copies) -> String {
     format!("{PREFIX}{}{}", order.word(), copies.suffix())
@@ -163,21 +183,58 @@ pub fn recognise(program: &Program, all: &[Nest]) -> Result<Reduction, String> {
     Ok(facts)
 }
 
-/// The pipeline: every rule in its turn.
+/// The main reduction with what takes its results, in the turn of all rules.
 fn write(
     d: &mut Draft,
     all: &[Nest],
     target: &CpuTarget,
-    (order, copies): (Order, Copies),
+    variant: (Order, Copies),
 ) -> Written<Vec<Note>> {
-    let missing = |d: &Draft, what: &str| d.missing(what.to_string());
-    let main = main_sum(all).ok_or_else(|| missing(d, "no block `main`"))?;
+    let main = main_sum(all).ok_or_else(|| d.missing("no block `main`".into()))?;
+    let out = epilogue(all, main);
+    let (notes, _) = contraction(d, (main, out), target, variant)?;
+    let handled = [Some(main), out];
+    let handled: Vec<BlockId> = handled.iter().flatten().map(|n| n.block).collect();
+    others(d, all, &handled, target)?;
+    Ok(notes)
+}
+
+/// Partial results, whose parts of the terms threads share, and then what adds them up.
+fn write_parts(
+    d: &mut Draft,
+    terms: LoopId,
+    target: &CpuTarget,
+    variant: (Order, Copies),
+) -> Written<Vec<Note>> {
+    let (partial, all) = parts::cut(d, terms, target)?;
+    let main = all.iter().find(|n| n.block == partial);
+    let main = main.ok_or_else(|| d.missing("no partial results".into()))?;
+    let (notes, terms) = contraction(d, (main, None), target, variant)?;
+    // The last part has fewer terms.
+    for l in terms {
+        d.attempt_partition(l);
+    }
+    let alone = CpuTarget {
+        threads: 1,
+        ..target.clone()
+    };
+    others(d, &all, &[partial], &alone)?;
+    Ok(notes)
+}
+
+/// The pipeline: every rule in its turn. Gives the loops over terms outside the tile.
+fn contraction(
+    d: &mut Draft,
+    (main, out): (&Nest, Option<&Nest>),
+    target: &CpuTarget,
+    (order, copies): (Order, Copies),
+) -> Written<(Vec<Note>, Vec<LoopId>)> {
     let facts = Reduction::of(d.program(), main.block);
-    let facts = facts.ok_or_else(|| missing(d, "`main` is no reduction"))?;
+    let facts = facts.ok_or_else(|| d.missing("`main` is no reduction".into()))?;
     let mut plan = Plan {
         target,
         main,
-        out: epilogue(all, main),
+        out,
         order,
         copies,
         surrounded: Vec::new(),
@@ -206,17 +263,11 @@ fn write(
     for row in rows {
         d.attempt_partition(row);
     }
-    borders::separate(d, &mut plan, &tile, &loops);
+    borders::separate(d, &mut plan, &tile, (&loops, &shared));
     if let Some((taps, by)) = taps {
         d.attempt_unroll_copies_by(taps, by);
     }
-    let handled: Vec<BlockId> = [Some(main), plan.out]
-        .iter()
-        .flatten()
-        .map(|n| n.block)
-        .collect();
-    others(d, all, &handled, target)?;
-    Ok(plan.notes)
+    Ok((plan.notes, loops.terms))
 }
 
 /// What every rule did for a program, for people: `+` where it applied, `-` where it did
@@ -230,24 +281,43 @@ pub fn text(program: &Program, target: &Target) -> String {
         Err(why) => return format!("no rule applies: {why}\n"),
     };
     let all_copies = Copies::of(&facts, target);
+    if let (Some(terms), Some(copies)) = (parts::wanted(&facts, target), all_copies.first()) {
+        for order in orders(&facts).iter().copied() {
+            let name = format!("{}{PARTS}", name(order, *copies));
+            let variant = (order, *copies);
+            tell(&mut out, &name, program, |d| {
+                write_parts(d, terms, target, variant)
+            });
+        }
+    }
     let of = |copies: Copies| orders(&facts).iter().map(move |order| (*order, copies));
     for variant in all_copies.into_iter().flat_map(of) {
         let name = name(variant.0, variant.1);
-        let mut d = Draft::new(name.clone(), program);
-        let _ = writeln!(out, "{name}");
-        match write(&mut d, all, target, variant) {
-            Ok(notes) => {
-                for n in notes {
-                    let mark = if n.applied { "+" } else { "-" };
-                    let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
-                }
-            }
-            Err(refused) => {
-                let _ = writeln!(out, "  ! refused: {}", refused.why);
-            }
-        }
+        tell(&mut out, &name, program, |d| write(d, all, target, variant));
     }
     out
+}
+
+/// What the rules did that write one sketch.
+fn tell(
+    out: &mut String,
+    name: &str,
+    program: &Program,
+    write: impl FnOnce(&mut Draft) -> Written<Vec<Note>>,
+) {
+    let mut d = Draft::new(name, program);
+    let _ = writeln!(out, "{name}");
+    match write(&mut d) {
+        Ok(notes) => {
+            for n in notes {
+                let mark = if n.applied { "+" } else { "-" };
+                let _ = writeln!(out, "  {mark} {:<10} {}", n.rule, n.what);
+            }
+        }
+        Err(refused) => {
+            let _ = writeln!(out, "  ! refused: {}", refused.why);
+        }
+    }
 }
 
 /// An operand that a rule laid out anew.

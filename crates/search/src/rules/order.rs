@@ -2,8 +2,8 @@
 //!
 //! Operands that are read in vectors along the lanes make panels. Either all rows pass
 //! while a panel stays in cache, or all panels pass while a row's data stays. Batch axes
-//! are outside both. Terms are inside, in the program's order: the results of a tile are
-//! complete when its terms are.
+//! are outside both; those whose iterations have unequally many terms are between the two,
+//! so that threads that share outer loops get some of every iteration. Terms are inside, in the program's order: the results of a tile are complete when its terms are.
 
 use super::lanes::Lanes;
 use super::{Packed, Plan, TileLoops};
@@ -38,10 +38,11 @@ impl Order {
         let is_vector = |o: &&Access| o.strides[lanes.at].is_used();
         let mut vectors = facts.operands.iter().filter(is_vector);
         match (facts.axes[at].class, self) {
+            (Class::Batch, _) if facts.is_uneven(at) => 2,
             (Class::Batch, _) => 0,
             (_, order) => {
                 let of_panel = at == lanes.at || vectors.all(|o| o.strides[at].is_used());
-                1 + u8::from(of_panel != (order == Order::Panels))
+                1 + 2 * u8::from(of_panel != (order == Order::Panels))
             }
         }
     }

@@ -21,6 +21,14 @@ pub struct Shared {
     pub fused: Option<LoopId>,
 }
 
+impl Shared {
+    /// The loop that runs the iterations of one of the loops over tiles.
+    pub fn loop_of(&self, l: LoopId, outer: &[LoopId]) -> LoopId {
+        let is_shared = outer[..self.count].contains(&l);
+        self.fused.filter(|_| is_shared).unwrap_or(l)
+    }
+}
+
 /// The loop in which a tile's results leave the registers, and what is shared.
 pub fn share(d: &mut Draft, plan: &mut Plan, loops: &TileLoops) -> Written<(LoopId, Shared)> {
     let outer = loops.outer();

@@ -132,6 +132,8 @@ struct Convolution<'a> {
     channels: &'a AxisLoop,
     taps: [LoopId; 2],
     weights: BufferId,
+    /// Whether the last block of channels, or of maps, has more than there are.
+    is_padded: bool,
 }
 
 impl ByteSum<'_> {
@@ -232,6 +234,8 @@ impl ByteSum<'_> {
             // Where its last block ends is a test of every channel.
             return None;
         }
+        let shape = &program.buffer(weights).shape;
+        let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
             batch: batch.id,
             maps,
@@ -242,14 +246,20 @@ impl ByteSum<'_> {
             channels,
             taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
             weights,
+            is_padded,
         })
     }
 
     /// Blocks of maps outside lines of pixels, or inside.
     fn write_convolution(&self, d: &mut Draft, c: &Convolution, maps_first: bool) -> Written<()> {
+        let mut weights = c.weights;
+        if c.is_padded {
+            let whole = d.surround(self.main.block, weights)?;
+            weights = d.output(whole);
+        }
         // Maps, channels in fours, taps; then the fours of a block innermost.
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(TERMS))];
-        let copier = d.pack(c.weights, &tiles, &[0, 2, 4, 5, 1, 3])?;
+        let copier = d.pack(weights, &tiles, &[0, 2, 4, 5, 1, 3])?;
         if c.channels.extent > TERMS {
             let fours = [(1, Arg::Lit(c.channels.extent / TERMS))];
             d.lay_out(d.output(copier), &fours, &[0, 1, 3, 4, 2, 5, 6])?;

@@ -20,6 +20,7 @@ mod transpose;
 mod winograd;
 
 pub use int8::peak_factor;
+pub use threads::is_even;
 
 use crate::accuracy::Accuracy;
 use crate::draft::{Draft, Refused, Written};
@@ -96,6 +97,10 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     if !found.sketches.is_empty() {
         return found;
     }
+    let mut rules = of(rules::sketches);
+    if allowed.space == SpaceKind::All && rules::share_terms(&rules.sketches) {
+        found.extend(std::mem::take(&mut rules));
+    }
     // Where minimal filtering is possible it multiplies least.
     if allowed.accuracy == Accuracy::Relaxed {
         found.extend(of(winograd::sketches));
@@ -113,7 +118,7 @@ fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Template
     found.extend(of(columns::sketches));
     found.extend(of(stages::sketches));
     if allowed.space == SpaceKind::All {
-        found.extend(of(rules::sketches));
+        found.extend(rules);
     }
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
         found.extend(of(nest::sketches));

@@ -66,8 +66,14 @@ pub fn own_rows(shape: &[i64], threads: u32) -> Option<i64> {
         return None;
     };
     let own = (rows + threads - 1) / threads;
-    let even = rows as f64 >= (1.0 - MOST_IDLE) * (own * threads) as f64;
-    (even && threads > 1).then_some(own)
+    (threads > 1 && is_even(rows, threads as u32)).then_some(own)
+}
+
+/// Whether threads get about as many of so many parts.
+pub fn is_even(parts: i64, threads: u32) -> bool {
+    let threads = i64::from(threads);
+    let own = (parts + threads - 1) / threads;
+    parts as f64 >= (1.0 - MOST_IDLE) * (own * threads) as f64
 }
 
 /// Cycles that one thread needs, roughly: a vector operation a cycle, or the

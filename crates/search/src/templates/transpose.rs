@@ -7,12 +7,19 @@
 //! written, *transpose.read* along what is read.
 
 use super::Templates;
+use super::threads::is_even;
 use crate::draft::{Draft, REST, Written, given};
 use crate::nests::{AxisLoop, Nest};
+use ir::names::image;
 use ir::{BlockId, CpuTarget, DType, Expr, LoopId, Program, VarId};
 
 /// Bytes of a cache line.
 const LINE: i64 = 64;
+/// Lines that a thread writes one after another, where the first and the last one may be
+/// another thread's as well: with fewer the threads wait for lines. Chosen by hand.
+const OWN_LINES: i64 = 32;
+/// So many iterations for each thread are shared evenly enough.
+const MANY: i64 = 16;
 /// A tile with fewer elements along an axis is no work for shuffles.
 const FEWEST: i64 = 4;
 
@@ -166,18 +173,32 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         let all = tile.read.iter().chain(&tile.written);
         all.into_iter().all(|t| t.id != l.id)
     };
-    let mut outer: Vec<LoopId> = nest.spatial.iter().filter(tiled).map(|l| l.id).collect();
+    let at = |axis: &AxisLoop| nest.spatial.iter().position(|l| l.id == axis.id);
+    let (of_read, of_written) = (at(tile.read[0]), at(tile.written[0]));
+    let (of_rows, of_lanes) = match next {
+        Next::Scattered => (of_written, of_read),
+        _ => (of_read, of_written),
+    };
+    let tiled = nest.spatial.iter().filter(tiled);
+    let mut outer: Vec<(Option<usize>, LoopId)> = tiled.map(|l| (at(l), l.id)).collect();
     match next {
-        Next::Written => outer.extend([r0, v0]),
-        Next::Read | Next::Scattered => outer.extend([v0, r0]),
+        Next::Written => outer.extend([(of_rows, r0), (of_lanes, v0)]),
+        Next::Read | Next::Scattered => outer.extend([(of_lanes, v0), (of_rows, r0)]),
     }
-    d.reorder(&[&outer[..], &[r1, v1]].concat())?;
-    if target.threads > 1 {
-        let extent = |l: &&LoopId| d.program().loop_(**l).extent;
-        let longest = outer.iter().max_by_key(extent).copied();
-        d.parallel(&Vec::from_iter(longest), target.threads)?;
-        d.run_parallel()?;
-    }
+    let is_image = |chain: &[&AxisLoop]| chain.iter().any(|l| l.is(image::ROW));
+    let written: i64 = tile.written.iter().map(|l| l.extent).product();
+    let element = dtype(d.program(), nest.block).size() as i64;
+    let part = written * element / i64::from(target.threads);
+    let image = match (is_image(&tile.read), is_image(&tile.written)) {
+        (true, _) => of_read,
+        (_, true) if part >= OWN_LINES * LINE => of_written,
+        _ => None,
+    };
+    let thread = share(d, (&mut outer, image), target)?;
+    let outer: Vec<LoopId> = outer.into_iter().map(|(_, l)| l).collect();
+    d.reorder(&[&Vec::from_iter(thread), &outer[..], &[r1, v1]].concat())?;
+    d.parallel(&Vec::from_iter(thread), target.threads)?;
+    d.run_parallel()?;
     d.vectorize_if_legal(v1);
     d.unroll(r1)?;
     // Inside first: the copies of an outer loop then have the parts of the inner one.
@@ -185,6 +206,34 @@ fn write(d: &mut Draft, nest: &Nest, tile: &Tile, next: Next, target: &CpuTarget
         d.attempt_partition(*l);
     }
     Ok(())
+}
+
+/// Cuts a loop into a part for each thread. Of those of which threads get about as many it
+/// is the one over the rows of an image, which other steps share as well, else the outermost
+/// one in what is written: parts of short rows would share lines of the cache. Loops have
+/// the positions of their axes. The loop over threads goes outside all others: one that is
+/// shared inside another one wakes the threads in each iteration.
+fn share(
+    d: &mut Draft,
+    (outer, image): (&mut [(Option<usize>, LoopId)], Option<usize>),
+    target: &CpuTarget,
+) -> Written<Option<LoopId>> {
+    let threads = i64::from(target.threads);
+    let extent = |at: usize| d.program().loop_(outer[at].1).extent;
+    let rows = |at: &usize| image.is_some() && outer[*at].0 == image;
+    let rows = (0..outer.len())
+        .find(rows)
+        .filter(|at| is_even(extent(*at), target.threads));
+    let even = |at: &usize| extent(*at) % threads == 0 || extent(*at) >= MANY * threads;
+    let outermost = (0..outer.len()).filter(even).min_by_key(|at| outer[*at].0);
+    let longest = (0..outer.len()).max_by_key(|at| extent(*at));
+    let found = rows.or(outermost).or(longest);
+    let Some(at) = found.filter(|_| threads > 1) else {
+        return Ok(None);
+    };
+    let [thread, own] = d.split(outer[at].1, [given(threads), REST])?;
+    outer[at].1 = own;
+    Ok(Some(thread))
 }
 
 /// One loop of a chain of loops directly in each other.

@@ -248,8 +248,10 @@ impl Tiling<'_> {
             self.pack_each_call(d, p, copier, panel)?;
         }
         d.run_parallel()?;
-        if let Some([m0, _]) = tile.rows.filter(|_| self.order != Order::Tiles) {
-            d.attempt_partition(m0);
+        if let Some([m0, _]) = tile.rows {
+            // Where threads share the loop over tiles of rows it is a part of another.
+            let is_shared = inside == 0 && target.threads > 1;
+            d.attempt_partition(if is_shared { panel } else { m0 });
         }
         Ok(())
     }

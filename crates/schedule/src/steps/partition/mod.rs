@@ -10,11 +10,15 @@
 //! the copies before and after it are `loop~lo` and `loop~hi`, and everything
 //! under them has the same suffix, buffers that live inside the loop included.
 //! Lowering drops the conditions that hold.
+//!
+//! A loop that workers share stays one loop where it can: see `digits`.
+
+mod digits;
 
 use crate::illegal::Illegal;
 use crate::legality::lives_inside;
 use crate::nest::{conjuncts, live_name};
-use crate::rebind::substitute_in_copies;
+use crate::rebind::replace_in_copies;
 use crate::steps::loop_named;
 use ir::affine::{Affine, Interval, Ranges, bounds};
 use ir::region::{bound, program_ranges};
@@ -35,6 +39,9 @@ const MOST_TRIED: i64 = 4096;
 
 pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> {
     let l = loop_named(program, STEP, target)?;
+    if digits::separate(program, l) {
+        return Ok(());
+    }
     let inside = interior(program, l).map_err(|why| Illegal::new(STEP, target, why))?;
     let extent = program.loop_(l).extent;
     let mut parts = vec![(Node::Loop(l), inside.start)];
@@ -51,9 +58,9 @@ pub(crate) fn apply(program: &mut Program, target: &str) -> Result<(), Illegal> 
     program.replace_node(Node::Loop(l), &nodes);
     for (node, start) in parts {
         let Node::Loop(part) = node else { continue };
-        let var = program.loop_(part).var;
-        let shifted = Expr::var(var) + start;
-        substitute_in_copies(program, &[node], &|v| (v == var).then(|| shifted.clone()));
+        let var = Expr::var(program.loop_(part).var);
+        let shifted = &var + start;
+        replace_in_copies(program, &[node], &var, &shifted);
     }
     Ok(())
 }
@@ -65,7 +72,11 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
         return Err("it is vectorized or bound to a hardware axis".into());
     }
     let r = program_ranges(p);
-    let tests = conditions(p, l, &r);
+    let tests = match kind {
+        // One run after another is shared, which is worth it for few tests.
+        LoopKind::Parallel => digits::tests_of_whole_loop(p, l, &r),
+        _ => conditions(p, &p.blocks_under(&[Node::Loop(l)]), p.loop_(l).var, &r),
+    };
     let clamps = clamps(p, l, &r);
     if !clamps.is_empty() {
         // Where an index is cut off in every iteration, only tests are separated.
@@ -101,12 +112,11 @@ fn all_hold(p: &Program, l: LoopId, conditions: &[Expr], r: &Ranges) -> Result<R
     Ok(inside)
 }
 
-/// The tests under the loop that mention its variable, over loop variables.
-fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
+/// The tests of some blocks that mention a loop's variable, over loop variables.
+fn conditions(p: &Program, blocks: &[BlockId], var: VarId, r: &Ranges) -> Vec<Expr> {
     let mut all: Vec<Expr> = Vec::new();
     // Before they are simplified: blocks often make the same tests.
     let mut seen: Vec<Expr> = Vec::new();
-    let var = p.loop_(l).var;
     let mut add = |condition: &Expr| {
         let parts = conjuncts(Some(condition));
         let never = |part: &&Expr| bounds(part, r) == Some(Interval::point(0));
@@ -127,8 +137,8 @@ fn conditions(p: &Program, l: LoopId, r: &Ranges) -> Vec<Expr> {
             }
         }
     };
-    for b in p.blocks_under(&[Node::Loop(l)]) {
-        let block = p.block(b);
+    for b in blocks {
+        let block = p.block(*b);
         if let Some(e) = &block.predicate {
             add(e);
         }
@@ -229,21 +239,7 @@ fn half_line(test: &Expr, var: VarId, r: &Ranges) -> Option<Range<i64>> {
 
 /// A copy of the loop, with another extent and everything under it renamed.
 fn copy(p: &mut Program, l: LoopId, suffix: &str, extent: i64) -> Node {
-    let mut buffers = Vec::new();
-    let usage = p.usage();
-    for b in p.live_buffers() {
-        if lives_inside(p, &usage, b, l) {
-            let mut buffer = p.buffer(b).clone();
-            buffer.name = live_name(p, &format!("{}{suffix}", buffer.name));
-            buffers.push((b, p.add_buffer(buffer)));
-        }
-    }
-    let mut copier = Copier {
-        suffix,
-        buffers,
-        vars: Vec::new(),
-    };
-    let node = copier.node(p, Node::Loop(l));
+    let node = Copier::new(p, l, suffix).node(p, Node::Loop(l));
     if let Node::Loop(copy) = node {
         p.loop_mut(copy).extent = extent;
     }
@@ -257,7 +253,25 @@ struct Copier<'a> {
     vars: Vec<(VarId, VarId)>,
 }
 
-impl Copier<'_> {
+impl<'a> Copier<'a> {
+    /// Of what is under a loop, with copies of the buffers that live inside it.
+    fn new(p: &mut Program, l: LoopId, suffix: &'a str) -> Copier<'a> {
+        let mut buffers = Vec::new();
+        let usage = p.usage();
+        for b in p.live_buffers() {
+            if lives_inside(p, &usage, b, l) {
+                let mut buffer = p.buffer(b).clone();
+                buffer.name = live_name(p, &format!("{}{suffix}", buffer.name));
+                buffers.push((b, p.add_buffer(buffer)));
+            }
+        }
+        Copier {
+            suffix,
+            buffers,
+            vars: Vec::new(),
+        }
+    }
+
     fn node(&mut self, p: &mut Program, node: Node) -> Node {
         match node {
             Node::Block(b) => Node::Block(self.block(p, b)),

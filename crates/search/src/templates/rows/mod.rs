@@ -5,7 +5,10 @@
 //! passes between them stays in the nearest cache and memory is passed over
 //! once. A reduction of a row has a partial result for each of some lanes, and
 //! combines them at the row's end. Any row longer than a vector will do: what is
-//! left over is computed apart. Several contiguous axes make one row.
+//! left over is computed apart. Several contiguous axes make one row. Where there are
+//! fewer rows than would keep all threads busy, they share parts of rows (`parts`).
+
+mod parts;
 
 use super::Templates;
 use crate::analysis::{Access, Class, Stride};
@@ -40,6 +43,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Some(rows) = recognise(program, all, target) else {
         return;
     };
+    if let Some(parts) = parts::wanted(&rows, target) {
+        found.write(Draft::new("rows.parts", program), |d| {
+            parts::write(d, &rows, target, parts)
+        });
+    }
     let loops = rows.loops();
     let Some(place) = loops.last().copied() else {
         return;
@@ -172,6 +180,16 @@ struct Rows<'a> {
 impl<'a> Rows<'a> {
     fn of(&self, part: Part) -> impl Iterator<Item = &(&'a Nest, Part)> {
         self.parts.iter().filter(move |(_, p)| *p == part)
+    }
+
+    /// How many rows there are.
+    fn count(&self) -> i64 {
+        let shape = self.last().shape();
+        let axes = match self.last_part() {
+            Part::Elements => shape.len() - self.cols_axes,
+            _ => shape.len(),
+        };
+        shape[..axes].iter().product()
     }
 
     /// Whether a row is so short that its loops are written out.
