@@ -93,7 +93,7 @@ fn parts(model: &Model, id: NodeId) -> Option<Vec<Part>> {
         }
         Op::Gather(g) => {
             let index = model.constant(node.input(1)?).filter(|t| t.len() == 1)?;
-            let extent = shape[g.axis] as i64;
+            let extent = i64::try_from(shape[g.axis]).ok().filter(|n| *n > 0)?;
             let start = usize::try_from(index.get_i64(0).rem_euclid(extent)).ok()?;
             let (axis, size) = (g.axis, 1);
             Some(vec![Part { axis, start, size }])

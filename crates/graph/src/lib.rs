@@ -19,5 +19,6 @@ pub use model::{
     Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
+pub use quantised::products_of_bytes;
 pub use reference::{EvalError, Evaluated, Keep, evaluate};
 pub use simplify::simplify;

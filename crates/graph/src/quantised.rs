@@ -40,8 +40,9 @@ const MOST_TERMS: usize = 1 << 16;
 /// part of it.
 const BIAS_TOLERANCE: (f64, f64) = (1e-3, 1e-6);
 
-/// Replaces products of dequantised bytes. What is not recognised stays as it is.
-pub(crate) fn products_of_bytes(model: &Model) -> Model {
+/// Replaces products of dequantised bytes, which are exact in integers and rounded in floats.
+/// What is not recognised stays as it is.
+pub fn products_of_bytes(model: &Model) -> Model {
     if !model.nodes().any(|(_, n)| dequantises(n, model)) {
         return model.clone();
     }

@@ -545,7 +545,7 @@ fn a_task_whose_outputs_were_made_is_not_given_up_for_runners_that_die() {
 
 #[test]
 fn a_record_says_how_fast_the_cpu_was() {
-    // Long enough for a new figure each.
+    // Long enough for a new figure each, which a CPU of steady frequency makes equal.
     let a = kernel("compute(args); spin(2000000);");
     for policy in [Policy::Serial, Policy::Doppler, Policy::Naive] {
         let done = measure(&mut local(1, 1), policy, &[&a; 12]);
@@ -564,7 +564,6 @@ fn a_record_says_how_fast_the_cpu_was() {
             let expected = *ns as f64 / first as f64 - 1.0;
             assert!((drift - expected).abs() < 1e-9, "{policy:?}: {figures:?}");
         }
-        assert!(figures.iter().any(|f| f.0 != first), "{figures:?}");
     }
 }
 

@@ -155,7 +155,9 @@ pub fn check(
     let merged = &plan.model;
     let expected =
         evaluate(merged, &inputs, Keep::All).map_err(|e| Error::new(format!("reference: {e}")))?;
-    let original = evaluate(model, &inputs, Keep::Outputs)
+    // One step of a sum that lies between two numbers changes all that follows: of quantised
+    // models the exact sums count.
+    let original = evaluate(&graph::products_of_bytes(model), &inputs, Keep::Outputs)
         .map_err(|e| Error::new(format!("reference: {e}")))?;
     let quantized = |t: DType| matches!(t, DType::I8 | DType::U8);
     let bounds = Bounds {

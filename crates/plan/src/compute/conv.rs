@@ -51,6 +51,16 @@ fn pixel(windows: &[Window], output: &[Expr], tap: &[Expr]) -> (Vec<Expr>, Vec<E
     (at, inside)
 }
 
+/// An element of an image as a factor; where it is not inside it is `outside`.
+fn image_factor(env: &Env, inside: Vec<Expr>, element: Expr, outside: i64) -> Expr {
+    if outside == 0 {
+        let zero = Expr::constant(0.0, env.work());
+        return guarded(inside, env.factor(0, element), zero);
+    }
+    let outside = Expr::constant(outside as f64, work(env.operand_dtype(0)));
+    env.factor(0, guarded(inside, element, outside))
+}
+
 /// A weight as a factor; where `known` does not hold it is 0, and so is the padding of a
 /// packed weight, which needs no guard of its own.
 pub(super) fn weight_factor(env: &Env, known: Vec<Expr>, weight: Expr) -> Expr {
@@ -71,7 +81,6 @@ fn with_bias(env: &Env, b: &mut ProgramBuilder, acc: BufferId, axes: &Axes) -> B
 
 /// A convolution of an image that is `outside` where windows reach over its border.
 pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) -> (BufferId, Kind) {
-    let outside = Expr::constant(outside as f64, env.work());
     let result = match env.layout.block() {
         Some(block) => {
             let channels = [env.operand_shape(0)[1], env.shape[1]].map(|n| n as usize);
@@ -91,7 +100,7 @@ pub(super) fn conv(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) ->
 
 /// main [n, ko, spatial.., ki] = sum over co, kernel axes, ci, or over c, kernel axes if
 /// the operand is plain.
-fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, Expr)) -> BufferId {
+fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, i64)) -> BufferId {
     let windows = windows(env, c);
     let rank = windows.len();
     let axes = env.named_axes(image::blocked_maps(rank));
@@ -132,7 +141,7 @@ fn blocked(env: &Env, b: &mut ProgramBuilder, c: &Conv, (block, outside): (i64, 
             }
             let weight = w.at([&[k, channel], &t[1..1 + rank]].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), outside.clone()) * weight
+            image_factor(env, inside, value, outside) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -164,7 +173,7 @@ fn depthwise_blocked(
     env: &Env,
     b: &mut ProgramBuilder,
     c: &Conv,
-    (block, outside): (i64, Expr),
+    (block, outside): (i64, i64),
 ) -> BufferId {
     let axes = env.axes();
     let windows = windows(env, c);
@@ -188,7 +197,7 @@ fn depthwise_blocked(
             };
             let weight = w.at([&[channel, Expr::int(0)], t].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), outside.clone()) * weight
+            image_factor(env, inside, value, outside) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -252,7 +261,7 @@ fn narrow_blocked(
     env: &Env,
     b: &mut ProgramBuilder,
     c: &Conv,
-    (groups, outside): (NarrowGroups, Expr),
+    (groups, outside): (NarrowGroups, i64),
 ) -> BufferId {
     let windows = windows(env, c);
     let axes = env.named_axes(image::blocked_maps(windows.len()));
@@ -280,7 +289,7 @@ fn narrow_blocked(
             }
             let weight = w.at([&[k], t].concat());
             let weight = weight_factor(env, known, weight);
-            guarded(inside, env.factor(0, value), outside.clone()) * weight
+            image_factor(env, inside, value, outside) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -295,7 +304,7 @@ pub(super) fn plain_maps(spatial: usize) -> Vec<String> {
 
 /// main [n, k, spatial..] = sum over c, kernel axes; any rank, any grouping. Groups of
 /// several maps have an axis of their own.
-fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: Expr) -> BufferId {
+fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: i64) -> BufferId {
     let windows = windows(env, c);
     let maps = env.shape[1] / c.groups as i64;
     if c.groups > 1 && maps > 1 {
@@ -316,7 +325,7 @@ fn plain(env: &Env, b: &mut ProgramBuilder, c: &Conv, outside: Expr) -> BufferId
             let channel = group_channel(c.groups, &o[1], maps, depth, &t[0]);
             let at = [&[o[0].clone(), channel], &pixel[..]].concat();
             let weight = env.factor(1, w.at([&[o[1].clone()], t].concat()));
-            guarded(inside, env.factor(0, x.at(at)), outside.clone()) * weight
+            image_factor(env, inside, x.at(at), outside) * weight
         },
     );
     with_bias(env, b, acc, &axes)
@@ -328,7 +337,7 @@ fn plain_groups(
     env: &Env,
     b: &mut ProgramBuilder,
     windows: &[Window],
-    ((groups, maps), outside): ((i64, i64), Expr),
+    ((groups, maps), outside): ((i64, i64), i64),
 ) -> BufferId {
     let (x, w) = (env.operand(0), env.operand(1));
     let depth = w.shape()[1];
@@ -348,7 +357,7 @@ fn plain_groups(
             let channel = &o[1] * depth + &t[0];
             let at = [&[o[0].clone(), channel], &pixel[..]].concat();
             let weight = env.factor(1, w.at([&[map(o)], t].concat()));
-            guarded(inside, env.factor(0, x.at(at)), outside.clone()) * weight
+            image_factor(env, inside, x.at(at), outside) * weight
         },
     );
     let bias = bias(env);

@@ -98,8 +98,9 @@ pub fn rule(d: &mut Draft, plan: &mut Plan) -> Written<Lanes> {
 
 /// A vector of sums is whole: a part of one would keep all of them in memory.
 fn fill(d: &mut Draft, plan: &mut Plan, mut lanes: Lanes) -> Written<Lanes> {
-    // Longer axes get whole tiles once these are decided.
-    if lanes.extent >= lanes.width {
+    // Longer axes get whole tiles once these are decided. What is copied with a border is
+    // copied for whole vectors.
+    if lanes.extent >= lanes.width && lanes.surrounded.is_empty() {
         return Ok(lanes);
     }
     d.pad(lanes.axis, Arg::Lit(lanes.width))?;

@@ -120,6 +120,20 @@ struct ByteSum<'a> {
     registers: Registers,
 }
 
+/// The image that a block reads, if what it takes outside of it is not 0.
+fn bordered(program: &Program, block: BlockId) -> Option<BufferId> {
+    let value = &program.block(block).writes[0].value;
+    let ExprKind::Binary(BinaryOp::Mul, image, _) = value.kind() else {
+        return None;
+    };
+    // What is 0 outside is cast first: a factor of 0 drops all terms.
+    let ExprKind::Cast(_, image) = image.kind() else {
+        return None;
+    };
+    let guarded = matches!(image.kind(), ExprKind::Select(..));
+    factor_load(image).filter(|_| guarded).map(|(b, _)| b)
+}
+
 /// A convolution of blocked images.
 struct Convolution<'a> {
     batch: LoopId,
@@ -134,6 +148,8 @@ struct Convolution<'a> {
     weights: BufferId,
     /// Whether the last block of channels, or of maps, has more than there are.
     is_padded: bool,
+    /// The image, if it is not 0 outside of its borders.
+    bordered: Option<BufferId>,
 }
 
 impl ByteSum<'_> {
@@ -230,10 +246,6 @@ impl ByteSum<'_> {
             .map(|(b, at)| (b, at.len()))
             .find(|(b, dims)| program.buffer(*b).role == Role::Constant && *dims == 4)?
             .0;
-        if program.buffer(weights).shape[1] % channels.extent != 0 {
-            // Where its last block ends is a test of every channel.
-            return None;
-        }
         let shape = &program.buffer(weights).shape;
         let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
@@ -247,22 +259,44 @@ impl ByteSum<'_> {
             taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
             weights,
             is_padded,
+            bordered: bordered(program, n.block),
         })
+    }
+
+    /// Copies an image with its border, which a dot product cannot leave out.
+    fn surround(&self, d: &mut Draft, image: BufferId) -> Written<()> {
+        let copier = d.surround(self.main.block, image)?;
+        let own = schedule::own_loops(d.program(), copier);
+        let [.., row, _, lanes] = own[..] else {
+            return Err(d.missing("the copy of the image has no rows".into()));
+        };
+        d.vectorize(lanes)?;
+        if self.target.threads > 1 {
+            d.parallel_if_legal(row);
+        }
+        Ok(())
     }
 
     /// Blocks of maps outside lines of pixels, or inside.
     fn write_convolution(&self, d: &mut Draft, c: &Convolution, maps_first: bool) -> Written<()> {
-        let mut weights = c.weights;
-        if c.is_padded {
-            let whole = d.surround(self.main.block, weights)?;
-            weights = d.output(whole);
+        if let Some(image) = c.bordered {
+            self.surround(d, image)?;
         }
         // Maps, channels in fours, taps; then the fours of a block innermost.
         let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(TERMS))];
-        let copier = d.pack(weights, &tiles, &[0, 2, 4, 5, 1, 3])?;
+        let order = [0, 2, 4, 5, 1, 3];
+        let weights = if c.is_padded {
+            let whole = d.surround(self.main.block, c.weights)?;
+            let whole = d.output(whole);
+            d.lay_out(whole, &tiles, &order)?;
+            whole
+        } else {
+            let copier = d.pack(c.weights, &tiles, &order)?;
+            d.output(copier)
+        };
         if c.channels.extent > TERMS {
             let fours = [(1, Arg::Lit(c.channels.extent / TERMS))];
-            d.lay_out(d.output(copier), &fours, &[0, 1, 3, 4, 2, 5, 6])?;
+            d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
         }
         let [ty, tx, tk] = self.tile(d, c);
         let result = self.keep_in_registers(d)?;

@@ -57,7 +57,9 @@ fn recognise<'a>(program: &Program, all: &'a [Nest]) -> Option<Chain<'a>> {
     });
     // Stages go inwards: what the next one reads again is inside the loops that they share.
     let inwards = stages.windows(2).all(|s| s[0].next <= s[1].next);
-    (inwards && stages[0].next > 0).then_some(Chain {
+    // Of a single result along its axis little of the stage before is needed.
+    let several = main.spatial.get(last).is_some_and(|l| l.extent > 1);
+    (inwards && several && stages[0].next > 0).then_some(Chain {
         stages,
         out: epilogue(all, main),
     })

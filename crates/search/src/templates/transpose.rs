@@ -227,7 +227,12 @@ fn share(
     let even = |at: &usize| extent(*at) % threads == 0 || extent(*at) >= MANY * threads;
     let outermost = (0..outer.len()).filter(even).min_by_key(|at| outer[*at].0);
     let longest = (0..outer.len()).max_by_key(|at| extent(*at));
-    let found = rows.or(outermost).or(longest);
+    // With few iterations the last thread may get none.
+    let all_work = |at: &usize| {
+        let n = extent(*at);
+        n > (threads - 1) * ((n + threads - 1) / threads)
+    };
+    let found = rows.or(outermost).or(longest).filter(all_work);
     let Some(at) = found.filter(|_| threads > 1) else {
         return Ok(None);
     };

@@ -72,11 +72,11 @@ fn interior(p: &Program, l: LoopId) -> Result<Range<i64>, String> {
         return Err("it is vectorized or bound to a hardware axis".into());
     }
     let r = program_ranges(p);
-    let tests = match kind {
+    if kind == LoopKind::Parallel {
         // One run after another is shared, which is worth it for few tests.
-        LoopKind::Parallel => digits::tests_of_whole_loop(p, l, &r),
-        _ => conditions(p, &p.blocks_under(&[Node::Loop(l)]), p.loop_(l).var, &r),
-    };
+        return all_hold(p, l, &digits::tests_of_whole_loop(p, l, &r), &r);
+    }
+    let tests = conditions(p, &p.blocks_under(&[Node::Loop(l)]), p.loop_(l).var, &r);
     let clamps = clamps(p, l, &r);
     if !clamps.is_empty() {
         // Where an index is cut off in every iteration, only tests are separated.
