@@ -30,6 +30,7 @@ pub mod node_tests;
 mod norm;
 mod operators;
 pub mod proto;
+mod qlinear;
 mod quantized;
 mod recurrent;
 mod reduce;

@@ -3,8 +3,8 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
-    image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, quantized as q,
-    recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
+    image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, qlinear as d,
+    quantized as q, recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -206,6 +206,16 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("FusedMatMul", f::fused_matmul),
     microsoft("Gelu", e::gelu),
     microsoft("MultiHeadAttention", f::multi_head_attention),
+    microsoft("DequantizeLinear", q::dequantize_linear),
+    microsoft("QGemm", d::gemm),
+    microsoft("QLinearAdd", d::add),
+    microsoft("QLinearAveragePool", d::average_pool),
+    microsoft("QLinearConcat", d::concat),
+    microsoft("QLinearGlobalAveragePool", d::global_average_pool),
+    microsoft("QLinearLeakyRelu", d::leaky_relu),
+    microsoft("QLinearMul", d::mul),
+    microsoft("QLinearSigmoid", d::sigmoid),
+    microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", f::quick_gelu),
     microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
     microsoft("SkipLayerNormalization", f::skip_layer_norm),

@@ -13,7 +13,7 @@ use graph::ops::{Binary, Conv, ConvInteger, Op, Reduce, ReduceKind, Unary};
 use tensor::DType;
 
 /// Input `i` if it is a zero point that can change anything.
-fn zero_point(n: &NodeImport, i: usize) -> Option<ValueId> {
+pub(crate) fn zero_point(n: &NodeImport, i: usize) -> Option<ValueId> {
     let v = n.optional(i)?;
     match n.model.constant(v) {
         Some(t) if (0..t.len()).all(|i| t.get_i64(i) == 0) => None,
@@ -226,15 +226,27 @@ pub(crate) fn quantize_linear(n: &mut NodeImport) -> Imported {
         },
     };
     n.attributes.ignore(&["output_dtype"]);
+    let zero_point = zero_point(n, 2);
+    Ok(vec![quantized(n, x, (scale, zero_point), axis, to)?])
+}
+
+/// Bytes of the type `to` with scales and zero points along `axis`, or with one for all.
+pub(crate) fn quantized(
+    n: &mut NodeImport,
+    x: ValueId,
+    (scale, zero_point): (ValueId, Option<ValueId>),
+    axis: i64,
+    to: DType,
+) -> Result<ValueId, Problem> {
     let like = n.shape(x);
     let scale = along(n, scale, axis, &like)?;
-    let zero_point = match zero_point(n, 2) {
+    let zero_point = match zero_point {
         Some(z) => Some(along(n, z, axis, &like)?),
         None => None,
     };
     let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
     let y = n.binary(Binary::Div, x, scale)?;
-    Ok(vec![saturated(n, y, zero_point, to)?])
+    saturated(n, y, zero_point, to)
 }
 
 pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
@@ -254,6 +266,18 @@ pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
     if !n.dtype(x).is_int() {
         return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
     }
+    let zero_point = zero_point(n, 2);
+    let y = dequantized(n, x, (scale, zero_point), axis)?;
+    Ok(vec![n.cast(y, to)?])
+}
+
+/// What bytes with scales and zero points along `axis`, or with one for all, stand for.
+pub(crate) fn dequantized(
+    n: &mut NodeImport,
+    x: ValueId,
+    (scale, zero_point): (ValueId, Option<ValueId>),
+    axis: i64,
+) -> Result<ValueId, Problem> {
     let like = n.shape(x);
     // Bytes are not folded: products of them may stay products of bytes.
     let mut x = match n.dtype(x) {
@@ -263,15 +287,14 @@ pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
             .add(&n.name, Op::Cast(DType::I32), &[x])
             .map_err(|e| e.source)?,
     };
-    if let Some(z) = zero_point(n, 2) {
+    if let Some(z) = zero_point {
         let z = along(n, z, axis, &like)?;
         let z = n.cast(z, DType::I32)?;
         x = n.binary(Binary::Sub, x, z)?;
     }
     let scale = along(n, scale, axis, &like)?;
     let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
-    let y = n.binary(Binary::Mul, x, scale)?;
-    Ok(vec![n.cast(y, to)?])
+    n.binary(Binary::Mul, x, scale)
 }
 
 /// y, its scale (range / 255, the range including 0) and zero point.

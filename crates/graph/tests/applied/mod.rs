@@ -27,6 +27,7 @@ pub fn i64s(shape: &[usize], values: &[i64]) -> Tensor {
 }
 
 /// Small whole numbers, so that every order of summation gives the same f32.
+#[allow(dead_code)] // Not every test file has use for it.
 pub fn whole(shape: &[usize], seed: u64) -> Tensor {
     fill_tensor(DType::F32, shape, Fill::Integers { lo: -4, hi: 4 }, seed)
 }

@@ -1,0 +1,194 @@
+//! Operators on bytes that ONNX Runtime's quantiser writes, against their formulas.
+
+mod build_onnx;
+
+use build_onnx::{file, float, import, int, known, node, undeclared};
+use graph::{Keep, evaluate};
+use onnx::proto::{AttributeProto, GraphProto, OperatorSetIdProto, TensorProto};
+use std::sync::Arc;
+use tensor::{DType, Fill, Tensor, fill_tensor};
+
+const U8: i32 = 2;
+
+fn bytes(shape: &[usize], seed: u64) -> Tensor {
+    fill_tensor(DType::U8, shape, Fill::Integers { lo: 0, hi: 255 }, seed)
+}
+
+fn constant(name: &str, t: &Tensor) -> TensorProto {
+    let ints = t.dtype().is_int();
+    let values = 0..t.len();
+    TensorProto {
+        name: Some(name.into()),
+        dims: t.shape().iter().map(|n| *n as i64).collect(),
+        data_type: Some(match t.dtype() {
+            DType::U8 => U8,
+            DType::I32 => 6,
+            _ => 1,
+        }),
+        int32_data: values
+            .clone()
+            .filter(|_| ints)
+            .map(|i| t.get_i64(i) as i32)
+            .collect(),
+        float_data: values
+            .filter(|_| !ints)
+            .map(|i| t.get_f64(i) as f32)
+            .collect(),
+        ..Default::default()
+    }
+}
+
+fn scale(s: f32) -> Tensor {
+    Tensor::from_slice(&[], &[s])
+}
+
+fn zero(z: u8) -> Tensor {
+    Tensor::from_slice(&[], &[z])
+}
+
+/// The result of an operator of com.microsoft whose operand number `input` is an input and
+/// whose others are constants.
+fn run(op: &str, attributes: Vec<AttributeProto>, operands: &[&Tensor], input: usize) -> Vec<f64> {
+    let names: Vec<String> = (0..operands.len()).map(|i| format!("v{i}")).collect();
+    let used: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut node = node(op, &used, &["y"], attributes);
+    node.domain = Some("com.microsoft".into());
+    let shape: Vec<i64> = operands[input].shape().iter().map(|n| *n as i64).collect();
+    let others = (0..operands.len()).filter(|i| *i != input);
+    let mut proto = file(
+        17,
+        GraphProto {
+            name: Some("g".into()),
+            node: vec![node],
+            input: vec![known(&names[input], U8, &shape)],
+            output: vec![undeclared("y")],
+            initializer: others.map(|i| constant(&names[i], operands[i])).collect(),
+            ..Default::default()
+        },
+    );
+    proto.opset_import.push(OperatorSetIdProto {
+        domain: Some("com.microsoft".into()),
+        version: Some(1),
+    });
+    let m = import(&proto).unwrap();
+    m.verify().unwrap();
+    let given = Arc::new(operands[input].clone());
+    let y = evaluate(&m, &[given], Keep::Outputs).unwrap().outputs();
+    (0..y[0].len()).map(|i| y[0].get_f64(i)).collect()
+}
+
+fn stored(x: f64, scale: f64, zero: f64) -> f64 {
+    ((x / scale).round_ties_even() + zero).clamp(0.0, 255.0)
+}
+
+fn close(found: &[f64], expected: &[f64], step: f64) {
+    assert_eq!(found.len(), expected.len());
+    let apart = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
+    assert!(apart.clone().all(|d| d <= step), "{found:?}\n{expected:?}");
+    assert!(apart.filter(|d| *d > 1e-3).count() * 10 <= found.len());
+}
+
+#[test]
+fn sums_and_products_of_two_scales() {
+    let (a, b) = (bytes(&[2, 3, 4], 1), bytes(&[3, 1], 2));
+    let others = [
+        scale(0.02),
+        zero(131),
+        scale(0.05),
+        zero(7),
+        scale(0.11),
+        zero(60),
+    ];
+    let [sa, za, sb, zb, sy, zy] = &others;
+    let value = |i: usize| {
+        let (x, y) = (a.get_f64(i), b.get_f64(i / 4 % 3));
+        ((x - 131.0) * 0.02, (y - 7.0) * 0.05)
+    };
+    for (op, f) in [
+        ("QLinearAdd", (|x, y| x + y) as fn(f64, f64) -> f64),
+        ("QLinearMul", |x, y| x * y),
+    ] {
+        let found = run(op, vec![], &[&a, sa, za, &b, sb, zb, sy, zy], 0);
+        let all = (0..24).map(value);
+        let expected: Vec<f64> = all.map(|(x, y)| stored(f(x, y), 0.11, 60.0)).collect();
+        close(&found, &expected, 1.0);
+    }
+}
+
+#[test]
+fn operators_of_one_operand() {
+    let x = bytes(&[1, 2, 3, 4], 3);
+    let others = [scale(0.03), zero(120), scale(0.02), zero(9)];
+    let [sx, zx, sy, zy] = &others;
+    let operands = [&x, sx, zx, sy, zy];
+    let value = |i: usize| (x.get_f64(i) - 120.0) * 0.03;
+    let of = |f: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        (0..24).map(|i| stored(f(value(i)), 0.02, 9.0)).collect()
+    };
+    let leaky = run("QLinearLeakyRelu", vec![float("alpha", 0.25)], &operands, 0);
+    close(&leaky, &of(&|v| if v < 0.0 { v / 4.0 } else { v }), 1.0);
+    let sigmoid = run("QLinearSigmoid", vec![], &operands, 0);
+    close(&sigmoid, &of(&|v| 1.0 / (1.0 + (-v).exp())), 1.0);
+    let mean = run("QLinearGlobalAveragePool", vec![], &operands, 0);
+    let means = [0, 12].map(|c| (c..c + 12).map(value).sum::<f64>() / 12.0);
+    close(&mean, &means.map(|m| stored(m, 0.02, 9.0)), 1.0);
+}
+
+#[test]
+fn parts_of_their_own_scales() {
+    let (a, b) = (bytes(&[2, 3], 4), bytes(&[2, 2], 5));
+    let others = [
+        scale(0.1),
+        zero(3),
+        scale(0.02),
+        zero(100),
+        scale(0.3),
+        zero(1),
+    ];
+    let [sy, zy, sa, za, sb, zb] = &others;
+    let operands = [sy, zy, &a, sa, za, &b, sb, zb];
+    let found = run("QLinearConcat", vec![int("axis", 1)], &operands, 2);
+    let of = |t: &Tensor, i: usize, s: f64, z: f64| stored((t.get_f64(i) - z) * s, 0.1, 3.0);
+    let expected: Vec<f64> = (0..2)
+        .flat_map(|r| {
+            let left = (0..3).map(move |c| r * 3 + c);
+            let right = (0..2).map(move |c| r * 2 + c);
+            let left = left.map(|i| of(&a, i, 0.02, 100.0));
+            left.chain(right.map(|i| of(&b, i, 0.3, 1.0)))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    close(&found, &expected, 1.0);
+}
+
+#[test]
+fn products_with_a_scale_a_column() {
+    let (rows, terms, columns) = (3, 8, 4);
+    let (a, b) = (bytes(&[rows, terms], 6), bytes(&[columns, terms], 7));
+    let c: Vec<i32> = vec![900, -4000, 0, 77];
+    let c = Tensor::from_slice(&[columns], &c);
+    let scales = Tensor::from_slice(&[columns], &[0.01f32, 0.02, 0.03, 0.04]);
+    let zeros = Tensor::from_slice(&[columns], &[128u8, 120, 0, 255]);
+    let (sa, za) = (scale(0.05), zero(90));
+    let operands = [&a, &sa, &za, &b, &scales, &zeros, &c];
+    let attributes = || vec![float("alpha", 0.5), int("transB", 1)];
+    let found = run("QGemm", attributes(), &operands, 0);
+    let expected: Vec<f64> = (0..rows * columns)
+        .map(|i| {
+            let (m, n) = (i / columns, i % columns);
+            let sum: f64 = (0..terms)
+                .map(|k| {
+                    let b = b.get_f64(n * terms + k) - zeros.get_f64(n);
+                    (a.get_f64(m * terms + k) - 90.0) * b
+                })
+                .sum();
+            (sum + c.get_f64(n)) * 0.05 * scales.get_f64(n) * 0.5
+        })
+        .collect();
+    close(&found, &expected, 1e-3);
+    let (sy, zy) = (scale(0.9), zero(100));
+    let quantised = [&operands[..], &[&sy, &zy]].concat();
+    let found = run("QGemm", attributes(), &quantised, 0);
+    let expected: Vec<f64> = expected.iter().map(|y| stored(*y, 0.9, 100.0)).collect();
+    close(&found, &expected, 1.0);
+}
