@@ -7,6 +7,7 @@ mod compiled;
 mod extreme;
 mod judge;
 mod layers;
+mod quantised;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};

@@ -1,0 +1,120 @@
+//! A network in the QDQ form: convolutions of any zero point, few and odd channels, a shortcut,
+//! pools and a dense layer.
+
+use crate::judge::conforms;
+use graph::ops::{Binary, Conv, Gemm, Op, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
+use graph::{Model, ValueId};
+use tensor::{DType, Fill, Tensor, fill_tensor};
+
+/// Scales are powers of two: f32 holds all sums, and a sum halfway between two numbers is
+/// halfway however it is computed.
+#[derive(Clone, Copy)]
+struct Steps(DType, f64, i32);
+
+struct Net(Model);
+
+impl Net {
+    fn add(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
+        self.0.add("node", op, operands).unwrap()
+    }
+
+    fn filled(&mut self, dtype: DType, shape: &[usize], value: impl Fn(usize) -> f64) -> ValueId {
+        let mut t = Tensor::zeros(dtype, shape);
+        (0..t.len()).for_each(|i| t.set_f64(i, value(i)));
+        self.0.add_constant("constant", t)
+    }
+
+    fn dequantise(&mut self, q: ValueId, zero: f64, scale: ValueId) -> ValueId {
+        let zero = self.filled(DType::I32, &[], |_| zero);
+        let y = self.add(Op::Cast(DType::I32), &[q]);
+        let y = self.add(Op::Binary(Binary::Sub), &[y, zero]);
+        let y = self.add(Op::Cast(DType::F32), &[y]);
+        self.add(Op::Binary(Binary::Mul), &[y, scale])
+    }
+
+    fn through(&mut self, x: ValueId, Steps(dtype, zero, power): Steps) -> ValueId {
+        let scale = self.filled(DType::F32, &[], |_| 2f64.powi(power));
+        let offset = self.filled(DType::F32, &[], |_| zero);
+        let low = if dtype == DType::U8 { 0.0 } else { -128.0 };
+        let (min, max) = (Some(low), Some(low + 255.0));
+        let y = self.add(Op::Binary(Binary::Div), &[x, scale]);
+        let y = self.add(Op::Unary(Unary::Round), &[y]);
+        let y = self.add(Op::Binary(Binary::Add), &[y, offset]);
+        let y = self.add(Op::Unary(Unary::Clip { min, max }), &[y]);
+        let q = self.add(Op::Cast(dtype), &[y]);
+        self.dequantise(q, zero, scale)
+    }
+
+    fn weights(&mut self, shape: &[usize]) -> ValueId {
+        let q = fill_tensor(DType::I8, shape, Fill::Integers { lo: -128, hi: 127 }, 5);
+        let q = self.0.add_constant("weights", q);
+        let mut along = vec![1; shape.len()];
+        along[0] = shape[0];
+        let scale = self.filled(DType::F32, &along, |m| 2f64.powi(-10 - (m % 2) as i32));
+        self.dequantise(q, 0.0, scale)
+    }
+
+    fn conv(&mut self, x: ValueId, weight: [usize; 3], stride: usize, groups: usize) -> ValueId {
+        let [maps, depth, taps] = weight;
+        let w = self.weights(&[maps, depth, taps, taps]);
+        let bias = self.filled(DType::F32, &[maps], |m| 0.125 * m as f64 - 1.0);
+        let conv = Conv {
+            strides: vec![stride; 2],
+            pads: vec![(taps / 2, taps / 2); 2],
+            groups,
+            ..Conv::unit(2)
+        };
+        self.add(Op::Conv(conv), &[x, w, bias])
+    }
+}
+
+fn network() -> Model {
+    let mut net = Net(Model::new("quantised", 17));
+    let x = net.0.add_input("x", DType::F32, &[2, 3, 13, 11]);
+    let x = net.through(x, Steps(DType::U8, 117.0, -7));
+    let x = net.conv(x, [20, 3, 5], 2, 1);
+    let x = net.add(Op::Unary(Unary::Relu), &[x]);
+    let x = net.through(x, Steps(DType::U8, 0.0, -4));
+    let pool = Pool {
+        kind: PoolKind::Max { indices: None },
+        kernel: vec![3, 3],
+        strides: vec![1, 1],
+        dilations: vec![1, 1],
+        pads: vec![(1, 1); 2],
+        ceil_mode: false,
+    };
+    let shortcut = net.add(Op::Pool(pool), &[x]);
+    let y = net.conv(shortcut, [20, 1, 3], 1, 20);
+    let y = net.through(y, Steps(DType::I8, -3.0, -4));
+    let y = net.conv(y, [20, 20, 3], 1, 1);
+    let y = net.through(y, Steps(DType::I8, 0.0, -3));
+    let y = net.add(Op::Binary(Binary::Add), &[y, shortcut]);
+    let y = net.through(y, Steps(DType::U8, 100.0, -3));
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes: vec![2, 3],
+        keepdims: true,
+    };
+    let y = net.add(Op::Reduce(sum), &[y]);
+    let y = net.add(Op::Reshape(Reshape { shape: vec![2, 20] }), &[y]);
+    let y = net.through(y, Steps(DType::U8, 100.0, 1));
+    let w = net.weights(&[7, 20]);
+    let gemm = Gemm {
+        alpha: 1.0,
+        beta: 1.0,
+        trans_a: false,
+        trans_b: true,
+    };
+    let y = net.add(Op::Gemm(gemm), &[y, w]);
+    let y = net.through(y, Steps(DType::I8, 5.0, -1));
+    net.0.add_output(y);
+    net.0
+}
+
+#[test]
+fn a_quantised_network_gives_what_its_graph_of_floats_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("quantised.onnx");
+    std::fs::write(&path, onnx::export(&network()).unwrap()).unwrap();
+    conforms(path.to_str().unwrap());
+}
