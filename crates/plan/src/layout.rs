@@ -275,7 +275,8 @@ impl Chooser<'_> {
             Op::ConvInteger(_) => self.model[x].ty().rank() == 4 && !self.model[x].ty().is_empty(),
             _ => self.is_image(x) && self.is_image(node.output()),
         };
-        if !fits {
+        // Constants lie as the model has them.
+        if !fits || self.model.constant(x).is_some() {
             return Choice::plain();
         }
         let (channels, maps) = (
@@ -325,7 +326,7 @@ impl Chooser<'_> {
         let result = self.model[group.anchor].output();
         let (channels, maps) = (self.model[x].shape()[1], self.model[result].shape()[1]);
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
-        let fits = self.is_image(x) && self.is_image(result);
+        let fits = self.is_image(x) && self.is_image(result) && self.model.constant(x).is_none();
         if !fits || grouping != Some(Grouping::Whole) || !self.is_worth_a_block(maps) {
             return Choice::plain();
         }
