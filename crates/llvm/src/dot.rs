@@ -40,6 +40,8 @@ struct Dot {
 struct Factor {
     buffer: BufferId,
     at: Affine,
+    /// What is added to `at`: quotients and remainders of a loop that threads share.
+    digits: Vec<Expr>,
     stride: i64,
 }
 
@@ -123,6 +125,7 @@ impl Emitter<'_> {
                 let f = &p[side];
                 (f.buffer, &f.at.terms, f.stride) == (first.buffer, &first.at.terms, first.stride)
                     && f.at.constant == first.at.constant + j as i64
+                    && f.digits == first.digits
             })
         };
         let fits = products[0][0].stride == 4 && matches!(products[0][1].stride, 0 | 4);
@@ -132,9 +135,10 @@ impl Emitter<'_> {
         let side = |f: &Factor| {
             let mut at = f.at.clone();
             at.terms.remove(&lane.var);
+            let digits = f.digits.iter().cloned();
             Side {
                 buffer: f.buffer,
-                at: at.to_expr(),
+                at: digits.fold(at.to_expr(), |sum, digit| sum + digit),
                 by_lane: f.stride != 0,
             }
         };
@@ -162,11 +166,24 @@ impl Emitter<'_> {
         };
         let info = &self.code.buffers[buffer.index()];
         let bytes = matches!(info.dtype, DType::I8 | DType::U8);
-        let at = Affine::of(&at[0]).filter(|_| bytes && info.place != BufferPlace::Register)?;
+        if !bytes || info.place == BufferPlace::Register {
+            return None;
+        }
+        let mut parts = Vec::new();
+        summands(&at[0], &mut parts);
+        let (mut at, mut digits) = (Affine::default(), Vec::new());
+        for part in parts {
+            match Affine::of(part) {
+                Some(part) => at = at.add_scaled(&part, 1),
+                None if part.uses_var(lane) => return None,
+                None => digits.push(part.clone()),
+            }
+        }
         Some(Factor {
             buffer: *buffer,
             stride: at.coefficient(lane),
             at,
+            digits,
         })
     }
 

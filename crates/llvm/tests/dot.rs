@@ -26,7 +26,9 @@ fn dots(a: DType, b: DType, lanes: u32) -> Flat {
     let init = f.store(acc, v(l), Expr::load(z, [v(l)]), lane);
     let term = |j: i64| {
         let a = Expr::load(x, [v(k) * (4 * n) + v(l) * 4 + j]);
-        let b = Expr::load(y, [v(k) * 4 + j]);
+        // The digits of a loop, as of one that threads share.
+        let (tens, ones) = (v(k).floor_div(3) * 12, v(k).floor_mod(3) * 4);
+        let b = Expr::load(y, [tens + ones + j]);
         // Products commute.
         if j == 2 {
             b.cast(DType::I32) * a.cast(DType::I32)
