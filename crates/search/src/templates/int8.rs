@@ -161,7 +161,7 @@ impl ByteSum<'_> {
     fn product(&self, program: &Program) -> Option<(Shape, Packing)> {
         let s = Shape::of(program, self.main)?;
         let packing = s.packing.filter(|p| p.dims == 2)?;
-        (s.k() % TERMS == 0 && s.batch.is_empty()).then_some((s, packing))
+        (s.k() % TERMS == 0).then_some((s, packing))
     }
 
     /// Panels of columns outside tiles of rows, or inside.
@@ -199,12 +199,13 @@ impl ByteSum<'_> {
         let [vectors, lane] = d.split(panel, [REST, given(lanes)])?;
         let [k0, term] = d.split(s.terms.id, [REST, given(TERMS)])?;
         let [first, k1] = d.split(k0, [REST, unroll.into()])?;
-        let mut outer = vec![n0];
+        let batch = s.batch.iter().map(|l| l.id);
+        let mut outer: Vec<LoopId> = batch.chain([n0]).collect();
         let mut unrolled = vec![k1];
         let mut row_tiles = None;
         if let Some((m, decision)) = rows {
             let [m0, m1] = d.split(m, [REST, decision.value().into()])?;
-            outer.insert(usize::from(columns_first), m0);
+            outer.insert(s.batch.len() + usize::from(columns_first), m0);
             unrolled.push(m1);
             row_tiles = Some(m0);
         }

@@ -45,18 +45,19 @@ impl Net {
         self.dequantise(q, zero, scale)
     }
 
-    fn weights(&mut self, shape: &[usize]) -> ValueId {
+    /// With scales along an axis.
+    fn weights(&mut self, shape: &[usize], axis: usize) -> ValueId {
         let q = fill_tensor(DType::I8, shape, Fill::Integers { lo: -128, hi: 127 }, 5);
         let q = self.0.add_constant("weights", q);
         let mut along = vec![1; shape.len()];
-        along[0] = shape[0];
+        along[axis] = shape[axis];
         let scale = self.filled(DType::F32, &along, |m| 2f64.powi(-10 - (m % 2) as i32));
         self.dequantise(q, 0.0, scale)
     }
 
     fn conv(&mut self, x: ValueId, weight: [usize; 3], stride: usize, groups: usize) -> ValueId {
         let [maps, depth, taps] = weight;
-        let w = self.weights(&[maps, depth, taps, taps]);
+        let w = self.weights(&[maps, depth, taps, taps], 0);
         let bias = self.filled(DType::F32, &[maps], |m| 0.125 * m as f64 - 1.0);
         let conv = Conv {
             strides: vec![stride; 2],
@@ -98,7 +99,7 @@ fn network() -> Model {
     let y = net.add(Op::Reduce(sum), &[y]);
     let y = net.add(Op::Reshape(Reshape { shape: vec![2, 20] }), &[y]);
     let y = net.through(y, Steps(DType::U8, 100.0, 1));
-    let w = net.weights(&[7, 20]);
+    let w = net.weights(&[7, 20], 0);
     let gemm = Gemm {
         alpha: 1.0,
         beta: 1.0,
@@ -111,10 +112,26 @@ fn network() -> Model {
     net.0
 }
 
+/// Products of several matrices with one matrix of weights.
+fn products() -> Model {
+    let mut net = Net(Model::new("quantised", 17));
+    let x = net.0.add_input("x", DType::F32, &[2, 9, 24]);
+    let x = net.through(x, Steps(DType::U8, 117.0, -7));
+    let w = net.weights(&[24, 37], 1);
+    let y = net.add(Op::MatMul, &[x, w]);
+    let bias = net.filled(DType::F32, &[37], |n| 0.25 * n as f64);
+    let y = net.add(Op::Binary(Binary::Add), &[y, bias]);
+    let y = net.through(y, Steps(DType::I8, 5.0, -3));
+    net.0.add_output(y);
+    net.0
+}
+
 #[test]
-fn a_quantised_network_gives_what_its_graph_of_floats_does() {
+fn quantised_networks_give_what_their_graphs_of_floats_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quantised.onnx");
-    std::fs::write(&path, onnx::export(&network()).unwrap()).unwrap();
-    conforms(path.to_str().unwrap());
+    for model in [network(), products()] {
+        std::fs::write(&path, onnx::export(&model).unwrap()).unwrap();
+        conforms(path.to_str().unwrap());
+    }
 }
