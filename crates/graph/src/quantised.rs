@@ -210,7 +210,9 @@ impl Pass<'_, '_> {
         let divided = self.unary(rounded, Unary::Round)?;
         let (x, scale) = self.with_constant(divided, Binary::Div)?;
         let step = self.scalar(scale).filter(|s| *s > 0.0)?;
-        if self.r.target[x].dtype() != DType::F32 {
+        // Constants of one element may still add axes.
+        let same = self.r.target[x].shape() == self.r.target[clipped].shape();
+        if self.r.target[x].dtype() != DType::F32 || !same || zero.fract() != 0.0 {
             return None;
         }
         let again = self.written(x);
@@ -283,12 +285,15 @@ impl Pass<'_, '_> {
         if scale[1] <= 0.0 || !moves || !images.iter().all(alike) {
             return None;
         }
+        let zero = first.zero.map(|_| filled(DType::I32, &[], scale[0]));
+        let zero = zero.map(|t| self.constant(t));
+        let scale = self.constant(filled(DType::F32, &[], scale[1]));
         let bytes: Vec<_> = images.iter().map(|d| Some(d.q)).collect();
         let moved = self.r.target.add_node(self.name, node.op.clone(), &bytes);
         let moved = moved.ok()?.into_iter();
         Some(
             moved
-                .map(|q| self.dequantise(Dequantised { q, ..first }))
+                .map(|q| self.dequantise(Dequantised { q, zero, scale }))
                 .collect(),
         )
     }
@@ -297,7 +302,7 @@ impl Pass<'_, '_> {
     fn weights(&self, v: ValueId, axis: usize) -> Option<Weights> {
         let d = self.written(v)?;
         let q = self.r.target.constant(d.q)?;
-        let maps = q.shape()[axis];
+        let maps = *q.shape().get(axis)?;
         let along = |v: ValueId| {
             let t = self.r.target.constant(v)?;
             let shape_fits = t.rank() == q.rank() && t.shape()[axis] == maps && t.len() == maps;
@@ -333,7 +338,11 @@ impl Pass<'_, '_> {
         let terms = w.bytes.len() / maps.max(1);
         let sums = map_sums(&w.bytes, maps, |i| i / terms);
         let bias = self.bias(bias, maps)?;
-        if terms > MOST_TERMS || maps == 0 {
+        let values = match self.r.target[x.q].dtype() {
+            DType::U8 => 0.0..=255.0,
+            _ => -128.0..=127.0,
+        };
+        if terms > MOST_TERMS || maps == 0 || !values.contains(&zero) {
             return None;
         }
         let mut shape = vec![1; w.bytes.rank()];
