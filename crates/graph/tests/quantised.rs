@@ -261,3 +261,21 @@ fn other_products_stay() {
     let names = net.simplified(y);
     assert_eq!(names.iter().filter(|n| **n == "matmul").count(), 3);
 }
+
+#[test]
+fn odd_shapes_and_zero_points_are_no_error() {
+    let mut net = Net::new();
+    let x = net.0.add_input("x", DType::F32, &[1, 4, 3, 3]);
+    let q = net.quantise(x, U8);
+    let scale = net.filled(DType::F32, &[1, 1, 1], &[0.03]);
+    let far = net.filled(DType::I32, &[1], &[999.0]);
+    let x = net.dequantise(q, far, scale);
+    let w = net.weights(DType::I8, &[6, 4, 3, 3], 0);
+    let y = net.add(conv(1, 1), &[x, w]);
+    let y = net.add(Op::Reshape(Reshape { shape: vec![9, 6] }), &[y]);
+    let moved = net.add(Op::Reshape(Reshape { shape: vec![36] }), &[x]);
+    let w = net.weights(DType::I8, &[6], 0);
+    let z = net.add(Op::MatMul, &[y, w]);
+    let all = net.add(Op::Concat(Concat { axis: 0 }), &[z, moved]);
+    let _ = net.simplified(all);
+}
