@@ -1,4 +1,4 @@
-//! The file of a compiled model.
+//! The file of a compiled model: one variant, or several for several sizes.
 //!
 //! Owns the format and its version. Promises that a file is written whole or
 //! not at all, that damage is noticed when it is loaded, and that code and
@@ -10,13 +10,18 @@
 //! manifest, length of the file, checksum of the head), the manifest
 //! (postcard), then from the next page on the sections code, constants and
 //! prepared constants. Offsets in the manifest count from the first section.
+//! Kernels and constants that variants share are in the file once; all offsets
+//! and lengths have 64 bits.
 
 use crate::elf::ElfError;
 use crate::host::HostError;
+use crate::kernel::BuiltKernel;
 use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
 use crate::pool::PoolError;
+use crate::variants::{Dim, Variants};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,7 +31,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 4;
+pub const ARTIFACT_VERSION: u32 = 5;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -61,6 +66,12 @@ pub enum LoadError {
     Checksum { path: PathBuf, part: &'static str },
     #[error("{path} contradicts itself: {reason}; compile the model again")]
     Inconsistent { path: PathBuf, reason: String },
+    #[error("{path} holds {count} variants: {sizes}; load all of them, or choose one")]
+    SeveralVariants {
+        path: PathBuf,
+        count: usize,
+        sizes: String,
+    },
     #[error(transparent)]
     Host(#[from] HostError),
     #[error("kernel `{kernel}` cannot be loaded: {source}")]
@@ -94,56 +105,117 @@ struct Section {
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
-    /// Its kernels are without code.
-    manifest: Manifest,
     /// In the order of [`SECTION_NAMES`].
     sections: [Section; 3],
+    /// Of all variants, without code.
+    kernels: Vec<BuiltKernel>,
+    /// Of each kernel.
     code: Vec<Extent>,
+    /// Of all variants; whether they are prepared.
     constants: Vec<(Extent, bool)>,
+    dims: Vec<Dim>,
+    variants: Vec<StoredVariant>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredVariant {
+    manifest: Manifest,
+    /// Positions of its kernels and constants among those of the file, each once.
+    kernels: Vec<u32>,
+    constants: Vec<u32>,
 }
 
 impl CompiledModel {
-    /// Writes the artifact to a temporary file next to `path`, which then
-    /// takes its place. Returns its length in bytes.
+    /// Writes the artifact of this model alone, as [`Variants::save`].
     pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
-        let written = NewFile::beside(path).and_then(|mut new| {
-            write(self, new.writer())?;
-            new.put()
-        });
-        written.map_err(|source| SaveError {
-            path: path.to_path_buf(),
-            source,
-        })
+        save(path, &[], &[self])
     }
 
-    /// Reads and verifies an artifact of any target; whether this machine can
-    /// run it is checked when a `Model` is made of it.
+    /// Reads and verifies an artifact of any target with one variant; whether this machine
+    /// can run it is checked when a `Model` is made of it.
     pub fn load(path: &Path) -> Result<CompiledModel, LoadError> {
         CompiledModel::load_with(path, ConstantMemory::default())
     }
 
     /// As [`load`](CompiledModel::load), with constants in memory or mapped.
     pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<CompiledModel, LoadError> {
-        let read = |source| LoadError::Read {
-            path: path.to_path_buf(),
-            source,
-        };
-        let file = DataFile::open(path).map_err(read)?;
-        let len = file.len().min(HEAD_BYTES as u64) as usize;
-        // Nothing more is read of a file that is no artifact.
-        check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
-        let buffer: Arc<Buffer> = match constants {
-            ConstantMemory::Memory => {
-                let len = usize::try_from(file.len());
-                let len = len.map_err(|_| read(io::ErrorKind::OutOfMemory.into()))?;
-                Arc::new(file.read(0, len).map_err(read)?)
+        let (_, mut models) = read(path, constants)?;
+        match (models.pop(), models.len()) {
+            (Some(model), 0) => Ok(model),
+            (Some(last), _) => {
+                models.push(last);
+                let shape = |m: &CompiledModel| {
+                    let shapes = m.inputs().iter().map(|id| &m.tensor(*id).shape);
+                    let shapes: Vec<String> = shapes.map(|s| format!("{s:?}")).collect();
+                    shapes.join(" ")
+                };
+                let sizes: Vec<String> = models.iter().map(shape).collect();
+                Err(LoadError::SeveralVariants {
+                    path: path.to_path_buf(),
+                    count: models.len(),
+                    sizes: sizes.join(", "),
+                })
             }
-            // SAFETY: the documentation asks that a file in use is not changed;
-            // `save` replaces files and never writes into them.
-            ConstantMemory::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
-        };
-        parse(path, &buffer)
+            (None, _) => Err(inconsistent(path, "it has no variant")),
+        }
     }
+}
+
+impl Variants {
+    /// Writes the artifact to a temporary file next to `path`, which then
+    /// takes its place. Returns its length in bytes.
+    pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
+        let models: Vec<&CompiledModel> = self.models().iter().map(|m| &**m).collect();
+        save(path, self.dims(), &models)
+    }
+
+    /// Reads and verifies an artifact of any target; whether this machine can
+    /// run it is checked when a `Model` is made of it.
+    pub fn load(path: &Path) -> Result<Variants, LoadError> {
+        Variants::load_with(path, ConstantMemory::default())
+    }
+
+    /// As [`load`](Variants::load), with constants in memory or mapped.
+    pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<Variants, LoadError> {
+        let (dims, models) = read(path, constants)?;
+        let models = models.into_iter().map(Arc::new).collect();
+        Variants::of(dims, models).map_err(|e| inconsistent(path, &e.to_string()))
+    }
+}
+
+fn save(path: &Path, dims: &[Dim], models: &[&CompiledModel]) -> Result<u64, SaveError> {
+    let written = NewFile::beside(path).and_then(|mut new| {
+        write(dims, models, new.writer())?;
+        new.put()
+    });
+    written.map_err(|source| SaveError {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+type Parsed = (Vec<Dim>, Vec<CompiledModel>);
+
+fn read(path: &Path, constants: ConstantMemory) -> Result<Parsed, LoadError> {
+    let read = |source| LoadError::Read {
+        path: path.to_path_buf(),
+        source,
+    };
+    let file = DataFile::open(path).map_err(read)?;
+    let len = file.len().min(HEAD_BYTES as u64) as usize;
+    // Nothing more is read of a file that is no artifact.
+    check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
+    let buffer: Arc<Buffer> = match constants {
+        ConstantMemory::Memory => {
+            let len = usize::try_from(file.len());
+            let len = len.map_err(|_| read(io::ErrorKind::OutOfMemory.into()))?;
+            Arc::new(file.read(0, len).map_err(read)?)
+        }
+        // SAFETY: the documentation asks that a file in use is not changed;
+        // `save` replaces files and never writes into them.
+        ConstantMemory::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
+    };
+    parse(path, &buffer)
 }
 
 /// A file without a whole head: cut short, if it begins like an artifact.
@@ -222,56 +294,24 @@ fn manifest_bytes<'a>(path: &Path, file: &'a [u8]) -> Result<&'a [u8], LoadError
     Ok(manifest)
 }
 
-fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
+fn parse(path: &Path, file: &Arc<Buffer>) -> Result<Parsed, LoadError> {
     let inconsistent = |reason: &str| inconsistent(path, reason);
     let manifest = manifest_bytes(path, file)?;
-    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, file.len() as u64);
+    let data = ((HEAD_BYTES + manifest.len()) as u64).next_multiple_of(SECTION_ALIGN);
     let stored: Stored =
         postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let data = manifest_end.next_multiple_of(SECTION_ALIGN);
-    let range = |extent: Extent| -> Result<Range<usize>, LoadError> {
-        let start = data.checked_add(extent.offset);
-        let end = start
-            .and_then(|s| s.checked_add(extent.len))
-            .filter(|e| *e <= found);
-        match (start, end) {
-            (Some(start), Some(end)) => Ok(start as usize..end as usize),
-            _ => Err(inconsistent("a section lies outside the file")),
-        }
-    };
-    // What is left of each section for parts that follow.
-    let mut free = [0..0, 0..0, 0..0];
-    for ((section, part), free) in stored.sections.iter().zip(SECTION_NAMES).zip(&mut free) {
-        *free = range(section.extent)?;
-        if xxh3_64(&file[free.clone()]) != section.checksum {
-            return Err(LoadError::Checksum {
-                path: path.to_path_buf(),
-                part,
-            });
-        }
-    }
-    // What lies apart is no larger than the file, and what is in a section has a checksum.
-    let mut take = |section: usize, extent: Extent| -> Result<Range<usize>, LoadError> {
-        let range = range(extent)?;
-        let free = &mut free[section];
-        if range.start < free.start || range.end > free.end {
-            let part = SECTION_NAMES[section];
-            let reason = format!("parts of the {part} overlap or lie outside their section");
-            return Err(inconsistent(&reason));
-        }
-        free.start = range.end;
-        Ok(range)
-    };
-    let mut manifest = stored.manifest;
-    if stored.code.len() != manifest.kernels.len() {
+    let mut sections = Sections::check(path, file, data, &stored.sections)?;
+    if stored.code.len() != stored.kernels.len() {
         return Err(inconsistent("kernels and their code differ in number"));
     }
-    for (kernel, extent) in manifest.kernels.iter_mut().zip(stored.code) {
-        kernel.code = file[take(0, extent)?].to_vec();
+    let mut kernels = Vec::with_capacity(stored.kernels.len());
+    for (mut kernel, extent) in stored.kernels.into_iter().zip(stored.code) {
+        kernel.code = file[sections.take(0, extent)?].to_vec();
+        kernels.push(Arc::new(kernel));
     }
     let mut constants = Vec::with_capacity(stored.constants.len());
     for (extent, prepared) in stored.constants {
-        let range = take(1 + usize::from(prepared), extent)?;
+        let range = sections.take(1 + usize::from(prepared), extent)?;
         if !range.start.is_multiple_of(BLOB_ALIGN as usize) {
             return Err(inconsistent("a constant is not aligned"));
         }
@@ -280,7 +320,85 @@ fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
             prepared,
         });
     }
-    CompiledModel::new(manifest, constants).map_err(|e| inconsistent(&e.to_string()))
+    let mut models = Vec::with_capacity(stored.variants.len());
+    for variant in stored.variants {
+        let mut manifest = variant.manifest;
+        let (own, held) = (&variant.kernels, &variant.constants);
+        let found = picked(&kernels, own).zip(picked(&constants, held));
+        let (own, held) =
+            found.ok_or_else(|| inconsistent("a variant names kernels or constants of none"))?;
+        manifest.kernels = own;
+        let model = CompiledModel::new(manifest, held);
+        models.push(model.map_err(|e| inconsistent(&e.to_string()))?);
+    }
+    Ok((stored.dims, models))
+}
+
+/// The items at these positions; none if one is out of range or there twice.
+fn picked<T: Clone>(all: &[T], at: &[u32]) -> Option<Vec<T>> {
+    let mut seen = BTreeSet::new();
+    let mut one = |i: &u32| all.get(*i as usize).filter(|_| seen.insert(*i)).cloned();
+    at.iter().map(&mut one).collect()
+}
+
+/// What is left of each section for parts that follow.
+struct Sections<'a> {
+    path: &'a Path,
+    /// Where the first begins in the file, and where the file ends.
+    data: Range<u64>,
+    free: [Range<usize>; 3],
+}
+
+impl<'a> Sections<'a> {
+    /// Checks their places and checksums.
+    fn check(
+        path: &'a Path,
+        file: &[u8],
+        data: u64,
+        all: &[Section; 3],
+    ) -> Result<Sections<'a>, LoadError> {
+        let mut sections = Sections {
+            path,
+            data: data..file.len() as u64,
+            free: [0..0, 0..0, 0..0],
+        };
+        for (at, section) in all.iter().enumerate() {
+            let range = sections.range(section.extent)?;
+            if xxh3_64(&file[range.clone()]) != section.checksum {
+                return Err(LoadError::Checksum {
+                    path: path.to_path_buf(),
+                    part: SECTION_NAMES[at],
+                });
+            }
+            sections.free[at] = range;
+        }
+        Ok(sections)
+    }
+
+    fn range(&self, extent: Extent) -> Result<Range<usize>, LoadError> {
+        let start = self.data.start.checked_add(extent.offset);
+        let end = start
+            .and_then(|s| s.checked_add(extent.len))
+            .filter(|e| *e <= self.data.end);
+        match (start, end) {
+            (Some(start), Some(end)) => Ok(start as usize..end as usize),
+            _ => Err(inconsistent(self.path, "a section lies outside the file")),
+        }
+    }
+
+    /// The next part of a section. What lies apart is no larger than the file, and what is
+    /// in a section has a checksum.
+    fn take(&mut self, section: usize, extent: Extent) -> Result<Range<usize>, LoadError> {
+        let range = self.range(extent)?;
+        let free = &mut self.free[section];
+        if range.start < free.start || range.end > free.end {
+            let part = SECTION_NAMES[section];
+            let reason = format!("parts of the {part} overlap or lie outside their section");
+            return Err(inconsistent(self.path, &reason));
+        }
+        free.start = range.end;
+        Ok(range)
+    }
 }
 
 /// Blobs in the order they are written, with their places.
@@ -331,38 +449,81 @@ impl<'a> DataArea<'a> {
     }
 }
 
-fn write(model: &CompiledModel, out: &mut impl Write) -> io::Result<()> {
+/// Things of several variants, each once, and their positions by their address.
+struct Shared<'a, T> {
+    all: Vec<&'a T>,
+    at: HashMap<(usize, usize, bool), u32>,
+}
+
+impl<'a, T> Shared<'a, T> {
+    /// What `all` holds, each under a key that equal things have in common; and for every
+    /// list the positions of its things.
+    fn of(
+        lists: impl Iterator<Item = &'a Vec<T>>,
+        key: impl Fn(&T) -> (usize, usize, bool),
+    ) -> (Shared<'a, T>, Vec<Vec<u32>>) {
+        let mut shared = Shared {
+            all: Vec::new(),
+            at: HashMap::new(),
+        };
+        let mut positions = Vec::new();
+        for list in lists {
+            let mut of_list = Vec::with_capacity(list.len());
+            for item in list {
+                let next = shared.all.len() as u32;
+                let at = *shared.at.entry(key(item)).or_insert(next);
+                if at == next {
+                    shared.all.push(item);
+                }
+                of_list.push(at);
+            }
+            positions.push(of_list);
+        }
+        (shared, positions)
+    }
+}
+
+fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::Result<()> {
+    // Variants that share something hold the same memory.
+    let (kernels, of_kernels) = Shared::of(models.iter().map(|m| &m.manifest.kernels), |k| {
+        (Arc::as_ptr(k) as usize, 0, false)
+    });
+    let (constants, of_constants) = Shared::of(models.iter().map(|m| &m.constants), |c| {
+        (c.bytes.as_ptr() as usize, c.bytes.len(), c.prepared)
+    });
     let mut area = DataArea::default();
-    let code: Vec<Extent> = model
-        .manifest
-        .kernels
-        .iter()
-        .map(|k| area.add(&k.code))
-        .collect();
+    let code: Vec<Extent> = kernels.all.iter().map(|k| area.add(&k.code)).collect();
     let code_section = area.section(0, 0);
-    let mut constants = vec![(Extent { offset: 0, len: 0 }, false); model.constants.len()];
+    let mut places = vec![(Extent { offset: 0, len: 0 }, false); constants.all.len()];
     let mut constant_sections = [code_section; 2];
     for (prepared, section) in [false, true].into_iter().zip(&mut constant_sections) {
         let (offset, first) = (area.end, area.pieces.len());
-        for (place, constant) in constants.iter_mut().zip(&model.constants) {
+        for (place, constant) in places.iter_mut().zip(&constants.all) {
             if constant.prepared == prepared {
                 *place = (area.add(&constant.bytes), prepared);
             }
         }
         *section = area.section(offset, first);
     }
-    let mut manifest = model.manifest.clone();
-    for kernel in &mut manifest.kernels {
-        kernel.code = Vec::new();
-        kernel.prepare_code = None;
-    }
-    let [plain, prepared] = constant_sections;
-    let sections = [code_section, plain, prepared];
-    let stored = postcard::to_stdvec(&Stored {
-        manifest,
-        sections,
-        code,
+    let without_code = |k: &&Arc<BuiltKernel>| BuiltKernel {
+        code: Vec::new(),
+        prepare_code: None,
+        ..BuiltKernel::clone(k)
+    };
+    let variants = models.iter().zip(of_kernels).zip(of_constants);
+    let variants = variants.map(|((m, kernels), constants)| StoredVariant {
+        manifest: m.manifest.clone(),
+        kernels,
         constants,
+    });
+    let [plain, prepared] = constant_sections;
+    let stored = postcard::to_stdvec(&Stored {
+        sections: [code_section, plain, prepared],
+        kernels: kernels.all.iter().map(without_code).collect(),
+        code,
+        constants: places,
+        dims: dims.to_vec(),
+        variants: variants.collect(),
     })
     .map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
@@ -406,7 +567,7 @@ fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{BuiltKernel, KernelTarget};
+    use crate::kernel::KernelTarget;
     use crate::model::{TensorId, TensorInfo, TensorPlace};
     use tensor::AlignedBytes;
     use tensor::DType;
@@ -435,7 +596,7 @@ mod tests {
             tensors,
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
-            kernels: (0..3).map(kernel).collect(),
+            kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
             steps: Vec::new(),
             arena_bytes: 64,
         };
@@ -464,7 +625,10 @@ mod tests {
         let mut bytes = AlignedBytes::zeroed(file.len());
         bytes.copy_from_slice(&file);
         let buffer: Arc<Buffer> = Arc::new(bytes);
-        parse(Path::new("m.tsm"), &buffer)
+        let (_, mut models) = parse(Path::new("m.tsm"), &buffer)?;
+        models
+            .pop()
+            .ok_or_else(|| inconsistent(Path::new("m.tsm"), "no variant"))
     }
 
     fn saved() -> Vec<u8> {
@@ -501,19 +665,23 @@ mod tests {
             &|s| _ = s.code.pop(),
             &|s| s.code.push(all),
             &|s| {
-                s.manifest.kernels = vec![s.manifest.kernels[0].clone(); 134];
+                s.kernels = vec![s.kernels[0].clone(); 134];
                 s.code = vec![s.sections[0].extent; 134];
             },
+            &|s| s.variants[0].kernels = vec![0, 0, 1],
+            &|s| s.variants[0].constants = vec![0, 1, 3],
+            &|s| s.variants[0].constants = vec![0, 1, 1],
             &|s| s.constants[2] = s.constants[0],
             &|s| s.constants[1].1 = false,
             &|s| s.constants[0].0.offset += 4,
             &|s| s.constants[0].0.len = 63,
             &|s| s.sections[0].extent.len = 10,
             &|s| s.sections[1].extent.offset = u64::MAX,
-            &|s| s.manifest.arena_bytes = 1 << 60,
+            &|s| s.variants[0].manifest.arena_bytes = 1 << 60,
             &|s| {
-                s.manifest.tensors[0].shape = vec![1, 1, 2, 2, 1 << 61];
-                s.manifest.tensors[0].strides = vec![0; 5];
+                let tensor = &mut s.variants[0].manifest.tensors[0];
+                tensor.shape = vec![1, 1, 2, 2, 1 << 61];
+                tensor.strides = vec![0; 5];
             },
         ];
         for (i, change) in changes.iter().enumerate() {

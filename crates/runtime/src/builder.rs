@@ -12,7 +12,7 @@ use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::model::{
     Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
-    ModelStep, StepId, TensorId, TensorInfo, TensorPlace,
+    ModelStep, StepId, TensorId, TensorInfo, TensorPlace, gathered,
 };
 use crate::plan::{BufferUse, plan_memory};
 use crate::pool::Pool;
@@ -98,9 +98,6 @@ impl Deref for Value {
     }
 }
 
-/// Of a constant's first byte; what kernels may assume of their parameters.
-const CONSTANT_ALIGN: usize = 64;
-
 /// A kernel for a step, with a tensor for each of its parameters by name:
 /// those of the kernel that are not prepared, and the constants of its prepare entry.
 #[derive(Clone, Debug)]
@@ -180,12 +177,12 @@ impl ModelBuilder {
             .or_default();
         let same = ids
             .iter()
-            .find(|id| self.manifest.kernels[id.index()] == kernel);
+            .find(|id| *self.manifest.kernels[id.index()] == kernel);
         if let Some(id) = same {
             return *id;
         }
         ids.push(next);
-        self.manifest.kernels.push(kernel);
+        self.manifest.kernels.push(Arc::new(kernel));
         next
     }
 
@@ -341,32 +338,8 @@ impl ModelBuilder {
         }
         self.place_activations();
         self.drop_unused_constants();
-        self.gather_constants();
-        Ok(CompiledModel::new(self.manifest, self.constants)?)
-    }
-
-    /// Puts all constants into one buffer, as they are when loaded: small ones
-    /// lie in huge pages, too.
-    fn gather_constants(&mut self) {
-        let mut end = 0;
-        let mut place = |c: &Constant| {
-            let start = end;
-            end = (start + c.bytes.len()).next_multiple_of(CONSTANT_ALIGN);
-            start..start + c.bytes.len()
-        };
-        let ranges: Vec<_> = self.constants.iter().map(&mut place).collect();
-        let mut all = AlignedBytes::zeroed(end);
-        let mut prepared = Vec::with_capacity(ranges.len());
-        for (range, constant) in ranges.iter().zip(self.constants.drain(..)) {
-            all[range.clone()].copy_from_slice(&constant.bytes);
-            prepared.push(constant.prepared);
-        }
-        let all: Arc<Buffer> = Arc::new(all);
-        let whole = |(range, prepared)| Constant {
-            bytes: Blob::new(&all, range),
-            prepared,
-        };
-        self.constants = ranges.into_iter().zip(prepared).map(whole).collect();
+        let constants = gathered(self.constants);
+        Ok(CompiledModel::new(self.manifest, constants)?)
     }
 
     fn push(&mut self, info: TensorInfo) -> TensorId {

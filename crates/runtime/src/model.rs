@@ -11,7 +11,7 @@ use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use tensor::{DType, row_major_strides};
+use tensor::{AlignedBytes, DType, row_major_strides};
 use thiserror::Error;
 
 /// A tensor of one compiled model.
@@ -164,7 +164,9 @@ pub(crate) struct Manifest {
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
-    pub(crate) kernels: Vec<BuiltKernel>,
+    /// Models of one artifact share them, so a file has them apart from this.
+    #[serde(skip)]
+    pub(crate) kernels: Vec<Arc<BuiltKernel>>,
     pub(crate) steps: Vec<ModelStep>,
     pub(crate) arena_bytes: u64,
 }
@@ -212,6 +214,33 @@ impl Deref for Blob {
 pub(crate) struct Constant {
     pub(crate) bytes: Blob,
     pub(crate) prepared: bool,
+}
+
+/// Of a constant's first byte; what kernels may assume of their parameters.
+const CONSTANT_ALIGN: usize = 64;
+
+/// Copies constants into one buffer, as they are when loaded: small ones lie in
+/// huge pages, too.
+pub(crate) fn gathered(constants: Vec<Constant>) -> Vec<Constant> {
+    let mut end = 0;
+    let mut place = |c: &Constant| {
+        let start = end;
+        end = (start + c.bytes.len()).next_multiple_of(CONSTANT_ALIGN);
+        start..start + c.bytes.len()
+    };
+    let ranges: Vec<_> = constants.iter().map(&mut place).collect();
+    let mut all = AlignedBytes::zeroed(end);
+    let mut prepared = Vec::with_capacity(ranges.len());
+    for (range, constant) in ranges.iter().zip(constants) {
+        all[range.clone()].copy_from_slice(&constant.bytes);
+        prepared.push(constant.prepared);
+    }
+    let all: Arc<Buffer> = Arc::new(all);
+    let whole = |(range, prepared)| Constant {
+        bytes: Blob::new(&all, range),
+        prepared,
+    };
+    ranges.into_iter().zip(prepared).map(whole).collect()
 }
 
 /// A model that is ready to run or to be saved. Made by `ModelBuilder` or
@@ -293,7 +322,7 @@ impl CompiledModel {
     }
 
     /// By [`KernelId::index`].
-    pub fn kernels(&self) -> &[BuiltKernel] {
+    pub fn kernels(&self) -> &[Arc<BuiltKernel>] {
         &self.manifest.kernels
     }
 
@@ -547,7 +576,7 @@ mod tests {
             ],
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(3)],
-            kernels: vec![kernel],
+            kernels: vec![Arc::new(kernel)],
             steps: vec![ModelStep {
                 name: "s".into(),
                 key_shape: Vec::new(),
@@ -558,6 +587,10 @@ mod tests {
             }],
             arena_bytes: 128,
         }
+    }
+
+    fn param(m: &mut Manifest, at: usize) -> &mut KernelParam {
+        &mut Arc::make_mut(&mut m.kernels[0]).params[at]
     }
 
     /// Changes that a file with valid checksums could hold: each would make the
@@ -617,9 +650,9 @@ mod tests {
             |m| m.steps[0].alternatives[0].args[2] = TensorId(7),
             |m| m.steps[0].alternatives[0].args.truncate(2),
             |m| m.steps[0].alternatives[0].args.push(TensorId(0)),
-            |m| m.kernels[0].params[0].shape = vec![2, 9],
-            |m| m.kernels[0].params[0].shape = vec![-2, -8],
-            |m| m.kernels[0].params[1].role = ParamRole::Output,
+            |m| param(m, 0).shape = vec![2, 9],
+            |m| param(m, 0).shape = vec![-2, -8],
+            |m| param(m, 1).role = ParamRole::Output,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut changed = manifest();

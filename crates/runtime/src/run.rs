@@ -3,14 +3,18 @@
 //! Owns the memory, the loaded code and the order of execution. Promises that
 //! an invocation allocates nothing (with at most one alternative a step, or a
 //! selector that does not), and that names, shapes and types of inputs are
-//! checked. Inputs keep their values from one invocation to the next.
+//! checked. Inputs keep their values from one invocation to the next, unless
+//! another variant runs in between: one runs at a time, and all have the same memory.
 
 use crate::abi::{KernelFailure, KernelFn};
 use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
+use crate::kernel::BuiltKernel;
 use crate::mapping::Mapping;
-use crate::model::{CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
+use crate::model::{CompiledModel, ModelStep, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
+use crate::variants::{Selected, Variants, crop, pad};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +22,11 @@ use std::time::Instant;
 use tensor::{DType, Tensor, check_memory};
 use thiserror::Error;
 
-/// What the choice among the alternatives of a step may depend on.
+/// What the choice among the alternatives of a step may depend on. Steps of different
+/// variants are told apart by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SelectionKey {
+    /// The sizes of the variant's dimensions, then what the step adds.
     pub shape: Vec<i64>,
     pub threads: u32,
 }
@@ -54,11 +60,12 @@ pub enum RunError {
     UnknownInput { name: String, known: String },
     #[error("input `{name}` is given twice; give each input once")]
     DuplicateInput { name: String },
-    #[error("input `{name}` is missing; give a {dtype} tensor of shape {shape:?}")]
+    #[error("input `{name}` is missing; give a {dtype} tensor of shape {shape}")]
     MissingInput {
         name: String,
         dtype: DType,
-        shape: Vec<usize>,
+        /// With the names of dimensions, as that of `expected` below.
+        shape: String,
     },
     #[error("input `{name}` has type {given}; the model takes {expected}")]
     InputType {
@@ -66,12 +73,35 @@ pub enum RunError {
         given: DType,
         expected: DType,
     },
-    #[error("input `{name}` has shape {given:?}; the model takes {expected:?}")]
+    #[error("input `{name}` has shape {given:?}; the model takes {expected}")]
     InputShape {
         name: String,
         given: Vec<usize>,
-        expected: Vec<usize>,
+        /// Such as `[batch, 3]`.
+        expected: String,
     },
+    #[error(
+        "input `{input}` has {dim}={size}, and input `{other}` has {dim}={other_size}; give all \
+         inputs the same"
+    )]
+    SizesDiffer {
+        dim: String,
+        size: usize,
+        input: String,
+        other_size: usize,
+        other: String,
+    },
+    #[error("{dim} is {given}; the model was compiled for {dim}={known}")]
+    NoVariant {
+        dim: String,
+        given: usize,
+        /// The sizes that there are.
+        known: String,
+    },
+    #[error("the model was not compiled for {given}, but for: {known}")]
+    NoCombination { given: String, known: String },
+    #[error("the model has no dimension `{name}`; {known}")]
+    UnknownDim { name: String, known: String },
     #[error("step `{step}` failed: {failure}")]
     Kernel {
         step: String,
@@ -89,15 +119,18 @@ struct LoadedAlternative {
     args: Vec<*mut c_void>,
 }
 
-/// A compiled model with its memory, code and threads. It runs machine code
-/// from the compiled model: trust the one as you trust the other.
+/// Compiled models with their memory, code and threads, of which one runs at a time. They
+/// run machine code from the compiled models: trust the ones as you trust the others.
 pub struct Model {
-    steps: Vec<LoadedStep>,
+    /// The steps of each variant.
+    steps: Vec<Vec<LoadedStep>>,
+    /// The variant that runs.
+    current: usize,
     selector: Option<Box<dyn Selector>>,
     arena: Mapping,
     workspace: Mapping,
     pool: Arc<Pool>,
-    compiled: Arc<CompiledModel>,
+    variants: Arc<Variants>,
     /// Keeps the entries in `steps` alive.
     _code: Vec<LoadedCode>,
 }
@@ -109,64 +142,83 @@ unsafe impl Send for Model {}
 impl Model {
     /// Loads an artifact for this machine, with a thread pool of its own.
     pub fn load(path: &Path, threads: usize) -> Result<Model, LoadError> {
-        let compiled = CompiledModel::load(path)?;
-        Model::new(Arc::new(compiled), Arc::new(Pool::new(threads)?))
+        let variants = Variants::load(path)?;
+        Model::of(Arc::new(variants), Arc::new(Pool::new(threads)?))
     }
 
     /// Several models may share constants and threads; each has its own activations.
     pub fn new(compiled: Arc<CompiledModel>, pool: Arc<Pool>) -> Result<Model, LoadError> {
-        let mut code = Vec::with_capacity(compiled.kernels().len());
-        for kernel in compiled.kernels() {
+        Model::of(Arc::new(Variants::from(compiled)), pool)
+    }
+
+    /// As [`Model::new`], with a variant for each combination of sizes. The first one is
+    /// selected.
+    pub fn of(variants: Arc<Variants>, pool: Arc<Pool>) -> Result<Model, LoadError> {
+        let mut code = Vec::new();
+        let mut loaded: HashMap<*const BuiltKernel, usize> = HashMap::new();
+        for kernel in variants.models().iter().flat_map(|m| m.kernels()) {
+            if loaded.contains_key(&Arc::as_ptr(kernel)) {
+                continue;
+            }
+            loaded.insert(Arc::as_ptr(kernel), code.len());
             kernel.check_host()?;
-            let loaded = LoadedCode::load(&kernel.code);
-            code.push(loaded.map_err(|source| LoadError::Code {
+            let object = LoadedCode::load(&kernel.code);
+            code.push(object.map_err(|source| LoadError::Code {
                 kernel: kernel.entry.clone(),
                 source,
             })?);
         }
         let threads = pool.ctx().threads;
-        let arena = memory(compiled.arena_bytes())?;
-        let workspace = memory(compiled.workspace_bytes(threads))?;
-        let mut steps = Vec::with_capacity(compiled.steps().len());
-        for step in compiled.steps() {
-            let mut alternatives = Vec::with_capacity(step.alternatives.len());
-            for alternative in &step.alternatives {
-                let name = &compiled.kernels()[alternative.kernel.index()].entry;
-                let entry = code[alternative.kernel.index()]
-                    .kernel(name)
-                    .map_err(|source| LoadError::Code {
-                        kernel: name.clone(),
-                        source,
-                    })?;
-                let args = alternative.args.iter().map(|id| {
-                    address(&compiled, &arena, *id)
-                        .expect("a consistent model passes stored tensors only")
-                        .cast()
-                });
-                alternatives.push(LoadedAlternative {
-                    entry,
-                    args: args.collect(),
-                });
-            }
-            let key = SelectionKey {
-                shape: step.key_shape.clone(),
+        let most = |bytes: &dyn Fn(&CompiledModel) -> u64| {
+            let all = variants.models().iter().map(|m| bytes(m));
+            memory(all.max().unwrap_or(0))
+        };
+        let arena = most(&CompiledModel::arena_bytes)?;
+        let workspace = most(&|m| m.workspace_bytes(threads))?;
+        let mut steps = Vec::with_capacity(variants.models().len());
+        for (at, compiled) in variants.models().iter().enumerate() {
+            let sizes: Vec<i64> = variants.sizes(at).into_iter().map(|n| n as i64).collect();
+            let key = |step: &ModelStep| SelectionKey {
+                shape: [&sizes[..], &step.key_shape].concat(),
                 threads,
             };
-            steps.push(LoadedStep { key, alternatives });
+            let object = |kernel: &Arc<BuiltKernel>| &code[loaded[&Arc::as_ptr(kernel)]];
+            steps.push(loaded_steps(compiled, &arena, &key, &object)?);
         }
         Ok(Model {
             steps,
+            current: 0,
             selector: None,
             arena,
             workspace,
             pool,
-            compiled,
+            variants,
             _code: code,
         })
     }
 
+    /// The variant that is selected.
     pub fn compiled(&self) -> &Arc<CompiledModel> {
-        &self.compiled
+        &self.variants.models()[self.current]
+    }
+
+    pub fn variants(&self) -> &Arc<Variants> {
+        &self.variants
+    }
+
+    /// The position of the variant that is selected.
+    pub fn variant(&self) -> usize {
+        self.current
+    }
+
+    /// Selects a variant for what follows; [`Model::run`] selects by the shapes of its
+    /// inputs. The inputs of a variant that was not selected before hold nothing of use.
+    ///
+    /// # Panics
+    /// If there is no variant of this position.
+    pub fn select(&mut self, variant: usize) {
+        assert!(variant < self.steps.len(), "there is no variant {variant}");
+        self.current = variant;
     }
 
     pub fn pool(&self) -> &Arc<Pool> {
@@ -178,27 +230,49 @@ impl Model {
         self.selector = selector;
     }
 
-    /// Copies the inputs in, given by name in any order, runs the model and
-    /// copies the outputs out.
+    /// Selects the variant for the shapes of the inputs, given by name in any order, copies
+    /// them in, runs it and copies the outputs out. Where a dimension may be padded, sizes
+    /// without a variant run on the one of the next larger size: the last row of an input
+    /// stands for those it does not have, and outputs are cropped.
+    ///
+    /// # Errors
+    /// If the inputs are not those of the model, or of a size that it was not compiled for.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Tensor>, RunError> {
         let order = self.check_inputs(inputs)?;
-        for (i, given) in order.into_iter().enumerate() {
-            self.input_mut(i).copy_from_slice(inputs[given].1.bytes());
+        let given: Vec<&Tensor> = order.into_iter().map(|i| inputs[i].1).collect();
+        let shapes: Vec<&[usize]> = given.iter().map(|t| t.shape()).collect();
+        let selected = self.variants.select(&shapes)?;
+        self.current = selected.variant;
+        for (i, tensor) in given.into_iter().enumerate() {
+            let own = self.compiled().tensor(self.compiled().inputs()[i]);
+            let shape = own.shape.clone();
+            pad(tensor.bytes(), tensor.shape(), self.input_mut(i), &shape);
         }
         self.invoke()?;
-        Ok((0..self.compiled.outputs().len())
-            .map(|i| self.output_tensor(i))
-            .collect())
+        let outputs = 0..self.compiled().outputs().len();
+        Ok(outputs.map(|i| self.cropped(i, &selected)).collect())
+    }
+
+    /// A copy of the rows of output `i` that belong to the inputs given.
+    fn cropped(&self, i: usize, selected: &Selected) -> Tensor {
+        let info = self.compiled().tensor(self.compiled().outputs()[i]);
+        let mut shape = info.shape.clone();
+        for (dim, given) in self.variants.dims().iter().zip(&selected.given) {
+            let rows = dim.padding.as_ref().and_then(|p| p.outputs[i]);
+            if let Some(rows) = rows {
+                shape[rows.axis] = given * rows.each;
+            }
+        }
+        let mut tensor = Tensor::zeros(info.dtype, &shape);
+        crop(self.output(i), &info.shape, tensor.bytes_mut(), &shape);
+        tensor
     }
 
     /// For each input of the model, its position in `inputs`.
     fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<usize>, RunError> {
-        let expected: Vec<&TensorInfo> = self
-            .compiled
-            .inputs()
-            .iter()
-            .map(|id| self.compiled.tensor(*id))
-            .collect();
+        let compiled = self.compiled();
+        let ids = compiled.inputs().iter();
+        let expected: Vec<&TensorInfo> = ids.map(|id| compiled.tensor(*id)).collect();
         for (i, (name, _)) in inputs.iter().enumerate() {
             let name = (*name).to_string();
             if !expected.iter().any(|e| e.name == name) {
@@ -213,13 +287,13 @@ impl Model {
             }
         }
         let mut order = Vec::with_capacity(expected.len());
-        for info in expected {
-            let (name, expected) = (info.name.clone(), info.shape.clone());
+        for (at, info) in expected.into_iter().enumerate() {
+            let name = info.name.clone();
             let Some(i) = inputs.iter().position(|(given, _)| *given == name) else {
                 return Err(RunError::MissingInput {
                     name,
                     dtype: info.dtype,
-                    shape: expected,
+                    shape: self.variants.input_shape(at),
                 });
             };
             let given = inputs[i].1;
@@ -228,13 +302,6 @@ impl Model {
                 return Err(RunError::InputType {
                     name,
                     given,
-                    expected,
-                });
-            }
-            if given.shape() != expected {
-                return Err(RunError::InputShape {
-                    name,
-                    given: given.shape().to_vec(),
                     expected,
                 });
             }
@@ -248,9 +315,9 @@ impl Model {
     /// # Panics
     /// If there is no input `i`.
     pub fn input_mut(&mut self, i: usize) -> &mut [u8] {
-        let id = self.compiled.inputs()[i];
+        let id = self.compiled().inputs()[i];
         let len = self.span(id);
-        let address = address(&self.compiled, &self.arena, id).expect("inputs are stored");
+        let address = address(self.compiled(), &self.arena, id).expect("inputs are stored");
         // SAFETY: the tensor lies in the arena, which is initialised memory of
         // this value; the borrow of it is unique.
         unsafe { std::slice::from_raw_parts_mut(address, len) }
@@ -261,7 +328,7 @@ impl Model {
     /// # Panics
     /// If there is no output `i`.
     pub fn output(&self, i: usize) -> &[u8] {
-        self.bytes(self.compiled.outputs()[i])
+        self.bytes(self.compiled().outputs()[i])
             .expect("outputs are stored")
     }
 
@@ -270,7 +337,7 @@ impl Model {
     /// # Panics
     /// If there is no output `i`.
     pub fn output_tensor(&self, i: usize) -> Tensor {
-        self.tensor(self.compiled.outputs()[i])
+        self.tensor(self.compiled().outputs()[i])
             .expect("outputs are stored")
     }
 
@@ -279,7 +346,7 @@ impl Model {
     /// that writes it until its memory is used again: read it in
     /// [`Model::invoke_observed`].
     pub fn tensor(&self, id: TensorId) -> Option<Tensor> {
-        let info = self.compiled.tensor(id);
+        let info = self.compiled().tensor(id);
         let bytes = self.bytes(id)?;
         if info.is_dense() {
             return Tensor::from_bytes(info.dtype, &info.shape, bytes);
@@ -304,7 +371,7 @@ impl Model {
     /// Runs all steps on what the inputs hold.
     pub fn invoke(&mut self) -> Result<(), RunError> {
         let _running = self.pool.enter();
-        for index in 0..self.steps.len() {
+        for index in 0..self.steps[self.current].len() {
             self.run_step(index)?;
         }
         Ok(())
@@ -313,8 +380,8 @@ impl Model {
     /// As [`Model::invoke`]; the time of each step, by [`StepId::index`].
     pub fn invoke_profiled(&mut self) -> Result<Vec<u64>, RunError> {
         let _running = self.pool.enter();
-        let mut times_ns = Vec::with_capacity(self.steps.len());
-        for index in 0..self.steps.len() {
+        let mut times_ns = Vec::with_capacity(self.steps[self.current].len());
+        for index in 0..self.steps[self.current].len() {
             let start = Instant::now();
             self.run_step(index)?;
             times_ns.push(start.elapsed().as_nanos() as u64);
@@ -329,7 +396,7 @@ impl Model {
         mut observe: impl FnMut(&Model, StepId),
     ) -> Result<(), RunError> {
         let _running = self.pool.enter();
-        for index in 0..self.steps.len() {
+        for index in 0..self.steps[self.current].len() {
             self.run_step(index)?;
             observe(self, StepId(index as u32));
         }
@@ -337,7 +404,7 @@ impl Model {
     }
 
     fn run_step(&mut self, index: usize) -> Result<(), RunError> {
-        let step = &self.steps[index];
+        let step = &self.steps[self.current][index];
         let count = step.alternatives.len();
         let code = match &mut self.selector {
             Some(selector) if count > 1 => {
@@ -356,23 +423,55 @@ impl Model {
             _ => call(&step.alternatives[0], &self.pool, &self.workspace),
         };
         KernelFailure::check(code).map_err(|failure| {
-            let step = self.compiled.steps()[index].name.clone();
+            let step = self.compiled().steps()[index].name.clone();
             RunError::Kernel { step, failure }
         })
     }
 
     fn span(&self, id: TensorId) -> usize {
-        let bytes = self.compiled.tensor(id).span_bytes();
+        let bytes = self.compiled().tensor(id).span_bytes();
         bytes.expect("a consistent model's tensors fit in memory") as usize
     }
 
     fn bytes(&self, id: TensorId) -> Option<&[u8]> {
-        let address = address(&self.compiled, &self.arena, id)?;
+        let address = address(self.compiled(), &self.arena, id)?;
         // SAFETY: a consistent model's tensors lie within the arena or a
         // constant, both initialised and owned for as long as `self`; kernels
         // write only while `self` is borrowed mutably.
         Some(unsafe { std::slice::from_raw_parts(address, self.span(id)) })
     }
+}
+
+/// The steps of a variant, whose kernels are in loaded code.
+fn loaded_steps<'c>(
+    compiled: &CompiledModel,
+    arena: &Mapping,
+    key: &dyn Fn(&ModelStep) -> SelectionKey,
+    code: &dyn Fn(&Arc<BuiltKernel>) -> &'c LoadedCode,
+) -> Result<Vec<LoadedStep>, LoadError> {
+    let mut steps = Vec::with_capacity(compiled.steps().len());
+    for step in compiled.steps() {
+        let mut alternatives = Vec::with_capacity(step.alternatives.len());
+        for alternative in &step.alternatives {
+            let kernel = &compiled.kernels()[alternative.kernel.index()];
+            let name = &kernel.entry;
+            let entry = code(kernel).kernel(name);
+            let entry = entry.map_err(|source| LoadError::Code {
+                kernel: name.clone(),
+                source,
+            })?;
+            let args = alternative.args.iter().map(|id| {
+                address(compiled, arena, *id)
+                    .expect("a consistent model passes stored tensors only")
+                    .cast()
+            });
+            let args = args.collect();
+            alternatives.push(LoadedAlternative { entry, args });
+        }
+        let key = key(step);
+        steps.push(LoadedStep { key, alternatives });
+    }
+    Ok(steps)
 }
 
 fn call(alternative: &LoadedAlternative, pool: &Pool, workspace: &Mapping) -> i32 {
