@@ -13,6 +13,7 @@ pub mod ops;
 mod quantised;
 mod recognise;
 pub mod reference;
+mod rows;
 mod simplify;
 
 pub use model::{
@@ -21,4 +22,5 @@ pub use model::{
 pub use ops::{Op, OpError};
 pub use quantised::products_of_bytes;
 pub use reference::{EvalError, Evaluated, Keep, evaluate};
+pub use rows::{NamedDim, Rows, rows_apart};
 pub use simplify::simplify;

@@ -54,6 +54,18 @@ pub enum ImportError {
     Tensor { name: String, source: TensorError },
     #[error("{option} changes nothing: {reason}")]
     Unused { option: String, reason: String },
+    #[error(
+        "{option}: the file fixes the size as {fixed}, and the model for another does not follow \
+         from it: {reason}. Export the model with an open size, as in torch.onnx.export(model, \
+         args, file, dynamic_axes={{'{input}': {{{axis}: 'batch'}}}})"
+    )]
+    FixedSize {
+        option: String,
+        fixed: usize,
+        input: String,
+        axis: usize,
+        reason: String,
+    },
     #[error("constant `{name}` (--const): {reason}")]
     Const { name: String, reason: String },
 }

@@ -1,6 +1,7 @@
 //! From an ONNX file to a bound model.
 
 mod control;
+mod fixed;
 
 use crate::attributes::Attributes;
 use crate::declared::{contradicted, shape_allows};
@@ -13,7 +14,7 @@ use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInf
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
 use control::Stop;
-use graph::{Model, Origin, ValueId};
+use graph::{Model, NamedDim, Origin, ValueId};
 use prost::{DecodeError, Message};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -34,20 +35,80 @@ pub struct ImportOptions {
     pub consts: BTreeMap<String, Arc<Tensor>>,
 }
 
+/// A model whose sizes are all known, and where the sizes that options gave are.
+#[derive(Clone, Debug)]
+pub struct BoundModel {
+    pub model: Model,
+    /// A dimension for each option that gave a size, `batch` for that of the batch; in the
+    /// order of the inputs and axes that have them.
+    pub dims: Vec<NamedDim>,
+}
+
+/// A model file that was read once, to be imported with any sizes. All models that come of
+/// it share its weights.
+pub struct ModelFile {
+    /// Without its graph.
+    proto: ModelProto,
+    graph: GraphProto,
+    folder: Option<DataFolder>,
+}
+
+impl ModelFile {
+    /// Reads a model file; external data is read from beside it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no model.
+    pub fn open(path: &Path) -> Result<ModelFile, ImportError> {
+        let io = |source| ImportError::Io {
+            path: path.to_path_buf(),
+            source,
+        };
+        let mut file = FileBuf::open(path).map_err(io)?;
+        let proto = ModelProto::decode(&mut file);
+        file.finish().map_err(io)?;
+        let folder = DataFolder::of(path).map_err(io)?;
+        ModelFile::new(decoded(proto)?, Some(folder))
+    }
+
+    fn new(mut proto: ModelProto, folder: Option<DataFolder>) -> Result<ModelFile, ImportError> {
+        match proto.graph.take() {
+            Some(graph) => Ok(ModelFile {
+                proto,
+                graph,
+                folder,
+            }),
+            None => Err(ImportError::Decode("it has no graph".into())),
+        }
+    }
+
+    /// The model with these sizes. A size that the file fixes may be another one, if the
+    /// model at that size does to each row what the model in the file does.
+    ///
+    /// # Errors
+    /// See [`ImportError`]; unsupported nodes are all listed.
+    pub fn import(&self, options: &ImportOptions) -> Result<BoundModel, ImportError> {
+        let mut graph = self.graph.clone();
+        let Some(changed) = fixed::change(&mut graph, options) else {
+            return bind(&self.proto, graph, self.folder.as_ref(), options);
+        };
+        let refused = |reason: String| changed.refused(reason);
+        // What the file itself cannot be imported for is the better reason.
+        let original = self.import(&changed.options_without(options))?;
+        let bound = bind(&self.proto, graph, self.folder.as_ref(), options)
+            .map_err(|e| refused(e.to_string()))?;
+        changed
+            .check(&original.model, &bound.model)
+            .map_err(refused)?;
+        Ok(bound)
+    }
+}
+
 /// Imports a model file; external data is read from beside it.
 ///
 /// # Errors
-/// See [`ImportError`]; unsupported nodes are all listed.
+/// As [`ModelFile::open`] and [`ModelFile::import`].
 pub fn import_file(path: &Path, options: &ImportOptions) -> Result<Model, ImportError> {
-    let io = |source| ImportError::Io {
-        path: path.to_path_buf(),
-        source,
-    };
-    let mut file = FileBuf::open(path).map_err(io)?;
-    let proto = ModelProto::decode(&mut file);
-    file.finish().map_err(io)?;
-    let folder = DataFolder::of(path).map_err(io)?;
-    import(decoded(proto)?, Some(folder), options)
+    Ok(ModelFile::open(path)?.import(options)?.model)
 }
 
 /// Imports a serialised model. `folder` is where external data lies.
@@ -65,26 +126,22 @@ pub fn import_bytes(
             source,
         })
     });
-    import(
-        decoded(ModelProto::decode(bytes))?,
-        folder.transpose()?,
-        options,
-    )
+    let file = ModelFile::new(decoded(ModelProto::decode(bytes))?, folder.transpose()?)?;
+    Ok(file.import(options)?.model)
 }
 
 fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportError> {
     proto.map_err(|e| ImportError::Decode(e.to_string()))
 }
 
-fn import(
-    mut proto: ModelProto,
-    folder: Option<DataFolder>,
+/// The model of a graph whose open sizes the options give.
+fn bind(
+    proto: &ModelProto,
+    graph: GraphProto,
+    folder: Option<&DataFolder>,
     options: &ImportOptions,
-) -> Result<Model, ImportError> {
-    let Some(graph) = proto.graph.take() else {
-        return Err(ImportError::Decode("it has no graph".into()));
-    };
-    let opsets = operator_sets(&proto)?;
+) -> Result<BoundModel, ImportError> {
+    let opsets = operator_sets(proto)?;
     let opset = opsets.get("").copied();
     let functions = proto
         .functions
@@ -98,12 +155,14 @@ fn import(
         functions: functions.collect(),
         unsupported: Vec::new(),
         needed: Vec::new(),
-        folder: folder.as_ref(),
+        folder,
+        bound: Bound::default(),
     };
-    let model = importer.run(graph, options)?;
-    // It holds the data that folding may drop.
-    drop(folder);
-    Ok(model.folded_to_bytes())
+    let (model, dims) = importer.run(graph, options)?;
+    Ok(BoundModel {
+        model: model.folded_to_bytes(),
+        dims,
+    })
 }
 
 struct Importer<'a> {
@@ -117,10 +176,15 @@ struct Importer<'a> {
     unsupported: Vec<UnsupportedNode>,
     needed: Vec<NeededValue>,
     folder: Option<&'a DataFolder>,
+    bound: Bound,
 }
 
 impl Importer<'_> {
-    fn run(mut self, mut graph: GraphProto, options: &ImportOptions) -> Result<Model, ImportError> {
+    fn run(
+        mut self,
+        mut graph: GraphProto,
+        options: &ImportOptions,
+    ) -> Result<(Model, Vec<NamedDim>), ImportError> {
         let initializers = std::mem::take(&mut graph.initializer);
         let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
         self.import_inputs(&graph.input, &given, options)?;
@@ -166,7 +230,7 @@ impl Importer<'_> {
         // Shapes of results are inferred: those in the file may be of another batch size.
         self.check_declared(graph.value_info.iter().chain(&graph.output), false)?;
         self.bind_outputs(&graph.output)?;
-        Ok(self.model)
+        Ok((self.model, self.bound.dims()))
     }
 
     /// Compares the types of what has been imported with declared ones.
@@ -245,7 +309,7 @@ impl Importer<'_> {
                 {
                     return Err(refused(format!("{t:?} does not fit the declared type")));
                 }
-                bound.shape(name, t.shape(), options);
+                bound.shape(name, None, t.shape(), options);
                 let id = self.model.add_constant(name, t.clone());
                 self.define(name, id)?;
                 continue;
@@ -255,7 +319,11 @@ impl Importer<'_> {
                 self.values.insert(name.to_string(), None);
                 continue;
             };
-            let shape = bind_shape(name, shape, options, &mut unbound, &mut bound);
+            let input = InputName {
+                name,
+                at: self.model.inputs().len(),
+            };
+            let shape = bind_shape(input, shape, options, &mut unbound, &mut bound);
             if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
                 return Err(ImportError::Invalid(format!(
                     "input `{name}` has shape {shape:?}"
@@ -283,10 +351,11 @@ impl Importer<'_> {
             return Err(ImportError::UnboundDims(unbound));
         }
         // What cannot be imported is the better reason.
-        match self.unsupported.is_empty() {
-            true => bound.all(options),
-            false => Ok(()),
+        if self.unsupported.is_empty() {
+            bound.all(options)?;
         }
+        self.bound = bound;
+        Ok(())
     }
 
     fn import_node(&mut self, index: usize, node: &NodeProto) -> Result<(), ImportError> {
@@ -477,51 +546,102 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     Ok(values)
 }
 
+/// The name under which `--batch` stands among dimensions.
+const BATCH: &str = "batch";
+
 /// The options that bound a dimension of an input.
 #[derive(Default)]
 struct Bound {
     dims: BTreeSet<String>,
+    /// The names of the dimensions that the file leaves open.
+    open: BTreeSet<String>,
     /// One could take the batch size, or a fixed first one has it.
     batch: bool,
+    /// The axes that an option bound, as the positions of an input and of an axis.
+    places: BTreeMap<(usize, usize), (String, usize)>,
+}
+
+/// An input of the file, and its position among those of the model.
+#[derive(Clone, Copy)]
+struct InputName<'a> {
+    name: &'a str,
+    at: usize,
 }
 
 impl Bound {
-    /// Options may say what is so anyway.
-    fn shape(&mut self, input: &str, shape: &[usize], options: &ImportOptions) {
+    /// Options may say what is so anyway. `at` is the position of the input, unless it is
+    /// a constant.
+    fn shape(&mut self, input: &str, at: Option<usize>, shape: &[usize], options: &ImportOptions) {
         for (axis, size) in shape.iter().enumerate() {
             let position = format!("{input}.{axis}");
             if options.dims.get(&position) == Some(size) {
+                self.place(at, axis, &position, *size);
                 self.dims.insert(position);
             }
         }
-        self.batch |= options
-            .batch
-            .as_ref()
-            .is_some_and(|n| shape.first() == Some(n));
+        if let Some(n) = options.batch.filter(|n| shape.first() == Some(n)) {
+            self.batch = true;
+            self.place(at, 0, BATCH, n);
+        }
+    }
+
+    /// An axis keeps the first name that it is given.
+    fn place(&mut self, at: Option<usize>, axis: usize, name: &str, size: usize) {
+        if let Some(at) = at {
+            let place = self.places.entry((at, axis));
+            place.or_insert_with(|| (name.to_string(), size));
+        }
+    }
+
+    fn dims(self) -> Vec<NamedDim> {
+        let mut dims: Vec<NamedDim> = Vec::new();
+        for (place, (name, size)) in self.places {
+            match dims.iter_mut().find(|d| d.name == name) {
+                Some(dim) => dim.inputs.push(place),
+                None => dims.push(NamedDim {
+                    name,
+                    size,
+                    inputs: vec![place],
+                    padding: None,
+                }),
+            }
+        }
+        dims
     }
 
     /// Refuses sizes that no dimension took.
     fn all(&self, options: &ImportOptions) -> Result<(), ImportError> {
         let unused = |option, reason: &str| {
-            let reason = reason.into();
+            let reason = reason.to_string();
             Err(ImportError::Unused { option, reason })
         };
         if let Some(name) = options.dims.keys().find(|d| !self.dims.contains(*d)) {
-            return unused(format!("--dim {name}"), "no open dimension is called so");
+            let open: Vec<&str> = self.open.iter().map(String::as_str).collect();
+            let open = match open.is_empty() {
+                true => "the file fixes all sizes".into(),
+                false => format!("the open ones are {}", open.join(", ")),
+            };
+            let reason = format!("no open dimension is called so; {open}");
+            return unused(format!("--dim {name}"), &reason);
         }
         match options.batch {
             Some(n) if !self.batch => {
-                unused(format!("--batch {n}"), "the model's batch size is fixed")
+                unused(format!("--batch {n}"), "no input has a first dimension")
             }
             _ => Ok(()),
         }
     }
 }
 
+/// Whether an open dimension has the size of the batch.
+fn takes_batch(axis: usize, symbol: Option<&str>) -> bool {
+    axis == 0 || matches!(symbol, Some("N" | "batch" | "batch_size"))
+}
+
 /// The sizes of a declared shape; what stays open is added to `unbound` and
 /// given as 1.
 fn bind_shape(
-    input: &str,
+    InputName { name: input, at }: InputName<'_>,
     shape: &TensorShapeProto,
     options: &ImportOptions,
     unbound: &mut Vec<UnboundDim>,
@@ -538,17 +658,23 @@ fn bind_shape(
             _ => None,
         };
         let names = symbol.iter().cloned().chain([format!("{input}.{axis}")]);
+        let names: Vec<String> = names.collect();
+        bound.open.extend(names.first().cloned());
         let named = names
             .into_iter()
             .find_map(|n| options.dims.get_key_value(&n));
-        let named = named.map(|(name, size)| {
+        if let Some((name, _)) = named {
             bound.dims.insert(name.clone());
-            size
-        });
-        let batch_name = matches!(symbol.as_deref(), Some("N" | "batch" | "batch_size"));
-        let batch = options.batch.as_ref().filter(|_| axis == 0 || batch_name);
+        }
+        let batch = options.batch.as_ref();
+        let batch = batch.filter(|_| takes_batch(axis, symbol.as_deref()));
         bound.batch |= batch.is_some();
-        match named.or(batch) {
+        match (named, batch) {
+            (Some((name, size)), _) => bound.place(Some(at), axis, name, *size),
+            (None, Some(size)) => bound.place(Some(at), axis, BATCH, *size),
+            (None, None) => {}
+        }
+        match named.map(|(_, size)| size).or(batch) {
             Some(size) => sizes.push(*size),
             None => {
                 unbound.push(UnboundDim {
@@ -560,7 +686,7 @@ fn bind_shape(
             }
         }
     }
-    bound.shape(input, &sizes, options);
+    bound.shape(input, Some(at), &sizes, options);
     sizes
 }
 

@@ -42,6 +42,6 @@ mod windows;
 
 pub use error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 pub use export::{ExportError, Inexpressible, export};
-pub use import::{ImportOptions, import_bytes, import_file};
+pub use import::{BoundModel, ImportOptions, ModelFile, import_bytes, import_file};
 pub use operators::{OPERATORS, Operator};
 pub use tensors::{TensorError, dtype_of, read_tensor_proto, read_tensor_proto_file};

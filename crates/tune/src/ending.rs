@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::in_model::{LEAST_RUNS, MOST_RUNS};
 use crate::layouts::profile;
 use crate::run::Run;
-use crate::search::Search;
+use crate::run::TaskSearch;
 use runtime::BuiltKernel;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -81,9 +81,8 @@ impl Run<'_> {
 
     /// An inference of the plain model takes no longer, if every task has run its oracle.
     fn plain_inference(&self, job: usize) -> Option<Duration> {
-        let one = |s: &Search| Some(s.setup? * s.uses as u32);
-        let searches = &self.searches[self.jobs[job].searches.clone()];
-        searches.iter().map(one).sum()
+        let one = |t: &TaskSearch| Some(self.searches[t.search].setup? * t.uses as u32);
+        self.jobs[job].searches.iter().map(one).sum()
     }
 
     /// The least times of the steps under plain schedules, if there is time to run them.
@@ -99,12 +98,8 @@ impl Run<'_> {
         }
         let target = of.making.target;
         let mut plain: Vec<Arc<BuiltKernel>> = Vec::new();
-        for (task, s) in of
-            .plan
-            .tasks
-            .iter()
-            .zip(&self.searches[of.searches.clone()])
-        {
+        for (task, t) in of.plan.tasks.iter().zip(&of.searches) {
+            let s = &self.searches[t.search];
             let one = from_ref(task);
             let data = s.subject.as_ref().and_then(|s| s.data.as_ref());
             match data {

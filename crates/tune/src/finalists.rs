@@ -7,11 +7,10 @@
 use crate::error::Result;
 use crate::evaluator::Batch;
 use crate::observer::Observer;
-use crate::run::Run;
+use crate::run::{Run, TaskSearch};
 use crate::search::{Ranked, Search};
 use crate::trial::Answer;
 use measure::{Spent, TaskData};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Outcome;
@@ -62,17 +61,18 @@ fn ranking(s: &Search) -> Duration {
 
 impl Run<'_> {
     /// Searches of a model whose tasks take a share of it, the costliest first.
-    pub fn costly(&self, searches: Range<usize>) -> Vec<usize> {
-        let total = self.kernels_ns(searches.clone());
-        let cost = |i: usize| {
-            let s = &self.searches[i];
-            s.best_cost().unwrap_or(0.0) * s.uses as f64
+    pub fn costly(&self, job: usize) -> Vec<usize> {
+        let total = self.kernels_ns(job);
+        let cost = |t: &TaskSearch| {
+            let s = &self.searches[t.search];
+            (t.search, s.best_cost().unwrap_or(0.0) * t.uses as f64)
         };
-        let mut costly: Vec<usize> = searches
-            .filter(|i| cost(*i) > 0.0 && cost(*i) >= FINAL_SHARE * total)
+        let all = self.jobs[job].searches.iter().map(cost);
+        let mut costly: Vec<(usize, f64)> = all
+            .filter(|(_, cost)| *cost > 0.0 && *cost >= FINAL_SHARE * total)
             .collect();
-        costly.sort_by(|a, b| cost(*b).total_cmp(&cost(*a)));
-        costly
+        costly.sort_by(|a, b| b.1.total_cmp(&a.1));
+        costly.into_iter().map(|(search, _)| search).collect()
     }
 
     /// What ranking all finalists of a model takes, about.
@@ -81,19 +81,21 @@ impl Run<'_> {
             // Scores do not say what it takes.
             return TIMING * self.jobs[job].searches.len() as u32;
         }
-        let costly = self.costly(self.jobs[job].searches.clone());
-        costly.iter().map(|i| ranking(&self.searches[*i])).sum()
+        let costly = self.costly(job);
+        let open = costly.iter().filter(|i| !self.ranked.contains(i));
+        open.map(|i| ranking(&self.searches[*i])).sum()
     }
 
     /// Ranks the finalists of a model's costly tasks, as far as time suffices.
     pub fn rank_finalists(&mut self, job: usize, observer: &mut dyn Observer) -> Result<()> {
         let aside = self.after_ranking_of(job);
         self.evaluate_until(self.clock.end(aside));
-        for i in self.costly(self.jobs[job].searches.clone()) {
+        for i in self.costly(job) {
             let s = &self.searches[i];
-            if ranking(s) > self.clock.left(aside) {
+            if self.ranked.contains(&i) || ranking(s) > self.clock.left(aside) {
                 continue;
             }
+            self.ranked.insert(i);
             observer.stage(&format!("ranking the finalists alone: {}", s.title));
             self.rank(i)?;
         }

@@ -9,8 +9,7 @@ use crate::known::Lookup;
 use crate::observer::Observer;
 use crate::record;
 use crate::report::{Report, fill_before, fill_defaults, fill_untuned};
-use crate::run::Run;
-use crate::search::Search;
+use crate::run::{Run, TaskSearch};
 use crate::start::Prepared;
 use runtime::BuiltKernel;
 use std::collections::HashMap;
@@ -89,12 +88,12 @@ impl Run<'_> {
         job: usize,
         otherwise: &[Arc<BuiltKernel>],
     ) -> Vec<Arc<BuiltKernel>> {
-        let searches = &self.searches[self.jobs[job].searches.clone()];
-        let pick = |(s, o): (&Search, &Arc<BuiltKernel>)| {
-            let best = s.best.first().map(|b| b.kernel());
+        let pick = |(t, o): (&TaskSearch, &Arc<BuiltKernel>)| {
+            let best = self.searches[t.search].best.first().map(|b| b.kernel());
             best.unwrap_or(o).clone()
         };
-        searches.iter().zip(otherwise).map(pick).collect()
+        let searches = self.jobs[job].searches.iter();
+        searches.zip(otherwise).map(pick).collect()
     }
 
     /// What tasks run where this run measured nothing of them: the best that the store
@@ -117,7 +116,7 @@ impl Run<'_> {
         let mut tasks: HashMap<u64, usize> = HashMap::new();
         builders.pool.end_by(self.clock.end(self.finishing(job)));
         for (i, task) in of.plan.tasks.iter().enumerate() {
-            let s = &self.searches[of.searches.start + i];
+            let s = &self.searches[of.searches[i].search];
             if s.best.is_empty()
                 && let Some(subject) = &s.subject
                 && let Some(k) = lookup.best(task)?

@@ -86,7 +86,7 @@ impl Run<'_> {
 
     /// The open choices of a model, the costliest tasks first.
     fn contests(&self, job: usize) -> Vec<Contest> {
-        let order = self.costly(self.jobs[job].searches.clone());
+        let order = self.costly(job);
         let mut room = MOST_CONSTANT_BYTES;
         let fits = |c: &Contest| {
             let s = &self.searches[c.search];
@@ -114,7 +114,10 @@ impl Run<'_> {
         otherwise: &[Arc<BuiltKernel>],
     ) -> Result<Arena> {
         let of = &self.jobs[job];
-        let task = |c: &Contest| c.search - of.searches.start;
+        let task = |c: &Contest| {
+            let at = of.searches.iter().position(|t| t.search == c.search);
+            at.expect("a contest is of a task of the model")
+        };
         let best = self.best_kernels(job, otherwise);
         let mut kernels: Vec<Vec<Arc<BuiltKernel>>> =
             best.into_iter().map(|kernel| vec![kernel]).collect();
@@ -168,7 +171,7 @@ impl Run<'_> {
             ))
         };
         // Not worth a model of its own if there is no doubt.
-        let kernels_ns = self.kernels_ns(self.jobs[job].searches.clone());
+        let kernels_ns = self.kernels_ns(job);
         let aside = self.finishing(job);
         let time = |aside| self.options.in_model.min(self.clock.left(aside));
         let first = time(aside + self.jobs[job].size.assembling);

@@ -56,7 +56,7 @@ pub use options::{CpuDivision, Options, StopRule};
 pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};
 pub use report::{Report, TaskSummary};
-pub use run::{Log, Run};
+pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
 pub use trial::{Answer, AnswerPlace, Form, Trial};

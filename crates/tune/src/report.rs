@@ -3,7 +3,7 @@
 use crate::StopRule;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
-use crate::run::Run;
+use crate::run::{Run, TaskSearch};
 use crate::search::Search;
 use plan::Plan;
 use search::Candidate;
@@ -165,12 +165,15 @@ impl Run<'_> {
         in_model: InModelTotal,
     ) -> Report {
         let of = &self.jobs[job];
-        let searches = &self.searches[of.searches.clone()];
+        let own = |t: &TaskSearch| self.searches[t.search].run_id == of.run_id;
+        let of_run = of.searches.iter().filter(|t| own(t));
+        // What was tried for a model before is not counted again.
+        let searches: Vec<&Search> = of_run.map(|t| &self.searches[t.search]).collect();
         let target = of.making.target;
-        let total = self.kernels_ns(of.searches.clone());
+        let total = self.kernels_ns(job);
         let peak = of.peak_gflops;
-        let mut tasks: Vec<TaskSummary> =
-            searches.iter().map(|s| summary(s, total, peak)).collect();
+        let summary = |t: &TaskSearch| summary(&self.searches[t.search], t.uses, total, peak);
+        let mut tasks: Vec<TaskSummary> = of.searches.iter().map(summary).collect();
         tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
         let mut failures = BTreeMap::new();
         for (k, n) in searches.iter().flat_map(|s| &s.failures) {
@@ -224,7 +227,7 @@ impl Run<'_> {
 }
 
 /// What the report says of a search, of a model whose kernels take `total` nanoseconds.
-fn summary(s: &Search, total: f64, peak_gflops: f64) -> TaskSummary {
+fn summary(s: &Search, uses: usize, total: f64, peak_gflops: f64) -> TaskSummary {
     let after = s.best_cost();
     let rate = |ns: f64| s.subject.as_ref().map(|of| of.flops / ns);
     let of_peak = |ns: f64| {
@@ -234,8 +237,8 @@ fn summary(s: &Search, total: f64, peak_gflops: f64) -> TaskSummary {
     TaskSummary {
         task: s.title.clone(),
         key: s.key.to_string(),
-        uses: s.uses,
-        share: after.unwrap_or(0.0) * s.uses as f64 / total,
+        uses,
+        share: after.unwrap_or(0.0) * uses as f64 / total,
         before_ms: None,
         after_ms: after.map(|ns| ns / 1e6),
         gflops_per_s: after.and_then(rate),

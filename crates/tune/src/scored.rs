@@ -7,7 +7,7 @@
 use crate::compile::Builders;
 use crate::error::Result;
 use crate::observer::Observer;
-use crate::run::Run;
+use crate::run::{Run, TaskSearch};
 use crate::search::{Ranked, Search};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ impl Run<'_> {
     /// Whether a model's searches are answered by measurements on its devices.
     pub fn is_timed(&self, job: usize) -> bool {
         let of = &self.jobs[job];
-        let mut searches = self.searches[of.searches.clone()].iter();
-        searches.all(|s| s.evaluator == of.timed)
+        let timed = |t: &TaskSearch| self.searches[t.search].evaluator == of.timed;
+        of.searches.iter().all(timed)
     }
 
     /// Times what the searches of a model found best, as far as time suffices; what was not
@@ -34,7 +34,11 @@ impl Run<'_> {
         let end = self.clock.end(self.after_ranking_of(job));
         builders.pool.end_by(end);
         self.evaluate_until(end);
-        for i in self.jobs[job].searches.clone() {
+        for TaskSearch { search: i, .. } in self.jobs[job].searches.clone() {
+            // It may be a task of a model that was finished before.
+            if !self.ranked.insert(i) {
+                continue;
+            }
             let title = self.searches[i].title.clone();
             observer.stage(&format!("timing the finalists: {title}"));
             self.searches[i].evaluator = self.jobs[job].timed;

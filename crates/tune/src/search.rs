@@ -8,7 +8,7 @@ use crate::finalists::ranked;
 use crate::machine::Limits;
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
-use crate::{Options, record};
+use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
 use measure::TaskData;
 use plan::{Plan, Task};
@@ -102,7 +102,7 @@ pub struct Search {
     /// Key of its run in the store.
     pub run_id: Arc<str>,
     pub key: Arc<str>,
-    /// Calls in one inference.
+    /// Calls in one inference, of all models that have the task.
     pub uses: usize,
     /// Position of its evaluator in the run.
     pub evaluator: usize,
@@ -266,9 +266,9 @@ impl Search {
         self.best.first().map(|b| b.cost)
     }
 
-    /// Cost of all its calls in one inference: the least so far, or else the guess.
-    pub fn inference_cost(&self) -> f64 {
-        self.best_cost().unwrap_or(self.guess) * self.uses as f64
+    /// Cost of one call: the least so far, or else the guess.
+    pub fn call_cost(&self) -> f64 {
+        self.best_cost().unwrap_or(self.guess)
     }
 
     /// What the budget knows of it; a trial takes `usual_ns` if none was told.
@@ -584,24 +584,49 @@ pub struct OfPlan<'a> {
 }
 
 impl OfPlan<'_> {
-    /// A search for every task of the plan, starting from what the store knows; the tasks are
-    /// put into the store.
+    /// A search for every task of the plan that none of these searches is for already,
+    /// starting from what the store knows; the tasks are put into the store. And for every
+    /// task the position of its search, the new ones behind the known ones.
     ///
     /// # Errors
     /// If there is no such strategy or filter, or the store cannot be used.
-    pub fn searches(&self, store: &Store, options: &Options) -> Result<Vec<Search>> {
+    pub fn searches(
+        &self,
+        known_searches: &[Search],
+        store: &Store,
+        options: &Options,
+    ) -> Result<(Vec<Search>, Vec<TaskSearch>)> {
         let uses = self.plan.uses();
         for t in &self.plan.tasks {
             store.put_task(&record::task(t))?;
         }
-        let mut searches = Vec::new();
+        let (mut searches, mut of_tasks) = (Vec::new(), Vec::new());
         for (i, t) in self.plan.tasks.iter().enumerate() {
-            let mut s = self.search(i, t, uses[i], options)?;
-            let tolerance = options.tolerance;
-            (s.records, s.known) = known(store, &s.stored_place(), &s.space, tolerance)?;
-            searches.push(s);
+            let uses = uses[i];
+            let search = match known_searches.iter().position(|s| self.shares(s, t)) {
+                Some(search) => search,
+                None => {
+                    let mut s = self.search(i, t, uses, options)?;
+                    let tolerance = options.tolerance;
+                    (s.records, s.known) = known(store, &s.stored_place(), &s.space, tolerance)?;
+                    searches.push(s);
+                    known_searches.len() + searches.len() - 1
+                }
+            };
+            of_tasks.push(TaskSearch { search, uses });
         }
-        Ok(searches)
+        Ok((searches, of_tasks))
+    }
+
+    /// Whether a search of another model's task answers for this one, too: it measures the
+    /// same, with constants as near.
+    fn shares(&self, s: &Search, task: &Task) -> bool {
+        let llc = self.target.llc_bytes();
+        *s.key == *task.key
+            && s.place == self.place
+            && s.evaluator == self.evaluator
+            && s.strategy_name == self.strategy
+            && (s.rotate_bytes > llc) == (self.rotate_bytes > llc)
     }
 
     fn search(&self, i: usize, t: &Task, uses: usize, options: &Options) -> Result<Search> {

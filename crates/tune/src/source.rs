@@ -1,9 +1,10 @@
 //! A model to be tuned or compiled, and how it is planned.
 
 use crate::error::Result;
-use graph::Model;
+use graph::{Model, NamedDim, Rows};
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
+use runtime::{Dim, OutputRows, Padding};
 
 /// Seed of the weights of built-in models.
 const WEIGHTS_SEED: u64 = 1;
@@ -14,6 +15,8 @@ pub struct Source {
     pub name: String,
     pub model: Model,
     pub layouts: LayoutPolicy,
+    /// The dimensions of its inputs that were given their sizes by name.
+    pub dims: Vec<NamedDim>,
 }
 
 impl Source {
@@ -26,7 +29,34 @@ impl Source {
             name: name.to_string(),
             model: graph::builtin::builtin(name, WEIGHTS_SEED)?,
             layouts: LayoutPolicy::of_builtin(name)?,
+            dims: vec![],
         })
+    }
+
+    /// Its dimensions as an artifact has them.
+    pub fn artifact_dims(&self) -> Vec<Dim> {
+        let rows = |r: &Option<Rows>| {
+            r.map(|r| OutputRows {
+                axis: r.axis,
+                each: r.each,
+            })
+        };
+        let padding = |outputs: &Vec<Option<Rows>>| Padding {
+            outputs: outputs.iter().map(rows).collect(),
+        };
+        let dim = |d: &NamedDim| Dim {
+            name: d.name.clone(),
+            inputs: d.inputs.clone(),
+            padding: d.padding.as_ref().map(padding),
+        };
+        self.dims.iter().map(dim).collect()
+    }
+
+    /// Its sizes for people, such as `batch=1 seq=32`; empty if none has a name.
+    pub fn sizes(&self) -> String {
+        let one = |d: &NamedDim| format!("{}={}", d.name, d.size);
+        let all: Vec<String> = self.dims.iter().map(one).collect();
+        all.join(" ")
     }
 
     pub fn grouped(&self) -> Result<Grouped> {

@@ -207,7 +207,11 @@ impl<'a> Start<'a> {
                 false => 0,
             },
         };
-        let searches = run.add_searches(of_plan.searches(self.store, options)?);
+        let (new, searches) = of_plan.searches(&run.searches, self.store, options)?;
+        let first = run.add_searches(new).start;
+        for t in searches.iter().filter(|t| t.search < first) {
+            run.searches[t.search].uses += t.uses;
+        }
         run.jobs.push(Job {
             plan: &model.plan,
             run_id: run_id.clone(),

@@ -2,14 +2,57 @@
 
 use ir::Target;
 use plan::Plan;
-use runtime::{CompiledModel, Pool};
+use runtime::{CompiledModel, Dim, Inconsistent, Pool, Variants};
 use std::sync::Arc;
 use store::Store;
 use tune::compile::{Warning, assemble_last};
 use tune::kernels::{Kernels, kernels};
 use tune::known::Requirements;
 use tune::source::Source;
-use tune::{Host, Result};
+use tune::{Error, Host, Result};
+
+/// Puts a variant of a model to those that are there; the first makes them.
+///
+/// # Errors
+/// If it is no variant of the same model.
+pub fn join(
+    variants: Option<Variants>,
+    source: &[Dim],
+    model: Arc<CompiledModel>,
+) -> Result<Variants> {
+    let why = |e: Inconsistent| Error::new(format!("the variants do not fit together: {e}"));
+    match variants {
+        None => Variants::new(source.to_vec(), model).map_err(why),
+        Some(mut variants) => {
+            variants.add(&model).map_err(why)?;
+            Ok(variants)
+        }
+    }
+}
+
+/// Compiles a model at several sizes into the variants of one artifact, which share equal
+/// kernels and constants.
+///
+/// # Errors
+/// As [`compile`], or if the sources are no variants of one model.
+pub fn compile_variants(
+    sources: Vec<Source>,
+    target: &Target,
+    host: &Host,
+    store: Option<&Store>,
+    requirements: Requirements,
+) -> Result<Variants> {
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
+    let mut variants = None;
+    for source in sources {
+        let dims = source.artifact_dims();
+        let plan = source.plan_for(&host.machine, target, store)?;
+        drop(source);
+        let compiled = compile_plan(plan, target, host, store, requirements, &pool)?;
+        variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
+    }
+    variants.ok_or_else(|| Error::new("no variant of the model was given"))
+}
 
 /// A compiled model, and where its kernels come from.
 pub struct Compiled {

@@ -14,6 +14,7 @@
 //!   the run does.
 //! - [`compile()`]: builds a model with the best kernels that a store knows, or with default
 //!   ones. Measures nothing.
+//! - [`load_variants`] and [`compile_variants`] make one artifact for several sizes of inputs.
 //! - *run*: a [`Model`] is a [`CompiledModel`] with memory and a [`Pool`] of threads.
 //!   [`Model::run`] takes tensors by name; [`Model::input_mut`], [`Model::invoke`] and
 //!   [`Model::output`] copy nothing. [`CompiledModel::save`] and [`Model::load`] write and read
@@ -102,13 +103,13 @@ mod source;
 mod space_facts;
 
 pub use check::{Agreement, LayerAgreement, check};
-pub use compile::{Compiled, compile};
+pub use compile::{Compiled, compile, compile_variants};
 pub use ir::Target;
 pub use measure::Policy;
 pub use onnx::ImportOptions;
-pub use runtime::{CompiledModel, Model, Pool};
+pub use runtime::{CompiledModel, Model, Pool, Variants};
 pub use search::{Accuracy, SpaceKind};
-pub use source::load;
+pub use source::{Sizes, load, load_variants};
 pub use store::Store;
 pub use tensor::{DType, Tensor};
 pub use tune::compile::Warning;

@@ -1,10 +1,77 @@
-//! Loading models: an ONNX file, a built-in name, or one operator.
+//! Loading models: an ONNX file, a built-in name, or one operator; at one size, or at each
+//! combination of several.
 
-use onnx::ImportOptions;
+use graph::{NamedDim, Rows, rows_apart};
+use onnx::{BoundModel, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
+use tensor::Tensor;
 use tune::source::Source;
 use tune::{Error, Result};
+
+/// Combinations of sizes that one artifact may have, and sizes at which a model is read to
+/// prove that a dimension may be padded.
+const MOST_VARIANTS: usize = 256;
+const MOST_PROOFS: usize = 512;
+/// The name of the dimension of [`Sizes::batch`].
+const BATCH: &str = "batch";
+
+/// The sizes that a model is to have; every combination is a variant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sizes {
+    /// Of the batch, as [`ImportOptions::batch`].
+    pub batch: Vec<usize>,
+    /// Of dimensions by their names, as [`ImportOptions::dims`].
+    pub dims: BTreeMap<String, Vec<usize>>,
+    /// As [`ImportOptions::consts`].
+    pub consts: BTreeMap<String, Arc<Tensor>>,
+    /// Names of the dimensions whose smaller sizes are to run on the next larger variant.
+    pub pad: BTreeSet<String>,
+}
+
+impl Sizes {
+    /// All combinations, the sizes of each dimension in ascending order.
+    fn combinations(&self) -> Result<Vec<ImportOptions>> {
+        if !self.batch.is_empty() && self.dims.contains_key(BATCH) {
+            return Err(
+                Error::new("--batch and --dim batch both give the size of the batch")
+                    .help("give one of them"),
+            );
+        }
+        let mut all = vec![ImportOptions {
+            consts: self.consts.clone(),
+            ..ImportOptions::default()
+        }];
+        let lists = self.dims.iter().map(|(name, sizes)| (Some(name), sizes));
+        let batch = (!self.batch.is_empty()).then_some((None, &self.batch));
+        for (name, sizes) in batch.into_iter().chain(lists) {
+            let sizes: BTreeSet<usize> = sizes.iter().copied().collect();
+            if all.len() * sizes.len() > MOST_VARIANTS {
+                return Err(Error::new(format!(
+                    "there are more than {MOST_VARIANTS} combinations of sizes"
+                ))
+                .help("give fewer sizes; each combination is compiled"));
+            }
+            let with = |o: &ImportOptions| {
+                let one = |size: &usize| with_size(o, name, *size);
+                sizes.iter().map(one).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        Ok(all)
+    }
+}
+
+fn with_size(options: &ImportOptions, name: Option<&String>, size: usize) -> ImportOptions {
+    let mut options = options.clone();
+    match name {
+        Some(name) => _ = options.dims.insert(name.clone(), size),
+        None => options.batch = Some(size),
+    }
+    options
+}
 
 /// Loads a model: an ONNX file, a built-in model by its name, or one operator such as
 /// `op:matmul(m=64,n=64,k=64)`. `tunesmith models` lists the names. The options fix sizes that
@@ -14,17 +81,9 @@ use tune::{Error, Result};
 /// If there is no such file or name, the file is no model that is supported, or options are
 /// given for what has no open sizes.
 pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
-    let path = Path::new(name);
     if names_file(name) {
-        let model = onnx::import_file(path, options).map_err(|e| Error::new(e.to_string()))?;
-        let stem = path
-            .file_stem()
-            .map_or(name.into(), |s| s.to_string_lossy().into_owned());
-        return Ok(Source {
-            name: stem,
-            model,
-            layouts: LayoutPolicy::Blocked,
-        });
+        let bound = import(&open(name)?, options)?;
+        return Ok(source(name, bound));
     }
     let source = Source::builtin(name).map_err(|e| {
         e.help(
@@ -38,6 +97,149 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
         .help("an operator takes its sizes as arguments, as in op:conv2d(n=8)"));
     }
     Ok(source)
+}
+
+/// Loads a model at every combination of sizes: the variants of one artifact. They share
+/// their weights.
+///
+/// # Errors
+/// As [`load`]; if a dimension that is to be padded is not known to keep its rows apart; and
+/// if there are too many combinations.
+pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
+    let all = sizes.combinations()?;
+    if !names_file(name) {
+        if !sizes.pad.is_empty() || all.len() > 1 {
+            let several = Error::new(format!("the shapes of {name} are fixed"));
+            return Err(several.help("give an ONNX file with open sizes"));
+        }
+        return Ok(vec![load(name, &all[0])?]);
+    }
+    let file = open(name)?;
+    let mut sources = Vec::with_capacity(all.len());
+    for options in &all {
+        sources.push(source(name, import(&file, options)?));
+    }
+    agree(&mut sources)?;
+    for dim in &sizes.pad {
+        let padding = Padded { file: &file, dim }.prove(&all, &sources)?;
+        for own in sources.iter_mut().flat_map(|s| &mut s.dims) {
+            if own.name == *dim {
+                own.padding = Some(padding.clone());
+            }
+        }
+    }
+    Ok(sources)
+}
+
+fn open(name: &str) -> Result<ModelFile> {
+    ModelFile::open(Path::new(name)).map_err(|e| Error::new(e.to_string()))
+}
+
+fn import(file: &ModelFile, options: &ImportOptions) -> Result<BoundModel> {
+    file.import(options).map_err(|e| Error::new(e.to_string()))
+}
+
+fn source(name: &str, bound: BoundModel) -> Source {
+    let stem = Path::new(name).file_stem();
+    Source {
+        name: stem.map_or(name.into(), |s| s.to_string_lossy().into_owned()),
+        model: bound.model,
+        layouts: LayoutPolicy::Blocked,
+        dims: bound.dims,
+    }
+}
+
+/// Leaves the axes that a dimension has in all variants: another may have the size at one of
+/// them by chance.
+fn agree(sources: &mut [Source]) -> Result<()> {
+    let places = |s: &Source| -> BTreeMap<String, BTreeSet<(usize, usize)>> {
+        let dim = |d: &NamedDim| (d.name.clone(), d.inputs.iter().copied().collect());
+        s.dims.iter().map(dim).collect()
+    };
+    let all: Vec<_> = sources.iter().map(places).collect();
+    for source in sources {
+        for dim in &mut source.dims {
+            let everywhere = |at: &(usize, usize)| {
+                let mut all = all.iter();
+                all.all(|p| p.get(&dim.name).is_some_and(|p| p.contains(at)))
+            };
+            dim.inputs.retain(everywhere);
+            if dim.inputs.is_empty() {
+                return Err(Error::new(format!(
+                    "no input has the dimension `{}` at all of its sizes",
+                    dim.name
+                ))
+                .help("give it one size"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A dimension whose rows are to be proven apart.
+struct Padded<'a> {
+    file: &'a ModelFile,
+    dim: &'a str,
+}
+
+impl Padded<'_> {
+    fn size(&self, source: &Source) -> Option<usize> {
+        let dim = source.dims.iter().find(|d| d.name == self.dim);
+        dim.map(|d| d.size)
+    }
+
+    /// Reads the model at every size that would run on a larger variant, and compares it with
+    /// that variant. Where the outputs have the rows.
+    fn prove(&self, all: &[ImportOptions], sources: &[Source]) -> Result<Vec<Option<Rows>>> {
+        let known: BTreeSet<usize> = sources.iter().filter_map(|s| self.size(s)).collect();
+        let Some(largest) = known.last().copied() else {
+            let names = sources[0].dims.iter().map(|d| d.name.as_str());
+            let names: Vec<&str> = names.collect();
+            return Err(
+                Error::new(format!("--pad {}: no such dimension was given", self.dim)).help(
+                    format!("the dimensions with sizes are: {}", names.join(", ")),
+                ),
+            );
+        };
+        let between: Vec<usize> = (1..largest).filter(|n| !known.contains(n)).collect();
+        if between.len() * sources.len() / known.len() > MOST_PROOFS {
+            return Err(self.refused(&format!(
+                "the model would have to be read at {} sizes to prove that it may",
+                between.len() * sources.len() / known.len()
+            )));
+        }
+        if between.is_empty() {
+            return Err(self.refused("every smaller size has a variant of its own"));
+        }
+        let mut proven = None;
+        for size in between {
+            let next = known.range(size..).next();
+            let mut variants = all.iter().zip(sources);
+            let mut of_next = variants
+                .by_ref()
+                .filter(|(_, s)| self.size(s).as_ref() == next);
+            for (options, large) in of_next.by_ref() {
+                let inputs = large.dims.iter().find(|d| d.name == self.dim);
+                let inputs = inputs.map_or(&[][..], |d| &d.inputs);
+                let name = options.dims.keys().find(|k| *k == self.dim);
+                let small = import(self.file, &with_size(options, name, size))
+                    .map_err(|e| self.refused(&format!("with {size} it cannot be read: {e}")))?;
+                let rows = rows_apart(&small.model, &large.model, inputs)
+                    .map_err(|why| self.refused(&why))?;
+                if *proven.get_or_insert_with(|| rows.clone()) != rows {
+                    return Err(self.refused("outputs differ in where they have the rows"));
+                }
+            }
+        }
+        proven.ok_or_else(|| self.refused("there is no larger variant"))
+    }
+
+    fn refused(&self, why: &str) -> Error {
+        let dim = self.dim;
+        Error::new(format!("{dim} cannot be padded: {why}")).help(format!(
+            "leave out --pad {dim} and give all sizes that inputs have with --dim {dim}=SIZE,..."
+        ))
+    }
 }
 
 /// Whether a model's name is that of a file, and not of a built-in model or an operator.

@@ -24,7 +24,7 @@ use crate::{Options, StopRule};
 use outstanding::Outstanding;
 use plan::Plan;
 use search::{Budget, Standing, Turn, budget};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +63,16 @@ pub struct Job<'a> {
     pub peak_gflops: f64,
     /// What the model takes, as its defaults told.
     pub size: Size,
-    pub searches: Range<usize>,
+    /// The search of each task of its plan. Models that have a task in common for one target,
+    /// such as variants of a model, have one search for it.
+    pub searches: Vec<TaskSearch>,
+}
+
+/// A task of a model: the position of its search, and its calls in one inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskSearch {
+    pub search: usize,
+    pub uses: usize,
 }
 
 /// The state of a run.
@@ -74,6 +83,8 @@ pub struct Run<'a> {
     /// Models whose searches these are; none for searches of tables.
     pub jobs: Vec<Job<'a>>,
     pub searches: Vec<Search>,
+    /// Searches whose finalists have been ranked or timed.
+    pub ranked: BTreeSet<usize>,
     pub evaluators: Vec<Box<dyn Evaluator + 'a>>,
     pub toolchain: &'static str,
     pub disturbances: Disturbances,
@@ -111,6 +122,7 @@ impl<'a> Run<'a> {
             clock: Clock::new(options.begun, options.stop),
             jobs: vec![],
             searches: vec![],
+            ranked: BTreeSet::new(),
             evaluators: vec![],
             toolchain: build::toolchain(),
             disturbances: Disturbances::default(),
@@ -263,18 +275,49 @@ impl<'a> Run<'a> {
         } else {
             1.0
         };
-        let mut models: HashMap<&str, f64> = HashMap::new();
-        for s in &self.searches {
-            *models.entry(&s.run_id).or_default() += s.inference_cost();
+        let weights = self.weights();
+        let searches = self.searches.iter().zip(weights);
+        searches.map(|(s, w)| s.standing(usual_ns, w)).collect()
+    }
+
+    /// The tasks of each model; of searches without jobs, each run is one.
+    fn models(&self) -> Vec<Vec<TaskSearch>> {
+        if !self.jobs.is_empty() {
+            return self.jobs.iter().map(|j| j.searches.clone()).collect();
         }
-        let costliest = models.values().copied().fold(0.0, f64::max);
-        // Negative scores have no shares.
-        let weight = |s: &Search| match models[&*s.run_id] {
-            cost if cost > 0.0 => costliest / cost,
-            _ => 1.0,
+        let mut runs: BTreeMap<&str, Vec<TaskSearch>> = BTreeMap::new();
+        for (search, s) in self.searches.iter().enumerate() {
+            let uses = s.uses;
+            let run = runs.entry(&s.run_id).or_default();
+            run.push(TaskSearch { search, uses });
+        }
+        runs.into_values().collect()
+    }
+
+    /// What the cost of each search is multiplied by, so that all models count alike. A
+    /// search of several models has the mean of theirs, by their calls of the task.
+    fn weights(&self) -> Vec<f64> {
+        let models = self.models();
+        let cost = |tasks: &Vec<TaskSearch>| -> f64 {
+            let one = |t: &TaskSearch| self.searches[t.search].call_cost() * t.uses as f64;
+            tasks.iter().map(one).sum()
         };
-        let searches = self.searches.iter();
-        searches.map(|s| s.standing(usual_ns, weight(s))).collect()
+        let costs: Vec<f64> = models.iter().map(cost).collect();
+        let costliest = costs.iter().copied().fold(0.0, f64::max);
+        let (mut sums, mut uses) = (
+            vec![0.0; self.searches.len()],
+            vec![0.0; self.searches.len()],
+        );
+        for (tasks, cost) in models.iter().zip(costs) {
+            // Negative scores have no shares.
+            let weight = if cost > 0.0 { costliest / cost } else { 1.0 };
+            for t in tasks {
+                sums[t.search] += weight * t.uses as f64;
+                uses[t.search] += t.uses as f64;
+            }
+        }
+        let weight = |(sum, uses): (f64, f64)| if uses > 0.0 { sum / uses } else { 1.0 };
+        sums.into_iter().zip(uses).map(weight).collect()
     }
 
     /// The least time of a search so far; none where its costs are scores.
@@ -283,10 +326,17 @@ impl<'a> Run<'a> {
         s.best_cost().filter(|_| !scored)
     }
 
-    /// Time of the kernels of some searches, with the best so far; those with scores count 0.
-    pub fn kernels_ns(&self, searches: Range<usize>) -> f64 {
-        let one = |s: &Search| self.best_ns(s).unwrap_or(0.0) * s.uses as f64;
-        self.searches[searches].iter().map(one).sum()
+    /// Time of the kernels of a model, with the best so far; those with scores count 0.
+    pub fn kernels_ns(&self, job: usize) -> f64 {
+        self.tasks_ns(&self.jobs[job].searches)
+    }
+
+    fn tasks_ns(&self, tasks: &[TaskSearch]) -> f64 {
+        let one = |t: &TaskSearch| {
+            let best = self.best_ns(&self.searches[t.search]);
+            best.unwrap_or(0.0) * t.uses as f64
+        };
+        tasks.iter().map(one).sum()
     }
 
     fn show(&self, observer: &mut dyn Observer) {
@@ -305,7 +355,7 @@ impl<'a> Run<'a> {
             trials: self.trials,
             trials_per_s: self.trials as f64 / elapsed.as_secs_f64(),
             failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
-            model_ms: self.kernels_ns(0..self.searches.len()) / 1e6,
+            model_ms: self.models().iter().map(|t| self.tasks_ns(t)).sum::<f64>() / 1e6,
             task: &s.title,
             task_best_ms: self.best_ns(s).map(|ns| ns / 1e6),
         });

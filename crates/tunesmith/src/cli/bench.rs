@@ -2,10 +2,10 @@
 
 use super::knobs::with_default;
 use super::parse::{parse_duration, parse_threads};
-use super::pool_args::PoolArgs;
+use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
 use crate::explain::{Profile, profiles};
-use runtime::{CompiledModel, Model};
+use runtime::{CompiledModel, Model, Pool, Variants};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use tune::Result;
 use tune::ceiling::exchange_ns;
 use tune::latency::{fill_inputs, interleaved};
 
-/// Measure the latency of a compiled model
+/// Measure the latency of a compiled model, of each of its variants
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tunesmith bench resnet18.tsm --threads 1 --json")]
 pub struct Args {
@@ -25,6 +25,8 @@ pub struct Args {
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,
+    #[command(flatten)]
+    which: VariantArgs,
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
@@ -42,6 +44,9 @@ pub struct Args {
 #[derive(Serialize)]
 struct Summary {
     model: String,
+    /// Of the variant, such as `batch=1 seq=32`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    sizes: String,
     threads: usize,
     /// How exact the model says to be; empty if it does not say.
     accuracy: String,
@@ -59,12 +64,36 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| tune::machine::Machine::host().cpus);
-    let compiled = Arc::new(a.pool.load(&a.artifact)?);
-    let mut model = Model::new(compiled.clone(), a.pool.pool(threads)?)?;
+    let variants = a.pool.load(&a.artifact)?;
+    let which = variants.with_sizes(&a.which.sizes()?)?;
+    let pool = a.pool.pool(threads)?;
+    let mut summaries = Vec::new();
+    // Each alone: the memory of another instance would push this one's out of the caches.
+    for at in which {
+        summaries.push(measured(a, &variants, at, &pool)?);
+    }
+    if a.json {
+        match summaries.as_slice() {
+            [one] => super::print_json(one)?,
+            all => super::print_json(&serde_json::json!({ "variants": all }))?,
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures a variant, and prints what it takes unless all are printed together.
+fn measured(a: &Args, variants: &Variants, at: usize, pool: &Arc<Pool>) -> Result<Summary> {
+    let threads = pool.threads();
+    let compiled = variants.models()[at].clone();
+    let mut model = Model::new(compiled.clone(), pool.clone())?;
     fill_inputs(&mut model, 1);
     let l = interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0);
     let summary = Summary {
         model: model.compiled().name().to_string(),
+        sizes: match variants.models().len() {
+            1 => String::new(),
+            _ => variants.label(at),
+        },
         threads,
         accuracy: model.compiled().accuracy().to_string(),
         runs: l.samples_ns.len(),
@@ -74,11 +103,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         exchange_ns: exchange_ns(threads),
     };
     if a.json {
-        super::print_json(&summary)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(summary);
     }
+    let sizes = match summary.sizes.as_str() {
+        "" => String::new(),
+        sizes => format!(" {sizes}"),
+    };
     super::print_line(&format!(
-        "{}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
+        "{}{sizes}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
         summary.model,
         summary.median_ms,
         summary.min_ms,
@@ -100,7 +132,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             &profiles(&running, a.time)?,
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(summary)
 }
 
 /// The time of every step, and with a second profile what one thread takes.

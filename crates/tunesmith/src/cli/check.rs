@@ -1,10 +1,11 @@
 //! `check`: a compiled model against the references.
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
-use crate::check::check;
+use crate::check::{Agreement, check};
 use crate::compile::compile_plan;
-use runtime::{CompiledModel, Model, Pool};
+use runtime::{Model, Pool, Variants};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,54 +39,81 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let target = a.model.resolve_target(&host.machine)?;
     check_runs_here(&target)?;
-    let source = a.model.source()?;
-    let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    let compiled = match &a.artifact {
-        Some(path) => CompiledModel::load(path)?,
-        None => {
-            let store = a.store.read_unless(a.defaults)?;
-            let store = store.as_ref();
-            let plan = source.plan_for(&host.machine, &target, store)?;
-            let compiled =
-                compile_plan(plan, &target, &host, store, a.model.requirements(), &pool)?;
-            warn(&compiled.warnings);
-            compiled.model
-        }
+    let variants = a.artifact.as_deref().map(Variants::load).transpose()?;
+    let sources = match &variants {
+        Some(variants) if !a.model.has_sizes() => a.model.sources_of(variants)?,
+        _ => a.model.sources()?,
     };
-    let mut model = Model::new(Arc::new(compiled), pool)?;
-    let report = check(&source, &target, &mut model, a.seed, a.model.tolerance)?;
-    if a.json {
-        super::print_json(&report)?;
-    } else {
-        let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
-        for l in &report.layers {
-            let verdict = match (l.ok, l.non_finite) {
-                (true, _) => "ok".into(),
-                (false, 0) => "WRONG".into(),
-                (false, n) => format!("WRONG, {n} not finite"),
-            };
-            t.row(vec![
-                l.step.clone(),
-                l.tensor.clone(),
-                format!("{:.1e}", l.rel_err),
-                format!("{:.1e}", l.max_over_rms),
-                verdict,
-            ]);
+    let store = match variants {
+        Some(_) => None,
+        None => a.store.read_unless(a.defaults)?,
+    };
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
+    let mut reports = Vec::new();
+    for source in sources {
+        let compiled = match &variants {
+            Some(variants) => model_of(variants, &source)?,
+            None => {
+                let store = store.as_ref();
+                let plan = source.plan_for(&host.machine, &target, store)?;
+                let requirements = a.model.requirements();
+                let compiled = compile_plan(plan, &target, &host, store, requirements, &pool)?;
+                warn(&compiled.warnings);
+                Arc::new(compiled.model)
+            }
+        };
+        let mut model = Model::new(compiled, pool.clone())?;
+        let report = check(&source, &target, &mut model, a.seed, a.model.tolerance)?;
+        if !a.json {
+            print(&source.sizes(), &report)?;
         }
-        t.print()?;
-        super::print_line(&format!(
-            "{}: {} tensors, accuracy {}, largest relative error {:.1e} (allowed {:.1e}), largest element error {:.1e} of the RMS",
-            if report.ok { "ok" } else { "WRONG" },
-            report.layers.len(),
-            or_unknown(&report.accuracy),
-            report.max_rel_err,
-            report.tolerance,
-            report.max_over_rms
-        ))?;
+        reports.push((source.sizes(), report));
     }
-    Ok(if report.ok {
+    let ok = reports.iter().all(|(_, r)| r.ok);
+    match (reports.as_slice(), a.json) {
+        (_, false) => {}
+        ([(_, report)], true) => super::print_json(report)?,
+        (reports, true) => {
+            let one = |(sizes, report): &(String, Agreement)| serde_json::json!({ "sizes": sizes, "report": report });
+            let variants: Vec<_> = reports.iter().map(one).collect();
+            super::print_json(&serde_json::json!({ "ok": ok, "variants": variants }))?;
+        }
+    }
+    Ok(if ok {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+fn print(sizes: &str, report: &Agreement) -> Result<()> {
+    let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
+    for l in &report.layers {
+        let verdict = match (l.ok, l.non_finite) {
+            (true, _) => "ok".into(),
+            (false, 0) => "WRONG".into(),
+            (false, n) => format!("WRONG, {n} not finite"),
+        };
+        t.row(vec![
+            l.step.clone(),
+            l.tensor.clone(),
+            format!("{:.1e}", l.rel_err),
+            format!("{:.1e}", l.max_over_rms),
+            verdict,
+        ]);
+    }
+    t.print()?;
+    let sizes = match sizes {
+        "" => String::new(),
+        sizes => format!(", {sizes}"),
+    };
+    super::print_line(&format!(
+        "{}{sizes}: {} tensors, accuracy {}, largest relative error {:.1e} (allowed {:.1e}), largest element error {:.1e} of the RMS",
+        if report.ok { "ok" } else { "WRONG" },
+        report.layers.len(),
+        or_unknown(&report.accuracy),
+        report.max_rel_err,
+        report.tolerance,
+        report.max_over_rms
+    ))
 }

@@ -4,18 +4,20 @@ use super::host;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
-use crate::compile::{Compiled, compile_plan};
+use crate::compile::{Compiled, compile_plan, join};
 use runtime::Pool;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tune::Result;
 use tune::compile::Warning;
+use tune::{Error, Result};
 
 /// Compile a model with the best known schedules; where none is known, with defaults derived from the machine
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tunesmith compile model.onnx --threads 4 --out model.tsm")]
+#[command(
+    after_help = "Examples:\n  tunesmith compile model.onnx --threads 4 --out model.tsm\n  tunesmith compile bert.onnx --batch 1,8 --dim seq=32,64,128 --pad batch"
+)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -35,6 +37,9 @@ pub struct Args {
 #[derive(Serialize)]
 struct Summary {
     model: String,
+    /// Those of its dimensions that have names, such as `batch=1 seq=32`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    sizes: String,
     target: String,
     threads: u32,
     tasks: usize,
@@ -47,69 +52,113 @@ struct Summary {
     other_toolchain_tasks: usize,
     /// Default schedules that are not the intended ones.
     warnings: Vec<Warning>,
-    artifact: String,
-    bytes: u64,
+    #[serde(flatten)]
+    written: Option<Written>,
     #[serde(flatten)]
     plan: PlanFacts,
+}
+
+#[derive(Clone, Serialize)]
+struct Written {
+    artifact: String,
+    /// Of the file.
+    bytes: u64,
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = host()?;
     let target = a.model.resolve_target(&host.machine)?;
-    let source = a.model.source()?;
-    let named = super::tune::artifact_path(a.out.as_deref(), &source.name);
+    let sources = a.model.sources()?;
+    let named = super::tune::artifact_path(a.out.as_deref(), &sources[0].name);
     let inputs = [a.model.files(), a.store.files()?].concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
-    let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    let facts = PlanFacts::new(&plan);
-    // The plan has the only references to the constants now.
-    let name = source.name;
-    drop(source.model);
     let requirements = a.model.requirements();
-    let Compiled {
-        model,
-        tasks,
-        tuned,
-        other_toolchain,
-        warnings,
-    } = compile_plan(plan, &target, &host, store.as_ref(), requirements, &pool)?;
-    warn(&warnings);
-    let bytes = out.save(&model)?;
-    let summary = Summary {
-        model: name,
-        target: target.name().into(),
-        threads: target.threads(),
-        tasks,
-        accuracy: requirements.accuracy.to_string(),
-        space: requirements.space.to_string(),
-        tuned_tasks: tuned,
-        other_toolchain_tasks: other_toolchain,
-        warnings,
+    let (mut variants, mut summaries) = (None, Vec::new());
+    for source in sources {
+        let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
+        let (facts, dims, sizes) = (
+            PlanFacts::new(&plan),
+            source.artifact_dims(),
+            source.sizes(),
+        );
+        // The plan has the only references to the constants now, but for other variants.
+        let name = source.name;
+        drop(source.model);
+        let Compiled {
+            model,
+            tasks,
+            tuned,
+            other_toolchain,
+            warnings,
+        } = compile_plan(plan, &target, &host, store.as_ref(), requirements, &pool)?;
+        warn(&warnings);
+        summaries.push(Summary {
+            model: name,
+            sizes,
+            target: target.name().into(),
+            threads: target.threads(),
+            tasks,
+            accuracy: requirements.accuracy.to_string(),
+            space: requirements.space.to_string(),
+            tuned_tasks: tuned,
+            other_toolchain_tasks: other_toolchain,
+            warnings,
+            written: None,
+            plan: facts.with_arena(&model),
+        });
+        variants = Some(join(variants, &dims, Arc::new(model))?);
+    }
+    let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
+    let written = Written {
+        bytes: out.save(&variants)?,
         artifact: out.path().display().to_string(),
-        bytes,
-        plan: facts.with_arena(&model),
     };
     if a.json {
-        super::print_json(&summary)?;
+        print_json(summaries, written)?;
     } else {
+        summaries.iter().try_for_each(print)?;
+        let several = match summaries.len() {
+            1 => String::new(),
+            n => format!("{n} variants "),
+        };
         super::print_line(&format!(
-            "{}: {} tasks, {} with measured schedules, accuracy {}, written to {} ({:.1} MB)",
-            summary.model,
-            summary.tasks,
-            summary.tuned_tasks,
-            summary.accuracy,
-            summary.artifact,
-            summary.bytes as f64 / 1e6
+            "{several}written to {} ({:.1} MB)",
+            written.artifact,
+            written.bytes as f64 / 1e6
         ))?;
-        super::print_line(&summary.plan.text())?;
-        if summary.other_toolchain_tasks > 0 {
-            super::print_line(&format!(
-                "{} of the schedules were measured with another version of the compiler; tune again to measure them with this version",
-                summary.other_toolchain_tasks
-            ))?;
-        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_json(mut summaries: Vec<Summary>, written: Written) -> Result<()> {
+    if let [one] = summaries.as_mut_slice() {
+        one.written = Some(written);
+        return super::print_json(one);
+    }
+    super::print_json(&serde_json::json!({
+        "artifact": written.artifact,
+        "bytes": written.bytes,
+        "variants": summaries,
+    }))
+}
+
+fn print(summary: &Summary) -> Result<()> {
+    let sizes = match summary.sizes.as_str() {
+        "" => String::new(),
+        sizes => format!(" {sizes}"),
+    };
+    super::print_line(&format!(
+        "{}{sizes}: {} tasks, {} with measured schedules, accuracy {}",
+        summary.model, summary.tasks, summary.tuned_tasks, summary.accuracy,
+    ))?;
+    super::print_line(&summary.plan.text())?;
+    if summary.other_toolchain_tasks > 0 {
+        super::print_line(&format!(
+            "{} of the schedules were measured with another version of the compiler; tune again to measure them with this version",
+            summary.other_toolchain_tasks
+        ))?;
+    }
+    Ok(())
 }

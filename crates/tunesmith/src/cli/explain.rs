@@ -2,7 +2,7 @@
 
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::parse::parse_duration;
-use super::pool_args::PoolArgs;
+use super::pool_args::{PoolArgs, model_of};
 use super::table::or_unknown;
 use crate::check::of_model;
 use crate::compile::compile_plan;
@@ -118,7 +118,7 @@ fn subject(
     let pool = a.pool.pool(target.threads() as usize)?;
     let compiled = match artifact {
         Some(path) => {
-            let compiled = a.pool.load(path)?;
+            let compiled = model_of(&a.pool.load(path)?, source)?;
             of_model(&source.model, &compiled)?;
             compiled
         }
@@ -128,11 +128,10 @@ fn subject(
             let requirements = a.model.requirements();
             let compiled = compile_plan(plan, target, &host, store, requirements, &pool)?;
             warn(&compiled.warnings);
-            compiled.model
+            Arc::new(compiled.model)
         }
     };
     let plan = source.plan(target, compiled.plain_steps())?;
-    let compiled = Arc::new(compiled);
     Ok((plan, Subject { compiled, pool }))
 }
 

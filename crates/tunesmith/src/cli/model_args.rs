@@ -3,9 +3,9 @@
 use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
-use crate::source::{load, names_file};
+use crate::source::{Sizes, load_variants, names_file};
 use ir::{Isa, Target};
-use onnx::ImportOptions;
+use runtime::Variants;
 use search::{Accuracy, SpaceKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,12 +33,15 @@ pub struct ModelArgs {
     pub space: SpaceKind,
     #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
     pub tolerance: f64,
-    /// Size of symbolic batch dimensions
-    #[arg(long, value_parser = parse_count::<usize>)]
-    pub batch: Option<usize>,
-    /// Size of a symbolic dimension; NAME is its name, or INPUT.AXIS
-    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    /// Sizes of the batch: of open first dimensions, or of those that the file fixes where the model allows it. Several sizes make a variant for each
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_count::<usize>)]
+    pub batch: Vec<usize>,
+    /// Sizes of a dimension of the inputs; NAME is its name, or INPUT.AXIS. Several sizes make a variant for each
+    #[arg(long = "dim", value_name = "NAME=SIZE,...")]
     pub dims: Vec<String>,
+    /// Let sizes of this dimension that have no variant run on the next larger one, padded; refused unless the model is proven to keep the rows apart
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub pad: Vec<String>,
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
     #[arg(long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
@@ -79,22 +82,64 @@ impl ModelArgs {
         consts.chain([PathBuf::from(&self.model)]).collect()
     }
 
-    /// The model.
+    /// The model, for commands that take it at one size.
     pub fn source(&self) -> Result<Source> {
-        self.source_named(&self.model)
+        let mut sources = self.sources()?;
+        match (sources.pop(), sources.len()) {
+            (Some(source), 0) => Ok(source),
+            (_, others) => Err(Error::new(format!(
+                "the flags give {} combinations of sizes, and this command takes one",
+                others + 1
+            ))
+            .help("give one size with each --dim and --batch")),
+        }
     }
 
-    /// Another model, whose symbolic sizes are given by the same flags.
-    pub fn source_named(&self, name: &str) -> Result<Source> {
-        let mut options = ImportOptions {
-            batch: self.batch,
-            ..ImportOptions::default()
+    /// The model at every combination of sizes.
+    pub fn sources(&self) -> Result<Vec<Source>> {
+        self.sources_named(&self.model)
+    }
+
+    /// Whether the flags give sizes.
+    pub fn has_sizes(&self) -> bool {
+        !self.batch.is_empty() || !self.dims.is_empty()
+    }
+
+    /// The model at the sizes of an artifact's variants.
+    pub fn sources_of(&self, variants: &Variants) -> Result<Vec<Source>> {
+        let mut sizes = self.sizes()?;
+        for (at, dim) in variants.dims().iter().enumerate() {
+            let all = (0..variants.models().len()).map(|v| variants.sizes(v)[at]);
+            match dim.name.as_str() {
+                "batch" => sizes.batch = all.collect(),
+                name => _ = sizes.dims.insert(name.into(), all.collect()),
+            }
+        }
+        self.load(&self.model, &sizes)
+    }
+
+    /// Another model, whose sizes are given by the same flags.
+    pub fn sources_named(&self, name: &str) -> Result<Vec<Source>> {
+        self.load(name, &self.sizes()?)
+    }
+
+    fn sizes(&self) -> Result<Sizes> {
+        let mut options = Sizes {
+            batch: self.batch.clone(),
+            pad: self.pad.iter().cloned().collect(),
+            ..Sizes::default()
         };
         for d in &self.dims {
-            let (name, size) = key_value(d)?;
-            let size = parse_count(size)
-                .map_err(|e| Error::new(format!("--dim {d}: the size is wrong: {e}")))?;
-            if options.dims.insert(name.into(), size).is_some() {
+            let (name, sizes) = key_value(d)?;
+            let parse = |size: &str| {
+                parse_count(size.trim())
+                    .map_err(|e| Error::new(format!("--dim {d}: the size is wrong: {e}")))
+            };
+            let sizes = sizes
+                .split(',')
+                .map(parse)
+                .collect::<Result<Vec<usize>>>()?;
+            if options.dims.insert(name.into(), sizes).is_some() {
                 return Err(given_twice("--dim", name));
             }
         }
@@ -105,8 +150,12 @@ impl ModelArgs {
                 return Err(given_twice("--const", name));
             }
         }
-        let for_files = options != ImportOptions::default() && !names_file(name);
-        load(name, &options).map_err(|e| match (for_files, e.advice()) {
+        Ok(options)
+    }
+
+    fn load(&self, name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
+        let for_files = *sizes != Sizes::default() && !names_file(name);
+        load_variants(name, sizes).map_err(|e| match (for_files, e.advice()) {
             (true, Some(advice)) => {
                 let advice = format!("{advice}; --batch, --dim and --const are for ONNX files");
                 e.help(advice)

@@ -4,7 +4,7 @@
 //! is no input of the command and may be written, that this is known before the work
 //! begins, and that a file is written whole or not at all.
 
-use runtime::CompiledModel;
+use runtime::Variants;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsRawFd;
@@ -161,8 +161,8 @@ impl Output {
         self.write(|w| w.write_all(bytes).map_err(|e| self.failed(&e)))
     }
 
-    /// Writes a compiled model, which knows itself how to do so whole. Returns its bytes.
-    pub fn save(&self, model: &CompiledModel) -> Result<u64> {
+    /// Writes compiled variants, which know themselves how to do so whole. Returns its bytes.
+    pub fn save(&self, model: &Variants) -> Result<u64> {
         let Destination::File(place) = &self.place else {
             return Err(self.failed(&"it is no regular file"));
         };

@@ -2,12 +2,15 @@
 //! and where constants are.
 
 use super::knobs::{doc, with_default};
-use runtime::{CompiledModel, ConstantMemory, Pool};
+use super::model_args::key_value;
+use super::parse::parse_count;
+use runtime::{CompiledModel, ConstantMemory, Pool, Variants};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tune::Result;
+use tune::source::Source;
 use tune::threads::{Pin, ThreadSettings};
+use tune::{Error, Result};
 
 #[derive(clap::Args)]
 pub struct PoolArgs {
@@ -21,12 +24,12 @@ pub struct PoolArgs {
 
 impl PoolArgs {
     /// Loads an artifact as the flags say.
-    pub fn load(&self, artifact: &Path) -> Result<CompiledModel> {
+    pub fn load(&self, artifact: &Path) -> Result<Variants> {
         let constants = match self.map {
             true => ConstantMemory::Mapped,
             false => ConstantMemory::Memory,
         };
-        Ok(CompiledModel::load_with(artifact, constants)?)
+        Ok(Variants::load_with(artifact, constants)?)
     }
 
     /// What the flags say, and the environment where they say nothing.
@@ -41,4 +44,67 @@ impl PoolArgs {
     pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
         self.settings()?.pool(threads)
     }
+}
+
+/// Which variants of an artifact.
+#[derive(clap::Args)]
+pub struct VariantArgs {
+    /// The variant with this size of the batch; as --dim batch=SIZE
+    #[arg(long, value_name = "SIZE", value_parser = parse_count::<usize>)]
+    batch: Option<usize>,
+    /// The variants with this size of a dimension
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    dims: Vec<String>,
+}
+
+impl VariantArgs {
+    /// The sizes that the flags give, by the name of the dimension.
+    pub fn sizes(&self) -> Result<Vec<(String, usize)>> {
+        let mut sizes = Vec::new();
+        sizes.extend(self.batch.map(|n| ("batch".to_string(), n)));
+        for d in &self.dims {
+            let (name, size) = key_value(d)?;
+            let size = parse_count(size)
+                .map_err(|e| Error::new(format!("--dim {d}: the size is wrong: {e}")))?;
+            if sizes.iter().any(|(known, _)| known == name) {
+                return Err(Error::new(format!("{name} is given twice"))
+                    .help("give each dimension one size"));
+            }
+            sizes.push((name.to_string(), size));
+        }
+        Ok(sizes)
+    }
+}
+
+/// The variant of an artifact with the sizes of a source; that of an artifact whose
+/// dimensions have no names has any.
+pub fn variant_of(variants: &Variants, source: &Source) -> Result<usize> {
+    let sizes: Vec<(String, usize)> = match variants.dims() {
+        [] => vec![],
+        _ => source
+            .dims
+            .iter()
+            .map(|d| (d.name.clone(), d.size))
+            .collect(),
+    };
+    let found = variants.with_sizes(&sizes)?;
+    match found.as_slice() {
+        [one] => Ok(*one),
+        several => Err(Error::new(format!(
+            "the artifact has {} variants of these sizes: {}",
+            several.len(),
+            labels(variants, several)
+        ))
+        .help("choose one with --dim NAME=SIZE")),
+    }
+}
+
+pub fn labels(variants: &Variants, which: &[usize]) -> String {
+    let all: Vec<String> = which.iter().map(|v| variants.label(*v)).collect();
+    all.join("; ")
+}
+
+/// A variant alone.
+pub fn model_of(variants: &Variants, source: &Source) -> Result<Arc<CompiledModel>> {
+    Ok(variants.models()[variant_of(variants, source)?].clone())
 }

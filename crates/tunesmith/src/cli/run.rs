@@ -4,9 +4,9 @@ use super::knobs::with_default;
 use super::model_args::{key_value, read_tensor};
 use super::output::{ARRAY, Output, names_folder};
 use super::parse::parse_threads;
-use super::pool_args::PoolArgs;
+use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
-use runtime::{Model, TensorInfo};
+use runtime::{Model, TensorInfo, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ pub struct Args {
     /// The value of an input (.npy, or .pb for an ONNX tensor)
     #[arg(long = "input", value_name = "NAME=FILE")]
     inputs: Vec<String>,
+    #[command(flatten)]
+    which: VariantArgs,
     /// Fill all other inputs with random values of this seed
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
@@ -144,6 +146,64 @@ fn list<'a>(infos: impl IntoIterator<Item = &'a TensorInfo>) -> String {
         .collect()
 }
 
+/// The sizes of the dimensions: those that the flags give, those of the inputs given, and the
+/// only ones that there are.
+fn sizes(a: &Args, variants: &Variants, given: &[(String, Tensor)]) -> Result<Vec<Option<usize>>> {
+    let mut sizes = vec![None; variants.dims().len()];
+    for (name, size) in a.which.sizes()? {
+        let Some(at) = variants.dims().iter().position(|d| d.name == name) else {
+            variants.with_sizes(&[(name, size)])?;
+            continue;
+        };
+        sizes[at] = Some(size);
+    }
+    let inputs = variants.models()[0].inputs();
+    for (at, dim) in variants.dims().iter().enumerate() {
+        for (input, axis) in &dim.inputs {
+            let name = &variants.models()[0].tensor(inputs[*input]).name;
+            let own = given.iter().find(|(n, _)| n == name);
+            let Some(own) = own.and_then(|(_, t)| t.shape().get(*axis)) else {
+                continue;
+            };
+            let known = *sizes[at].get_or_insert(*own);
+            if known != *own {
+                return Err(Error::new(format!(
+                    "input `{name}` has {}={own}, and {known} is given elsewhere",
+                    dim.name
+                ))
+                .help("give all inputs the same size of a dimension"));
+            }
+        }
+        let mut all = (0..variants.models().len()).map(|v| variants.sizes(v)[at]);
+        if sizes[at].is_none()
+            && let Some(first) = all.next().filter(|first| all.all(|n| n == *first))
+        {
+            sizes[at] = Some(first);
+        }
+    }
+    Ok(sizes)
+}
+
+/// The shape of an input at these sizes.
+fn shape(variants: &Variants, input: usize, sizes: &[Option<usize>]) -> Result<Vec<usize>> {
+    let model = &variants.models()[0];
+    let mut shape = model.tensor(model.inputs()[input]).shape.clone();
+    for (at, dim) in variants.dims().iter().enumerate() {
+        for (_, axis) in dim.inputs.iter().filter(|(i, _)| *i == input) {
+            shape[*axis] = sizes[at].ok_or_else(|| {
+                let all = (0..variants.models().len()).map(|v| variants.label(v));
+                let all: Vec<String> = all.collect();
+                Error::new(format!("the size of {} is open", dim.name)).help(format!(
+                    "give it with --dim {}=SIZE, or an input that has it; the variants are: {}",
+                    dim.name,
+                    all.join("; ")
+                ))
+            })?;
+        }
+    }
+    Ok(shape)
+}
+
 /// A value for every input of the model.
 fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
     let compiled = model.compiled();
@@ -161,6 +221,7 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
         }
         given.push((name.to_string(), read_tensor(Path::new(file))?));
     }
+    let sizes = sizes(a, model.variants(), &given)?;
     let mut missing = Vec::new();
     for (i, info) in expected.into_iter().enumerate() {
         if given.iter().any(|(n, _)| *n == info.name) {
@@ -169,7 +230,8 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
         match a.random {
             Some(seed) => {
                 let seed = seed.wrapping_add(i as u64);
-                let t = tune::latency::input(info.dtype, &info.shape, seed);
+                let shape = shape(model.variants(), i, &sizes)?;
+                let t = tune::latency::input(info.dtype, &shape, seed);
                 given.push((info.name.clone(), t));
             }
             None => missing.push(info),
@@ -189,8 +251,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| tune::machine::Machine::host().cpus);
-    let compiled = Arc::new(a.pool.load(&a.artifact)?);
-    let mut model = Model::new(compiled, a.pool.pool(threads)?)?;
+    let variants = Arc::new(a.pool.load(&a.artifact)?);
+    let mut model = Model::of(variants, a.pool.pool(threads)?)?;
     let values = inputs(a, &model)?;
     let compiled = model.compiled().clone();
     let names: Vec<String> = compiled
@@ -204,6 +266,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let results = model.run(&given).map_err(|e| {
         Error::from(e).help("give each input once, with the type and shape that the model takes")
     })?;
+    let ran = match model.variants().models().len() {
+        1 => String::new(),
+        _ => model.variants().label(model.variant()),
+    };
     let mut summaries = Vec::new();
     for (i, (name, t)) in names.iter().zip(&results).enumerate() {
         let out = outputs.get(i);
@@ -215,14 +281,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     if a.json {
         super::print_json(&serde_json::json!({
             "model": compiled.name(),
+            "variant": ran,
             "threads": threads,
             "accuracy": compiled.accuracy(),
             "outputs": summaries,
         }))?;
     } else {
         super::print_text(&table(&summaries).text())?;
+        let ran = match ran.as_str() {
+            "" => String::new(),
+            ran => format!(" {ran}"),
+        };
         super::print_line(&format!(
-            "{}: {threads} threads, accuracy {}",
+            "{}{ran}: {threads} threads, accuracy {}",
             compiled.name(),
             or_unknown(compiled.accuracy())
         ))?;

@@ -6,12 +6,13 @@ use super::output::{ARTIFACT, Output};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
 use super::table::{Table, ms};
+use crate::compile::join;
 use measure::{Constants, Policy};
 use std::collections::BTreeSet;
 use tune::Result;
 use tune::source::Source;
 use tune::{
-    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, TaskSummary, tune_all,
+    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, TaskSummary, Tuned, tune_all,
 };
 
 use std::path::{Path, PathBuf};
@@ -160,17 +161,18 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 }
 
 /// The files that the tuned models go to.
-fn outputs(a: &Args, sources: &[Source]) -> Result<Vec<Output>> {
+fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
     let mut inputs = [a.model.files(), a.store.files()?].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
-    let one = |source: &Source| {
-        let path = match (&a.out, sources.len()) {
-            (Some(folder), 2..) => folder.join(artifact_path(None, &source.name)),
-            (out, _) => artifact_path(out.as_deref(), &source.name),
+    let one = |variants: &Vec<Source>| {
+        let name = &variants[0].name;
+        let path = match (&a.out, models.len()) {
+            (Some(folder), 2..) => folder.join(artifact_path(None, name)),
+            (out, _) => artifact_path(out.as_deref(), name),
         };
         Output::new(&path, ARTIFACT, inputs.clone())
     };
-    sources.iter().map(one).collect()
+    models.iter().map(one).collect()
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -182,30 +184,28 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
     let store = a.store.write()?;
-    let mut sources = vec![a.model.source()?];
+    // The variants of each model.
+    let mut models = vec![a.model.sources()?];
     for name in &a.more {
-        sources.push(a.model.source_named(name)?);
+        models.push(a.model.sources_named(name)?);
     }
-    let outputs = outputs(a, &sources)?;
+    let outputs = outputs(a, &models)?;
     let request = |source| Request {
         source,
         target: &target,
         strategy: None,
     };
-    let requests: Vec<Request<'_>> = sources.iter().map(request).collect();
+    let requests: Vec<Request<'_>> = models.iter().flatten().map(request).collect();
     let mut progress = Progress::new(a.json);
     let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
     progress.finish();
-    let mut tuned = tuned?;
-    for ((t, source), out) in tuned.iter_mut().zip(&sources).zip(&outputs) {
-        let help =
-            "the records are in the store: `compile` with another --out FILE writes the same model";
-        out.save(&t.model).map_err(|e| e.help(help))?;
-        t.report.model.clone_from(&source.name);
-        t.report.artifact = Some(out.path().display().to_string());
-        warn(&t.report.warnings);
+    let mut tuned = tuned?.into_iter();
+    let mut reports = Vec::new();
+    for (sources, out) in models.iter().zip(&outputs) {
+        let own = tuned.by_ref().take(sources.len()).collect();
+        reports.extend(written(sources, own, out)?);
     }
-    let reports: Vec<&Report> = tuned.iter().map(|t| &t.report).collect();
+    let reports: Vec<&Report> = reports.iter().collect();
     for disturbance in reports
         .iter()
         .flat_map(|r| &r.disturbances)
@@ -219,6 +219,28 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         (reports, false) => reports.iter().try_for_each(|r| print(r))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the tuned variants of a model; their reports.
+fn written(sources: &[Source], tuned: Vec<Tuned>, out: &Output) -> Result<Vec<Report>> {
+    let (mut variants, mut reports) = (None, Vec::new());
+    for (source, t) in sources.iter().zip(tuned) {
+        variants = Some(join(variants, &source.artifact_dims(), t.model)?);
+        let mut report = t.report;
+        report.model.clone_from(&source.name);
+        if sources.len() > 1 {
+            report.model += &format!(" {}", source.sizes());
+        }
+        report.artifact = Some(out.path().display().to_string());
+        warn(&report.warnings);
+        reports.push(report);
+    }
+    let help =
+        "the records are in the store: `compile` with another --out FILE writes the same model";
+    if let Some(variants) = variants {
+        out.save(&variants).map_err(|e| e.help(help))?;
+    }
+    Ok(reports)
 }
 
 /// What the whole model said of a task: nothing, that the best alone is kept,

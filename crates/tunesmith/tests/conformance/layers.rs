@@ -47,6 +47,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         name: "model".into(),
         model,
         layouts,
+        dims: vec![],
     };
     let target = Machine::host().target(THREADS);
     let plan = source.plan(&target, &[]).unwrap();
