@@ -173,16 +173,18 @@ impl Proof<'_> {
         if s.inputs.len() != l.inputs.len() || s.outputs.len() != l.outputs.len() {
             return Err(other());
         }
-        let (mut operands, mut rows) = (Vec::new(), Vec::new());
+        let (mut operands, mut rows, mut constants) = (Vec::new(), Vec::new(), Vec::new());
         for pair in s.inputs.iter().zip(&l.inputs) {
             match pair {
                 (Some(s), Some(l)) => {
                     rows.push(self.rows(*s, *l)?);
                     operands.push(Some(self.large[*l].ty()));
+                    constants.push(self.large.constant(*l).map(|t| &**t));
                 }
                 (None, None) => {
                     rows.push(None);
                     operands.push(None);
+                    constants.push(None);
                 }
                 _ => return Err(other()),
             }
@@ -190,6 +192,7 @@ impl Proof<'_> {
         let result = self.large[l.outputs[0]].ty();
         let facts = Facts {
             operands,
+            constants,
             rows,
             result,
             size: self.sizes.1,
@@ -237,6 +240,8 @@ fn same_but_sizes(small: &Op, large: &Op, rows: Rows) -> bool {
 /// What is known of a node in the larger model.
 struct Facts<'a> {
     operands: Vec<Option<&'a TensorType>>,
+    /// Of the operands.
+    constants: Vec<Option<&'a Tensor>>,
     rows: Vec<Option<Rows>>,
     result: &'a TensorType,
     /// Rows there.
@@ -379,8 +384,29 @@ impl Facts<'_> {
                 axis: rows.axis - 1 + rank,
                 ..rows
             }),
+            (Some(rows), Some(picks)) if rows.axis == axis && self.picks_own(rows, picks) => {
+                Ok(Rows {
+                    axis: axis + picks.axis,
+                    ..picks
+                })
+            }
             _ => mixes(),
         }
+    }
+
+    /// Whether constant indices of each row are of elements of the same row.
+    fn picks_own(&self, rows: Rows, picks: Rows) -> bool {
+        let Some(indices) = self.constants[1] else {
+            return false;
+        };
+        let inner: usize = indices.shape()[picks.axis + 1..].iter().product();
+        let own = inner * picks.each;
+        // Indices are whole numbers that f64 holds exactly up to 2^53; no tensor is larger.
+        (0..indices.len()).all(|i| {
+            let first = (i / own % self.size * rows.each) as f64;
+            let index = indices.get_f64(i);
+            first <= index && index < first + rows.each as f64
+        })
     }
 
     /// The elements of a row lie together behind as many others as before.

@@ -347,12 +347,16 @@ impl Importer<'_> {
                 });
             }
         }
+        // A name that is wrong is the reason for the size that is missing, and what cannot be
+        // imported is the better reason for either.
+        if self.unsupported.is_empty() {
+            bound.all_dims(options)?;
+        }
         if !unbound.is_empty() {
             return Err(ImportError::UnboundDims(unbound));
         }
-        // What cannot be imported is the better reason.
         if self.unsupported.is_empty() {
-            bound.all(options)?;
+            bound.batch(options)?;
         }
         self.bound = bound;
         Ok(())
@@ -609,25 +613,29 @@ impl Bound {
         dims
     }
 
-    /// Refuses sizes that no dimension took.
-    fn all(&self, options: &ImportOptions) -> Result<(), ImportError> {
-        let unused = |option, reason: &str| {
-            let reason = reason.to_string();
-            Err(ImportError::Unused { option, reason })
+    /// Refuses sizes of dimensions of other names than there are.
+    fn all_dims(&self, options: &ImportOptions) -> Result<(), ImportError> {
+        let Some(name) = options.dims.keys().find(|d| !self.dims.contains(*d)) else {
+            return Ok(());
         };
-        if let Some(name) = options.dims.keys().find(|d| !self.dims.contains(*d)) {
-            let open: Vec<&str> = self.open.iter().map(String::as_str).collect();
-            let open = match open.is_empty() {
-                true => "the file fixes all sizes".into(),
-                false => format!("the open ones are {}", open.join(", ")),
-            };
-            let reason = format!("no open dimension is called so; {open}");
-            return unused(format!("--dim {name}"), &reason);
-        }
+        let open: Vec<&str> = self.open.iter().map(String::as_str).collect();
+        let open = match open.is_empty() {
+            true => "the file fixes all sizes".into(),
+            false => format!("the open ones are {}", open.join(", ")),
+        };
+        Err(ImportError::Unused {
+            option: format!("--dim {name}"),
+            reason: format!("no open dimension is called so; {open}"),
+        })
+    }
+
+    /// Refuses a size of the batch that no dimension took.
+    fn batch(&self, options: &ImportOptions) -> Result<(), ImportError> {
         match options.batch {
-            Some(n) if !self.batch => {
-                unused(format!("--batch {n}"), "no input has a first dimension")
-            }
+            Some(n) if !self.batch => Err(ImportError::Unused {
+                option: format!("--batch {n}"),
+                reason: "no open dimension is the batch's".into(),
+            }),
             _ => Ok(()),
         }
     }

@@ -8,3 +8,4 @@ mod outputs;
 mod program;
 mod replayed;
 mod stored;
+mod variants;
