@@ -192,8 +192,9 @@ impl DataFolder {
                 Component::RootDir | Component::Prefix(_) => return Err(OUTSIDE.into()),
             }
         }
-        let path = self.path.join(location).canonicalize();
-        let path = path.map_err(|e| e.to_string())?;
+        let asked = self.path.join(location);
+        let path = asked.canonicalize();
+        let path = path.map_err(|e| format!("it was looked for at `{}`: {e}", asked.display()))?;
         if !self.roots.iter().any(|root| path.starts_with(root)) {
             return Err(format!("{OUTSIDE}: a link leads to `{}`", path.display()));
         }

@@ -78,6 +78,12 @@ fn external_data_is_read_from_beside_the_model() {
         ("weights.bin", "x", "8", "is not a number"),
         ("weights.bin", "-4", "8", "is not a number"),
         ("weights.bin", "4", "-8", "is not a number"),
+        (
+            "absent.bin",
+            "0",
+            "8",
+            "in `absent.bin`: it was looked for at `",
+        ),
         ("absent.bin", "0", "8", "No such file"),
         ("", "0", "8", "the location is empty"),
         (".", "0", "8", "it is a directory"),
@@ -224,10 +230,15 @@ fn files_larger_than_memory_are_refused() {
     };
     let weights = folder.path().join("w.bin");
     grow(&weights, 1 << 43);
-    assert_eq!(
-        c(&load(&path, &model("w.bin", "4", "8")).unwrap()),
-        [0.0; 2]
-    );
+    // Offsets beyond what 31 and 32 bits hold.
+    let last = ((1u64 << 43) - 8).to_string();
+    for offset in ["4", "2147483652", "4294967300", &last] {
+        let m = load(&path, &model("w.bin", offset, "8")).unwrap();
+        assert_eq!(c(&m), [0.0; 2]);
+    }
+    let beyond = ((1u64 << 43) - 4).to_string();
+    let error = load(&path, &model("w.bin", &beyond, "8")).unwrap_err();
+    assert!(error.contains("it has 8796093022208 bytes"), "{error}");
     grow(&path, 1 << 43);
     let options = ImportOptions::default();
     let error = import_file(&path, &options).unwrap_err().to_string();

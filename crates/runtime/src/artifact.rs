@@ -689,6 +689,44 @@ mod tests {
         }
     }
 
+    /// The second constant begins beyond what 31 bits count; the file is sparse.
+    #[test]
+    fn offsets_have_64_bits() {
+        const FAR: u64 = 1 << 31;
+        let file = saved();
+        let mut stored: Stored = postcard::from_bytes(manifest(&file)).unwrap();
+        let old = (HEAD_BYTES + manifest(&file).len()).next_multiple_of(SECTION_ALIGN as usize);
+        let offset = ((file.len() - old) as u64).next_multiple_of(SECTION_ALIGN);
+        let last = [7; 64];
+        let mut hash = Xxh3::new();
+        let zeros = vec![0; 1 << 20];
+        (0..FAR >> 20).for_each(|_| hash.update(&zeros));
+        hash.update(&last);
+        stored.sections[1] = Section {
+            extent: Extent {
+                offset,
+                len: FAR + 64,
+            },
+            checksum: hash.digest(),
+        };
+        stored.constants[0].0.offset = offset;
+        stored.constants[2].0.offset = offset + FAR;
+        let mut bytes = with_manifest(&file, &postcard::to_stdvec(&stored).unwrap());
+        let len = u64_at(&bytes, 16) as usize;
+        let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
+        let end = data + offset + FAR + 64;
+        let head = head(&bytes[HEAD_BYTES..][..len].to_vec(), end);
+        bytes[..HEAD_BYTES].copy_from_slice(&head);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("far.tsm");
+        std::fs::write(&path, &bytes).unwrap();
+        let sparse = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, &last, end - 64).unwrap();
+        let model = CompiledModel::load_with(&path, ConstantMemory::Mapped).unwrap();
+        assert_eq!(*model.constants[2].bytes, last);
+        assert_eq!(*model.constants[0].bytes, [0; 64]);
+    }
+
     /// Whatever a manifest says under a valid checksum, code and constants are
     /// parts of the file that lie apart, and tensors lie within their memory.
     #[test]

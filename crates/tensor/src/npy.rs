@@ -1,4 +1,5 @@
-//! NumPy `.npy` files, versions 1 to 3, little-endian, C order.
+//! NumPy `.npy` files, versions 1 to 3, little-endian, C order. NumPy has no bf16: arrays of
+//! the package ml_dtypes are written as two bytes without a type, and so are ours.
 
 use crate::{AlignedBytes, DType, DataFile, Tensor, byte_size};
 use std::io::{Read, Write};
@@ -20,18 +21,18 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read, in bytes; NumPy itself stops at 10,000.
 const HEADER_LIMIT: usize = 1 << 16;
 
-fn descr(dtype: DType) -> Option<&'static str> {
-    Some(match dtype {
+fn descr(dtype: DType) -> &'static str {
+    match dtype {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
         DType::F16 => "<f2",
-        DType::BF16 => return None,
+        DType::BF16 => "<V2",
         DType::I8 => "|i1",
         DType::U8 => "|u1",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::Bool => "|b1",
-    })
+    }
 }
 
 fn bad<T>(reason: impl Into<String>) -> Result<T, NpyError> {
@@ -158,13 +159,11 @@ impl<'a> Literal<'a> {
             return Err(NpyError::Unsupported("structured elements".into()));
         }
         let kind = self.string("'descr'")?;
-        // The byte order of single bytes means nothing.
+        // The byte order of single bytes means nothing, nor that of bytes without a type.
         let is = |d: &DType| {
-            descr(*d).is_some_and(|s| {
-                let single =
-                    d.size() == 1 && kind.strip_prefix(['<', '>', '=', '|']) == Some(&s[1..]);
-                s == kind || single
-            })
+            let s = descr(*d);
+            let single = d.size() == 1 && kind.strip_prefix(['<', '>', '=', '|']) == Some(&s[1..]);
+            s == kind || single || (*d == DType::BF16 && kind == "|V2")
         };
         let known = DType::ALL.into_iter().find(is);
         known.ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))
@@ -208,8 +207,7 @@ pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
 }
 
 pub fn write_npy(mut w: impl Write, t: &Tensor) -> Result<(), NpyError> {
-    let kind = descr(t.dtype())
-        .ok_or_else(|| NpyError::Unsupported("NumPy has no bf16; cast to f32 first".into()))?;
+    let kind = descr(t.dtype());
     let dims: String = t.shape().iter().map(|d| format!("{d},")).collect();
     let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({dims}), }}");
     while (header.len() + 11) % 64 != 0 {
@@ -257,14 +255,10 @@ mod tests {
             for shape in [&[][..], &[3], &[2, 3], &[0, 4]] {
                 let t = fill_tensor(dtype, shape, Fill::Integers { lo: 0, hi: 1 }, 7);
                 let mut file = Vec::new();
-                match write_npy(&mut file, &t) {
-                    Ok(()) => assert_eq!(read_npy(&file[..]).unwrap(), t),
-                    Err(e) => assert!(dtype == DType::BF16, "{e}"),
-                }
-                if dtype != DType::BF16 {
-                    write_npy_file(&path, &t).unwrap();
-                    assert_eq!(read_npy_file(&path).unwrap(), t);
-                }
+                write_npy(&mut file, &t).unwrap();
+                assert_eq!(read_npy(&file[..]).unwrap(), t);
+                write_npy_file(&path, &t).unwrap();
+                assert_eq!(read_npy_file(&path).unwrap(), t);
             }
         }
     }

@@ -125,3 +125,36 @@ fn candidates_are_scored_in_the_search_and_the_best_of_them_timed() {
         assert!(ms > 0.0 && ms < 1e3, "a time: {ms}");
     }
 }
+
+#[test]
+fn a_task_of_two_models_is_searched_once() {
+    let host = host();
+    let target = host.machine.target(1);
+    let source = load("op:matmul(m=8,n=16,k=16)", &ImportOptions::default()).unwrap();
+    let store = Store::open_in_memory().unwrap();
+    let options = Options::new(host.machine.cpus, 1, StopRule::Trials(6));
+    let request = Request {
+        source: &source,
+        target: &target,
+        strategy: None,
+    };
+    let tuned = tune_all_by(
+        &[request, request],
+        &host,
+        &store,
+        &options,
+        None,
+        &mut Silent,
+    );
+    let reports: Vec<_> = tuned.unwrap().into_iter().map(|t| t.report).collect();
+    assert_eq!((reports[0].trials, reports[1].trials), (6, 0));
+    assert_eq!(reports[1].cached, 0);
+    let records = store.records_for(&RecordQuery::default()).unwrap();
+    let searched: Vec<_> = records.iter().filter(|r| !r.final_).collect();
+    assert_eq!(searched.len(), 6);
+    // Both models know what was found.
+    for report in reports {
+        assert_eq!(report.tasks.len(), 1);
+        assert_eq!(report.tasks[0].trials, 6);
+    }
+}
