@@ -332,6 +332,29 @@ impl Importer<'_> {
             let id = self.model.add_input(name, dtype, &shape);
             self.define(name, id)?;
         }
+        self.check_consts(inputs, initializers, options)?;
+        // A name that is wrong is the reason for the size that is missing, and what cannot be
+        // imported is the better reason for either.
+        if self.unsupported.is_empty() {
+            bound.all_dims(options)?;
+        }
+        if !unbound.is_empty() {
+            return Err(ImportError::UnboundDims(unbound));
+        }
+        if self.unsupported.is_empty() {
+            bound.batch(options)?;
+        }
+        self.bound = bound;
+        Ok(())
+    }
+
+    /// Refuses values of inputs that there are not.
+    fn check_consts(
+        &self,
+        inputs: &[ValueInfoProto],
+        initializers: &BTreeSet<String>,
+        options: &ImportOptions,
+    ) -> Result<(), ImportError> {
         for name in options.consts.keys() {
             if !inputs.iter().any(|i| i.name() == name) || initializers.contains(name) {
                 let names: Vec<_> = self
@@ -347,18 +370,6 @@ impl Importer<'_> {
                 });
             }
         }
-        // A name that is wrong is the reason for the size that is missing, and what cannot be
-        // imported is the better reason for either.
-        if self.unsupported.is_empty() {
-            bound.all_dims(options)?;
-        }
-        if !unbound.is_empty() {
-            return Err(ImportError::UnboundDims(unbound));
-        }
-        if self.unsupported.is_empty() {
-            bound.batch(options)?;
-        }
-        self.bound = bound;
         Ok(())
     }
 

@@ -27,8 +27,9 @@ pub struct Sizes {
     pub dims: BTreeMap<String, Vec<usize>>,
     /// As [`ImportOptions::consts`].
     pub consts: BTreeMap<String, Arc<Tensor>>,
-    /// Names of the dimensions whose smaller sizes are to run on the next larger variant.
-    pub pad: BTreeSet<String>,
+    /// The name of the dimension whose smaller sizes are to run on the next larger variant. It
+    /// is one, as what is proven of each of two says nothing of both together.
+    pub pad: Option<String>,
 }
 
 impl Sizes {
@@ -108,7 +109,7 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
 pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
     let all = sizes.combinations()?;
     if !names_file(name) {
-        if !sizes.pad.is_empty() || all.len() > 1 {
+        if sizes.pad.is_some() || all.len() > 1 {
             let several = Error::new(format!("the shapes of {name} are fixed"));
             return Err(several.help("give an ONNX file with open sizes"));
         }
@@ -120,7 +121,7 @@ pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
         sources.push(source(name, import(&file, options)?));
     }
     agree(&mut sources)?;
-    for dim in &sizes.pad {
+    if let Some(dim) = &sizes.pad {
         let padding = Padded { file: &file, dim }.prove(&all, &sources)?;
         for own in sources.iter_mut().flat_map(|s| &mut s.dims) {
             if own.name == *dim {

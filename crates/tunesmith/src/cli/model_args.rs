@@ -40,8 +40,8 @@ pub struct ModelArgs {
     #[arg(long = "dim", value_name = "NAME=SIZE,...")]
     pub dims: Vec<String>,
     /// Let sizes of this dimension that have no variant run on the next larger one, padded; refused unless the model is proven to keep the rows apart
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub pad: Vec<String>,
+    #[arg(long, value_name = "NAME")]
+    pub pad: Option<String>,
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
     #[arg(long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
@@ -126,7 +126,7 @@ impl ModelArgs {
     fn sizes(&self) -> Result<Sizes> {
         let mut options = Sizes {
             batch: self.batch.clone(),
-            pad: self.pad.iter().cloned().collect(),
+            pad: self.pad.clone(),
             ..Sizes::default()
         };
         for d in &self.dims {
