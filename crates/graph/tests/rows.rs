@@ -407,6 +407,10 @@ fn moves() {
             x,
         )
     });
+}
+
+#[test]
+fn parts_and_borders() {
     kept(&[&[0, 3], &[0, 2]], 0, 1, |m, x, _| {
         one(m, Op::Concat(Concat { axis: 1 }), x)
     });
