@@ -480,7 +480,11 @@ fn parts_and_borders() {
             x,
         )
     });
-    // The same for every row, such as a class token.
+}
+
+#[test]
+fn one_value_for_every_row() {
+    // Such as a class token.
     kept(&[&[0, 2, 4]], 0, 1, |m, x, rows| {
         let c = constant(m, &[1, 1, 4]);
         let c = one(
