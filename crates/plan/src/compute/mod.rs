@@ -16,6 +16,7 @@ mod conv_transpose;
 mod elementwise;
 mod index;
 mod matmul;
+mod merge;
 mod moved;
 mod movement;
 mod norm;
@@ -103,10 +104,23 @@ pub(super) fn build(
         true => anchor(&env, &mut builder),
         false => rows::rows(&env, &mut builder),
     };
+    let program = builder.finish(&[result]);
     Built {
-        program: builder.finish(&[result]),
+        program: match joins_axes(&env) {
+            true => merge::merged(program),
+            false => program,
+        },
         operands,
         kind,
+    }
+}
+
+/// Whether axes that lie behind each other become one.
+fn joins_axes(env: &Env) -> bool {
+    match &env.node.op {
+        Op::Conv(c) => env.layout == Layout::Plain && c.groups == 1,
+        Op::Contract(_) => true,
+        _ => false,
     }
 }
 
