@@ -117,6 +117,16 @@ impl Builder {
         unsafe { c::LLVMFloatTypeInContext(self.context) }
     }
 
+    pub fn f16_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMHalfTypeInContext(self.context) }
+    }
+
+    pub fn bf16_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMBFloatTypeInContext(self.context) }
+    }
+
     pub fn f64_type(&self) -> Type {
         // SAFETY: live context.
         unsafe { c::LLVMDoubleTypeInContext(self.context) }
