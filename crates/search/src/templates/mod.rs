@@ -9,6 +9,7 @@ mod blocked;
 mod channels;
 mod columns;
 mod gemm;
+mod halves;
 mod im2row;
 mod int8;
 mod nest;
@@ -28,6 +29,7 @@ use crate::kind::{Allowed, SpaceKind};
 use crate::nests::{Nest, nests};
 use crate::rules;
 use crate::space::{Candidate, Sketch, Space};
+use halves::Widened;
 use ir::names::{MAIN, OUT};
 use ir::{BlockId, BufferId, CpuTarget, Program, Target};
 
@@ -79,6 +81,13 @@ impl Templates {
 }
 
 fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
+    match Widened::of(program) {
+        Some(widened) => widened.before(of_program(&widened.program, target, allowed)),
+        None => of_program(program, target, allowed),
+    }
+}
+
+fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
     let all = nests(program);
     let of = |template: fn(&Program, &[Nest], &CpuTarget, &mut Templates)| {
         let mut found = Templates::default();
