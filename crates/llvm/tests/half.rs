@@ -3,12 +3,12 @@
 mod support;
 
 use ir::interpret::run;
-use ir::{BinaryOp, DType, Expr, Isa, ProgramBuilder, Target, UnaryOp};
+use ir::{BinaryOp, CpuTarget, DType, Expr, HalfDot, Isa, ProgramBuilder, Target, UnaryOp};
 use llvm::{Compiler, Emit};
 use lower::flat::{BufferPlace, Lane};
 use support::Flat;
-use tensor::Tensor;
-use testkit::host::host_targets;
+use tensor::{Fill, Tensor, fill_tensor};
+use testkit::host::{host_targets, runs};
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 
@@ -287,4 +287,79 @@ fn no_target_calls_a_library() {
             assert!(found.is_empty(), "{}: {found:?}", isa.name());
         }
     }
+}
+
+/// z[i] += sum over s and j of x[s, i, j] * y[s, j], in `lanes` lanes.
+fn dots(lanes: u32, steps: i64) -> Flat {
+    let mut f = Flat::new();
+    let n = i64::from(lanes);
+    let x = f.buffer(DType::BF16, steps * n * 2, BufferPlace::Input);
+    let y = f.buffer(DType::BF16, steps * 2, BufferPlace::Input);
+    let z = f.buffer(DType::F32, n, BufferPlace::Output);
+    let acc = f.buffer(DType::F32, n, BufferPlace::Register);
+    let (k, l) = (f.var(), f.var());
+    let v = Expr::var;
+    let lane = Some(Lane { var: l, lanes });
+    let init = f.store(acc, v(l), Expr::load(z, [v(l)]), lane);
+    let term = |j: i64| {
+        let a = Expr::load(x, [v(k) * (2 * n) + v(l) * 2 + j]);
+        let b = Expr::load(y, [v(k) * 2 + j]);
+        a.cast(DType::F32) * b.cast(DType::F32)
+    };
+    let sum = Expr::load(acc, [v(l)]) + (term(0) + term(1));
+    let update = f.store(acc, v(l), sum, lane);
+    let update = f.loop_(k, steps, false, vec![update]);
+    let out = f.store(z, v(l), Expr::load(acc, [v(l)]), lane);
+    f.code.kernel = vec![init, update, out];
+    f
+}
+
+fn with_dot() -> Target {
+    let dot = HalfDot::Avx512Bf16;
+    Target::Cpu(CpuTarget {
+        half_dot: Some(dot),
+        ..CpuTarget::generic(dot.isa())
+    })
+}
+
+#[test]
+fn sums_of_pairs_are_exact_where_f32_holds_them() {
+    let steps = 5;
+    let with = [with_dot()].into_iter().filter(runs);
+    for target in host_targets().into_iter().chain(with) {
+        for lanes in [2, 4, 8, 16, 32] {
+            let (n, whole) = (lanes as usize, Fill::Integers { lo: -60, hi: 60 });
+            let x = fill_tensor(DType::BF16, &[steps * n * 2], whole, 1);
+            let y = fill_tensor(DType::BF16, &[steps * 2], whole, 2);
+            let z = fill_tensor(DType::F32, &[n], whole, 3);
+            let mut args = [x.clone(), y.clone(), z.clone()];
+            assert_eq!(dots(lanes, steps as i64).run(&target, &mut args), 0);
+            for i in 0..n {
+                let term = |t: usize| x.get_f64((t / 2 * n + i) * 2 + t % 2) * y.get_f64(t);
+                let sum = z.get_f64(i) + (0..steps * 2).map(term).sum::<f64>();
+                assert_eq!(args[2].get_f64(i), sum, "{lanes} lanes, {target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_are_one_instruction_where_there_is_one() {
+    let count = |target: &Target, lanes| {
+        let compiler = Compiler::new(target).expect("a target");
+        let emit = Emit {
+            assembly: true,
+            ..Emit::default()
+        };
+        let compiled = compiler.compile(&dots(lanes, 3).code, emit);
+        let text = compiled
+            .expect("it compiles")
+            .assembly
+            .expect("it was asked for");
+        let is = |l: &&str| l.split_whitespace().next() == Some("vdpbf16ps");
+        text.lines().filter(is).count()
+    };
+    assert_eq!(count(&with_dot(), 16), 1);
+    assert_eq!(count(&with_dot(), 32), 2);
+    assert_eq!(count(&Target::generic(Isa::X86Avx512), 16), 0);
 }

@@ -218,3 +218,36 @@ impl ByteDot {
         }
     }
 }
+
+/// Instructions that add two products of neighbouring bf16 to every f32 lane. Each is an
+/// addition to one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HalfDot {
+    /// `vdpbf16ps` on 512 bits.
+    Avx512Bf16,
+}
+
+impl HalfDot {
+    pub const ALL: [HalfDot; 1] = [HalfDot::Avx512Bf16];
+
+    /// The name in keys: LLVM's name of the feature.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HalfDot::Avx512Bf16 => "avx512bf16",
+        }
+    }
+
+    /// LLVM features, with signs and commas, that switch the instructions on.
+    pub const fn features(self) -> &'static str {
+        match self {
+            HalfDot::Avx512Bf16 => "+avx512bf16",
+        }
+    }
+
+    /// The family that the instructions belong to.
+    pub const fn isa(self) -> Isa {
+        match self {
+            HalfDot::Avx512Bf16 => Isa::X86Avx512,
+        }
+    }
+}

@@ -81,10 +81,16 @@ impl Templates {
 }
 
 fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
-    match Widened::of(program) {
-        Some(widened) => widened.before(of_program(&widened.program, target, allowed)),
-        None => of_program(program, target, allowed),
+    let Some(widened) = Widened::of(program) else {
+        return of_program(program, target, allowed);
+    };
+    // Dot products take halves as they are.
+    let mut found = Templates::default();
+    if allowed.space != SpaceKind::Rules {
+        int8::sketches(program, &nests(program), target, &mut found);
     }
+    found.extend(widened.before(of_program(&widened.program, target, allowed)));
+    found
 }
 
 fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
