@@ -127,3 +127,68 @@ impl Pass<'_, '_> {
         self.add(Op::Binary(Binary::Add), &[product, addend])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Conv;
+    use crate::reference::{Keep, evaluate};
+    use std::sync::Arc;
+    use tensor::{Fill, compare, fill_tensor};
+
+    fn filled(shape: &[usize], seed: u64) -> Tensor {
+        fill_tensor(DType::F32, shape, Fill::Uniform { lo: -1.0, hi: 1.0 }, seed)
+    }
+
+    /// A convolution of `channels`, with a bias, and a dense layer on its pixels.
+    fn model(channels: usize) -> Model {
+        let mut m = Model::new("model", 17);
+        let x = m.add_input("x", DType::F32, &[1, channels, 3, 4]);
+        let w = m.add_constant("w", filled(&[6, channels, 1, 1], 1));
+        let bias = m.add_constant("b", filled(&[6], 2));
+        let y = m
+            .add("conv", Op::Conv(Conv::unit(2)), &[x, w, bias])
+            .unwrap();
+        let shape = vec![6, 12];
+        let y = m.add("flat", Op::Reshape(Reshape { shape }), &[y]).unwrap();
+        let gemm = Gemm {
+            alpha: 0.5,
+            beta: 2.0,
+            trans_a: false,
+            trans_b: false,
+        };
+        let (w, c) = (filled(&[12, 5], 3), filled(&[5], 4));
+        let (w, c) = (m.add_constant("w2", w), m.add_constant("c", c));
+        let y = m.add("gemm", Op::Gemm(gemm), &[y, w, c]).unwrap();
+        m.add_output(y);
+        m
+    }
+
+    fn of_bf16(m: &Model) -> usize {
+        let on_bf16 = |n: &&Node| {
+            let product = matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul);
+            product && n.input(1).is_some_and(|w| m[w].dtype() == DType::BF16)
+        };
+        m.nodes().map(|(_, n)| n).filter(on_bf16).count()
+    }
+
+    #[test]
+    fn products_with_weights_take_bf16_and_the_rest_stays() {
+        assert_eq!(of_bf16(&products_of_bf16(&model(4))), 2);
+        // Of an odd number of channels there are no pairs.
+        assert_eq!(of_bf16(&products_of_bf16(&model(3))), 1);
+        let m = products_of_bf16(&model(4));
+        let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
+        assert_eq!(types(m.inputs()), [DType::F32]);
+        assert_eq!(types(m.outputs()), [DType::F32]);
+    }
+
+    #[test]
+    fn results_differ_by_the_rounding_of_factors() {
+        let (f32s, halves) = (model(4), products_of_bf16(&model(4)));
+        let x = [Arc::new(filled(&[1, 4, 3, 4], 5))];
+        let run = |m: &Model| evaluate(m, &x, Keep::Outputs).unwrap().outputs().remove(0);
+        let error = compare(&run(&halves), &run(&f32s)).rel_l2;
+        assert!(error > 1e-5 && error < 2.0f64.powi(-6), "{error}");
+    }
+}

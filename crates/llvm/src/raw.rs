@@ -368,6 +368,29 @@ impl Builder {
         unsafe { c::LLVMBuildInsertElement(self.builder, vector, v, i, NAME) }
     }
 
+    /// The one lane that a constant mask has.
+    pub fn only_lane(&self, mask: Value) -> Option<u32> {
+        let mut lanes = (0..self.lanes_of(mask)).filter_map(|i| {
+            // SAFETY: a lane of the vector; what is no constant integer is told apart.
+            let on = unsafe {
+                let lane = match c::LLVMIsConstant(mask) {
+                    0 => return Some(None),
+                    _ => c::LLVMGetAggregateElement(mask, i),
+                };
+                match lane.is_null() || c::LLVMIsAConstantInt(lane).is_null() {
+                    true => return Some(None),
+                    false => c::LLVMConstIntGetZExtValue(lane) != 0,
+                }
+            };
+            on.then_some(Some(i))
+        });
+        let first = lanes.next()?;
+        match lanes.next() {
+            None => first,
+            Some(_) => None,
+        }
+    }
+
     /// A vector with `v` in every lane; `v` itself for 0 lanes.
     pub fn splat(&self, v: Value, lanes: u32) -> Value {
         if lanes == 0 {

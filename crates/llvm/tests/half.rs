@@ -5,7 +5,7 @@ mod support;
 use ir::interpret::run;
 use ir::{BinaryOp, CpuTarget, DType, Expr, HalfDot, Isa, ProgramBuilder, Target, UnaryOp};
 use llvm::{Compiler, Emit};
-use lower::flat::{BufferPlace, Lane};
+use lower::flat::{BufferPlace, Lane, Stmt};
 use support::Flat;
 use tensor::{Fill, Tensor, fill_tensor};
 use testkit::host::{host_targets, runs};
@@ -362,4 +362,47 @@ fn pairs_are_one_instruction_where_there_is_one() {
     assert_eq!(count(&with_dot(), 16), 1);
     assert_eq!(count(&with_dot(), 32), 2);
     assert_eq!(count(&Target::generic(Isa::X86Avx512), 16), 0);
+}
+
+#[test]
+fn a_store_of_some_lanes_leaves_their_neighbours() {
+    let types = [
+        (DType::F32, DType::BF16),
+        (DType::F32, DType::F16),
+        (DType::BF16, DType::F16),
+        (DType::I32, DType::I8),
+        (DType::I32, DType::U8),
+        (DType::I64, DType::I32),
+    ];
+    for target in host_targets() {
+        for (from, to) in types {
+            for (first, last) in [(0, 1), (0, 2), (0, 15), (7, 8), (15, 16), (3, 9), (4, 4)] {
+                let mut f = Flat::new();
+                let x = f.buffer(from, 16, BufferPlace::Input);
+                let y = f.buffer(to, 16, BufferPlace::Output);
+                let l = f.var();
+                let v = Expr::var(l);
+                let lane = Some(Lane { var: l, lanes: 16 });
+                let value = Expr::load(x, [v.clone()]).cast(to);
+                let mut s = f.store(y, v.clone(), value, lane);
+                if let Stmt::Store(s) = &mut s {
+                    s.mask = Some(Expr::int(first).le(&v).and(v.lt(last)));
+                }
+                f.code.kernel = vec![s];
+                let whole = Fill::Integers { lo: 1, hi: 9 };
+                let (x, before) = (
+                    fill_tensor(from, &[16], whole, 1),
+                    Fill::Integers { lo: 11, hi: 11 },
+                );
+                let mut args = [x.clone(), fill_tensor(to, &[16], before, 0)];
+                assert_eq!(f.run(&target, &mut args), 0);
+                for i in 0..16 {
+                    let inside = (first..last).contains(&(i as i64));
+                    let wanted = if inside { x.get_f64(i) } else { 11.0 };
+                    let what = format!("{to} {first}..{last} lane {i}, {target}");
+                    assert_eq!(args[1].get_f64(i), wanted, "{what}");
+                }
+            }
+        }
+    }
 }

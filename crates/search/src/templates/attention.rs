@@ -78,7 +78,9 @@ impl<'a> Form<'a> {
         let lanes = target.lanes(DType::F32);
         let whole = second.n() % lanes == 0 && second.packing.is_none_or(|p| !p.transposed);
         let packing = second.packing.filter(|_| !whole);
-        let copies = all.iter().filter(|n| n.name.ends_with(schedule::SUFFIX_READ));
+        let copies = all
+            .iter()
+            .filter(|n| n.name.ends_with(schedule::SUFFIX_READ));
         let form = Form {
             target,
             scores,

@@ -11,12 +11,6 @@ use crate::nests::{Nest, nests};
 use crate::space::SketchStep;
 use ir::{Block, BufferId, DType, Program, Role, VarId};
 
-/// Conversions of an element, beyond which it is converted before. Chosen by hand; not
-/// measured apart.
-const MOST_CONVERSIONS: i64 = 2;
-/// Elements that one conversion is for, about.
-const VECTOR: i64 = 16;
-
 /// A program that reads copies in f32, and the steps that make it.
 pub struct Widened {
     pub program: Program,
@@ -58,7 +52,8 @@ fn operands(program: &Program, n: &Nest) -> Vec<BufferId> {
         let info = program.buffer(buffer);
         let half = matches!(info.dtype, DType::F16 | DType::BF16) && info.role == Role::Input;
         let elements: i64 = info.shape.iter().product();
-        let again = points > MOST_CONVERSIONS * VECTOR * elements;
+        // Each point is a lane of a conversion.
+        let again = points > elements;
         let loads = block.loads();
         let mut own = loads.iter().filter(|(b, _)| *b == buffer);
         let broadcast = own.all(|(_, at)| !at.iter().any(|e| e.uses_var(lane)));

@@ -126,7 +126,9 @@ pub fn peak_factor(program: &Program, target: &Target) -> f64 {
     let Target::Cpu(target) = target;
     let all = nests(program);
     let found = main_sum(&all).and_then(|main| dot(program, main, target));
-    found.filter(|d| d.is_native).map_or(1.0, |d| d.terms as f64)
+    found
+        .filter(|d| d.is_native)
+        .map_or(1.0, |d| d.terms as f64)
 }
 
 /// Registers that a dot product of several instructions needs for its parts, the one
