@@ -190,8 +190,7 @@ fn is_constant(e: &Expr) -> bool {
 
 /// A test as one of an index alone.
 fn bound(test: &Expr, indices: &[Expr], r: &Ranges) -> Option<Bound> {
-    // As the indices: both without variables that are always 0.
-    let form = Affine::of(&simplify(&at_most_zero(test, r)?, r))?;
+    let form = Affine::of(&at_most_zero(test, r)?)?;
     let along = indices.iter().enumerate().flat_map(|(dim, i)| {
         let index = Affine::of(&simplify(i, r));
         [1, -1].map(|sign| (dim, sign, index.clone()))

@@ -278,6 +278,10 @@ impl DotSum<'_> {
             .map(|(b, at)| (b, at.len()))
             .find(|(b, dims)| program.buffer(*b).role == Role::Constant && *dims == 4)?
             .0;
+        let bordered = bordered(program, n.block);
+        if bordered.is_some_and(|image| !self.surrounds(program, image)) {
+            return None;
+        }
         let shape = &program.buffer(weights).shape;
         let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
@@ -291,8 +295,15 @@ impl DotSum<'_> {
             taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
             weights,
             is_padded,
-            bordered: bordered(program, n.block),
+            bordered,
         })
+    }
+
+    /// Whether a copy of an image with its border leaves no test to the reader.
+    fn surrounds(&self, program: &Program, image: BufferId) -> bool {
+        let mut d = Draft::new("", program);
+        d.surround(self.main.block, image).is_ok()
+            && bordered(d.program(), self.main.block).is_none()
     }
 
     /// Copies an image with its border, which a dot product cannot leave out.
