@@ -70,6 +70,21 @@ const PAIRS: &[&[&[i64]]] = &[&[&[2, 1], &[0, 1]], &[&[2, 1], &[0, 1]]];
 
 /// Every intrinsic, by name.
 pub const INTRINSICS: &[Intrinsic] = &[
+    pairs(
+        "dot2.bf16bf16f32",
+        "16 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32", 16),
+    ),
+    pairs(
+        "dot2.bf16bf16f32x4",
+        "4 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32x4", 4),
+    ),
+    pairs(
+        "dot2.bf16bf16f32x8",
+        "8 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32x8", 8),
+    ),
     dot(
         "dot4.i8i8i32",
         "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
@@ -114,21 +129,6 @@ pub const INTRINSICS: &[Intrinsic] = &[
         "dot4.u8u8i32x8",
         "8 lanes: acc[i] += sum over j in 0..4 of u8 * u8, in i32 (Arm UDOT)",
         || dot4("dot4.u8u8i32x8", [DType::U8, DType::U8], 8),
-    ),
-    pairs(
-        "dot2.bf16bf16f32",
-        "16 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
-        || dot2("dot2.bf16bf16f32", 16),
-    ),
-    pairs(
-        "dot2.bf16bf16f32x4",
-        "4 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
-        || dot2("dot2.bf16bf16f32x4", 4),
-    ),
-    pairs(
-        "dot2.bf16bf16f32x8",
-        "8 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
-        || dot2("dot2.bf16bf16f32x8", 8),
     ),
     multiply_add("fma.f32x16", "16 lanes: c[i] += a[i] * b[i] in f32", || {
         fma("fma.f32x16", 16)
