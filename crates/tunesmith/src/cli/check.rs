@@ -60,6 +60,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
         for l in &report.layers {
             let verdict = match (l.ok, l.non_finite) {
+                (true, _) if l.subnormal => "ok, subnormal".into(),
                 (true, _) => "ok".into(),
                 (false, 0) => "WRONG".into(),
                 (false, n) => format!("WRONG, {n} not finite"),

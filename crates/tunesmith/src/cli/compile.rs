@@ -82,7 +82,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         target: target.name().into(),
         threads: target.threads(),
         tasks,
-        accuracy: requirements.accuracy.to_string(),
+        accuracy: model.accuracy().to_string(),
         space: requirements.space.to_string(),
         tuned_tasks: tuned,
         other_toolchain_tasks: other_toolchain,

@@ -13,7 +13,7 @@ use store::Store;
 use tune::compile::Warning;
 use tune::known::Requirements;
 use tune::machine::Machine;
-use tune::source::Source;
+use tune::source::{Precision, Source};
 use tune::{Error, Result};
 
 /// Which model, for which target.
@@ -29,6 +29,8 @@ pub struct ModelArgs {
     pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
+    #[arg(long, help = doc("precision"), value_name = "model|bf16", default_value = default("precision"))]
+    pub precision: Precision,
     #[arg(long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
     pub space: SpaceKind,
     #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
@@ -106,12 +108,16 @@ impl ModelArgs {
             }
         }
         let for_files = options != ImportOptions::default() && !names_file(name);
-        load(name, &options).map_err(|e| match (for_files, e.advice()) {
+        let loaded = load(name, &options).map_err(|e| match (for_files, e.advice()) {
             (true, Some(advice)) => {
                 let advice = format!("{advice}; --batch, --dim and --const are for ONNX files");
                 e.help(advice)
             }
             _ => e,
+        })?;
+        Ok(Source {
+            precision: self.precision,
+            ..loaded
         })
     }
 
