@@ -16,7 +16,8 @@ pub mod reference;
 mod simplify;
 
 pub use model::{
-    Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
+    Exceeded, Limit, Limits, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users,
+    Value, ValueId,
 };
 pub use ops::{Op, OpError};
 pub use quantised::products_of_bytes;

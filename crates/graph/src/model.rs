@@ -7,8 +7,10 @@
 //! a new model; [`Model::verify`] checks every promise from scratch.
 
 mod fold;
+mod limits;
 
-use fold::Allowance;
+use limits::{Allowance, description};
+pub use limits::{Exceeded, Limit, Limits};
 
 use crate::ops::{Op, OpError};
 use std::collections::{HashMap, HashSet};
@@ -181,6 +183,29 @@ impl Model {
         }
     }
 
+    /// What the model may take. Those of a model that is not read from a file are the defaults.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.allowance.limits = limits;
+    }
+
+    /// Whether the model may have so many values more.
+    ///
+    /// # Errors
+    /// If its limits do not allow that.
+    pub fn room_for(&self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)
+    }
+
+    /// Counts `values` as values of the model.
+    ///
+    /// # Errors
+    /// If its limits do not allow them.
+    pub fn take_values(&mut self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)?;
+        self.allowance.count(values as u64, 0);
+        Ok(())
+    }
+
     /// Appends a graph input. A taken name gets a numeric suffix.
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> ValueId {
         let origin = Origin::Input(self.inputs.len());
@@ -240,6 +265,8 @@ impl Model {
                 self.add_value(&format!("{name}{suffix}"), ty, Origin::Node(id, i))
             })
             .collect::<Vec<_>>();
+        let operands = description(&name, inputs.len());
+        self.allowance.count(0, operands);
         self.node_names.insert(name.clone(), id);
         self.nodes.push(Node {
             name,
@@ -421,7 +448,7 @@ impl Model {
 
     fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
         let mut target = Model::new(&self.name, self.opset);
-        target.allowance = self.allowance;
+        target.allowance = self.allowance.of_copy();
         let mut rewrite = Rewrite {
             source: self,
             target,
@@ -551,6 +578,7 @@ impl Model {
 
     fn add_value(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {
         let id = ValueId(arena_index(self.values.len()));
+        self.allowance.count(1, description(name, ty.rank()));
         let name = free_name(name, |n| self.names.contains_key(n));
         self.names.insert(name.clone(), id);
         self.values.push(Value { name, ty, origin });

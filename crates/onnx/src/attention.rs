@@ -297,8 +297,8 @@ fn all_bias(
     };
     let mut may_mask_rows = bias.is_some();
     let lengths = n.optional(6);
-    let row = counting(n, rows, 0, 2, 0);
-    let column = counting(n, columns, 1, 2, 0);
+    let row = counting(n, rows, 0, 2, 0)?;
+    let column = counting(n, columns, 1, 2, 0)?;
     let lengths = match lengths {
         Some(lengths) if n.ty(lengths).shape == [batch] => {
             let lengths = n.cast(lengths, DType::I64)?;
@@ -425,7 +425,7 @@ pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
     let positions = match n.shape(positions)[..] {
         [1] => {
             let first = n.cast(positions, DType::I64)?;
-            let own = counting(n, rows, 0, 1, 0);
+            let own = counting(n, rows, 0, 1, 0)?;
             let all = n.binary(Binary::Add, first, own)?;
             stretched(n, all, &[batch, rows])?
         }
