@@ -115,14 +115,14 @@ thread_local! {
     static LAST: RefCell<(String, String)> = RefCell::default();
 }
 
-/// Where and how a reader panics on an input, if it does.
-fn fault(input: &[u8], read: &dyn Fn(&[u8])) -> Option<(String, String)> {
+/// Whether a reader takes an input, or where and how it panics.
+fn fault(input: &[u8], read: &dyn Fn(&[u8]) -> bool) -> Result<bool, (String, String)> {
     let run = catch_unwind(AssertUnwindSafe(|| read(input)));
-    run.err().map(|_| LAST.with(|l| l.borrow().clone()))
+    run.map_err(|_| LAST.with(|l| l.borrow().clone()))
 }
 
 /// The input with parts left out, as far as it still fails at the same place.
-fn smaller(input: &[u8], place: &str, read: &dyn Fn(&[u8])) -> Vec<u8> {
+fn smaller(input: &[u8], place: &str, read: &dyn Fn(&[u8]) -> bool) -> Vec<u8> {
     let mut best = input.to_vec();
     let mut tried = 0;
     let mut length = best.len() / 2;
@@ -133,7 +133,7 @@ fn smaller(input: &[u8], place: &str, read: &dyn Fn(&[u8])) -> Vec<u8> {
             part.drain(at..at + length);
             tried += 1;
             match fault(&part, read) {
-                Some((found, _)) if found == place => best = part,
+                Err((found, _)) if found == place => best = part,
                 _ => at += length,
             }
         }
@@ -142,11 +142,12 @@ fn smaller(input: &[u8], place: &str, read: &dyn Fn(&[u8])) -> Vec<u8> {
     best
 }
 
-/// Reads what `make` makes of many seeds.
+/// Reads what `make` makes of many seeds; `read` says whether it is taken.
 ///
 /// # Panics
-/// If the reader does, once for all places where it did.
-pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read: impl Fn(&[u8])) {
+/// If the reader does, once for all places where it did, or if it takes next to nothing: then
+/// the inputs are of no use.
+pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read: impl Fn(&[u8]) -> bool) {
     watch();
     let index = READERS.iter().position(|r| *r == name).expect("a reader");
     let seconds = setting("TUNESMITH_FUZZ_SECONDS", 0) / READERS.len() as u64;
@@ -156,7 +157,7 @@ pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read:
     );
     let begun = Instant::now();
     let mut failures: BTreeMap<String, String> = BTreeMap::new();
-    let mut seed = first;
+    let (mut seed, mut taken) = (first, 0);
     loop {
         let enough = match seconds {
             0 => seed - first >= cases,
@@ -172,7 +173,9 @@ pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read:
         if std::env::var_os("TUNESMITH_FUZZ_KEEP").is_some() {
             keep(name, seed, &input);
         }
-        if let Some((place, message)) = fault(&input, &read)
+        let result = fault(&input, &read);
+        taken += u64::from(result == Ok(true));
+        if let Err((place, message)) = result
             && !failures.contains_key(&place)
         {
             let small = smaller(&input, &place, &read);
@@ -186,7 +189,9 @@ pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read:
         running.store(0, Ordering::Relaxed);
         seed += 1;
     }
-    eprintln!("{name}: {} cases in {:?}", seed - first, begun.elapsed());
+    let (all, time) = (seed - first, begun.elapsed());
+    eprintln!("{name}: {all} cases in {time:?}, {taken} taken");
+    assert!(all < 1000 || taken * 100 > all, "{name} takes {taken} of {all} inputs");
     let all: Vec<String> = failures.into_values().collect();
     assert!(all.is_empty(), "{name} panics:\n{}", all.join("\n"));
 }
