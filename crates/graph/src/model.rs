@@ -40,6 +40,9 @@ impl NodeId {
     }
 }
 
+/// Of one value.
+const MAX_BYTES: u64 = 1 << 40;
+
 /// Element type and static shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
@@ -70,6 +73,14 @@ impl TensorType {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a model may have values of this type: larger ones are refused, those without
+    /// elements by their other dimensions, so that sizes and offsets never overflow.
+    pub fn is_possible(&self) -> bool {
+        let size = |n: u64, d: &usize| n.checked_mul((*d).max(1) as u64);
+        let bytes = self.shape.iter().try_fold(self.dtype.size() as u64, size);
+        bytes.is_some_and(|n| n <= MAX_BYTES)
     }
 }
 

@@ -177,9 +177,10 @@ fn fixed(n: &NodeImport, x: ValueId) -> Result<[usize; 4], Problem> {
 
 /// Whether each row of a bias is minus infinity throughout.
 fn masked_rows(n: &mut NodeImport, bias: ValueId) -> Result<ValueId, Problem> {
+    let last = n.axis(-1, n.ty(bias).rank())?;
     let reduce = Reduce {
         kind: ReduceKind::Max,
-        axes: vec![n.ty(bias).rank() - 1],
+        axes: vec![last],
         keepdims: true,
     };
     let largest = n.emit(Op::Reduce(reduce), &[bias])?;
@@ -389,7 +390,7 @@ pub(crate) fn columns(
     size: usize,
 ) -> Result<ValueId, Problem> {
     let mut sizes = n.shape(x);
-    let last = sizes.len() - 1;
+    let last = n.axis(-1, sizes.len())?;
     if sizes[last] == size {
         return Ok(x);
     }

@@ -13,13 +13,13 @@ use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInf
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
 use control::{Definition, Stop};
-use graph::{Limits, Model, Origin, ValueId};
+use graph::{Limits, Model, Origin, TensorType, ValueId};
 use prost::{DecodeError, Message};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use tensor::{Tensor, byte_size};
+use tensor::Tensor;
 
 /// What the file leaves open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -263,7 +263,7 @@ impl Importer<'_> {
                 continue;
             };
             let shape = bind_shape(name, shape, options, &mut unbound, &mut bound);
-            if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
+            if !TensorType::new(dtype, &shape).is_possible() {
                 return Err(ImportError::Invalid(format!(
                     "input `{name}` has shape {shape:?}"
                 )));

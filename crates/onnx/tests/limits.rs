@@ -7,6 +7,7 @@ use build_onnx::{
     F32, I64, file, import, import_with, int, int64s, known, node, one_node, undeclared,
 };
 use graph::{Limit, simplify};
+use onnx::proto::OperatorSetIdProto;
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx::{ImportError, ImportOptions};
 
@@ -155,6 +156,47 @@ fn long_sequences_are_not_written_out() {
         rnn,
         vec![ones("w"), ones("r")],
     ));
+}
+
+#[test]
+fn sizes_beside_a_zero_do_not_overflow() {
+    let shape = [1 << 20, 1 << 31, 3, 0];
+    let max = node("Max", &["x"], &["y"], vec![]);
+    let error = import(&one_node(13, &shape, max, vec![])).unwrap_err();
+    assert!(error.to_string().contains("has shape"), "{error}");
+    let empty = TensorProto {
+        name: Some("c".into()),
+        dims: shape.to_vec(),
+        data_type: Some(F32),
+        ..Default::default()
+    };
+    let constant = node("Max", &["c"], &["y"], vec![]);
+    let error = import(&one_node(13, &[1], constant, vec![empty])).unwrap_err();
+    assert!(error.to_string().contains("dimensions"), "{error}");
+}
+
+#[test]
+fn a_bias_without_axes_is_refused() {
+    let mut attention = node(
+        "MultiHeadAttention",
+        &["x", "x", "x", "bias"],
+        &["y"],
+        vec![int("num_heads", 1)],
+    );
+    attention.domain = Some("com.microsoft".into());
+    let bias = TensorProto {
+        name: Some("bias".into()),
+        data_type: Some(F32),
+        float_data: vec![0.0],
+        ..Default::default()
+    };
+    let mut model = one_node(17, &[1, 4, 4], attention, vec![bias]);
+    model.opset_import.push(OperatorSetIdProto {
+        domain: Some("com.microsoft".into()),
+        version: Some(1),
+    });
+    let error = import(&model).unwrap_err();
+    assert!(error.to_string().contains("outside rank 0"), "{error}");
 }
 
 /// Refused, or imported without what it asks for.

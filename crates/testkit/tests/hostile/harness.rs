@@ -147,7 +147,12 @@ fn smaller(input: &[u8], place: &str, read: &dyn Fn(&[u8]) -> bool) -> Vec<u8> {
 /// # Panics
 /// If the reader does, once for all places where it did, or if it takes next to nothing: then
 /// the inputs are of no use.
-pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read: impl Fn(&[u8]) -> bool) {
+pub fn fuzz(
+    name: &str,
+    usual: u64,
+    make: impl Fn(&mut Random) -> Vec<u8>,
+    read: impl Fn(&[u8]) -> bool,
+) {
     watch();
     let index = READERS.iter().position(|r| *r == name).expect("a reader");
     let seconds = setting("TUNESMITH_FUZZ_SECONDS", 0) / READERS.len() as u64;
@@ -191,9 +196,14 @@ pub fn fuzz(name: &str, usual: u64, make: impl Fn(&mut Random) -> Vec<u8>, read:
     }
     let (all, time) = (seed - first, begun.elapsed());
     eprintln!("{name}: {all} cases in {time:?}, {taken} taken");
-    assert!(all < 1000 || taken * 100 > all, "{name} takes {taken} of {all} inputs");
+    assert!(
+        all < 1000 || taken * 100 > all,
+        "{name} takes {taken} of {all} inputs"
+    );
     let all: Vec<String> = failures.into_values().collect();
-    assert!(all.is_empty(), "{name} panics:\n{}", all.join("\n"));
+    // The hook keeps what panics say.
+    eprintln!("{}", all.join("\n"));
+    assert!(all.is_empty(), "{name} panics: see above");
 }
 
 fn keep(name: &str, seed: u64, input: &[u8]) -> String {
