@@ -104,7 +104,10 @@ fn watch() {
         });
         std::panic::set_hook(Box::new(|info| {
             let place = info.location().map_or("?".into(), ToString::to_string);
-            let message = info.payload_as_str().unwrap_or("?");
+            let payload = info.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let message = text.or(payload.downcast_ref::<String>().map(String::as_str));
+            let message = message.unwrap_or("?");
             LAST.with(|l| *l.borrow_mut() = (place, message.to_string()));
         }));
     });

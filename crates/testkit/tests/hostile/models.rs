@@ -191,7 +191,7 @@ impl Corpus {
             match r.random_range(0..4) {
                 0 => (a.r#type, a.i) = (Some(2), Some(number(r))),
                 1 => (a.r#type, a.f) = (Some(1), Some(float(r))),
-                2 => (a.r#type, a.s) = (Some(3), Some(word(r).into())),
+                2 => (a.r#type, a.s) = (Some(3), Some(word(r))),
                 _ => (a.r#type, a.ints) = (Some(7), vec![number(r), number(r)]),
             }
             return node.attribute.push(a);
@@ -202,7 +202,7 @@ impl Corpus {
         } else if let Some(f) = &mut a.f {
             *f = float(r);
         } else if let Some(s) = &mut a.s {
-            *s = word(r).into();
+            *s = word(r);
         } else if let Some(t) = &mut a.t {
             change_tensor(r, t);
         } else if let Some(g) = &mut a.g {
@@ -225,7 +225,7 @@ impl Corpus {
             a.floats[at] = float(r);
         } else if !a.strings.is_empty() {
             let at = r.random_range(0..a.strings.len());
-            a.strings[at] = word(r).into();
+            a.strings[at] = word(r);
         }
         if r.random_ratio(1, 16) {
             a.r#type = Some(r.random_range(0..16));
