@@ -17,7 +17,8 @@ pub mod reference;
 mod simplify;
 
 pub use model::{
-    Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
+    Exceeded, Limit, Limits, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users,
+    Value, ValueId,
 };
 pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;
