@@ -7,8 +7,10 @@
 //! a new model; [`Model::verify`] checks every promise from scratch.
 
 mod fold;
+mod limits;
 
-use fold::Allowance;
+use limits::{Allowance, description};
+pub use limits::{Exceeded, Limit, Limits};
 
 use crate::ops::{Op, OpError};
 use std::collections::{HashMap, HashSet};
@@ -37,6 +39,9 @@ impl NodeId {
         self.0 as usize
     }
 }
+
+/// Of one value.
+const MAX_BYTES: u64 = 1 << 40;
 
 /// Element type and static shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +73,14 @@ impl TensorType {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a model may have values of this type: larger ones are refused, those without
+    /// elements by their other dimensions, so that sizes and offsets never overflow.
+    pub fn is_possible(&self) -> bool {
+        let size = |n: u64, d: &usize| n.checked_mul((*d).max(1) as u64);
+        let bytes = self.shape.iter().try_fold(self.dtype.size() as u64, size);
+        bytes.is_some_and(|n| n <= MAX_BYTES)
     }
 }
 
@@ -181,6 +194,29 @@ impl Model {
         }
     }
 
+    /// What the model may take. Those of a model that is not read from a file are the defaults.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.allowance.limits = limits;
+    }
+
+    /// Whether the model may have so many values more.
+    ///
+    /// # Errors
+    /// If its limits do not allow that.
+    pub fn room_for(&self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)
+    }
+
+    /// Counts `values` as values of the model.
+    ///
+    /// # Errors
+    /// If its limits do not allow them.
+    pub fn take_values(&mut self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)?;
+        self.allowance.count(values as u64, 0);
+        Ok(())
+    }
+
     /// Appends a graph input. A taken name gets a numeric suffix.
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> ValueId {
         let origin = Origin::Input(self.inputs.len());
@@ -240,6 +276,8 @@ impl Model {
                 self.add_value(&format!("{name}{suffix}"), ty, Origin::Node(id, i))
             })
             .collect::<Vec<_>>();
+        let operands = description(&name, inputs.len());
+        self.allowance.count(0, operands);
         self.node_names.insert(name.clone(), id);
         self.nodes.push(Node {
             name,
@@ -421,7 +459,7 @@ impl Model {
 
     fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
         let mut target = Model::new(&self.name, self.opset);
-        target.allowance = self.allowance;
+        target.allowance = self.allowance.of_copy();
         let mut rewrite = Rewrite {
             source: self,
             target,
@@ -551,6 +589,7 @@ impl Model {
 
     fn add_value(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {
         let id = ValueId(arena_index(self.values.len()));
+        self.allowance.count(1, description(name, ty.rank()));
         let name = free_name(name, |n| self.names.contains_key(n));
         self.names.insert(name.clone(), id);
         self.values.push(Value { name, ty, origin });

@@ -4,7 +4,7 @@ use crate::attributes::Attributes;
 use crate::file::DataFolder;
 use crate::proto::NodeProto;
 use graph::ops::{Binary, Expand, Op, OpError, Unary};
-use graph::{Model, TensorType, ValueId};
+use graph::{Exceeded, Limit, Model, TensorType, ValueId};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(crate) enum Problem {
         value: ValueId,
         role: String,
     },
+    /// The model has become too large to go on.
+    TooLarge(Exceeded),
 }
 
 impl Problem {
@@ -30,6 +32,15 @@ impl Problem {
 impl From<OpError> for Problem {
     fn from(e: OpError) -> Problem {
         Problem::Unsupported(e.0)
+    }
+}
+
+impl From<Exceeded> for Problem {
+    fn from(e: Exceeded) -> Problem {
+        match e.limit {
+            Limit::Values => Problem::TooLarge(e),
+            Limit::FoldBytes | Limit::FoldOperations => Problem::Unsupported(e.to_string()),
+        }
     }
 }
 
@@ -157,8 +168,15 @@ impl NodeImport<'_> {
         }
     }
 
+    /// Elements of this shape are computed here.
+    pub(crate) fn take_elements(&mut self, shape: &[usize]) -> Result<(), Problem> {
+        let elements = shape.iter().fold(1u64, |n, d| n.saturating_mul(*d as u64));
+        Ok(self.model.take_elements(elements)?)
+    }
+
     /// Appends a node, or its values if they are small and all operands constant.
     pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
+        self.model.room_for(1)?;
         match self.model.compute(&op, inputs, AT_ONCE)? {
             Some(values) => Ok(values
                 .into_iter()

@@ -1,23 +1,25 @@
 //! The file of a compiled model: one variant, or several for several sizes.
 //!
 //! Owns the format and its version. Promises that a file is written whole or
-//! not at all, that damage is noticed when it is loaded, and that code and
-//! constants are page-aligned sections, which may be mapped and shared between
-//! processes. An artifact is a program: load only what you trust as such, and
-//! do not change a file that is in use.
+//! not at all, that a change of any byte is noticed before anything of the file
+//! is used, and that code and constants are page-aligned sections, which may be
+//! mapped and shared between processes. An artifact is a program: load only what
+//! you trust as such (a signature tells who wrote it), and do not change a file
+//! that is in use.
 //!
 //! Layout: a head of 64 bytes (magic, version, length and checksum of the
 //! manifest, length of the file, checksum of the head), the manifest
 //! (postcard), then from the next page on the sections code, constants and
 //! prepared constants. Offsets in the manifest count from the first section.
-//! Kernels and constants that variants share are in the file once; all offsets
-//! and lengths have 64 bits.
+//! Between these parts are zeros. Kernels and constants that variants share are in the
+//! file once; all offsets and lengths have 64 bits. A signature may follow (`signature.rs`).
 
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
 use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
 use crate::pool::PoolError;
+use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
@@ -64,6 +66,16 @@ pub enum LoadError {
     },
     #[error("{path} is damaged: the {part} do not match their checksum; copy or compile it again")]
     Checksum { path: PathBuf, part: &'static str },
+    #[error(
+        "{path} is not signed, and a verify key is given; get a signed file, or sign it when it is \
+         compiled"
+    )]
+    Unsigned { path: PathBuf },
+    #[error(
+        "{path} is not signed with the key that belongs to the verify key; do not use it unless \
+         you know where it is from"
+    )]
+    Signature { path: PathBuf },
     #[error("{path} contradicts itself: {reason}; compile the model again")]
     Inconsistent { path: PathBuf, reason: String },
     #[error("{path} holds {count} variants: {sizes}; load all of them, or choose one")]
@@ -128,7 +140,12 @@ struct StoredVariant {
 impl CompiledModel {
     /// Writes the artifact of this model alone, as [`Variants::save`].
     pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
-        save(path, &[], &[self])
+        self.save_signed(path, None)
+    }
+
+    /// As [`save`](CompiledModel::save), signed if there is a key.
+    pub fn save_signed(&self, path: &Path, key: Option<&SigningKey>) -> Result<u64, SaveError> {
+        save(path, &[], &[self], key)
     }
 
     /// Reads and verifies an artifact of any target with one variant; whether this machine
@@ -139,7 +156,17 @@ impl CompiledModel {
 
     /// As [`load`](CompiledModel::load), with constants in memory or mapped.
     pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<CompiledModel, LoadError> {
-        let (_, mut models) = read(path, constants)?;
+        CompiledModel::load_verified(path, constants, None)
+    }
+
+    /// As [`load_with`](CompiledModel::load_with); with a key only a file that was signed
+    /// with the key that belongs to it.
+    pub fn load_verified(
+        path: &Path,
+        constants: ConstantMemory,
+        key: Option<&VerifyKey>,
+    ) -> Result<CompiledModel, LoadError> {
+        let (_, mut models) = read(path, constants, key)?;
         match (models.pop(), models.len()) {
             (Some(model), 0) => Ok(model),
             (Some(last), _) => {
@@ -165,8 +192,13 @@ impl Variants {
     /// Writes the artifact to a temporary file next to `path`, which then
     /// takes its place. Returns its length in bytes.
     pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
+        self.save_signed(path, None)
+    }
+
+    /// As [`save`](Variants::save), signed if there is a key.
+    pub fn save_signed(&self, path: &Path, key: Option<&SigningKey>) -> Result<u64, SaveError> {
         let models: Vec<&CompiledModel> = self.models().iter().map(|m| &**m).collect();
-        save(path, self.dims(), &models)
+        save(path, self.dims(), &models, key)
     }
 
     /// Reads and verifies an artifact of any target; whether this machine can
@@ -177,15 +209,32 @@ impl Variants {
 
     /// As [`load`](Variants::load), with constants in memory or mapped.
     pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<Variants, LoadError> {
-        let (dims, models) = read(path, constants)?;
+        Variants::load_verified(path, constants, None)
+    }
+
+    /// As [`load_with`](Variants::load_with); with a key only a file that was signed with
+    /// the key that belongs to it.
+    pub fn load_verified(
+        path: &Path,
+        constants: ConstantMemory,
+        key: Option<&VerifyKey>,
+    ) -> Result<Variants, LoadError> {
+        let (dims, models) = read(path, constants, key)?;
         let models = models.into_iter().map(Arc::new).collect();
         Variants::of(dims, models).map_err(|e| inconsistent(path, &e.to_string()))
     }
 }
 
-fn save(path: &Path, dims: &[Dim], models: &[&CompiledModel]) -> Result<u64, SaveError> {
+fn save(
+    path: &Path,
+    dims: &[Dim],
+    models: &[&CompiledModel],
+    key: Option<&SigningKey>,
+) -> Result<u64, SaveError> {
     let written = NewFile::beside(path).and_then(|mut new| {
-        write(dims, models, new.writer())?;
+        let mut out = Signing::new(new.writer(), key);
+        write(dims, models, &mut out)?;
+        out.finish()?;
         new.put()
     });
     written.map_err(|source| SaveError {
@@ -196,7 +245,11 @@ fn save(path: &Path, dims: &[Dim], models: &[&CompiledModel]) -> Result<u64, Sav
 
 type Parsed = (Vec<Dim>, Vec<CompiledModel>);
 
-fn read(path: &Path, constants: ConstantMemory) -> Result<Parsed, LoadError> {
+fn read(
+    path: &Path,
+    constants: ConstantMemory,
+    key: Option<&VerifyKey>,
+) -> Result<Parsed, LoadError> {
     let read = |source| LoadError::Read {
         path: path.to_path_buf(),
         source,
@@ -204,7 +257,9 @@ fn read(path: &Path, constants: ConstantMemory) -> Result<Parsed, LoadError> {
     let file = DataFile::open(path).map_err(read)?;
     let len = file.len().min(HEAD_BYTES as u64) as usize;
     // Nothing more is read of a file that is no artifact.
-    check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
+    let head = file.read(0, len).map_err(read)?;
+    let body = body_bytes(&head, file.len());
+    check_head(path, &head, body)?;
     let buffer: Arc<Buffer> = match constants {
         ConstantMemory::Memory => {
             let len = usize::try_from(file.len());
@@ -215,7 +270,38 @@ fn read(path: &Path, constants: ConstantMemory) -> Result<Parsed, LoadError> {
         // `save` replaces files and never writes into them.
         ConstantMemory::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
     };
-    parse(path, &buffer)
+    // A file that was cut while it was read is no longer than its head says.
+    let body = buffer.len().min(body as usize);
+    check_signature(path, &buffer, body, key)?;
+    parse(path, &buffer, body)
+}
+
+/// Bytes of a file of so many before its signature.
+fn body_bytes(head: &[u8], found: u64) -> u64 {
+    match head.len() < HEAD_BYTES {
+        true => found,
+        false => signature::body_bytes(u64_at(head, 32), found),
+    }
+}
+
+/// Checks what follows the first `body` bytes, before anything of these is used.
+fn check_signature(
+    path: &Path,
+    file: &[u8],
+    body: usize,
+    key: Option<&VerifyKey>,
+) -> Result<(), LoadError> {
+    let path = path.to_path_buf();
+    let (body, trailer) = file.split_at(body);
+    if !trailer.is_empty() && !signature::is_whole(trailer) {
+        let part = "bytes of the signature";
+        return Err(LoadError::Checksum { path, part });
+    }
+    match key {
+        Some(_) if trailer.is_empty() => Err(LoadError::Unsigned { path }),
+        Some(key) if !key.verifies(body, trailer) => Err(LoadError::Signature { path }),
+        _ => Ok(()),
+    }
 }
 
 /// A file without a whole head: cut short, if it begins like an artifact.
@@ -294,13 +380,14 @@ fn manifest_bytes<'a>(path: &Path, file: &'a [u8]) -> Result<&'a [u8], LoadError
     Ok(manifest)
 }
 
-fn parse(path: &Path, file: &Arc<Buffer>) -> Result<Parsed, LoadError> {
+/// Reads the first `body` bytes of a file.
+fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadError> {
     let inconsistent = |reason: &str| inconsistent(path, reason);
-    let manifest = manifest_bytes(path, file)?;
-    let data = ((HEAD_BYTES + manifest.len()) as u64).next_multiple_of(SECTION_ALIGN);
+    let manifest = manifest_bytes(path, &file[..body])?;
+    let manifest_end = HEAD_BYTES + manifest.len();
     let stored: Stored =
         postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let mut sections = Sections::check(path, file, data, &stored.sections)?;
+    let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if stored.code.len() != stored.kernels.len() {
         return Err(inconsistent("kernels and their code differ in number"));
     }
@@ -350,13 +437,14 @@ struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// Checks their places and checksums.
+    /// Checks their places and checksums, and that only zeros lie between them.
     fn check(
         path: &'a Path,
         file: &[u8],
-        data: u64,
+        manifest_end: usize,
         all: &[Section; 3],
     ) -> Result<Sections<'a>, LoadError> {
+        let data = (manifest_end as u64).next_multiple_of(SECTION_ALIGN);
         let mut sections = Sections {
             path,
             data: data..file.len() as u64,
@@ -372,6 +460,7 @@ impl<'a> Sections<'a> {
             }
             sections.free[at] = range;
         }
+        check_gaps(path, file, manifest_end, &sections.free)?;
         Ok(sections)
     }
 
@@ -399,6 +488,35 @@ impl<'a> Sections<'a> {
         free.start = range.end;
         Ok(range)
     }
+}
+
+/// Checks that there is nothing but zeros between the manifest and the sections.
+fn check_gaps(
+    path: &Path,
+    file: &[u8],
+    manifest_end: usize,
+    sections: &[Range<usize>],
+) -> Result<(), LoadError> {
+    let mut parts: Vec<_> = sections.iter().filter(|s| !s.is_empty()).collect();
+    parts.sort_by_key(|s| s.start);
+    let mut end = manifest_end;
+    for (start, next) in parts
+        .iter()
+        .map(|s| (s.start, s.end))
+        .chain([(file.len(), 0)])
+    {
+        if file
+            .get(end..start)
+            .is_some_and(|gap| gap.iter().any(|b| *b != 0))
+        {
+            return Err(LoadError::Checksum {
+                path: path.to_path_buf(),
+                part: "zeros between its parts",
+            });
+        }
+        end = end.max(next);
+    }
+    Ok(())
 }
 
 /// Blobs in the order they are written, with their places.
@@ -625,7 +743,8 @@ mod tests {
         let mut bytes = AlignedBytes::zeroed(file.len());
         bytes.copy_from_slice(&file);
         let buffer: Arc<Buffer> = Arc::new(bytes);
-        let (_, mut models) = parse(Path::new("m.tsm"), &buffer)?;
+        let body = buffer.len();
+        let (_, mut models) = parse(Path::new("m.tsm"), &buffer, body)?;
         models
             .pop()
             .ok_or_else(|| inconsistent(Path::new("m.tsm"), "no variant"))

@@ -19,6 +19,7 @@ mod object;
 mod plan;
 mod pool;
 mod run;
+mod signature;
 mod variants;
 
 pub use abi::{
@@ -37,4 +38,5 @@ pub use model::{
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
 pub use run::{FixedSelector, Model, RunError, SelectionKey, Selector};
+pub use signature::{KeyError, SigningKey, VerifyKey};
 pub use variants::{Dim, OutputRows, Padding, Variants};

@@ -1,14 +1,14 @@
 //! Loading models: an ONNX file, a built-in name, or one operator; at one size, or at each
 //! combination of several.
 
-use graph::{NamedDim, Rows, rows_apart};
+use graph::{Limits, NamedDim, Rows, rows_apart};
 use onnx::{BoundModel, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use tensor::Tensor;
-use tune::source::Source;
+use tune::source::{Precision, Source};
 use tune::{Error, Result};
 
 /// Combinations of sizes that one artifact may have, and sizes at which a model is read to
@@ -27,6 +27,8 @@ pub struct Sizes {
     pub dims: BTreeMap<String, Vec<usize>>,
     /// As [`ImportOptions::consts`].
     pub consts: BTreeMap<String, Arc<Tensor>>,
+    /// As [`ImportOptions::limits`].
+    pub limits: Limits,
     /// The name of the dimension whose smaller sizes are to run on the next larger variant. It
     /// is one, as what is proven of each of two says nothing of both together.
     pub pad: Option<String>,
@@ -43,6 +45,7 @@ impl Sizes {
         }
         let mut all = vec![ImportOptions {
             consts: self.consts.clone(),
+            limits: self.limits,
             ..ImportOptions::default()
         }];
         let lists = self.dims.iter().map(|(name, sizes)| (Some(name), sizes));
@@ -146,6 +149,7 @@ fn source(name: &str, bound: BoundModel) -> Source {
         name: stem.map_or(name.into(), |s| s.to_string_lossy().into_owned()),
         model: bound.model,
         layouts: LayoutPolicy::Blocked,
+        precision: Precision::Model,
         dims: bound.dims,
     }
 }

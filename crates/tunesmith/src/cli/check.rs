@@ -1,12 +1,13 @@
 //! `check`: a compiled model against the references.
 
+use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
 use crate::check::{Agreement, check};
 use crate::compile::compile_plan;
-use runtime::{Model, Pool, Variants};
-use std::path::PathBuf;
+use runtime::{ConstantMemory, Model, Pool};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tune::Result;
@@ -27,6 +28,8 @@ pub struct Args {
     /// Check this compiled model instead of compiling one
     #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
+    #[command(flatten)]
+    verify: VerifyArgs,
     /// Seed of the random inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -39,7 +42,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let target = a.model.resolve_target(&host.machine)?;
     check_runs_here(&target)?;
-    let variants = a.artifact.as_deref().map(Variants::load).transpose()?;
+    let load = |path: &Path| a.verify.load(path, ConstantMemory::default());
+    let variants = a.artifact.as_deref().map(load).transpose()?;
     let sources = match &variants {
         Some(variants) if !a.model.has_sizes() => a.model.sources_of(variants)?,
         _ => a.model.sources()?,
@@ -90,6 +94,7 @@ fn print(sizes: &str, report: &Agreement) -> Result<()> {
     let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
     for l in &report.layers {
         let verdict = match (l.ok, l.non_finite) {
+            (true, _) if l.subnormal => "ok, subnormal".into(),
             (true, _) => "ok".into(),
             (false, 0) => "WRONG".into(),
             (false, n) => format!("WRONG, {n} not finite"),

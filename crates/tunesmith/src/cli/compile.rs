@@ -1,6 +1,7 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::host;
+use super::keys::SignArgs;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
@@ -29,6 +30,8 @@ pub struct Args {
     /// The file for the compiled model [default: NAME.tsm]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    sign: SignArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,7 +73,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&host.machine)?;
     let sources = a.model.sources()?;
     let named = super::tune::artifact_path(a.out.as_deref(), &sources[0].name);
-    let inputs = [a.model.files(), a.store.files()?].concat();
+    let key = a.sign.key()?;
+    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
@@ -100,7 +104,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             target: target.name().into(),
             threads: target.threads(),
             tasks,
-            accuracy: requirements.accuracy.to_string(),
+            accuracy: model.accuracy().to_string(),
             space: requirements.space.to_string(),
             tuned_tasks: tuned,
             other_toolchain_tasks: other_toolchain,
@@ -112,7 +116,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
     let written = Written {
-        bytes: out.save(&variants)?,
+        bytes: out.save(&variants, key.as_ref())?,
         artifact: out.path().display().to_string(),
     };
     if a.json {

@@ -1,5 +1,6 @@
 //! `tune`: searches schedules for every task of a model.
 
+use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
@@ -8,6 +9,7 @@ use super::progress::Progress;
 use super::table::{Table, ms};
 use crate::compile::join;
 use measure::{Constants, Policy};
+use runtime::SigningKey;
 use std::collections::BTreeSet;
 use tune::Result;
 use tune::source::Source;
@@ -50,6 +52,8 @@ pub struct Args {
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    sign: SignArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -162,7 +166,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 
 /// The files that the tuned models go to.
 fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
-    let mut inputs = [a.model.files(), a.store.files()?].concat();
+    let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
     let one = |variants: &Vec<Source>| {
         let name = &variants[0].name;
@@ -189,6 +193,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for name in &a.more {
         models.push(a.model.sources_named(name)?);
     }
+    let key = a.sign.key()?;
     let outputs = outputs(a, &models)?;
     let request = |source| Request {
         source,
@@ -203,7 +208,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut reports = Vec::new();
     for (sources, out) in models.iter().zip(&outputs) {
         let own = tuned.by_ref().take(sources.len()).collect();
-        reports.extend(written(sources, own, out)?);
+        reports.extend(written(sources, own, out, key.as_ref())?);
     }
     let reports: Vec<&Report> = reports.iter().collect();
     for disturbance in reports
@@ -222,7 +227,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 }
 
 /// Writes the tuned variants of a model; their reports.
-fn written(sources: &[Source], tuned: Vec<Tuned>, out: &Output) -> Result<Vec<Report>> {
+fn written(
+    sources: &[Source],
+    tuned: Vec<Tuned>,
+    out: &Output,
+    key: Option<&SigningKey>,
+) -> Result<Vec<Report>> {
     let (mut variants, mut reports) = (None, Vec::new());
     for (source, t) in sources.iter().zip(tuned) {
         variants = Some(join(variants, &source.artifact_dims(), t.model)?);
@@ -238,7 +248,7 @@ fn written(sources: &[Source], tuned: Vec<Tuned>, out: &Output) -> Result<Vec<Re
     let help =
         "the records are in the store: `compile` with another --out FILE writes the same model";
     if let Some(variants) = variants {
-        out.save(&variants).map_err(|e| e.help(help))?;
+        out.save(&variants, key).map_err(|e| e.help(help))?;
     }
     Ok(reports)
 }

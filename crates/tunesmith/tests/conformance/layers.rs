@@ -10,7 +10,7 @@ use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::{assemble, defaults};
-use tunesmith::{Agreement, Machine, Requirements, Source, check};
+use tunesmith::{Agreement, Machine, Precision, Requirements, Source, check};
 
 const SEED: u64 = 5;
 const THREADS: u32 = 2;
@@ -48,6 +48,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         model,
         layouts,
         dims: vec![],
+        precision: Precision::Model,
     };
     let target = Machine::host().target(THREADS);
     let plan = source.plan(&target, &[]).unwrap();
