@@ -153,7 +153,7 @@ fn sizes_that_nothing_takes() {
     for model in ["resnet18", OP] {
         says(
             &p.error(&with(model, &["--batch", "8"])),
-            &["--batch, --dim and --const", model, "fixed"],
+            &["--batch, --dim, --const and --limit", model, "fixed"],
         );
     }
     let misspelt = p.error(&with("resnet1800", &["--batch", "8"]));
