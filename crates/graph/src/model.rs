@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
-use tensor::{DType, Tensor};
+use tensor::{Crop, DType, Tensor};
 use thiserror::Error;
 
 /// A value of one model.
@@ -167,6 +167,7 @@ pub struct Model {
     nodes: Vec<Node>,
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
+    crops: Vec<Crop>,
     names: HashMap<String, ValueId>,
     node_names: HashMap<String, NodeId>,
     allowance: Allowance,
@@ -282,6 +283,48 @@ impl Model {
         };
         self.take_name(value, name);
         self.outputs.push(value);
+    }
+
+    /// Declares that of an output only the first elements along an axis are results, as many
+    /// as `count`, one i64, says. `count` becomes another output; the model gets no output
+    /// of results after it.
+    ///
+    /// # Panics
+    /// If the output has no such axis, or `count` is of another type.
+    pub fn crop_output(&mut self, output: usize, axis: usize, count: ValueId) {
+        assert!(axis < self[self.outputs[output]].shape().len());
+        assert_eq!(self[count].ty(), &TensorType::new(DType::I64, &[]));
+        let known = self.crops.iter().find(|c| self.outputs[c.count] == count);
+        let count = match known {
+            Some(crop) => crop.count,
+            None => {
+                let name = format!("{}.count", self[self.outputs[output]].name);
+                let own = matches!(self[count].origin, Origin::Node(..));
+                let count = match own && !self.outputs.contains(&count) {
+                    true => count,
+                    false => self
+                        .add(&name, Op::Identity, &[count])
+                        .expect("Identity takes any operand"),
+                };
+                self.outputs.push(count);
+                self.outputs.len() - 1
+            }
+        };
+        self.crops.push(Crop {
+            output,
+            axis,
+            count,
+        });
+    }
+
+    /// Outputs of which only a part is result, in no order.
+    pub fn crops(&self) -> &[Crop] {
+        &self.crops
+    }
+
+    /// The outputs that are results: all but counts.
+    pub fn results(&self) -> &[ValueId] {
+        &self.outputs[..tensor::results(self.outputs.len(), &self.crops)]
     }
 
     /// Gives `value` a new name; a taken one gets a numeric suffix.
@@ -422,6 +465,7 @@ impl Model {
     fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
         let mut target = Model::new(&self.name, self.opset);
         target.allowance = self.allowance;
+        target.crops.clone_from(&self.crops);
         let mut rewrite = Rewrite {
             source: self,
             target,
@@ -475,6 +519,17 @@ impl Model {
         for v in &self.outputs {
             if v.index() >= self.values.len() {
                 broken.push(format!("output {v:?} does not exist"));
+            }
+        }
+        let results = tensor::results(self.outputs.len(), &self.crops);
+        for c in &self.crops {
+            let count = TensorType::new(DType::I64, &[]);
+            let fits = c.output < results
+                && c.axis < self[self.outputs[c.output]].shape().len()
+                && (results..self.outputs.len()).contains(&c.count)
+                && self[self.outputs[c.count]].ty == count;
+            if !fits {
+                broken.push(format!("{c:?} does not fit the outputs"));
             }
         }
         if broken.is_empty() {

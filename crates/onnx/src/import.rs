@@ -1,11 +1,15 @@
 //! From an ONNX file to a bound model.
 
+mod branches;
 mod control;
+mod sized;
+mod wanted;
 
 use crate::attributes::Attributes;
 use crate::declared::{contradicted, shape_allows};
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
+use crate::live::Live;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
@@ -99,6 +103,8 @@ fn import(
         unsupported: Vec::new(),
         needed: Vec::new(),
         folder: folder.as_ref(),
+        live: Live::default(),
+        wanted: wanted::wanted_rows(&graph),
     };
     let model = importer.run(graph, options)?;
     // It holds the data that folding may drop.
@@ -117,6 +123,9 @@ struct Importer<'a> {
     unsupported: Vec<UnsupportedNode>,
     needed: Vec<NeededValue>,
     folder: Option<&'a DataFolder>,
+    live: Live,
+    /// Of values of which only the first rows are read, how many.
+    wanted: HashMap<String, usize>,
 }
 
 impl Importer<'_> {
@@ -381,8 +390,15 @@ impl Importer<'_> {
             read: RefCell::default(),
             name: name.to_string(),
             folder: self.folder,
+            live: &mut self.live,
+            at_bounds: false,
+            wanted: node.output.first().and_then(|o| self.wanted.get(o).copied()),
         };
-        match complete(&mut import, operator.import) {
+        let imported = match sized::concerns(&import) {
+            true => sized::import(&mut import, operator),
+            false => complete(&mut import, operator.import),
+        };
+        match imported {
             Ok(values) => {
                 self.name_outputs(node, &values, before)?;
                 Ok(Some(Ok(())))
@@ -450,6 +466,15 @@ impl Importer<'_> {
                 )));
             };
             self.model.add_named_output(id, name);
+        }
+        // Counts come after all results.
+        for (i, output) in outputs.iter().enumerate() {
+            let Some(Some(id)) = self.values.get(output.name()) else {
+                continue;
+            };
+            for extent in self.live.extents(*id) {
+                self.model.crop_output(i, extent.axis, extent.count);
+            }
         }
         Ok(())
     }

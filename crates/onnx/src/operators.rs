@@ -4,7 +4,8 @@ use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
     image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, qlinear as d,
-    quantized as q, recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
+    quantized as q, recurrent as t, reduce as r, resize as i, select as h, shapes as s,
+    windows as w,
 };
 
 /// An importable ONNX operator.
@@ -63,7 +64,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("CenterCropPad", g::center_crop_pad),
     standard("Clip", e::clip),
     standard("Col2Im", g::col2im),
-    standard("Compress", x::compress),
+    standard("Compress", h::compress),
     standard("Concat", m::concat),
     standard("Constant", s::constant),
     standard("ConstantOfShape", s::constant_of_shape),
@@ -132,7 +133,8 @@ pub const OPERATORS: &[Operator] = &[
     standard("Mul", e::mul),
     standard("Neg", e::neg),
     standard("NegativeLogLikelihoodLoss", o::negative_log_likelihood),
-    standard("NonZero", x::non_zero),
+    standard("NonMaxSuppression", h::non_max_suppression),
+    standard("NonZero", h::non_zero),
     standard("Not", e::not),
     standard("OneHot", x::one_hot),
     standard("Or", e::or),
@@ -233,7 +235,7 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
 }
 
 /// Operators whose results have sizes that their operands' values decide.
-const SIZED_BY_VALUES: [&str; 2] = ["NonMaxSuppression", "Unique"];
+const SIZED_BY_VALUES: [&str; 1] = ["Unique"];
 /// Operators whose results are random.
 const RANDOM: [&str; 6] = [
     "Bernoulli",

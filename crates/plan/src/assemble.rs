@@ -49,6 +49,7 @@ pub(crate) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
     name_tensors(&model, &mut tensors, inputs.iter().chain(&outputs));
     Plan {
         name: model.name.clone(),
+        crops: model.crops().to_vec(),
         model,
         tasks,
         steps,

@@ -166,9 +166,9 @@ impl<'a> Chains<'a> {
         for n in inner.filter(|n| self.ended.values().any(|m| m.nodes.contains(n))) {
             let users = self.model[n].outputs.iter().flat_map(|v| self.users.of(*v));
             let through = |user: &NodeId| {
-                let has_kernel = !without.contains(user);
+                // A chain reads through a node also where the node has a kernel for others.
                 let inside = |(last, moves): &(&NodeId, &Moves)| {
-                    *last == user || moves.nodes.contains(user) && !has_kernel
+                    !without.contains(last) && (*last == user || moves.nodes.contains(user))
                 };
                 let chains: Vec<_> = self.ended.iter().filter(inside).collect();
                 !chains.is_empty() && chains.iter().all(|(_, m)| m.nodes.contains(&n))

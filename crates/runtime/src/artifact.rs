@@ -26,7 +26,7 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 4;
+pub const ARTIFACT_VERSION: u32 = 5;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -435,6 +435,7 @@ mod tests {
             tensors,
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
+            crops: Vec::new(),
             kernels: (0..3).map(kernel).collect(),
             steps: Vec::new(),
             arena_bytes: 64,

@@ -186,9 +186,15 @@ impl Model {
             self.input_mut(i).copy_from_slice(inputs[given].1.bytes());
         }
         self.invoke()?;
-        Ok((0..self.compiled.outputs().len())
-            .map(|i| self.output_tensor(i))
-            .collect())
+        Ok(self.results())
+    }
+
+    /// Copies of the outputs that are results, as the last invocation left them, without
+    /// what is beyond the counts ([`CompiledModel::crops`]).
+    pub fn results(&self) -> Vec<Tensor> {
+        let outputs = 0..self.compiled.outputs().len();
+        let outputs: Vec<_> = outputs.map(|i| Arc::new(self.output_tensor(i))).collect();
+        tensor::cropped(&outputs, &self.compiled.crops())
     }
 
     /// For each input of the model, its position in `inputs`.
