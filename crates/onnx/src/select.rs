@@ -3,10 +3,14 @@
 //! Where the operand is constant the result is, too. Else the result has as many elements as
 //! there can be, and a count says how many are live (`live`).
 
+use crate::indexing::counting;
 use crate::live::{Chosen, Extent};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
-use graph::ops::{ArgReduce, Binary, Concat, Gather, GatherElements, Op, Suppress, Unary};
+use graph::ops::{
+    ArgReduce, Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK,
+    Unary,
+};
 use tensor::{DType, Tensor};
 
 /// The most boxes that suppression chooses of a class: each takes three kernels.
@@ -180,4 +184,118 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     let owners = n.model.add_result(&n.name, owners);
     let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
     Ok(vec![gathered(n, rows, 0, chosen)?])
+}
+
+/// What a vector has up to each element, added up.
+fn running_sum(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let count = n.ty(x).len() as i64;
+    let (mut y, mut by) = (x, 1);
+    while by < count {
+        let pad = Pad {
+            mode: PadMode::Constant(0.0),
+            pads: vec![(by, -by)],
+        };
+        let before = n.emit(Op::Pad(pad), &[y])?;
+        y = n.binary(Binary::Add, y, before)?;
+        by *= 2;
+    }
+    Ok(y)
+}
+
+/// The positions of a vector's elements in ascending order; the first of equal ones first.
+fn ascending(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let order = TopK {
+        axis: 0,
+        k: n.ty(x).len(),
+        largest: false,
+    };
+    n.emit(Op::TopK(order), &[x])
+}
+
+/// The different elements: the first of each run of equal ones in order.
+pub(crate) fn unique(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let sorted = n.attributes.flag("sorted", true)?;
+    let axis = n.attributes.optional_int("axis")?;
+    if axis.is_some() && n.ty(x).rank() != 1 || n.ty(x).is_empty() {
+        return Problem::unsupported(format!(
+            "it compares parts of {} along an axis; it compares elements here, without one",
+            n.ty(x)
+        ));
+    }
+    let count = n.ty(x).len();
+    let gather = |n: &mut NodeImport, x, at| n.emit(Op::Gather(Gather { axis: 0 }), &[x, at]);
+    let flat = n.reshape(x, vec![count])?;
+    let order = ascending(n, flat)?;
+    let values = gather(n, flat, order)?;
+    let begins = begins(n, values)?;
+    let chosen = n.positions(begins)?;
+    let starts = chosen.positions;
+    let mut results = [gather(n, values, starts)?, gather(n, order, starts)?, starts];
+    // Each element's place in the order, and the run that it is in.
+    let places = ascending(n, order)?;
+    let ones = n.cast(begins, DType::I64)?;
+    let runs = running_sum(n, ones)?;
+    let one = n.number(1);
+    let runs = n.binary(Binary::Sub, runs, one)?;
+    let mut inverse = gather(n, runs, places)?;
+    // A run ends where the next one begins, the last at the end.
+    let end = n.number(count as i64);
+    let end = n.as_vector(end)?;
+    let next = match count {
+        1 => end,
+        _ => {
+            let later = cut(n, starts, 1, count - 1)?;
+            n.emit(Op::Concat(Concat { axis: 0 }), &[later, end])?
+        }
+    };
+    let following = counting(n, count, 0, 1, 1);
+    let has_next = n.binary(Binary::Less, following, chosen.count)?;
+    let next = n.emit(Op::Where, &[has_next, next, end])?;
+    results[2] = n.binary(Binary::Sub, next, starts)?;
+    if !sorted {
+        let live = n.is_live(
+            Extent {
+                axis: 0,
+                count: chosen.count,
+            },
+            &[count],
+        )?;
+        let firsts = n.emit(Op::Where, &[live, results[1], end])?;
+        let order = ascending(n, firsts)?;
+        for result in &mut results {
+            *result = gather(n, *result, order)?;
+        }
+        let places = ascending(n, order)?;
+        inverse = gather(n, places, inverse)?;
+    }
+    for result in results {
+        let count = chosen.count;
+        n.live.set(result, vec![Extent { axis: 0, count }]);
+    }
+    let [values, firsts, counts] = results;
+    Ok(vec![values, firsts, inverse, counts])
+}
+
+/// Whether each element of an ordered vector differs from the one before it.
+fn begins(n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
+    let count = n.ty(values).len();
+    let first = n.filled(DType::Bool, &[1], 1.0)?;
+    if count == 1 {
+        return Ok(first);
+    }
+    let (later, earlier) = (cut(n, values, 1, count - 1)?, cut(n, values, 0, count - 1)?);
+    let same = n.binary(Binary::Equal, later, earlier)?;
+    let differs = n.unary(Unary::Not, same)?;
+    n.emit(Op::Concat(Concat { axis: 0 }), &[first, differs])
+}
+
+/// Elements of a vector.
+fn cut(n: &mut NodeImport, x: ValueId, start: usize, size: usize) -> Result<ValueId, Problem> {
+    let slice = Slice {
+        starts: vec![start],
+        steps: vec![1],
+        sizes: vec![size],
+    };
+    n.emit(Op::Slice(slice), &[x])
 }

@@ -75,6 +75,12 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ReduceProd" => reduced(n, operator, 1.0),
         "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => reduced(n, operator, 0.0),
         "MatMul" | "Gemm" => product(n, operator),
+        "RoiAlign" if !live(n, 0) => {
+            let values = complete(n, operator.import)?;
+            let regions = n.input(1)?;
+            let extents = n.live.extents(regions).to_vec();
+            set_all(n, values, &extents)
+        }
         _ if ELEMENTWISE.contains(&name) => elementwise(n, operator),
         _ if ROWS.contains(&name) => rows(n, operator),
         _ => refuse(n),
