@@ -392,7 +392,10 @@ impl Importer<'_> {
             folder: self.folder,
             live: &mut self.live,
             at_bounds: false,
-            wanted: node.output.first().and_then(|o| self.wanted.get(o).copied()),
+            wanted: node
+                .output
+                .first()
+                .and_then(|o| self.wanted.get(o).copied()),
         };
         let imported = match sized::concerns(&import) {
             true => sized::import(&mut import, operator),

@@ -49,9 +49,8 @@ fn sampled(
     let shape = n.shape(image);
     // A grid's -1 and 1 are the edges of the image.
     let mut place = |at: ValueId, size: usize| {
-        let edge = with(n, Binary::Add, at, 0.5)?;
-        let scaled = with(n, Binary::Mul, edge, 2.0 / size as f64)?;
-        with(n, Binary::Sub, scaled, 1.0)
+        let from_centre = with(n, Binary::Sub, at, (size as f64 - 1.0) / 2.0)?;
+        with(n, Binary::Mul, from_centre, 2.0 / size as f64)
     };
     let (y, x) = (place(y, shape[2])?, place(x, shape[3])?);
     let axis = n.ty(y).rank() - 1;
@@ -97,10 +96,19 @@ fn samples(
 /// below each other for that: a sample is within its own.
 pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let (image, regions, batch) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let default = if n.opset < 16 { "output_half_pixel" } else { "half_pixel" };
+    let default = if n.opset < 16 {
+        "output_half_pixel"
+    } else {
+        "half_pixel"
+    };
     let mode = n.attributes.text("mode", "avg")?;
-    let place = n.attributes.text("coordinate_transformation_mode", default)?;
-    let (rows, columns) = (n.attributes.int("output_height", 1)?, n.attributes.int("output_width", 1)?);
+    let place = n
+        .attributes
+        .text("coordinate_transformation_mode", default)?;
+    let (rows, columns) = (
+        n.attributes.int("output_height", 1)?,
+        n.attributes.int("output_width", 1)?,
+    );
     let ratio = n.attributes.int("sampling_ratio", 0)?;
     let scale = n.attributes.float("spatial_scale", 1.0)?;
     let (shape, count) = (n.shape(image), n.shape(regions));
@@ -119,7 +127,9 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
         ));
     }
     if !small(rows) || !small(columns) || n.ty(image).is_empty() || count == 0 {
-        return Problem::unsupported(format!("{count} regions of {rows} x {columns} of {shape:?}"));
+        return Problem::unsupported(format!(
+            "{count} regions of {rows} x {columns} of {shape:?}"
+        ));
     }
     let half_pixel = match place.as_str() {
         "half_pixel" => true,
@@ -153,7 +163,10 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
         let v = stretched(n, v, &by_region)?;
         Ok::<_, Problem>(v)
     };
-    let (y, x) = (spread(y, [count, all_rows, 1])?, spread(x, [count, 1, all_columns])?);
+    let (y, x) = (
+        spread(y, [count, all_rows, 1])?,
+        spread(x, [count, 1, all_columns])?,
+    );
     let points = vec![1, count * all_rows, all_columns, 1];
     let (y, x) = (n.reshape(y, points.clone())?, n.reshape(x, points)?);
     let below = match batches {
@@ -183,7 +196,10 @@ pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
     let (image, weight, offset) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let (bias, mask) = (n.optional(3), n.optional(4));
     let list = |name: &str, default: Vec<i64>| -> Result<Vec<usize>, Problem> {
-        let values = n.attributes.ints(name)?.map_or(default.clone(), <[i64]>::to_vec);
+        let values = n
+            .attributes
+            .ints(name)?
+            .map_or(default.clone(), <[i64]>::to_vec);
         let sizes: Option<Vec<usize>> = values.iter().map(|v| usize::try_from(*v).ok()).collect();
         match sizes {
             Some(sizes) if sizes.len() == default.len() => Ok(sizes),
@@ -223,7 +239,10 @@ pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
     if !fits {
         return refused();
     }
-    let images = n.reshape(image, vec![batch * parts, channels / parts, *height, *width])?;
+    let images = n.reshape(
+        image,
+        vec![batch * parts, channels / parts, *height, *width],
+    )?;
     // Offsets are y and x of each tap in turn.
     let offset = n.reshape(offset, vec![batch * parts, taps, 2, rows * columns])?;
     let offset = transposed(n, offset, &[0, 1, 3, 2])?;

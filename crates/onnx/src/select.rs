@@ -159,7 +159,10 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
             last: false,
         };
         let best = n.emit(Op::ArgReduce(best), &[held])?;
-        bests.push(n.emit(Op::GatherElements(GatherElements { axis: 2 }), &[held, best])?);
+        bests.push(n.emit(
+            Op::GatherElements(GatherElements { axis: 2 }),
+            &[held, best],
+        )?);
         picks.push(best);
         if i + 1 < most {
             held = n.emit(Op::Suppress(suppress), &[held, boxes, best])?;
@@ -231,7 +234,11 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
     let begins = begins(n, values)?;
     let chosen = n.positions(begins)?;
     let starts = chosen.positions;
-    let mut results = [gather(n, values, starts)?, gather(n, order, starts)?, starts];
+    let mut results = [
+        gather(n, values, starts)?,
+        gather(n, order, starts)?,
+        starts,
+    ];
     // Each element's place in the order, and the run that it is in.
     let places = ascending(n, order)?;
     let ones = n.cast(begins, DType::I64)?;

@@ -76,15 +76,23 @@ fn transformed(n: &mut NodeImport, x: ValueId, t: Transform) -> Result<ValueId, 
     // Half a spectrum becomes what it is the spectrum of: real numbers.
     let to_real = t.inverse && t.onesided;
     let rows = if to_real { t.half() } else { len };
-    let columns = if t.onesided && !t.inverse { t.half() } else { len };
+    let columns = if t.onesided && !t.inverse {
+        t.half()
+    } else {
+        len
+    };
     let share = if t.inverse { 1.0 / len as f64 } else { 1.0 };
     let weight = move |row: usize| match to_real && row > 0 && 2 * row != len {
         true => 2.0 * share,
         false => share,
     };
     let sign = if t.inverse { 1.0 } else { -1.0 };
-    let cosines = matrix(n, dtype, [rows, columns], len, |r, _, a| weight(r) * a.cos())?;
-    let sines = matrix(n, dtype, [rows, columns], len, |r, _, a| sign * weight(r) * a.sin())?;
+    let cosines = matrix(n, dtype, [rows, columns], len, |r, _, a| {
+        weight(r) * a.cos()
+    })?;
+    let sines = matrix(n, dtype, [rows, columns], len, |r, _, a| {
+        sign * weight(r) * a.sin()
+    })?;
     let re = component(n, x, 0)?;
     let product = |n: &mut NodeImport, x, m| n.emit(Op::MatMul, &[x, m]);
     let (mut out_re, mut out_im) = (product(n, re, cosines)?, None);
@@ -113,7 +121,12 @@ fn transformed(n: &mut NodeImport, x: ValueId, t: Transform) -> Result<ValueId, 
 }
 
 /// `x` with `length` elements along an axis: cut, or filled with zeros.
-fn of_length(n: &mut NodeImport, x: ValueId, axis: usize, length: usize) -> Result<ValueId, Problem> {
+fn of_length(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+    length: usize,
+) -> Result<ValueId, Problem> {
     let mut pads = vec![(0, 0); n.ty(x).rank()];
     pads[axis].1 = length as i64 - n.ty(x).shape[axis] as i64;
     if pads[axis].1 == 0 {
@@ -132,7 +145,10 @@ pub(crate) fn dft(n: &mut NodeImport) -> Imported {
         _ => n.constant_scalar(2, "axis")?.map_or(-2, |a| a as i64),
     };
     let axis = n.axis(axis, rank)?;
-    let (inverse, onesided) = (n.attributes.flag("inverse", false)?, n.attributes.flag("onesided", false)?);
+    let (inverse, onesided) = (
+        n.attributes.flag("inverse", false)?,
+        n.attributes.flag("onesided", false)?,
+    );
     let fits = rank >= 2 && axis + 1 < rank && matches!(shape[rank - 1], 1 | 2);
     if !fits || n.ty(x).is_empty() {
         return Problem::unsupported(format!("axis {axis} of {}", n.ty(x)));
@@ -141,7 +157,9 @@ pub(crate) fn dft(n: &mut NodeImport) -> Imported {
         true => 2 * (shape[axis] - 1),
         false => shape[axis],
     };
-    let length = n.constant_scalar(1, "length")?.map_or(own as f64, f64::trunc);
+    let length = n
+        .constant_scalar(1, "length")?
+        .map_or(own as f64, f64::trunc);
     if !(1.0..1e9).contains(&length) {
         return Problem::unsupported(format!("its length is {length}"));
     }
@@ -150,7 +168,11 @@ pub(crate) fn dft(n: &mut NodeImport) -> Imported {
         inverse,
         onesided,
     };
-    let read = if inverse && onesided { t.half() } else { t.length };
+    let read = if inverse && onesided {
+        t.half()
+    } else {
+        t.length
+    };
     let x = of_length(n, x, axis, read)?;
     // The transformed axis last but one.
     let mut perm: Vec<usize> = (0..rank).collect();
@@ -172,7 +194,9 @@ pub(crate) fn stft(n: &mut NodeImport) -> Imported {
     let length = n.constant_scalar(3, "frame length")?;
     let onesided = n.attributes.flag("onesided", true)?;
     let shape = n.shape(x);
-    let length = length.or(window.map(|w| n.ty(w).len() as f64)).unwrap_or(0.0);
+    let length = length
+        .or(window.map(|w| n.ty(w).len() as f64))
+        .unwrap_or(0.0);
     let (batch, size, parts) = match shape[..] {
         [batch, size] => (batch, size, 1),
         [batch, size, parts @ (1 | 2)] => (batch, size, parts),
@@ -216,7 +240,13 @@ pub(crate) fn stft(n: &mut NodeImport) -> Imported {
 /// The weights by which frequencies make up bands of equal width in mel.
 pub(crate) fn mel_weight_matrix(n: &mut NodeImport) -> Imported {
     let mut given = [0.0; 5];
-    let roles = ["number of bands", "transform's length", "sample rate", "lower edge", "upper edge"];
+    let roles = [
+        "number of bands",
+        "transform's length",
+        "sample rate",
+        "lower edge",
+        "upper edge",
+    ];
     for (i, role) in roles.into_iter().enumerate() {
         given[i] = match n.constant_scalar(i, role)? {
             Some(v) => v,
@@ -257,7 +287,11 @@ pub(crate) fn mel_weight_matrix(n: &mut NodeImport) -> Imported {
                 0.0
             };
             let falls = to > centre && at >= centre && at < to;
-            let weight = if falls { (to - at) / (to - centre) } else { weight };
+            let weight = if falls {
+                (to - at) / (to - centre)
+            } else {
+                weight
+            };
             out.set_f64(bin * bands + band, weight);
         }
     }

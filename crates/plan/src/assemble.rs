@@ -224,7 +224,11 @@ impl Assembler<'_> {
             _ => {}
         }
         let home = self.homes.get(&v).copied().unwrap_or(Layout::Plain);
-        assert!(home != layout, "`{}` is read and never written", value.name());
+        assert!(
+            home != layout,
+            "`{}` is read and never written",
+            value.name()
+        );
         let source = self.tensor(v, home);
         let shape = value.shape();
         if home.is_plain_for(shape) && layout.is_plain_for(shape) {

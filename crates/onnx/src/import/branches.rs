@@ -48,7 +48,12 @@ fn taken(
     if a.dtype != b.dtype || a.rank() != b.rank() {
         return Problem::unsupported(format!("its branches make {a} and {b}"));
     }
-    let shape: Vec<usize> = a.shape.iter().zip(&b.shape).map(|(a, b)| *a.max(b)).collect();
+    let shape: Vec<usize> = a
+        .shape
+        .iter()
+        .zip(&b.shape)
+        .map(|(a, b)| *a.max(b))
+        .collect();
     let mut extents = Vec::new();
     for (axis, (from, to)) in a.shape.iter().zip(&b.shape).enumerate() {
         let counts = [n.live.count(yes, axis), n.live.count(no, axis)];

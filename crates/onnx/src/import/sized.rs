@@ -15,26 +15,112 @@ use tensor::{DType, Tensor};
 
 /// Operators whose result at an index is made of their operands' elements there.
 const ELEMENTWISE: &[&str] = &[
-    "Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BitShift",
-    "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu",
-    "Clip", "Cos", "Cosh", "Div", "Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu",
-    "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN",
-    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg",
-    "Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid",
-    "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu", "Where", "Xor",
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Add",
+    "And",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Cast",
+    "CastLike",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "Div",
+    "Dropout",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Where",
+    "Xor",
 ];
 
 /// Operators that keep the rows of their first operand apart, and have one row for each.
 const ROWS: &[&str] = &[
-    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool",
-    "GlobalMaxPool", "InstanceNormalization", "MaxPool", "Resize",
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "InstanceNormalization",
+    "MaxPool",
+    "Resize",
 ];
 
 /// Integers from which sizes are computed, in ways that never fall where an operand rises.
 const OF_SIZES: &[&str] = &[
-    "Add", "Cast", "Concat", "Flatten", "Gather", "Identity", "Max", "Min", "Mul", "ReduceMax",
-    "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sum", "Unsqueeze",
+    "Add",
+    "Cast",
+    "Concat",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Max",
+    "Min",
+    "Mul",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Sum",
+    "Unsqueeze",
 ];
 
 /// Whether a node needs more than its operator's importer.
@@ -137,12 +223,15 @@ fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
         })
     };
     let ranges = n.inputs.iter().map(|v| v.map(|v| known(n, v)));
-    let Some(ranges) = ranges.map(Option::unwrap_or_default).collect::<Option<Vec<_>>>() else {
+    let Some(ranges) = ranges
+        .map(Option::unwrap_or_default)
+        .collect::<Option<Vec<_>>>()
+    else {
         return Ok(values);
     };
     let negative = |t: &Tensor| (0..t.len()).any(|i| t.get_i64(i) < 0);
-    let rises = !matches!(operator.name, "Mul" | "ReduceProd")
-        || !ranges.iter().any(|r| negative(&r.low));
+    let rises =
+        !matches!(operator.name, "Mul" | "ReduceProd") || !ranges.iter().any(|r| negative(&r.low));
     let integers = n.dtype(values[0]).is_int();
     if !rises || !integers {
         return Ok(values);
@@ -424,7 +513,11 @@ fn product(n: &mut NodeImport, operator: &Operator) -> Imported {
             extents.push(Extent { axis, count });
         }
     }
-    if n.inputs[2..].iter().flatten().any(|c| !n.live.extents(*c).is_empty()) {
+    if n.inputs[2..]
+        .iter()
+        .flatten()
+        .any(|c| !n.live.extents(*c).is_empty())
+    {
         return refuse(n);
     }
     Ok(vec![set(n, y, extents)?])
@@ -542,7 +635,13 @@ fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
         ..10 => None,
         _ => n.constant_ints(4, "steps")?,
     };
-    let moving = |i: usize| n.inputs.get(i).copied().flatten().filter(|v| n.live.range(*v).is_some());
+    let moving = |i: usize| {
+        n.inputs
+            .get(i)
+            .copied()
+            .flatten()
+            .filter(|v| n.live.range(*v).is_some())
+    };
     if n.opset >= 10 && [1, 3, 4].into_iter().any(|i| moving(i).is_some()) {
         return Problem::unsupported("the data decide where it starts, its axes or its steps");
     }
@@ -566,7 +665,9 @@ fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
         }
         let step = steps.as_ref().map_or(1, |s| s[i]);
         if step != 1 || starts[i] < 0 {
-            return Problem::unsupported("it steps, or counts its start from an end, along an axis whose size the data decide");
+            return Problem::unsupported(
+                "it steps, or counts its start from an end, along an axis whose size the data decide",
+            );
         }
         let size = live.map_or_else(|| n.number(from[d] as i64), |c| c);
         let count = match end {

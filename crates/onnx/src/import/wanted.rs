@@ -51,7 +51,10 @@ fn of_graph(
         read(rows, output.name(), all(output.name()));
     }
     for node in graph.node.iter().rev() {
-        let result = node.output.iter().map(|o| rows.get(o).copied().unwrap_or(0));
+        let result = node
+            .output
+            .iter()
+            .map(|o| rows.get(o).copied().unwrap_or(0));
         let result = result.max().unwrap_or(usize::MAX);
         for (i, input) in node.input.iter().enumerate() {
             let count = if i == 0 {
@@ -81,7 +84,11 @@ fn read(rows: &mut Rows, name: &str, count: usize) {
 }
 
 /// How many rows of its first operand a node reads of which `result` rows are read.
-fn passes(node: &NodeProto, constants: &HashMap<String, TensorProto>, result: usize) -> Option<usize> {
+fn passes(
+    node: &NodeProto,
+    constants: &HashMap<String, TensorProto>,
+    result: usize,
+) -> Option<usize> {
     let ints = |i: usize| -> Option<Vec<i64>> {
         let t = tensor_from(constants.get(node.input.get(i)?)?.clone(), None).ok()?;
         Some((0..t.len()).map(|i| t.get_i64(i)).collect())
