@@ -12,10 +12,11 @@ use std::path::Path;
 /// Crates of the workspace that `build` depends on and that decide no code.
 const OTHER_CRATES: [&str; 1] = ["worker"];
 /// Packages that decide no code: system calls, error types, serialisation's
-/// derives, hashes with a specified result, and what fills tensors.
-const OTHER_PACKAGES: [&str; 9] = [
+/// derives, hashes with a specified result, signatures, and what fills tensors.
+const OTHER_PACKAGES: [&str; 10] = [
     "bytemuck",
     "libc",
+    "ed25519-compact",
     "memmap2",
     "rand",
     "rand_pcg",

@@ -10,15 +10,18 @@ pub mod builtin;
 mod columns;
 mod model;
 pub mod ops;
+mod precision;
 mod quantised;
 mod recognise;
 pub mod reference;
 mod simplify;
 
 pub use model::{
-    Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users, Value, ValueId,
+    Exceeded, Limit, Limits, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users,
+    Value, ValueId,
 };
 pub use ops::{Op, OpError};
+pub use precision::products_of_bf16;
 pub use quantised::products_of_bytes;
 pub use reference::{EvalError, Evaluated, Keep, evaluate};
 pub use simplify::simplify;

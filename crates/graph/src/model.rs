@@ -7,8 +7,11 @@
 //! a new model; [`Model::verify`] checks every promise from scratch.
 
 mod fold;
+mod limits;
+mod verify;
 
-use fold::Allowance;
+use limits::{Allowance, description};
+pub use limits::{Exceeded, Limit, Limits};
 
 use crate::ops::{Op, OpError};
 use std::collections::{HashMap, HashSet};
@@ -37,6 +40,9 @@ impl NodeId {
         self.0 as usize
     }
 }
+
+/// Of one value.
+const MAX_BYTES: u64 = 1 << 40;
 
 /// Element type and static shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +74,14 @@ impl TensorType {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a model may have values of this type: larger ones are refused, those without
+    /// elements by their other dimensions, so that sizes and offsets never overflow.
+    pub fn is_possible(&self) -> bool {
+        let size = |n: u64, d: &usize| n.checked_mul((*d).max(1) as u64);
+        let bytes = self.shape.iter().try_fold(self.dtype.size() as u64, size);
+        bytes.is_some_and(|n| n <= MAX_BYTES)
     }
 }
 
@@ -182,6 +196,29 @@ impl Model {
         }
     }
 
+    /// What the model may take. Those of a model that is not read from a file are the defaults.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.allowance.limits = limits;
+    }
+
+    /// Whether the model may have so many values more.
+    ///
+    /// # Errors
+    /// If its limits do not allow that.
+    pub fn room_for(&self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)
+    }
+
+    /// Counts `values` as values of the model.
+    ///
+    /// # Errors
+    /// If its limits do not allow them.
+    pub fn take_values(&mut self, values: usize) -> Result<(), Exceeded> {
+        self.allowance.room_for(values)?;
+        self.allowance.count(values as u64, 0);
+        Ok(())
+    }
+
     /// Appends a graph input. A taken name gets a numeric suffix.
     pub fn add_input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> ValueId {
         let origin = Origin::Input(self.inputs.len());
@@ -241,6 +278,8 @@ impl Model {
                 self.add_value(&format!("{name}{suffix}"), ty, Origin::Node(id, i))
             })
             .collect::<Vec<_>>();
+        let operands = description(&name, inputs.len());
+        self.allowance.count(0, operands);
         self.node_names.insert(name.clone(), id);
         self.nodes.push(Node {
             name,
@@ -464,7 +503,7 @@ impl Model {
 
     fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
         let mut target = Model::new(&self.name, self.opset);
-        target.allowance = self.allowance;
+        target.allowance = self.allowance.of_copy();
         target.crops.clone_from(&self.crops);
         let mut rewrite = Rewrite {
             source: self,
@@ -506,106 +545,9 @@ impl Model {
         rewrite.finish()
     }
 
-    /// Checks every promise and lists the broken ones.
-    ///
-    /// # Errors
-    /// One sentence a broken promise.
-    pub fn verify(&self) -> Result<(), Vec<String>> {
-        let mut broken = Vec::new();
-        self.verify_values(&mut broken);
-        for (id, node) in self.nodes() {
-            self.verify_node(id, node, &mut broken);
-        }
-        for v in &self.outputs {
-            if v.index() >= self.values.len() {
-                broken.push(format!("output {v:?} does not exist"));
-            }
-        }
-        let results = tensor::results(self.outputs.len(), &self.crops);
-        for c in &self.crops {
-            let count = TensorType::new(DType::I64, &[]);
-            let fits = c.output < results
-                && c.axis < self[self.outputs[c.output]].shape().len()
-                && (results..self.outputs.len()).contains(&c.count)
-                && self[self.outputs[c.count]].ty == count;
-            if !fits {
-                broken.push(format!("{c:?} does not fit the outputs"));
-            }
-        }
-        if broken.is_empty() {
-            Ok(())
-        } else {
-            Err(broken)
-        }
-    }
-
-    fn verify_values(&self, broken: &mut Vec<String>) {
-        for (id, v) in self.values() {
-            if self.names.get(&v.name) != Some(&id) {
-                broken.push(format!(
-                    "value {id:?}: the name `{}` is not its own",
-                    v.name
-                ));
-            }
-            let defined = match &v.origin {
-                Origin::Input(i) => self.inputs.get(*i) == Some(&id),
-                Origin::Constant(t) => TensorType::of(t) == v.ty,
-                Origin::Node(n, i) => {
-                    self.nodes.get(n.index()).and_then(|n| n.outputs.get(*i)) == Some(&id)
-                }
-            };
-            if !defined {
-                broken.push(format!("value `{}` is not what its origin defines", v.name));
-            }
-        }
-    }
-
-    fn verify_node(&self, id: NodeId, node: &Node, broken: &mut Vec<String>) {
-        let mut whole = true;
-        for v in node.inputs.iter().flatten().chain(&node.outputs) {
-            if v.index() >= self.values.len() {
-                broken.push(format!(
-                    "node `{}` names {v:?}, which does not exist",
-                    node.name
-                ));
-                whole = false;
-            }
-        }
-        if !whole {
-            return;
-        }
-        for v in node.inputs.iter().flatten() {
-            if self.producer(*v).is_some_and(|(n, _)| n >= id) {
-                let name = &self.value(*v).name;
-                broken.push(format!(
-                    "node `{}` reads `{name}` before it is made",
-                    node.name
-                ));
-            }
-        }
-        let types: Vec<_> = node
-            .inputs
-            .iter()
-            .map(|i| i.map(|v| self.value(v).ty()))
-            .collect();
-        let outputs: Vec<_> = node
-            .outputs
-            .iter()
-            .map(|v| self.value(*v).ty().clone())
-            .collect();
-        match node.op.infer(&types) {
-            Ok(inferred) if inferred == outputs => {}
-            Ok(inferred) => broken.push(format!(
-                "node `{}` ({}) should give {inferred:?} and gives {outputs:?}",
-                node.name,
-                node.op.name()
-            )),
-            Err(e) => broken.push(format!("node `{}` ({}): {e}", node.name, node.op.name())),
-        }
-    }
-
     fn add_value(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {
         let id = ValueId(arena_index(self.values.len()));
+        self.allowance.count(1, description(name, ty.rank()));
         let name = free_name(name, |n| self.names.contains_key(n));
         self.names.insert(name.clone(), id);
         self.values.push(Value { name, ty, origin });

@@ -13,6 +13,7 @@
 use crate::model::{Model, Node, Rewrite, ValueId};
 use crate::ops::{Binary, Conv, ConvInteger, Gemm, Op, Pool, PoolKind, Transpose, Unary};
 use crate::reference;
+use crate::simplify::vector;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
@@ -34,8 +35,6 @@ struct Weights {
     steps: Vec<f64>,
 }
 
-/// Terms of a sum of products of bytes, at most: more could overflow an i32.
-const MOST_TERMS: usize = 1 << 16;
 /// How far a bias may be from a whole number of steps, as exporters round it: in steps, and as a
 /// part of it.
 const BIAS_TOLERANCE: (f64, f64) = (1e-3, 1e-6);
@@ -336,13 +335,10 @@ impl Pass<'_, '_> {
         let ([zero, step], w) = (self.whole(&x)?, self.weights(w, 0)?);
         let maps = w.bytes.shape()[0];
         let terms = w.bytes.len() / maps.max(1);
-        let sums = map_sums(&w.bytes, maps, |i| i / terms);
+        let dtype = self.r.target[x.q].dtype();
+        let sums = sums_of_maps(&w.bytes, maps, |i| i / terms, dtype, zero)?;
         let bias = self.bias(bias, maps)?;
-        let values = match self.r.target[x.q].dtype() {
-            DType::U8 => 0.0..=255.0,
-            _ => -128.0..=127.0,
-        };
-        if terms > MOST_TERMS || maps == 0 || !values.contains(&zero) {
+        if maps == 0 {
             return None;
         }
         let mut shape = vec![1; w.bytes.rank()];
@@ -353,8 +349,7 @@ impl Pass<'_, '_> {
             outside: zero as i64,
         };
         let sum = self.add(Op::ConvInteger(op), &[x.q, weights]);
-        let offsets = sums.iter().map(|s| -zero * s).collect();
-        Some(self.scaled(sum, offsets, (&w.steps, step), bias, &shape))
+        Some(self.scaled(sum, sums, (&w.steps, step), bias, &shape))
     }
 
     fn matmul(&mut self, [a, b]: [ValueId; 2]) -> Option<ValueId> {
@@ -378,19 +373,18 @@ impl Pass<'_, '_> {
     fn product(&mut self, a: ValueId, w: Weights, bias: Option<ValueId>) -> Option<ValueId> {
         let a = self.dequantised(a)?;
         let [zero, step] = self.whole(&a)?;
-        let (terms, columns) = match *w.bytes.shape() {
-            [terms, columns] => (terms, columns),
-            _ => return None,
+        let [_, columns] = *w.bytes.shape() else {
+            return None;
         };
         let bias = self.bias(bias, columns)?;
-        if terms > MOST_TERMS || columns == 0 || self.r.target[a.q].ty().rank() < 2 {
+        let ty = self.r.target[a.q].ty();
+        if columns == 0 || ty.rank() < 2 {
             return None;
         }
-        let sums = map_sums(&w.bytes, columns, |i| i % columns);
+        let sums = sums_of_maps(&w.bytes, columns, |i| i % columns, ty.dtype, zero)?;
         let weights = self.constant(w.bytes);
         let sum = self.add(Op::MatMulInteger, &[a.q, weights]);
-        let offsets = sums.iter().map(|s| -zero * s).collect();
-        Some(self.scaled(sum, offsets, (&w.steps, step), bias, &[columns]))
+        Some(self.scaled(sum, sums, (&w.steps, step), bias, &[columns]))
     }
 
     /// A constant bias of each map, zeros without one. None if it is no constant, or more.
@@ -408,11 +402,11 @@ impl Pass<'_, '_> {
     }
 
     /// (sum + offset) scale + bias, with one of each a map. A bias of whole steps is part of
-    /// the offset.
+    /// the offset, where the sums surely leave room for it.
     fn scaled(
         &mut self,
         mut sum: ValueId,
-        mut offsets: Vec<f64>,
+        sums: Vec<MapSum>,
         (steps, step): (&[f64], f64),
         bias: Vec<f64>,
         shape: &[usize],
@@ -423,16 +417,12 @@ impl Pass<'_, '_> {
             .enumerate()
             .map(|(m, b)| b / of_map(m))
             .collect();
-        let whole = in_steps.iter().all(|b| {
+        let whole = in_steps.iter().zip(&sums).all(|(b, s)| {
             let error = (b - b.round()).abs();
-            error <= BIAS_TOLERANCE.0 + b.abs() * BIAS_TOLERANCE.1 && b.abs() < f64::from(1 << 30)
+            error <= BIAS_TOLERANCE.0 + b.abs() * BIAS_TOLERANCE.1 && s.fits_with(b.round())
         });
-        if whole {
-            offsets
-                .iter_mut()
-                .zip(&in_steps)
-                .for_each(|(o, b)| *o += b.round());
-        }
+        let offset = |(s, b): (&MapSum, &f64)| s.offset + if whole { b.round() } else { 0.0 };
+        let offsets: Vec<f64> = sums.iter().zip(&in_steps).map(offset).collect();
         if offsets.iter().any(|o| *o != 0.0) {
             let offsets = self.constant(vector(DType::I32, &offsets, shape));
             sum = self.add(Op::Binary(Binary::Add), &[sum, offsets]);
@@ -457,33 +447,71 @@ const UNSIGNED: f64 = 128.0;
 
 /// Clips to all values of a type of bytes.
 fn whole_range(to: DType) -> Unary {
-    let (min, max) = match to {
-        DType::U8 => (0.0, 255.0),
-        _ => (-128.0, 127.0),
-    };
+    let (min, max) = range(to);
     Unary::Clip {
         min: Some(min),
         max: Some(max),
     }
 }
 
-fn map_sums(bytes: &Tensor, maps: usize, map: impl Fn(usize) -> usize) -> Vec<f64> {
-    let mut sums = vec![0.0; maps];
-    (0..bytes.len()).for_each(|i| sums[map(i)] += bytes.get_f64(i));
-    sums
+/// What the sums of products of a map can be, whatever the image, and what is added to each
+/// for its zero point.
+#[derive(Clone, Copy, Default)]
+struct MapSum {
+    least: f64,
+    most: f64,
+    offset: f64,
+}
+
+impl MapSum {
+    /// Whether each sum, its offset and `more`, and all together are numbers of an i32.
+    fn fits_with(&self, more: f64) -> bool {
+        let offset = self.offset + more;
+        let all = [
+            self.least,
+            self.most,
+            offset,
+            self.least + offset,
+            self.most + offset,
+        ];
+        all.iter()
+            .all(|v| (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(v))
+    }
+}
+
+/// The sums of each map of constant bytes with an image of a type of bytes. None if one could
+/// overflow an i32, or the zero point is no value of the image.
+fn sums_of_maps(
+    bytes: &Tensor,
+    maps: usize,
+    map: impl Fn(usize) -> usize,
+    image: DType,
+    zero: f64,
+) -> Option<Vec<MapSum>> {
+    let (least, most) = range(image);
+    if !(least..=most).contains(&zero) {
+        return None;
+    }
+    let mut sums = vec![MapSum::default(); maps];
+    for i in 0..bytes.len() {
+        let (w, sum) = (bytes.get_f64(i), &mut sums[map(i)]);
+        sum.least += (w * least).min(w * most);
+        sum.most += (w * least).max(w * most);
+        sum.offset -= w * zero;
+    }
+    sums.iter().all(|s| s.fits_with(0.0)).then_some(sums)
+}
+
+/// The least and the greatest byte of a type.
+fn range(of: DType) -> (f64, f64) {
+    match of {
+        DType::U8 => (0.0, 255.0),
+        _ => (-128.0, 127.0),
+    }
 }
 
 fn filled(dtype: DType, shape: &[usize], value: f64) -> Tensor {
     let mut t = Tensor::zeros(dtype, shape);
     (0..t.len()).for_each(|i| t.set_f64(i, value));
-    t
-}
-
-fn vector(dtype: DType, values: &[f64], shape: &[usize]) -> Tensor {
-    let mut t = Tensor::zeros(dtype, shape);
-    values
-        .iter()
-        .enumerate()
-        .for_each(|(i, v)| t.set_f64(i, *v));
     t
 }

@@ -184,6 +184,8 @@ fn affine_of(r: &mut Rewrite, node: &Node) -> Option<(ValueId, Affine)> {
                 (Some(t), None) => (inputs[1], t, false),
                 _ => return None,
             };
+            // Else nothing is folded, and the values of channels may be very many.
+            constant_convolution(r, x)?;
             let ty = r.target[x].ty();
             if !ty.dtype.is_float() || ty.shape != r.source[node.output()].shape() {
                 return None;
@@ -229,13 +231,17 @@ fn per_channel(t: &Tensor, shape: &[usize]) -> Option<Vec<f64>> {
     (t.len() == 1 || t.len() == channels).then(|| (0..channels).map(value).collect())
 }
 
+/// The convolution with constant weights that makes `x`.
+fn constant_convolution<'a>(r: &'a Rewrite, x: ValueId) -> Option<&'a Node> {
+    let (producer, _) = r.target.producer(x)?;
+    let conv = r.target.node(producer);
+    let constant = conv.input(1).and_then(|w| r.target.constant(w)).is_some();
+    (constant && matches!(conv.op, Op::Conv(_) | Op::ConvTranspose(_))).then_some(conv)
+}
+
 /// Scales the weights and bias of the convolution that makes `x`.
 fn fold_into(r: &mut Rewrite, node: &Node, x: ValueId, affine: &Affine) -> Option<ValueId> {
-    let (producer, _) = r.target.producer(x)?;
-    let conv = r.target.node(producer).clone();
-    if !matches!(conv.op, Op::Conv(_) | Op::ConvTranspose(_)) {
-        return None;
-    }
+    let conv = constant_convolution(r, x)?.clone();
     let name = r.target[conv.input(1)?].name().to_string();
     let weight = r.target.constant(conv.input(1)?)?.clone();
     let bias = match conv.input(2) {
@@ -256,7 +262,7 @@ fn fold_into(r: &mut Rewrite, node: &Node, x: ValueId, affine: &Affine) -> Optio
         old * affine.scale[c] + affine.shift[c]
     };
     let shifts: Vec<f64> = (0..affine.scale.len()).map(shift).collect();
-    let bias = vector(scaled.dtype(), &shifts, 1);
+    let bias = vector(scaled.dtype(), &shifts, &[shifts.len()]);
     let weight = r.target.add_constant(&name, scaled);
     let bias_name = format!("{}.bias", conv.name);
     let bias = r.target.add_constant(&bias_name, bias);
@@ -273,11 +279,9 @@ fn fold_weight(weight: &Tensor, scale: impl Fn(usize) -> f64) -> Tensor {
     scaled
 }
 
-/// [values.len(), 1, ..] of this rank.
-fn vector(dtype: DType, values: &[f64], rank: usize) -> Tensor {
-    let mut shape = vec![1; rank];
-    shape[0] = values.len();
-    let mut t = Tensor::zeros(dtype, &shape);
+/// These values in this shape.
+pub(crate) fn vector(dtype: DType, values: &[f64], shape: &[usize]) -> Tensor {
+    let mut t = Tensor::zeros(dtype, shape);
     for (i, v) in values.iter().enumerate() {
         t.set_f64(i, *v);
     }
@@ -287,7 +291,9 @@ fn vector(dtype: DType, values: &[f64], rank: usize) -> Tensor {
 fn scale_and_shift(r: &mut Rewrite, node: &Node, x: ValueId, affine: &Affine) -> ValueId {
     let ty = r.target[x].ty().clone();
     let part = |r: &mut Rewrite, what: &str, values: &[f64]| {
-        let t = vector(ty.dtype, values, ty.rank() - 1);
+        let mut shape = vec![1; ty.rank() - 1];
+        shape[0] = values.len();
+        let t = vector(ty.dtype, values, &shape);
         r.target.add_constant(&format!("{}.{what}", node.name), t)
     };
     let scale = part(r, "scale", &affine.scale);

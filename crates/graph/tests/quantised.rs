@@ -279,3 +279,62 @@ fn odd_shapes_and_zero_points_are_no_error() {
     let all = net.add(Op::Concat(Concat { axis: 0 }), &[z, moved]);
     let _ = net.simplified(all);
 }
+
+/// A product of the largest bytes with a bias of so many steps: its operators and the relative
+/// error of its value.
+fn largest_sum(terms: usize, bias: f64) -> (Vec<&'static str>, f64) {
+    let mut net = Net::new();
+    let steps = Steps {
+        dtype: DType::U8,
+        zero: 0,
+        scale: 1.0,
+    };
+    let x = net.0.add_input("x", DType::F32, &[1, terms]);
+    let x = net.through(x, steps);
+    let q = Tensor::from_slice(&[terms, 1], &vec![127i8; terms]);
+    let q = net.0.add_constant("weights", q);
+    let scale = net.filled(DType::F32, &[], &[1.0]);
+    let zero = net.filled(DType::I32, &[], &[0.0]);
+    let w = net.dequantise(q, zero, scale);
+    let bias = net.filled(DType::F32, &[1], &[bias]);
+    let (alpha, beta, trans_a, trans_b) = (1.0, 1.0, false, false);
+    let op = Op::Gemm(Gemm {
+        alpha,
+        beta,
+        trans_a,
+        trans_b,
+    });
+    let y = net.add(op, &[x, w, bias]);
+    net.0.add_output(y);
+    let simple = simplify(&net.0);
+    let x = Arc::new(Tensor::from_slice(&[1, terms], &vec![255.0f32; terms]));
+    let run = |m: &Model| {
+        let run = evaluate(m, std::slice::from_ref(&x), Keep::Outputs).unwrap();
+        run.outputs()[0].get_f64(0)
+    };
+    let (found, expected) = (run(&simple), run(&net.0));
+    let names = simple.nodes().map(|(_, n)| n.op.name()).collect();
+    (names, ((found - expected) / expected).abs())
+}
+
+#[test]
+fn sums_and_their_biases_stay_within_i32() {
+    let most = f64::from(i32::MAX);
+    for (terms, bias, adds) in [
+        // With the bias the sum just fits, and just does not.
+        (65536, 25_000_000.0, "i32"),
+        (65536, 26_000_000.0, "f32"),
+        (65536, f64::from(1 << 29), "f32"),
+        (40000, f64::from(1 << 29), "i32"),
+    ] {
+        let (names, error) = largest_sum(terms, bias);
+        assert!(names.contains(&"matmul_integer"), "{terms}: {names:?}");
+        assert!(error < 1e-5, "{terms}, {bias}: {error}");
+        let fits = terms as f64 * 255.0 * 127.0 + bias <= most;
+        assert_eq!(fits, adds == "i32", "{terms}, {bias}");
+    }
+    // These alone do not fit.
+    let (names, error) = largest_sum(70000, 0.0);
+    assert!(!names.contains(&"matmul_integer"), "{names:?}");
+    assert!(error < 1e-5, "{error}");
+}

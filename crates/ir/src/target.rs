@@ -9,7 +9,7 @@ mod cpu;
 mod isa;
 
 pub use cpu::CpuTarget;
-pub use isa::{ByteDot, Isa};
+pub use isa::{ByteDot, HalfDot, Isa};
 
 use std::fmt;
 use std::str::FromStr;
@@ -134,6 +134,11 @@ mod tests {
             ..base.clone()
         }));
         all.push(base);
+        let wide = CpuTarget::generic(Isa::X86Avx512);
+        all.extend(HalfDot::ALL.map(|dot| CpuTarget {
+            half_dot: Some(dot),
+            ..wide.clone()
+        }));
         all
     }
 
@@ -160,6 +165,7 @@ mod tests {
             "cpu isa=x86-avx2 colour=red",
             "cpu isa=x86-avx2 threads",
             "cpu isa=x86-avx2 byte_dot=avx512vnni",
+            "cpu isa=x86-avx2 half_dot=avx512bf16",
         ] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

@@ -1,7 +1,7 @@
-//! Dot products of bytes: statements whose lanes each add four products of
-//! neighbouring bytes, as `lower` writes the `dot4` intrinsics.
+//! Dot products: statements whose lanes each add four products of neighbouring bytes, or
+//! two of neighbouring bf16, as `lower` writes the `dot4` and `dot2` intrinsics.
 //!
-//! Such a statement reads `acc[i] + a[4i] b[0] + .. + a[4i+3] b[3]` in i32, `a`
+//! A statement of bytes reads `acc[i] + a[4i] b[0] + .. + a[4i+3] b[3]` in i32, `a`
 //! lane by lane and `b` either the same for all lanes or lane by lane too. What
 //! the target has decides the instructions; all of them give exactly the sums
 //! of the statement, which wrap:
@@ -10,34 +10,61 @@
 //! - other x86: products of i16 by `pmaddwd`, then sums of neighbours.
 //! - AArch64 with dot products: `sdot`, `udot`, `usdot`.
 //! - others: products in i32.
+//!
+//! A statement of bf16 reads `acc[i] + (a[2i] b[0] + a[2i+1] b[1])` in f32. `vdpbf16ps`
+//! rounds after each product and takes subnormals for zero; a target without it
+//! evaluates the statement as it stands.
 
 use crate::emit::Emitter;
 use crate::raw::{Conv, Op, Type, Value};
-use crate::value::Scope;
+use crate::value::{Scope, Typed};
 use ir::affine::Affine;
 use ir::{BinaryOp, BufferId, ByteDot, DType, Expr, ExprKind, Isa, VarId};
 use lower::flat::{BufferPlace, Lane, Store};
 
-/// Products that one lane adds.
-const TERMS: usize = 4;
+/// What one lane adds products of: 32 bits of each side.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    Bytes,
+    Halves,
+}
 
-/// Bytes of one side: where those of lane 0 are, and whether every lane has its own.
+impl Factors {
+    /// Products that one lane adds.
+    fn terms(self) -> i64 {
+        match self {
+            Factors::Bytes => 4,
+            Factors::Halves => 2,
+        }
+    }
+
+    fn sum(self) -> DType {
+        match self {
+            Factors::Bytes => DType::I32,
+            Factors::Halves => DType::F32,
+        }
+    }
+}
+
+/// One side: where the factors of lane 0 are, and whether every lane has its own.
 struct Side {
     buffer: BufferId,
     at: Expr,
     by_lane: bool,
 }
 
-/// A statement of four products a lane.
+/// A statement of several products a lane.
 struct Dot {
+    factors: Factors,
     /// What is added to the products.
     rest: Expr,
-    /// The first has its own bytes for every lane.
+    /// The first has its own factors for every lane.
     sides: [Side; 2],
 }
 
 /// One factor of a product: a widened load.
 struct Factor {
+    of: Factors,
     buffer: BufferId,
     at: Affine,
     /// What is added to `at`: quotients and remainders of a loop that threads share.
@@ -54,7 +81,7 @@ enum Instructions {
     Expanded,
 }
 
-/// A vector of bytes, four a lane, with its signedness.
+/// A vector of factors, 32 bits a lane; of bytes with their signedness.
 #[derive(Clone, Copy)]
 struct Bytes {
     value: Value,
@@ -66,7 +93,7 @@ const UDOT: &str = "llvm.aarch64.neon.udot";
 const USDOT: &str = "llvm.aarch64.neon.usdot";
 
 impl Emitter<'_> {
-    /// Emits `s` if it is a dot product of bytes; false if it is none.
+    /// Emits `s` if it is a dot product; false if it is none.
     pub fn dot_product(&mut self, s: &Store) -> bool {
         let (Some(lane), None) = (s.lane, &s.mask) else {
             return false;
@@ -81,13 +108,18 @@ impl Emitter<'_> {
         let mut sums = Vec::new();
         for at in (0..lane.lanes).step_by(native as usize) {
             let acc = self.b.slice(rest, at, native);
-            let wide = self.bytes(&dot.sides[0], at, native, &mut scope);
-            let narrow = self.bytes(&dot.sides[1], at, native, &mut scope);
-            sums.push(self.dot(acc, wide, narrow, native));
+            let [wide, narrow] = [0, 1].map(|side| {
+                let side = &dot.sides[side];
+                self.bytes(dot.factors, side, at, native, &mut scope)
+            });
+            sums.push(match dot.factors {
+                Factors::Bytes => self.dot(acc, wide, narrow, native),
+                Factors::Halves => self.dot_of_halves(acc, wide.value, narrow.value, native),
+            });
         }
-        let value = crate::value::Typed {
+        let value = Typed {
             value: self.b.joined(sums),
-            dtype: DType::I32,
+            dtype: dot.factors.sum(),
         };
         self.store(s.buffer, &s.offset, value, &mut scope);
         true
@@ -101,7 +133,7 @@ impl Emitter<'_> {
         let mut products = Vec::new();
         let mut terms = Vec::new();
         summands(value, &mut terms);
-        if terms.len() <= TERMS {
+        if terms.len() < 3 {
             return None;
         }
         for t in terms {
@@ -115,10 +147,12 @@ impl Emitter<'_> {
                 }
             }
         }
-        if products.len() != TERMS {
+        products.sort_by_key(|p| p[0].at.constant);
+        let factors = products.first()?[0].of;
+        let each = factors.terms();
+        if products.len() as i64 != each {
             return None;
         }
-        products.sort_by_key(|p| p[0].at.constant);
         let steps = |side: usize| {
             let first = &products[0][side];
             products.iter().enumerate().all(|(j, p)| {
@@ -126,9 +160,11 @@ impl Emitter<'_> {
                 (f.buffer, &f.at.terms, f.stride) == (first.buffer, &first.at.terms, first.stride)
                     && f.at.constant == first.at.constant + j as i64
                     && f.digits == first.digits
+                    && f.of == factors
             })
         };
-        let fits = products[0][0].stride == 4 && matches!(products[0][1].stride, 0 | 4);
+        let [wide, narrow] = [0, 1].map(|side: usize| products[0][side].stride);
+        let fits = wide == each && (narrow == 0 || narrow == each);
         if !(fits && steps(0) && steps(1)) {
             return None;
         }
@@ -143,12 +179,13 @@ impl Emitter<'_> {
             }
         };
         Some(Dot {
+            factors,
             rest: rest?,
             sides: [side(&products[0][0]), side(&products[0][1])],
         })
     }
 
-    /// The factors of a product of two bytes, that of the larger stride first.
+    /// The factors of a product, that of the larger stride first.
     fn product(&self, e: &Expr, lane: VarId) -> Option<[Factor; 2]> {
         let ExprKind::Binary(BinaryOp::Mul, a, b) = e.kind() else {
             return None;
@@ -158,15 +195,19 @@ impl Emitter<'_> {
     }
 
     fn factor(&self, e: &Expr, lane: VarId) -> Option<Factor> {
-        let ExprKind::Cast(DType::I32, inner) = e.kind() else {
+        let ExprKind::Cast(to, inner) = e.kind() else {
             return None;
         };
         let ExprKind::Load(buffer, at) = inner.kind() else {
             return None;
         };
         let info = &self.code.buffers[buffer.index()];
-        let bytes = matches!(info.dtype, DType::I8 | DType::U8);
-        if !bytes || info.place == BufferPlace::Register {
+        let of = match info.dtype {
+            DType::I8 | DType::U8 => Factors::Bytes,
+            DType::BF16 if self.target.half_dot.is_some() => Factors::Halves,
+            _ => return None,
+        };
+        if *to != of.sum() || info.place == BufferPlace::Register {
             return None;
         }
         let mut parts = Vec::new();
@@ -180,6 +221,7 @@ impl Emitter<'_> {
             }
         }
         Some(Factor {
+            of,
             buffer: *buffer,
             stride: at.coefficient(lane),
             at,
@@ -187,17 +229,25 @@ impl Emitter<'_> {
         })
     }
 
-    /// The bytes of `lanes` lanes from lane `first` on.
-    fn bytes(&mut self, side: &Side, first: u32, lanes: u32, s: &mut Scope) -> Bytes {
-        let byte = self.b.int_type(8);
-        let t = self.b.vector_type(byte, 4 * lanes);
+    /// The factors of `lanes` lanes from lane `first` on.
+    fn bytes(
+        &mut self,
+        factors: Factors,
+        side: &Side,
+        first: u32,
+        lanes: u32,
+        s: &mut Scope,
+    ) -> Bytes {
+        let terms = factors.terms() as u32;
+        let element = self.b.int_type(32 / terms);
+        let t = self.b.vector_type(element, terms * lanes);
         let address = self.address(side.buffer, &side.at, s);
         let value = if side.by_lane {
-            let from = self.index(4 * i64::from(first));
-            self.b.load(t, self.b.gep(byte, address, from), 1)
+            let from = self.index(i64::from(terms * first));
+            self.b.load(t, self.b.gep(element, address, from), 1)
         } else {
-            let four = self.b.load(self.b.int_type(32), address, 1);
-            self.b.convert(Conv::Bit, self.b.splat(four, lanes), t)
+            let all = self.b.load(self.b.int_type(32), address, 1);
+            self.b.convert(Conv::Bit, self.b.splat(all, lanes), t)
         };
         Bytes {
             value,
@@ -227,6 +277,24 @@ impl Emitter<'_> {
             Instructions::Arm { mixed } if lanes == 4 => self.arm(acc, wide, narrow, mixed),
             _ => self.expanded(acc, wide, narrow, lanes),
         }
+    }
+
+    fn dot_of_halves(&self, acc: Value, wide: Value, narrow: Value, lanes: u32) -> Value {
+        let native = lanes.max(4);
+        // Lanes that the narrowest vector has more are not used.
+        let padded = |v: Value, each: u32| {
+            let all: Vec<Option<u32>> = (0..native * each)
+                .map(|i| (i < lanes * each).then_some(i))
+                .collect();
+            match native == lanes {
+                true => v,
+                false => self.b.shuffle(v, v, &all),
+            }
+        };
+        let name = format!("llvm.x86.avx512bf16.dpbf16ps.{}", 32 * native);
+        let args = &mut [padded(acc, 1), padded(wide, 2), padded(narrow, 2)];
+        let sum = self.b.intrinsic_of_bits(&name, &mut [], args);
+        self.b.slice(sum, 0, lanes)
     }
 
     fn vnni(&self, acc: Value, wide: Bytes, narrow: Bytes, lanes: u32) -> Value {
@@ -302,7 +370,7 @@ impl Emitter<'_> {
         let t = self.b.vector_type(self.b.int_type(32), 4 * lanes);
         let all = |b: Bytes| self.extended(b, b.value, t);
         let products = self.b.op(Op::Mul, all(wide), all(narrow));
-        (0..TERMS as u32).fold(acc, |sum, j| {
+        (0..Factors::Bytes.terms() as u32).fold(acc, |sum, j| {
             let term = self.b.every(products, j, 4, lanes);
             self.b.op(Op::Add, sum, term)
         })

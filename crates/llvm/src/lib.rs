@@ -2,7 +2,8 @@
 //!
 //! `compile` is a pure function of the code, the target and the options:
 //! equal arguments give bit-identical objects. Objects import nothing but
-//! memcpy, memmove and memset; math is expanded inline (`math`). Knows nothing
+//! memcpy, memmove and memset; math is expanded inline (`math`), and so are conversions
+//! that a target has no instruction for (`half`). Knows nothing
 //! of schedules or of how code is run.
 
 mod angles;
@@ -10,6 +11,7 @@ mod combine;
 mod debug;
 mod dot;
 mod emit;
+mod half;
 mod integer;
 mod masked;
 pub mod math;

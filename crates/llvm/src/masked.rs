@@ -4,6 +4,10 @@
 //! never has to: its type legaliser (22.1, AVX2) loads all lanes of a part
 //! whose mask is constantly false, also beyond the end of the memory. The masks
 //! are cut such that the optimiser sees these parts and removes them.
+//!
+//! A store of one lane, known here, is a scalar store: of a vector that was truncated LLVM
+//! (22.1, x86) makes it a store of the element before it was, which writes over its
+//! neighbours.
 
 use crate::emit::Emitter;
 use crate::raw::Value;
@@ -59,7 +63,16 @@ impl Emitter<'_> {
             let address = self
                 .b
                 .gep_anywhere(element, address, self.index(i64::from(at)));
-            let args = &mut [v, address, self.b.slice(mask, at, lanes)];
+            let mask = self.b.slice(mask, at, lanes);
+            if let Some(lane) = self.b.only_lane(mask) {
+                let address = self
+                    .b
+                    .gep_anywhere(element, address, self.index(i64::from(lane)));
+                let one = self.b.extract(v, lane);
+                self.b.store(one, address, dtype.size() as u32);
+                continue;
+            }
+            let args = &mut [v, address, mask];
             let types = &mut [self.b.type_of(v), self.b.ptr_type()];
             self.b.intrinsic("llvm.masked.store", types, args);
         }

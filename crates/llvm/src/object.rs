@@ -11,8 +11,8 @@ use inkwell::targets::{
     CodeModel, FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine,
     TargetTriple,
 };
-use ir::{DType, Target};
-use lower::flat::{BufferPlace, Code};
+use ir::Target;
+use lower::flat::Code;
 use std::sync::Once;
 use thiserror::Error;
 
@@ -27,8 +27,6 @@ pub enum CodegenError {
         cpu: String,
         message: String,
     },
-    #[error("code generation does not support {dtype} (buffer `{buffer}`); cast it to f32")]
-    DType { buffer: String, dtype: DType },
     #[error("LLVM refused the module of `{name}`: {message}")]
     Llvm { name: String, message: String },
 }
@@ -128,14 +126,6 @@ impl Compiler {
     }
 
     pub fn compile(&self, code: &Code, emit: Emit) -> Result<Compiled, CodegenError> {
-        for b in &code.buffers {
-            if b.place != BufferPlace::Unused && matches!(b.dtype, DType::F16 | DType::BF16) {
-                return Err(CodegenError::DType {
-                    buffer: b.name.clone(),
-                    dtype: b.dtype,
-                });
-            }
-        }
         let module = self.module(code, emit.identity);
         let fail = |message: String| CodegenError::Llvm {
             name: code.name.clone(),

@@ -117,6 +117,16 @@ impl Builder {
         unsafe { c::LLVMFloatTypeInContext(self.context) }
     }
 
+    pub fn f16_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMHalfTypeInContext(self.context) }
+    }
+
+    pub fn bf16_type(&self) -> Type {
+        // SAFETY: live context.
+        unsafe { c::LLVMBFloatTypeInContext(self.context) }
+    }
+
     pub fn f64_type(&self) -> Type {
         // SAFETY: live context.
         unsafe { c::LLVMDoubleTypeInContext(self.context) }
@@ -356,6 +366,29 @@ impl Builder {
         let i = self.const_int(self.int_type(32), i64::from(lane));
         // SAFETY: a vector, an element of its type and a lane within it.
         unsafe { c::LLVMBuildInsertElement(self.builder, vector, v, i, NAME) }
+    }
+
+    /// The one lane that a constant mask has.
+    pub fn only_lane(&self, mask: Value) -> Option<u32> {
+        let mut lanes = (0..self.lanes_of(mask)).filter_map(|i| {
+            // SAFETY: a lane of the vector; what is no constant integer is told apart.
+            let on = unsafe {
+                let lane = match c::LLVMIsConstant(mask) {
+                    0 => return Some(None),
+                    _ => c::LLVMGetAggregateElement(mask, i),
+                };
+                match lane.is_null() || c::LLVMIsAConstantInt(lane).is_null() {
+                    true => return Some(None),
+                    false => c::LLVMConstIntGetZExtValue(lane) != 0,
+                }
+            };
+            on.then_some(Some(i))
+        });
+        let first = lanes.next()?;
+        match lanes.next() {
+            None => first,
+            Some(_) => None,
+        }
     }
 
     /// A vector with `v` in every lane; `v` itself for 0 lanes.

@@ -7,7 +7,7 @@
 
 use crate::emit::Emitter;
 use crate::raw::{Cmp, Conv, Op, Type, Value};
-use crate::{angles, integer, math};
+use crate::{angles, half, integer, math};
 use ir::{BinaryOp, BufferId, DType, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{BufferPlace, Lane, LanePattern, lane_parts};
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ fn has_load(e: &Expr) -> bool {
 }
 
 impl Emitter<'_> {
-    /// The type of a value in registers.
+    /// The type of a value in registers; that of half precision is its bits.
     pub fn value_type(&self, d: DType) -> Type {
         match d {
             DType::F32 => self.b.f32_type(),
@@ -159,9 +159,7 @@ impl Emitter<'_> {
                 dtype: *d,
             },
             ExprKind::Float(bits, d) => Typed {
-                value: self
-                    .b
-                    .const_real(self.value_type(*d), f64::from_bits(*bits)),
+                value: self.float_constant(f64::from_bits(*bits), *d),
                 dtype: *d,
             },
             ExprKind::Var(v) => Typed {
@@ -186,6 +184,13 @@ impl Emitter<'_> {
                 let a = self.expr(a, s);
                 self.cast(a, *d)
             }
+        }
+    }
+
+    fn float_constant(&self, v: f64, d: DType) -> Value {
+        match half::is_half(d) {
+            true => self.half_constant(v, d),
+            false => self.b.const_real(self.value_type(d), v),
         }
     }
 
@@ -550,6 +555,9 @@ impl Emitter<'_> {
 
     pub fn unary(&mut self, op: UnaryOp, a: Typed) -> Typed {
         let (x, d) = (a.value, a.dtype);
+        if half::is_half(d) {
+            return self.unary_half(op, a);
+        }
         let t = self.b.type_of(x);
         let value = match op {
             UnaryOp::Not => self.b.not(x),
@@ -606,6 +614,9 @@ impl Emitter<'_> {
 
     pub fn binary(&mut self, op: BinaryOp, a: Typed, b: Typed) -> Typed {
         let d = a.dtype;
+        if half::is_half(d) {
+            return self.binary_half(op, a, b);
+        }
         let (x, y) = self.unify(a.value, b.value);
         let (float, signed) = (d.is_float(), d.is_signed());
         let pick = |f: Op, i: Op| if float { f } else { i };
@@ -665,6 +676,9 @@ impl Emitter<'_> {
 
     pub fn cast(&mut self, a: Typed, to: DType) -> Typed {
         let from = a.dtype;
+        if from != to && (half::is_half(from) || half::is_half(to)) {
+            return self.cast_half(a, to);
+        }
         let x = a.value;
         let lanes = self.b.lanes_of(x);
         let t = self.b.vector_type(self.value_type(to), lanes);

@@ -177,9 +177,10 @@ fn fixed(n: &NodeImport, x: ValueId) -> Result<[usize; 4], Problem> {
 
 /// Whether each row of a bias is minus infinity throughout.
 fn masked_rows(n: &mut NodeImport, bias: ValueId) -> Result<ValueId, Problem> {
+    let last = n.axis(-1, n.ty(bias).rank())?;
     let reduce = Reduce {
         kind: ReduceKind::Max,
-        axes: vec![n.ty(bias).rank() - 1],
+        axes: vec![last],
         keepdims: true,
     };
     let largest = n.emit(Op::Reduce(reduce), &[bias])?;
@@ -297,8 +298,8 @@ fn all_bias(
     };
     let mut may_mask_rows = bias.is_some();
     let lengths = n.optional(6);
-    let row = counting(n, rows, 0, 2, 0);
-    let column = counting(n, columns, 1, 2, 0);
+    let row = counting(n, rows, 0, 2, 0)?;
+    let column = counting(n, columns, 1, 2, 0)?;
     let lengths = match lengths {
         Some(lengths) if n.ty(lengths).shape == [batch] => {
             let lengths = n.cast(lengths, DType::I64)?;
@@ -389,7 +390,7 @@ pub(crate) fn columns(
     size: usize,
 ) -> Result<ValueId, Problem> {
     let mut sizes = n.shape(x);
-    let last = sizes.len() - 1;
+    let last = n.axis(-1, sizes.len())?;
     if sizes[last] == size {
         return Ok(x);
     }
@@ -425,7 +426,7 @@ pub(crate) fn microsoft_rotary_embedding(n: &mut NodeImport) -> Imported {
     let positions = match n.shape(positions)[..] {
         [1] => {
             let first = n.cast(positions, DType::I64)?;
-            let own = counting(n, rows, 0, 1, 0);
+            let own = counting(n, rows, 0, 1, 0)?;
             let all = n.binary(Binary::Add, first, own)?;
             stretched(n, all, &[batch, rows])?
         }

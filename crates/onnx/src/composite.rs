@@ -318,8 +318,9 @@ fn normalised(
 /// bias of zeros: PyTorch writes a group normalisation with them, and a second affine after it.
 fn channel_affine(n: &mut NodeImport, x: ValueId) -> Imported {
     let shape = n.shape(x);
+    let axis = n.axis(1, shape.len())?;
     let mut channel = vec![1; shape.len() - 1];
-    channel[0] = shape[1];
+    channel[0] = shape[axis];
     let mut y = x;
     for (i, op, identity) in [(1, Binary::Mul, 1.0), (2, Binary::Add, 0.0)] {
         let operand = n.input(i)?;

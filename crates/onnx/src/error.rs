@@ -1,7 +1,7 @@
 //! Why a file cannot be imported.
 
 use crate::TensorError;
-use graph::TensorType;
+use graph::{Exceeded, TensorType};
 use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -38,6 +38,12 @@ pub enum ImportError {
          older onnx package, or choose an older IR version in its exporter"
     )]
     NewFormat { found: i64, newest: i64 },
+    #[error("the model has become too large at node `{node}` ({op}): {source}")]
+    TooLarge {
+        node: String,
+        op: String,
+        source: Exceeded,
+    },
     #[error("`{name}` is declared as {declared} but is {actual}; correct the declaration")]
     Declared {
         name: String,

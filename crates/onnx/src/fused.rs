@@ -193,7 +193,7 @@ pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
     let mut sum = embed(n, words, ids)?;
     let positions = match n.optional(8) {
         Some(positions) => positions,
-        None => counting(n, rows, 1, 2, 0),
+        None => counting(n, rows, 1, 2, 0)?,
     };
     let place = embed(n, places, positions)?;
     sum = n.binary(Binary::Add, sum, place)?;
@@ -233,7 +233,7 @@ fn bias(
     let filter = n.attributes.float("mask_filter_value", -10000.0)?;
     let mut bias = added;
     let mut allowed = Vec::new();
-    let column = counting(n, total, 1, 2, 0);
+    let column = counting(n, total, 1, 2, 0)?;
     if let Some(mask) = mask {
         let shape = match n.shape(mask)[..] {
             [b] if b == batch => vec![b, 1, 1, 1],
@@ -255,7 +255,7 @@ fn bias(
         });
     }
     if n.attributes.flag("unidirectional", false)? {
-        let row = counting(n, rows, 0, 2, total as i64 - rows as i64);
+        let row = counting(n, rows, 0, 2, total as i64 - rows as i64)?;
         allowed.push(n.binary(Binary::LessOrEqual, column, row)?);
     }
     for allowed in allowed {
@@ -465,7 +465,7 @@ pub(crate) fn tensor_scatter(n: &mut NodeImport) -> Imported {
     if n.ty(update).is_empty() {
         return Ok(vec![cache]);
     }
-    let mut places = counting(n, own[axis], axis, rank, 0);
+    let mut places = counting(n, own[axis], axis, rank, 0)?;
     if let Some(first) = n.optional(2) {
         let mut along = vec![1; rank];
         along[0] = shape[0];

@@ -47,10 +47,9 @@ pub(crate) fn affine_grid(n: &mut NodeImport) -> Imported {
         _ => return Problem::unsupported(format!("size {size:?} with maps {}", n.ty(theta))),
     };
     let pixels = &sizes[2..];
-    let (axes, count) = (pixels.len(), pixels.iter().product::<usize>());
-    if !n.model.take_elements((count * (axes + 1)) as u64) {
-        return Problem::unsupported(format!("its {count} points are too many"));
-    }
+    let axes = pixels.len();
+    n.take_elements(&[pixels, &[axes + 1]].concat())?;
+    let count = pixels.iter().product::<usize>();
     let mut points = Tensor::zeros(dtype, &[count, axes + 1]);
     for p in 0..count {
         let mut rest = p;
@@ -143,6 +142,7 @@ pub(crate) fn col2im(n: &mut NodeImport) -> Imported {
     if !fits || n.ty(x).is_empty() {
         return refused();
     }
+    n.take_elements(&[shape[1], taps])?;
     let groups = shape[1] / taps;
     let sizes = |v: &[i64]| v.iter().map(|v| *v as usize).collect::<Vec<_>>();
     let x = n.reshape(x, [&shape[..2], &sizes(&windows)].concat())?;

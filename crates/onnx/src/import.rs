@@ -16,14 +16,14 @@ use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
-use control::Stop;
-use graph::{Model, Origin, ValueId};
+use control::{Definition, Stop};
+use graph::{Limits, Model, Origin, TensorType, ValueId};
 use prost::{DecodeError, Message};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use tensor::{Tensor, byte_size};
+use tensor::Tensor;
 
 /// What the file leaves open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +36,8 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, usize>,
     /// Inputs that become constants, by name.
     pub consts: BTreeMap<String, Arc<Tensor>>,
+    /// What a file may make of itself.
+    pub limits: Limits,
 }
 
 /// Imports a model file; external data is read from beside it.
@@ -94,14 +96,17 @@ fn import(
         .functions
         .iter()
         .map(|f| (f.domain().to_string(), f.name().to_string()));
+    let mut model = Model::new(graph.name(), opset.unwrap_or(0));
+    model.set_limits(options.limits);
     let importer = Importer {
-        model: Model::new(graph.name(), opset.unwrap_or(0)),
+        model,
         values: HashMap::new(),
         unreadable: HashMap::new(),
         opsets,
         functions: functions.collect(),
         unsupported: Vec::new(),
         needed: Vec::new(),
+        written: HashMap::new(),
         folder: folder.as_ref(),
         live: Live::default(),
         wanted: wanted::wanted_rows(&graph),
@@ -122,6 +127,8 @@ struct Importer<'a> {
     functions: BTreeSet<(String, String)>,
     unsupported: Vec<UnsupportedNode>,
     needed: Vec<NeededValue>,
+    /// Constants of graphs that are written out several times, by what defines them.
+    written: HashMap<Definition, ValueId>,
     folder: Option<&'a DataFolder>,
     live: Live,
     /// Of values of which only the first rows are read, how many.
@@ -265,7 +272,7 @@ impl Importer<'_> {
                 continue;
             };
             let shape = bind_shape(name, shape, options, &mut unbound, &mut bound);
-            if byte_size(dtype, &shape).is_none_or(|n| n > 1 << 40) {
+            if !TensorType::new(dtype, &shape).is_possible() {
                 return Err(ImportError::Invalid(format!(
                     "input `{name}` has shape {shape:?}"
                 )));
@@ -309,6 +316,13 @@ impl Importer<'_> {
         let imported = self.try_node(node, domain, &name)?;
         match imported {
             Some(Ok(())) => return Ok(()),
+            Some(Err(Problem::TooLarge(source))) => {
+                return Err(ImportError::TooLarge {
+                    node: name,
+                    op: node.op_type().to_string(),
+                    source,
+                });
+            }
             Some(Err(Problem::Unsupported(reason))) => {
                 self.report(node.op_type(), domain, &name, &reason);
             }
@@ -318,7 +332,7 @@ impl Importer<'_> {
                     let source = self.model[value].name();
                     let reason = format!(
                         "its {role} comes from `{source}`, which is too much to compute when a \
-                         model is read"
+                         model is read; make `{source}` a constant of the file"
                     );
                     self.report(node.op_type(), domain, &name, &reason);
                 } else {

@@ -89,12 +89,13 @@ pub(crate) fn counting(
     axis: usize,
     rank: usize,
     first: i64,
-) -> ValueId {
+) -> Result<ValueId, Problem> {
+    n.take_elements(&[count])?;
     let values: Vec<i64> = (0..count as i64).map(|i| first.saturating_add(i)).collect();
     let mut shape = vec![1; rank];
     shape[axis] = count;
-    n.model
-        .add_result(&n.name, Tensor::from_slice(&shape, &values))
+    let places = Tensor::from_slice(&shape, &values);
+    Ok(n.model.add_result(&n.name, places))
 }
 
 /// A value broadcast to a shape.
@@ -133,7 +134,7 @@ pub(crate) fn hardmax(n: &mut NodeImport) -> Imported {
     };
     let best = n.emit(Op::ArgReduce(arg), &[rows])?;
     let (extent, rank) = (n.ty(rows).shape[axis], n.ty(rows).rank());
-    let places = counting(n, extent, axis, rank, 0);
+    let places = counting(n, extent, axis, rank, 0)?;
     let is_best = n.binary(Binary::Equal, best, places)?;
     let result = n.cast(is_best, n.dtype(x))?;
     Ok(vec![n.reshape(result, shape)?])
@@ -156,7 +157,7 @@ pub(crate) fn one_hot(n: &mut NodeImport) -> Imported {
     let from_end = n.binary(Binary::Add, indices, extent)?;
     let is_negative = n.binary(Binary::Less, indices, zero)?;
     let indices = n.emit(Op::Where, &[is_negative, from_end, indices])?;
-    let places = counting(n, depth as usize, axis, shape.len(), 0);
+    let places = counting(n, depth as usize, axis, shape.len(), 0)?;
     let is_index = n.binary(Binary::Equal, indices, places)?;
     let value = |n: &mut NodeImport, i: f64| {
         let at = n.filled(DType::I64, &[], i)?;
@@ -179,9 +180,7 @@ pub(crate) fn eye_like(n: &mut NodeImport) -> Imported {
     let [rows, columns] = shape[..] else {
         return Problem::unsupported(format!("its input has shape {shape:?}, not two axes"));
     };
-    if !n.model.take_elements((rows * columns) as u64) {
-        return Problem::unsupported(format!("its {rows} x {columns} elements are too many"));
-    }
+    n.take_elements(&shape)?;
     let mut out = Tensor::zeros(dtype, &shape);
     for r in 0..rows {
         let column = usize::try_from((r as i64).saturating_add(k));
@@ -214,8 +213,8 @@ pub(crate) fn trilu(n: &mut NodeImport) -> Imported {
     }
     // Diagonals outside the matrix are all alike, and sums with them do not overflow.
     let k = k.clamp(-(rows as i64) - 1, columns as i64 + 1);
-    let row = counting(n, rows, 0, 2, k);
-    let column = counting(n, columns, 1, 2, 0);
+    let row = counting(n, rows, 0, 2, k)?;
+    let column = counting(n, columns, 1, 2, 0)?;
     let side = match upper {
         true => Binary::GreaterOrEqual,
         false => Binary::LessOrEqual,
@@ -246,8 +245,8 @@ pub(crate) fn reverse_sequence(n: &mut NodeImport) -> Imported {
     along_batch[batch] = shape[batch];
     let lengths = n.cast(lengths, DType::I64)?;
     let lengths = n.reshape(lengths, along_batch)?;
-    let forwards = counting(n, shape[time], time, shape.len(), 0);
-    let last = counting(n, 1, time, shape.len(), -1);
+    let forwards = counting(n, shape[time], time, shape.len(), 0)?;
+    let last = counting(n, 1, time, shape.len(), -1)?;
     let last = n.binary(Binary::Add, lengths, last)?;
     let backwards = n.binary(Binary::Sub, last, forwards)?;
     let inside = n.binary(Binary::Less, forwards, lengths)?;

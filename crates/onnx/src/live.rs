@@ -78,7 +78,7 @@ impl Live {
 impl NodeImport<'_> {
     /// Whether each position along an axis of a tensor of this shape is live.
     pub(crate) fn is_live(&mut self, e: Extent, shape: &[usize]) -> Result<ValueId, Problem> {
-        let places = counting(self, shape[e.axis], e.axis, shape.len(), 0);
+        let places = counting(self, shape[e.axis], e.axis, shape.len(), 0)?;
         self.binary(Binary::Less, places, e.count)
     }
 

@@ -105,9 +105,11 @@ fn window(n: &mut NodeImport, cosines: [f64; 3]) -> Imported {
     let dtype = crate::tensors::dtype_of(i32::try_from(dtype).unwrap_or(0))
         .map_err(|e| Problem::Unsupported(e.to_string()))?;
     let periodic = n.attributes.flag("periodic", true)?;
-    if !(0.0..1e9).contains(&size) || !n.model.take_elements(size as u64) {
+    if size < 0.0 {
         return Problem::unsupported(format!("its size is {size}"));
     }
+    // What is no number is 0, and what is too large is the largest.
+    n.take_elements(&[size as usize])?;
     let mut out = Tensor::zeros(dtype, &[size as usize]);
     let turn = 2.0 * PI / if periodic { size } else { size - 1.0 };
     for i in 0..out.len() {

@@ -5,7 +5,7 @@ use crate::file::DataFolder;
 use crate::live::Live;
 use crate::proto::NodeProto;
 use graph::ops::{Binary, Expand, Op, OpError, Unary};
-use graph::{Model, TensorType, ValueId};
+use graph::{Exceeded, Limit, Model, TensorType, ValueId};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub(crate) enum Problem {
         value: ValueId,
         role: String,
     },
+    /// The model has become too large to go on.
+    TooLarge(Exceeded),
 }
 
 impl Problem {
@@ -31,6 +33,15 @@ impl Problem {
 impl From<OpError> for Problem {
     fn from(e: OpError) -> Problem {
         Problem::Unsupported(e.0)
+    }
+}
+
+impl From<Exceeded> for Problem {
+    fn from(e: Exceeded) -> Problem {
+        match e.limit {
+            Limit::Values => Problem::TooLarge(e),
+            Limit::FoldBytes | Limit::FoldOperations => Problem::Unsupported(e.to_string()),
+        }
     }
 }
 
@@ -167,8 +178,15 @@ impl NodeImport<'_> {
         }
     }
 
+    /// Elements of this shape are computed here.
+    pub(crate) fn take_elements(&mut self, shape: &[usize]) -> Result<(), Problem> {
+        let elements = shape.iter().fold(1u64, |n, d| n.saturating_mul(*d as u64));
+        Ok(self.model.take_elements(elements)?)
+    }
+
     /// Appends a node, or its values if they are small and all operands constant.
     pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
+        self.model.room_for(1)?;
         match self.model.compute(&op, inputs, AT_ONCE)? {
             Some(values) => Ok(values
                 .into_iter()

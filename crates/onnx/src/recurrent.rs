@@ -11,9 +11,6 @@ use graph::ValueId;
 use graph::ops::{Binary, Concat, Op, Slice, Split, Transpose, Unary};
 use tensor::{DType, Tensor};
 
-/// Longer sequences would make more nodes than a plan is made for.
-const LONGEST: usize = 4096;
-
 #[derive(Clone, Copy, PartialEq)]
 enum Cell {
     Lstm,
@@ -253,12 +250,8 @@ fn sizes(n: &NodeImport, cell: Cell, x: ValueId, directions: usize) -> Result<Si
     if shape.contains(&0) || hidden == 0 {
         return Problem::unsupported(format!("its input {} is empty", n.ty(x)));
     }
-    if steps > LONGEST {
-        return Problem::unsupported(format!(
-            "its sequence has {steps} steps, more than the {LONGEST} that are written out; give \
-             it in parts, with the state of one as the initial state of the next"
-        ));
-    }
+    // Every step is written out.
+    n.model.room_for(steps.saturating_mul(directions))?;
     Ok(Sizes {
         steps,
         batch,

@@ -256,7 +256,7 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
             n.emit(Op::Concat(Concat { axis: 0 }), &[later, end])?
         }
     };
-    let following = counting(n, count, 0, 1, 1);
+    let following = counting(n, count, 0, 1, 1)?;
     let has_next = n.binary(Binary::Less, following, chosen.count)?;
     let next = n.emit(Op::Where, &[has_next, next, end])?;
     results[2] = n.binary(Binary::Sub, next, starts)?;

@@ -123,12 +123,7 @@ fn progression(
     count: f64,
     set: impl Fn(&mut Tensor, usize),
 ) -> Imported {
-    let within = (0.0..=f64::from(1u32 << 31)).contains(&count);
-    if !within || !n.model.take_elements(count as u64) {
-        return Problem::unsupported(format!(
-            "it has {count} elements, more than are computed when a model is read"
-        ));
-    }
+    n.take_elements(&[count as usize])?;
     let mut out = Tensor::zeros(dtype, &[count as usize]);
     (0..out.len()).for_each(|i| set(&mut out, i));
     Ok(vec![n.model.add_result(&n.name, out)])

@@ -32,12 +32,13 @@ fn matrix(
     value: impl Fn(usize, usize, f64) -> f64,
 ) -> Result<ValueId, Problem> {
     let size = rows.saturating_mul(columns);
-    if size > LARGEST || !n.model.take_elements(size as u64) {
+    if size > LARGEST {
         return Problem::unsupported(format!(
             "a transform of {length} elements is a product with a matrix of {rows} x {columns}, \
              which is too large"
         ));
     }
+    n.take_elements(&[rows, columns])?;
     let mut out = Tensor::zeros(dtype, &[rows, columns]);
     for i in 0..size {
         let (row, column) = (i / columns, i % columns);
@@ -213,9 +214,7 @@ pub(crate) fn stft(n: &mut NodeImport) -> Imported {
     }
     let (step, length) = (step as usize, length as usize);
     let frames = (size - length) / step + 1;
-    if !n.model.take_elements((frames * length) as u64) {
-        return Problem::unsupported(format!("it has {frames} frames of {length} elements"));
-    }
+    n.take_elements(&[frames, length])?;
     let places: Vec<i64> = (0..frames * length)
         .map(|i| (i / length * step + i % length) as i64)
         .collect();
@@ -264,9 +263,7 @@ pub(crate) fn mel_weight_matrix(n: &mut NodeImport) -> Imported {
         return Problem::unsupported(format!("its operands are {given:?}"));
     }
     let (bands, bins) = (bands as usize, length as usize / 2 + 1);
-    if !n.model.take_elements((bands * bins) as u64) {
-        return Problem::unsupported(format!("its {bins} x {bands} elements are too many"));
-    }
+    n.take_elements(&[bins, bands])?;
     let mel = |hz: f64| 2595.0 * (1.0 + hz / 700.0).log10();
     let hz = |mel: f64| 700.0 * (10f64.powf(mel / 2595.0) - 1.0);
     let step = (mel(high) - mel(low)) / (bands + 2) as f64;

@@ -2,6 +2,7 @@
 
 use crate::file::{DataFolder, FileBuf};
 use crate::proto::TensorProto;
+use graph::TensorType;
 use prost::Message;
 use std::path::Path;
 use tensor::{AlignedBytes, DType, Tensor, byte_size};
@@ -192,7 +193,11 @@ fn shape_of(proto: &TensorProto, dtype: DType) -> Result<(Vec<usize>, usize), Te
         .collect();
     let bytes = shape.as_ref().and_then(|s| byte_size(dtype, s));
     match (shape, bytes) {
-        (Some(shape), Some(bytes)) if bytes <= LIMIT => Ok((shape, bytes)),
+        (Some(shape), Some(bytes))
+            if bytes <= LIMIT && TensorType::new(dtype, &shape).is_possible() =>
+        {
+            Ok((shape, bytes))
+        }
         _ => Err(TensorError::Invalid(format!(
             "the dimensions {:?} are invalid",
             proto.dims

@@ -5,6 +5,7 @@
 //! where one kernel is cheaper than three. Promises that nothing else reads what the
 //! kernel keeps to itself. Leaves the program to `compute`.
 
+use crate::compute::work;
 use crate::fold::past_reshape;
 use crate::fuse::Group;
 use graph::ops::Op;
@@ -80,16 +81,17 @@ fn weights(
     (whole && once && model[x].shape().last() == made.last()).then_some([scores, softmax])
 }
 
-/// The left operand of a group's product of f32 matrices.
+/// The left operand of a group's product of matrices that are computed in f32.
 fn product(model: &Model, group: &Group) -> Option<ValueId> {
     let node = &model[group.anchor];
     if node.op != Op::MatMul {
         return None;
     }
-    let f32_matrix = |v: &ValueId| model[*v].dtype() == DType::F32 && model[*v].ty().rank() > 1;
-    let fits = node.inputs.iter().flatten().all(f32_matrix);
+    let in_f32 = |v: ValueId| work(model[v].dtype()) == DType::F32;
+    let matrix = |v: &ValueId| in_f32(*v) && model[*v].ty().rank() > 1;
+    let fits = node.inputs.iter().flatten().all(matrix);
     let result = model[group.last()].output();
-    let fits = fits && model[result].dtype() == DType::F32 && !model[result].ty().is_empty();
+    let fits = fits && in_f32(result) && !model[result].ty().is_empty();
     fits.then(|| node.input(0)).flatten()
 }
 

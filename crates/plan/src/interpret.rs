@@ -80,6 +80,19 @@ impl Plan {
         }
         let options = Checks { check_races: false };
         let program = &self.tasks[step.task].program;
+        // A program may have one axis where the tensor has several.
+        let shapes = program.params.iter().map(|p| &program.buffer(*p).shape);
+        let fits = |t: &Tensor, shape: &[usize]| t.len() == shape.iter().product::<usize>();
+        args = (args.into_iter().zip(shapes))
+            .map(|(t, shape)| {
+                let shape: Vec<usize> = shape.iter().map(|n| *n as usize).collect();
+                if fits(&t, &shape) {
+                    t.reshaped(&shape)
+                } else {
+                    t
+                }
+            })
+            .collect();
         run_with(program, &mut args, options).map_err(|source| InterpretPlanError::Step {
             step: step.name.clone(),
             source: source.into(),

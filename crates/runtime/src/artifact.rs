@@ -1,20 +1,23 @@
 //! The file of a compiled model.
 //!
 //! Owns the format and its version. Promises that a file is written whole or
-//! not at all, that damage is noticed when it is loaded, and that code and
-//! constants are page-aligned sections, which may be mapped and shared between
-//! processes. An artifact is a program: load only what you trust as such, and
-//! do not change a file that is in use.
+//! not at all, that a change of any byte is noticed before anything of the file
+//! is used, and that code and constants are page-aligned sections, which may be
+//! mapped and shared between processes. An artifact is a program: load only what
+//! you trust as such (a signature tells who wrote it), and do not change a file
+//! that is in use.
 //!
 //! Layout: a head of 64 bytes (magic, version, length and checksum of the
 //! manifest, length of the file, checksum of the head), the manifest
 //! (postcard), then from the next page on the sections code, constants and
 //! prepared constants. Offsets in the manifest count from the first section.
+//! Between these parts are zeros. A signature may follow (`signature.rs`).
 
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
 use crate::pool::PoolError;
+use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -59,6 +62,16 @@ pub enum LoadError {
     },
     #[error("{path} is damaged: the {part} do not match their checksum; copy or compile it again")]
     Checksum { path: PathBuf, part: &'static str },
+    #[error(
+        "{path} is not signed, and a verify key is given; get a signed file, or sign it when it is \
+         compiled"
+    )]
+    Unsigned { path: PathBuf },
+    #[error(
+        "{path} is not signed with the key that belongs to the verify key; do not use it unless \
+         you know where it is from"
+    )]
+    Signature { path: PathBuf },
     #[error("{path} contradicts itself: {reason}; compile the model again")]
     Inconsistent { path: PathBuf, reason: String },
     #[error(transparent)]
@@ -106,8 +119,15 @@ impl CompiledModel {
     /// Writes the artifact to a temporary file next to `path`, which then
     /// takes its place. Returns its length in bytes.
     pub fn save(&self, path: &Path) -> Result<u64, SaveError> {
+        self.save_signed(path, None)
+    }
+
+    /// As [`save`](CompiledModel::save), signed if there is a key.
+    pub fn save_signed(&self, path: &Path, key: Option<&SigningKey>) -> Result<u64, SaveError> {
         let written = NewFile::beside(path).and_then(|mut new| {
-            write(self, new.writer())?;
+            let mut out = Signing::new(new.writer(), key);
+            write(self, &mut out)?;
+            out.finish()?;
             new.put()
         });
         written.map_err(|source| SaveError {
@@ -124,6 +144,16 @@ impl CompiledModel {
 
     /// As [`load`](CompiledModel::load), with constants in memory or mapped.
     pub fn load_with(path: &Path, constants: ConstantMemory) -> Result<CompiledModel, LoadError> {
+        CompiledModel::load_verified(path, constants, None)
+    }
+
+    /// As [`load_with`](CompiledModel::load_with); with a key only a file that was signed
+    /// with the key that belongs to it.
+    pub fn load_verified(
+        path: &Path,
+        constants: ConstantMemory,
+        key: Option<&VerifyKey>,
+    ) -> Result<CompiledModel, LoadError> {
         let read = |source| LoadError::Read {
             path: path.to_path_buf(),
             source,
@@ -131,7 +161,9 @@ impl CompiledModel {
         let file = DataFile::open(path).map_err(read)?;
         let len = file.len().min(HEAD_BYTES as u64) as usize;
         // Nothing more is read of a file that is no artifact.
-        check_head(path, &file.read(0, len).map_err(read)?, file.len())?;
+        let head = file.read(0, len).map_err(read)?;
+        let body = body_bytes(&head, file.len());
+        check_head(path, &head, body)?;
         let buffer: Arc<Buffer> = match constants {
             ConstantMemory::Memory => {
                 let len = usize::try_from(file.len());
@@ -142,7 +174,38 @@ impl CompiledModel {
             // `save` replaces files and never writes into them.
             ConstantMemory::Mapped => Arc::new(unsafe { Mmap::map(file.as_file()) }.map_err(read)?),
         };
-        parse(path, &buffer)
+        // A file that was cut while it was read is no longer than its head says.
+        let body = buffer.len().min(body as usize);
+        check_signature(path, &buffer, body, key)?;
+        parse(path, &buffer, body)
+    }
+}
+
+/// Bytes of a file of so many before its signature.
+fn body_bytes(head: &[u8], found: u64) -> u64 {
+    match head.len() < HEAD_BYTES {
+        true => found,
+        false => signature::body_bytes(u64_at(head, 32), found),
+    }
+}
+
+/// Checks what follows the first `body` bytes, before anything of these is used.
+fn check_signature(
+    path: &Path,
+    file: &[u8],
+    body: usize,
+    key: Option<&VerifyKey>,
+) -> Result<(), LoadError> {
+    let path = path.to_path_buf();
+    let (body, trailer) = file.split_at(body);
+    if !trailer.is_empty() && !signature::is_whole(trailer) {
+        let part = "bytes of the signature";
+        return Err(LoadError::Checksum { path, part });
+    }
+    match key {
+        Some(_) if trailer.is_empty() => Err(LoadError::Unsigned { path }),
+        Some(key) if !key.verifies(body, trailer) => Err(LoadError::Signature { path }),
+        _ => Ok(()),
     }
 }
 
@@ -222,10 +285,11 @@ fn manifest_bytes<'a>(path: &Path, file: &'a [u8]) -> Result<&'a [u8], LoadError
     Ok(manifest)
 }
 
-fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
+/// Reads the first `body` bytes of a file.
+fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<CompiledModel, LoadError> {
     let inconsistent = |reason: &str| inconsistent(path, reason);
-    let manifest = manifest_bytes(path, file)?;
-    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, file.len() as u64);
+    let manifest = manifest_bytes(path, &file[..body])?;
+    let (manifest_end, found) = ((HEAD_BYTES + manifest.len()) as u64, body as u64);
     let stored: Stored =
         postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
     let data = manifest_end.next_multiple_of(SECTION_ALIGN);
@@ -250,6 +314,7 @@ fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
             });
         }
     }
+    check_gaps(path, &file[..body], manifest_end as usize, &free)?;
     // What lies apart is no larger than the file, and what is in a section has a checksum.
     let mut take = |section: usize, extent: Extent| -> Result<Range<usize>, LoadError> {
         let range = range(extent)?;
@@ -281,6 +346,35 @@ fn parse(path: &Path, file: &Arc<Buffer>) -> Result<CompiledModel, LoadError> {
         });
     }
     CompiledModel::new(manifest, constants).map_err(|e| inconsistent(&e.to_string()))
+}
+
+/// Checks that there is nothing but zeros between the manifest and the sections.
+fn check_gaps(
+    path: &Path,
+    file: &[u8],
+    manifest_end: usize,
+    sections: &[Range<usize>],
+) -> Result<(), LoadError> {
+    let mut parts: Vec<_> = sections.iter().filter(|s| !s.is_empty()).collect();
+    parts.sort_by_key(|s| s.start);
+    let mut end = manifest_end;
+    for (start, next) in parts
+        .iter()
+        .map(|s| (s.start, s.end))
+        .chain([(file.len(), 0)])
+    {
+        if file
+            .get(end..start)
+            .is_some_and(|gap| gap.iter().any(|b| *b != 0))
+        {
+            return Err(LoadError::Checksum {
+                path: path.to_path_buf(),
+                part: "zeros between its parts",
+            });
+        }
+        end = end.max(next);
+    }
+    Ok(())
 }
 
 /// Blobs in the order they are written, with their places.
@@ -465,7 +559,8 @@ mod tests {
         let mut bytes = AlignedBytes::zeroed(file.len());
         bytes.copy_from_slice(&file);
         let buffer: Arc<Buffer> = Arc::new(bytes);
-        parse(Path::new("m.tsm"), &buffer)
+        let body = buffer.len();
+        parse(Path::new("m.tsm"), &buffer, body)
     }
 
     fn saved() -> Vec<u8> {

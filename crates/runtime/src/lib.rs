@@ -19,6 +19,7 @@ mod object;
 mod plan;
 mod pool;
 mod run;
+mod signature;
 
 pub use abi::{
     ABI_VERSION, Ctx, KernelFailure, KernelFn, ParallelBody, WORKSPACE_ALIGN, chunk, workspace_size,
@@ -36,3 +37,4 @@ pub use model::{
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
 pub use run::{FixedSelector, Model, RunError, SelectionKey, Selector};
+pub use signature::{KeyError, SigningKey, VerifyKey};

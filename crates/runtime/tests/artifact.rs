@@ -7,8 +7,10 @@ mod c_object;
 use c_object::{built, param};
 use runtime::{
     ARTIFACT_VERSION, BoundKernel, BuiltKernel, CodeFormat, CompiledModel, ConstantMemory,
-    HostError, KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool,
+    HostError, KernelTarget, LoadError, Model, ModelBuilder, ParamRole, Pool, SigningKey,
+    VerifyKey,
 };
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
@@ -207,6 +209,108 @@ fn every_kind_of_wrong_file_has_its_error() {
 }
 
 #[test]
+fn a_signed_file_is_loaded_with_its_key_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, plain] = ["m.tsm", "plain.tsm"].map(|name| dir.path().join(name));
+    let compiled = model_of(scale_kernel(KernelTarget::generic()));
+    let key = SigningKey::generate().unwrap();
+    let (own, other) = (
+        key.verify_key(),
+        SigningKey::generate().unwrap().verify_key(),
+    );
+    compiled.save_signed(&path, Some(&key)).unwrap();
+    compiled.save(&plain).unwrap();
+    let load = |path: &Path, key| {
+        [ConstantMemory::Memory, ConstantMemory::Mapped]
+            .map(|c| CompiledModel::load_verified(path, c, key).map(|_| ()))
+    };
+    for loaded in load(&path, Some(&own)).into_iter().chain(load(&path, None)) {
+        loaded.unwrap();
+    }
+    for loaded in load(&path, Some(&other)) {
+        assert!(matches!(loaded, Err(LoadError::Signature { .. })));
+    }
+    for loaded in load(&plain, Some(&own)) {
+        assert!(matches!(loaded, Err(LoadError::Unsigned { .. })));
+    }
+    let (file, unsigned) = (
+        std::fs::read(&path).unwrap(),
+        std::fs::read(&plain).unwrap(),
+    );
+    assert_eq!(file[..unsigned.len()], unsigned);
+    // Any byte, and any end.
+    for at in (0..file.len())
+        .step_by(61)
+        .chain(unsigned.len()..file.len())
+    {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&path, &damaged).unwrap();
+        let [with, _] = load(&path, Some(&own));
+        assert!(with.is_err(), "byte {at}");
+        let [without, _] = load(&path, None);
+        assert!(without.is_err(), "byte {at} without a key");
+        std::fs::write(&path, &file[..at]).unwrap();
+        let [cut, _] = load(&path, Some(&own));
+        assert!(cut.is_err(), "{at} bytes");
+    }
+    // The signature of another file is none of this one, and all its checksums are right.
+    let mut moved = unsigned.clone();
+    moved.extend_from_slice(&file[unsigned.len()..]);
+    let name = moved.windows(5).position(|w| w == b"scale").unwrap();
+    moved[name..name + 5].copy_from_slice(b"scald");
+    let end = 64 + u64::from_le_bytes(moved[16..24].try_into().unwrap()) as usize;
+    let sum = xxh3_64(&moved[64..end]);
+    moved[24..32].copy_from_slice(&sum.to_le_bytes());
+    let sum = xxh3_64(&moved[..56]);
+    moved[56..64].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, &moved).unwrap();
+    let [with, _] = load(&path, Some(&own));
+    assert!(matches!(with, Err(LoadError::Signature { .. })));
+}
+
+#[test]
+fn keys_are_files_that_are_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let [secret, public] = ["k", "k.pub"].map(|name| dir.path().join(name));
+    let key = SigningKey::generate().unwrap();
+    key.write_new(&secret).unwrap();
+    key.verify_key().write_new(&public).unwrap();
+    let read = SigningKey::read(&secret).unwrap();
+    assert!(read.verify_key() == VerifyKey::read(&public).unwrap());
+    let mode = std::fs::metadata(&secret).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for (error, part) in [
+        (key.write_new(&secret).unwrap_err(), "not replaced"),
+        (
+            SigningKey::read(&public).map(|_| ()).unwrap_err(),
+            "not a tunesmith-signing-key",
+        ),
+        (
+            VerifyKey::read(&secret).map(|_| ()).unwrap_err(),
+            "not a tunesmith-verify-key",
+        ),
+        (
+            VerifyKey::read(dir.path()).map(|_| ()).unwrap_err(),
+            "cannot read",
+        ),
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    for text in [
+        "",
+        "tunesmith-verify-key",
+        "tunesmith-verify-key 12é",
+        "x",
+        "tunesmith-verify-key zz",
+    ] {
+        std::fs::write(&public, text).unwrap();
+        let error = VerifyKey::read(&public).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("no key file"), "{error}");
+    }
+}
+
+#[test]
 fn a_changed_byte_is_found_or_does_not_matter() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.tsm");
@@ -236,8 +340,7 @@ fn a_changed_byte_is_found_or_does_not_matter() {
             ),
         }
     }
-    // Only the zeros between manifest and sections may change unnoticed.
-    assert!(harmless.iter().all(|at| file[*at] == 0 && *at >= 64));
+    assert!(harmless.is_empty(), "{harmless:?}");
 }
 
 /// Any byte of the manifest changed under valid checksums: refused, or a model that

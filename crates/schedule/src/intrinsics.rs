@@ -30,7 +30,7 @@ impl Intrinsic {
     }
 }
 
-/// Four products a lane.
+/// Four products of bytes a lane.
 const fn dot(name: &'static str, doc: &'static str, meaning: fn() -> Program) -> Intrinsic {
     Intrinsic {
         name,
@@ -38,6 +38,14 @@ const fn dot(name: &'static str, doc: &'static str, meaning: fn() -> Program) ->
         meaning,
         operand_strides: DOT,
         output_strides: &[1, 0],
+    }
+}
+
+/// Two products of bf16 a lane.
+const fn pairs(name: &'static str, doc: &'static str, meaning: fn() -> Program) -> Intrinsic {
+    Intrinsic {
+        operand_strides: PAIRS,
+        ..dot(name, doc, meaning)
     }
 }
 
@@ -58,9 +66,25 @@ const fn multiply_add(
 
 const FMA: &[&[&[i64]]] = &[&[&[1], &[0]], &[&[1], &[0]]];
 const DOT: &[&[&[i64]]] = &[&[&[4, 1], &[0, 1]], &[&[4, 1], &[0, 1]]];
+const PAIRS: &[&[&[i64]]] = &[&[&[2, 1], &[0, 1]], &[&[2, 1], &[0, 1]]];
 
 /// Every intrinsic, by name.
 pub const INTRINSICS: &[Intrinsic] = &[
+    pairs(
+        "dot2.bf16bf16f32",
+        "16 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32", 16),
+    ),
+    pairs(
+        "dot2.bf16bf16f32x4",
+        "4 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32x4", 4),
+    ),
+    pairs(
+        "dot2.bf16bf16f32x8",
+        "8 lanes: acc[i] += sum over j in 0..2 of bf16 * bf16, in f32 (x86 VDPBF16PS)",
+        || dot2("dot2.bf16bf16f32x8", 8),
+    ),
     dot(
         "dot4.i8i8i32",
         "16 lanes: acc[i] += sum over j in 0..4 of i8 * i8, in i32 (Arm SDOT)",
@@ -123,13 +147,23 @@ pub fn intrinsic(name: &str) -> Option<&'static Intrinsic> {
 }
 
 fn dot4(name: &str, bytes: [DType; 2], lanes: i64) -> Program {
+    products(name, bytes, DType::I32, [lanes, 4])
+}
+
+fn dot2(name: &str, lanes: i64) -> Program {
+    products(name, [DType::BF16; 2], DType::F32, [lanes, 2])
+}
+
+/// Products of factors, summed in a wider type.
+fn products(name: &str, factors: [DType; 2], sums: DType, [lanes, terms]: [i64; 2]) -> Program {
     let mut b = ProgramBuilder::new(name);
-    let x = b.input("a", bytes[0], &[lanes, 4]);
-    let y = b.input("b", bytes[1], &[lanes, 4]);
-    let acc = b.reduce("acc", &[("i", lanes)], &[("j", 4)], Reducer::Sum, |s, r| {
+    let x = b.input("a", factors[0], &[lanes, terms]);
+    let y = b.input("b", factors[1], &[lanes, terms]);
+    let (axes, terms) = ([("i", lanes)], [("j", terms)]);
+    let acc = b.reduce("acc", &axes, &terms, Reducer::Sum, |s, r| {
         let at = [s[0].clone(), r[0].clone()];
         let (x, y) = (Expr::load(x, at.clone()), Expr::load(y, at));
-        x.cast(DType::I32) * y.cast(DType::I32)
+        x.cast(sums) * y.cast(sums)
     });
     b.finish(&[acc])
 }

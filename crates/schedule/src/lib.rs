@@ -26,6 +26,7 @@ pub use illegal::Illegal;
 pub use in_place::in_place;
 pub use nest::{loop_along, numbered_axis, own_loops};
 pub use step::{Arg, Factor, LoopArg, Made, Step};
+pub use steps::cache_read::SUFFIX_READ;
 pub use steps::partition::{SUFFIX_AFTER, SUFFIX_BEFORE};
 pub use text::{ParseError, parse, print};
 pub use trace::{ReplayError, Trace, replay};

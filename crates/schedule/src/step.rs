@@ -6,7 +6,7 @@ use crate::steps::{
     annotate, bind, cache_read, cache_write, compute_at, compute_inline, decompose_reduction, fuse,
     name_of, pack, pad, parallel, partition, prefetch, reindex, reorder, reverse_compute_at,
     reverse_compute_inline, rfactor, set_scope, split, surround, tensorize, unroll, vectorize,
-    winograd,
+    widen, winograd,
 };
 use ir::{Axis, BlockId, LoopId, Program, Scope};
 
@@ -98,6 +98,10 @@ pub enum Step {
     SetScope {
         buffer: String,
         scope: Scope,
+    },
+    /// The buffer holds elements of the type that its readers cast them to.
+    Widen {
+        buffer: String,
     },
     Rfactor {
         loop_: String,
@@ -216,6 +220,7 @@ impl Step {
             | Step::CacheRead { .. }
             | Step::CacheWrite { .. }
             | Step::SetScope { .. }
+            | Step::Widen { .. }
             | Step::Rfactor { .. }
             | Step::DecomposeReduction { .. }
             | Step::Tensorize { .. }
@@ -273,6 +278,7 @@ impl Step {
                 scope,
             } => cache_write::apply(p, block, *index, *scope).map(Made::block),
             Step::SetScope { buffer, scope } => set_scope::apply(p, buffer, *scope).map(nothing),
+            Step::Widen { buffer } => widen::apply(p, buffer).map(nothing),
             Step::Rfactor { loop_ } => rfactor::apply(p, loop_).map(Made::block),
             Step::DecomposeReduction { block, loop_ } => {
                 decompose_reduction::apply(p, block, loop_).map(Made::block)

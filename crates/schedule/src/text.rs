@@ -15,7 +15,7 @@
 //!          | ("compute_at" | "reverse_compute_at") block (loop | "$" int)
 //!          | ("compute_inline" | "reverse_compute_inline") block
 //!          | "cache_read" block buffer scope | "cache_write" block int scope
-//!          | "set_scope" buffer scope | "decompose_reduction" block loop
+//!          | "set_scope" buffer scope | "decompose_reduction" block loop | "widen" buffer
 //!          | "pack" buffer "[" (dim ":" arg),* "]" "[" dim,* "]"
 //!          | "tensorize" loop name | "prefetch" buffer loop arg
 //!          | "annotate" loop "unroll_by" arg | "reindex" block buffer
@@ -208,6 +208,7 @@ fn line(step: &Step, decisions: &[Decision]) -> String {
             scope,
         } => format!("{} {index} {}", name(block), scope.word()),
         Step::SetScope { buffer, scope } => format!("{} {}", name(buffer), scope.word()),
+        Step::Widen { buffer } => name(buffer),
         Step::DecomposeReduction { block, loop_ } => format!("{} {}", name(block), name(loop_)),
         Step::Pack {
             buffer,

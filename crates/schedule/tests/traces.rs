@@ -213,6 +213,7 @@ fn of_block(kind: &str) -> BoxedStrategy<Step> {
         "set_scope" => (name(), scope())
             .prop_map(|(buffer, scope)| Step::SetScope { buffer, scope })
             .boxed(),
+        "widen" => name().prop_map(|buffer| Step::Widen { buffer }).boxed(),
         "decompose_reduction" => (name(), name())
             .prop_map(|(block, loop_)| Step::DecomposeReduction { block, loop_ })
             .boxed(),

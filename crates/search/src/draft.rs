@@ -383,6 +383,18 @@ impl Draft {
         self.require(step).map(drop)
     }
 
+    /// The block that copies a buffer, in the type that a block computes in, before it.
+    pub fn widen(&mut self, b: BlockId, buffer: BufferId) -> Written<BlockId> {
+        let copier = self.require_block(Step::CacheRead {
+            block: self.block_name(b),
+            buffer: self.buffer_name(buffer),
+            scope: Scope::Global,
+        })?;
+        let copy = self.buffer_name(self.output(copier));
+        self.require(Step::Widen { buffer: copy })?;
+        Ok(copier)
+    }
+
     /// The block of partial results.
     pub fn rfactor(&mut self, l: LoopId) -> Written<BlockId> {
         let loop_ = self.loop_name(l);

@@ -103,6 +103,7 @@ const FINISHING: &[Move] = &[
     parallel,
     bind,
     set_scope,
+    widen,
     prefetch,
     annotate,
     decompose,
@@ -666,6 +667,12 @@ fn set_scope(g: &mut Growing<'_>) -> Option<()> {
     let buffer = g.p.buffer(b).name.clone();
     let scope = g.scope();
     g.step(Step::SetScope { buffer, scope })
+}
+
+fn widen(g: &mut Growing<'_>) -> Option<()> {
+    let b = g.buffer_where(|p, b| p.buffer(b).role == Role::Intermediate)?;
+    let buffer = g.p.buffer(b).name.clone();
+    g.step(Step::Widen { buffer })
 }
 
 fn prefetch(g: &mut Growing<'_>) -> Option<()> {

@@ -15,7 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// Builder processes for any targets, with the object cache.
 pub struct Builders {
@@ -296,6 +296,19 @@ fn declare(
         .collect())
 }
 
+/// The accuracy of a compiled model, and that factors are bf16 where some are.
+fn accuracy_text(plan: &Plan, accuracy: Accuracy) -> String {
+    let mut programs = plan.tasks.iter().map(|t| &t.program);
+    let of_bf16 = programs.any(|p| {
+        let mut params = p.params.iter();
+        params.any(|b| p.buffer(*b).dtype == DType::BF16)
+    });
+    match of_bf16 {
+        true => format!("{accuracy}, bf16"),
+        false => accuracy.to_string(),
+    }
+}
+
 /// The model of a plan whose constants have these values, by tensor.
 fn put_together<'k>(
     plan: &Plan,
@@ -311,7 +324,7 @@ fn put_together<'k>(
         build::toolchain(),
         pool.clone(),
     );
-    b.set_accuracy(accuracy.name());
+    b.set_accuracy(&accuracy_text(plan, accuracy));
     b.set_plain_steps(&plan.plain);
     let kernel_ids: Vec<Vec<_>> = kernels
         .iter()

@@ -128,6 +128,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: true,
     },
     Knob {
+        name: "precision",
+        kind: "model, bf16",
+        default: "model",
+        doc: "bf16: convolutions and products of f32 with weights round their factors to bf16, and add in f32; inputs and outputs stay f32",
+        source: "ADR 0026",
+        affects_code: true,
+    },
+    Knob {
         name: "space",
         kind: "rules, templates, all",
         default: "all",

@@ -1,7 +1,7 @@
 //! The machine this runs on: what targets are made from and records are keyed by.
 
 use crate::threads::unpinned;
-use ir::{ByteDot, CpuTarget, Isa, Target};
+use ir::{ByteDot, CpuTarget, HalfDot, Isa, Target};
 use runtime::check_target;
 use serde_json::json;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub struct Machine {
     pub llc_sharing: usize,
     pub isa: Isa,
     pub byte_dot: Option<ByteDot>,
+    pub half_dot: Option<HalfDot>,
     /// LLVM's name of the processor, as [`CpuTarget::tune_cpu`].
     pub tune_cpu: Option<String>,
 }
@@ -120,6 +121,18 @@ fn host_byte_dot(isa: Isa) -> Option<ByteDot> {
     ByteDot::ALL.into_iter().find(here)
 }
 
+/// The dot products of bf16 that this machine has beside its family's features.
+fn host_half_dot(isa: Isa) -> Option<HalfDot> {
+    let here = |dot: &HalfDot| {
+        let with = CpuTarget {
+            half_dot: Some(*dot),
+            ..CpuTarget::generic(isa)
+        };
+        dot.isa() == isa && runs(&with)
+    };
+    HalfDot::ALL.into_iter().find(here)
+}
+
 impl Machine {
     /// Reads the facts of this machine; what the system does not tell is the
     /// generic target's.
@@ -149,6 +162,7 @@ impl Machine {
             llc_sharing: sharing(2, cpus),
             isa,
             byte_dot: host_byte_dot(isa),
+            half_dot: host_half_dot(isa),
             tune_cpu: llvm::host_cpu(),
         }
     }
@@ -157,6 +171,7 @@ impl Machine {
     pub fn target(&self, threads: u32) -> Target {
         Target::Cpu(CpuTarget {
             byte_dot: self.byte_dot,
+            half_dot: self.half_dot,
             l1_bytes: self.l1_bytes,
             l2_bytes: self.l2_bytes,
             llc_bytes: self.llc_bytes,
@@ -206,6 +221,7 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         vector_bits,
         vector_registers,
         byte_dot,
+        half_dot,
         l1_bytes,
         l2_bytes,
         llc_bytes,
@@ -222,6 +238,7 @@ pub fn target_key(t: &Target) -> store::TargetKey {
         ("isa", json!(isa.name())),
         ("fma", json!(isa.has_fma())),
         ("byte_dot", json!(byte_dot.map(ByteDot::name))),
+        ("half_dot", json!(half_dot.map(HalfDot::name))),
         ("vector_bits", json!(vector_bits)),
         ("vector_registers", json!(vector_registers)),
         ("tune_cpu", json!(tune_cpu)),

@@ -1,12 +1,51 @@
 //! A model to be tuned or compiled, and how it is planned.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use graph::Model;
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
+use std::fmt;
+use std::str::FromStr;
 
 /// Seed of the weights of built-in models.
 const WEIGHTS_SEED: u64 = 1;
+
+/// In which type products with weights take their factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// That of the model.
+    Model,
+    /// Those of f32 rounded to bf16 ([`graph::products_of_bf16`]).
+    Bf16,
+}
+
+impl Precision {
+    pub const ALL: [Precision; 2] = [Precision::Model, Precision::Bf16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Model => "model",
+            Precision::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Precision> {
+        let found = Precision::ALL.into_iter().find(|p| p.name() == s);
+        found.ok_or_else(|| {
+            Error::new(format!("there is no precision `{s}`")).help("use model or bf16")
+        })
+    }
+}
 
 /// A model with its name and the layouts it asks for. Clones share the weights.
 #[derive(Clone)]
@@ -14,6 +53,8 @@ pub struct Source {
     pub name: String,
     pub model: Model,
     pub layouts: LayoutPolicy,
+    /// Of the plan; the model stays as it is.
+    pub precision: Precision,
 }
 
 impl Source {
@@ -26,11 +67,15 @@ impl Source {
             name: name.to_string(),
             model: graph::builtin::builtin(name, WEIGHTS_SEED)?,
             layouts: LayoutPolicy::of_builtin(name)?,
+            precision: Precision::Model,
         })
     }
 
     pub fn grouped(&self) -> Result<Grouped> {
-        Ok(Grouped::new(&self.model)?)
+        Ok(match self.precision {
+            Precision::Model => Grouped::new(&self.model)?,
+            Precision::Bf16 => Grouped::new(&graph::products_of_bf16(&self.model))?,
+        })
     }
 
     /// How the model is planned, with these steps kept plain.

@@ -22,7 +22,6 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tensor::DType;
 use tune::compile::defaults;
 use tune::machine::Machine;
 
@@ -155,26 +154,12 @@ fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
             Outcome::NotCompiled(reasons.join("; "))
         },
     )?;
-    if let Some(dtype) = half_float(&plan) {
-        return Err(Outcome::NotCompiled(format!(
-            "the code generator has no {dtype}"
-        )));
-    }
     let results = outputs(case, &plan, v).map_err(|e| {
         let target = v.compiler.target();
         let (isa, threads) = (target.name(), target.threads());
         Outcome::Wrong(format!("{layouts:?}, {isa}, {threads} threads: {e}"))
     })?;
     case.check(&results).map_err(Outcome::Wrong)
-}
-
-/// The first 16-bit float that a kernel of the plan would handle.
-fn half_float(plan: &Plan) -> Option<DType> {
-    let mut buffers = plan.tasks.iter().flat_map(|t| {
-        let p = &t.program;
-        p.params.iter().map(|b| p.buffer(*b).dtype)
-    });
-    buffers.find(|d| matches!(d, DType::F16 | DType::BF16))
 }
 
 fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::Tensor>>, String> {

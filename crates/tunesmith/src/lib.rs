@@ -114,7 +114,7 @@ pub use tensor::{DType, Tensor};
 pub use tune::compile::Warning;
 pub use tune::known::Requirements;
 pub use tune::machine::Machine;
-pub use tune::source::Source;
+pub use tune::source::{Precision, Source};
 pub use tune::{
     CpuDivision, Error, Host, Observer, Options, Report, Request, Result, Silent, Status, StopRule,
     TaskSummary, Tuned, Workers, serve_worker_if_asked, tune, tune_all,

@@ -3,7 +3,7 @@
 use onnx::ImportOptions;
 use plan::LayoutPolicy;
 use std::path::Path;
-use tune::source::Source;
+use tune::source::{Precision, Source};
 use tune::{Error, Result};
 
 /// Loads a model: an ONNX file, a built-in model by its name, or one operator such as
@@ -24,6 +24,7 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
             name: stem,
             model,
             layouts: LayoutPolicy::Blocked,
+            precision: Precision::Model,
         });
     }
     let source = Source::builtin(name).map_err(|e| {

@@ -100,3 +100,53 @@ impl<Pipe: AsFd> Write for Until<'_, Pipe> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Message = (u32, Vec<(String, Option<u64>)>, Result<Vec<u8>, String>);
+
+    fn message() -> Message {
+        let entries = vec![("a".into(), Some(7)), (String::new(), None)];
+        (3, entries, Ok(vec![1, 2, 3]))
+    }
+
+    fn written() -> Vec<u8> {
+        let mut frame = Vec::new();
+        write(&mut frame, &message()).unwrap();
+        frame
+    }
+
+    #[test]
+    fn a_frame_that_is_cut_is_an_error_and_none_is_an_end() {
+        let frame = written();
+        assert_eq!(read(&mut &frame[..]).unwrap(), Some(message()));
+        assert!(read::<Message>(&mut &frame[..0]).unwrap().is_none());
+        for end in 8..frame.len() {
+            assert!(read::<Message>(&mut &frame[..end]).is_err(), "{end} bytes");
+        }
+    }
+
+    /// Whatever a child writes, it is a message or an error, and takes no memory that did not
+    /// come as bytes.
+    #[test]
+    fn changed_frames_are_errors_or_messages() {
+        let frame = written();
+        for at in 0..frame.len() {
+            for value in 0..=255 {
+                let mut changed = frame.clone();
+                changed[at] = value;
+                let mut rest = &changed[..];
+                while let Ok(Some((_, entries, _))) = read::<Message>(&mut rest) {
+                    assert!(entries.len() <= changed.len());
+                }
+            }
+        }
+        for length in [u64::MAX, MAX_FRAME_BYTES, MAX_FRAME_BYTES + 1, 1 << 31] {
+            let mut changed = frame.clone();
+            changed[..8].copy_from_slice(&length.to_le_bytes());
+            assert!(read::<Message>(&mut &changed[..]).is_err());
+        }
+    }
+}

@@ -1,9 +1,10 @@
 //! Nodes of constants, computed.
 //!
-//! Owns how much that may take: a few nodes can ask for any amount of memory
-//! and time. Promises that results which only folded nodes read are dropped
-//! after their last reader, and so are constants that nothing else holds.
+//! Promises that no more is computed than the model's limits allow, that results
+//! which only folded nodes read are dropped after their last reader, and so are
+//! constants that nothing else holds.
 
+use super::limits::{Allowance, Exceeded};
 use super::{Model, Node, Origin, TensorType, Value, ValueId};
 use crate::ops::{Op, OpError, Pool, Sampling};
 use crate::quantised::dequantises;
@@ -11,57 +12,6 @@ use crate::reference;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
-
-/// Bytes that folding may take in any model, and for each byte of its own
-/// constants: weights of 8 bits become floats in a few steps.
-const FREE: u64 = 256 << 20;
-const EACH: u64 = 128;
-/// The part of it that one node may take, as a divisor.
-const NODE: u64 = 4;
-/// References compute with elements of 8 bytes, whatever the type of the result.
-const ELEMENT: u64 = 8;
-/// Multiplications and additions in all nodes, and those of one result.
-const OPERATIONS: u64 = 1 << 35;
-const DEPTH: u64 = 1 << 17;
-
-/// What the folding of a model may take, and what it has taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Allowance {
-    own: u64,
-    taken: u64,
-    operations: u64,
-}
-
-impl Allowance {
-    /// The model has so many bytes more of its own.
-    pub(super) fn extend(&mut self, bytes: usize) {
-        self.own = self.own.saturating_add(bytes as u64);
-    }
-
-    /// Whether so many elements may be computed; then they are taken.
-    fn take(&mut self, elements: u64) -> bool {
-        let all = FREE.saturating_add(self.own.saturating_mul(EACH));
-        let bytes = elements.saturating_mul(ELEMENT);
-        let fits = bytes <= all / NODE && self.taken.saturating_add(bytes) <= all;
-        if fits {
-            self.taken += bytes;
-        }
-        fits
-    }
-
-    /// Whether a node may be computed; then its results are taken.
-    fn take_node(&mut self, op: &Op, operands: &[Option<&Tensor>], results: &[TensorType]) -> bool {
-        let results = results.iter().map(|t| t.len() as u64).sum::<u64>();
-        let depth = depth(op, operands);
-        let operations = results.saturating_mul(depth);
-        let all = self.operations.saturating_add(operations);
-        if depth > DEPTH || all > OPERATIONS || !self.take(results) {
-            return false;
-        }
-        self.operations = all;
-        true
-    }
-}
 
 /// Elements that one element of a result is computed from, where they are read
 /// again for others.
@@ -109,11 +59,24 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
     }
 }
 
+/// The results of a node are computed, if they may be.
+fn take_node(
+    allowance: &mut Allowance,
+    op: &Op,
+    operands: &[Option<&Tensor>],
+    results: &[TensorType],
+) -> Result<(), Exceeded> {
+    let elements = results.iter().map(|t| t.len() as u64);
+    let elements = elements.fold(0, u64::saturating_add);
+    allowance.take_node(elements, depth(op, operands))
+}
+
 impl Model {
-    /// Whether so many elements may be computed as constants of this model; then
-    /// they count as computed. What models may compute is bounded, because a few
-    /// nodes can ask for any amount of memory and time.
-    pub fn take_elements(&mut self, elements: u64) -> bool {
+    /// So many elements are computed as constants of this model.
+    ///
+    /// # Errors
+    /// If its limits do not allow that; nothing counts as computed then.
+    pub fn take_elements(&mut self, elements: u64) -> Result<(), Exceeded> {
         self.allowance.take(elements)
     }
 
@@ -141,7 +104,7 @@ impl Model {
         let results = op.infer(&types)?;
         let mut allowance = self.allowance;
         if results.iter().any(|t| t.len() > largest)
-            || !allowance.take_node(op, &operands, &results)
+            || take_node(&mut allowance, op, &operands, &results).is_err()
         {
             return Ok(None);
         }
@@ -245,8 +208,6 @@ fn compute(
         .iter()
         .map(|v| values[v.index()].ty().clone())
         .collect();
-    if !allowance.take_node(&node.op, &operands, &results) {
-        return None;
-    }
+    take_node(allowance, &node.op, &operands, &results).ok()?;
     reference::apply(&node.op, &operands).ok()
 }

@@ -40,9 +40,6 @@ use crate::model::TensorType;
 use tensor::DType;
 use thiserror::Error;
 
-/// Larger results are refused, so that sizes and offsets never overflow.
-const MAX_BYTES: u64 = 1 << 40;
-
 /// Why an operator refuses its operands or attributes.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("{0}")]
@@ -191,9 +188,7 @@ impl Op {
     pub fn infer(&self, operands: &[Option<&TensorType>]) -> Result<Vec<TensorType>, OpError> {
         let outputs = self.apply_rule(Operands(operands))?;
         for t in &outputs {
-            let size = |n: u64, d: &usize| n.checked_mul((*d).max(1) as u64);
-            let bytes = t.shape.iter().try_fold(t.dtype.size() as u64, size);
-            if bytes.is_none_or(|n| n > MAX_BYTES) {
+            if !t.is_possible() {
                 return refuse(format!("its result {t} is too large"));
             }
         }

@@ -1,6 +1,6 @@
 //! Facts about CPUs.
 
-use super::isa::{ByteDot, Isa};
+use super::isa::{ByteDot, HalfDot, Isa};
 use std::fmt;
 use std::str::FromStr;
 
@@ -19,6 +19,8 @@ pub struct CpuTarget {
     pub vector_registers: u32,
     /// Dot products of bytes, which belong to `isa`.
     pub byte_dot: Option<ByteDot>,
+    /// Dot products of bf16, which belong to `isa`.
+    pub half_dot: Option<HalfDot>,
     pub l1_bytes: u64,
     pub l2_bytes: u64,
     /// Last-level cache, the part one core can use.
@@ -39,6 +41,7 @@ impl CpuTarget {
             vector_bits: family.vector_bits,
             vector_registers: family.vector_registers,
             byte_dot: None,
+            half_dot: None,
             l1_bytes: 32 << 10,
             l2_bytes: 512 << 10,
             llc_bytes: 8 << 20,
@@ -55,8 +58,9 @@ impl CpuTarget {
     /// LLVM features, with signs and commas: the family's, and those of the
     /// instructions beyond it.
     pub fn features(&self) -> String {
-        let added = self.byte_dot.map(ByteDot::features);
-        let all = [Some(self.isa.features()), added];
+        let bytes = self.byte_dot.map(ByteDot::features);
+        let halves = self.half_dot.map(HalfDot::features);
+        let all = [Some(self.isa.features()), bytes, halves];
         let all = all.into_iter().flatten().filter(|f| !f.is_empty());
         all.collect::<Vec<_>>().join(",")
     }
@@ -76,6 +80,12 @@ impl CpuTarget {
                 let found = ByteDot::ALL.into_iter().find(of);
                 let missing = || format!("{} has no byte dot product `{value}`", self.isa.name());
                 self.byte_dot = Some(found.ok_or_else(missing)?);
+            }
+            "half_dot" => {
+                let of = |d: &HalfDot| d.name() == value && d.isa() == self.isa;
+                let found = HalfDot::ALL.into_iter().find(of);
+                let missing = || format!("{} has no bf16 dot product `{value}`", self.isa.name());
+                self.half_dot = Some(found.ok_or_else(missing)?);
             }
             "l1" => self.l1_bytes = number(name, value)?,
             "l2" => self.l2_bytes = number(name, value)?,
@@ -99,6 +109,7 @@ impl fmt::Display for CpuTarget {
             vector_bits,
             vector_registers,
             byte_dot,
+            half_dot,
             l1_bytes,
             l2_bytes,
             llc_bytes,
@@ -112,6 +123,9 @@ impl fmt::Display for CpuTarget {
         write!(f, " vector_bits={vector_bits} registers={vector_registers}")?;
         if let Some(dot) = byte_dot {
             write!(f, " byte_dot={}", dot.name())?;
+        }
+        if let Some(dot) = half_dot {
+            write!(f, " half_dot={}", dot.name())?;
         }
         write!(
             f,

@@ -25,6 +25,7 @@ pub(super) struct Family {
     has_fma: bool,
     has_rounding: bool,
     has_broadcast_operands: bool,
+    has_half: bool,
 }
 
 const X86_64: &str = "x86_64-unknown-linux-gnu";
@@ -83,6 +84,11 @@ impl Isa {
         self.family().has_broadcast_operands
     }
 
+    /// Whether instructions convert between f16 and f32.
+    pub const fn has_half(self) -> bool {
+        self.family().has_half
+    }
+
     pub(super) const fn family(self) -> Family {
         match self {
             Isa::X86Sse2 => Family {
@@ -95,6 +101,7 @@ impl Isa {
                 has_fma: false,
                 has_rounding: false,
                 has_broadcast_operands: false,
+                has_half: false,
             },
             Isa::X86Avx2 => Family {
                 name: "x86-avx2",
@@ -106,6 +113,7 @@ impl Isa {
                 has_fma: true,
                 has_rounding: true,
                 has_broadcast_operands: false,
+                has_half: true,
             },
             Isa::X86Avx512 => Family {
                 name: "x86-avx512",
@@ -117,6 +125,7 @@ impl Isa {
                 has_fma: true,
                 has_rounding: true,
                 has_broadcast_operands: true,
+                has_half: true,
             },
             Isa::AArch64Neon => Family {
                 name: "aarch64-neon",
@@ -128,6 +137,7 @@ impl Isa {
                 has_fma: true,
                 has_rounding: true,
                 has_broadcast_operands: false,
+                has_half: true,
             },
             Isa::RiscV64Rvv => Family {
                 name: "riscv64-rvv",
@@ -139,6 +149,7 @@ impl Isa {
                 has_fma: true,
                 has_rounding: true,
                 has_broadcast_operands: false,
+                has_half: false,
             },
         }
     }
@@ -204,6 +215,39 @@ impl ByteDot {
             ByteDot::Avx512Vnni | ByteDot::AvxVnni => mixed,
             ByteDot::NeonMixed => true,
             ByteDot::Neon => !mixed,
+        }
+    }
+}
+
+/// Instructions that add two products of neighbouring bf16 to every f32 lane. Each is an
+/// addition to one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HalfDot {
+    /// `vdpbf16ps` on 512 bits.
+    Avx512Bf16,
+}
+
+impl HalfDot {
+    pub const ALL: [HalfDot; 1] = [HalfDot::Avx512Bf16];
+
+    /// The name in keys: LLVM's name of the feature.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HalfDot::Avx512Bf16 => "avx512bf16",
+        }
+    }
+
+    /// LLVM features, with signs and commas, that switch the instructions on.
+    pub const fn features(self) -> &'static str {
+        match self {
+            HalfDot::Avx512Bf16 => "+avx512bf16",
+        }
+    }
+
+    /// The family that the instructions belong to.
+    pub const fn isa(self) -> Isa {
+        match self {
+            HalfDot::Avx512Bf16 => Isa::X86Avx512,
         }
     }
 }

@@ -6,8 +6,8 @@
 //! of it is stored. A tensorized block becomes loops over its inner domain,
 //! reduction loops outside, spatial loops unrolled inside, the last spatial one
 //! in lanes if its extent allows it. A few terms of a sum of integers, whose
-//! order does not matter, are one statement: a code generator sees the dot
-//! product that it is.
+//! order does not matter, or of products of bf16, whose instructions have an order of
+//! their own, are one statement: a code generator sees the dot product that it is.
 
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, Storage, conjuncts, guarded, loads};
@@ -229,8 +229,11 @@ impl Binder<'_> {
         let sum = block.reduction.as_ref()?.reducer == Reducer::Sum;
         let in_lanes = domain.iter().any(|l| l.kind == LoopKind::Vectorized);
         let integers = self.source.buffer(block.writes[0].buffer).dtype.is_int();
+        let loads = block.loads();
+        let mut types = loads.iter().map(|(b, _)| self.source.buffer(*b).dtype);
+        let halves = types.all(|d| d == DType::BF16);
         let few = (2..=MAX_TENSOR_TERMS).contains(&count);
-        (sum && integers && in_lanes && few).then_some(loops)
+        (sum && (integers || halves) && in_lanes && few).then_some(loops)
     }
 
     /// When the bound reduction variables are all 0.

@@ -2,7 +2,8 @@
 //! and `Loop` and `Scan` of constant length, written out.
 //!
 //! The nodes of a branch or body are imported like others. The names that they define hold
-//! until it ends, and hide equal names outside.
+//! until it ends, and hide equal names outside. Its constants are made once, however often it
+//! is written out.
 
 use super::Importer;
 use crate::attributes::Attributes;
@@ -10,16 +11,23 @@ use crate::error::ImportError;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
 use crate::tensors::tensor_from;
-use graph::ValueId;
 use graph::ops::{Concat, Op, Split};
+use graph::{Exceeded, ValueId};
 use std::cell::RefCell;
 use tensor::Tensor;
 
 /// Operators with graphs as attributes.
 pub(super) const OPERATORS: [&str; 3] = ["If", "Loop", "Scan"];
 
-/// More iterations would make more nodes than a plan is made for.
-const LONGEST: usize = 4096;
+/// What defines a constant of a graph: the address of the initializer or node, which stays.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Definition(*const ());
+
+impl Definition {
+    fn of<T>(part: &T) -> Definition {
+        Definition(std::ptr::from_ref(part).cast())
+    }
+}
 
 /// Why a node with graphs has no values.
 pub(super) enum Stop {
@@ -32,6 +40,12 @@ pub(super) enum Stop {
 impl From<Problem> for Stop {
     fn from(p: Problem) -> Stop {
         Stop::Node(p)
+    }
+}
+
+impl From<Exceeded> for Stop {
+    fn from(e: Exceeded) -> Stop {
+        Stop::Node(e.into())
     }
 }
 
@@ -128,12 +142,24 @@ impl Importer<'_> {
             let name = input.name().to_string();
             hidden.push((name.clone(), self.values.insert(name, Some(*value))));
         }
+        // Work counts, also where it makes no values.
+        let parts = [
+            graph.input.len(),
+            graph.initializer.len(),
+            graph.node.len(),
+            graph.output.len(),
+        ];
+        self.model.take_values(1 + parts.iter().sum::<usize>())?;
         for t in &graph.initializer {
             let name = t.name().to_string();
-            let value = match tensor_from(t.clone(), self.folder) {
-                Ok(value) => self.model.add_result(&name, value),
-                Err(e) => return refuse(format!("constant `{name}` of its graph: {e}")),
+            let value = match self.written.get(&Definition::of(t)) {
+                Some(value) => *value,
+                None => match tensor_from(t.clone(), self.folder) {
+                    Ok(value) => self.model.add_constant(&name, value),
+                    Err(e) => return refuse(format!("constant `{name}` of its graph: {e}")),
+                },
             };
+            self.written.insert(Definition::of(t), value);
             hidden.push((name.clone(), self.values.insert(name, Some(value))));
         }
         let problems = (self.unsupported.len(), self.needed.len());
@@ -141,7 +167,7 @@ impl Importer<'_> {
             for output in node.output.iter().filter(|o| !o.is_empty()) {
                 hidden.push((output.clone(), self.values.remove(output)));
             }
-            self.import_node(i, node)?;
+            self.inlined_node(i, node)?;
         }
         if problems != (self.unsupported.len(), self.needed.len()) {
             return Err(Stop::Reported);
@@ -156,6 +182,24 @@ impl Importer<'_> {
             )))),
         };
         graph.output.iter().map(result).collect()
+    }
+
+    fn inlined_node(&mut self, index: usize, node: &NodeProto) -> Result<(), ImportError> {
+        let constant = node.op_type() == "Constant" && node.domain().is_empty();
+        let [output] = &node.output[..] else {
+            return self.import_node(index, node);
+        };
+        if let Some(value) = self.written.get(&Definition::of(node)) {
+            self.values.insert(output.clone(), Some(*value));
+            return Ok(());
+        }
+        self.import_node(index, node)?;
+        if let Some(Some(value)) = self.values.get(output)
+            && constant
+        {
+            self.written.insert(Definition::of(node), *value);
+        }
+        Ok(())
     }
 
     fn branch(
@@ -246,9 +290,6 @@ impl Importer<'_> {
         let mut lists = vec![Vec::new(); collected];
         let mut i = 0;
         while on && i < trips {
-            if i >= LONGEST as i64 {
-                return refuse(format!("it runs more than {LONGEST} iterations"));
-            }
             let number = self.model.add_result(name, Tensor::from_slice(&[], &[i]));
             let holds = Tensor::from_bools(&[], &[true]);
             let holds = self.model.add_result(name, holds);
@@ -333,9 +374,7 @@ impl Importer<'_> {
         let mut shape = n.shape(x);
         let axis = n.axis(axis, shape.len())?;
         let count = shape.remove(axis);
-        if count > LONGEST {
-            return refuse(format!("it scans {count} elements, more than {LONGEST}"));
-        }
+        n.model.room_for(count)?;
         let rows = match count {
             0 | 1 => vec![x; count],
             _ => {

@@ -12,7 +12,7 @@ use ir::{Expr, ProgramBuilder};
 
 /// Blocks `scores`, `logits` (where something follows the product), `max`, `e`, `sum`,
 /// `inverse`, `main` and `out`. Rows of weights stay sums of powers until `out`, which
-/// multiplies a row by one over its sum.
+/// multiplies a row by one over its sum. Of halves, all of them are in f32.
 pub(super) fn attention(
     model: &Model,
     users: &Users,
@@ -27,7 +27,7 @@ pub(super) fn attention(
     let logits = match env.group.chain.is_empty() {
         true => sums,
         false => b.compute(LOGITS.as_str(), &axes.list(), |at| {
-            env.follow(Expr::load(sums, at), &env.point(at))
+            env.follow_open(Expr::load(sums, at), &env.point(at))
         }),
     };
     let one = Expr::constant(1.0, env.work());
@@ -44,7 +44,7 @@ pub(super) fn attention(
     let own = past_reshape(&made, read, &own).expect("the shapes differ by axes of extent 1");
     let access = Access::Buffer {
         buffer: e,
-        dtype: env.dtype,
+        dtype: env.work(),
         shape: read.iter().map(|n| *n as i64).collect(),
         layout: Layout::Plain,
         axes: Some(own.clone()),

@@ -16,6 +16,7 @@ mod conv_transpose;
 mod elementwise;
 mod index;
 mod matmul;
+mod merge;
 mod moved;
 mod movement;
 mod norm;
@@ -104,10 +105,23 @@ pub(super) fn build(
         true => anchor(&env, &mut builder),
         false => rows::rows(&env, &mut builder),
     };
+    let program = builder.finish(&[result]);
     Built {
-        program: builder.finish(&[result]),
+        program: match joins_axes(&env) {
+            true => merge::merged(program),
+            false => program,
+        },
         operands,
         kind,
+    }
+}
+
+/// Whether axes that lie behind each other become one.
+fn joins_axes(env: &Env) -> bool {
+    match &env.node.op {
+        Op::Conv(c) => env.layout == Layout::Plain && c.groups == 1,
+        Op::Contract(_) => true,
+        _ => false,
     }
 }
 
@@ -152,7 +166,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
 }
 
 /// The type that values of an element type are computed in.
-fn work(d: DType) -> DType {
+pub(super) fn work(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F32,
         d => d,
@@ -513,6 +527,11 @@ impl<'a> Env<'a> {
 
     /// The result at a point from the anchor's value there.
     fn follow(&self, anchor: Expr, p: &Point) -> Expr {
+        self.store(self.follow_open(anchor, p), p)
+    }
+
+    /// As [`Env::follow`], not rounded to the result's type.
+    fn follow_open(&self, anchor: Expr, p: &Point) -> Expr {
         let mut values = HashMap::new();
         if self.group.pointwise(self.model).len() == self.group.chain.len() {
             values.insert(self.node.outputs[self.output], anchor.clone());
@@ -538,7 +557,7 @@ impl<'a> Env<'a> {
             last = elementwise::apply(&node.op, from, &operands);
             values.insert(node.output(), last.clone());
         }
-        self.store(last, p)
+        last
     }
 
     /// Rounds to the result's type, and keeps tail channels at zero.

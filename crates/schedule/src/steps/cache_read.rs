@@ -16,6 +16,9 @@ use ir::{BlockId, BufferId, Expr, LoopId, Node, Program, Scope};
 
 pub(crate) const STEP: &str = "cache_read";
 
+/// What names of copies, and of the blocks that make them, end in.
+pub const SUFFIX_READ: &str = ".read";
+
 /// Gives the block that copies.
 pub(crate) fn apply(
     program: &mut Program,
@@ -30,7 +33,7 @@ pub(crate) fn apply(
     let spans = spans(program, source, parent).map_err(refuse)?;
     let at = parent.map_or(vec![], |l| path_through(program, l));
     let tests = iteration_tests(program, &program.producers(source), &at);
-    let name = live_name(program, &format!("{buffer}.read"));
+    let name = live_name(program, &format!("{buffer}{SUFFIX_READ}"));
     let axes = numbered_axes(&program.buffer(source).shape);
     change(program, |next| {
         let copy = like(next, source, name.clone(), scope);

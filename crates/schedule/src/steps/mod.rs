@@ -26,6 +26,7 @@ pub(crate) mod surround;
 pub(crate) mod tensorize;
 pub(crate) mod unroll;
 pub(crate) mod vectorize;
+pub(crate) mod widen;
 pub(crate) mod winograd;
 
 use crate::illegal::Illegal;
@@ -90,6 +91,8 @@ table_of_steps! {
         "let a block write a buffer of its own, copied to the real one afterwards";
     SetScope set_scope: "BUFFER SCOPE",
         "choose the memory of an intermediate";
+    Widen widen: "BUFFER",
+        "keep an intermediate in the type that its readers cast it to";
     Rfactor rfactor: "LOOP",
         "keep one partial result per iteration of a reduction loop";
     DecomposeReduction decompose_reduction: "BLOCK LOOP",

@@ -198,6 +198,9 @@ fn block_step(keyword: &str, line: &mut Line) -> Result<Step, String> {
             buffer: line.name()?,
             scope: line.one_of(&Scope::WORDS)?,
         },
+        "widen" => Step::Widen {
+            buffer: line.name()?,
+        },
         "decompose_reduction" => Step::DecomposeReduction {
             block: line.name()?,
             loop_: line.name()?,

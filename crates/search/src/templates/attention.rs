@@ -5,9 +5,9 @@
 //! panels, and the second one's where its rows are no whole vectors. A tile of rows of
 //! one head is computed whole before the next one begins; threads share these tiles.
 
-use super::Templates;
 use super::gemm::{Packing, Shape};
 use super::registers::{Registers, limit_unrolled, products_a_load, wanted_part};
+use super::{Templates, nest};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::{Nest, ids};
 use ir::names::{LOGITS, MAIN, OUT, SCORES};
@@ -46,6 +46,8 @@ struct Form<'a> {
     inverse: &'a Nest,
     main: &'a Nest,
     out: &'a Nest,
+    /// Copies of operands, which are made before.
+    copies: Vec<&'a Nest>,
     /// Of the first and of the second product.
     shapes: [Shape; 2],
     /// How the right operand of the second product is packed, if it is.
@@ -76,6 +78,9 @@ impl<'a> Form<'a> {
         let lanes = target.lanes(DType::F32);
         let whole = second.n() % lanes == 0 && second.packing.is_none_or(|p| !p.transposed);
         let packing = second.packing.filter(|_| !whole);
+        let copies = all
+            .iter()
+            .filter(|n| n.name.ends_with(schedule::SUFFIX_READ));
         let form = Form {
             target,
             scores,
@@ -86,12 +91,14 @@ impl<'a> Form<'a> {
             inverse: named("inverse")?,
             main,
             out: named(OUT.as_str())?,
+            copies: copies.collect(),
             shapes,
             packing,
         };
         let rows = form.shapes.iter().all(|s| s.rows.is_some());
         let fits = rows && form.shapes[0].n() >= lanes && (whole || packing.is_some());
-        (fits && all.len() == 7 + usize::from(logits.is_some())).then_some(form)
+        let own = all.len() - form.copies.len();
+        (fits && own == 7 + usize::from(logits.is_some())).then_some(form)
     }
 
     fn lanes(&self) -> i64 {
@@ -171,6 +178,9 @@ impl<'a> Form<'a> {
 
     fn write(&self, d: &mut Draft) -> Written<()> {
         let decided = self.decide(d);
+        for n in &self.copies {
+            nest::schedule(d, n, self.target, &nest::Style::PLAIN)?;
+        }
         let width = decided.width.value();
         let (outer, panels) = self.write_scores(d, &decided)?;
         let place = outer[outer.len() - 1];

@@ -1,10 +1,11 @@
-//! Products of bytes with sums in i32: matrix products and convolutions on
-//! blocked layouts, by dot products of four neighbouring bytes.
+//! Products of bytes with sums in i32, and of bf16 with sums in f32: matrix products and
+//! convolutions on blocked layouts, by dot products of four neighbouring bytes, or of two
+//! neighbouring bf16 where the target has them.
 //!
-//! Weights are packed so that one vector holds four bytes of the reduction for
-//! every lane of the result; the four bytes of the other operand are the same
+//! Weights are packed so that one vector holds the terms of one dot product for
+//! every lane of the result; those of the other operand are the same
 //! for all lanes. A register tile is rows (or pixels) by vectors, as with
-//! floats; `tensorize` puts the lanes and the four bytes into one instruction.
+//! floats; `tensorize` puts the lanes and the terms into one instruction.
 
 use super::registers::{MOST_UNROLLED, Registers, limit_unrolled, products_a_load, wanted_part};
 use super::{Templates, epilogue, main_sum, others};
@@ -19,37 +20,50 @@ use ir::{
 };
 use schedule::Arg;
 
-/// Products that a lane adds in one instruction (`dot4`, ADR 0009).
-const TERMS: i64 = 4;
+/// Dot products in the lanes of a vector (ADR 0009).
+struct Dot {
+    /// Of `schedule::intrinsics`.
+    intrinsic: String,
+    /// Products that a lane adds in one instruction.
+    terms: i64,
+    /// What names of sketches begin with.
+    name: &'static str,
+    /// Whether one instruction of the target takes the factors as they are.
+    is_direct: bool,
+    /// Whether the target has an instruction for it at all.
+    is_native: bool,
+}
 /// Vectors of results side by side in a tile, at most. Chosen by hand; not measured apart.
 const MOST_VECTORS: i64 = 4;
 /// Most rows of pixels in a tile. Chosen by hand; not measured apart.
 const MOST_LINES: i64 = 4;
 
-/// Sketches for a program whose `main` sums products of bytes; else none.
+/// Sketches for a program whose `main` sums products that the target has dot products for;
+/// else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let Some(main) = main_sum(all) else {
         return;
     };
-    let Some(intrinsic) = intrinsic(program, main, target) else {
+    let Some(dot) = dot(program, main, target) else {
         return;
     };
     let out = epilogue(all, main);
-    let bytes = ByteSum {
+    let sum = DotSum {
         main,
         out,
         target,
-        registers: registers(target, &intrinsic),
-        intrinsic,
+        registers: Registers::without(target, if dot.is_direct { 1 } else { EMULATED }),
+        dot,
     };
     let is_conv = main.extent(image::MAP_LANE).is_some();
-    let convolution = bytes.convolution(program).filter(|_| is_conv);
-    let product = bytes.product(program).filter(|_| !is_conv);
-    for (name, first) in [("int8.columns", true), ("int8.rows", false)] {
+    let convolution = sum.convolution(program).filter(|_| is_conv);
+    let product = sum.product(program).filter(|_| !is_conv);
+    for (order, first) in [("columns", true), ("rows", false)] {
+        let name = format!("{}.{order}", sum.dot.name);
         let write = |d: &mut Draft| {
             match (&convolution, &product) {
-                (Some(c), _) => bytes.write_convolution(d, c, first)?,
-                (_, Some((s, packing))) => bytes.write_product(d, s, *packing, first)?,
+                (Some(c), _) => sum.write_convolution(d, c, first)?,
+                (_, Some((s, packing))) => sum.write_product(d, s, *packing, first)?,
                 _ => {}
             }
             let handled: Vec<BlockId> = [Some(main), out]
@@ -66,72 +80,89 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 }
 
 /// The dot product that the target's vectors hold, by the types of the factors.
-fn intrinsic(program: &Program, main: &Nest, target: &CpuTarget) -> Option<String> {
+fn dot(program: &Program, main: &Nest, target: &CpuTarget) -> Option<Dot> {
     let value = &program.block(main.block).writes[0].value;
     let ExprKind::Binary(BinaryOp::Mul, a, b) = value.kind() else {
         return None;
     };
-    let bytes = |e: &Expr| {
-        let d = program.buffer(factor_load(e)?.0).dtype;
-        matches!(d, DType::I8 | DType::U8).then_some(d)
+    let of = |e: &Expr| Some(program.buffer(factor_load(e)?.0).dtype);
+    let types = [of(a)?, of(b)?];
+    let bytes = |d: &DType| matches!(d, DType::I8 | DType::U8);
+    let kind = match types {
+        [DType::BF16, DType::BF16] if target.half_dot.is_some() => "dot2.bf16bf16f32",
+        [DType::I8, DType::I8] => "dot4.i8i8i32",
+        [DType::U8, DType::U8] => "dot4.u8u8i32",
+        _ if types.iter().all(bytes) => "dot4.u8i8i32",
+        _ => return None,
     };
-    let kind = match (bytes(a)?, bytes(b)?) {
-        (DType::I8, DType::I8) => "dot4.i8i8i32",
-        (DType::U8, DType::U8) => "dot4.u8u8i32",
-        _ => "dot4.u8i8i32",
-    };
-    Some(match target.lanes(DType::I32) {
+    let intrinsic = match target.lanes(DType::I32) {
         16 => kind.to_string(),
         n @ (4 | 8) => format!("{kind}x{n}"),
         _ => return None,
+    };
+    Some(match bytes(&types[0]) {
+        true => Dot {
+            intrinsic,
+            terms: 4,
+            name: "int8",
+            is_direct: target
+                .byte_dot
+                .is_some_and(|d| d.is_direct(types[0] != types[1])),
+            is_native: target.byte_dot.is_some(),
+        },
+        false => Dot {
+            intrinsic,
+            terms: 2,
+            name: "bf16",
+            is_direct: true,
+            is_native: true,
+        },
     })
 }
 
 /// How many times the f32 multiply-adds a target does for a program in the same
-/// time: sums of products of bytes have instructions of their own on some.
+/// time: sums of products of bytes and of bf16 have instructions of their own on some.
 pub fn peak_factor(program: &Program, target: &Target) -> f64 {
     let Target::Cpu(target) = target;
     let all = nests(program);
-    let of_bytes = main_sum(&all).is_some_and(|main| intrinsic(program, main, target).is_some());
-    match target.byte_dot.is_some() && of_bytes {
-        true => 4.0,
-        false => 1.0,
-    }
+    let found = main_sum(&all).and_then(|main| dot(program, main, target));
+    found
+        .filter(|d| d.is_native)
+        .map_or(1.0, |d| d.terms as f64)
 }
 
 /// Registers that a dot product of several instructions needs for its parts, the one
 /// for what is broadcast included. Chosen by hand; not measured apart.
 const EMULATED: i64 = 6;
 
-/// Registers for accumulators and weights: the others hold what is broadcast,
-/// and what an instruction is made of that the target has not.
-fn registers(target: &CpuTarget, intrinsic: &str) -> Registers {
-    let mixed = intrinsic.contains("u8i8");
-    let direct = target.byte_dot.is_some_and(|d| d.is_direct(mixed));
-    Registers::without(target, if direct { 1 } else { EMULATED })
-}
-
-/// A sum of products of bytes.
-struct ByteSum<'a> {
+/// A sum of products by dot products.
+struct DotSum<'a> {
     main: &'a Nest,
     out: Option<&'a Nest>,
     target: &'a CpuTarget,
-    intrinsic: String,
+    dot: Dot,
+    /// Those for accumulators and weights: the others hold what is broadcast, and what an
+    /// instruction is made of that the target has not.
     registers: Registers,
 }
 
-/// The image that a block reads, if what it takes outside of it is not 0.
+/// The image that a block reads, if what it takes outside of it needs a copy: it is not 0,
+/// or terms of floats, of which none can be left out.
 fn bordered(program: &Program, block: BlockId) -> Option<BufferId> {
     let value = &program.block(block).writes[0].value;
     let ExprKind::Binary(BinaryOp::Mul, image, _) = value.kind() else {
         return None;
     };
-    // What is 0 outside is cast first: a factor of 0 drops all terms.
-    let ExprKind::Cast(_, image) = image.kind() else {
-        return None;
+    // What is 0 outside is cast first: a factor of 0 drops all terms of bytes.
+    let inner = match image.kind() {
+        ExprKind::Cast(_, inner) => inner,
+        _ if factor_load(image).is_some_and(|(b, _)| program.buffer(b).dtype == DType::BF16) => {
+            image
+        }
+        _ => return None,
     };
-    let guarded = matches!(image.kind(), ExprKind::Select(..));
-    factor_load(image).filter(|_| guarded).map(|(b, _)| b)
+    let guarded = matches!(inner.kind(), ExprKind::Select(..));
+    factor_load(inner).filter(|_| guarded).map(|(b, _)| b)
 }
 
 /// A convolution of blocked images.
@@ -152,16 +183,16 @@ struct Convolution<'a> {
     bordered: Option<BufferId>,
 }
 
-impl ByteSum<'_> {
+impl DotSum<'_> {
     fn lanes(&self) -> i64 {
         self.target.lanes(DType::I32)
     }
 
-    /// A product whose terms come in fours.
+    /// A product whose terms come in whole dot products.
     fn product(&self, program: &Program) -> Option<(Shape, Packing)> {
         let s = Shape::of(program, self.main)?;
         let packing = s.packing.filter(|p| p.dims == 2)?;
-        (s.k() % TERMS == 0).then_some((s, packing))
+        (s.k() % self.dot.terms == 0).then_some((s, packing))
     }
 
     /// Panels of columns outside tiles of rows, or inside.
@@ -183,7 +214,7 @@ impl ByteSum<'_> {
         let columns: Vec<i64> = widths.iter().map(|w| w * lanes).collect();
         let columns = d.choose("columns", &columns, v * lanes).value();
         let rows = s.rows.as_ref().map(|m| (m.id, d.choose("rows", &rows, t)));
-        let steps = s.k() / TERMS;
+        let steps = s.k() / self.dot.terms;
         let unrolls: Vec<i64> = (1..=8).filter(|u| steps % u == 0).collect();
         let unroll = d.choose("unroll_k", &unrolls, 2).value();
         let tile_rows: Vec<_> = rows.iter().map(|(_, r)| r.value()).collect();
@@ -193,11 +224,11 @@ impl ByteSum<'_> {
 
         let result = self.keep_in_registers(d)?;
         d.pad(s.columns.id, columns)?;
-        let fours = packing.fours(columns, TERMS);
+        let fours = packing.fours(columns, self.dot.terms);
         let copier = d.pack(s.right, &fours.0, &fours.1)?;
         let [n0, panel] = d.split(s.columns.id, [REST, columns.into()])?;
         let [vectors, lane] = d.split(panel, [REST, given(lanes)])?;
-        let [k0, term] = d.split(s.terms.id, [REST, given(TERMS)])?;
+        let [k0, term] = d.split(s.terms.id, [REST, given(self.dot.terms)])?;
         let [first, k1] = d.split(k0, [REST, unroll.into()])?;
         let batch = s.batch.iter().map(|l| l.id);
         let mut outer: Vec<LoopId> = batch.chain([n0]).collect();
@@ -232,14 +263,14 @@ impl ByteSum<'_> {
         Ok(())
     }
 
-    /// A convolution whose channels come in fours.
+    /// A convolution whose channels come in whole dot products.
     fn convolution(&self, program: &Program) -> Option<Convolution<'_>> {
         let n = self.main;
         let [batch, maps, y, x, lane] = &n.spatial[..] else {
             return None;
         };
         let channels = n.axis(image::CHANNEL_LANE)?;
-        if lane.extent != self.lanes() || channels.extent % TERMS != 0 {
+        if lane.extent != self.lanes() || channels.extent % self.dot.terms != 0 {
             return None;
         }
         let weights = program.block(n.block).loads().into_iter();
@@ -247,6 +278,10 @@ impl ByteSum<'_> {
             .map(|(b, at)| (b, at.len()))
             .find(|(b, dims)| program.buffer(*b).role == Role::Constant && *dims == 4)?
             .0;
+        let bordered = bordered(program, n.block);
+        if bordered.is_some_and(|image| !self.surrounds(program, image)) {
+            return None;
+        }
         let shape = &program.buffer(weights).shape;
         let is_padded = shape[1] % channels.extent != 0 || shape[0] % lane.extent != 0;
         Some(Convolution {
@@ -260,8 +295,15 @@ impl ByteSum<'_> {
             taps: [n.axis(image::TAP_ROW)?.id, n.axis(image::TAP_COLUMN)?.id],
             weights,
             is_padded,
-            bordered: bordered(program, n.block),
+            bordered,
         })
+    }
+
+    /// Whether a copy of an image with its border leaves no test to the reader.
+    fn surrounds(&self, program: &Program, image: BufferId) -> bool {
+        let mut d = Draft::new("", program);
+        d.surround(self.main.block, image).is_ok()
+            && bordered(d.program(), self.main.block).is_none()
     }
 
     /// Copies an image with its border, which a dot product cannot leave out.
@@ -284,7 +326,7 @@ impl ByteSum<'_> {
             self.surround(d, image)?;
         }
         // Maps, channels in fours, taps; then the fours of a block innermost.
-        let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(TERMS))];
+        let tiles = [(0, Arg::Lit(c.lane.extent)), (1, Arg::Lit(self.dot.terms))];
         let order = [0, 2, 4, 5, 1, 3];
         let weights = if c.is_padded {
             let whole = d.surround(self.main.block, c.weights)?;
@@ -295,8 +337,8 @@ impl ByteSum<'_> {
             let copier = d.pack(c.weights, &tiles, &order)?;
             d.output(copier)
         };
-        if c.channels.extent > TERMS {
-            let fours = [(1, Arg::Lit(c.channels.extent / TERMS))];
+        if c.channels.extent > self.dot.terms {
+            let fours = [(1, Arg::Lit(c.channels.extent / self.dot.terms))];
             d.lay_out(weights, &fours, &[0, 1, 3, 4, 2, 5, 6])?;
         }
         let [ty, tx, tk] = self.tile(d, c);
@@ -304,7 +346,7 @@ impl ByteSum<'_> {
         let [y0, y1] = d.split(c.y.id, [REST, ty.value().into()])?;
         let [x0, x1] = d.split(c.x.id, [REST, tx.value().into()])?;
         let [k0, k1] = d.split(c.maps.id, [REST, tk.value().into()])?;
-        let [ci, term] = d.split(c.channels.id, [REST, given(TERMS)])?;
+        let [ci, term] = d.split(c.channels.id, [REST, given(self.dot.terms)])?;
         let outer = match maps_first {
             true => [c.batch, k0, y0, x0],
             false => [c.batch, y0, k0, x0],
@@ -342,7 +384,7 @@ impl ByteSum<'_> {
         let k = d.choose("k", &blocks, k);
         self.registers
             .limit(d, &[y.value(), x.value()], k.value(), 1);
-        let fours = c.channels.extent / TERMS;
+        let fours = c.channels.extent / self.dot.terms;
         limit_unrolled(d, fours, &[y, x, k].map(Decided::value), MOST_UNROLLED);
         [y, x, k]
     }
@@ -401,6 +443,6 @@ impl ByteSum<'_> {
         }
         let init = d.decompose_reduction(self.main.block, first)?;
         d.vectorize(d.innermost(init)?)?;
-        d.tensorize(lane, &self.intrinsic)
+        d.tensorize(lane, &self.dot.intrinsic)
     }
 }

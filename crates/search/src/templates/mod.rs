@@ -9,6 +9,7 @@ mod blocked;
 mod channels;
 mod columns;
 mod gemm;
+mod halves;
 mod im2row;
 mod int8;
 mod nest;
@@ -28,6 +29,7 @@ use crate::kind::{Allowed, SpaceKind};
 use crate::nests::{Nest, nests};
 use crate::rules;
 use crate::space::{Candidate, Sketch, Space};
+use halves::Widened;
 use ir::names::{MAIN, OUT};
 use ir::{BlockId, BufferId, CpuTarget, Program, Target};
 
@@ -79,6 +81,19 @@ impl Templates {
 }
 
 fn sketches(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
+    let Some(widened) = Widened::of(program) else {
+        return of_program(program, target, allowed);
+    };
+    // Dot products take halves as they are.
+    let mut found = Templates::default();
+    if allowed.space != SpaceKind::Rules {
+        int8::sketches(program, &nests(program), target, &mut found);
+    }
+    found.extend(widened.before(of_program(&widened.program, target, allowed)));
+    found
+}
+
+fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templates {
     let all = nests(program);
     let of = |template: fn(&Program, &[Nest], &CpuTarget, &mut Templates)| {
         let mut found = Templates::default();

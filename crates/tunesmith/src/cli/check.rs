@@ -1,10 +1,11 @@
 //! `check`: a compiled model against the references.
 
+use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::table::{Table, or_unknown};
 use crate::check::check;
 use crate::compile::compile_plan;
-use runtime::{CompiledModel, Model, Pool};
+use runtime::{ConstantMemory, Model, Pool};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub struct Args {
     /// Check this compiled model instead of compiling one
     #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
+    #[command(flatten)]
+    verify: VerifyArgs,
     /// Seed of the random inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -41,7 +44,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let source = a.model.source()?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let compiled = match &a.artifact {
-        Some(path) => CompiledModel::load(path)?,
+        Some(path) => a.verify.load(path, ConstantMemory::default())?,
         None => {
             let store = a.store.read_unless(a.defaults)?;
             let store = store.as_ref();
@@ -60,6 +63,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
         for l in &report.layers {
             let verdict = match (l.ok, l.non_finite) {
+                (true, _) if l.subnormal => "ok, subnormal".into(),
                 (true, _) => "ok".into(),
                 (false, 0) => "WRONG".into(),
                 (false, n) => format!("WRONG, {n} not finite"),

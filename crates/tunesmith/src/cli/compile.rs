@@ -1,6 +1,7 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
 use super::host;
+use super::keys::SignArgs;
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
@@ -27,6 +28,8 @@ pub struct Args {
     /// The file for the compiled model [default: NAME.tsm]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    sign: SignArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -58,7 +61,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&host.machine)?;
     let source = a.model.source()?;
     let named = super::tune::artifact_path(a.out.as_deref(), &source.name);
-    let inputs = [a.model.files(), a.store.files()?].concat();
+    let key = a.sign.key()?;
+    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
     let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
@@ -76,13 +80,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warnings,
     } = compile_plan(plan, &target, &host, store.as_ref(), requirements, &pool)?;
     warn(&warnings);
-    let bytes = out.save(&model)?;
+    let bytes = out.save(&model, key.as_ref())?;
     let summary = Summary {
         model: name,
         target: target.name().into(),
         threads: target.threads(),
         tasks,
-        accuracy: requirements.accuracy.to_string(),
+        accuracy: model.accuracy().to_string(),
         space: requirements.space.to_string(),
         tuned_tasks: tuned,
         other_toolchain_tasks: other_toolchain,

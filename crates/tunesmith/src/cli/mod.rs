@@ -9,6 +9,7 @@ mod compile;
 mod doctor;
 mod dump;
 mod explain;
+mod keys;
 mod knobs;
 mod model_args;
 mod models;
@@ -61,6 +62,7 @@ enum Command {
     Models(models::Args),
     Doctor(doctor::Args),
     Study(study::Args),
+    Keys(keys::Args),
     Knobs(knobs::Args),
 }
 
@@ -113,6 +115,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Models(a) => models::run(&a),
         Command::Doctor(a) => doctor::run(&a),
         Command::Study(a) => study::run(&a),
+        Command::Keys(a) => keys::run(&a),
         Command::Knobs(a) => knobs::run(&a),
     }
 }

@@ -4,6 +4,7 @@ use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use crate::source::{load, names_file};
+use graph::Limit;
 use ir::{Isa, Target};
 use onnx::ImportOptions;
 use search::{Accuracy, SpaceKind};
@@ -13,7 +14,7 @@ use store::Store;
 use tune::compile::Warning;
 use tune::known::Requirements;
 use tune::machine::Machine;
-use tune::source::Source;
+use tune::source::{Precision, Source};
 use tune::{Error, Result};
 
 /// Which model, for which target.
@@ -29,6 +30,8 @@ pub struct ModelArgs {
     pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
+    #[arg(long, help = doc("precision"), value_name = "model|bf16", default_value = default("precision"))]
+    pub precision: Precision,
     #[arg(long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
     pub space: SpaceKind,
     #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
@@ -42,11 +45,23 @@ pub struct ModelArgs {
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
     #[arg(long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
+    #[arg(long = "limit", value_name = "NAME=NUMBER", help = limits())]
+    pub limits: Vec<String>,
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
     text.split_once('=')
         .ok_or_else(|| Error::new(format!("`{text}` is not NAME=VALUE")))
+}
+
+/// What an ONNX file may make of itself.
+fn limits() -> String {
+    let each = Limit::ALL.map(|l| format!("{} ({}; {})", l.name(), l.doc(), l.default_value()));
+    format!(
+        "Raise a limit on what an ONNX file may take, so that a small file cannot take all memory \
+         or time: {}",
+        each.join(", ")
+    )
 }
 
 fn given_twice(flag: &str, name: &str) -> Error {
@@ -98,6 +113,19 @@ impl ModelArgs {
                 return Err(given_twice("--dim", name));
             }
         }
+        for l in &self.limits {
+            let (name, value) = key_value(l)?;
+            let limit = Limit::ALL.into_iter().find(|l| l.name() == name);
+            let limit = limit.ok_or_else(|| {
+                let names = Limit::ALL.map(Limit::name).join(", ");
+                Error::new(format!("--limit {l}: there is no limit `{name}`"))
+                    .help(format!("name one of: {names}"))
+            })?;
+            let value = value
+                .parse()
+                .map_err(|e| Error::new(format!("--limit {l}: the number is wrong: {e}")))?;
+            options.limits.set(limit, value);
+        }
         for c in &self.consts {
             let (name, file) = key_value(c)?;
             let value = Arc::new(read_tensor(Path::new(file))?);
@@ -106,12 +134,17 @@ impl ModelArgs {
             }
         }
         let for_files = options != ImportOptions::default() && !names_file(name);
-        load(name, &options).map_err(|e| match (for_files, e.advice()) {
+        let loaded = load(name, &options).map_err(|e| match (for_files, e.advice()) {
             (true, Some(advice)) => {
-                let advice = format!("{advice}; --batch, --dim and --const are for ONNX files");
+                let advice =
+                    format!("{advice}; --batch, --dim, --const and --limit are for ONNX files");
                 e.help(advice)
             }
             _ => e,
+        })?;
+        Ok(Source {
+            precision: self.precision,
+            ..loaded
         })
     }
 

@@ -4,7 +4,7 @@
 //! is no input of the command and may be written, that this is known before the work
 //! begins, and that a file is written whole or not at all.
 
-use runtime::CompiledModel;
+use runtime::{CompiledModel, SigningKey};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsRawFd;
@@ -161,13 +161,14 @@ impl Output {
         self.write(|w| w.write_all(bytes).map_err(|e| self.failed(&e)))
     }
 
-    /// Writes a compiled model, which knows itself how to do so whole. Returns its bytes.
-    pub fn save(&self, model: &CompiledModel) -> Result<u64> {
+    /// Writes a compiled model, which knows itself how to do so whole, signed if there is a
+    /// key. Returns its bytes.
+    pub fn save(&self, model: &CompiledModel, key: Option<&SigningKey>) -> Result<u64> {
         let Destination::File(place) = &self.place else {
             return Err(self.failed(&"it is no regular file"));
         };
         self.check(place)?;
-        let saved = model.save(place);
+        let saved = model.save_signed(place, key);
         saved.map_err(|e| Error::from(e).help(self.kind.choose))
     }
 

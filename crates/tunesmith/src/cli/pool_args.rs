@@ -1,6 +1,7 @@
 //! Arguments of commands that run compiled models: threads, where, how they wait,
-//! and where constants are.
+//! where constants are, and whose models are loaded.
 
+use super::keys::VerifyArgs;
 use super::knobs::{doc, with_default};
 use runtime::{CompiledModel, ConstantMemory, Pool};
 use std::path::Path;
@@ -17,6 +18,8 @@ pub struct PoolArgs {
     spin_us: Option<u64>,
     #[arg(long, help = doc("map"))]
     map: bool,
+    #[command(flatten)]
+    verify: VerifyArgs,
 }
 
 impl PoolArgs {
@@ -26,7 +29,7 @@ impl PoolArgs {
             true => ConstantMemory::Mapped,
             false => ConstantMemory::Memory,
         };
-        Ok(CompiledModel::load_with(artifact, constants)?)
+        self.verify.load(artifact, constants)
     }
 
     /// What the flags say, and the environment where they say nothing.

@@ -1,5 +1,6 @@
 //! `tune`: searches schedules for every task of a model.
 
+use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
@@ -49,6 +50,8 @@ pub struct Args {
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    sign: SignArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -161,7 +164,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 
 /// The files that the tuned models go to.
 fn outputs(a: &Args, sources: &[Source]) -> Result<Vec<Output>> {
-    let mut inputs = [a.model.files(), a.store.files()?].concat();
+    let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
     let one = |source: &Source| {
         let path = match (&a.out, sources.len()) {
@@ -186,6 +189,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for name in &a.more {
         sources.push(a.model.source_named(name)?);
     }
+    let key = a.sign.key()?;
     let outputs = outputs(a, &sources)?;
     let request = |source| Request {
         source,
@@ -200,7 +204,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for ((t, source), out) in tuned.iter_mut().zip(&sources).zip(&outputs) {
         let help =
             "the records are in the store: `compile` with another --out FILE writes the same model";
-        out.save(&t.model).map_err(|e| e.help(help))?;
+        out.save(&t.model, key.as_ref()).map_err(|e| e.help(help))?;
         t.report.model.clone_from(&source.name);
         t.report.artifact = Some(out.path().display().to_string());
         warn(&t.report.warnings);

@@ -16,7 +16,7 @@ use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 use testkit::host::host_targets;
 use tune::compile::{defaults, fallbacks};
 use tune::machine::Machine;
-use tune::source::Source;
+use tune::source::{Precision, Source};
 use tunesmith::{Requirements, load};
 
 /// Random points of every sketch.
@@ -68,7 +68,15 @@ impl Judge {
     /// The references' outputs on seeded inputs. Bytes are of their whole range,
     /// other integers indices up to 9.
     pub fn new(name: &str) -> Judge {
-        let source = load(name, &onnx::ImportOptions::default()).unwrap();
+        Judge::with_precision(name, Precision::Model)
+    }
+
+    /// The same, of code with this precision: the references keep that of the model.
+    pub fn with_precision(name: &str, precision: Precision) -> Judge {
+        let source = Source {
+            precision,
+            ..load(name, &onnx::ImportOptions::default()).unwrap()
+        };
         let inputs = inputs(&source.model);
         let expected = evaluate(&source.model, &inputs, Keep::Outputs).unwrap();
         Judge {
@@ -99,10 +107,24 @@ impl Judge {
         let outputs =
             compiled::run(&mut model, &self.inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(outputs.len(), self.expected.len(), "{what}");
-        let tolerance = Requirements::of_knobs().tolerance;
+        let tolerance = self.tolerance();
         for (output, expected) in outputs.into_iter().zip(&self.expected) {
             let difference = compare(&output.reshaped(expected.shape()), expected);
             assert!(difference.within(tolerance), "{what}: {difference:?}");
+        }
+    }
+
+    /// Of halves, values that the references round stay in f32 inside a kernel.
+    fn tolerance(&self) -> f64 {
+        let mut types = self.expected.iter().map(|t| t.dtype());
+        let rounded = match self.source.precision {
+            Precision::Bf16 => Some(DType::BF16),
+            Precision::Model => types.find(|d| matches!(d, DType::F16 | DType::BF16)),
+        };
+        match rounded {
+            Some(DType::BF16) => 2.0f64.powi(-5),
+            Some(_) => 2.0f64.powi(-8),
+            None => Requirements::of_knobs().tolerance,
         }
     }
 

@@ -10,7 +10,7 @@ use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::{assemble, defaults};
-use tunesmith::{Agreement, Machine, Requirements, Source, check};
+use tunesmith::{Agreement, Machine, Precision, Requirements, Source, check};
 
 const SEED: u64 = 5;
 const THREADS: u32 = 2;
@@ -47,6 +47,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         name: "model".into(),
         model,
         layouts,
+        precision: Precision::Model,
     };
     let target = Machine::host().target(THREADS);
     let plan = source.plan(&target, &[]).unwrap();

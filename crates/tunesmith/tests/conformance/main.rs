@@ -5,6 +5,7 @@
 #[path = "../compiled/mod.rs"]
 mod compiled;
 mod extreme;
+mod halves;
 mod judge;
 mod layers;
 mod quantised;

@@ -21,7 +21,11 @@ pub fn has_contiguous_rows(program: &Program, main: &Block, k: i64, lanes: i64) 
     let ExprKind::Binary(BinaryOp::Mul, left, _) = main.writes[0].value.kind() else {
         return false;
     };
-    let ExprKind::Load(_, indices) = left.kind() else {
+    let element = match left.kind() {
+        ExprKind::Cast(_, element) => element,
+        _ => left,
+    };
+    let ExprKind::Load(_, indices) = element.kind() else {
         return false;
     };
     let last = indices.last().and_then(|i| i.as_var());

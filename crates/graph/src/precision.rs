@@ -1,0 +1,194 @@
+//! Precision: products and convolutions with weights on bf16.
+//!
+//! A f32 model keeps its inputs, outputs and everything else in f32. A convolution or a
+//! product whose right operand is a constant gets both factors rounded to bf16, 8 bits of
+//! their 24; sums stay in f32 where the result is cast back at once, which this writes.
+//! So weights take half the bytes, and targets with dot products of bf16 use them.
+
+use crate::model::{Model, Node, Rewrite, ValueId};
+use crate::ops::{Binary, Gemm, Op, Reshape};
+use crate::simplify::simplify;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use tensor::{DType, Tensor};
+
+/// Terms of a dot product of bf16: with an odd number of channels nothing is gained.
+const TERMS: usize = 2;
+
+/// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
+pub fn products_of_bf16(model: &Model) -> Model {
+    let mut narrow = HashMap::new();
+    let Ok(model) = simplify(model).rewrite(|r, _, node| {
+        let mut pass = Pass {
+            name: &node.name,
+            r,
+            narrow: &mut narrow,
+        };
+        Ok::<_, Infallible>(match pass.narrowed(node) {
+            Some(value) => vec![value],
+            None => pass.r.copy(node),
+        })
+    });
+    model
+}
+
+/// One node's turn. Values are those of the new model.
+struct Pass<'p, 'r> {
+    name: &'p str,
+    r: &'p mut Rewrite<'r>,
+    /// Values that were rounded before.
+    narrow: &'p mut HashMap<ValueId, ValueId>,
+}
+
+impl Pass<'_, '_> {
+    fn narrowed(&mut self, node: &Node) -> Option<ValueId> {
+        let inputs = self.r.operands(node);
+        let operand = |i: usize| inputs.get(i).copied().flatten();
+        let (x, w) = (operand(0)?, operand(1)?);
+        let is_f32 = |me: &Self, v: ValueId| me.r.target[v].dtype() == DType::F32;
+        let weights = self.r.target.constant(w)?;
+        let (rank, first) = (weights.shape().len(), weights.shape().first().copied());
+        let terms = match &node.op {
+            Op::Conv(c) if c.groups == 1 => weights.shape().get(1).copied(),
+            Op::MatMul if rank == 2 => first,
+            Op::Gemm(_) => first,
+            _ => None,
+        };
+        if terms? % TERMS != 0 || !is_f32(self, x) || !is_f32(self, w) {
+            return None;
+        }
+        let factors = [self.rounded(x), self.rounded(w)];
+        match &node.op {
+            Op::Gemm(g) => Some(self.gemm(g, factors, operand(2))),
+            op => {
+                let product = self.product(op.clone(), factors);
+                Some(match operand(2) {
+                    Some(bias) => self.with_bias(product, bias),
+                    None => product,
+                })
+            }
+        }
+    }
+
+    fn add(&mut self, op: Op, operands: &[ValueId]) -> ValueId {
+        let value = self.r.target.add(self.name, op, operands);
+        value.expect("a product takes operands of the types and shapes that it had")
+    }
+
+    /// A value in bf16; a constant at once.
+    fn rounded(&mut self, v: ValueId) -> ValueId {
+        if let Some(narrow) = self.narrow.get(&v) {
+            return *narrow;
+        }
+        let narrow = match self.r.target.constant(v).cloned() {
+            Some(t) => {
+                let mut rounded = Tensor::zeros(DType::BF16, t.shape());
+                for i in 0..t.len() {
+                    rounded.set_f64(i, t.get_f64(i));
+                }
+                let name = self.r.target[v].name().to_string();
+                self.r.target.add_result(&name, rounded)
+            }
+            None => self.add(Op::Cast(DType::BF16), &[v]),
+        };
+        self.narrow.insert(v, narrow);
+        narrow
+    }
+
+    /// In f32 again: what follows is one kernel with the product, whose sums are not rounded.
+    fn product(&mut self, op: Op, factors: [ValueId; 2]) -> ValueId {
+        let product = self.add(op, &factors);
+        self.add(Op::Cast(DType::F32), &[product])
+    }
+
+    /// A bias of each map of a convolution, in f32.
+    fn with_bias(&mut self, product: ValueId, bias: ValueId) -> ValueId {
+        let mut shape = vec![1; self.r.target[product].shape().len()];
+        shape[1] = self.r.target[product].shape()[1];
+        let bias = self.add(Op::Reshape(Reshape { shape }), &[bias]);
+        self.add(Op::Binary(Binary::Add), &[product, bias])
+    }
+
+    fn gemm(&mut self, g: &Gemm, factors: [ValueId; 2], addend: Option<ValueId>) -> ValueId {
+        let product = Gemm {
+            beta: 1.0,
+            ..g.clone()
+        };
+        let product = self.product(Op::Gemm(product), factors);
+        let Some(mut addend) = addend else {
+            return product;
+        };
+        if g.beta != 1.0 {
+            let mut beta = Tensor::zeros(DType::F32, &[]);
+            beta.set_f64(0, f64::from(g.beta));
+            let beta = self.r.target.add_result(self.name, beta);
+            addend = self.add(Op::Binary(Binary::Mul), &[addend, beta]);
+        }
+        self.add(Op::Binary(Binary::Add), &[product, addend])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::Conv;
+    use crate::reference::{Keep, evaluate};
+    use std::sync::Arc;
+    use tensor::{Fill, compare, fill_tensor};
+
+    fn filled(shape: &[usize], seed: u64) -> Tensor {
+        fill_tensor(DType::F32, shape, Fill::Uniform { lo: -1.0, hi: 1.0 }, seed)
+    }
+
+    /// A convolution of `channels`, with a bias, and a dense layer on its pixels.
+    fn model(channels: usize) -> Model {
+        let mut m = Model::new("model", 17);
+        let x = m.add_input("x", DType::F32, &[1, channels, 3, 4]);
+        let w = m.add_constant("w", filled(&[6, channels, 1, 1], 1));
+        let bias = m.add_constant("b", filled(&[6], 2));
+        let y = m
+            .add("conv", Op::Conv(Conv::unit(2)), &[x, w, bias])
+            .unwrap();
+        let shape = vec![6, 12];
+        let y = m.add("flat", Op::Reshape(Reshape { shape }), &[y]).unwrap();
+        let gemm = Gemm {
+            alpha: 0.5,
+            beta: 2.0,
+            trans_a: false,
+            trans_b: false,
+        };
+        let (w, c) = (filled(&[12, 5], 3), filled(&[5], 4));
+        let (w, c) = (m.add_constant("w2", w), m.add_constant("c", c));
+        let y = m.add("gemm", Op::Gemm(gemm), &[y, w, c]).unwrap();
+        m.add_output(y);
+        m
+    }
+
+    fn of_bf16(m: &Model) -> usize {
+        let on_bf16 = |n: &&Node| {
+            let product = matches!(n.op, Op::Conv(_) | Op::Gemm(_) | Op::MatMul);
+            product && n.input(1).is_some_and(|w| m[w].dtype() == DType::BF16)
+        };
+        m.nodes().map(|(_, n)| n).filter(on_bf16).count()
+    }
+
+    #[test]
+    fn products_with_weights_take_bf16_and_the_rest_stays() {
+        assert_eq!(of_bf16(&products_of_bf16(&model(4))), 2);
+        // Of an odd number of channels there are no pairs.
+        assert_eq!(of_bf16(&products_of_bf16(&model(3))), 1);
+        let m = products_of_bf16(&model(4));
+        let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
+        assert_eq!(types(m.inputs()), [DType::F32]);
+        assert_eq!(types(m.outputs()), [DType::F32]);
+    }
+
+    #[test]
+    fn results_differ_by_the_rounding_of_factors() {
+        let (f32s, halves) = (model(4), products_of_bf16(&model(4)));
+        let x = [Arc::new(filled(&[1, 4, 3, 4], 5))];
+        let run = |m: &Model| evaluate(m, &x, Keep::Outputs).unwrap().outputs().remove(0);
+        let error = compare(&run(&halves), &run(&f32s)).rel_l2;
+        assert!(error > 1e-5 && error < 2.0f64.powi(-6), "{error}");
+    }
+}
