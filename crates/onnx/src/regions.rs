@@ -76,6 +76,7 @@ fn samples(
     if !half_pixel {
         extent = with(n, Binary::Max, extent, 1.0)?;
     }
+    n.take_elements(&[bins, count])?;
     let at = |i: usize| (i / count) as f64 + ((i % count) as f64 + 0.5) / count as f64;
     let mut steps = Tensor::zeros(n.dtype(low), &[1, bins * count]);
     (0..bins * count).for_each(|i| steps.set_f64(i, at(i) / bins as f64));
@@ -92,189 +93,287 @@ fn samples(
     Ok([n.unary(clip, places)?, inside])
 }
 
+/// What a RoiAlign asks for.
+struct Align {
+    /// The image's shape: batch, channels, height and width.
+    image: [usize; 4],
+    regions: usize,
+    /// Bins along y and x of a region.
+    bins: [usize; 2],
+    /// Samples of a bin along each axis.
+    ratio: usize,
+    scale: f64,
+    half_pixel: bool,
+}
+
+impl Align {
+    fn read(n: &NodeImport, image: ValueId, regions: ValueId) -> Result<Align, Problem> {
+        let default = match n.opset {
+            ..16 => "output_half_pixel",
+            _ => "half_pixel",
+        };
+        let mode = n.attributes.text("mode", "avg")?;
+        if mode != "avg" {
+            return Problem::unsupported(format!("mode=`{mode}`; export it with mode `avg`"));
+        }
+        let ratio = n.attributes.int("sampling_ratio", 0)?;
+        let small = |v: i64| (1..1 << 12).contains(&v);
+        if !small(ratio) {
+            return Problem::unsupported(format!(
+                "sampling_ratio={ratio}: the regions' sizes decide how many samples it takes; \
+                 export it with a fixed number, such as 2"
+            ));
+        }
+        let rows = n.attributes.int("output_height", 1)?;
+        let columns = n.attributes.int("output_width", 1)?;
+        let ([batch, channels, height, width], [count, 4]) =
+            (&n.shape(image)[..], &n.shape(regions)[..])
+        else {
+            return Problem::unsupported(format!("regions {} of {}", n.ty(regions), n.ty(image)));
+        };
+        if !small(rows) || !small(columns) || n.ty(image).is_empty() || *count == 0 {
+            return Problem::unsupported(format!(
+                "{count} regions of {rows} x {columns} of {}",
+                n.ty(image)
+            ));
+        }
+        let place = "coordinate_transformation_mode";
+        let half_pixel = match n.attributes.text(place, default)?.as_str() {
+            "half_pixel" => true,
+            "output_half_pixel" => false,
+            other => return Problem::unsupported(format!("{place}=`{other}`")),
+        };
+        Ok(Align {
+            image: [*batch, *channels, *height, *width],
+            regions: *count,
+            bins: [rows as usize, columns as usize],
+            ratio: ratio as usize,
+            scale: f64::from(n.attributes.float("spatial_scale", 1.0)?),
+            half_pixel,
+        })
+    }
+
+    /// Where the samples of all regions are along y and along x, and whether each is inside.
+    fn places(&self, n: &mut NodeImport, regions: ValueId) -> Result<[[ValueId; 2]; 2], Problem> {
+        let mut corners = with(n, Binary::Mul, regions, self.scale)?;
+        if self.half_pixel {
+            corners = with(n, Binary::Sub, corners, 0.5)?;
+        }
+        // A region is x, y of one corner and of the other.
+        let mut along = |axis: usize| {
+            let mut corner = |i: usize| {
+                let cut = Slice {
+                    starts: vec![0, i],
+                    steps: vec![1, 1],
+                    sizes: vec![self.regions, 1],
+                };
+                n.emit(Op::Slice(cut), &[corners])
+            };
+            let ends = [corner(1 - axis)?, corner(3 - axis)?];
+            let bins = (self.bins[axis], self.ratio);
+            samples(n, ends, bins, self.image[2 + axis], self.half_pixel)
+        };
+        Ok([along(0)?, along(1)?])
+    }
+
+    /// The mean of each bin's samples: `values` is [1, channels, regions * samples along y,
+    /// samples along x].
+    fn means(&self, n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
+        let ([rows, columns], ratio) = (self.bins, self.ratio);
+        let by_bin = vec![self.image[1], self.regions, rows, ratio, columns, ratio];
+        let values = n.reshape(values, by_bin)?;
+        let mean = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![3, 5],
+            keepdims: false,
+        };
+        let bins = n.emit(Op::Reduce(mean), &[values])?;
+        transposed(n, bins, &[1, 0, 2, 3])
+    }
+}
+
 /// Every bin of a region is the mean of some samples of the image. The images of a batch lie
 /// below each other for that: a sample is within its own.
 pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let (image, regions, batch) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let default = if n.opset < 16 {
-        "output_half_pixel"
-    } else {
-        "half_pixel"
-    };
-    let mode = n.attributes.text("mode", "avg")?;
-    let place = n
-        .attributes
-        .text("coordinate_transformation_mode", default)?;
-    let (rows, columns) = (
-        n.attributes.int("output_height", 1)?,
-        n.attributes.int("output_width", 1)?,
-    );
-    let ratio = n.attributes.int("sampling_ratio", 0)?;
-    let scale = n.attributes.float("spatial_scale", 1.0)?;
-    let (shape, count) = (n.shape(image), n.shape(regions));
-    let ([batches, channels, height, width], [count, 4]) = (&shape[..], &count[..]) else {
-        return Problem::unsupported(format!("regions {} of {}", n.ty(regions), n.ty(image)));
-    };
-    let (batches, channels, height, width, count) = (*batches, *channels, *height, *width, *count);
-    let small = |v: i64| (1..1 << 12).contains(&v);
-    if mode != "avg" {
-        return Problem::unsupported(format!("mode=`{mode}`; export it with mode `avg`"));
-    }
-    if !small(ratio) {
-        return Problem::unsupported(format!(
-            "sampling_ratio={ratio}: the regions' sizes decide how many samples it takes; export \
-             it with a fixed number, such as 2"
-        ));
-    }
-    if !small(rows) || !small(columns) || n.ty(image).is_empty() || count == 0 {
-        return Problem::unsupported(format!(
-            "{count} regions of {rows} x {columns} of {shape:?}"
-        ));
-    }
-    let half_pixel = match place.as_str() {
-        "half_pixel" => true,
-        "output_half_pixel" => false,
-        _ => return Problem::unsupported(format!("coordinate_transformation_mode=`{place}`")),
-    };
-    let (rows, columns, ratio) = (rows as usize, columns as usize, ratio as usize);
-    let mut corners = with(n, Binary::Mul, regions, f64::from(scale))?;
-    if half_pixel {
-        corners = with(n, Binary::Sub, corners, 0.5)?;
-    }
-    let mut corner = |i: usize| {
-        let cut = Slice {
-            starts: vec![0, i],
-            steps: vec![1, 1],
-            sizes: vec![count, 1],
-        };
-        n.emit(Op::Slice(cut), &[corners])
-    };
-    let (x0, y0, x1, y1) = (corner(0)?, corner(1)?, corner(2)?, corner(3)?);
-    let [y, y_inside] = samples(n, [y0, y1], (rows, ratio), height, half_pixel)?;
-    let [x, x_inside] = samples(n, [x0, x1], (columns, ratio), width, half_pixel)?;
+    let align = Align::read(n, image, regions)?;
+    let ([batches, channels, height, width], count) = (align.image, align.regions);
+    let [[y, y_inside], [x, x_inside]] = align.places(n, regions)?;
     let batch = n.cast(batch, n.dtype(y))?;
     let batch = n.reshape(batch, vec![count, 1])?;
     let first = with(n, Binary::Mul, batch, height as f64)?;
     let y = n.binary(Binary::Add, y, first)?;
-    let (all_rows, all_columns) = (rows * ratio, columns * ratio);
-    let by_region = [count, all_rows, all_columns];
+    let [rows, columns] = align.bins.map(|bins| bins * align.ratio);
     let mut spread = |v: ValueId, along: [usize; 3]| {
         let v = n.reshape(v, along.to_vec())?;
-        let v = stretched(n, v, &by_region)?;
-        Ok::<_, Problem>(v)
+        let v = stretched(n, v, &[count, rows, columns])?;
+        n.reshape(v, vec![1, count * rows, columns, 1])
     };
     let (y, x) = (
-        spread(y, [count, all_rows, 1])?,
-        spread(x, [count, 1, all_columns])?,
+        spread(y, [count, rows, 1])?,
+        spread(x, [count, 1, columns])?,
     );
-    let points = vec![1, count * all_rows, all_columns, 1];
-    let (y, x) = (n.reshape(y, points.clone())?, n.reshape(x, points)?);
     let below = match batches {
         1 => image,
         _ => transposed(n, image, &[1, 0, 2, 3])?,
     };
     let below = n.reshape(below, vec![1, channels, batches * height, width])?;
     let values = sampled(n, below, [y, x], Outside::Border)?;
-    let y_inside = n.reshape(y_inside, vec![count, all_rows, 1])?;
-    let x_inside = n.reshape(x_inside, vec![count, 1, all_columns])?;
+    let y_inside = n.reshape(y_inside, vec![count, rows, 1])?;
+    let x_inside = n.reshape(x_inside, vec![count, 1, columns])?;
     let inside = n.binary(Binary::And, y_inside, x_inside)?;
-    let inside = n.reshape(inside, vec![1, 1, count * all_rows, all_columns])?;
+    let inside = n.reshape(inside, vec![1, 1, count * rows, columns])?;
     let zero = scalar(n, values, 0.0)?;
     let values = n.emit(Op::Where, &[inside, values, zero])?;
-    let values = n.reshape(values, vec![channels, count, rows, ratio, columns, ratio])?;
-    let mean = Reduce {
-        kind: ReduceKind::Mean,
-        axes: vec![3, 5],
-        keepdims: false,
+    Ok(vec![align.means(n, values)?])
+}
+
+/// A list of sizes, one for each of `default`.
+fn list<const N: usize>(
+    n: &NodeImport,
+    name: &str,
+    default: [usize; N],
+) -> Result<[usize; N], Problem> {
+    let Some(values) = n.attributes.ints(name)? else {
+        return Ok(default);
     };
-    let bins = n.emit(Op::Reduce(mean), &[values])?;
-    Ok(vec![transposed(n, bins, &[1, 0, 2, 3])?])
+    let sizes = values.iter().map(|v| usize::try_from(*v).ok());
+    match sizes
+        .collect::<Option<Vec<_>>>()
+        .map(<[usize; N]>::try_from)
+    {
+        Some(Ok(sizes)) => Ok(sizes),
+        _ => Problem::unsupported(format!("{name}={values:?}")),
+    }
+}
+
+/// What a DeformConv asks for.
+struct Windows {
+    /// The image's shape: batch, channels, height and width.
+    image: [usize; 4],
+    /// Maps that it makes.
+    maps: usize,
+    /// Channels that a map reads.
+    depth: usize,
+    kernel: [usize; 2],
+    /// Windows along y and x.
+    out: [usize; 2],
+    groups: usize,
+    /// Groups of channels whose taps have places of their own.
+    parts: usize,
+}
+
+impl Windows {
+    fn read(n: &NodeImport, [image, weight, offset]: [ValueId; 3]) -> Result<Windows, Problem> {
+        let groups = n.attributes.int("group", 1)?;
+        let parts = n.attributes.int("offset_group", 1)?;
+        let refused = || {
+            Problem::unsupported(format!(
+                "offsets {} and weights {} for {}, group={groups}, offset_group={parts}",
+                n.ty(offset),
+                n.ty(weight),
+                n.ty(image)
+            ))
+        };
+        let (shape, kernel, places) = (n.shape(image), n.shape(weight), n.shape(offset));
+        let ([batch, channels, height, width], [maps, depth, kh, kw], [of, two, rows, columns]) =
+            (&shape[..], &kernel[..], &places[..])
+        else {
+            return refused();
+        };
+        let given = n.attributes.ints("kernel_shape")?;
+        let (Ok(groups), Ok(parts)) = (usize::try_from(groups), usize::try_from(parts)) else {
+            return refused();
+        };
+        let fits = groups > 0
+            && parts > 0
+            && depth.checked_mul(groups) == Some(*channels)
+            && maps % groups == 0
+            && channels % parts == 0
+            && parts.checked_mul(kh * kw * 2) == Some(*two)
+            && of == batch
+            && given.is_none_or(|k| k == [*kh as i64, *kw as i64])
+            && ![&shape, &kernel, &places].iter().any(|s| s.contains(&0));
+        if !fits {
+            return refused();
+        }
+        Ok(Windows {
+            image: [*batch, *channels, *height, *width],
+            maps: *maps,
+            depth: *depth,
+            kernel: [*kh, *kw],
+            out: [*rows, *columns],
+            groups,
+            parts,
+        })
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    fn pixels(&self) -> usize {
+        self.out[0] * self.out[1]
+    }
+
+    /// Where the taps of all windows are along y and along x, each moved by its offset.
+    fn places(&self, n: &mut NodeImport, offset: ValueId) -> Result<[ValueId; 2], Problem> {
+        let strides = list(n, "strides", [1; 2])?;
+        let dilations = list(n, "dilations", [1; 2])?;
+        let pads = list(n, "pads", [0; 4])?;
+        let (taps, pixels) = (self.taps(), self.pixels());
+        // Offsets are y and x of each tap in turn.
+        let offset = n.reshape(offset, vec![self.image[0] * self.parts, taps, 2, pixels])?;
+        let offset = transposed(n, offset, &[0, 1, 3, 2])?;
+        let mut along = |d: usize| {
+            let moved = part(n, offset, d, 2)?;
+            n.take_elements(&[taps, pixels])?;
+            let mut regular = Tensor::zeros(n.dtype(offset), &[1, taps, pixels, 1]);
+            for i in 0..taps * pixels {
+                let (tap, pixel) = (i / pixels, i % pixels);
+                let (tap, window) = match d {
+                    0 => (tap / self.kernel[1], pixel / self.out[1]),
+                    _ => (tap % self.kernel[1], pixel % self.out[1]),
+                };
+                let window = window as f64 * strides[d] as f64;
+                let tap = tap as f64 * dilations[d] as f64;
+                regular.set_f64(i, window + tap - pads[d] as f64);
+            }
+            let regular = n.model.add_result(&n.name, regular);
+            n.binary(Binary::Add, moved, regular)
+        };
+        Ok([along(0)?, along(1)?])
+    }
 }
 
 /// A convolution whose windows have a place for each tap: samples of the image, then a product.
 pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
     let (image, weight, offset) = (n.input(0)?, n.input(1)?, n.input(2)?);
     let (bias, mask) = (n.optional(3), n.optional(4));
-    let list = |name: &str, default: Vec<i64>| -> Result<Vec<usize>, Problem> {
-        let values = n
-            .attributes
-            .ints(name)?
-            .map_or(default.clone(), <[i64]>::to_vec);
-        let sizes: Option<Vec<usize>> = values.iter().map(|v| usize::try_from(*v).ok()).collect();
-        match sizes {
-            Some(sizes) if sizes.len() == default.len() => Ok(sizes),
-            _ => Problem::unsupported(format!("{name}={values:?}")),
-        }
-    };
-    let (strides, dilations) = (list("strides", vec![1; 2])?, list("dilations", vec![1; 2])?);
-    let pads = list("pads", vec![0; 4])?;
-    let groups = n.attributes.int("group", 1)?;
-    let parts = n.attributes.int("offset_group", 1)?;
-    let (shape, kernel, places) = (n.shape(image), n.shape(weight), n.shape(offset));
-    let refused = || {
-        Problem::unsupported(format!(
-            "offsets {places:?} and weights {kernel:?} for {shape:?}, group={groups}, \
-             offset_group={parts}"
-        ))
-    };
-    let ([batch, channels, height, width], [maps, depth, kh, kw], [_, two, rows, columns]) =
-        (&shape[..], &kernel[..], &places[..])
-    else {
-        return refused();
-    };
-    let given = n.attributes.ints("kernel_shape")?.map(<[i64]>::to_vec);
-    let (Ok(groups), Ok(parts)) = (usize::try_from(groups), usize::try_from(parts)) else {
-        return refused();
-    };
-    let taps = kh * kw;
-    let fits = groups > 0
-        && parts > 0
-        && depth * groups == *channels
-        && maps % groups == 0
-        && channels % parts == 0
-        && *two == parts * taps * 2
-        && places[0] == *batch
-        && given.is_none_or(|k| k == [*kh as i64, *kw as i64])
-        && ![&shape, &kernel, &places].iter().any(|s| s.contains(&0));
-    if !fits {
-        return refused();
-    }
-    let images = n.reshape(
-        image,
-        vec![batch * parts, channels / parts, *height, *width],
-    )?;
-    // Offsets are y and x of each tap in turn.
-    let offset = n.reshape(offset, vec![batch * parts, taps, 2, rows * columns])?;
-    let offset = transposed(n, offset, &[0, 1, 3, 2])?;
-    let dtype = n.dtype(offset);
-    let mut place = |d: usize| {
-        let moved = part(n, offset, d, 2)?;
-        let mut regular = Tensor::zeros(dtype, &[1, taps, rows * columns, 1]);
-        for i in 0..taps * rows * columns {
-            let (tap, pixel) = (i / (rows * columns), i % (rows * columns));
-            let (tap, window) = match d {
-                0 => (tap / kw, pixel / columns),
-                _ => (tap % kw, pixel % columns),
-            };
-            let at = (window * strides[d] + tap * dilations[d]) as f64;
-            regular.set_f64(i, at - pads[d] as f64);
-        }
-        let regular = n.model.add_result(&n.name, regular);
-        n.binary(Binary::Add, moved, regular)
-    };
-    let at = [place(0)?, place(1)?];
-    let mut values = sampled(n, images, at, Outside::Zeros)?;
+    let windows = Windows::read(n, [image, weight, offset])?;
+    let Windows {
+        image: [batch, channels, height, width],
+        maps,
+        depth,
+        out: [rows, columns],
+        groups,
+        parts,
+        ..
+    } = windows;
+    let (taps, pixels) = (windows.taps(), windows.pixels());
+    let images = n.reshape(image, vec![batch * parts, channels / parts, height, width])?;
+    let places = windows.places(n, offset)?;
+    let mut values = sampled(n, images, places, Outside::Zeros)?;
     if let Some(mask) = mask {
-        let mask = n.reshape(mask, vec![batch * parts, 1, taps, rows * columns])?;
+        let mask = n.reshape(mask, vec![batch * parts, 1, taps, pixels])?;
         values = n.binary(Binary::Mul, values, mask)?;
     }
-    let columns_of = vec![*batch, groups, depth * taps, rows * columns];
-    let values = n.reshape(values, columns_of)?;
+    let values = n.reshape(values, vec![batch, groups, depth * taps, pixels])?;
     let weight = n.reshape(weight, vec![1, groups, maps / groups, depth * taps])?;
     let result = n.emit(Op::MatMul, &[weight, values])?;
-    let mut result = n.reshape(result, vec![*batch, *maps, *rows, *columns])?;
+    let mut result = n.reshape(result, vec![batch, maps, rows, columns])?;
     if let Some(bias) = bias {
-        let bias = n.reshape(bias, vec![*maps, 1, 1])?;
+        let bias = n.reshape(bias, vec![maps, 1, 1])?;
         result = n.binary(Binary::Add, result, bias)?;
     }
     Ok(vec![result])

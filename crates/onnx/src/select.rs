@@ -181,6 +181,7 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     let picks = n.reshape(picks, vec![all, 1])?;
     let chosen = n.positions(taken)?;
     // Batch and class of each pick are known.
+    n.take_elements(&[all, 2])?;
     let row = |i: usize| [i / (classes * most), i / most % classes];
     let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
     let owners = Tensor::from_slice(&[all, 2], &owners);
