@@ -8,6 +8,7 @@
 
 mod fold;
 mod limits;
+mod verify;
 
 use limits::{Allowance, description};
 pub use limits::{Exceeded, Limit, Limits};
@@ -17,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
-use tensor::{DType, Tensor};
+use tensor::{Crop, DType, Tensor};
 use thiserror::Error;
 
 /// A value of one model.
@@ -180,6 +181,7 @@ pub struct Model {
     nodes: Vec<Node>,
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
+    crops: Vec<Crop>,
     names: HashMap<String, ValueId>,
     node_names: HashMap<String, NodeId>,
     allowance: Allowance,
@@ -322,6 +324,48 @@ impl Model {
         self.outputs.push(value);
     }
 
+    /// Declares that of an output only the first elements along an axis are results, as many
+    /// as `count`, one i64, says. `count` becomes another output; the model gets no output
+    /// of results after it.
+    ///
+    /// # Panics
+    /// If the output has no such axis, or `count` is of another type.
+    pub fn crop_output(&mut self, output: usize, axis: usize, count: ValueId) {
+        assert!(axis < self[self.outputs[output]].shape().len());
+        assert_eq!(self[count].ty(), &TensorType::new(DType::I64, &[]));
+        let known = self.crops.iter().find(|c| self.outputs[c.count] == count);
+        let count = match known {
+            Some(crop) => crop.count,
+            None => {
+                let name = format!("{}.count", self[self.outputs[output]].name);
+                let own = matches!(self[count].origin, Origin::Node(..));
+                let count = match own && !self.outputs.contains(&count) {
+                    true => count,
+                    false => self
+                        .add(&name, Op::Identity, &[count])
+                        .expect("Identity takes any operand"),
+                };
+                self.outputs.push(count);
+                self.outputs.len() - 1
+            }
+        };
+        self.crops.push(Crop {
+            output,
+            axis,
+            count,
+        });
+    }
+
+    /// Outputs of which only a part is result, in no order.
+    pub fn crops(&self) -> &[Crop] {
+        &self.crops
+    }
+
+    /// The outputs that are results: all but counts.
+    pub fn results(&self) -> &[ValueId] {
+        &self.outputs[..tensor::results(self.outputs.len(), &self.crops)]
+    }
+
     /// Gives `value` a new name; a taken one gets a numeric suffix.
     pub fn rename(&mut self, value: ValueId, name: &str) {
         if self.value(value).name == name {
@@ -460,6 +504,7 @@ impl Model {
     fn start_rewrite(&self, known: Vec<Option<Arc<Tensor>>>) -> Rewrite<'_> {
         let mut target = Model::new(&self.name, self.opset);
         target.allowance = self.allowance.of_copy();
+        target.crops.clone_from(&self.crops);
         let mut rewrite = Rewrite {
             source: self,
             target,
@@ -498,93 +543,6 @@ impl Model {
             rewrite.bind_outputs(node, &new);
         }
         rewrite.finish()
-    }
-
-    /// Checks every promise and lists the broken ones.
-    ///
-    /// # Errors
-    /// One sentence a broken promise.
-    pub fn verify(&self) -> Result<(), Vec<String>> {
-        let mut broken = Vec::new();
-        self.verify_values(&mut broken);
-        for (id, node) in self.nodes() {
-            self.verify_node(id, node, &mut broken);
-        }
-        for v in &self.outputs {
-            if v.index() >= self.values.len() {
-                broken.push(format!("output {v:?} does not exist"));
-            }
-        }
-        if broken.is_empty() {
-            Ok(())
-        } else {
-            Err(broken)
-        }
-    }
-
-    fn verify_values(&self, broken: &mut Vec<String>) {
-        for (id, v) in self.values() {
-            if self.names.get(&v.name) != Some(&id) {
-                broken.push(format!(
-                    "value {id:?}: the name `{}` is not its own",
-                    v.name
-                ));
-            }
-            let defined = match &v.origin {
-                Origin::Input(i) => self.inputs.get(*i) == Some(&id),
-                Origin::Constant(t) => TensorType::of(t) == v.ty,
-                Origin::Node(n, i) => {
-                    self.nodes.get(n.index()).and_then(|n| n.outputs.get(*i)) == Some(&id)
-                }
-            };
-            if !defined {
-                broken.push(format!("value `{}` is not what its origin defines", v.name));
-            }
-        }
-    }
-
-    fn verify_node(&self, id: NodeId, node: &Node, broken: &mut Vec<String>) {
-        let mut whole = true;
-        for v in node.inputs.iter().flatten().chain(&node.outputs) {
-            if v.index() >= self.values.len() {
-                broken.push(format!(
-                    "node `{}` names {v:?}, which does not exist",
-                    node.name
-                ));
-                whole = false;
-            }
-        }
-        if !whole {
-            return;
-        }
-        for v in node.inputs.iter().flatten() {
-            if self.producer(*v).is_some_and(|(n, _)| n >= id) {
-                let name = &self.value(*v).name;
-                broken.push(format!(
-                    "node `{}` reads `{name}` before it is made",
-                    node.name
-                ));
-            }
-        }
-        let types: Vec<_> = node
-            .inputs
-            .iter()
-            .map(|i| i.map(|v| self.value(v).ty()))
-            .collect();
-        let outputs: Vec<_> = node
-            .outputs
-            .iter()
-            .map(|v| self.value(*v).ty().clone())
-            .collect();
-        match node.op.infer(&types) {
-            Ok(inferred) if inferred == outputs => {}
-            Ok(inferred) => broken.push(format!(
-                "node `{}` ({}) should give {inferred:?} and gives {outputs:?}",
-                node.name,
-                node.op.name()
-            )),
-            Err(e) => broken.push(format!("node `{}` ({}): {e}", node.name, node.op.name())),
-        }
     }
 
     fn add_value(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {

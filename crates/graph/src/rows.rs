@@ -477,7 +477,7 @@ impl Facts<'_> {
                 Ok(rows) if rows.axis == 0 => Ok(rows),
                 _ => mixes(),
             },
-            Op::GatherNd(_) | Op::ScatterNd(_) => mixes(),
+            Op::GatherNd(_) | Op::ScatterNd(_) | Op::Positions | Op::Suppress(_) => mixes(),
         }
     }
 

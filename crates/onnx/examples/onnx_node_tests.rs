@@ -86,7 +86,7 @@ fn run(folder: &Path, tally: &mut Tally) {
 fn check(case: &NodeCase, model: &Model) -> Result<(), String> {
     model.verify().map_err(|broken| broken.join("; "))?;
     let values = evaluate(model, &case.inputs, Keep::Outputs).map_err(|e| e.to_string())?;
-    case.check(&values.outputs())
+    case.check(&values.results())
 }
 
 fn report(tally: &Tally) -> String {

@@ -473,6 +473,9 @@ fn operator(
             ("TopK", [axis(t.axis), vec![largest]].concat())
         }
         Op::GridSample(g) => ("GridSample", grid_sample(*g, shape.len())?),
+        Op::Positions | Op::Suppress(_) => {
+            return Err("ONNX has no operator that gives as many elements as there can be".into());
+        }
     })
 }
 

@@ -1,12 +1,16 @@
 //! From an ONNX file to a bound model.
 
+mod branches;
 mod control;
 mod fixed;
+mod sized;
+mod wanted;
 
 use crate::attributes::Attributes;
 use crate::declared::{contradicted, shape_allows};
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
+use crate::live::Live;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
@@ -162,6 +166,8 @@ fn bind(
         written: HashMap::new(),
         folder,
         bound: Bound::default(),
+        live: Live::default(),
+        wanted: wanted::wanted_rows(&graph),
     };
     let (model, dims) = importer.run(graph, options)?;
     Ok(BoundModel {
@@ -184,6 +190,9 @@ struct Importer<'a> {
     written: HashMap<Definition, ValueId>,
     folder: Option<&'a DataFolder>,
     bound: Bound,
+    live: Live,
+    /// Of values of which only the first rows are read, how many.
+    wanted: HashMap<String, usize>,
 }
 
 impl Importer<'_> {
@@ -479,8 +488,18 @@ impl Importer<'_> {
             read: RefCell::default(),
             name: name.to_string(),
             folder: self.folder,
+            live: &mut self.live,
+            at_bounds: false,
+            wanted: node
+                .output
+                .first()
+                .and_then(|o| self.wanted.get(o).copied()),
         };
-        match complete(&mut import, operator.import) {
+        let imported = match sized::concerns(&import) {
+            true => sized::import(&mut import, operator),
+            false => complete(&mut import, operator.import),
+        };
+        match imported {
             Ok(values) => {
                 self.name_outputs(node, &values, before)?;
                 Ok(Some(Ok(())))
@@ -548,6 +567,15 @@ impl Importer<'_> {
                 )));
             };
             self.model.add_named_output(id, name);
+        }
+        // Counts come after all results.
+        for (i, output) in outputs.iter().enumerate() {
+            let Some(Some(id)) = self.values.get(output.name()) else {
+                continue;
+            };
+            for extent in self.live.extents(*id) {
+                self.model.crop_output(i, extent.axis, extent.count);
+            }
         }
         Ok(())
     }

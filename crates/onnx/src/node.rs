@@ -2,6 +2,7 @@
 
 use crate::attributes::Attributes;
 use crate::file::DataFolder;
+use crate::live::Live;
 use crate::proto::NodeProto;
 use graph::ops::{Binary, Expand, Op, OpError, Unary};
 use graph::{Exceeded, Limit, Model, TensorType, ValueId};
@@ -64,6 +65,12 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) name: String,
     /// Where external data of tensor attributes lies.
     pub(crate) folder: Option<&'a DataFolder>,
+    /// What is known of values whose size the data decide.
+    pub(crate) live: &'a mut Live,
+    /// Whether the largest values stand for operands that are computed from sizes.
+    pub(crate) at_bounds: bool,
+    /// How many rows of the first result are read, if not all.
+    pub(crate) wanted: Option<usize>,
 }
 
 impl NodeImport<'_> {
@@ -114,6 +121,9 @@ impl NodeImport<'_> {
         };
         match self.model.constant(value) {
             Some(t) => Ok(Some(t.clone())),
+            None if self.at_bounds && self.live.range(value).is_some() => {
+                Ok(self.live.range(value).map(|r| r.high.clone()))
+            }
             None => Err(Problem::NotConstant {
                 value,
                 role: role.to_string(),

@@ -4,7 +4,8 @@ use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
     image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, qlinear as d,
-    quantized as q, recurrent as t, reduce as r, resize as i, shapes as s, windows as w,
+    quantized as q, recurrent as t, reduce as r, regions as y, resize as i, select as h,
+    shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -63,7 +64,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("CenterCropPad", g::center_crop_pad),
     standard("Clip", e::clip),
     standard("Col2Im", g::col2im),
-    standard("Compress", x::compress),
+    standard("Compress", h::compress),
     standard("Concat", m::concat),
     standard("Constant", s::constant),
     standard("ConstantOfShape", s::constant_of_shape),
@@ -74,8 +75,11 @@ pub const OPERATORS: &[Operator] = &[
     standard("Cosh", e::cosh),
     standard("CumProd", u::prod),
     standard("CumSum", u::sum),
+    standard("DFT", z::dft),
+    standard("DeformConv", y::deform_conv),
     standard("DepthToSpace", m::depth_to_space),
     standard("DequantizeLinear", q::dequantize_linear),
+    standard("Det", y::det),
     standard("Div", e::div),
     standard("Dropout", e::dropout),
     standard("DynamicQuantizeLinear", q::dynamic_quantize_linear),
@@ -126,13 +130,15 @@ pub const OPERATORS: &[Operator] = &[
     standard("MaxPool", w::max_pool),
     standard("Mean", e::mean),
     standard("MeanVarianceNormalization", c::mean_variance_norm),
+    standard("MelWeightMatrix", z::mel_weight_matrix),
     standard("Min", e::min),
     standard("Mish", c::mish),
     standard("Mod", e::modulo),
     standard("Mul", e::mul),
     standard("Neg", e::neg),
     standard("NegativeLogLikelihoodLoss", o::negative_log_likelihood),
-    standard("NonZero", x::non_zero),
+    standard("NonMaxSuppression", h::non_max_suppression),
+    standard("NonZero", h::non_zero),
     standard("Not", e::not),
     standard("OneHot", x::one_hot),
     standard("Or", e::or),
@@ -160,8 +166,10 @@ pub const OPERATORS: &[Operator] = &[
     standard("Reshape", m::reshape),
     standard("Resize", i::resize),
     standard("ReverseSequence", x::reverse_sequence),
+    standard("RoiAlign", y::roi_align),
     standard("RotaryEmbedding", a::rotary_embedding),
     standard("Round", e::round),
+    standard("STFT", z::stft),
     standard("Scatter", x::scatter_elements),
     standard("ScatterElements", x::scatter_elements),
     standard("ScatterND", x::scatter_nd),
@@ -194,6 +202,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("TopK", x::top_k),
     standard("Transpose", m::transpose),
     standard("Trilu", x::trilu),
+    standard("Unique", h::unique),
     standard("Unsqueeze", m::unsqueeze),
     standard("Upsample", i::upsample),
     standard("Where", e::select),
@@ -232,8 +241,6 @@ pub(crate) fn find(domain: &str, name: &str) -> Option<&'static Operator> {
         .find(|o| o.domain == domain && o.name == name)
 }
 
-/// Operators whose results have sizes that their operands' values decide.
-const SIZED_BY_VALUES: [&str; 2] = ["NonMaxSuppression", "Unique"];
 /// Operators whose results are random.
 const RANDOM: [&str; 6] = [
     "Bernoulli",
@@ -249,10 +256,7 @@ const TRAINING: [&str; 4] = ["Adagrad", "Adam", "Gradient", "Momentum"];
 /// Why an operator cannot be imported, and what to do.
 pub(crate) fn refusal(domain: &str, name: &str) -> &'static str {
     let standard = domain.is_empty() || domain.starts_with("ai.onnx");
-    if standard && SIZED_BY_VALUES.contains(&name) {
-        "the size of its result depends on its operands' values, and shapes are static here; \
-         export the model without it, and apply it to the model's outputs"
-    } else if standard && RANDOM.contains(&name) {
+    if standard && RANDOM.contains(&name) {
         "its result is random; export the model for inference, or make what it draws an input"
     } else if standard && TRAINING.contains(&name) {
         "it is for training; export the model for inference"

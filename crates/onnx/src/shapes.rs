@@ -44,15 +44,20 @@ pub(crate) fn constant_of_shape(n: &mut NodeImport) -> Imported {
 pub(crate) fn shape(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let dims: Vec<i64> = n.ty(x).shape.iter().map(|d| *d as i64).collect();
-    let rank = dims.len() as i64;
-    let bound = |v: i64| (if v < 0 { v.saturating_add(rank) } else { v }).clamp(0, rank) as usize;
-    let start = bound(n.attributes.int("start", 0)?);
-    let end = bound(n.attributes.int("end", rank)?).max(start);
+    let (start, end) = span(n, dims.len())?;
     let dims = &dims[start..end];
     Ok(vec![n.model.add_constant(
         &n.name,
         Tensor::from_slice(&[dims.len()], dims),
     )])
+}
+
+/// The axes whose sizes `Shape` gives, of so many.
+pub(crate) fn span(n: &NodeImport, rank: usize) -> Result<(usize, usize), Problem> {
+    let rank = rank as i64;
+    let bound = |v: i64| (if v < 0 { v.saturating_add(rank) } else { v }).clamp(0, rank) as usize;
+    let start = bound(n.attributes.int("start", 0)?);
+    Ok((start, bound(n.attributes.int("end", rank)?).max(start)))
 }
 
 pub(crate) fn size(n: &mut NodeImport) -> Imported {

@@ -49,6 +49,7 @@ pub(crate) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
     name_tensors(&model, &mut tensors, inputs.iter().chain(&outputs));
     Plan {
         name: model.name.clone(),
+        crops: model.crops().to_vec(),
         model,
         tasks,
         steps,
@@ -223,6 +224,11 @@ impl Assembler<'_> {
             _ => {}
         }
         let home = self.homes.get(&v).copied().unwrap_or(Layout::Plain);
+        assert!(
+            home != layout,
+            "`{}` is read and never written",
+            value.name()
+        );
         let source = self.tensor(v, home);
         let shape = value.shape();
         if home.is_plain_for(shape) && layout.is_plain_for(shape) {

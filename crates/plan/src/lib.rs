@@ -24,6 +24,7 @@
 //! | element-wise, movement, gathering | i0.., in blocks n co (z) (y) x ci | |
 //! | scattering with a combination | i0.. | u0.. |
 //! | the largest elements | i0.. | r0 |
+//! | positions of true elements, suppressed boxes | i0.. | |
 //! | sampling by a grid | i0.. | t0.. |
 //!
 //! and the block `out`, with the spatial variables of `main`, holds everything
@@ -35,7 +36,7 @@
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
 //! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Scattering that
 //! replaces has the blocks `last` and `out`; the largest elements have `rank` before `main`,
-//! and sampling `place0`, `pixel0`, `weight0`, .. for each axis.
+//! sampling `place0`, `pixel0`, `weight0`, .. for each axis, and positions `before0`, .., `at0`, ..
 //! Other parameters are `X` (data), `W` (weights in the model's layout), `B` (bias), `A` and `B` of matrix products; `E2` is
 //! parameter 2, read by what is fused. `A` and `B` may be read through a
 //! transpose, in `A` one that keeps the innermost axis: then they have the axes
@@ -68,7 +69,7 @@ use graph::{Model, ValueId};
 use ir::Target;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tensor::{DType, Tensor};
+use tensor::{Crop, DType, Tensor};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -194,6 +195,8 @@ pub struct Plan {
     /// The model's outputs in its order, plain: what a step writes, a constant,
     /// an input, or an alias of one of these.
     pub outputs: Vec<PlanTensorId>,
+    /// Of the model.
+    pub crops: Vec<Crop>,
     /// Steps that only change a layout.
     pub conversions: usize,
     /// [`PlanOptions::plain`].

@@ -165,13 +165,16 @@ impl<'a> Chains<'a> {
         let inner = self.model.nodes().rev().map(|(n, _)| n);
         for n in inner.filter(|n| self.ended.values().any(|m| m.nodes.contains(n))) {
             let users = self.model[n].outputs.iter().flat_map(|v| self.users.of(*v));
+            // A chain reads through a node also where the node has a kernel, or is a view, for
+            // others; which then reads what its own chain does not.
             let through = |user: &NodeId| {
-                let has_kernel = !without.contains(user);
-                let inside = |(last, moves): &(&NodeId, &Moves)| {
-                    *last == user || moves.nodes.contains(user) && !has_kernel
-                };
-                let chains: Vec<_> = self.ended.iter().filter(inside).collect();
-                !chains.is_empty() && chains.iter().all(|(_, m)| m.nodes.contains(&n))
+                let alive = self
+                    .ended
+                    .iter()
+                    .filter(|(last, _)| !without.contains(last));
+                let mut chains = alive.filter(|(_, moves)| moves.nodes.contains(user));
+                let own = self.ended.get(user).is_some_and(|m| m.nodes.contains(&n));
+                chains.all(|(_, m)| m.nodes.contains(&n)) && (own || without.contains(user))
             };
             if users.into_iter().all(|(user, _)| through(user)) {
                 without.insert(n);

@@ -714,6 +714,7 @@ mod tests {
             tensors,
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
+            crops: Vec::new(),
             kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
             steps: Vec::new(),
             arena_bytes: 64,

@@ -21,7 +21,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use tensor::{AlignedBytes, DType, Tensor};
+use tensor::{AlignedBytes, Crop, DType, Tensor};
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -143,6 +143,7 @@ impl ModelBuilder {
                 tensors: Vec::new(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),
+                crops: Vec::new(),
                 kernels: Vec::new(),
                 steps: Vec::new(),
                 arena_bytes: 0,
@@ -282,6 +283,17 @@ impl ModelBuilder {
     /// An output of the model, in the order of calls, under the tensor's name.
     pub fn mark_output(&mut self, tensor: TensorId) {
         self.manifest.outputs.push(tensor);
+    }
+
+    /// Declares that of an output only the first elements are results. Counts are the last
+    /// outputs.
+    pub fn crop(&mut self, crop: Crop) {
+        let Crop {
+            output,
+            axis,
+            count,
+        } = crop;
+        self.manifest.crops.push([output, axis, count]);
     }
 
     /// Adds the next step. `key_shape` is what the best alternative depends on

@@ -11,7 +11,7 @@ use crate::kernel::{BuiltKernel, KernelTarget, ParamRole};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use tensor::{AlignedBytes, DType, row_major_strides};
+use tensor::{AlignedBytes, Crop, DType, row_major_strides};
 use thiserror::Error;
 
 /// A tensor of one compiled model.
@@ -164,6 +164,8 @@ pub(crate) struct Manifest {
     pub(crate) tensors: Vec<TensorInfo>,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
+    /// Of each [`Crop`] the output, the axis, and the output that counts.
+    pub(crate) crops: Vec<[usize; 3]>,
     /// Models of one artifact share them, so a file has them apart from this.
     #[serde(skip)]
     pub(crate) kernels: Vec<Arc<BuiltKernel>>,
@@ -300,8 +302,25 @@ impl CompiledModel {
         &self.manifest.inputs
     }
 
+    /// The results, then the counts that [`CompiledModel::crops`] names.
     pub fn outputs(&self) -> &[TensorId] {
         &self.manifest.outputs
+    }
+
+    /// The outputs that are results.
+    pub fn results(&self) -> &[TensorId] {
+        let outputs = &self.manifest.outputs;
+        &outputs[..tensor::results(outputs.len(), &self.crops())]
+    }
+
+    /// Outputs of which only the first elements along an axis are results.
+    pub fn crops(&self) -> Vec<Crop> {
+        let crop = |&[output, axis, count]: &[usize; 3]| Crop {
+            output,
+            axis,
+            count,
+        };
+        self.manifest.crops.iter().map(crop).collect()
     }
 
     /// By [`TensorId::index`].
@@ -418,11 +437,30 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
             }
         }
     }
+    for crop in &manifest.crops {
+        check_crop(manifest, *crop)?;
+    }
     for step in &manifest.steps {
         check_step(manifest, step)
             .map_err(|what| Inconsistent(format!("step `{}` {what}", step.name)))?;
     }
     Ok(())
+}
+
+fn check_crop(manifest: &Manifest, [output, axis, count]: [usize; 3]) -> Result<(), Inconsistent> {
+    let info = |i: usize| {
+        let id = manifest.outputs.get(i)?;
+        manifest.tensors.get(id.index())
+    };
+    let first = manifest.crops.iter().map(|c| c[2]).min().unwrap_or(0);
+    let has_axis = output < first && info(output).is_some_and(|t| axis < t.shape.len());
+    let counts = info(count).is_some_and(|t| t.dtype == DType::I64 && t.elements() == Some(1));
+    match has_axis && counts {
+        true => Ok(()),
+        false => Err(Inconsistent(format!(
+            "output {output} has its size along axis {axis} from output {count}, which does not fit"
+        ))),
+    }
 }
 
 fn get(manifest: &Manifest, id: TensorId) -> Result<&TensorInfo, String> {
@@ -576,6 +614,7 @@ mod tests {
             ],
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(3)],
+            crops: Vec::new(),
             kernels: vec![Arc::new(kernel)],
             steps: vec![ModelStep {
                 name: "s".into(),

@@ -250,11 +250,14 @@ impl Model {
         }
         self.invoke()?;
         let outputs = 0..self.compiled().outputs().len();
-        Ok(outputs.map(|i| self.cropped(i, &selected)).collect())
+        let outputs: Vec<_> = outputs
+            .map(|i| Arc::new(self.without_padding(i, &selected)))
+            .collect();
+        Ok(tensor::cropped(&outputs, &self.compiled().crops()))
     }
 
     /// A copy of the rows of output `i` that belong to the inputs given.
-    fn cropped(&self, i: usize, selected: &Selected) -> Tensor {
+    fn without_padding(&self, i: usize, selected: &Selected) -> Tensor {
         let info = self.compiled().tensor(self.compiled().outputs()[i]);
         let mut shape = info.shape.clone();
         for (dim, given) in self.variants.dims().iter().zip(&selected.given) {
@@ -266,6 +269,14 @@ impl Model {
         let mut tensor = Tensor::zeros(info.dtype, &shape);
         crop(self.output(i), &info.shape, tensor.bytes_mut(), &shape);
         tensor
+    }
+
+    /// Copies of the outputs that are results, as the last invocation left them, without
+    /// what is beyond the counts ([`CompiledModel::crops`]).
+    pub fn results(&self) -> Vec<Tensor> {
+        let outputs = 0..self.compiled().outputs().len();
+        let outputs: Vec<_> = outputs.map(|i| Arc::new(self.output_tensor(i))).collect();
+        tensor::cropped(&outputs, &self.compiled().crops())
     }
 
     /// For each input of the model, its position in `inputs`.

@@ -1,5 +1,5 @@
 //! Tensors in host memory: element types, owned buffers with a shape, `.npy`
-//! files, seeded fills and tolerance comparison. Also how files of data are
+//! files, seeded fills, cropping and tolerance comparison. Also how files of data are
 //! opened and files are replaced, whatever their format.
 //!
 //! Owns the meaning of element types for the whole workspace. Promises that
@@ -7,6 +7,7 @@
 //! programs, models or devices.
 
 mod compare;
+mod crop;
 mod data_file;
 mod dtype;
 mod fill;
@@ -15,6 +16,7 @@ mod npy;
 mod tensor;
 
 pub use compare::{Difference, compare};
+pub use crop::{Crop, cropped, results};
 pub use data_file::DataFile;
 pub use dtype::{DType, Element};
 pub use fill::{Fill, fill, fill_tensor};

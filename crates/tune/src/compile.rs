@@ -364,6 +364,9 @@ fn put_together<'k>(
     for o in &plan.outputs {
         b.mark_output(ids[o.index()]);
     }
+    for crop in &plan.crops {
+        b.crop(*crop);
+    }
     Ok(b.finish()?)
 }
 

@@ -177,9 +177,20 @@ fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::
 /// order, types and shapes.
 fn interface(case: &NodeCase, compiled: &CompiledModel) -> Result<(), String> {
     let said = |name: &str, ty: TensorType| format!("{name}: {ty}");
-    let given = |all: &[TensorId]| -> Vec<String> {
-        let tensors = all.iter().map(|id| compiled.tensor(*id));
-        let typed = tensors.map(|t| said(&t.name, TensorType::new(t.dtype, &t.shape)));
+    let crops = compiled.crops();
+    // The data decide the size of an axis that is cropped.
+    let sized = |output: Option<usize>, axis: usize| {
+        let crop = |c: &tensor::Crop| Some(c.output) == output && c.axis == axis;
+        crops.iter().any(crop)
+    };
+    let typed = |output: Option<usize>, name: &str, dtype, shape: &[usize]| {
+        let axis = |(d, n): (usize, &usize)| if sized(output, d) { 0 } else { *n };
+        let shape: Vec<usize> = shape.iter().enumerate().map(axis).collect();
+        said(name, TensorType::new(dtype, &shape))
+    };
+    let given = |all: &[TensorId], outputs: bool| -> Vec<String> {
+        let tensors = all.iter().map(|id| compiled.tensor(*id)).enumerate();
+        let typed = tensors.map(|(i, t)| typed(outputs.then_some(i), &t.name, t.dtype, &t.shape));
         typed.collect()
     };
     let inputs = case.input_names.iter().zip(&case.inputs);
@@ -188,12 +199,15 @@ fn interface(case: &NodeCase, compiled: &CompiledModel) -> Result<(), String> {
         (
             "inputs",
             inputs.map(|(n, t)| said(n, TensorType::of(t))).collect(),
-            given(compiled.inputs()),
+            given(compiled.inputs(), false),
         ),
         (
             "outputs",
-            outputs.map(|(n, t)| said(n, TensorType::of(t))).collect(),
-            given(compiled.outputs()),
+            outputs
+                .enumerate()
+                .map(|(i, (n, t))| typed(Some(i), n, t.dtype(), t.shape()))
+                .collect(),
+            given(compiled.results(), true),
         ),
     ];
     for (what, wanted, given) in sides {

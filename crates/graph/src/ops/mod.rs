@@ -18,6 +18,7 @@ mod reduce;
 mod resize;
 mod sample;
 mod scatter;
+mod select;
 mod top_k;
 
 pub use contract::Contract;
@@ -32,6 +33,7 @@ pub use reduce::{ArgReduce, Reduce, ReduceKind};
 pub use resize::{Filter, Line, Resize, Rounding, Sampling, Scale};
 pub use sample::{GridSample, Interpolation, Outside};
 pub use scatter::{Combine, ScatterElements, ScatterNd};
+pub use select::Suppress;
 pub use top_k::TopK;
 
 use crate::model::TensorType;
@@ -119,6 +121,11 @@ pub enum Op {
     ScatterNd(ScatterNd),
     /// x.
     TopK(TopK),
+    /// x [N] (bool): the i64 positions of true elements in order, then 0 as often as there
+    /// are others.
+    Positions,
+    /// scores [batch,classes,N], boxes [batch,N,4], chosen [batch,classes,1] (i64).
+    Suppress(Suppress),
     /// x [N,C,spatial..], grid [N,points..,spatial axes], the innermost axis first.
     GridSample(GridSample),
 }
@@ -168,6 +175,8 @@ impl Op {
             Op::ScatterElements(_) => "scatter_elements",
             Op::ScatterNd(_) => "scatter_nd",
             Op::TopK(_) => "top_k",
+            Op::Positions => "positions",
+            Op::Suppress(_) => "suppress",
             Op::GridSample(_) => "grid_sample",
         }
     }
@@ -225,6 +234,8 @@ impl Op {
             Op::ScatterElements(s) => one(s.infer(inputs)),
             Op::ScatterNd(s) => one(s.infer(inputs)),
             Op::TopK(t) => one(t.infer(inputs)),
+            Op::Positions => one(select::infer_positions(inputs)),
+            Op::Suppress(s) => one(s.infer(inputs)),
             Op::GridSample(g) => one(g.infer(inputs)),
         }
     }

@@ -3,7 +3,7 @@
 use crate::model::{Model, TensorType, ValueId};
 use crate::ops::OpError;
 use std::sync::Arc;
-use tensor::Tensor;
+use tensor::{Crop, Tensor};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -42,6 +42,7 @@ pub enum Keep {
 pub struct Evaluated {
     values: Vec<Option<Arc<Tensor>>>,
     outputs: Vec<ValueId>,
+    crops: Vec<Crop>,
 }
 
 impl Evaluated {
@@ -54,6 +55,12 @@ impl Evaluated {
     pub fn outputs(&self) -> Vec<Arc<Tensor>> {
         let kept = |v: &ValueId| self.get(*v).expect("outputs are always kept").clone();
         self.outputs.iter().map(kept).collect()
+    }
+
+    /// Graph outputs in order, cropped to what is result ([`Model::crops`]).
+    pub fn results(&self) -> Vec<Arc<Tensor>> {
+        let results = tensor::cropped(&self.outputs(), &self.crops);
+        results.into_iter().map(Arc::new).collect()
     }
 }
 
@@ -97,6 +104,7 @@ pub fn evaluate(model: &Model, inputs: &[Arc<Tensor>], keep: Keep) -> Result<Eva
     Ok(Evaluated {
         values,
         outputs: model.outputs().to_vec(),
+        crops: model.crops().to_vec(),
     })
 }
 

@@ -20,6 +20,7 @@ mod pool;
 mod reduce;
 mod resize;
 mod sample;
+mod select;
 mod top_k;
 mod widen;
 
@@ -84,6 +85,8 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::ScatterElements(s) => vec![index::scatter_elements(*s, x, given[1], given[2])?],
         Op::ScatterNd(s) => vec![index::scatter_nd(*s, x, given[1], given[2])?],
         Op::TopK(t) => vec![top_k::top_k(*t, x, shape)],
+        Op::Positions => vec![select::positions(x)],
+        Op::Suppress(s) => vec![select::suppress(*s, x, given[1], given[2])?],
         Op::GridSample(g) => vec![sample::grid_sample(*g, x, given[1], shape)],
     })
 }

@@ -59,7 +59,7 @@ fn refuse<T>(reason: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Node(Problem::Unsupported(reason.into())))
 }
 
-type Values = Result<Vec<ValueId>, Stop>;
+pub(super) type Values = Result<Vec<ValueId>, Stop>;
 
 impl Importer<'_> {
     /// The values of a node of [`OPERATORS`].
@@ -112,7 +112,7 @@ impl Importer<'_> {
     }
 
     /// The values that a graph makes of others.
-    fn inline(&mut self, graph: &GraphProto, inputs: &[ValueId]) -> Values {
+    pub(super) fn inline(&mut self, graph: &GraphProto, inputs: &[ValueId]) -> Values {
         let mut hidden = Vec::new();
         let values = self.inlined(graph, inputs, &mut hidden);
         for (name, old) in hidden.into_iter().rev() {
@@ -215,6 +215,9 @@ impl Importer<'_> {
         let [Some(condition)] = inputs else {
             return refuse(format!("it has {} inputs", node.input.len()));
         };
+        if self.model.constant(*condition).is_none() && self.model[*condition].ty().len() == 1 {
+            return self.both_branches(node, *condition, [yes, no]);
+        }
         match self.known(*condition, "condition")? {
             0 => self.inline(no, &[]),
             _ => self.inline(yes, &[]),
@@ -222,7 +225,7 @@ impl Importer<'_> {
     }
 
     /// As importers append nodes.
-    fn writer<'b>(&'b mut self, node: &'b NodeProto, name: &str) -> NodeImport<'b> {
+    pub(super) fn writer<'b>(&'b mut self, node: &'b NodeProto, name: &str) -> NodeImport<'b> {
         NodeImport {
             model: &mut self.model,
             proto: node,
@@ -232,6 +235,9 @@ impl Importer<'_> {
             read: RefCell::default(),
             name: name.to_string(),
             folder: self.folder,
+            live: &mut self.live,
+            at_bounds: false,
+            wanted: None,
         }
     }
 

@@ -25,6 +25,7 @@ mod reduce;
 mod resize;
 mod rows;
 mod sample;
+mod select;
 mod stages;
 mod top_k;
 
@@ -157,6 +158,8 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::ScatterElements(s) => index::scatter_elements(env, b, *s),
         Op::ScatterNd(s) => index::scatter_nd(env, b, *s),
         Op::TopK(t) => top_k::top_k(env, b, *t),
+        Op::Positions => select::positions(env, b),
+        Op::Suppress(s) => select::suppress(env, b, *s),
         Op::GridSample(g) => sample::grid_sample(env, b, *g),
         Op::Identity | Op::Reshape(_) => unreachable!("aliases are in no group"),
     }
@@ -417,7 +420,9 @@ impl<'a> Env<'a> {
         let value = &self.model[v];
         let layout = choice.read(v);
         let physical = layout.physical(value.shape());
-        let buffer = match self.model.constant(v) {
+        // In blocks it is what a step converts it to.
+        let constant = self.model.constant(v).filter(|_| layout == Layout::Plain);
+        let buffer = match constant {
             Some(_) => b.constant(name, value.dtype(), &physical),
             None => b.input(name, value.dtype(), &physical),
         };
@@ -652,11 +657,13 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::Gather(_) | Op::GatherElements(_) | Op::GatherNd(_) => &["X", "I"],
         Op::ScatterElements(_) | Op::ScatterNd(_) => &["X", "I", "U"],
         Op::GridSample(_) => &["X", "G"],
+        Op::Suppress(_) => &["X", "boxes", "chosen"],
         Op::Pool(_)
         | Op::Resize(_)
         | Op::Reduce(_)
         | Op::ArgReduce(_)
         | Op::TopK(_)
+        | Op::Positions
         | Op::Softmax(_)
         | Op::Lrn(_)
         | Op::Split(_)

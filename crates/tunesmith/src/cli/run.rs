@@ -256,7 +256,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let values = inputs(a, &model)?;
     let compiled = model.compiled().clone();
     let names: Vec<String> = compiled
-        .outputs()
+        .results()
         .iter()
         .map(|id| compiled.tensor(*id).name.clone())
         .collect();

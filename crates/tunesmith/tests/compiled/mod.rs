@@ -60,7 +60,7 @@ pub fn load(
     Model::new(Arc::new(model), pool.clone()).map_err(|e| e.to_string())
 }
 
-/// The outputs on these inputs, in the model's order. Runs twice: the second
+/// The results on these inputs, in the model's order. Runs twice: the second
 /// run finds the memory as the first left it, and must give the same bytes.
 ///
 /// # Errors
@@ -81,5 +81,5 @@ pub fn run(model: &mut Model, inputs: &[Arc<Tensor>]) -> Result<Vec<Tensor>, Str
             return Err(format!("output {o} differs in a second run"));
         }
     }
-    Ok(first)
+    Ok(model.results())
 }

@@ -1,0 +1,689 @@
+//! Nodes with operands whose size the data decide (`live`): which of their results are live.
+//!
+//! Every operator that may have such operands is here; others are refused by name. An operand
+//! is masked where the operator would mix what is live with what is not, so that results never
+//! depend on what lies beyond a count.
+
+use super::complete;
+use crate::live::{Extent, Range};
+use crate::node::{Imported, NodeImport, Problem};
+use crate::operators::Operator;
+use graph::ValueId;
+use graph::ops::{Binary, Concat, Gather, Op};
+use std::sync::Arc;
+use tensor::{DType, Tensor};
+
+/// Operators whose result at an index is made of their operands' elements there.
+const ELEMENTWISE: &[&str] = &[
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Add",
+    "And",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitShift",
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "Cast",
+    "CastLike",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "Div",
+    "Dropout",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "IsInf",
+    "IsNaN",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Max",
+    "Mean",
+    "Min",
+    "Mish",
+    "Mod",
+    "Mul",
+    "Neg",
+    "Not",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Where",
+    "Xor",
+];
+
+/// Operators that keep the rows of their first operand apart, and have one row for each.
+const ROWS: &[&str] = &[
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "ConvTranspose",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "InstanceNormalization",
+    "MaxPool",
+    "Resize",
+];
+
+/// Integers from which sizes are computed, in ways that never fall where an operand rises.
+const OF_SIZES: &[&str] = &[
+    "Add",
+    "Cast",
+    "Concat",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Max",
+    "Min",
+    "Mul",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSum",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Sum",
+    "Unsqueeze",
+];
+
+/// Whether a node needs more than its operator's importer.
+pub(super) fn concerns(n: &NodeImport) -> bool {
+    n.inputs.iter().flatten().any(|v| n.live.concerns(*v))
+}
+
+/// As [`complete`], of a node that [`concerns`].
+pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let name = operator.name;
+    let live = |n: &NodeImport, i: usize| {
+        let v = n.inputs.get(i).copied().flatten();
+        v.is_some_and(|v| !n.live.extents(v).is_empty())
+    };
+    let any = (0..n.inputs.len()).any(|i| live(n, i));
+    match name {
+        _ if !operator.domain.is_empty() => refuse(n),
+        "ConstantOfShape" | "Expand" if !live(n, 0) => shaped(n, operator),
+        "Range" if !any => range(n, operator),
+        "TopK" => top_k(n, operator),
+        "Slice" => slice(n, operator),
+        "Reshape" if any => reshaped(n, operator),
+        _ if !any && OF_SIZES.contains(&name) => of_sizes(n, operator),
+        _ if !any => complete(n, operator.import),
+        "Shape" => shape(n, operator),
+        "Size" => size(n, operator),
+        "NonZero" | "Compress" | "NonMaxSuppression" => complete(n, operator.import),
+        "Squeeze" | "Unsqueeze" | "Flatten" => reshaped(n, operator),
+        "Transpose" => transposed(n, operator),
+        "Concat" => concat(n, operator),
+        "Split" => along(n, operator, 0, None),
+        "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
+        "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
+        "ArgMax" => reduced(n, operator, f64::NEG_INFINITY),
+        "ArgMin" => reduced(n, operator, f64::INFINITY),
+        "ReduceMax" => reduced(n, operator, f64::NEG_INFINITY),
+        "ReduceMin" => reduced(n, operator, f64::INFINITY),
+        "ReduceProd" => reduced(n, operator, 1.0),
+        "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => reduced(n, operator, 0.0),
+        "MatMul" | "Gemm" => product(n, operator),
+        "RoiAlign" if !live(n, 0) => {
+            let values = complete(n, operator.import)?;
+            let regions = n.input(1)?;
+            let extents = n.live.extents(regions).to_vec();
+            set_all(n, values, &extents)
+        }
+        _ if ELEMENTWISE.contains(&name) => elementwise(n, operator),
+        _ if ROWS.contains(&name) => rows(n, operator),
+        _ => refuse(n),
+    }
+}
+
+fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
+    let given = n.inputs.iter().flatten();
+    let sized = given.filter(|v| !n.live.extents(**v).is_empty());
+    let names: Vec<String> = sized
+        .map(|v| format!("`{}` ({} at most)", n.model[*v].name(), n.ty(*v)))
+        .collect();
+    Problem::unsupported(format!(
+        "the data decide the size of its operand {}, which this operator does not take; export \
+         the model without what follows that operand, and apply it to the model's outputs",
+        names.join(" and ")
+    ))
+}
+
+/// Sets what is live of a result. A value that is an operand, too, gets a node of its own.
+fn set(n: &mut NodeImport, v: ValueId, extents: Vec<Extent>) -> Result<ValueId, Problem> {
+    let known = n.live.extents(v);
+    let same = known.len() == extents.len() && known.iter().all(|e| extents.contains(e));
+    if same {
+        return Ok(v);
+    }
+    let v = match n.inputs.contains(&Some(v)) {
+        true => n.emit(Op::Identity, &[v])?,
+        false => v,
+    };
+    n.live.set(v, extents);
+    Ok(v)
+}
+
+/// Every value gets the same extents.
+fn set_all(n: &mut NodeImport, values: Vec<ValueId>, extents: &[Extent]) -> Imported {
+    let set = |v| set(n, v, extents.to_vec());
+    values.into_iter().map(set).collect()
+}
+
+fn minimum(n: &mut NodeImport, a: ValueId, b: i64) -> Result<ValueId, Problem> {
+    let b = n.number(b);
+    n.binary(Binary::Min, a, b)
+}
+
+/// Integers computed from counts: also what the least and the largest counts give.
+fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let values = complete(n, operator.import)?;
+    let known = |n: &NodeImport, v: ValueId| {
+        n.live.range(v).cloned().or_else(|| {
+            let t = n.model.constant(v)?.clone();
+            let (low, high) = (t.clone(), t);
+            Some(Range { low, high })
+        })
+    };
+    let ranges = n.inputs.iter().map(|v| v.map(|v| known(n, v)));
+    let Some(ranges) = ranges
+        .map(Option::unwrap_or_default)
+        .collect::<Option<Vec<_>>>()
+    else {
+        return Ok(values);
+    };
+    let negative = |t: &Tensor| (0..t.len()).any(|i| t.get_i64(i) < 0);
+    let rises =
+        !matches!(operator.name, "Mul" | "ReduceProd") || !ranges.iter().any(|r| negative(&r.low));
+    let integers = n.dtype(values[0]).is_int();
+    if !rises || !integers {
+        return Ok(values);
+    }
+    let actual = n.inputs.clone();
+    let at = |n: &mut NodeImport, pick: fn(&Range) -> &Arc<Tensor>| {
+        let bound = |r: &Range| Some(n.model.add_result(&n.name, pick(r).clone()));
+        n.inputs = ranges.iter().map(bound).collect();
+        let bounds = complete(n, operator.import);
+        n.inputs.clone_from(&actual);
+        bounds
+    };
+    let (low, high) = (at(n, |r| &r.low)?, at(n, |r| &r.high)?);
+    for (v, (low, high)) in values.iter().zip(low.into_iter().zip(high)) {
+        let constant = |v| n.model.constant(v).cloned();
+        if let (Some(low), Some(high)) = (constant(low), constant(high)) {
+            n.live.set_range(*v, Range { low, high });
+        }
+    }
+    Ok(values)
+}
+
+fn shape(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let bound = complete(n, operator.import)?[0];
+    let all = n.shape(x);
+    let (start, _) = crate::shapes::span(n, all.len())?;
+    let Some(high) = n.model.constant(bound).cloned() else {
+        return refuse(n);
+    };
+    let (mut parts, mut low) = (Vec::new(), Tensor::clone(&high));
+    for i in 0..high.len() {
+        parts.push(match n.live.count(x, start + i) {
+            Some(count) => {
+                low.set_i64(i, 0);
+                n.as_vector(count)?
+            }
+            None => {
+                let size = Tensor::from_slice(&[1], &[high.get_i64(i)]);
+                n.model.add_result(&n.name, size)
+            }
+        });
+    }
+    let value = match parts[..] {
+        [] => return Ok(vec![bound]),
+        [one] => one,
+        _ => n.emit(Op::Concat(Concat { axis: 0 }), &parts)?,
+    };
+    let low = Arc::new(low);
+    n.live.set_range(value, Range { low, high });
+    Ok(vec![value])
+}
+
+fn size(n: &mut NodeImport, operator: &Operator) -> Imported {
+    complete(n, operator.import)?;
+    let x = n.input(0)?;
+    let (shape, extents) = (n.shape(x), n.live.extents(x).to_vec());
+    let others = (0..shape.len()).filter(|d| extents.iter().all(|e| e.axis != *d));
+    let others: usize = others.map(|d| shape[d]).product();
+    let mut value = n.number(others as i64);
+    for e in extents {
+        value = n.binary(Binary::Mul, value, e.count)?;
+    }
+    let all = |v: usize| Arc::new(Tensor::from_slice(&[], &[v as i64]));
+    let (low, high) = (all(0), all(shape.iter().product()));
+    n.live.set_range(value, Range { low, high });
+    Ok(vec![value])
+}
+
+/// The axes whose size comes from an element of the last operand that the data decide: of a
+/// result of `rank` axes.
+fn sizes_of(n: &mut NodeImport, given: ValueId, rank: usize) -> Result<Vec<Extent>, Problem> {
+    let Some(Range { low, high }) = n.live.range(given).cloned() else {
+        return Ok(Vec::new());
+    };
+    let mut extents = Vec::new();
+    for i in (0..high.len()).filter(|i| low.get_i64(*i) != high.get_i64(*i)) {
+        let at = n.number(i as i64);
+        let count = n.emit(Op::Gather(Gather { axis: 0 }), &[given, at])?;
+        let count = n.cast(count, DType::I64)?;
+        let axis = rank - high.len() + i;
+        extents.push(Extent { axis, count });
+    }
+    Ok(extents)
+}
+
+/// A result whose shape is an operand.
+fn shaped(n: &mut NodeImport, operator: &Operator) -> Imported {
+    n.at_bounds = true;
+    let y = complete(n, operator.import)?[0];
+    let given = n.inputs.last().copied().flatten();
+    let rank = n.ty(y).rank();
+    let extents = match given {
+        Some(given) => sizes_of(n, given, rank)?,
+        None => Vec::new(),
+    };
+    // All elements are equal: a node of its own keeps what is live of equal values apart.
+    let y = n.emit(Op::Identity, &[y])?;
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// 0, 1, ... up to a count.
+fn range(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (start, limit, delta) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let is = |n: &NodeImport, v: ValueId, value: i64| {
+        let t = n.model.constant(v);
+        t.is_some_and(|t| t.dtype() == DType::I64 && t.len() == 1 && t.get_i64(0) == value)
+    };
+    if !is(n, start, 0) || !is(n, delta, 1) || n.dtype(limit) != DType::I64 {
+        return complete(n, operator.import);
+    }
+    n.at_bounds = true;
+    let y = complete(n, operator.import)?[0];
+    let y = n.emit(Op::Identity, &[y])?;
+    let count = n.reshape(limit, vec![])?;
+    Ok(vec![set(n, y, vec![Extent { axis: 0, count }])?])
+}
+
+fn elementwise(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let values = complete(n, operator.import)?;
+    let shape = n.shape(values[0]);
+    let mut extents: Vec<Extent> = Vec::new();
+    for v in n.inputs.clone().into_iter().flatten() {
+        let own = n.shape(v);
+        let lead = shape.len() - own.len();
+        for e in n.live.extents(v) {
+            let axis = lead + e.axis;
+            // Two counts along an axis are equal, or the model contradicts itself.
+            if own[e.axis] != shape[axis] {
+                return refuse(n);
+            }
+            if extents.iter().all(|e| e.axis != axis) {
+                let count = e.count;
+                extents.push(Extent { axis, count });
+            }
+        }
+    }
+    set_all(n, values, &extents)
+}
+
+fn rows(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let others = n.inputs[1..].iter().flatten();
+    let extents = n.live.extents(x).to_vec();
+    let apart = extents.iter().all(|e| e.axis == 0);
+    if !apart || others.into_iter().any(|v| !n.live.extents(*v).is_empty()) {
+        return refuse(n);
+    }
+    let values = complete(n, operator.import)?;
+    set_all(n, values, &extents)
+}
+
+fn transposed(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    let values = complete(n, operator.import)?;
+    let place = |axis: usize| match n.attributes.ints("perm") {
+        Ok(Some(perm)) => perm.iter().position(|p| *p == axis as i64).unwrap_or(axis),
+        _ => rank - 1 - axis,
+    };
+    let moved = |e: &Extent| Extent {
+        axis: place(e.axis),
+        count: e.count,
+    };
+    let extents: Vec<Extent> = n.live.extents(x).iter().map(moved).collect();
+    set_all(n, values, &extents)
+}
+
+/// A live axis stays one, or is the outermost and becomes one with what is within it.
+fn reshaped(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    n.at_bounds = true;
+    let y = complete(n, operator.import)?[0];
+    let (from, to) = (n.shape(x), n.shape(y));
+    let before = |shape: &[usize], d: usize| shape[..d].iter().product::<usize>();
+    let mut extents = Vec::new();
+    for e in n.live.extents(x).to_vec() {
+        let outer = before(&from, e.axis);
+        let place = (0..to.len())
+            .rev()
+            .find(|d| before(&to, *d) == outer && to[*d] == from[e.axis]);
+        if let Some(axis) = place {
+            let count = e.count;
+            extents.push(Extent { axis, count });
+            continue;
+        }
+        let joined = (0..to.len()).find(|d| before(&to, *d) == 1 && to[*d] > 1);
+        match joined {
+            Some(axis) if outer == 1 && to[axis] % from[e.axis] == 0 => {
+                let within = n.number((to[axis] / from[e.axis]) as i64);
+                let count = n.binary(Binary::Mul, e.count, within)?;
+                extents.push(Extent { axis, count });
+            }
+            _ => return refuse(n),
+        }
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Along the operator's axis an operand is filled so that it changes nothing, or refused.
+fn along(n: &mut NodeImport, operator: &Operator, axis: i64, fill: Option<f64>) -> Imported {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", axis)?, n.ty(x).rank())?;
+    let extents = n.live.extents(x).to_vec();
+    match fill {
+        Some(fill) => n.inputs[0] = Some(n.masked(x, &[axis], fill)?),
+        None if n.live.count(x, axis).is_some() => return refuse(n),
+        None => {}
+    }
+    let values = complete(n, operator.import)?;
+    set_all(n, values, &extents)
+}
+
+/// A reduction, with an operand's elements that are not live set to what changes nothing.
+fn reduced(n: &mut NodeImport, operator: &Operator, fill: f64) -> Imported {
+    let x = n.input(0)?;
+    let (shape, extents) = (n.shape(x), n.live.extents(x).to_vec());
+    let all: Vec<usize> = (0..shape.len()).collect();
+    n.inputs[0] = Some(n.masked(x, &all, fill)?);
+    let y = complete(n, operator.import)?[0];
+    let given = match operator.name {
+        "ArgMax" | "ArgMin" => Some(vec![n.attributes.int("axis", 0)?]),
+        _ => match n.attributes.ints("axes")? {
+            Some(axes) => Some(axes.to_vec()),
+            None if n.inputs.len() > 1 => n.constant_ints(1, "axes")?,
+            None => None,
+        },
+    };
+    let axes = given.unwrap_or_default().into_iter();
+    let mut axes = axes
+        .map(|a| n.axis(a, shape.len()))
+        .collect::<Result<Vec<_>, _>>()?;
+    if axes.is_empty() {
+        axes = match n.attributes.flag("noop_with_empty_axes", false)? {
+            true => Vec::new(),
+            false => all,
+        };
+    }
+    let keeps = n.attributes.flag("keepdims", true)?;
+    let kept = extents.iter().filter(|e| !axes.contains(&e.axis));
+    let place = |e: &Extent| Extent {
+        axis: match keeps {
+            true => e.axis,
+            false => e.axis - axes.iter().filter(|a| **a < e.axis).count(),
+        },
+        count: e.count,
+    };
+    let kept: Vec<Extent> = kept.map(place).collect();
+    Ok(vec![set(n, y, kept)?])
+}
+
+/// Rows and columns of the result are those of the operands; what is summed must be whole.
+fn product(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (turned, turned_b) = match operator.name {
+        "Gemm" => (
+            n.attributes.flag("transA", false)?,
+            n.attributes.flag("transB", false)?,
+        ),
+        _ => (false, false),
+    };
+    let y = complete(n, operator.import)?[0];
+    let rank = n.ty(y).rank();
+    let summed = |rank: usize, first: bool, turned: bool| match first != turned {
+        true => rank - 1,
+        false => rank.saturating_sub(2),
+    };
+    let mut extents = Vec::new();
+    for (v, first, turned) in [(a, true, turned), (b, false, turned_b)] {
+        let own = n.ty(v).rank();
+        for e in n.live.extents(v) {
+            let count = e.count;
+            let axis = match e.axis {
+                _ if own < 2 || e.axis == summed(own, first, turned) => return refuse(n),
+                axis if axis + 2 < own => axis + rank - own,
+                _ if first => rank - 2,
+                _ => rank - 1,
+            };
+            extents.push(Extent { axis, count });
+        }
+    }
+    if n.inputs[2..]
+        .iter()
+        .flatten()
+        .any(|c| !n.live.extents(*c).is_empty())
+    {
+        return refuse(n);
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Positions that are not live point to element 0; negative ones count from the last that is
+/// live.
+fn gather(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (x, given) = (n.input(0)?, n.input(1)?);
+    let (own, picked) = (n.live.extents(x).to_vec(), n.live.extents(given).to_vec());
+    let all: Vec<usize> = (0..n.ty(given).rank()).collect();
+    let mut indices = n.masked(given, &all, 0.0)?;
+    let (rank, depth) = (n.ty(x).rank(), n.ty(given).rank());
+    let mut extents = Vec::new();
+    if operator.name == "GatherND" {
+        if !own.is_empty() || picked.iter().any(|e| e.axis + 1 == depth) {
+            return refuse(n);
+        }
+        extents = picked;
+    } else {
+        let axis = n.axis(n.attributes.int("axis", 0)?, rank)?;
+        if let Some(count) = n.live.count(x, axis) {
+            let zero = n.filled(n.dtype(indices), &[], 0.0)?;
+            let count = n.cast(count, n.dtype(indices))?;
+            let from_end = n.binary(Binary::Add, indices, count)?;
+            let negative = n.binary(Binary::Less, indices, zero)?;
+            indices = n.emit(Op::Where, &[negative, from_end, indices])?;
+        }
+        let elements = operator.name == "GatherElements";
+        for e in own.iter().filter(|e| e.axis != axis && !elements) {
+            let shift = if e.axis > axis { depth - 1 } else { 0 };
+            let axis = e.axis + shift;
+            extents.push(Extent { axis, ..*e });
+        }
+        let shift = if elements { 0 } else { axis };
+        let place = |e: &Extent| Extent {
+            axis: e.axis + shift,
+            ..*e
+        };
+        extents.extend(picked.iter().map(place));
+    }
+    n.inputs[1] = Some(indices);
+    let y = complete(n, operator.import)?[0];
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Parts along a live axis are moved together: what is live comes first.
+fn concat(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let parts: Vec<ValueId> = n.inputs.iter().flatten().copied().collect();
+    let y = complete(n, operator.import)?[0];
+    let rank = n.ty(y).rank();
+    let axis = n.axis(n.attributes.int("axis", 0)?, rank)?;
+    let mut extents: Vec<Extent> = Vec::new();
+    for v in &parts {
+        for e in n.live.extents(*v).iter().filter(|e| e.axis != axis) {
+            if extents.iter().all(|own| own.axis != e.axis) {
+                extents.push(*e);
+            }
+        }
+    }
+    let sizes: Vec<_> = parts
+        .iter()
+        .map(|v| (n.ty(*v).shape[axis], n.live.count(*v, axis)))
+        .collect();
+    if sizes.iter().all(|s| s.1.is_none()) {
+        return Ok(vec![set(n, y, extents)?]);
+    }
+    let chosen = match sizes[..] {
+        [_] => return Ok(vec![y]),
+        _ => n.joined(sizes)?,
+    };
+    let y = n.emit(Op::Gather(Gather { axis }), &[y, chosen.positions])?;
+    let count = chosen.count;
+    extents.push(Extent { axis, count });
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// What is not live comes last in the order.
+fn top_k(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let axis = n.axis(n.attributes.int("axis", -1)?, n.ty(x).rank())?;
+    let fill = match n.attributes.flag("largest", true)? {
+        true => f64::NEG_INFINITY,
+        false => f64::INFINITY,
+    };
+    n.inputs[0] = Some(n.masked(x, &[axis], fill)?);
+    n.at_bounds = true;
+    let values = complete(n, operator.import)?;
+    let k = n.ty(values[0]).shape[axis] as i64;
+    let mut extents = n.live.extents(x).to_vec();
+    let own = n.live.count(x, axis);
+    extents.retain(|e| e.axis != axis);
+    let asked = n.inputs.get(1).copied().flatten();
+    let count = match (asked.filter(|v| n.live.range(*v).is_some()), own) {
+        (Some(asked), _) => Some(n.reshape(asked, vec![])?),
+        (None, Some(own)) => Some(minimum(n, own, k)?),
+        (None, None) => None,
+    };
+    extents.extend(count.map(|count| Extent { axis, count }));
+    set_all(n, values, &extents)
+}
+
+/// From a fixed place on; to a place that may be computed from sizes, or count from the end of
+/// what is live.
+fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let rank = n.ty(x).rank();
+    let from = n.shape(x);
+    n.at_bounds = true;
+    let starts = n.ints_by_opset("starts", 1, 9)?.unwrap_or_default();
+    let ends = n.ints_by_opset("ends", 2, 9)?.unwrap_or_default();
+    let axes = n.ints_by_opset("axes", 3, 9)?;
+    let axes = axes.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = match n.opset {
+        ..10 => None,
+        _ => n.constant_ints(4, "steps")?,
+    };
+    let moving = |i: usize| {
+        n.inputs
+            .get(i)
+            .copied()
+            .flatten()
+            .filter(|v| n.live.range(*v).is_some())
+    };
+    if n.opset >= 10 && [1, 3, 4].into_iter().any(|i| moving(i).is_some()) {
+        return Problem::unsupported("the data decide where it starts, its axes or its steps");
+    }
+    let moving_end = if n.opset < 10 { None } else { moving(2) };
+    let own = n.live.extents(x).to_vec();
+    let y = complete(n, operator.import)?[0];
+    let mut extents = own.clone();
+    for (i, axis) in axes.iter().enumerate() {
+        let d = n.axis(*axis, rank)?;
+        let live = n.live.count(x, d);
+        let end = match moving_end.and_then(|v| n.live.range(v).map(|r| (v, r.clone()))) {
+            Some((v, r)) if r.low.get_i64(i) != r.high.get_i64(i) => {
+                let at = n.number(i as i64);
+                let end = n.emit(Op::Gather(Gather { axis: 0 }), &[v, at])?;
+                Some(n.cast(end, DType::I64)?)
+            }
+            _ => None,
+        };
+        if live.is_none() && end.is_none() {
+            continue;
+        }
+        let step = steps.as_ref().map_or(1, |s| s[i]);
+        if step != 1 || starts[i] < 0 {
+            return Problem::unsupported(
+                "it steps, or counts its start from an end, along an axis whose size the data decide",
+            );
+        }
+        let size = live.map_or_else(|| n.number(from[d] as i64), |c| c);
+        let count = match end {
+            Some(end) => n.binary(Binary::Min, size, end)?,
+            None if ends[i] < 0 => {
+                let back = n.number(ends[i]);
+                n.binary(Binary::Add, size, back)?
+            }
+            None => minimum(n, size, ends[i])?,
+        };
+        let start = n.number(starts[i]);
+        let count = n.binary(Binary::Sub, count, start)?;
+        let zero = n.number(0);
+        let count = n.binary(Binary::Max, count, zero)?;
+        extents.retain(|e| e.axis != d);
+        extents.push(Extent { axis: d, count });
+    }
+    Ok(vec![set(n, y, extents)?])
+}

@@ -1,0 +1,441 @@
+//! Importers of operators that sample images at computed places: regions and deformed windows.
+
+use crate::indexing::stretched;
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{
+    Binary, Concat, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind, Slice, Transpose,
+    Unary,
+};
+use tensor::Tensor;
+
+fn scalar(n: &mut NodeImport, like: ValueId, value: f64) -> Result<ValueId, Problem> {
+    n.filled(n.dtype(like), &[], value)
+}
+
+/// `op` of `x` and a number.
+fn with(n: &mut NodeImport, op: Binary, x: ValueId, value: f64) -> Result<ValueId, Problem> {
+    let value = scalar(n, x, value)?;
+    n.binary(op, x, value)
+}
+
+fn transposed(n: &mut NodeImport, x: ValueId, perm: &[usize]) -> Result<ValueId, Problem> {
+    let perm = perm.to_vec();
+    n.emit(Op::Transpose(Transpose { perm }), &[x])
+}
+
+/// Elements `start..start + size` along the last axis.
+fn part(n: &mut NodeImport, x: ValueId, start: usize, step: i64) -> Result<ValueId, Problem> {
+    let shape = n.shape(x);
+    let last = shape.len() - 1;
+    let mut slice = Slice {
+        starts: vec![0; shape.len()],
+        steps: vec![1; shape.len()],
+        sizes: shape.clone(),
+    };
+    slice.starts[last] = start;
+    slice.sizes[last] = (shape[last] - start).div_ceil(step as usize);
+    slice.steps[last] = if slice.sizes[last] > 1 { step } else { 1 };
+    n.emit(Op::Slice(slice), &[x])
+}
+
+/// The image [n,c,h,w] at places [n,points.., 1] in pixels along y and along x.
+fn sampled(
+    n: &mut NodeImport,
+    image: ValueId,
+    [y, x]: [ValueId; 2],
+    outside: Outside,
+) -> Result<ValueId, Problem> {
+    let shape = n.shape(image);
+    // A grid's -1 and 1 are the edges of the image.
+    let mut place = |at: ValueId, size: usize| {
+        let from_centre = with(n, Binary::Sub, at, (size as f64 - 1.0) / 2.0)?;
+        with(n, Binary::Mul, from_centre, 2.0 / size as f64)
+    };
+    let (y, x) = (place(y, shape[2])?, place(x, shape[3])?);
+    let axis = n.ty(y).rank() - 1;
+    let grid = n.emit(Op::Concat(Concat { axis }), &[x, y])?;
+    let sample = GridSample {
+        interpolation: Interpolation::Linear,
+        outside,
+        align_corners: false,
+    };
+    n.emit(Op::GridSample(sample), &[image, grid])
+}
+
+/// Along one axis of all regions: where samples are [regions, bins * samples], whether each is
+/// within a pixel of the image, and the places cut to it.
+fn samples(
+    n: &mut NodeImport,
+    [low, high]: [ValueId; 2],
+    (bins, count): (usize, usize),
+    size: usize,
+    half_pixel: bool,
+) -> Result<[ValueId; 2], Problem> {
+    let mut extent = n.binary(Binary::Sub, high, low)?;
+    if !half_pixel {
+        extent = with(n, Binary::Max, extent, 1.0)?;
+    }
+    n.take_elements(&[bins, count])?;
+    let at = |i: usize| (i / count) as f64 + ((i % count) as f64 + 0.5) / count as f64;
+    let mut steps = Tensor::zeros(n.dtype(low), &[1, bins * count]);
+    (0..bins * count).for_each(|i| steps.set_f64(i, at(i) / bins as f64));
+    let steps = n.model.add_result(&n.name, steps);
+    let offsets = n.binary(Binary::Mul, extent, steps)?;
+    let places = n.binary(Binary::Add, low, offsets)?;
+    let above = with(n, Binary::GreaterOrEqual, places, -1.0)?;
+    let below = with(n, Binary::LessOrEqual, places, size as f64)?;
+    let inside = n.binary(Binary::And, above, below)?;
+    let clip = Unary::Clip {
+        min: Some(0.0),
+        max: Some(size as f64 - 1.0),
+    };
+    Ok([n.unary(clip, places)?, inside])
+}
+
+/// What a RoiAlign asks for.
+struct Align {
+    /// The image's shape: batch, channels, height and width.
+    image: [usize; 4],
+    regions: usize,
+    /// Bins along y and x of a region.
+    bins: [usize; 2],
+    /// Samples of a bin along each axis.
+    ratio: usize,
+    scale: f64,
+    half_pixel: bool,
+}
+
+impl Align {
+    fn read(n: &NodeImport, image: ValueId, regions: ValueId) -> Result<Align, Problem> {
+        let default = match n.opset {
+            ..16 => "output_half_pixel",
+            _ => "half_pixel",
+        };
+        let mode = n.attributes.text("mode", "avg")?;
+        if mode != "avg" {
+            return Problem::unsupported(format!("mode=`{mode}`; export it with mode `avg`"));
+        }
+        let ratio = n.attributes.int("sampling_ratio", 0)?;
+        let small = |v: i64| (1..1 << 12).contains(&v);
+        if !small(ratio) {
+            return Problem::unsupported(format!(
+                "sampling_ratio={ratio}: the regions' sizes decide how many samples it takes; \
+                 export it with a fixed number, such as 2"
+            ));
+        }
+        let rows = n.attributes.int("output_height", 1)?;
+        let columns = n.attributes.int("output_width", 1)?;
+        let ([batch, channels, height, width], [count, 4]) =
+            (&n.shape(image)[..], &n.shape(regions)[..])
+        else {
+            return Problem::unsupported(format!("regions {} of {}", n.ty(regions), n.ty(image)));
+        };
+        if !small(rows) || !small(columns) || n.ty(image).is_empty() || *count == 0 {
+            return Problem::unsupported(format!(
+                "{count} regions of {rows} x {columns} of {}",
+                n.ty(image)
+            ));
+        }
+        let place = "coordinate_transformation_mode";
+        let half_pixel = match n.attributes.text(place, default)?.as_str() {
+            "half_pixel" => true,
+            "output_half_pixel" => false,
+            other => return Problem::unsupported(format!("{place}=`{other}`")),
+        };
+        Ok(Align {
+            image: [*batch, *channels, *height, *width],
+            regions: *count,
+            bins: [rows as usize, columns as usize],
+            ratio: ratio as usize,
+            scale: f64::from(n.attributes.float("spatial_scale", 1.0)?),
+            half_pixel,
+        })
+    }
+
+    /// Where the samples of all regions are along y and along x, and whether each is inside.
+    fn places(&self, n: &mut NodeImport, regions: ValueId) -> Result<[[ValueId; 2]; 2], Problem> {
+        let mut corners = with(n, Binary::Mul, regions, self.scale)?;
+        if self.half_pixel {
+            corners = with(n, Binary::Sub, corners, 0.5)?;
+        }
+        // A region is x, y of one corner and of the other.
+        let mut along = |axis: usize| {
+            let mut corner = |i: usize| {
+                let cut = Slice {
+                    starts: vec![0, i],
+                    steps: vec![1, 1],
+                    sizes: vec![self.regions, 1],
+                };
+                n.emit(Op::Slice(cut), &[corners])
+            };
+            let ends = [corner(1 - axis)?, corner(3 - axis)?];
+            let bins = (self.bins[axis], self.ratio);
+            samples(n, ends, bins, self.image[2 + axis], self.half_pixel)
+        };
+        Ok([along(0)?, along(1)?])
+    }
+
+    /// The mean of each bin's samples: `values` is [1, channels, regions * samples along y,
+    /// samples along x].
+    fn means(&self, n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
+        let ([rows, columns], ratio) = (self.bins, self.ratio);
+        let by_bin = vec![self.image[1], self.regions, rows, ratio, columns, ratio];
+        let values = n.reshape(values, by_bin)?;
+        let mean = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![3, 5],
+            keepdims: false,
+        };
+        let bins = n.emit(Op::Reduce(mean), &[values])?;
+        transposed(n, bins, &[1, 0, 2, 3])
+    }
+}
+
+/// Every bin of a region is the mean of some samples of the image. The images of a batch lie
+/// below each other for that: a sample is within its own.
+pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
+    let (image, regions, batch) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let align = Align::read(n, image, regions)?;
+    let ([batches, channels, height, width], count) = (align.image, align.regions);
+    let [[y, y_inside], [x, x_inside]] = align.places(n, regions)?;
+    let batch = n.cast(batch, n.dtype(y))?;
+    let batch = n.reshape(batch, vec![count, 1])?;
+    let first = with(n, Binary::Mul, batch, height as f64)?;
+    let y = n.binary(Binary::Add, y, first)?;
+    let [rows, columns] = align.bins.map(|bins| bins * align.ratio);
+    let mut spread = |v: ValueId, along: [usize; 3]| {
+        let v = n.reshape(v, along.to_vec())?;
+        let v = stretched(n, v, &[count, rows, columns])?;
+        n.reshape(v, vec![1, count * rows, columns, 1])
+    };
+    let (y, x) = (
+        spread(y, [count, rows, 1])?,
+        spread(x, [count, 1, columns])?,
+    );
+    let below = match batches {
+        1 => image,
+        _ => transposed(n, image, &[1, 0, 2, 3])?,
+    };
+    let below = n.reshape(below, vec![1, channels, batches * height, width])?;
+    let values = sampled(n, below, [y, x], Outside::Border)?;
+    let y_inside = n.reshape(y_inside, vec![count, rows, 1])?;
+    let x_inside = n.reshape(x_inside, vec![count, 1, columns])?;
+    let inside = n.binary(Binary::And, y_inside, x_inside)?;
+    let inside = n.reshape(inside, vec![1, 1, count * rows, columns])?;
+    let zero = scalar(n, values, 0.0)?;
+    let values = n.emit(Op::Where, &[inside, values, zero])?;
+    Ok(vec![align.means(n, values)?])
+}
+
+/// A list of sizes, one for each of `default`.
+fn list<const N: usize>(
+    n: &NodeImport,
+    name: &str,
+    default: [usize; N],
+) -> Result<[usize; N], Problem> {
+    let Some(values) = n.attributes.ints(name)? else {
+        return Ok(default);
+    };
+    let sizes = values.iter().map(|v| usize::try_from(*v).ok());
+    match sizes
+        .collect::<Option<Vec<_>>>()
+        .map(<[usize; N]>::try_from)
+    {
+        Some(Ok(sizes)) => Ok(sizes),
+        _ => Problem::unsupported(format!("{name}={values:?}")),
+    }
+}
+
+/// What a DeformConv asks for.
+struct Windows {
+    /// The image's shape: batch, channels, height and width.
+    image: [usize; 4],
+    /// Maps that it makes.
+    maps: usize,
+    /// Channels that a map reads.
+    depth: usize,
+    kernel: [usize; 2],
+    /// Windows along y and x.
+    out: [usize; 2],
+    groups: usize,
+    /// Groups of channels whose taps have places of their own.
+    parts: usize,
+}
+
+impl Windows {
+    fn read(n: &NodeImport, [image, weight, offset]: [ValueId; 3]) -> Result<Windows, Problem> {
+        let groups = n.attributes.int("group", 1)?;
+        let parts = n.attributes.int("offset_group", 1)?;
+        let refused = || {
+            Problem::unsupported(format!(
+                "offsets {} and weights {} for {}, group={groups}, offset_group={parts}",
+                n.ty(offset),
+                n.ty(weight),
+                n.ty(image)
+            ))
+        };
+        let (shape, kernel, places) = (n.shape(image), n.shape(weight), n.shape(offset));
+        let ([batch, channels, height, width], [maps, depth, kh, kw], [of, two, rows, columns]) =
+            (&shape[..], &kernel[..], &places[..])
+        else {
+            return refused();
+        };
+        let given = n.attributes.ints("kernel_shape")?;
+        let (Ok(groups), Ok(parts)) = (usize::try_from(groups), usize::try_from(parts)) else {
+            return refused();
+        };
+        let fits = groups > 0
+            && parts > 0
+            && depth.checked_mul(groups) == Some(*channels)
+            && maps % groups == 0
+            && channels % parts == 0
+            && parts.checked_mul(kh * kw * 2) == Some(*two)
+            && of == batch
+            && given.is_none_or(|k| k == [*kh as i64, *kw as i64])
+            && ![&shape, &kernel, &places].iter().any(|s| s.contains(&0));
+        if !fits {
+            return refused();
+        }
+        Ok(Windows {
+            image: [*batch, *channels, *height, *width],
+            maps: *maps,
+            depth: *depth,
+            kernel: [*kh, *kw],
+            out: [*rows, *columns],
+            groups,
+            parts,
+        })
+    }
+
+    fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    fn pixels(&self) -> usize {
+        self.out[0] * self.out[1]
+    }
+
+    /// Where the taps of all windows are along y and along x, each moved by its offset.
+    fn places(&self, n: &mut NodeImport, offset: ValueId) -> Result<[ValueId; 2], Problem> {
+        let strides = list(n, "strides", [1; 2])?;
+        let dilations = list(n, "dilations", [1; 2])?;
+        let pads = list(n, "pads", [0; 4])?;
+        let (taps, pixels) = (self.taps(), self.pixels());
+        // Offsets are y and x of each tap in turn.
+        let offset = n.reshape(offset, vec![self.image[0] * self.parts, taps, 2, pixels])?;
+        let offset = transposed(n, offset, &[0, 1, 3, 2])?;
+        let mut along = |d: usize| {
+            let moved = part(n, offset, d, 2)?;
+            n.take_elements(&[taps, pixels])?;
+            let mut regular = Tensor::zeros(n.dtype(offset), &[1, taps, pixels, 1]);
+            for i in 0..taps * pixels {
+                let (tap, pixel) = (i / pixels, i % pixels);
+                let (tap, window) = match d {
+                    0 => (tap / self.kernel[1], pixel / self.out[1]),
+                    _ => (tap % self.kernel[1], pixel % self.out[1]),
+                };
+                let window = window as f64 * strides[d] as f64;
+                let tap = tap as f64 * dilations[d] as f64;
+                regular.set_f64(i, window + tap - pads[d] as f64);
+            }
+            let regular = n.model.add_result(&n.name, regular);
+            n.binary(Binary::Add, moved, regular)
+        };
+        Ok([along(0)?, along(1)?])
+    }
+}
+
+/// A convolution whose windows have a place for each tap: samples of the image, then a product.
+pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
+    let (image, weight, offset) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let (bias, mask) = (n.optional(3), n.optional(4));
+    let windows = Windows::read(n, [image, weight, offset])?;
+    let Windows {
+        image: [batch, channels, height, width],
+        maps,
+        depth,
+        out: [rows, columns],
+        groups,
+        parts,
+        ..
+    } = windows;
+    let (taps, pixels) = (windows.taps(), windows.pixels());
+    let images = n.reshape(image, vec![batch * parts, channels / parts, height, width])?;
+    let places = windows.places(n, offset)?;
+    let mut values = sampled(n, images, places, Outside::Zeros)?;
+    if let Some(mask) = mask {
+        let mask = n.reshape(mask, vec![batch * parts, 1, taps, pixels])?;
+        values = n.binary(Binary::Mul, values, mask)?;
+    }
+    let values = n.reshape(values, vec![batch, groups, depth * taps, pixels])?;
+    let weight = n.reshape(weight, vec![1, groups, maps / groups, depth * taps])?;
+    let result = n.emit(Op::MatMul, &[weight, values])?;
+    let mut result = n.reshape(result, vec![batch, maps, rows, columns])?;
+    if let Some(bias) = bias {
+        let bias = n.reshape(bias, vec![maps, 1, 1])?;
+        result = n.binary(Binary::Add, result, bias)?;
+    }
+    Ok(vec![result])
+}
+
+/// The determinants of small matrices, by their first rows.
+pub(crate) fn det(n: &mut NodeImport) -> Imported {
+    const LARGEST: usize = 4;
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let size = match shape[..] {
+        [.., a, b] if a == b && (1..=LARGEST).contains(&a) => a,
+        _ => {
+            return Problem::unsupported(format!(
+                "matrices {}; determinants are for up to {LARGEST} rows here",
+                n.ty(x)
+            ));
+        }
+    };
+    let outer = shape[..shape.len() - 2].to_vec();
+    let mut entries = Vec::new();
+    for i in 0..size * size {
+        let mut cut = Slice {
+            starts: vec![0; shape.len()],
+            steps: vec![1; shape.len()],
+            sizes: shape.clone(),
+        };
+        let last = shape.len() - 1;
+        (cut.starts[last - 1], cut.starts[last]) = (i / size, i % size);
+        (cut.sizes[last - 1], cut.sizes[last]) = (1, 1);
+        let entry = match size {
+            1 => x,
+            _ => n.emit(Op::Slice(cut), &[x])?,
+        };
+        entries.push(n.reshape(entry, outer.clone())?);
+    }
+    let columns: Vec<usize> = (0..size).collect();
+    Ok(vec![minor(n, &entries, size, 0, &columns)?])
+}
+
+/// The determinant of the rows from `row` on, of some columns.
+fn minor(
+    n: &mut NodeImport,
+    entries: &[ValueId],
+    size: usize,
+    row: usize,
+    columns: &[usize],
+) -> Result<ValueId, Problem> {
+    if let [column] = columns {
+        return Ok(entries[row * size + column]);
+    }
+    let mut sum: Option<ValueId> = None;
+    for (i, column) in columns.iter().enumerate() {
+        let mut rest = columns.to_vec();
+        rest.remove(i);
+        let below = minor(n, entries, size, row + 1, &rest)?;
+        let term = n.binary(Binary::Mul, entries[row * size + column], below)?;
+        sum = Some(match sum {
+            None => term,
+            Some(sum) if i % 2 == 1 => n.binary(Binary::Sub, sum, term)?,
+            Some(sum) => n.binary(Binary::Add, sum, term)?,
+        });
+    }
+    sum.map_or_else(|| Problem::unsupported("it has no columns"), Ok)
+}

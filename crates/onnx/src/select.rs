@@ -1,0 +1,309 @@
+//! Importers of operators that choose elements by their values: the data decide how many.
+//!
+//! Where the operand is constant the result is, too. Else the result has as many elements as
+//! there can be, and a count says how many are live (`live`).
+
+use crate::indexing::counting;
+use crate::live::{Chosen, Extent};
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{
+    ArgReduce, Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK,
+    Unary,
+};
+use tensor::{DType, Tensor};
+
+/// The most boxes that suppression chooses of a class: each takes three kernels.
+const MOST_BOXES: usize = 4096;
+
+fn gathered(
+    n: &mut NodeImport,
+    x: ValueId,
+    axis: usize,
+    chosen: Chosen,
+) -> Result<ValueId, Problem> {
+    let y = n.emit(Op::Gather(Gather { axis }), &[x, chosen.positions])?;
+    let count = chosen.count;
+    let mut extents = n.live.extents(x).to_vec();
+    extents.retain(|e| e.axis != axis);
+    extents.push(Extent { axis, count });
+    n.live.set(y, extents);
+    Ok(y)
+}
+
+/// The parts along an axis, or the elements, where the condition holds.
+pub(crate) fn compress(n: &mut NodeImport) -> Imported {
+    let (x, condition) = (n.input(0)?, n.input(1)?);
+    let (x, axis) = match n.attributes.optional_int("axis")? {
+        Some(axis) => (x, n.axis(axis, n.ty(x).rank())?),
+        None if n.ty(x).rank() == 1 => (x, 0),
+        None if n.live.extents(x).is_empty() => (n.reshape(x, vec![n.ty(x).len()])?, 0),
+        None => return Problem::unsupported("the data decide its operand's size along an axis"),
+    };
+    let given = n.ty(condition);
+    if given.rank() != 1 || given.len() > n.ty(x).shape[axis] {
+        return Problem::unsupported(format!("its condition is {given} for {}", n.ty(x)));
+    }
+    if let Some(condition) = n.model.constant(condition).cloned() {
+        if !n.live.extents(x).is_empty() {
+            return Problem::unsupported("the data decide its operand's size");
+        }
+        let picks = (0..condition.len()).filter(|i| condition.get_i64(*i) != 0);
+        let picks: Vec<i64> = picks.map(|i| i as i64).collect();
+        let indices = Tensor::from_slice(&[picks.len()], &picks);
+        let indices = n.model.add_result(&n.name, indices);
+        return Ok(vec![n.emit(Op::Gather(Gather { axis }), &[x, indices])?]);
+    }
+    let chosen = n.nonzero(condition)?;
+    Ok(vec![gathered(n, x, axis, chosen)?])
+}
+
+/// The positions of elements that are not zero, along each axis.
+pub(crate) fn non_zero(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    let strides = tensor::row_major_strides(&shape);
+    if let Some(x) = n.model.constant(x).cloned() {
+        let found: Vec<usize> = (0..x.len()).filter(|i| x.get_f64(*i) != 0.0).collect();
+        let axis = |d: usize| found.iter().map(move |i| (i, d));
+        let places: Vec<i64> = (0..shape.len())
+            .flat_map(axis)
+            .map(|(i, d)| (i / strides[d] % shape[d]) as i64)
+            .collect();
+        let out = Tensor::from_slice(&[shape.len(), found.len()], &places);
+        return Ok(vec![n.model.add_result(&n.name, out)]);
+    }
+    if shape.is_empty() || n.ty(x).is_empty() {
+        return Problem::unsupported(format!("its operand is {}", n.ty(x)));
+    }
+    let chosen = n.nonzero(x)?;
+    let rows = coordinates(n, chosen.positions, &shape)?;
+    let count = chosen.count;
+    n.live.set(rows, vec![Extent { axis: 1, count }]);
+    Ok(vec![rows])
+}
+
+/// Positions [n] in the elements of a shape as [axes, n].
+fn coordinates(n: &mut NodeImport, at: ValueId, shape: &[usize]) -> Result<ValueId, Problem> {
+    let strides = tensor::row_major_strides(shape);
+    let count = n.ty(at).len();
+    let mut rows = Vec::new();
+    for (d, size) in shape.iter().enumerate() {
+        let mut row = at;
+        if strides[d] > 1 {
+            let stride = n.number(strides[d] as i64);
+            row = n.binary(Binary::Div, row, stride)?;
+        }
+        if d > 0 {
+            let size = n.number(*size as i64);
+            row = n.binary(Binary::Mod, row, size)?;
+        }
+        rows.push(n.reshape(row, vec![1, count])?);
+    }
+    match rows[..] {
+        [row] => Ok(row),
+        _ => n.emit(Op::Concat(Concat { axis: 0 }), &rows),
+    }
+}
+
+/// Of each class the best box is chosen, then the best of those that it does not overlap, ..:
+/// as often as boxes may be chosen, since a graph does not end early.
+pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
+    let (boxes, scores) = (n.input(0)?, n.input(1)?);
+    let shape = n.shape(scores);
+    let [batch, classes, count] = shape[..] else {
+        return Problem::unsupported(format!("its scores are {}", n.ty(scores)));
+    };
+    let suppress = Suppress {
+        threshold: n.constant_scalar(3, "overlap")?.unwrap_or(0.0) as f32,
+        centred: n.attributes.flag("center_point_box", false)?,
+    };
+    let most = n.constant_scalar(2, "number of boxes")?.unwrap_or(0.0);
+    let threshold = n.optional(4);
+    let most = (most.max(0.0) as usize).min(count);
+    let most = most.min(n.wanted.unwrap_or(usize::MAX));
+    if most == 0 || n.ty(scores).is_empty() {
+        let none = Tensor::zeros(DType::I64, &[0, 3]);
+        return Ok(vec![n.model.add_result(&n.name, none)]);
+    }
+    if most > MOST_BOXES {
+        return Problem::unsupported(format!(
+            "it may choose {most} boxes of a class, more than {MOST_BOXES}; export it with a \
+             smaller max_output_boxes_per_class, or keep the first rows of its result only"
+        ));
+    }
+    let none = n.filled(n.dtype(scores), &[], f64::NEG_INFINITY)?;
+    // Minus infinity is for boxes that are out.
+    let lowest = f64::from(f32::MIN);
+    let finite = Unary::Clip {
+        min: Some(lowest),
+        max: None,
+    };
+    let mut held = n.unary(finite, scores)?;
+    if let Some(threshold) = threshold {
+        let threshold = n.reshape(threshold, vec![])?;
+        let above = n.binary(Binary::Greater, scores, threshold)?;
+        held = n.emit(Op::Where, &[above, held, none])?;
+    }
+    let candidates = n.live.count(scores, 2).or(n.live.count(boxes, 1));
+    if let Some(count) = candidates {
+        let live = n.is_live(Extent { axis: 2, count }, &shape)?;
+        held = n.emit(Op::Where, &[live, held, none])?;
+    }
+    let (mut picks, mut bests) = (Vec::new(), Vec::new());
+    for i in 0..most {
+        let best = ArgReduce {
+            max: true,
+            axis: 2,
+            keepdims: true,
+            last: false,
+        };
+        let best = n.emit(Op::ArgReduce(best), &[held])?;
+        bests.push(n.emit(
+            Op::GatherElements(GatherElements { axis: 2 }),
+            &[held, best],
+        )?);
+        picks.push(best);
+        if i + 1 < most {
+            held = n.emit(Op::Suppress(suppress), &[held, boxes, best])?;
+        }
+    }
+    let (picks, bests) = match most {
+        1 => (picks[0], bests[0]),
+        _ => {
+            let concat = Op::Concat(Concat { axis: 2 });
+            (n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?)
+        }
+    };
+    let all = batch * classes * most;
+    let taken = n.binary(Binary::Greater, bests, none)?;
+    let taken = n.reshape(taken, vec![all])?;
+    let picks = n.reshape(picks, vec![all, 1])?;
+    let chosen = n.positions(taken)?;
+    // Batch and class of each pick are known.
+    n.take_elements(&[all, 2])?;
+    let row = |i: usize| [i / (classes * most), i / most % classes];
+    let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
+    let owners = Tensor::from_slice(&[all, 2], &owners);
+    let owners = n.model.add_result(&n.name, owners);
+    let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
+    Ok(vec![gathered(n, rows, 0, chosen)?])
+}
+
+/// What a vector has up to each element, added up.
+fn running_sum(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let count = n.ty(x).len() as i64;
+    let (mut y, mut by) = (x, 1);
+    while by < count {
+        let pad = Pad {
+            mode: PadMode::Constant(0.0),
+            pads: vec![(by, -by)],
+        };
+        let before = n.emit(Op::Pad(pad), &[y])?;
+        y = n.binary(Binary::Add, y, before)?;
+        by *= 2;
+    }
+    Ok(y)
+}
+
+/// The positions of a vector's elements in ascending order; the first of equal ones first.
+fn ascending(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let order = TopK {
+        axis: 0,
+        k: n.ty(x).len(),
+        largest: false,
+    };
+    n.emit(Op::TopK(order), &[x])
+}
+
+/// The different elements: the first of each run of equal ones in order.
+pub(crate) fn unique(n: &mut NodeImport) -> Imported {
+    let x = n.input(0)?;
+    let sorted = n.attributes.flag("sorted", true)?;
+    let axis = n.attributes.optional_int("axis")?;
+    if axis.is_some() && n.ty(x).rank() != 1 || n.ty(x).is_empty() {
+        return Problem::unsupported(format!(
+            "it compares parts of {} along an axis; it compares elements here, without one",
+            n.ty(x)
+        ));
+    }
+    let count = n.ty(x).len();
+    let gather = |n: &mut NodeImport, x, at| n.emit(Op::Gather(Gather { axis: 0 }), &[x, at]);
+    let flat = n.reshape(x, vec![count])?;
+    let order = ascending(n, flat)?;
+    let values = gather(n, flat, order)?;
+    let begins = begins(n, values)?;
+    let chosen = n.positions(begins)?;
+    let starts = chosen.positions;
+    let mut results = [
+        gather(n, values, starts)?,
+        gather(n, order, starts)?,
+        starts,
+    ];
+    // Each element's place in the order, and the run that it is in.
+    let places = ascending(n, order)?;
+    let ones = n.cast(begins, DType::I64)?;
+    let runs = running_sum(n, ones)?;
+    let one = n.number(1);
+    let runs = n.binary(Binary::Sub, runs, one)?;
+    let mut inverse = gather(n, runs, places)?;
+    // A run ends where the next one begins, the last at the end.
+    let end = n.number(count as i64);
+    let end = n.as_vector(end)?;
+    let next = match count {
+        1 => end,
+        _ => {
+            let later = cut(n, starts, 1, count - 1)?;
+            n.emit(Op::Concat(Concat { axis: 0 }), &[later, end])?
+        }
+    };
+    let following = counting(n, count, 0, 1, 1)?;
+    let has_next = n.binary(Binary::Less, following, chosen.count)?;
+    let next = n.emit(Op::Where, &[has_next, next, end])?;
+    results[2] = n.binary(Binary::Sub, next, starts)?;
+    if !sorted {
+        let live = n.is_live(
+            Extent {
+                axis: 0,
+                count: chosen.count,
+            },
+            &[count],
+        )?;
+        let firsts = n.emit(Op::Where, &[live, results[1], end])?;
+        let order = ascending(n, firsts)?;
+        for result in &mut results {
+            *result = gather(n, *result, order)?;
+        }
+        let places = ascending(n, order)?;
+        inverse = gather(n, places, inverse)?;
+    }
+    for result in results {
+        let count = chosen.count;
+        n.live.set(result, vec![Extent { axis: 0, count }]);
+    }
+    let [values, firsts, counts] = results;
+    Ok(vec![values, firsts, inverse, counts])
+}
+
+/// Whether each element of an ordered vector differs from the one before it.
+fn begins(n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
+    let count = n.ty(values).len();
+    let first = n.filled(DType::Bool, &[1], 1.0)?;
+    if count == 1 {
+        return Ok(first);
+    }
+    let (later, earlier) = (cut(n, values, 1, count - 1)?, cut(n, values, 0, count - 1)?);
+    let same = n.binary(Binary::Equal, later, earlier)?;
+    let differs = n.unary(Unary::Not, same)?;
+    n.emit(Op::Concat(Concat { axis: 0 }), &[first, differs])
+}
+
+/// Elements of a vector.
+fn cut(n: &mut NodeImport, x: ValueId, start: usize, size: usize) -> Result<ValueId, Problem> {
+    let slice = Slice {
+        starts: vec![start],
+        steps: vec![1],
+        sizes: vec![size],
+    };
+    n.emit(Op::Slice(slice), &[x])
+}

@@ -1,0 +1,211 @@
+//! Operators whose results' sizes the data decide, and what follows them.
+
+mod build_onnx;
+
+use build_onnx::{F32, file, import, int, int64s, known, node, undeclared};
+use graph::{Keep, evaluate, simplify};
+use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
+use std::sync::Arc;
+use tensor::Tensor;
+
+fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: shape.to_vec(),
+        data_type: Some(F32),
+        float_data: values.to_vec(),
+        ..Default::default()
+    }
+}
+
+fn model(
+    shape: &[i64],
+    nodes: Vec<NodeProto>,
+    outputs: &[&str],
+    constants: Vec<TensorProto>,
+) -> ModelProto {
+    file(
+        17,
+        GraphProto {
+            name: Some("g".into()),
+            node: nodes,
+            input: vec![known("x", F32, shape)],
+            output: outputs.iter().map(|o| undeclared(o)).collect(),
+            initializer: constants,
+            ..Default::default()
+        },
+    )
+}
+
+/// The results on these inputs, which simplifying does not change.
+fn results(model: &ModelProto, x: &Tensor) -> Vec<Arc<Tensor>> {
+    let m = import(model).unwrap();
+    let simple = simplify(&m);
+    for m in [&m, &simple] {
+        m.verify().unwrap();
+    }
+    let run = |m| {
+        let inputs = [Arc::new(x.clone())];
+        evaluate(m, &inputs, Keep::Outputs).unwrap().results()
+    };
+    let (plain, simplified) = (run(&m), run(&simple));
+    assert_eq!(plain, simplified);
+    plain
+}
+
+fn is(t: &Tensor, shape: &[usize], values: &[f64]) {
+    let own: Vec<f64> = (0..t.len()).map(|i| t.get_f64(i)).collect();
+    assert_eq!((t.shape(), &own[..]), (shape, values));
+}
+
+/// Elements of `x` above 1: as a detector keeps its scores.
+fn kept() -> (Vec<NodeProto>, Vec<TensorProto>) {
+    let nodes = vec![
+        node("Greater", &["x", "one"], &["above"], vec![]),
+        node("NonZero", &["above"], &["places"], vec![]),
+        node("Transpose", &["places"], &["rows"], vec![]),
+        node("GatherND", &["x", "rows"], &["kept"], vec![]),
+    ];
+    (nodes, vec![floats("one", &[], &[1.0])])
+}
+
+#[test]
+fn what_is_chosen_is_counted_and_reduced_alone() {
+    let (mut nodes, constants) = kept();
+    let keepdims = || vec![int("keepdims", 0)];
+    nodes.push(node("Neg", &["kept"], &["negative"], vec![]));
+    nodes.push(node("ReduceMax", &["negative"], &["most"], keepdims()));
+    nodes.push(node("ReduceSum", &["kept"], &["sum"], keepdims()));
+    nodes.push(node("Shape", &["kept"], &["size"], vec![]));
+    let outputs = ["kept", "places", "most", "sum", "size"];
+    let file = model(&[6], nodes, &outputs, constants);
+    let x = Tensor::from_slice(&[6], &[3.0f32, 0.0, 2.0, 1.0, 5.0, -7.0]);
+    let r = results(&file, &x);
+    is(&r[0], &[3], &[3.0, 2.0, 5.0]);
+    is(&r[1], &[1, 3], &[0.0, 2.0, 4.0]);
+    is(&r[2], &[], &[-2.0]);
+    is(&r[3], &[], &[10.0]);
+    is(&r[4], &[1], &[3.0]);
+    let none = results(&file, &Tensor::from_slice(&[6], &[0.0f32; 6]));
+    is(&none[0], &[0], &[]);
+    is(&none[4], &[1], &[0.0]);
+}
+
+#[test]
+fn the_best_of_what_is_chosen_as_many_as_there_are() {
+    let (mut nodes, mut constants) = kept();
+    constants.push(int64s("four", &[4]));
+    constants.push(int64s("minus", &[-1]));
+    nodes.extend([
+        node("Shape", &["kept"], &["size"], vec![]),
+        node("Concat", &["size", "four"], &["both"], vec![int("axis", 0)]),
+        node("ReduceMin", &["both"], &["k"], vec![int("keepdims", 1)]),
+        node("TopK", &["kept", "k"], &["best", "order"], vec![]),
+        node("Gather", &["kept", "order"], &["again"], vec![]),
+        node("Gather", &["kept", "minus"], &["last"], vec![]),
+        node("ConstantOfShape", &["k"], &["zeros"], vec![]),
+    ]);
+    let outputs = ["best", "again", "last", "zeros"];
+    let file = model(&[6], nodes, &outputs, constants);
+    let r = results(
+        &file,
+        &Tensor::from_slice(&[6], &[3.0f32, 0.0, 2.0, 1.0, 5.0, -7.0]),
+    );
+    is(&r[0], &[3], &[5.0, 3.0, 2.0]);
+    assert_eq!(r[0], r[1]);
+    is(&r[2], &[1], &[5.0]);
+    is(&r[3], &[3], &[0.0; 3]);
+    let all = Tensor::from_slice(&[6], &[3.0f32, 9.0, 2.0, 4.0, 5.0, 7.0]);
+    is(&results(&file, &all)[0], &[4], &[9.0, 7.0, 5.0, 4.0]);
+}
+
+#[test]
+fn concatenated_parts_lie_behind_each_other() {
+    let (mut nodes, constants) = kept();
+    let axis = || vec![int("axis", 0)];
+    nodes.push(node("Concat", &["kept", "one1", "kept"], &["y"], axis()));
+    let mut constants = constants;
+    constants.push(floats("one1", &[1], &[1.0]));
+    constants.push(int64s("first", &[1]));
+    constants.push(int64s("end", &[4]));
+    nodes.push(node("Slice", &["y", "first", "end"], &["z"], vec![]));
+    let file = model(&[3], nodes, &["y", "z"], constants);
+    let r = results(&file, &Tensor::from_slice(&[3], &[0.0f32, 3.0, 2.0]));
+    is(&r[0], &[5], &[3.0, 2.0, 1.0, 3.0, 2.0]);
+    is(&r[1], &[3], &[2.0, 1.0, 3.0]);
+    let r = results(&file, &Tensor::from_slice(&[3], &[0.0f32; 3]));
+    is(&r[0], &[1], &[1.0]);
+    is(&r[1], &[0], &[]);
+}
+
+#[test]
+fn suppression_chooses_as_many_boxes_as_are_read() {
+    let boxes = [
+        [0.0, 0.0, 2.0, 2.0],
+        [0.0, 0.1, 2.0, 2.1],
+        [5.0, 5.0, 6.0, 6.0],
+        [8.0, 8.0, 9.0, 9.0],
+    ];
+    let constants = vec![
+        floats("boxes", &[1, 4, 4], boxes.as_flattened()),
+        int64s("all", &[i64::MAX]),
+        floats("overlap", &[1], &[0.5]),
+        int64s("zero", &[0]),
+        int64s("two", &[2]),
+    ];
+    let nms = ["boxes", "x", "all", "overlap"];
+    let nodes = vec![
+        node("NonMaxSuppression", &nms, &["chosen"], vec![]),
+        node("Gather", &["chosen", "two"], &["box"], vec![int("axis", 1)]),
+        node("Slice", &["box", "zero", "two", "zero"], &["y"], vec![]),
+    ];
+    let x = Tensor::from_slice(&[1, 1, 4], &[0.9f32, 0.8, 0.3, 0.7]);
+    let all = model(&[1, 1, 4], nodes.clone(), &["box"], constants.clone());
+    is(&results(&all, &x)[0], &[3, 1], &[0.0, 3.0, 2.0]);
+    let two = model(&[1, 1, 4], nodes, &["y"], constants);
+    is(&results(&two, &x)[0], &[2, 1], &[0.0, 3.0]);
+    let steps = |m| import(m).unwrap().nodes().len();
+    assert!(steps(&two) < steps(&all), "{} {}", steps(&two), steps(&all));
+}
+
+#[test]
+fn both_branches_of_an_open_condition_are_computed() {
+    let branch = |op: &str, inputs: &[&str]| GraphProto {
+        name: Some("branch".into()),
+        node: vec![node(op, inputs, &["z"], vec![int("axis", 0)])],
+        output: vec![undeclared("z")],
+        ..Default::default()
+    };
+    let graph = |name: &str, g| AttributeProto {
+        name: Some(name.into()),
+        g: Some(g),
+        r#type: Some(5),
+        ..Default::default()
+    };
+    let graphs = vec![
+        graph("then_branch", branch("Concat", &["x", "x"])),
+        graph("else_branch", branch("Concat", &["x"])),
+    ];
+    let nodes = vec![
+        node("ReduceMax", &["x"], &["most"], vec![int("keepdims", 0)]),
+        node("Greater", &["most", "one"], &["c"], vec![]),
+        node("If", &["c"], &["y"], graphs),
+    ];
+    let file = model(&[2], nodes, &["y"], vec![floats("one", &[], &[1.0])]);
+    let r = results(&file, &Tensor::from_slice(&[2], &[0.0f32, 1.0]));
+    is(&r[0], &[2], &[0.0, 1.0]);
+    let r = results(&file, &Tensor::from_slice(&[2], &[0.0f32, 3.0]));
+    is(&r[0], &[4], &[0.0, 3.0, 0.0, 3.0]);
+}
+
+#[test]
+fn an_operator_that_does_not_take_an_open_size_is_refused() {
+    let (mut nodes, mut constants) = kept();
+    nodes.push(node("Pad", &["kept", "pads"], &["y"], vec![]));
+    constants.push(int64s("pads", &[1, 1]));
+    let message = import(&model(&[3], nodes, &["y"], constants))
+        .unwrap_err()
+        .to_string();
+    let says = "the data decide the size of its operand `kept` (f32[3] at most)";
+    assert!(message.contains(says), "{message}");
+}
