@@ -119,7 +119,6 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
         centred: n.attributes.flag("center_point_box", false)?,
     };
     let most = n.constant_scalar(2, "number of boxes")?.unwrap_or(0.0);
-    let threshold = n.optional(4);
     let most = (most.max(0.0) as usize).min(count);
     let most = most.min(n.wanted.unwrap_or(usize::MAX));
     if most == 0 || n.ty(scores).is_empty() {
@@ -140,7 +139,7 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
         max: None,
     };
     let mut held = n.unary(finite, scores)?;
-    if let Some(threshold) = threshold {
+    if let Some(threshold) = n.optional(4) {
         let threshold = n.reshape(threshold, vec![])?;
         let above = n.binary(Binary::Greater, scores, threshold)?;
         held = n.emit(Op::Where, &[above, held, none])?;

@@ -259,7 +259,7 @@ pub(crate) fn mel_weight_matrix(n: &mut NodeImport) -> Imported {
         None => DType::F32,
     };
     let sizes = (1.0..1e6).contains(&bands) && (1.0..1e6).contains(&length);
-    if !sizes || !(rate > 0.0 && low >= 0.0 && high.is_finite()) {
+    if !(sizes && rate > 0.0 && low >= 0.0 && high.is_finite()) {
         return Problem::unsupported(format!("its operands are {given:?}"));
     }
     let (bands, bins) = (bands as usize, length as usize / 2 + 1);

@@ -62,7 +62,7 @@ mod tests {
             Tensor::from_slice(&[], &[2i64]),
             Tensor::from_slice(&[], &[0i64]),
         ];
-        let outputs: Vec<_> = outputs.iter().map(std::sync::Arc::new).collect();
+        let outputs = outputs.map(std::sync::Arc::new);
         let crop = |axis, count| Crop {
             output: 0,
             axis,

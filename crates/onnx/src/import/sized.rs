@@ -669,7 +669,7 @@ fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
                 "it steps, or counts its start from an end, along an axis whose size the data decide",
             );
         }
-        let size = live.map_or_else(|| n.number(from[d] as i64), |c| c);
+        let size = live.unwrap_or_else(|| n.number(from[d] as i64));
         let count = match end {
             Some(end) => n.binary(Binary::Min, size, end)?,
             None if ends[i] < 0 => {
