@@ -48,7 +48,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Tune(tune::Args),
+    Tune(Box<tune::Args>),
     Compile(compile::Args),
     Bench(bench::Args),
     Check(check::Args),
