@@ -217,6 +217,20 @@ fn half_precision_accumulates_in_single() {
 }
 
 #[test]
+fn a_product_between_plain_images_has_one_axis_of_pixels() {
+    let weights = fill_tensor(DType::F32, &[20, 24, 1, 1], Fill::Normal { std: 1.0 }, 1);
+    let operands = [
+        typed(DType::F32, &[2, 24, 7, 9]),
+        Operand::Constant(weights),
+    ];
+    let model = single(Op::Conv(Conv::unit(2)), &operands);
+    let plan = judge(&model, LayoutPolicy::Blocked);
+    assert_eq!(kinds(&plan), ["conv2d"]);
+    let p = &plan.tasks[0].program;
+    assert_eq!(p.buffer(p.buffer_named("X").unwrap()).shape, [2, 24, 63]);
+}
+
+#[test]
 fn an_epilogue_keeps_tail_channels_at_zero() {
     let model = after_conv(6, |m, x| {
         let y = m.add("sigmoid", Op::Unary(Unary::Sigmoid), &[x]).unwrap();
