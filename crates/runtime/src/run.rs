@@ -13,7 +13,7 @@ use crate::kernel::BuiltKernel;
 use crate::mapping::Mapping;
 use crate::model::{CompiledModel, ModelStep, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
-use crate::variants::{Selected, Variants, crop, pad};
+use crate::variants::{Selected, Variants, fit};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
@@ -246,7 +246,7 @@ impl Model {
         for (i, tensor) in given.into_iter().enumerate() {
             let own = self.compiled().tensor(self.compiled().inputs()[i]);
             let shape = own.shape.clone();
-            pad(tensor.bytes(), tensor.shape(), self.input_mut(i), &shape);
+            fit(tensor.bytes(), tensor.shape(), self.input_mut(i), &shape);
         }
         self.invoke()?;
         let outputs = 0..self.compiled().outputs().len();
@@ -267,7 +267,7 @@ impl Model {
             }
         }
         let mut tensor = Tensor::zeros(info.dtype, &shape);
-        crop(self.output(i), &info.shape, tensor.bytes_mut(), &shape);
+        fit(self.output(i), &info.shape, tensor.bytes_mut(), &shape);
         tensor
     }
 

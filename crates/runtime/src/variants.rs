@@ -392,36 +392,19 @@ fn input_of(model: &CompiledModel, input: usize) -> &TensorInfo {
     model.tensor(model.inputs()[input])
 }
 
-/// Fills a tensor of the shape `large` from one of the shape `small`, whose last rows
-/// stand for those it does not have.
-pub(crate) fn pad(from: &[u8], small: &[usize], to: &mut [u8], large: &[usize]) {
-    if small == large {
+/// Fills a tensor of the shape `want` from one of the shape `have`: with its first rows along
+/// each axis; the last of them stands for those it does not have.
+pub(crate) fn fit(from: &[u8], have: &[usize], to: &mut [u8], want: &[usize]) {
+    if have == want {
         return to.copy_from_slice(from);
     }
     if to.is_empty() {
         return;
     }
-    let (have, want) = (small[0], large[0]);
-    let (step, stride) = (from.len() / have, to.len() / want);
+    let (rows, step, stride) = (have[0], from.len() / have[0], to.len() / want[0]);
     for (row, place) in to.chunks_exact_mut(stride).enumerate() {
-        let at = row.min(have - 1) * step;
-        pad(&from[at..at + step], &small[1..], place, &large[1..]);
-    }
-}
-
-/// Fills a tensor of the shape `small` with the first rows of one of the shape `large`.
-pub(crate) fn crop(from: &[u8], large: &[usize], to: &mut [u8], small: &[usize]) {
-    if small == large {
-        return to.copy_from_slice(from);
-    }
-    if to.is_empty() {
-        return;
-    }
-    let (have, want) = (large[0], small[0]);
-    let (step, stride) = (from.len() / have, to.len() / want);
-    for (row, place) in to.chunks_exact_mut(stride).enumerate() {
-        let at = row * step;
-        crop(&from[at..at + step], &large[1..], place, &small[1..]);
+        let at = row.min(rows - 1) * step;
+        fit(&from[at..at + step], &have[1..], place, &want[1..]);
     }
 }
 
@@ -432,14 +415,14 @@ mod tests {
     #[test]
     fn padding_repeats_the_last_row_and_cropping_takes_it_off() {
         let mut large = [0; 12];
-        pad(&[1, 2, 3, 4], &[2, 2], &mut large, &[3, 4]);
+        fit(&[1, 2, 3, 4], &[2, 2], &mut large, &[3, 4]);
         assert_eq!(large, [1, 2, 2, 2, 3, 4, 4, 4, 3, 4, 4, 4]);
         let mut small = [0; 4];
-        crop(&large, &[3, 4], &mut small, &[2, 2]);
+        fit(&large, &[3, 4], &mut small, &[2, 2]);
         assert_eq!(small, [1, 2, 3, 4]);
         let mut empty = [];
-        pad(&[], &[1, 0], &mut empty, &[3, 0]);
-        pad(&[], &[0, 1], &mut empty, &[0, 3]);
-        crop(&[], &[3, 0], &mut empty, &[1, 0]);
+        fit(&[], &[1, 0], &mut empty, &[3, 0]);
+        fit(&[], &[0, 1], &mut empty, &[0, 3]);
+        fit(&[], &[3, 0], &mut empty, &[1, 0]);
     }
 }
