@@ -439,7 +439,9 @@ impl Facts<'_> {
             | Op::Where
             | Op::Cast(_)
             | Op::Expand(_) => self.broadcast(),
-            Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) => self.beside(|a| a != 0),
+            Op::Conv(_) | Op::ConvInteger(_) | Op::ConvTranspose(_) | Op::Col2Im(_) => {
+                self.beside(|a| a != 0)
+            }
             Op::MatMul | Op::MatMulInteger => self.matmul(),
             Op::Gemm(g) => self.gemm(g.trans_a, g.trans_b),
             Op::Contract(c) => self.contract(c),

@@ -241,3 +241,26 @@ fn ceil_mode_drops_windows_that_start_in_the_end_padding() {
     );
     assert_eq!(out.shape(), [1, 1, 1, 1]);
 }
+
+#[test]
+fn columns_are_added_where_their_windows_lie() {
+    let columns = |image: usize, stride: usize, pads: (usize, usize)| {
+        Op::Col2Im(Col2Im {
+            image: vec![image],
+            window: vec![2],
+            strides: vec![stride],
+            dilations: vec![1],
+            pads: vec![pads],
+        })
+    };
+    let x = f32s(&[1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let image = |v: &[f32]| f32s(&[1, 1, v.len()], v);
+    let overlapping = columns(3, 1, (0, 0));
+    assert_eq!(run(overlapping, &[&x]), image(&[1.0, 5.0, 4.0]));
+    let apart = columns(5, 2, (0, 0));
+    assert_eq!(run(apart, &[&x]), image(&[1.0, 3.0, 2.0, 4.0, 0.0]));
+    let cut = columns(1, 1, (1, 1));
+    assert_eq!(run(cut, &[&x]), image(&[5.0]));
+    let why = refused(columns(4, 1, (0, 0)), &[&x]);
+    assert!(why.contains("does not fit [3] windows of 2"), "{why}");
+}

@@ -11,9 +11,9 @@ use crate::proto::{
 };
 use crate::resize::words;
 use graph::ops::{
-    Binary, Combine, Conv, ConvInteger, ConvTranspose, Filter, Gelu, GridSample, IndexOrder,
-    Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce, ReduceKind,
-    Resize, Slice, Unary,
+    Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, Filter, Gelu, GridSample,
+    IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce,
+    ReduceKind, Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -231,6 +231,10 @@ impl<'a> Writer<'a> {
             Op::TopK(t) => inputs.push(self.ints(base, &[t.k as i64])),
             Op::Expand(e) => inputs.push(self.ints(base, &sizes(&e.shape))),
             Op::Split(s) => inputs.push(self.ints(base, &sizes(&s.sizes))),
+            Op::Col2Im(c) => {
+                inputs.push(self.ints(base, &sizes(&c.image)));
+                inputs.push(self.ints(base, &sizes(&c.window)));
+            }
             Op::Reduce(Reduce {
                 kind: ReduceKind::Sum,
                 axes,
@@ -415,6 +419,7 @@ fn operator(
         Op::Conv(c) => ("Conv", conv(c)),
         Op::ConvInteger(c) => ("ConvInteger", conv_integer(c)?),
         Op::ConvTranspose(c) => ("ConvTranspose", conv_transpose(c)?),
+        Op::Col2Im(c) => ("Col2Im", col2im(c)),
         Op::MatMul => ("MatMul", vec![]),
         Op::MatMulInteger => ("MatMulInteger", vec![]),
         Op::Gemm(g) => (
@@ -568,6 +573,16 @@ fn conv_integer(c: &ConvInteger) -> Result<Vec<AttributeProto>, String> {
             "its image is {value} outside of its borders, which ONNX cannot express"
         )),
     }
+}
+
+fn col2im(c: &Col2Im) -> Vec<AttributeProto> {
+    let before = c.pads.iter().map(|p| p.0 as i64);
+    let after = c.pads.iter().map(|p| p.1 as i64);
+    vec![
+        ints("strides", sizes(&c.strides)),
+        ints("dilations", sizes(&c.dilations)),
+        ints("pads", before.chain(after).collect()),
+    ]
 }
 
 fn conv_transpose(c: &ConvTranspose) -> Result<Vec<AttributeProto>, String> {

@@ -1,7 +1,7 @@
 //! Importers of operators that sample, cut and assemble images.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{ConvTranspose, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose};
+use graph::ops::{Col2Im, GridSample, Interpolation, Op, Outside, Pad, PadMode, Transpose};
 use tensor::Tensor;
 
 pub(crate) fn grid_sample(n: &mut NodeImport) -> Imported {
@@ -108,60 +108,27 @@ fn numbers(n: &NodeImport, name: &str, count: usize, default: i64) -> Result<Vec
     Ok(values)
 }
 
-/// A transposed convolution in which each column, a channel, is one tap.
 pub(crate) fn col2im(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let image = n.constant_ints(1, "image shape")?.unwrap_or_default();
-    let block = n.constant_ints(2, "block shape")?.unwrap_or_default();
+    let window = n.constant_ints(2, "block shape")?.unwrap_or_default();
     let axes = image.len();
     let strides = numbers(n, "strides", axes, 1)?;
     let dilations = numbers(n, "dilations", axes, 1)?;
     let pads = numbers(n, "pads", 2 * axes, 0)?;
-    let (shape, dtype) = (n.shape(x), n.dtype(x));
-    let refused = || {
-        Problem::unsupported(format!(
-            "columns {shape:?} with image shape {image:?}, block shape {block:?}, \
-             strides {strides:?}, dilations {dilations:?} and pads {pads:?}"
-        ))
-    };
     let positive = |v: &i64| (1..1 << 20).contains(v);
-    if block.len() != axes || axes == 0 || !image.iter().chain(&block).all(positive) {
-        return refused();
+    if window.len() != axes || axes == 0 || !image.iter().chain(&window).all(positive) {
+        return Problem::unsupported(format!("image shape {image:?} with block shape {window:?}"));
     }
-    let taps = block.iter().product::<i64>() as usize;
-    let reach = |d: usize| (block[d] - 1) * dilations[d] + 1;
-    let room = |d: usize| image[d] + pads[d] + pads[axes + d] - reach(d);
-    let windows: Vec<i64> = (0..axes)
-        .map(|d| room(d).div_euclid(strides[d]) + 1)
-        .collect();
-    let columns = windows.iter().product::<i64>();
-    let fits = shape.len() == 3
-        && windows.iter().all(|w| *w > 0)
-        && shape[1].is_multiple_of(taps)
-        && shape[2] as i64 == columns;
-    if !fits || n.ty(x).is_empty() {
-        return refused();
-    }
-    n.take_elements(&[shape[1], taps])?;
-    let groups = shape[1] / taps;
     let sizes = |v: &[i64]| v.iter().map(|v| *v as usize).collect::<Vec<_>>();
-    let x = n.reshape(x, [&shape[..2], &sizes(&windows)].concat())?;
-    let mut weight = Tensor::zeros(dtype, &[&[shape[1], 1][..], &sizes(&block)].concat());
-    for channel in 0..shape[1] {
-        weight.set_f64(channel * taps + channel % taps, 1.0);
-    }
-    let weight = n.model.add_result(&n.name, weight);
-    // What windows do not reach at the end is added there.
-    let cut = |d: usize| {
-        let full = (windows[d] - 1) * strides[d] + reach(d);
-        (pads[d], full - image[d] - pads[d])
-    };
-    let conv = ConvTranspose {
+    let (before, after) = pads.split_at(axes);
+    let pads = sizes(before).into_iter().zip(sizes(after));
+    let op = Col2Im {
+        image: sizes(&image),
+        window: sizes(&window),
         strides: sizes(&strides),
         dilations: sizes(&dilations),
-        pads: (0..axes).map(cut).collect(),
-        output_padding: vec![0; axes],
-        groups,
+        pads: pads.collect(),
     };
-    Ok(vec![n.emit(Op::ConvTranspose(conv), &[x, weight])?])
+    Ok(vec![n.emit(Op::Col2Im(op), &[x])?])
 }

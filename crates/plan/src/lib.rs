@@ -31,7 +31,7 @@
 //! fused after it; where nothing is, `main` writes the result. After a transposed
 //! convolution with strides there always is an `out`, with the variables (z) (y) x: it
 //! reads `main` at [y / stride, y mod stride]. The last spatial axis of a plain `main`
-//! is px x0. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
+//! is px x0. The sum of columns (`col2im`) has the same variables, and reduces over taps alone. Softmax has the blocks `max`, `e`, `sum`, `inverse`, `out`, layer
 //! normalisation `mean`, `variance`, `inverse`, `out`. Attention has the blocks `scores`,
 //! `logits` where something follows the scores, `max`, `e`, `sum`, `inverse`, `main` and
 //! `out`; its parameters are `Q`, `K`, operands of `logits`, and `V`. Scattering that
@@ -45,6 +45,7 @@
 mod assemble;
 mod attention;
 mod collapse;
+mod columns;
 mod compute;
 mod fold;
 mod fuse;
@@ -55,6 +56,7 @@ mod parts;
 mod support;
 mod task;
 mod text;
+mod trailing;
 mod views;
 
 pub use interpret::InterpretPlanError;
@@ -334,7 +336,9 @@ impl Grouped {
         if !unsupported.is_empty() {
             return Err(PlanError::Unsupported(unsupported));
         }
-        let model = parts::bound_parts(&collapse::collapse(&model));
+        let model = parts::bound_parts(&collapse::collapse(&trailing::first(&columns::rewrite(
+            &model,
+        ))));
         let groups = fuse::fuse(&model);
         Ok(Grouped { model, groups })
     }

@@ -391,6 +391,53 @@ fn an_operand_in_strides_is_copied() {
     }
 }
 
+/// A matrix, stored by results, times few vectors: each of its elements is used a few times.
+#[test]
+fn lanes_share_the_terms_of_rows_that_are_seldom_used() {
+    let product = |vectors: i64, terms: i64, across: bool| {
+        let mut b = ProgramBuilder::new("product");
+        let shape = if across {
+            [terms, vectors]
+        } else {
+            [vectors, terms]
+        };
+        let a = b.input("A", DType::F32, &shape);
+        let m = b.input("M", DType::F32, &[37, terms]);
+        let axes = [("i", vectors), ("j", 37)];
+        let main = b.reduce("main", &axes, &[("k", terms)], Reducer::Sum, |o, t| {
+            let at = [o[0].clone(), t[0].clone()];
+            let at = if across {
+                [at[1].clone(), at[0].clone()]
+            } else {
+                at
+            };
+            let left = Expr::load(a, at.to_vec());
+            left * Expr::load(m, vec![o[1].clone(), t[0].clone()])
+        });
+        let result = b.compute("out", &axes, |at| Expr::load(main, at).max(Expr::f32(0.0)));
+        b.finish(&[result])
+    };
+    for isa in [Isa::X86Avx512, Isa::X86Avx2, Isa::AArch64Neon] {
+        for (threads, across) in [(1, false), (2, false), (1, true)] {
+            let target = Target::generic(isa).with_threads(threads);
+            let first = |p: &Program| space(p, &target, Accuracy::Strict).sketches.remove(0).name;
+            for terms in [64, 203] {
+                let few = product(3, terms, across);
+                assert!(
+                    first(&few).starts_with("rules.rows.dots"),
+                    "{}",
+                    first(&few)
+                );
+                assert!(check(&few, &target, 1) > 2);
+            }
+            assert!(
+                !first(&product(16, 64, across)).contains("dots"),
+                "copies pay"
+            );
+        }
+    }
+}
+
 /// A plain convolution of images of so many elements each way.
 fn plain_convolution((size, outputs): (i64, i64), stride: i64, pad: i64) -> Program {
     let (depth, maps, taps) = (3, 9, 3);

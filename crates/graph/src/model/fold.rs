@@ -30,6 +30,7 @@ fn depth(op: &Op, operands: &[Option<&Tensor>]) -> u64 {
             let channels = shape(1).first().map_or(1, |n| *n as u64);
             channels.saturating_mul(product(shape(1).get(2..).unwrap_or_default()))
         }
+        Op::Col2Im(c) => product(&c.window),
         Op::MatMul | Op::MatMulInteger => product(shape(0).last_chunk::<1>().map_or(&[], |k| k)),
         Op::Gemm(g) => shape(0)
             .get(usize::from(!g.trans_a))

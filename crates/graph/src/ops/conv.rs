@@ -143,6 +143,64 @@ impl ConvTranspose {
     }
 }
 
+/// Columns, each of the elements of one window, added up to images where windows overlap:
+/// what [`Conv`] reads, written back. One entry a spatial axis in each list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Col2Im {
+    pub image: Vec<usize>,
+    pub window: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub dilations: Vec<usize>,
+    /// Elements of windows before and after the image, which are dropped.
+    pub pads: Vec<(usize, usize)>,
+}
+
+impl Col2Im {
+    pub(super) fn infer(&self, inputs: Operands) -> Result<TensorType, OpError> {
+        let x = inputs.exactly(1)?.float(0)?;
+        let rank = self.image.len();
+        let lists = [
+            self.window.len(),
+            self.strides.len(),
+            self.dilations.len(),
+            self.pads.len(),
+        ];
+        if rank == 0 || lists.iter().any(|n| *n != rank) {
+            return refuse(format!("its attributes are not for {rank} spatial axes"));
+        }
+        let (windows, taps) = (self.windows()?, self.window.iter().product::<usize>());
+        let [batch, channels, columns] = x.shape[..] else {
+            return refuse(format!("{x} is no batch of columns"));
+        };
+        if !channels.is_multiple_of(taps) || columns != windows.iter().product() {
+            return refuse(format!(
+                "{x} does not fit {windows:?} windows of {taps} elements"
+            ));
+        }
+        Ok(TensorType {
+            dtype: x.dtype,
+            shape: [&[batch, channels / taps], &self.image[..]].concat(),
+        })
+    }
+
+    /// How many windows there are along each axis.
+    ///
+    /// # Errors
+    /// Where a window does not fit the image.
+    pub fn windows(&self) -> Result<Vec<usize>, OpError> {
+        let one = |d: usize| {
+            let (before, after) = self.pads[d];
+            window_count(
+                self.image[d] + before + after,
+                self.window[d],
+                self.dilations[d],
+                self.strides[d],
+            )
+        };
+        (0..self.image.len()).map(one).collect()
+    }
+}
+
 fn check_window(x: &TensorType, w: &TensorType, lists: &[usize]) -> Result<usize, OpError> {
     if x.rank() < 3 || w.rank() != x.rank() {
         return refuse(format!("{x} does not fit weight {w}"));

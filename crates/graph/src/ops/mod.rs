@@ -22,7 +22,7 @@ mod select;
 mod top_k;
 
 pub use contract::Contract;
-pub use conv::{Conv, ConvInteger, ConvTranspose};
+pub use conv::{Col2Im, Conv, ConvInteger, ConvTranspose};
 pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
@@ -71,6 +71,8 @@ pub enum Op {
     ConvInteger(ConvInteger),
     /// x [N,C,spatial..], weight [C,M/groups,kernel..], bias? [M].
     ConvTranspose(ConvTranspose),
+    /// x [N,C * taps,windows].
+    Col2Im(Col2Im),
     /// a, b; NumPy `matmul`.
     MatMul,
     /// a, b, each i8 or u8; NumPy `matmul` with sums in i32.
@@ -142,6 +144,7 @@ impl Op {
             Op::Conv(_) => "conv",
             Op::ConvInteger(_) => "conv_integer",
             Op::ConvTranspose(_) => "conv_transpose",
+            Op::Col2Im(_) => "col2im",
             Op::MatMul => "matmul",
             Op::MatMulInteger => "matmul_integer",
             Op::Gemm(_) => "gemm",
@@ -209,6 +212,7 @@ impl Op {
             Op::Conv(c) => one(c.infer(inputs)),
             Op::ConvInteger(c) => one(c.infer(inputs)),
             Op::ConvTranspose(c) => one(c.infer(inputs)),
+            Op::Col2Im(c) => one(c.infer(inputs)),
             Op::MatMul => one(linear::infer_matmul(inputs)),
             Op::MatMulInteger => one(linear::infer_matmul_integer(inputs)),
             Op::Gemm(g) => one(g.infer(inputs)),

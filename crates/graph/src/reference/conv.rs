@@ -4,7 +4,7 @@
 use super::contraction::Product;
 use super::linear::wrapped_sums;
 use super::widen::{floats, from_floats, read_strided};
-use crate::ops::{Conv, ConvInteger, ConvTranspose};
+use crate::ops::{Col2Im, Conv, ConvInteger, ConvTranspose};
 use tensor::{Tensor, row_major_strides};
 
 /// Where the taps of each window lie in one spatial plane.
@@ -133,6 +133,32 @@ fn sums(
         }
     }
     out
+}
+
+pub(super) fn col2im(c: &Col2Im, x: &Tensor, shape: &[usize]) -> Tensor {
+    let counts = c.windows().expect("the operator was checked");
+    let windows = Windows {
+        plane: &c.image,
+        counts: &counts,
+        kernel: &c.window,
+        strides: &c.strides,
+        dilations: &c.dilations,
+        origin: c.pads.iter().map(|p| -(p.0 as i64)).collect(),
+    };
+    let plane: usize = c.image.iter().product();
+    let (taps, columns) = (c.window.iter().product::<usize>(), x.shape()[2]);
+    let values = floats(x);
+    let mut out = vec![0.0; shape.iter().product()];
+    let images = out.chunks_mut(plane.max(1));
+    for (image, rows) in images.zip(values.chunks((taps * columns).max(1))) {
+        for column in 0..columns {
+            for (tap, offset) in windows.offsets(column).iter().enumerate() {
+                let Some(offset) = offset else { continue };
+                image[*offset] += rows[tap * columns + column];
+            }
+        }
+    }
+    from_floats(x.dtype(), shape, &out)
 }
 
 pub(super) fn conv_transpose(

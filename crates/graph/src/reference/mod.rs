@@ -59,6 +59,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Cast(to) => vec![elementwise::cast(x, *to)],
         Op::Conv(c) => vec![conv::conv(c, x, given[1], optional(2), shape)],
         Op::ConvInteger(c) => vec![conv::conv_integer(c, x, given[1], shape)],
+        Op::Col2Im(c) => vec![conv::col2im(c, x, shape)],
         Op::ConvTranspose(c) => vec![conv::conv_transpose(c, x, given[1], optional(2), shape)],
         Op::MatMul => vec![linear::matmul(x, given[1], shape)],
         Op::MatMulInteger => vec![linear::matmul_integer(x, given[1], shape)],

@@ -16,11 +16,11 @@
 
 use super::conv::{
     axis_names, bias, block_args, channel_sums, group_channel, lists, pad_args, plain_maps, shapes,
-    weight_factor,
+    weight_factor, window_args,
 };
 use super::{Axes, Env, Kind, LastStep, guarded, sizes};
 use crate::layout::blocks;
-use graph::ops::ConvTranspose;
+use graph::ops::{Col2Im, ConvTranspose};
 use ir::names::{MAIN, image};
 use ir::{BufferId, Expr, ProgramBuilder, Reducer};
 
@@ -93,6 +93,61 @@ pub(super) fn conv_transpose(
         (false, _) => env.conclude(b, acc, &axes, add_bias),
     };
     (result, kind(env, c))
+}
+
+/// Images from columns: the sum over the taps of a phase alone, since the columns hold the
+/// products.
+pub(super) fn col2im(env: &Env, b: &mut ProgramBuilder, c: &Col2Im) -> (BufferId, Kind) {
+    let (windows, rank) = (sizes(&c.windows().unwrap_or_default()), c.image.len());
+    let (_, taps) = axis_names(rank);
+    let upsamplings: Vec<Upsampling> = taps
+        .into_iter()
+        .enumerate()
+        .map(|(d, tap)| Upsampling {
+            phased: phased(rank, d, c.strides[d]),
+            tap,
+            size: windows[d],
+            count: c.image[d] as i64,
+            taps: c.window[d] as i64,
+            stride: c.strides[d] as i64,
+            dilation: c.dilations[d] as i64,
+            pad: c.pads[d].0 as i64,
+        })
+        .collect();
+    let axes = env.named_axes(plain_maps(rank));
+    let sum_axes = SumAxes::of(&upsamplings, false);
+    let x = env.operand(0);
+    let taps = Axes::new(upsamplings.iter().map(Upsampling::tap_axis));
+    let zero = Expr::constant(0.0, env.work());
+    let sum = |o: &[Expr], t: &[Expr]| {
+        let (mut inside, mut row, mut column) = (vec![], o[1].clone(), Expr::int(0));
+        for (u, (place, tap)) in upsamplings.iter().zip(sum_axes.places(o).iter().zip(t)) {
+            let source = u.source(place, tap);
+            inside.extend(source.inside);
+            row = row * u.taps + source.tap;
+            column = column * u.size + source.row;
+        }
+        let value = env.factor(0, x.at(vec![o[0].clone(), row, column]));
+        guarded(inside, value, zero.clone())
+    };
+    let (own, reducer) = (sum_axes.axes(&axes), Reducer::Sum);
+    let acc = b.reduce(MAIN.as_str(), &own.list(), &taps.list(), reducer, sum);
+    let result = match sum_axes.has_phases() {
+        true => env.conclude_at(b, acc, &axes, &|at| sum_axes.index(at), None),
+        false => env.conclude(b, acc, &axes, None),
+    };
+    let shape = [&[env.shape[0], env.shape[1]], &windows[..]].concat();
+    let (window, strides) = (sizes(&c.window), sizes(&c.strides));
+    let pads: Vec<(i64, i64)> = c.pads.iter().map(|p| (p.0 as i64, p.1 as i64)).collect();
+    let kind = window_args(Kind::new("col2im"), &shape, &window, &strides, &pads);
+    let kind = lists(kind, &[("dilation", &sizes(&c.dilations))]);
+    (result, kind)
+}
+
+/// The position of an axis among those that have names of phases; none if it has no phases.
+fn phased(rank: usize, d: usize, stride: usize) -> Option<usize> {
+    let named = (image::PHASES.len() + d).checked_sub(rank);
+    named.filter(|_| rank <= image::PHASES.len() && stride > 1)
 }
 
 /// Where a term of a sum is, as to channels.
@@ -174,18 +229,15 @@ fn upsamplings(env: &Env, c: &ConvTranspose) -> Vec<Upsampling> {
     let (x, w) = (env.operand_shape(0), env.operand_shape(1));
     let rank = c.strides.len();
     let (_, taps) = axis_names(rank);
-    let one = |(d, tap): (usize, String)| {
-        let named = (image::PHASES.len() + d).checked_sub(rank);
-        Upsampling {
-            phased: named.filter(|_| rank <= image::PHASES.len() && c.strides[d] > 1),
-            tap,
-            size: x[2 + d],
-            count: env.shape[2 + d],
-            taps: w[2 + d],
-            stride: c.strides[d] as i64,
-            dilation: c.dilations[d] as i64,
-            pad: c.pads[d].0,
-        }
+    let one = |(d, tap): (usize, String)| Upsampling {
+        phased: phased(rank, d, c.strides[d]),
+        tap,
+        size: x[2 + d],
+        count: env.shape[2 + d],
+        taps: w[2 + d],
+        stride: c.strides[d] as i64,
+        dilation: c.dilations[d] as i64,
+        pad: c.pads[d].0,
     };
     taps.into_iter().enumerate().map(one).collect()
 }

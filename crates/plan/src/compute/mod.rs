@@ -133,6 +133,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Conv(c) => conv::conv(env, b, c, 0),
         Op::ConvInteger(c) => conv::conv(env, b, &c.conv, c.outside),
         Op::ConvTranspose(c) => conv_transpose::conv_transpose(env, b, c),
+        Op::Col2Im(c) => conv_transpose::col2im(env, b, c),
         Op::MatMul | Op::MatMulInteger => matmul::matmul(env, b),
         Op::Gemm(g) => matmul::gemm(env, b, g),
         Op::Contract(c) => contract::contract(env, b, c),
@@ -659,6 +660,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         Op::GridSample(_) => &["X", "G"],
         Op::Suppress(_) => &["X", "boxes", "chosen"],
         Op::Pool(_)
+        | Op::Col2Im(_)
         | Op::Resize(_)
         | Op::Reduce(_)
         | Op::ArgReduce(_)

@@ -2,7 +2,7 @@
 //! than a block, and in transposed convolutions: what they compute, which axes they
 //! have, and where they are not worth it. A block has four channels.
 
-use crate::judge::{input, judge, judge_both, planned, random, single, weight};
+use crate::judge::{input, judge, judge_both, kinds, planned, random, single, weight};
 use graph::ops::{
     BatchNorm, Concat, Conv, ConvTranspose, Lrn, Op, Pool, PoolKind, Reduce, ReduceKind, Split,
     Unary,
@@ -10,11 +10,6 @@ use graph::ops::{
 use graph::{Model, ValueId};
 use plan::{LayoutPolicy, Plan};
 use tensor::DType;
-
-fn kinds(plan: &Plan) -> Vec<&str> {
-    let tasks = plan.steps.iter().map(|s| plan.tasks[s.task].op.as_str());
-    tasks.collect()
-}
 
 /// The axes of a block of the task of this kind, with their extents.
 fn axes(plan: &Plan, op: &str, block: &str) -> String {

@@ -1,9 +1,11 @@
 //! Convolutions and pooling in both layouts.
 
-use crate::judge::{Operand, input, judge, judge_both, planned, random, single, typed, weight};
+use crate::judge::{
+    Operand, input, judge, judge_both, kinds, planned, random, single, typed, weight,
+};
 use graph::ops::{Conv, IndexOrder, Lrn, Op, Pool, PoolKind, Unary};
 use graph::{Model, ValueId};
-use plan::{LayoutPolicy, Plan};
+use plan::LayoutPolicy;
 use tensor::{DType, Fill, fill_tensor};
 
 fn conv(stride: usize, dilation: usize, pads: [(usize, usize); 2], groups: usize) -> Conv {
@@ -13,11 +15,6 @@ fn conv(stride: usize, dilation: usize, pads: [(usize, usize); 2], groups: usize
         pads: pads.to_vec(),
         groups,
     }
-}
-
-fn kinds(plan: &Plan) -> Vec<&str> {
-    let tasks = plan.steps.iter().map(|s| plan.tasks[s.task].op.as_str());
-    tasks.collect()
 }
 
 #[test]

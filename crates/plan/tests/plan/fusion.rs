@@ -1,20 +1,13 @@
 //! Which kernels, layouts and aliases models become.
 
-use crate::judge::{judge, judge_both, random};
+use crate::judge::{judge, judge_both, kinds, random};
 use graph::ops::{
     BatchNorm, Binary, Concat, Conv, Gelu, LayerNorm, Op, Pool, PoolKind, Reduce, ReduceKind,
     Reshape, Slice, Softmax, Split, Transpose, Unary,
 };
 use graph::{Model, ValueId};
-use plan::{LayoutPolicy, Plan, TensorKind};
+use plan::{LayoutPolicy, TensorKind};
 use tensor::{DType, Tensor};
-
-fn kinds(plan: &Plan) -> Vec<&str> {
-    plan.steps
-        .iter()
-        .map(|s| plan.tasks[s.task].op.as_str())
-        .collect()
-}
 
 fn conv(m: &mut Model, name: &str, x: ValueId, maps: usize, kernel: usize) -> ValueId {
     let channels = m[x].shape()[1];

@@ -8,6 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 
+/// What the steps of a plan do.
+pub fn kinds(plan: &Plan) -> Vec<&str> {
+    let tasks = plan.steps.iter().map(|s| plan.tasks[s.task].op.as_str());
+    tasks.collect()
+}
+
 /// Four f32 lanes: blocks of four channels.
 pub fn target() -> Target {
     Target::generic(Isa::X86Sse2)

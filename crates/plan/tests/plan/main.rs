@@ -5,6 +5,7 @@
 mod build_onnx;
 mod builtin;
 mod channel_blocks;
+mod columns;
 mod convolutions;
 mod fusion;
 mod indexing;

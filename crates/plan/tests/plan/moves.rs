@@ -1,16 +1,10 @@
 //! Chains of nodes that move elements: which kernels they become, and what those compute.
 //! A block has four channels.
 
-use crate::judge::{judge_both, random};
+use crate::judge::{judge_both, kinds, random};
 use graph::ops::{Concat, Conv, Op, Reshape, Slice, Split, Transpose, Unary};
 use graph::{Model, ValueId};
-use plan::Plan;
 use tensor::DType;
-
-fn kinds(plan: &Plan) -> Vec<&str> {
-    let tasks = plan.steps.iter().map(|s| plan.tasks[s.task].op.as_str());
-    tasks.collect()
-}
 
 fn conv(m: &mut Model, x: ValueId, maps: usize) -> ValueId {
     let channels = m[x].shape()[1];

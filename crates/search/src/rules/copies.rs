@@ -18,11 +18,11 @@ const RULE: &str = "copies";
 
 /// Uses of each element from which copying pays: where vectors are read element by
 /// element, and where they come from many pages.
-const STRIDED_USES: f64 = 12.0;
+pub(super) const STRIDED_USES: f64 = 12.0;
 const FAR_USES: f64 = 96.0;
-const PAGE_BYTES: i64 = 4096;
+pub(super) const PAGE_BYTES: i64 = 4096;
 /// Pages whose translations are at hand, about: 64 to 96 on the larger cores.
-const PAGES: i64 = 64;
+pub(super) const PAGES: i64 = 64;
 /// Rows of a tile, about.
 const ROWS: i64 = 16;
 
@@ -104,7 +104,7 @@ fn can_be_copied(facts: &Reduction, i: usize) -> bool {
 }
 
 /// How often each element is used.
-fn uses_of(facts: &Reduction, o: &Access) -> f64 {
+pub(super) fn uses_of(facts: &Reduction, o: &Access) -> f64 {
     let whole: Vec<i64> = facts.axes.iter().map(|a| a.extent).collect();
     facts.reuse(o, &whole)
 }

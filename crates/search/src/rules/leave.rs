@@ -40,7 +40,11 @@ pub fn registers(
     if along + 1 < own.len() {
         d.reorder(&[&rows[..], &[vectors, lane]].concat())?;
     }
-    d.vectorize(lane)?;
+    match d.program().block(result).is_reduction() {
+        // The lanes of one result: lowering combines them.
+        true => d.unroll(lane)?,
+        false => d.vectorize(lane)?,
+    }
     for l in [vectors].into_iter().chain(rows.into_iter().rev()) {
         d.unroll(l)?;
     }

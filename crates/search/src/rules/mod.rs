@@ -8,6 +8,7 @@
 mod borders;
 mod copies;
 mod cost;
+mod dots;
 mod lanes;
 mod leave;
 mod order;
@@ -27,6 +28,7 @@ use crate::space::Sketch;
 use crate::templates::{Templates, epilogue, main_sum, others};
 use copies::Copies;
 pub use cost::DecidedTile;
+use dots::Dots;
 use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
@@ -37,8 +39,9 @@ use tile::Tile;
 /// What the names of all sketches of rules begin with.
 pub const PREFIX: &str = "rules.";
 
-/// What the names of sketches end with whose threads share terms.
+/// What the names of sketches end with whose threads share terms, or whose lanes do.
 const PARTS: &str = ".parts";
+const DOTS: &str = ".dots";
 
 /// What one rule did, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +128,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             });
         }
     }
+    if let Some(dots) = dots::wanted(&facts, target) {
+        found.write(Draft::new(format!("{PREFIX}rows{DOTS}"), program), |d| {
+            write_dots(d, dots, target).map(drop)
+        });
+    }
     let mut all_copies = Templates::default();
     for copies in ways {
         let mut own = Templates::default();
@@ -149,10 +157,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 /// without a prediction: what they take from caches and memory is known roughly.
 const COPIES: f64 = 0.1;
 
-/// Whether sketches are for threads that share terms: before all others, which have too few
-/// results for all threads.
+/// Whether threads or lanes share terms: such sketches are before all others, which have too
+/// few results for all threads, or read rows across.
 pub fn share_terms(sketches: &[Sketch]) -> bool {
-    sketches.first().is_some_and(|s| s.name.ends_with(PARTS))
+    let share = |s: &Sketch| s.name.ends_with(PARTS) || s.name.ends_with(DOTS);
+    sketches.first().is_some_and(share)
 }
 
 fn name(order: Order, copies: Copies) -> String {
@@ -219,6 +228,22 @@ fn write_parts(
         ..target.clone()
     };
     others(d, &all, &[partial], &alone)?;
+    Ok(notes)
+}
+
+/// Sums of lanes, added up where they leave the registers.
+fn write_dots(d: &mut Draft, dots: Dots, target: &CpuTarget) -> Written<Vec<Note>> {
+    let (partial, all) = dots::cut(d, dots)?;
+    let main = all.iter().find(|n| n.block == partial);
+    let main = main.ok_or_else(|| d.missing("no sums of lanes".into()))?;
+    let sum = main_sum(&all);
+    let sum = sum.ok_or_else(|| d.missing("nothing adds lanes up".into()))?;
+    let variant = (Order::Rows, Copies::Bad);
+    let (notes, terms) = contraction(d, (main, Some(sum)), target, variant)?;
+    for l in terms {
+        d.attempt_partition(l);
+    }
+    others(d, &all, &[partial, sum.block], target)?;
     Ok(notes)
 }
 
@@ -289,6 +314,11 @@ pub fn text(program: &Program, target: &Target) -> String {
                 write_parts(d, terms, target, variant)
             });
         }
+    }
+    if let Some(dots) = dots::wanted(&facts, target) {
+        tell(&mut out, &format!("{PREFIX}rows{DOTS}"), program, |d| {
+            write_dots(d, dots, target)
+        });
     }
     let of = |copies: Copies| orders(&facts).iter().map(move |order| (*order, copies));
     for variant in all_copies.into_iter().flat_map(of) {

@@ -5,10 +5,11 @@
 //! terms, then rows of the tile and lanes. A constant is packed once, before the first
 //! call; another operand in each call (`copies`).
 
+use super::copies::{PAGE_BYTES, PAGES};
 use super::lanes::Lanes;
 use super::tile::Tile;
 use super::{Packed, Plan};
-use crate::analysis::{Access, Class, Dim, Stride};
+use crate::analysis::{Access, Axis, Class, Dim, Stride};
 use crate::draft::{Draft, Written};
 use ir::Role;
 use schedule::Arg;
@@ -97,9 +98,12 @@ fn layout(plan: &Plan, operand: &Access, lanes: &Lanes, tile: &Tile) -> Option<L
         }
     };
     let (mut tiles, mut ranks) = (Vec::new(), Vec::new());
+    let whole_rows = keeps_rows(plan, operand, lanes);
     for (dim, along) in operand.dims.iter().enumerate() {
+        let rows = dim + 1 == operand.dims.len() && whole_rows;
         match used(along)[..] {
             [] => ranks.push((0, 0)),
+            [(at, Stride::Elements(1))] if rows => ranks.push((2, at)),
             [(at, Stride::Elements(1))] => match tile.inner_of(at, lanes) {
                 None => ranks.push(rank(at)),
                 Some((factor, has_lanes)) => {
@@ -107,25 +111,49 @@ fn layout(plan: &Plan, operand: &Access, lanes: &Lanes, tile: &Tile) -> Option<L
                     ranks.extend([(0, at), (if has_lanes { 3 } else { 2 }, at)]);
                 }
             },
-            // Blocks of channels, or steps of taps and a phase.
-            [(a, by_a), (b, by_b)] => {
-                let extent = |inner: usize, by: Stride| match by {
-                    Stride::Elements(1) => Some(axes[inner].extent),
-                    Stride::Elements(_) => None,
-                    Stride::Unknown => along.remainder,
-                };
-                let (outer, inner, step) = match (by_a, by_b) {
-                    (Stride::Elements(n), by) if extent(b, by) == Some(n) => (a, b, n),
-                    (by, Stride::Elements(n)) if extent(a, by) == Some(n) => (b, a, n),
-                    _ => return None,
-                };
+            // Blocks of channels, also of groups, or steps of taps and a phase.
+            ref several => {
+                let (inner, step, outer) = innermost(axes, along, several)?;
                 tiles.push((dim, Arg::Lit(step)));
-                ranks.extend([rank(outer), rank(inner)]);
+                let outer = outer.into_iter().map(rank).min()?;
+                ranks.extend([outer, rank(inner)]);
             }
-            _ => return None,
         }
     }
     Some(Layout { tiles, ranks })
+}
+
+/// The axis along which a dimension moves by single elements, how many these are, and the
+/// other axes, which move by multiples of so many.
+fn innermost(axes: &[Axis], d: &Dim, used: &[(usize, Stride)]) -> Option<(usize, i64, Vec<usize>)> {
+    used.iter().find_map(|(inner, by)| {
+        let step = match by {
+            Stride::Elements(1) => axes[*inner].extent,
+            Stride::Elements(_) => return None,
+            Stride::Unknown => d.remainder?,
+        };
+        let others = used.iter().filter(|(at, _)| at != inner);
+        let whole = |(_, s): &&(usize, Stride)| matches!(s, Stride::Elements(n) if n % step == 0);
+        let least = others.clone().filter_map(|(_, s)| match s {
+            Stride::Elements(n) => Some(*n),
+            Stride::Unknown => None,
+        });
+        let fits = others.clone().all(|o| whole(&o)) && least.min() == Some(step);
+        fits.then(|| (*inner, step, others.map(|(at, _)| *at).collect()))
+    })
+}
+
+/// Whether rows stay whole: they are copied in whole vectors then, where those of a tile are
+/// no multiple of one. What a batch reads is on few pages, however its rows lie.
+fn keeps_rows(plan: &Plan, operand: &Access, lanes: &Lanes) -> bool {
+    let part = |a: &Axis| match a.class {
+        Class::Batch => 1,
+        _ => a.extent,
+    };
+    let part: Vec<i64> = plan.facts.axes.iter().map(part).collect();
+    let bytes = plan.facts.footprint(operand, &part) * operand.element_bytes;
+    let broadcast = !operand.strides[lanes.at].is_used();
+    operand.role != Role::Constant && broadcast && bytes <= PAGES * PAGE_BYTES
 }
 
 /// Axes that a dimension is indexed by, with what one iteration adds.
