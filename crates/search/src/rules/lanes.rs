@@ -2,8 +2,8 @@
 //!
 //! The axis along which the output is contiguous. Each operand is then read in one of
 //! three ways: contiguously (a vector a load), not at all along the axis (one element,
-//! broadcast), or in strides. A constant in strides is packed; another operand is read in
-//! strides.
+//! broadcast), or in strides. A constant that moves along the axis is packed; another operand is
+//! read as it lies.
 
 use super::tile::Tile;
 use super::{Plan, copies};
@@ -40,14 +40,9 @@ pub fn choose(facts: &Reduction, copied: &[usize]) -> Result<(usize, Vec<usize>)
     };
     let mut packed = Vec::new();
     for (i, operand) in facts.operands.iter().enumerate() {
-        let strided = match operand.strides[at] {
-            Stride::Elements(0 | 1) => false,
-            Stride::Elements(_) => true,
-            // A constant pattern within a block of channels.
-            Stride::Unknown => operand.role == Role::Constant,
-        };
         let moves = operand.strides[at].is_used();
-        if strided && operand.role == Role::Constant || moves && copied.contains(&i) {
+        // Panels of a constant cost nothing, and are read from one end to the other.
+        if moves && (operand.role == Role::Constant || copied.contains(&i)) {
             packed.push(i);
         }
     }
