@@ -5,11 +5,12 @@
 //! depend on what lies beyond a count.
 
 use super::complete;
+use crate::indexing;
 use crate::live::{Extent, Range};
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
 use graph::ValueId;
-use graph::ops::{Binary, Concat, Gather, Op};
+use graph::ops::{Binary, Concat, Gather, Op, Pad, PadMode, Slice};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -121,6 +122,7 @@ const OF_SIZES: &[&str] = &[
     "Squeeze",
     "Sum",
     "Unsqueeze",
+    "Where",
 ];
 
 /// Whether a node needs more than its operator's importer.
@@ -144,15 +146,20 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Slice" => slice(n, operator),
         "Reshape" if any => reshaped(n, operator),
         _ if !any && OF_SIZES.contains(&name) => of_sizes(n, operator),
+        "Equal" if !any => equal_sizes(n, operator),
         _ if !any => complete(n, operator.import),
         "Shape" => shape(n, operator),
         "Size" => size(n, operator),
-        "NonZero" | "Compress" | "NonMaxSuppression" => complete(n, operator.import),
+        "NonZero" | "Compress" | "NonMaxSuppression" | "SequenceConstruct" | "SequenceInsert" => {
+            complete(n, operator.import)
+        }
         "Squeeze" | "Unsqueeze" | "Flatten" => reshaped(n, operator),
         "Transpose" => transposed(n, operator),
         "Concat" => concat(n, operator),
         "Split" => along(n, operator, 0, None),
+        "Expand" => expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
+        "Scatter" | "ScatterElements" => scatter(n),
         "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
         "ArgMax" => reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => reduced(n, operator, f64::INFINITY),
@@ -212,17 +219,37 @@ fn minimum(n: &mut NodeImport, a: ValueId, b: i64) -> Result<ValueId, Problem> {
     n.binary(Binary::Min, a, b)
 }
 
+/// Between what a value's elements lie: also of a constant.
+fn known_range(n: &NodeImport, v: ValueId) -> Option<Range> {
+    n.live.range(v).cloned().or_else(|| {
+        let t = n.model.constant(v)?.clone();
+        let (low, high) = (t.clone(), t);
+        Some(Range { low, high })
+    })
+}
+
+/// Sizes are compared when the model is read, where they can be equal nowhere: exporters ask
+/// whether one is -1.
+fn equal_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let values = complete(n, operator.import)?;
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (Some(a), Some(b)) = (known_range(n, a), known_range(n, b)) else {
+        return Ok(values);
+    };
+    let count = n.ty(values[0]).len();
+    let at = |t: &Tensor, i: usize| t.get_i64(if t.len() == 1 { 0 } else { i });
+    let whole = |r: &Range| r.low.dtype().is_int() && (r.low.len() == 1 || r.low.len() == count);
+    let apart = |i: usize| at(&a.high, i) < at(&b.low, i) || at(&b.high, i) < at(&a.low, i);
+    match whole(&a) && whole(&b) && (0..count).all(apart) {
+        true => Ok(vec![n.filled(DType::Bool, &n.shape(values[0]), 0.0)?]),
+        false => Ok(values),
+    }
+}
+
 /// Integers computed from counts: also what the least and the largest counts give.
 fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
     let values = complete(n, operator.import)?;
-    let known = |n: &NodeImport, v: ValueId| {
-        n.live.range(v).cloned().or_else(|| {
-            let t = n.model.constant(v)?.clone();
-            let (low, high) = (t.clone(), t);
-            Some(Range { low, high })
-        })
-    };
-    let ranges = n.inputs.iter().map(|v| v.map(|v| known(n, v)));
+    let ranges = n.inputs.iter().map(|v| v.map(|v| known_range(n, v)));
     let Some(ranges) = ranges
         .map(Option::unwrap_or_default)
         .collect::<Option<Vec<_>>>()
@@ -245,13 +272,20 @@ fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
         bounds
     };
     let (low, high) = (at(n, |r| &r.low)?, at(n, |r| &r.high)?);
+    let mut results = Vec::new();
     for (v, (low, high)) in values.iter().zip(low.into_iter().zip(high)) {
         let constant = |v| n.model.constant(v).cloned();
-        if let (Some(low), Some(high)) = (constant(low), constant(high)) {
-            n.live.set_range(*v, Range { low, high });
-        }
+        results.push(match (constant(low), constant(high)) {
+            // A part of a shape that no count is in.
+            (Some(low), Some(high)) if low == high => n.model.add_result(&n.name, low),
+            (Some(low), Some(high)) => {
+                n.live.set_range(*v, Range { low, high });
+                *v
+            }
+            _ => *v,
+        });
     }
-    Ok(values)
+    Ok(results)
 }
 
 fn shape(n: &mut NodeImport, operator: &Operator) -> Imported {
@@ -330,6 +364,80 @@ fn shaped(n: &mut NodeImport, operator: &Operator) -> Imported {
     };
     // All elements are equal: a node of its own keeps what is live of equal values apart.
     let y = n.emit(Op::Identity, &[y])?;
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// What is live of the operand stays live; other sizes may come from the shape.
+fn expand(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (x, given) = (n.input(0)?, n.input(1)?);
+    n.at_bounds = true;
+    let y = complete(n, operator.import)?[0];
+    let (own, shape) = (n.shape(x), n.shape(y));
+    let mut extents = Vec::new();
+    for e in n.live.extents(x).to_vec() {
+        let axis = e.axis + shape.len() - own.len();
+        if own[e.axis] != shape[axis] {
+            return refuse(n);
+        }
+        let count = e.count;
+        extents.push(Extent { axis, count });
+    }
+    for e in sizes_of(n, given, shape.len())? {
+        if extents.iter().all(|own: &Extent| own.axis != e.axis) {
+            extents.push(e);
+        }
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Updates that are not live go to an element behind the others, which is cut off then.
+fn scatter(n: &mut NodeImport) -> Imported {
+    let (x, given, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let shape = n.shape(x);
+    let axis = n.axis(n.attributes.int("axis", 0)?, shape.len())?;
+    let combine = indexing::combine(n)?;
+    let fits = n.shape(given) == n.shape(updates) && !n.ty(given).is_empty();
+    if !fits || n.ty(x).is_empty() || n.shape(given).len() != shape.len() {
+        return refuse(n);
+    }
+    let mut dead = n.live.extents(given).to_vec();
+    for e in n.live.extents(updates) {
+        if dead.iter().all(|own| own.axis != e.axis) {
+            dead.push(*e);
+        }
+    }
+    let rows = match dead.iter().all(|e| e.axis == axis) {
+        true => indexing::row_indices(n, given, axis),
+        false => None,
+    };
+    let mut indices = rows.unwrap_or(given);
+    let extent = match n.live.count(x, axis) {
+        Some(count) => count,
+        None => n.number(shape[axis] as i64),
+    };
+    indices = n.cast(indices, DType::I64)?;
+    let zero = n.number(0);
+    let from_end = n.binary(Binary::Add, indices, extent)?;
+    let negative = n.binary(Binary::Less, indices, zero)?;
+    indices = n.emit(Op::Where, &[negative, from_end, indices])?;
+    let behind = n.number(shape[axis] as i64);
+    let own = n.shape(indices);
+    for e in dead {
+        let live = n.is_live(e, &own)?;
+        indices = n.emit(Op::Where, &[live, indices, behind])?;
+    }
+    let mut pads = vec![(0, 0); shape.len()];
+    pads[axis].1 = 1;
+    let mode = PadMode::Constant(0.0);
+    let longer = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
+    let y = indexing::scattered_along(n, [longer, indices, updates], (axis, combine))?[0];
+    let cut = Slice {
+        starts: vec![0; shape.len()],
+        steps: vec![1; shape.len()],
+        sizes: shape,
+    };
+    let y = n.emit(Op::Slice(cut), &[y])?;
+    let extents = n.live.extents(x).to_vec();
     Ok(vec![set(n, y, extents)?])
 }
 

@@ -5,8 +5,8 @@ use graph::ops::{GridSample, Interpolation, Outside};
 use ir::names::MAIN;
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
 
-/// The pixels [n, points.., taps] that samples are made of along an axis, -1 where zeros lie,
-/// and their weights.
+/// The pixels [taps, n, points..] that samples are made of along an axis, -1 where zeros lie,
+/// and their weights, which are 0 there.
 struct Neighbours {
     pixels: BufferId,
     weights: BufferId,
@@ -27,7 +27,7 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .map(|n| (n.as_str(), g.taps() as i64))
         .collect();
     let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
-        let at = |tap: &Expr| [&o[..1], &o[2..], std::slice::from_ref(tap)].concat();
+        let at = |tap: &Expr| [std::slice::from_ref(tap), &o[..1], &o[2..]].concat();
         let pixels = along
             .iter()
             .zip(t)
@@ -39,9 +39,16 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             .iter()
             .zip(t)
             .map(|(n, t)| Expr::load(n.weights, at(t)));
-        let product = weights.fold(value, |v, w| v * w);
-        let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
-        super::guarded(inside, product, Expr::constant(0.0, env.work()))
+        // Zeros are chosen before they are weighted: a choice between sums would be a branch
+        // for each lane.
+        let value = match g.outside {
+            Outside::Zeros => {
+                let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
+                super::guarded(inside, value, Expr::constant(0.0, env.work()))
+            }
+            Outside::Border | Outside::Reflection => value,
+        };
+        weights.fold(value, |v, w| v * w)
     });
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
@@ -95,13 +102,13 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
         Interpolation::Cubic => Expr::unary(UnaryOp::Floor, place) - number(1.0),
     };
     let of = |o: &[Expr]| {
-        let (tap, point) = o.split_last().expect("a neighbour has its tap");
+        let (tap, point) = o.split_first().expect("a neighbour has its tap");
         let place = Expr::load(places, point);
         let at = first(&place) + tap.clone().cast(work);
         (at, place)
     };
     let mut axes = points;
-    axes.0.push(("t".to_string(), g.taps() as i64));
+    axes.0.insert(0, ("t".to_string(), g.taps() as i64));
     let pixels = b.compute(&format!("pixel{axis}"), &axes.list(), |o| {
         let (at, _) = of(o);
         let at = match g.outside {
@@ -115,11 +122,16 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
     });
     let weights = b.compute(&format!("weight{axis}"), &axes.list(), |o| {
         let (at, place) = of(o);
+        let inside = number(0.0).le(&at).and(at.clone().lt(number(n as f64)));
         let distance = Expr::unary(UnaryOp::Abs, at - place);
-        match g.interpolation {
+        let weight = match g.interpolation {
             Interpolation::Nearest => number(1.0),
             Interpolation::Linear => number(1.0) - distance,
             Interpolation::Cubic => cubic(distance, &number),
+        };
+        match g.outside {
+            Outside::Zeros => Expr::select(inside, weight, number(0.0)),
+            Outside::Border | Outside::Reflection => weight,
         }
     });
     Neighbours { pixels, weights }
