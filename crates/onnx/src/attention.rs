@@ -189,7 +189,11 @@ fn masked_rows(n: &mut NodeImport, bias: ValueId) -> Result<ValueId, Problem> {
 }
 
 /// 0 where attention is allowed, else minus infinity.
-pub(crate) fn permission(n: &mut NodeImport, allowed: ValueId, dtype: DType) -> Result<ValueId, Problem> {
+pub(crate) fn permission(
+    n: &mut NodeImport,
+    allowed: ValueId,
+    dtype: DType,
+) -> Result<ValueId, Problem> {
     let zero = n.filled(dtype, &[], 0.0)?;
     let never = n.filled(dtype, &[], f64::NEG_INFINITY)?;
     n.emit(Op::Where, &[allowed, zero, never])

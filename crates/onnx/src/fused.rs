@@ -10,7 +10,7 @@ use crate::windows;
 use graph::ValueId;
 use graph::ops::{
     Binary, Combine, Concat, Conv, Gather, Gelu, LayerNorm, Op, Reduce, ReduceKind,
-    ScatterElements, Slice, Softmax, Unary,
+    ScatterElements, Slice, Unary,
 };
 use tensor::DType;
 
@@ -181,7 +181,8 @@ pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
 pub(crate) fn fused_gemm(n: &mut NodeImport) -> Imported {
     let y = crate::linear::gemm(n)?[0];
     let alpha = n.attributes.float("activation_alpha", 0.01)?;
-    n.attributes.ignore(&["activation_beta", "activation_gamma"]);
+    n.attributes
+        .ignore(&["activation_beta", "activation_gamma"]);
     let activation = match n.attributes.text("activation", "")?.as_str() {
         "" => return Ok(vec![y]),
         "Relu" => Unary::Relu,
@@ -191,26 +192,6 @@ pub(crate) fn fused_gemm(n: &mut NodeImport) -> Imported {
         other => return Problem::unsupported(format!("activation=`{other}`")),
     };
     Ok(vec![n.unary(activation, y)?])
-}
-
-/// A bias and a tensor added to a tensor whose channels are last.
-pub(crate) fn bias_add(n: &mut NodeImport) -> Imported {
-    let (x, bias, skip) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let sum = n.binary(Binary::Add, x, bias)?;
-    Ok(vec![n.binary(Binary::Add, sum, skip)?])
-}
-
-/// The softmax of a sum.
-pub(crate) fn bias_softmax(n: &mut NodeImport) -> Imported {
-    let (x, bias) = (n.input(0)?, n.input(1)?);
-    let rank = n.ty(x).rank();
-    let axis = n.axis(n.attributes.int("axis", 1)?, rank)?;
-    let inner = n.attributes.flag("is_inner_broadcast", true)?;
-    if axis + 1 != rank || !inner && n.ty(bias).rank() != rank {
-        return Problem::unsupported(format!("axis={axis} of {}", n.ty(x)));
-    }
-    let sum = n.binary(Binary::Add, x, bias)?;
-    Ok(vec![n.emit(Op::Softmax(Softmax { axis }), &[sum])?])
 }
 
 pub(crate) fn skip_simplified_layer_norm(n: &mut NodeImport) -> Imported {

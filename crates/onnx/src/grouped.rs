@@ -205,7 +205,13 @@ fn rotated(
     let mut results = qk;
     for x in &mut results {
         let inside = crate::attention::transposed(n, *x, &[0, 2, 1, 3])?;
-        let y = turned(n, inside, [cosines, sines], Some(positions), (part, interleaved))?;
+        let y = turned(
+            n,
+            inside,
+            [cosines, sines],
+            Some(positions),
+            (part, interleaved),
+        )?;
         *x = crate::attention::transposed(n, y, &[0, 2, 1, 3])?;
     }
     Ok(results)

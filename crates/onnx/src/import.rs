@@ -3,6 +3,7 @@
 mod branches;
 mod control;
 mod fixed;
+mod placed;
 mod sized;
 mod wanted;
 
@@ -13,9 +14,9 @@ use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
-use crate::sequence::{self, Sequences};
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
+use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
 use control::{Definition, Stop};
@@ -499,12 +500,11 @@ impl Importer<'_> {
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
         };
-        let imported = sequence::check(&import, operator.name).and_then(|()| {
-            match sized::concerns(&import) {
+        let imported =
+            sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
                 true => sized::import(&mut import, operator),
                 false => complete(&mut import, operator.import),
-            }
-        });
+            });
         match imported {
             Ok(values) => {
                 self.name_outputs(node, &values, before)?;

@@ -3,9 +3,9 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
-    grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, qlinear as d,
-    quantized as q, recurrent as t, reduce as r, regions as y, resize as i, select as h,
-    sequence as j, shapes as s, spectrum as z, windows as w,
+    grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m, norm as n,
+    qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y, resize as i,
+    select as h, sequence as j, shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -219,9 +219,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Where", e::select),
     standard("Xor", e::xor),
     microsoft("Attention", f::microsoft_attention),
-    microsoft("BiasAdd", f::bias_add),
     microsoft("BiasGelu", f::bias_gelu),
-    microsoft("BiasSoftmax", f::bias_softmax),
     microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
     microsoft("FastGelu", f::fast_gelu),
@@ -242,7 +240,6 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QLinearGlobalAveragePool", d::global_average_pool),
     microsoft("QLinearLeakyRelu", d::leaky_relu),
     microsoft("QLinearMul", d::mul),
-    microsoft("QLinearReduceMean", d::reduce_mean),
     microsoft("QLinearSigmoid", d::sigmoid),
     microsoft("QLinearSoftmax", d::softmax),
     microsoft("QLinearWhere", d::select),

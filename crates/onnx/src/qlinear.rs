@@ -156,21 +156,6 @@ pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
     result(n, y, 3, like)
 }
 
-pub(crate) fn reduce_mean(n: &mut NodeImport) -> Imported {
-    let rank = n.shape(n.input(0)?).len();
-    let given = n.attributes.ints("axes")?.map(<[i64]>::to_vec);
-    let given = given.unwrap_or_else(|| (0..rank as i64).collect());
-    let axes = given.into_iter().map(|a| n.axis(a, rank));
-    let mut axes = axes.collect::<Result<Vec<usize>, _>>()?;
-    axes.sort_unstable();
-    let mean = Reduce {
-        kind: ReduceKind::Mean,
-        axes,
-        keepdims: n.attributes.flag("keepdims", true)?,
-    };
-    of_one(n, Op::Reduce(mean))
-}
-
 /// Operands, their scales, and their zero points, then a bias: floats.
 pub(crate) fn matmul_integer_to_float(n: &mut NodeImport) -> Imported {
     let (a, a_scale, a_zero) = (n.input(0)?, n.input(2)?, zero_point(n, 4));

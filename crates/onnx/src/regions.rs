@@ -4,8 +4,8 @@ use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
-    Binary, Concat, Gather, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind, Slice, Transpose,
-    Unary,
+    Binary, Concat, Gather, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind, Slice,
+    Transpose, Unary,
 };
 use tensor::{DType, Tensor};
 
@@ -189,7 +189,7 @@ impl Align {
         [y, x]: [ValueId; 2],
     ) -> Result<ValueId, Problem> {
         if !self.largest {
-            return sampled(n, image, [y, x], (Interpolation::Linear, Outside::Border));
+            return sampled(n, image, [y, x], (Interpolation::Linear, Outside::Zeros));
         }
         let mut corners = Vec::new();
         for place in [y, x] {
@@ -203,7 +203,7 @@ impl Align {
         let mut best: Option<ValueId> = None;
         for (y, y_share) in corners[0] {
             for (x, x_share) in corners[1] {
-                let nearest = (Interpolation::Nearest, Outside::Border);
+                let nearest = (Interpolation::Nearest, Outside::Zeros);
                 let value = sampled(n, image, [y, x], nearest)?;
                 let share = n.binary(Binary::Mul, y_share, x_share)?;
                 let shape = n.shape(share);
@@ -249,6 +249,10 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let first = with(n, Binary::Mul, batch, height as f64)?;
     let y = n.binary(Binary::Add, y, first)?;
     let [rows, columns] = align.bins.map(|bins| bins * align.ratio);
+    // Samples outside the image are zeros.
+    let far = scalar(n, y, -4.0)?;
+    let y = n.emit(Op::Where, &[y_inside, y, far])?;
+    let x = n.emit(Op::Where, &[x_inside, x, far])?;
     let mut spread = |v: ValueId, along: [usize; 3]| {
         let v = n.reshape(v, along.to_vec())?;
         let v = stretched(n, v, &[count, rows, columns])?;
@@ -264,12 +268,6 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     };
     let below = n.reshape(below, vec![1, channels, batches * height, width])?;
     let values = align.values(n, below, [y, x])?;
-    let y_inside = n.reshape(y_inside, vec![count, rows, 1])?;
-    let x_inside = n.reshape(x_inside, vec![count, 1, columns])?;
-    let inside = n.binary(Binary::And, y_inside, x_inside)?;
-    let inside = n.reshape(inside, vec![1, 1, count * rows, columns])?;
-    let zero = scalar(n, values, 0.0)?;
-    let values = n.emit(Op::Where, &[inside, values, zero])?;
     Ok(vec![align.bins(n, values)?])
 }
 

@@ -4,13 +4,12 @@
 //! is masked where the operator would mix what is live with what is not, so that results never
 //! depend on what lies beyond a count.
 
-use super::complete;
-use crate::indexing;
+use super::{complete, placed};
 use crate::live::{Extent, Range};
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
 use graph::ValueId;
-use graph::ops::{Binary, Concat, Gather, Op, Pad, PadMode, Slice};
+use graph::ops::{Binary, Concat, Gather, Op};
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 
@@ -157,9 +156,10 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Transpose" => transposed(n, operator),
         "Concat" => concat(n, operator),
         "Split" => along(n, operator, 0, None),
-        "Expand" => expand(n, operator),
+        "Expand" => placed::expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
-        "Scatter" | "ScatterElements" => scatter(n),
+        "Pad" => placed::pad(n, operator),
+        "Scatter" | "ScatterElements" => placed::scatter(n),
         "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
         "ArgMax" => reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => reduced(n, operator, f64::INFINITY),
@@ -169,9 +169,13 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => reduced(n, operator, 0.0),
         "MatMul" | "Gemm" => product(n, operator),
         "RoiAlign" if !live(n, 0) => {
-            let values = complete(n, operator.import)?;
             let regions = n.input(1)?;
             let extents = n.live.extents(regions).to_vec();
+            // Regions that are not live lie outside every image, where nothing is sampled.
+            n.inputs[1] = Some(n.masked(regions, &[0], -1e6)?);
+            let batch = n.input(2)?;
+            n.inputs[2] = Some(n.masked(batch, &[0], 0.0)?);
+            let values = complete(n, operator.import)?;
             set_all(n, values, &extents)
         }
         _ if ELEMENTWISE.contains(&name) => elementwise(n, operator),
@@ -180,7 +184,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
     }
 }
 
-fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
+pub(super) fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
     let given = n.inputs.iter().flatten();
     let sized = given.filter(|v| !n.live.extents(**v).is_empty());
     let names: Vec<String> = sized
@@ -194,7 +198,11 @@ fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
 }
 
 /// Sets what is live of a result. A value that is an operand, too, gets a node of its own.
-fn set(n: &mut NodeImport, v: ValueId, extents: Vec<Extent>) -> Result<ValueId, Problem> {
+pub(super) fn set(
+    n: &mut NodeImport,
+    v: ValueId,
+    extents: Vec<Extent>,
+) -> Result<ValueId, Problem> {
     let known = n.live.extents(v);
     let same = known.len() == extents.len() && known.iter().all(|e| extents.contains(e));
     if same {
@@ -337,7 +345,11 @@ fn size(n: &mut NodeImport, operator: &Operator) -> Imported {
 
 /// The axes whose size comes from an element of the last operand that the data decide: of a
 /// result of `rank` axes.
-fn sizes_of(n: &mut NodeImport, given: ValueId, rank: usize) -> Result<Vec<Extent>, Problem> {
+pub(super) fn sizes_of(
+    n: &mut NodeImport,
+    given: ValueId,
+    rank: usize,
+) -> Result<Vec<Extent>, Problem> {
     let Some(Range { low, high }) = n.live.range(given).cloned() else {
         return Ok(Vec::new());
     };
@@ -364,80 +376,6 @@ fn shaped(n: &mut NodeImport, operator: &Operator) -> Imported {
     };
     // All elements are equal: a node of its own keeps what is live of equal values apart.
     let y = n.emit(Op::Identity, &[y])?;
-    Ok(vec![set(n, y, extents)?])
-}
-
-/// What is live of the operand stays live; other sizes may come from the shape.
-fn expand(n: &mut NodeImport, operator: &Operator) -> Imported {
-    let (x, given) = (n.input(0)?, n.input(1)?);
-    n.at_bounds = true;
-    let y = complete(n, operator.import)?[0];
-    let (own, shape) = (n.shape(x), n.shape(y));
-    let mut extents = Vec::new();
-    for e in n.live.extents(x).to_vec() {
-        let axis = e.axis + shape.len() - own.len();
-        if own[e.axis] != shape[axis] {
-            return refuse(n);
-        }
-        let count = e.count;
-        extents.push(Extent { axis, count });
-    }
-    for e in sizes_of(n, given, shape.len())? {
-        if extents.iter().all(|own: &Extent| own.axis != e.axis) {
-            extents.push(e);
-        }
-    }
-    Ok(vec![set(n, y, extents)?])
-}
-
-/// Updates that are not live go to an element behind the others, which is cut off then.
-fn scatter(n: &mut NodeImport) -> Imported {
-    let (x, given, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
-    let shape = n.shape(x);
-    let axis = n.axis(n.attributes.int("axis", 0)?, shape.len())?;
-    let combine = indexing::combine(n)?;
-    let fits = n.shape(given) == n.shape(updates) && !n.ty(given).is_empty();
-    if !fits || n.ty(x).is_empty() || n.shape(given).len() != shape.len() {
-        return refuse(n);
-    }
-    let mut dead = n.live.extents(given).to_vec();
-    for e in n.live.extents(updates) {
-        if dead.iter().all(|own| own.axis != e.axis) {
-            dead.push(*e);
-        }
-    }
-    let rows = match dead.iter().all(|e| e.axis == axis) {
-        true => indexing::row_indices(n, given, axis),
-        false => None,
-    };
-    let mut indices = rows.unwrap_or(given);
-    let extent = match n.live.count(x, axis) {
-        Some(count) => count,
-        None => n.number(shape[axis] as i64),
-    };
-    indices = n.cast(indices, DType::I64)?;
-    let zero = n.number(0);
-    let from_end = n.binary(Binary::Add, indices, extent)?;
-    let negative = n.binary(Binary::Less, indices, zero)?;
-    indices = n.emit(Op::Where, &[negative, from_end, indices])?;
-    let behind = n.number(shape[axis] as i64);
-    let own = n.shape(indices);
-    for e in dead {
-        let live = n.is_live(e, &own)?;
-        indices = n.emit(Op::Where, &[live, indices, behind])?;
-    }
-    let mut pads = vec![(0, 0); shape.len()];
-    pads[axis].1 = 1;
-    let mode = PadMode::Constant(0.0);
-    let longer = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
-    let y = indexing::scattered_along(n, [longer, indices, updates], (axis, combine))?[0];
-    let cut = Slice {
-        starts: vec![0; shape.len()],
-        steps: vec![1; shape.len()],
-        sizes: shape,
-    };
-    let y = n.emit(Op::Slice(cut), &[y])?;
-    let extents = n.live.extents(x).to_vec();
     Ok(vec![set(n, y, extents)?])
 }
 

@@ -108,7 +108,11 @@ pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (Bu
         (Reducer::Min, group)
     };
     // As narrow as the elements are: a vector has more lanes of it.
-    let narrow = if group <= i64::from(i32::MAX) { DType::I32 } else { DType::I64 };
+    let narrow = if group <= i64::from(i32::MAX) {
+        DType::I32
+    } else {
+        DType::I64
+    };
     let acc = b.reduce(MAIN.as_str(), &axes.list(), &over.list(), pick, |o, t| {
         let is_best = is_best(value(o, t), Expr::load(best, o), env.operand_dtype(0));
         let none = Expr::constant(none as f64, narrow);

@@ -21,6 +21,10 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .map(|d| neighbours(env, b, g, d, sizes[d]))
         .collect();
     let axes = env.axes();
+    let alive = match g.outside {
+        Outside::Zeros => Some(rows_inside(env, b, &along, g.taps() as i64)),
+        Outside::Border | Outside::Reflection => None,
+    };
     let names: Vec<String> = (0..sizes.len()).map(|d| format!("t{d}")).collect();
     let taps: Vec<(&str, i64)> = names
         .iter()
@@ -33,7 +37,9 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             .zip(t)
             .map(|(n, t)| Expr::load(n.pixels, at(t)));
         let pixels: Vec<Expr> = pixels.collect();
-        let index = pixels.iter().map(|p| p.clone().max(0));
+        // Within the image by what is written here: the data need no check.
+        let within = |(p, n): (&Expr, &i64)| p.clone().max(0).min(*n - 1);
+        let index = pixels.iter().zip(&sizes).map(within);
         let value = x.at([&o[..2], &index.collect::<Vec<_>>()].concat());
         let weights = along
             .iter()
@@ -48,7 +54,15 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             }
             Outside::Border | Outside::Reflection => value,
         };
-        weights.fold(value, |v, w| v * w)
+        let product = weights.fold(value, |v, w| v * w);
+        // A row of points without any pixel is passed over, such as those of a region that
+        // there is not.
+        let row = [&o[..1], &o[2..o.len() - 1]].concat();
+        let lives = alive
+            .map(|b| Expr::load(b, row).ge(0))
+            .into_iter()
+            .collect();
+        super::guarded(lives, product, Expr::constant(0.0, env.work()))
     });
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
@@ -63,6 +77,39 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         kind = kind.arg(&format!("to{d}"), *n);
     }
     (env.conclude(b, acc, &axes, None), kind)
+}
+
+/// For each row of points [n, points.. but the last] the largest pixel that a sample of it is made
+/// of, which is negative if there is none.
+fn rows_inside(env: &Env, b: &mut ProgramBuilder, along: &[Neighbours], taps: i64) -> BufferId {
+    let points = [&env.shape[..1], &env.shape[2..]].concat();
+    let name = |d: usize| format!("i{d}");
+    let (last, rows) = (
+        points.len() - 1,
+        Axes::new(
+            points[..points.len() - 1]
+                .iter()
+                .enumerate()
+                .map(|(d, n)| (name(d), *n)),
+        ),
+    );
+    let over = (0..along.len()).map(|d| (format!("t{d}"), taps));
+    let over = Axes::new(over.chain([(name(last), points[last])]));
+    b.reduce(
+        "inside",
+        &rows.list(),
+        &over.list(),
+        Reducer::Max,
+        |o, r| {
+            let (at, taps) = r.split_last().expect("a row has points");
+            let pixel = |(n, t): (&Neighbours, &Expr)| {
+                let index = [std::slice::from_ref(t), o, std::slice::from_ref(at)].concat();
+                Expr::load(n.pixels, index)
+            };
+            let pixels = along.iter().zip(taps).map(pixel);
+            pixels.reduce(Expr::min).unwrap_or_else(|| Expr::int(0))
+        },
+    )
 }
 
 fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: i64) -> Neighbours {

@@ -226,7 +226,10 @@ impl Network<'_> {
             };
             let at = [
                 &o[..lines],
-                &[other(&o[lines], low), other(&o[lines + 1], across) + further],
+                &[
+                    other(&o[lines], low),
+                    other(&o[lines + 1], across) + further,
+                ],
             ]
             .concat();
             let own = [from.keys, from.places].map(|b| Expr::load(b, o.to_vec()));
