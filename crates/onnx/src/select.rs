@@ -152,6 +152,29 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
     if n.shape(boxes) != [batch, count, 4] {
         return Problem::unsupported(format!("its boxes are {}", n.ty(boxes)));
     }
+    let [picks, bests] = greedy(n, [held, boxes], suppress, most)?;
+    let all = batch * classes * most;
+    let taken = n.binary(Binary::Greater, bests, none)?;
+    let taken = n.reshape(taken, vec![all])?;
+    let picks = n.reshape(picks, vec![all, 1])?;
+    let chosen = n.positions(taken)?;
+    // Batch and class of each pick are known.
+    n.take_elements(&[all, 2])?;
+    let row = |i: usize| [i / (classes * most), i / most % classes];
+    let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
+    let owners = Tensor::from_slice(&[all, 2], &owners);
+    let owners = n.model.add_result(&n.name, owners);
+    let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
+    Ok(vec![gathered(n, rows, 0, chosen)?])
+}
+
+/// The best box of each class, then the best of those that it leaves, .. and their scores.
+fn greedy(
+    n: &mut NodeImport,
+    [mut held, boxes]: [ValueId; 2],
+    suppress: Suppress,
+    most: usize,
+) -> Result<[ValueId; 2], Problem> {
     // Every step reads a side of all boxes.
     let perm = vec![0, 2, 1];
     let boxes = n.emit(Op::Transpose(Transpose { perm }), &[boxes])?;
@@ -173,26 +196,13 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
             held = n.emit(Op::Suppress(suppress), &[held, boxes, best])?;
         }
     }
-    let (picks, bests) = match most {
-        1 => (picks[0], bests[0]),
+    Ok(match most {
+        1 => [picks[0], bests[0]],
         _ => {
             let concat = Op::Concat(Concat { axis: 2 });
-            (n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?)
+            [n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?]
         }
-    };
-    let all = batch * classes * most;
-    let taken = n.binary(Binary::Greater, bests, none)?;
-    let taken = n.reshape(taken, vec![all])?;
-    let picks = n.reshape(picks, vec![all, 1])?;
-    let chosen = n.positions(taken)?;
-    // Batch and class of each pick are known.
-    n.take_elements(&[all, 2])?;
-    let row = |i: usize| [i / (classes * most), i / most % classes];
-    let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
-    let owners = Tensor::from_slice(&[all, 2], &owners);
-    let owners = n.model.add_result(&n.name, owners);
-    let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
-    Ok(vec![gathered(n, rows, 0, chosen)?])
+    })
 }
 
 /// What there is up to each element along the first axis, added up.
