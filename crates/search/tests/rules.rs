@@ -587,36 +587,3 @@ fn dumps_say_what_was_read_and_what_each_rule_did() {
         );
     }
 }
-
-/// Elements at places that other elements say: each lane of a vector is a load of its own, and
-/// so few of them are in one body that it is no long code.
-#[test]
-fn vectors_of_gathered_elements_are_few_in_a_body() {
-    let mut b = ProgramBuilder::new("gathered");
-    let x = b.input("X", DType::F32, &[64, 1024]);
-    let places = b.input("P", DType::I64, &[4, 960]);
-    let axes = [("c", 64), ("i", 960)];
-    let main = b.reduce("main", &axes, &[("t", 4)], Reducer::Sum, |o, t| {
-        let place = Expr::load(places, vec![t[0].clone(), o[1].clone()]);
-        Expr::load(x, vec![o[0].clone(), place.max(0).min(1023)])
-    });
-    let program = b.finish(&[main]);
-    let target = Target::generic(Isa::X86Avx512);
-    let space = space(&program, &target, Accuracy::Strict);
-    let own = space
-        .sketches
-        .into_iter()
-        .find(|s| s.name.starts_with("rules"));
-    let own = Space {
-        sketches: vec![own.unwrap()],
-        refused: vec![],
-    };
-    let candidate = own.candidate(&program, &own.default_point()).unwrap();
-    let scheduled = schedule::replay(&program, &candidate.trace).unwrap();
-    // Not those that write the sums.
-    let unrolled =
-        |l: &ir::Loop| l.kind == ir::LoopKind::Unrolled && !l.name.starts_with("main.out");
-    let loops = scheduled.loop_ids().into_iter().map(|l| scheduled.loop_(l));
-    let copies: i64 = loops.filter(|l| unrolled(l)).map(|l| l.extent).product();
-    assert!(copies <= 16, "{copies}");
-}
