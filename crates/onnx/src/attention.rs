@@ -189,7 +189,11 @@ fn masked_rows(n: &mut NodeImport, bias: ValueId) -> Result<ValueId, Problem> {
 }
 
 /// 0 where attention is allowed, else minus infinity.
-fn permission(n: &mut NodeImport, allowed: ValueId, dtype: DType) -> Result<ValueId, Problem> {
+pub(crate) fn permission(
+    n: &mut NodeImport,
+    allowed: ValueId,
+    dtype: DType,
+) -> Result<ValueId, Problem> {
     let zero = n.filled(dtype, &[], 0.0)?;
     let never = n.filled(dtype, &[], f64::NEG_INFINITY)?;
     n.emit(Op::Where, &[allowed, zero, never])
@@ -467,14 +471,29 @@ fn rotary(n: &mut NodeImport, caches: [ValueId; 2], positions: Option<ValueId>) 
     let part = n.attributes.int("rotary_embedding_dim", 0)?;
     let width = n.shape(caches[0]).last().copied().unwrap_or(0);
     let apart = heads_inside(n, x, given, (part == 0).then_some(width))?;
-    let [batch, rows, _, size] = fixed(n, apart)?;
-    let turned = match part {
-        0 => size,
+    let part = match part {
+        0 => fixed(n, apart)?[3],
         part => usize::try_from(part).unwrap_or(0),
     };
+    let y = turned(n, apart, caches, positions, (part, interleaved))?;
+    Ok(vec![match shape.len() {
+        4 => transposed(n, y, &[0, 2, 1, 3])?,
+        _ => n.reshape(y, shape)?,
+    }])
+}
+
+/// Heads [batch, rows, heads, size] of which so many first elements are turned.
+pub(crate) fn turned(
+    n: &mut NodeImport,
+    apart: ValueId,
+    caches: [ValueId; 2],
+    positions: Option<ValueId>,
+    (turned, interleaved): (usize, bool),
+) -> Result<ValueId, Problem> {
+    let [batch, rows, _, size] = fixed(n, apart)?;
     let half = turned / 2;
     if turned == 0 || turned % 2 == 1 || turned > size {
-        return Problem::unsupported(format!("rotary_embedding_dim={part} of heads of {size}"));
+        return Problem::unsupported(format!("rotary_embedding_dim={turned} of heads of {size}"));
     }
     let mut angles = Vec::new();
     for cache in caches {
@@ -527,8 +546,5 @@ fn rotary(n: &mut NodeImport, caches: [ValueId; 2], positions: Option<ValueId>) 
         let rest = columns(n, apart, turned, 1, size - turned)?;
         y = n.emit(Op::Concat(Concat { axis: 3 }), &[y, rest])?;
     }
-    Ok(vec![match shape.len() {
-        4 => transposed(n, y, &[0, 2, 1, 3])?,
-        _ => n.reshape(y, shape)?,
-    }])
+    Ok(y)
 }

@@ -164,6 +164,36 @@ fn simplified(
     n.binary(Binary::Mul, normal, scale)
 }
 
+/// Also under the standard domain, where ONNX Runtime's optimiser writes it.
+pub(crate) fn simplified_layer_norm(n: &mut NodeImport) -> Imported {
+    let epsilon = n.attributes.float("epsilon", 1e-5)?;
+    n.attributes.ignore(&["stash_type"]);
+    let (x, scale) = (n.input(0)?, n.input(1)?);
+    let rank = n.ty(x).rank();
+    let axis = n.axis(n.attributes.int("axis", -1)?, rank)?;
+    if axis + 1 != rank || n.wants(1) {
+        return Problem::unsupported(format!("axis={axis} of {}, or its statistics", n.ty(x)));
+    }
+    Ok(vec![simplified(n, x, scale, epsilon)?])
+}
+
+/// [`gemm`](crate::linear::gemm) and an activation.
+pub(crate) fn fused_gemm(n: &mut NodeImport) -> Imported {
+    let y = crate::linear::gemm(n)?[0];
+    let alpha = n.attributes.float("activation_alpha", 0.01)?;
+    n.attributes
+        .ignore(&["activation_beta", "activation_gamma"]);
+    let activation = match n.attributes.text("activation", "")?.as_str() {
+        "" => return Ok(vec![y]),
+        "Relu" => Unary::Relu,
+        "Tanh" => Unary::Tanh,
+        "Sigmoid" => Unary::Sigmoid,
+        "LeakyRelu" => Unary::LeakyRelu { alpha },
+        other => return Problem::unsupported(format!("activation=`{other}`")),
+    };
+    Ok(vec![n.unary(activation, y)?])
+}
+
 pub(crate) fn skip_simplified_layer_norm(n: &mut NodeImport) -> Imported {
     let epsilon = n.attributes.float("epsilon", 1e-12)?;
     let (x, skip, scale) = (n.input(0)?, n.input(1)?, n.input(2)?);
@@ -344,6 +374,23 @@ pub(crate) fn multi_head_attention(n: &mut NodeImport) -> Imported {
 
 /// Attention of one operand with itself, by one product for queries, keys and values.
 pub(crate) fn microsoft_attention(n: &mut NodeImport) -> Imported {
+    let (x, weights) = (n.input(0)?, n.input(1)?);
+    let mut all = n.emit(Op::MatMul, &[x, weights])?;
+    if let Some(bias) = n.optional(2) {
+        all = n.binary(Binary::Add, all, bias)?;
+    }
+    let masks = [n.optional(3), n.optional(5)];
+    let past = n.optional(4);
+    packed_attention(n, all, masks, past)
+}
+
+/// Queries, keys and values beside each other in `all`; the result and, if it is wanted, the cache.
+pub(crate) fn packed_attention(
+    n: &mut NodeImport,
+    all: ValueId,
+    masks: [Option<ValueId>; 2],
+    past: Option<ValueId>,
+) -> Imported {
     let count = num_heads(n)?;
     if n.attributes.flag("do_rotary", false)?
         || n.attributes.flag("past_present_share_buffer", false)?
@@ -351,11 +398,6 @@ pub(crate) fn microsoft_attention(n: &mut NodeImport) -> Imported {
         return Problem::unsupported("it rotates its operands, or shares the cache's memory");
     }
     n.attributes.ignore(&["rotary_embedding_dim"]);
-    let (x, weights) = (n.input(0)?, n.input(1)?);
-    let mut all = n.emit(Op::MatMul, &[x, weights])?;
-    if let Some(bias) = n.optional(2) {
-        all = n.binary(Binary::Add, all, bias)?;
-    }
     let shape = n.shape(all);
     let width = shape.last().copied().unwrap_or(0);
     let sizes = match n.attributes.ints("qkv_hidden_sizes")? {
@@ -370,7 +412,7 @@ pub(crate) fn microsoft_attention(n: &mut NodeImport) -> Imported {
     let q = columns(n, all, 0, 1, sizes[0])?;
     let k = columns(n, all, sizes[0], 1, sizes[1])?;
     let v = columns(n, all, sizes[0] + sizes[1], 1, sizes[2])?;
-    let past = match n.optional(4) {
+    let past = match past {
         None => [None; 2],
         Some(past) => {
             let mut halves = [None; 2];
@@ -381,7 +423,6 @@ pub(crate) fn microsoft_attention(n: &mut NodeImport) -> Imported {
             halves
         }
     };
-    let masks = [n.optional(3), n.optional(5)];
     let [y, k, v] = heads_attend(n, [q, k, v], count, masks, past)?;
     if !n.wants(1) {
         return Ok(vec![y]);

@@ -3,6 +3,7 @@
 mod branches;
 mod control;
 mod fixed;
+mod placed;
 mod sized;
 mod wanted;
 
@@ -15,6 +16,7 @@ use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
+use crate::sequence::{self, Sequences};
 use crate::tensors::{TensorError, dtype_of, tensor_from};
 use crate::versions::{operator_sets, standard_domain};
 use control::{Definition, Stop};
@@ -167,6 +169,7 @@ fn bind(
         folder,
         bound: Bound::default(),
         live: Live::default(),
+        sequences: Sequences::new(),
         wanted: wanted::wanted_rows(&graph),
     };
     let (model, dims) = importer.run(graph, options)?;
@@ -191,6 +194,7 @@ struct Importer<'a> {
     folder: Option<&'a DataFolder>,
     bound: Bound,
     live: Live,
+    sequences: Sequences,
     /// Of values of which only the first rows are read, how many.
     wanted: HashMap<String, usize>,
 }
@@ -489,16 +493,18 @@ impl Importer<'_> {
             name: name.to_string(),
             folder: self.folder,
             live: &mut self.live,
+            sequences: &mut self.sequences,
             at_bounds: false,
             wanted: node
                 .output
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
         };
-        let imported = match sized::concerns(&import) {
-            true => sized::import(&mut import, operator),
-            false => complete(&mut import, operator.import),
-        };
+        let imported =
+            sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
+                true => sized::import(&mut import, operator),
+                false => complete(&mut import, operator.import),
+            });
         match imported {
             Ok(values) => {
                 self.name_outputs(node, &values, before)?;
@@ -566,6 +572,12 @@ impl Importer<'_> {
                     "nothing makes the output `{name}`"
                 )));
             };
+            if self.sequences.contains_key(&id) {
+                return Err(ImportError::Invalid(format!(
+                    "the output `{name}` is a sequence of tensors; give each of its tensors an \
+                     output of its own"
+                )));
+            }
             self.model.add_named_output(id, name);
         }
         // Counts come after all results.

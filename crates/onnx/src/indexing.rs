@@ -25,7 +25,7 @@ pub(crate) fn gather_nd(n: &mut NodeImport) -> Imported {
     Ok(vec![n.emit(op, &[x, indices])?])
 }
 
-fn combine(n: &NodeImport) -> Result<Combine, Problem> {
+pub(crate) fn combine(n: &NodeImport) -> Result<Combine, Problem> {
     Ok(match n.attributes.text("reduction", "none")?.as_str() {
         "none" => Combine::Replace,
         "add" => Combine::Add,
@@ -36,9 +36,43 @@ fn combine(n: &NodeImport) -> Result<Combine, Problem> {
     })
 }
 
+/// Indices that are the same for all elements within a position of the axis, with one element for
+/// each position: exporters spread indices of rows over what is in the rows.
+pub(crate) fn row_indices(n: &NodeImport, indices: ValueId, axis: usize) -> Option<ValueId> {
+    let (node, _) = n.model.producer(indices)?;
+    let node = &n.model[node];
+    let source = node.input(0)?;
+    let (from, to) = (n.shape(source), n.shape(indices));
+    let rows = from.len() == to.len()
+        && (0..to.len()).all(|d| match d == axis {
+            true => from[d] == to[d],
+            false => from[d] == 1,
+        });
+    (matches!(node.op, Op::Expand(_)) && rows).then_some(source)
+}
+
+/// `x` with updates at indices along an axis; the indices broadcast to the updates.
+pub(crate) fn scattered_along(
+    n: &mut NodeImport,
+    [x, indices, updates]: [ValueId; 3],
+    (axis, combine): (usize, Combine),
+) -> Imported {
+    let (own, given, shape) = (n.shape(x), n.shape(indices), n.shape(updates));
+    let whole = axis == 0 && !own.is_empty() && own[1..] == shape[1..];
+    if whole && given.len() == own.len() && given[1..].iter().all(|d| *d == 1) {
+        let rows = n.reshape(indices, vec![given[0], 1])?;
+        return scattered(n, Op::ScatterNd(ScatterNd { combine }), [x, rows, updates]);
+    }
+    let indices = match given == shape {
+        true => indices,
+        false => stretched(n, indices, &shape)?,
+    };
+    let op = Op::ScatterElements(ScatterElements { axis, combine });
+    scattered(n, op, [x, indices, updates])
+}
+
 /// Without updates the operand is the result.
-fn scattered(n: &mut NodeImport, op: Op) -> Imported {
-    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
+fn scattered(n: &mut NodeImport, op: Op, inputs: [ValueId; 3]) -> Imported {
     if n.ty(inputs[1]).is_empty() {
         let types: Vec<_> = inputs.iter().map(|v| Some(n.ty(*v))).collect();
         op.infer(&types)?;
@@ -51,12 +85,20 @@ pub(crate) fn scatter_elements(n: &mut NodeImport) -> Imported {
     let rank = n.ty(n.input(0)?).rank();
     let axis = n.axis(n.attributes.int("axis", 0)?, rank)?;
     let combine = combine(n)?;
-    scattered(n, Op::ScatterElements(ScatterElements { axis, combine }))
+    let (x, indices, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    match row_indices(n, indices, axis).filter(|_| n.shape(indices) == n.shape(updates)) {
+        Some(rows) => scattered_along(n, [x, rows, updates], (axis, combine)),
+        None => {
+            let op = Op::ScatterElements(ScatterElements { axis, combine });
+            scattered(n, op, [x, indices, updates])
+        }
+    }
 }
 
 pub(crate) fn scatter_nd(n: &mut NodeImport) -> Imported {
     let combine = combine(n)?;
-    scattered(n, Op::ScatterNd(ScatterNd { combine }))
+    let inputs = [n.input(0)?, n.input(1)?, n.input(2)?];
+    scattered(n, Op::ScatterNd(ScatterNd { combine }), inputs)
 }
 
 /// `k` is an attribute before operator set 10. The result is sorted, whatever `sorted` says.

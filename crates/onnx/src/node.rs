@@ -4,6 +4,7 @@ use crate::attributes::Attributes;
 use crate::file::DataFolder;
 use crate::live::Live;
 use crate::proto::NodeProto;
+use crate::sequence::Sequences;
 use graph::ops::{Binary, Expand, Op, OpError, Unary};
 use graph::{Exceeded, Limit, Model, TensorType, ValueId};
 use std::cell::RefCell;
@@ -67,6 +68,7 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) folder: Option<&'a DataFolder>,
     /// What is known of values whose size the data decide.
     pub(crate) live: &'a mut Live,
+    pub(crate) sequences: &'a mut Sequences,
     /// Whether the largest values stand for operands that are computed from sizes.
     pub(crate) at_bounds: bool,
     /// How many rows of the first result are read, if not all.

@@ -5,9 +5,12 @@ use graph::ValueId;
 use graph::ops::{BatchNorm, Binary, LayerNorm, Lrn, Op, Reduce, ReduceKind, Softmax, Unary};
 
 pub(crate) fn batch_norm(n: &mut NodeImport) -> Imported {
-    n.attributes.ignore(&["momentum"]);
     let epsilon = n.attributes.float("epsilon", 1e-5)?;
-    if n.attributes.flag("training_mode", false)? || (1..5).any(|i| n.wants(i)) {
+    let momentum = n.attributes.float("momentum", 0.9)?;
+    if n.attributes.flag("training_mode", false)? {
+        return batch_statistics(n, epsilon, momentum);
+    }
+    if (1..5).any(|i| n.wants(i)) {
         return Problem::unsupported("it is in training mode");
     }
     if !n.attributes.flag("spatial", true)? {
@@ -21,6 +24,47 @@ pub(crate) fn batch_norm(n: &mut NodeImport) -> Imported {
         n.input(4)?,
     ];
     Ok(vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?])
+}
+
+/// With the mean and variance of its operand, as weights are standardised by; then the given
+/// ones with a share of these.
+fn batch_statistics(n: &mut NodeImport, epsilon: f32, momentum: f32) -> Imported {
+    let x = n.input(0)?;
+    let shape = n.shape(x);
+    if shape.len() < 2 || n.ty(x).is_empty() {
+        return Problem::unsupported(format!("its operand is {}", n.ty(x)));
+    }
+    let mean_of = |n: &mut NodeImport, x: ValueId, keepdims: bool| {
+        let axes = (0..shape.len()).filter(|d| *d != 1).collect();
+        let kind = ReduceKind::Mean;
+        let reduce = Reduce {
+            kind,
+            axes,
+            keepdims,
+        };
+        n.emit(Op::Reduce(reduce), &[x])
+    };
+    let mean = mean_of(n, x, true)?;
+    let from_mean = n.binary(Binary::Sub, x, mean)?;
+    let square = n.binary(Binary::Mul, from_mean, from_mean)?;
+    let variance = mean_of(n, square, false)?;
+    let mean = n.reshape(mean, vec![shape[1]])?;
+    let given = [n.input(3)?, n.input(4)?];
+    let inputs = [x, n.input(1)?, n.input(2)?, mean, variance];
+    let mut results = vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?];
+    for (i, (old, new)) in given.into_iter().zip([mean, variance]).enumerate() {
+        if !n.wants(1 + i) {
+            results.push(old);
+            continue;
+        }
+        let share = |n: &mut NodeImport, v: ValueId, by: f32| {
+            let by = n.filled(n.dtype(v), &[], f64::from(by))?;
+            n.binary(Binary::Mul, v, by)
+        };
+        let (old, new) = (share(n, old, momentum)?, share(n, new, 1.0 - momentum)?);
+        results.push(n.binary(Binary::Add, old, new)?);
+    }
+    Ok(results)
 }
 
 pub(crate) fn layer_norm(n: &mut NodeImport) -> Imported {

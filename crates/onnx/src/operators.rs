@@ -3,9 +3,9 @@
 use crate::node::{Imported, NodeImport};
 use crate::{
     attention as a, composite as c, contract as k, cumulative as u, elementwise as e, fused as f,
-    image as g, indexing as x, linear as l, losses as o, movement as m, norm as n, qlinear as d,
-    quantized as q, recurrent as t, reduce as r, regions as y, resize as i, select as h,
-    shapes as s, spectrum as z, windows as w,
+    grouped as v, image as g, indexing as x, linear as l, losses as o, movement as m, norm as n,
+    qlinear as d, quantized as q, recurrent as t, reduce as r, regions as y, resize as i,
+    select as h, sequence as j, shapes as s, spectrum as z, windows as w,
 };
 
 /// An importable ONNX operator.
@@ -66,6 +66,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Col2Im", g::col2im),
     standard("Compress", h::compress),
     standard("Concat", m::concat),
+    standard("ConcatFromSequence", j::concat),
     standard("Constant", s::constant),
     standard("ConstantOfShape", s::constant_of_shape),
     standard("Conv", w::conv),
@@ -128,6 +129,8 @@ pub const OPERATORS: &[Operator] = &[
     standard("MatMulInteger", q::matmul_integer),
     standard("Max", e::max),
     standard("MaxPool", w::max_pool),
+    standard("MaxRoiPool", y::max_roi_pool),
+    standard("MaxUnpool", w::max_unpool),
     standard("Mean", e::mean),
     standard("MeanVarianceNormalization", c::mean_variance_norm),
     standard("MelWeightMatrix", z::mel_weight_matrix),
@@ -174,10 +177,17 @@ pub const OPERATORS: &[Operator] = &[
     standard("ScatterElements", x::scatter_elements),
     standard("ScatterND", x::scatter_nd),
     standard("Selu", c::selu),
+    standard("SequenceAt", j::at),
+    standard("SequenceConstruct", j::construct),
+    standard("SequenceEmpty", j::empty),
+    standard("SequenceErase", j::erase),
+    standard("SequenceInsert", j::insert),
+    standard("SequenceLength", j::length),
     standard("Shape", s::shape),
     standard("Shrink", c::shrink),
     standard("Sigmoid", e::sigmoid),
     standard("Sign", e::sign),
+    standard("SimplifiedLayerNormalization", f::simplified_layer_norm),
     standard("Sin", e::sin),
     standard("Sinh", e::sinh),
     standard("Size", s::size),
@@ -188,6 +198,7 @@ pub const OPERATORS: &[Operator] = &[
     standard("Softsign", e::softsign),
     standard("SpaceToDepth", m::space_to_depth),
     standard("Split", m::split),
+    standard("SplitToSequence", j::split),
     standard("Sqrt", e::sqrt),
     standard("Squeeze", m::squeeze),
     standard("Sub", e::sub),
@@ -209,13 +220,19 @@ pub const OPERATORS: &[Operator] = &[
     standard("Xor", e::xor),
     microsoft("Attention", f::microsoft_attention),
     microsoft("BiasGelu", f::bias_gelu),
+    microsoft("DynamicQuantizeMatMul", d::dynamic_quantize_matmul),
     microsoft("EmbedLayerNormalization", f::embed_layer_norm),
     microsoft("FastGelu", f::fast_gelu),
     microsoft("FusedConv", f::fused_conv),
+    microsoft("FusedGemm", f::fused_gemm),
     microsoft("FusedMatMul", f::fused_matmul),
     microsoft("Gelu", e::gelu),
+    microsoft("GroupQueryAttention", v::group_query_attention),
+    microsoft("MatMulIntegerToFloat", d::matmul_integer_to_float),
+    microsoft("MatMulNBits", d::matmul_n_bits),
     microsoft("MultiHeadAttention", f::multi_head_attention),
     microsoft("DequantizeLinear", q::dequantize_linear),
+    microsoft("QAttention", d::attention),
     microsoft("QGemm", d::gemm),
     microsoft("QLinearAdd", d::add),
     microsoft("QLinearAveragePool", d::average_pool),
@@ -224,6 +241,8 @@ pub const OPERATORS: &[Operator] = &[
     microsoft("QLinearLeakyRelu", d::leaky_relu),
     microsoft("QLinearMul", d::mul),
     microsoft("QLinearSigmoid", d::sigmoid),
+    microsoft("QLinearSoftmax", d::softmax),
+    microsoft("QLinearWhere", d::select),
     microsoft("QuantizeLinear", q::quantize_linear),
     microsoft("QuickGelu", f::quick_gelu),
     microsoft("RotaryEmbedding", a::microsoft_rotary_embedding),
@@ -250,6 +269,27 @@ const RANDOM: [&str; 6] = [
     "RandomUniform",
     "RandomUniformLike",
 ];
+/// Searches over a model that is an attribute of theirs.
+const GENERATION: [&str; 5] = [
+    "BeamSearch",
+    "GreedySearch",
+    "NGramRepeatBlock",
+    "Sampling",
+    "WhisperBeamSearch",
+];
+/// Operators of com.microsoft that the optimiser writes for one kind of device, of which it has
+/// others to write where it is told another kind.
+const OF_A_DEVICE: [&str; 9] = [
+    "GemmFastGelu",
+    "MoE",
+    "NhwcConv",
+    "NhwcFusedConv",
+    "NhwcMaxPool",
+    "PackedAttention",
+    "PackedMultiHeadAttention",
+    "QMoE",
+    "SparseAttention",
+];
 /// Operators of training.
 const TRAINING: [&str; 4] = ["Adagrad", "Adam", "Gradient", "Momentum"];
 
@@ -260,6 +300,14 @@ pub(crate) fn refusal(domain: &str, name: &str) -> &'static str {
         "its result is random; export the model for inference, or make what it draws an input"
     } else if standard && TRAINING.contains(&name) {
         "it is for training; export the model for inference"
+    } else if domain == "com.microsoft" && GENERATION.contains(&name) {
+        "it generates a text with a model that it holds; export that model, and let the \
+         application choose tokens"
+    } else if domain == "com.microsoft" && OF_A_DEVICE.contains(&name) {
+        "ONNX Runtime's optimiser wrote it for one kind of device; give the model before it was \
+         optimised, or optimised at the level `basic`"
+    } else if domain == "com.microsoft" && name == "BifurcationDetector" {
+        "it compares drafts of tokens in a loop of generation; export the decoder alone"
     } else {
         "there is no such operator here"
     }

@@ -6,7 +6,7 @@ use crate::node::{Imported, NodeImport, Problem};
 use crate::quantized::{dequantized, quantized, zero_point};
 use crate::windows;
 use graph::ValueId;
-use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
 use tensor::DType;
 
 /// Operand `i`, whose scale and zero point follow it.
@@ -131,4 +131,132 @@ pub(crate) fn gemm(n: &mut NodeImport) -> Imported {
         }
         None => Ok(vec![y]),
     }
+}
+
+/// A choice between bytes of two scales.
+pub(crate) fn select(n: &mut NodeImport) -> Imported {
+    let condition = n.input(0)?;
+    let (a, b) = (operand(n, 1, 1)?, operand(n, 4, 1)?);
+    let y = n.emit(Op::Where, &[condition, a, b])?;
+    let like = n.input(1)?;
+    result(n, y, 7, like)
+}
+
+pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
+    let x = operand(n, 0, 1)?;
+    let given = n.attributes.int("axis", -1)?;
+    let opset = n.attributes.int("opset", 13)?;
+    let shape = n.shape(x);
+    let axis = n.axis(given, shape.len())?;
+    if opset < 13 && axis + 1 != shape.len() {
+        return Problem::unsupported(format!("opset={opset} with axis={given}"));
+    }
+    let y = n.emit(Op::Softmax(Softmax { axis }), &[x])?;
+    let like = n.input(0)?;
+    result(n, y, 3, like)
+}
+
+/// Operands, their scales, and their zero points, then a bias: floats.
+pub(crate) fn matmul_integer_to_float(n: &mut NodeImport) -> Imported {
+    let (a, a_scale, a_zero) = (n.input(0)?, n.input(2)?, zero_point(n, 4));
+    let (b, b_scale, b_zero) = (n.input(1)?, n.input(3)?, zero_point(n, 5));
+    let a = dequantized(n, a, (a_scale, a_zero), -1)?;
+    let b = dequantized(n, b, (b_scale, b_zero), -1)?;
+    let y = n.emit(Op::MatMul, &[a, b])?;
+    plus_bias(n, y, 6)
+}
+
+/// Floats, quantised by their own range, and weights of bytes.
+pub(crate) fn dynamic_quantize_matmul(n: &mut NodeImport) -> Imported {
+    let (b, b_scale, b_zero) = (n.input(1)?, n.input(2)?, zero_point(n, 3));
+    let [a, scale, zero] = crate::quantized::by_own_range(n, n.input(0)?)?;
+    let a = dequantized(n, a, (scale, Some(zero)), -1)?;
+    let b = dequantized(n, b, (b_scale, b_zero), -1)?;
+    let y = n.emit(Op::MatMul, &[a, b])?;
+    plus_bias(n, y, 4)
+}
+
+fn plus_bias(n: &mut NodeImport, y: ValueId, i: usize) -> Imported {
+    match n.optional(i) {
+        Some(bias) => Ok(vec![n.binary(Binary::Add, y, bias)?]),
+        None => Ok(vec![y]),
+    }
+}
+
+/// Attention of one operand with itself, by a product of bytes for queries, keys and values.
+pub(crate) fn attention(n: &mut NodeImport) -> Imported {
+    let (x, x_scale, x_zero) = (n.input(0)?, n.input(3)?, zero_point(n, 6));
+    let (w, w_scale, w_zero) = (n.input(1)?, n.input(4)?, zero_point(n, 7));
+    let x = dequantized(n, x, (x_scale, x_zero), -1)?;
+    let w = dequantized(n, w, (w_scale, w_zero), -1)?;
+    let all = n.emit(Op::MatMul, &[x, w])?;
+    let all = plus_bias(n, all, 2)?[0];
+    let (mask, past) = (n.optional(5), n.optional(8));
+    crate::fused::packed_attention(n, all, [mask, None], past)
+}
+
+/// A product with weights of a few bits in blocks along the terms, each with a scale and a zero
+/// point. The weights become floats when the model is read.
+pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
+    let size = |name: &str| match n.attributes.int(name, 0) {
+        Ok(v) if (1..1 << 31).contains(&v) => Ok(v as usize),
+        Ok(v) => Problem::unsupported(format!("{name}={v}")),
+        Err(e) => Err(e.into()),
+    };
+    let (terms, maps, block) = (size("K")?, size("N")?, size("block_size")?);
+    let bits = n.attributes.int("bits", 4)?;
+    n.attributes.ignore(&["accuracy_level", "weight_prepacked"]);
+    if !matches!(bits, 2 | 4 | 8) || n.optional(4).is_some() {
+        return Problem::unsupported(format!(
+            "bits={bits}, or an order of the terms (g_idx); export weights of 4 or 8 bits in order"
+        ));
+    }
+    let bits = bits as usize;
+    let x = n.input(0)?;
+    let (Some(packed), Some(scales)) = (n.constant(1, "weights")?, n.constant(2, "scales")?) else {
+        return Problem::unsupported("its weights or scales are missing");
+    };
+    let zeros = n.constant(3, "zero points")?;
+    let blocks = terms.div_ceil(block);
+    let bytes = (block * bits).div_ceil(8);
+    let zero_bytes = (blocks * bits).div_ceil(8);
+    let fits = packed.dtype() == DType::U8
+        && packed.len() == maps * blocks * bytes
+        && scales.len() == maps * blocks
+        && zeros.as_ref().is_none_or(|z| match z.dtype() {
+            DType::U8 => z.len() == maps * zero_bytes,
+            _ => z.len() == maps * blocks,
+        });
+    if !fits {
+        return Problem::unsupported(format!(
+            "weights {:?} and scales {:?} for K={terms}, N={maps}, block_size={block}",
+            packed.shape(),
+            scales.shape()
+        ));
+    }
+    n.take_elements(&[terms, maps])?;
+    let part = |t: &tensor::Tensor, first: usize, i: usize| {
+        let per_byte = 8 / bits;
+        let byte = t.get_i64(first + i / per_byte) as usize;
+        (byte >> (i % per_byte * bits)) & ((1 << bits) - 1)
+    };
+    let mut weights = tensor::Tensor::zeros(n.dtype(x), &[terms, maps]);
+    for map in 0..maps {
+        for of in 0..blocks {
+            let scale = scales.get_f64(map * blocks + of);
+            let zero = match &zeros {
+                None => (1 << (bits - 1)) as f64,
+                Some(z) if z.dtype() == DType::U8 => part(z, map * zero_bytes, of) as f64,
+                Some(z) => z.get_f64(map * blocks + of),
+            };
+            let first = (map * blocks + of) * bytes;
+            for i in 0..block.min(terms - of * block) {
+                let value = (part(&packed, first, i) as f64 - zero) * scale;
+                weights.set_f64((of * block + i) * maps + map, value);
+            }
+        }
+    }
+    let weights = n.model.add_result(&n.name, weights);
+    let y = n.emit(Op::MatMul, &[x, weights])?;
+    plus_bias(n, y, 5)
 }

@@ -300,6 +300,11 @@ pub(crate) fn dequantized(
 /// y, its scale (range / 255, the range including 0) and zero point.
 pub(crate) fn dynamic_quantize_linear(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
+    Ok(by_own_range(n, x)?.to_vec())
+}
+
+/// Bytes, their scale and their zero point.
+pub(crate) fn by_own_range(n: &mut NodeImport, x: ValueId) -> Result<[ValueId; 3], Problem> {
     let axes: Vec<usize> = (0..n.shape(x).len()).collect();
     let extreme = |n: &mut NodeImport, kind, clip| {
         let all = Reduce {
@@ -329,7 +334,7 @@ pub(crate) fn dynamic_quantize_linear(n: &mut NodeImport) -> Imported {
     let zero_point = saturated(n, start, None, DType::U8)?;
     let quotient = n.binary(Binary::Div, x, scale)?;
     let y = saturated(n, quotient, Some(zero_point), DType::U8)?;
-    Ok(vec![y, scale, zero_point])
+    Ok([y, scale, zero_point])
 }
 
 /// The sums `acc` in the scale of the result: acc (a b / y) + zero point.

@@ -1,13 +1,13 @@
 //! Importers of operators that sample images at computed places: regions and deformed windows.
 
-use crate::indexing::stretched;
+use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
-    Binary, Concat, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind, Slice, Transpose,
-    Unary,
+    Binary, Concat, Gather, GridSample, Interpolation, Op, Outside, Reduce, ReduceKind, Slice,
+    Transpose, Unary,
 };
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 fn scalar(n: &mut NodeImport, like: ValueId, value: f64) -> Result<ValueId, Problem> {
     n.filled(n.dtype(like), &[], value)
@@ -44,7 +44,7 @@ fn sampled(
     n: &mut NodeImport,
     image: ValueId,
     [y, x]: [ValueId; 2],
-    outside: Outside,
+    (interpolation, outside): (Interpolation, Outside),
 ) -> Result<ValueId, Problem> {
     let shape = n.shape(image);
     // A grid's -1 and 1 are the edges of the image.
@@ -56,7 +56,7 @@ fn sampled(
     let axis = n.ty(y).rank() - 1;
     let grid = n.emit(Op::Concat(Concat { axis }), &[x, y])?;
     let sample = GridSample {
-        interpolation: Interpolation::Linear,
+        interpolation,
         outside,
         align_corners: false,
     };
@@ -104,6 +104,8 @@ struct Align {
     ratio: usize,
     scale: f64,
     half_pixel: bool,
+    /// A bin is the largest of its samples, not their mean.
+    largest: bool,
 }
 
 impl Align {
@@ -112,10 +114,11 @@ impl Align {
             ..16 => "output_half_pixel",
             _ => "half_pixel",
         };
-        let mode = n.attributes.text("mode", "avg")?;
-        if mode != "avg" {
-            return Problem::unsupported(format!("mode=`{mode}`; export it with mode `avg`"));
-        }
+        let largest = match n.attributes.text("mode", "avg")?.as_str() {
+            "avg" => false,
+            "max" => true,
+            other => return Problem::unsupported(format!("mode=`{other}`")),
+        };
         let ratio = n.attributes.int("sampling_ratio", 0)?;
         let small = |v: i64| (1..1 << 12).contains(&v);
         if !small(ratio) {
@@ -150,6 +153,7 @@ impl Align {
             ratio: ratio as usize,
             scale: f64::from(n.attributes.float("spatial_scale", 1.0)?),
             half_pixel,
+            largest,
         })
     }
 
@@ -176,18 +180,59 @@ impl Align {
         Ok([along(0)?, along(1)?])
     }
 
-    /// The mean of each bin's samples: `values` is [1, channels, regions * samples along y,
-    /// samples along x].
-    fn means(&self, n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
+    /// The samples at places in pixels. Of those for a largest one, the operator's definition
+    /// takes the largest of the four products that a linear interpolation adds up.
+    fn values(
+        &self,
+        n: &mut NodeImport,
+        image: ValueId,
+        [y, x]: [ValueId; 2],
+    ) -> Result<ValueId, Problem> {
+        if !self.largest {
+            return sampled(n, image, [y, x], (Interpolation::Linear, Outside::Zeros));
+        }
+        let mut corners = Vec::new();
+        for place in [y, x] {
+            let low = n.unary(Unary::Floor, place)?;
+            let share = n.binary(Binary::Sub, place, low)?;
+            let high = with(n, Binary::Add, low, 1.0)?;
+            let one = scalar(n, share, 1.0)?;
+            let rest = n.binary(Binary::Sub, one, share)?;
+            corners.push([(low, rest), (high, share)]);
+        }
+        let mut best: Option<ValueId> = None;
+        for (y, y_share) in corners[0] {
+            for (x, x_share) in corners[1] {
+                let nearest = (Interpolation::Nearest, Outside::Zeros);
+                let value = sampled(n, image, [y, x], nearest)?;
+                let share = n.binary(Binary::Mul, y_share, x_share)?;
+                let shape = n.shape(share);
+                let share = n.reshape(share, vec![1, 1, shape[1], shape[2]])?;
+                let product = n.binary(Binary::Mul, share, value)?;
+                best = Some(match best {
+                    Some(best) => n.binary(Binary::Max, best, product)?,
+                    None => product,
+                });
+            }
+        }
+        best.map_or_else(|| Problem::unsupported("it has no samples"), Ok)
+    }
+
+    /// Each bin of its samples: `values` is [1, channels, regions * samples along y, samples
+    /// along x].
+    fn bins(&self, n: &mut NodeImport, values: ValueId) -> Result<ValueId, Problem> {
         let ([rows, columns], ratio) = (self.bins, self.ratio);
         let by_bin = vec![self.image[1], self.regions, rows, ratio, columns, ratio];
         let values = n.reshape(values, by_bin)?;
-        let mean = Reduce {
-            kind: ReduceKind::Mean,
+        let reduce = Reduce {
+            kind: match self.largest {
+                true => ReduceKind::Max,
+                false => ReduceKind::Mean,
+            },
             axes: vec![3, 5],
             keepdims: false,
         };
-        let bins = n.emit(Op::Reduce(mean), &[values])?;
+        let bins = n.emit(Op::Reduce(reduce), &[values])?;
         transposed(n, bins, &[1, 0, 2, 3])
     }
 }
@@ -204,6 +249,10 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
     let first = with(n, Binary::Mul, batch, height as f64)?;
     let y = n.binary(Binary::Add, y, first)?;
     let [rows, columns] = align.bins.map(|bins| bins * align.ratio);
+    // Samples outside the image are zeros.
+    let far = scalar(n, y, -4.0)?;
+    let y = n.emit(Op::Where, &[y_inside, y, far])?;
+    let x = n.emit(Op::Where, &[x_inside, x, far])?;
     let mut spread = |v: ValueId, along: [usize; 3]| {
         let v = n.reshape(v, along.to_vec())?;
         let v = stretched(n, v, &[count, rows, columns])?;
@@ -218,14 +267,103 @@ pub(crate) fn roi_align(n: &mut NodeImport) -> Imported {
         _ => transposed(n, image, &[1, 0, 2, 3])?,
     };
     let below = n.reshape(below, vec![1, channels, batches * height, width])?;
-    let values = sampled(n, below, [y, x], Outside::Border)?;
-    let y_inside = n.reshape(y_inside, vec![count, rows, 1])?;
-    let x_inside = n.reshape(x_inside, vec![count, 1, columns])?;
-    let inside = n.binary(Binary::And, y_inside, x_inside)?;
-    let inside = n.reshape(inside, vec![1, 1, count * rows, columns])?;
-    let zero = scalar(n, values, 0.0)?;
-    let values = n.emit(Op::Where, &[inside, values, zero])?;
-    Ok(vec![align.means(n, values)?])
+    let values = align.values(n, below, [y, x])?;
+    Ok(vec![align.bins(n, values)?])
+}
+
+/// Along one axis of regions [regions, 1], which bins [bins] have which pixels:
+/// [regions, bins, size].
+fn pixels_of_bins(
+    n: &mut NodeImport,
+    [low, high]: [ValueId; 2],
+    (bins, size): (usize, usize),
+) -> Result<ValueId, Problem> {
+    let regions = n.shape(low)[0];
+    let extent = n.binary(Binary::Sub, high, low)?;
+    let extent = with(n, Binary::Add, extent, 1.0)?;
+    let extent = with(n, Binary::Max, extent, 1.0)?;
+    let each = with(n, Binary::Div, extent, bins as f64)?;
+    let dtype = n.dtype(low);
+    let edge = |n: &mut NodeImport, first: i64, round: Unary| {
+        let bin = counting(n, bins, 1, 2, first)?;
+        let bin = n.cast(bin, dtype)?;
+        let from = n.binary(Binary::Mul, bin, each)?;
+        let from = n.unary(round, from)?;
+        let at = n.binary(Binary::Add, from, low)?;
+        n.reshape(at, vec![regions, bins, 1])
+    };
+    let (start, end) = (edge(n, 0, Unary::Floor)?, edge(n, 1, Unary::Ceil)?);
+    let pixel = counting(n, size, 2, 3, 0)?;
+    let pixel = n.cast(pixel, dtype)?;
+    let after = n.binary(Binary::GreaterOrEqual, pixel, start)?;
+    let before = n.binary(Binary::Less, pixel, end)?;
+    n.binary(Binary::And, after, before)
+}
+
+/// The largest pixel of each bin of some regions, and 0 for a bin without pixels.
+pub(crate) fn max_roi_pool(n: &mut NodeImport) -> Imported {
+    let (image, regions) = (n.input(0)?, n.input(1)?);
+    let scale = f64::from(n.attributes.float("spatial_scale", 1.0)?);
+    let [rows, columns] = list(n, "pooled_shape", [0; 2])?;
+    let ([_, channels, height, width], [count, 5]) = (&n.shape(image)[..], &n.shape(regions)[..])
+    else {
+        return Problem::unsupported(format!("regions {} of {}", n.ty(regions), n.ty(image)));
+    };
+    let (channels, height, width, count) = (*channels, *height, *width, *count);
+    if rows == 0 || columns == 0 || count == 0 || n.ty(image).is_empty() {
+        return Problem::unsupported(format!(
+            "{count} regions of {rows} x {columns} of {}",
+            n.ty(image)
+        ));
+    }
+    n.take_elements(&[count, rows.max(columns), height.max(width)])?;
+    let column = |n: &mut NodeImport, i: usize| {
+        let cut = Slice {
+            starts: vec![0, i],
+            steps: vec![1, 1],
+            sizes: vec![count, 1],
+        };
+        n.emit(Op::Slice(cut), &[regions])
+    };
+    let batch = column(n, 0)?;
+    let corner = |n: &mut NodeImport, i: usize| {
+        let place = column(n, i)?;
+        let place = with(n, Binary::Mul, place, scale)?;
+        // To the nearest pixel; halves away from 0.
+        let size = n.unary(Unary::Abs, place)?;
+        let size = with(n, Binary::Add, size, 0.5)?;
+        let size = n.unary(Unary::Floor, size)?;
+        let sign = n.unary(Unary::Sign, place)?;
+        n.binary(Binary::Mul, size, sign)
+    };
+    let along_x = [corner(n, 1)?, corner(n, 3)?];
+    let along_y = [corner(n, 2)?, corner(n, 4)?];
+    let of_x = pixels_of_bins(n, along_x, (columns, width))?;
+    let of_y = pixels_of_bins(n, along_y, (rows, height))?;
+    let batch = n.cast(batch, DType::I64)?;
+    let batch = n.reshape(batch, vec![count])?;
+    let images = n.emit(Op::Gather(Gather { axis: 0 }), &[image, batch])?;
+    let none = scalar(n, images, f64::NEG_INFINITY)?;
+    let largest = |n: &mut NodeImport, x: ValueId, axis: usize| {
+        let reduce = Reduce {
+            kind: ReduceKind::Max,
+            axes: vec![axis],
+            keepdims: false,
+        };
+        n.emit(Op::Reduce(reduce), &[x])
+    };
+    // Along y, then along x.
+    let x = n.reshape(images, vec![count, channels, 1, height, width])?;
+    let inside = n.reshape(of_y, vec![count, 1, rows, height, 1])?;
+    let x = n.emit(Op::Where, &[inside, x, none])?;
+    let x = largest(n, x, 3)?;
+    let x = n.reshape(x, vec![count, channels, rows, 1, width])?;
+    let inside = n.reshape(of_x, vec![count, 1, 1, columns, width])?;
+    let x = n.emit(Op::Where, &[inside, x, none])?;
+    let x = largest(n, x, 4)?;
+    let empty = n.binary(Binary::Equal, x, none)?;
+    let zero = scalar(n, x, 0.0)?;
+    Ok(vec![n.emit(Op::Where, &[empty, zero, x])?])
 }
 
 /// A list of sizes, one for each of `default`.
@@ -363,7 +501,8 @@ pub(crate) fn deform_conv(n: &mut NodeImport) -> Imported {
     let (taps, pixels) = (windows.taps(), windows.pixels());
     let images = n.reshape(image, vec![batch * parts, channels / parts, height, width])?;
     let places = windows.places(n, offset)?;
-    let mut values = sampled(n, images, places, Outside::Zeros)?;
+    let linear = (Interpolation::Linear, Outside::Zeros);
+    let mut values = sampled(n, images, places, linear)?;
     if let Some(mask) = mask {
         let mask = n.reshape(mask, vec![batch * parts, 1, taps, pixels])?;
         values = n.binary(Binary::Mul, values, mask)?;

@@ -9,7 +9,7 @@ use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
 use graph::ops::{
     ArgReduce, Binary, Concat, Gather, GatherElements, Op, Pad, PadMode, Slice, Suppress, TopK,
-    Unary,
+    Transpose, Unary,
 };
 use tensor::{DType, Tensor};
 
@@ -149,6 +149,35 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
         let live = n.is_live(Extent { axis: 2, count }, &shape)?;
         held = n.emit(Op::Where, &[live, held, none])?;
     }
+    if n.shape(boxes) != [batch, count, 4] {
+        return Problem::unsupported(format!("its boxes are {}", n.ty(boxes)));
+    }
+    let [picks, bests] = greedy(n, [held, boxes], suppress, most)?;
+    let all = batch * classes * most;
+    let taken = n.binary(Binary::Greater, bests, none)?;
+    let taken = n.reshape(taken, vec![all])?;
+    let picks = n.reshape(picks, vec![all, 1])?;
+    let chosen = n.positions(taken)?;
+    // Batch and class of each pick are known.
+    n.take_elements(&[all, 2])?;
+    let row = |i: usize| [i / (classes * most), i / most % classes];
+    let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
+    let owners = Tensor::from_slice(&[all, 2], &owners);
+    let owners = n.model.add_result(&n.name, owners);
+    let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
+    Ok(vec![gathered(n, rows, 0, chosen)?])
+}
+
+/// The best box of each class, then the best of those that it leaves, .. and their scores.
+fn greedy(
+    n: &mut NodeImport,
+    [mut held, boxes]: [ValueId; 2],
+    suppress: Suppress,
+    most: usize,
+) -> Result<[ValueId; 2], Problem> {
+    // Every step reads a side of all boxes.
+    let perm = vec![0, 2, 1];
+    let boxes = n.emit(Op::Transpose(Transpose { perm }), &[boxes])?;
     let (mut picks, mut bests) = (Vec::new(), Vec::new());
     for i in 0..most {
         let best = ArgReduce {
@@ -167,36 +196,25 @@ pub(crate) fn non_max_suppression(n: &mut NodeImport) -> Imported {
             held = n.emit(Op::Suppress(suppress), &[held, boxes, best])?;
         }
     }
-    let (picks, bests) = match most {
-        1 => (picks[0], bests[0]),
+    Ok(match most {
+        1 => [picks[0], bests[0]],
         _ => {
             let concat = Op::Concat(Concat { axis: 2 });
-            (n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?)
+            [n.emit(concat.clone(), &picks)?, n.emit(concat, &bests)?]
         }
-    };
-    let all = batch * classes * most;
-    let taken = n.binary(Binary::Greater, bests, none)?;
-    let taken = n.reshape(taken, vec![all])?;
-    let picks = n.reshape(picks, vec![all, 1])?;
-    let chosen = n.positions(taken)?;
-    // Batch and class of each pick are known.
-    n.take_elements(&[all, 2])?;
-    let row = |i: usize| [i / (classes * most), i / most % classes];
-    let owners: Vec<i64> = (0..all).flat_map(row).map(|v| v as i64).collect();
-    let owners = Tensor::from_slice(&[all, 2], &owners);
-    let owners = n.model.add_result(&n.name, owners);
-    let rows = n.emit(Op::Concat(Concat { axis: 1 }), &[owners, picks])?;
-    Ok(vec![gathered(n, rows, 0, chosen)?])
+    })
 }
 
-/// What a vector has up to each element, added up.
+/// What there is up to each element along the first axis, added up.
 fn running_sum(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
-    let count = n.ty(x).len() as i64;
+    let count = n.ty(x).shape[0] as i64;
     let (mut y, mut by) = (x, 1);
     while by < count {
+        let mut pads = vec![(0, 0); n.ty(x).rank()];
+        pads[0] = (by, -by);
         let pad = Pad {
             mode: PadMode::Constant(0.0),
-            pads: vec![(by, -by)],
+            pads,
         };
         let before = n.emit(Op::Pad(pad), &[y])?;
         y = n.binary(Binary::Add, y, before)?;
@@ -219,26 +237,26 @@ fn ascending(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
 pub(crate) fn unique(n: &mut NodeImport) -> Imported {
     let x = n.input(0)?;
     let sorted = n.attributes.flag("sorted", true)?;
-    let axis = n.attributes.optional_int("axis")?;
-    if axis.is_some() && n.ty(x).rank() != 1 || n.ty(x).is_empty() {
-        return Problem::unsupported(format!(
-            "it compares parts of {} along an axis; it compares elements here, without one",
-            n.ty(x)
-        ));
+    let axis = match n.attributes.optional_int("axis")? {
+        Some(axis) => Some(n.axis(axis, n.ty(x).rank())?),
+        None => None,
+    };
+    if n.ty(x).is_empty() {
+        return Problem::unsupported(format!("its operand is {}", n.ty(x)));
     }
-    let count = n.ty(x).len();
+    let (whole, axis) = match axis {
+        Some(axis) => (x, axis),
+        None => (n.reshape(x, vec![n.ty(x).len()])?, 0),
+    };
+    let keys = part_keys(n, whole, axis)?;
+    let count = n.ty(keys).len();
     let gather = |n: &mut NodeImport, x, at| n.emit(Op::Gather(Gather { axis: 0 }), &[x, at]);
-    let flat = n.reshape(x, vec![count])?;
-    let order = ascending(n, flat)?;
-    let values = gather(n, flat, order)?;
+    let order = ascending(n, keys)?;
+    let values = gather(n, keys, order)?;
     let begins = begins(n, values)?;
     let chosen = n.positions(begins)?;
     let starts = chosen.positions;
-    let mut results = [
-        gather(n, values, starts)?,
-        gather(n, order, starts)?,
-        starts,
-    ];
+    let mut results = [gather(n, order, starts)?, starts];
     // Each element's place in the order, and the run that it is in.
     let places = ascending(n, order)?;
     let ones = n.cast(begins, DType::I64)?;
@@ -259,7 +277,7 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
     let following = counting(n, count, 0, 1, 1)?;
     let has_next = n.binary(Binary::Less, following, chosen.count)?;
     let next = n.emit(Op::Where, &[has_next, next, end])?;
-    results[2] = n.binary(Binary::Sub, next, starts)?;
+    results[1] = n.binary(Binary::Sub, next, starts)?;
     if !sorted {
         let live = n.is_live(
             Extent {
@@ -268,7 +286,7 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
             },
             &[count],
         )?;
-        let firsts = n.emit(Op::Where, &[live, results[1], end])?;
+        let firsts = n.emit(Op::Where, &[live, results[0], end])?;
         let order = ascending(n, firsts)?;
         for result in &mut results {
             *result = gather(n, *result, order)?;
@@ -276,12 +294,87 @@ pub(crate) fn unique(n: &mut NodeImport) -> Imported {
         let places = ascending(n, order)?;
         inverse = gather(n, places, inverse)?;
     }
+    let count = chosen.count;
     for result in results {
-        let count = chosen.count;
         n.live.set(result, vec![Extent { axis: 0, count }]);
     }
-    let [values, firsts, counts] = results;
+    let [firsts, counts] = results;
+    let values = n.emit(Op::Gather(Gather { axis }), &[whole, firsts])?;
+    n.live.set(values, vec![Extent { axis, count }]);
     Ok(vec![values, firsts, inverse, counts])
+}
+
+/// A vector that has the order of the parts along an axis, compared element by element. Elements
+/// become their ranks among those at their place, and two ranks beside each other one number,
+/// until each part has a single one.
+fn part_keys(n: &mut NodeImport, x: ValueId, axis: usize) -> Result<ValueId, Problem> {
+    let shape = n.shape(x);
+    let count = shape[axis];
+    let mut perm: Vec<usize> = (0..shape.len()).filter(|d| *d != axis).collect();
+    perm.insert(0, axis);
+    let x = match axis {
+        0 => x,
+        _ => n.emit(Op::Transpose(Transpose { perm }), &[x])?,
+    };
+    let mut keys = n.reshape(x, vec![count, n.ty(x).len() / count])?;
+    while n.ty(keys).shape[1] > 1 {
+        let ranks = column_ranks(n, keys)?;
+        let width = n.ty(ranks).shape[1];
+        let pairs = width / 2;
+        let every = |first: usize, size: usize| {
+            let slice = Slice {
+                starts: vec![0, first],
+                steps: vec![1, if size > 1 { 2 } else { 1 }],
+                sizes: vec![count, size],
+            };
+            Op::Slice(slice)
+        };
+        let high = n.emit(every(0, pairs), &[ranks])?;
+        let low = n.emit(every(1, pairs), &[ranks])?;
+        let base = n.number(count as i64);
+        let high = n.binary(Binary::Mul, high, base)?;
+        keys = n.binary(Binary::Add, high, low)?;
+        if width % 2 == 1 {
+            let last = n.emit(every(width - 1, 1), &[ranks])?;
+            keys = n.emit(Op::Concat(Concat { axis: 1 }), &[keys, last])?;
+        }
+    }
+    n.reshape(keys, vec![count])
+}
+
+/// The rank of each element [n, columns] in its column; equal elements have one rank.
+fn column_ranks(n: &mut NodeImport, x: ValueId) -> Result<ValueId, Problem> {
+    let shape = n.shape(x);
+    let (count, columns) = (shape[0], shape[1]);
+    let ordered = |n: &mut NodeImport, x: ValueId| {
+        let order = TopK {
+            axis: 0,
+            k: count,
+            largest: false,
+        };
+        n.emit(Op::TopK(order), &[x])
+    };
+    let at = Op::GatherElements(GatherElements { axis: 0 });
+    let order = ordered(n, x)?;
+    let values = n.emit(at.clone(), &[x, order])?;
+    let mut ranks = n.filled(DType::I64, &[1, columns], 0.0)?;
+    if count > 1 {
+        let rows = |first: usize| {
+            Op::Slice(Slice {
+                starts: vec![first, 0],
+                steps: vec![1; 2],
+                sizes: vec![count - 1, columns],
+            })
+        };
+        let (later, earlier) = (n.emit(rows(1), &[values])?, n.emit(rows(0), &[values])?);
+        let same = n.binary(Binary::Equal, later, earlier)?;
+        let differs = n.unary(Unary::Not, same)?;
+        let differs = n.cast(differs, DType::I64)?;
+        ranks = n.emit(Op::Concat(Concat { axis: 0 }), &[ranks, differs])?;
+        ranks = running_sum(n, ranks)?;
+    }
+    let places = ordered(n, order)?;
+    n.emit(at, &[ranks, places])
 }
 
 /// Whether each element of an ordered vector differs from the one before it.

@@ -1,7 +1,12 @@
 //! Importers of convolutions and pooling.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{Conv, ConvTranspose, IndexOrder, Op, Pool, PoolKind, Reduce, ReduceKind};
+use graph::ValueId;
+use graph::ops::{
+    Binary, Combine, Conv, ConvTranspose, Gather, IndexOrder, Op, Pad, PadMode, Pool, PoolKind,
+    Reduce, ReduceKind, ScatterNd,
+};
+use tensor::Tensor;
 
 /// Larger strides, dilations, kernels and groups are refused.
 const LIMIT: i64 = 1 << 20;
@@ -212,6 +217,129 @@ pub(crate) fn max_pool(n: &mut NodeImport) -> Imported {
     };
     let indices = n.wants(1).then_some(order);
     pool(n, PoolKind::Max { indices })
+}
+
+/// Each element back where the maximum of its window was, and zeros.
+pub(crate) fn max_unpool(n: &mut NodeImport) -> Imported {
+    let (x, places) = (n.input(0)?, n.input(1)?);
+    let from = n.shape(x);
+    let pool = pool_attributes(n, PoolKind::Max { indices: None })?;
+    if n.shape(places) != from || n.ty(x).is_empty() {
+        return Problem::unsupported(format!("places {} for {}", n.ty(places), n.ty(x)));
+    }
+    let mut shape = from[..2].to_vec();
+    for d in 0..from.len() - 2 {
+        let (before, after) = pool.pads[d];
+        let reach = (from[2 + d] - 1) * pool.strides[d] + pool.kernel[d];
+        match reach.checked_sub(before + after) {
+            Some(extent) if extent > 0 => shape.push(extent),
+            _ => return Problem::unsupported(format!("pads={:?} of windows", pool.pads)),
+        }
+    }
+    // Places are counted in the shape that follows from the windows; a larger result has it
+    // at its start.
+    let wanted = match n.constant_ints(2, "output shape")? {
+        None => shape.clone(),
+        Some(sizes) => {
+            let sizes = sizes.iter().map(|s| usize::try_from(*s).unwrap_or(0));
+            let sizes: Vec<usize> = sizes.collect();
+            let fits = sizes.len() == shape.len() && sizes.iter().zip(&shape).all(|(a, b)| a >= b);
+            if !fits {
+                return Problem::unsupported(format!("output shape {sizes:?} for {shape:?}"));
+            }
+            sizes
+        }
+    };
+    let y = match of_same_windows(n, places, &pool, &shape) {
+        true => from_windows(n, [x, places], &pool, &shape)?,
+        false => {
+            let count = n.ty(x).len();
+            let all = shape.iter().product();
+            let zeros = n.filled(n.dtype(x), &[all], 0.0)?;
+            let places = n.reshape(places, vec![count, 1])?;
+            let x = n.reshape(x, vec![count])?;
+            let scatter = Op::ScatterNd(ScatterNd {
+                combine: Combine::Replace,
+            });
+            let y = n.emit(scatter, &[zeros, places, x])?;
+            n.reshape(y, shape.clone())?
+        }
+    };
+    if wanted == shape {
+        return Ok(vec![y]);
+    }
+    let pads = shape.iter().zip(&wanted).map(|(a, b)| (0, (b - a) as i64));
+    let pad = Pad {
+        mode: PadMode::Constant(0.0),
+        pads: pads.collect(),
+    };
+    Ok(vec![n.emit(Op::Pad(pad), &[y])?])
+}
+
+/// Whether places are those that a pooling with these windows found in an image of this shape.
+fn of_same_windows(n: &NodeImport, places: ValueId, pool: &Pool, shape: &[usize]) -> bool {
+    let Some((node, 1)) = n.model.producer(places) else {
+        return false;
+    };
+    let node = &n.model[node];
+    match &node.op {
+        Op::Pool(p) => {
+            let order = Some(IndexOrder::RowMajor);
+            let same = p.kernel == pool.kernel && p.strides == pool.strides && p.pads == pool.pads;
+            let plain = p.dilations.iter().all(|d| *d == 1);
+            let image = node.input(0).map(|v| n.shape(v));
+            p.kind == PoolKind::Max { indices: order }
+                && same
+                && plain
+                && image.as_deref() == Some(shape)
+        }
+        _ => false,
+    }
+}
+
+/// Each element of the result looks for its own place in the windows that have it.
+fn from_windows(
+    n: &mut NodeImport,
+    [x, places]: [ValueId; 2],
+    pool: &Pool,
+    shape: &[usize],
+) -> Result<ValueId, Problem> {
+    let from = n.shape(x);
+    let spatial = from.len() - 2;
+    let all: usize = shape.iter().product();
+    n.take_elements(&[all])?;
+    let own: Vec<i64> = (0..all as i64).collect();
+    let own = n.model.add_result(&n.name, Tensor::from_slice(shape, &own));
+    let mut choices = vec![Vec::new()];
+    for d in 0..spatial {
+        let windows = pool.kernel[d].div_ceil(pool.strides[d]);
+        let longer = |c: &Vec<usize>| {
+            let c = c.clone();
+            (0..windows).map(move |w| [&c[..], &[w]].concat())
+        };
+        choices = choices.iter().flat_map(longer).collect();
+    }
+    let mut y = n.filled(n.dtype(x), shape, 0.0)?;
+    // Of several updates of an element the last one counts.
+    for choice in choices.into_iter().rev() {
+        let (mut value, mut place) = (x, places);
+        for (d, back) in choice.iter().enumerate() {
+            // A window that there is not is another one, whose place is elsewhere, or it again.
+            let window = |i: usize| {
+                let last = (i + pool.pads[d].0) / pool.strides[d];
+                last.saturating_sub(*back).min(from[2 + d] - 1) as i64
+            };
+            let picks: Vec<i64> = (0..shape[2 + d]).map(window).collect();
+            let picks = Tensor::from_slice(&[picks.len()], &picks);
+            let picks = n.model.add_result(&n.name, picks);
+            let gather = Op::Gather(Gather { axis: 2 + d });
+            value = n.emit(gather.clone(), &[value, picks])?;
+            place = n.emit(gather, &[place, picks])?;
+        }
+        let is_own = n.binary(Binary::Equal, place, own)?;
+        y = n.emit(Op::Where, &[is_own, value, y])?;
+    }
+    Ok(y)
 }
 
 pub(crate) fn average_pool(n: &mut NodeImport) -> Imported {

@@ -192,3 +192,142 @@ fn products_with_a_scale_a_column() {
     let expected: Vec<f64> = expected.iter().map(|y| stored(*y, 0.9, 100.0)).collect();
     close(&found, &expected, 1.0);
 }
+
+/// Weights of few bits in blocks of 16 terms, the last block not whole.
+#[test]
+fn weights_of_few_bits_become_floats() {
+    let (terms, maps, block) = (20, 3, 16);
+    for bits in [4usize, 8] {
+        let per_byte = 8 / bits;
+        let packed = bytes(&[maps, 2, block / per_byte], 5);
+        let scales: Vec<f32> = (0..maps * 2).map(|i| 0.1 + i as f32 * 0.03).collect();
+        let zeros = bytes(&[maps * 2 * bits / 8], 6);
+        let x = bytes(&[2, terms], 7);
+        let operands = [
+            &x,
+            &packed,
+            &Tensor::from_slice(&[maps * 2], &scales),
+            &zeros,
+        ];
+        let attributes = vec![
+            build_onnx::int("K", terms as i64),
+            build_onnx::int("N", maps as i64),
+            build_onnx::int("bits", bits as i64),
+            build_onnx::int("block_size", block as i64),
+        ];
+        let part = |t: &Tensor, first: usize, i: usize| {
+            let byte = t.get_i64(first + i / per_byte);
+            (byte >> (i % per_byte * bits) & ((1 << bits) - 1)) as f64
+        };
+        let weight = |k: usize, m: usize| {
+            let of = m * 2 + k / block;
+            let zero = part(&zeros, m * 2 / per_byte, k / block);
+            let value = part(&packed, of * block / per_byte, k % block);
+            (value - zero) * f64::from(scales[of])
+        };
+        let mut expected = Vec::new();
+        for r in 0..2 {
+            for m in 0..maps {
+                let term = |k: usize| x.get_f64(r * terms + k) * weight(k, m);
+                expected.push((0..terms).map(term).sum::<f64>());
+            }
+        }
+        let found = run_floats("MatMulNBits", attributes, &operands);
+        let largest = expected.iter().fold(1.0, |m: f64, e| m.max(e.abs()));
+        for (a, e) in found.iter().zip(&expected) {
+            assert!((a - e).abs() < 1e-5 * largest, "{found:?}\n{expected:?}");
+        }
+    }
+}
+
+/// As [`run`], where the first operand is the input, as floats.
+fn run_floats(op: &str, attributes: Vec<AttributeProto>, operands: &[&Tensor]) -> Vec<f64> {
+    let mut x = Tensor::zeros(DType::F32, operands[0].shape());
+    (0..x.len()).for_each(|i| x.set_f64(i, operands[0].get_f64(i)));
+    let names: Vec<String> = (0..operands.len()).map(|i| format!("v{i}")).collect();
+    let used = names.iter().skip(1).map(String::as_str);
+    let used: Vec<&str> = std::iter::once("x").chain(used).collect();
+    let mut node = node(op, &used, &["y"], attributes);
+    node.domain = Some("com.microsoft".into());
+    let shape: Vec<i64> = x.shape().iter().map(|n| *n as i64).collect();
+    let constants = (1..operands.len()).map(|i| constant(&names[i], operands[i]));
+    let mut proto = build_onnx::one_node(17, &shape, node, constants.collect());
+    proto.opset_import.push(OperatorSetIdProto {
+        domain: Some("com.microsoft".into()),
+        version: Some(1),
+    });
+    let m = import(&proto).unwrap();
+    m.verify().unwrap();
+    let y = evaluate(&m, &[Arc::new(x)], Keep::Outputs)
+        .unwrap()
+        .outputs();
+    build_onnx::floats_of(&y[0])
+}
+
+/// Products of bytes and sums in floats: the operands' zero points are taken off.
+#[test]
+fn products_of_bytes_are_floats() {
+    let (a, b) = (bytes(&[3, 8], 1), bytes(&[8, 4], 2));
+    let (az, bz) = (7.0, 100.0);
+    let bias: Vec<f32> = (0..4).map(|i| i as f32).collect();
+    let operands = [
+        &a,
+        &b,
+        &scale(0.02),
+        &scale(0.01),
+        &zero(az as u8),
+        &zero(bz as u8),
+        &Tensor::from_slice(&[4], &bias),
+    ];
+    let found = run("MatMulIntegerToFloat", vec![], &operands, 0);
+    for r in 0..3 {
+        for c in 0..4 {
+            let term = |k: usize| (a.get_f64(r * 8 + k) - az) * (b.get_f64(k * 4 + c) - bz);
+            let sum = (0..8).map(term).sum::<f64>() * 0.02 * 0.01 + f64::from(bias[c]);
+            assert!((found[r * 4 + c] - sum).abs() < 1e-3, "{found:?}");
+        }
+    }
+}
+
+/// One head of one row attends to itself: the result is its value.
+#[test]
+fn attention_of_bytes_projects_its_operand() {
+    let (x, w) = (bytes(&[1, 1, 5], 1), bytes(&[5, 6], 2));
+    let bias: Vec<f32> = (0..6).map(|i| i as f32).collect();
+    let bias = Tensor::from_slice(&[6], &bias);
+    let none = Tensor::from_slice(&[1], &[1i32]);
+    let operands = [
+        &x,
+        &w,
+        &bias,
+        &scale(0.02),
+        &scale(0.01),
+        &none,
+        &zero(9),
+        &zero(120),
+    ];
+    let found = run(
+        "QAttention",
+        vec![build_onnx::int("num_heads", 1)],
+        &operands,
+        0,
+    );
+    for c in 0..2 {
+        let term = |k: usize| (x.get_f64(k) - 9.0) * (w.get_f64(k * 6 + 4 + c) - 120.0);
+        let sum = (0..5).map(term).sum::<f64>() * 0.02 * 0.01 + (4 + c) as f64;
+        assert!((found[c] - sum).abs() < 1e-4, "{found:?}, not {sum}");
+    }
+}
+
+/// Floats are quantised by their own range: 255 steps from the least to the largest.
+#[test]
+fn a_product_of_floats_by_bytes_is_quantised() {
+    let x = Tensor::from_slice(&[1, 3], &[0u8, 51, 255]);
+    let w = Tensor::from_slice(&[3, 1], &[1u8, 2, 3]);
+    let operands = [&x, &w, &scale(0.5), &zero(1)];
+    let found = run_floats("DynamicQuantizeMatMul", vec![], &operands);
+    assert!(
+        (found[0] - (51.0 * 0.5 + 255.0 * 1.0)).abs() < 1e-3,
+        "{found:?}"
+    );
+}

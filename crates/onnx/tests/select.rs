@@ -209,3 +209,73 @@ fn an_operator_that_does_not_take_an_open_size_is_refused() {
     let says = "the data decide the size of its operand `kept` (f32[3] at most)";
     assert!(message.contains(says), "{message}");
 }
+
+#[test]
+fn different_rows_and_columns_are_found() {
+    // Rows 0 and 2 are equal, and columns 1 and 3.
+    let x = [
+        2.0, 1.0, 0.0, 1.0, //
+        0.0, 3.0, 5.0, 3.0, //
+        2.0, 1.0, 0.0, 1.0,
+    ];
+    let x = Tensor::from_slice(&[3, 4], &x.map(|v| v as f32));
+    let unique = |axis: i64, sorted: i64| {
+        let outputs = ["y", "firsts", "inverse", "counts"];
+        let attributes = vec![int("axis", axis), int("sorted", sorted)];
+        let nodes = vec![node("Unique", &["x"], &outputs, attributes)];
+        results(&model(&[3, 4], nodes, &outputs, vec![]), &x)
+    };
+    let r = unique(0, 1);
+    is(&r[0], &[2, 4], &[0., 3., 5., 3., 2., 1., 0., 1.]);
+    is(&r[1], &[2], &[1., 0.]);
+    is(&r[2], &[3], &[1., 0., 1.]);
+    is(&r[3], &[2], &[1., 2.]);
+    let r = unique(-1, 0);
+    is(&r[0], &[3, 3], &[2., 1., 0., 0., 3., 5., 2., 1., 0.]);
+    is(&r[1], &[3], &[0., 1., 2.]);
+    is(&r[2], &[4], &[0., 1., 2., 1.]);
+    is(&r[3], &[3], &[1., 2., 1.]);
+}
+
+/// As an exporter puts regions of several levels together: into zeros, at places that the data
+/// choose, with indices spread over what each region has.
+#[test]
+fn updates_that_are_not_live_change_nothing() {
+    let (mut nodes, mut constants) = kept();
+    constants.push(int64s("column", &[-1, 1]));
+    constants.push(int64s("two", &[2]));
+    constants.push(int64s("pair", &[6, 2]));
+    constants.push(int64s("minus", &[-1]));
+    constants.push(int64s("one_size", &[1]));
+    nodes.extend([
+        node("Squeeze", &["places"], &["flat"], vec![]),
+        node("Reshape", &["flat", "column"], &["rows_of"], vec![]),
+        node("Shape", &["flat"], &["count"], vec![]),
+        node(
+            "Concat",
+            &["count", "two"],
+            &["shape"],
+            vec![int("axis", 0)],
+        ),
+        // Exporters ask whether a size is -1.
+        node("Equal", &["shape", "minus"], &["open"], vec![]),
+        node("Where", &["open", "one_size", "shape"], &["known"], vec![]),
+        node("Expand", &["rows_of", "known"], &["spread"], vec![]),
+        node("Reshape", &["kept", "column"], &["kept_column"], vec![]),
+        node("Expand", &["kept_column", "known"], &["updates"], vec![]),
+        node("ConstantOfShape", &["pair"], &["zeros"], vec![]),
+        node(
+            "ScatterElements",
+            &["zeros", "spread", "updates"],
+            &["y"],
+            vec![int("axis", 0)],
+        ),
+    ]);
+    let file = model(&[6], nodes, &["y"], constants);
+    let x = Tensor::from_slice(&[6], &[0.0f32, 4.0, 2.0, 0.0, 0.0, 7.0]);
+    let r = results(&file, &x);
+    let expected = [0., 0., 4., 4., 2., 2., 0., 0., 0., 0., 7., 7.];
+    is(&r[0], &[6, 2], &expected);
+    let none = results(&file, &Tensor::from_slice(&[6], &[0.0f32; 6]));
+    is(&none[0], &[6, 2], &[0.0; 12]);
+}

@@ -62,6 +62,8 @@ pub struct Access {
     /// The axes whose iterations decide whether a select takes another value instead:
     /// where an element would lie outside the buffer.
     pub guards: Vec<bool>,
+    /// Whether the axis decides an index through another load: its elements lie anywhere.
+    pub gathers: Vec<bool>,
 }
 
 /// The index of one dimension of a buffer.
@@ -240,6 +242,7 @@ impl Access {
                 .iter()
                 .map(|v| tests.iter().any(|t| t.uses_var(*v)))
                 .collect(),
+            gathers: vars.iter().map(|v| is_gathered(indices, *v)).collect(),
         }
     }
 
@@ -258,6 +261,12 @@ impl Access {
             (reduced && kept).then(|| terms.join(" + "))
         })
     }
+}
+
+/// Whether a load in an index uses the variable.
+fn is_gathered(indices: &[Expr], v: VarId) -> bool {
+    let load = |e: &Expr| matches!(e.kind(), ExprKind::Load(..)) && e.uses_var(v);
+    indices.iter().any(|e| e.any(&load))
 }
 
 impl Dim {

@@ -171,3 +171,32 @@ fn it_is_the_default_of_rows_and_of_nothing_else() {
     // A row that needs another row's results.
     assert!(rows_sketch(&distances(8, 768, 1), &target).is_none());
 }
+
+/// The place of the largest element of each row, counted in integers.
+fn place_of_largest(rows: i64, cols: i64) -> Program {
+    let mut b = ProgramBuilder::new("place");
+    let x = b.input("X", DType::F32, &[rows, cols]);
+    let outer = [("i0", rows)];
+    let best = b.reduce("best", &outer, &[("r", cols)], Reducer::Max, |o, t| {
+        Expr::load(x, [o, t].concat())
+    });
+    let main = b.reduce("main", &outer, &[("r", cols)], Reducer::Min, |o, t| {
+        let is_best = Expr::load(x, [o, t].concat()).equals(Expr::load(best, o.to_vec()));
+        let none = Expr::constant(cols as f64, DType::I32);
+        Expr::select(is_best, t[0].clone().cast(DType::I32), none)
+    });
+    let out = b.compute("out", &outer, |o| {
+        Expr::load(main, o.to_vec()).cast(DType::F32)
+    });
+    b.finish(&[out])
+}
+
+#[test]
+fn positions_along_a_row_are_found_in_vectors() {
+    for (rows, cols) in [(1, 27), (3, 40)] {
+        let program = place_of_largest(rows, cols);
+        let own = rows_sketch(&program, &target(Isa::X86Avx2, 1)).unwrap();
+        let expected = output(&program);
+        assert!(!scheduled(&program, &own, &expected, 1).is_empty());
+    }
+}

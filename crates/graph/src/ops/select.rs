@@ -17,6 +17,8 @@ pub(super) fn infer_positions(inputs: Operands) -> Result<TensorType, OpError> {
 /// One step of suppressing boxes that overlap better ones: minus infinity for the chosen box
 /// and for all boxes that overlap it by more than `threshold` (intersection over union), the
 /// given score for the others. Nothing changes where the chosen box has minus infinity.
+/// Operands are scores [batch, classes, n], boxes [batch, 4, n] and the chosen box of each
+/// class, [batch, classes, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Suppress {
     pub threshold: f32,
@@ -31,7 +33,7 @@ impl Suppress {
         let [batch, classes, count] = scores.shape[..] else {
             return refuse(format!("its scores are {scores}, not of three axes"));
         };
-        inputs.expect(1, scores.dtype, &[batch, count, 4])?;
+        inputs.expect(1, scores.dtype, &[batch, 4, count])?;
         inputs.expect(2, DType::I64, &[batch, classes, 1])?;
         if boxes.is_empty() {
             return refuse("there are no boxes");

@@ -39,7 +39,10 @@ pub(super) fn suppress(
     let mut out = scores.clone();
     for row in 0..scores.len() / count {
         let first = row / classes * count;
-        let side = |i: usize| sides(s.centred, &boxes[(first + i) * 4..][..4]);
+        let side = |i: usize| {
+            let at = [0, 1, 2, 3].map(|k| boxes[first * 4 + k * count + i]);
+            sides(s.centred, &at)
+        };
         let best = match usize::try_from(best.get_i64(row)) {
             Ok(best) if best < count => best,
             _ => return refuse(format!("box {} of {count}", best.get_i64(row))),

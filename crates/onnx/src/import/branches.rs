@@ -44,6 +44,9 @@ fn taken(
     yes: ValueId,
     no: ValueId,
 ) -> Result<ValueId, Problem> {
+    if [yes, no].iter().any(|v| n.sequences.contains_key(v)) {
+        return Problem::unsupported("its condition is open, and its branches make sequences");
+    }
     let (a, b) = (n.ty(yes).clone(), n.ty(no).clone());
     if a.dtype != b.dtype || a.rank() != b.rank() {
         return Problem::unsupported(format!("its branches make {a} and {b}"));

@@ -236,6 +236,7 @@ impl Importer<'_> {
             name: name.to_string(),
             folder: self.folder,
             live: &mut self.live,
+            sequences: &mut self.sequences,
             at_bounds: false,
             wanted: None,
         }
@@ -247,6 +248,9 @@ impl Importer<'_> {
         let Some(first) = parts.first().map(|p| n.ty(*p).clone()) else {
             return refuse("it runs no iteration, so the shape of what it collects is not known");
         };
+        if parts.iter().any(|p| n.sequences.contains_key(p)) {
+            return refuse("it collects sequences");
+        }
         let axis = n.axis(axis, first.rank() + 1)?;
         let mut shape = first.shape.clone();
         shape.insert(axis, 1);

@@ -4,7 +4,7 @@
 //! is masked where the operator would mix what is live with what is not, so that results never
 //! depend on what lies beyond a count.
 
-use super::complete;
+use super::{complete, placed};
 use crate::live::{Extent, Range};
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators::Operator;
@@ -121,6 +121,7 @@ const OF_SIZES: &[&str] = &[
     "Squeeze",
     "Sum",
     "Unsqueeze",
+    "Where",
 ];
 
 /// Whether a node needs more than its operator's importer.
@@ -144,15 +145,21 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "Slice" => slice(n, operator),
         "Reshape" if any => reshaped(n, operator),
         _ if !any && OF_SIZES.contains(&name) => of_sizes(n, operator),
+        "Equal" if !any => equal_sizes(n, operator),
         _ if !any => complete(n, operator.import),
         "Shape" => shape(n, operator),
         "Size" => size(n, operator),
-        "NonZero" | "Compress" | "NonMaxSuppression" => complete(n, operator.import),
+        "NonZero" | "Compress" | "NonMaxSuppression" | "SequenceConstruct" | "SequenceInsert" => {
+            complete(n, operator.import)
+        }
         "Squeeze" | "Unsqueeze" | "Flatten" => reshaped(n, operator),
         "Transpose" => transposed(n, operator),
         "Concat" => concat(n, operator),
         "Split" => along(n, operator, 0, None),
+        "Expand" => placed::expand(n, operator),
         "Gather" | "GatherND" | "GatherElements" => gather(n, operator),
+        "Pad" => placed::pad(n, operator),
+        "Scatter" | "ScatterElements" => placed::scatter(n),
         "Softmax" | "LogSoftmax" => along(n, operator, -1, Some(f64::NEG_INFINITY)),
         "ArgMax" => reduced(n, operator, f64::NEG_INFINITY),
         "ArgMin" => reduced(n, operator, f64::INFINITY),
@@ -162,9 +169,13 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
         "ReduceSum" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare" => reduced(n, operator, 0.0),
         "MatMul" | "Gemm" => product(n, operator),
         "RoiAlign" if !live(n, 0) => {
-            let values = complete(n, operator.import)?;
             let regions = n.input(1)?;
             let extents = n.live.extents(regions).to_vec();
+            // Regions that are not live lie outside every image, where nothing is sampled.
+            n.inputs[1] = Some(n.masked(regions, &[0], -1e6)?);
+            let batch = n.input(2)?;
+            n.inputs[2] = Some(n.masked(batch, &[0], 0.0)?);
+            let values = complete(n, operator.import)?;
             set_all(n, values, &extents)
         }
         _ if ELEMENTWISE.contains(&name) => elementwise(n, operator),
@@ -173,7 +184,7 @@ pub(super) fn import(n: &mut NodeImport, operator: &Operator) -> Imported {
     }
 }
 
-fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
+pub(super) fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
     let given = n.inputs.iter().flatten();
     let sized = given.filter(|v| !n.live.extents(**v).is_empty());
     let names: Vec<String> = sized
@@ -187,7 +198,11 @@ fn refuse<T>(n: &NodeImport) -> Result<T, Problem> {
 }
 
 /// Sets what is live of a result. A value that is an operand, too, gets a node of its own.
-fn set(n: &mut NodeImport, v: ValueId, extents: Vec<Extent>) -> Result<ValueId, Problem> {
+pub(super) fn set(
+    n: &mut NodeImport,
+    v: ValueId,
+    extents: Vec<Extent>,
+) -> Result<ValueId, Problem> {
     let known = n.live.extents(v);
     let same = known.len() == extents.len() && known.iter().all(|e| extents.contains(e));
     if same {
@@ -212,17 +227,37 @@ fn minimum(n: &mut NodeImport, a: ValueId, b: i64) -> Result<ValueId, Problem> {
     n.binary(Binary::Min, a, b)
 }
 
+/// Between what a value's elements lie: also of a constant.
+fn known_range(n: &NodeImport, v: ValueId) -> Option<Range> {
+    n.live.range(v).cloned().or_else(|| {
+        let t = n.model.constant(v)?.clone();
+        let (low, high) = (t.clone(), t);
+        Some(Range { low, high })
+    })
+}
+
+/// Sizes are compared when the model is read, where they can be equal nowhere: exporters ask
+/// whether one is -1.
+fn equal_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let values = complete(n, operator.import)?;
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    let (Some(a), Some(b)) = (known_range(n, a), known_range(n, b)) else {
+        return Ok(values);
+    };
+    let count = n.ty(values[0]).len();
+    let at = |t: &Tensor, i: usize| t.get_i64(if t.len() == 1 { 0 } else { i });
+    let whole = |r: &Range| r.low.dtype().is_int() && (r.low.len() == 1 || r.low.len() == count);
+    let apart = |i: usize| at(&a.high, i) < at(&b.low, i) || at(&b.high, i) < at(&a.low, i);
+    match whole(&a) && whole(&b) && (0..count).all(apart) {
+        true => Ok(vec![n.filled(DType::Bool, &n.shape(values[0]), 0.0)?]),
+        false => Ok(values),
+    }
+}
+
 /// Integers computed from counts: also what the least and the largest counts give.
 fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
     let values = complete(n, operator.import)?;
-    let known = |n: &NodeImport, v: ValueId| {
-        n.live.range(v).cloned().or_else(|| {
-            let t = n.model.constant(v)?.clone();
-            let (low, high) = (t.clone(), t);
-            Some(Range { low, high })
-        })
-    };
-    let ranges = n.inputs.iter().map(|v| v.map(|v| known(n, v)));
+    let ranges = n.inputs.iter().map(|v| v.map(|v| known_range(n, v)));
     let Some(ranges) = ranges
         .map(Option::unwrap_or_default)
         .collect::<Option<Vec<_>>>()
@@ -245,13 +280,20 @@ fn of_sizes(n: &mut NodeImport, operator: &Operator) -> Imported {
         bounds
     };
     let (low, high) = (at(n, |r| &r.low)?, at(n, |r| &r.high)?);
+    let mut results = Vec::new();
     for (v, (low, high)) in values.iter().zip(low.into_iter().zip(high)) {
         let constant = |v| n.model.constant(v).cloned();
-        if let (Some(low), Some(high)) = (constant(low), constant(high)) {
-            n.live.set_range(*v, Range { low, high });
-        }
+        results.push(match (constant(low), constant(high)) {
+            // A part of a shape that no count is in.
+            (Some(low), Some(high)) if low == high => n.model.add_result(&n.name, low),
+            (Some(low), Some(high)) => {
+                n.live.set_range(*v, Range { low, high });
+                *v
+            }
+            _ => *v,
+        });
     }
-    Ok(values)
+    Ok(results)
 }
 
 fn shape(n: &mut NodeImport, operator: &Operator) -> Imported {
@@ -303,7 +345,11 @@ fn size(n: &mut NodeImport, operator: &Operator) -> Imported {
 
 /// The axes whose size comes from an element of the last operand that the data decide: of a
 /// result of `rank` axes.
-fn sizes_of(n: &mut NodeImport, given: ValueId, rank: usize) -> Result<Vec<Extent>, Problem> {
+pub(super) fn sizes_of(
+    n: &mut NodeImport,
+    given: ValueId,
+    rank: usize,
+) -> Result<Vec<Extent>, Problem> {
     let Some(Range { low, high }) = n.live.range(given).cloned() else {
         return Ok(Vec::new());
     };

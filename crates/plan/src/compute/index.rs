@@ -72,6 +72,9 @@ pub(super) fn gather_nd(env: &Env, b: &mut ProgramBuilder, g: GatherNd) -> (Buff
 /// The updates that an element looks through.
 struct Updates<'a> {
     axes: Axes,
+    /// How many of the result's axes, the outermost ones, decide which updates are for an
+    /// element.
+    deciding: usize,
     /// Whether the update at a point of `axes` is for the element at a point of the result.
     is_for: &'a dyn Fn(&[Expr], &[Expr]) -> Expr,
     /// That update's value.
@@ -84,7 +87,7 @@ fn replaced(env: &Env, b: &mut ProgramBuilder, u: &Updates) -> BufferId {
     let extents: Vec<i64> = u.axes.0.iter().map(|a| a.1).collect();
     let last = b.reduce(
         "last",
-        &axes.list(),
+        &axes.list()[..u.deciding],
         &u.axes.list(),
         Reducer::Max,
         |o, t| {
@@ -96,7 +99,7 @@ fn replaced(env: &Env, b: &mut ProgramBuilder, u: &Updates) -> BufferId {
         },
     );
     b.compute(ir::names::OUT.as_str(), &axes.list(), |o| {
-        let last = Expr::load(last, o);
+        let last = Expr::load(last, &o[..u.deciding]);
         let mut rest = last.clone().max(0);
         let mut at: Vec<Expr> = Vec::new();
         for n in extents.iter().rev() {
@@ -174,6 +177,7 @@ pub(super) fn scatter_elements(
     let value = |o: &[Expr], t: &[Expr]| updates.at(place(o, t));
     let updates = Updates {
         axes: Axes::new([("u0".to_string(), count)]),
+        deciding: x.shape().len(),
         is_for: &is_for,
         value: &value,
     };
@@ -203,6 +207,7 @@ pub(super) fn scatter_nd(env: &Env, b: &mut ProgramBuilder, s: ScatterNd) -> (Bu
     let count = outer.iter().product::<i64>();
     let updates = Updates {
         axes,
+        deciding: depth.max(1).min(env.shape.len()),
         is_for: &is_for,
         value: &value,
     };

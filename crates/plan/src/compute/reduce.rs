@@ -107,10 +107,18 @@ pub(super) fn arg_reduce(env: &Env, b: &mut ProgramBuilder, r: ArgReduce) -> (Bu
     } else {
         (Reducer::Min, group)
     };
+    // As narrow as the elements are: a vector has more lanes of it.
+    let narrow = if group <= i64::from(i32::MAX) {
+        DType::I32
+    } else {
+        DType::I64
+    };
     let acc = b.reduce(MAIN.as_str(), &axes.list(), &over.list(), pick, |o, t| {
         let is_best = is_best(value(o, t), Expr::load(best, o), env.operand_dtype(0));
-        Expr::select(is_best, &t[0], Expr::int(none))
+        let none = Expr::constant(none as f64, narrow);
+        Expr::select(is_best, t[0].clone().cast(narrow), none)
     });
-    let result = env.conclude(b, acc, &axes, None);
+    let wide = |position: Expr, _: &Point| position.cast(DType::I64);
+    let result = env.conclude(b, acc, &axes, Some(&wide));
     (result, kind(env, env.node.op.name(), group))
 }

@@ -5,8 +5,8 @@ use graph::ops::{GridSample, Interpolation, Outside};
 use ir::names::MAIN;
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
 
-/// The pixels [n, points.., taps] that samples are made of along an axis, -1 where zeros lie,
-/// and their weights.
+/// The pixels [taps, n, points..] that samples are made of along an axis, -1 where zeros lie,
+/// and their weights, which are 0 there.
 struct Neighbours {
     pixels: BufferId,
     weights: BufferId,
@@ -21,27 +21,48 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .map(|d| neighbours(env, b, g, d, sizes[d]))
         .collect();
     let axes = env.axes();
+    let alive = match g.outside {
+        Outside::Zeros => Some(rows_inside(env, b, &along, g.taps() as i64)),
+        Outside::Border | Outside::Reflection => None,
+    };
     let names: Vec<String> = (0..sizes.len()).map(|d| format!("t{d}")).collect();
     let taps: Vec<(&str, i64)> = names
         .iter()
         .map(|n| (n.as_str(), g.taps() as i64))
         .collect();
     let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
-        let at = |tap: &Expr| [&o[..1], &o[2..], std::slice::from_ref(tap)].concat();
+        let at = |tap: &Expr| [std::slice::from_ref(tap), &o[..1], &o[2..]].concat();
         let pixels = along
             .iter()
             .zip(t)
             .map(|(n, t)| Expr::load(n.pixels, at(t)));
         let pixels: Vec<Expr> = pixels.collect();
-        let index = pixels.iter().map(|p| p.clone().max(0));
+        // Within the image by what is written here: the data need no check.
+        let within = |(p, n): (&Expr, &i64)| p.clone().max(0).min(*n - 1);
+        let index = pixels.iter().zip(&sizes).map(within);
         let value = x.at([&o[..2], &index.collect::<Vec<_>>()].concat());
         let weights = along
             .iter()
             .zip(t)
             .map(|(n, t)| Expr::load(n.weights, at(t)));
+        // Zeros are chosen before they are weighted: a choice between sums would be a branch
+        // for each lane.
+        let value = match g.outside {
+            Outside::Zeros => {
+                let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
+                super::guarded(inside, value, Expr::constant(0.0, env.work()))
+            }
+            Outside::Border | Outside::Reflection => value,
+        };
         let product = weights.fold(value, |v, w| v * w);
-        let inside = pixels.into_iter().map(|p| p.ge(0)).collect();
-        super::guarded(inside, product, Expr::constant(0.0, env.work()))
+        // A row of points without any pixel is passed over, such as those of a region that
+        // there is not.
+        let row = [&o[..1], &o[2..o.len() - 1]].concat();
+        let lives = alive
+            .map(|b| Expr::load(b, row).ge(0))
+            .into_iter()
+            .collect();
+        super::guarded(lives, product, Expr::constant(0.0, env.work()))
     });
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
@@ -56,6 +77,39 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         kind = kind.arg(&format!("to{d}"), *n);
     }
     (env.conclude(b, acc, &axes, None), kind)
+}
+
+/// For each row of points [n, points.. but the last] the largest pixel that a sample of it is made
+/// of, which is negative if there is none.
+fn rows_inside(env: &Env, b: &mut ProgramBuilder, along: &[Neighbours], taps: i64) -> BufferId {
+    let points = [&env.shape[..1], &env.shape[2..]].concat();
+    let name = |d: usize| format!("i{d}");
+    let (last, rows) = (
+        points.len() - 1,
+        Axes::new(
+            points[..points.len() - 1]
+                .iter()
+                .enumerate()
+                .map(|(d, n)| (name(d), *n)),
+        ),
+    );
+    let over = (0..along.len()).map(|d| (format!("t{d}"), taps));
+    let over = Axes::new(over.chain([(name(last), points[last])]));
+    b.reduce(
+        "inside",
+        &rows.list(),
+        &over.list(),
+        Reducer::Max,
+        |o, r| {
+            let (at, taps) = r.split_last().expect("a row has points");
+            let pixel = |(n, t): (&Neighbours, &Expr)| {
+                let index = [std::slice::from_ref(t), o, std::slice::from_ref(at)].concat();
+                Expr::load(n.pixels, index)
+            };
+            let pixels = along.iter().zip(taps).map(pixel);
+            pixels.reduce(Expr::min).unwrap_or_else(|| Expr::int(0))
+        },
+    )
 }
 
 fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: i64) -> Neighbours {
@@ -95,13 +149,13 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
         Interpolation::Cubic => Expr::unary(UnaryOp::Floor, place) - number(1.0),
     };
     let of = |o: &[Expr]| {
-        let (tap, point) = o.split_last().expect("a neighbour has its tap");
+        let (tap, point) = o.split_first().expect("a neighbour has its tap");
         let place = Expr::load(places, point);
         let at = first(&place) + tap.clone().cast(work);
         (at, place)
     };
     let mut axes = points;
-    axes.0.push(("t".to_string(), g.taps() as i64));
+    axes.0.insert(0, ("t".to_string(), g.taps() as i64));
     let pixels = b.compute(&format!("pixel{axis}"), &axes.list(), |o| {
         let (at, _) = of(o);
         let at = match g.outside {
@@ -115,11 +169,16 @@ fn neighbours(env: &Env, b: &mut ProgramBuilder, g: GridSample, axis: usize, n: 
     });
     let weights = b.compute(&format!("weight{axis}"), &axes.list(), |o| {
         let (at, place) = of(o);
+        let inside = number(0.0).le(&at).and(at.clone().lt(number(n as f64)));
         let distance = Expr::unary(UnaryOp::Abs, at - place);
-        match g.interpolation {
+        let weight = match g.interpolation {
             Interpolation::Nearest => number(1.0),
             Interpolation::Linear => number(1.0) - distance,
             Interpolation::Cubic => cubic(distance, &number),
+        };
+        match g.outside {
+            Outside::Zeros => Expr::select(inside, weight, number(0.0)),
+            Outside::Border | Outside::Reflection => weight,
         }
     });
     Neighbours { pixels, weights }

@@ -73,15 +73,24 @@ fn sides(centred: bool, at: impl Fn(i64) -> Expr, half: &Expr) -> [(Expr, Expr);
 pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (BufferId, Kind) {
     let (scores, boxes, best) = (env.operand(0), env.operand(1), env.operand(2));
     let number = |v: f64| Expr::constant(v, env.work());
+    // What the data choose is read once, and not again for each box.
+    let [batch, classes] = [env.shape[0], env.shape[1]];
+    let chosen = |o: &[Expr]| best.at(vec![o[0].clone(), o[1].clone(), Expr::int(0)]);
+    let rows = [("i0", batch), ("i1", classes)];
+    let held = b.compute("held", &rows, |o| {
+        scores.at(vec![o[0].clone(), o[1].clone(), chosen(o)])
+    });
+    let sides_of = [("i0", batch), ("i1", classes), ("k", 4)];
+    let taken = b.compute("taken", &sides_of, |o| {
+        boxes.at(vec![o[0].clone(), o[2].clone(), chosen(o)])
+    });
     let result = env.map(b, |p: &Point| {
         let [n, c, i] = [0, 1, 2].map(|d| p.index[d].clone());
-        let chosen = best.at(vec![n.clone(), c.clone(), Expr::int(0)]);
         let half = number(0.5);
-        let side = |i: &Expr| {
-            let at = |k: i64| boxes.at(vec![n.clone(), i.clone(), Expr::int(k)]);
-            sides(s.centred, at, &half)
-        };
-        let (own, other) = (side(&i), side(&chosen));
+        let at = |k: i64| boxes.at(vec![n.clone(), Expr::int(k), i.clone()]);
+        let own = sides(s.centred, at, &half);
+        let at = |k: i64| Expr::load(taken, vec![n.clone(), c.clone(), Expr::int(k)]);
+        let other = sides(s.centred, at, &half);
         let area = |s: &[(Expr, Expr); 2]| (&s[0].1 - &s[0].0) * (&s[1].1 - &s[1].0);
         let common = |d: usize| {
             let high = own[d].1.clone().min(&other[d].1);
@@ -92,8 +101,8 @@ pub(super) fn suppress(env: &Env, b: &mut ProgramBuilder, s: Suppress) -> (Buffe
         let over = number(f64::from(s.threshold)).lt(overlap);
         let score = scores.at(p.index.clone());
         let low = number(f64::NEG_INFINITY);
-        let held = scores.at(vec![n.clone(), c, chosen.clone()]);
-        let goes = over.or(chosen.equals(&i));
+        let held = Expr::load(held, vec![n.clone(), c.clone()]);
+        let goes = over.or(chosen(&p.index).equals(&i));
         let goes = goes.and(Expr::binary(BinaryOp::Ne, held, low.clone()));
         Expr::select(goes, low, score)
     });

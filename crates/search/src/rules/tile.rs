@@ -103,9 +103,10 @@ pub fn decide(d: &mut Draft, plan: &mut Plan, lanes: &Lanes) -> Written<Tile> {
         cuts.push(lanes.at);
     }
     let rows = rows(d, plan, &options, &best, &mut cuts);
+    let products = best.rows.iter().product::<i64>() * best.vectors;
     let terms = match window::whole_terms(&plan.facts) {
         Some(_) => None,
-        None => terms(d, plan, best.rows.iter().product::<i64>() * best.vectors),
+        None => terms(d, plan, products * each(plan, lanes)),
     };
     let tile = Tile {
         rows,
@@ -183,8 +184,19 @@ fn limit(d: &mut Draft, plan: &Plan, lanes: &Lanes, tile: &Tile, most: i64, unit
     d.limit("registers", &[(1, &sums), (1, &held)], most * unit);
     let mut body = sums;
     body.extend(tile.terms.iter().map(|t| t.decided.value()));
-    let whole = window::whole_terms(&plan.facts).unwrap_or(1);
-    d.limit("unrolled code", &[(whole, &body)], MOST_UNROLLED * unit);
+    d.limit(
+        "unrolled code",
+        &[(each(plan, lanes), &body)],
+        MOST_UNROLLED * unit,
+    );
+}
+
+/// Statements of the body for each vector of sums and unrolled term. A vector whose elements
+/// lie anywhere is a load for each.
+fn each(plan: &Plan, lanes: &Lanes) -> i64 {
+    let gathers = plan.facts.operands.iter().any(|o| o.gathers[lanes.at]);
+    let loads = if gathers { lanes.width } else { 1 };
+    window::whole_terms(&plan.facts).unwrap_or(1) * loads
 }
 
 /// Axes for a tile, outermost first: of those that leave out the same operands the
@@ -259,12 +271,12 @@ fn best(
     let is_held = |at: &usize| held(plan, lanes, *at);
     // Vectors are held by all.
     let held: Vec<bool> = options.axes.iter().map(is_held).chain([true]).collect();
-    let whole = window::whole_terms(&plan.facts).unwrap_or(1);
+    let each = each(plan, lanes);
     let fits = |sizes: &[i64]| {
         let sums: i64 = sizes.iter().product();
         let of_held = sizes.iter().zip(&held).filter(|(_, held)| **held);
         let loaded: i64 = of_held.map(|(n, _)| *n).product();
-        sums + loaded <= registers.most_vectors(0) && sums * whole <= MOST_UNROLLED
+        sums + loaded <= registers.most_vectors(0) && sums * each <= MOST_UNROLLED
     };
     let mut best = TileSizes {
         rows: vec![1; options.axes.len()],
@@ -341,7 +353,7 @@ pub fn unroll_taps(
     let extent = extent(&taps);
     // The rest of an axis of which a part is unrolled: the body is long without it.
     let rest = loops.terms.last() == Some(&taps);
-    let long = rest && plan.body * extent > 2 * UNROLLED;
+    let long = (rest || plan.body > UNROLLED) && plan.body * extent > 2 * UNROLLED;
     let default = if long { 1 } else { extent };
     let by = d.choose("unroll_taps", &[1, extent], default);
     d.unroll_by(taps, by.value())?;

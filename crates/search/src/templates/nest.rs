@@ -163,7 +163,8 @@ impl Border {
             return Border::None;
         };
         let var = var.var;
-        let is_uneven = |e: &Expr| e.uses_var(var) && Affine::of(e).is_none();
+        // Where the data say where elements lie, code of its own for a vector gains nothing.
+        let is_uneven = |e: &Expr| e.uses_var(var) && Affine::of(e).is_none() && !e.loads();
         let loads = block.loads();
         if loads.iter().flat_map(|(_, at)| at).any(is_uneven) {
             return Border::Uneven;

@@ -14,7 +14,7 @@ use super::Templates;
 use crate::analysis::{Access, Class, Stride};
 use crate::draft::{DecidedPart, Draft, PART, REST, Written};
 use crate::nests::{AxisLoop, Nest, ids};
-use ir::{BlockId, BufferId, CpuTarget, IterKind, LoopId, Node, Program, Role, Scope};
+use ir::{BlockId, BufferId, CpuTarget, DType, IterKind, LoopId, Node, Program, Role, Scope};
 use schedule::own_loops;
 
 /// Vectors side by side, at most: independent chains of operations. Chosen by hand; not
@@ -248,7 +248,9 @@ fn recognise<'a>(program: &Program, all: &'a [Nest], target: &CpuTarget) -> Opti
             return None;
         };
         let b = program.buffer(w.buffer);
-        let own = b.role == Role::Intermediate && b.dtype.is_float();
+        // Positions are counted in integers of the elements' width.
+        let fits = b.dtype.is_float() || b.dtype == DType::I32;
+        let own = b.role == Role::Intermediate && fits;
         (own || n.block == last.block).then_some((n, part))
     };
     let parts: Vec<(&Nest, Part)> = all.iter().map(part).collect::<Option<_>>()?;

@@ -1,0 +1,96 @@
+//! Nodes that place elements of operands whose size the data decide: they spread, pad and scatter.
+
+use super::complete;
+use super::sized::{refuse, set, sizes_of};
+use crate::indexing;
+use crate::live::Extent;
+use crate::node::{Imported, NodeImport};
+use crate::operators::Operator;
+use graph::ops::{Binary, Op, Pad, PadMode, Slice};
+use tensor::DType;
+
+/// What is live of the operand stays live; other sizes may come from the shape.
+pub(super) fn expand(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let (x, given) = (n.input(0)?, n.input(1)?);
+    n.at_bounds = true;
+    let y = complete(n, operator.import)?[0];
+    let (own, shape) = (n.shape(x), n.shape(y));
+    let mut extents = Vec::new();
+    for e in n.live.extents(x).to_vec() {
+        let axis = e.axis + shape.len() - own.len();
+        if own[e.axis] != shape[axis] {
+            return refuse(n);
+        }
+        let count = e.count;
+        extents.push(Extent { axis, count });
+    }
+    for e in sizes_of(n, given, shape.len())? {
+        if extents.iter().all(|own: &Extent| own.axis != e.axis) {
+            extents.push(e);
+        }
+    }
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Updates that are not live go to an element behind the others, which is cut off then.
+pub(super) fn scatter(n: &mut NodeImport) -> Imported {
+    let (x, given, updates) = (n.input(0)?, n.input(1)?, n.input(2)?);
+    let shape = n.shape(x);
+    let axis = n.axis(n.attributes.int("axis", 0)?, shape.len())?;
+    let combine = indexing::combine(n)?;
+    let fits = n.shape(given) == n.shape(updates) && !n.ty(given).is_empty();
+    if !fits || n.ty(x).is_empty() || n.shape(given).len() != shape.len() {
+        return refuse(n);
+    }
+    let mut dead = n.live.extents(given).to_vec();
+    for e in n.live.extents(updates) {
+        if dead.iter().all(|own| own.axis != e.axis) {
+            dead.push(*e);
+        }
+    }
+    let rows = match dead.iter().all(|e| e.axis == axis) {
+        true => indexing::row_indices(n, given, axis),
+        false => None,
+    };
+    let mut indices = rows.unwrap_or(given);
+    let extent = match n.live.count(x, axis) {
+        Some(count) => count,
+        None => n.number(shape[axis] as i64),
+    };
+    indices = n.cast(indices, DType::I64)?;
+    let zero = n.number(0);
+    let from_end = n.binary(Binary::Add, indices, extent)?;
+    let negative = n.binary(Binary::Less, indices, zero)?;
+    indices = n.emit(Op::Where, &[negative, from_end, indices])?;
+    let behind = n.number(shape[axis] as i64);
+    let own = n.shape(indices);
+    for e in dead {
+        let live = n.is_live(e, &own)?;
+        indices = n.emit(Op::Where, &[live, indices, behind])?;
+    }
+    let mut pads = vec![(0, 0); shape.len()];
+    pads[axis].1 = 1;
+    let mode = PadMode::Constant(0.0);
+    let longer = n.emit(Op::Pad(Pad { mode, pads }), &[x])?;
+    let y = indexing::scattered_along(n, [longer, indices, updates], (axis, combine))?[0];
+    let cut = Slice {
+        starts: vec![0; shape.len()],
+        steps: vec![1; shape.len()],
+        sizes: shape,
+    };
+    let y = n.emit(Op::Slice(cut), &[y])?;
+    let extents = n.live.extents(x).to_vec();
+    Ok(vec![set(n, y, extents)?])
+}
+
+/// Along an axis with a count nothing is put.
+pub(super) fn pad(n: &mut NodeImport, operator: &Operator) -> Imported {
+    let x = n.input(0)?;
+    let y = complete(n, operator.import)?[0];
+    let (own, shape) = (n.shape(x), n.shape(y));
+    let extents = n.live.extents(x).to_vec();
+    if extents.iter().any(|e| own[e.axis] != shape[e.axis]) {
+        return refuse(n);
+    }
+    Ok(vec![set(n, y, extents)?])
+}
