@@ -301,7 +301,13 @@ fn products_of_two_images_take_sums_of_rows_and_columns_off() {
             let perm = vec![0, 2, 3, 1];
             let b = net.add(Op::Transpose(Transpose { perm }), &[b]);
             let y = net.add(Op::MatMul, &[a, b]);
-            let y = net.quantise(y, Steps { scale: 0.0937, ..U8 });
+            let y = net.quantise(
+                y,
+                Steps {
+                    scale: 0.0937,
+                    ..U8
+                },
+            );
             let names = net.simplified(y);
             let count = |name| names.iter().filter(|n| **n == name).count();
             assert_eq!(
