@@ -16,6 +16,7 @@ mod recognise;
 pub mod reference;
 mod rows;
 mod simplify;
+mod tables;
 
 pub use model::{
     Exceeded, Limit, Limits, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users,
@@ -24,6 +25,6 @@ pub use model::{
 pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;
 pub use quantised::products_of_bytes;
-pub use reference::{EvalError, Evaluated, Keep, evaluate};
+pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Rows, rows_apart};
 pub use simplify::simplify;

@@ -10,10 +10,13 @@
 //! where the inner sums are of bytes, exact in i32, and the last one is a constant of each
 //! map. Operators that only move values move the bytes instead.
 
+mod images;
+
 use crate::model::{Model, Node, Rewrite, ValueId};
 use crate::ops::{Binary, Conv, ConvInteger, Gemm, Op, Pool, PoolKind, Transpose, Unary};
 use crate::reference;
 use crate::simplify::vector;
+use crate::tables::{Table, table};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
@@ -214,20 +217,59 @@ impl Pass<'_, '_> {
         if self.r.target[x].dtype() != DType::F32 || !same || zero.fract() != 0.0 {
             return None;
         }
-        let again = self.written(x);
-        if let Some(d) = again.filter(|d| self.whole(d) == Some([zero, step]))
-            && self.r.target[d.q].dtype() == to
-        {
-            return Some(d.q);
+        if let Some(q) = self.again(x, [zero, step], to) {
+            return Some(q);
         }
         let scaled = self.rescaled(x, step);
         let rounded = self.add(Op::Unary(Unary::Round), &[scaled]);
-        let q = self.bytes(rounded, zero, to);
+        let bytes = |pass: &mut Self, zero, to| {
+            let q = pass.bytes(rounded, zero, to);
+            pass.looked_up(q).unwrap_or(q)
+        };
+        let q = bytes(self, zero, to);
         if to == DType::I8 {
-            let above = self.bytes(rounded, zero + UNSIGNED, DType::U8);
+            let above = bytes(self, zero + UNSIGNED, DType::U8);
             self.unsigned.insert(q, above);
         }
         Some(q)
+    }
+
+    /// The bytes that `x` is dequantised from, if it is quantised to the same steps again.
+    fn again(&mut self, x: ValueId, [zero, step]: [f64; 2], to: DType) -> Option<ValueId> {
+        let d = self.written(x)?;
+        let from = self.r.target[d.q].dtype();
+        let [own, own_step] = self.whole(&d)?;
+        let above = |dtype| if dtype == DType::I8 { UNSIGNED } else { 0.0 };
+        if own_step != step || own + above(from) != zero + above(to) {
+            return None;
+        }
+        match (from, to) {
+            (DType::U8, DType::I8) => {
+                let q = self.moved_by(d.q, -UNSIGNED, to);
+                self.unsigned.insert(q, d.q);
+                Some(q)
+            }
+            _ => (from == to).then_some(d.q),
+        }
+    }
+
+    /// Bytes with a number added to each, which fits.
+    fn moved_by(&mut self, v: ValueId, by: f64, to: DType) -> ValueId {
+        let wide = self.add(Op::Cast(DType::I32), &[v]);
+        let by = self.constant(filled(DType::I32, &[], by));
+        let moved = self.add(Op::Binary(Binary::Add), &[wide, by]);
+        self.add(Op::Cast(to), &[moved])
+    }
+
+    /// Bytes from a table, if they depend on one byte each and are costly to compute.
+    fn looked_up(&mut self, v: ValueId) -> Option<ValueId> {
+        let Table { byte, values } = table(&self.r.target, v)?;
+        let byte = match self.r.target[byte].dtype() {
+            DType::U8 => byte,
+            _ => self.add(Op::Cast(DType::U8), &[byte]),
+        };
+        let values = self.constant(values);
+        Some(self.add(Op::Lookup, &[byte, values]))
     }
 
     /// The bytes of steps from a zero point.
@@ -353,8 +395,10 @@ impl Pass<'_, '_> {
     }
 
     fn matmul(&mut self, [a, b]: [ValueId; 2]) -> Option<ValueId> {
-        let w = self.weights(b, 1)?;
-        self.product(a, w, None)
+        match self.weights(b, 1) {
+            Some(w) => self.product(a, w, None),
+            None => self.product_of_images(a, b),
+        }
     }
 
     fn gemm(&mut self, g: &Gemm, [a, b]: [ValueId; 2], c: Option<ValueId>) -> Option<ValueId> {

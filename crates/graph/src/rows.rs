@@ -445,6 +445,7 @@ impl Facts<'_> {
             Op::MatMul | Op::MatMulInteger => self.matmul(),
             Op::Gemm(g) => self.gemm(g.trans_a, g.trans_b),
             Op::Contract(c) => self.contract(c),
+            Op::Lookup => self.beside(|_| false),
             Op::BatchNorm(_) | Op::Lrn(_) => self.beside(|a| a == 1),
             Op::LayerNorm(n) => self.beside(|a| a >= n.axis),
             Op::Softmax(s) => self.beside(|a| a == s.axis),

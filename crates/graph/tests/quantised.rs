@@ -245,21 +245,126 @@ fn a_shortcut_of_bytes_is_dequantised_where_it_is_added() {
 
 #[test]
 fn other_products_stay() {
-    // Weights that less their zero point are no bytes, and weights that are no constant.
+    // Weights that less their zero points are no bytes, an image of floats, and more terms
+    // than i32 has room for.
     let mut net = Net::new();
     let x = net.0.add_input("x", DType::F32, &[4, 16]);
-    let x = net.through(x, U8);
-    let q = fill_tensor(DType::U8, &[16, 8], Fill::Integers { lo: 0, hi: 255 }, 3);
-    let q = net.0.add_constant("weights", q);
+    let q = net.through(x, U8);
+    let w = fill_tensor(DType::U8, &[16, 8], Fill::Integers { lo: 0, hi: 255 }, 3);
+    let w = net.0.add_constant("weights", w);
     let scale = net.filled(DType::F32, &[], &[0.01]);
-    let zero = net.filled(DType::I32, &[], &[9.0]);
-    let w = net.dequantise(q, zero, scale);
-    let y = net.add(Op::MatMul, &[x, w]);
+    let zeros: Vec<f64> = (0..8).map(f64::from).collect();
+    let zeros = net.filled(DType::I32, &[1, 8], &zeros);
+    let w = net.dequantise(w, zeros, scale);
+    let y = net.add(Op::MatMul, &[q, w]);
     let turned = net.add(Op::Transpose(Transpose { perm: vec![1, 0] }), &[x]);
-    let square = net.add(Op::MatMul, &[x, turned]);
+    let square = net.add(Op::MatMul, &[q, turned]);
     let y = net.add(Op::MatMul, &[square, y]);
     let names = net.simplified(y);
     assert_eq!(names.iter().filter(|n| **n == "matmul").count(), 3);
+
+    for (terms, name) in [(33_025, "matmul_integer"), (33_026, "matmul")] {
+        let mut net = Net::new();
+        let x = net.0.add_input("x", DType::F32, &[2, terms]);
+        let x = net.through(x, SYMMETRIC);
+        let turned = net.add(Op::Transpose(Transpose { perm: vec![1, 0] }), &[x]);
+        let y = net.add(Op::MatMul, &[x, turned]);
+        let y = net.quantise(
+            y,
+            Steps {
+                scale: 300.0,
+                ..SYMMETRIC
+            },
+        );
+        let names = net.simplified(y);
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
+
+#[test]
+fn products_of_two_images_take_sums_of_rows_and_columns_off() {
+    let even = Steps { zero: 128, ..U8 };
+    // Sums: of rows where the right zero point is not 0 as i8, of columns where the left one is not.
+    for (left, right, sums) in [
+        (U8, U8, 2),
+        (U8, even, 1),
+        (I8, I8, 2),
+        (SYMMETRIC, SYMMETRIC, 1),
+        (Steps { zero: 0, ..U8 }, I8, 1),
+        (Steps { zero: -128, ..I8 }, even, 0),
+    ] {
+        for terms in [8, 9] {
+            let mut net = Net::new();
+            let a = net.0.add_input("a", DType::F32, &[2, 3, 5, terms]);
+            let b = net.0.add_input("b", DType::F32, &[2, 6, 3, terms]);
+            let (a, b) = (net.through(a, left), net.through(b, right));
+            let perm = vec![0, 2, 3, 1];
+            let b = net.add(Op::Transpose(Transpose { perm }), &[b]);
+            let y = net.add(Op::MatMul, &[a, b]);
+            let y = net.quantise(
+                y,
+                Steps {
+                    scale: 0.0937,
+                    ..U8
+                },
+            );
+            let names = net.simplified(y);
+            let count = |name| names.iter().filter(|n| **n == name).count();
+            assert_eq!(
+                [
+                    count("matmul_integer"),
+                    count("matmul"),
+                    count("reduce_sum")
+                ],
+                [1, 0, sums],
+                "{names:?}"
+            );
+            assert_eq!(count("pad"), if terms == 9 { 2 } else { 0 });
+        }
+    }
+}
+
+#[test]
+fn functions_of_a_byte_are_looked_up() {
+    for (from, to) in [(U8, U8), (I8, I8), (U8, I8), (I8, U8)] {
+        let mut net = Net::new();
+        let x = net.0.add_input("x", DType::F32, &[3, 40]);
+        let x = net.through(x, from);
+        let scaled = net.filled(DType::F32, &[], &[std::f64::consts::FRAC_1_SQRT_2]);
+        let scaled = net.add(Op::Binary(Binary::Mul), &[x, scaled]);
+        let erf = net.add(Op::Unary(Unary::Erf), &[scaled]);
+        let erf = net.through(erf, to);
+        // As importers leave a quantised constant.
+        let one = net.filled(DType::U8, &[], &[200.0]);
+        let zero = net.filled(DType::I32, &[], &[0.0]);
+        let scale = net.filled(DType::F32, &[], &[0.005]);
+        let one = net.dequantise(one, zero, scale);
+        let y = net.add(Op::Binary(Binary::Add), &[erf, one]);
+        let y = net.through(y, to);
+        let y = net.add(Op::Binary(Binary::Mul), &[x, y]);
+        let y = net.quantise(y, to);
+        let names = net.simplified(y);
+        assert!(
+            names.ends_with(&["lookup"]) && !names.contains(&"erf"),
+            "{names:?}"
+        );
+        assert_eq!(names.iter().filter(|n| **n == "lookup").count(), 1);
+    }
+}
+
+#[test]
+fn what_depends_on_more_than_a_byte_is_computed() {
+    let mut net = Net::new();
+    let x = net.0.add_input("x", DType::F32, &[3, 40]);
+    let (a, b) = (net.through(x, U8), net.through(x, I8));
+    let exp = net.add(Op::Unary(Unary::Exp), &[a]);
+    let y = net.add(Op::Binary(Binary::Mul), &[exp, b]);
+    let scales = net.filled(DType::F32, &[40], &[0.1; 40]);
+    let z = net.add(Op::Binary(Binary::Mul), &[exp, scales]);
+    let y = net.add(Op::Binary(Binary::Add), &[y, z]);
+    let y = net.quantise(y, U8);
+    let names = net.simplified(y);
+    assert!(!names.contains(&"lookup"), "{names:?}");
 }
 
 #[test]

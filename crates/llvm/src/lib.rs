@@ -18,6 +18,7 @@ pub mod math;
 mod object;
 mod pattern;
 mod raw;
+mod table;
 mod transpose;
 mod value;
 

@@ -278,7 +278,10 @@ impl Emitter<'_> {
                     .load(self.memory_type(dtype), address, dtype.size() as u32)
             }
             Some((base, 1)) => self.load_vector(buffer, &base, s),
-            parts => self.load_apart(buffer, offset, parts, s),
+            parts => match self.load_by_bytes(buffer, offset, s) {
+                Some(v) => v,
+                None => self.load_apart(buffer, offset, parts, s),
+            },
         };
         Typed {
             value: self.loaded(raw, dtype),

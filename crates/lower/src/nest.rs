@@ -356,6 +356,19 @@ pub(crate) fn has_load(e: &Expr) -> bool {
     e.any(&|e| matches!(e.kind(), ExprKind::Load(..)))
 }
 
+/// Whether a table has an element for each byte, and the index is a byte: it needs no check.
+pub(crate) fn is_byte_of(p: &Program, table: BufferId, index: &Expr) -> bool {
+    let ExprKind::Cast(_, byte) = index.kind() else {
+        return false;
+    };
+    let is_byte = match byte.kind() {
+        ExprKind::Cast(to, _) => *to == DType::U8,
+        ExprKind::Load(b, _) => p.buffer(*b).dtype == DType::U8,
+        _ => false,
+    };
+    is_byte && matches!(p.buffer(table).shape[..], [n] if n > i64::from(u8::MAX))
+}
+
 /// The operands of a tree of `and`, left to right; nothing for `true`.
 pub(crate) fn conjuncts(e: &Expr) -> Vec<Expr> {
     match e.kind() {

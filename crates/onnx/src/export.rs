@@ -203,6 +203,21 @@ impl<'a> Writer<'a> {
                 self.push(&node.name, "Identity", inputs, outputs, vec![]);
                 return Ok(());
             }
+            Op::Lookup => {
+                let at = self.fresh(&node.name);
+                let to = int("to", i64::from(data_type(DType::I32)));
+                let x = vec![inputs[0].clone()];
+                self.push(&at, "Cast", x, vec![at.clone()], vec![to]);
+                let operands = vec![inputs[1].clone(), at];
+                self.push(
+                    &node.name,
+                    "Gather",
+                    operands,
+                    outputs,
+                    vec![int("axis", 0)],
+                );
+                return Ok(());
+            }
             Op::LayerNorm(l) => {
                 if let Some(scale) = self.channel_scale(node, l) {
                     return self.instance_norm(node, l.epsilon, scale, inputs, outputs);
@@ -412,7 +427,7 @@ fn operator(
     let axis = |a: usize| vec![int("axis", a as i64)];
     Ok(match &node.op {
         Op::Identity => ("Identity", vec![]),
-        Op::Unary(_) => unreachable!("unary operators are written apart"),
+        Op::Unary(_) | Op::Lookup => unreachable!("they are written apart"),
         Op::Binary(b) => binary(*b, dtype)?,
         Op::Where => ("Where", vec![]),
         Op::Cast(to) => ("Cast", vec![int("to", i64::from(data_type(*to)))]),

@@ -308,6 +308,7 @@ fn movement() {
         &[(F, &[3, 1])],
     );
     round_trip(Op::Gather(Gather { axis: 0 }), &[x, (I, &[2, 2])]);
+    round_trip(Op::Lookup, &[(DType::U8, &[2, 3]), (F, &[256])]);
     let rows = (F, &[4, 5][..]);
     let picks = (I, &[3, 2][..]);
     round_trip(

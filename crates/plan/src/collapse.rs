@@ -8,7 +8,7 @@
 //! Reshapes cost nothing. Values stay the same.
 
 use crate::fuse::is_elementwise;
-use graph::ops::{LayerNorm, Op, Reshape, Softmax};
+use graph::ops::{LayerNorm, Op, Reduce, Reshape, Softmax};
 use graph::{Model, Node, Rewrite, ValueId};
 use std::convert::Infallible;
 use tensor::Tensor;
@@ -17,9 +17,14 @@ use tensor::Tensor;
 pub(crate) fn collapse(model: &Model) -> Model {
     let collapsed = model.rewrite(|r, _, node| {
         let new = match &node.op {
-            Op::MatMul => matmul(r, node),
+            Op::MatMul | Op::MatMulInteger => matmul(r, node),
             Op::Softmax(s) => rows(r, node, s.axis),
             Op::LayerNorm(l) if !l.statistics => rows(r, node, l.axis),
+            Op::Reduce(Reduce {
+                axes,
+                keepdims: true,
+                ..
+            }) if axes.len() == 1 => reduction(r, node, axes[0]),
             op if is_elementwise(op) && !matches!(op, Op::BatchNorm(_)) => elementwise(r, node),
             _ => None,
         };
@@ -79,7 +84,7 @@ fn matmul(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
         return None;
     };
     let (a, b) = (reshape(r, a, &left), reshape(r, b, &right));
-    let y = add(r, node, Op::MatMul, &[a, b]);
+    let y = add(r, node, node.op.clone(), &[a, b]);
     Some(restore(r, node, y))
 }
 
@@ -114,16 +119,41 @@ fn elementwise(r: &mut Rewrite, node: &Node) -> Option<ValueId> {
     let inputs: Vec<ValueId> = r.operands(node).into_iter().collect::<Option<_>>()?;
     let shape = r.source[node.output()].shape().to_vec();
     let (lead, source) = inputs.iter().find_map(|v| split_rows(r, *v, &shape))?;
+    // A table has no axes of the result.
+    let along = match node.op {
+        Op::Lookup => &inputs[..1],
+        _ => &inputs[..],
+    };
     let mut merged = Vec::new();
-    for v in &inputs {
+    for v in along {
         merged.push(merged_shape(r.target[*v].shape(), &shape, lead, source)?);
     }
-    let operands: Vec<ValueId> = inputs
+    let mut operands: Vec<ValueId> = along
         .iter()
         .zip(&merged)
         .map(|(v, s)| reshape(r, *v, s))
         .collect();
+    operands.extend(&inputs[along.len()..]);
     let y = add(r, node, node.op.clone(), &operands);
+    Some(restore(r, node, y))
+}
+
+/// Moves the reshape of an operand that split its first axis past a reduction of the last one.
+fn reduction(r: &mut Rewrite, node: &Node, axis: usize) -> Option<ValueId> {
+    let x = r.operands(node)[0]?;
+    let shape = r.target[x].shape().to_vec();
+    let (lead, rows) = split_rows(r, x, &shape)?;
+    let (Op::Reduce(reduce), true) = (&node.op, axis + 1 == shape.len() && axis >= lead) else {
+        return None;
+    };
+    let source = [&[rows], &shape[lead..]].concat();
+    let axes = vec![source.len() - 1];
+    let x = reshape(r, x, &source);
+    let op = Op::Reduce(Reduce {
+        axes,
+        ..reduce.clone()
+    });
+    let y = add(r, node, op, &[x]);
     Some(restore(r, node, y))
 }
 

@@ -1,13 +1,15 @@
-//! Transposes that are no kernels: matrix products read the source directly.
+//! Transposes that are no kernels: matrix products read the source directly. So do sums of
+//! bytes, which are widened where they are read.
 //!
-//! Owns which transposes those are, and how an operand's index becomes one of
+//! Owns which nodes those are, and how an operand's index becomes one of
 //! the source. Promises that the innermost axis of a left operand stays
 //! innermost, so that what was read along cache lines still is; right operands
 //! are packed by the products anyway. Leaves what lies between (reshapes that
 //! drop or add axes of extent 1) to aliases.
 
-use graph::ops::Op;
-use graph::{Model, Users, ValueId};
+use graph::ops::{Op, ReduceKind};
+use graph::{Model, NodeId, Users, ValueId};
+use tensor::DType;
 
 /// A value as elements of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +21,25 @@ pub(crate) struct Fold {
 }
 
 impl Fold {
-    /// How to read an operand of a matrix product from before its transpose.
-    pub fn of(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
+    /// How to read an operand of an operator from before a node that has no kernel.
+    pub fn of(model: &Model, users: &Users, op: &Op, operand: ValueId) -> Option<Fold> {
+        match op {
+            Op::MatMul | Op::MatMulInteger => Fold::of_factor(model, users, operand),
+            Op::Reduce(_) => Fold::of_terms(model, users, operand),
+            _ => None,
+        }
+    }
+
+    /// How to read the terms of a sum from before they are widened.
+    fn of_terms(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
+        let axes = (0..model[operand].ty().rank()).map(Some).collect();
+        let (producer, _) = model.producer(operand)?;
+        let source = model[producer].input(0)?;
+        is_widened_for_sums(model, users, operand).then_some(Fold { source, axes })
+    }
+
+    /// How to read a factor of a matrix product from before its transpose.
+    fn of_factor(model: &Model, users: &Users, operand: ValueId) -> Option<Fold> {
         let rank = model[operand].ty().rank();
         let mut axes: Vec<Option<usize>> = (0..rank).map(Some).collect();
         let mut v = operand;
@@ -42,7 +61,7 @@ impl Fold {
                         source,
                         axes: moved,
                     };
-                    return is_folded(model, users, v).then_some(fold);
+                    return is_folded_transpose(model, users, v).then_some(fold);
                 }
                 _ => return None,
             }
@@ -50,9 +69,26 @@ impl Fold {
     }
 }
 
-/// Whether a value is a transpose that all its readers fold: then it has no
+/// Whether all readers of a value read what it is made of: then it has no
 /// kernel and no memory.
 pub(crate) fn is_folded(model: &Model, users: &Users, v: ValueId) -> bool {
+    is_widened_for_sums(model, users, v) || is_folded_transpose(model, users, v)
+}
+
+/// Whether a value is bytes as i32 for sums alone.
+fn is_widened_for_sums(model: &Model, users: &Users, v: ValueId) -> bool {
+    let Some((producer, _)) = model.producer(v) else {
+        return false;
+    };
+    let node = &model[producer];
+    let bytes = |v: ValueId| matches!(model[v].dtype(), DType::I8 | DType::U8);
+    let widens = node.op == Op::Cast(DType::I32) && node.input(0).is_some_and(bytes);
+    let sums = |n: &NodeId| matches!(&model[*n].op, Op::Reduce(r) if r.kind == ReduceKind::Sum);
+    let (read, empty) = (users.of(v), model[v].ty().is_empty());
+    widens && !empty && !users.is_output(v) && read.iter().all(|(n, _)| sums(n))
+}
+
+fn is_folded_transpose(model: &Model, users: &Users, v: ValueId) -> bool {
     let Some((producer, _)) = model.producer(v) else {
         return false;
     };
@@ -71,7 +107,7 @@ fn only_products_read(model: &Model, users: &Users, v: ValueId, along_rows: bool
     users.of(v).iter().all(|(n, operand)| {
         let node = &model[*n];
         match &node.op {
-            Op::MatMul => *operand == 1 || along_rows,
+            Op::MatMul | Op::MatMulInteger => *operand == 1 || along_rows,
             Op::Reshape(_) => {
                 let result = node.output();
                 let extents = |v: ValueId| without_ones(model[v].shape());

@@ -98,7 +98,7 @@ impl Group {
 pub(crate) fn is_elementwise(op: &Op) -> bool {
     matches!(
         op,
-        Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::BatchNorm(_)
+        Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::Lookup | Op::BatchNorm(_)
     )
 }
 

@@ -250,6 +250,23 @@ pub(super) fn infer_where(inputs: Operands) -> Result<TensorType, OpError> {
     })
 }
 
+/// How many values a byte has.
+pub const BYTES: usize = 256;
+
+pub(super) fn infer_lookup(inputs: Operands) -> Result<TensorType, OpError> {
+    let inputs = inputs.exactly(2)?;
+    let (x, table) = (inputs.get(0)?, inputs.get(1)?);
+    if x.dtype != DType::U8 || table.shape != [BYTES] {
+        return refuse(format!(
+            "takes u8 and a table of {BYTES} elements, not {x} and {table}"
+        ));
+    }
+    Ok(TensorType {
+        dtype: table.dtype,
+        shape: x.shape.clone(),
+    })
+}
+
 /// The NumPy broadcast of two shapes.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ mod top_k;
 
 pub use contract::Contract;
 pub use conv::{Col2Im, Conv, ConvInteger, ConvTranspose};
-pub use elementwise::{Binary, Gelu, Unary, broadcast_shape};
+pub use elementwise::{BYTES, Binary, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
 pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
@@ -65,6 +65,8 @@ pub enum Op {
     /// `i64`, where NaN gives 0 and what does not fit saturates; a narrower type
     /// takes the low bits, so that 300 is 44 as an `i8`, and infinities are -1 and 0.
     Cast(DType),
+    /// x (u8), table [256]: the element of the table at each element of x.
+    Lookup,
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], bias? [M].
     Conv(Conv),
     /// x [N,C,spatial..], weight [M,C/groups,kernel..], each i8 or u8; sums in i32.
@@ -141,6 +143,7 @@ impl Op {
             Op::Binary(b) => b.name(),
             Op::Where => "where",
             Op::Cast(_) => "cast",
+            Op::Lookup => "lookup",
             Op::Conv(_) => "conv",
             Op::ConvInteger(_) => "conv_integer",
             Op::ConvTranspose(_) => "conv_transpose",
@@ -209,6 +212,7 @@ impl Op {
                 .exactly(1)?
                 .get(0)
                 .map(|t| vec![TensorType::new(*to, &t.shape)]),
+            Op::Lookup => one(elementwise::infer_lookup(inputs)),
             Op::Conv(c) => one(c.infer(inputs)),
             Op::ConvInteger(c) => one(c.infer(inputs)),
             Op::ConvTranspose(c) => one(c.infer(inputs)),

@@ -22,6 +22,17 @@ pub(super) fn unary(u: Unary, x: &Tensor) -> Tensor {
     from_integers(x.dtype(), x.shape(), &values)
 }
 
+/// `x` is of u8.
+pub(super) fn lookup(x: &Tensor, table: &Tensor) -> Tensor {
+    let mut found = Tensor::zeros(table.dtype(), x.shape());
+    let size = table.dtype().size();
+    for (to, at) in found.bytes_mut().chunks_exact_mut(size).zip(x.bytes()) {
+        let from = usize::from(*at) * size;
+        to.copy_from_slice(&table.bytes()[from..from + size]);
+    }
+    found
+}
+
 fn unary_float(u: Unary, x: f64) -> f64 {
     match u {
         Unary::Neg => -x,

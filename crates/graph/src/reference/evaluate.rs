@@ -1,7 +1,8 @@
-//! Running a whole model through the references.
+//! Running models through the references: whole ones, and from values that are known.
 
-use crate::model::{Model, TensorType, ValueId};
+use crate::model::{Model, Node, NodeId, TensorType, ValueId};
 use crate::ops::OpError;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{Crop, Tensor};
 use thiserror::Error;
@@ -20,6 +21,8 @@ pub enum EvalError {
         expected: TensorType,
         given: TensorType,
     },
+    #[error("`{0}` is an input, and no tensor is given for it")]
+    Unknown(String),
     #[error("node `{node}` ({op}): {source}")]
     Node {
         node: String,
@@ -84,11 +87,7 @@ pub fn evaluate(model: &Model, inputs: &[Arc<Tensor>], keep: Keep) -> Result<Eva
             })
         };
         let operands: Vec<_> = node.inputs.iter().map(operand).collect();
-        let results = super::apply(&node.op, &operands).map_err(|source| EvalError::Node {
-            node: node.name.clone(),
-            op: node.op.name(),
-            source,
-        })?;
+        let results = applied(node, &operands)?;
         for (v, t) in node.outputs.iter().zip(results) {
             values[v.index()] = Some(Arc::new(t));
         }
@@ -105,6 +104,56 @@ pub fn evaluate(model: &Model, inputs: &[Arc<Tensor>], keep: Keep) -> Result<Eva
         values,
         outputs: model.outputs().to_vec(),
         crops: model.crops().to_vec(),
+    })
+}
+
+/// The value `v`, computed from `known` values and constants, with the nodes that it took.
+///
+/// # Errors
+/// If an operator refuses a value, or an input is needed that is not known.
+pub fn evaluate_from(
+    model: &Model,
+    known: &HashMap<ValueId, Arc<Tensor>>,
+    v: ValueId,
+) -> Result<(Arc<Tensor>, Vec<NodeId>), EvalError> {
+    let mut values = known.clone();
+    let mut needed = BTreeSet::new();
+    let mut open = vec![v];
+    while let Some(v) = open.pop() {
+        if let Some(t) = model.constant(v) {
+            values.insert(v, t.clone());
+        }
+        if values.contains_key(&v) {
+            continue;
+        }
+        let Some((producer, _)) = model.producer(v) else {
+            return Err(EvalError::Unknown(model[v].name().to_string()));
+        };
+        if needed.insert(producer) {
+            open.extend(model[producer].inputs.iter().flatten());
+        }
+    }
+    for id in &needed {
+        let node = &model[*id];
+        let operands: Vec<_> = node
+            .inputs
+            .iter()
+            .map(|v| v.map(|v| &*values[&v]))
+            .collect();
+        let results = applied(node, &operands)?;
+        for (v, t) in node.outputs.iter().zip(results) {
+            // What is known stays as it is.
+            values.entry(*v).or_insert_with(|| Arc::new(t));
+        }
+    }
+    Ok((values[&v].clone(), needed.into_iter().collect()))
+}
+
+fn applied(node: &Node, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    super::apply(&node.op, operands).map_err(|source| EvalError::Node {
+        node: node.name.clone(),
+        op: node.op.name(),
+        source,
     })
 }
 

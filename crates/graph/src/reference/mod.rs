@@ -24,7 +24,7 @@ mod select;
 mod top_k;
 mod widen;
 
-pub use evaluate::{EvalError, Evaluated, Keep, evaluate};
+pub use evaluate::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 
 use crate::model::TensorType;
 use crate::ops::{Op, OpError, refuse};
@@ -57,6 +57,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Binary(b) => vec![elementwise::binary(*b, x, given[1], shape)?],
         Op::Where => vec![elementwise::select(given[0], given[1], given[2], shape)],
         Op::Cast(to) => vec![elementwise::cast(x, *to)],
+        Op::Lookup => vec![elementwise::lookup(x, given[1])],
         Op::Conv(c) => vec![conv::conv(c, x, given[1], optional(2), shape)],
         Op::ConvInteger(c) => vec![conv::conv_integer(c, x, given[1], shape)],
         Op::Col2Im(c) => vec![conv::col2im(c, x, shape)],

@@ -6,7 +6,7 @@
 //! the program's own promises.
 
 use crate::LowerError;
-use crate::nest::{For, Nest, Stmt, conjunction, has_load};
+use crate::nest::{For, Nest, Stmt, conjunction, has_load, is_byte_of};
 use ir::{BinaryOp, Expr, ExprKind, Program, UnaryOp};
 
 /// What the kernel returns when an index is out of bounds.
@@ -82,7 +82,7 @@ fn require(
     let inside = indices
         .iter()
         .zip(shape)
-        .filter(|(i, _)| has_load(i))
+        .filter(|(i, _)| has_load(i) && !is_byte_of(p, buffer, i))
         .map(|(i, n)| i.clone().ge(0).and(i.clone().lt(*n)));
     let Some(inside) = conjunction(inside) else {
         return;

@@ -12,9 +12,11 @@
 
 use crate::LowerError;
 use crate::flat::{Lane, combined};
-use crate::nest::{Assign, For, Nest, Stmt, conjunction, conjuncts, guarded, has_load, loads};
+use crate::nest::{
+    Assign, For, Nest, Stmt, conjunction, conjuncts, guarded, has_load, is_byte_of, loads,
+};
 use ir::affine::Affine;
-use ir::{BufferId, Expr, ExprKind, LoopKind, VarId};
+use ir::{BufferId, Expr, ExprKind, LoopKind, Program, VarId};
 
 /// Wider loops are cut into groups of this many lanes.
 const MAX_LANES: i64 = 64;
@@ -22,19 +24,22 @@ const MAX_LANES: i64 = 64;
 const MIN_COMBINED: i64 = 4;
 
 pub(crate) fn vectorize(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|_, stmts| stmts.into_iter().flat_map(in_lanes).collect());
+    nest.map_entries(|nest, stmts| {
+        let p = &nest.program;
+        stmts.into_iter().flat_map(|s| in_lanes(p, s)).collect()
+    });
     Ok(())
 }
 
-fn in_lanes(s: Stmt) -> Vec<Stmt> {
+fn in_lanes(p: &Program, s: Stmt) -> Vec<Stmt> {
     match s {
         Stmt::For(mut l) => {
             let body: Vec<Stmt> = std::mem::take(&mut l.body)
                 .into_iter()
-                .flat_map(in_lanes)
+                .flat_map(|s| in_lanes(p, s))
                 .collect();
             if l.kind == LoopKind::Unrolled && combines_neighbours(&body, l.var, l.extent) {
-                return groups(&body, l.var, l.extent);
+                return groups(p, &body, l.var, l.extent);
             }
             if l.kind != LoopKind::Vectorized {
                 return vec![Stmt::For(For { body, ..l })];
@@ -47,11 +52,11 @@ fn in_lanes(s: Stmt) -> Vec<Stmt> {
                     ..l
                 })];
             }
-            groups(&body, l.var, l.extent)
+            groups(p, &body, l.var, l.extent)
         }
         Stmt::If { cond, then } => guarded(
             conjuncts(&cond),
-            then.into_iter().flat_map(in_lanes).collect(),
+            then.into_iter().flat_map(|s| in_lanes(p, s)).collect(),
         ),
         other => vec![other],
     }
@@ -86,7 +91,7 @@ fn lanes_of(extent: i64) -> i64 {
     (1i64 << extent.trailing_zeros()).min(MAX_LANES)
 }
 
-fn groups(body: &[Stmt], var: VarId, extent: i64) -> Vec<Stmt> {
+fn groups(p: &Program, body: &[Stmt], var: VarId, extent: i64) -> Vec<Stmt> {
     let lanes = lanes_of(extent);
     let mut out = Vec::new();
     for start in (0..extent).step_by(lanes as usize) {
@@ -106,20 +111,20 @@ fn groups(body: &[Stmt], var: VarId, extent: i64) -> Vec<Stmt> {
                 var,
                 lanes: lanes as u32,
             };
-            out.extend(body.into_iter().flat_map(|s| laned(s, lane, &[])));
+            out.extend(body.into_iter().flat_map(|s| laned(p, s, lane, &[])));
         }
     }
     out
 }
 
 /// One statement of the lane loop's body, run by the lanes where all of `mask` holds.
-fn laned(s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
+fn laned(p: &Program, s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
     match s {
         Stmt::For(mut l) => {
             let body = std::mem::take(&mut l.body);
             let body = body
                 .into_iter()
-                .flat_map(|s| laned(s, lane, mask))
+                .flat_map(|s| laned(p, s, lane, mask))
                 .collect();
             vec![Stmt::For(For { body, ..l })]
         }
@@ -136,11 +141,11 @@ fn laned(s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
             mask.extend(by_lane);
             let then: Vec<Stmt> = then
                 .into_iter()
-                .flat_map(|s| laned(s, lane, &mask))
+                .flat_map(|s| laned(p, s, lane, &mask))
                 .collect();
             guarded(scalar, then)
         }
-        Stmt::Assign(a) if fits(&a, mask, lane.var) || combines(&a, mask, lane.var) => {
+        Stmt::Assign(a) if fits(p, &a, mask, lane.var) || combines(&a, mask, lane.var) => {
             let mask = conjunction(mask.iter().cloned());
             vec![Stmt::Assign(Assign {
                 lane: Some(lane),
@@ -163,15 +168,20 @@ fn laned(s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
 }
 
 /// Whether lanes can run the assignment in step.
-fn fits(a: &Assign, mask: &[Expr], lane: VarId) -> bool {
+fn fits(p: &Program, a: &Assign, mask: &[Expr], lane: VarId) -> bool {
     // Gathers in two steps are left to scalar code, where each index is checked
-    // before it is used.
+    // before it is used; bytes need no check.
     let two_steps = |offset: &Expr| {
         loads(offset)
             .iter()
             .any(|(_, index)| index.iter().any(|i| i.uses_var(lane)))
     };
-    let gathers = |e: &Expr| loads(e).iter().any(|(_, at)| at.iter().any(two_steps));
+    let gathers = |e: &Expr| {
+        let steps = |b: BufferId, at: &Expr| two_steps(at) && !is_byte_of(p, b, at);
+        loads(e)
+            .iter()
+            .any(|(b, at)| at.iter().any(|at| steps(*b, at)))
+    };
     a.indices[0].uses_var(lane)
         && !a.indices.iter().any(two_steps)
         && !gathers(&a.value)

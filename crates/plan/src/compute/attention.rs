@@ -45,6 +45,7 @@ pub(super) fn attention(
     let access = Access::Buffer {
         buffer: e,
         dtype: env.work(),
+        work: env.work(),
         shape: read.iter().map(|n| *n as i64).collect(),
         layout: Layout::Plain,
         axes: Some(own.clone()),

@@ -62,6 +62,12 @@ pub(crate) fn extent(model: &Model, node: &Node, operands: impl Fn(ValueId) -> E
     };
     let arguments: Vec<Expr> = (0..).zip(values()).map(argument).collect();
     let operands: Vec<Extent> = values().map(operands).collect();
+    if node.op == Op::Lookup {
+        return Extent {
+            nodes: operands[0].nodes.saturating_add(2),
+            depth: operands[0].depth.saturating_add(2),
+        };
+    }
     extent_of(&apply(&node.op, dtype, &arguments), &operands)
 }
 
@@ -95,6 +101,8 @@ pub(super) fn apply(op: &Op, dtype: DType, operands: &[Expr]) -> Expr {
         Op::Binary(b) => binary(*b, dtype, &operands[0], &operands[1]),
         Op::Where => Expr::select(&operands[0], &operands[1], &operands[2]),
         Op::Cast(to) => cast(&operands[0], dtype, *to),
+        // The element of the table, which is read there.
+        Op::Lookup => operands[1].clone(),
         Op::BatchNorm(n) => batch_norm(*n, dtype, operands),
         _ => unreachable!("{} is not element-wise", op.name()),
     }

@@ -144,7 +144,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Softmax(s) => norm::softmax(env, b, *s),
         Op::LayerNorm(l) => norm::layer_norm(env, b, *l),
         Op::Lrn(l) => norm::lrn(env, b, *l),
-        Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::BatchNorm(_) => {
+        Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::Lookup | Op::BatchNorm(_) => {
             elementwise::pointwise(env, b)
         }
         Op::Concat(c) => movement::concat(env, b, *c),
@@ -214,6 +214,8 @@ enum Access {
     Buffer {
         buffer: BufferId,
         dtype: DType,
+        /// What its elements are computed in.
+        work: DType,
         /// Logical.
         shape: Vec<i64>,
         layout: Layout,
@@ -263,6 +265,7 @@ impl Access {
             Access::Buffer {
                 buffer,
                 dtype,
+                work,
                 layout,
                 axes,
                 ..
@@ -279,7 +282,7 @@ impl Access {
                     index[1] = co;
                     index.push(ci);
                 }
-                widen(Expr::load(*buffer, index), *dtype)
+                widen(Expr::load(*buffer, index), *dtype, *work)
             }
         }
     }
@@ -301,11 +304,10 @@ impl Access {
     }
 }
 
-fn widen(e: Expr, dtype: DType) -> Expr {
-    if work(dtype) == dtype {
-        e
-    } else {
-        e.cast(work(dtype))
+fn widen(e: Expr, dtype: DType, work: DType) -> Expr {
+    match work == dtype {
+        true => e,
+        false => e.cast(work),
     }
 }
 
@@ -370,11 +372,7 @@ impl<'a> Env<'a> {
                 Some(name) if operands.len() == i => (*name).to_string(),
                 _ => format!("X{}", i.max(operands.len())),
             };
-            let fold = match node.op {
-                Op::MatMul => Fold::of(model, users, v),
-                _ => None,
-            };
-            match fold {
+            match Fold::of(model, users, &node.op, v) {
                 Some(fold) => env.declare_folded(v, fold, &name, b, &mut operands),
                 None => env.declare(v, &name, choice, b, &mut operands),
             }
@@ -431,6 +429,7 @@ impl<'a> Env<'a> {
         let access = Access::Buffer {
             buffer,
             dtype: value.dtype(),
+            work: work(value.dtype()),
             shape: value.shape().iter().map(|d| *d as i64).collect(),
             layout,
             axes: None,
@@ -455,6 +454,7 @@ impl<'a> Env<'a> {
         let access = Access::Buffer {
             buffer: b.input(name, source.dtype(), &extents),
             dtype: source.dtype(),
+            work: work(self.model[v].dtype()),
             shape: self.model[v].shape().iter().map(|d| *d as i64).collect(),
             layout: Layout::Plain,
             axes: Some(fold.axes),
@@ -540,8 +540,12 @@ impl<'a> Env<'a> {
         let mut last = anchor;
         for n in self.group.pointwise(self.model) {
             let node = &self.model[n];
-            let operands: Vec<Expr> = node
-                .inputs
+            // A table is read at an element of the operand before it.
+            let read = match node.op {
+                Op::Lookup => &node.inputs[..1],
+                _ => &node.inputs[..],
+            };
+            let mut operands: Vec<Expr> = read
                 .iter()
                 .flatten()
                 .enumerate()
@@ -554,6 +558,10 @@ impl<'a> Env<'a> {
                     (None, _) => self.accesses[v].load(p),
                 })
                 .collect();
+            if let (Op::Lookup, Some(table)) = (&node.op, node.input(1)) {
+                let at = operands[0].clone().cast(DType::I64);
+                operands.push(self.accesses[&table].at(vec![at]));
+            }
             let from = node.input(0).map_or(self.dtype, |v| self.model[v].dtype());
             last = elementwise::apply(&node.op, from, &operands);
             values.insert(node.output(), last.clone());

@@ -46,6 +46,54 @@ pub(crate) fn apply(program: &mut Program, target: &str, name: &str) -> Result<(
     Ok(())
 }
 
+/// A sum of multiples of variables, and of what is not affine: quotients and remainders of a
+/// loop that was fused.
+#[derive(Default)]
+struct Sum {
+    affine: Affine,
+    digits: Vec<(Expr, i64)>,
+}
+
+impl Sum {
+    fn of(e: &Expr) -> Sum {
+        let mut sum = Sum::default();
+        sum.add(e, 1);
+        sum
+    }
+
+    fn add(&mut self, e: &Expr, by: i64) {
+        if let Some(affine) = Affine::of(e) {
+            self.affine = std::mem::take(&mut self.affine).add_scaled(&affine, by);
+            return;
+        }
+        match e.kind() {
+            ExprKind::Binary(BinaryOp::Add, a, b) => {
+                self.add(a, by);
+                self.add(b, by);
+            }
+            ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
+                (Some(times), _) => self.add(b, by * times),
+                (_, Some(times)) => self.add(a, by * times),
+                _ => self.digits.push((e.clone(), by)),
+            },
+            _ => self.digits.push((e.clone(), by)),
+        }
+    }
+
+    /// By how much the sum grows with a variable, if evenly.
+    fn coefficient(&self, v: VarId) -> Option<i64> {
+        let even = self.digits.iter().all(|(e, _)| !e.uses_var(v));
+        even.then(|| self.affine.coefficient(v))
+    }
+
+    /// What the sum is a multiple of is a divisor of all of these.
+    fn steps(&self) -> impl Iterator<Item = i64> {
+        let affine = self.affine.terms.values().copied();
+        let digits = self.digits.iter().map(|(_, by)| *by);
+        affine.chain([self.affine.constant]).chain(digits)
+    }
+}
+
 /// The block under the loop and the loops from it inwards.
 fn nest(p: &Program, l: LoopId) -> Result<(BlockId, Vec<Covered>), String> {
     let mut loops = vec![l];
@@ -79,8 +127,8 @@ fn nest(p: &Program, l: LoopId) -> Result<(BlockId, Vec<Covered>), String> {
                 "`{name}` does not feed exactly one axis of the block"
             ));
         };
-        let factor = Affine::of(&block.iters[iter].binding)
-            .map(|a| a.coefficient(var))
+        let factor = Sum::of(&block.iters[iter].binding)
+            .coefficient(var)
             .filter(|c| *c > 0)
             .ok_or_else(|| format!("the block does not step evenly with `{name}`"))?;
         covered.push(Covered {
@@ -166,9 +214,9 @@ impl Matcher<'_> {
             if !self.vars.iter().any(|v| index.uses_var(*v)) {
                 continue;
             }
-            let affine = Affine::of(&index)?;
+            let sum = Sum::of(&index);
             for (v, out) in self.vars.iter().zip(&mut out) {
-                *out += affine.coefficient(*v) * stride;
+                *out += sum.coefficient(*v)? * stride;
             }
         }
         Some(out)
@@ -254,9 +302,8 @@ fn change(p: &mut Program, l: LoopId, b: BlockId, covered: &[Covered], name: &st
         }
         // The variable now counts what the loops left enumerate: an outer
         // step of 16 becomes 1, so that its domain stays dense.
-        let rest = Affine::of(&outer.binding).expect("checked: it steps evenly");
-        let steps = rest.terms.values().chain([&rest.constant]);
-        let step = steps.fold(0, |a, b| gcd(a, b.abs())).max(1);
+        let rest = Sum::of(&outer.binding);
+        let step = rest.steps().fold(0, |a, b| gcd(a, b.abs())).max(1);
         outer.binding = simplify(&outer.binding.clone().floor_div(step), &r);
         let last = bounds(&outer.binding, &r).map_or(i64::MAX - 1, |i| i.hi);
         outer.extent = (last + 1).min((outer.extent - 1 - reach) / step + 1);

@@ -191,7 +191,7 @@ impl DotSum<'_> {
     /// A product whose terms come in whole dot products.
     fn product(&self, program: &Program) -> Option<(Shape, Packing)> {
         let s = Shape::of(program, self.main)?;
-        let packing = s.packing.filter(|p| p.dims == 2)?;
+        let packing = s.packing?;
         (s.k() % self.dot.terms == 0).then_some((s, packing))
     }
 
@@ -252,14 +252,31 @@ impl DotSum<'_> {
             d.unroll(own[last - 1])?;
         }
         self.instructions(d, lane, &unrolled, first)?;
-        if packing.each_call && self.target.threads > 1 {
-            let [outermost] = d.packed_along(copier, [0])?;
-            d.parallel_if_legal(outermost);
+        if packing.each_call {
+            self.pack_each_call(d, packing, copier)?;
         }
         d.run_parallel()?;
         if let Some(m0) = row_tiles {
             d.attempt_partition(m0);
         }
+        Ok(())
+    }
+
+    /// Packing as part of a call: terms that follow each other in memory are copied
+    /// together, others are interleaved in whole vectors.
+    fn pack_each_call(&self, d: &mut Draft, packing: Packing, copier: BlockId) -> Written<()> {
+        if self.target.threads > 1 {
+            let [outermost] = d.packed_along(copier, [0])?;
+            d.parallel_if_legal(outermost);
+        }
+        let [columns, terms] = d.packed_along(copier, [packing.dims, packing.dims + 1])?;
+        if packing.transposed {
+            d.vectorize_if_legal(terms);
+            return Ok(());
+        }
+        let [_, lanes] = d.split(columns, [REST, given(self.lanes())])?;
+        let vector = d.fuse(lanes, terms)?;
+        d.vectorize_if_legal(vector);
         Ok(())
     }
 

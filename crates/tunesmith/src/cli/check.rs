@@ -4,15 +4,16 @@ use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
-use crate::check::{Agreement, check};
+use crate::check::{Agreement, LayerAgreement, check};
 use crate::compile::compile_plan;
 use runtime::{ConstantMemory, Model, Pool};
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tune::Result;
 
-/// Compare a compiled model with the reference operators, layer by layer
+/// Compare every step of a compiled model with the reference operators on what the step read
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm"
@@ -94,6 +95,7 @@ fn print(sizes: &str, report: &Agreement) -> Result<()> {
     let mut t = Table::new(&["step", "tensor", "relative error", "max / rms", ""]);
     for l in &report.layers {
         let verdict = match (l.ok, l.non_finite) {
+            _ if !l.judged => "not judged: the model rounds".into(),
             (true, _) if l.subnormal => "ok, subnormal".into(),
             (true, _) => "ok".into(),
             (false, 0) => "WRONG".into(),
@@ -108,6 +110,14 @@ fn print(sizes: &str, report: &Agreement) -> Result<()> {
         ]);
     }
     t.print()?;
+    let judged = report.layers.iter().filter(|l| l.judged);
+    let worst = judged.max_by(|a, b| {
+        let error = |l: &LayerAgreement| (!l.ok, l.rel_err);
+        error(a).partial_cmp(&error(b)).unwrap_or(Ordering::Equal)
+    });
+    if let Some(l) = worst {
+        super::print_line(&format!("worst step: {}, tensor {}", l.step, l.tensor))?;
+    }
     let sizes = match sizes {
         "" => String::new(),
         sizes => format!(", {sizes}"),

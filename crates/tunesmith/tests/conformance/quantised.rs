@@ -1,8 +1,10 @@
 //! A network in the QDQ form: convolutions of any zero point, few and odd channels, a shortcut,
-//! pools and a dense layer.
+//! pools and a dense layer; products of bytes that both change.
 
 use crate::judge::conforms;
-use graph::ops::{Binary, Conv, Gemm, Op, Pool, PoolKind, Reduce, ReduceKind, Reshape, Unary};
+use graph::ops::{
+    Binary, Conv, Gemm, Op, Pool, PoolKind, Reduce, ReduceKind, Reshape, Transpose, Unary,
+};
 use graph::{Model, ValueId};
 use tensor::{DType, Fill, Tensor, fill_tensor};
 
@@ -126,11 +128,59 @@ fn products() -> Model {
     net.0
 }
 
+/// Heads of attention over so many rows of 8 terms: products of bytes that both change,
+/// and a function of a byte behind them.
+fn attention(rows: usize, [q, k, v]: [Steps; 3], trans: bool) -> Model {
+    let mut net = Net(Model::new("quantised", 17));
+    let x = net.0.add_input("x", DType::F32, &[1, rows, 24]);
+    let heads = |net: &mut Net, steps, perm: [usize; 4]| {
+        let w = net.weights(&[24, 24], 1);
+        let y = net.add(Op::MatMul, &[x, w]);
+        let y = net.through(y, steps);
+        let shape = vec![1, rows, 3, 8];
+        let y = net.add(Op::Reshape(Reshape { shape }), &[y]);
+        let perm = perm.to_vec();
+        net.add(Op::Transpose(Transpose { perm }), &[y])
+    };
+    let queries = heads(&mut net, q, [0, 2, 1, 3]);
+    let values = heads(&mut net, v, [0, 2, 1, 3]);
+    let keys = match trans {
+        true => heads(&mut net, k, [0, 2, 3, 1]),
+        false => {
+            let keys = heads(&mut net, k, [0, 2, 1, 3]);
+            let w = net.filled(DType::F32, &[], |_| 0.5);
+            let keys = net.add(Op::Binary(Binary::Mul), &[keys, w]);
+            let perm = vec![0, 1, 3, 2];
+            let keys = net.add(Op::Transpose(Transpose { perm }), &[keys]);
+            net.through(keys, k)
+        }
+    };
+    let scores = net.add(Op::MatMul, &[queries, keys]);
+    let scores = net.through(scores, Steps(DType::U8, 90.0, -1));
+    let weights = net.add(Op::Unary(Unary::Sigmoid), &[scores]);
+    let weights = net.through(weights, Steps(q.0, 0.0, -6));
+    let y = net.add(Op::MatMul, &[weights, values]);
+    let y = net.through(y, Steps(DType::I8, 5.0, -2));
+    net.0.add_output(y);
+    net.0
+}
+
+fn attentions() -> Vec<Model> {
+    let (even, odd) = (Steps(DType::U8, 128.0, -3), Steps(DType::U8, 101.0, -3));
+    let signed = Steps(DType::I8, -7.0, -3);
+    vec![
+        attention(12, [odd, odd, odd], true),
+        // No whole dot products; a corrected side less.
+        attention(13, [odd, even, even], true),
+        attention(70, [signed, signed, signed], false),
+    ]
+}
+
 #[test]
 fn quantised_networks_give_what_their_graphs_of_floats_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("quantised.onnx");
-    for model in [network(), products()] {
+    for model in [vec![network(), products()], attentions()].concat() {
         std::fs::write(&path, onnx::export(&model).unwrap()).unwrap();
         conforms(path.to_str().unwrap());
     }

@@ -119,14 +119,17 @@ impl Packing {
         batch.map(at).chain([n, at(k), n + 1]).collect()
     }
 
-    /// Tiles and order for panels of an operand of two dimensions in which some
-    /// terms of a column follow each other: [panel, terms, column, term].
-    pub fn fours(self, width: impl Into<Arg>, terms: i64) -> ([(usize, Arg); 2], [usize; 4]) {
-        let (width, terms) = (width.into(), Arg::Lit(terms));
-        match self.transposed {
-            true => ([(0, width), (1, terms)], [0, 2, 1, 3]),
-            false => ([(0, terms), (1, width)], [2, 0, 3, 1]),
-        }
+    /// Tiles and order for panels in which some terms of a column follow each other:
+    /// [batch.., panel, terms, column, term].
+    pub fn fours(self, width: impl Into<Arg>, terms: i64) -> ([(usize, Arg); 2], Vec<usize>) {
+        let (n, k) = (self.n, self.k);
+        // What follows a dimension that is split in two moves on by one.
+        let at = |d: usize| d + usize::from(d > n) + usize::from(d > k);
+        let batch = (0..self.dims).filter(|d| *d != n && *d != k);
+        let parts = [at(n), at(k), at(n) + 1, at(k) + 1];
+        let mut tiles = [(n, width.into()), (k, Arg::Lit(terms))];
+        tiles.sort_by_key(|(d, _)| *d);
+        (tiles, batch.map(at).chain(parts).collect())
     }
 
     /// The split of the columns into panels of a width.
