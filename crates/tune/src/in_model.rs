@@ -24,6 +24,8 @@ use store::{Extra, InModel, InModelDecision, InModelTotal, Tried};
 const MOST_CANDIDATES: usize = 3;
 /// Most bytes of constants that alternatives prepare in addition.
 const MOST_CONSTANT_BYTES: u64 = 512 << 20;
+/// Why what a stopped run did not do was skipped.
+const STOPPED: &str = "the run was stopped";
 /// Runs of a model before its time is believed.
 const WARM_UPS: usize = 2;
 /// A task whose choice is open.
@@ -196,12 +198,26 @@ impl Run<'_> {
             c.candidates.truncate(challengers + 1);
         }
         let levels: Vec<usize> = contests.iter().map(|c| c.candidates.len()).collect();
-        let mut run = |levels: &[usize]| arena.run(levels);
-        let mut decisions = decide(&levels, pairs, self.options.seed, &mut run)?;
+        let clock = &self.clock;
+        let mut run = |levels: &[usize]| {
+            clock.goes_on()?;
+            arena.run(levels)
+        };
+        let decided = decide(&levels, pairs, self.options.seed, &mut run);
+        if clock.is_stopped() {
+            report.skipped = Some(STOPPED.into());
+            return Ok(report);
+        }
+        let mut decisions = decided?;
         let chosen: Vec<usize> = decisions.iter().map(|d| d.level).collect();
         if chosen.iter().any(|l| *l != 0) {
             let choices = [vec![0; chosen.len()], chosen];
-            let total = paired(pairs, |which| run(&choices[which]))?;
+            let total = paired(pairs, |which| run(&choices[which]));
+            if clock.is_stopped() {
+                report.skipped = Some(STOPPED.into());
+                return Ok(report);
+            }
+            let total = total?;
             if total.latency_percent >= 0.0 {
                 // Together they do not hold what each promised.
                 decisions.iter_mut().for_each(|d| d.level = 0);

@@ -101,6 +101,7 @@ mod explain;
 mod imported;
 mod source;
 mod space_facts;
+mod titles;
 
 pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile, compile_variants};

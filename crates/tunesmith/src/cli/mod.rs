@@ -21,12 +21,15 @@ mod progress;
 mod records;
 mod replay;
 mod run;
+mod screen;
+mod signals;
 mod space;
 mod study;
 mod table;
 mod task_args;
 mod tasks;
 mod tune;
+mod tune_report;
 
 use ::tune::machine::Machine;
 use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
@@ -42,6 +45,9 @@ use std::process::ExitCode;
     after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --threads 1 --time 3m --out model.tsm\n  tunesmith tune 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)'\n  tunesmith bench model.tsm"
 )]
 struct Cli {
+    /// Show tables whole, however wide the screen is
+    #[arg(long, global = true)]
+    wide: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -75,7 +81,11 @@ pub fn main() -> ExitCode {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let ended = match serve_worker_if_asked() {
         Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => run(Cli::parse().command),
+        Ok(false) => {
+            let cli = Cli::parse();
+            screen::set_wide(cli.wide);
+            run(cli.command)
+        }
         Err(e) => Err(e),
     };
     match ended {

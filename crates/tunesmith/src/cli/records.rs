@@ -425,7 +425,7 @@ fn runs(q: &Query) -> Result<()> {
             age(now, r.run.started_unix_ms),
             took,
             r.records.to_string(),
-            of("latency_before_ms"),
+            of("latency_default_ms"),
             of("latency_after_ms"),
         ]);
     }

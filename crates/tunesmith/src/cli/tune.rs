@@ -6,7 +6,7 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::output::{ARTIFACT, Output};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
-use super::table::{Table, ms};
+use super::{signals, tune_report};
 use crate::compile::join;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use tune::Result;
 use tune::source::Source;
 use tune::{
-    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, TaskSummary, Tuned, tune_all,
+    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all,
 };
 
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// Tune models: search, measure, and write the tuned models
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json"
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json\n\nCtrl-C and SIGTERM end a run in about 3 s: it ranks what is known and writes the model. The same\ncommand goes on from there. The exit status is then 130 or 143."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -69,6 +69,9 @@ pub struct Args {
     build_limit: Duration,
     #[arg(long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
     run_limit: Duration,
+    #[arg(long, help = doc("plain"), default_value = default("plain"), value_parser = ["on", "off"],
+        num_args = 0..=1, default_missing_value = "on")]
+    plain: String,
     #[arg(long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
         default_value = default("measure"), value_parser = parse_policy)]
     measure: Asked,
@@ -90,6 +93,10 @@ pub struct Args {
         default_value = "", hide_default_value = true)]
     doppler: Constants,
 }
+
+/// What the first Ctrl-C is answered with.
+const STOPPING: &str = "stopping: ranking what is known and writing the model, which takes about 3 s; \
+                        a second Ctrl-C ends at once and writes nothing";
 
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
@@ -137,6 +144,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.filters.clone_from(&a.filter);
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
+    options.plain = a.plain == "on";
     options.accuracy = a.model.accuracy;
     options.space = a.model.space;
     options.algorithms.clone_from(&a.algorithms);
@@ -201,7 +209,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         strategy: None,
     };
     let requests: Vec<Request<'_>> = models.iter().flatten().map(request).collect();
-    let mut progress = Progress::new(a.json);
+    let names: Vec<&str> = models.iter().map(|m| m[0].name.as_str()).collect();
+    let mut progress = Progress::new(&names.join(", "), a.json);
+    let say = progress.speaker();
+    let watched = signals::watch(options.interrupt.clone(), move || say(STOPPING))?;
     let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
     progress.finish();
     let mut tuned = tuned?.into_iter();
@@ -221,9 +232,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
-        (reports, false) => reports.iter().try_for_each(|r| print(r))?,
+        (reports, false) => reports.iter().try_for_each(|r| tune_report::print(r))?,
     }
-    Ok(ExitCode::SUCCESS)
+    // As programs do that a signal ends: a script can tell that there was less than it asked for.
+    Ok(match watched.signal() {
+        Some(signal) => ExitCode::from(128 + signal as u8),
+        None => ExitCode::SUCCESS,
+    })
 }
 
 /// Writes the tuned variants of a model; their reports.
@@ -251,143 +266,4 @@ fn written(
         out.save(&variants, key).map_err(|e| e.help(help))?;
     }
     Ok(reports)
-}
-
-/// What the whole model said of a task: nothing, that the best alone is kept,
-/// or how much faster than that the chosen one makes it.
-fn in_model(s: &TaskSummary) -> String {
-    let Some(i) = &s.in_model else {
-        return "-".into();
-    };
-    if !i.changed {
-        return format!("kept, of {}", i.candidates);
-    }
-    let gains = i.tried.iter().map(|t| t.paired.latency_percent);
-    format!("{:+.2}%", gains.fold(0.0, f64::min))
-}
-
-fn print(r: &Report) -> Result<()> {
-    let mut t = Table::new(&[
-        "task",
-        "uses",
-        "share",
-        "before ms",
-        "after ms",
-        "GFLOP/s",
-        "% peak",
-        "trials",
-        "algorithm",
-        "in model",
-    ]);
-    for s in &r.tasks {
-        let rate = s.gflops_per_s.unwrap_or(0.0);
-        t.row(vec![
-            s.task.clone(),
-            s.uses.to_string(),
-            format!("{:.1}%", 100.0 * s.share),
-            ms(s.before_ms),
-            ms(s.after_ms),
-            format!("{rate:.1}"),
-            s.of_peak
-                .map_or("-".into(), |p| format!("{:.0}", 100.0 * p)),
-            s.trials.to_string(),
-            s.algorithm.clone().unwrap_or_else(|| "-".into()),
-            in_model(s),
-        ]);
-    }
-    t.print()?;
-    super::print_text("\n")?;
-    let errors = r.tasks.iter().filter_map(|t| t.rel_l2);
-    let largest = errors
-        .reduce(f64::max)
-        .map(|e| format!("largest error {e:.0e}, "));
-    let plain = r.latency_before_ms.map(|plain| {
-        let gain = plain / r.latency_after_ms;
-        format!("plain {plain:.2} ms, {gain:.1}x; ")
-    });
-    super::print_line(&format!(
-        "{}: {:.2} ms ({}untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({}{:.0e} allowed)",
-        r.model,
-        r.latency_after_ms,
-        plain.unwrap_or_default(),
-        r.latency_default_ms,
-        r.latency_default_ms / r.latency_after_ms,
-        r.threads,
-        r.accuracy,
-        largest.unwrap_or_default(),
-        r.tolerance
-    ))?;
-    super::print_line(&format!(
-        "sum of kernels {:.2} ms; {} candidates tried at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
-        r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
-    ))?;
-    if r.in_model.tasks > 0 && r.kept_default.is_none() {
-        let total = r.in_model.total.map_or(String::new(), |t| {
-            format!(" ({:+.2}% latency, p {:.3})", t.latency_percent, t.p)
-        });
-        super::print_line(&format!(
-            "{} of {} tasks switched kernel when timed inside the whole model{total}",
-            r.in_model.changed, r.in_model.tasks
-        ))?;
-    }
-    notes(r)
-}
-
-/// What else a reader should know of a run.
-fn notes(r: &Report) -> Result<()> {
-    if let Some(gain) = &r.kept_default {
-        super::print_line(&format!(
-            "the default model was faster as a whole than the tuned kernels ({:+.2}% latency, p {:.3}) and was kept",
-            gain.latency_percent, gain.p
-        ))?;
-    }
-    if !r.layouts.plain.is_empty() {
-        let gain = match &r.layouts.total {
-            Some(total) => format!("{:+.1}% latency", total.latency_percent),
-            None => "as an earlier run decided".into(),
-        };
-        super::print_line(&format!(
-            "layouts: {} steps in blocked layouts, {} kept in plain ones ({gain})",
-            r.layouts.blocked,
-            r.layouts.plain.len()
-        ))?;
-    }
-    if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
-        super::print_line(&format!(
-            "no candidate was measured: of {time:.1} s, building and running the default model took \
-             {:.1} s, and the rest is needed to finish the run; give more --time",
-            r.default_s
-        ))?;
-    }
-    if let Some(why) = &r.layouts.skipped {
-        super::print_line(&format!(
-            "other layouts were not tried: {why}; give more --time"
-        ))?;
-    }
-    if let Some(why) = &r.in_model.skipped {
-        super::print_line(&format!(
-            "finalists were not compared inside the model: {why}; give more --time or --in-model-time"
-        ))?;
-    }
-    let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
-    if untuned > 0 {
-        super::print_line(&format!(
-            "{untuned} tasks were not measured by this run: they keep their best known schedule, or else \
-             the default one; give more --time"
-        ))?;
-    }
-    for (what, counts) in [
-        ("candidates without a time", &r.failures),
-        ("candidates dropped by filters", &r.skipped),
-    ] {
-        let all = counts.iter().filter(|(_, n)| **n > 0);
-        let all: Vec<String> = all.map(|(k, n)| format!("{k} {n}")).collect();
-        if !all.is_empty() {
-            super::print_line(&format!("{what}: {}", all.join(", ")))?;
-        }
-    }
-    if let Some(a) = &r.artifact {
-        super::print_line(&format!("written to {a}"))?;
-    }
-    Ok(())
 }
