@@ -237,7 +237,10 @@ mod tests {
     #[test]
     fn bounds_enclose_the_median_of_rounds_in_a_row() {
         assert_eq!(median_bounds(&[1.0; 5], 0.95), None);
-        assert_eq!(median_bounds(&[3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 0.95), Some((1.0, 6.0)));
+        assert_eq!(
+            median_bounds(&[3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 0.95),
+            Some((1.0, 6.0))
+        );
         // A disturbance of a tenth of the time moves two groups of twenty, and no bound.
         let mut rounds: Vec<f64> = (0..400).map(|i| f64::from(i % 7) / 1e3).collect();
         rounds[100..140].fill(9.0);

@@ -176,8 +176,16 @@ mod tests {
         let tuned: Vec<u64> = (0..200).map(|i| 1000 + i % 5).collect();
         let gain = Choice::of(&[of(&default), of(&tuned)]).gain.unwrap();
         assert!(gain.low > 1.48 && gain.high < 1.52, "{gain:?}");
-        assert!(gain.low <= gain.times && gain.times <= gain.high, "{gain:?}");
-        let few = Choice::of(&[of(&default[..3]), of(&tuned[..3])]).gain.unwrap();
-        assert!(few.low < few.times && few.times < few.high, "what was met: {few:?}");
+        assert!(
+            gain.low <= gain.times && gain.times <= gain.high,
+            "{gain:?}"
+        );
+        let few = Choice::of(&[of(&default[..3]), of(&tuned[..3])])
+            .gain
+            .unwrap();
+        assert!(
+            few.low < few.times && few.times < few.high,
+            "what was met: {few:?}"
+        );
     }
 }

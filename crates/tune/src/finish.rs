@@ -152,12 +152,12 @@ fn profiles(
     left: &dyn Fn() -> Duration,
 ) -> Result<[Vec<u64>; 2]> {
     let Some(chosen) = chosen else {
-        let least = profile(default, PROFILING.min(left()))?;
+        let least = profile(default, (6 * PROFILING).min(left() / 3))?;
         return Ok([least.clone(), least]);
     };
     let begin = Instant::now();
     let mut least = [default.invoke_profiled()?, chosen.invoke_profiled()?];
-    while begin.elapsed() < 2 * PROFILING && left() > begin.elapsed() {
+    while begin.elapsed() < 6 * PROFILING && left() > 3 * begin.elapsed() {
         for (model, least) in [&mut *default, &mut *chosen].into_iter().zip(&mut least) {
             for (least, ns) in least.iter_mut().zip(model.invoke_profiled()?) {
                 *least = ns.min(*least);

@@ -56,7 +56,6 @@ pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
 pub use outlook::{Hope, Outlook};
 pub use progress::{Moment, TaskProgress};
-pub use worker::Stop;
 #[cfg(test)]
 pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};
@@ -65,6 +64,7 @@ pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
 pub use trial::{Answer, AnswerPlace, Form, Trial};
+pub use worker::Stop;
 pub use workers::{Host, Workers, serve_worker_if_asked};
 
 use crate::compile::Builders;

@@ -66,7 +66,10 @@ fn last_third(curve: &[Moment]) -> f64 {
 
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gained = format!("the last third of the search gained {:.1}%", 100.0 * self.last_third);
+        let gained = format!(
+            "the last third of the search gained {:.1}%",
+            100.0 * self.last_third
+        );
         let (unmeasured, tasks) = (self.unmeasured, self.tasks);
         match self.hope {
             Hope::None => write!(f, "further tuning cannot help: every candidate was tried"),
@@ -97,16 +100,26 @@ mod tests {
     #[test]
     fn the_last_third_says_whether_more_helps() {
         let hope = |points: &[(f64, f64)]| Outlook::of(&curve(points), 3, 0, true).hope;
-        assert_eq!(hope(&[(5.0, 10.0), (10.0, 8.0), (35.0, 8.0)]), Hope::Unlikely);
+        assert_eq!(
+            hope(&[(5.0, 10.0), (10.0, 8.0), (35.0, 8.0)]),
+            Hope::Unlikely
+        );
         // At 25 s of 5 to 35 s the model took 8 ms.
-        assert_eq!(hope(&[(5.0, 10.0), (10.0, 8.0), (30.0, 7.0), (35.0, 7.0)]), Hope::Likely);
-        assert_eq!(hope(&[(5.0, 10.0), (30.0, 9.9), (35.0, 9.9)]), Hope::Possible);
+        assert_eq!(
+            hope(&[(5.0, 10.0), (10.0, 8.0), (30.0, 7.0), (35.0, 7.0)]),
+            Hope::Likely
+        );
+        assert_eq!(
+            hope(&[(5.0, 10.0), (30.0, 9.9), (35.0, 9.9)]),
+            Hope::Possible
+        );
         assert_eq!(hope(&[]), Hope::Unlikely);
     }
 
     #[test]
     fn tasks_without_a_measurement_are_hope_and_nothing_left_is_none() {
-        let of = |unmeasured, open| Outlook::of(&curve(&[(0.0, 1.0), (9.0, 1.0)]), 3, unmeasured, open);
+        let of =
+            |unmeasured, open| Outlook::of(&curve(&[(0.0, 1.0), (9.0, 1.0)]), 3, unmeasured, open);
         assert_eq!(of(1, true).hope, Hope::Likely);
         assert!(of(1, true).to_string().contains("1 of 3 tasks"));
         assert_eq!(of(0, false).hope, Hope::None);

@@ -73,7 +73,11 @@ impl Run<'_> {
                 false => sum(|t| t.now_ms),
             },
             tasks: self.searches.len(),
-            tasks_measured: self.searches.iter().filter(|s| s.trials + s.cached > 0).count(),
+            tasks_measured: self
+                .searches
+                .iter()
+                .filter(|s| s.trials + s.cached > 0)
+                .count(),
             task: &s.title,
             task_best_ms: self.best_ns(s).map(|ns| ns / 1e6),
             others: self.others.now,

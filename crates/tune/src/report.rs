@@ -7,7 +7,7 @@ use crate::outlook::Outlook;
 use crate::progress::Moment;
 use crate::run::{Run, TaskSearch};
 use crate::search::Search;
-use plan::Plan;
+use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,9 +32,11 @@ pub struct TaskSummary {
     pub gflops_per_s: Option<f64>,
     /// The part of the peak for its element type that this is.
     pub of_peak: Option<f64>,
-    /// What rates are made of: operations of one call, and the peak for its element type.
-    #[serde(skip)]
-    pub work: Option<Work>,
+    /// Operations of one call, and the bytes of its operands and results.
+    pub gflop: f64,
+    pub mbytes: f64,
+    /// The peak for its element type.
+    pub peak_gflops: f64,
     pub trials: u64,
     /// Of finding, building and measuring its candidates, summed over them.
     pub spent_s: f64,
@@ -46,13 +48,6 @@ pub struct TaskSummary {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
-}
-
-/// Operations of one call of a task, and the most a second for its element type.
-#[derive(Clone, Copy, Debug)]
-pub struct Work {
-    flops: f64,
-    peak_gflops: f64,
 }
 
 /// How many times as fast a tuned model is as the defaults, by rounds in which both ran.
@@ -101,6 +96,8 @@ pub struct Report {
     pub seed: u64,
     /// f32 multiply-add peak of all threads, measured when the run began.
     pub peak_gflops: f64,
+    /// Bandwidth of memory to all threads.
+    pub read_gb_per_s: f64,
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
@@ -190,9 +187,8 @@ pub fn fill_times(report: &mut Report, plan: &Plan, [before, after]: &[Vec<u64>;
         t.after_ms = call_ms(plan, &t.key, after);
         let ms = t.after_ms.unwrap_or(0.0);
         t.share = ms * t.uses as f64 / report.kernels_ms;
-        let gflops = t.work.map(|w| w.flops / ms / 1e6).filter(|rate| rate.is_finite());
-        t.gflops_per_s = gflops;
-        t.of_peak = gflops.zip(t.work).map(|(rate, w)| rate / w.peak_gflops);
+        t.gflops_per_s = Some(t.gflop / ms * 1e3).filter(|rate| rate.is_finite());
+        t.of_peak = t.gflops_per_s.map(|rate| rate / t.peak_gflops);
     }
     report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
 }
@@ -229,8 +225,12 @@ impl Run<'_> {
         let searches: Vec<&Search> = of_run.map(|t| &self.searches[t.search]).collect();
         let target = of.making.target;
         let peak = of.peak_gflops;
-        let summary = |t: &TaskSearch| summary(&self.searches[t.search], t.uses, peak);
-        let tasks: Vec<TaskSummary> = of.searches.iter().map(summary).collect();
+        let summary = |(t, task): (&TaskSearch, &Task)| {
+            let s = &self.searches[t.search];
+            summary(s, t.uses, task, peak)
+        };
+        let tasks = of.searches.iter().zip(&of.plan.tasks).map(summary);
+        let tasks: Vec<TaskSummary> = tasks.collect();
         let of_job = || of.searches.iter().map(|t| &self.searches[t.search]);
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
         let open = of_job().any(Search::is_open);
@@ -256,6 +256,7 @@ impl Run<'_> {
             tolerance: self.options.tolerance,
             seed: self.options.seed,
             peak_gflops: peak,
+            read_gb_per_s: of.read_gb_per_s,
             trials: searches.iter().map(|s| s.trials).sum(),
             cached: searches.iter().map(|s| s.cached).sum(),
             failures,
@@ -294,11 +295,8 @@ impl Run<'_> {
 }
 
 /// What the report says of a search, before the times of its model are known.
-fn summary(s: &Search, uses: usize, peak_gflops: f64) -> TaskSummary {
-    let work = s.subject.as_ref().map(|of| Work {
-        flops: of.flops,
-        peak_gflops: of.peak_factor * peak_gflops,
-    });
+fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummary {
+    let factor = s.subject.as_ref().map_or(1.0, |of| of.peak_factor);
     TaskSummary {
         task: s.title.clone(),
         key: s.key.to_string(),
@@ -310,7 +308,9 @@ fn summary(s: &Search, uses: usize, peak_gflops: f64) -> TaskSummary {
         alone_ms: s.best_cost().map(|ns| ns / 1e6),
         gflops_per_s: None,
         of_peak: None,
-        work,
+        gflop: task.flops / 1e9,
+        mbytes: task.bytes / 1e6,
+        peak_gflops: factor * peak_gflops,
         trials: s.trials,
         spent_s: s.spent_ns as f64 / 1e9,
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),

@@ -241,6 +241,7 @@ impl<'a> Start<'a> {
             timed: of_target.timed,
             strategy: strategy.to_string(),
             peak_gflops: limits.peak_gflops * f64::from(target.threads()),
+            read_gb_per_s: limits.read_gb_per_s * f64::from(target.threads()),
             size: model.size,
             default_ns: default_ns(&model.plan, &model.step_ns),
             curve: vec![],

@@ -59,12 +59,17 @@ pub fn short(titles: &[&str]) -> Vec<String> {
     let plain: Vec<String> = (0..titles.len()).map(words).collect();
     let mut out = plain.clone();
     for i in 0..titles.len() {
-        let same: Vec<usize> = (0..titles.len()).filter(|j| plain[*j] == plain[i]).collect();
+        let same: Vec<usize> = (0..titles.len())
+            .filter(|j| plain[*j] == plain[i])
+            .collect();
         if same.len() < 2 {
             continue;
         }
         let differing = differing(i, &same, &all);
-        let twins: Vec<usize> = same.into_iter().filter(|j| titles[*j] == titles[i]).collect();
+        let twins: Vec<usize> = same
+            .into_iter()
+            .filter(|j| titles[*j] == titles[i])
+            .collect();
         if !differing.is_empty() {
             out[i] += &format!(" {}", differing.join(" "));
         }

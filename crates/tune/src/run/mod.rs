@@ -62,6 +62,8 @@ pub struct Job<'a> {
     pub strategy: String,
     /// f32 multiply-add peak of all threads.
     pub peak_gflops: f64,
+    /// Bandwidth of memory to all threads.
+    pub read_gb_per_s: f64,
     /// What the model takes, as its defaults told.
     pub size: Size,
     /// One call of each task of the plan in the default model.

@@ -9,6 +9,8 @@ mod compile;
 mod doctor;
 mod dump;
 mod explain;
+mod explain_html;
+mod html;
 mod keys;
 mod knobs;
 mod model_args;
@@ -29,11 +31,12 @@ mod table;
 mod task_args;
 mod tasks;
 mod tune;
+mod tune_html;
 mod tune_report;
 
 use ::tune::machine::Machine;
 use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -72,6 +75,26 @@ enum Command {
     Knobs(knobs::Args),
 }
 
+/// The heading of the options that few people need: `--help` leaves them out.
+const ADVANCED: &str = "Advanced";
+
+/// A command whose `--help` is one page; `--help-all` also has the options under [`ADVANCED`].
+fn with_two_helps(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(with_two_helps);
+    if !command.get_arguments().any(Arg::is_hide_short_help_set) {
+        return command;
+    }
+    let help = Arg::new("help").short('h').long("help");
+    let all = Arg::new("help-all").long("help-all");
+    command
+        .disable_help_flag(true)
+        .arg(help.action(ArgAction::HelpShort).help("Print help"))
+        .arg(
+            all.action(ArgAction::HelpLong)
+                .help("Print help with the advanced options"),
+        )
+}
+
 /// Parses the arguments, runs the command, and turns an error into a report; a process that
 /// another of this program started as a worker serves as one.
 pub fn main() -> ExitCode {
@@ -82,7 +105,8 @@ pub fn main() -> ExitCode {
     let ended = match serve_worker_if_asked() {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
-            let cli = Cli::parse();
+            let matches = with_two_helps(Cli::command()).get_matches();
+            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
             screen::set_wide(cli.wide);
             run(cli.command)
         }

@@ -164,7 +164,9 @@ pub fn duration(d: Duration) -> String {
 
 /// A status in one line.
 fn line(s: &Status<'_>) -> String {
-    let left = s.left.map_or(String::new(), |d| format!(" ({} left)", duration(d)));
+    let left = s
+        .left
+        .map_or(String::new(), |d| format!(" ({} left)", duration(d)));
     let others = s.others.map_or(String::new(), |cpus| {
         format!("; other programs use {cpus:.1} CPUs")
     });
@@ -201,8 +203,14 @@ fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: boo
         None => format!("{:.0}% of the trials", 100.0 * s.spent),
     };
     let mut lines = vec![
-        (format!("tuning {name}  {bar}  {}, {left}", duration(s.elapsed)), Some(Style::Bold)),
-        (format!("  {}  {}", latency(s), sparkline(curve)), Some(Style::Good)),
+        (
+            format!("tuning {name}  {bar}  {}, {left}", duration(s.elapsed)),
+            Some(Style::Bold),
+        ),
+        (
+            format!("  {}  {}", latency(s), sparkline(curve)),
+            Some(Style::Good),
+        ),
         (
             format!(
                 "  {} trials, {:.0}/s, {} failed; {} of {} tasks measured",
@@ -292,18 +300,31 @@ mod tests {
         });
         let of = |width| picture("resnet18", &status(&tasks), &[3.0, 2.0, 1.0], width, false);
         let text = of(100);
-        for part in ["75 s left", "1.50x", "█▅▁", "18 of 21", "25%     1.000 ms   2.00x  conv2d 8>8"] {
+        for part in [
+            "75 s left",
+            "1.50x",
+            "█▅▁",
+            "18 of 21",
+            "25%     1.000 ms   2.00x  conv2d 8>8",
+        ] {
             let part = part.replace("75 s", "1 m 15 s");
             assert!(text.contains(&part), "{part}: {text}");
         }
-        assert!(of(40).lines().all(|l| l.chars().count() <= 40), "{}", of(40));
+        assert!(
+            of(40).lines().all(|l| l.chars().count() <= 40),
+            "{}",
+            of(40)
+        );
         assert_eq!(of(40).lines().count(), 6);
     }
 
     #[test]
     fn a_curve_goes_from_its_highest_to_its_lowest_level() {
         assert_eq!(sparkline(&[8.0, 1.0]), "█▁");
-        assert_eq!((sparkline(&[1.0]), sparkline(&[2.0, 2.0])), (String::new(), String::new()));
+        assert_eq!(
+            (sparkline(&[1.0]), sparkline(&[2.0, 2.0])),
+            (String::new(), String::new())
+        );
         let long: Vec<f64> = (0..1000).map(|i| 1000.0 - f64::from(i)).collect();
         assert_eq!(sparkline(&long).chars().count(), CURVE);
     }

@@ -329,6 +329,14 @@ fn list(a: &Args) -> Result<()> {
         "algorithm",
         "strategy",
         "run",
+    ])
+    .dispensable(&[
+        "run",
+        "strategy",
+        "evaluator",
+        "key",
+        "GFLOP/s",
+        "algorithm",
     ]);
     for r in &found {
         let last = if r.final_ { " final" } else { "" };
@@ -410,7 +418,8 @@ fn runs(q: &Query) -> Result<()> {
         "records",
         "before ms",
         "after ms",
-    ]);
+    ])
+    .dispensable(&["seed", "strategy", "records", "took"]);
     for r in &rows {
         let of = |name: &str| ms(r.run.summary[name].as_f64());
         let took = r.run.ended_unix_ms.map_or("not ended".into(), |end| {
@@ -487,7 +496,8 @@ fn best(q: &Query) -> Result<()> {
         "algorithm",
         "alone",
         "records",
-    ]);
+    ])
+    .dispensable(&["machine", "records", "alone", "target", "GFLOP/s"]);
     for (records, r) in &found {
         t.row(vec![
             o.title(&r.task),

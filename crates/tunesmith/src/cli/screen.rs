@@ -53,7 +53,6 @@ pub enum Style {
     Bold,
     Faint,
     Good,
-    Bad,
     Warning,
 }
 
@@ -74,7 +73,6 @@ pub fn styled(text: &str, style: Style, colours: bool) -> String {
         Style::Bold => "1",
         Style::Faint => "2",
         Style::Good => "32",
-        Style::Bad => "31",
         Style::Warning => "33",
     };
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
@@ -120,7 +118,10 @@ mod tests {
     fn lines_are_broken_between_words_and_indented() {
         assert_eq!(wrapped("one two three", 80, 2), "one two three");
         assert_eq!(wrapped("  one two three", 9, 4), "  one two\n    three");
-        assert_eq!(wrapped("incomprehensible word", 6, 1), "incomprehensible\n word");
+        assert_eq!(
+            wrapped("incomprehensible word", 6, 1),
+            "incomprehensible\n word"
+        );
         assert_eq!(wrapped("", 9, 4), "");
     }
 

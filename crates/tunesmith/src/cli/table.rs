@@ -8,6 +8,8 @@ use tune::Result;
 pub struct Table {
     rows: Vec<Vec<String>>,
     dispensable: Vec<&'static str>,
+    /// Lines below rows, by the number of the row.
+    notes: Vec<(usize, String)>,
     /// What becomes of rows in colours.
     styles: Vec<Option<Style>>,
 }
@@ -24,6 +26,7 @@ impl Table {
         Table {
             rows: vec![header.iter().map(ToString::to_string).collect()],
             dispensable: vec![],
+            notes: vec![],
             styles: vec![],
         }
     }
@@ -38,6 +41,11 @@ impl Table {
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
         self.styles.push(None);
+    }
+
+    /// A line below the last row, which no column is cut for.
+    pub fn note(&mut self, text: String) {
+        self.notes.push((self.rows.len() - 1, text));
     }
 
     /// A row that stands out where there are colours.
@@ -94,6 +102,10 @@ impl Table {
             };
             text += &style.map_or(line.clone(), |s| styled(&line, s, colours));
             text.push('\n');
+            for (_, note) in self.notes.iter().filter(|(row, _)| *row == i) {
+                text += note;
+                text.push('\n');
+            }
             if i == 0 {
                 let rule = "-".repeat(total(&columns, &widths));
                 text += &styled(&rule, Style::Faint, colours);
@@ -138,7 +150,10 @@ impl Table {
     /// Whether a column has numbers only, or nothing.
     fn is_numbers(&self, column: usize) -> bool {
         let number = |s: &String| {
-            let first = s.trim_start_matches(['+', '-', '>', '<', '~']).chars().next();
+            let first = s
+                .trim_start_matches(['+', '-', '>', '<', '~'])
+                .chars()
+                .next();
             first.is_none_or(|c| c.is_ascii_digit() || c == '.')
         };
         let mut cells = self.rows.iter().skip(1).filter_map(|r| r.get(column));
@@ -203,7 +218,10 @@ mod tests {
     #[test]
     fn a_narrow_table_loses_columns_and_then_cuts_texts() {
         let text = table().fitted(Some(41), false);
-        assert!(text.starts_with("task                        ms  algorithm\n"), "{text}");
+        assert!(
+            text.starts_with("task                        ms  algorithm\n"),
+            "{text}"
+        );
         assert!(text.ends_with("(--wide also shows: uses)\n"), "{text}");
         let text = table().fitted(Some(30), false);
         assert!(text.contains("conv2d 64>64 56x5…  winograd\n"), "{text}");
@@ -212,7 +230,10 @@ mod tests {
             let text = table().fitted(Some(width), false);
             let rows = text.lines().filter(|l| !l.starts_with('('));
             let widest = rows.map(|l| l.chars().count()).max();
-            assert!(widest <= Some(width.max(LEAST + GAP + 9)), "{width}: {text}");
+            assert!(
+                widest <= Some(width.max(LEAST + GAP + 9)),
+                "{width}: {text}"
+            );
         }
     }
 

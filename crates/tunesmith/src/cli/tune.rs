@@ -1,21 +1,20 @@
 //! `tune`: searches schedules for every task of a model.
 
+use super::ADVANCED;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
-use super::output::{ARTIFACT, Output};
+use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
-use super::{signals, tune_report};
+use super::{signals, tune_html, tune_report};
 use crate::compile::join;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
 use tune::Result;
 use tune::source::Source;
-use tune::{
-    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all,
-};
+use tune::{CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,57 +38,60 @@ pub struct Args {
     time: Duration,
     #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
     trials: Option<u64>,
-    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
     algorithms: Vec<String>,
-    #[arg(long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     strategy: String,
-    #[arg(long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
-    #[arg(long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
-    #[arg(long, help = doc("seed"), default_value = default("seed"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
     seed: u64,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+    /// Also write the run as one page for browsers, with pictures
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     #[command(flatten)]
     sign: SignArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    #[arg(long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
     overlap: String,
-    #[arg(long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
     rotate: String,
-    #[arg(long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
     builders: Option<usize>,
-    #[arg(long, help = with_default("in-model-time"), value_parser = parse_duration)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("in-model-time"), value_parser = parse_duration)]
     in_model_time: Option<Duration>,
-    #[arg(long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
     build_limit: Duration,
-    #[arg(long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
     run_limit: Duration,
-    #[arg(long, help = doc("plain"), default_value = default("plain"), value_parser = ["on", "off"],
-        num_args = 0..=1, default_missing_value = "on")]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("plain"), default_value = default("plain"), value_parser = ["on", "off"],
+        num_args = 0..=1, default_missing_value = "on", require_equals = true)]
     plain: String,
-    #[arg(long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
         default_value = default("measure"), value_parser = parse_policy)]
     measure: Asked,
-    #[arg(long, help = doc("measure-batch"), default_value = default("measure-batch"),
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("measure-batch"), default_value = default("measure-batch"),
         value_parser = parse_count::<usize>)]
     measure_batch: usize,
-    #[arg(long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
     devices: usize,
-    #[arg(long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
         value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
-    #[arg(long, help = doc("lose"), default_value = default("lose"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("lose"), default_value = default("lose"), value_parser = parse_share)]
     lose: f64,
-    #[arg(long, help = doc("rank"), default_value = default("rank"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rank"), default_value = default("rank"), value_parser = parse_share)]
     rank: f64,
-    #[arg(long, help = doc("drift"), default_value = default("drift"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("drift"), default_value = default("drift"), value_parser = parse_share)]
     drift: f64,
-    #[arg(long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
         default_value = "", hide_default_value = true)]
     doppler: Constants,
 }
@@ -187,6 +189,13 @@ fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
     models.iter().map(one).collect()
 }
 
+/// The page that is asked for.
+fn page(a: &Args) -> Result<Option<Output>> {
+    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
+    let page = a.report.as_deref();
+    page.map(|path| Output::new(path, PAGE, inputs)).transpose()
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
     let host = super::host()?;
@@ -203,6 +212,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     let key = a.sign.key()?;
     let outputs = outputs(a, &models)?;
+    let page = page(a)?;
     let request = |source| Request {
         source,
         target: &target,
@@ -228,6 +238,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .collect::<BTreeSet<_>>()
     {
         eprintln!("warning: {disturbance}");
+    }
+    if let Some(page) = &page {
+        page.write_bytes(tune_html::page(&reports).as_bytes())?;
     }
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,

@@ -48,10 +48,15 @@ pub fn print(r: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Prints the tasks; what is said of those that are left out.
+/// Prints the tasks; what is said of those that are left out. Where the defaults are kept there
+/// is one time of each, and no gain.
 fn table(r: &Report) -> Result<Option<String>> {
     let plain = r.latency_plain_ms.is_some();
-    let mut header = vec!["task", "uses", "share", "before ms", "after ms", "gain"];
+    let mut header = vec!["task", "uses", "share"];
+    match r.changed {
+        true => header.extend(["before ms", "after ms", "gain"]),
+        false => header.push("ms"),
+    }
     header.extend(plain.then_some("plain ms"));
     header.extend(["GFLOP/s", "% peak", "trials", "algorithm", "in model"]);
     let mut t = Table::new(&header).dispensable(&[
@@ -65,44 +70,49 @@ fn table(r: &Report) -> Result<Option<String>> {
         "before ms",
     ]);
     let titles: Vec<&str> = r.tasks.iter().map(|s| s.task.as_str()).collect();
+    let titles = short(&titles);
     let mut shown = 0.0;
-    let mut left = 0;
-    for (i, (s, title)) in r.tasks.iter().zip(short(&titles)).enumerate() {
-        if !screen::is_wide() && (i >= ROWS || shown > SHARE) {
-            left += 1;
-            continue;
+    let mut rows = 0;
+    for (s, title) in r.tasks.iter().zip(&titles) {
+        if !screen::is_wide() && (rows >= ROWS || shown > SHARE) {
+            break;
         }
         shown += s.share;
-        let gain = task_gain(s);
-        let number = |v: Option<f64>, digits: usize| {
-            v.map_or("-".into(), |v| format!("{v:.digits$}"))
-        };
-        let mut row = vec![
-            title,
-            s.uses.to_string(),
-            format!("{:.1}%", 100.0 * s.share),
-            ms(s.before_ms),
-            ms(s.after_ms),
-            gain.map_or("-".into(), times),
-        ];
-        row.extend(plain.then(|| ms(s.plain_ms)));
-        row.extend([
-            number(s.gflops_per_s, 1),
-            number(s.of_peak.map(|p| 100.0 * p), 0),
-            s.trials.to_string(),
-            s.algorithm.clone().unwrap_or_else(|| "default".into()),
-            in_model(s.in_model.as_ref()),
-        ]);
-        let stands_out = gain.is_some_and(|g| r.changed && g >= MUCH);
-        t.styled_row(row, stands_out.then_some(Style::Good));
+        rows += 1;
+        let stands_out = task_gain(s).is_some_and(|g| r.changed && g >= MUCH);
+        t.styled_row(row(r, s, title), stands_out.then_some(Style::Good));
     }
     t.print()?;
+    let left = r.tasks.len() - rows;
     Ok((left > 0).then(|| {
-        format!(
-            "{left} more tasks take {:.1}% of the time (--wide shows them)",
-            100.0 * (1.0 - shown)
-        )
+        let share = 100.0 * (1.0 - shown).max(0.0);
+        format!("{left} more tasks take {share:.1}% of the time (--wide shows them)")
     }))
+}
+
+fn row(r: &Report, s: &TaskSummary, title: &str) -> Vec<String> {
+    let number = |v: Option<f64>, digits: usize| v.map_or("-".into(), |v| format!("{v:.digits$}"));
+    let mut row = vec![
+        title.to_string(),
+        s.uses.to_string(),
+        format!("{:.1}%", 100.0 * s.share),
+    ];
+    if r.changed {
+        row.push(ms(s.before_ms));
+    }
+    row.push(ms(s.after_ms));
+    if r.changed {
+        row.push(task_gain(s).map_or("-".into(), times));
+    }
+    row.extend(r.latency_plain_ms.map(|_| ms(s.plain_ms)));
+    row.extend([
+        number(s.gflops_per_s, 1),
+        number(s.of_peak.map(|p| 100.0 * p), 0),
+        s.trials.to_string(),
+        s.algorithm.clone().unwrap_or_else(|| "default".into()),
+        in_model(s.in_model.as_ref()),
+    ]);
+    row
 }
 
 /// What the whole model said of a task: nothing, that the best alone is kept,
@@ -135,21 +145,21 @@ pub fn result(r: &Report) -> String {
     let after = latency(r.latency_after_ms);
     match (&r.gain, r.changed) {
         (Some(gain), true) => format!(
-            "{}: {} as fast as by default ({}): {} before, {after} now, {threads}",
+            "{}: {} faster ({}): {} by default, {after} tuned, {threads}",
             r.model,
             times(gain.times),
             bounds(gain),
             latency(r.latency_default_ms),
         ),
         (Some(gain), false) => format!(
-            "{}: the defaults are kept: {after}, {threads}. As a whole, the tuned kernels were {} \
-             as fast ({}), which is not surely faster",
+            "{}: the defaults are kept, as the tuned kernels are not surely faster ({}, {}): {after}, \
+             {threads}",
             r.model,
             times(gain.times),
             bounds(gain),
         ),
         (None, _) => format!(
-            "{}: the defaults are kept: {after}, {threads}. No kernel was found to be faster",
+            "{}: the defaults are kept, as no kernel was found that is faster: {after}, {threads}",
             r.model
         ),
     }
@@ -184,7 +194,9 @@ fn most(r: &Report) -> Option<String> {
         .collect();
     tasks.sort_by(|a, b| b.0.total_cmp(&a.0));
     tasks.truncate(MOST);
-    let named = tasks.iter().map(|(part, title)| format!("{title} ({:.0}%)", 100.0 * part));
+    let named = tasks
+        .iter()
+        .map(|(part, title)| format!("{title} ({:.0}%)", 100.0 * part));
     let named: Vec<String> = named.collect();
     (!named.is_empty()).then(|| format!("most of the gain came from {}", named.join(", ")))
 }
@@ -252,7 +264,10 @@ fn layouts(r: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if !r.layouts.plain.is_empty() {
         let gain = match &r.layouts.total {
-            Some(total) => format!("{:+.1}% latency, before and after alike", total.latency_percent),
+            Some(total) => format!(
+                "{:+.1}% latency, before and after alike",
+                total.latency_percent
+            ),
             None => "as an earlier run decided".into(),
         };
         notes.push(format!(
@@ -262,7 +277,9 @@ fn layouts(r: &Report) -> Vec<String> {
         ));
     }
     if let (Some(why), false) = (&r.layouts.skipped, r.stopped) {
-        notes.push(format!("other layouts were not tried: {why}; give more --time"));
+        notes.push(format!(
+            "other layouts were not tried: {why}; give more --time"
+        ));
     }
     notes
 }

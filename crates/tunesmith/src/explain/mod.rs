@@ -155,17 +155,19 @@ pub struct StepFacts<'a> {
     pub work: Work,
 }
 
-/// Finds task, schedule and size of every step. A compiled model that was not
+/// Finds task, schedule and size of every step. Without a plan, a compiled model that was not
 /// made from this very plan keeps what its kernels tell: bytes, and the schedule.
 pub fn facts<'a>(
-    plan: &'a Plan,
+    plan: Option<&'a Plan>,
     compiled: &'a CompiledModel,
     target: &Target,
 ) -> Vec<StepFacts<'a>> {
     let step_facts = |step: &'a runtime::ModelStep| {
         let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
-        let planned = plan.steps.iter().find(|s| s.name == step.name);
-        let task = planned.map(|s| &plan.tasks[s.task]);
+        let task = plan.and_then(|plan| {
+            let planned = plan.steps.iter().find(|s| s.name == step.name);
+            planned.map(|s| &plan.tasks[s.task])
+        });
         let trace = schedule::parse(&kernel.schedule).ok();
         let work = work(task, kernel, trace.as_ref(), target);
         StepFacts {
@@ -324,7 +326,9 @@ pub fn layers(
             index,
             name: step.name.clone(),
             task: f.task.map(Task::title),
-            operator: f.task.map_or_else(|| step.name.clone(), |t| operator(&t.op, &t.args)),
+            operator: f
+                .task
+                .map_or_else(|| step.name.clone(), |t| operator(&t.op, &t.args)),
             algorithm,
             schedule: f.trace.as_ref().map_or(String::new(), short_schedule),
             copies: f.task.is_some_and(|t| copies(&t.program)),
