@@ -392,10 +392,19 @@ fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
         "roof",
     ];
     header.extend(scaling.then_some("eff"));
+    // Only a model tells how many operations a step has.
+    let known = layers.iter().any(|l| l.task.is_some());
+    let of_models = |name: &&str| known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm");
+    let shown: Vec<bool> = header.iter().map(of_models).collect();
+    let keep = |cells: Vec<String>| {
+        let all = cells.into_iter().zip(&shown);
+        all.filter(|(_, shown)| **shown).map(|(c, _)| c).collect()
+    };
+    let header: Vec<&str> = header.into_iter().filter(of_models).collect();
     let mut t = Table::new(&header).dispensable(&["MB", "bw", "GB/s", "", "peak", "eff"]);
     let longest = layers.iter().map(|l| l.share).fold(0.0, f64::max);
     for l in layers {
-        t.row(row(l, longest, scaling));
+        t.row(keep(row(l, longest, scaling)));
         if with_details {
             t.note(details(l));
         }
@@ -405,7 +414,6 @@ fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
 
 fn row(l: &Layer, longest: f64, scaling: bool) -> Vec<String> {
     let mark = if l.counted_as_direct { "*" } else { "" };
-    // Only a model tells how many operations a step has.
     let of_model = |text: String| match l.task {
         Some(_) => text,
         None => "-".into(),
@@ -572,15 +580,20 @@ fn numbers(layers: &[usize]) -> String {
 }
 
 fn summary(r: &Explanation) -> String {
+    let rate = match r.gflop > 0.0 {
+        true => format!(
+            ", {:.1} GFLOP/s of a peak of {:.0}",
+            r.gflops_per_s, r.ceiling.peak_gflops
+        ),
+        false => String::new(),
+    };
     let mut out = format!(
-        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}), {:.1} GFLOP/s of a peak of {:.0}\n",
+        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}){rate}\n",
         r.model,
         r.threads,
         or_unknown(&r.accuracy),
         r.latency.median_ms,
         r.latency.min_ms,
-        r.gflops_per_s,
-        r.ceiling.peak_gflops
     );
     out += &format!(
         "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",

@@ -169,9 +169,15 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print_text(&format!("{text}\n"))
 }
 
-/// Prints to standard output; a reader that went away is no error.
+/// Prints lines for people, broken where the screen ends.
 fn print_line(line: &str) -> Result<()> {
-    print_text(&format!("{line}\n"))
+    let width = screen::bound().unwrap_or(usize::MAX);
+    let broken = |line: &str| match line.chars().count() > width {
+        true => screen::wrapped(line, width, 4),
+        false => line.to_string(),
+    };
+    let lines: Vec<String> = line.split('\n').map(broken).collect();
+    print_text(&format!("{}\n", lines.join("\n")))
 }
 
 /// Prints text; a reader that went away is no error.

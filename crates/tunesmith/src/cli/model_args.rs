@@ -13,6 +13,7 @@ use search::{Accuracy, SpaceKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
+use tensor::DType;
 use tune::compile::Warning;
 use tune::known::Requirements;
 use tune::machine::Machine;
@@ -260,6 +261,42 @@ pub fn warn(warnings: &[Warning]) {
     for w in warnings {
         eprintln!("warning: {w}");
     }
+}
+
+/// Says on standard error of which element types a model is that this target is slow at.
+pub fn warn_of_types(source: &Source, target: &Target) {
+    for reason in slow_types(source, target) {
+        eprintln!("warning: {}: {reason}", source.name);
+    }
+}
+
+/// Why a model may be slower than its element types promise.
+fn slow_types(source: &Source, target: &Target) -> Vec<&'static str> {
+    let Target::Cpu(cpu) = target;
+    let has = |wanted: &[DType]| {
+        let mut weights = source.model.constants().map(|(_, t)| t);
+        weights.any(|t| t.shape().len() > 1 && wanted.contains(&t.dtype()))
+    };
+    let mut reasons = Vec::new();
+    if has(&[DType::F16]) {
+        reasons.push(
+            "it has weights of f16, and no CPU here computes in f16: products take about as long as in f32, \
+             plus conversions. Export it in f32 or bf16 if speed matters more than size",
+        );
+    }
+    if has(&[DType::BF16]) && cpu.half_dot.is_none() {
+        reasons.push(
+            "it has weights of bf16, and the target has no products of bf16: they take about as long \
+             as in f32, plus conversions. Export it in f32 if speed matters more than size",
+        );
+    }
+    if has(&[DType::I8, DType::U8]) && cpu.byte_dot.is_none() {
+        reasons.push(
+            "it is quantised, and the target has no dot products of bytes: it may be slower than the \
+             same model in f32",
+        );
+    }
+    reasons
 }
 
 /// Where tuning records are kept.

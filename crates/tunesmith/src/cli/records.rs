@@ -4,6 +4,7 @@ use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::table::{Table, ms};
 use crate::imported::judge;
+use crate::titles::short;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -156,6 +157,14 @@ impl Opened {
 
     fn title(&self, key: &str) -> String {
         self.tasks.get(key).map_or_else(|| key.to_string(), title)
+    }
+
+    /// Short titles of tasks that are shown together, by their keys.
+    fn short_titles<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, String> {
+        let keys: BTreeSet<&String> = keys.collect();
+        let full: Vec<String> = keys.iter().map(|k| self.title(k)).collect();
+        let full: Vec<&str> = full.iter().map(String::as_str).collect();
+        keys.into_iter().cloned().zip(short(&full)).collect()
     }
 
     fn rate(&self, r: &Record) -> Option<f64> {
@@ -338,10 +347,11 @@ fn list(a: &Args) -> Result<()> {
         "GFLOP/s",
         "algorithm",
     ]);
+    let titles = o.short_titles(found.iter().map(|r| &r.task));
     for r in &found {
         let last = if r.final_ { " final" } else { "" };
         t.row(vec![
-            o.title(&r.task),
+            titles[&r.task].clone(),
             r.task.chars().take(8).collect(),
             format!("{}{last}", r.trial),
             r.evaluator.clone(),
@@ -498,9 +508,10 @@ fn best(q: &Query) -> Result<()> {
         "records",
     ])
     .dispensable(&["machine", "records", "alone", "target", "GFLOP/s"]);
+    let titles = o.short_titles(found.iter().map(|(_, r)| &r.task));
     for (records, r) in &found {
         t.row(vec![
-            o.title(&r.task),
+            titles[&r.task].clone(),
             short_target(&o, &r.target)?,
             r.machine.chars().take(8).collect(),
             ms(median_ms(r)),
@@ -543,8 +554,9 @@ fn counts(q: &Query) -> Result<()> {
         );
         cells
     };
+    let titles = o.short_titles(by_task.keys());
     for (key, n) in &by_task {
-        t.row(row([o.title(key), key.chars().take(8).collect()], n));
+        t.row(row([titles[key].clone(), key.chars().take(8).collect()], n));
     }
     t.row(row(["all tasks".into(), String::new()], &total));
     super::print_text(&t.text())

@@ -171,7 +171,10 @@ pub fn count(n: u64) -> String {
 
 /// A time that may be missing.
 pub fn ms(v: Option<f64>) -> String {
-    v.map_or("-".into(), |v| format!("{v:.3}"))
+    v.map_or("-".into(), |v| match v {
+        v if v < 0.1 => format!("{v:.4}"),
+        v => format!("{v:.3}"),
+    })
 }
 
 /// How many times as fast something is.

@@ -3,7 +3,7 @@
 use super::ADVANCED;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_types};
 use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Tune models: search, measure, and write the tuned models
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json\n\nCtrl-C and SIGTERM end a run in about 3 s: it ranks what is known and writes the model. The same\ncommand goes on from there. The exit status is then 130 or 143."
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json\n\nCtrl-C and SIGTERM end a run in about 3 s: it ranks what is known and writes the model. The same command goes on from there. The exit status is then 130 or 143."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -209,6 +209,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut models = vec![a.model.sources()?];
     for name in &a.more {
         models.push(a.model.sources_named(name)?);
+    }
+    for source in models.iter().filter_map(|m| m.first()) {
+        warn_of_types(source, &target);
     }
     let key = a.sign.key()?;
     let outputs = outputs(a, &models)?;

@@ -38,7 +38,8 @@ pub fn print(r: &Report) -> Result<()> {
         true => Style::Good,
         false => Style::Bold,
     };
-    super::print_line(&styled(&wrapped(&result(r), bound, 2), style, colours))?;
+    super::print_text(&styled(&wrapped(&result(r), bound, 2), style, colours))?;
+    super::print_text("\n")?;
     for line in notes(r) {
         super::print_line(&wrapped(&format!("  {line}"), bound, 4))?;
     }
