@@ -19,6 +19,9 @@ use store::{Compared, Extra, Paired};
 const TIME: Duration = Duration::from_secs(3);
 const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
 
+/// How much faster a tuned model has to be at least, where there are few rounds.
+const FEW: f64 = 1.02;
+
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
     pub default: bool,
@@ -88,13 +91,16 @@ impl Choice {
         // Above 0 where the tuned model is faster.
         let faster: Vec<f64> = pairs.map(|(d, t)| d - t).collect();
         let slower: Vec<f64> = faster.iter().map(|f| -f).collect();
-        let tuned_wins = Paired::of(&slower);
-        let sure = tuned_wins.p < SIGNIFICANT || faster.len() < MIN_PAIRS;
+        let gain = Gain::of(&faster);
+        let sure = match faster.len() < MIN_PAIRS {
+            true => gain.low > FEW,
+            false => Paired::of(&slower).p < SIGNIFICANT && gain.low > 1.0,
+        };
         Choice {
-            default: tuned_wins.latency_percent >= 0.0 || !sure,
+            default: !sure,
             against: Paired::of(&faster),
             latencies: [default.clone(), tuned.clone()],
-            gain: Some(Gain::of(&faster)),
+            gain: Some(gain),
         }
     }
 

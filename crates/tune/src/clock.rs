@@ -25,7 +25,7 @@ const PLAIN: f64 = 0.05;
 const SAMPLING: f64 = 1.0 / 16.0;
 
 /// Time that a run still takes once it is asked to stop.
-pub const FINISHING: Duration = Duration::from_millis(2400);
+pub const FINISHING: Duration = Duration::from_millis(2000);
 
 /// What a run's budget of time allows; nothing is limited where it has none.
 #[derive(Clone, Debug)]

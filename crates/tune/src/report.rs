@@ -180,8 +180,7 @@ pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
 /// Times of tasks in the default model and in the one that the run made, from the least times
 /// of their steps; shares and rates follow.
 pub fn fill_times(report: &mut Report, plan: &Plan, [before, after]: &[Vec<u64>; 2]) {
-    let total = |ns: &[u64]| ns.iter().sum::<u64>() as f64 / 1e6;
-    report.kernels_ms = total(after);
+    report.kernels_ms = after.iter().sum::<u64>() as f64 / 1e6;
     for t in &mut report.tasks {
         t.before_ms = call_ms(plan, &t.key, before);
         t.after_ms = call_ms(plan, &t.key, after);
@@ -235,8 +234,6 @@ impl Run<'_> {
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
         let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
-        let mut disturbances = self.disturbances.warnings.clone();
-        disturbances.extend(self.others.warning());
         let mut failures = BTreeMap::new();
         for (k, n) in searches.iter().flat_map(|s| &s.failures) {
             *failures.entry(k.clone()).or_insert(0) += n;
@@ -288,9 +285,17 @@ impl Run<'_> {
             in_model,
             artifact: None,
             warnings: vec![],
-            disturbances,
+            disturbances: self.disturbances(),
             tasks,
         }
+    }
+}
+
+impl Run<'_> {
+    /// What made figures of the run doubtful.
+    fn disturbances(&self) -> Vec<String> {
+        let warnings = self.disturbances.warnings.iter().cloned();
+        warnings.chain(self.others.warning()).collect()
     }
 }
 

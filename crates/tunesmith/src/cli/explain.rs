@@ -394,7 +394,9 @@ fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
     header.extend(scaling.then_some("eff"));
     // Only a model tells how many operations a step has.
     let known = layers.iter().any(|l| l.task.is_some());
-    let of_models = |name: &&str| known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm");
+    let of_models = |name: &&str| {
+        known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm" | "limit" | "roof")
+    };
     let shown: Vec<bool> = header.iter().map(of_models).collect();
     let keep = |cells: Vec<String>| {
         let all = cells.into_iter().zip(&shown);
@@ -520,11 +522,6 @@ fn text(a: &Args, r: &mut Explanation) -> String {
         out += &wrapped(line, width, 4);
         out += "\n";
     }
-    if r.layers.iter().all(|l| l.task.is_none()) {
-        let line = "operations are not known: a compiled model does not tell them; \
-                    `explain MODEL --artifact FILE` does";
-        out += &(wrapped(line, width, 4) + "\n");
-    }
     out
 }
 
@@ -595,28 +592,11 @@ fn summary(r: &Explanation) -> String {
         r.latency.median_ms,
         r.latency.min_ms,
     );
-    out += &format!(
-        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
-        r.roofline_ms,
-        percent(r.of_roofline),
-        r.steps_ms,
-        r.rounds
-    );
-    for limit in ["compute", "memory", "overhead"] {
-        let bound: Vec<&Layer> = r
-            .layers
-            .iter()
-            .filter(|l| l.limit.name() == limit)
-            .collect();
-        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
-        if !bound.is_empty() {
-            out += &format!(
-                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
-                bound.len(),
-                sum(|l| l.time.median_ms),
-                sum(|l| l.roofline_ms)
-            );
-        }
+    if r.layers.iter().any(|l| l.task.is_some()) {
+        out += &limits(r);
+    } else {
+        out += "operations and limits are not known: a compiled model does not tell them; \
+                `explain MODEL --artifact FILE` does\n";
     }
     out += &copies(&r.layers);
     let levels: Vec<String> = r
@@ -648,6 +628,34 @@ fn summary(r: &Explanation) -> String {
     }
     if r.layers.iter().any(|l| l.counted_as_direct) {
         out += "* counts the operations of a direct convolution; the algorithm executes fewer, and its roofline counts only those\n";
+    }
+    out
+}
+
+/// What the rooflines say of the whole model.
+fn limits(r: &Explanation) -> String {
+    let mut out = format!(
+        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
+        r.roofline_ms,
+        percent(r.of_roofline),
+        r.steps_ms,
+        r.rounds
+    );
+    for limit in ["compute", "memory", "overhead"] {
+        let bound: Vec<&Layer> = r
+            .layers
+            .iter()
+            .filter(|l| l.limit.name() == limit)
+            .collect();
+        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
+        if !bound.is_empty() {
+            out += &format!(
+                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
+                bound.len(),
+                sum(|l| l.time.median_ms),
+                sum(|l| l.roofline_ms)
+            );
+        }
     }
     out
 }

@@ -231,8 +231,8 @@ pub struct Bar {
 /// Bars below each other.
 pub fn bars(bars: &[Bar]) -> String {
     const EACH: f64 = 24.0;
-    const NAMES: f64 = 300.0;
-    const TEXTS: f64 = 230.0;
+    const NAMES: f64 = 270.0;
+    const TEXTS: f64 = 290.0;
     let longest = bars.iter().map(|b| b.length).fold(1e-12, f64::max);
     let mut inside = String::new();
     for (i, b) in bars.iter().enumerate() {
@@ -246,7 +246,7 @@ pub fn bars(bars: &[Bar]) -> String {
              <text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             NAMES - 8.0,
             y + 16.0,
-            escaped(&super::screen::cut(&b.name, 42)),
+            escaped(&super::screen::cut(&b.name, 38)),
             y + 4.0,
             EACH - 8.0,
             NAMES + length + 8.0,

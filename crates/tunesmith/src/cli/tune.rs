@@ -12,9 +12,9 @@ use crate::compile::join;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
-use tune::Result;
 use tune::source::Source;
 use tune::{CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all};
+use tune::{Error, Result};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -178,6 +178,12 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
     let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
+    if let (Some(folder), 2..) = (&a.out, models.len()) {
+        std::fs::create_dir_all(folder).map_err(|e| {
+            Error::new(format!("cannot make the folder {}: {e}", folder.display()))
+                .help("name another folder with --out FOLDER")
+        })?;
+    }
     let one = |variants: &Vec<Source>| {
         let name = &variants[0].name;
         let path = match (&a.out, models.len()) {

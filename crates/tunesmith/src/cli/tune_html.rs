@@ -35,27 +35,36 @@ fn model(page: &mut Page, r: &Report) {
     if curve.len() > 1 {
         page.heading("Time of the model's kernels in the course of the search");
         page.picture(&steps(&curve, ["seconds since the command began", "ms"]));
+        page.note("The scale does not begin at 0.");
     }
     let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
     let titles = short(&titles);
-    page.heading("Tasks: time by default and now, and gain");
+    page.heading(match r.changed {
+        true => "Tasks: share of the time, one call by default and now, and gain",
+        false => "Tasks: share of the time, and one call",
+    });
     let of_tasks = r.tasks.iter().zip(&titles).take(BARS).map(|(t, title)| {
         let gain = task_gain(t).unwrap_or(1.0);
         Bar {
             name: title.clone(),
             length: t.share,
-            text: format!(
-                "{:.1}%, {} to {} ms, {}",
-                100.0 * t.share,
-                ms(t.before_ms),
-                ms(t.after_ms),
-                times(gain)
-            ),
+            text: match r.changed {
+                true => format!(
+                    "{:.1}%, {} to {} ms, {}",
+                    100.0 * t.share,
+                    ms(t.before_ms),
+                    ms(t.after_ms),
+                    times(gain)
+                ),
+                false => format!("{:.1}%, {} ms", 100.0 * t.share, ms(t.after_ms)),
+            },
             good: r.changed && gain >= 1.05,
         }
     });
     page.picture(&bars(&of_tasks.collect::<Vec<_>>()));
-    page.note("The length of a bar is the task's share of the model's time now. Green: at least 1.05x faster.");
+    if r.changed {
+        page.note("Green: at least 1.05x faster than by default.");
+    }
     let dots = r.tasks.iter().zip(&titles).map(|(t, title)| Dot {
         name: title.clone(),
         intensity: t.gflop * 1e3 / t.mbytes.max(1e-9),
@@ -72,6 +81,10 @@ fn model(page: &mut Page, r: &Report) {
              operations than are counted, may lie above it.",
         );
     }
+    failures_and_settings(page, r);
+}
+
+fn failures_and_settings(page: &mut Page, r: &Report) {
     if !r.failures.is_empty() {
         page.heading("Candidates without a time");
         let row = |(kind, n): (&String, &u64)| vec![kind.clone(), n.to_string()];

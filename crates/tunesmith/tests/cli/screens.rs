@@ -175,7 +175,7 @@ fn artifacts_are_explained_without_their_model() {
     let text = p.ok(&args);
     says(
         &text,
-        &["operations are not known", "limit", "written to e.html"],
+        &["operations and limits are not known", "written to e.html"],
     );
     let page = std::fs::read_to_string(folder.path().join("e.html")).unwrap();
     says(&page, &["Layers, the slowest first", "</html>"]);

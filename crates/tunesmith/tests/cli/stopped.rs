@@ -24,15 +24,20 @@ fn tune(p: &Sandbox) -> Child {
     ])
 }
 
+/// Records in the store, if there is one.
+fn records(p: &Sandbox) -> usize {
+    Store::open_to_read(p.file("s.sqlite"))
+        .and_then(|s| s.records_for(&RecordQuery::default()))
+        .map_or(0, |all| all.len())
+}
+
 /// Waits until a run has more than so many records.
-fn wait_for_records(p: &Sandbox, more_than: usize) -> usize {
+fn wait_for_records(p: &Sandbox, more_than: usize) {
     let begin = Instant::now();
     loop {
-        let known = Store::open_to_read(p.file("s.sqlite"))
-            .and_then(|s| s.records_for(&RecordQuery::default()))
-            .map_or(0, |all| all.len());
+        let known = records(p);
         if known > more_than {
-            return known;
+            return;
         }
         assert!(
             begin.elapsed() < Duration::from_secs(300),
@@ -51,11 +56,11 @@ fn send(child: &Child, signal: i32) {
 fn a_run_that_is_stopped_writes_its_model_and_the_next_goes_on() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    let mut known = 0;
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let _ = std::fs::remove_file(folder.path().join("m.tsm"));
+        let known = records(&p);
         let child = tune(&p);
-        known = wait_for_records(&p, known);
+        wait_for_records(&p, known);
         send(&child, signal);
         let out = child.wait_with_output().unwrap();
         let (text, said) = (
@@ -90,6 +95,8 @@ fn a_second_signal_ends_a_run_at_once() {
         send(&child, libc::SIGTERM);
         std::thread::sleep(Duration::from_millis(5));
     };
-    assert_eq!(status.signal(), Some(libc::SIGTERM), "{status}");
+    // Of two that wait, the system hands over either first.
+    let own = [Some(libc::SIGINT), Some(libc::SIGTERM)];
+    assert!(own.contains(&status.signal()), "{status}");
     assert!(!folder.path().join("m.tsm").exists());
 }
