@@ -5,6 +5,7 @@ use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use super::pool_args::one_variant;
+use super::screen;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
@@ -256,17 +257,26 @@ pub fn check_runs_here(target: &Target) -> Result<()> {
     })
 }
 
+/// Says something on standard error, in lines that fit it.
+pub fn say(text: &str) {
+    let width = match screen::is_wide() {
+        true => usize::MAX,
+        false => screen::width(&std::io::stderr()),
+    };
+    eprintln!("{}", screen::wrapped(text, width, 2));
+}
+
 /// Prints on standard error that defaults are not what their templates meant.
 pub fn warn(warnings: &[Warning]) {
     for w in warnings {
-        eprintln!("warning: {w}");
+        say(&format!("warning: {w}"));
     }
 }
 
 /// Says on standard error of which element types a model is that this target is slow at.
 pub fn warn_of_types(source: &Source, target: &Target) {
     for reason in slow_types(source, target) {
-        eprintln!("warning: {}: {reason}", source.name);
+        say(&format!("warning: {}: {reason}", source.name));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ADVANCED;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_types};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
 use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
@@ -230,8 +230,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let requests: Vec<Request<'_>> = models.iter().flatten().map(request).collect();
     let names: Vec<&str> = models.iter().map(|m| m[0].name.as_str()).collect();
     let mut progress = Progress::new(&names.join(", "), a.json);
-    let say = progress.speaker();
-    let watched = signals::watch(options.interrupt.clone(), move || say(STOPPING))?;
+    let speak = progress.speaker();
+    let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
     let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
     progress.finish();
     let mut tuned = tuned?.into_iter();
@@ -246,7 +246,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .flat_map(|r| &r.disturbances)
         .collect::<BTreeSet<_>>()
     {
-        eprintln!("warning: {disturbance}");
+        say(&format!("warning: {disturbance}"));
     }
     if let Some(page) = &page {
         page.write_bytes(tune_html::page(&reports).as_bytes())?;

@@ -131,7 +131,8 @@ fn in_model(decision: Option<&InModelDecision>) -> String {
 
 fn bounds(gain: &Gain) -> String {
     let rounds = match gain.rounds {
-        0..=5 => format!(", {} rounds", gain.rounds),
+        1 => ", 1 round".into(),
+        n if n < 6 => format!(", {n} rounds"),
         _ => String::new(),
     };
     format!("{} to {}{rounds}", times(gain.low), times(gain.high))

@@ -144,6 +144,12 @@ fn sizes_that_nothing_takes() {
     }
     let misspelt = with("open.onnx", &["--dim", "rows=3", "--dim", "rwos=4"]);
     says(&p.error(&misspelt), &["--dim rwos changes nothing"]);
+    let both = with("open.onnx", &["--dim", "rows=3", "--batch", "2"]);
+    says(
+        &p.error(&both),
+        &["--batch 2 changes nothing", "--dim gives another size"],
+    );
+    p.ok(&with("open.onnx", &["--dim", "rows=3", "--batch", "3"]));
     let twice = with("open.onnx", &["--dim", "rows=3", "--dim", "rows=4"]);
     says(&p.error(&twice), &["--dim rows is given twice"]);
     let x = Tensor::from_slice(&[1, 8], &[0f32; 8]);
