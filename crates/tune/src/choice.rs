@@ -19,6 +19,10 @@ use store::{Compared, Extra, Paired};
 const TIME: Duration = Duration::from_secs(3);
 const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
 
+/// Rounds that have bounds, and the time in which they are run whatever is left.
+const FEWEST: usize = 6;
+const QUICK: Duration = Duration::from_secs(1);
+
 /// How much faster a tuned model has to be at least, where there are few rounds.
 const FEW: f64 = 1.02;
 
@@ -51,6 +55,12 @@ impl Choice {
     ) -> Result<Choice> {
         let rounds = usize::try_from(left().as_nanos() / round.as_nanos().max(1));
         let rounds = rounds.unwrap_or(usize::MAX);
+        // What is quick is compared even if the time is over: profiles of different minutes
+        // are no comparison.
+        let rounds = match round * FEWEST as u32 <= QUICK {
+            true => rounds.max(FEWEST + 1),
+            false => rounds,
+        };
         let steps = |ns: &[u64]| Latencies {
             samples_ns: vec![ns.iter().sum()],
         };

@@ -27,6 +27,9 @@ use store::{EventKind, Extra, NewEvent, Paired, Store};
 const LEAST_GAIN: f64 = 0.01;
 /// Largest probability that a plan only seems faster.
 const SIGNIFICANT: f64 = 0.01;
+/// Profiles of a model that are taken even if one was disturbed for as long as all should take,
+/// unless each takes longer.
+const LEAST_ROUNDS: u32 = 5;
 /// Most profiles of a model. One that takes all the time is profiled once.
 const MOST_ROUNDS: usize = 15;
 
@@ -252,7 +255,12 @@ fn improve(
 /// The least time of every step, of several runs if they fit into that time.
 pub(crate) fn profile(model: &mut Model, time: Duration) -> Result<Vec<u64>> {
     let start = Instant::now();
-    profile_while(model, || start.elapsed() < time)
+    let mut runs = 0;
+    profile_while(model, || {
+        runs += 1;
+        let few = runs < LEAST_ROUNDS && start.elapsed() < LEAST_ROUNDS * time;
+        few || start.elapsed() < time
+    })
 }
 
 /// The least time of every step, of one run and as many as `more` wants.

@@ -232,7 +232,7 @@ pub struct Bar {
 pub fn bars(bars: &[Bar]) -> String {
     const EACH: f64 = 24.0;
     const NAMES: f64 = 270.0;
-    const TEXTS: f64 = 290.0;
+    const TEXTS: f64 = 320.0;
     let longest = bars.iter().map(|b| b.length).fold(1e-12, f64::max);
     let mut inside = String::new();
     for (i, b) in bars.iter().enumerate() {

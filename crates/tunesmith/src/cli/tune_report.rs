@@ -87,7 +87,11 @@ fn table(r: &Report) -> Result<Option<String>> {
     let left = r.tasks.len() - rows;
     Ok((left > 0).then(|| {
         let share = 100.0 * (1.0 - shown).max(0.0);
-        format!("{left} more tasks take {share:.1}% of the time (--wide shows them)")
+        let tasks = match left {
+            1 => "1 more task takes".to_string(),
+            n => format!("{n} more tasks take"),
+        };
+        format!("{tasks} {share:.1}% of the time (--wide shows all)")
     }))
 }
 
@@ -135,7 +139,11 @@ fn bounds(gain: &Gain) -> String {
         n if n < 6 => format!(", {n} rounds"),
         _ => String::new(),
     };
-    format!("{} to {}{rounds}", times(gain.low), times(gain.high))
+    let (low, high) = (times(gain.low), times(gain.high));
+    match low == high {
+        true => format!("{:.3}x to {:.3}x{rounds}", gain.low, gain.high),
+        false => format!("{low} to {high}{rounds}"),
+    }
 }
 
 /// The one line that matters.
