@@ -227,7 +227,7 @@ def tune_figures_command(args):
 
 def judge(tuning, ratios):
     """The figures of a tuning run with their limits; a short run leaves the plain model out."""
-    plain = tuning["latency_before_ms"]
+    plain = tuning["latency_plain_ms"]
     gain = [] if plain is None else [plain / tuning["latency_after_ms"]]
     figures = [("untuned plain / tuned (in the tuning run)", g, ">=", 3.0) for g in gain] + [
         (f"untuned default / {BASELINE}", ratios[DEFAULT]["median"], "<=", 2.5),

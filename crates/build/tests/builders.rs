@@ -45,6 +45,7 @@ fn pool(builders: usize) -> BuilderPool {
         program,
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     BuilderPool::new(&command, builders).unwrap()
 }

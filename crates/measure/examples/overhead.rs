@@ -77,6 +77,7 @@ fn row(
         program: std::env::current_exe()?,
         args: vec!["runner".into()],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let device = Device {
         name: None,

@@ -665,6 +665,7 @@ fn a_missing_runner_blames_no_candidate() {
         program: "/nonexistent/runner".into(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let mut s = RunnerProcess::new(&command).unwrap();
     let t = task(1, good());

@@ -45,6 +45,7 @@ fn starting(devices: usize, runners: u32, args: Vec<String>) -> LocalDevices {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
         args,
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     LocalDevices::new((0..devices).map(device).collect(), &command).unwrap()
 }
@@ -379,6 +380,7 @@ fn runners_are_none_that_cannot_be_started() {
         program: "/nonexistent/runner".into(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let mut local = LocalDevices::new(vec![device], &command).unwrap();
     let a = good();
@@ -462,6 +464,7 @@ fn what_dies_in_one_runner_alone_is_measured_by_others() {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let all = all_die_on(bad, 120);
     let kernels: Vec<&BuiltKernel> = all.iter().collect();

@@ -77,6 +77,7 @@ fn local(runners: u32) -> LocalDevices {
         program: env!("CARGO_BIN_EXE_measure-test-runner").into(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     LocalDevices::new(vec![device], &command).unwrap()
 }

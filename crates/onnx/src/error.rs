@@ -54,7 +54,7 @@ pub enum ImportError {
     UnboundDims(Vec<UnboundDim>),
     #[error("{}", list("shapes depend on these operands, so their values must be known when the model is read:", .0))]
     NeededValues(Vec<NeededValue>),
-    #[error("{}", list("these nodes are not supported:", .0))]
+    #[error("{}", list("these nodes are not supported:", &grouped(.0)))]
     Unsupported(Vec<UnsupportedNode>),
     #[error("tensor `{name}`: {source}")]
     Tensor { name: String, source: TensorError },
@@ -87,6 +87,47 @@ fn list<T: fmt::Display>(head: &str, items: &[T]) -> String {
     items
         .iter()
         .fold(head.to_string(), |text, item| format!("{text}\n  {item}"))
+}
+
+/// Nodes that the same reason stops, in one line.
+fn grouped(nodes: &[UnsupportedNode]) -> Vec<String> {
+    let mut groups: Vec<Vec<&UnsupportedNode>> = Vec::new();
+    for n in nodes {
+        let same = |g: &&mut Vec<&UnsupportedNode>| {
+            let first = g[0];
+            (&first.op, &first.domain, &first.reason) == (&n.op, &n.domain, &n.reason)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(n),
+            None => groups.push(vec![n]),
+        }
+    }
+    groups.iter().map(|g| group(g)).collect()
+}
+
+/// Nodes of a group that are named.
+const NAMED: usize = 3;
+
+fn group(nodes: &[&UnsupportedNode]) -> String {
+    let (first, n) = (nodes[0], nodes.len());
+    if n == 1 {
+        return first.to_string();
+    }
+    let named: Vec<String> = nodes
+        .iter()
+        .take(NAMED)
+        .map(|n| format!("`{}`", n.node))
+        .collect();
+    let more = match n > NAMED {
+        true => format!(" and {} more", n - NAMED),
+        false => String::new(),
+    };
+    let UnsupportedNode { op, reason, .. } = first;
+    let domain = of(&first.domain);
+    format!(
+        "{op}{domain} x{n}: {reason} (nodes {}{more})",
+        named.join(", ")
+    )
 }
 
 /// A dimension of a graph input without a size.
@@ -182,5 +223,30 @@ impl fmt::Display for UnsupportedNode {
             format!(", domain {domain}")
         };
         write!(f, "node `{node}` ({op}{domain}): {reason}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_with_the_same_reason_are_one_line() {
+        let node = |node: &str, op: &str, reason: &str| UnsupportedNode {
+            node: node.into(),
+            op: op.into(),
+            domain: String::new(),
+            reason: reason.into(),
+        };
+        let loops = ["a", "c", "d", "e"].map(|n| node(n, "Loop", "its trip count is not constant"));
+        let mut nodes = loops.to_vec();
+        nodes.insert(1, node("b", "Foo", "there is no such operator here"));
+        let text = ImportError::Unsupported(nodes).to_string();
+        assert_eq!(
+            text,
+            "these nodes are not supported:\n  \
+             Loop x4: its trip count is not constant (nodes `a`, `c`, `d` and 1 more)\n  \
+             node `b` (Foo): there is no such operator here"
+        );
     }
 }

@@ -626,6 +626,8 @@ struct Bound {
     open: BTreeSet<String>,
     /// One could take the batch size, or a fixed first one has it.
     batch: bool,
+    /// One could, and has another from `dims`.
+    batch_elsewhere: bool,
     /// The axes that an option bound, as the positions of an input and of an axis.
     places: BTreeMap<(usize, usize), (String, usize)>,
 }
@@ -699,7 +701,11 @@ impl Bound {
         match options.batch {
             Some(n) if !self.batch => Err(ImportError::Unused {
                 option: format!("--batch {n}"),
-                reason: "no open dimension is the batch's".into(),
+                reason: match self.batch_elsewhere {
+                    true => "--dim gives another size to every dimension that is the batch's",
+                    false => "no open dimension is the batch's",
+                }
+                .into(),
             }),
             _ => Ok(()),
         }
@@ -741,7 +747,9 @@ fn bind_shape(
         }
         let batch = options.batch.as_ref();
         let batch = batch.filter(|_| takes_batch(axis, symbol.as_deref()));
-        bound.batch |= batch.is_some();
+        let gives = |n: &usize| named.is_none_or(|(_, size)| size == n);
+        bound.batch |= batch.is_some_and(gives);
+        bound.batch_elsewhere |= batch.is_some() && named.is_some();
         match (named, batch) {
             (Some((name, size)), _) => bound.place(Some(at), axis, name, *size),
             (None, Some(size)) => bound.place(Some(at), axis, BATCH, *size),

@@ -58,7 +58,8 @@ pub use record::{
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};
 pub use stats::{
-    Interval, Paired, median, median_interval, min, percentile, signed_rank_below_zero,
+    Interval, Paired, median, median_bounds, median_interval, median_of, min, percentile,
+    signed_rank_below_zero,
 };
 pub use t4::{T4Exported, export_t4};
 pub use table::{Answer, KnobValue, Table, TableKnob};

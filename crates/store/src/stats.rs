@@ -30,16 +30,9 @@ pub struct Paired {
 impl Paired {
     /// From the logarithm of second over first latency of every pair.
     pub fn of(differences: &[f64]) -> Paired {
-        let mut sorted = differences.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let median = match n {
-            0 => 0.0,
-            n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
-        };
         Paired {
-            pairs: n,
-            latency_percent: 100.0 * median.exp_m1(),
+            pairs: differences.len(),
+            latency_percent: 100.0 * median_of(differences).exp_m1(),
             p: signed_rank_below_zero(differences),
         }
     }
@@ -83,9 +76,18 @@ pub fn median_interval(samples: &[u64], confidence: f64) -> Option<Interval> {
         return None;
     }
     let sorted = sorted(samples);
-    let n = sorted.len();
-    // The pair (k, n-1-k), counted from 0, misses when at most k samples fall
-    // on one side: twice the binomial's tail up to k.
+    let (k, coverage) = median_ranks(sorted.len(), confidence)?;
+    Some(Interval {
+        low: sorted[k],
+        high: sorted[sorted.len() - 1 - k],
+        coverage,
+    })
+}
+
+/// The largest `k` such that of `n` ordered samples those at `k` and `n - 1 - k`, counted from
+/// 0, enclose the median with this confidence; and the confidence that they have.
+fn median_ranks(n: usize, confidence: f64) -> Option<(usize, f64)> {
+    // They miss when at most k samples fall on one side: twice the binomial's tail up to k.
     let (mut ln_term, mut tail) = (-(n as f64) * std::f64::consts::LN_2, 0.0);
     let mut best = None;
     for k in 0..n.div_ceil(2) {
@@ -94,14 +96,41 @@ pub fn median_interval(samples: &[u64], confidence: f64) -> Option<Interval> {
         if coverage < confidence {
             break;
         }
-        best = Some(Interval {
-            low: sorted[k],
-            high: sorted[n - 1 - k],
-            coverage,
-        });
+        best = Some((k, coverage));
         ln_term += ((n - k) as f64 / (k + 1) as f64).ln();
     }
     best
+}
+
+/// Groups of rounds whose medians an interval is made of, where there are as many rounds twice.
+const GROUPS: usize = 20;
+
+/// Bounds of the median of differences that were taken one after the other. What disturbs a
+/// machine lasts longer than a round, so rounds that follow each other are no independent
+/// witnesses: of many rounds, the medians of [`GROUPS`] groups of neighbours are taken, and the
+/// bounds are order statistics of these, as in [`median_interval`]. `None` of fewer than six.
+pub fn median_bounds(differences: &[f64], confidence: f64) -> Option<(f64, f64)> {
+    let n = differences.len();
+    let mut medians: Vec<f64> = match n >= 2 * GROUPS {
+        true => {
+            let group = |i: usize| &differences[i * n / GROUPS..(i + 1) * n / GROUPS];
+            (0..GROUPS).map(|i| median_of(group(i))).collect()
+        }
+        false => differences.to_vec(),
+    };
+    medians.sort_by(f64::total_cmp);
+    let (k, _) = median_ranks(medians.len(), confidence)?;
+    Some((medians[k], medians[medians.len() - 1 - k]))
+}
+
+/// The median; 0 of nothing.
+pub fn median_of(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
+    }
 }
 
 /// Probability of differences as much below zero as these, or more, if their
@@ -203,6 +232,24 @@ mod tests {
         let ten: Vec<u64> = (1..=10).collect();
         let coverage = median_interval(&ten, 0.95).unwrap().coverage;
         assert!((coverage - 0.978_515_625).abs() < 1e-12, "{coverage}");
+    }
+
+    #[test]
+    fn bounds_enclose_the_median_of_rounds_in_a_row() {
+        assert_eq!(median_bounds(&[1.0; 5], 0.95), None);
+        assert_eq!(
+            median_bounds(&[3.0, 1.0, 2.0, 6.0, 5.0, 4.0], 0.95),
+            Some((1.0, 6.0))
+        );
+        // A disturbance of a tenth of the time moves two groups of twenty, and no bound.
+        let mut rounds: Vec<f64> = (0..400).map(|i| f64::from(i % 7) / 1e3).collect();
+        rounds[100..140].fill(9.0);
+        let (low, high) = median_bounds(&rounds, 0.95).unwrap();
+        assert!(low <= 3e-3 && (3e-3..0.01).contains(&high), "{low} {high}");
+        // Rounds that drift say so: the bounds of many are no narrower than of the groups.
+        let drift: Vec<f64> = (0..1000).map(|i| f64::from(i) / 1e3).collect();
+        let (low, high) = median_bounds(&drift, 0.95).unwrap();
+        assert!(high - low > 0.4, "{low} {high}");
     }
 
     #[test]

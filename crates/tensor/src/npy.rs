@@ -1,4 +1,4 @@
-//! NumPy `.npy` files, versions 1 to 3, little-endian, C order. NumPy has no bf16: arrays of
+//! NumPy `.npy` files, versions 1 to 3; written little-endian and in C order, read in any order. NumPy has no bf16: arrays of
 //! the package ml_dtypes are written as two bytes without a type, and so are ours.
 
 use crate::{AlignedBytes, DType, DataFile, Tensor, byte_size};
@@ -42,6 +42,10 @@ fn bad<T>(reason: impl Into<String>) -> Result<T, NpyError> {
 /// What stands before the elements.
 struct Header {
     dtype: DType,
+    /// Whether the bytes of an element come with the most significant first.
+    big_endian: bool,
+    /// Whether the first index is the one that changes fastest.
+    fortran: bool,
     shape: Vec<usize>,
     /// Bytes of the elements.
     size: usize,
@@ -70,7 +74,12 @@ impl Header {
         }
         let mut text = vec![0u8; len];
         r.read_exact(&mut text).map_err(cut)?;
-        let (dtype, shape) = match std::str::from_utf8(&text) {
+        let Described {
+            dtype,
+            big_endian,
+            fortran,
+            shape,
+        } = match std::str::from_utf8(&text) {
             Ok(text) if text.is_ascii() => Literal(text).header()?,
             _ => return bad("its header is not ASCII"),
         };
@@ -80,6 +89,8 @@ impl Header {
         let start = head.len() + width + len;
         Ok(Header {
             dtype,
+            big_endian,
+            fortran,
             shape,
             size,
             start,
@@ -87,16 +98,64 @@ impl Header {
     }
 
     fn tensor(&self, data: AlignedBytes) -> Result<Tensor, NpyError> {
+        let turned = self.fortran && self.shape.len() > 1;
+        let whole = data.len() >= self.size;
+        let data = match whole && (turned || self.big_endian) {
+            true => AlignedBytes::shared(self.reordered(&data[..self.size], turned)),
+            false => data,
+        };
         let t = Tensor::from_data(self.dtype, &self.shape, data);
         t.map_or_else(|| bad("the file ends before the last element"), Ok)
     }
+}
+
+impl Header {
+    /// The elements in C order, each with the least significant byte first; `turned` if they
+    /// come in Fortran order.
+    fn reordered(&self, data: &[u8], turned: bool) -> Vec<u8> {
+        let each = self.dtype.size();
+        let mut out = Vec::with_capacity(data.len());
+        // From one element to the next along each axis, in elements.
+        let mut strides = vec![1; self.shape.len()];
+        for axis in 1..self.shape.len() {
+            strides[axis] = strides[axis - 1] * self.shape[axis - 1];
+        }
+        let mut index = vec![0; self.shape.len()];
+        for n in 0..data.len() / each {
+            let at = match turned {
+                true => index.iter().zip(&strides).map(|(i, s)| i * s).sum(),
+                false => n,
+            };
+            let element = &data[at * each..(at + 1) * each];
+            match self.big_endian {
+                true => out.extend(element.iter().rev()),
+                false => out.extend(element),
+            }
+            for axis in (0..index.len()).rev() {
+                index[axis] += 1;
+                if index[axis] < self.shape[axis] {
+                    break;
+                }
+                index[axis] = 0;
+            }
+        }
+        out
+    }
+}
+
+/// What the dictionary of a header says.
+struct Described {
+    dtype: DType,
+    big_endian: bool,
+    fortran: bool,
+    shape: Vec<usize>,
 }
 
 /// What is left of a header: a Python dictionary, as NumPy writes it.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
-    fn header(mut self) -> Result<(DType, Vec<usize>), NpyError> {
+    fn header(mut self) -> Result<Described, NpyError> {
         let (mut dtype, mut fortran, mut shape) = (None, None, None);
         self.must("{")?;
         while !self.takes("}") {
@@ -120,10 +179,12 @@ impl<'a> Literal<'a> {
             return bad("its header goes on after the dictionary");
         }
         match (dtype, fortran, shape) {
-            (_, Some(true), _) => Err(NpyError::Unsupported(
-                "Fortran order; save it with order='C'".into(),
-            )),
-            (Some(dtype), Some(false), Some(shape)) => Ok((dtype, shape)),
+            (Some((dtype, big_endian)), Some(fortran), Some(shape)) => Ok(Described {
+                dtype,
+                big_endian,
+                fortran,
+                shape,
+            }),
             (None, ..) => bad("its header has no 'descr'"),
             (_, None, _) => bad("its header has no 'fortran_order'"),
             (.., None) => bad("its header has no 'shape'"),
@@ -154,7 +215,8 @@ impl<'a> Literal<'a> {
         }
     }
 
-    fn dtype(&mut self) -> Result<DType, NpyError> {
+    /// The element type, and whether its bytes are big-endian.
+    fn dtype(&mut self) -> Result<(DType, bool), NpyError> {
         if self.takes("[") {
             return Err(NpyError::Unsupported("structured elements".into()));
         }
@@ -165,8 +227,15 @@ impl<'a> Literal<'a> {
             let single = d.size() == 1 && kind.strip_prefix(['<', '>', '=', '|']) == Some(&s[1..]);
             s == kind || single || (*d == DType::BF16 && kind == "|V2")
         };
-        let known = DType::ALL.into_iter().find(is);
-        known.ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))
+        let known = DType::ALL.into_iter().find(is).map(|d| (d, false));
+        let of_big = |d: &DType| {
+            let numbers = d.size() > 1 && *d != DType::BF16;
+            numbers && kind.strip_prefix('>') == Some(&descr(*d)[1..])
+        };
+        let big = || DType::ALL.into_iter().find(of_big).map(|d| (d, true));
+        known
+            .or_else(big)
+            .ok_or_else(|| NpyError::Unsupported(format!("element type '{kind}'")))
     }
 
     fn boolean(&mut self) -> Result<bool, NpyError> {
@@ -195,7 +264,7 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// Reads one array. Fortran order and big-endian data are refused.
+/// Reads one array.
 ///
 /// # Errors
 /// If the bytes are not a whole array of a supported type.
@@ -306,6 +375,41 @@ mod tests {
     }
 
     #[test]
+    fn arrays_are_read_in_any_order() {
+        let read = |descr: &str, fortran: &str, shape: &str, data: &[u8]| {
+            let header =
+                format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend([1, 0]);
+            bytes.extend((header.len() as u16).to_le_bytes());
+            bytes.extend(header.as_bytes());
+            bytes.extend(data);
+            read_npy(&bytes[..])
+        };
+        // 0..6 as 2 rows of 3, by columns and with the high byte first.
+        let numbers = |values: [i32; 6]| values.map(i32::to_le_bytes).concat();
+        let by_columns = numbers([0, 3, 1, 4, 2, 5]);
+        let expected = numbers([0, 1, 2, 3, 4, 5]);
+        let t = read("<i4", "True", "(2, 3)", &by_columns).unwrap();
+        assert_eq!((t.shape(), t.bytes()), (&[2, 3][..], &expected[..]));
+        let big: Vec<u8> = [0, 1, 2, 3, 4, 5i32].map(i32::to_be_bytes).concat();
+        let t = read(">i4", "False", "(2, 3)", &big).unwrap();
+        assert_eq!((t.dtype(), t.bytes()), (DType::I32, &expected[..]));
+        let both: Vec<u8> = [0, 3, 1, 4, 2, 5i32].map(i32::to_be_bytes).concat();
+        assert_eq!(
+            read(">i4", "True", "(2, 3)", &both).unwrap().bytes(),
+            expected
+        );
+        // One axis has one order; a file that is cut has none.
+        assert_eq!(
+            read("<i4", "True", "(6,)", &expected).unwrap().bytes(),
+            expected
+        );
+        let cut = read(">i4", "True", "(2, 3)", &both[..23]).unwrap_err();
+        assert!(cut.to_string().contains("before the last element"), "{cut}");
+    }
+
+    #[test]
     fn malformed_headers_are_errors() {
         let with = |descr: &str, fortran: &str, shape: &str| {
             format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}\n")
@@ -314,7 +418,8 @@ mod tests {
             (with("''", "False", "(2,)"), "element type ''"),
             (with("'é'", "False", "(2,)"), "not ASCII"),
             (with("'|é1'", "False", "(2,)"), "not ASCII"),
-            (with("'>f4'", "False", "(2,)"), "element type '>f4'"),
+            (with("'>V2'", "False", "(2,)"), "element type '>V2'"),
+            (with("'>f5'", "False", "(2,)"), "element type '>f5'"),
             (with("'|O'", "False", "(2,)"), "element type '|O'"),
             (with("[('a', '<f4')]", "False", "(2,)"), "structured"),
             (
@@ -322,7 +427,6 @@ mod tests {
                 "'descr' of its header is not a string",
             ),
             (with("'<f4", "False", "(2,)"), "element type '<f4, '"),
-            (with("'<f4'", "True", "(2,)"), "Fortran order"),
             (with("'<f4'", "Perhaps", "(2,)"), "not True or False"),
             (with("'<f4'", "False", "(-2,)"), "not a tuple of sizes"),
             (with("'<f4'", "False", "(2,,2)"), "not a tuple of sizes"),

@@ -1,6 +1,6 @@
-//! Tuning does no harm: where the whole model is faster with the defaults than with
-//! what measurements of single kernels promised, the defaults are kept. Where time
-//! suffices for a few runs only, the tuned model has to win them.
+//! Tuning does no harm: the tuned model is the result only where it is surely faster than the
+//! defaults as a whole, whatever measurements of single kernels promised. Where time suffices
+//! for a few runs only, the tuned model has to win them.
 
 use crate::default_model::{PROFILING, Size};
 use crate::error::Result;
@@ -8,23 +8,32 @@ use crate::factorial::SIGNIFICANT;
 use crate::latency::{Latencies, MIN_PAIRS, few, undisturbed};
 use crate::layouts::profile;
 use crate::record;
-use crate::report::Report;
+use crate::report::{Gain, Report};
 use crate::run::Run;
 use runtime::{BuiltKernel, Model};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::{Compared, Extra, Paired};
 
 /// Time for the comparison, and the inferences of a model that it needs to be significant.
 const TIME: Duration = Duration::from_secs(3);
 const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
 
+/// Rounds that have bounds, and the time in which they are run whatever is left.
+const FEWEST: usize = 6;
+const QUICK: Duration = Duration::from_secs(1);
+
+/// How much faster a tuned model has to be at least, where there are few rounds.
+const FEW: f64 = 1.02;
+
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
     pub default: bool,
     latencies: [Latencies; 2],
     /// Of the defaults against the tuned kernels.
-    gain: Paired,
+    against: Paired,
+    /// The tuned model against the defaults; none if they are the same.
+    gain: Option<Gain>,
 }
 
 impl Choice {
@@ -33,25 +42,35 @@ impl Choice {
         TIME.max(RUNS * size.inference)
     }
 
-    /// Compares them in as many rounds of `round` as `time` holds; where it does not hold two,
-    /// by the steps of the default model, as they were when it was new, and the tuned one's
-    /// taken alike. There is no tuned model where its kernels are the defaults.
+    /// Compares them in as many rounds of `round` as `left` says that there is time for; where
+    /// that does not hold two, by the steps of the default model, as they were when it was new,
+    /// and the tuned one's taken alike. There is no tuned model where its kernels are the
+    /// defaults.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
         tuned: Option<&mut Model>,
-        (time, round): (Duration, Duration),
+        round: Duration,
+        left: &dyn Fn() -> Duration,
     ) -> Result<Choice> {
-        let rounds = usize::try_from(time.as_nanos() / round.as_nanos().max(1));
+        let rounds = usize::try_from(left().as_nanos() / round.as_nanos().max(1));
         let rounds = rounds.unwrap_or(usize::MAX);
+        // What is quick is compared even if the time is over: profiles of different minutes
+        // are no comparison.
+        let rounds = match round * FEWEST as u32 <= QUICK {
+            true => rounds.max(FEWEST + 1),
+            false => rounds,
+        };
         let steps = |ns: &[u64]| Latencies {
             samples_ns: vec![ns.iter().sum()],
         };
+        let begin = Instant::now();
+        let mut more = || begin.elapsed() < TIME && left() > round;
         let latencies = match tuned {
             Some(tuned) if rounds > MIN_PAIRS => {
-                undisturbed(&mut [default, tuned], time.min(TIME), MIN_PAIRS)?
+                undisturbed(&mut [default, tuned], MIN_PAIRS, &mut more)?
             }
-            None if rounds > MIN_PAIRS => undisturbed(&mut [default], time.min(TIME), MIN_PAIRS)?,
+            None if rounds > MIN_PAIRS => undisturbed(&mut [default], MIN_PAIRS, &mut more)?,
             Some(tuned) if rounds > 1 => {
                 // Its first run meets cold memory.
                 tuned.invoke()?;
@@ -65,24 +84,33 @@ impl Choice {
 
     /// Of latencies of the defaults and of the tuned model, taken in turns.
     fn of(latencies: &[Latencies]) -> Choice {
-        let of = |i: usize| latencies[i.min(latencies.len() - 1)].clone();
-        let latencies = [of(0), of(1)];
-        let [default, tuned] = &latencies;
         let logs = |l: &Latencies| -> Vec<f64> {
             let ns = l.samples_ns.iter();
             ns.map(|ns| (*ns).max(1) as f64).map(f64::ln).collect()
         };
-        let differences: Vec<f64> = logs(default)
-            .iter()
-            .zip(logs(tuned))
-            .map(|(d, t)| d - t)
-            .collect();
-        let gain = Paired::of(&differences);
-        let sure = gain.p < SIGNIFICANT || gain.pairs < MIN_PAIRS;
+        let [default, tuned] = latencies else {
+            let same = latencies.first().cloned().unwrap_or_default();
+            return Choice {
+                default: false,
+                against: Paired::of(&vec![0.0; same.samples_ns.len()]),
+                latencies: [same.clone(), same],
+                gain: None,
+            };
+        };
+        let pairs = logs(default).into_iter().zip(logs(tuned));
+        // Above 0 where the tuned model is faster.
+        let faster: Vec<f64> = pairs.map(|(d, t)| d - t).collect();
+        let slower: Vec<f64> = faster.iter().map(|f| -f).collect();
+        let gain = Gain::of(&faster);
+        let sure = match faster.len() < MIN_PAIRS {
+            true => gain.low > FEW,
+            false => Paired::of(&slower).p < SIGNIFICANT && gain.low > 1.0,
+        };
         Choice {
-            default: gain.latency_percent < 0.0 && sure,
-            latencies,
-            gain,
+            default: !sure,
+            against: Paired::of(&faster),
+            latencies: [default.clone(), tuned.clone()],
+            gain: Some(gain),
         }
     }
 
@@ -90,7 +118,9 @@ impl Choice {
         let [default, tuned] = &self.latencies;
         report.latency_default_ms = default.median_ms();
         report.latency_after_ms = if self.default { default } else { tuned }.median_ms();
-        report.kept_default = self.default.then_some(self.gain);
+        report.kept_default = self.default.then_some(self.against);
+        report.gain = self.gain;
+        report.changed = self.gain.is_some() && !self.default;
     }
 }
 
@@ -103,7 +133,7 @@ impl Run<'_> {
         choice: &Choice,
         tuned: &[Arc<BuiltKernel>],
     ) -> Result<()> {
-        if choice.gain.pairs < MIN_PAIRS {
+        if choice.against.pairs < MIN_PAIRS {
             // So few runs decide this model, and nothing for later ones.
             return Ok(());
         }
@@ -116,7 +146,7 @@ impl Run<'_> {
             space: self.options.space.name().to_string(),
             code: tuned.iter().map(|k| record::code_hash(k)).collect(),
             default: choice.default,
-            gain: choice.gain,
+            gain: choice.against,
             extra: Extra::new(),
         };
         let event = record::run_event(&job.run_id, compared);
@@ -136,21 +166,42 @@ mod tests {
     }
 
     #[test]
-    fn only_defaults_that_are_surely_faster_are_kept() {
+    fn only_a_tuned_model_that_is_surely_faster_is_taken() {
         let slower = [103, 105, 104, 103, 106, 104, 105, 107, 104, 103];
         let faster = [100, 101, 99, 100, 102, 100, 101, 100, 99, 101];
         assert!(default_kept(&faster, &slower));
         assert!(!default_kept(&slower, &faster));
-        assert!(!default_kept(&faster, &faster));
+        assert!(default_kept(&faster, &faster), "as fast is not faster");
         let noisy = [99, 104, 98, 103, 104, 99, 101, 97, 102, 100];
-        assert!(!default_kept(&faster, &noisy));
-        assert!(default_kept(&faster[..3], &slower[..3]), "few, but won");
-        assert!(!default_kept(&slower[..3], &faster[..3]));
+        assert!(default_kept(&faster, &noisy) && default_kept(&noisy, &faster));
+        assert!(default_kept(&faster[..3], &slower[..3]));
+        assert!(!default_kept(&slower[..3], &faster[..3]), "few, but won");
+        // The same code is no choice.
+        let same = Choice::of(&[Latencies {
+            samples_ns: faster.into(),
+        }]);
+        assert!(!same.default && same.gain.is_none());
+    }
+
+    #[test]
+    fn a_gain_has_bounds_of_the_rounds() {
+        let of = |ns: &[u64]| Latencies {
+            samples_ns: ns.to_vec(),
+        };
+        let default: Vec<u64> = (0..200).map(|i| 1500 + i % 7).collect();
+        let tuned: Vec<u64> = (0..200).map(|i| 1000 + i % 5).collect();
+        let gain = Choice::of(&[of(&default), of(&tuned)]).gain.unwrap();
+        assert!(gain.low > 1.48 && gain.high < 1.52, "{gain:?}");
         assert!(
-            !Choice::of(&[Latencies {
-                samples_ns: faster.into()
-            }])
-            .default
+            gain.low <= gain.times && gain.times <= gain.high,
+            "{gain:?}"
+        );
+        let few = Choice::of(&[of(&default[..3]), of(&tuned[..3])])
+            .gain
+            .unwrap();
+        assert!(
+            few.low < few.times && few.times < few.high,
+            "what was met: {few:?}"
         );
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! A run with a budget of time is over when that time has passed since its command
 //! began, artifact and all. So every part has an end of its own, and what follows the
-//! search is set aside for it. A run with a budget of trials takes what it takes.
+//! search is set aside for it. A run with a budget of trials takes what it takes. A run that is
+//! asked to stop has [`FINISHING`] left, whatever its budget.
 
 use crate::StopRule;
 use crate::default_model::Size;
+use crate::error::{Error, Result};
 use std::time::{Duration, Instant};
+use worker::Stop;
 
 /// Share of the budget within which the model's layouts are decided.
 const LAYOUTS: f64 = 0.25;
@@ -21,19 +24,23 @@ const PLAIN: f64 = 0.05;
 /// the tasks that have no measurement yet.
 const SAMPLING: f64 = 1.0 / 16.0;
 
+/// Time that a run still takes once it is asked to stop.
+pub const FINISHING: Duration = Duration::from_millis(2000);
+
 /// What a run's budget of time allows; nothing is limited where it has none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Clock {
     begun: Instant,
     time: Option<Duration>,
     /// Models that share it.
     models: u32,
+    stop: Stop,
 }
 
 impl Clock {
-    /// Of a run whose command began then.
-    pub fn new(begun: Instant, stop: StopRule) -> Clock {
-        let time = match stop {
+    /// Of a run whose command began then, and which may be asked to stop.
+    pub fn new(begun: Instant, rule: StopRule, stop: Stop) -> Clock {
+        let time = match rule {
             StopRule::Time(time) => Some(time),
             StopRule::Trials(_) => None,
         };
@@ -41,6 +48,31 @@ impl Clock {
             begun,
             time,
             models: 1,
+            stop,
+        }
+    }
+
+    /// Whether the run was asked to stop.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_asked()
+    }
+
+    /// # Errors
+    /// If the run was asked to stop, for what takes long and can be given up.
+    pub fn goes_on(&self) -> Result<()> {
+        match self.is_stopped() {
+            true => Err(Error::stopped()),
+            false => Ok(()),
+        }
+    }
+
+    /// The time of the whole run, if it is limited.
+    pub fn time(&self) -> Option<Duration> {
+        let asked = self.stop.asked();
+        let stopped = asked.map(|at| at.saturating_duration_since(self.begun) + FINISHING);
+        match (self.time, stopped) {
+            (Some(time), Some(stopped)) => Some(time.min(stopped)),
+            (time, stopped) => time.or(stopped),
         }
     }
 
@@ -57,7 +89,7 @@ impl Clock {
 
     /// When the run ends, less what is set aside for what comes then.
     pub fn end(&self, aside: Duration) -> Option<Instant> {
-        let time = self.time?.saturating_sub(aside);
+        let time = self.time()?.saturating_sub(aside);
         Some(self.begun + time)
     }
 
@@ -69,13 +101,17 @@ impl Clock {
 
     fn share(&self, of: f64) -> Duration {
         let part = of / f64::from(self.models);
-        self.time.map_or(Duration::MAX, |t| t.mul_f64(part))
+        let time = match self.is_stopped() {
+            true => Some(FINISHING),
+            false => self.time,
+        };
+        time.map_or(Duration::MAX, |t| t.mul_f64(part))
     }
 
     /// When layouts are decided, if that begins now.
     pub fn layouts_end(&self) -> Option<Instant> {
         let share = self.share(LAYOUTS).min(self.left(Duration::ZERO));
-        self.time.map(|_| Instant::now() + share)
+        self.time().map(|_| Instant::now() + share)
     }
 
     /// Time for comparing models, if all of it takes that long; enough for running one once.
@@ -92,17 +128,18 @@ impl Clock {
     /// is less than it needs.
     pub fn choosing(&self, all: Duration, least: Duration) -> Duration {
         let time = all.min(self.share(CHOOSING));
-        if time >= least { time } else { Duration::ZERO }
+        let suffices = time >= least && !self.is_stopped();
+        if suffices { time } else { Duration::ZERO }
     }
 
     /// Whether a plain model that takes so long is run.
     pub fn bears_plain(&self, inference: Duration) -> bool {
-        inference <= self.share(PLAIN)
+        inference <= self.share(PLAIN) && !self.is_stopped()
     }
 
     /// Most time for sampling one candidate, while so many tasks have no measurement.
     pub fn sampling(&self, left: Duration, unmeasured: usize) -> Duration {
-        match self.time {
+        match self.time() {
             Some(_) => left.mul_f64(SAMPLING / unmeasured.max(1) as f64),
             None => Duration::MAX,
         }
@@ -116,12 +153,13 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn of(seconds: u32) -> Clock {
-        Clock::new(Instant::now(), StopRule::Time(seconds * S))
+        let rule = StopRule::Time(seconds * S);
+        Clock::new(Instant::now(), rule, Stop::default())
     }
 
     #[test]
     fn a_budget_of_trials_limits_no_time() {
-        let clock = Clock::new(Instant::now(), StopRule::Trials(1));
+        let clock = Clock::new(Instant::now(), StopRule::Trials(1), Stop::default());
         assert_eq!((clock.end(S), clock.layouts_end()), (None, None));
         for allowed in [
             clock.left(1000 * S),
@@ -135,13 +173,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_is_asked_to_stop_has_a_little_time_left() {
+        for rule in [StopRule::Time(1000 * S), StopRule::Trials(1_000_000)] {
+            let stop = Stop::default();
+            let clock = Clock::new(Instant::now() - 100 * S, rule, stop.clone());
+            assert!(!clock.is_stopped() && clock.left(S) > 800 * S);
+            stop.ask();
+            let left = clock.left(Duration::ZERO);
+            assert!(left <= FINISHING && left > FINISHING / 2, "{left:?}");
+            assert!(clock.ranking(100 * S) <= FINISHING.mul_f64(RANKING));
+            assert_eq!(clock.choosing(S, S / 1000), Duration::ZERO);
+            assert!(!clock.bears_plain(S / 1000));
+        }
+        // Nor does a stop make a run longer.
+        let stop = Stop::default();
+        let rule = StopRule::Time(100 * S);
+        let clock = Clock::new(Instant::now() - 99 * S, rule, stop.clone());
+        stop.ask();
+        assert!(clock.left(Duration::ZERO) <= S);
+    }
+
+    #[test]
     fn what_is_set_aside_is_taken_from_the_end() {
         let clock = of(100);
         let whole = clock.end(Duration::ZERO).unwrap();
         assert_eq!(whole - clock.end(30 * S).unwrap(), 30 * S);
         assert!(clock.left(30 * S) <= 70 * S && clock.left(30 * S) > 60 * S);
         assert_eq!(clock.left(200 * S), Duration::ZERO);
-        let late = Clock::new(Instant::now() - 200 * S, StopRule::Time(100 * S));
+        let rule = StopRule::Time(100 * S);
+        let late = Clock::new(Instant::now() - 200 * S, rule, Stop::default());
         assert_eq!(late.left(Duration::ZERO), Duration::ZERO);
         assert!(late.layouts_end().unwrap() <= Instant::now());
     }

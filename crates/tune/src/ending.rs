@@ -1,11 +1,11 @@
 //! What comes after the search, and the time that is set aside for it.
 
-use crate::StopRule;
 use crate::choice::Choice;
 use crate::compile::{Builders, fallbacks};
 use crate::error::Result;
 use crate::in_model::{LEAST_RUNS, MOST_RUNS};
 use crate::layouts::profile;
+use crate::observer::Observer;
 use crate::run::Run;
 use crate::run::TaskSearch;
 use runtime::BuiltKernel;
@@ -66,17 +66,16 @@ impl Run<'_> {
     /// Profiling and writing the model that was made, and running the plain one.
     fn closing(&self, job: usize) -> Duration {
         let size = &self.jobs[job].size;
-        let plain = self.plain_inference(job);
+        let plain = self.plain_inference(job).filter(|_| self.options.plain);
         let plain = plain.filter(|t| self.clock.bears_plain(*t));
         let plain = plain.map_or(Duration::ZERO, |t| t + size.assembling);
         // Writing what was assembled is quicker than assembling it.
         size.inference + size.assembling / 2 + plain
     }
 
-    /// Time for comparing the models, once both are assembled, and what one round takes.
-    pub fn comparing(&self, job: usize) -> (Duration, Duration) {
-        let aside = self.closing(job) + self.later(job);
-        (self.clock.left(aside), 2 * self.jobs[job].size.inference)
+    /// What is to be set aside once both models are compared.
+    pub fn after_comparing(&self, job: usize) -> Duration {
+        self.closing(job) + self.later(job)
     }
 
     /// An inference of the plain model takes no longer, if every task has run its oracle.
@@ -86,9 +85,17 @@ impl Run<'_> {
     }
 
     /// The least times of the steps under plain schedules, if there is time to run them.
-    pub fn run_plain(&mut self, job: usize, builders: &mut Builders) -> Result<Option<Vec<u64>>> {
+    pub fn run_plain(
+        &mut self,
+        job: usize,
+        builders: &mut Builders,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Vec<u64>>> {
         let of = &self.jobs[job];
-        if let StopRule::Time(_) = self.options.stop {
+        if !self.options.plain {
+            return Ok(None);
+        }
+        if self.clock.time().is_some() {
             let takes = self.plain_inference(job);
             let takes = takes.filter(|t| self.clock.bears_plain(*t));
             let aside = of.size.assembling * 3 / 2 + self.later(job);
@@ -96,6 +103,7 @@ impl Run<'_> {
                 return Ok(None);
             }
         }
+        observer.stage("running the plain model");
         let target = of.making.target;
         let mut plain: Vec<Arc<BuiltKernel>> = Vec::new();
         for (task, t) in of.plan.tasks.iter().zip(&of.searches) {

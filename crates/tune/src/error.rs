@@ -26,6 +26,12 @@ impl Error {
         self
     }
 
+    /// Of a run that was asked to stop before there was anything to keep.
+    pub(crate) fn stopped() -> Error {
+        Error::new("stopped before the default model was built, so no model was written")
+            .help("the same command starts again; objects that were built are kept in the cache")
+    }
+
     /// What to do about it, if there is advice.
     pub fn advice(&self) -> Option<&str> {
         self.help.as_deref()

@@ -3,17 +3,19 @@
 use crate::Tuned;
 use crate::choice::Choice;
 use crate::compile::Builders;
-use crate::default_model::DefaultModel;
+use crate::default_model::{DefaultModel, PROFILING};
 use crate::error::Result;
 use crate::known::Lookup;
+use crate::layouts::profile;
 use crate::observer::Observer;
 use crate::record;
-use crate::report::{Report, fill_before, fill_defaults, fill_untuned};
+use crate::report::{Report, fill_defaults, fill_plain, fill_times};
 use crate::run::{Run, TaskSearch};
 use crate::start::Prepared;
-use runtime::BuiltKernel;
+use runtime::{BuiltKernel, Model};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A model whose search is over.
 pub struct Finish<'a> {
@@ -52,8 +54,11 @@ impl Finish<'_> {
             true => Some(run.jobs[job].making.model(plan, &best)?),
             false => None,
         };
-        let (step_ns, time) = (&default.step_ns, run.comparing(job));
-        let choice = Choice::between(&mut default.model, step_ns, tuned.as_mut(), time)?;
+        let (clock, aside) = (run.clock.clone(), run.after_comparing(job));
+        let left = || clock.left(aside);
+        let round = 2 * run.jobs[job].size.inference;
+        let (step_ns, of_default) = (&default.step_ns, &mut default.model);
+        let choice = Choice::between(of_default, step_ns, tuned.as_mut(), round, &left)?;
         run.keep_choice(job, &choice, &best)?;
         let layouts = self.model.layouts.clone();
         let mut report = run.report(job, self.start_cpu_s, layouts, in_model);
@@ -64,16 +69,10 @@ impl Finish<'_> {
             fill_defaults(&mut report, plan, &default.defaults.candidates);
         }
         let mut chosen = tuned.filter(|_| !choice.default);
-        let step_ns = match &mut chosen {
-            Some(tuned) if report.tasks.iter().any(|t| t.after_ms.is_none()) => {
-                tuned.invoke_profiled()?
-            }
-            _ => default.step_ns,
-        };
-        fill_untuned(&mut report, plan, &step_ns);
-        observer.stage("running the plain model");
-        if let Some(step_ns) = run.run_plain(job, builders)? {
-            fill_before(&mut report, plan, &step_ns);
+        let profiled = profiles(&mut default.model, chosen.as_mut(), &left)?;
+        fill_times(&mut report, plan, &profiled);
+        if let Some(step_ns) = run.run_plain(job, builders, observer)? {
+            fill_plain(&mut report, plan, &step_ns);
         }
         run.end(job, &mut report)?;
         let model = chosen.unwrap_or(default.model).compiled().clone();
@@ -143,6 +142,35 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// Profiles of both models in turns, for as long as models are profiled; the least times of the
+/// steps of the default model, and of the other one or else again of that.
+fn profiles(
+    default: &mut Model,
+    chosen: Option<&mut Model>,
+    left: &dyn Fn() -> Duration,
+) -> Result<[Vec<u64>; 2]> {
+    let Some(chosen) = chosen else {
+        let least = profile(default, (6 * PROFILING).min(left() / 3))?;
+        return Ok([least.clone(), least]);
+    };
+    let begin = Instant::now();
+    let mut least = [default.invoke_profiled()?, chosen.invoke_profiled()?];
+    let mut rounds = 1;
+    let mut more = || {
+        rounds += 1;
+        let (took, few) = (begin.elapsed(), rounds <= 5);
+        took < 6 * PROFILING && (few || left() > 3 * took)
+    };
+    while more() {
+        for (model, least) in [&mut *default, &mut *chosen].into_iter().zip(&mut least) {
+            for (least, ns) in least.iter_mut().zip(model.invoke_profiled()?) {
+                *least = ns.min(*least);
+            }
+        }
+    }
+    Ok(least)
 }
 
 /// Whether the kernels are not all the same code.

@@ -18,7 +18,7 @@ use ir::Role;
 use runtime::{BuiltKernel, FixedSelector, Model};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Extra, InModel, InModelDecision, InModelTotal, Tried};
+use store::{Extra, InModel, InModelDecision, InModelTotal, Paired, Tried};
 
 /// Candidates of one task that are compared, its best alone included.
 const MOST_CANDIDATES: usize = 3;
@@ -64,6 +64,27 @@ fn rounds(challengers: usize, run_ns: u64, limit: Duration) -> Option<(usize, us
     let possible = |c: &usize| pairs / (c + 1) >= MIN_PAIRS;
     let challengers = (1..=challengers).rev().find(possible)?;
     Some((challengers, (pairs / (challengers + 1)).min(MAX_PAIRS)))
+}
+
+/// Chooses a level of each contest, and compares all choices together with the best alone:
+/// where they do not hold what each promised, none is taken.
+fn choose(
+    levels: &[usize],
+    pairs: usize,
+    seed: u64,
+    run: &mut impl FnMut(&[usize]) -> Result<u64>,
+) -> Result<(Vec<FactorChoice>, Option<Paired>)> {
+    let mut decisions = decide(levels, pairs, seed, run)?;
+    let chosen: Vec<usize> = decisions.iter().map(|d| d.level).collect();
+    if chosen.iter().all(|l| *l == 0) {
+        return Ok((decisions, None));
+    }
+    let choices = [vec![0; chosen.len()], chosen];
+    let total = paired(pairs, |which| run(&choices[which]))?;
+    if total.latency_percent >= 0.0 {
+        decisions.iter_mut().for_each(|d| d.level = 0);
+    }
+    Ok((decisions, Some(total)))
 }
 
 impl Run<'_> {
@@ -196,18 +217,19 @@ impl Run<'_> {
             c.candidates.truncate(challengers + 1);
         }
         let levels: Vec<usize> = contests.iter().map(|c| c.candidates.len()).collect();
-        let mut run = |levels: &[usize]| arena.run(levels);
-        let mut decisions = decide(&levels, pairs, self.options.seed, &mut run)?;
-        let chosen: Vec<usize> = decisions.iter().map(|d| d.level).collect();
-        if chosen.iter().any(|l| *l != 0) {
-            let choices = [vec![0; chosen.len()], chosen];
-            let total = paired(pairs, |which| run(&choices[which]))?;
-            if total.latency_percent >= 0.0 {
-                // Together they do not hold what each promised.
-                decisions.iter_mut().for_each(|d| d.level = 0);
+        let clock = self.clock.clone();
+        let mut run = |levels: &[usize]| {
+            clock.goes_on()?;
+            arena.run(levels)
+        };
+        let (decisions, total) = match choose(&levels, pairs, self.options.seed, &mut run) {
+            Err(_) if clock.is_stopped() => {
+                report.skipped = Some("the run was stopped".into());
+                return Ok(report);
             }
-            report.total = Some(total);
-        }
+            chosen => chosen?,
+        };
+        report.total = total;
         report.tasks = contests.len();
         report.changed = decisions.iter().filter(|d| d.level != 0).count();
         report.time_s = start.elapsed().as_secs_f64();

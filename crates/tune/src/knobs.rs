@@ -48,6 +48,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "plain",
+        kind: "on, off",
+        default: "off",
+        doc: "Also run the model under plain schedules, which takes long, and report how much slower that is",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
         name: "trials",
         kind: "count",
         default: "none: --time decides",

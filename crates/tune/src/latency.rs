@@ -1,6 +1,7 @@
 //! Latencies of compiled models: interleaved rounds, so that what disturbs one
 //! disturbs all alike.
 
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::watch::Watch;
 use plan::Plan;
@@ -64,7 +65,8 @@ pub fn interleaved(
     min_rounds: usize,
 ) -> Result<Vec<Latencies>> {
     warm_up(models)?;
-    in_turns(models, time, min_rounds, |m| {
+    let start = Instant::now();
+    in_turns(models, min_rounds, &mut || start.elapsed() < time, |m| {
         let start = Instant::now();
         m.invoke()?;
         Ok(start.elapsed().as_nanos() as u64)
@@ -72,18 +74,20 @@ pub fn interleaved(
 }
 
 /// As [`interleaved`], on the clock of [`latency_ns`].
+///
+/// `more` says between rounds whether there is time for another than the least.
 pub fn undisturbed(
     models: &mut [&mut Model],
-    time: Duration,
     min_rounds: usize,
+    more: &mut dyn FnMut() -> bool,
 ) -> Result<Vec<Latencies>> {
     warm_up(models)?;
-    in_turns(models, time, min_rounds, latency_ns)
+    in_turns(models, min_rounds, more, latency_ns)
 }
 
 /// As [`undisturbed`], so many rounds and no warm-up, for models that take long.
 pub fn few(models: &mut [&mut Model], rounds: usize) -> Result<Vec<Latencies>> {
-    in_turns(models, Duration::ZERO, rounds, latency_ns)
+    in_turns(models, rounds, &mut || false, latency_ns)
 }
 
 fn warm_up(models: &mut [&mut Model]) -> Result<()> {
@@ -92,14 +96,13 @@ fn warm_up(models: &mut [&mut Model]) -> Result<()> {
 
 fn in_turns(
     models: &mut [&mut Model],
-    time: Duration,
     min_rounds: usize,
+    more: &mut dyn FnMut() -> bool,
     mut latency: impl FnMut(&mut Model) -> Result<u64>,
 ) -> Result<Vec<Latencies>> {
     let mut out = vec![Latencies::default(); models.len()];
-    let start = Instant::now();
     let mut rounds = 0;
-    while rounds < min_rounds || start.elapsed() < time {
+    while rounds < min_rounds || more() {
         // The order changes, so that none always follows the same other.
         for i in 0..models.len() {
             let i = if rounds % 2 == 0 {
@@ -134,8 +137,13 @@ pub fn paired(pairs: usize, mut run: impl FnMut(usize) -> Result<u64>) -> Result
 /// one kernel, such as the layouts of a plan.
 ///
 /// # Errors
-/// If one of them fails to run.
-pub fn compare_models(first: &mut Model, second: &mut Model, time: Duration) -> Result<Paired> {
+/// If one of them fails to run, or the run is stopped.
+pub fn compare_models(
+    first: &mut Model,
+    second: &mut Model,
+    time: Duration,
+    clock: &Clock,
+) -> Result<Paired> {
     let mut models = [first, second];
     let mut round_ns = 0;
     for m in &mut models {
@@ -144,6 +152,7 @@ pub fn compare_models(first: &mut Model, second: &mut Model, time: Duration) -> 
     }
     let pairs = (time.as_nanos() as u64 / round_ns) as usize;
     paired(pairs.clamp(MIN_PAIRS, MAX_PAIRS), |which| {
+        clock.goes_on()?;
         latency_ns(models[which])
     })
 }

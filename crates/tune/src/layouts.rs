@@ -27,6 +27,9 @@ use store::{EventKind, Extra, NewEvent, Paired, Store};
 const LEAST_GAIN: f64 = 0.01;
 /// Largest probability that a plan only seems faster.
 const SIGNIFICANT: f64 = 0.01;
+/// Profiles of a model that are taken even if one was disturbed for as long as all should take,
+/// unless each takes longer.
+const LEAST_ROUNDS: u32 = 5;
 /// Most profiles of a model. One that takes all the time is profiled once.
 const MOST_ROUNDS: usize = 15;
 
@@ -159,6 +162,9 @@ pub fn decide(
         match improve(&plan, &mut default, builders, trial, end, &mut layouts) {
             Ok(Some(better)) => default = better,
             Ok(None) => {}
+            Err(_) if trial.clock.is_stopped() => {
+                layouts.skipped = Some("the run was stopped".into());
+            }
             Err(_) if over(end) => layouts.skipped = Some("building takes too long".into()),
             Err(e) => return Err(e),
         }
@@ -209,16 +215,19 @@ fn improve(
     let all: Vec<String> = blocked(&in_blocks.plan).into_iter().collect();
     let mut in_rows = DefaultModel::new(plan(&all), builders, &trial.making)?;
     let profile_time = trial.time.mul_f64(0.3);
-    let costs = Costs::of(
-        (
-            &in_blocks.plan,
-            &profile(&mut in_blocks.model, profile_time)?,
-        ),
-        (&in_rows.plan, &profile(&mut in_rows.model, profile_time)?),
-    );
+    let profiled = |model: &mut Model| {
+        let start = Instant::now();
+        let more = || start.elapsed() < profile_time && !trial.clock.is_stopped();
+        let least = profile_while(model, more)?;
+        trial.clock.goes_on().map(|()| least)
+    };
+    let of_blocks = profiled(&mut in_blocks.model)?;
+    let of_rows = profiled(&mut in_rows.model)?;
+    let costs = Costs::of((&in_blocks.plan, &of_blocks), (&in_rows.plan, &of_rows));
     drop(in_rows);
     let deadline = Instant::now() + trial.time.mul_f64(0.3);
-    let best = search(&units(&in_blocks.plan), deadline, |plain| {
+    let over = || Instant::now() >= deadline || trial.clock.is_stopped();
+    let best = search(&units(&in_blocks.plan), over, |plain| {
         let plain: Vec<String> = plain.iter().cloned().collect();
         costs.sum(&plan(&plain))
     });
@@ -234,7 +243,7 @@ fn improve(
     let plain: Vec<String> = best.plain.into_iter().collect();
     let mut other = DefaultModel::new(plan(&plain), builders, &trial.making)?;
     let time = trial.time.mul_f64(0.4);
-    let total = compare_models(&mut in_blocks.model, &mut other.model, time)?;
+    let total = compare_models(&mut in_blocks.model, &mut other.model, time, &trial.clock)?;
     found.total = Some(total);
     let better = total.latency_percent < 0.0 && total.p < SIGNIFICANT;
     if better {
@@ -246,9 +255,19 @@ fn improve(
 /// The least time of every step, of several runs if they fit into that time.
 pub(crate) fn profile(model: &mut Model, time: Duration) -> Result<Vec<u64>> {
     let start = Instant::now();
+    let mut runs = 0;
+    profile_while(model, || {
+        runs += 1;
+        let few = runs < LEAST_ROUNDS && start.elapsed() < LEAST_ROUNDS * time;
+        few || start.elapsed() < time
+    })
+}
+
+/// The least time of every step, of one run and as many as `more` wants.
+fn profile_while(model: &mut Model, mut more: impl FnMut() -> bool) -> Result<Vec<u64>> {
     let mut least = model.invoke_profiled()?;
     for _ in 1..MOST_ROUNDS {
-        if start.elapsed() >= time {
+        if !more() {
             break;
         }
         for (least, ns) in least.iter_mut().zip(model.invoke_profiled()?) {
@@ -386,7 +405,7 @@ struct Best {
 /// Changes one unit at a time, from everything in blocks, as long as that helps.
 fn search(
     units: &[BTreeSet<String>],
-    deadline: Instant,
+    over: impl Fn() -> bool,
     cost: impl Fn(&BTreeSet<String>) -> f64,
 ) -> Best {
     let mut best = Best {
@@ -396,7 +415,7 @@ fn search(
     loop {
         let before = best.ns;
         for unit in units {
-            if Instant::now() >= deadline {
+            if over() {
                 return best;
             }
             let plain: BTreeSet<String> = match unit.is_subset(&best.plain) {
@@ -462,8 +481,7 @@ mod tests {
             };
             let (a, b) = (times(&self.rule, false), times(&all, true));
             let costs = Costs::of((&self.rule, &a), (&all, &b));
-            let deadline = Instant::now() + Duration::from_secs(600);
-            search(&units(&self.rule), deadline, |p| costs.sum(&self.with(p))).plain
+            search(&units(&self.rule), || false, |p| costs.sum(&self.with(p))).plain
         }
     }
 

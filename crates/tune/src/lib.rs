@@ -32,6 +32,8 @@ pub mod layouts;
 pub mod machine;
 mod observer;
 mod options;
+mod outlook;
+mod progress;
 mod record;
 mod report;
 mod run;
@@ -52,14 +54,17 @@ pub(crate) use finalists::FINAL_FACTOR;
 pub use finalists::ranked;
 pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
+pub use outlook::{Hope, Outlook};
+pub use progress::{Moment, TaskProgress};
 #[cfg(test)]
 pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};
-pub use report::{Report, TaskSummary};
+pub use report::{Gain, Report, TaskSummary};
 pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
 pub use trial::{Answer, AnswerPlace, Form, Trial};
+pub use worker::Stop;
 pub use workers::{Host, Workers, serve_worker_if_asked};
 
 use crate::compile::Builders;
@@ -132,6 +137,10 @@ pub fn tune_all_by(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Tuned>> {
     let start_cpu_s = report::cpu_s();
+    let host = &Host {
+        workers: host.workers.stopped_by(&options.interrupt),
+        ..host.clone()
+    };
     for r in requests {
         check_algorithms(r.source, r.target, options)?;
     }

@@ -1,5 +1,6 @@
 //! What a run tells whoever watches it.
 
+use crate::progress::TaskProgress;
 use std::time::Duration;
 
 /// Is told what a run does. Each method may do nothing.
@@ -20,6 +21,8 @@ pub trait Observer {
 /// The figures of one moment of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Status<'a> {
+    /// Since the command began.
+    pub elapsed: Duration,
     /// Share of the budget that is spent, 0 to 1.
     pub spent: f64,
     /// Time left, where the budget is one of time.
@@ -27,8 +30,17 @@ pub struct Status<'a> {
     pub trials: u64,
     pub trials_per_s: f64,
     pub failures: u64,
-    /// Sum of the best kernels so far.
+    /// Sum of the kernels of all models: of the defaults, and of the best so far. Without
+    /// models the first is 0.
+    pub start_ms: f64,
     pub model_ms: f64,
+    pub tasks: usize,
+    /// Those of which a candidate has an answer.
+    pub tasks_measured: usize,
+    /// The costliest first, a few of them.
+    pub costliest: &'a [TaskProgress<'a>],
+    /// CPUs that other programs take, if that is worth a notice.
+    pub others: Option<f64>,
     /// The task that was asked last.
     pub task: &'a str,
     pub task_best_ms: Option<f64>,

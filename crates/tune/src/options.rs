@@ -9,6 +9,7 @@ use measure::{Constants, Policy};
 use search::{Accuracy, Allowed, SpaceKind};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use worker::Stop;
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct Options {
     /// When the command began; a budget of time counts from here.
     pub begun: Instant,
     pub stop: StopRule,
+    /// Asks the run to end before: it ranks what it knows, and gives the best model of that.
+    pub interrupt: Stop,
     pub strategy: String,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
@@ -61,6 +64,8 @@ pub struct Options {
     pub drift: f64,
     /// Share of a task's trials that is ranked alone in the end.
     pub rank: f64,
+    /// The model is also run under plain schedules, which show what any tuning gains.
+    pub plain: bool,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
 }
@@ -84,6 +89,7 @@ impl Options {
         let mut options = Options {
             begun: Instant::now(),
             stop,
+            interrupt: Stop::default(),
             strategy: text("strategy"),
             budget: text("budget"),
             filters: vec![],
@@ -107,6 +113,7 @@ impl Options {
             },
             drift: number(knob("drift")),
             rank: number(knob("rank")),
+            plain: knob("plain").default == "on",
             in_model: match stop {
                 StopRule::Trials(_) => IN_MODEL_TRIALS,
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
@@ -181,6 +188,8 @@ impl Options {
             // They end a run or a candidate, or restrict the space; a candidate's time is the
             // same under all of them.
             stop: _,
+            interrupt: _,
+            plain: _,
             algorithms: _,
             build_limit: _,
             run_limit: _,

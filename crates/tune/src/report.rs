@@ -3,9 +3,11 @@
 use crate::StopRule;
 use crate::compile::Warning;
 use crate::layouts::Layouts;
+use crate::outlook::Outlook;
+use crate::progress::Moment;
 use crate::run::{Run, TaskSearch};
 use crate::search::Search;
-use plan::Plan;
+use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,14 +19,24 @@ pub struct TaskSummary {
     pub task: String,
     pub key: String,
     pub uses: usize,
-    /// Share of the tuned model's kernel time.
+    /// Share of the time of all steps of the model that the run made.
     pub share: f64,
-    /// One call under the plain schedule.
+    /// One call in the default model, and in the model that the run made; none if the task
+    /// belongs to no step.
     pub before_ms: Option<f64>,
     pub after_ms: Option<f64>,
+    /// One call under the plain schedule, if that was asked for.
+    pub plain_ms: Option<f64>,
+    /// One call of the best candidate alone, with no model around it.
+    pub alone_ms: Option<f64>,
     pub gflops_per_s: Option<f64>,
     /// The part of the peak for its element type that this is.
     pub of_peak: Option<f64>,
+    /// Operations of one call, and the bytes of its operands and results.
+    pub gflop: f64,
+    pub mbytes: f64,
+    /// The peak for its element type.
+    pub peak_gflops: f64,
     pub trials: u64,
     /// Of finding, building and measuring its candidates, summed over them.
     pub spent_s: f64,
@@ -36,6 +48,36 @@ pub struct TaskSummary {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+}
+
+/// How many times as fast a tuned model is as the defaults, by rounds in which both ran.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Gain {
+    /// The median of the rounds' ratios.
+    pub times: f64,
+    /// Bounds of that median, with a confidence of 95% ([`store::median_bounds`]); of fewer
+    /// than six rounds, the least and the largest ratio that was met.
+    pub low: f64,
+    pub high: f64,
+    pub rounds: usize,
+}
+
+impl Gain {
+    const CONFIDENCE: f64 = 0.95;
+
+    /// Of the logarithms of the rounds' ratios.
+    pub fn of(faster: &[f64]) -> Gain {
+        let least = faster.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = faster.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let bounds = store::median_bounds(faster, Gain::CONFIDENCE);
+        let (low, high) = bounds.unwrap_or((least, most));
+        Gain {
+            times: store::median_of(faster).exp(),
+            low: low.exp(),
+            high: high.exp(),
+            rounds: faster.len(),
+        }
+    }
 }
 
 /// What a run found; `--json` prints it.
@@ -54,6 +96,8 @@ pub struct Report {
     pub seed: u64,
     /// f32 multiply-add peak of all threads, measured when the run began.
     pub peak_gflops: f64,
+    /// Bandwidth of memory to all threads.
+    pub read_gb_per_s: f64,
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     /// Candidates whose outcome the store knew.
@@ -74,15 +118,26 @@ pub struct Report {
     /// thread, or `wall`.
     pub latency_clock: String,
     /// Of the plain model, whose runs may take a hundred times as long: the sum of its
-    /// steps' least wall times; none if there was no time to run it.
-    pub latency_before_ms: Option<f64>,
+    /// steps' least wall times; none if it was not asked for or there was no time.
+    pub latency_plain_ms: Option<f64>,
     pub latency_default_ms: f64,
     /// Of the model that the run made.
     pub latency_after_ms: f64,
-    /// How much faster the defaults are, if they are kept: the model is made of them.
+    /// How the tuned kernels did against the defaults; none if they are the same code.
+    pub gain: Option<Gain>,
+    /// Whether the model that the run made differs from the default one.
+    pub changed: bool,
+    /// How much faster the defaults are than the tuned kernels, if they are kept: the model is
+    /// made of them.
     pub kept_default: Option<Paired>,
-    /// Sum of the kernels' own best times.
+    /// Sum of the steps of the model that the run made.
     pub kernels_ms: f64,
+    /// How the sum of the model's kernels fell in the search.
+    pub curve: Vec<Moment>,
+    /// Whether more time is likely to help.
+    pub outlook: Outlook,
+    /// Whether the run was asked to stop before its time.
+    pub stopped: bool,
     pub layouts: Layouts,
     /// The last choices, by whole-model latency.
     pub in_model: InModelTotal,
@@ -106,10 +161,10 @@ fn call_ms(plan: &Plan, key: &str, step_ns: &[u64]) -> Option<f64> {
 }
 
 /// Times under the plain schedule, from a profile of the plain model.
-pub fn fill_before(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    report.latency_before_ms = Some(step_ns.iter().sum::<u64>() as f64 / 1e6);
+pub fn fill_plain(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
+    report.latency_plain_ms = Some(step_ns.iter().sum::<u64>() as f64 / 1e6);
     for t in &mut report.tasks {
-        t.before_ms = call_ms(plan, &t.key, step_ns);
+        t.plain_ms = call_ms(plan, &t.key, step_ns);
     }
 }
 
@@ -118,23 +173,21 @@ pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
     for t in &mut report.tasks {
         let task = plan.tasks.iter().position(|p| p.key == t.key);
         t.algorithm = task.map(|i| defaults[i].algorithm.clone());
-        (t.after_ms, t.gflops_per_s, t.of_peak) = (None, None, None);
-        (t.rel_l2, t.in_model) = (None, None);
+        (t.alone_ms, t.rel_l2, t.in_model) = (None, None, None);
     }
 }
 
-/// Times of tasks for which there is no measured candidate, as the model runs them,
-/// and the shares that follow.
-pub fn fill_untuned(report: &mut Report, plan: &Plan, step_ns: &[u64]) {
-    for t in report.tasks.iter_mut().filter(|t| t.after_ms.is_none()) {
-        t.after_ms = call_ms(plan, &t.key, step_ns);
-    }
-    let total = |t: &TaskSummary| t.after_ms.unwrap_or(0.0) * t.uses as f64;
-    // From 0, as the sum of nothing is -0.
-    report.kernels_ms = report.tasks.iter().map(total).fold(0.0, |a, b| a + b);
-    let sum = report.kernels_ms;
+/// Times of tasks in the default model and in the one that the run made, from the least times
+/// of their steps; shares and rates follow.
+pub fn fill_times(report: &mut Report, plan: &Plan, [before, after]: &[Vec<u64>; 2]) {
+    report.kernels_ms = after.iter().sum::<u64>() as f64 / 1e6;
     for t in &mut report.tasks {
-        t.share = total(t) / sum;
+        t.before_ms = call_ms(plan, &t.key, before);
+        t.after_ms = call_ms(plan, &t.key, after);
+        let ms = t.after_ms.unwrap_or(0.0);
+        t.share = ms * t.uses as f64 / report.kernels_ms;
+        t.gflops_per_s = Some(t.gflop / ms * 1e3).filter(|rate| rate.is_finite());
+        t.of_peak = t.gflops_per_s.map(|rate| rate / t.peak_gflops);
     }
     report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
 }
@@ -170,11 +223,17 @@ impl Run<'_> {
         // What was tried for a model before is not counted again.
         let searches: Vec<&Search> = of_run.map(|t| &self.searches[t.search]).collect();
         let target = of.making.target;
-        let total = self.kernels_ns(job);
         let peak = of.peak_gflops;
-        let summary = |t: &TaskSearch| summary(&self.searches[t.search], t.uses, total, peak);
-        let mut tasks: Vec<TaskSummary> = of.searches.iter().map(summary).collect();
-        tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let summary = |(t, task): (&TaskSearch, &Task)| {
+            let s = &self.searches[t.search];
+            summary(s, t.uses, task, peak)
+        };
+        let tasks = of.searches.iter().zip(&of.plan.tasks).map(summary);
+        let tasks: Vec<TaskSummary> = tasks.collect();
+        let of_job = || of.searches.iter().map(|t| &self.searches[t.search]);
+        let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
+        let open = of_job().any(Search::is_open);
+        let curve = self.curve(job);
         let mut failures = BTreeMap::new();
         for (k, n) in searches.iter().flat_map(|s| &s.failures) {
             *failures.entry(k.clone()).or_insert(0) += n;
@@ -194,6 +253,7 @@ impl Run<'_> {
             tolerance: self.options.tolerance,
             seed: self.options.seed,
             peak_gflops: peak,
+            read_gb_per_s: of.read_gb_per_s,
             trials: searches.iter().map(|s| s.trials).sum(),
             cached: searches.iter().map(|s| s.cached).sum(),
             failures,
@@ -211,38 +271,51 @@ impl Run<'_> {
                 _ => "wall",
             }
             .into(),
-            latency_before_ms: None,
+            latency_plain_ms: None,
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
+            gain: None,
+            changed: false,
             kept_default: None,
-            kernels_ms: total / 1e6,
+            kernels_ms: f64::NAN,
+            outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
+            curve,
+            stopped: self.clock.is_stopped(),
             layouts,
             in_model,
             artifact: None,
             warnings: vec![],
-            disturbances: self.disturbances.warnings.clone(),
+            disturbances: self.disturbances(),
             tasks,
         }
     }
 }
 
-/// What the report says of a search, of a model whose kernels take `total` nanoseconds.
-fn summary(s: &Search, uses: usize, total: f64, peak_gflops: f64) -> TaskSummary {
-    let after = s.best_cost();
-    let rate = |ns: f64| s.subject.as_ref().map(|of| of.flops / ns);
-    let of_peak = |ns: f64| {
-        let subject = s.subject.as_ref()?;
-        Some(subject.flops / ns / (subject.peak_factor * peak_gflops))
-    };
+impl Run<'_> {
+    /// What made figures of the run doubtful.
+    fn disturbances(&self) -> Vec<String> {
+        let warnings = self.disturbances.warnings.iter().cloned();
+        warnings.chain(self.others.warning()).collect()
+    }
+}
+
+/// What the report says of a search, before the times of its model are known.
+fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummary {
+    let factor = s.subject.as_ref().map_or(1.0, |of| of.peak_factor);
     TaskSummary {
         task: s.title.clone(),
         key: s.key.to_string(),
         uses,
-        share: after.unwrap_or(0.0) * uses as f64 / total,
+        share: f64::NAN,
         before_ms: None,
-        after_ms: after.map(|ns| ns / 1e6),
-        gflops_per_s: after.and_then(rate),
-        of_peak: after.and_then(of_peak),
+        after_ms: None,
+        plain_ms: None,
+        alone_ms: s.best_cost().map(|ns| ns / 1e6),
+        gflops_per_s: None,
+        of_peak: None,
+        gflop: task.flops / 1e9,
+        mbytes: task.bytes / 1e6,
+        peak_gflops: factor * peak_gflops,
         trials: s.trials,
         spent_s: s.spent_ns as f64 / 1e9,
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),

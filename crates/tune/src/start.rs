@@ -4,7 +4,7 @@ use crate::ceiling;
 use crate::clock::Clock;
 use crate::compile::Builders;
 use crate::default_model::{DefaultModel, Making, Size};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
@@ -41,6 +41,8 @@ pub struct Prepared {
     pub plan: Arc<Plan>,
     /// What it takes.
     size: Size,
+    /// The least times of its steps under the defaults.
+    step_ns: Vec<u64>,
 }
 
 /// The default models of all requests, in the layouts that are best as far as the time for
@@ -56,23 +58,31 @@ pub fn prepare(
 ) -> Result<Vec<(Prepared, DefaultModel)>> {
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     builders.limit = options.build_limit;
+    let clock = Clock::new(options.begun, options.stop, options.interrupt.clone());
+    let clock = clock.shared_by(requests.len());
     let mut one = |r: &Request<'_>| {
+        clock.goes_on()?;
         let pool = Arc::new(Pool::new(r.target.threads() as usize)?);
         let trial = LayoutTrial {
             machine: &host.machine,
             making: making(r.target, options, &pool),
             time: options.in_model,
-            clock: Clock::new(options.begun, options.stop).shared_by(requests.len()),
+            clock: clock.clone(),
         };
         let LayoutDecision {
             rule,
             default,
             layouts,
-        } = decide(r.source, store, &mut builders, &trial)?;
+        } = match decide(r.source, store, &mut builders, &trial) {
+            // What builders say then is that they were ended.
+            Err(_) if clock.is_stopped() => return Err(Error::stopped()),
+            decided => decided?,
+        };
         let prepared = Prepared {
             rule,
             layouts,
             plan: default.plan.clone(),
+            step_ns: default.step_ns.clone(),
             size: default.size,
             pool,
         };
@@ -88,6 +98,17 @@ fn making<'a>(target: &'a Target, options: &Options, pool: &'a Arc<Pool>) -> Mak
         seed: options.seed,
         pool,
     }
+}
+
+/// Nanoseconds of one call of each task of a plan, of the times of its steps.
+fn default_ns(plan: &Plan, step_ns: &[u64]) -> Vec<f64> {
+    let mut sums = vec![(0u64, 0u64); plan.tasks.len()];
+    for (step, ns) in plan.steps.iter().zip(step_ns) {
+        let (calls, sum) = &mut sums[step.task];
+        (*calls, *sum) = (*calls + 1, *sum + ns);
+    }
+    let mean = |(calls, ns): (u64, u64)| ns as f64 / calls.max(1) as f64;
+    sums.into_iter().map(mean).collect()
 }
 
 /// Makes an evaluator for the candidates of a target, whose answers hold in a place.
@@ -122,7 +143,7 @@ impl<'a> Start<'a> {
             store: Some(self.store),
         };
         let mut run = Run::new(log, self.options)?;
-        run.clock = run.clock.shared_by(self.requests.len());
+        run.clock = run.clock.clone().shared_by(self.requests.len());
         self.store.put_machine(&store::MachineKey {
             fingerprint: self.host.machine.fingerprint(),
             description: self.host.machine.description(),
@@ -220,7 +241,10 @@ impl<'a> Start<'a> {
             timed: of_target.timed,
             strategy: strategy.to_string(),
             peak_gflops: limits.peak_gflops * f64::from(target.threads()),
+            read_gb_per_s: limits.read_gb_per_s * f64::from(target.threads()),
             size: model.size,
+            default_ns: default_ns(&model.plan, &model.step_ns),
+            curve: vec![],
             searches,
         });
         if !model.layouts.known && model.layouts.tried() {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use worker::CommandLine;
+use worker::{CommandLine, Stop};
 
 /// The first argument of a program that is started as a worker; the second is a [`Duty`].
 const WORKER_FLAG: &str = "--tunesmith-worker";
@@ -93,6 +93,19 @@ pub struct Workers {
 }
 
 impl Workers {
+    /// The same workers, whose work ends when a stop is asked for.
+    #[must_use]
+    pub fn stopped_by(&self, stop: &Stop) -> Workers {
+        let by = |command: &CommandLine| CommandLine {
+            stop: stop.clone(),
+            ..command.clone()
+        };
+        Workers {
+            builder: by(&self.builder),
+            runner: by(&self.runner),
+        }
+    }
+
     /// The workers of a program that calls [`serve_worker_if_asked`], such as the command line
     /// `tunesmith`.
     ///
@@ -136,11 +149,13 @@ impl Workers {
             program: program.with_file_name("tunesmith-runner"),
             args: vec![],
             cpus: vec![],
+            stop: Stop::default(),
         };
         let own = |duty: Duty| CommandLine {
             program: program.clone(),
             args: duty.arguments(),
             cpus: vec![],
+            stop: Stop::default(),
         };
         let flag = [measure::IDENTITY_FLAG.to_string()];
         let said = said(&beside.program, &flag, IDENTIFYING);

@@ -101,6 +101,7 @@ mod explain;
 mod imported;
 mod source;
 mod space_facts;
+mod titles;
 
 pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile, compile_variants};
@@ -117,6 +118,7 @@ pub use tune::known::Requirements;
 pub use tune::machine::Machine;
 pub use tune::source::{Precision, Source};
 pub use tune::{
-    CpuDivision, Error, Host, Observer, Options, Report, Request, Result, Silent, Status, StopRule,
-    TaskSummary, Tuned, Workers, serve_worker_if_asked, tune, tune_all,
+    CpuDivision, Error, Gain, Hope, Host, Moment, Observer, Options, Outlook, Report, Request,
+    Result, Silent, Status, Stop, StopRule, TaskProgress, TaskSummary, Tuned, Workers,
+    serve_worker_if_asked, tune, tune_all,
 };

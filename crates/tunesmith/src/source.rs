@@ -2,7 +2,7 @@
 //! combination of several.
 
 use graph::{Limits, NamedDim, Rows, rows_apart};
-use onnx::{BoundModel, ImportOptions, ModelFile};
+use onnx::{BoundModel, ImportError, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -140,13 +140,39 @@ fn open(name: &str) -> Result<ModelFile> {
 }
 
 fn import(file: &ModelFile, options: &ImportOptions) -> Result<BoundModel> {
-    file.import(options).map_err(|e| Error::new(e.to_string()))
+    file.import(options).map_err(|e| {
+        let error = Error::new(e.to_string());
+        match advice(&e) {
+            Some(advice) => error.help(advice),
+            None => error,
+        }
+    })
 }
 
-fn source(name: &str, bound: BoundModel) -> Source {
+/// What a user can do about a model that cannot be imported.
+fn advice(e: &ImportError) -> Option<&'static str> {
+    match e {
+        ImportError::Unsupported(_) => Some(
+            "export the model without these nodes: with fixed sizes where they come from open ones, \
+             as one function without control flow, or with another operator in their place; \
+             docs/howto/when-something-is-missing.md shows how",
+        ),
+        ImportError::Tensor { .. } => Some(
+            "a model with external data is several files: keep them in one folder, under the names \
+             that they were exported with",
+        ),
+        _ => None,
+    }
+}
+
+/// A model is named after its file: exporters give graphs no names, or all the same one, such as
+/// `main_graph`.
+fn source(name: &str, mut bound: BoundModel) -> Source {
     let stem = Path::new(name).file_stem();
+    let name = stem.map_or(name.into(), |s| s.to_string_lossy().into_owned());
+    bound.model.name.clone_from(&name);
     Source {
-        name: stem.map_or(name.into(), |s| s.to_string_lossy().into_owned()),
+        name,
         model: bound.model,
         layouts: LayoutPolicy::Blocked,
         precision: Precision::Model,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Larger messages are a broken stream, not a request.
 const MAX_FRAME_BYTES: u64 = 1 << 32;
@@ -46,23 +46,29 @@ pub fn set_nonblocking(pipe: impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?)
 }
 
+/// How long a wait lasts before its deadline is asked for again.
+const SLICE: Duration = Duration::from_millis(100);
+
 /// A non-blocking pipe end that waits until a deadline, and then fails with
 /// [`io::ErrorKind::TimedOut`]. The other side may stop in the middle of a message.
 pub struct Until<'a, Pipe> {
     pub pipe: &'a Pipe,
-    pub deadline: Instant,
+    /// It may come nearer while somebody waits.
+    pub deadline: &'a dyn Fn() -> Instant,
 }
 
 impl<Pipe: AsFd> Until<'_, Pipe> {
     fn wait(&self, wanted: PollFlags) -> io::Result<()> {
         loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let left = (self.deadline)().saturating_duration_since(Instant::now());
+            let slice = left.min(SLICE);
             let timeout = Timespec {
-                tv_sec: left.as_secs().min(i32::MAX as u64) as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
+                tv_sec: 0,
+                tv_nsec: i64::from(slice.subsec_nanos()),
             };
             match poll(&mut [PollFd::new(self.pipe, wanted)], Some(&timeout)) {
-                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) if slice == left => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) => {}
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),

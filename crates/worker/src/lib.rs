@@ -9,6 +9,8 @@
 mod child;
 mod frame;
 mod pool;
+mod stop;
 
 pub use child::{ChildLimits, cpu_ns, note, serve};
 pub use pool::{Answer, CommandLine, Death, OUTSIDE_SIGNALS, Pool, PoolError, TimeLimit};
+pub use stop::{LINGER, Stop};

@@ -2,12 +2,13 @@
 
 use crate::child::{ChildLimits, CpuTime, NOTE_MARK};
 use crate::frame::{self, Until};
+use crate::stop::{LINGER, Stop};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,6 +24,8 @@ pub struct CommandLine {
     pub args: Vec<String>,
     /// Pin child `i` to this CPU, if there is an `i`th entry.
     pub cpus: Vec<usize>,
+    /// Ends what its children work on when it is asked for, until [`Pool::end_by`] is called.
+    pub stop: Stop,
 }
 
 /// Why a request has no reply.
@@ -128,6 +131,8 @@ struct Queue<Request> {
     paused: bool,
     /// When all requests end.
     end: Option<Instant>,
+    /// Whether the stop had been asked for when that was set.
+    end_knows_stop: bool,
     running: usize,
     closed: bool,
 }
@@ -149,6 +154,7 @@ pub struct Pool<Request, Reply> {
     answers: Receiver<Answer<Reply>>,
     threads: Vec<JoinHandle<()>>,
     pending: usize,
+    stop: Stop,
 }
 
 impl<Request, Reply> Pool<Request, Reply>
@@ -162,6 +168,7 @@ where
             jobs: VecDeque::new(),
             paused: false,
             end: None,
+            end_knows_stop: false,
             running: 0,
             closed: false,
         };
@@ -175,6 +182,7 @@ where
             answers,
             threads: vec![],
             pending: 0,
+            stop: command.stop.clone(),
         };
         for i in 0..size {
             let mut slot = Slot {
@@ -260,9 +268,12 @@ where
     }
 
     /// No request that begins from here on runs beyond `end`: the child is killed, and what
-    /// has not begun by then never does. Both are answered with [`Death::Withdrawn`].
+    /// has not begun by then never does. Both are answered with [`Death::Withdrawn`]. So are
+    /// requests when a stop is asked for ([`CommandLine::stop`]), until this is called again:
+    /// what runs then ends within [`LINGER`].
     pub fn end_by(&mut self, end: Option<Instant>) {
-        self.shared.lock().end = end;
+        let mut queue = self.shared.lock();
+        (queue.end, queue.end_knows_stop) = (end, self.stop.is_asked());
     }
 
     /// Lets running requests finish and starts none until `resume`.
@@ -348,11 +359,16 @@ impl Slot {
                     .unwrap_or_else(PoisonError::into_inner);
             };
             queue.running += 1;
-            let end = queue.end;
+            let (end, knows_stop) = (queue.end, queue.end_knows_stop);
             drop(queue);
-            let mut answer = self.answer(&job, end);
+            let stop = self.command.stop.clone();
+            let end = || match stop.asked().filter(|_| !knows_stop) {
+                Some(asked) => Some(end.unwrap_or(asked + LINGER).min(asked + LINGER)),
+                None => end,
+            };
+            let mut answer = self.answer(&job, &end);
             if job.retry && answer.result.as_ref().is_err_and(Death::from_outside) {
-                answer = self.answer(&job, end);
+                answer = self.answer(&job, &end);
             }
             shared.lock().running -= 1;
             shared.changed.notify_all();
@@ -365,7 +381,7 @@ impl Slot {
     fn answer<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         job: &Job<Request>,
-        end: Option<Instant>,
+        end: &dyn Fn() -> Option<Instant>,
     ) -> Answer<Reply> {
         let answer = |result, start: Instant, cpu, note, earlier| Answer {
             id: job.id,
@@ -377,7 +393,7 @@ impl Slot {
         };
         let none = Duration::ZERO;
         let start = Instant::now();
-        let over = || end.is_some_and(|end| Instant::now() >= end);
+        let over = || end().is_some_and(|end| Instant::now() >= end);
         if over() {
             return answer(Err(Death::Withdrawn), start, none, String::new(), 0);
         }
@@ -391,9 +407,11 @@ impl Slot {
         };
         let start = Instant::now();
         let earlier = running.answered;
-        let deadline = start + job.limit.wall;
-        let deadline = end.map_or(deadline, |end| end.min(deadline));
-        let error = match running.exchange(job, deadline) {
+        let deadline = || {
+            let deadline = start + job.limit.wall;
+            end().map_or(deadline, |end| end.min(deadline))
+        };
+        let error = match running.exchange(job, &deadline) {
             Ok((cpu, reply)) => {
                 running.answered += 1;
                 running.cpu_ns = cpu.after_ns;
@@ -438,6 +456,8 @@ impl Slot {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // The signals of a terminal are its parent's, which ends it.
+            .process_group(0)
             .spawn()?;
         if let (Some(cpu), Some(pid)) =
             (self.cpu, rustix::process::Pid::from_raw(child.id() as i32))
@@ -477,7 +497,7 @@ impl Running {
         frame::write(
             &mut Until {
                 pipe: input,
-                deadline,
+                deadline: &|| deadline,
             },
             limits,
         )
@@ -488,7 +508,7 @@ impl Running {
     fn exchange<Request: Serialize, Reply: DeserializeOwned>(
         &mut self,
         job: &Job<Request>,
-        deadline: Instant,
+        deadline: &dyn Fn() -> Instant,
     ) -> io::Result<(CpuTime, Reply)> {
         let allowed_ns = u64::try_from(job.limit.cpu.as_nanos()).unwrap_or(u64::MAX);
         let input = self.input.as_ref().expect("kept until the child ends");

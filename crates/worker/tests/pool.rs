@@ -19,6 +19,7 @@ fn pool_of(size: usize, program: &str, args: &[&str]) -> Pool<Request, u64> {
         program: program.into(),
         args: args.iter().map(ToString::to_string).collect(),
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     Pool::new(
         &command,
@@ -182,6 +183,7 @@ fn a_missing_program_is_an_answer_too() {
         program: "/nonexistent/worker".into(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let mut p: Pool<Request, u64> = Pool::new(
         &command,
@@ -462,4 +464,38 @@ fn a_child_that_spins_ends_though_its_parent_is_stopped() {
         String::from_utf8_lossy(&said.stdout).contains("TimedOut"),
         "{said:?}"
     );
+}
+
+#[test]
+fn a_stop_ends_what_runs_and_what_waits_until_a_new_end_is_set() {
+    let stop = worker::Stop::default();
+    let command = CommandLine {
+        program: env!("CARGO_BIN_EXE_worker-test-child").into(),
+        args: vec![],
+        cpus: vec![],
+        stop: stop.clone(),
+    };
+    let limits = ChildLimits {
+        address_space: Some(1 << 30),
+        writes_files: false,
+    };
+    let mut p: Pool<Request, u64> = Pool::new(&command, 1, limits).unwrap();
+    p.submit(0, Request::Echo(0), of(Duration::from_secs(20)));
+    assert_eq!(drain(&mut p)[&0], Ok(0));
+    p.submit(1, Request::Hang, of(Duration::from_secs(60)));
+    p.submit(2, Request::Echo(2), of(Duration::from_secs(60)));
+    let asker = stop.clone();
+    let asker = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        asker.ask();
+    });
+    let done = drain(&mut p);
+    asker.join().unwrap();
+    assert_eq!(done[&1], Err(Death::Withdrawn));
+    assert_eq!(done[&2], Err(Death::Withdrawn));
+    assert!(stop.asked().unwrap().elapsed() < Duration::from_secs(20));
+    // Whoever sets an end knows of the stop.
+    p.end_by(None);
+    p.submit(3, Request::Echo(3), of(Duration::from_secs(20)));
+    assert_eq!(drain(&mut p)[&3], Ok(3));
 }

@@ -161,6 +161,7 @@ pub fn runner() -> RunnerProcess {
         program,
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     })
     .unwrap()
 }

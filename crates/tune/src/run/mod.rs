@@ -17,7 +17,8 @@ use crate::default_model::{Making, Size};
 use crate::disturbance::Disturbances;
 use crate::error::{Error, Result, no_such};
 use crate::evaluator::Evaluator;
-use crate::observer::{Observer, Status};
+use crate::observer::Observer;
+use crate::progress::{Moment, Others};
 use crate::search::Search;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
@@ -61,8 +62,14 @@ pub struct Job<'a> {
     pub strategy: String,
     /// f32 multiply-add peak of all threads.
     pub peak_gflops: f64,
+    /// Bandwidth of memory to all threads.
+    pub read_gb_per_s: f64,
     /// What the model takes, as its defaults told.
     pub size: Size,
+    /// One call of each task of the plan in the default model.
+    pub default_ns: Vec<f64>,
+    /// How its time fell in the course of the search.
+    pub curve: Vec<Moment>,
     /// The search of each task of its plan. Models that have a task in common for one target,
     /// such as variants of a model, have one search for it.
     pub searches: Vec<TaskSearch>,
@@ -90,7 +97,7 @@ pub struct Run<'a> {
     pub disturbances: Disturbances,
     budget: Box<dyn Budget + Send>,
     /// The search that is asked, and how many asks of its turn are left.
-    turn: Turn,
+    pub turn: Turn,
     left: usize,
     /// Trials in builders, by the number of their request.
     building: HashMap<u64, Trial>,
@@ -106,6 +113,8 @@ pub struct Run<'a> {
     pub trials: u64,
     pub worker_cpu_ns: u64,
     pub tuning: Duration,
+    /// What other programs do meanwhile.
+    pub others: Others,
 }
 
 impl<'a> Run<'a> {
@@ -119,7 +128,7 @@ impl<'a> Run<'a> {
         Ok(Run {
             log,
             options,
-            clock: Clock::new(options.begun, options.stop),
+            clock: Clock::new(options.begun, options.stop, options.interrupt.clone()),
             jobs: vec![],
             searches: vec![],
             ranked: BTreeSet::new(),
@@ -137,6 +146,7 @@ impl<'a> Run<'a> {
             trials: 0,
             worker_cpu_ns: 0,
             tuning: Duration::ZERO,
+            others: Others::default(),
         })
     }
 
@@ -260,10 +270,11 @@ impl<'a> Run<'a> {
 
     /// Whether the search is over.
     fn spent(&self) -> bool {
-        match self.options.stop {
+        let over = match self.options.stop {
             StopRule::Time(_) => self.clock.left(self.afterwards()).is_zero(),
             StopRule::Trials(n) => self.trials >= n,
-        }
+        };
+        over || self.clock.is_stopped()
     }
 
     /// What is known of every search.
@@ -281,7 +292,7 @@ impl<'a> Run<'a> {
     }
 
     /// The tasks of each model; of searches without jobs, each run is one.
-    fn models(&self) -> Vec<Vec<TaskSearch>> {
+    pub fn models(&self) -> Vec<Vec<TaskSearch>> {
         if !self.jobs.is_empty() {
             return self.jobs.iter().map(|j| j.searches.clone()).collect();
         }
@@ -321,7 +332,7 @@ impl<'a> Run<'a> {
     }
 
     /// The least time of a search so far; none where its costs are scores.
-    fn best_ns(&self, s: &Search) -> Option<f64> {
+    pub fn best_ns(&self, s: &Search) -> Option<f64> {
         let scored = self.evaluators[s.evaluator].score_kind(&s.key).is_some();
         s.best_cost().filter(|_| !scored)
     }
@@ -331,33 +342,11 @@ impl<'a> Run<'a> {
         self.tasks_ns(&self.jobs[job].searches)
     }
 
-    fn tasks_ns(&self, tasks: &[TaskSearch]) -> f64 {
+    pub fn tasks_ns(&self, tasks: &[TaskSearch]) -> f64 {
         let one = |t: &TaskSearch| {
             let best = self.best_ns(&self.searches[t.search]);
             best.unwrap_or(0.0) * t.uses as f64
         };
         tasks.iter().map(one).sum()
-    }
-
-    fn show(&self, observer: &mut dyn Observer) {
-        let elapsed = self.clock.elapsed();
-        let (spent, left) = match self.options.stop {
-            StopRule::Time(t) => {
-                let left = t.saturating_sub(elapsed);
-                (elapsed.as_secs_f64() / t.as_secs_f64(), Some(left))
-            }
-            StopRule::Trials(n) => (self.trials as f64 / n.max(1) as f64, None),
-        };
-        let s = &self.searches[self.turn.search];
-        observer.status(&Status {
-            spent,
-            left,
-            trials: self.trials,
-            trials_per_s: self.trials as f64 / elapsed.as_secs_f64(),
-            failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),
-            model_ms: self.models().iter().map(|t| self.tasks_ns(t)).sum::<f64>() / 1e6,
-            task: &s.title,
-            task_best_ms: self.best_ns(s).map(|ns| ns / 1e6),
-        });
     }
 }

@@ -13,6 +13,7 @@ fn built_by(program: &str, args: &[&str]) -> Search {
         program: PathBuf::from(program),
         args: args.iter().map(ToString::to_string).collect(),
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let workers = Workers {
         builder: command.clone(),

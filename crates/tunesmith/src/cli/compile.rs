@@ -2,7 +2,7 @@
 
 use super::host;
 use super::keys::SignArgs;
-use super::model_args::{ModelArgs, StoreArgs, warn};
+use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
 use super::output::{ARTIFACT, Output};
 use super::plan_facts::PlanFacts;
 use crate::compile::{Compiled, compile_plan, join};
@@ -72,6 +72,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = host()?;
     let target = a.model.resolve_target(&host.machine)?;
     let sources = a.model.sources()?;
+    warn_of_types(&sources[0], &target);
     let named = super::tune::artifact_path(a.out.as_deref(), &sources[0].name);
     let key = a.sign.key()?;
     let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();

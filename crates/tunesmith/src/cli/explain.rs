@@ -3,13 +3,16 @@
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::parse::parse_duration;
 use super::pool_args::{PoolArgs, model_of};
-use super::table::or_unknown;
+use super::screen::{self, cut, wrapped};
+use super::table::{Table, or_unknown};
+use super::{explain_html, output};
 use crate::check::of_model;
 use crate::compile::compile_plan;
 use crate::explain::{
     Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use ir::Target;
+use output::{Output, PAGE};
 use plan::Plan;
 use runtime::{CompiledModel, Pool};
 use serde::Serialize;
@@ -22,7 +25,6 @@ use store::Store;
 use tune::ceiling::{Ceiling, ceiling};
 use tune::known::Lookup;
 use tune::machine::Machine;
-use tune::source::Source;
 use tune::{Error, Result};
 
 /// Explain where a model's time goes: algorithm, schedule, rates and the limit of every layer
@@ -61,6 +63,9 @@ pub struct Args {
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
+    /// Also write the figures as a page for browsers, with a picture of the roofline
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -68,7 +73,7 @@ pub struct Args {
 
 /// All threads against one.
 #[derive(Serialize)]
-struct Scaling {
+pub struct Scaling {
     one_thread: Times,
     speedup: f64,
     efficiency: f64,
@@ -77,28 +82,28 @@ struct Scaling {
 }
 
 #[derive(Serialize)]
-struct Explanation {
-    model: String,
-    target: String,
-    threads: u32,
-    accuracy: String,
-    rounds: usize,
-    latency: Times,
+pub struct Explanation {
+    pub model: String,
+    pub target: String,
+    pub threads: u32,
+    pub accuracy: String,
+    pub rounds: usize,
+    pub latency: Times,
     /// Sum of the steps' medians, with the clock between them.
-    steps_ms: f64,
-    roofline_ms: f64,
-    of_roofline: f64,
-    gflop: f64,
-    gflops_per_s: f64,
-    mbytes: f64,
+    pub steps_ms: f64,
+    pub roofline_ms: f64,
+    pub of_roofline: f64,
+    pub gflop: f64,
+    pub gflops_per_s: f64,
+    pub mbytes: f64,
     /// What one inference touches of constants and activations.
-    footprint_mbytes: f64,
-    ceiling: Ceiling,
+    pub footprint_mbytes: f64,
+    pub ceiling: Ceiling,
     /// Nanoseconds that a cache line took from one thread to another and back, before
     /// and after, where they say that CPUs moved from one cache to another.
-    moved_ns: Option<[f64; 2]>,
-    scaling: Option<Scaling>,
-    layers: Vec<Layer>,
+    pub moved_ns: Option<[f64; 2]>,
+    pub scaling: Option<Scaling>,
+    pub layers: Vec<Layer>,
 }
 
 /// A compiled model with the pool it runs on.
@@ -107,18 +112,36 @@ struct Subject {
     pool: Arc<Pool>,
 }
 
-/// Compiles the model, or loads it, for so many threads.
-fn subject(
+/// What is explained: a model's plan and name with its compiled model. Of an artifact alone
+/// there is no plan.
+struct Explained {
+    name: String,
+    plan: Option<Plan>,
+    subject: Subject,
+}
+
+/// Compiles the model, or loads it, for so many threads; loads an artifact that stands in the
+/// place of a model.
+fn explained(
     a: &Args,
-    source: &Source,
     target: &Target,
     artifact: Option<&PathBuf>,
     store: Option<&Store>,
-) -> Result<(Plan, Subject)> {
+) -> Result<Explained> {
     let pool = a.pool.pool(target.threads() as usize)?;
+    if let Some(path) = a.model.artifact() {
+        let variants = a.pool.load(artifact.unwrap_or(&path))?;
+        let compiled = variants.models()[a.model.variant(&variants)?].clone();
+        return Ok(Explained {
+            name: compiled.name().to_string(),
+            plan: None,
+            subject: Subject { compiled, pool },
+        });
+    }
+    let source = a.model.source()?;
     let compiled = match artifact {
         Some(path) => {
-            let compiled = model_of(&a.pool.load(path)?, source)?;
+            let compiled = model_of(&a.pool.load(path)?, &source)?;
             of_model(&source.model, &compiled)?;
             compiled
         }
@@ -132,17 +155,21 @@ fn subject(
         }
     };
     let plan = source.plan(target, compiled.plain_steps())?;
-    Ok((plan, Subject { compiled, pool }))
+    Ok(Explained {
+        name: source.name,
+        plan: Some(plan),
+        subject: Subject { compiled, pool },
+    })
 }
 
 /// Times of kernels alone, by task key and schedule.
 fn known_times(
     a: &Args,
-    plan: &Plan,
+    plan: Option<&Plan>,
     target: &Target,
     store: Option<&Store>,
 ) -> Result<HashMap<(String, String), f64>> {
-    let Some(store) = store else {
+    let (Some(store), Some(plan)) = (store, plan) else {
         return Ok(HashMap::new());
     };
     let machine = Machine::host().fingerprint();
@@ -164,15 +191,15 @@ fn one_thread_subject(
     subject: &Subject,
     store: Option<&Store>,
 ) -> Result<Subject> {
-    if let (Some(_), None) = (&a.artifact, &a.one_thread) {
+    let loaded = a.artifact.is_some() || a.model.artifact().is_some();
+    if loaded && a.one_thread.is_none() {
         return Ok(Subject {
             compiled: subject.compiled.clone(),
             pool: a.pool.pool(1)?,
         });
     }
     let target = target.clone().with_threads(1);
-    let source = a.model.source()?;
-    Ok(self::subject(a, &source, &target, a.one_thread.as_ref(), store)?.1)
+    Ok(explained(a, &target, a.one_thread.as_ref(), store)?.subject)
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -183,9 +210,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Err(Error::new("--scaling compares several threads with one")
             .help("give --threads 2 or more"));
     }
-    let source = a.model.source()?;
-    let store = a.store.read_unless(a.defaults)?;
-    let (plan, subject) = subject(a, &source, &target, a.artifact.as_ref(), store.as_ref())?;
+    let html = html_output(a)?;
+    let store = a
+        .store
+        .read_unless(a.defaults || a.model.artifact().is_some())?;
+    let Explained {
+        name,
+        plan,
+        subject,
+    } = explained(a, &target, a.artifact.as_ref(), store.as_ref())?;
+    let plan = plan.as_ref();
     let single = a
         .scaling
         .then(|| one_thread_subject(a, &target, &subject, store.as_ref()))
@@ -200,12 +234,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let after = ceiling(&machine, threads, &settings)?;
     let moved_ns = moved_ns(&before, &after);
     let ceiling_n = after.or_better(&before);
-    let known = known_times(a, &plan, &target, store.as_ref())?;
+    let known = known_times(a, plan, &target, store.as_ref())?;
     let alone = |f: &StepFacts<'_>| {
         let key = (f.task?.key.clone(), f.kernel.schedule.clone());
         known.get(&key).copied()
     };
-    let facts = facts(&plan, &subject.compiled, &target);
+    let facts = facts(plan, &subject.compiled, &target);
     let layers = layers(
         &subject.compiled,
         &facts,
@@ -215,13 +249,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         alone,
     );
     let mut report = report(
-        &source.name,
-        &target,
-        &subject,
-        &facts,
-        &taken[0],
-        layers,
-        ceiling_n,
+        &name, &target, &subject, &facts, &taken[0], layers, ceiling_n,
     );
     report.moved_ns = moved_ns;
     if let Some(single) = &single {
@@ -229,12 +257,28 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
         scale(&mut report, &single.compiled, &taken[1], roofline);
     }
+    if let Some(html) = &html {
+        html.write_bytes(explain_html::page(&report).as_bytes())?;
+    }
     if a.json {
         super::print_json(&report)?;
     } else {
         super::print_text(&text(a, &mut report))?;
+        if let Some(html) = &html {
+            super::print_line(&format!("written to {}", html.path().display()))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The page that is asked for.
+fn html_output(a: &Args) -> Result<Option<Output>> {
+    let Some(path) = &a.html else {
+        return Ok(None);
+    };
+    let mut inputs = [a.model.files(), a.store.files()?].concat();
+    inputs.extend(a.artifact.iter().chain(&a.one_thread).cloned());
+    Output::new(path, PAGE, inputs).map(Some)
 }
 
 /// A cache line's time before and after if one is more than twice the other.
@@ -306,13 +350,6 @@ const ALGORITHM: usize = 19;
 /// Characters of a full bar.
 const BAR: f64 = 5.0;
 
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.into();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
-}
-
 /// A number in at most `width` characters where that is possible.
 fn number(v: f64, width: usize) -> String {
     let digits = [3, 2, 1, 0].into_iter().map(|d| format!("{v:.d$}"));
@@ -337,9 +374,9 @@ fn bar(share: f64, longest: f64) -> String {
     "█".repeat(eighths / 8) + PARTS[eighths % 8]
 }
 
-fn header(scaling: bool) -> String {
-    let mut line = format!(
-        "{:>3} {:<OPERATOR$} {:<ALGORITHM$} {:>7} {:>4} {:<5} {:>7} {:>4} {:>4} {:>4} {:>5} {:<8} {:>4}",
+/// The table of layers; the columns that matter less go first where it is narrow.
+fn table(layers: &[Layer], scaling: bool, with_details: bool) -> Table {
+    let mut header = vec![
         "#",
         "operator",
         "algorithm",
@@ -352,36 +389,54 @@ fn header(scaling: bool) -> String {
         "bw",
         "MB",
         "limit",
-        "roof"
-    );
-    if scaling {
-        line += &format!(" {:>4}", "eff");
+        "roof",
+    ];
+    header.extend(scaling.then_some("eff"));
+    // Only a model tells how many operations a step has.
+    let known = layers.iter().any(|l| l.task.is_some());
+    let of_models = |name: &&str| {
+        known || !matches!(*name, "GFLOP/s" | "peak" | "algorithm" | "limit" | "roof")
+    };
+    let shown: Vec<bool> = header.iter().map(of_models).collect();
+    let keep = |cells: Vec<String>| {
+        let all = cells.into_iter().zip(&shown);
+        all.filter(|(_, shown)| **shown).map(|(c, _)| c).collect()
+    };
+    let header: Vec<&str> = header.into_iter().filter(of_models).collect();
+    let mut t = Table::new(&header).dispensable(&["MB", "bw", "GB/s", "", "peak", "eff"]);
+    let longest = layers.iter().map(|l| l.share).fold(0.0, f64::max);
+    for l in layers {
+        t.row(keep(row(l, longest, scaling)));
+        if with_details {
+            t.note(details(l));
+        }
     }
-    line
+    t
 }
 
-fn line(l: &Layer, longest: f64, scaling: bool) -> String {
+fn row(l: &Layer, longest: f64, scaling: bool) -> Vec<String> {
     let mark = if l.counted_as_direct { "*" } else { "" };
-    let mut line = format!(
-        "{:>3} {:<OPERATOR$} {:<ALGORITHM$} {:>7} {:>4} {:<5} {:>7} {:>4} {:>4} {:>4} {:>5} {:<8} {:>4}",
-        l.index,
+    let of_model = |text: String| match l.task {
+        Some(_) => text,
+        None => "-".into(),
+    };
+    let mut row = vec![
+        l.index.to_string(),
         cut(&l.operator, OPERATOR),
         cut(&l.algorithm, ALGORITHM),
         number(l.time.median_ms, 7),
         percent(l.share),
         bar(l.share, longest),
-        number(l.gflops_per_s, 5) + mark,
-        percent(l.of_peak),
+        of_model(number(l.gflops_per_s, 5) + mark),
+        of_model(percent(l.of_peak)),
         number(l.gb_per_s, 4),
         percent(l.of_bandwidth),
         number(l.mbytes, 4),
         limit_text(l),
         percent(l.of_roofline),
-    );
-    if scaling {
-        line += &format!(" {:>4}", l.efficiency.map_or("-".into(), percent));
-    }
-    line.trim_end().to_string()
+    ];
+    row.extend(scaling.then(|| l.efficiency.map_or("-".into(), percent)));
+    row
 }
 
 /// The limit, with the level of memory where that binds.
@@ -459,27 +514,19 @@ fn text(a: &Args, r: &mut Explanation) -> String {
             .sort_by(|a, b| b.time.median_ms.total_cmp(&a.time.median_ms));
     }
     let scaling = r.scaling.is_some();
-    let longest = r.layers.iter().map(|l| l.share).fold(0.0, f64::max);
-    let mut out = header(scaling);
-    out += "\n";
-    out += &"-".repeat(out.trim_end().chars().count());
-    out += "\n";
-    for l in &r.layers {
-        out += &line(l, longest, scaling);
-        out += "\n";
-        if a.details {
-            out += &details(l);
-            out += "\n";
-        }
-    }
+    let mut out = table(&r.layers, scaling, a.details).text();
     out += &schedules(&r.layers);
     out += "\n";
-    out += &summary(r);
+    let width = screen::bound().unwrap_or(usize::MAX);
+    for line in summary(r).lines() {
+        out += &wrapped(line, width, 4);
+        out += "\n";
+    }
     out
 }
 
-/// The longest line.
-const WIDTH: usize = 120;
+/// The longest line where the screen has no bound.
+const WIDTH: usize = 200;
 /// Numbers of layers that are named before they are counted.
 const NAMED: usize = 6;
 
@@ -499,7 +546,7 @@ fn schedules(layers: &[Layer]) -> String {
     for (l, of) in all {
         let algorithm = cut(&l.algorithm, ALGORITHM);
         let line = format!("{algorithm:<ALGORITHM$} {}: {}", numbers(&of), l.schedule);
-        out += &cut(&line, WIDTH);
+        out += &cut(&line, screen::bound().unwrap_or(WIDTH));
         out += "\n";
     }
     match out.is_empty() {
@@ -530,38 +577,26 @@ fn numbers(layers: &[usize]) -> String {
 }
 
 fn summary(r: &Explanation) -> String {
+    let rate = match r.gflop > 0.0 {
+        true => format!(
+            ", {:.1} GFLOP/s of a peak of {:.0}",
+            r.gflops_per_s, r.ceiling.peak_gflops
+        ),
+        false => String::new(),
+    };
     let mut out = format!(
-        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}), {:.1} GFLOP/s of a peak of {:.0}\n",
+        "{}, {} threads, accuracy {}: {:.3} ms (min {:.3}){rate}\n",
         r.model,
         r.threads,
         or_unknown(&r.accuracy),
         r.latency.median_ms,
         r.latency.min_ms,
-        r.gflops_per_s,
-        r.ceiling.peak_gflops
     );
-    out += &format!(
-        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
-        r.roofline_ms,
-        percent(r.of_roofline),
-        r.steps_ms,
-        r.rounds
-    );
-    for limit in ["compute", "memory", "overhead"] {
-        let bound: Vec<&Layer> = r
-            .layers
-            .iter()
-            .filter(|l| l.limit.name() == limit)
-            .collect();
-        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
-        if !bound.is_empty() {
-            out += &format!(
-                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
-                bound.len(),
-                sum(|l| l.time.median_ms),
-                sum(|l| l.roofline_ms)
-            );
-        }
+    if r.layers.iter().any(|l| l.task.is_some()) {
+        out += &limits(r);
+    } else {
+        out += "operations and limits are not known: a compiled model does not tell them; \
+                `explain MODEL --artifact FILE` does\n";
     }
     out += &copies(&r.layers);
     let levels: Vec<String> = r
@@ -597,6 +632,34 @@ fn summary(r: &Explanation) -> String {
     out
 }
 
+/// What the rooflines say of the whole model.
+fn limits(r: &Explanation) -> String {
+    let mut out = format!(
+        "roofline {:.3} ms, {} of the time; sum of the steps, with reading the clock between them, {:.3} ms; {} rounds\n",
+        r.roofline_ms,
+        percent(r.of_roofline),
+        r.steps_ms,
+        r.rounds
+    );
+    for limit in ["compute", "memory", "overhead"] {
+        let bound: Vec<&Layer> = r
+            .layers
+            .iter()
+            .filter(|l| l.limit.name() == limit)
+            .collect();
+        let sum = |f: fn(&Layer) -> f64| bound.iter().fold(0.0, |sum, l| sum + f(l));
+        if !bound.is_empty() {
+            out += &format!(
+                "  bound by {limit:<8} {:>3} layers, {:>9.3} ms, roofline {:>9.3} ms\n",
+                bound.len(),
+                sum(|l| l.time.median_ms),
+                sum(|l| l.roofline_ms)
+            );
+        }
+    }
+    out
+}
+
 /// The layers that only move elements, with their shares of the time.
 fn copies(layers: &[Layer]) -> String {
     let all: Vec<&Layer> = layers.iter().filter(|l| l.copies).collect();
@@ -617,7 +680,7 @@ fn copies(layers: &[Layer]) -> String {
             l.operator,
             l.name
         );
-        out += &(cut(&line, WIDTH) + "\n");
+        out += &(cut(&line, screen::bound().unwrap_or(WIDTH)) + "\n");
     }
     out
 }

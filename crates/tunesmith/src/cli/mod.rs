@@ -9,6 +9,8 @@ mod compile;
 mod doctor;
 mod dump;
 mod explain;
+mod explain_html;
+mod html;
 mod keys;
 mod knobs;
 mod model_args;
@@ -21,16 +23,20 @@ mod progress;
 mod records;
 mod replay;
 mod run;
+mod screen;
+mod signals;
 mod space;
 mod study;
 mod table;
 mod task_args;
 mod tasks;
 mod tune;
+mod tune_html;
+mod tune_report;
 
 use ::tune::machine::Machine;
 use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
-use clap::{Parser, Subcommand};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -42,6 +48,9 @@ use std::process::ExitCode;
     after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --threads 1 --time 3m --out model.tsm\n  tunesmith tune 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)'\n  tunesmith bench model.tsm"
 )]
 struct Cli {
+    /// Show tables whole, however wide the screen is
+    #[arg(long, global = true)]
+    wide: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -66,6 +75,26 @@ enum Command {
     Knobs(knobs::Args),
 }
 
+/// The heading of the options that few people need: `--help` leaves them out.
+const ADVANCED: &str = "Advanced";
+
+/// A command whose `--help` is one page; `--help-all` also has the options under [`ADVANCED`].
+fn with_two_helps(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommands(with_two_helps);
+    if !command.get_arguments().any(Arg::is_hide_short_help_set) {
+        return command;
+    }
+    let help = Arg::new("help").short('h').long("help");
+    let all = Arg::new("help-all").long("help-all");
+    command
+        .disable_help_flag(true)
+        .arg(help.action(ArgAction::HelpShort).help("Print help"))
+        .arg(
+            all.action(ArgAction::HelpLong)
+                .help("Print help with the advanced options"),
+        )
+}
+
 /// Parses the arguments, runs the command, and turns an error into a report; a process that
 /// another of this program started as a worker serves as one.
 pub fn main() -> ExitCode {
@@ -75,7 +104,12 @@ pub fn main() -> ExitCode {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let ended = match serve_worker_if_asked() {
         Ok(true) => Ok(ExitCode::SUCCESS),
-        Ok(false) => run(Cli::parse().command),
+        Ok(false) => {
+            let matches = with_two_helps(Cli::command()).get_matches();
+            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+            screen::set_wide(cli.wide);
+            run(cli.command)
+        }
         Err(e) => Err(e),
     };
     match ended {
@@ -135,9 +169,15 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print_text(&format!("{text}\n"))
 }
 
-/// Prints to standard output; a reader that went away is no error.
+/// Prints lines for people, broken where the screen ends.
 fn print_line(line: &str) -> Result<()> {
-    print_text(&format!("{line}\n"))
+    let width = screen::bound().unwrap_or(usize::MAX);
+    let broken = |line: &str| match line.chars().count() > width {
+        true => screen::wrapped(line, width, 4),
+        false => line.to_string(),
+    };
+    let lines: Vec<String> = line.split('\n').map(broken).collect();
+    print_text(&format!("{}\n", lines.join("\n")))
 }
 
 /// Prints text; a reader that went away is no error.

@@ -1,8 +1,11 @@
 //! Arguments that several commands share: the model, the target, the store.
 
+use super::ADVANCED;
 use super::knobs::{default, doc, with_default};
 use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
+use super::pool_args::one_variant;
+use super::screen;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
@@ -11,6 +14,7 @@ use search::{Accuracy, SpaceKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
+use tensor::DType;
 use tune::compile::Warning;
 use tune::known::Requirements;
 use tune::machine::Machine;
@@ -24,17 +28,17 @@ pub struct ModelArgs {
     pub model: String,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
-    #[arg(long, help = doc("target"), default_value = default("target"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("target"), default_value = default("target"))]
     pub target: String,
-    #[arg(long, help = doc("tune-cpu"), default_value = default("tune-cpu"), value_parser = ["off", "host"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tune-cpu"), default_value = default("tune-cpu"), value_parser = ["off", "host"])]
     pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
     #[arg(long, help = doc("precision"), value_name = "model|bf16", default_value = default("precision"))]
     pub precision: Precision,
-    #[arg(long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("space"), value_name = "rules|templates|all", default_value = default("space"))]
     pub space: SpaceKind,
-    #[arg(long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tolerance"), default_value = default("tolerance"), value_parser = parse_error)]
     pub tolerance: f64,
     /// Sizes of the batch: of open first dimensions, or of those that the file fixes where the model allows it. Several sizes make a variant for each
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_count::<usize>)]
@@ -43,12 +47,12 @@ pub struct ModelArgs {
     #[arg(long = "dim", value_name = "NAME=SIZE,...")]
     pub dims: Vec<String>,
     /// Let sizes of this dimension that have no variant run on the next larger one, padded; refused unless the model is proven to keep the rows apart
-    #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "NAME")]
     pub pad: Option<String>,
     /// The value of an input (.npy or .pb), fixed at compile time; shapes may depend on it
-    #[arg(long = "const", value_name = "NAME=FILE")]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long = "const", value_name = "NAME=FILE")]
     pub consts: Vec<String>,
-    #[arg(long = "limit", value_name = "NAME=NUMBER", help = limits())]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long = "limit", value_name = "NAME=NUMBER", help = limits())]
     pub limits: Vec<String>,
 }
 
@@ -95,6 +99,30 @@ impl ModelArgs {
         let consts = self.consts.iter().filter_map(|c| c.split_once('='));
         let consts = consts.map(|(_, file)| PathBuf::from(file));
         consts.chain([PathBuf::from(&self.model)]).collect()
+    }
+
+    /// The compiled model that the name is of, where a command takes either.
+    pub fn artifact(&self) -> Option<PathBuf> {
+        let path = Path::new(&self.model);
+        let begins = || {
+            let mut start = [0; runtime::ARTIFACT_MAGIC.len()];
+            let mut file = std::fs::File::open(path).ok()?;
+            std::io::Read::read_exact(&mut file, &mut start).ok()?;
+            Some(start == runtime::ARTIFACT_MAGIC)
+        };
+        let is = path.extension().is_some_and(|e| e == "tsm") || begins() == Some(true);
+        is.then(|| path.to_path_buf())
+    }
+
+    /// The one variant of an artifact that has the sizes of the flags.
+    pub fn variant(&self, variants: &Variants) -> Result<usize> {
+        let sizes = self.sizes()?;
+        let batch = sizes.batch.iter().map(|n| ("batch".to_string(), *n));
+        let dims = sizes.dims.iter().flat_map(|(name, all)| {
+            let one = |n: &usize| (name.clone(), *n);
+            all.iter().map(one)
+        });
+        one_variant(variants, &batch.chain(dims).collect::<Vec<_>>())
     }
 
     /// The model, for commands that take it at one size.
@@ -229,11 +257,56 @@ pub fn check_runs_here(target: &Target) -> Result<()> {
     })
 }
 
+/// Says something on standard error, in lines that fit it.
+pub fn say(text: &str) {
+    let width = match screen::is_wide() {
+        true => usize::MAX,
+        false => screen::width(&std::io::stderr()),
+    };
+    eprintln!("{}", screen::wrapped(text, width, 2));
+}
+
 /// Prints on standard error that defaults are not what their templates meant.
 pub fn warn(warnings: &[Warning]) {
     for w in warnings {
-        eprintln!("warning: {w}");
+        say(&format!("warning: {w}"));
     }
+}
+
+/// Says on standard error of which element types a model is that this target is slow at.
+pub fn warn_of_types(source: &Source, target: &Target) {
+    for reason in slow_types(source, target) {
+        say(&format!("warning: {}: {reason}", source.name));
+    }
+}
+
+/// Why a model may be slower than its element types promise.
+fn slow_types(source: &Source, target: &Target) -> Vec<&'static str> {
+    let Target::Cpu(cpu) = target;
+    let has = |wanted: &[DType]| {
+        let mut weights = source.model.constants().map(|(_, t)| t);
+        weights.any(|t| t.shape().len() > 1 && wanted.contains(&t.dtype()))
+    };
+    let mut reasons = Vec::new();
+    if has(&[DType::F16]) {
+        reasons.push(
+            "it has weights of f16, and no CPU here computes in f16: products take about as long as in f32, \
+             plus conversions. Export it in f32 or bf16 if speed matters more than size",
+        );
+    }
+    if has(&[DType::BF16]) && cpu.half_dot.is_none() {
+        reasons.push(
+            "it has weights of bf16, and the target has no products of bf16: they take about as long \
+             as in f32, plus conversions. Export it in f32 if speed matters more than size",
+        );
+    }
+    if has(&[DType::I8, DType::U8]) && cpu.byte_dot.is_none() {
+        reasons.push(
+            "it is quantised, and the target has no dot products of bytes: it may be slower than the \
+             same model in f32",
+        );
+    }
+    reasons
 }
 
 /// Where tuning records are kept.

@@ -61,6 +61,12 @@ pub const T4: Kind = Kind {
     choose: FILE,
     streams: true,
 };
+pub const PAGE: Kind = Kind {
+    name: "a page of figures",
+    start: Some(super::html::START.as_bytes()),
+    choose: FILE,
+    streams: false,
+};
 pub const STUDY: Kind = Kind {
     name: "the figures of a study",
     start: Some(b"{\"kind\":\"measured\""),

@@ -90,7 +90,12 @@ pub fn variant_of(variants: &Variants, source: &Source) -> Result<usize> {
             .map(|d| (d.name.clone(), d.size))
             .collect(),
     };
-    let found = variants.with_sizes(&sizes)?;
+    one_variant(variants, &sizes)
+}
+
+/// The variant with these sizes, if there is one only.
+pub fn one_variant(variants: &Variants, sizes: &[(String, usize)]) -> Result<usize> {
+    let found = variants.with_sizes(sizes)?;
     match found.as_slice() {
         [one] => Ok(*one),
         several => Err(Error::new(format!(

@@ -1,65 +1,331 @@
-//! Live progress on standard error.
+//! Live progress on standard error: several lines that change in place on a terminal, a line
+//! every few seconds elsewhere.
 
+use super::screen::{self, Style, cut, styled};
+use super::table::times;
+use crate::titles::short;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tune::{Observer, Status};
+use std::io::stderr;
+use std::time::{Duration, Instant};
+use tune::{Observer, Status, TaskProgress};
 
-/// A bar with what a run tells; silent where nobody looks.
+/// Time between two lines where nothing can change in place.
+const EVERY: Duration = Duration::from_secs(5);
+/// Least time between two pictures of a terminal.
+const REDRAW: Duration = Duration::from_millis(120);
+/// Characters of a bar and of a curve.
+const BAR: usize = 24;
+const CURVE: usize = 24;
+
+/// What a run tells, on a screen that changes.
 pub struct Progress {
-    bar: ProgressBar,
-    quiet: bool,
+    view: View,
+    /// What is tuned.
+    name: String,
+    /// The model's time at moments of equal distance.
+    curve: Vec<f64>,
+    /// Seconds between those.
+    apart: f64,
+    last: Option<Instant>,
 }
 
-const STEPS: u64 = 1000;
+enum View {
+    Quiet,
+    /// One line a few seconds.
+    Lines,
+    /// Several lines in place.
+    Terminal(ProgressBar),
+}
 
 impl Progress {
     /// `quiet`: print nothing.
-    pub fn new(quiet: bool) -> Progress {
-        let target = if quiet {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr_with_hz(8)
+    pub fn new(name: &str, quiet: bool) -> Progress {
+        let view = match (quiet, std::io::IsTerminal::is_terminal(&stderr())) {
+            (true, _) => View::Quiet,
+            (false, false) => View::Lines,
+            (false, true) => {
+                let target = ProgressDrawTarget::stderr_with_hz(8);
+                let bar = ProgressBar::with_draw_target(None, target);
+                let style = ProgressStyle::with_template("{msg}");
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+                View::Terminal(bar)
+            }
         };
-        let bar = ProgressBar::with_draw_target(Some(STEPS), target);
-        let style = ProgressStyle::with_template("{bar:24.cyan} {elapsed:>4} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Progress { bar, quiet }
+        Progress {
+            view,
+            name: name.into(),
+            curve: vec![],
+            apart: 0.25,
+            last: None,
+        }
     }
 
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        if let View::Terminal(bar) = &self.view {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Says something beside the view, from any thread.
+    pub fn speaker(&self) -> impl Fn(&str) + Send + 'static {
+        let bar = match &self.view {
+            View::Terminal(bar) => Some(bar.clone()),
+            _ => None,
+        };
+        move |text: &str| match &bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Whether it is time for another picture or line.
+    fn is_due(&mut self) -> bool {
+        let every = match self.view {
+            View::Quiet => return false,
+            View::Lines => EVERY,
+            View::Terminal(_) => REDRAW,
+        };
+        if self.last.is_some_and(|last| last.elapsed() < every) {
+            return false;
+        }
+        self.last = Some(Instant::now());
+        true
+    }
+
+    /// Keeps the model's time for the curve.
+    fn note(&mut self, s: &Status<'_>) {
+        let wanted = (s.elapsed.as_secs_f64() / self.apart) as usize;
+        if wanted > 40 * CURVE {
+            self.apart *= 2.0;
+            self.curve = self.curve.iter().step_by(2).copied().collect();
+            return;
+        }
+        if self.curve.is_empty() {
+            self.curve = vec![s.start_ms; wanted];
+        }
+        while self.curve.len() <= wanted {
+            self.curve.push(s.model_ms);
+        }
     }
 }
 
 impl Observer for Progress {
     fn stage(&mut self, what: &str) {
-        self.bar.set_message(what.to_string());
-        self.bar.tick();
+        match &self.view {
+            View::Quiet => {}
+            View::Terminal(bar) => {
+                let line = format!("{}: {what}", self.name);
+                bar.set_message(cut(&line, screen::width(&stderr()) - 1));
+                bar.tick();
+                self.last = None;
+            }
+            View::Lines => {
+                if self.is_due() {
+                    eprintln!("{}: {what}", self.name);
+                }
+            }
+        }
     }
 
     fn part(&mut self, done: f64, what: &str) {
-        self.bar
-            .set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.stage(what);
+        self.stage(&format!("{:.0}%, {what}", 100.0 * done.clamp(0.0, 1.0)));
     }
 
     fn note(&mut self, text: &str) {
-        if !self.quiet {
-            self.bar.suspend(|| eprintln!("{text}"));
+        if !matches!(self.view, View::Quiet) {
+            self.speaker()(text);
         }
     }
 
     fn status(&mut self, s: &Status<'_>) {
-        self.bar
-            .set_position((s.spent.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        let left = s
-            .left
-            .map_or(String::new(), |d| format!(" {}s left ·", d.as_secs()));
-        let best = s
-            .task_best_ms
-            .map_or(String::new(), |ms| format!(" {ms:.3} ms"));
-        self.bar.set_message(format!(
-            "{left} model {:.2} ms · {} trials, {:.0}/s, {} failed · {}{best}",
-            s.model_ms, s.trials, s.trials_per_s, s.failures, s.task
-        ));
+        Progress::note(self, s);
+        if !self.is_due() {
+            return;
+        }
+        match &self.view {
+            View::Quiet => {}
+            View::Lines => eprintln!("{}: {}", self.name, line(s)),
+            View::Terminal(bar) => {
+                let (width, colours) = (screen::width(&stderr()) - 1, screen::colours(&stderr()));
+                bar.set_message(picture(&self.name, s, &self.curve, width, colours));
+            }
+        }
+    }
+}
+
+/// Seconds, or minutes and seconds.
+pub fn duration(d: Duration) -> String {
+    match d.as_secs() {
+        s if s < 60 => format!("{s} s"),
+        s if s < 3600 => format!("{} m {} s", s / 60, s % 60),
+        s => format!("{} h {} m", s / 3600, s / 60 % 60),
+    }
+}
+
+/// A status in one line.
+fn line(s: &Status<'_>) -> String {
+    let left = s
+        .left
+        .map_or(String::new(), |d| format!(" ({} left)", duration(d)));
+    let others = s.others.map_or(String::new(), |cpus| {
+        format!("; other programs use {cpus:.1} CPUs")
+    });
+    format!(
+        "{}{left}: {}; {} trials, {} failed; {} of {} tasks measured{others}",
+        duration(s.elapsed),
+        latency(s),
+        s.trials,
+        s.failures,
+        s.tasks_measured,
+        s.tasks
+    )
+}
+
+/// The time of the kernels now, and how much better than at the start that is.
+fn latency(s: &Status<'_>) -> String {
+    match s.start_ms > 0.0 {
+        true => format!(
+            "kernels {:.2} ms now, {:.2} ms at start ({})",
+            s.model_ms,
+            s.start_ms,
+            times(s.start_ms / s.model_ms)
+        ),
+        false => format!("kernels {:.2} ms", s.model_ms),
+    }
+}
+
+/// A status in several lines.
+fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: bool) -> String {
+    let done = (s.spent.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    let bar = "█".repeat(done) + &"░".repeat(BAR - done);
+    let left = match s.left {
+        Some(left) => format!("{} left", duration(left)),
+        None => format!("{:.0}% of the trials", 100.0 * s.spent),
+    };
+    let mut lines = vec![
+        (
+            format!("tuning {name}  {bar}  {}, {left}", duration(s.elapsed)),
+            Some(Style::Bold),
+        ),
+        (
+            format!("  {}  {}", latency(s), sparkline(curve)),
+            Some(Style::Good),
+        ),
+        (
+            format!(
+                "  {} trials, {:.0}/s, {} failed; {} of {} tasks measured",
+                s.trials, s.trials_per_s, s.failures, s.tasks_measured, s.tasks
+            ),
+            None,
+        ),
+    ];
+    let titles: Vec<&str> = s.costliest.iter().map(|t| t.title).collect();
+    let whole = s.model_ms.max(f64::MIN_POSITIVE);
+    for (t, title) in s.costliest.iter().zip(short(&titles)) {
+        lines.push((costly(t, &title, whole), None));
+    }
+    if let Some(cpus) = s.others {
+        let text = format!("  other programs use {cpus:.1} CPUs: times are less certain");
+        lines.push((text, Some(Style::Warning)));
+    }
+    let shown = lines.into_iter().map(|(text, style)| {
+        let text = cut(&text, width);
+        style.map_or(text.clone(), |style| styled(&text, style, colours))
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// A costly task: its share, its time and its gain.
+fn costly(t: &TaskProgress<'_>, title: &str, whole: f64) -> String {
+    let share = 100.0 * t.now_ms * t.uses as f64 / whole;
+    let gain = times(t.before_ms / t.now_ms);
+    format!("  {share:>4.0}%  {:>8.3} ms  {gain:>6}  {title}", t.now_ms)
+}
+
+/// A curve in a few characters, from its lowest to its highest point.
+fn sparkline(curve: &[f64]) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let least = curve.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = curve.iter().copied().fold(0.0, f64::max);
+    if curve.len() < 2 || most <= least {
+        return String::new();
+    }
+    let n = curve.len().min(CURVE);
+    let at = |i: usize| curve[(i + 1) * curve.len() / n - 1];
+    let level = |v: f64| ((v - least) / (most - least) * 7.0).round() as usize;
+    (0..n).map(|i| LEVELS[level(at(i)).min(7)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status<'a>(costliest: &'a [TaskProgress<'a>]) -> Status<'a> {
+        Status {
+            elapsed: Duration::from_secs(75),
+            spent: 0.5,
+            left: Some(Duration::from_secs(75)),
+            trials: 120,
+            trials_per_s: 10.4,
+            failures: 3,
+            start_ms: 12.0,
+            model_ms: 8.0,
+            tasks: 21,
+            tasks_measured: 18,
+            costliest,
+            others: Some(1.25),
+            task: "dense(k=1,m=2,n=3)",
+            task_best_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_far_a_run_is() {
+        assert_eq!(
+            line(&status(&[])),
+            "1 m 15 s (1 m 15 s left): kernels 8.00 ms now, 12.00 ms at start (1.50x); 120 trials, \
+             3 failed; 18 of 21 tasks measured; other programs use 1.2 CPUs"
+        );
+    }
+
+    #[test]
+    fn a_picture_fits_its_screen() {
+        let tasks = ["conv2d(c=8,h=9,k=8,r=3,s=3,w=9)", "dense(k=1,m=2,n=3)"];
+        let tasks = tasks.map(|title| TaskProgress {
+            title,
+            uses: 2,
+            before_ms: 2.0,
+            now_ms: 1.0,
+            trials: 5,
+        });
+        let of = |width| picture("resnet18", &status(&tasks), &[3.0, 2.0, 1.0], width, false);
+        let text = of(100);
+        for part in [
+            "75 s left",
+            "1.50x",
+            "█▅▁",
+            "18 of 21",
+            "25%     1.000 ms   2.00x  conv2d 8>8",
+        ] {
+            let part = part.replace("75 s", "1 m 15 s");
+            assert!(text.contains(&part), "{part}: {text}");
+        }
+        assert!(
+            of(40).lines().all(|l| l.chars().count() <= 40),
+            "{}",
+            of(40)
+        );
+        assert_eq!(of(40).lines().count(), 6);
+    }
+
+    #[test]
+    fn a_curve_goes_from_its_highest_to_its_lowest_level() {
+        assert_eq!(sparkline(&[8.0, 1.0]), "█▁");
+        assert_eq!(
+            (sparkline(&[1.0]), sparkline(&[2.0, 2.0])),
+            (String::new(), String::new())
+        );
+        let long: Vec<f64> = (0..1000).map(|i| 1000.0 - f64::from(i)).collect();
+        assert_eq!(sparkline(&long).chars().count(), CURVE);
     }
 }

@@ -4,6 +4,7 @@ use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::table::{Table, ms};
 use crate::imported::judge;
+use crate::titles::short;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -156,6 +157,14 @@ impl Opened {
 
     fn title(&self, key: &str) -> String {
         self.tasks.get(key).map_or_else(|| key.to_string(), title)
+    }
+
+    /// Short titles of tasks that are shown together, by their keys.
+    fn short_titles<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, String> {
+        let keys: BTreeSet<&String> = keys.collect();
+        let full: Vec<String> = keys.iter().map(|k| self.title(k)).collect();
+        let full: Vec<&str> = full.iter().map(String::as_str).collect();
+        keys.into_iter().cloned().zip(short(&full)).collect()
     }
 
     fn rate(&self, r: &Record) -> Option<f64> {
@@ -329,11 +338,20 @@ fn list(a: &Args) -> Result<()> {
         "algorithm",
         "strategy",
         "run",
+    ])
+    .dispensable(&[
+        "run",
+        "strategy",
+        "evaluator",
+        "key",
+        "GFLOP/s",
+        "algorithm",
     ]);
+    let titles = o.short_titles(found.iter().map(|r| &r.task));
     for r in &found {
         let last = if r.final_ { " final" } else { "" };
         t.row(vec![
-            o.title(&r.task),
+            titles[&r.task].clone(),
             r.task.chars().take(8).collect(),
             format!("{}{last}", r.trial),
             r.evaluator.clone(),
@@ -410,7 +428,8 @@ fn runs(q: &Query) -> Result<()> {
         "records",
         "before ms",
         "after ms",
-    ]);
+    ])
+    .dispensable(&["seed", "strategy", "records", "took"]);
     for r in &rows {
         let of = |name: &str| ms(r.run.summary[name].as_f64());
         let took = r.run.ended_unix_ms.map_or("not ended".into(), |end| {
@@ -425,7 +444,7 @@ fn runs(q: &Query) -> Result<()> {
             age(now, r.run.started_unix_ms),
             took,
             r.records.to_string(),
-            of("latency_before_ms"),
+            of("latency_default_ms"),
             of("latency_after_ms"),
         ]);
     }
@@ -487,10 +506,12 @@ fn best(q: &Query) -> Result<()> {
         "algorithm",
         "alone",
         "records",
-    ]);
+    ])
+    .dispensable(&["machine", "records", "alone", "target", "GFLOP/s"]);
+    let titles = o.short_titles(found.iter().map(|(_, r)| &r.task));
     for (records, r) in &found {
         t.row(vec![
-            o.title(&r.task),
+            titles[&r.task].clone(),
             short_target(&o, &r.target)?,
             r.machine.chars().take(8).collect(),
             ms(median_ms(r)),
@@ -533,8 +554,9 @@ fn counts(q: &Query) -> Result<()> {
         );
         cells
     };
+    let titles = o.short_titles(by_task.keys());
     for (key, n) in &by_task {
-        t.row(row([o.title(key), key.chars().take(8).collect()], n));
+        t.row(row([titles[key].clone(), key.chars().take(8).collect()], n));
     }
     t.row(row(["all tasks".into(), String::new()], &total));
     super::print_text(&t.text())

@@ -311,7 +311,8 @@ fn table(outputs: &[Summary]) -> Table {
         "mean",
         "not finite",
         "file",
-    ]);
+    ])
+    .dispensable(&["type", "not finite", "mean"]);
     let number = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.6}"));
     for o in outputs {
         t.row(vec![

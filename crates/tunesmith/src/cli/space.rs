@@ -107,7 +107,8 @@ fn text(r: &Report) -> String {
         "draw us",
         "make ms",
         "write ms",
-    ]);
+    ])
+    .dispensable(&["write ms", "make ms", "draw us", "in limits", "drawn"]);
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let sketch = |s: &SketchFacts| {
         vec![

@@ -2,7 +2,9 @@
 
 use super::model_args::{ModelArgs, StoreArgs, warn};
 use super::plan_facts::PlanFacts;
+use super::screen::{self, wrapped};
 use super::table::{Table, count, ms};
+use crate::titles::short;
 use ir::Target;
 use plan::Plan;
 use tune::Result;
@@ -155,10 +157,20 @@ fn text(r: &TaskList) -> String {
         "best ms",
         "GFLOP/s",
         "algorithm",
+    ])
+    .dispensable(&[
+        "sketches",
+        "points",
+        "key",
+        "MB",
+        "GFLOP/s",
+        "GFLOP",
+        "algorithm",
     ]);
-    for row in &r.tasks {
+    let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
+    for (row, title) in r.tasks.iter().zip(short(&titles)) {
         t.row(vec![
-            format!("{:>2} {}", row.index, row.task),
+            format!("{:>2} {title}", row.index),
             row.key.chars().take(8).collect(),
             row.uses.to_string(),
             format!("{:.4}", row.gflop),
@@ -175,15 +187,20 @@ fn text(r: &TaskList) -> String {
     let sum = r
         .known_ms
         .map_or(String::new(), |ms| format!(", {ms:.3} ms in all"));
-    format!(
-        "{}\n{}: {} tasks, {:.3} GFLOP; {measured} with a known time for {} and {} threads, accuracy {}{sum}\n{}\n",
-        t.text(),
+    let summary = format!(
+        "{}: {} tasks, {:.3} GFLOP; {measured} with a known time for {} and {} threads, accuracy {}{sum}",
         r.model,
         r.tasks.len(),
         r.gflop,
         r.target,
         r.threads,
         r.accuracy,
-        r.plan.text()
+    );
+    let width = screen::bound().unwrap_or(usize::MAX);
+    format!(
+        "{}\n{}\n{}\n",
+        t.text(),
+        wrapped(&summary, width, 2),
+        wrapped(&r.plan.text(), width, 2)
     )
 }

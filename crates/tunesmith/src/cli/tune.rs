@@ -1,21 +1,20 @@
 //! `tune`: searches schedules for every task of a model.
 
+use super::ADVANCED;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
-use super::output::{ARTIFACT, Output};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
+use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
-use super::table::{Table, ms};
+use super::{signals, tune_html, tune_report};
 use crate::compile::join;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
-use tune::Result;
 use tune::source::Source;
-use tune::{
-    CpuDivision, MeasureSettings, Options, Report, Request, StopRule, TaskSummary, Tuned, tune_all,
-};
+use tune::{CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all};
+use tune::{Error, Result};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Tune models: search, measure, and write the tuned models
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json"
+    after_help = "Examples:\n  tunesmith tune resnet18\n  tunesmith tune model.onnx --batch 1 --time 5m\n  tunesmith tune resnet18 mobilenet-v2 --time 5m\n  tunesmith tune 'op:matmul(m=1024,n=1024,k=1024)' --threads 1 --trials 200 --json\n\nCtrl-C and SIGTERM end a run in about 3 s: it ranks what is known and writes the model. The same command goes on from there. The exit status is then 130 or 143."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -39,57 +38,67 @@ pub struct Args {
     time: Duration,
     #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
     trials: Option<u64>,
-    #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
     algorithms: Vec<String>,
-    #[arg(long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     strategy: String,
-    #[arg(long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
-    #[arg(long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
-    #[arg(long, help = doc("seed"), default_value = default("seed"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
     seed: u64,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
+    /// Also write the run as one page for browsers, with pictures
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     #[command(flatten)]
     sign: SignArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
-    #[arg(long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
     overlap: String,
-    #[arg(long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
     rotate: String,
-    #[arg(long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("builders"), value_parser = parse_threads::<usize>)]
     builders: Option<usize>,
-    #[arg(long, help = with_default("in-model-time"), value_parser = parse_duration)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("in-model-time"), value_parser = parse_duration)]
     in_model_time: Option<Duration>,
-    #[arg(long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
     build_limit: Duration,
-    #[arg(long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
     run_limit: Duration,
-    #[arg(long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("plain"), default_value = default("plain"), value_parser = ["on", "off"],
+        num_args = 0..=1, default_missing_value = "on", require_equals = true)]
+    plain: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("measure"), value_name = "auto|serial|serial-spawn|naive|doppler",
         default_value = default("measure"), value_parser = parse_policy)]
     measure: Asked,
-    #[arg(long, help = doc("measure-batch"), default_value = default("measure-batch"),
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("measure-batch"), default_value = default("measure-batch"),
         value_parser = parse_count::<usize>)]
     measure_batch: usize,
-    #[arg(long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("devices"), default_value = default("devices"), value_parser = parse_threads::<usize>)]
     devices: usize,
-    #[arg(long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("oversubscribe"), default_value = default("oversubscribe"),
         value_parser = parse_threads::<u32>)]
     oversubscribe: u32,
-    #[arg(long, help = doc("lose"), default_value = default("lose"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("lose"), default_value = default("lose"), value_parser = parse_share)]
     lose: f64,
-    #[arg(long, help = doc("rank"), default_value = default("rank"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rank"), default_value = default("rank"), value_parser = parse_share)]
     rank: f64,
-    #[arg(long, help = doc("drift"), default_value = default("drift"), value_parser = parse_share)]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("drift"), default_value = default("drift"), value_parser = parse_share)]
     drift: f64,
-    #[arg(long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
         default_value = "", hide_default_value = true)]
     doppler: Constants,
 }
+
+/// What the first Ctrl-C is answered with.
+const STOPPING: &str = "stopping: ranking what is known and writing the model, which takes about 3 s; \
+                        a second Ctrl-C ends at once and writes nothing";
 
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
@@ -137,6 +146,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.filters.clone_from(&a.filter);
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
+    options.plain = a.plain == "on";
     options.accuracy = a.model.accuracy;
     options.space = a.model.space;
     options.algorithms.clone_from(&a.algorithms);
@@ -168,6 +178,12 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
     let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
+    if let (Some(folder), 2..) = (&a.out, models.len()) {
+        std::fs::create_dir_all(folder).map_err(|e| {
+            Error::new(format!("cannot make the folder {}: {e}", folder.display()))
+                .help("name another folder with --out FOLDER")
+        })?;
+    }
     let one = |variants: &Vec<Source>| {
         let name = &variants[0].name;
         let path = match (&a.out, models.len()) {
@@ -177,6 +193,13 @@ fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
         Output::new(&path, ARTIFACT, inputs.clone())
     };
     models.iter().map(one).collect()
+}
+
+/// The page that is asked for.
+fn page(a: &Args) -> Result<Option<Output>> {
+    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
+    let page = a.report.as_deref();
+    page.map(|path| Output::new(path, PAGE, inputs)).transpose()
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -193,15 +216,22 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     for name in &a.more {
         models.push(a.model.sources_named(name)?);
     }
+    for source in models.iter().filter_map(|m| m.first()) {
+        warn_of_types(source, &target);
+    }
     let key = a.sign.key()?;
     let outputs = outputs(a, &models)?;
+    let page = page(a)?;
     let request = |source| Request {
         source,
         target: &target,
         strategy: None,
     };
     let requests: Vec<Request<'_>> = models.iter().flatten().map(request).collect();
-    let mut progress = Progress::new(a.json);
+    let names: Vec<&str> = models.iter().map(|m| m[0].name.as_str()).collect();
+    let mut progress = Progress::new(&names.join(", "), a.json);
+    let speak = progress.speaker();
+    let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
     let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
     progress.finish();
     let mut tuned = tuned?.into_iter();
@@ -216,14 +246,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .flat_map(|r| &r.disturbances)
         .collect::<BTreeSet<_>>()
     {
-        eprintln!("warning: {disturbance}");
+        say(&format!("warning: {disturbance}"));
+    }
+    if let Some(page) = &page {
+        page.write_bytes(tune_html::page(&reports).as_bytes())?;
     }
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
-        (reports, false) => reports.iter().try_for_each(|r| print(r))?,
+        (reports, false) => reports.iter().try_for_each(|r| tune_report::print(r))?,
     }
-    Ok(ExitCode::SUCCESS)
+    // As programs do that a signal ends: a script can tell that there was less than it asked for.
+    Ok(match watched.signal() {
+        Some(signal) => ExitCode::from(128 + signal as u8),
+        None => ExitCode::SUCCESS,
+    })
 }
 
 /// Writes the tuned variants of a model; their reports.
@@ -251,143 +288,4 @@ fn written(
         out.save(&variants, key).map_err(|e| e.help(help))?;
     }
     Ok(reports)
-}
-
-/// What the whole model said of a task: nothing, that the best alone is kept,
-/// or how much faster than that the chosen one makes it.
-fn in_model(s: &TaskSummary) -> String {
-    let Some(i) = &s.in_model else {
-        return "-".into();
-    };
-    if !i.changed {
-        return format!("kept, of {}", i.candidates);
-    }
-    let gains = i.tried.iter().map(|t| t.paired.latency_percent);
-    format!("{:+.2}%", gains.fold(0.0, f64::min))
-}
-
-fn print(r: &Report) -> Result<()> {
-    let mut t = Table::new(&[
-        "task",
-        "uses",
-        "share",
-        "before ms",
-        "after ms",
-        "GFLOP/s",
-        "% peak",
-        "trials",
-        "algorithm",
-        "in model",
-    ]);
-    for s in &r.tasks {
-        let rate = s.gflops_per_s.unwrap_or(0.0);
-        t.row(vec![
-            s.task.clone(),
-            s.uses.to_string(),
-            format!("{:.1}%", 100.0 * s.share),
-            ms(s.before_ms),
-            ms(s.after_ms),
-            format!("{rate:.1}"),
-            s.of_peak
-                .map_or("-".into(), |p| format!("{:.0}", 100.0 * p)),
-            s.trials.to_string(),
-            s.algorithm.clone().unwrap_or_else(|| "-".into()),
-            in_model(s),
-        ]);
-    }
-    t.print()?;
-    super::print_text("\n")?;
-    let errors = r.tasks.iter().filter_map(|t| t.rel_l2);
-    let largest = errors
-        .reduce(f64::max)
-        .map(|e| format!("largest error {e:.0e}, "));
-    let plain = r.latency_before_ms.map(|plain| {
-        let gain = plain / r.latency_after_ms;
-        format!("plain {plain:.2} ms, {gain:.1}x; ")
-    });
-    super::print_line(&format!(
-        "{}: {:.2} ms ({}untuned default {:.2} ms, {:.2}x), {} threads, accuracy {} ({}{:.0e} allowed)",
-        r.model,
-        r.latency_after_ms,
-        plain.unwrap_or_default(),
-        r.latency_default_ms,
-        r.latency_default_ms / r.latency_after_ms,
-        r.threads,
-        r.accuracy,
-        largest.unwrap_or_default(),
-        r.tolerance
-    ))?;
-    super::print_line(&format!(
-        "sum of kernels {:.2} ms; {} candidates tried at {:.1}/s, {} known already, {:.0} s, {:.0} CPU-s",
-        r.kernels_ms, r.trials, r.trials_per_s, r.cached, r.wall_s, r.cpu_s
-    ))?;
-    if r.in_model.tasks > 0 && r.kept_default.is_none() {
-        let total = r.in_model.total.map_or(String::new(), |t| {
-            format!(" ({:+.2}% latency, p {:.3})", t.latency_percent, t.p)
-        });
-        super::print_line(&format!(
-            "{} of {} tasks switched kernel when timed inside the whole model{total}",
-            r.in_model.changed, r.in_model.tasks
-        ))?;
-    }
-    notes(r)
-}
-
-/// What else a reader should know of a run.
-fn notes(r: &Report) -> Result<()> {
-    if let Some(gain) = &r.kept_default {
-        super::print_line(&format!(
-            "the default model was faster as a whole than the tuned kernels ({:+.2}% latency, p {:.3}) and was kept",
-            gain.latency_percent, gain.p
-        ))?;
-    }
-    if !r.layouts.plain.is_empty() {
-        let gain = match &r.layouts.total {
-            Some(total) => format!("{:+.1}% latency", total.latency_percent),
-            None => "as an earlier run decided".into(),
-        };
-        super::print_line(&format!(
-            "layouts: {} steps in blocked layouts, {} kept in plain ones ({gain})",
-            r.layouts.blocked,
-            r.layouts.plain.len()
-        ))?;
-    }
-    if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
-        super::print_line(&format!(
-            "no candidate was measured: of {time:.1} s, building and running the default model took \
-             {:.1} s, and the rest is needed to finish the run; give more --time",
-            r.default_s
-        ))?;
-    }
-    if let Some(why) = &r.layouts.skipped {
-        super::print_line(&format!(
-            "other layouts were not tried: {why}; give more --time"
-        ))?;
-    }
-    if let Some(why) = &r.in_model.skipped {
-        super::print_line(&format!(
-            "finalists were not compared inside the model: {why}; give more --time or --in-model-time"
-        ))?;
-    }
-    let untuned = r.tasks.iter().filter(|t| t.algorithm.is_none()).count();
-    if untuned > 0 {
-        super::print_line(&format!(
-            "{untuned} tasks were not measured by this run: they keep their best known schedule, or else \
-             the default one; give more --time"
-        ))?;
-    }
-    for (what, counts) in [
-        ("candidates without a time", &r.failures),
-        ("candidates dropped by filters", &r.skipped),
-    ] {
-        let all = counts.iter().filter(|(_, n)| **n > 0);
-        let all: Vec<String> = all.map(|(k, n)| format!("{k} {n}")).collect();
-        if !all.is_empty() {
-            super::print_line(&format!("{what}: {}", all.join(", ")))?;
-        }
-    }
-    if let Some(a) = &r.artifact {
-        super::print_line(&format!("written to {a}"))?;
-    }
-    Ok(())
 }

@@ -15,6 +15,7 @@ mod size;
 pub use profile::{Profile, Times, profiles};
 pub use size::{executed_flops, is_winograd, touched_elements};
 
+use crate::titles::operator;
 use ir::{Expr, ExprKind, Program, Target};
 use plan::{Plan, Task};
 use runtime::{BuiltKernel, CompiledModel, ParamRole};
@@ -154,17 +155,19 @@ pub struct StepFacts<'a> {
     pub work: Work,
 }
 
-/// Finds task, schedule and size of every step. A compiled model that was not
+/// Finds task, schedule and size of every step. Without a plan, a compiled model that was not
 /// made from this very plan keeps what its kernels tell: bytes, and the schedule.
 pub fn facts<'a>(
-    plan: &'a Plan,
+    plan: Option<&'a Plan>,
     compiled: &'a CompiledModel,
     target: &Target,
 ) -> Vec<StepFacts<'a>> {
     let step_facts = |step: &'a runtime::ModelStep| {
         let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
-        let planned = plan.steps.iter().find(|s| s.name == step.name);
-        let task = planned.map(|s| &plan.tasks[s.task]);
+        let task = plan.and_then(|plan| {
+            let planned = plan.steps.iter().find(|s| s.name == step.name);
+            planned.map(|s| &plan.tasks[s.task])
+        });
         let trace = schedule::parse(&kernel.schedule).ok();
         let work = work(task, kernel, trace.as_ref(), target);
         StepFacts {
@@ -279,37 +282,6 @@ pub fn short_schedule(trace: &Trace) -> String {
     all.join(" ")
 }
 
-/// The operator in a few words: `conv2d 64>128 56x56 3x3/2`.
-pub fn operator(task: &Task) -> String {
-    let arg = |name: &str| task.args.get(name).copied();
-    if let (Some(c), Some(k), Some(h), Some(w)) = (arg("c"), arg("k"), arg("h"), arg("w")) {
-        let channels = if c == k && task.op.contains("pool") {
-            format!("{c}")
-        } else {
-            format!("{c}>{k}")
-        };
-        let mut text = format!("{} {channels} {h}x{w}", task.op);
-        if let (Some(r), Some(s)) = (arg("r"), arg("s")) {
-            text += &format!(" {r}x{s}");
-        }
-        if let Some(stride) = arg("stride_h").filter(|s| *s > 1) {
-            text += &format!("/{stride}");
-        }
-        if let Some(groups) = arg("groups").filter(|g| *g > 1) {
-            text += &format!(" g{groups}");
-        }
-        return text;
-    }
-    if let (Some(m), Some(n), Some(k)) = (arg("m"), arg("n"), arg("k")) {
-        let batch = arg("b").filter(|b| *b > 1);
-        let batch = batch.map_or(String::new(), |b| format!("{b}x"));
-        return format!("{} {batch}{m}x{n}x{k}", task.op);
-    }
-    let shown = task.args.iter().filter(|(_, v)| **v > 1);
-    let args: Vec<String> = shown.map(|(n, v)| format!("{n}={v}")).collect();
-    format!("{} {}", task.op, args.join(" ")).trim_end().into()
-}
-
 /// Puts facts, times and limits of every step together.
 ///
 /// `alone_ms` gives the time of a kernel alone, where it is known.
@@ -354,7 +326,9 @@ pub fn layers(
             index,
             name: step.name.clone(),
             task: f.task.map(Task::title),
-            operator: f.task.map_or_else(|| step.name.clone(), operator),
+            operator: f
+                .task
+                .map_or_else(|| step.name.clone(), |t| operator(&t.op, &t.args)),
             algorithm,
             schedule: f.trace.as_ref().map_or(String::new(), short_schedule),
             copies: f.task.is_some_and(|t| copies(&t.program)),

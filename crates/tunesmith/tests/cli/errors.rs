@@ -95,7 +95,7 @@ fn a_model_without_tasks_is_tuned_and_compiled() {
     let p = place(&folder);
     onnx(&p, "same.onnx", "Identity", dimension::Value::DimValue(4));
     let text = p.ok(&["tune", "same.onnx", "--trials", "4", "--store", "a.sqlite"]);
-    says(&text, &["sum of kernels 0.00 ms"]);
+    says(&text, &["the defaults are kept", "written to"]);
     p.ok(&["compile", "same.onnx", "--store", "a.sqlite"]);
     let text = p.ok(&["tasks", "same.onnx", "--store", "a.sqlite"]);
     says(&text, &["0 tasks, 0.000 GFLOP", ", 0.000 ms in all"]);
@@ -144,6 +144,12 @@ fn sizes_that_nothing_takes() {
     }
     let misspelt = with("open.onnx", &["--dim", "rows=3", "--dim", "rwos=4"]);
     says(&p.error(&misspelt), &["--dim rwos changes nothing"]);
+    let both = with("open.onnx", &["--dim", "rows=3", "--batch", "2"]);
+    says(
+        &p.error(&both),
+        &["--batch 2 changes nothing", "--dim gives another size"],
+    );
+    p.ok(&with("open.onnx", &["--dim", "rows=3", "--batch", "3"]));
     let twice = with("open.onnx", &["--dim", "rows=3", "--dim", "rows=4"]);
     says(&p.error(&twice), &["--dim rows is given twice"]);
     let x = Tensor::from_slice(&[1, 8], &[0f32; 8]);

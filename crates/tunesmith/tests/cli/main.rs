@@ -3,9 +3,12 @@
 
 mod commands;
 mod errors;
+mod howto;
 mod measuring;
 mod outputs;
 mod program;
 mod replayed;
+mod screens;
+mod stopped;
 mod stored;
 mod variants;

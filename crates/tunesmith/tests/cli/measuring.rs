@@ -86,7 +86,7 @@ fn a_time_that_is_over_before_the_search_gives_the_default_model() {
         (&report["trials"], &report["cached"]),
         (&json!(0), &json!(0))
     );
-    assert_eq!(report["latency_before_ms"], Value::Null);
+    assert_eq!(report["latency_plain_ms"], Value::Null);
     assert_eq!(report["latency_after_ms"], report["latency_default_ms"]);
     assert!(report["latency_after_ms"].as_f64().unwrap() > 0.0);
     assert!(p.ok(&["run", "m.tsm", "--random", "1"]).contains('y'));

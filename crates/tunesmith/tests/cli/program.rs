@@ -54,7 +54,9 @@ impl Sandbox {
             .env("XDG_CACHE_HOME", self.folder.join("cache"))
             .env("XDG_DATA_HOME", self.folder.join("data"))
             .env("HOME", &self.folder)
-            .env("NO_COLOR", "1");
+            .env("NO_COLOR", "1")
+            // Lines are looked at whole, unless a test is about screens.
+            .env("COLUMNS", "1000");
         c
     }
 
@@ -65,6 +67,27 @@ impl Sandbox {
         assert!(out.status.success(), "{args:?}: {}\n{stderr}", out.status);
         assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
         String::from_utf8(out.stdout).expect("text")
+    }
+
+    /// What a successful command prints on a screen of so many columns.
+    pub fn on_screen(&self, columns: usize, args: &[&str]) -> String {
+        let mut c = self.command(args);
+        let out = c.env("COLUMNS", columns.to_string()).output();
+        let out = out.expect("the program starts");
+        assert!(out.status.success(), "{args:?}: {out:?}");
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    /// A command that a test starts and watches itself.
+    pub fn started(&self, args: &[&str]) -> std::process::Child {
+        let mut c = std::process::Command::new(env!("CARGO_BIN_EXE_tunesmith"));
+        c.args(args)
+            .current_dir(&self.folder)
+            .env("XDG_CACHE_HOME", self.folder.join("cache"))
+            .env("XDG_DATA_HOME", self.folder.join("data"))
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        c.spawn().expect("the program starts")
     }
 
     /// The one object that a command with `--json` prints.

@@ -220,7 +220,7 @@ fn the_best_record_is_a_final_and_no_other_final_is_faster() {
     assert!(
         t.place
             .ok(&["records", "best", "--store", &t.store])
-            .contains("dense(")
+            .contains("dense ")
     );
 }
 

@@ -97,6 +97,7 @@ fn be_parent() {
         program: std::env::current_exe().unwrap(),
         args: vec![],
         cpus: vec![],
+        stop: worker::Stop::default(),
     };
     let limits = ChildLimits {
         address_space: None,

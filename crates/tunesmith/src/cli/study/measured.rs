@@ -122,7 +122,7 @@ pub fn run(a: &MeasureArgs) -> Result<()> {
         None => Saved::default(),
     };
     let programs = programs(a, &target)?;
-    let mut progress = Progress::new(a.json);
+    let mut progress = Progress::new("study", a.json);
     let mut study = Study::new(&host, &target, &options, saved, &mut progress)?;
     let outcome = study.run(&programs)?;
     progress.finish();

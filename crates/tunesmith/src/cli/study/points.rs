@@ -93,7 +93,7 @@ fn measured(a: &PointArgs) -> Result<Vec<MeasuredTask>> {
             lose: 0.0,
         },
     };
-    let mut progress = Progress::new(a.json);
+    let mut progress = Progress::new("study", a.json);
     let mut points = Points {
         host: &host,
         target: &target,

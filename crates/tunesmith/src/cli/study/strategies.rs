@@ -146,7 +146,7 @@ pub fn run(a: &Args) -> Result<()> {
         }
         None => None,
     };
-    let mut progress = Progress::new(a.json);
+    let mut progress = Progress::new("study", a.json);
     let done = compare(
         &recordings,
         &comparison,

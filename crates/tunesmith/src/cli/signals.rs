@@ -1,0 +1,89 @@
+//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends the program at once.
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use tune::{Error, Result, Stop};
+
+/// Where the handler writes the signals that came.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+/// What came while somebody watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    signal: Arc<AtomicI32>,
+}
+
+impl Watched {
+    /// The signal that asked for an end.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.signal.load(Ordering::Relaxed)).filter(|s| *s != 0)
+    }
+}
+
+extern "C" fn note(signal: libc::c_int) {
+    let byte = [signal as u8];
+    // SAFETY: what is allowed in a handler; the error number is that of what it interrupted.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(PIPE.load(Ordering::Relaxed), byte.as_ptr().cast(), 1);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// From here on the first of these signals asks `stop` and calls `told` on a thread of its own;
+/// another ends the program.
+///
+/// # Errors
+/// If the system gives no pipe or thread for it.
+pub fn watch(stop: Stop, told: impl FnOnce() + Send + 'static) -> Result<Watched> {
+    let failed = |e: std::io::Error| Error::new(format!("cannot wait for Ctrl-C: {e}"));
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: both are new and nobody else's.
+    let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    // It stays open as long as the handler may be called: always.
+    PIPE.store(write.into_raw_fd(), Ordering::Relaxed);
+    let watched = Watched::default();
+    let signal = watched.signal.clone();
+    let wait = move || {
+        let mut told = Some(told);
+        let mut read = std::fs::File::from(read);
+        let mut byte = [0];
+        while std::io::Read::read_exact(&mut read, &mut byte).is_ok() {
+            let number = i32::from(byte[0]);
+            match told.take() {
+                Some(told) => {
+                    signal.store(number, Ordering::Relaxed);
+                    stop.ask();
+                    told();
+                }
+                None => end(number),
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(wait).map_err(failed)?;
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: an all-zero action is valid; the handler does what is allowed in one.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+    Ok(watched)
+}
+
+/// Ends the program as the signal does that nobody handles; its workers end with it.
+fn end(signal: i32) {
+    // SAFETY: the default action runs no code of this program.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
+}

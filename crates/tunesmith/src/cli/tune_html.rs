@@ -1,0 +1,116 @@
+//! `tune --report`: a run as one page, with pictures.
+
+use super::html::{Bar, Dot, Page, bars, roofline, steps};
+use super::progress::duration;
+use super::table::{ms, times};
+use super::tune_report::{notes, result, task_gain};
+use crate::titles::short;
+use std::time::Duration;
+use tune::Report;
+
+/// Bars of a picture, at most.
+const BARS: usize = 25;
+
+pub fn page(reports: &[&Report]) -> String {
+    let names: Vec<&str> = reports.iter().map(|r| r.model.as_str()).collect();
+    let mut page = Page::new(&format!("Tuning {}", names.join(", ")));
+    for r in reports {
+        if reports.len() > 1 {
+            page.heading(&r.model);
+        }
+        model(&mut page, r);
+    }
+    page.done()
+}
+
+fn model(page: &mut Page, r: &Report) {
+    page.lead(&result(r));
+    for note in notes(r) {
+        page.note(&note);
+    }
+    for d in &r.disturbances {
+        page.note(&format!("warning: {d}"));
+    }
+    let curve: Vec<(f64, f64)> = r.curve.iter().map(|m| (m.s, m.ms)).collect();
+    if curve.len() > 1 {
+        page.heading("Time of the model's kernels in the course of the search");
+        page.picture(&steps(&curve, ["seconds since the command began", "ms"]));
+        page.note("The scale does not begin at 0.");
+    }
+    let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
+    let titles = short(&titles);
+    page.heading(match r.changed {
+        true => "Tasks: share of the time, one call by default and now, and gain",
+        false => "Tasks: share of the time, and one call",
+    });
+    let of_tasks = r.tasks.iter().zip(&titles).take(BARS).map(|(t, title)| {
+        let gain = task_gain(t).unwrap_or(1.0);
+        Bar {
+            name: title.clone(),
+            length: t.share,
+            text: match r.changed {
+                true => format!(
+                    "{:.1}%, {} to {} ms, {}",
+                    100.0 * t.share,
+                    ms(t.before_ms),
+                    ms(t.after_ms),
+                    times(gain)
+                ),
+                false => format!("{:.1}%, {} ms", 100.0 * t.share, ms(t.after_ms)),
+            },
+            good: r.changed && gain >= 1.05,
+        }
+    });
+    page.picture(&bars(&of_tasks.collect::<Vec<_>>()));
+    if r.changed {
+        page.note("Green: at least 1.05x faster than by default.");
+    }
+    let dots = r.tasks.iter().zip(&titles).map(|(t, title)| Dot {
+        name: title.clone(),
+        intensity: t.gflop * 1e3 / t.mbytes.max(1e-9),
+        gflops_per_s: t.gflops_per_s.unwrap_or(0.0),
+        share: t.share,
+    });
+    let picture = roofline(&dots.collect::<Vec<_>>(), r.peak_gflops, r.read_gb_per_s);
+    if !picture.is_empty() {
+        page.heading("Roofline: rates of the tasks under what the machine can do");
+        page.picture(&picture);
+        page.note(
+            "The area of a dot is the task's share of the time. The roof is the f32 peak and the \
+             bandwidth of memory; what stays in caches, and Winograd, which executes fewer \
+             operations than are counted, may lie above it.",
+        );
+    }
+    failures_and_settings(page, r);
+}
+
+fn failures_and_settings(page: &mut Page, r: &Report) {
+    if !r.failures.is_empty() {
+        page.heading("Candidates without a time");
+        let row = |(kind, n): (&String, &u64)| vec![kind.clone(), n.to_string()];
+        let rows: Vec<Vec<String>> = r.failures.iter().map(row).collect();
+        page.table(&["outcome", "candidates"], &rows);
+    }
+    page.heading("Settings");
+    let took = duration(Duration::from_secs_f64(r.wall_s));
+    let rows = [
+        ("target", r.target.clone()),
+        ("threads", r.threads.to_string()),
+        ("strategy", r.strategy.clone()),
+        ("measured", r.measure.clone()),
+        (
+            "accuracy",
+            format!("{}, {:.0e} allowed", r.accuracy, r.tolerance),
+        ),
+        ("space", r.space.clone()),
+        ("seed", r.seed.to_string()),
+        ("took", took),
+        (
+            "candidates",
+            format!("{} tried, {} known before", r.trials, r.cached),
+        ),
+        ("peak", format!("{:.0} GFLOP/s", r.peak_gflops)),
+    ];
+    let rows = rows.map(|(name, value)| vec![name.to_string(), value]);
+    page.table(&["setting", "value"], &rows);
+}

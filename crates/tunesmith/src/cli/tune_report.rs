@@ -1,0 +1,309 @@
+//! What `tune` says at its end: how much faster the model is, where that came from, and whether
+//! more time would help.
+
+use super::progress::duration;
+use super::screen::{self, Style, styled, wrapped};
+use super::table::{Table, ms, times};
+use crate::titles::short;
+use std::time::Duration;
+use store::InModelDecision;
+use tune::{Gain, Report, Result, TaskSummary};
+
+/// Rows of a table without `--wide`, and the share of the time that these need to have.
+const ROWS: usize = 15;
+const SHARE: f64 = 0.97;
+/// Tasks that are said to have gained most, and the least part of the gain of one.
+const MOST: usize = 3;
+const LEAST: f64 = 0.1;
+/// Gains of tasks that stand out.
+const MUCH: f64 = 1.05;
+
+/// How much faster than in the default model a task is.
+pub fn task_gain(t: &TaskSummary) -> Option<f64> {
+    let gain = t.before_ms? / t.after_ms?;
+    gain.is_finite().then_some(gain)
+}
+
+pub fn print(r: &Report) -> Result<()> {
+    if !r.tasks.is_empty() {
+        let rest = table(r)?;
+        if let Some(rest) = rest {
+            super::print_line(&rest)?;
+        }
+        super::print_text("\n")?;
+    }
+    let bound = screen::bound().unwrap_or(usize::MAX);
+    let colours = screen::colours(&std::io::stdout());
+    let style = match r.changed {
+        true => Style::Good,
+        false => Style::Bold,
+    };
+    super::print_text(&styled(&wrapped(&result(r), bound, 2), style, colours))?;
+    super::print_text("\n")?;
+    for line in notes(r) {
+        super::print_line(&wrapped(&format!("  {line}"), bound, 4))?;
+    }
+    if let Some(a) = &r.artifact {
+        super::print_line(&format!("written to {a}"))?;
+    }
+    Ok(())
+}
+
+/// Prints the tasks; what is said of those that are left out. Where the defaults are kept there
+/// is one time of each, and no gain.
+fn table(r: &Report) -> Result<Option<String>> {
+    let plain = r.latency_plain_ms.is_some();
+    let mut header = vec!["task", "uses", "share"];
+    match r.changed {
+        true => header.extend(["before ms", "after ms", "gain"]),
+        false => header.push("ms"),
+    }
+    header.extend(plain.then_some("plain ms"));
+    header.extend(["GFLOP/s", "% peak", "trials", "algorithm", "in model"]);
+    let mut t = Table::new(&header).dispensable(&[
+        "in model",
+        "trials",
+        "% peak",
+        "GFLOP/s",
+        "plain ms",
+        "uses",
+        "algorithm",
+        "before ms",
+    ]);
+    let titles: Vec<&str> = r.tasks.iter().map(|s| s.task.as_str()).collect();
+    let titles = short(&titles);
+    let mut shown = 0.0;
+    let mut rows = 0;
+    for (s, title) in r.tasks.iter().zip(&titles) {
+        if !screen::is_wide() && (rows >= ROWS || shown > SHARE) {
+            break;
+        }
+        shown += s.share;
+        rows += 1;
+        let stands_out = task_gain(s).is_some_and(|g| r.changed && g >= MUCH);
+        t.styled_row(row(r, s, title), stands_out.then_some(Style::Good));
+    }
+    t.print()?;
+    let left = r.tasks.len() - rows;
+    Ok((left > 0).then(|| {
+        let share = 100.0 * (1.0 - shown).max(0.0);
+        let tasks = match left {
+            1 => "1 more task takes".to_string(),
+            n => format!("{n} more tasks take"),
+        };
+        format!("{tasks} {share:.1}% of the time (--wide shows all)")
+    }))
+}
+
+fn row(r: &Report, s: &TaskSummary, title: &str) -> Vec<String> {
+    let number = |v: Option<f64>, digits: usize| v.map_or("-".into(), |v| format!("{v:.digits$}"));
+    let mut row = vec![
+        title.to_string(),
+        s.uses.to_string(),
+        format!("{:.1}%", 100.0 * s.share),
+    ];
+    if r.changed {
+        row.push(ms(s.before_ms));
+    }
+    row.push(ms(s.after_ms));
+    if r.changed {
+        row.push(task_gain(s).map_or("-".into(), times));
+    }
+    row.extend(r.latency_plain_ms.map(|_| ms(s.plain_ms)));
+    row.extend([
+        number(s.gflops_per_s, 1),
+        number(s.of_peak.map(|p| 100.0 * p), 0),
+        s.trials.to_string(),
+        s.algorithm.clone().unwrap_or_else(|| "default".into()),
+        in_model(s.in_model.as_ref()),
+    ]);
+    row
+}
+
+/// What the whole model said of a task: nothing, that the best alone is kept,
+/// or how much faster than that the chosen one makes it.
+fn in_model(decision: Option<&InModelDecision>) -> String {
+    let Some(i) = decision else {
+        return "-".into();
+    };
+    if !i.changed {
+        return format!("kept, of {}", i.candidates);
+    }
+    let gains = i.tried.iter().map(|t| t.paired.latency_percent);
+    format!("{:+.2}%", gains.fold(0.0, f64::min))
+}
+
+fn bounds(gain: &Gain) -> String {
+    let rounds = match gain.rounds {
+        1 => ", 1 round".into(),
+        n if n < 6 => format!(", {n} rounds"),
+        _ => String::new(),
+    };
+    let (low, high) = (times(gain.low), times(gain.high));
+    match low == high {
+        true => format!("{:.3}x to {:.3}x{rounds}", gain.low, gain.high),
+        false => format!("{low} to {high}{rounds}"),
+    }
+}
+
+/// The one line that matters.
+pub fn result(r: &Report) -> String {
+    let threads = match r.threads {
+        1 => "1 thread".to_string(),
+        n => format!("{n} threads"),
+    };
+    let after = latency(r.latency_after_ms);
+    match (&r.gain, r.changed) {
+        (Some(gain), true) => format!(
+            "{}: {} faster ({}): {} by default, {after} tuned, {threads}",
+            r.model,
+            times(gain.times),
+            bounds(gain),
+            latency(r.latency_default_ms),
+        ),
+        (Some(gain), false) => format!(
+            "{}: the defaults are kept, as the tuned kernels are not surely faster ({}, {}): {after}, \
+             {threads}",
+            r.model,
+            times(gain.times),
+            bounds(gain),
+        ),
+        (None, _) => format!(
+            "{}: the defaults are kept, as no kernel was found that is faster: {after}, {threads}",
+            r.model
+        ),
+    }
+}
+
+/// Milliseconds with three digits at least.
+fn latency(ms: f64) -> String {
+    match ms {
+        v if v >= 100.0 => format!("{v:.0} ms"),
+        v if v >= 1.0 => format!("{v:.2} ms"),
+        v => format!("{v:.4} ms"),
+    }
+}
+
+/// The tasks that gained most, and what part of the whole gain each has.
+fn most(r: &Report) -> Option<String> {
+    if !r.changed {
+        return None;
+    }
+    let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
+    let saved = |t: &TaskSummary| {
+        let each = t.before_ms.unwrap_or(0.0) - t.after_ms.unwrap_or(0.0);
+        (each * t.uses as f64).max(0.0)
+    };
+    let all: f64 = r.tasks.iter().map(saved).sum();
+    let mut tasks: Vec<(f64, String)> = r
+        .tasks
+        .iter()
+        .map(|t| saved(t) / all)
+        .zip(short(&titles))
+        .filter(|(part, _)| *part >= LEAST)
+        .collect();
+    tasks.sort_by(|a, b| b.0.total_cmp(&a.0));
+    tasks.truncate(MOST);
+    let named = tasks
+        .iter()
+        .map(|(part, title)| format!("{title} ({:.0}%)", 100.0 * part));
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| format!("most of the gain came from {}", named.join(", ")))
+}
+
+/// What else a reader should know of a run, the more important first.
+pub fn notes(r: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    notes.extend(most(r));
+    if r.trials + r.cached > 0 && !r.tasks.is_empty() {
+        notes.push(r.outlook.to_string());
+    }
+    if r.stopped {
+        let after = duration(Duration::from_secs_f64(r.wall_s));
+        notes.push(format!(
+            "stopped after {after}: the same command goes on from here, as the store has all that was measured"
+        ));
+    }
+    if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
+        notes.push(format!(
+            "no candidate was measured: of {time:.1} s, building and running the default model took \
+             {:.1} s, and the rest is needed to finish the run; give more --time",
+            r.default_s
+        ));
+    }
+    if let Some(plain) = r.latency_plain_ms {
+        notes.push(format!(
+            "under plain schedules the model takes {}, {} as long as now",
+            latency(plain),
+            times(plain / r.latency_after_ms)
+        ));
+    }
+    notes.extend(layouts(r));
+    if r.in_model.changed > 0 && r.changed {
+        notes.push(format!(
+            "{} of {} tasks took another kernel than the best alone, as the whole model is faster so",
+            r.in_model.changed, r.in_model.tasks
+        ));
+    }
+    if let (Some(why), false) = (&r.in_model.skipped, r.stopped) {
+        notes.push(format!(
+            "finalists were not compared inside the model: {why}; give more --time or --in-model-time"
+        ));
+    }
+    if r.outlook.unmeasured > 0 && r.trials + r.cached > 0 {
+        notes.push(
+            "tasks that were not measured keep their best known schedule, or else the default one"
+                .into(),
+        );
+    }
+    notes.push(effort(r));
+    for (what, counts) in [
+        ("without a time", &r.failures),
+        ("dropped by filters", &r.skipped),
+    ] {
+        let all = counts.iter().filter(|(_, n)| **n > 0);
+        let all: Vec<String> = all.map(|(k, n)| format!("{n} {k}")).collect();
+        if !all.is_empty() {
+            notes.push(format!("candidates {what}: {}", all.join(", ")));
+        }
+    }
+    notes
+}
+
+fn layouts(r: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !r.layouts.plain.is_empty() {
+        let gain = match &r.layouts.total {
+            Some(total) => format!(
+                "{:+.1}% latency, before and after alike",
+                total.latency_percent
+            ),
+            None => "as an earlier run decided".into(),
+        };
+        notes.push(format!(
+            "layouts: {} steps in blocked layouts, {} kept in plain ones ({gain})",
+            r.layouts.blocked,
+            r.layouts.plain.len()
+        ));
+    }
+    if let (Some(why), false) = (&r.layouts.skipped, r.stopped) {
+        notes.push(format!(
+            "other layouts were not tried: {why}; give more --time"
+        ));
+    }
+    notes
+}
+
+/// What the run took, and how exact its kernels are.
+fn effort(r: &Report) -> String {
+    let known = match r.cached {
+        0 => String::new(),
+        n => format!(", {n} known already"),
+    };
+    let errors = r.tasks.iter().filter_map(|t| t.rel_l2).reduce(f64::max);
+    let error = errors.map_or(String::new(), |e| format!("largest error {e:.0e}, "));
+    format!(
+        "{} candidates tried in {:.0} s{known}; accuracy {}: {error}{:.0e} allowed",
+        r.trials, r.wall_s, r.accuracy, r.tolerance
+    )
+}

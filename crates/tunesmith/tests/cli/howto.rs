@@ -1,0 +1,101 @@
+//! Every command of the pages for users is run, in the order of its page.
+
+use super::errors::onnx;
+use super::program::{OP, Sandbox, place};
+use onnx::proto::tensor_shape_proto::dimension;
+use std::path::Path;
+use tempfile::tempdir;
+use tensor::{Tensor, write_npy_file};
+
+/// Pages whose commands a user types; the other pages are for those who change the program.
+const PAGES: [&str; 6] = [
+    "tune-your-model",
+    "choose-a-budget",
+    "batch-sizes",
+    "quantise",
+    "when-something-is-missing",
+    "read-explain",
+];
+
+/// Words of a command line, with single quotes and without a comment.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, part) in line.split('\'').enumerate() {
+        if i % 2 == 1 {
+            words.push(part.to_string());
+            continue;
+        }
+        let (part, comment) = part
+            .split_once('#')
+            .map_or((part, false), |(p, _)| (p, true));
+        words.extend(part.split_whitespace().map(String::from));
+        if comment {
+            break;
+        }
+    }
+    words
+}
+
+/// The commands of a page: lines of `sh` blocks that begin with the program's name.
+fn commands(page: &str) -> Vec<Vec<String>> {
+    let mut in_block = false;
+    let mut all = Vec::new();
+    for line in page.lines() {
+        match line {
+            "```sh" => in_block = true,
+            "```" => in_block = false,
+            _ if in_block => {
+                let mut words = words(line);
+                assert!(words.first().is_some_and(|w| w == "tunesmith"), "{line}");
+                words.remove(0);
+                all.push(words);
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Gives the pages the files that they speak of.
+fn prepare(p: &Sandbox) {
+    p.ok(&["models", "export", OP, "model.onnx"]);
+    p.ok(&["models", "export", "op:dense(m=4,n=16,k=32)", "second.onnx"]);
+    onnx(
+        p,
+        "text.onnx",
+        "Relu",
+        dimension::Value::DimParam("seq".into()),
+    );
+    let x = Tensor::from_slice(&[4, 16], &[0.5f32; 64]);
+    write_npy_file(&p.folder.join("input.npy"), &x).unwrap();
+}
+
+#[test]
+fn every_command_of_the_pages_for_users_works() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/howto");
+    for page in PAGES {
+        let path = folder.join(page).with_extension("md");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let commands = commands(&text);
+        assert!(!commands.is_empty(), "{page}");
+        let temporary = tempdir().unwrap();
+        let p = place(&temporary);
+        prepare(&p);
+        for mut words in commands {
+            // A user has minutes.
+            if let Some(at) = words.iter().position(|w| w == "--time") {
+                words[at + 1] = "1s".into();
+            }
+            p.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn commands_are_read_as_a_shell_reads_them() {
+    let page = "text\n```sh\ntunesmith tune 'op:x(a=1, b=2)' --time 5m   # five minutes\n```\ntunesmith no\n";
+    assert_eq!(
+        commands(page),
+        [["tune", "op:x(a=1, b=2)", "--time", "5m"].map(String::from)]
+    );
+}

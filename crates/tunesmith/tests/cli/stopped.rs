@@ -1,0 +1,102 @@
+//! Runs that are asked to stop before their time.
+
+use super::program::{Sandbox, place};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::time::{Duration, Instant};
+use store::{RecordQuery, Store};
+use tempfile::tempdir;
+
+const MATMUL: &str = "op:matmul(m=96,n=96,k=96)";
+
+fn tune(p: &Sandbox) -> Child {
+    p.started(&[
+        "tune",
+        MATMUL,
+        "--threads",
+        "1",
+        "--time",
+        "10m",
+        "--store",
+        "s.sqlite",
+        "--out",
+        "m.tsm",
+    ])
+}
+
+/// Records in the store, if there is one.
+fn records(p: &Sandbox) -> usize {
+    Store::open_to_read(p.file("s.sqlite"))
+        .and_then(|s| s.records_for(&RecordQuery::default()))
+        .map_or(0, |all| all.len())
+}
+
+/// Waits until a run has more than so many records.
+fn wait_for_records(p: &Sandbox, more_than: usize) {
+    let begin = Instant::now();
+    loop {
+        let known = records(p);
+        if known > more_than {
+            return;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(300),
+            "the run does not begin"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn send(child: &Child, signal: i32) {
+    // SAFETY: a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+#[test]
+fn a_run_that_is_stopped_writes_its_model_and_the_next_goes_on() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let _ = std::fs::remove_file(folder.path().join("m.tsm"));
+        let known = records(&p);
+        let child = tune(&p);
+        wait_for_records(&p, known);
+        send(&child, signal);
+        let out = child.wait_with_output().unwrap();
+        let (text, said) = (
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr),
+        );
+        assert_eq!(out.status.code(), Some(128 + signal), "{text}{said}");
+        assert!(
+            said.contains("stopping") && said.contains("second Ctrl-C"),
+            "{said}"
+        );
+        for part in ["stopped after", "goes on from here", "written to m.tsm"] {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(p.ok(&["run", "m.tsm", "--random", "1"]).contains('y'));
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_run_at_once() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let mut child = tune(&p);
+    wait_for_records(&p, 0);
+    send(&child, libc::SIGINT);
+    // Until it has ended; one signal that arrives with another is one.
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        send(&child, libc::SIGTERM);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    // Of two that wait, the system hands over either first.
+    let own = [Some(libc::SIGINT), Some(libc::SIGTERM)];
+    assert!(own.contains(&status.signal()), "{status}");
+    assert!(!folder.path().join("m.tsm").exists());
+}
