@@ -22,6 +22,13 @@ pub struct DebugInfo {
 /// DWARF columns have 16 bits; accesses beyond share the last column.
 const LAST_COLUMN: u32 = 0xffff;
 
+/// The loop and the store that a line and a column stand for; a column that several
+/// stores share stands for none.
+pub fn identity(line: u32, column: u32) -> (Option<FlatLoopId>, Option<AccessId>) {
+    let store = column.checked_sub(1).filter(|_| column < LAST_COLUMN);
+    (line.checked_sub(1), store)
+}
+
 impl DebugInfo {
     /// # Safety
     /// `module` must be a live module of `context` and outlive `self`.
