@@ -23,7 +23,12 @@ fn main() {
     if config(&program, "--assertion-mode") == "OFF" {
         build.define("NDEBUG", None);
     }
-    for name in ["_GNU_SOURCE", "__STDC_CONSTANT_MACROS", "__STDC_FORMAT_MACROS", "__STDC_LIMIT_MACROS"] {
+    for name in [
+        "_GNU_SOURCE",
+        "__STDC_CONSTANT_MACROS",
+        "__STDC_FORMAT_MACROS",
+        "__STDC_LIMIT_MACROS",
+    ] {
         build.define(name, None);
     }
     build

@@ -21,7 +21,7 @@ pub enum Class {
     Scalar,
     ScalarLoad,
     ScalarStore,
-    /// Loads and stores of the stack: spilled registers, arguments, arrays on it.
+    /// Moves to and from the stack: spilled registers, arguments, arrays on it.
     Stack,
     Prefetch,
     /// Branches, calls and returns.
@@ -68,20 +68,30 @@ impl Class {
         if has(i, PREFETCHES) {
             return Class::Prefetch;
         }
-        if i.uses_stack && (i.loads || i.stores) {
-            return Class::Stack;
+        match i.vector_bits {
+            0 => Class::of_scalar(i),
+            _ => Class::of_vector(i),
         }
-        if i.vector_bits == 0 {
-            return match (i.loads, i.stores) {
-                (_, true) => Class::ScalarStore,
-                (true, false) if begins(i, SCALAR_LOADS) => Class::ScalarLoad,
-                _ => Class::Scalar,
-            };
+    }
+
+    fn of_scalar(i: &Instruction) -> Class {
+        match (i.loads, i.stores) {
+            (false, true) if i.uses_stack => Class::Stack,
+            (_, true) => Class::ScalarStore,
+            (true, false) if !begins(i, SCALAR_LOADS) => Class::Scalar,
+            (true, false) if i.uses_stack => Class::Stack,
+            (true, false) => Class::ScalarLoad,
+            (false, false) => Class::Scalar,
         }
+    }
+
+    fn of_vector(i: &Instruction) -> Class {
         match () {
             () if has(i, MULTIPLY_ADDS) => Class::Fma,
-            () if has(i, BROADCASTS) => Class::Broadcast,
+            () if i.stores && i.uses_stack => Class::Stack,
             () if i.stores => Class::VectorStore,
+            () if has(i, BROADCASTS) => Class::Broadcast,
+            () if i.loads && begins(i, VECTOR_LOADS) && i.uses_stack => Class::Stack,
             () if i.loads && begins(i, VECTOR_LOADS) => Class::VectorLoad,
             () if begins(i, VECTOR_MOVES) => Class::VectorMove,
             () => Class::VectorArithmetic,
@@ -109,28 +119,89 @@ const MULTIPLY_ADDS: &[&str] = &[
 ];
 
 const BROADCASTS: &[&str] = &[
-    "BROADCAST", "MOVDDUP", //
-    "LD1R", "DUPv", //
-    "VFMV_V_F", "VMV_V_X", "VMV_V_I",
+    "BROADCAST",
+    "MOVDDUP", //
+    "LD1R",
+    "DUPv", //
+    "VFMV_V_F",
+    "VMV_V_X",
+    "VMV_V_I",
 ];
 
 const SCALAR_LOADS: &[&str] = &[
-    "MOV", //
-    "LD", //
+    "MOV", "POP", //
+    "LD",  //
     "LB", "LH", "LW", "C_LD", "C_LW", "C_LBU", "C_LH",
 ];
 
 const VECTOR_LOADS: &[&str] = &[
-    "MOV", "VMOV", "VMASKMOV", "VGATHER", "VPGATHER", "VPMASKMOV", "VPMOVZX", "VPMOVSX", "PMOV", //
-    "LD", //
-    "VL", "FLW", "FLD", "FLH", "C_FLD", "C_FLW",
+    "MOV",
+    "VMOV",
+    "VMASKMOV",
+    "VGATHER",
+    "VPGATHER",
+    "VPMASKMOV",
+    "VPMOVZX",
+    "VPMOVSX",
+    "PMOV", //
+    "LD",   //
+    "VL",
+    "FLW",
+    "FLD",
+    "FLH",
+    "C_FLD",
+    "C_FLW",
 ];
 
 const VECTOR_MOVES: &[&str] = &[
-    "MOV", "VMOV", "SHUF", "VSHUF", "PSHUF", "VPSHUF", "UNPCK", "VUNPCK", "PUNPCK", "VPUNPCK", //
-    "VPERM", "VINSERT", "VEXTRACT", "INSERT", "EXTRACT", "PINSR", "VPINSR", "PEXTR", "VPEXTR", //
-    "BLEND", "VBLEND", "VPBLEND", "PALIGN", "VPALIGN", "VALIGN", "VPMOV", "PACK", "VPACK", //
-    "ZIP", "UZP", "TRN", "EXTv", "INSv", "UMOV", "SMOV", "FMOV", "ORRv16i8", "TBL", "BSL", "BIT", //
-    "VMV", "VFMV", "VSLIDE", "VRGATHER", "VCOMPRESS", "VMERGE", "VFMERGE", "FSGNJ", "VZEXT", //
+    "MOV",
+    "VMOV",
+    "SHUF",
+    "VSHUF",
+    "PSHUF",
+    "VPSHUF",
+    "UNPCK",
+    "VUNPCK",
+    "PUNPCK",
+    "VPUNPCK", //
+    "VPERM",
+    "VINSERT",
+    "VEXTRACT",
+    "INSERT",
+    "EXTRACT",
+    "PINSR",
+    "VPINSR",
+    "PEXTR",
+    "VPEXTR", //
+    "BLEND",
+    "VBLEND",
+    "VPBLEND",
+    "PALIGN",
+    "VPALIGN",
+    "VALIGN",
+    "VPMOV",
+    "PACK",
+    "VPACK", //
+    "ZIP",
+    "UZP",
+    "TRN",
+    "EXTv",
+    "INSv",
+    "UMOV",
+    "SMOV",
+    "FMOV",
+    "ORRv16i8",
+    "TBL",
+    "BSL",
+    "BIT", //
+    "VMV",
+    "VFMV",
+    "VSLIDE",
+    "VRGATHER",
+    "VCOMPRESS",
+    "VMERGE",
+    "VFMERGE",
+    "FSGNJ",
+    "VZEXT", //
     "VSEXT",
 ];

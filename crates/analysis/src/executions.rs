@@ -3,26 +3,19 @@
 //! Extents are constants. A condition on loop variables is decided by trying all
 //! values of the variables it names; a condition on data is taken to hold, and named.
 
-use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
+use ir::{BinaryOp, BufferId, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{AccessId, Code, FlatLoopId, Stmt, Store};
 use std::collections::{BTreeSet, HashMap};
 
 /// Values that are tried for conditions that share variables. Beyond it a condition is taken to hold.
 const MOST_VALUES: i64 = 1 << 20;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Statement {
-    runs: f64,
-    /// Whether it has loads that are not made in every run.
-    chooses: bool,
-}
-
 /// Runs of one call of each entry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Executions {
     /// How often each loop begins, by id.
     begins: Vec<f64>,
-    statements: HashMap<AccessId, Statement>,
+    accesses: HashMap<AccessId, f64>,
     /// Conditions that were taken to hold, as text.
     pub taken: BTreeSet<String>,
 }
@@ -48,15 +41,10 @@ impl Executions {
         self.begins.get(id as usize).copied().unwrap_or(0.0)
     }
 
-    /// How often the statement of a store runs; all of its lanes are one run.
-    pub fn of_store(&self, id: AccessId) -> Option<f64> {
-        self.statements.get(&id).map(|s| s.runs)
-    }
-
-    /// How often each load of the statement of a store is made, if all are made in every run.
-    pub fn of_loads(&self, id: AccessId) -> Option<f64> {
-        let found = self.statements.get(&id).filter(|s| !s.chooses);
-        found.map(|s| s.runs)
+    /// How often an access is made, all lanes at once; `None` if that depends on lanes. The
+    /// id of a store stands for all that its statement does in every run.
+    pub fn of_access(&self, id: AccessId) -> Option<f64> {
+        self.accesses.get(&id).copied()
     }
 }
 
@@ -88,11 +76,10 @@ impl Walk<'_> {
                     self.under(Expr::unary(UnaryOp::Not, cond.clone()), otherwise);
                 }
                 Stmt::Store(s) => {
-                    let statement = Statement {
-                        runs: here,
-                        chooses: chooses(s),
-                    };
-                    self.found.statements.insert(s.id, statement);
+                    if s.mask.is_none() {
+                        self.found.accesses.insert(s.id, here);
+                        self.loads(s, here);
+                    }
                 }
                 Stmt::Check { .. } | Stmt::Prefetch { .. } => {}
             }
@@ -107,6 +94,59 @@ impl Walk<'_> {
         push_conjuncts(&condition, &mut self.conditions);
         self.stmts(stmts);
         self.conditions.truncate(before);
+    }
+
+    /// Counts the loads of a statement. Of equal ones only the first has instructions.
+    fn loads(&mut self, s: &Store, runs: f64) {
+        let ids = s.loads_with_ids();
+        let mut counts: Vec<Option<f64>> = Vec::new();
+        for e in [&s.value, &s.offset] {
+            self.loads_in(e, s, Some(runs), &mut counts);
+        }
+        for (at, (id, buffer, offset)) in ids.iter().enumerate() {
+            let equal = |o: &(AccessId, BufferId, &Expr)| o.1 == *buffer && o.2 == *offset;
+            let same = ids.iter().zip(&counts).filter(|(o, _)| equal(o));
+            if let (Some(runs), true) = (counts[at], same.clone().all(|(_, c)| *c == counts[at])) {
+                self.found.accesses.insert(*id, runs);
+            }
+        }
+    }
+
+    /// Counts of the loads in an expression that is evaluated so often, in the order of
+    /// `Expr::visit`.
+    fn loads_in(&mut self, e: &Expr, s: &Store, runs: Option<f64>, out: &mut Vec<Option<f64>>) {
+        if !e.loads() {
+            return;
+        }
+        match e.kind() {
+            // Sides without loads are evaluated both, and so are all for lanes that differ.
+            ExprKind::Select(c, a, b) if a.loads() || b.loads() => {
+                self.loads_in(c, s, runs, out);
+                let unknown = c.loads() || s.lane.is_some_and(|l| c.uses_var(l.var));
+                for (side, holds) in [(a, true), (b, false)] {
+                    let condition = match holds {
+                        true => c.clone(),
+                        false => Expr::unary(UnaryOp::Not, c.clone()),
+                    };
+                    let before = self.conditions.len();
+                    push_conjuncts(&condition, &mut self.conditions);
+                    let count = match unknown || runs.is_none() || !side.loads() {
+                        true => None,
+                        false => Some(self.count()),
+                    };
+                    self.loads_in(side, s, count, out);
+                    self.conditions.truncate(before);
+                }
+            }
+            kind => {
+                if let ExprKind::Load(..) = kind {
+                    out.push(runs);
+                }
+                for child in e.children() {
+                    self.loads_in(child, s, runs, out);
+                }
+            }
+        }
     }
 
     /// How often the statements at this place run.
@@ -129,12 +169,6 @@ impl Walk<'_> {
         }
         free.iter().fold(count, |n, (_, extent)| n * *extent as f64)
     }
-}
-
-/// Whether a branch of the code that is generated may skip a load.
-fn chooses(s: &Store) -> bool {
-    let selects = |e: &Expr| matches!(e.kind(), ExprKind::Select(_, a, b) if a.loads() || b.loads());
-    s.mask.is_some() || s.value.any(&selects) || s.offset.any(&selects)
 }
 
 fn push_conjuncts(e: &Expr, out: &mut Vec<Expr>) {
@@ -235,6 +269,6 @@ fn binary(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
 
 fn condition(code: &Code, e: &Expr) -> String {
     let var = |v: VarId| code.vars[v.index()].clone();
-    let buffer = |b: ir::BufferId| code.buffers[b.index()].name.clone();
+    let buffer = |b: BufferId| code.buffers[b.index()].name.clone();
     lower::flat::text::expr(e, &var, &buffer)
 }

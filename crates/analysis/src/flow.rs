@@ -18,10 +18,11 @@ pub struct Known {
 pub struct Flow {
     /// Of each block.
     pub counts: Vec<f64>,
-    /// Blocks that nothing known decides: what leaves one was divided evenly, or the loop that
-    /// begins with it was taken to run once.
+    /// Blocks that nothing known decides: what leaves one was divided as evenly as what is known
+    /// allows, or the loop that begins with it was taken to run once.
     pub guessed: Vec<usize>,
-    /// Known blocks of which more or less leaves or enters than was known.
+    /// Blocks of which more or less leaves or enters than is known; by guesses, or since what is
+    /// known is wrong.
     pub broken: Vec<usize>,
 }
 
@@ -106,14 +107,23 @@ impl Solver<'_> {
         changed
     }
 
-    /// Decides one block that nothing decides, and says which.
+    /// How much may still enter a block.
+    fn capacity(&self, b: usize) -> f64 {
+        let known = self.sum(&self.edges_in(b)).0 + self.calls(b);
+        self.blocks[b].map_or(f64::INFINITY, |count| (count - known).max(0.0))
+    }
+
+    /// Decides an edge that nothing decides, and says of which block: it gets an even share,
+    /// or as much as may enter where it leads.
     fn guess(&mut self) -> Option<usize> {
         let order = &self.graph.order;
         for b in order {
             let (known, open) = self.sum(&self.edges_out(*b));
-            if let (Some(count), false) = (self.blocks[*b], open.is_empty()) {
+            let most = |e: &(usize, usize)| self.capacity(e.1);
+            let least = open.iter().min_by(|x, y| most(x).total_cmp(&most(y)));
+            if let (Some(count), Some(edge)) = (self.blocks[*b], least) {
                 let each = (count - known).max(0.0) / open.len() as f64;
-                self.edges.extend(open.into_iter().map(|e| (e, each)));
+                self.edges.insert(*edge, each.min(most(edge)));
                 return Some(*b);
             }
         }

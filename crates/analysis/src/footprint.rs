@@ -62,7 +62,9 @@ impl Access {
 
     fn add(&mut self, e: &Expr, factor: i64) {
         if let Some(linear) = Affine::of(e) {
-            self.constant = self.constant.saturating_add(linear.constant.saturating_mul(factor));
+            self.constant = self
+                .constant
+                .saturating_add(linear.constant.saturating_mul(factor));
             for (v, c) in &linear.terms {
                 self.term(Expr::var(*v), c.saturating_mul(factor));
             }
@@ -116,7 +118,13 @@ struct Shape<'a> {
 }
 
 /// Lines of `line` bytes that accesses to one buffer of `all` bytes touch.
-pub(crate) fn lines(accesses: &[Access], ranges: &Ranges, element: i64, all: i64, line: i64) -> f64 {
+pub(crate) fn lines(
+    accesses: &[Access],
+    ranges: &Ranges,
+    element: i64,
+    all: i64,
+    line: i64,
+) -> f64 {
     let line = line.max(1);
     // Accesses of one shape touch the same but for their constants.
     let mut groups: Vec<(Shape<'_>, Vec<i64>)> = Vec::new();
@@ -145,7 +153,10 @@ fn shifted(steps: &[(i64, i64)], constants: &mut [i64], element: i64, line: i64)
         return one;
     };
     let mut with = steps.to_vec();
-    with.push((step.saturating_mul(element), last.saturating_sub(*first) / step + 1));
+    with.push((
+        step.saturating_mul(element),
+        last.saturating_sub(*first) / step + 1,
+    ));
     touched(with, element, line).min(one * constants.len() as f64)
 }
 

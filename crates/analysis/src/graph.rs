@@ -67,13 +67,19 @@ fn blocks(instructions: &[Instruction]) -> Vec<Block> {
             starts.insert(i + 1);
         }
     }
-    let starts: Vec<usize> = starts.into_iter().filter(|s| *s < instructions.len()).collect();
+    let starts: Vec<usize> = starts
+        .into_iter()
+        .filter(|s| *s < instructions.len())
+        .collect();
     let number: BTreeMap<usize, usize> = starts.iter().enumerate().map(|(n, s)| (*s, n)).collect();
     let mut blocks: Vec<Block> = Vec::new();
     for (n, start) in starts.iter().enumerate() {
         let end = starts.get(n + 1).copied().unwrap_or(instructions.len());
         let last = &instructions[end - 1];
-        let after = matches!(last.control, Control::Next | Control::Call | Control::Branch(_));
+        let after = matches!(
+            last.control,
+            Control::Next | Control::Call | Control::Branch(_)
+        );
         let mut next: Vec<usize> = Vec::new();
         next.extend(target(last).map(|t| number[&t]));
         next.extend(Some(n + 1).filter(|f| after && *f < starts.len() && !next.contains(f)));

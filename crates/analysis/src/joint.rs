@@ -12,8 +12,8 @@ use crate::flow::{Flow, Known, flow};
 use crate::graph::{Graph, MachineLoop};
 use crate::pipeline::{Cycles, cycles};
 use llvm::{Control, Instruction, MachineFunction, SchedulingModel};
-use lower::flat::{Code, FlatLoopId};
-use std::collections::{BTreeSet, HashMap};
+use lower::flat::{AccessId, Code, FlatLoopId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What runs in one call of an entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -212,7 +212,11 @@ impl Joint<'_> {
     fn parallel(&self, function: &str) -> Option<FlatLoopId> {
         let rest = function.strip_prefix(self.entry.name)?.strip_prefix(".L")?;
         let id = rest.strip_suffix(".task").unwrap_or(rest).parse().ok()?;
-        self.code.loops.get(id as usize).filter(|l| l.parallel).map(|_| id)
+        self.code
+            .loops
+            .get(id as usize)
+            .filter(|l| l.parallel)
+            .map(|_| id)
     }
 
     /// How often a function is called; `None` if it is not part of the entry.
@@ -261,14 +265,19 @@ impl Joint<'_> {
     /// The flat loop of each machine loop; fates are updated.
     fn ids(&mut self, f: &MachineFunction, graph: &Graph) -> Vec<Option<FlatLoopId>> {
         let open = |id: &FlatLoopId| self.fates.get(*id as usize) == Some(&Fate::Unmatched);
-        let named = graph.loops.iter().map(|l| id_of_branch_back(f, graph, l).filter(open));
+        let named = graph
+            .loops
+            .iter()
+            .map(|l| id_of_branch_back(f, graph, l).filter(open));
         let named: Vec<Option<FlatLoopId>> = named.collect();
         let unique = |id: &FlatLoopId| named.iter().filter(|n| **n == Some(*id)).count() == 1;
         let mut ids: Vec<_> = named.iter().map(|id| id.filter(unique)).collect();
         for machine in 0..ids.len() {
             if ids[machine].is_none() {
                 let all = bookkeeping(f, graph, machine).into_iter();
-                let left: BTreeSet<_> = all.filter(|i| open(i) && !named.contains(&Some(*i))).collect();
+                let left: BTreeSet<_> = all
+                    .filter(|i| open(i) && !named.contains(&Some(*i)))
+                    .collect();
                 ids[machine] = left.first().copied().filter(|_| left.len() == 1);
             }
         }
@@ -278,12 +287,15 @@ impl Joint<'_> {
             };
             let parent = graph.loops[machine].parent.and_then(|p| ids[p]);
             let extent = self.code.loops[id as usize].extent;
-            let bound = bound(f, graph, &graph.loops[machine]);
+            // Of a parallel loop an argument says where a part ends.
+            let constant = !self.code.loops[id as usize].parallel;
+            let bound = bound(f, graph, &graph.loops[machine]).filter(|_| constant);
             self.fates[id as usize] = Fate::Matched(LoopMatch {
                 function: self.found.len(),
                 machine,
                 nested_alike: parent == self.around(id),
-                bound_agrees: bound.map(|b| b == extent || b == extent - 1),
+                // Of the next value or of this one, by `<` or by `<=`.
+                bound_agrees: bound.map(|b| (extent - 2..=extent).contains(&b)),
             });
         }
         ids
@@ -314,12 +326,9 @@ impl Joint<'_> {
             calls,
             ..Known::default()
         };
-        for (b, block) in graph.blocks.iter().enumerate() {
-            let own = &f.instructions[block.instructions.clone()];
-            let counts = own.iter().filter_map(|i| self.runs(i));
-            if let Some(count) = counts.reduce(f64::max) {
-                known.blocks.insert(b, count);
-            }
+        for (b, count) in self.blocks_of_one_access(f, graph) {
+            let most = known.blocks.entry(b).or_insert(count);
+            *most = most.max(count);
         }
         for (l, id) in graph.loops.iter().zip(ids) {
             let Some(id) = id else {
@@ -343,15 +352,24 @@ impl Joint<'_> {
         known
     }
 
-    /// How often an access to memory is made, by the statement that it is part of. Other
-    /// instructions may have been moved to another block.
-    fn runs(&self, i: &Instruction) -> Option<f64> {
-        let id = i.of_store.filter(|_| !i.uses_stack)?;
-        match (i.loads, i.stores) {
-            (_, true) => self.executions.of_store(id),
-            (true, false) => self.executions.of_loads(id),
-            _ => None,
+    /// Blocks that access memory, and how often the accesses are made. An access in several
+    /// blocks says nothing, since LLVM may have copied a block; and instructions that access
+    /// no memory may have been moved to another block.
+    fn blocks_of_one_access(&self, f: &MachineFunction, graph: &Graph) -> Vec<(usize, f64)> {
+        let mut blocks: BTreeMap<AccessId, BTreeSet<usize>> = BTreeMap::new();
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let own = f.instructions[block.instructions.clone()].iter();
+            let accesses = own.filter(|i| (i.loads || i.stores) && !i.uses_stack);
+            for id in accesses.filter_map(|i| i.of_access) {
+                blocks.entry(id).or_default().insert(b);
+            }
         }
+        let single = blocks.iter().filter(|(_, all)| all.len() == 1);
+        let counted = single.filter_map(|(id, all)| {
+            let runs = self.executions.of_access(*id)?;
+            all.first().map(|b| (*b, runs))
+        });
+        counted.collect()
     }
 }
 
@@ -364,7 +382,7 @@ fn id_of_branch_back(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> Opt
     let of = |block: &usize| {
         let i = last(f, graph, *block);
         let branches = matches!(i.control, Control::Branch(_) | Control::Jump(_));
-        i.in_loop.filter(|_| branches && i.of_store.is_none())
+        i.in_loop.filter(|_| branches && i.of_access.is_none())
     };
     let mut ids = l.latches.iter().map(of);
     let first = ids.next()??;
@@ -376,7 +394,7 @@ fn bookkeeping(f: &MachineFunction, graph: &Graph, machine: usize) -> Vec<FlatLo
     let blocks = graph.loops[machine].blocks.iter();
     let own = blocks.filter(|b| graph.innermost(**b) == Some(machine));
     let instructions = own.flat_map(|b| &f.instructions[graph.blocks[*b].instructions.clone()]);
-    let ids = instructions.filter(|i| i.of_store.is_none());
+    let ids = instructions.filter(|i| i.of_access.is_none());
     ids.filter_map(|i| i.in_loop).collect()
 }
 
@@ -390,7 +408,8 @@ fn tests_first(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> bool {
         let own = |unit: u32| i.uses.iter().any(|u| u.unit == unit);
         i.immediate.is_some() && i.definitions.iter().any(|d| own(d.unit))
     };
-    let is_body = |i: &Instruction| i.of_store.is_some() || advances(i) || i.opcode.starts_with("INC");
+    let is_body =
+        |i: &Instruction| i.of_access.is_some() || advances(i) || i.opcode.starts_with("INC");
     leaves(&l.header) && !l.latches.iter().any(leaves) && !header.iter().any(is_body)
 }
 
@@ -403,7 +422,9 @@ fn bound(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> Option<i64> {
     let branch = last(f, graph, latch);
     let uses = |i: &Instruction, by: &Instruction| {
         let units = i.definitions.iter().map(|d| d.unit);
-        units.into_iter().any(|unit| by.uses.iter().any(|u| u.unit == unit))
+        units
+            .into_iter()
+            .any(|unit| by.uses.iter().any(|u| u.unit == unit))
     };
     // Flags are set right before; without flags the branch itself compares.
     let body = &f.instructions[range.start..range.end - 1];
@@ -420,7 +441,10 @@ fn bound(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> Option<i64> {
 
 /// Whether all that a branch reads, instruction pointers aside, comes from one comparison.
 fn sets_flags(i: &Instruction, branch: &Instruction) -> bool {
-    branch.uses.iter().all(|u| i.definitions.iter().any(|d| d.unit == u.unit))
+    branch
+        .uses
+        .iter()
+        .all(|u| i.definitions.iter().any(|d| d.unit == u.unit))
 }
 
 /// The value of an operand that is a constant since before the loop.
@@ -436,7 +460,11 @@ fn constant_operand(
             definitions.entry(d.unit).or_default().push(i);
         }
     }
-    let inside = |at: usize| l.blocks.iter().any(|b| graph.blocks[*b].instructions.contains(&at));
+    let inside = |at: usize| {
+        l.blocks
+            .iter()
+            .any(|b| graph.blocks[*b].instructions.contains(&at))
+    };
     let start = graph.blocks[l.header].instructions.start;
     compare.uses.iter().find_map(|u| {
         let all = definitions.get(&u.unit)?;

@@ -22,4 +22,4 @@ pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
 pub use movement::{Cache, Movement, movement};
 pub use pipeline::{Cycles, cycles};
-pub use text::print;
+pub use text::{print, print_movement};

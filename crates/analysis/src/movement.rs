@@ -75,11 +75,19 @@ impl Walk<'_> {
         let element = info.dtype.size() as i64;
         let all = info.elements * element;
         let ranges = self.ranges.with(more);
-        lines(accesses, &ranges, element, all, self.cache.line_bytes as i64)
+        lines(
+            accesses,
+            &ranges,
+            element,
+            all,
+            self.cache.line_bytes as i64,
+        )
     }
 
     fn footprint(&self, uses: &Uses, more: &[(VarId, i64)]) -> f64 {
-        uses.iter().map(|(b, u)| self.lines(*b, &u.accesses, more)).sum()
+        uses.iter()
+            .map(|(b, u)| self.lines(*b, &u.accesses, more))
+            .sum()
     }
 
     /// Statements one after the other, run once.

@@ -2,7 +2,9 @@
 
 use crate::classes::Class;
 use crate::joint::{Analysis, BlockReport, Counts, Fate, FunctionReport};
-use lower::flat::{Code, FlatLoopId};
+use crate::movement::{Cache, movement};
+use ir::CpuTarget;
+use lower::flat::{Code, FlatLoopId, Stmt};
 use std::fmt::Write as _;
 
 /// One line for each loop, with what its own blocks (not those of inner loops) do in one
@@ -24,6 +26,32 @@ pub fn print(code: &Code, a: &Analysis) -> String {
         number(cycles.alone),
     );
     unmatched(code, a, &mut out);
+    out
+}
+
+/// Cache lines that the statements of an entry move into each cache of a CPU.
+pub fn print_movement(code: &Code, stmts: &[Stmt], cpu: &CpuTarget) -> String {
+    let levels = [
+        ("L1", cpu.l1_bytes, false),
+        ("L2", cpu.l2_bytes, false),
+        ("last level", cpu.llc_bytes, true),
+    ];
+    let mut out = String::new();
+    for (name, bytes, shared) in levels {
+        let cache = Cache {
+            bytes,
+            line_bytes: cpu.cache_line_bytes,
+            shared,
+        };
+        let m = movement(code, stmts, cache, cpu.threads);
+        let whose = if shared { "all threads" } else { "one thread" };
+        let _ = writeln!(
+            out,
+            "{name} of {bytes} bytes: {} lines moved, {} touched by {whose}",
+            number(m.lines),
+            number(m.footprint)
+        );
+    }
     out
 }
 
@@ -53,8 +81,17 @@ fn function(code: &Code, a: &Analysis, f: &FunctionReport, out: &mut String) {
         f.bytes,
         number(f.calls)
     );
-    let mut rows = vec![["loop", "iterations", "bytes", "cycles", "share", "instructions"]
-        .map(String::from)];
+    let mut rows = vec![
+        [
+            "loop",
+            "iterations",
+            "bytes",
+            "cycles",
+            "share",
+            "instructions",
+        ]
+        .map(String::from),
+    ];
     let all = a.cycles().repeated;
     let outside = own(f, None);
     rows.push(row("(no loop)".into(), f.calls, &outside, all));
@@ -82,7 +119,10 @@ fn function(code: &Code, a: &Analysis, f: &FunctionReport, out: &mut String) {
 /// Loops, each before its inner ones, in the order of the code; with their depths.
 fn nested(f: &FunctionReport, parent: Option<usize>, depth: usize) -> Vec<(usize, usize)> {
     let loops = f.graph.loops.iter().enumerate();
-    let mut inner: Vec<usize> = loops.filter(|(_, l)| l.parent == parent).map(|(i, _)| i).collect();
+    let mut inner: Vec<usize> = loops
+        .filter(|(_, l)| l.parent == parent)
+        .map(|(i, _)| i)
+        .collect();
     inner.sort_by_key(|l| f.graph.loops[*l].blocks.first().copied());
     let with_inner = |l: usize| [vec![(l, depth)], nested(f, Some(l), depth + 1)].concat();
     inner.into_iter().flat_map(with_inner).collect()
@@ -129,7 +169,11 @@ fn row(name: String, runs: f64, blocks: &[&BlockReport], all: f64) -> [String; 6
 
 fn unmatched(code: &Code, a: &Analysis, out: &mut String) {
     let expected = |f: &&Fate| matches!(f, Fate::Matched(_) | Fate::Unmatched);
-    let matched = a.fates.iter().filter(|f| matches!(f, Fate::Matched(_))).count();
+    let matched = a
+        .fates
+        .iter()
+        .filter(|f| matches!(f, Fate::Matched(_)))
+        .count();
     let all = a.fates.iter().filter(expected).count();
     let _ = writeln!(out, "loops matched: {matched} of {all}");
     for (fate, id) in a.fates.iter().zip(0..) {
@@ -148,11 +192,17 @@ fn unmatched(code: &Code, a: &Analysis, out: &mut String) {
         }
     }
     for (function, at) in a.unknown_loops() {
-        let _ = writeln!(out, "unknown loop at byte {at} of {function}, taken to run once");
+        let _ = writeln!(
+            out,
+            "unknown loop at byte {at} of {function}, taken to run once"
+        );
     }
     for f in &a.functions {
         for (what, blocks) in [("guessed", &f.guessed), ("inconsistent", &f.broken)] {
-            let at: Vec<String> = blocks.iter().map(|b| f.blocks[*b].offset.to_string()).collect();
+            let at: Vec<String> = blocks
+                .iter()
+                .map(|b| f.blocks[*b].offset.to_string())
+                .collect();
             if !at.is_empty() {
                 let at = at.join(", ");
                 let _ = writeln!(out, "{what} counts in {}: blocks at bytes {at}", f.name);

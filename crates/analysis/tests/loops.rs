@@ -31,14 +31,18 @@ impl Tally {
                 println!("{name} {}\n{}", target.name(), analysis::print(&code, &a));
                 for f in &a.functions {
                     for (i, b) in f.graph.blocks.iter().enumerate() {
-                        println!("{} block {i} at {:x} runs {} next {:?} prev {:?}", f.name, f.blocks[i].offset, f.blocks[i].runs, b.next, b.previous);
+                        println!(
+                            "{} block {i} at {:x} runs {} next {:?} prev {:?}",
+                            f.name, f.blocks[i].offset, f.blocks[i].runs, b.next, b.previous
+                        );
                     }
                 }
                 println!("{}", lower::flat::text::print(&code));
                 std::fs::write("/tmp/static/wrong.o", &object).unwrap();
                 panic!();
             }
-            self.wrong.extend(wrong.map(|w| format!("{} {name} {entry}: {w}", target.name())));
+            self.wrong
+                .extend(wrong.map(|w| format!("{} {name} {entry}: {w}", target.name())));
         }
     }
 }
@@ -57,7 +61,12 @@ fn loops_of_tuned_kernels_are_all_matched() {
         assert_eq!(tally.wrong, Vec::<String>::new());
         assert!(tally.matched > 50, "{isa:?} {}", tally.matched);
         // Bounds of parallel loops are arguments.
-        assert!(tally.bounds * 2 > tally.matched, "{isa:?} {} {}", tally.bounds, tally.matched);
+        assert!(
+            tally.bounds * 2 > tally.matched,
+            "{isa:?} {} {}",
+            tally.bounds,
+            tally.matched
+        );
     }
 }
 

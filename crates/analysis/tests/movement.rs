@@ -167,7 +167,10 @@ fn a_buffer_leaves_when_what_runs_between_its_uses_does_not_fit() {
     f.code.kernel = around(&[(n, 10)], body);
     // It all fits: once. Between the uses too much: x twice and z once, each time.
     assert_eq!(f.lines(8192, 1, 1, true), 64.0 + 4096.0 + 1.0);
-    assert_eq!(f.lines(2048, 1, 1, true), 10.0 * (2.0 * 64.0 + 4096.0) + 1.0);
+    assert_eq!(
+        f.lines(2048, 1, 1, true),
+        10.0 * (2.0 * 64.0 + 4096.0) + 1.0
+    );
 }
 
 #[test]

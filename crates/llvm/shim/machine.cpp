@@ -226,6 +226,11 @@ struct Reader {
       }
   }
 
+  bool is_stack_pointer(unsigned reg) const {
+    StringRef name = d.registers->getName(reg);
+    return name == "RSP" || name == "SP" || name == "X2";
+  }
+
   bool breaks_dependency(const MCInst &inst) const {
     APInt mask;
     unsigned cpu = d.tuned->getSchedModel().getProcessorID();
@@ -250,8 +255,7 @@ struct Reader {
       unsigned reg = operand.getReg();
       bool described = i < desc.getNumOperands();
       widen(reg, described ? d.opcodes->getOpRegClassID(desc.operands()[i], 0) : -1, out);
-      StringRef name = d.registers->getName(reg);
-      if (name == "RSP" || name == "SP" || name == "X2")
+      if (is_stack_pointer(reg))
         out.flags |= UsesStack;
       if (d.registers->isConstant(reg))
         continue;
@@ -264,8 +268,11 @@ struct Reader {
     for (MCPhysReg reg : desc.implicit_defs())
       define(reg, index++, timing, out);
     index = explicit_uses;
-    for (MCPhysReg reg : desc.implicit_uses())
+    for (MCPhysReg reg : desc.implicit_uses()) {
+      if (is_stack_pointer(reg))
+        out.flags |= UsesStack;
       use(reg, index++, timing, out);
+    }
   }
 
   // `relocated`: a linker changes the instruction's bytes.

@@ -83,8 +83,9 @@ pub struct Instruction {
     /// The loop that the instruction belongs to, if the object was compiled with
     /// [`Emit::identity`](crate::Emit::identity).
     pub in_loop: Option<FlatLoopId>,
-    /// The store of flat code that the instruction is part of. Bookkeeping of loops has none.
-    pub of_store: Option<AccessId>,
+    /// The access of flat code that the instruction is part of: a load, or a store and the
+    /// rest of its statement. Bookkeeping of loops has none.
+    pub of_access: Option<AccessId>,
     /// Cycles until all results are there.
     pub latency: u32,
     pub micro_ops: u32,
@@ -190,7 +191,7 @@ fn instruction(code: &shim::Code, row: &shim::InstructionRow) -> Instruction {
         () if row.has(flag::BRANCH | flag::INDIRECT) => Control::Jump(target),
         () => Control::Next,
     };
-    let (in_loop, of_store) = debug::identity(row.line, row.column);
+    let (in_loop, of_access) = debug::identity(row.line, row.column);
     let definition = |d: &shim::DefinitionRow| Definition {
         unit: d.unit,
         latency: d.latency,
@@ -220,10 +221,13 @@ fn instruction(code: &shim::Code, row: &shim::InstructionRow) -> Instruction {
         vector_bits: row.vector_bits,
         immediate: row.has(flag::HAS_IMMEDIATE).then_some(row.immediate),
         in_loop,
-        of_store,
+        of_access,
         latency: row.latency,
         micro_ops: row.micro_ops,
-        definitions: code.definitions()[row.definitions()].iter().map(definition).collect(),
+        definitions: code.definitions()[row.definitions()]
+            .iter()
+            .map(definition)
+            .collect(),
         uses: code.uses()[row.uses()].iter().map(uses).collect(),
         busy: code.busy()[row.busy()].iter().map(busy).collect(),
     }

@@ -191,8 +191,7 @@ unsafe extern "C" {
         code: *const RawCode,
         count: *mut usize,
     ) -> *const InstructionRow;
-    fn tunesmith_code_definitions(code: *const RawCode, count: *mut usize)
-    -> *const DefinitionRow;
+    fn tunesmith_code_definitions(code: *const RawCode, count: *mut usize) -> *const DefinitionRow;
     fn tunesmith_code_uses(code: *const RawCode, count: *mut usize) -> *const UseRow;
     fn tunesmith_code_advances(code: *const RawCode, count: *mut usize) -> *const AdvanceRow;
     fn tunesmith_code_busy(code: *const RawCode, count: *mut usize) -> *const BusyRow;

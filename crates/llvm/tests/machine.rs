@@ -37,7 +37,9 @@ const IDENTITY: Emit = Emit {
 };
 
 fn read(target: &Target, emit: Emit) -> Vec<MachineFunction> {
-    let compiled = Compiler::new(target).unwrap().compile(&product().code, emit);
+    let compiled = Compiler::new(target)
+        .unwrap()
+        .compile(&product().code, emit);
     let decoder = Decoder::new(target).unwrap();
     decoder.functions(&compiled.unwrap().object).unwrap()
 }
@@ -67,13 +69,22 @@ fn every_instruction_of_every_family_is_read() {
             }
         }
         let f = code(&functions);
-        let loops: Vec<_> = latches(f).iter().map(|i| (i.in_loop, i.of_store)).collect();
+        let loops: Vec<_> = latches(f)
+            .iter()
+            .map(|i| (i.in_loop, i.of_access))
+            .collect();
         // Ids in the order of `loop_`: the inner loop was made first.
         assert_eq!(loops, [(Some(0), None), (Some(1), None)], "{isa:?}");
         let stores = f.instructions.iter().filter(|i| i.stores && !i.uses_stack);
-        let stores: Vec<_> = stores.map(|i| i.of_store).collect();
-        assert!(!stores.is_empty() && stores.iter().all(|id| *id == Some(6)), "{isa:?} {stores:?}");
-        let vectors = f.instructions.iter().any(|i| i.stores && i.vector_bits >= 64);
+        let stores: Vec<_> = stores.map(|i| i.of_access).collect();
+        assert!(
+            !stores.is_empty() && stores.iter().all(|id| *id == Some(6)),
+            "{isa:?} {stores:?}"
+        );
+        let vectors = f
+            .instructions
+            .iter()
+            .any(|i| i.stores && i.vector_bits >= 64);
         assert!(vectors, "{isa:?}");
         assert!(f.instructions.iter().any(|i| i.control == Control::Return));
     }
@@ -86,7 +97,7 @@ fn identity_changes_no_instruction() {
         let plain = read(&target, Emit::default());
         let mut named = read(&target, IDENTITY);
         for i in named.iter_mut().flat_map(|f| &mut f.instructions) {
-            (i.in_loop, i.of_store) = (None, None);
+            (i.in_loop, i.of_access) = (None, None);
         }
         assert_eq!(plain, named, "{isa:?}");
     }
@@ -117,11 +128,16 @@ fn a_model_has_the_name_of_the_processor_that_llvm_took_it_from() {
         assert_eq!(model.cpu, cpu);
         assert!(model.issue_width > 0, "{cpu}");
         for r in &model.resources {
-            let members = r.members.iter().all(|m| (*m as usize) < model.resources.len());
+            let members = r
+                .members
+                .iter()
+                .all(|m| (*m as usize) < model.resources.len());
             assert!(members, "{cpu} {}", r.name);
         }
     }
-    let error = Decoder::new(&tuned(Isa::X86Avx2, "cortex-a72")).err().unwrap();
+    let error = Decoder::new(&tuned(Isa::X86Avx2, "cortex-a72"))
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("`cortex-a72`"), "{error}");
 }
 
@@ -129,7 +145,10 @@ fn a_model_has_the_name_of_the_processor_that_llvm_took_it_from() {
 fn a_sum_waits_for_the_last_sum_and_not_for_the_load() {
     let target = tuned(Isa::X86Avx2, "znver3");
     let functions = read(&target, IDENTITY);
-    let fma = code(&functions).instructions.iter().find(|i| i.opcode.starts_with("VFMADD"));
+    let fma = code(&functions)
+        .instructions
+        .iter()
+        .find(|i| i.opcode.starts_with("VFMADD"));
     let fma = fma.expect("a fused multiply-add");
     assert_eq!(fma.opcode, "VFMADD231PSYm");
     assert!(fma.loads && !fma.stores);
@@ -149,9 +168,15 @@ fn what_is_no_object_of_the_target_is_refused_with_a_reason() {
     assert!(refused(b"").contains("cannot be read"), "{}", refused(b""));
     assert!(refused(&[0x7f; 100]).contains("cannot be read"));
     let target = Target::generic(Isa::AArch64Neon);
-    let compiled = Compiler::new(&target).unwrap().compile(&product().code, IDENTITY);
+    let compiled = Compiler::new(&target)
+        .unwrap()
+        .compile(&product().code, IDENTITY);
     let mut object = compiled.unwrap().object;
-    assert!(refused(&object).contains("another architecture"), "{}", refused(&object));
+    assert!(
+        refused(&object).contains("another architecture"),
+        "{}",
+        refused(&object)
+    );
     // Cut anywhere, an object gives an error or fewer tables, and no crash.
     let own = Decoder::new(&target).unwrap();
     while object.len() > 200 {

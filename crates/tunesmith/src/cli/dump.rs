@@ -64,7 +64,7 @@ enum DumpStage {
     Llvm,
     /// Assembly
     Assembly,
-    /// Loops of the machine code, with counts of instructions and cycles of LLVM's model
+    /// Loops of the machine code: counts of instructions, cycles of LLVM's model, cache lines
     Machine,
 }
 
@@ -230,7 +230,9 @@ fn machine_code(task: &Task, trace: &Trace, target: &Target) -> Result<String> {
         threads: target.threads(),
     };
     let found = analysis::analyse(&code, &functions, decoder.model(), entry);
-    Ok(analysis::print(&code, &found))
+    let Target::Cpu(cpu) = target;
+    let moved = analysis::print_movement(&code, &code.kernel, cpu);
+    Ok(analysis::print(&code, &found) + &moved)
 }
 
 fn passes(
