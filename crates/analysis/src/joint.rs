@@ -272,14 +272,11 @@ impl Joint<'_> {
         let named: Vec<Option<FlatLoopId>> = named.collect();
         let unique = |id: &FlatLoopId| named.iter().filter(|n| **n == Some(*id)).count() == 1;
         let mut ids: Vec<_> = named.iter().map(|id| id.filter(unique)).collect();
-        for machine in 0..ids.len() {
-            if ids[machine].is_none() {
-                let all = bookkeeping(f, graph, machine).into_iter();
-                let left: BTreeSet<_> = all
-                    .filter(|i| open(i) && !named.contains(&Some(*i)))
-                    .collect();
-                ids[machine] = left.first().copied().filter(|_| left.len() == 1);
-            }
+        for (machine, id) in ids.iter_mut().enumerate().filter(|(_, id)| id.is_none()) {
+            let all = bookkeeping(f, graph, machine).into_iter();
+            let rest = all.filter(|i| open(i) && !named.contains(&Some(*i)));
+            let rest: BTreeSet<FlatLoopId> = rest.collect();
+            *id = rest.first().copied().filter(|_| rest.len() == 1);
         }
         for (machine, id) in ids.iter().enumerate() {
             let Some(id) = *id else {

@@ -1,12 +1,14 @@
 //! Counts against callgrind, which runs the kernel instruction by instruction.
 //!
 //! The program runs itself under valgrind. Valgrind replaces a fused multiply-add by a call
-//! that reads its operands more often, so loads are compared where there are none.
+//! that reads its operands more often, so loads are compared where there are none. It takes
+//! masked moves apart, so kernels that have some are left out.
 
 mod support;
 
 use analysis::Counts;
 use ir::{Isa, Program, Target};
+use llvm::Decoder;
 use lower::flat::{BufferPlace, Code};
 use runtime::{KernelFn, LoadedCode, Pool};
 use std::ffi::c_void;
@@ -67,7 +69,7 @@ fn compare() {
             testkit::host::skipped_in_part(&format!("no {} here", target.name()));
             continue;
         }
-        for program in [product(50, 48, 70), convolution(8, 16, 14)] {
+        for program in [product(50, 48, 70), convolution(8, 16, 16)] {
             for trace in traces(&program, &target, 0) {
                 let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
                 compared += usize::from(compare_one(&scheduled, &target));
@@ -101,8 +103,12 @@ fn compare_one(scheduled: &Program, target: &Target) -> bool {
         .functions
         .iter()
         .any(|f| !f.ids.is_empty() && !f.guessed.is_empty());
-    if guesses {
-        println!("  not compared: some counts are guesses");
+    let decoder = Decoder::new(target).expect("a known target");
+    let functions = decoder.functions(&object).expect("the object is read");
+    let mut instructions = functions.iter().flat_map(|f| &f.instructions);
+    let masked = instructions.any(|i| i.opcode.contains("MASKMOV"));
+    if guesses || masked {
+        println!("  not compared: guesses {guesses}, masked moves {masked}");
         return false;
     }
     let check = |what: &str, ours: f64, theirs: f64| {

@@ -1,5 +1,6 @@
 //! Objects read back: instructions, their loops, and what scheduling models say.
 
+#[allow(dead_code, reason = "this file runs no code")]
 mod support;
 
 use ir::{CpuTarget, DType, Expr, Isa, Target};
