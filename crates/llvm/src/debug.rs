@@ -1,5 +1,6 @@
-//! Loop and access identity as debug locations: line = loop id + 1 (line 0 is
-//! no loop), column = access id + 1 (column 0 is the loop's own bookkeeping).
+//! Loop and access identity as debug locations: line = loop id + 2 (line 1 is
+//! no loop), column = access id + 1 (column 0 is the loop's own bookkeeping). LLVM gives
+//! line 0, and any column, to an instruction whose place it does not know.
 
 use crate::raw::Value;
 use inkwell::llvm_sys::debuginfo as di;
@@ -21,6 +22,14 @@ pub struct DebugInfo {
 
 /// DWARF columns have 16 bits; accesses beyond share the last column.
 const LAST_COLUMN: u32 = 0xffff;
+
+/// The loop and the access that a line and a column stand for; a column that several
+/// accesses share stands for none.
+pub fn identity(line: u32, column: u32) -> (Option<FlatLoopId>, Option<AccessId>) {
+    let known = line > 0 && column < LAST_COLUMN;
+    let access = column.checked_sub(1).filter(|_| known);
+    (line.checked_sub(2), access)
+}
 
 impl DebugInfo {
     /// # Safety
@@ -116,7 +125,7 @@ impl DebugInfo {
         inside: Option<FlatLoopId>,
         access: Option<AccessId>,
     ) -> LLVMMetadataRef {
-        let line = inside.map_or(0, |l| l + 1);
+        let line = inside.map_or(1, |l| l + 2);
         let column = access.map_or(0, |a| (a + 1).min(LAST_COLUMN));
         // SAFETY: the current scope is a subprogram of this context.
         unsafe {

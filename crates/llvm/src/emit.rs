@@ -11,7 +11,8 @@ use crate::raw::{BasicBlock, Builder, Cmp, Op, Type, Value};
 use crate::value::Scope;
 use ir::{BufferId, CpuTarget, VarId};
 use lower::flat::{
-    AccessId, BufferPlace, Code, FlatLoop, LaneOffsets, LanePattern, Stmt, Store, lane_parts,
+    AccessId, BufferPlace, Code, FlatLoop, FlatLoopId, LaneOffsets, LanePattern, Stmt, Store,
+    lane_parts,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -37,7 +38,10 @@ pub struct Emitter<'a> {
     overlapping: Vec<BufferId>,
     frame: Option<Frame>,
     name: String,
-    /// The loads of the statement being emitted.
+    /// The loop around what is emitted.
+    inside: Option<FlatLoopId>,
+    /// The statement being emitted, and its loads.
+    statement: Option<AccessId>,
     loads: Vec<(AccessId, BufferId, ir::Expr)>,
     /// What loads of the statement being emitted give, where that is known already.
     pub ready: Vec<(BufferId, ir::Expr, Value)>,
@@ -77,6 +81,8 @@ impl<'a> Emitter<'a> {
             overlapping,
             frame: None,
             name,
+            inside: None,
+            statement: None,
             loads: vec![],
             ready: vec![],
         }
@@ -135,11 +141,16 @@ impl<'a> Emitter<'a> {
         p
     }
 
+    /// The id of a load of the statement.
+    fn load_id(&self, buffer: BufferId, offset: &ir::Expr) -> Option<AccessId> {
+        let same = |l: &&(AccessId, BufferId, ir::Expr)| l.1 == buffer && l.2 == *offset;
+        self.loads.iter().find(same).map(|l| l.0)
+    }
+
     /// Where the lanes of a load of the statement lie, if the distances are constants.
     pub fn pattern(&self, buffer: BufferId, offset: &ir::Expr) -> Option<&'a LanePattern> {
-        let same = |l: &&(AccessId, BufferId, ir::Expr)| l.1 == buffer && l.2 == *offset;
-        let (id, ..) = self.loads.iter().find(same)?;
-        match &self.code.accesses[*id as usize].offsets {
+        let id = self.load_id(buffer, offset)?;
+        match &self.code.accesses[id as usize].offsets {
             LaneOffsets::Pattern(p) => Some(p),
             _ => None,
         }
@@ -220,9 +231,15 @@ impl<'a> Emitter<'a> {
 
     /// Instructions from here on belong to `function` and to no loop.
     fn locate_outside(&mut self, function: Value) {
+        self.inside = None;
+        self.enter_function(function);
+        self.locate();
+    }
+
+    fn enter_function(&mut self, function: Value) {
+        self.statement = None;
         if let Some(d) = &mut self.debug {
             d.enter(function);
-            self.b.set_debug_location(d.location(None, None));
         }
     }
 
@@ -342,6 +359,7 @@ impl<'a> Emitter<'a> {
                 } => self.if_stmt(cond, then, otherwise),
                 Stmt::Store(s) => self.store_stmt(s),
                 Stmt::Check { cond, code } => {
+                    self.begin_other();
                     let c = self.expr(cond, &mut Scope::new(None)).value;
                     let (ok, fail) = self.branch(c);
                     self.b.position_at_end(fail);
@@ -349,20 +367,27 @@ impl<'a> Emitter<'a> {
                         .ret(self.b.const_int(self.b.int_type(32), i64::from(*code)));
                     self.b.position_at_end(ok);
                 }
-                Stmt::Prefetch { buffer, offset } => self.prefetch(*buffer, offset),
+                Stmt::Prefetch { buffer, offset } => {
+                    self.begin_other();
+                    self.prefetch(*buffer, offset);
+                }
             }
         }
     }
 
+    /// What is emitted next is part of no store.
+    fn begin_other(&mut self) {
+        self.statement = None;
+        self.loads.clear();
+        self.locate();
+    }
+
     pub fn store_stmt(&mut self, s: &Store) {
-        if let Some(d) = &self.debug {
-            let inside = self.code.accesses[s.id as usize].parent;
-            self.b.set_debug_location(d.location(inside, Some(s.id)));
-        }
+        self.locate_statement(s);
         let owned = |(id, b, at): (AccessId, BufferId, &ir::Expr)| (id, b, at.clone());
-        self.loads = match s.lane {
-            Some(_) => s.loads_with_ids().into_iter().map(owned).collect(),
-            None => vec![],
+        self.loads = match s.lane.is_some() || self.debug.is_some() {
+            true => s.loads_with_ids().into_iter().map(owned).collect(),
+            false => vec![],
         };
         if self.dot_product(s) {
             return;
@@ -413,6 +438,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn if_stmt(&mut self, cond: &ir::Expr, then: &[Stmt], otherwise: &[Stmt]) {
+        self.begin_other();
         let c = self.expr(cond, &mut Scope::new(None)).value;
         let (yes, no) = self.branch(c);
         let join = self.new_block("endif");
@@ -456,7 +482,8 @@ impl<'a> Emitter<'a> {
         let name = format!("L{}.{}", l.id, self.code.loops[l.id as usize].name);
         let header = self.new_block(&name);
         let from = self.b.current_block();
-        self.locate_loop(l);
+        let around = self.inside.replace(l.id);
+        self.locate();
         self.b.branch(header);
         self.b.position_at_end(header);
         let i = self.b.phi(self.b.int_type(64));
@@ -474,7 +501,7 @@ impl<'a> Emitter<'a> {
         self.frame().vars.push((l.var, i));
         self.stmts(body);
         self.frame().vars.pop();
-        self.locate_loop(l);
+        self.locate();
         let next = self.b.op(Op::Add, i, self.index(1));
         let latch = self.b.current_block();
         self.b.add_incoming(i, next, latch);
@@ -486,24 +513,62 @@ impl<'a> Emitter<'a> {
         let exit = self.new_block(&format!("{name}.end"));
         self.b.branch_if(more, header, exit);
         self.b.position_at_end(exit);
+        self.inside = around;
+        self.locate();
     }
 
-    fn locate_loop(&self, l: &FlatLoop) {
+    /// Instructions from here on are bookkeeping of the loop around.
+    fn locate(&self) {
         if let Some(d) = &self.debug {
-            self.b.set_debug_location(d.location(Some(l.id), None));
+            self.b.set_debug_location(d.location(self.inside, None));
         }
+    }
+
+    /// Instructions from here on belong to a statement.
+    pub fn locate_statement(&mut self, s: &Store) {
+        self.statement = Some(s.id);
+        self.locate_access(s.id);
+    }
+
+    fn locate_access(&self, id: AccessId) {
+        if let Some(d) = &self.debug {
+            self.b.set_debug_location(d.location(self.inside, Some(id)));
+        }
+    }
+
+    /// Instructions that `emit` makes belong to a load of the statement.
+    pub fn located_load<T>(
+        &mut self,
+        buffer: BufferId,
+        offset: &ir::Expr,
+        emit: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        if self.debug.is_none() {
+            return emit(self);
+        }
+        if let Some(id) = self.load_id(buffer, offset) {
+            self.locate_access(id);
+        }
+        let value = emit(self);
+        match self.statement {
+            Some(id) => self.locate_access(id),
+            None => self.locate(),
+        }
+        value
     }
 
     fn parallel_loop(&mut self, l: &FlatLoop) {
         let here = self.b.current_block();
+        let around = self.inside;
         let outer: Vec<(VarId, Value)> = self.frame_ref().vars.clone();
         let outer_vars: Vec<VarId> = outer.iter().map(|(v, _)| *v).collect();
         let name = format!("{}.L{}", self.name, l.id);
         let (inner, inner_type) = self.code_function(&name, &outer_vars, Some(l), &l.body);
         let task = self.task_function(&name, outer.len(), inner, inner_type);
         self.b.position_at_end(here);
-        self.locate_outside(self.function());
-        self.locate_loop(l);
+        self.enter_function(self.function());
+        self.inside = around;
+        self.locate();
 
         // The environment: workspace, the shared buffers' pointers, the outer variables.
         let (ptr, word, i32_type) = (self.b.ptr_type(), self.b.int_type(64), self.b.int_type(32));

@@ -3,7 +3,8 @@
 //! `compile` is a pure function of the code, the target and the options:
 //! equal arguments give bit-identical objects. Objects import nothing but
 //! memcpy, memmove and memset; math is expanded inline (`math`), and so are conversions
-//! that a target has no instruction for (`half`). Knows nothing
+//! that a target has no instruction for (`half`). `machine` reads objects back, as
+//! instructions with what LLVM's scheduling models say. Knows nothing
 //! of schedules or of how code is run.
 
 mod angles;
@@ -13,13 +14,19 @@ mod dot;
 mod emit;
 mod half;
 mod integer;
+mod machine;
 mod masked;
 pub mod math;
 mod object;
 mod pattern;
 mod raw;
+mod shim;
 mod table;
 mod transpose;
 mod value;
 
+pub use machine::{
+    Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction, RegisterUnit,
+    Resource, SchedulingModel, Use,
+};
 pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

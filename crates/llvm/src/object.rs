@@ -70,7 +70,7 @@ pub fn host_cpu() -> Option<String> {
     (!unknown).then_some(name)
 }
 
-fn initialize() {
+pub(crate) fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let config = InitializationConfig::default();

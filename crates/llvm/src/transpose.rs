@@ -77,6 +77,7 @@ impl<'a> Emitter<'a> {
             return 0;
         };
         found.retain(|r| self.tile_rows(r) == tile);
+        self.locate_statement(stores[0]);
         let values = found.iter().map(|r| (r.at, self.tile(r, tile, first)));
         let values: Vec<(usize, Vec<Value>)> = values.collect();
         for (row, s) in stores[..tile.used].iter().enumerate() {

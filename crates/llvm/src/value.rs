@@ -270,19 +270,19 @@ impl Emitter<'_> {
                 dtype,
             };
         }
-        let raw = match parts {
-            Some((base, 0)) if s.mask.is_some() => self.load_if_any(buffer, &base, s),
+        let raw = self.located_load(buffer, offset, |me| match parts {
+            Some((base, 0)) if s.mask.is_some() => me.load_if_any(buffer, &base, s),
             Some((base, 0)) => {
-                let address = self.address(buffer, &base, s);
-                self.b
-                    .load(self.memory_type(dtype), address, dtype.size() as u32)
+                let address = me.address(buffer, &base, s);
+                let t = me.memory_type(dtype);
+                me.b.load(t, address, dtype.size() as u32)
             }
-            Some((base, 1)) => self.load_vector(buffer, &base, s),
-            parts => match self.load_by_bytes(buffer, offset, s) {
+            Some((base, 1)) => me.load_vector(buffer, &base, s),
+            parts => match me.load_by_bytes(buffer, offset, s) {
                 Some(v) => v,
-                None => self.load_apart(buffer, offset, parts, s),
+                None => me.load_apart(buffer, offset, parts, s),
             },
-        };
+        });
         Typed {
             value: self.loaded(raw, dtype),
             dtype,

@@ -260,7 +260,7 @@ fn every_target_emits_objects_and_assembly_that_keep_loop_names() {
         for (id, info) in code.loops.iter().enumerate() {
             let label = format!("L{id}.{}", info.name);
             assert!(text.contains(&label), "{isa:?} lost {label}:\n{text}");
-            let line = format!("{} ", id + 1);
+            let line = format!("{} ", id + 2);
             assert!(
                 text.lines().any(|l| l.trim_start().starts_with(".loc")
                     && l.split_whitespace().nth(2) == Some(line.trim())),

@@ -15,7 +15,7 @@ use store::Store;
 use tune::machine::Machine;
 use tune::{Error, Result};
 
-/// Print a task of a model at any stage between tensor expression and assembly
+/// Print a task of a model at any stage between tensor expression and machine code
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith dump resnet18 --task 3 --stage space\n  tunesmith dump 'op:dense(m=64,n=64,k=64)' --stage assembly\n  tunesmith dump model.onnx --task conv2d --stage trace --candidate best > best.trace\n  tunesmith dump resnet18 --task 0 --stage passes --pass vectorize --candidate best.trace"
@@ -64,6 +64,8 @@ enum DumpStage {
     Llvm,
     /// Assembly
     Assembly,
+    /// Loops of the machine code: counts of instructions, cycles of LLVM's model, cache lines
+    Machine,
 }
 
 #[derive(Serialize)]
@@ -179,11 +181,8 @@ fn dump(
         DumpStage::Trace => schedule::print(&candidate.trace),
         DumpStage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
         DumpStage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
-        DumpStage::Flat => {
-            let program = scheduled(task, &candidate.trace)?;
-            let code = lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))?;
-            lower::flat::text::print(&code)
-        }
+        DumpStage::Flat => lower::flat::text::print(&flat(task, &candidate.trace, target)?),
+        DumpStage::Machine => machine_code(task, &candidate.trace, target)?,
         DumpStage::Llvm | DumpStage::Assembly => {
             let extras = extras(task, &candidate.trace, target)?;
             match a.stage {
@@ -208,6 +207,32 @@ fn scheduled(task: &Task, trace: &Trace) -> Result<ir::Program> {
     schedule::replay(&task.program, trace).map_err(|e| {
         refused(task, &e).help("a trace fits only the task it was made for; see --stage trace")
     })
+}
+
+fn flat(task: &Task, trace: &Trace, target: &Target) -> Result<lower::flat::Code> {
+    let program = scheduled(task, trace)?;
+    lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))
+}
+
+fn machine_code(task: &Task, trace: &Trace, target: &Target) -> Result<String> {
+    let code = flat(task, trace, target)?;
+    let emit = llvm::Emit {
+        identity: true,
+        ..llvm::Emit::default()
+    };
+    let compiler = llvm::Compiler::new(target).map_err(|e| refused(task, &e))?;
+    let compiled = compiler.compile(&code, emit);
+    let object = compiled.map_err(|e| refused(task, &e))?.object;
+    let decoder = llvm::Decoder::new(target).map_err(|e| refused(task, &e))?;
+    let functions = decoder.functions(&object).map_err(|e| refused(task, &e))?;
+    let entry = analysis::Entry {
+        name: "kernel",
+        threads: target.threads(),
+    };
+    let found = analysis::analyse(&code, &functions, decoder.model(), entry);
+    let Target::Cpu(cpu) = target;
+    let moved = analysis::print_movement(&code, &code.kernel, cpu);
+    Ok(analysis::print(&code, &found) + &moved)
 }
 
 fn passes(

@@ -333,6 +333,13 @@ fn every_stage_is_dumped() {
     assert!(passes.contains(flat.trim()));
     assert!(dump("llvm", &[]).contains("define i32 @kernel("));
     assert!(dump("assembly", &[]).contains("kernel:"));
+    let machine = dump("machine", &[]);
+    for part in ["model ", "function kernel.code: ", "L1 of ", " lines moved"] {
+        assert!(machine.contains(part), "no `{part}` in {machine}");
+    }
+    let (_, matched) = machine.split_once("loops matched: ").unwrap();
+    let (found, all) = matched.lines().next().unwrap().split_once(" of ").unwrap();
+    assert_eq!(found, all, "{machine}");
     let one = dump("passes", &["--pass", "vectorize"]);
     assert!(passes.contains(&one) && one.starts_with("; after vectorize\n"));
 }

@@ -1,0 +1,475 @@
+//! Joint parsing of flat code and machine code (Tuna, Algorithm 1): the loops of
+//! both are matched, and every instruction gets a count.
+//!
+//! A machine loop is the flat loop whose id the branch back carries; nesting and the
+//! constant that the branch compares with confirm it. Extents give trip counts,
+//! conditions give counts of statements, and the flow of control spreads both over
+//! the blocks. What no id or count decides is named, never dropped.
+
+use crate::classes::Class;
+use crate::executions::Executions;
+use crate::flow::{Flow, Known, flow};
+use crate::graph::{Graph, MachineLoop};
+use crate::pipeline::{Cycles, cycles};
+use llvm::{Control, Instruction, MachineFunction, SchedulingModel};
+use lower::flat::{AccessId, Code, FlatLoopId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What runs in one call of an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Analysis {
+    pub model: SchedulingModel,
+    pub functions: Vec<FunctionReport>,
+    /// Of each flat loop, by id.
+    pub fates: Vec<Fate>,
+    /// How often what is executed is executed.
+    pub executions: Executions,
+}
+
+/// What became of a flat loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Matched(LoopMatch),
+    /// It runs once or never, so it has no branch back.
+    NoLoop,
+    /// Of the other entry.
+    OtherEntry,
+    /// No machine loop has its id, or several have.
+    Unmatched,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopMatch {
+    /// Indices into [`Analysis::functions`] and the loops of its graph.
+    pub function: usize,
+    pub machine: usize,
+    /// Whether the loops around both agree.
+    pub nested_alike: bool,
+    /// Whether the constant that ends the machine loop agrees with the extent, if there is one.
+    pub bound_agrees: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionReport {
+    pub name: String,
+    pub calls: f64,
+    pub bytes: u32,
+    pub graph: Graph,
+    /// Of each loop of the graph.
+    pub ids: Vec<Option<FlatLoopId>>,
+    pub blocks: Vec<BlockReport>,
+    /// Blocks whose count nothing decides; see [`Flow::guessed`].
+    pub guessed: Vec<usize>,
+    /// Blocks whose counts disagree; see [`Flow::broken`].
+    pub broken: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockReport {
+    /// Bytes from the start of the function, and of its instructions.
+    pub offset: u32,
+    pub bytes: u32,
+    pub runs: f64,
+    /// Of one run.
+    pub counts: Counts,
+    pub cycles: Cycles,
+}
+
+/// Numbers of instructions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    classes: [f64; Class::ALL.len()],
+    /// Instructions that read memory, and that write it.
+    pub loads: f64,
+    pub stores: f64,
+}
+
+impl Counts {
+    pub fn of(instructions: &[Instruction]) -> Counts {
+        let mut counts = Counts::default();
+        for i in instructions {
+            let class = Class::of(i);
+            counts.classes[class as usize] += 1.0;
+            if class != Class::Prefetch {
+                counts.loads += f64::from(u8::from(i.loads));
+                counts.stores += f64::from(u8::from(i.stores));
+            }
+        }
+        counts
+    }
+
+    pub fn of_class(&self, class: Class) -> f64 {
+        self.classes[class as usize]
+    }
+
+    pub fn instructions(&self) -> f64 {
+        self.classes.iter().sum()
+    }
+
+    /// Adds `times` as much as `other`.
+    pub fn add(&mut self, other: &Counts, times: f64) {
+        for (sum, n) in self.classes.iter_mut().zip(other.classes) {
+            *sum += times * n;
+        }
+        self.loads += times * other.loads;
+        self.stores += times * other.stores;
+    }
+}
+
+/// One entry of a kernel, and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// `kernel` or `prepare`.
+    pub name: &'a str,
+    /// Parts that a parallel loop is divided into.
+    pub threads: u32,
+}
+
+/// Analyses an entry of an object that was compiled from `code` with identity.
+pub fn analyse(
+    code: &Code,
+    functions: &[MachineFunction],
+    model: &SchedulingModel,
+    entry: Entry<'_>,
+) -> Analysis {
+    let executions = Executions::of(code);
+    let mut fates = Vec::new();
+    for (info, id) in code.loops.iter().zip(0..) {
+        fates.push(match () {
+            () if info.prepare != (entry.name == "prepare") => Fate::OtherEntry,
+            () if info.extent <= 1 || executions.begins(id) == 0.0 => Fate::NoLoop,
+            () => Fate::Unmatched,
+        });
+    }
+    let mut joint = Joint {
+        code,
+        executions,
+        entry,
+        fates,
+        found: vec![],
+    };
+    for f in functions {
+        if let Some(calls) = joint.calls(&f.name) {
+            joint.function(f, calls, model);
+        }
+    }
+    Analysis {
+        model: model.clone(),
+        functions: joint.found,
+        fates: joint.fates,
+        executions: joint.executions,
+    }
+}
+
+impl Analysis {
+    /// Of a flat loop, all of them.
+    pub fn iterations(&self, code: &Code, id: FlatLoopId) -> f64 {
+        self.executions.begins(id) * code.loops[id as usize].extent as f64
+    }
+
+    /// Of all functions.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for b in self.functions.iter().flat_map(|f| &f.blocks) {
+            sum.add(&b.counts, b.runs);
+        }
+        sum
+    }
+
+    /// Of all functions on one core: each block run alone, and each repeated.
+    pub fn cycles(&self) -> Cycles {
+        let blocks = self.functions.iter().flat_map(|f| &f.blocks);
+        let sum = |of: fn(&Cycles) -> f64| blocks.clone().map(|b| b.runs * of(&b.cycles)).sum();
+        Cycles {
+            alone: sum(|c| c.alone),
+            repeated: sum(|c| c.repeated),
+        }
+    }
+
+    /// Machine loops that no flat loop was found for: function, and offset of the header.
+    pub fn unknown_loops(&self) -> Vec<(&str, u32)> {
+        let of = |f: &'_ FunctionReport| -> Vec<u32> {
+            let loops = f.graph.loops.iter().zip(&f.ids);
+            let unknown = loops.filter(|(_, id)| id.is_none());
+            unknown.map(|(l, _)| f.blocks[l.header].offset).collect()
+        };
+        let all = self.functions.iter();
+        all.flat_map(|f| of(f).into_iter().map(|at| (f.name.as_str(), at)))
+            .collect()
+    }
+}
+
+struct Joint<'a> {
+    code: &'a Code,
+    executions: Executions,
+    entry: Entry<'a>,
+    fates: Vec<Fate>,
+    found: Vec<FunctionReport>,
+}
+
+impl Joint<'_> {
+    /// The parallel loop that a function runs a part of; names are those of `llvm`'s emitter.
+    fn parallel(&self, function: &str) -> Option<FlatLoopId> {
+        let rest = function.strip_prefix(self.entry.name)?.strip_prefix(".L")?;
+        let id = rest.strip_suffix(".task").unwrap_or(rest).parse().ok()?;
+        self.code
+            .loops
+            .get(id as usize)
+            .filter(|l| l.parallel)
+            .map(|_| id)
+    }
+
+    /// How often a function is called; `None` if it is not part of the entry.
+    fn calls(&self, function: &str) -> Option<f64> {
+        if let Some(id) = self.parallel(function) {
+            let extent = self.code.loops[id as usize].extent;
+            let parts = extent.min(i64::from(self.entry.threads.max(1)));
+            return Some(self.executions.begins(id) * parts as f64);
+        }
+        let rest = function.strip_prefix(self.entry.name)?;
+        ["", ".code"].contains(&rest).then_some(1.0)
+    }
+
+    fn function(&mut self, f: &MachineFunction, calls: f64, model: &SchedulingModel) {
+        let graph = Graph::of(&f.instructions);
+        let ids = self.ids(f, &graph);
+        let known = self.known(f, &graph, &ids, calls);
+        let Flow {
+            counts,
+            guessed,
+            broken,
+        } = flow(&graph, &known);
+        let blocks = graph.blocks.iter().zip(&counts).map(|(b, runs)| {
+            let own = &f.instructions[b.instructions.clone()];
+            BlockReport {
+                offset: own[0].offset,
+                bytes: own.iter().map(|i| i.size).sum(),
+                runs: *runs,
+                counts: Counts::of(own),
+                cycles: cycles(own, model),
+            }
+        });
+        let blocks: Vec<BlockReport> = blocks.collect();
+        self.found.push(FunctionReport {
+            name: f.name.clone(),
+            calls,
+            bytes: blocks.iter().map(|b| b.bytes).sum(),
+            blocks,
+            graph,
+            ids,
+            guessed,
+            broken,
+        });
+    }
+
+    /// The flat loop of each machine loop; fates are updated.
+    fn ids(&mut self, f: &MachineFunction, graph: &Graph) -> Vec<Option<FlatLoopId>> {
+        let open = |id: &FlatLoopId| self.fates.get(*id as usize) == Some(&Fate::Unmatched);
+        let named = graph
+            .loops
+            .iter()
+            .map(|l| id_of_branch_back(f, graph, l).filter(open));
+        let named: Vec<Option<FlatLoopId>> = named.collect();
+        let unique = |id: &FlatLoopId| named.iter().filter(|n| **n == Some(*id)).count() == 1;
+        let mut ids: Vec<_> = named.iter().map(|id| id.filter(unique)).collect();
+        for (machine, id) in ids.iter_mut().enumerate().filter(|(_, id)| id.is_none()) {
+            let all = bookkeeping(f, graph, machine).into_iter();
+            let rest = all.filter(|i| open(i) && !named.contains(&Some(*i)));
+            let rest: BTreeSet<FlatLoopId> = rest.collect();
+            *id = rest.first().copied().filter(|_| rest.len() == 1);
+        }
+        for (machine, id) in ids.iter().enumerate() {
+            let Some(id) = *id else {
+                continue;
+            };
+            let parent = graph.loops[machine].parent.and_then(|p| ids[p]);
+            let extent = self.code.loops[id as usize].extent;
+            // Of a parallel loop an argument says where a part ends.
+            let constant = !self.code.loops[id as usize].parallel;
+            let bound = bound(f, graph, &graph.loops[machine]).filter(|_| constant);
+            self.fates[id as usize] = Fate::Matched(LoopMatch {
+                function: self.found.len(),
+                machine,
+                nested_alike: parent == self.around(id),
+                // Of the next value or of this one, by `<` or by `<=`.
+                bound_agrees: bound.map(|b| (extent - 2..=extent).contains(&b)),
+            });
+        }
+        ids
+    }
+
+    /// The nearest loop around that machine code should have in the same function.
+    fn around(&self, id: FlatLoopId) -> Option<FlatLoopId> {
+        let info = &self.code.loops[id as usize];
+        if info.parallel {
+            return None;
+        }
+        let parent = info.parent?;
+        match self.fates[parent as usize] {
+            Fate::NoLoop if self.code.loops[parent as usize].parallel => None,
+            Fate::NoLoop => self.around(parent),
+            _ => Some(parent),
+        }
+    }
+
+    fn known(
+        &self,
+        f: &MachineFunction,
+        graph: &Graph,
+        ids: &[Option<FlatLoopId>],
+        calls: f64,
+    ) -> Known {
+        let mut known = Known {
+            calls,
+            ..Known::default()
+        };
+        for (b, count) in self.blocks_of_one_access(f, graph) {
+            let most = known.blocks.entry(b).or_insert(count);
+            *most = most.max(count);
+        }
+        for (l, id) in graph.loops.iter().zip(ids) {
+            let Some(id) = id else {
+                continue;
+            };
+            let info = &self.code.loops[*id as usize];
+            let begins = match info.parallel {
+                true => calls,
+                false => self.executions.begins(*id),
+            };
+            let iterations = self.executions.begins(*id) * info.extent as f64;
+            let (comes, again) = match tests_first(f, graph, l) {
+                true => (iterations + begins, iterations),
+                false => (iterations, (iterations - begins).max(0.0)),
+            };
+            known.blocks.insert(l.header, comes);
+            if let [latch] = l.latches[..] {
+                known.edges.insert((latch, l.header), again);
+            }
+        }
+        known
+    }
+
+    /// Blocks that access memory, and how often the accesses are made. An access in several
+    /// blocks says nothing, since LLVM may have copied a block; and instructions that access
+    /// no memory may have been moved to another block.
+    fn blocks_of_one_access(&self, f: &MachineFunction, graph: &Graph) -> Vec<(usize, f64)> {
+        let mut blocks: BTreeMap<AccessId, BTreeSet<usize>> = BTreeMap::new();
+        for (b, block) in graph.blocks.iter().enumerate() {
+            let own = f.instructions[block.instructions.clone()].iter();
+            let accesses = own.filter(|i| (i.loads || i.stores) && !i.uses_stack);
+            for id in accesses.filter_map(|i| i.of_access) {
+                blocks.entry(id).or_default().insert(b);
+            }
+        }
+        let single = blocks.iter().filter(|(_, all)| all.len() == 1);
+        let counted = single.filter_map(|(id, all)| {
+            let runs = self.executions.of_access(*id)?;
+            all.first().map(|b| (*b, runs))
+        });
+        counted.collect()
+    }
+}
+
+fn last<'f>(f: &'f MachineFunction, graph: &Graph, block: usize) -> &'f Instruction {
+    &f.instructions[graph.blocks[block].instructions.end - 1]
+}
+
+/// The flat loop that the branches back to the header are part of.
+fn id_of_branch_back(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> Option<FlatLoopId> {
+    let of = |block: &usize| {
+        let i = last(f, graph, *block);
+        let branches = matches!(i.control, Control::Branch(_) | Control::Jump(_));
+        i.in_loop.filter(|_| branches && i.of_access.is_none())
+    };
+    let mut ids = l.latches.iter().map(of);
+    let first = ids.next()??;
+    ids.all(|id| id == Some(first)).then_some(first)
+}
+
+/// The flat loops whose bookkeeping is in a loop and in none of its inner loops.
+fn bookkeeping(f: &MachineFunction, graph: &Graph, machine: usize) -> Vec<FlatLoopId> {
+    let blocks = graph.loops[machine].blocks.iter();
+    let own = blocks.filter(|b| graph.innermost(**b) == Some(machine));
+    let instructions = own.flat_map(|b| &f.instructions[graph.blocks[*b].instructions.clone()]);
+    let ids = instructions.filter(|i| i.of_access.is_none());
+    ids.filter_map(|i| i.in_loop).collect()
+}
+
+/// Whether the loop is left by its header, before the body: the header then comes once
+/// more than the body. LLVM makes such a loop of one whose first test equals that of its end.
+fn tests_first(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> bool {
+    let leaves = |b: &usize| graph.blocks[*b].next.iter().any(|n| !l.blocks.contains(n));
+    let header = &f.instructions[graph.blocks[l.header].instructions.clone()];
+    // The variable is advanced before the test at the end of a body.
+    let advances = |i: &Instruction| {
+        let own = |unit: u32| i.uses.iter().any(|u| u.unit == unit);
+        i.immediate.is_some() && i.definitions.iter().any(|d| own(d.unit))
+    };
+    let is_body =
+        |i: &Instruction| i.of_access.is_some() || advances(i) || i.opcode.starts_with("INC");
+    leaves(&l.header) && !l.latches.iter().any(leaves) && !header.iter().any(is_body)
+}
+
+/// The constant that the branch back compares with.
+fn bound(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> Option<i64> {
+    let [latch] = l.latches[..] else {
+        return None;
+    };
+    let range = graph.blocks[latch].instructions.clone();
+    let branch = last(f, graph, latch);
+    let uses = |i: &Instruction, by: &Instruction| {
+        let units = i.definitions.iter().map(|d| d.unit);
+        units
+            .into_iter()
+            .any(|unit| by.uses.iter().any(|u| u.unit == unit))
+    };
+    // Flags are set right before; without flags the branch itself compares.
+    let body = &f.instructions[range.start..range.end - 1];
+    let setter = body.iter().rev().find(|i| uses(i, branch));
+    let compare = match setter {
+        Some(i) if sets_flags(i, branch) => i,
+        _ => branch,
+    };
+    if let Some(value) = compare.immediate.filter(|_| !std::ptr::eq(compare, branch)) {
+        return Some(value);
+    }
+    constant_operand(f, graph, l, compare)
+}
+
+/// Whether all that a branch reads, instruction pointers aside, comes from one comparison.
+fn sets_flags(i: &Instruction, branch: &Instruction) -> bool {
+    branch
+        .uses
+        .iter()
+        .all(|u| i.definitions.iter().any(|d| d.unit == u.unit))
+}
+
+/// The value of an operand that is a constant since before the loop.
+fn constant_operand(
+    f: &MachineFunction,
+    graph: &Graph,
+    l: &MachineLoop,
+    compare: &Instruction,
+) -> Option<i64> {
+    let mut definitions: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (i, x) in f.instructions.iter().enumerate() {
+        for d in &x.definitions {
+            definitions.entry(d.unit).or_default().push(i);
+        }
+    }
+    let inside = |at: usize| {
+        l.blocks
+            .iter()
+            .any(|b| graph.blocks[*b].instructions.contains(&at))
+    };
+    let start = graph.blocks[l.header].instructions.start;
+    compare.uses.iter().find_map(|u| {
+        let all = definitions.get(&u.unit)?;
+        if all.iter().any(|at| inside(*at)) {
+            return None;
+        }
+        let before = all.iter().rev().find(|at| **at < start)?;
+        let i = &f.instructions[*before];
+        i.immediate.filter(|_| i.uses.is_empty() && !i.loads)
+    })
+}

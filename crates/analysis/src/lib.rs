@@ -1,0 +1,25 @@
+//! What a candidate costs, told by reading its flat code and machine code.
+//!
+//! After Tuna (Wang et al., 2021). `joint` matches the loops of both and counts
+//! instructions, `pipeline` gives cycles on LLVM's scheduling models, `movement` counts
+//! the cache lines that are moved. Nothing is run, so any target of the code generator can be analysed on any host.
+//! Knows nothing of how candidates are searched or measured.
+
+mod classes;
+mod executions;
+mod flow;
+mod footprint;
+mod graph;
+mod joint;
+mod movement;
+mod pipeline;
+mod text;
+
+pub use classes::Class;
+pub use executions::Executions;
+pub use flow::{Flow, Known, flow};
+pub use graph::{Block, Graph, MachineLoop};
+pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
+pub use movement::{Cache, Movement, movement};
+pub use pipeline::{Cycles, cycles};
+pub use text::{print, print_movement};

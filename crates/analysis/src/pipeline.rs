@@ -1,0 +1,184 @@
+//! Cycles of a block of instructions, by list scheduling on LLVM's model.
+//!
+//! Instructions are taken in order and begin as early as their operands, the
+//! units they occupy and the width of the machine allow. A result is waited for. A
+//! register that is read or written before makes wait for the earlier instruction's
+//! begin, as in the paper (Tuna, section III-A3); for the steady state only on machines
+//! that begin in order, since others rename registers. Loads are taken to hit the first
+//! cache, and a load does not wait for an earlier store.
+
+use llvm::{Definition, Instruction, RegisterUnit, SchedulingModel};
+use std::collections::HashMap;
+
+/// Instructions that the steady state is looked for in, about.
+const SIMULATED: usize = 2048;
+/// Repetitions, the bounds of how many.
+const FEWEST: usize = 4;
+const MOST: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cycles {
+    /// From the first begin to the last result of one run alone: the paper's cost.
+    pub alone: f64,
+    /// For one run among many, where each begins before the last has ended.
+    pub repeated: f64,
+}
+
+pub fn cycles(block: &[Instruction], model: &SchedulingModel) -> Cycles {
+    if block.is_empty() {
+        return Cycles {
+            alone: 0.0,
+            repeated: 0.0,
+        };
+    }
+    let runs = (SIMULATED / block.len()).clamp(FEWEST, MOST);
+    let alone = ends(block, Machine::new(model, false), 1);
+    let ends = ends(block, Machine::new(model, model.micro_op_buffer > 1), runs);
+    let half = runs / 2;
+    Cycles {
+        alone: alone[0] as f64,
+        repeated: (ends[runs - 1] - ends[half - 1]) as f64 / (runs - half) as f64,
+    }
+}
+
+/// When the last result so far is there, after each of some runs one after the other.
+fn ends(block: &[Instruction], mut machine: Machine<'_>, runs: usize) -> Vec<u64> {
+    let run = |_| {
+        block.iter().for_each(|i| machine.issue(i));
+        machine.last_result
+    };
+    (0..runs).map(run).collect()
+}
+
+struct Machine<'a> {
+    model: &'a SchedulingModel,
+    /// Whether a register that is written anew is another one.
+    renames: bool,
+    /// Cycle in which the next instruction may enter, and micro-operations that did.
+    enter: u64,
+    entered: u32,
+    /// For each register unit, who wrote it last, and when the last reader began.
+    written: HashMap<RegisterUnit, (u64, Definition)>,
+    read: HashMap<RegisterUnit, u64>,
+    /// Units in use, for each resource by cycle.
+    used: Vec<Vec<u32>>,
+    /// When the micro-operations that still count against the buffer leave it, in order.
+    leaving: std::collections::VecDeque<u64>,
+    last_result: u64,
+}
+
+impl<'a> Machine<'a> {
+    fn new(model: &'a SchedulingModel, renames: bool) -> Machine<'a> {
+        Machine {
+            model,
+            renames,
+            enter: 0,
+            entered: 0,
+            written: HashMap::new(),
+            read: HashMap::new(),
+            used: vec![vec![]; model.resources.len()],
+            leaving: Default::default(),
+            last_result: 0,
+        }
+    }
+
+    /// The cycle in which an instruction of so many micro-operations enters.
+    fn enters(&mut self, micro_ops: u32) -> u64 {
+        let buffer = self.model.micro_op_buffer as usize;
+        while buffer > 1 && self.leaving.len() + micro_ops as usize > buffer {
+            let Some(left) = self.leaving.pop_front() else {
+                break;
+            };
+            self.advance_to(left);
+        }
+        if self.entered > 0 && self.entered + micro_ops > self.model.issue_width {
+            self.advance_to(self.enter + 1);
+        }
+        self.entered += micro_ops;
+        let at = self.enter;
+        // More than one cycle's worth.
+        while self.entered > self.model.issue_width {
+            self.enter += 1;
+            self.entered -= self.model.issue_width;
+        }
+        at
+    }
+
+    fn advance_to(&mut self, cycle: u64) {
+        if cycle > self.enter {
+            (self.enter, self.entered) = (cycle, 0);
+        }
+    }
+
+    fn issue(&mut self, i: &Instruction) {
+        let micro_ops = i.micro_ops.max(1);
+        let mut ready = self.enters(micro_ops);
+        for u in &i.uses {
+            if let Some((begun, definition)) = self.written.get(&u.unit) {
+                ready = ready.max(begun + u64::from(u.wait(definition)));
+            }
+        }
+        for d in i.definitions.iter().filter(|_| !self.renames) {
+            let earlier = self.written.get(&d.unit).map(|w| w.0);
+            let earlier = earlier.max(self.read.get(&d.unit).copied());
+            ready = ready.max(earlier.unwrap_or(0));
+        }
+        let begin = self.begin(i, ready);
+        // In order: nothing later begins before.
+        if self.model.micro_op_buffer <= 1 {
+            self.advance_to(begin);
+        }
+        for u in &i.uses {
+            let read = self.read.entry(u.unit).or_default();
+            *read = (*read).max(begin);
+        }
+        for d in &i.definitions {
+            self.written.insert(d.unit, (begin, *d));
+            self.read.remove(&d.unit);
+        }
+        let result = begin + u64::from(i.latency.max(1));
+        self.last_result = self.last_result.max(result);
+        let leaves = result.max(self.leaving.back().copied().unwrap_or(0));
+        self.leaving
+            .extend(std::iter::repeat_n(leaves, micro_ops as usize));
+        let buffer = self.model.micro_op_buffer as usize;
+        while self.leaving.len() > buffer.max(1) {
+            self.leaving.pop_front();
+        }
+    }
+
+    /// The first cycle from `ready` on in which all units are free, which are then taken.
+    fn begin(&mut self, i: &Instruction, ready: u64) -> u64 {
+        let mut begin = ready;
+        while let Some(cycle) = self.occupied(i, begin) {
+            begin = cycle;
+        }
+        for b in &i.busy {
+            let used = &mut self.used[b.resource as usize];
+            let (from, to) = (
+                begin as usize + b.from as usize,
+                begin as usize + b.to as usize,
+            );
+            if used.len() < to {
+                used.resize(to, 0);
+            }
+            used[from.min(to)..to].iter_mut().for_each(|n| *n += 1);
+        }
+        begin
+    }
+
+    /// A later cycle to try if a unit is not free for an instruction that begins at `begin`.
+    fn occupied(&self, i: &Instruction, begin: u64) -> Option<u64> {
+        for b in &i.busy {
+            let units = self.model.resources[b.resource as usize].units.max(1);
+            let used = &self.used[b.resource as usize];
+            for after in b.from..b.to {
+                let at = begin as usize + after as usize;
+                if used.get(at).is_some_and(|n| *n >= units) {
+                    return Some(begin + 1);
+                }
+            }
+        }
+        None
+    }
+}

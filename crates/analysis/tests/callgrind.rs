@@ -1,0 +1,167 @@
+//! Counts against callgrind, which runs the kernel instruction by instruction.
+//!
+//! The program runs itself under valgrind. Valgrind replaces a fused multiply-add by a call
+//! that reads its operands more often, so loads are compared where there are none. It takes
+//! masked moves apart, so kernels that have some are left out.
+
+mod support;
+
+use analysis::Counts;
+use ir::{Isa, Program, Target};
+use llvm::Decoder;
+use lower::flat::{BufferPlace, Code};
+use runtime::{KernelFn, LoadedCode, Pool};
+use std::ffi::c_void;
+use std::path::Path;
+use std::process::Command;
+use support::{analysed, compiled, convolution, product, traces};
+
+/// The largest relative difference that passes.
+const TOLERANCE: f64 = 0.01;
+/// What the function that calls the kernel, and the pool, add.
+const OWN: f64 = 32.0;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    match args.iter().position(|a| a == "--run") {
+        Some(at) => run(&args[at + 1], &args[at + 2..]),
+        None => compare(),
+    }
+}
+
+/// What callgrind counts.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn tunesmith_measured(
+    kernel: KernelFn,
+    pool: &Pool,
+    args: *const *mut c_void,
+    workspace: *mut c_void,
+) -> i32 {
+    // SAFETY: the caller gives the arguments that the kernel takes.
+    unsafe { kernel(pool.ctx(), args.cast(), workspace) }
+}
+
+fn run(object: &str, bytes: &[String]) {
+    let code = LoadedCode::load(&std::fs::read(object).expect("the object")).expect("it loads");
+    let kernel = code.kernel("kernel").expect("the entry");
+    let sizes = bytes.iter().map(|b| b.parse().expect("a number of bytes"));
+    let mut buffers: Vec<tensor::AlignedBytes> = sizes.map(tensor::AlignedBytes::zeroed).collect();
+    let mut pointers: Vec<*mut c_void> =
+        buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+    let workspace = pointers.pop().expect("the last one is the workspace");
+    let pool = Pool::new(1).expect("a pool");
+    assert_eq!(
+        tunesmith_measured(kernel, &pool, pointers.as_ptr(), workspace),
+        0
+    );
+}
+
+fn compare() {
+    let valgrind = Command::new("valgrind").arg("--version").output();
+    if !valgrind.is_ok_and(|v| v.status.success()) {
+        return testkit::host::skipped("valgrind is not installed");
+    }
+    let mut compared = 0;
+    for isa in [Isa::X86Sse2, Isa::X86Avx2] {
+        let target = Target::generic(isa);
+        if !testkit::host::runs(&target) {
+            testkit::host::skipped_in_part(&format!("no {} here", target.name()));
+            continue;
+        }
+        for program in [product(50, 48, 70), convolution(8, 16, 16)] {
+            for trace in traces(&program, &target, 0) {
+                let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
+                compared += usize::from(compare_one(&scheduled, &target));
+            }
+        }
+    }
+    assert!(compared >= 8, "{compared} kernels were compared");
+}
+
+/// Whether all counts are known, and were compared.
+fn compare_one(scheduled: &Program, target: &Target) -> bool {
+    let (code, object) = compiled(scheduled, target);
+    let a = analysed(&code, &object, target, "kernel");
+    let expected = a.counts();
+    let folder = std::env::temp_dir().join(format!("tunesmith-callgrind-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let counted = callgrind(&code, &object, &folder);
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    let named = format!("{} on {}", scheduled.name, target.name());
+    println!(
+        "{named}: instructions {:.0} / {:.0}, stores {:.0} / {:.0}, loads {:.0} / {:.0}",
+        expected.instructions(),
+        counted[0],
+        expected.stores,
+        counted[2],
+        expected.loads,
+        counted[1]
+    );
+    // Lanes that are decided one by one (masks without an instruction for them).
+    let guesses = a
+        .functions
+        .iter()
+        .any(|f| !f.ids.is_empty() && !f.guessed.is_empty());
+    let decoder = Decoder::new(target).expect("a known target");
+    let functions = decoder.functions(&object).expect("the object is read");
+    let mut instructions = functions.iter().flat_map(|f| &f.instructions);
+    let masked = instructions.any(|i| i.opcode.contains("MASKMOV"));
+    if guesses || masked {
+        println!("  not compared: guesses {guesses}, masked moves {masked}");
+        return false;
+    }
+    let check = |what: &str, ours: f64, theirs: f64| {
+        let difference = ((ours - theirs).abs() - OWN) / theirs;
+        let text = analysis::print(&code, &a);
+        assert!(
+            difference <= TOLERANCE,
+            "{named}: {what}: {ours} / {theirs}\n{text}"
+        );
+    };
+    check("instructions", expected.instructions(), counted[0]);
+    check("stores", expected.stores, counted[2]);
+    if no_fused(&expected) {
+        check("loads", expected.loads, counted[1]);
+    }
+    true
+}
+
+fn no_fused(counts: &Counts) -> bool {
+    counts.of_class(analysis::Class::Fma) == 0.0
+}
+
+/// Instructions, reads and writes of one call of the kernel.
+fn callgrind(code: &Code, object: &[u8], folder: &Path) -> [f64; 3] {
+    let (path, out) = (folder.join("kernel.o"), folder.join("callgrind.out"));
+    std::fs::write(&path, object).expect("the object is written");
+    let bytes = |b: &ir::BufferId| {
+        let info = &code.buffers[b.index()];
+        assert_ne!(info.place, BufferPlace::Unused);
+        info.elements as u64 * info.dtype.size() as u64
+    };
+    let round = |n: u64| n.next_multiple_of(64);
+    let workspace = round(code.workspace_bytes) + round(code.worker_workspace_bytes) + 64;
+    let mut sizes: Vec<String> = code.params.iter().map(|b| bytes(b).to_string()).collect();
+    sizes.push(workspace.to_string());
+    let result = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "--cache-sim=yes",
+            "--toggle-collect=tunesmith_measured",
+        ])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().expect("this program"))
+        .arg("--run")
+        .arg(&path)
+        .args(sizes)
+        .output()
+        .expect("valgrind starts");
+    let text = String::from_utf8_lossy(&result.stderr);
+    assert!(result.status.success(), "valgrind failed: {text}");
+    let written = std::fs::read_to_string(&out).expect("callgrind writes its counts");
+    let totals = written.lines().find_map(|l| l.strip_prefix("totals: "));
+    let totals = totals.expect("callgrind writes totals").split(' ');
+    let totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();
+    [totals[0], totals[1], totals[2]]
+}

@@ -1,0 +1,90 @@
+//! Every loop of flat code is found in the machine code of every target, in the right nest,
+//! with the right bound, and counts agree with each other.
+
+mod support;
+
+use analysis::Fate;
+use ir::{Isa, Target};
+use support::{analysed, compiled, convolution, mismatches, product, traces};
+use testkit::{random_program, random_trace, setting};
+
+#[derive(Default)]
+struct Tally {
+    matched: usize,
+    bounds: usize,
+    wrong: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, name: &str, scheduled: &ir::Program, target: &Target) {
+        let (code, object) = compiled(scheduled, target);
+        for entry in ["kernel", "prepare"] {
+            let a = analysed(&code, &object, target, entry);
+            for fate in &a.fates {
+                if let Fate::Matched(m) = fate {
+                    self.matched += 1;
+                    self.bounds += usize::from(m.bound_agrees == Some(true));
+                }
+            }
+            let wrong = mismatches(&code, &a).into_iter();
+            if std::env::var("SHOW").is_ok() && wrong.len() > 0 {
+                println!("{name} {}\n{}", target.name(), analysis::print(&code, &a));
+                for f in &a.functions {
+                    for (i, b) in f.graph.blocks.iter().enumerate() {
+                        println!(
+                            "{} block {i} at {:x} runs {} next {:?} prev {:?}",
+                            f.name, f.blocks[i].offset, f.blocks[i].runs, b.next, b.previous
+                        );
+                    }
+                }
+                println!("{}", lower::flat::text::print(&code));
+                std::fs::write("/tmp/static/wrong.o", &object).unwrap();
+                panic!();
+            }
+            self.wrong
+                .extend(wrong.map(|w| format!("{} {name} {entry}: {w}", target.name())));
+        }
+    }
+}
+
+#[test]
+fn loops_of_tuned_kernels_are_all_matched() {
+    for isa in Isa::ALL {
+        let target = Target::generic(isa).with_threads(2);
+        let mut tally = Tally::default();
+        for program in [product(50, 48, 70), convolution(16, 16, 14)] {
+            for trace in traces(&program, &target, 1) {
+                let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
+                tally.add(&program.name, &scheduled, &target);
+            }
+        }
+        assert_eq!(tally.wrong, Vec::<String>::new());
+        assert!(tally.matched > 50, "{isa:?} {}", tally.matched);
+        // Bounds of parallel loops are arguments.
+        assert!(
+            tally.bounds * 2 > tally.matched,
+            "{isa:?} {} {}",
+            tally.bounds,
+            tally.matched
+        );
+    }
+}
+
+#[test]
+fn loops_of_random_schedules_are_all_matched() {
+    let seeds = setting("TUNESMITH_FUZZ", 12);
+    let first = setting("TUNESMITH_FUZZ_SEED", 0);
+    for isa in Isa::ALL {
+        let target = Target::generic(isa).with_threads(2);
+        let mut tally = Tally::default();
+        for seed in first..first + seeds {
+            let program = random_program(seed, &testkit::Distribution::all());
+            let (_, scheduled) = random_trace(&program, seed, 12);
+            if lower::lower(&scheduled, &target, &lower::LowerOptions::standard()).is_ok() {
+                tally.add(&format!("seed {seed}"), &scheduled, &target);
+            }
+        }
+        assert_eq!(tally.wrong, Vec::<String>::new());
+        assert!(tally.matched > 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! Small learners on tables of numbers: least squares, a network, clusters, a smoother.
+//!
+//! Everything is a pure function of its arguments; what is random takes a seed. Rows
+//! are observations, columns are features, all rows of a table have equal length. A
+//! learner says [`Unfit`] for tables that it cannot learn from, before it changes anything.
+//! Knows nothing of what the numbers mean.
+
+mod clusters;
+mod least_squares;
+mod network;
+mod smoother;
+
+pub use clusters::{Clusters, k_means};
+pub use least_squares::non_negative_least_squares;
+pub use network::{Network, Training};
+pub use smoother::loess;
+
+use std::fmt;
+
+/// Why a learner refuses a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// No rows or no columns.
+    Empty,
+    /// This row has so many values; so many were expected.
+    Length {
+        row: usize,
+        values: usize,
+        expected: usize,
+    },
+    /// A value of this row is infinite or no number.
+    NotFinite { row: usize },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::Empty => write!(f, "the table has no values; give at least one row"),
+            Unfit::Length {
+                row,
+                values,
+                expected,
+            } => write!(f, "row {row} has {values} values instead of {expected}"),
+            Unfit::NotFinite { row } => write!(f, "row {row} has a value that is not finite"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// The number of columns of a table without faults.
+fn columns(rows: &[Vec<f64>]) -> Result<usize, Unfit> {
+    let expected = rows.first().map_or(0, Vec::len);
+    if expected == 0 {
+        return Err(Unfit::Empty);
+    }
+    for (row, values) in rows.iter().enumerate() {
+        if values.len() != expected {
+            let values = values.len();
+            return Err(Unfit::Length {
+                row,
+                values,
+                expected,
+            });
+        }
+        if !values.iter().all(|v| v.is_finite()) {
+            return Err(Unfit::NotFinite { row });
+        }
+    }
+    Ok(expected)
+}
+
+/// Checks that there is one finite target for each of `rows` rows.
+fn targets(rows: usize, targets: &[f64]) -> Result<(), Unfit> {
+    if targets.len() != rows {
+        return Err(Unfit::Length {
+            row: targets.len().min(rows),
+            values: targets.len(),
+            expected: rows,
+        });
+    }
+    match targets.iter().position(|t| !t.is_finite()) {
+        Some(row) => Err(Unfit::NotFinite { row }),
+        None => Ok(()),
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
