@@ -65,7 +65,7 @@ impl Groups {
             return Problem::unsupported("its total sequence length is not one number");
         };
         let total = usize::try_from(total).unwrap_or(0);
-        if total < rows || heads[0] % heads[1] != 0 {
+        if total < rows || !heads[0].is_multiple_of(heads[1]) {
             return Problem::unsupported(format!(
                 "{rows} new rows of {total}, {} heads of queries for {} of keys",
                 heads[0], heads[1]

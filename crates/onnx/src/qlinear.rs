@@ -201,7 +201,7 @@ pub(crate) fn matmul_n_bits(n: &mut NodeImport) -> Imported {
     let size = |name: &str| match n.attributes.int(name, 0) {
         Ok(v) if (1..1 << 31).contains(&v) => Ok(v as usize),
         Ok(v) => Problem::unsupported(format!("{name}={v}")),
-        Err(e) => Err(e.into()),
+        Err(e) => Err(e),
     };
     let (terms, maps, block) = (size("K")?, size("N")?, size("block_size")?);
     let bits = n.attributes.int("bits", 4)?;
