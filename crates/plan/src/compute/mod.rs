@@ -116,12 +116,13 @@ pub(super) fn build(
     }
 }
 
-/// Whether axes that lie behind each other become one.
+/// Whether axes that lie behind each other become one: where templates and rules do not need
+/// the axes of an image apart.
 fn joins_axes(env: &Env) -> bool {
     match &env.node.op {
         Op::Conv(c) => env.layout == Layout::Plain && c.groups == 1,
         Op::Contract(_) => true,
-        _ => false,
+        op => is_elementwise(op) && env.group.rows.is_empty(),
     }
 }
 

@@ -242,6 +242,15 @@ fn conversions_of_element_types() {
     judge_on(&model, LayoutPolicy::Plain, vec![large]);
 }
 
+/// Of rows of two elements most lanes would be idle.
+#[test]
+fn axes_that_all_operands_have_side_by_side_are_one() {
+    let operands = [input(&[3, 4, 5, 2]), input(&[4, 1, 1])];
+    let plan = judge_both(&single(Op::Binary(Binary::Mul), &operands));
+    let p = &plan.tasks[0].program;
+    assert_eq!(p.buffer(p.buffer_named("E0").unwrap()).shape, [3, 4, 10]);
+}
+
 #[test]
 fn batch_normalisation_with_parameters_that_are_not_constant() {
     let op = Op::BatchNorm(BatchNorm { epsilon: 3.0 });
