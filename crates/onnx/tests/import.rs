@@ -281,6 +281,9 @@ fn shape_subgraphs_fold_once_sizes_are_bound() {
     assert_eq!(m[m.outputs()[0]].shape(), [4, 15]);
     assert_eq!(m[m.outputs()[0]].name(), "y");
     options.dims.insert("N".into(), 2);
+    let refused = import_with(&shape_computing(), &options).unwrap_err();
+    assert!(refused.to_string().contains("--batch 4"), "{refused}");
+    options.batch = None;
     let m = import_with(&shape_computing(), &options).unwrap();
     assert_eq!(m[m.outputs()[0]].shape(), [2, 15]);
 }

@@ -111,8 +111,9 @@ fn row(r: &Report, s: &TaskSummary, title: &str) -> Vec<String> {
     }
     row.extend(r.latency_plain_ms.map(|_| ms(s.plain_ms)));
     row.extend([
-        number(s.gflops_per_s, 1),
-        number(s.of_peak.map(|p| 100.0 * p), 0),
+        // Copies compute nothing.
+        number(s.gflops_per_s.filter(|rate| *rate > 0.0), 1),
+        number(s.of_peak.filter(|p| *p > 0.0).map(|p| 100.0 * p), 0),
         s.trials.to_string(),
         s.algorithm.clone().unwrap_or_else(|| "default".into()),
         in_model(s.in_model.as_ref()),
