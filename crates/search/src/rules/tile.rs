@@ -10,7 +10,7 @@ use super::lanes::Lanes;
 use super::{Plan, TileLoops, window};
 use crate::analysis::{Access, Axis, Class};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
-use crate::templates::registers::{MOST_UNROLLED, Registers};
+use crate::templates::registers::{MOST_UNROLLED, Registers, spills};
 use ir::LoopId;
 use schedule::Arg;
 
@@ -276,7 +276,8 @@ fn best(
         let sums: i64 = sizes.iter().product();
         let of_held = sizes.iter().zip(&held).filter(|(_, held)| **held);
         let loaded: i64 = of_held.map(|(n, _)| *n).product();
-        sums + loaded <= registers.most_vectors(0) && sums * each <= MOST_UNROLLED
+        let kept = sums + loaded <= registers.most_vectors(0) && !spills(sums / loaded, loaded);
+        kept && sums * each <= MOST_UNROLLED
     };
     let mut best = TileSizes {
         rows: vec![1; options.axes.len()],

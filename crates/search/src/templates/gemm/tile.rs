@@ -2,7 +2,7 @@
 
 use super::shape::Shape;
 use crate::rates::{LATENCY, STARTS_A_CYCLE, bytes_a_cycle, lines_together};
-use crate::templates::registers::{Registers, products_a_load};
+use crate::templates::registers::{Registers, products_a_load, spills};
 use ir::{CpuTarget, DType};
 
 /// Vectors of columns in a tile of several rows, and in one of a single row. Chosen by hand; not measured apart.
@@ -67,7 +67,7 @@ impl Tiles {
             for t in self.rows.iter().filter(|t| **t <= most_rows || **t == 1) {
                 // One register to spare: the scheduler loads ahead.
                 let v = c / self.lanes;
-                if !Registers::without(target, 2).fit(*t, v) {
+                if !Registers::without(target, 2).fit(*t, v) || spills(*t, v) {
                     continue;
                 }
                 let loads = 1.0 + LOAD / products_a_load(*t, v);
