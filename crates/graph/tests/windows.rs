@@ -263,4 +263,14 @@ fn columns_are_added_where_their_windows_lie() {
     assert_eq!(run(cut, &[&x]), image(&[5.0]));
     let why = refused(columns(4, 1, (0, 0)), &[&x]);
     assert!(why.contains("does not fit [3] windows of 2"), "{why}");
+    // Products beyond any number.
+    let huge = Op::Col2Im(Col2Im {
+        image: vec![1 << 19; 4],
+        window: vec![1 << 19; 4],
+        strides: vec![1; 4],
+        dilations: vec![1; 4],
+        pads: vec![(0, 0); 4],
+    });
+    let why = refused(huge, &[&f32s(&[1, 4, 1], &[0.0; 4])]);
+    assert!(why.contains("does not fit"), "{why}");
 }

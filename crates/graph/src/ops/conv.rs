@@ -168,11 +168,14 @@ impl Col2Im {
         if rank == 0 || lists.iter().any(|n| *n != rank) {
             return refuse(format!("its attributes are not for {rank} spatial axes"));
         }
-        let (windows, taps) = (self.windows()?, self.window.iter().product::<usize>());
+        let windows = self.windows()?;
+        let product =
+            |sizes: &[usize]| sizes.iter().fold(1, |all: usize, n| all.saturating_mul(*n));
+        let taps = product(&self.window);
         let [batch, channels, columns] = x.shape[..] else {
             return refuse(format!("{x} is no batch of columns"));
         };
-        if !channels.is_multiple_of(taps) || columns != windows.iter().product() {
+        if !channels.is_multiple_of(taps) || columns != product(&windows) {
             return refuse(format!(
                 "{x} does not fit {windows:?} windows of {taps} elements"
             ));
