@@ -250,6 +250,7 @@ pub(crate) fn max_unpool(n: &mut NodeImport) -> Imported {
             sizes
         }
     };
+    n.take_elements(&shape)?;
     let y = match of_same_windows(n, places, &pool, &shape) {
         true => from_windows(n, [x, places], &pool, &shape)?,
         false => {
@@ -307,7 +308,6 @@ fn from_windows(
     let from = n.shape(x);
     let spatial = from.len() - 2;
     let all: usize = shape.iter().product();
-    n.take_elements(&[all])?;
     let own: Vec<i64> = (0..all as i64).collect();
     let own = n.model.add_result(&n.name, Tensor::from_slice(shape, &own));
     let mut choices = vec![Vec::new()];

@@ -4,7 +4,7 @@
 mod build_onnx;
 
 use build_onnx::{
-    F32, I64, file, import, import_with, int, int64s, known, node, one_node, undeclared,
+    F32, I64, file, import, import_with, int, int64s, ints, known, node, one_node, undeclared,
 };
 use graph::{Limit, simplify};
 use onnx::proto::OperatorSetIdProto;
@@ -246,10 +246,22 @@ fn sizes_do_not_become_memory() {
     let size = int64s("size", &[1, 1, 1 << 40, 1 << 40]);
     let grid = node("AffineGrid", &["x", "size"], &["y"], vec![]);
     cheap(20, F32, &[1, 2, 3], grid, vec![size]);
-    // The weights of as many channels as there are columns.
+    // Columns of very many channels, and windows whose number of elements overflows.
     let columns = vec![int64s("image", &[1]), int64s("block", &[1])];
     let col2im = node("Col2Im", &["x", "image", "block"], &["y"], vec![]);
-    cheap(18, F32, &[1, far, 1], col2im, columns);
+    cheap(18, F32, &[1, far, 1], col2im.clone(), columns);
+    let beyond = [1 << 19; 4];
+    let columns = vec![int64s("image", &beyond), int64s("block", &beyond)];
+    cheap(18, F32, &[1, 4, 1], col2im, columns);
+    // An image whose number of elements overflows.
+    let shape = [1, 1, 2, 2, 2, 2];
+    let places = TensorProto {
+        dims: shape.to_vec(),
+        ..int64s("places", &[0; 16])
+    };
+    let windows = vec![ints("kernel_shape", &[1; 4]), ints("strides", &beyond)];
+    let unpool = node("MaxUnpool", &["x", "places"], &["y"], windows);
+    cheap(18, F32, &shape, unpool, vec![places]);
     // One value for very many channels.
     let two = TensorProto {
         name: Some("two".into()),
