@@ -2,7 +2,7 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, file, import, int64s, known, node, outputs, undeclared};
+use build_onnx::{F32, file, import, known, node, outputs, scalar, undeclared};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 
 fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
@@ -30,13 +30,6 @@ fn truth(name: &str, holds: bool) -> TensorProto {
         data_type: Some(9),
         int32_data: vec![i32::from(holds)],
         ..Default::default()
-    }
-}
-
-fn scalar(name: &str, value: i64) -> TensorProto {
-    TensorProto {
-        dims: vec![],
-        ..int64s(name, &[value])
     }
 }
 

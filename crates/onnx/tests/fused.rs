@@ -2,7 +2,7 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, float, floats_of, import, int, node, one_node, text};
+use build_onnx::{float, floats_of, import, int, node, one_node, proto, text};
 use graph::{Keep, evaluate};
 use onnx::proto::{AttributeProto, ModelProto, OperatorSetIdProto, TensorProto};
 use std::sync::Arc;
@@ -10,16 +10,6 @@ use tensor::{DType, Fill, Tensor, fill_tensor};
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
     fill_tensor(DType::F32, shape, Fill::Normal { std: 0.8 }, seed)
-}
-
-fn proto(name: &str, t: &Tensor) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: t.shape().iter().map(|n| *n as i64).collect(),
-        data_type: Some(F32),
-        float_data: t.as_slice::<f32>().to_vec(),
-        ..Default::default()
-    }
 }
 
 /// A model of one node of com.microsoft that reads `x` and constants.

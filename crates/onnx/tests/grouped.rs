@@ -2,7 +2,7 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, float, floats_of, import, int, node, one_node};
+use build_onnx::{float, floats_of, import, int, node, one_node, proto};
 use graph::{Keep, evaluate};
 use onnx::proto::{AttributeProto, ModelProto, OperatorSetIdProto, TensorProto};
 use std::sync::Arc;
@@ -14,16 +14,6 @@ const SIZE: usize = 4;
 
 fn random(shape: &[usize], seed: u64) -> Tensor {
     fill_tensor(DType::F32, shape, Fill::Normal { std: 0.8 }, seed)
-}
-
-fn proto(name: &str, t: &Tensor) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: t.shape().iter().map(|n| *n as i64).collect(),
-        data_type: Some(F32),
-        float_data: t.as_slice::<f32>().to_vec(),
-        ..Default::default()
-    }
 }
 
 fn int32s(name: &str, shape: &[i64], values: &[i32]) -> TensorProto {

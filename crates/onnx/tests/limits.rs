@@ -4,19 +4,13 @@
 mod build_onnx;
 
 use build_onnx::{
-    F32, I64, file, import, import_with, int, int64s, ints, known, node, one_node, undeclared,
+    F32, I64, file, import, import_with, int, int64s, ints, known, node, one_node, scalar,
+    undeclared,
 };
 use graph::{Limit, simplify};
 use onnx::proto::OperatorSetIdProto;
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 use onnx::{ImportError, ImportOptions};
-
-fn scalar(name: &str, value: i64) -> TensorProto {
-    TensorProto {
-        dims: vec![],
-        ..int64s(name, &[value])
-    }
-}
 
 fn graph_attribute(name: &str, g: GraphProto) -> AttributeProto {
     AttributeProto {

@@ -3,21 +3,11 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, float, floats_of, import, int, ints, node, one_node, text};
+use build_onnx::{float, floats, floats_of, import, int, ints, node, one_node, text};
 use graph::{Keep, evaluate};
 use onnx::proto::{AttributeProto, TensorProto};
 use std::sync::Arc;
 use tensor::Tensor;
-
-fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: shape.to_vec(),
-        data_type: Some(F32),
-        float_data: values.to_vec(),
-        ..Default::default()
-    }
-}
 
 fn int64s(name: &str, shape: &[i64], values: &[i64]) -> TensorProto {
     TensorProto {

@@ -2,21 +2,11 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, file, import, int, int64s, known, node, undeclared};
+use build_onnx::{F32, file, floats, import, int, int64s, known, node, undeclared};
 use graph::{Keep, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
 use tensor::Tensor;
-
-fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: shape.to_vec(),
-        data_type: Some(F32),
-        float_data: values.to_vec(),
-        ..Default::default()
-    }
-}
 
 fn model(
     shape: &[i64],

@@ -2,18 +2,11 @@
 
 mod build_onnx;
 
-use build_onnx::{F32, file, import, int, int64s, known, node, undeclared};
+use build_onnx::{F32, file, import, int, int64s, known, node, scalar, undeclared};
 use graph::{Keep, evaluate};
 use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
 use tensor::Tensor;
-
-fn scalar(name: &str, value: i64) -> TensorProto {
-    TensorProto {
-        dims: vec![],
-        ..int64s(name, &[value])
-    }
-}
 
 fn model(nodes: Vec<NodeProto>, outputs: &[&str], constants: Vec<TensorProto>) -> ModelProto {
     file(

@@ -121,6 +121,30 @@ pub fn int64s(name: &str, values: &[i64]) -> TensorProto {
     }
 }
 
+/// One number without axes.
+pub fn scalar(name: &str, value: i64) -> TensorProto {
+    TensorProto {
+        dims: vec![],
+        ..int64s(name, &[value])
+    }
+}
+
+pub fn floats(name: &str, shape: &[i64], values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: shape.to_vec(),
+        data_type: Some(F32),
+        float_data: values.to_vec(),
+        ..Default::default()
+    }
+}
+
+/// A tensor of f32 as a constant of a file.
+pub fn proto(name: &str, t: &Tensor) -> TensorProto {
+    let shape: Vec<i64> = t.shape().iter().map(|n| *n as i64).collect();
+    floats(name, &shape, t.as_slice::<f32>())
+}
+
 pub fn file(opset: i64, graph: GraphProto) -> ModelProto {
     ModelProto {
         ir_version: Some(8),
