@@ -21,13 +21,8 @@ const TOLERANCE: f64 = 0.01;
 /// What the function that calls the kernel, and the pool, add.
 const OWN: f64 = 32.0;
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    match args.iter().position(|a| a == "--run") {
-        Some(at) => run(&args[at + 1], &args[at + 2..]),
-        None => compare(),
-    }
-}
+/// In the process under valgrind: the object's path and the sizes of its buffers, with spaces.
+const KERNEL: &str = "TUNESMITH_TEST_KERNEL";
 
 /// What callgrind counts.
 #[unsafe(no_mangle)]
@@ -42,10 +37,17 @@ extern "C" fn tunesmith_measured(
     unsafe { kernel(pool.ctx(), args.cast(), workspace) }
 }
 
-fn run(object: &str, bytes: &[String]) {
-    let code = LoadedCode::load(&std::fs::read(object).expect("the object")).expect("it loads");
+/// Calls the kernel that the process was started for, if it was started for one.
+#[test]
+fn child() {
+    let Ok(text) = std::env::var(KERNEL) else {
+        return;
+    };
+    let mut words = text.split(' ');
+    let object = std::fs::read(words.next().expect("a path")).expect("the object");
+    let code = LoadedCode::load(&object).expect("it loads");
     let kernel = code.kernel("kernel").expect("the entry");
-    let sizes = bytes.iter().map(|b| b.parse().expect("a number of bytes"));
+    let sizes = words.map(|b| b.parse().expect("a number of bytes"));
     let mut buffers: Vec<tensor::AlignedBytes> = sizes.map(tensor::AlignedBytes::zeroed).collect();
     let mut pointers: Vec<*mut c_void> =
         buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
@@ -57,7 +59,8 @@ fn run(object: &str, bytes: &[String]) {
     );
 }
 
-fn compare() {
+#[test]
+fn counts_are_those_of_callgrind() {
     let valgrind = Command::new("valgrind").arg("--version").output();
     if !valgrind.is_ok_and(|v| v.status.success()) {
         return testkit::host::skipped("valgrind is not installed");
@@ -142,8 +145,9 @@ fn callgrind(code: &Code, object: &[u8], folder: &Path) -> [f64; 3] {
     };
     let round = |n: u64| n.next_multiple_of(64);
     let workspace = round(code.workspace_bytes) + round(code.worker_workspace_bytes) + 64;
-    let mut sizes: Vec<String> = code.params.iter().map(|b| bytes(b).to_string()).collect();
-    sizes.push(workspace.to_string());
+    let sizes = code.params.iter().map(|b| bytes(b).to_string());
+    let mut words = vec![path.display().to_string()];
+    words.extend(sizes.chain([workspace.to_string()]));
     let result = Command::new("valgrind")
         .args([
             "--tool=callgrind",
@@ -152,9 +156,8 @@ fn callgrind(code: &Code, object: &[u8], folder: &Path) -> [f64; 3] {
         ])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("this program"))
-        .arg("--run")
-        .arg(&path)
-        .args(sizes)
+        .args(["--exact", "child"])
+        .env(KERNEL, words.join(" "))
         .output()
         .expect("valgrind starts");
     let text = String::from_utf8_lossy(&result.stderr);

@@ -1,3 +1,3 @@
-//! The messages of `proto/onnx.proto`, generated when the crate is built.
+//! The messages of `proto/onnx.proto`. `tests/proto.rs` writes their code and keeps it current.
 
-include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+include!("../proto/onnx.rs.in");

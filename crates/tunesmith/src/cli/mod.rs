@@ -115,22 +115,17 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("{:?}", miette::Report::new(Shown(e)));
+            eprintln!("{}", report(&e, screen::width(&std::io::stderr())));
             ExitCode::FAILURE
         }
     }
 }
 
-/// An error as miette prints it: the message, and below it the advice.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Shown(Error);
-
-impl miette::Diagnostic for Shown {
-    fn help<'a>(&'a self) -> Option<Box<dyn std::fmt::Display + 'a>> {
-        let advice = self.0.advice()?;
-        Some(Box::new(advice))
-    }
+/// An error for people: the message, and below it the advice, broken where the screen ends.
+fn report(error: &Error, width: usize) -> String {
+    let advice = error.advice().map(|advice| format!("\n  help: {advice}"));
+    let text = format!("error: {error}{}", advice.unwrap_or_default());
+    screen::fitted(&text, width, 4)
 }
 
 fn run(command: Command) -> Result<ExitCode> {
@@ -172,12 +167,7 @@ fn print_json(value: &impl serde::Serialize) -> Result<()> {
 /// Prints lines for people, broken where the screen ends.
 fn print_line(line: &str) -> Result<()> {
     let width = screen::bound().unwrap_or(usize::MAX);
-    let broken = |line: &str| match line.chars().count() > width {
-        true => screen::wrapped(line, width, 4),
-        false => line.to_string(),
-    };
-    let lines: Vec<String> = line.split('\n').map(broken).collect();
-    print_text(&format!("{}\n", lines.join("\n")))
+    print_text(&format!("{}\n", screen::fitted(line, width, 4)))
 }
 
 /// Prints text; a reader that went away is no error.

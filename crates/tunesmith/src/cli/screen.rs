@@ -87,6 +87,15 @@ pub fn cut(text: &str, width: usize) -> String {
     kept.chain(['…']).collect()
 }
 
+/// The lines of a text; each that is longer than `width` is [`wrapped`].
+pub fn fitted(text: &str, width: usize, indent: usize) -> String {
+    let fit = |line: &str| match line.chars().count() > width {
+        true => wrapped(line, width, indent),
+        false => line.to_string(),
+    };
+    text.split('\n').map(fit).collect::<Vec<_>>().join("\n")
+}
+
 /// Lines of at most `width` columns, broken between words; all but the first are indented.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
@@ -113,6 +122,12 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_fit_stay_as_they_are() {
+        let text = "a  table\nfour words of text";
+        assert_eq!(fitted(text, 10, 2), "a  table\nfour words\n  of text");
+    }
 
     #[test]
     fn lines_are_broken_between_words_and_indented() {
