@@ -42,6 +42,7 @@ def run(args):
         raise Failure(f"there is no report in {program.OUT}: run the suite first")
     lines = [
         "# Charts and layers\n",
+        "Each section describes the commit of its run; later changes are not in it.\n",
         "Written by `bench/rivals/run publish` from reports of earlier runs; the tables are in "
         "[FIGURES.md](../FIGURES.md),\n[whole-models.md](whole-models.md), "
         "[kernels.md](kernels.md) and [side-by-side.md](side-by-side.md).\n",

@@ -26,24 +26,18 @@ impl Tally {
                     self.bounds += usize::from(m.bound_agrees == Some(true));
                 }
             }
-            let wrong = mismatches(&code, &a).into_iter();
-            if std::env::var("SHOW").is_ok() && wrong.len() > 0 {
-                println!("{name} {}\n{}", target.name(), analysis::print(&code, &a));
-                for f in &a.functions {
-                    for (i, b) in f.graph.blocks.iter().enumerate() {
-                        println!(
-                            "{} block {i} at {:x} runs {} next {:?} prev {:?}",
-                            f.name, f.blocks[i].offset, f.blocks[i].runs, b.next, b.previous
-                        );
-                    }
-                }
-                println!("{}", lower::flat::text::print(&code));
-                std::fs::write("/tmp/static/wrong.o", &object).unwrap();
-                panic!();
-            }
-            self.wrong
-                .extend(wrong.map(|w| format!("{} {name} {entry}: {w}", target.name())));
+            let wrong = mismatches(&code, &a);
+            let target = target.name();
+            let named = wrong
+                .iter()
+                .map(|w| format!("{target} {name} {entry}: {w}"));
+            self.wrong.extend(named);
         }
+    }
+
+    fn assert_nothing_wrong(&self) {
+        let (n, all) = (self.wrong.len(), self.wrong.join("\n"));
+        assert!(n == 0, "{n} loops are not as flat code has them:\n{all}");
     }
 }
 
@@ -58,7 +52,7 @@ fn loops_of_tuned_kernels_are_all_matched() {
                 tally.add(&program.name, &scheduled, &target);
             }
         }
-        assert_eq!(tally.wrong, Vec::<String>::new());
+        tally.assert_nothing_wrong();
         assert!(tally.matched > 50, "{isa:?} {}", tally.matched);
         // Bounds of parallel loops are arguments.
         assert!(
@@ -84,7 +78,7 @@ fn loops_of_random_schedules_are_all_matched() {
                 tally.add(&format!("seed {seed}"), &scheduled, &target);
             }
         }
-        assert_eq!(tally.wrong, Vec::<String>::new());
-        assert!(tally.matched > 0);
+        tally.assert_nothing_wrong();
+        assert!(tally.matched > 0, "{isa:?}: no loop was matched");
     }
 }

@@ -1,3 +1,3 @@
-//! The messages of `proto/onnx.proto`. `tests/proto.rs` writes their code and keeps it current.
+//! The messages of `proto/onnx.proto`; `proto/generate` writes their code.
 
 include!("../proto/onnx.rs.in");

@@ -2,11 +2,12 @@
 //!
 //! Owns the ways from a model to a compiled one: default models, layouts, the
 //! search of every task, the last choices inside the model. Builders prepare the
-//! next candidates while one is measured. Every outcome is in the store before
-//! the strategy hears of it, and nothing that the store knows is measured again,
-//! so a run that was killed goes on where it stopped. Knows no terminal and no
-//! command line: an [`Observer`] is told what happens, and the caller says which
-//! machine this is and where its worker programs are ([`Host`]).
+//! next candidates while one is measured. The record of an evaluated candidate is in
+//! the store before the strategy hears of it, and a search measures nothing again that
+//! the store knows, so a run that was killed goes on where it stopped; finalists are
+//! measured again. Knows no terminal and no command line: an [`Observer`] is told what
+//! happens, and the caller says which machine this is and where its worker programs are
+//! ([`Host`]).
 
 mod arguments;
 mod bound;

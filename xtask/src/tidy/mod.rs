@@ -2,9 +2,11 @@
 //!
 //! Owns which files are looked at and how problems are reported. One file a
 //! group of rules: `source` (one Rust file), `names` (paths), `workspace`
-//! (dependencies against ARCHITECTURE.md), `commits` (what documents name).
+//! (dependencies against ARCHITECTURE.md), `documents` (what they say of the
+//! sources), `commits` (what documents name).
 
 mod commits;
+mod documents;
 mod names;
 mod source;
 mod workspace;
@@ -62,12 +64,19 @@ pub fn run(root: &Path) -> Result<Tidy, String> {
     let map = root.join("ARCHITECTURE.md");
     let map = std::fs::read_to_string(&map).map_err(|e| format!("{}: {e}", map.display()))?;
     problems.extend(workspace::check(&map, &metadata(root)?, &files)?);
+    let count = files.len();
+    files.push(documents::manifest(root)?);
+    problems.extend(documents::check(&documents::Tree {
+        documents: &documents::read(root)?,
+        sources: &files,
+        exists: &|path| root.join(path).exists(),
+    }));
     let commits = commits::check(root);
     let skipped = commits.as_ref().err().cloned();
     problems.extend(commits.unwrap_or_default());
     problems.sort();
     Ok(Tidy {
-        files: files.len(),
+        files: count,
         problems,
         skipped,
     })
@@ -79,7 +88,9 @@ fn collect(root: &Path, folder: &Path, into: &mut Vec<File>) -> Result<(), Strin
     for entry in std::fs::read_dir(folder).map_err(said)? {
         let path: PathBuf = entry.map_err(said)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with('.') || name == "target" {
+        // A folder of sources may be called `target`, too.
+        let built = path.join("CACHEDIR.TAG").exists();
+        if name.starts_with('.') || built {
             continue;
         }
         if path.is_dir() {
