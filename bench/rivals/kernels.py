@@ -14,7 +14,7 @@ from comparison import compare, conditions
 from harness import machine, program, report, slices
 from harness.program import Failure
 from harness.report import say
-from tables import TUNED, quiet_text
+from tables import TUNED, notes_text
 
 CHAIN = 8
 SIZES = (512, 1024, 2048)
@@ -223,7 +223,7 @@ def rivals_table(results):
         + f"(of minima). Exact\nalgorithms only. Convolutions are chains of {CHAIN}, over their "
         + "length: changes of layout at the ends\nare inside the time, of everyone. Both operands "
         + "of products vary: packing is inside the time.\n"
-        + quiet_text(results)
+        + notes_text(results)
     )
 
 
