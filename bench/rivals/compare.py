@@ -70,8 +70,10 @@ def arguments():
     )  # fmt: skip
 
     whole = commands.add_parser(
-        "suite", parents=[shared], help="tune, compare and explain all models: the summary"
-    )
+        "suite", parents=[shared], help="tune, compare and explain all models: the summary",
+        epilog="The table in README.md: suite --tune 30s --rounds 5 --accuracy strict,relaxed "
+        "--threads 1",
+    )  # fmt: skip
     whole.add_argument(
         "--models", default=",".join(suite.MODELS), help=f"[default: {','.join(suite.MODELS)}]"
     )

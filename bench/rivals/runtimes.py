@@ -89,12 +89,11 @@ def mnn_runner(path, threads, inputs):
         network.resizeTensor(targets[name], value.shape)
     network.resizeSession(session)
     kinds = {"float32": MNN.Halide_Type_Float, "int32": MNN.Halide_Type_Int}
-    filled = []
-    for name, value in int32_for_integers(inputs).items():
-        layout = MNN.Tensor_DimensionType_Caffe
-        filled.append(
-            (targets[name], MNN.Tensor(value.shape, kinds[str(value.dtype)], value, layout))
-        )
+    values, layout = int32_for_integers(inputs), MNN.Tensor_DimensionType_Caffe
+    filled = [
+        (targets[name], MNN.Tensor(value.shape, kinds[str(value.dtype)], value, layout))
+        for name, value in values.items()
+    ]
     outputs = network.getSessionOutputAll(session)
 
     def run():
@@ -105,6 +104,7 @@ def mnn_runner(path, threads, inputs):
             sys.exit(1)
         return {name: output.getNumpyData() for name, output in outputs.items()}
 
+    run.values = values  # The tensors may point into them.
     return MNN.version(), run
 
 

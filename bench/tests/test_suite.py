@@ -376,7 +376,8 @@ class Rivals(unittest.TestCase):
             return rival_process.Rival("r", "m", 1, "i", None, False)
 
     def test_the_reason_is_the_last_line_of_its_messages(self):
-        says = "import sys, os; print('loading\\nno such layer\\nConverted Failed!', file=sys.stderr); "
+        text = "loading\nno such layer\nConverted Failed!"
+        says = f"import sys, os; print({text!r}, file=sys.stderr); "
         with self.assertRaisesRegex(RuntimeError, "^ended with status 1: no such layer$"):
             self.started(says + "sys.exit(1)")
         with self.assertRaisesRegex(RuntimeError, "^ended with signal 6: no such layer$"):
@@ -446,7 +447,8 @@ class LeftOut(unittest.TestCase):
             comparison.leave_out("onnxruntime", "not installed", {})
 
     def test_notes_name_them_once_for_all_accuracies(self):
-        rows = [result("a", 1, [2], {"onnxruntime": [4]}, accuracy=a) for a in ("strict", "relaxed")]
+        kinds = ("strict", "relaxed")
+        rows = [result("a", 1, [2], {"onnxruntime": [4]}, accuracy=a) for a in kinds]
         for r in rows:
             r["left_out"] = {"ncnn": "no such layer"}
             r["versions"] |= {"mnn": "3"}
