@@ -219,7 +219,7 @@ def text(results):
         ]
         for r in results
     ]  # fmt: skip
-    from tables import accuracy_text, quiet_text
+    from tables import accuracy_text, notes_text
 
     means = ", ".join(
         f"{s} {slices.geometric_mean(r['gain'][s] for r in results if s in r['gain']):.2f}"
@@ -231,7 +231,7 @@ def text(results):
         + "bandwidth\nof the smallest memory that holds inputs, constants and outputs. Gain: the "
         + "best rival's time over\nours, above 1 ours is faster. Geometric means of the gains: "
         + f"{means}. {accuracy_text(results)}.\n"
-        + quiet_text(results)
+        + notes_text(results)
     )
 
 

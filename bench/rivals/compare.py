@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Tunesmith with onnxruntime (and OpenVINO, if installed) on CPUs.
+"""Compares Tunesmith with onnxruntime, OpenVINO, MNN and ncnn on CPUs.
 
 `suite` tunes, compares and explains all models; `kernels` compares single
 kernels; `operators` single operators of many kinds; `latency` models at thread
@@ -20,6 +20,7 @@ import kernels
 import operators
 import publish
 import rival_process
+import runtimes
 import suite
 from comparison import compare, conditions
 from harness import program, report
@@ -56,8 +57,8 @@ def arguments():
         "--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a dimension"
     )
     shared.add_argument(
-        "--rivals", default="onnxruntime,openvino",
-        help=f"of {', '.join(rival_process.RIVALS)} [default: onnxruntime,openvino]",
+        "--rivals", default=",".join(runtimes.DEFAULT),
+        help=f"of {', '.join(runtimes.RUNTIMES)} [default: {','.join(runtimes.DEFAULT)}]",
     )  # fmt: skip
     shared.add_argument(
         "--again", type=int, default=2, metavar="TIMES",
@@ -69,8 +70,10 @@ def arguments():
     )  # fmt: skip
 
     whole = commands.add_parser(
-        "suite", parents=[shared], help="tune, compare and explain all models: the summary"
-    )
+        "suite", parents=[shared], help="tune, compare and explain all models: the summary",
+        epilog="The table in README.md: suite --tune 30s --rounds 5 --accuracy strict,relaxed "
+        "--threads 1",
+    )  # fmt: skip
     whole.add_argument(
         "--models", default=",".join(suite.MODELS), help=f"[default: {','.join(suite.MODELS)}]"
     )

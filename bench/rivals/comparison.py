@@ -5,12 +5,16 @@ import contextlib
 import agreement
 import arrays
 import rival_process
+import runtimes
 from harness import machine, program, slices
 from harness.program import Failure
 from harness.report import say
 from tables import BASELINE, TUNED
 
 SEED = 1
+
+# Of a rival's outputs, as a relative L2 distance: beyond it, it does not compute the model.
+RIVAL_TOLERANCE = 1e-2
 
 
 def compare(model, threads, artifacts, shapes, args):
@@ -26,9 +30,7 @@ def compare(model, threads, artifacts, shapes, args):
     inputs = agreement.seeded_inputs(path, shapes, SEED)
     arrays.save(folder / "inputs.npz", inputs)
     with contextlib.ExitStack() as stack:
-        rivals = start_rivals(
-            args, path, threads, cpus, folder / "inputs.npz", stack, left_out
-        )
+        rivals = start_rivals(args, path, threads, cpus, folder / "inputs.npz", stack, left_out)
         distances = compare_outputs(threads, artifacts, rivals, inputs, folder, left_out)
         contenders = {
             name: lambda seconds, a=artifact: program.bench(a, threads, seconds, cpus)
@@ -41,7 +43,7 @@ def compare(model, threads, artifacts, shapes, args):
         )
         versions = {name: rival.version for name, rival in rivals.items()}
     latencies = {name: slices.summary(s) for name, s in taken.items()}
-    wrong = [n for n, d in distances.items() if not d["relative_l2"] <= args.tolerance]
+    wrong = [n for n in artifacts if not distances[n]["relative_l2"] <= args.tolerance]
     return {
         "model": program.model_name(model),
         "threads": threads,
@@ -85,54 +87,69 @@ def as_only(result, own, artifacts):
         part: {name(n): v for n, v in result[part].items() if n not in others}
         for part in ("distances", "latencies", "ratios")
     }
-    wrong = [name(n) for n in result["wrong"] if n not in others]
-    return result | kept | {"wrong": wrong}
+    return result | kept | {"wrong": [TUNED] if own in result["wrong"] else []}
 
 
 def start_rivals(args, path, threads, cpus, inputs_file, stack, left_out):
     """The rivals that take the model, by name. Only the baseline has to."""
     rivals = {}
     for name in dict.fromkeys([BASELINE, *args.rivals.split(",")]):
-        reason = rival_process.refusal(name, threads)
+        reason = runtimes.refusal(name, threads)
         if reason is None:
             try:
                 rival = rival_process.Rival(
                     name, path, threads, inputs_file, program.keeping_to(cpus), args.huge_pages
                 )
+                rivals[name] = stack.enter_context(rival)
             except RuntimeError as error:
                 reason = str(error)
-        if reason is None:
-            rivals[name] = stack.enter_context(rival)
-        elif name == BASELINE:
-            raise Failure(f"{BASELINE}, which outputs are compared with, is missing: {reason}")
-        else:
-            left_out[name] = reason
-            say(f"  without {name}: {reason}")
+        if reason is not None:
+            leave_out(name, reason, left_out)
     return rivals
 
 
+def leave_out(name, reason, left_out):
+    """Keeps the reason for the report. Nothing can be compared without the baseline."""
+    if name == BASELINE:
+        raise Failure(f"{BASELINE}, which outputs are compared with, is missing: {reason}")
+    left_out[name] = reason
+    say(f"  without {name}: {reason}")
+
+
 def compare_outputs(threads, artifacts, rivals, inputs, folder, left_out):
-    """How far the outputs of every contender are from onnxruntime's."""
-    outputs = {}
-    for name, rival in list(rivals.items()):
-        try:
-            rival.outputs(folder / f"{name}.npz")
-            outputs[name] = arrays.load(folder / f"{name}.npz")
-        except RuntimeError as error:
-            if name == BASELINE:
-                raise
-            left_out[name] = str(error)
-            say(f"  without {name}: {error}")
-            del rivals[name]
-    expected = outputs.pop(BASELINE)
+    """How far the outputs of every contender are from onnxruntime's.
+
+    A rival without outputs, or with others, is taken out of `rivals`.
+    """
+    expected = rival_outputs(rivals[BASELINE], folder)
     distances = {}
-    ours = {
-        name: agreement.program_outputs(artifact, threads, inputs, folder / program.slug(name))
-        for name, artifact in artifacts.items()
-    }
-    for name, theirs in (ours | outputs).items():
-        named = agreement.named_as(theirs, expected)
-        distances[name] = {"relative_l2": agreement.worst_distance(named, expected)}
-        distance = distances[name]["relative_l2"]
-        say(f"  {name}: relative L2 distance {distance:.1e} from {BASELINE}")
+    for name, artifact in artifacts.items():
+        ours = agreement.program_outputs(artifact, threads, inputs, folder / program.slug(name))
+        distances[name] = distance(name, ours, expected)
+    for name in [n for n in rivals if n != BASELINE]:
+        try:
+            found = distance(name, rival_outputs(rivals[name], folder), expected)
+            if not found["relative_l2"] <= RIVAL_TOLERANCE:
+                raise Failure(
+                    f"its relative L2 distance of {found['relative_l2']:.1e} from {BASELINE} is "
+                    f"beyond {RIVAL_TOLERANCE:g}"
+                )
+            distances[name] = found
+        except (Failure, RuntimeError) as error:
+            leave_out(name, str(error), left_out)
+            del rivals[name]
     return distances
+
+
+def rival_outputs(rival, folder):
+    """Of one run; by way of a file in `folder`."""
+    path = folder / f"{rival.name}.npz"
+    rival.outputs(path)
+    return arrays.load(path)
+
+
+def distance(name, outputs, expected):
+    """The largest of all outputs, which may have other names in the same order."""
+    worst = agreement.worst_distance(agreement.named_as(outputs, expected), expected)
+    say(f"  {name}: relative L2 distance {worst:.1e} from {BASELINE}")
+    return {"relative_l2": worst}

@@ -14,7 +14,7 @@ from comparison import compare, conditions
 from harness import machine, program, report, slices
 from harness.program import Failure
 from harness.report import say
-from tables import TUNED, quiet_text
+from tables import TUNED, notes_text
 
 CHAIN = 8
 SIZES = (512, 1024, 2048)
@@ -220,10 +220,11 @@ def rivals_table(results):
         report.markdown_table(header, rows)
         + "\nMilliseconds of one kernel (median), GFLOP/s, part of the multiply-add peak (at the "
         + "minimum).\nGain: the best rival's time over ours, above 1 ours is faster; of medians "
-        + f"(of minima). Exact\nalgorithms only. Convolutions are chains of {CHAIN}, over their "
+        + "(of minima). Ours\nare exact algorithms; MNN and ncnn also use Winograd. "
+        + f"Convolutions are chains of {CHAIN}, over their "
         + "length: changes of layout at the ends\nare inside the time, of everyone. Both operands "
         + "of products vary: packing is inside the time.\n"
-        + quiet_text(results)
+        + notes_text(results)
     )
 
 

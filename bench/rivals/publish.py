@@ -15,7 +15,7 @@ import summary
 from harness import program, report
 from harness.program import Failure
 from harness.report import say
-from tables import accuracy_text
+from tables import accuracy_text, left_out_text
 
 FOLDER = program.ROOT / "bench" / "figures"
 
@@ -78,6 +78,7 @@ def suite_section(name, models):
         chart = f"whole-models-{threads}t.svg"
         if keep(program.OUT / f"{name}-{threads}t.svg", chart):
             lines.append(f"![{threads} threads]({chart})\n")
+    lines.append(left_out_text(results))
     lines.append("Layers, their schedules, and the limits that bind them:\n")
     for r in results:
         if r["model"] in models and r["explained"]:

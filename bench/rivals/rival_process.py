@@ -8,194 +8,27 @@ each line of standard input:
     outputs FILE    runs once and writes the outputs to FILE (.npz)
     slice SECONDS   runs for about so long; median_ms, min_ms, p90_ms, runs
 
-Ends with its standard input. `Rival` is the other end of these pipes.
+or `error` in place of any of them. Ends with its standard input. `Rival` is the
+other end of these pipes.
 """
 
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
-from importlib.util import find_spec
+
+from runtimes import RUNTIMES
 
 # As `tunesmith bench` does: one warm-up a slice, and at least so many runs.
 MIN_RUNS = 5
 
 # Fewer where they would take longer than this: a rival may be a hundred times slower.
 PATIENCE_S = 10.0
-
-
-def onnxruntime_runner(path, threads, inputs):
-    """Version, and a function that runs the model once and returns its outputs by name."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    # Outputs are written where the last ones were, as by the other runtimes.
-    binding, names = session.io_binding(), [output.name for output in session.get_outputs()]
-    outputs = dict(zip(names, session.run(None, inputs)))
-    value = onnxruntime.OrtValue.ortvalue_from_numpy
-    for name, array in inputs.items():
-        binding.bind_ortvalue_input(name, value(array))
-    for name, array in outputs.items():
-        binding.bind_ortvalue_output(name, value(array))
-
-    def run():
-        session.run_with_iobinding(binding)
-        return outputs
-
-    run.inputs = inputs  # The binding points into them.
-    return onnxruntime.__version__, run
-
-
-def openvino_runner(path, threads, inputs):
-    """The same for OpenVINO; at f32, because the others run the model as it is."""
-    import openvino
-
-    properties = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-        "ENABLE_CPU_PINNING": False,
-    }
-    core = openvino.Core()
-    model = core.read_model(path)
-    # Fixed shapes: tunesmith's are fixed as well.
-    model.reshape({name: list(value.shape) for name, value in inputs.items()})
-    request = core.compile_model(model, "CPU", properties).create_infer_request()
-    outputs = [(i, output.get_any_name()) for i, output in enumerate(model.outputs)]
-    for name, value in inputs.items():
-        request.set_tensor(name, openvino.Tensor(value, shared_memory=False))
-
-    def run():
-        request.infer()
-        return {name: request.get_output_tensor(i).data for i, name in outputs}
-
-    return openvino.get_version().split("-")[0], run
-
-
-def tract_runner(path, threads, inputs):
-    """The same for tract, which computes on one thread."""
-    import tract
-
-    model = tract.onnx().load(path)
-    for i, value in enumerate(inputs.values()):
-        kind = f"{value.dtype.kind}{8 * value.dtype.itemsize}"
-        model.set_input_fact(i, ",".join([*map(str, value.shape), kind]))
-    runnable = model.into_model().into_runnable()
-    values = list(inputs.values())
-    run = lambda: {str(i): o.to_numpy() for i, o in enumerate(runnable.run(values))}
-    return installed_version("tract"), run
-
-
-def iree_runner(path, threads, inputs):
-    """The same for IREE: compiled for this CPU with its defaults; it has no tuning to run."""
-    import tempfile
-
-    import iree.compiler.tools.import_onnx.__main__ as importer
-    import iree.runtime
-    from iree.compiler import tools
-
-    flags = ["--iree-llvmcpu-target-cpu=host"]
-    with tempfile.TemporaryDirectory() as folder:
-        text = os.path.join(folder, "model.mlir")
-        importer.main(importer.parse_arguments([path, "-o", text, "--opset-version", "17"]))
-        code = tools.compile_file(
-            text, target_backends=["llvm-cpu"], input_type="onnx", extra_args=flags
-        )
-    iree.runtime.flags.parse_flags(f"--task_topology_max_group_count={threads}")
-    driver = "local-sync" if threads == 1 else "local-task"
-    context = iree.runtime.SystemContext(config=iree.runtime.Config(driver))
-    context.add_vm_module(iree.runtime.VmModule.copy_buffer(context.instance, code))
-    module = context.modules[next(m for m in context.modules.keys() if m != "hal")]
-    names = module.vm_module.function_names
-    main = module[next(n for n in names if not n.startswith("__") and "$" not in n)]
-    values = list(inputs.values())
-
-    def run():
-        outputs = main(*values)
-        outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-        return {str(i): o.to_host() for i, o in enumerate(outputs)}
-
-    return installed_version("iree-base-runtime"), run
-
-
-def tvm_runner(path, threads, inputs):
-    """The same for TVM, untuned."""
-    os.environ["TVM_NUM_THREADS"] = str(threads)
-    import onnx
-    import tvm
-    from tvm import relax
-    from tvm.relax.frontend.onnx import from_onnx
-
-    shapes = {name: list(value.shape) for name, value in inputs.items()}
-    module = from_onnx(onnx.load(path), shape_dict=shapes, keep_params_in_input=False)
-    cpu = tvm.target.codegen.llvm_get_system_cpu()
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
-    built = tvm.compile(module, target=target)
-    machine = relax.VirtualMachine(built, tvm.cpu())
-    values = [tvm.runtime.tensor(v) for v in inputs.values()]
-
-    def run():
-        outputs = machine["main"](*values)
-        outputs = [outputs] if hasattr(outputs, "numpy") else list(outputs)
-        return {str(i): o.numpy() for i, o in enumerate(outputs)}
-
-    return tvm.__version__, run
-
-
-def openblas_runner(path, threads, inputs):
-    """The same for the OpenBLAS in numpy, which multiplies two matrices and nothing else."""
-    import numpy
-    import onnx
-
-    nodes = onnx.load(path).graph.node
-    if [n.op_type for n in nodes] != ["MatMul"]:
-        raise ValueError("the model is more than one matrix product")
-    a, b = inputs.values()
-    out = numpy.empty((a.shape[0], b.shape[1]), a.dtype)
-    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{blas['name']} {blas['version']}", lambda: {"out": numpy.matmul(a, b, out=out)}
-
-
-def installed_version(package):
-    from importlib.metadata import version
-
-    return version(package)
-
-
-RIVALS = {
-    "onnxruntime": onnxruntime_runner,
-    "openvino": openvino_runner,
-    "tract": tract_runner,
-    "iree": iree_runner,
-    "tvm": tvm_runner,
-    "openblas": openblas_runner,
-}
-
-# What is imported, where that is not the rival's name.
-MODULES = {"iree": "iree.compiler", "openblas": "numpy"}
-
-
-def refusal(name, threads):
-    """Why a rival cannot take part; None if it can, as far as is known before it starts."""
-    if name not in RIVALS:
-        return f"unknown; the rivals are {', '.join(RIVALS)}"
-    try:
-        found = find_spec(MODULES.get(name, name))
-    except ImportError:
-        found = None
-    if found is None:
-        return "not installed"
-    if name == "tract" and threads > 1:
-        return "computes on one thread only"
-    return None
 
 
 def run_slice(run, seconds):
@@ -226,22 +59,32 @@ def serve(rival, path, threads, inputs_file):
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
-        version, run = RIVALS[rival](path, int(threads), arrays.load(inputs_file))
+        version, run = RUNTIMES[rival].runner(path, int(threads), arrays.load(inputs_file))
+        print(json.dumps({"version": version}), file=answers)
+        for line in sys.stdin:
+            command, argument = line.rstrip("\n").split(" ", 1)
+            if command == "outputs":
+                arrays.save(argument, run())
+                answer = {"outputs": argument}
+            else:
+                answer = run_slice(run, float(argument))
+            print(json.dumps(answer), file=answers)
     except Exception as error:
         # Whatever stops a rival is its answer; its messages are for who wants to repair it.
         traceback.print_exc()
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(json.dumps({"error": what[:300]}), file=answers)
-        return
-    print(json.dumps({"version": version}), file=answers)
-    for line in sys.stdin:
-        command, argument = line.rstrip("\n").split(" ", 1)
-        if command == "outputs":
-            arrays.save(argument, run())
-            answer = {"outputs": argument}
-        else:
-            answer = run_slice(run, float(argument))
+        answer = {"error": last_words(f"{type(error).__name__}: {error}")}
         print(json.dumps(answer), file=answers)
+
+
+# What MNN's converter says last, after the line that says why.
+NO_REASONS = ("Converted Failed!",)
+
+
+def last_words(messages):
+    """The last line that says something."""
+    lines = [line.strip() for line in messages.splitlines()]
+    said = [line for line in lines if line and line not in NO_REASONS]
+    return said[-1][:300] if said else "no message"
 
 
 # What glibc puts large allocations into huge pages by, as Tunesmith does with constants.
@@ -263,27 +106,27 @@ class Rival:
 
     def __init__(self, name, path, threads, inputs_file, preexec, huge_pages):
         self.name = name
+        self.messages = tempfile.TemporaryFile("w+", errors="replace")
         self.child = subprocess.Popen(
             [sys.executable, __file__, name, str(path), str(threads), str(inputs_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self.messages,
             text=True,
             env=environment(threads, huge_pages, os.environ),
             preexec_fn=preexec,
         )
-        first = self._answer()
-        if "error" in first:
-            self.__exit__()
-            raise RuntimeError(f"cannot load the model: {first['error']}")
-        self.version = first["version"]
+        self.version = self._answer()["version"]
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.child.stdin.close()
         self.child.stdout.close()
         self.child.wait()
+        self.messages.close()
 
     def outputs(self, path):
         """Writes the outputs of one run to a file."""
@@ -294,20 +137,30 @@ class Rival:
         return self._ask(f"slice {seconds}")
 
     def _ask(self, line):
-        try:
+        # A child that has ended gives no answer, which is told below.
+        with contextlib.suppress(BrokenPipeError):
             print(line, file=self.child.stdin, flush=True)
-        except BrokenPipeError as error:
-            raise RuntimeError(f"{self.name} has ended; its messages are above") from error
         return self._answer()
 
     def _answer(self):
         line = self.child.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} has ended; its messages are above")
-        return json.loads(line)
+        answer = json.loads(line) if line else {"error": None}
+        if "error" in answer:
+            raise self._failure(answer["error"])
+        return answer
+
+    def _failure(self, reason):
+        """Why the child gave no answer; its messages go to standard error."""
+        status = self.child.wait()
+        self.messages.seek(0)
+        messages = self.messages.read()
+        self.__exit__()
+        print(messages, file=sys.stderr, flush=True)
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        return RuntimeError(reason or f"ended with {how}: {last_words(messages)}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 5 or sys.argv[1] not in RIVALS:
+    if len(sys.argv) != 5 or sys.argv[1] not in RUNTIMES:
         sys.exit(__doc__)
     serve(*sys.argv[1:])

@@ -5,7 +5,8 @@ Arithmetic and texts only; nothing is measured here.
 
 from harness import report, slices
 from tables import (
-    BASELINE, TUNED, accuracies, accuracy_text, contender_names, latency_cell, quiet_text,
+    BASELINE, TUNED, accuracies, accuracy_text, contender_names, distance_cell, latency_cell,
+    notes_text,
 )  # fmt: skip
 
 
@@ -57,14 +58,13 @@ def text(name, results):
         + "Of allowed speed-up: the speed-up on all threads over that of the rooflines, which counts "
         + "memory shared\nby threads. CPUs apart: what a cache line takes from one thread to another and "
         + "back, in our slices;\nhundreds say that their CPUs shared no cache. "
-        + f"Relative L2: the largest distance of an output from {BASELINE}'s.\n"
+        + f"Relative L2: the largest distance of our outputs from {BASELINE}'s.\n"
         + "Check: `tunesmith check`, the largest distance of a layer from the plain references, which "
         + "compute in f64.\n"
     )
     page += f"Largest spread of a contender's slices: {100 * spread(results):.0f}%.\n"
-    page += quiet_text(results) + "\n"
+    page += notes_text(results) + "\n"
     page += f"## Tuning\n\n{accuracy_text(results).capitalize()}.\n\n" + tuning_table(results)
-    page += left_out_text(results)
     page += "\n## Layers\n\n" + layers_text(results)
     return page + charts_text(name, results)
 
@@ -111,10 +111,7 @@ def table_row(r, names):
     else:
         row += ["-"] * 5
     row.append(apart_cell(r["latencies"][TUNED]["slices"]))
-    worst = max(d["relative_l2"] for d in r["distances"].values())
-    far = any(name in r["distances"] for name in r["wrong"])
-    row.append(f"FAIL {worst:.1e}" if far else f"{worst:.1e}")
-    return [*row, check_cell(r.get("check")), r["accuracy"]]
+    return [*row, distance_cell(r), check_cell(r.get("check")), r["accuracy"]]
 
 
 def of_allowed_speedup(scaling):
@@ -176,15 +173,6 @@ def tuning_table(results):
         )  # fmt: skip
     header = ["model", "threads", "tuning s", "trials", "untuned ms", "tuned ms", "commit"]
     return report.markdown_table(header, rows)
-
-
-def left_out_text(results):
-    reasons = {}
-    for r in results:
-        for name, why in r["left_out"].items():
-            reasons.setdefault((name, why), []).append(f"{r['model']} {r['threads']}T")
-    lines = [f"- {n}: {why} ({', '.join(of)})" for (n, why), of in reasons.items()]
-    return "\n## Left out\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
 def layers_text(results):

@@ -24,10 +24,15 @@ def latency_text(results):
         report.markdown_table(header, rows)
         + "\nMedian of interleaved slices, and minimum. Ratios: of the medians (of the minima, "
         + f"median of the rounds' ratios);\nbelow 1 is faster than {BASELINE}. "
-        + f"Relative L2: the largest distance of outputs from {BASELINE}'s.\n"
+        + f"Relative L2: our largest distance of outputs from {BASELINE}'s.\n"
         + f"Largest spread of a contender's slices: {100 * spread:.0f}%.\n"
-        + quiet_text(results)
+        + notes_text(results)
     )
+
+
+def notes_text(results):
+    """What a reader has to know of the rows: disturbances, rivals left out, rivals' distances."""
+    return quiet_text(results) + left_out_text(results) + rivals_distance_text(results)
 
 
 def quiet_text(results):
@@ -41,6 +46,27 @@ def quiet_text(results):
         left = f": still {', '.join(r['disturbed'])}" if r["disturbed"] else ": quiet then"
         text += f"- {row} measured {r['measured']} times, the quietest kept{left}\n"
     return f"\n{text}" if text else "No row was disturbed.\n"
+
+
+def left_out_text(results):
+    """Which rivals did not take part, why, and of which models."""
+    rows = {}
+    for r in results:
+        for name, why in r["left_out"].items():
+            # A dictionary for its order: several accuracies have the same row.
+            rows.setdefault((name, why), {})[f"{r['model']} {r['threads']}T"] = None
+    lines = [f"- Without {n}: {why} ({', '.join(of)})\n" for (n, why), of in rows.items()]
+    return "\n" + "".join(lines) if lines else ""
+
+
+def rivals_distance_text(results):
+    """How exact the rivals are, which choose their algorithms themselves."""
+    worst = {}
+    for r in results:
+        for name in r["distances"].keys() & r["versions"].keys():
+            worst[name] = max(worst.get(name, 0.0), r["distances"][name]["relative_l2"])
+    texts = [f"{name} {distance:.1e}" for name, distance in sorted(worst.items())]
+    return f"\nLargest distances of rivals: {', '.join(texts)}.\n" if texts else ""
 
 
 def accuracies(results):
@@ -67,10 +93,10 @@ def ratio_cell(ratio):
 
 
 def distance_cell(result):
-    """The largest distance, of all contenders."""
-    name, worst = max(result["distances"].items(), key=lambda d: d[1]["relative_l2"])
-    text = f"{worst['relative_l2']:.1e}"
-    return f"FAIL {text}, {name}" if result["wrong"] else text
+    """The largest distance of ours."""
+    ours = [d["relative_l2"] for n, d in result["distances"].items() if n not in result["versions"]]
+    far = any(name in result["distances"] for name in result["wrong"])
+    return f"{'FAIL ' if far else ''}{max(ours):.1e}"
 
 
 def draw(name, results):

@@ -110,6 +110,7 @@ class Text(unittest.TestCase):
             "latencies": {"tunesmith untuned": latency(10.0), "onnxruntime": latency(20.0)},
             "of_limit": {"tunesmith untuned": 0.5, "onnxruntime": 0.25},
             "gain": {"untuned": 2.0}, "accuracy": "strict", "measured": 1, "disturbed": [],
+            "left_out": {}, "distances": {}, "versions": {},
         }  # fmt: skip
         page = operators.text([result])
         row = next(line for line in page.splitlines() if line.startswith("| matmul"))

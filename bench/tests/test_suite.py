@@ -18,7 +18,9 @@ import numpy
 import onnx
 import publish
 import rival_process
+import runtimes
 import summary
+import tables
 from harness import program, report, slices
 
 
@@ -57,7 +59,7 @@ def result(model, threads, ours, rivals, page=True, accuracy="relaxed"):
         "measured": 1, "disturbed": [],
         "distances": {"tunesmith": {"relative_l2": 1e-6}},
         "check": {"ok": True, "max_rel_err": 3e-6, "accuracy": "relaxed", "tensors": 9, "bad": []},
-        "left_out": {"tract": "not installed"}, "versions": {"onnxruntime": "1"},
+        "left_out": {"tract": "not installed"}, "versions": dict.fromkeys(rivals, "1"),
         "explained": explained(threads) if page else None, "explain_error": "no",
         "layers_page": f"layers/{model}.md",
         "tuning": {
@@ -78,6 +80,16 @@ class Gain(unittest.TestCase):
         r = result("m", 1, [4, 4, 4], {"onnxruntime": [20, 20, 2], "openvino": [6, 6, 6]})
         self.assertEqual(r["best_rival"], "openvino")
         self.assertAlmostEqual(r["gain"]["min"], 0.5)
+
+    def test_the_best_of_four(self):
+        rivals = {"onnxruntime": [9], "openvino": [8], "mnn": [6], "ncnn": [7]}
+        self.assertEqual(tuple(rivals), runtimes.DEFAULT)
+        r = result("m", 1, [4], rivals)
+        self.assertEqual((r["best_rival"], r["gain"]["median"]), ("mnn", 1.5))
+        page = summary.text("suite", [r])
+        for name in rivals:
+            self.assertIn(f" {name} ms (min) |", page)
+        self.assertIn(" 1.50 (1.50, 1.50) |", page)
 
     def test_geometric_means(self):
         self.assertAlmostEqual(slices.geometric_mean([2.0, 0.5, 8.0]), 2.0)
@@ -115,7 +127,7 @@ class Page(unittest.TestCase):
         ]
         text = summary.text("suite", results)
         for part in (
-            "openvino ms (min)", "2.00 (2.00, 2.00)", "90%", "check (L2 against f64)", "3.0e-06", "tract: not installed", "earlier run",
+            "openvino ms (min)", "2.00 (2.00, 2.00)", "90%", "check (L2 against f64)", "3.0e-06", "- Without tract: not installed (a 1T, a 2T, b 2T)", "earlier run",
             "[a, 1 threads](layers/a.md)", "b, 2 threads: no", "suite-1t.svg", "suite-2t.svg",
             "accuracy relaxed",
         ):  # fmt: skip
@@ -314,12 +326,12 @@ class Several(unittest.TestCase):
         both = {
             "latencies": latencies, "ratios": {n: 1 for n in latencies if n != "onnxruntime"},
             "distances": dict.fromkeys(["tunesmith strict", "tunesmith relaxed", "openvino"], 0),
-            "wrong": ["tunesmith strict", "openvino"], "model": "m",
+            "wrong": ["tunesmith strict"], "model": "m",
         }  # fmt: skip
         artifacts = ["tunesmith strict", "tunesmith relaxed"]
         strict, relaxed = (comparison.as_only(both, a, artifacts) for a in artifacts)
-        self.assertEqual(strict["wrong"], ["tunesmith", "openvino"])
-        self.assertEqual(relaxed["wrong"], ["openvino"])
+        self.assertEqual(strict["wrong"], ["tunesmith"])
+        self.assertEqual(relaxed["wrong"], [])
         self.assertEqual(list(relaxed["latencies"]), ["tunesmith", "onnxruntime"])
         self.assertEqual(relaxed["latencies"]["tunesmith"]["median_ms"], 2)
         self.assertEqual(strict["latencies"]["tunesmith"]["median_ms"], 3)
@@ -347,9 +359,105 @@ class Rivals(unittest.TestCase):
                     self.assertEqual(rival.version.split(":")[-1], "glibc.malloc.hugetlb=1")
 
     def test_why_a_rival_is_left_out(self):
-        self.assertIn("unknown", rival_process.refusal("nobody", 1))
+        self.assertIn("unknown", runtimes.refusal("nobody", 1))
         reasons = ("not installed", "computes on one thread only")
-        self.assertIn(rival_process.refusal("tract", 2), reasons)
+        self.assertIn(runtimes.refusal("tract", 2), reasons)
+
+    def started(self, code):
+        """A rival whose process runs some code instead."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        script = Path(folder.name) / "rival.py"
+        script.write_text(code)
+        with (
+            unittest.mock.patch.object(rival_process, "__file__", str(script)),
+            unittest.mock.patch.object(rival_process.sys, "stderr"),
+        ):
+            return rival_process.Rival("r", "m", 1, "i", None, False)
+
+    def test_the_reason_is_the_last_line_of_its_messages(self):
+        text = "loading\nno such layer\nConverted Failed!"
+        says = f"import sys, os; print({text!r}, file=sys.stderr); "
+        with self.assertRaisesRegex(RuntimeError, "^ended with status 1: no such layer$"):
+            self.started(says + "sys.exit(1)")
+        with self.assertRaisesRegex(RuntimeError, "^ended with signal 6: no such layer$"):
+            self.started(says + "sys.stderr.flush(); os.abort()")
+        with self.assertRaisesRegex(RuntimeError, "^ended with status 0: no message$"):
+            self.started("")
+        with self.assertRaisesRegex(RuntimeError, "^ValueError: b$"):
+            self.started("print('{\"error\": \"ValueError: b\"}')")
+        self.assertEqual(rival_process.last_words("ValueError: a\n  b \n\n"), "b")
+
+    def test_a_rival_that_ends_later_is_told_too(self):
+        rival = self.started("print('{\"version\": \"1\"}')")
+        with (
+            unittest.mock.patch.object(rival_process.sys, "stderr"),
+            self.assertRaisesRegex(RuntimeError, "status 0"),
+        ):
+            rival.slice(1.0)
+
+    def test_axes_are_those_of_pnnx_s_example(self):
+        script = (
+            'ex.input("in0", ncnn.Mat(in0.numpy(), batch_index=0).clone())\n'
+            'ex.input("in1", ncnn.Mat(in1.numpy(), batch_index=233).clone())\n'
+            "out.append(torch.from_numpy(out0.numpy(batch_index=1)))\n"
+        )
+        self.assertEqual(runtimes.batch_axes(script), ({"in0": 0, "in1": 233}, {"out0": 1}))
+
+
+class LeftOut(unittest.TestCase):
+    """Rivals of which each has its outputs, or does not run."""
+
+    def compared(self, **outputs):
+        """Distances, who was left, and who was left out why; ours is `tunesmith`, 1.001 for 1."""
+
+        def rival(name, value):
+            def write(path):
+                if isinstance(value, str):
+                    raise RuntimeError(value)
+                comparison.arrays.save(path, {"y": numpy.full(4, value)})
+
+            return SimpleNamespace(name=name, outputs=write)
+
+        rivals = {n: rival(n, v) for n, v in ({"onnxruntime": 1.0} | outputs).items()}
+        ours, left_out = {"y": numpy.full(4, 1.001)}, {}
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            unittest.mock.patch.object(comparison.agreement, "program_outputs", lambda *_: ours),
+            unittest.mock.patch.object(comparison, "say", lambda text: None),
+        ):
+            distances = comparison.compare_outputs(
+                1, {"tunesmith": "file"}, rivals, {}, Path(folder), left_out
+            )
+        return distances, rivals, left_out
+
+    def test_a_rival_with_other_outputs_is_left_out_and_named_with_the_distance(self):
+        distances, rivals, left_out = self.compared(mnn=1.02, ncnn=1.005, openvino=float("nan"))
+        self.assertEqual(list(rivals), ["onnxruntime", "ncnn"])
+        self.assertEqual(list(distances), ["tunesmith", "ncnn"])
+        self.assertIn("2.0e-02 from onnxruntime is beyond 0.01", left_out["mnn"])
+        self.assertIn("distance of inf", left_out["openvino"])
+
+    def test_a_rival_that_does_not_run_is_named_with_its_message(self):
+        _, rivals, left_out = self.compared(ncnn="no such layer")
+        self.assertEqual((list(rivals), left_out), (["onnxruntime"], {"ncnn": "no such layer"}))
+
+    def test_nothing_is_compared_without_the_baseline(self):
+        with self.assertRaisesRegex(program.Failure, "onnxruntime"):
+            comparison.leave_out("onnxruntime", "not installed", {})
+
+    def test_notes_name_them_once_for_all_accuracies(self):
+        kinds = ("strict", "relaxed")
+        rows = [result("a", 1, [2], {"onnxruntime": [4]}, accuracy=a) for a in kinds]
+        for r in rows:
+            r["left_out"] = {"ncnn": "no such layer"}
+            r["versions"] |= {"mnn": "3"}
+            r["distances"]["mnn"] = {"relative_l2": 2e-5}
+        notes = tables.notes_text(rows)
+        self.assertEqual(notes.count("- Without ncnn: no such layer (a 1T)\n"), 1)
+        self.assertIn("Largest distances of rivals: mnn 2.0e-05.", notes)
+        # The column of distances is ours alone.
+        self.assertEqual(tables.distance_cell(rows[0]), "1.0e-06")
 
 
 if __name__ == "__main__":
