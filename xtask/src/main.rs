@@ -1,22 +1,42 @@
-//! Chores of this repository: `cargo xtask tidy` checks what the compiler and
-//! clippy do not.
+//! Chores of this repository: `tidy` checks what the compiler and clippy do not, `tests` runs test
+//! programs side by side, `changed` tells what a change reaches.
 //!
 //! Promises to change no file. Knows nothing of what the crates do.
 
+mod changed;
+mod tests;
 mod tidy;
 
 use std::path::Path;
 use std::process::ExitCode;
 
+const USAGE: &str = "usage: cargo xtask tidy
+       cargo xtask tests MESSAGES [ARGUMENT...]   what `cargo test --no-run --message-format=json` wrote
+       cargo xtask changed BASE                   a commit";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments != ["tidy"] {
-        eprintln!("usage: cargo xtask tidy");
-        return ExitCode::from(2);
-    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("xtask is a folder of the repository");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(|a| &**a).collect();
+    let done = match words[..] {
+        ["tidy"] => return tidy(root),
+        ["tests", messages, ..] => tests::run(Path::new(messages), &arguments[2..]),
+        ["changed", base] => changed::print(root, base).map(|()| true),
+        _ => Err(USAGE.into()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn tidy(root: &Path) -> ExitCode {
     match tidy::run(root) {
         Err(message) => {
             eprintln!("tidy: {message}");

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Tests of a part, at most.
 const PART: usize = 4;
-/// A part that prints nothing for so long hangs. With `--long` there is no limit.
+/// A part that prints nothing for so long hangs; with ignored tests, for sixty times as long.
 const SILENCE: Duration = Duration::from_secs(600);
 /// Tests that the list of the slowest has.
 const SLOWEST: usize = 10;
@@ -40,7 +40,14 @@ struct Part<'p> {
 struct Ran {
     lines: Vec<String>,
     seconds: Vec<(f64, String)>,
-    failed: bool,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
 }
 
 /// The test programs that cargo's messages name (`cargo test --no-run --message-format json`);
@@ -84,7 +91,10 @@ impl Program {
     /// The tests in parts. A program without cargo's harness is one part.
     fn parts(&self) -> Result<Vec<Part<'_>>, String> {
         let failed = |e: String| format!("{}: {e}", self.name);
-        let out = self.command().args(["--list", "--format", "terse"]).output();
+        let out = self
+            .command()
+            .args(["--list", "--format", "terse"])
+            .output();
         let out = out.map_err(|e| failed(e.to_string()))?;
         if !out.status.success() {
             return Err(failed(String::from_utf8_lossy(&out.stderr).into()));
@@ -103,16 +113,30 @@ impl Program {
 }
 
 impl Part<'_> {
-    fn run(&self, arguments: &[String], silence: Option<Duration>) -> Result<Ran, String> {
+    fn title(&self) -> String {
+        let first = self.tests.first().map_or("", |t| t);
+        let more = match self.tests.len() {
+            0 | 1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        format!("{}: {first}{more}", self.program.name)
+    }
+
+    fn run(&self, arguments: &[String]) -> Result<Ran, String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", self.program.path.display());
         let mut command = self.program.command();
-        command.args(["--test-threads", "1", "--exact"]).args(&self.tests);
+        command
+            .args(["--test-threads", "1", "--exact"])
+            .args(&self.tests);
         command.args(arguments);
         // One pipe for both streams keeps the order of their lines.
-        let (output, input) = std::io::pipe().map_err(|e| e.to_string())?;
-        let other = input.try_clone().map_err(|e| e.to_string())?;
-        let child = command.stdout(input).stderr(other).spawn();
+        let (output, input) = std::io::pipe().map_err(failed)?;
+        command
+            .stderr(input.try_clone().map_err(failed)?)
+            .stdout(input);
+        let mut child = command.spawn().map_err(failed)?;
+        // The command holds the ends of the pipe that only the child may keep open.
         drop(command);
-        let mut child = child.map_err(|e| format!("{}: {e}", self.program.path.display()))?;
         let (send, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
@@ -121,12 +145,12 @@ impl Part<'_> {
         });
         let mut ran = Ran::default();
         let mut last = Instant::now();
+        let silence = match arguments.iter().any(|a| a == "--include-ignored") {
+            true => SILENCE * 60,
+            false => SILENCE,
+        };
         loop {
-            let received = match silence {
-                Some(silence) => lines.recv_timeout(silence),
-                None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            match received {
+            match lines.recv_timeout(silence) {
                 Ok((now, line)) => {
                     if let Some(test) = ended(&line) {
                         let name = format!("{} {test}", self.program.name);
@@ -137,23 +161,55 @@ impl Part<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
+                    let seconds = silence.as_secs();
                     let _ = child.kill();
-                    let of = &self.tests[ran.seconds.len().min(self.tests.len() - 1)];
-                    ran.lines.push(format!("test {of} ... FAILED"));
-                    ran.lines.push(format!("error: {of}: silent for 10 minutes"));
-                    ran.failed = true;
+                    ran.lines.push(format!(
+                        "error: nothing for {seconds} s from {}",
+                        self.title()
+                    ));
                     break;
                 }
             }
         }
-        let status = child.wait().map_err(|e| e.to_string())?;
-        if !status.success() && !ran.lines.iter().any(|l| l.starts_with("test result: FAILED")) {
-            let name = &self.program.name;
-            ran.lines.push(format!("error: {name} ended with {status} in one of {:?}", self.tests));
+        let status = child.wait().map_err(failed)?;
+        ran.counts = ran.lines.iter().find_map(|l| counts(l)).unwrap_or_default();
+        if !status.success() && ran.counts.failed == 0 {
+            ran.counts.failed = 1;
+            ran.lines
+                .push(format!("error: {} ended with {status}", self.title()));
         }
-        ran.failed |= !status.success();
         Ok(ran)
     }
+}
+
+impl Ran {
+    /// All lines if a test failed, except the counts; otherwise those about skipped tests.
+    fn print(&self) {
+        let skipped = |l: &str| {
+            l.contains("skipped: ") || l.contains("skipped in part: ") || l.contains(" ... ignored")
+        };
+        let shown = |l: &&String| match self.counts.failed {
+            0 => skipped(l),
+            _ => counts(l).is_none(),
+        };
+        for line in self.lines.iter().filter(shown) {
+            println!("{line}");
+        }
+    }
+}
+
+/// The counts of a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
+fn counts(line: &str) -> Option<Counts> {
+    let (_, parts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let count = |what: &str| {
+        let part = parts.split("; ").find_map(|p| p.strip_suffix(what))?;
+        part.trim().parse().ok()
+    };
+    Some(Counts {
+        passed: count("passed")?,
+        failed: count("failed")?,
+        ignored: count("ignored")?,
+    })
 }
 
 /// The test that a line of a test program says has ended.
@@ -162,54 +218,107 @@ fn ended(line: &str) -> Option<&str> {
     Some(test)
 }
 
-/// Runs what cargo's `messages` name on `cpus` CPUs and prints what matters: all of a part that
-/// failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
-pub fn run(messages: &str, cpus: usize, arguments: &[String]) -> Result<bool, String> {
-    let programs = programs(messages)?;
+/// Runs the programs that a file of cargo's messages names, and prints what matters: all of a
+/// part that failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
+pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
+    let text = std::fs::read_to_string(messages);
+    let text = text.map_err(|e| format!("{}: {e}", messages.display()))?;
+    let programs = programs(&text)?;
     let mut parts = Vec::new();
     for program in &programs {
         parts.extend(program.parts()?);
     }
-    let long = arguments.iter().any(|a| a == "--include-ignored");
-    let silence = (!long).then_some(SILENCE);
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
     let all: Mutex<Vec<Ran>> = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
-            let ran = part.run(arguments, silence)?;
+            let ran = part.run(arguments)?;
+            let seconds = start.elapsed().as_secs_f64();
             let mut all = all.lock().map_err(|e| e.to_string())?;
-            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
             println!(
-                "[{n:3}/{}] {:6.1} s  {}: {}{}",
+                "[{:3}/{}] {seconds:6.1} s  {}",
+                all.len() + 1,
                 parts.len(),
-                start.elapsed().as_secs_f64(),
-                part.program.name,
-                part.tests.first().map_or("", |t| t),
-                match part.tests.len() {
-                    0 | 1 => String::new(),
-                    n => format!(" and {} more", n - 1),
-                }
+                part.title()
             );
-            let shown = |l: &&String| ran.failed || l.contains("skipped: ") || l.contains("skipped in part: ");
-            for line in ran.lines.iter().filter(shown) {
-                println!("{line}");
-            }
+            ran.print();
             all.push(ran);
         }
         Ok(())
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..cpus).map(|_| scope.spawn(work)).collect();
-        let ended = workers.into_iter().map(|w| w.join());
-        ended.map(|e| e.unwrap_or_else(|_| Err("the runner of tests panicked".into()))).collect::<Result<Vec<()>, _>>()
+        let panicked = || Err("the runner of tests panicked".to_string());
+        let mut ended = workers
+            .into_iter()
+            .map(|w| w.join().unwrap_or_else(|_| panicked()));
+        ended.try_for_each(|result| result)
     })?;
     let all = all.into_inner().map_err(|e| e.to_string())?;
-    let mut seconds: Vec<_> = all.iter().flat_map(|r| r.seconds.clone()).collect();
+    let mut seconds: Vec<_> = all.iter().flat_map(|r| &r.seconds).collect();
     seconds.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("slowest:");
     for (s, test) in seconds.iter().take(SLOWEST) {
         println!("{s:8.1} s  {test}");
     }
-    Ok(!all.iter().any(|r| r.failed))
+    let sum = |of: fn(&Counts) -> usize| all.iter().map(|r| of(&r.counts)).sum::<usize>();
+    let failed = sum(|c| c.failed);
+    println!(
+        "{} passed, {failed} failed, {} skipped",
+        sum(|c| c.passed),
+        sum(|c| c.ignored)
+    );
+    Ok(failed == 0)
+}
+
+#[cfg(test)]
+mod checks {
+    use super::*;
+
+    #[test]
+    fn messages_name_test_programs_last_ones_first() {
+        let of = |package: &str, kind: &str, name: &str, test: bool, path: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/r/{package}/Cargo.toml","target":{{"kind":["{kind}"],"name":"{name}"}},"profile":{{"test":{test}}},"executable":{path}}}"#
+            )
+        };
+        let text = [
+            of("ir", "lib", "ir", false, "null"),
+            of("ir", "lib", "ir", true, "\"/t/ir-1\""),
+            of("llvm", "test", "math", true, "\"/t/math-2\""),
+            of("llvm", "bin", "x", false, "\"/t/x\""),
+            r#"{"reason":"build-finished","success":true}"#.to_string(),
+        ];
+        let names = |p: Program| (p.name, p.path.display().to_string());
+        let found: Vec<_> = programs(&text.join("\n"))
+            .unwrap()
+            .into_iter()
+            .map(names)
+            .collect();
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        assert_eq!(
+            found,
+            [pair("llvm/math", "/t/math-2"), pair("ir", "/t/ir-1")]
+        );
+    }
+
+    #[test]
+    fn lines_of_results_are_read() {
+        assert_eq!(ended("test a::b ... ok"), Some("a::b"));
+        assert_eq!(
+            ended("test a::b - should panic ... FAILED"),
+            Some("a::b - should panic")
+        );
+        assert_eq!(ended("running 3 tests"), None);
+        let line = "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 9 filtered out; finished in 1.0s";
+        let expected = Counts {
+            passed: 3,
+            failed: 2,
+            ignored: 1,
+        };
+        assert_eq!(counts(line), Some(expected));
+        assert_eq!(counts("test result"), None);
+    }
 }
