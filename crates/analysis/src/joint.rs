@@ -52,6 +52,8 @@ pub struct LoopMatch {
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionReport {
     pub name: String,
+    /// The parallel loop that the function runs a part of, if it is made for one.
+    pub parallel: Option<FlatLoopId>,
     pub calls: f64,
     pub bytes: u32,
     pub graph: Graph,
@@ -252,6 +254,7 @@ impl Joint<'_> {
         let blocks: Vec<BlockReport> = blocks.collect();
         self.found.push(FunctionReport {
             name: f.name.clone(),
+            parallel: self.parallel(&f.name),
             calls,
             bytes: blocks.iter().map(|b| b.bytes).sum(),
             blocks,

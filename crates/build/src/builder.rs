@@ -134,7 +134,10 @@ impl Builder {
             .cache
             .as_deref()
             .and_then(|f| ObjectCache::open(f).ok());
-        let key = ObjectCache::key(&request.program, &request.trace, &request.target);
+        let mut key = ObjectCache::key(&request.program, &request.trace, &request.target);
+        if let Some(cpu) = &request.options.read_for {
+            key = format!("{key}-{cpu}");
+        }
         // Extras are not cached: they are asked for rarely and are large.
         let usable = cache.as_ref().filter(|_| !request.options.extras);
         if let Some(built) = usable.and_then(|c| c.get(&key)) {
@@ -176,7 +179,7 @@ impl Builder {
             &self.programs[&request.program],
             &trace,
             &self.compilers[&request.target],
-            request.options,
+            &request.options,
         )
     }
 }

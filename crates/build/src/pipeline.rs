@@ -1,5 +1,6 @@
 //! One candidate to one kernel.
 
+use analysis::Features;
 use ir::{Isa, Program, Target};
 use llvm::{Compiler, Emit};
 use lower::flat::{BufferPlace, Code};
@@ -24,12 +25,15 @@ pub struct BuildFailure {
     pub reason: String,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildOptions {
     /// Check the promises of programs and flat code after every step.
     pub verify: bool,
     /// Produce assembly and flat code text with loop identities.
     pub extras: bool,
+    /// Read the loops and the machine code ([`Features`]); cycles are those of this processor,
+    /// by LLVM's name.
+    pub read_for: Option<String>,
 }
 
 /// What analysis and people read; made on request.
@@ -45,6 +49,7 @@ pub struct Extras {
 pub struct Built {
     pub kernel: BuiltKernel,
     pub extras: Option<Extras>,
+    pub features: Option<Features>,
     /// Wall time of replay, lowering and code generation.
     pub replay_ns: u64,
     pub lower_ns: u64,
@@ -60,7 +65,7 @@ pub fn build(
     program: &Program,
     trace: &Trace,
     compiler: &Compiler,
-    options: BuildOptions,
+    options: &BuildOptions,
 ) -> Result<Built, BuildFailure> {
     let t0 = Instant::now();
     let scheduled =
@@ -87,7 +92,7 @@ pub fn build(
     let emit = Emit {
         assembly: options.extras,
         llvm_ir: options.extras,
-        identity: options.extras,
+        identity: options.extras || options.read_for.is_some(),
     };
     let compiled = compiler
         .compile(&code, emit)
@@ -99,6 +104,9 @@ pub fn build(
         assembly: compiled.assembly.unwrap_or_default(),
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
+    let read = |cpu: &String| read(&code, &compiled.object, compiler, cpu);
+    let features = options.read_for.as_ref().map(read).transpose();
+    let features = features.map_err(failure(BuildStage::Codegen))?;
     let mut kernel = built_kernel(
         &code,
         compiler.target(),
@@ -112,9 +120,26 @@ pub fn build(
     Ok(Built {
         kernel,
         extras,
+        features,
         replay_ns: ns(t0, t1),
         lower_ns: ns(t1, t2),
         codegen_ns: ns(t2, t3),
+    })
+}
+
+/// What reading the kernel's loops and machine code tells.
+fn read(code: &Code, object: &[u8], compiler: &Compiler, scored: &str) -> Result<Features, String> {
+    let Target::Cpu(cpu) = compiler.target();
+    let decoder = compiler.decoder(scored).map_err(|e| e.to_string())?;
+    let functions = decoder.functions(object).map_err(|e| e.to_string())?;
+    let entry = analysis::Entry {
+        name: "kernel",
+        threads: cpu.threads,
+    };
+    let found = analysis::analyse(code, &functions, decoder.model(), entry);
+    Ok(Features {
+        machine: Some(analysis::machine(code, &found, cpu)),
+        ..analysis::loops(code, cpu)
     })
 }
 

@@ -33,6 +33,7 @@ fn request(trace: &str, isa: Isa) -> BuildRequest {
         options: BuildOptions {
             verify: true,
             extras: false,
+            read_for: None,
         },
         cache: None,
         fault: None,

@@ -27,6 +27,6 @@ mod value;
 
 pub use machine::{
     Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction, RegisterUnit,
-    Resource, SchedulingModel, Use,
+    Resource, SchedulingModel, Use, scoring_cpu,
 };
 pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

@@ -6,9 +6,9 @@
 //! has none; [`SchedulingModel::name`] is the name of the model it took.
 
 use crate::debug;
-use crate::object::initialize;
+use crate::object::{host_cpu, initialize};
 use crate::shim;
-use ir::Target;
+use ir::{Isa, Target};
 use lower::flat::{AccessId, FlatLoopId};
 use thiserror::Error;
 
@@ -54,6 +54,21 @@ pub struct Resource {
     pub units: u32,
     /// For a group, the resources of which any one serves.
     pub members: Vec<u32>,
+}
+
+/// The processor whose scheduling model predicts cycles of a target, unless somebody names
+/// another: this machine's own where its code runs here, else the target's tuning CPU, else an
+/// out-of-order core that LLVM has a model of (for RISC-V with vectors it has in-order ones only).
+pub fn scoring_cpu(target: &Target) -> String {
+    let Target::Cpu(cpu) = target;
+    let host = || host_cpu().filter(|_| target.triple().starts_with(std::env::consts::ARCH));
+    let usual = match cpu.isa {
+        Isa::X86Sse2 | Isa::X86Avx2 => "znver3",
+        Isa::X86Avx512 => "znver4",
+        Isa::AArch64Neon => "neoverse-v2",
+        Isa::RiscV64Rvv => "spacemit-x60",
+    };
+    cpu.tune_cpu.clone().or_else(host).unwrap_or(usual.into())
 }
 
 /// A function of an object, and its instructions in order.
@@ -148,9 +163,14 @@ pub struct Busy {
 impl Decoder {
     /// Takes the scheduling model of the target's tuning CPU, or of its level.
     pub fn new(target: &Target) -> Result<Decoder, DecodeError> {
-        initialize();
         let Target::Cpu(cpu) = target;
         let tuned = cpu.tune_cpu.as_deref().unwrap_or(target.level());
+        Decoder::with_model(target, tuned)
+    }
+
+    /// Takes the scheduling model of a processor by LLVM's name, whatever the code was made for.
+    pub fn with_model(target: &Target, tuned: &str) -> Result<Decoder, DecodeError> {
+        initialize();
         let (triple, level) = (target.triple(), target.level());
         let shim = shim::Decoder::new(triple, level, &target.features(), tuned);
         let shim = shim.map_err(|message| DecodeError::Target {

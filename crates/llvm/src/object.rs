@@ -2,6 +2,7 @@
 
 use crate::debug::DebugInfo;
 use crate::emit::Emitter;
+use crate::machine::{DecodeError, Decoder};
 use crate::raw::Builder;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
@@ -13,6 +14,9 @@ use inkwell::targets::{
 };
 use ir::Target;
 use lower::flat::Code;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Once;
 use thiserror::Error;
 
@@ -91,6 +95,8 @@ pub struct Compiler {
     context: Context,
     machine: TargetMachine,
     target: Target,
+    /// By the processor of the scheduling model; made when they are first asked for.
+    decoders: RefCell<BTreeMap<String, Rc<Decoder>>>,
 }
 
 impl Compiler {
@@ -118,7 +124,21 @@ impl Compiler {
             context: Context::create(),
             machine,
             target: target.clone(),
+            decoders: RefCell::default(),
         })
+    }
+
+    /// What reads objects of the target with the scheduling model of a processor.
+    ///
+    /// # Errors
+    /// If LLVM knows no processor of that name.
+    pub fn decoder(&self, cpu: &str) -> Result<Rc<Decoder>, DecodeError> {
+        if let Some(known) = self.decoders.borrow().get(cpu) {
+            return Ok(known.clone());
+        }
+        let made = Rc::new(Decoder::with_model(&self.target, cpu)?);
+        self.decoders.borrow_mut().insert(cpu.into(), made.clone());
+        Ok(made)
     }
 
     pub fn target(&self) -> &Target {

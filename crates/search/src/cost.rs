@@ -4,26 +4,36 @@
 //! well predictions rank measured times.
 
 use crate::space::{Point, Sketch, Space};
-use ir::Program;
+use ir::{Program, Target};
 
-/// Predicts the costs of points, so that points of one program can be compared. A model
-/// reads the decisions of the point, or makes its candidate and reads the code.
+/// What points are predicted of.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    pub program: &'a Program,
+    pub target: &'a Target,
+    pub space: &'a Space,
+}
+
+/// Predicts the costs of points, so that points of one program can be compared.
 pub trait CostModel {
-    /// Predicted cycles of one call, of all threads together; `None` where the model knows
-    /// nothing of the sketch.
-    fn predict(&self, program: &Program, space: &Space, point: &Point) -> Option<f64>;
+    /// Of each point the predicted cost of one call, lower is better; `None` where the model
+    /// knows nothing of the sketch.
+    fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>>;
 }
 
 /// Knows the sketches of rules: the rates of a core's units and of its caches, applied to
-/// what the loops of the register tile load and move.
+/// what the loops of the register tile load and move. Its costs are cycles of all threads together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Analytic;
 
 impl CostModel for Analytic {
-    fn predict(&self, _: &Program, space: &Space, point: &Point) -> Option<f64> {
-        let tile = space.sketches[point.sketch].tile.as_ref()?;
-        let decisions = space.decisions(point);
-        Some(tile.cycles(|part| decisions[part.decision].value[part.part]))
+    fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>> {
+        let one = |point: &Point| {
+            let tile = subject.space.sketches[point.sketch].tile.as_ref()?;
+            let decisions = subject.space.decisions(point);
+            Some(tile.cycles(|part| decisions[part.decision].value[part.part]))
+        };
+        points.iter().map(one).collect()
     }
 }
 
@@ -35,6 +45,7 @@ pub(crate) const ALIKE: f64 = 0.02;
 pub(crate) fn cheapest_first(
     model: &dyn CostModel,
     program: &Program,
+    target: &Target,
     sketches: Vec<Sketch>,
     by: f64,
 ) -> Vec<Sketch> {
@@ -43,8 +54,13 @@ pub(crate) fn cheapest_first(
         sketch,
         values: s.default.clone(),
     };
-    let points = space.sketches.iter().enumerate().map(default);
-    let costs: Vec<Option<f64>> = points.map(|p| model.predict(program, &space, &p)).collect();
+    let points: Vec<Point> = space.sketches.iter().enumerate().map(default).collect();
+    let subject = Subject {
+        program,
+        target,
+        space: &space,
+    };
+    let costs = model.predict(&subject, &points);
     let (mut first, mut least) = (0, f64::INFINITY);
     for (at, cost) in costs.into_iter().enumerate() {
         if let Some(cost) = cost.filter(|c| *c < least * (1.0 - by)) {
@@ -65,8 +81,9 @@ mod tests {
     struct Named;
 
     impl CostModel for Named {
-        fn predict(&self, _: &Program, space: &Space, point: &Point) -> Option<f64> {
-            space.sketches[point.sketch].name.parse().ok()
+        fn predict(&self, subject: &Subject<'_>, points: &[Point]) -> Vec<Option<f64>> {
+            let name = |p: &Point| subject.space.sketches[p.sketch].name.parse().ok();
+            points.iter().map(name).collect()
         }
     }
 
@@ -76,7 +93,8 @@ mod tests {
             let sketch = |n: &&str| Sketch::of_knobs(n, vec![], vec![]);
             let sketches = names.iter().map(sketch).collect();
             let program = ir::text::parse("program empty {\n}\n").unwrap();
-            let sorted = cheapest_first(&Named, &program, sketches, ALIKE);
+            let target = Target::generic(ir::Isa::X86Avx2);
+            let sorted = cheapest_first(&Named, &program, &target, sketches, ALIKE);
             sorted.into_iter().map(|s| s.name).collect()
         };
         assert_eq!(order(&["5", "4", "3", "6"]), ["3", "5", "4", "6"]);

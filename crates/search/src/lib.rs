@@ -25,7 +25,7 @@ pub use budget::{
     BUDGETS, Budget, MakeBudget, Promise, RoundRobin, Standing, Turn, budget, budget_names, untried,
 };
 pub use context::{Context, Told};
-pub use cost::{Analytic, CostModel};
+pub use cost::{Analytic, CostModel, Subject};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
 pub use rules::text as rules_text;

@@ -50,6 +50,16 @@ pub fn kendall(a: &[f64], b: &[f64]) -> Option<f64> {
     (pairs > 0.0).then(|| sum / pairs)
 }
 
+/// The sum of the `k` least measured numbers over that of those whose predictions are least.
+pub fn top_ratio(predicted: &[f64], measured: &[f64], k: usize) -> f64 {
+    let sum = |by: &[f64]| -> f64 {
+        let mut order: Vec<usize> = (0..by.len()).collect();
+        order.sort_by(|a, b| by[*a].total_cmp(&by[*b]));
+        order.iter().take(k).map(|i| measured[*i]).sum()
+    };
+    sum(measured) / sum(predicted)
+}
+
 /// The share of the `k` least measured numbers that is among the `k` least predicted ones.
 pub fn top_recall(predicted: &[f64], measured: &[f64], k: usize) -> Option<f64> {
     let k = k.min(measured.len());

@@ -28,13 +28,15 @@ pub struct Field {
 }
 
 /// Which candidates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Draw {
     pub candidates: usize,
     pub seed: u64,
     pub allowed: Allowed,
     /// The default comes first.
     pub default: bool,
+    /// Candidates are read as well; cycles are those of this processor, by LLVM's name.
+    pub read_for: Option<String>,
 }
 
 impl Field {
@@ -84,7 +86,8 @@ impl Field {
             let mut some: BTreeMap<u64, (BuildRequest, Point, Option<Built>)> = BTreeMap::new();
             for p in points {
                 if let Ok(c) = space.candidate(&task.program, &p) {
-                    let request = builders.request(&text, &c, target, false);
+                    let mut request = builders.request(&text, &c, target, false);
+                    request.options.read_for = d.read_for.clone();
                     some.insert(builders.submit(request.clone()), (request, p, None));
                 }
             }

@@ -1,20 +1,26 @@
 //! Random points of a task and its default, measured: how far their times are spread, and how
-//! well a model of cost predicts their order.
+//! well models of cost predict their order.
 //!
 //! Points are measured one at a time, with nothing beside them. Nothing is stored.
 
-use crate::correlation::{kendall, spearman, top_recall};
+use crate::correlation::{kendall, spearman, top_ratio, top_recall};
 use crate::field::{Draw, Field};
 use crate::measured::Workload;
+use analysis::{Features, Score};
 use ir::Target;
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
-use search::{Allowed, CostModel, Point};
+use search::{Allowed, Analytic, CostModel, Subject};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tune::compile::Builders;
 use tune::{Host, MeasureSettings, Observer, Result};
+
+/// Models that predict costs: from the decisions of a point, and from its code.
+pub const ANALYTIC: &str = "analytic";
+pub const STATIC: &str = "static";
 
 /// Which points are measured, and how.
 #[derive(Clone, Debug)]
@@ -28,14 +34,19 @@ pub struct PointOptions {
     /// Time that a kernel may take to be measured.
     pub limit: Duration,
     pub measure: MeasureSettings,
+    /// The processor whose cycles the static score counts, by LLVM's name; none to read no code.
+    pub read_for: Option<String>,
 }
 
-/// A point, what the model predicts of it, and its time.
+/// A point, what models predict of it, and its time.
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredPoint {
     pub sketch: String,
     pub values: Vec<u64>,
-    pub predicted_cycles: Option<f64>,
+    /// Predicted costs by the names of models. Costs of one model compare.
+    pub predicted: BTreeMap<&'static str, f64>,
+    /// What the code tells, where it was read.
+    pub features: Option<Features>,
     pub ns: Option<u64>,
 }
 
@@ -63,15 +74,19 @@ pub struct Spread {
     pub default_place: Option<usize>,
 }
 
-/// How predicted costs rank the points that have one and a time.
+/// How the costs that a model predicts rank the points that have one and a time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
+    pub model: &'static str,
     pub points: usize,
     pub spearman: Option<f64>,
     pub kendall: Option<f64>,
     /// The share of the `top` fastest that is among as many of least predicted cost.
     pub top: usize,
     pub recall: Option<f64>,
+    /// The times of the `top` fastest points over those of the `top` points of least predicted
+    /// cost, each summed (Tuna, section 5): 1 where both are the same.
+    pub ratio: f64,
     /// The time of the point of least predicted cost over the least time.
     pub chosen_over_best: f64,
 }
@@ -92,20 +107,22 @@ impl MeasuredTask {
         })
     }
 
-    /// `None` if no point has a predicted cost and a time.
-    pub fn prediction(&self, top: usize) -> Option<Prediction> {
-        let both = |p: &MeasuredPoint| Some((p.predicted_cycles?, p.ns? as f64));
+    /// How a model ranks the points; `None` if no point has a predicted cost of it and a time.
+    pub fn prediction(&self, model: &'static str, top: usize) -> Option<Prediction> {
+        let both = |p: &MeasuredPoint| Some((*p.predicted.get(model)?, p.ns? as f64));
         let (predicted, measured): (Vec<f64>, Vec<f64>) =
             self.points.iter().filter_map(both).unzip();
         let all = predicted.iter().zip(&measured);
         let (_, chosen) = all.min_by(|a, b| a.0.total_cmp(b.0))?;
         let best = measured.iter().copied().fold(f64::INFINITY, f64::min);
         Some(Prediction {
+            model,
             points: measured.len(),
             spearman: spearman(&predicted, &measured),
             kendall: kendall(&predicted, &measured),
             top,
             recall: top_recall(&predicted, &measured, top),
+            ratio: top_ratio(&predicted, &measured, top),
             chosen_over_best: chosen / best,
         })
     }
@@ -116,7 +133,6 @@ pub struct Points<'a> {
     pub host: &'a Host,
     pub target: &'a Target,
     pub options: &'a PointOptions,
-    pub model: &'a dyn CostModel,
     pub observer: &'a mut dyn Observer,
 }
 
@@ -147,15 +163,32 @@ impl Points<'_> {
             seed: o.seed,
             allowed: o.allowed,
             default: true,
+            read_for: o.read_for.clone(),
         };
         let host = self.host.machine.target(self.target.threads());
         let field = Field::draw(task, self.target, &host, draw, builders)?;
         let times = self.times(&field)?;
-        let point = |(p, ns): (&Point, Option<u64>)| MeasuredPoint {
-            sketch: field.space.sketches[p.sketch].name.clone(),
-            values: p.values.clone(),
-            predicted_cycles: self.model.predict(&task.program, &field.space, p),
-            ns,
+        let subject = Subject {
+            program: &task.program,
+            target: self.target,
+            space: &field.space,
+        };
+        let analytic = Analytic.predict(&subject, &field.points);
+        let Target::Cpu(cpu) = self.target;
+        let score = Score::usual(cpu);
+        let point = |(i, ns): (usize, Option<u64>)| {
+            let p = &field.points[i];
+            let features = field.built[i].features.clone();
+            let mut predicted = BTreeMap::new();
+            predicted.extend(analytic[i].map(|c| (ANALYTIC, c)));
+            predicted.extend(features.as_ref().map(|f| (STATIC, score.cycles(f))));
+            MeasuredPoint {
+                sketch: field.space.sketches[p.sketch].name.clone(),
+                values: p.values.clone(),
+                predicted,
+                features,
+                ns,
+            }
         };
         let default = field.space.default_point();
         Ok(MeasuredTask {
@@ -163,7 +196,7 @@ impl Points<'_> {
             task: task.title(),
             key: task.key.clone(),
             default: field.points.iter().position(|p| *p == default),
-            points: field.points.iter().zip(times).map(point).collect(),
+            points: times.into_iter().enumerate().map(point).collect(),
         })
     }
 
@@ -196,10 +229,11 @@ mod tests {
     use super::*;
 
     fn task(points: &[(Option<f64>, Option<u64>)], default: Option<usize>) -> MeasuredTask {
-        let point = |(predicted_cycles, ns): &(Option<f64>, Option<u64>)| MeasuredPoint {
+        let point = |(cost, ns): &(Option<f64>, Option<u64>)| MeasuredPoint {
             sketch: "rules.rows".into(),
             values: vec![],
-            predicted_cycles: *predicted_cycles,
+            predicted: cost.map(|c| (STATIC, c)).into_iter().collect(),
+            features: None,
             ns: *ns,
         };
         MeasuredTask {
@@ -235,10 +269,10 @@ mod tests {
             (None, Some(5)),
             (Some(0.5), None),
         ];
-        let p = task(&points, None).prediction(1).unwrap();
+        let p = task(&points, None).prediction(STATIC, 1).unwrap();
         assert_eq!((p.points, p.recall), (3, Some(0.0)));
-        assert_eq!(p.chosen_over_best, 2.0);
+        assert_eq!((p.chosen_over_best, p.ratio), (2.0, 0.5));
         assert!((p.spearman.unwrap() - 0.5).abs() < 1e-12);
-        assert_eq!(task(&points[3..], None).prediction(1), None);
+        assert_eq!(task(&points[3..], None).prediction(STATIC, 1), None);
     }
 }

@@ -69,6 +69,7 @@ impl Builders {
             options: BuildOptions {
                 verify: false,
                 extras,
+                read_for: None,
             },
             cache: self.cache.clone(),
             fault: None,

@@ -133,6 +133,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             write_dots(d, dots, target).map(drop)
         });
     }
+    let whole = Target::Cpu(target.clone());
     let mut all_copies = Templates::default();
     for copies in ways {
         let mut own = Templates::default();
@@ -142,13 +143,13 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
             });
         }
         if ranked {
-            own.sketches = cheapest_first(&Analytic, program, own.sketches, ALIKE);
+            own.sketches = cheapest_first(&Analytic, program, &whole, own.sketches, ALIKE);
         }
         all_copies.extend(own);
     }
     if ranked {
         let sketches = std::mem::take(&mut all_copies.sketches);
-        all_copies.sketches = cheapest_first(&Analytic, program, sketches, COPIES);
+        all_copies.sketches = cheapest_first(&Analytic, program, &whole, sketches, COPIES);
     }
     found.extend(all_copies);
 }

@@ -267,8 +267,9 @@ fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> 
     let options = build::BuildOptions {
         verify: true,
         extras: true,
+        read_for: None,
     };
-    let built = build::build(&task.program, trace, &compiler, options)
+    let built = build::build(&task.program, trace, &compiler, &options)
         .map_err(|e| refused(task, &format!("{:?}: {}", e.stage, e.reason)))?;
     Ok(built.extras.expect("extras were asked for"))
 }

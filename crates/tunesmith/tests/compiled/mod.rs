@@ -24,8 +24,9 @@ pub fn kernel(
     let options = BuildOptions {
         verify: true,
         extras: false,
+        read_for: None,
     };
-    let built = build::build(&task.program, &candidate.trace, compiler, options);
+    let built = build::build(&task.program, &candidate.trace, compiler, &options);
     built.map(|b| b.kernel).map_err(|e| {
         let (title, name) = (task.title(), &candidate.algorithm);
         format!("{title} as {name}: {:?}: {}", e.stage, e.reason)

@@ -1,0 +1,139 @@
+//! What reading a candidate tells, as numbers: of one call of its kernel.
+//!
+//! The numbers are facts of the code, not of time. [`crate::Score`] makes a cost of them.
+
+use crate::classes::Class;
+use crate::joint::{Analysis, FunctionReport};
+use crate::movement::{Cache, movement};
+use ir::CpuTarget;
+use lower::flat::{Code, Stmt};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of the pages that an operating system maps memory by (the usual size).
+const PAGE: u64 = 4096;
+
+/// Facts that one call's costs follow from. Counts are of the thread that does most, unless a
+/// field says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Features {
+    /// Cache lines moved into the first-level, second-level and last-level cache (Tuna,
+    /// Algorithm 2); the last one by all threads.
+    pub lines: [f64; 3],
+    /// Pages of memory that are touched at all, by all threads.
+    pub pages: f64,
+    /// Parallel loops that begin: each wakes the threads and waits for them.
+    pub forks: f64,
+    /// What the machine code tells; none where only loops were read.
+    pub machine: Option<MachineFeatures>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineFeatures {
+    /// LLVM's name of the scheduling model that the cycles are of.
+    pub model: String,
+    /// Cycles if each block runs alone (the paper's), and if it is one of many runs.
+    pub alone: f64,
+    pub repeated: f64,
+    /// Instructions of each class, in the order of [`Class::ALL`].
+    pub classes: Vec<f64>,
+    pub loads: f64,
+    pub stores: f64,
+    /// Bytes of code in blocks that run more than once.
+    pub hot_bytes: f64,
+    /// Blocks whose counts are guesses, or disagree.
+    pub doubtful: u32,
+    pub blocks: u32,
+}
+
+/// Of the loops alone: needs no code generator.
+pub fn loops(code: &Code, target: &CpuTarget) -> Features {
+    let cache = |bytes: u64, shared: bool| Cache {
+        bytes,
+        line_bytes: target.cache_line_bytes,
+        shared,
+    };
+    let moved = |c: Cache| movement(code, &code.kernel, c, target.threads);
+    let caches = [
+        cache(target.l1_bytes, false),
+        cache(target.l2_bytes, false),
+        cache(target.llc_bytes, target.threads > 1),
+    ];
+    let all = Cache {
+        line_bytes: PAGE,
+        ..cache(u64::MAX, true)
+    };
+    let mut forks = 0.0;
+    count_forks(&code.kernel, 1.0, &mut forks);
+    Features {
+        lines: caches.map(|c| moved(c).lines),
+        pages: moved(all).footprint,
+        forks: if target.threads > 1 { forks } else { 0.0 },
+        machine: None,
+    }
+}
+
+fn count_forks(stmts: &[Stmt], runs: f64, forks: &mut f64) {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) if l.parallel => *forks += runs,
+            Stmt::Loop(l) => count_forks(&l.body, runs * l.extent as f64, forks),
+            Stmt::If {
+                then, otherwise, ..
+            } => {
+                count_forks(then, runs, forks);
+                count_forks(otherwise, runs, forks);
+            }
+            Stmt::Store(_) | Stmt::Check { .. } | Stmt::Prefetch { .. } => {}
+        }
+    }
+}
+
+/// Of the machine code, as `found` by [`crate::analyse`] for as many threads as the target has.
+pub fn machine(code: &Code, found: &Analysis, target: &CpuTarget) -> MachineFeatures {
+    let mut of = MachineFeatures {
+        model: found.model.name.clone().unwrap_or_default(),
+        classes: vec![0.0; Class::ALL.len()],
+        ..MachineFeatures::default()
+    };
+    for f in &found.functions {
+        let share = share(code, f, target.threads);
+        for b in &f.blocks {
+            let runs = b.runs * share;
+            of.alone += runs * b.cycles.alone;
+            of.repeated += runs * b.cycles.repeated;
+            for (sum, class) in of.classes.iter_mut().zip(Class::ALL) {
+                *sum += runs * b.counts.of_class(class);
+            }
+            of.loads += runs * b.counts.loads;
+            of.stores += runs * b.counts.stores;
+            if b.runs > 1.0 {
+                of.hot_bytes += f64::from(b.bytes);
+            }
+        }
+        of.blocks += f.blocks.len() as u32;
+        of.doubtful += (f.guessed.len() + f.broken.len()) as u32;
+    }
+    of
+}
+
+/// The share of a function's runs that the thread with most of them has.
+fn share(code: &Code, f: &FunctionReport, threads: u32) -> f64 {
+    let Some(id) = f.parallel else {
+        return 1.0;
+    };
+    let extent = code.loops[id as usize].extent.max(1) as f64;
+    (extent / f64::from(threads.max(1))).ceil() / extent
+}
+
+impl MachineFeatures {
+    pub fn of_class(&self, class: Class) -> f64 {
+        self.classes.get(class as usize).copied().unwrap_or(0.0)
+    }
+}
+
+impl Features {
+    /// Whether all counts are known.
+    pub fn is_sure(&self) -> bool {
+        self.machine.as_ref().is_some_and(|m| m.doubtful == 0)
+    }
+}
