@@ -25,7 +25,7 @@ pub use correlation::{kendall, spearman, top_recall};
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;
 pub use measured::{Findings, Study, StudyOptions, Workload};
-pub use points::{MeasuredPoint, MeasuredTask, PointOptions, Points, Prediction, Spread};
+pub use points::{MODELS, MeasuredPoint, MeasuredTask, PointOptions, Points, Prediction, Spread};
 pub use row::Row;
 pub use saved::Saved;
 pub use sweep::{Sweep, Swept, Variant, variants};

@@ -19,8 +19,9 @@ use tune::compile::Builders;
 use tune::{Host, MeasureSettings, Observer, Result};
 
 /// Models that predict costs: from the decisions of a point, and from its code.
-pub const ANALYTIC: &str = "analytic";
-pub const STATIC: &str = "static";
+const ANALYTIC: &str = "analytic";
+const STATIC: &str = "static";
+pub const MODELS: [&str; 2] = [ANALYTIC, STATIC];
 
 /// Which points are measured, and how.
 #[derive(Clone, Debug)]

@@ -7,10 +7,10 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use measure::{Constants, Policy};
 use onnx::ImportOptions;
-use search::{Accuracy, Allowed, Analytic, SpaceKind};
+use search::{Accuracy, Allowed, SpaceKind};
 use serde_json::{Value, json};
 use std::time::Duration;
-use study::{MeasuredTask, PointOptions, Points, Workload};
+use study::{MODELS, MeasuredTask, PointOptions, Points, Prediction, Workload};
 use tune::known::Requirements;
 use tune::{MeasureSettings, Result};
 
@@ -40,7 +40,8 @@ pub struct PointArgs {
     json: bool,
 }
 
-/// How well the analytic cost ranks the measured times of random points
+/// How well predicted costs rank the measured times of random points: the analytic cost of the
+/// decisions, and the static score of the machine code
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  tunesmith study rank 'op:conv1d(c=80,w=3000,k=384,s=3,pad=1)' --points 200\n  tunesmith study rank resnet18 --space rules --top 5 --json"
@@ -48,9 +49,12 @@ pub struct PointArgs {
 pub struct RankArgs {
     #[command(flatten)]
     points: PointArgs,
-    /// Recall is of so many of the fastest points
+    /// Recall and ratio are of so many of the fastest points
     #[arg(long, default_value_t = 10, value_parser = parse_count::<usize>)]
     top: usize,
+    /// The processor whose cycles the static score counts, by LLVM's name [default: this machine's]
+    #[arg(long, value_name = "CPU")]
+    score_cpu: Option<String>,
 }
 
 /// Best, median and worst of random points, and the place of the default among them
@@ -63,9 +67,20 @@ pub struct SpreadArgs {
     points: PointArgs,
 }
 
-fn measured(a: &PointArgs) -> Result<Vec<MeasuredTask>> {
+/// What is read of each candidate beside its time.
+enum Read {
+    Nothing,
+    /// For this processor, or for the usual one.
+    Code(Option<String>),
+}
+
+fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
     let host = crate::cli::host()?;
     let target = host.machine.target(a.threads);
+    let read_for = match read {
+        Read::Nothing => None,
+        Read::Code(cpu) => Some(cpu.unwrap_or_else(|| llvm::scoring_cpu(&target))),
+    };
     let mut programs: Vec<Workload> = Vec::new();
     for name in &a.models {
         let source = crate::source::load(name, &ImportOptions::default())?;
@@ -92,13 +107,13 @@ fn measured(a: &PointArgs) -> Result<Vec<MeasuredTask>> {
             constants: Constants::PAPER,
             lose: 0.0,
         },
+        read_for,
     };
     let mut progress = Progress::new("study", a.json);
     let mut points = Points {
         host: &host,
         target: &target,
         options: &options,
-        model: &Analytic,
         observer: &mut progress,
     };
     let measured = points.measure(&programs);
@@ -127,38 +142,44 @@ fn ms(ns: u64) -> String {
 }
 
 pub fn rank(a: &RankArgs) -> Result<()> {
-    let measured = measured(&a.points)?;
+    let measured = measured(&a.points, Read::Code(a.score_cpu.clone()))?;
+    let predictions = |t: &MeasuredTask| -> Vec<Prediction> {
+        let models = MODELS.into_iter();
+        models.filter_map(|m| t.prediction(m, a.top)).collect()
+    };
     if a.points.json {
-        let one = |t: &MeasuredTask| json!({"task": t, "prediction": t.prediction(a.top)});
+        let one = |t: &MeasuredTask| json!({"task": t, "predictions": predictions(t)});
         let tasks: Vec<Value> = measured.iter().map(one).collect();
         return print_json(&json!({"study": header(&a.points), "tasks": tasks}));
     }
     let recall = format!("recall of {}", a.top);
-    let columns = ["task", "points", "Spearman", "Kendall", &recall, "chosen"];
-    let mut t = Table::new(&columns);
+    let of_top = format!("ratio of {}", a.top);
+    let mut t = Table::new(&[
+        "task", "model", "points", "Spearman", "Kendall", &recall, &of_top, "chosen",
+    ]);
     for task in &measured {
-        let title = format!("{}: {}", task.program, task.task);
-        let mut row = vec![title];
-        match task.prediction(a.top) {
-            Some(p) => row.extend([
+        let mut title = format!("{}: {}", task.program, task.task);
+        for p in predictions(task) {
+            t.row(vec![
+                std::mem::take(&mut title),
+                p.model.into(),
                 p.points.to_string(),
                 ratio(p.spearman),
                 ratio(p.kendall),
                 ratio(p.recall),
+                format!("{:.2}", p.ratio),
                 format!("{:.2}x", p.chosen_over_best),
-            ]),
-            None => row.push("0".into()),
+            ]);
         }
-        t.row(row);
     }
     t.print()?;
     print_line(
-        "Points: those with a predicted cost and a time. Chosen: the time of the point of least predicted cost over the least time.",
+        "Points: those with a predicted cost and a time. Ratio: the times of the fastest points over those of the points of least predicted cost. Chosen: the time of the point of least predicted cost over the least time.",
     )
 }
 
 pub fn spread(a: &SpreadArgs) -> Result<()> {
-    let measured = measured(&a.points)?;
+    let measured = measured(&a.points, Read::Nothing)?;
     if a.points.json {
         let one = |t: &MeasuredTask| json!({"task": t, "spread": t.spread()});
         let tasks: Vec<Value> = measured.iter().map(one).collect();
