@@ -14,13 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 use testkit::host::host_targets;
+use testkit::setting;
 use tune::compile::{defaults, fallbacks};
 use tune::machine::Machine;
 use tune::source::{Precision, Source};
 use tunesmith::{Requirements, load};
 
-/// Random points of every sketch.
-const POINTS: usize = 3;
+/// Random points of every sketch, unless `TUNESMITH_POINTS` says otherwise.
+const POINTS: u64 = 1;
 
 /// What code is made for and run with.
 pub struct Setting {
@@ -202,7 +203,7 @@ fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
     let mut out = Vec::new();
     for one in sketches(task, target) {
         let mut points = BTreeSet::from([one.default_point()]);
-        points.extend((0..POINTS).map(|_| one.sample(&mut rng)));
+        points.extend((0..setting("TUNESMITH_POINTS", POINTS)).map(|_| one.sample(&mut rng)));
         let legal = points
             .iter()
             .filter_map(|p| one.candidate(&task.program, p).ok());

@@ -1,6 +1,8 @@
 //! Compiled operators and models against the plain references: every built-in
 //! operator, in both layouts, under its fallback, its default and random
 //! schedules of every sketch, with one thread and with two.
+//!
+//! `TUNESMITH_POINTS` sets the number of random schedules of a sketch.
 
 #[path = "../compiled/mod.rs"]
 mod compiled;
