@@ -237,6 +237,12 @@ impl Builder {
         v
     }
 
+    /// A product of floats that is rounded: no sum takes it in.
+    pub fn rounded_product(&self, a: Value, b: Value) -> Value {
+        // SAFETY: floats of one type.
+        unsafe { c::LLVMBuildFMul(self.builder, a, b, NAME) }
+    }
+
     fn allow_contraction(&self, v: Value) {
         // SAFETY: constants fold to non-instructions, which are left alone.
         unsafe {
