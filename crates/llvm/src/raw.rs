@@ -362,6 +362,11 @@ impl Builder {
         }
     }
 
+    pub fn extract_at(&self, vector: Value, lane: Value) -> Value {
+        // SAFETY: a vector, and an integer that the caller knows to be below its lanes.
+        unsafe { c::LLVMBuildExtractElement(self.builder, vector, lane, NAME) }
+    }
+
     pub fn extract(&self, vector: Value, lane: u32) -> Value {
         let i = self.const_int(self.int_type(32), i64::from(lane));
         // SAFETY: a vector and a lane within it.
@@ -529,6 +534,13 @@ impl Builder {
             }
             f
         }
+    }
+
+    /// The function of this name, if there is one.
+    pub fn function(&self, name: &str) -> Option<Value> {
+        // SAFETY: a live module.
+        let f = unsafe { c::LLVMGetNamedFunction(self.module, cstr(name).as_ptr()) };
+        (!f.is_null()).then_some(f)
     }
 
     /// `index` 0 is the result, `i + 1` parameter `i`, `u32::MAX` the function.
