@@ -247,13 +247,14 @@ fn a_scale_for_each_channel() {
     let (new, moved) = ([0.02f32, 0.015, 0.1], [100, 3, 250]);
     let steps = |s: [f32; 3], z: [i32; 3]| [0, 1, 2].map(|c| Steps(U8, s[c], z[c]));
     let (from, to) = (steps(scales, zeros), steps(new, moved));
-    let mut net = Net::default();
-    net.constants = vec![
+    let constants = vec![
         floats("s", &[3], &scales),
         bytes("z", U8, &zeros),
         floats("t", &[3], &new),
         bytes("w", U8, &moved),
     ];
+    let nodes = Vec::new();
+    let mut net = Net { nodes, constants };
     let axis = || vec![int("axis", 0)];
     let y = net.add("DequantizeLinear", "", &["x0", "s", "z"], axis());
     net.add("QuantizeLinear", "", &[&y, "t", "w"], axis());
