@@ -12,7 +12,7 @@ use crate::declared::{contradicted, shape_allows};
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
-use crate::node::{Imported, NodeImport, Problem};
+use crate::node::{Imported, NodeImport, Problem, is_half};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// What the file leaves open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -499,6 +499,7 @@ impl Importer<'_> {
                 .output
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
+            roundings: 0,
         };
         let imported =
             sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
@@ -598,7 +599,14 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     if let Some(name) = n.attributes.repeated() {
         return Problem::unsupported(format!("attribute `{name}` is given twice"));
     }
-    let values = import(n)?;
+    let mark = n.model.mark();
+    n.roundings = 0;
+    let mut values = import(n)?;
+    if n.roundings > 1 {
+        let types: Vec<DType> = values.iter().map(|v| n.dtype(*v)).collect();
+        n.model.return_to(mark);
+        values = in_f32(n, import, &types)?;
+    }
     let unread = n.attributes.unread();
     if !unread.is_empty() {
         return Problem::unsupported(format!("attribute {} is not supported", unread.join(", ")));
@@ -611,6 +619,39 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     }
     if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
         return Problem::unsupported(format!("output {i} is not supported"));
+    }
+    Ok(values)
+}
+
+/// An operator of halves that is written out in several operators, in f32: only its results,
+/// of these types, are rounded to halves.
+fn in_f32(
+    n: &mut NodeImport,
+    import: fn(&mut NodeImport) -> Imported,
+    types: &[DType],
+) -> Imported {
+    let given = n.inputs.clone();
+    let mut wide = HashMap::new();
+    for v in given.iter().flatten().copied() {
+        if is_half(n.dtype(v)) && !wide.contains_key(&v) {
+            wide.insert(v, n.widened(v)?);
+        }
+    }
+    n.inputs = given
+        .iter()
+        .map(|v| v.map(|v| *wide.get(&v).unwrap_or(&v)))
+        .collect();
+    let results = import(n);
+    n.inputs = given;
+    let mut values = results?;
+    for (i, (v, to)) in values.iter_mut().zip(types).enumerate() {
+        if n.wants(i) {
+            *v = match wide.iter().find(|(_, wide)| *wide == v) {
+                // An operand that is passed through.
+                Some((narrow, _)) => *narrow,
+                None => n.cast(*v, *to)?,
+            };
+        }
     }
     Ok(values)
 }

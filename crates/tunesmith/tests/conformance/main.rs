@@ -11,6 +11,7 @@ mod halves;
 mod judge;
 mod layers;
 mod quantised;
+mod requantised;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};
