@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes what ONNX Runtime computes for the fused operators, as `values.txt` beside this file.
+"""Writes what ONNX Runtime computes for single nodes: `fused.txt` and `movement.txt` beside this
+file.
 
 usage: write.py
 
@@ -502,12 +503,93 @@ def quantized():
         case(f"{name}_bias", "MatMulNBits", lambda s: [*packed(s), None, None, Const(s.f(3))], **own)
 
 
-def main():
-    for part in (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized):
+def movement():
+    """Places that are negative, or beyond the ends."""
+    standard = dict(domain="")
+    starts, ends = [-20, -6, -5, -4, -1, 0, 3, 4, 9], [-20, -5, -4, -2, 0, 3, 4, 9]
+    for step in (-3, -1, 1, 2):
+        for a in starts:
+            for b in ends:
+                where = [Const(i64([v])) for v in (a, b, 0, step)]
+                case(f"Slice_{a}_{b}_{step}", "Slice", lambda s: [np.arange(4, dtype=np.float32), *where], **standard)
+    for mode in ("constant", "reflect", "edge", "wrap"):
+        for before, after in ((-1, 0), (0, -2), (-1, -1), (-1, 2), (2, -1), (-2, 3), (3, -2), (-2, -2), (-3, 1)):
+            left, most = 4 + min(before, 0) + min(after, 0), max(before, after, 0)
+            if mode != "constant" and (left == 0 or mode == "reflect" and most >= left):
+                continue  # refused by the runtime
+            pads = Const(i64([before, after]))
+            case(f"Pad_{mode}_{before}_{after}", "Pad", lambda s: [s.f(2, 4), pads, Const(f32(0.5)), Const(i64([-1]))], mode=mode,
+                 domain="", version=19)
+    x = lambda s: s.f(2, 3, 4)
+    for axis in (-3, -1, 0, 2):
+        size = (2, 3, 4)[axis]
+        parts = Const(i64([1, 0, size - 1]))
+        case(f"Split_{axis}", "Split", lambda s: [x(s), parts], 3, axis=axis, **standard)
+        case(f"Gather_{axis}", "Gather", lambda s: [x(s), i64([[-1, 0], [-size, size - 1]])], axis=axis, **standard)
+        index = i64(np.arange(-size, 0)).reshape([-1 if d == axis % 3 else 1 for d in range(3)])
+        index = np.broadcast_to(index, (2, 3, 4)).copy()
+        case(f"GatherElements_{axis}", "GatherElements", lambda s: [x(s), index], axis=axis, **standard)
+        case(f"ScatterElements_{axis}", "ScatterElements", lambda s: [x(s), index[:1, :1, :1], s.f(1, 1, 1)], axis=axis, **standard)
+        case(f"Concat_{axis}", "Concat", lambda s: [x(s), x(s)], axis=axis, **standard)
+        case(f"Flatten_{axis}", "Flatten", lambda s: [x(s)], axis=axis, **standard)
+        case(f"Unsqueeze_{axis}", "Unsqueeze", lambda s: [x(s), Const(i64([axis, 1]))], **standard)
+        case(f"Hardmax_{axis}", "Hardmax", lambda s: [x(s)], axis=axis, **standard)
+        case(f"ArgMax_{axis}", "ArgMax", lambda s: [x(s)], axis=axis, select_last_index=1, **standard)
+        case(f"TopK_{axis}", "TopK", lambda s: [x(s), Const(i64([2]))], 2, axis=axis, largest=0, **standard)
+        case(f"Compress_{axis}", "Compress", lambda s: [x(s), Const(np.array([False, True]))], axis=axis, **standard)
+        case(f"OneHot_{axis}", "OneHot", lambda s: [i64([[-1, 0], [-4, 5]]), Const(i64([4])), Const(f32([0.25, 2]))], axis=min(axis, 1), **standard)
+        for reverse in (0, 1):
+            for exclusive in (0, 1):
+                case(f"CumSum_{axis}_{reverse}{exclusive}", "CumSum", lambda s: [x(s), Const(i64(axis))], reverse=reverse,
+                     exclusive=exclusive, **standard)
+    case("Split_parts", "Split", lambda s: [s.f(7)], 3, axis=-1, num_outputs=3, domain="", version=18)
+    case("Split_equal", "Split", lambda s: [s.f(2, 6)], 3, axis=-1, **standard)
+    case("Squeeze_negative", "Squeeze", lambda s: [s.f(1, 3, 1, 1), Const(i64([-1, -4]))], **standard)
+    case("Unsqueeze_ends", "Unsqueeze", lambda s: [s.f(2, 3), Const(i64([-1, -4]))], **standard)
+    case("GatherND", "GatherND", lambda s: [x(s), i64([[-1, -3], [0, -1]])], **standard)
+    case("GatherND_batch", "GatherND", lambda s: [x(s), i64([[-1], [-3]])], batch_dims=1, **standard)
+    case("ScatterND", "ScatterND", lambda s: [x(s), i64([[-1, -3], [0, -1]]), s.f(2, 4)], **standard)
+    for bounds in ((5, -1, -2), (5, 0, -2), (5, 1, -2), (-1, -7, -3), (0, 5, -1), (5, 0, 1), (-5, 4, 4), (3, 3, 1)):
+        case("Range_" + "_".join(map(str, bounds)), "Range", lambda s: [Const(i64(v)) for v in bounds], **standard)
+        halves = [Const(f32(v / 2)) for v in bounds]
+        case("Range_halves_" + "_".join(map(str, bounds)), "Range", lambda s: halves, **standard)
+    for start in (-9, -3, -1, 0, 2, 3, 9):
+        case(f"Shape_{start}", "Shape", lambda s: [x(s)], start=start, **standard)
+        for end in (-9, -2, 0, 1, 3, 9):
+            case(f"Shape_{start}_{end}", "Shape", lambda s: [x(s)], start=start, end=end, **standard)
+    for batch, time in ((0, 1), (1, 0)):
+        lengths = i64([1, 3] if batch == 0 else [2, 1, 2])
+        case(f"ReverseSequence_{batch}", "ReverseSequence", lambda s: [s.f(2, 3, 2), lengths], batch_axis=batch, time_axis=time, **standard)
+    for k in (-9, -2, -1, 0, 1, 3, 9):
+        for upper in (0, 1):
+            case(f"Trilu_{k}_{upper}", "Trilu", lambda s: [s.f(3, 4), Const(i64(k))], upper=upper, **standard)
+        case(f"EyeLike_{k}", "EyeLike", lambda s: [s.f(3, 4)], k=k, **standard)
+    for shape in ([2, 6], [5, 3], [3, 2], [6, 7], [1, 1]):
+        case("CenterCropPad_" + "_".join(map(str, shape)), "CenterCropPad", lambda s: [s.f(4, 5), Const(i64(shape))], domain="", version=18)
+    case("CenterCropPad_axis", "CenterCropPad", lambda s: [s.f(4, 5), Const(i64([2]))], axes=[-1], domain="", version=18)
+    for shape in ([0, -1], [-1, 0, 2], [4, 0, -1], [0, 0, 0], [-1]):
+        case("Reshape_" + "_".join(map(str, shape)), "Reshape", lambda s: [x(s), Const(i64(shape))], **standard)
+    for shape in ([1], [2, 1, 1, 1], [3, 1], [4, 2, 3, 4]):
+        case("Expand_" + "_".join(map(str, shape)), "Expand", lambda s: [x(s), Const(i64(shape))], **standard)
+    case("Transpose", "Transpose", lambda s: [x(s)], **standard)
+    for axes in ([-1], [0, -1], [-2, -3]):
+        case("ReduceSum_" + "_".join(map(str, axes)), "ReduceSum", lambda s: [x(s), Const(i64(axes))], keepdims=0, **standard)
+    for mode in ("DCR", "CRD"):
+        case(f"DepthToSpace_{mode}", "DepthToSpace", lambda s: [s.f(1, 8, 2, 3)], blocksize=2, mode=mode, **standard)
+    case("SpaceToDepth", "SpaceToDepth", lambda s: [s.f(1, 2, 4, 6)], blocksize=2, **standard)
+
+
+def write(name, parts):
+    LINES.clear()
+    for part in parts:
         part()
-    path = Path(__file__).with_name("values.txt")
-    path.write_text("\n".join(LINES) + "\n")
-    print(len([l for l in LINES if l.startswith("case ")]), "cases,", path.stat().st_size, "bytes")
+    Path(__file__).with_name(name).write_text("\n".join(LINES) + "\n")
+
+
+def main():
+    fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized)
+    write("fused.txt", fused)
+    write("movement.txt", (movement,))
 
 
 main()

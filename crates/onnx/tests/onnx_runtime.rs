@@ -1,4 +1,5 @@
-//! Fused operators against what ONNX Runtime computes. `fused_values/write.py` writes the values.
+//! Single nodes against what ONNX Runtime computes: fused operators, and those that move elements.
+//! `onnx_runtime/write.py` writes the values.
 
 mod build_onnx;
 
@@ -158,8 +159,12 @@ fn case(text: &'static str) -> Case<'static> {
 }
 
 fn cases() -> Vec<Case<'static>> {
-    let text = include_str!("fused_values/values.txt");
-    text.split("case ").skip(1).map(case).collect()
+    let texts = [
+        include_str!("onnx_runtime/fused.txt"),
+        include_str!("onnx_runtime/movement.txt"),
+    ];
+    let cases = texts.iter().flat_map(|t| t.split("case ").skip(1));
+    cases.map(case).collect()
 }
 
 /// How a result differs from the expected one, if it does.
