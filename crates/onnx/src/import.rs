@@ -1,6 +1,7 @@
 //! From an ONNX file to a bound model.
 
 mod branches;
+mod contradiction;
 mod control;
 mod fixed;
 mod placed;
@@ -8,7 +9,7 @@ mod sized;
 mod wanted;
 
 use crate::attributes::Attributes;
-use crate::declared::{contradicted, shape_allows};
+use crate::declared::shape_allows;
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
@@ -50,6 +51,8 @@ pub struct BoundModel {
     /// A dimension for each option that gave a size, `batch` for that of the batch; in the
     /// order of the inputs and axes that have them.
     pub dims: Vec<NamedDim>,
+    /// What the file says wrongly and the model does not depend on, each in a sentence.
+    pub notes: Vec<String>,
 }
 
 /// A model file that was read once, to be imported with any sizes. All models that come of
@@ -172,10 +175,10 @@ fn bind(
         sequences: Sequences::new(),
         wanted: wanted::wanted_rows(&graph),
     };
-    let (model, dims) = importer.run(graph, options)?;
+    let bound = importer.run(graph, options)?;
     Ok(BoundModel {
-        model: model.folded_to_bytes(),
-        dims,
+        model: bound.model.folded_to_bytes(),
+        ..bound
     })
 }
 
@@ -204,7 +207,7 @@ impl Importer<'_> {
         mut self,
         mut graph: GraphProto,
         options: &ImportOptions,
-    ) -> Result<(Model, Vec<NamedDim>), ImportError> {
+    ) -> Result<BoundModel, ImportError> {
         let initializers = std::mem::take(&mut graph.initializer);
         let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
         self.import_inputs(&graph.input, &given, options)?;
@@ -227,7 +230,7 @@ impl Importer<'_> {
             };
             self.define(&name, id)?;
         }
-        self.check_declared(graph.input.iter().chain(&graph.value_info), true)?;
+        self.check_given(&graph)?;
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name());
             self.report(
@@ -247,32 +250,13 @@ impl Importer<'_> {
         if !self.needed.is_empty() {
             return Err(ImportError::NeededValues(self.needed));
         }
-        // Shapes of results are inferred: those in the file may be of another batch size.
-        self.check_declared(graph.value_info.iter().chain(&graph.output), false)?;
+        let notes = self.check_results(&graph, options)?;
         self.bind_outputs(&graph.output)?;
-        Ok((self.model, self.bound.dims()))
-    }
-
-    /// Compares the types of what has been imported with declared ones.
-    fn check_declared<'p>(
-        &self,
-        infos: impl Iterator<Item = &'p ValueInfoProto>,
-        shapes: bool,
-    ) -> Result<(), ImportError> {
-        for info in infos {
-            let Some(Some(id)) = self.values.get(info.name()) else {
-                continue;
-            };
-            let actual = self.model[*id].ty();
-            if let Some(declared) = contradicted(info, actual, shapes) {
-                return Err(ImportError::Declared {
-                    name: info.name().to_string(),
-                    declared,
-                    actual: actual.clone(),
-                });
-            }
-        }
-        Ok(())
+        Ok(BoundModel {
+            model: self.model,
+            dims: self.bound.dims(),
+            notes,
+        })
     }
 
     fn define(&mut self, name: &str, id: impl Into<Option<ValueId>>) -> Result<(), ImportError> {
