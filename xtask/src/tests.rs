@@ -224,6 +224,12 @@ pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
     let text = std::fs::read_to_string(messages);
     let text = text.map_err(|e| format!("{}: {e}", messages.display()))?;
     let programs = programs(&text)?;
+    if programs.is_empty() {
+        return Err(format!(
+            "{}: cargo has built no test programs",
+            messages.display()
+        ));
+    }
     let mut parts = Vec::new();
     for program in &programs {
         parts.extend(program.parts()?);

@@ -1,12 +1,12 @@
 //! Counts against callgrind, which runs the kernel instruction by instruction.
 //!
-//! The program runs itself under valgrind. Valgrind replaces a fused multiply-add by a call
+//! The program runs itself under valgrind, once for all kernels. Valgrind replaces a fused multiply-add by a call
 //! that reads its operands more often, so loads are compared where there are none. It takes
 //! masked moves apart, so kernels that have some are left out.
 
 mod support;
 
-use analysis::Counts;
+use analysis::{Analysis, Counts};
 use ir::{Isa, Program, Target};
 use llvm::Decoder;
 use lower::flat::{BufferPlace, Code};
@@ -21,8 +21,9 @@ const TOLERANCE: f64 = 0.01;
 /// What the function that calls the kernel, and the pool, add.
 const OWN: f64 = 32.0;
 
-/// In the process under valgrind: the object's path and the sizes of its buffers, with spaces.
-const KERNEL: &str = "TUNESMITH_TEST_KERNEL";
+/// In the process under valgrind: a file with a line for each kernel, which has the object's path
+/// and the sizes of the buffers.
+const KERNELS: &str = "TUNESMITH_TEST_KERNELS";
 
 /// What callgrind counts.
 #[unsafe(no_mangle)]
@@ -37,26 +38,37 @@ extern "C" fn tunesmith_measured(
     unsafe { kernel(pool.ctx(), args.cast(), workspace) }
 }
 
-/// Calls the kernel that the process was started for, if it was started for one.
+/// Calls the kernels that the process was started for, if it was started for any.
 #[test]
 fn child() {
-    let Ok(text) = std::env::var(KERNEL) else {
+    let Ok(list) = std::env::var(KERNELS) else {
         return;
     };
-    let mut words = text.split(' ');
-    let object = std::fs::read(words.next().expect("a path")).expect("the object");
-    let code = LoadedCode::load(&object).expect("it loads");
-    let kernel = code.kernel("kernel").expect("the entry");
-    let sizes = words.map(|b| b.parse().expect("a number of bytes"));
-    let mut buffers: Vec<tensor::AlignedBytes> = sizes.map(tensor::AlignedBytes::zeroed).collect();
-    let mut pointers: Vec<*mut c_void> =
-        buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-    let workspace = pointers.pop().expect("the last one is the workspace");
     let pool = Pool::new(1).expect("a pool");
-    assert_eq!(
-        tunesmith_measured(kernel, &pool, pointers.as_ptr(), workspace),
-        0
-    );
+    for line in std::fs::read_to_string(list).expect("the list").lines() {
+        let mut words = line.split(' ');
+        let object = std::fs::read(words.next().expect("a path")).expect("the object");
+        let code = LoadedCode::load(&object).expect("it loads");
+        let kernel = code.kernel("kernel").expect("the entry");
+        let sizes = words.map(|b| b.parse().expect("a number of bytes"));
+        let mut buffers: Vec<tensor::AlignedBytes> =
+            sizes.map(tensor::AlignedBytes::zeroed).collect();
+        let mut pointers: Vec<*mut c_void> =
+            buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let workspace = pointers.pop().expect("the last one is the workspace");
+        assert_eq!(
+            tunesmith_measured(kernel, &pool, pointers.as_ptr(), workspace),
+            0
+        );
+    }
+}
+
+/// A kernel whose counts are all known.
+struct Subject {
+    name: String,
+    code: Code,
+    object: Vec<u8>,
+    analysis: Analysis,
 }
 
 #[test]
@@ -65,7 +77,7 @@ fn counts_are_those_of_callgrind() {
     if !valgrind.is_ok_and(|v| v.status.success()) {
         return testkit::host::skipped("valgrind is not installed");
     }
-    let mut compared = 0;
+    let mut subjects = Vec::new();
     for isa in [Isa::X86Sse2, Isa::X86Avx2] {
         let target = Target::generic(isa);
         if !testkit::host::runs(&target) {
@@ -75,51 +87,49 @@ fn counts_are_those_of_callgrind() {
         for program in [product(50, 48, 70), convolution(8, 16, 16)] {
             for trace in traces(&program, &target, 0) {
                 let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
-                compared += usize::from(compare_one(&scheduled, &target));
+                subjects.extend(subject(&scheduled, &target));
             }
         }
     }
-    assert!(compared >= 8, "{compared} kernels were compared");
+    assert!(
+        subjects.len() >= 8,
+        "{} kernels are compared",
+        subjects.len()
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    for (subject, counted) in subjects.iter().zip(callgrind(&subjects, folder.path())) {
+        compare(subject, counted);
+    }
 }
 
-/// Whether all counts are known, and were compared.
-fn compare_one(scheduled: &Program, target: &Target) -> bool {
+/// None if some counts are guesses, or valgrind takes instructions apart.
+fn subject(scheduled: &Program, target: &Target) -> Option<Subject> {
     let (code, object) = compiled(scheduled, target);
-    let a = analysed(&code, &object, target, "kernel");
-    let expected = a.counts();
-    let folder = std::env::temp_dir().join(format!("tunesmith-callgrind-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let counted = callgrind(&code, &object, &folder);
-    std::fs::remove_dir_all(&folder).expect("the folder is ours");
-    let named = format!("{} on {}", scheduled.name, target.name());
-    println!(
-        "{named}: instructions {:.0} / {:.0}, stores {:.0} / {:.0}, loads {:.0} / {:.0}",
-        expected.instructions(),
-        counted[0],
-        expected.stores,
-        counted[2],
-        expected.loads,
-        counted[1]
-    );
+    let analysis = analysed(&code, &object, target, "kernel");
     // Lanes that are decided one by one (masks without an instruction for them).
-    let guesses = a
-        .functions
-        .iter()
-        .any(|f| !f.ids.is_empty() && !f.guessed.is_empty());
+    let mut functions = analysis.functions.iter();
+    let guesses = functions.any(|f| !f.ids.is_empty() && !f.guessed.is_empty());
     let decoder = Decoder::new(target).expect("a known target");
     let functions = decoder.functions(&object).expect("the object is read");
     let mut instructions = functions.iter().flat_map(|f| &f.instructions);
     let masked = instructions.any(|i| i.opcode.contains("MASKMOV"));
-    if guesses || masked {
-        println!("  not compared: guesses {guesses}, masked moves {masked}");
-        return false;
-    }
+    (!guesses && !masked).then(|| Subject {
+        name: format!("{} on {}", scheduled.name, target.name()),
+        code,
+        object,
+        analysis,
+    })
+}
+
+fn compare(subject: &Subject, counted: [f64; 3]) {
+    let expected = subject.analysis.counts();
     let check = |what: &str, ours: f64, theirs: f64| {
         let difference = ((ours - theirs).abs() - OWN) / theirs;
-        let text = analysis::print(&code, &a);
+        let text = analysis::print(&subject.code, &subject.analysis);
+        let name = &subject.name;
         assert!(
             difference <= TOLERANCE,
-            "{named}: {what}: {ours} / {theirs}\n{text}"
+            "{name}: {what}: {ours} / {theirs}\n{text}"
         );
     };
     check("instructions", expected.instructions(), counted[0]);
@@ -127,42 +137,55 @@ fn compare_one(scheduled: &Program, target: &Target) -> bool {
     if no_fused(&expected) {
         check("loads", expected.loads, counted[1]);
     }
-    true
 }
 
 fn no_fused(counts: &Counts) -> bool {
     counts.of_class(analysis::Class::Fma) == 0.0
 }
 
-/// Instructions, reads and writes of one call of the kernel.
-fn callgrind(code: &Code, object: &[u8], folder: &Path) -> [f64; 3] {
-    let (path, out) = (folder.join("kernel.o"), folder.join("callgrind.out"));
-    std::fs::write(&path, object).expect("the object is written");
-    let bytes = |b: &ir::BufferId| {
-        let info = &code.buffers[b.index()];
-        assert_ne!(info.place, BufferPlace::Unused);
-        info.elements as u64 * info.dtype.size() as u64
-    };
-    let round = |n: u64| n.next_multiple_of(64);
-    let workspace = round(code.workspace_bytes) + round(code.worker_workspace_bytes) + 64;
-    let sizes = code.params.iter().map(|b| bytes(b).to_string());
-    let mut words = vec![path.display().to_string()];
-    words.extend(sizes.chain([workspace.to_string()]));
+/// Instructions, reads and writes of one call of each kernel. A file is written whenever the
+/// function that calls them returns.
+fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<[f64; 3]> {
+    let mut lines = Vec::new();
+    for (at, s) in subjects.iter().enumerate() {
+        let path = folder.join(format!("{at}.o"));
+        std::fs::write(&path, &s.object).expect("the object is written");
+        let bytes = |b: &ir::BufferId| {
+            let info = &s.code.buffers[b.index()];
+            assert_ne!(info.place, BufferPlace::Unused);
+            info.elements as u64 * info.dtype.size() as u64
+        };
+        let round = |n: u64| n.next_multiple_of(64);
+        let workspace = round(s.code.workspace_bytes) + round(s.code.worker_workspace_bytes) + 64;
+        let sizes = s.code.params.iter().map(|b| bytes(b).to_string());
+        let mut words = vec![path.display().to_string()];
+        words.extend(sizes.chain([workspace.to_string()]));
+        lines.push(words.join(" ") + "\n");
+    }
+    let (list, out) = (folder.join("kernels"), folder.join("counts"));
+    std::fs::write(&list, lines.concat()).expect("the list is written");
     let result = Command::new("valgrind")
         .args([
             "--tool=callgrind",
             "--cache-sim=yes",
             "--toggle-collect=tunesmith_measured",
+            "--dump-after=tunesmith_measured",
         ])
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("this program"))
         .args(["--exact", "child"])
-        .env(KERNEL, words.join(" "))
+        .env(KERNELS, &list)
         .output()
         .expect("valgrind starts");
     let text = String::from_utf8_lossy(&result.stderr);
     assert!(result.status.success(), "valgrind failed: {text}");
-    let written = std::fs::read_to_string(&out).expect("callgrind writes its counts");
+    (1..=subjects.len())
+        .map(|n| totals(&folder.join(format!("counts.{n}"))))
+        .collect()
+}
+
+fn totals(file: &Path) -> [f64; 3] {
+    let written = std::fs::read_to_string(file).expect("callgrind writes its counts");
     let totals = written.lines().find_map(|l| l.strip_prefix("totals: "));
     let totals = totals.expect("callgrind writes totals").split(' ');
     let totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();

@@ -19,8 +19,8 @@ mod simplify;
 mod tables;
 
 pub use model::{
-    Exceeded, Limit, Limits, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType, Users,
-    Value, ValueId,
+    Exceeded, Limit, Limits, Mark, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType,
+    Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;

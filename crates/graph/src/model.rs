@@ -187,6 +187,14 @@ pub struct Model {
     allowance: Allowance,
 }
 
+/// How much of a model there was ([`Model::mark`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    values: usize,
+    nodes: usize,
+    allowance: Allowance,
+}
+
 impl Model {
     pub fn new(name: &str, opset: i64) -> Model {
         Model {
@@ -543,6 +551,27 @@ impl Model {
             rewrite.bind_outputs(node, &new);
         }
         rewrite.finish()
+    }
+
+    /// Where to return to by [`Model::return_to`].
+    pub fn mark(&self) -> Mark {
+        Mark {
+            values: self.values.len(),
+            nodes: self.nodes.len(),
+            allowance: self.allowance,
+        }
+    }
+
+    /// Removes the constants and nodes that were added since the mark, which no input or
+    /// output may be.
+    pub fn return_to(&mut self, mark: Mark) {
+        for v in self.values.drain(mark.values..) {
+            self.names.remove(&v.name);
+        }
+        for n in self.nodes.drain(mark.nodes..) {
+            self.node_names.remove(&n.name);
+        }
+        self.allowance = mark.allowance;
     }
 
     fn add_value(&mut self, name: &str, ty: TensorType, origin: Origin) -> ValueId {

@@ -283,25 +283,45 @@ impl Pass<'_, '_> {
         self.add(Op::Cast(to), &[y])
     }
 
-    /// x / step: what x was multiplied by is divided instead.
+    /// x / step. Of a sum of products of bytes the scale is divided instead, which may round a
+    /// number between two steps to the other one; else the quotient is that of the model.
     fn rescaled(&mut self, x: ValueId, step: f64) -> ValueId {
+        if let Some(rescaled) = self.rescaled_sum(x, step) {
+            return rescaled;
+        }
+        let step = self.constant(filled(DType::F32, &[], step));
+        self.add(Op::Binary(Binary::Div), &[x, step])
+    }
+
+    fn rescaled_sum(&mut self, x: ValueId, step: f64) -> Option<ValueId> {
         if let Some((of, scale)) = self.with_constant(x, Binary::Mul) {
+            let wide = self.cast(of, DType::F32)?;
+            if !self.is_sum_of_products(wide) {
+                return None;
+            }
             let scale = self.divided(scale, step);
-            return self.add(Op::Binary(Binary::Mul), &[of, scale]);
+            return Some(self.add(Op::Binary(Binary::Mul), &[of, scale]));
         }
-        if let Some((of, shift)) = self.with_constant(x, Binary::Add)
-            && self.with_constant(of, Binary::Mul).is_some()
-        {
-            let (of, shift) = (self.rescaled(of, step), self.divided(shift, step));
-            return self.add(Op::Binary(Binary::Add), &[of, shift]);
+        if let Some((of, shift)) = self.with_constant(x, Binary::Add) {
+            let (of, shift) = (self.rescaled_sum(of, step)?, self.divided(shift, step));
+            return Some(self.add(Op::Binary(Binary::Add), &[of, shift]));
         }
-        let clip = self.node(x).map(|n| (n.op.clone(), n.input(0)));
-        if let Some((Op::Unary(Unary::Relu), Some(of))) = clip {
-            let of = self.rescaled(of, step);
-            return self.add(Op::Unary(Unary::Relu), &[of]);
-        }
-        let inverse = self.constant(filled(DType::F32, &[], 1.0 / step));
-        self.add(Op::Binary(Binary::Mul), &[x, inverse])
+        let of = self.unary(x, Unary::Relu)?;
+        let of = self.rescaled_sum(of, step)?;
+        Some(self.add(Op::Unary(Unary::Relu), &[of]))
+    }
+
+    /// Whether integers are sums of products of bytes, perhaps with others added.
+    fn is_sum_of_products(&self, v: ValueId) -> bool {
+        self.node(v).is_some_and(|n| match n.op {
+            Op::ConvInteger(_) | Op::MatMulInteger => true,
+            Op::Binary(Binary::Add | Binary::Sub) => n
+                .inputs
+                .iter()
+                .flatten()
+                .any(|v| self.is_sum_of_products(*v)),
+            _ => false,
+        })
     }
 
     /// A constant divided by a number.

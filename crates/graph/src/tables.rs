@@ -129,7 +129,7 @@ fn is_costly(op: &Op) -> bool {
             | Not,
         ) => false,
         Op::Unary(_) | Op::Lookup => true,
-        Op::Binary(b) => matches!(b, Binary::Pow),
+        Op::Binary(b) => matches!(b, Binary::Pow | Binary::Div),
         _ => false,
     }
 }

@@ -1,12 +1,11 @@
-//! Trigonometric and hyperbolic functions and their inverses, branch-free, for scalars and
-//! vectors alike.
+//! Trigonometric and hyperbolic functions and their inverses, for scalars and vectors alike.
+//! They are branch-free but for angles of 2^20 and more, which [`crate::large_angles`] reduces.
 //!
 //! `f32` goes through `f64`, so its results are nearly always the nearest. Error bounds are in
-//! [`crate::math::BOUNDS`]; those of `sin`, `cos` and `tan` hold up to |x| = 2^20, and above
-//! that the error is that of an angle that is off by |x| 2^-52. Outside their domain functions
-//! give NaN.
+//! [`crate::math::BOUNDS`]. Outside their domain functions give NaN.
 
 use crate::emit::Emitter;
+use crate::large_angles;
 use crate::math::{Math, exp, log};
 use crate::raw::{Cmp, Conv, Op, Value};
 use ir::DType;
@@ -50,17 +49,46 @@ fn both(m: &Math, r: Value) -> (Value, Value) {
     (sine, cosine)
 }
 
-/// The angle less the nearest multiple of pi/2, and the bits of a number that says which
-/// multiple it is, of which the lowest two matter.
+/// Angles from which on a multiple of pi/2 has more than the 20 bits of [`HALF_PI`].
+const LARGE: f64 = (1 << 20) as f64;
+
+/// The angle less the nearest multiple of pi/2, and a number that says which multiple it is,
+/// of which the lowest two bits matter.
 fn reduced(m: &Math, x: Value) -> (Value, Value) {
+    let b = &m.e.b;
     let shift = m.c(1.5 * (1i64 << 52) as f64);
     let shifted = m.add(m.mul(x, m.c(FRAC_2_PI)), shift);
     let n = m.sub(shifted, shift);
-    let r = HALF_PI
+    let near = HALF_PI
         .iter()
         .fold(x, |r, part| m.sub(r, m.mul(n, m.c(*part))));
-    // Beyond 2^51 there is no remainder left to tell.
-    (m.clamp(r, -1.0, 1.0), m.bits(shifted))
+    let near = (near, m.bits(shifted));
+
+    let is_large = b.cmp(Cmp::FOle, m.c(LARGE), m.abs(x));
+    let any = match b.lanes_of(is_large) {
+        0 => is_large,
+        _ => b.intrinsic(
+            "llvm.vector.reduce.or",
+            &mut [b.type_of(is_large)],
+            &mut [is_large],
+        ),
+    };
+    let before = b.current_block();
+    let (some, join) = (m.e.new_block("large"), m.e.new_block("angle"));
+    b.branch_if(any, some, join);
+    b.position_at_end(some);
+    let far = large_angles::reduced(m, x);
+    let chosen = [(far.0, near.0), (far.1, near.1)].map(|(f, n)| m.select(is_large, f, n));
+    let after = b.current_block();
+    b.branch(join);
+    b.position_at_end(join);
+    let [r, n] = [(near.0, chosen[0]), (near.1, chosen[1])].map(|(near, chosen)| {
+        let phi = b.phi(b.type_of(near));
+        b.add_incoming(phi, near, before);
+        b.add_incoming(phi, chosen, after);
+        phi
+    });
+    (r, n)
 }
 
 /// `yes` where bit `bit` of `n` is set, else `no`.

@@ -14,6 +14,7 @@ mod dot;
 mod emit;
 mod half;
 mod integer;
+mod large_angles;
 mod machine;
 mod masked;
 pub mod math;

@@ -1,4 +1,4 @@
-//! Math functions as branch-free polynomials, for scalars and vectors alike,
+//! Math functions as polynomials, branch-free here, for scalars and vectors alike,
 //! so that objects import no math library.
 //!
 //! Error bounds, tested against the host's `f64` functions (`f32` results

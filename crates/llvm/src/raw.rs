@@ -237,6 +237,12 @@ impl Builder {
         v
     }
 
+    /// A product of floats that is rounded: no sum takes it in.
+    pub fn rounded_product(&self, a: Value, b: Value) -> Value {
+        // SAFETY: floats of one type.
+        unsafe { c::LLVMBuildFMul(self.builder, a, b, NAME) }
+    }
+
     fn allow_contraction(&self, v: Value) {
         // SAFETY: constants fold to non-instructions, which are left alone.
         unsafe {
@@ -354,6 +360,11 @@ impl Builder {
             self.position_at_end(here);
             v
         }
+    }
+
+    pub fn extract_at(&self, vector: Value, lane: Value) -> Value {
+        // SAFETY: a vector, and an integer that the caller knows to be below its lanes.
+        unsafe { c::LLVMBuildExtractElement(self.builder, vector, lane, NAME) }
     }
 
     pub fn extract(&self, vector: Value, lane: u32) -> Value {
@@ -523,6 +534,13 @@ impl Builder {
             }
             f
         }
+    }
+
+    /// The function of this name, if there is one.
+    pub fn function(&self, name: &str) -> Option<Value> {
+        // SAFETY: a live module.
+        let f = unsafe { c::LLVMGetNamedFunction(self.module, cstr(name).as_ptr()) };
+        (!f.is_null()).then_some(f)
     }
 
     /// `index` 0 is the result, `i + 1` parameter `i`, `u32::MAX` the function.

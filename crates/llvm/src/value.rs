@@ -175,6 +175,12 @@ impl Emitter<'_> {
             ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => {
                 self.logical(*op, a, b, s)
             }
+            ExprKind::Binary(BinaryOp::Mul, a, b) if self.is_of_integer(a, s) => {
+                let (a, b) = (self.expr(a, s), self.expr(b, s));
+                let (x, y) = self.unify(a.value, b.value);
+                let value = self.b.rounded_product(x, y);
+                Typed { value, ..a }
+            }
             ExprKind::Binary(op, a, b) => {
                 let (a, b) = (self.expr(a, s), self.expr(b, s));
                 self.binary(*op, a, b)
@@ -184,6 +190,15 @@ impl Emitter<'_> {
                 let a = self.expr(a, s);
                 self.cast(a, *d)
             }
+        }
+    }
+
+    /// Whether `e` is an integer made a float of more than 16 bits, as of dequantised bytes:
+    /// they are defined as rounded products, and how they are quantised again may depend on it.
+    fn is_of_integer(&mut self, e: &Expr, s: &mut Scope) -> bool {
+        match e.kind() {
+            ExprKind::Cast(DType::F32 | DType::F64, of) => self.expr(of, s).dtype.is_int(),
+            _ => false,
         }
     }
 

@@ -208,6 +208,102 @@ fn unary_functions_keep_their_bounds() {
     }
 }
 
+/// Bit patterns of finite numbers of 2^19 and more, either sign, and the largest ones.
+fn large_numbers(dtype: DType) -> Tensor {
+    let mut t = Tensor::zeros(dtype, &[100_352]);
+    let mut bits = 0x9e37_79b9_7f4a_7c15u64;
+    for i in 0..t.len() {
+        // Marsaglia, Xorshift RNGs, 2003.
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        let (single, double) = (f32::from_bits(bits as u32), f64::from_bits(bits));
+        let x = match dtype {
+            DType::F32 => f64::from(single),
+            _ => double,
+        };
+        let wanted = x.is_finite() && (i % 2 == 0 || x.abs() >= f64::from(1 << 19));
+        t.set_f64(i, if wanted { x } else { (bits >> 40) as f64 });
+    }
+    let single = [f32::MAX, f32::MIN, 1e20, 1e10].map(f64::from);
+    // 6381956970095103 2^797 is the one that is nearest to a multiple of pi/2.
+    let nearest = 6_381_956_970_095_103.0 * 2f64.powi(797);
+    let double = [
+        f64::MAX,
+        f64::MIN,
+        1e20,
+        1e22,
+        2f64.powi(1023),
+        nearest,
+        1e300,
+    ];
+    let special: &[f64] = if dtype == DType::F32 {
+        &single
+    } else {
+        &double
+    };
+    special
+        .iter()
+        .enumerate()
+        .for_each(|(i, s)| t.set_f64(i, *s));
+    let border = f64::from(1 << 20);
+    for (i, x) in [border, -border, border - 1.0, f64::INFINITY, f64::NAN]
+        .iter()
+        .enumerate()
+    {
+        t.set_f64(20 + i, *x);
+    }
+    t
+}
+
+/// The sines of 1e20 by integers of 2000 bits.
+const SINES: [(DType, f64); 2] = [
+    (DType::F32, 0.656_576_677_854_590_3),
+    (DType::F64, -0.645_251_265_285_780_9),
+];
+
+#[test]
+fn angles_of_any_size_are_reduced() {
+    for target in host_targets() {
+        for (op, f) in [
+            (UnaryOp::Sin, libm::sin as fn(f64) -> f64),
+            (UnaryOp::Cos, libm::cos),
+            (UnaryOp::Tan, libm::tan),
+        ] {
+            for dtype in [DType::F32, DType::F64] {
+                let all = large_numbers(dtype);
+                let (ulp, least) = match dtype {
+                    DType::F32 => (f64::from(f32::EPSILON), 1e-7),
+                    _ => (f64::EPSILON, 1e-15),
+                };
+                let code = unary(op, dtype);
+                for start in (0..all.len()).step_by(N as usize) {
+                    let mut x = Tensor::zeros(dtype, &[N as usize]);
+                    let count = (all.len() - start).min(N as usize);
+                    (0..count).for_each(|i| x.set_f64(i, all.get_f64(start + i)));
+                    let mut args = [x.clone(), Tensor::zeros(dtype, &[N as usize])];
+                    assert_eq!(code.run(&target, &mut args), 0);
+                    for i in 0..N as usize {
+                        let (x, y) = (x.get_f64(i), args[1].get_f64(i));
+                        let want = f(x);
+                        let near = (y - want).abs() <= (4.0 * ulp * want.abs()).max(least)
+                            || y.is_nan() && want.is_nan();
+                        assert!(near, "{op:?}({x:e}) of {dtype} = {y}, not {want}");
+                    }
+                }
+            }
+        }
+    }
+    for (dtype, want) in SINES {
+        let mut x = Tensor::zeros(dtype, &[N as usize]);
+        x.set_f64(5, 1e20);
+        let mut args = [x, Tensor::zeros(dtype, &[N as usize])];
+        let code = unary(UnaryOp::Sin, dtype);
+        assert_eq!(code.run(&host_targets()[0], &mut args), 0);
+        assert!((args[1].get_f64(5) - want).abs() < 1e-7);
+    }
+}
+
 #[test]
 fn pow_keeps_its_bounds() {
     let exponents = [2.0, 0.5, -1.0, 3.0, -2.5, 0.0, 7.0, 1.0, f64::INFINITY];

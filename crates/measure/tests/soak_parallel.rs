@@ -26,7 +26,7 @@ use testkit::setting;
 use worker::CommandLine;
 
 /// Faults of each class, unless the environment says otherwise.
-const FAULTS: u64 = 50;
+const FAULTS: u64 = 15;
 /// Runners at most, unless the environment says otherwise.
 const RUNNERS: u64 = 8;
 /// Memory that a runner may come to use.

@@ -19,13 +19,31 @@ fn tensor(info: &ValueInfoProto) -> Option<&type_proto::Tensor> {
 }
 
 pub(crate) fn shape_allows(declared: &TensorShapeProto, shape: &[usize]) -> bool {
-    let allows = |(d, n): (&Dimension, &usize)| size(d).is_none_or(|v| v as u64 == *n as u64);
-    declared.dim.len() == shape.len() && declared.dim.iter().zip(shape).all(allows)
+    allows(declared, shape, &[])
 }
 
-/// The declared type, if a value of type `ty` contradicts it. What is not
-/// declared allows anything, and so does every shape unless `shapes` count.
-pub(crate) fn contradicted(info: &ValueInfoProto, ty: &TensorType, shapes: bool) -> Option<String> {
+/// Along `open` axes every size is allowed.
+fn allows(declared: &TensorShapeProto, shape: &[usize], open: &[usize]) -> bool {
+    let fits = |(axis, d): (usize, &Dimension)| {
+        open.contains(&axis) || size(d).is_none_or(|v| v as u64 == shape[axis] as u64)
+    };
+    declared.dim.len() == shape.len() && declared.dim.iter().enumerate().all(fits)
+}
+
+/// In what a declaration contradicts its value.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Contradiction {
+    ElementType,
+    Shape,
+}
+
+/// The declared type, if a value of type `ty` contradicts it, and in what. What is not
+/// declared allows anything, and so does every size along `open` axes.
+pub(crate) fn contradicted(
+    info: &ValueInfoProto,
+    ty: &TensorType,
+    open: &[usize],
+) -> Option<(Contradiction, String)> {
     let declared = tensor(info)?;
     let (type_fits, mut text) = match declared.elem_type() {
         0 => (true, ty.dtype.to_string()),
@@ -35,10 +53,11 @@ pub(crate) fn contradicted(info: &ValueInfoProto, ty: &TensorType, shapes: bool)
         },
     };
     let shape = declared.shape.as_ref();
-    let shape_fits = !shapes || shape.is_none_or(|s| shape_allows(s, &ty.shape));
-    if type_fits && shape_fits {
-        return None;
-    }
+    let found = match type_fits {
+        false => Contradiction::ElementType,
+        true if shape.is_none_or(|s| allows(s, &ty.shape, open)) => return None,
+        true => Contradiction::Shape,
+    };
     if let Some(shape) = shape {
         let name = |d: &Dimension| match &d.value {
             Some(Dim::DimParam(name)) if !name.is_empty() => name.clone(),
@@ -47,5 +66,5 @@ pub(crate) fn contradicted(info: &ValueInfoProto, ty: &TensorType, shapes: bool)
         let dims: Vec<_> = shape.dim.iter().map(name).collect();
         let _ = write!(text, "[{}]", dims.join(","));
     }
-    Some(text)
+    Some((found, text))
 }

@@ -44,12 +44,8 @@ pub enum ImportError {
         op: String,
         source: Exceeded,
     },
-    #[error("`{name}` is declared as {declared} but is {actual}; correct the declaration")]
-    Declared {
-        name: String,
-        declared: String,
-        actual: TensorType,
-    },
+    #[error("{0}; correct the declaration")]
+    Declared(Box<Declared>),
     #[error("{}", list("these dimensions have no size:", .0))]
     UnboundDims(Vec<UnboundDim>),
     #[error("{}", list("shapes depend on these operands, so their values must be known when the model is read:", .0))]
@@ -74,6 +70,32 @@ pub enum ImportError {
     },
     #[error("constant `{name}` (--const): {reason}")]
     Const { name: String, reason: String },
+}
+
+/// A value of the file that is not what it is declared as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    pub name: String,
+    pub declared: String,
+    pub actual: TensorType,
+    /// The node that gives the value, unless it is an input or an initializer; and its operator.
+    pub node: Option<(String, String)>,
+}
+
+impl fmt::Display for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Declared {
+            name,
+            declared,
+            actual,
+            node,
+        } = self;
+        write!(f, "`{name}` is declared as {declared} but is {actual}")?;
+        match node {
+            Some((node, op)) => write!(f, ", the result of node `{node}` ({op})"),
+            None => Ok(()),
+        }
+    }
 }
 
 fn of(domain: &str) -> String {

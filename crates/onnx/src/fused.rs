@@ -253,51 +253,95 @@ pub(crate) fn embed_layer_norm(n: &mut NodeImport) -> Imported {
     Ok(vec![y, counts, sum])
 }
 
-/// What masks and attributes of com.microsoft add to scores of so many rows and columns.
+/// Which keys the mask of an operator of com.microsoft leaves, if it has one.
+fn unpadded(
+    n: &mut NodeImport,
+    mask: ValueId,
+    [batch, rows, total]: [usize; 3],
+) -> Result<Option<ValueId>, Problem> {
+    let own = n.shape(mask);
+    let shape = match own[..] {
+        // Ends of the keys, and then perhaps their starts.
+        [b] if b == batch || b == 2 * batch => vec![b / batch, batch, 1, 1, 1],
+        [b, c] if b == batch && c == total => vec![b, 1, 1, c],
+        // ONNX Runtime takes such a mask for none.
+        [b, 1] if b == batch || b == 1 => return Ok(None),
+        [b, r, c] if b == batch && r == rows && c == total => vec![b, 1, r, c],
+        _ => {
+            return Problem::unsupported(format!(
+                "its mask is {} for {batch} x {rows} x {total} scores",
+                n.ty(mask)
+            ));
+        }
+    };
+    let mask = n.cast(mask, DType::I64)?;
+    let mask = n.reshape(mask, shape)?;
+    if own.len() > 1 {
+        return Ok(Some(n.cast(mask, DType::Bool)?));
+    }
+    let column = counting(n, total, 3, 4, 0)?;
+    let at = |n: &mut NodeImport, i: i64| {
+        let i = n.number(i);
+        n.emit(Op::Gather(Gather { axis: 0 }), &[mask, i])
+    };
+    let end = at(n, 0)?;
+    let before_end = n.binary(Binary::Less, column, end)?;
+    if own[0] == batch {
+        return Ok(Some(before_end));
+    }
+    let start = at(n, 1)?;
+    let from_start = n.binary(Binary::GreaterOrEqual, column, start)?;
+    Ok(Some(n.binary(Binary::And, from_start, before_end)?))
+}
+
+/// What masks and attributes of com.microsoft add to scores of so many rows and columns, where
+/// the first row has `earlier` keys before its own. Padding counts little, and the future
+/// nothing: a row whose keys are all padding still sees none that come later.
 fn bias(
     n: &mut NodeImport,
     [mask, added]: [Option<ValueId>; 2],
     [batch, rows, total]: [usize; 3],
+    earlier: usize,
     dtype: DType,
 ) -> Result<Option<ValueId>, Problem> {
     let filter = n.attributes.float("mask_filter_value", -10000.0)?;
-    let mut bias = added;
-    let mut allowed = Vec::new();
-    let column = counting(n, total, 1, 2, 0)?;
-    if let Some(mask) = mask {
-        let shape = match n.shape(mask)[..] {
-            [b] if b == batch => vec![b, 1, 1, 1],
-            [b, c] if c == total => vec![b, 1, 1, c],
-            [b, r, c] if c == total => vec![b, 1, r, c],
-            _ => {
-                return Problem::unsupported(format!(
-                    "its mask is {} for {batch} x {rows} x {total} scores",
-                    n.ty(mask)
-                ));
-            }
-        };
-        let is_length = n.ty(mask).rank() == 1;
-        let mask = n.cast(mask, DType::I64)?;
-        let mask = n.reshape(mask, shape)?;
-        allowed.push(match is_length {
-            true => n.binary(Binary::Less, column, mask)?,
-            false => n.cast(mask, DType::Bool)?,
-        });
+    let zero = n.filled(dtype, &[], 0.0)?;
+    let mut own = None;
+    if let Some(mask) = mask
+        && let Some(allowed) = unpadded(n, mask, [batch, rows, total])?
+    {
+        let little = n.filled(dtype, &[], f64::from(filter))?;
+        own = Some(n.emit(Op::Where, &[allowed, zero, little])?);
     }
     if n.attributes.flag("unidirectional", false)? {
-        let row = counting(n, rows, 0, 2, total as i64 - rows as i64)?;
-        allowed.push(n.binary(Binary::LessOrEqual, column, row)?);
+        // ONNX Runtime's last row sees all keys, whatever there are; its devices differ.
+        if total != earlier + rows {
+            return Problem::unsupported(format!(
+                "unidirectional=1 for {rows} queries and {} keys of their own",
+                total - earlier
+            ));
+        }
+        let row = counting(n, rows, 2, 4, earlier as i64)?;
+        let column = counting(n, total, 3, 4, 0)?;
+        let allowed = n.binary(Binary::LessOrEqual, column, row)?;
+        // As in ONNX Runtime: a row of minus infinity throughout would have no weights.
+        let never = n.filled(dtype, &[], lowest(dtype))?;
+        own = Some(n.emit(Op::Where, &[allowed, own.unwrap_or(zero), never])?);
     }
-    for allowed in allowed {
-        let zero = n.filled(dtype, &[], 0.0)?;
-        let never = n.filled(dtype, &[], f64::from(filter))?;
-        let own = n.emit(Op::Where, &[allowed, zero, never])?;
-        bias = Some(match bias {
-            Some(bias) => n.binary(Binary::Add, bias, own)?,
-            None => own,
-        });
+    match (own, added) {
+        (Some(own), Some(added)) => Ok(Some(n.binary(Binary::Add, own, added)?)),
+        (own, added) => Ok(own.or(added)),
     }
-    Ok(bias)
+}
+
+/// The lowest finite number of a type of floats.
+fn lowest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => -65504.0,
+        DType::BF16 => f64::from(f32::from_bits(0xff7f_0000)),
+        DType::F64 => f64::MIN,
+        _ => f64::from(f32::MIN),
+    }
 }
 
 /// Attention over heads side by side, with a cache perhaps: the result and the cache.
@@ -312,6 +356,7 @@ fn heads_attend(
     let dtype = n.dtype(q);
     let q = heads(n, q, count)?;
     let (k, v) = (heads(n, k, count)?, heads(n, v, count)?);
+    let new = n.shape(k)[2];
     let (k, v) = (appended(n, past[0], k)?, appended(n, past[1], v)?);
     let (batch, rows, size) = match n.shape(q)[..] {
         [batch, _, rows, size] => (batch, rows, size),
@@ -325,7 +370,7 @@ fn heads_attend(
     let how = Weighting {
         scale,
         softcap: 0.0,
-        bias: bias(n, masks, [batch, rows, total], dtype)?,
+        bias: bias(n, masks, [batch, rows, total], total - new, dtype)?,
         may_mask_rows: false,
         precision: None,
         shown: None,

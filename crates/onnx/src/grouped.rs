@@ -4,7 +4,7 @@ use crate::attention::{Weighting, attend, columns, heads, joined_heads, permissi
 use crate::indexing::{counting, stretched};
 use crate::node::{Imported, NodeImport, Problem};
 use graph::ValueId;
-use graph::ops::{Binary, Concat, GatherElements, Op};
+use graph::ops::{Binary, Concat, Gather, GatherElements, Op};
 use tensor::DType;
 
 /// What a GroupQueryAttention asks for.
@@ -191,6 +191,14 @@ fn rotated(
         return Problem::unsupported("it turns its operands by angles that it is not given");
     };
     let positions = match positions {
+        // The first of a prompt stands for all, in every sequence.
+        Some(p) if g.rows == g.total && !n.ty(p).is_empty() => {
+            let all = n.reshape(p, vec![n.ty(p).len()])?;
+            let (zero, own) = (n.number(0), counting(n, g.rows, 1, 2, 0)?);
+            let first = n.emit(Op::Gather(Gather { axis: 0 }), &[all, zero])?;
+            let row = n.binary(Binary::Add, own, first)?;
+            stretched(n, row, &[g.batch, g.rows])?
+        }
         Some(p) if n.ty(p).len() == g.batch * g.rows => n.reshape(p, vec![g.batch, g.rows])?,
         Some(p) => return Problem::unsupported(format!("positions {}", n.ty(p))),
         None => {
@@ -223,6 +231,9 @@ pub(crate) fn group_query_attention(n: &mut NodeImport) -> Imported {
         if n.attributes.int(name, neutral)? > neutral {
             return Problem::unsupported(format!("{name} is set; export it without"));
         }
+    }
+    if !n.attributes.flag("causal", true)? {
+        return Problem::unsupported("its queries see keys behind them (causal=0)");
     }
     n.attributes.ignore(&["qk_output"]);
     let heads = [count(n, "num_heads")?, count(n, "kv_num_heads")?];

@@ -1,6 +1,7 @@
 //! From an ONNX file to a bound model.
 
 mod branches;
+mod contradiction;
 mod control;
 mod fixed;
 mod placed;
@@ -8,11 +9,11 @@ mod sized;
 mod wanted;
 
 use crate::attributes::Attributes;
-use crate::declared::{contradicted, shape_allows};
+use crate::declared::shape_allows;
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
-use crate::node::{Imported, NodeImport, Problem};
+use crate::node::{Imported, NodeImport, Problem, is_half};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
@@ -26,7 +27,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-use tensor::Tensor;
+use tensor::{DType, Tensor};
 
 /// What the file leaves open.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +51,8 @@ pub struct BoundModel {
     /// A dimension for each option that gave a size, `batch` for that of the batch; in the
     /// order of the inputs and axes that have them.
     pub dims: Vec<NamedDim>,
+    /// What the file says wrongly and the model does not depend on, each in a sentence.
+    pub notes: Vec<String>,
 }
 
 /// A model file that was read once, to be imported with any sizes. All models that come of
@@ -172,10 +175,10 @@ fn bind(
         sequences: Sequences::new(),
         wanted: wanted::wanted_rows(&graph),
     };
-    let (model, dims) = importer.run(graph, options)?;
+    let bound = importer.run(graph, options)?;
     Ok(BoundModel {
-        model: model.folded_to_bytes(),
-        dims,
+        model: bound.model.folded_to_bytes(),
+        ..bound
     })
 }
 
@@ -204,7 +207,7 @@ impl Importer<'_> {
         mut self,
         mut graph: GraphProto,
         options: &ImportOptions,
-    ) -> Result<(Model, Vec<NamedDim>), ImportError> {
+    ) -> Result<BoundModel, ImportError> {
         let initializers = std::mem::take(&mut graph.initializer);
         let given: BTreeSet<String> = initializers.iter().map(|t| t.name().to_string()).collect();
         self.import_inputs(&graph.input, &given, options)?;
@@ -227,7 +230,7 @@ impl Importer<'_> {
             };
             self.define(&name, id)?;
         }
-        self.check_declared(graph.input.iter().chain(&graph.value_info), true)?;
+        self.check_given(&graph)?;
         for t in &graph.sparse_initializer {
             let name = t.values.as_ref().map_or("", |v| v.name());
             self.report(
@@ -247,32 +250,13 @@ impl Importer<'_> {
         if !self.needed.is_empty() {
             return Err(ImportError::NeededValues(self.needed));
         }
-        // Shapes of results are inferred: those in the file may be of another batch size.
-        self.check_declared(graph.value_info.iter().chain(&graph.output), false)?;
+        let notes = self.check_results(&graph, options)?;
         self.bind_outputs(&graph.output)?;
-        Ok((self.model, self.bound.dims()))
-    }
-
-    /// Compares the types of what has been imported with declared ones.
-    fn check_declared<'p>(
-        &self,
-        infos: impl Iterator<Item = &'p ValueInfoProto>,
-        shapes: bool,
-    ) -> Result<(), ImportError> {
-        for info in infos {
-            let Some(Some(id)) = self.values.get(info.name()) else {
-                continue;
-            };
-            let actual = self.model[*id].ty();
-            if let Some(declared) = contradicted(info, actual, shapes) {
-                return Err(ImportError::Declared {
-                    name: info.name().to_string(),
-                    declared,
-                    actual: actual.clone(),
-                });
-            }
-        }
-        Ok(())
+        Ok(BoundModel {
+            model: self.model,
+            dims: self.bound.dims(),
+            notes,
+        })
     }
 
     fn define(&mut self, name: &str, id: impl Into<Option<ValueId>>) -> Result<(), ImportError> {
@@ -499,6 +483,7 @@ impl Importer<'_> {
                 .output
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
+            roundings: 0,
         };
         let imported =
             sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
@@ -598,7 +583,14 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     if let Some(name) = n.attributes.repeated() {
         return Problem::unsupported(format!("attribute `{name}` is given twice"));
     }
-    let values = import(n)?;
+    let mark = n.model.mark();
+    n.roundings = 0;
+    let mut values = import(n)?;
+    if n.roundings > 1 {
+        let types: Vec<DType> = values.iter().map(|v| n.dtype(*v)).collect();
+        n.model.return_to(mark);
+        values = in_f32(n, import, &types)?;
+    }
     let unread = n.attributes.unread();
     if !unread.is_empty() {
         return Problem::unsupported(format!("attribute {} is not supported", unread.join(", ")));
@@ -611,6 +603,39 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     }
     if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
         return Problem::unsupported(format!("output {i} is not supported"));
+    }
+    Ok(values)
+}
+
+/// An operator of halves that is written out in several operators, in f32: only its results,
+/// of these types, are rounded to halves.
+fn in_f32(
+    n: &mut NodeImport,
+    import: fn(&mut NodeImport) -> Imported,
+    types: &[DType],
+) -> Imported {
+    let given = n.inputs.clone();
+    let mut wide = HashMap::new();
+    for v in given.iter().flatten().copied() {
+        if is_half(n.dtype(v)) && !wide.contains_key(&v) {
+            wide.insert(v, n.widened(v)?);
+        }
+    }
+    n.inputs = given
+        .iter()
+        .map(|v| v.map(|v| *wide.get(&v).unwrap_or(&v)))
+        .collect();
+    let results = import(n);
+    n.inputs = given;
+    let mut values = results?;
+    for (i, (v, to)) in values.iter_mut().zip(types).enumerate() {
+        if n.wants(i) {
+            *v = match wide.iter().find(|(_, wide)| *wide == v) {
+                // An operand that is passed through.
+                Some((narrow, _)) => *narrow,
+                None => n.cast(*v, *to)?,
+            };
+        }
     }
     Ok(values)
 }

@@ -46,7 +46,7 @@ mod tensors;
 mod versions;
 mod windows;
 
-pub use error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
+pub use error::{Declared, ImportError, NeededValue, UnboundDim, UnsupportedNode};
 pub use export::{ExportError, Inexpressible, export};
 pub use import::{BoundModel, ImportOptions, ModelFile, import_bytes, import_file};
 pub use operators::{OPERATORS, Operator};

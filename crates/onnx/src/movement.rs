@@ -100,12 +100,18 @@ pub(crate) fn slice(n: &mut NodeImport) -> Imported {
         if step == 0 {
             return Problem::unsupported("a step is 0");
         }
-        let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
-        let resolve = |v: i64| {
+        let resolve = |v: i64, low: i128, high: i128| {
             let v = i128::from(v);
-            (if v < 0 { v + size } else { v }).clamp(low, high)
+            (if v < 0 { v + size } else { v }).max(low).min(high)
         };
-        let (start, end) = (resolve(starts[i]), resolve(ends[i]));
+        // Backwards a start stays on an element, and only an end may lie before the first one.
+        let (start, end) = match step > 0 {
+            true => (resolve(starts[i], 0, size), resolve(ends[i], 0, size)),
+            false => (
+                resolve(starts[i], 0, size - 1),
+                resolve(ends[i], -1, size - 1),
+            ),
+        };
         let span = (end - start) * step.signum();
         let count = if span <= 0 {
             0
@@ -124,7 +130,7 @@ pub(crate) fn slice(n: &mut NodeImport) -> Imported {
 }
 
 pub(crate) fn pad(n: &mut NodeImport) -> Imported {
-    let x = n.input(0)?;
+    let mut x = n.input(0)?;
     let rank = n.ty(x).rank();
     let given = required(n.ints_by_opset("pads", 1, 10)?, "pads")?;
     let value = if n.opset < 11 {
@@ -151,6 +157,16 @@ pub(crate) fn pad(n: &mut NodeImport) -> Imported {
     let mut pads = vec![(0, 0); rank];
     for (i, axis) in axes.iter().enumerate() {
         pads[n.axis(*axis, rank)?] = (given[i], given[axes.len() + i]);
+    }
+    let is_cut = pads.iter().any(|(before, after)| *before < 0 || *after < 0);
+    // What is cut off is not there to be repeated.
+    if is_cut && !matches!(mode, PadMode::Constant(_)) {
+        let cut = Pad {
+            mode: PadMode::Constant(0.0),
+            pads: pads.iter().map(|(b, a)| (*b.min(&0), *a.min(&0))).collect(),
+        };
+        x = n.emit(Op::Pad(cut), &[x])?;
+        pads = pads.iter().map(|(b, a)| (*b.max(&0), *a.max(&0))).collect();
     }
     Ok(vec![n.emit(Op::Pad(Pad { mode, pads }), &[x])?])
 }

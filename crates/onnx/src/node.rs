@@ -5,7 +5,7 @@ use crate::file::DataFolder;
 use crate::live::Live;
 use crate::proto::NodeProto;
 use crate::sequence::Sequences;
-use graph::ops::{Binary, Expand, Op, OpError, Unary};
+use graph::ops::{Binary, Combine, Expand, Op, OpError, PoolKind, ReduceKind, Unary};
 use graph::{Exceeded, Limit, Model, TensorType, ValueId};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -73,6 +73,51 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) at_bounds: bool,
     /// How many rows of the first result are read, if not all.
     pub(crate) wanted: Option<usize>,
+    /// How often a value was rounded to 16 bits. Above 1, an intermediate was.
+    pub(crate) roundings: usize,
+}
+
+/// Floats of 16 bits.
+pub(crate) fn is_half(d: DType) -> bool {
+    matches!(d, DType::F16 | DType::BF16)
+}
+
+/// Whether the results of an operator may be other numbers than its operands' elements, or
+/// than these without their sign, to the type of the result.
+fn rounds(op: &Op) -> bool {
+    match op {
+        Op::Identity
+        | Op::Where
+        | Op::Lookup
+        | Op::Concat(_)
+        | Op::Split(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Reshape(_)
+        | Op::Transpose(_)
+        | Op::Expand(_)
+        | Op::Gather(_)
+        | Op::GatherElements(_)
+        | Op::GatherNd(_)
+        | Op::TopK(_) => false,
+        Op::ScatterElements(s) => matches!(s.combine, Combine::Add | Combine::Mul),
+        Op::ScatterNd(s) => matches!(s.combine, Combine::Add | Combine::Mul),
+        Op::Pool(p) => !matches!(p.kind, PoolKind::Max { .. }),
+        Op::Reduce(r) => !matches!(r.kind, ReduceKind::Max | ReduceKind::Min),
+        Op::Unary(u) => !matches!(
+            u,
+            Unary::Neg
+                | Unary::Abs
+                | Unary::Sign
+                | Unary::Relu
+                | Unary::Clip { .. }
+                | Unary::Floor
+                | Unary::Ceil
+                | Unary::Round
+        ),
+        Op::Binary(b) => !matches!(b, Binary::Max | Binary::Min),
+        _ => true,
+    }
 }
 
 impl NodeImport<'_> {
@@ -189,16 +234,20 @@ impl NodeImport<'_> {
     /// Appends a node, or its values if they are small and all operands constant.
     pub(crate) fn emit_all(&mut self, op: Op, inputs: &[Option<ValueId>]) -> Imported {
         self.model.room_for(1)?;
-        match self.model.compute(&op, inputs, AT_ONCE)? {
-            Some(values) => Ok(values
+        let rounds = rounds(&op);
+        let results: Vec<ValueId> = match self.model.compute(&op, inputs, AT_ONCE)? {
+            Some(values) => values
                 .into_iter()
                 .map(|t| self.model.add_result(&self.name, t))
-                .collect()),
+                .collect(),
             None => self
                 .model
                 .add_node(&self.name, op, inputs)
-                .map_err(|e| e.source.into()),
-        }
+                .map_err(|e| e.source)?,
+        };
+        let half = results.iter().any(|v| is_half(self.dtype(*v)));
+        self.roundings += usize::from(rounds && half);
+        Ok(results)
     }
 
     /// [`NodeImport::emit_all`] for an operator of one output.
@@ -229,6 +278,18 @@ impl NodeImport<'_> {
         }
     }
 
+    /// In f32; a constant stays one, whatever its size, if the model may compute it.
+    pub(crate) fn widened(&mut self, x: ValueId) -> Result<ValueId, Problem> {
+        let cast = Op::Cast(DType::F32);
+        match self.model.compute(&cast, &[Some(x)], usize::MAX)? {
+            Some(values) => {
+                let wide = values.into_iter().next().expect("a cast has a result");
+                Ok(self.model.add_result(&self.name, wide))
+            }
+            None => self.emit(cast, &[x]),
+        }
+    }
+
     pub(crate) fn reshape(&mut self, x: ValueId, shape: Vec<usize>) -> Result<ValueId, Problem> {
         if self.ty(x).shape == shape {
             return Ok(x);
@@ -245,6 +306,10 @@ impl NodeImport<'_> {
     ) -> Result<ValueId, Problem> {
         let mut one = Tensor::zeros(dtype, &[]);
         one.set_f64(0, value);
+        if is_half(dtype) && one.get_f64(0) != value {
+            // A constant is no result: this alone rounds an intermediate.
+            self.roundings += 2;
+        }
         self.repeated(one, shape)
     }
 

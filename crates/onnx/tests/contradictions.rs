@@ -3,13 +3,13 @@
 mod build_onnx;
 
 use build_onnx::{
-    F32, I64, Size, float, import, import_with, int, int64s, ints, known, node, one_node, text,
-    undeclared, value,
+    F32, I64, Size, float, floats, import, import_with, int, int64s, ints, known, node, one_node,
+    text, undeclared, value,
 };
 use onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
 };
-use onnx::{ImportOptions, read_tensor_proto};
+use onnx::{BoundModel, ImportOptions, ModelFile, read_tensor_proto};
 use prost::Message;
 
 fn relu() -> ModelProto {
@@ -265,7 +265,10 @@ fn declared_types_are_those_of_the_values() {
     for result in [true, false] {
         for (ty, name) in [(I64, "i64"), (8, "string"), (99, "number 99")] {
             let error = error(&declared(ty, result));
-            let said = format!("`y` is declared as {name}[2,3] but is f32[2,3]; correct");
+            let said = format!(
+                "`y` is declared as {name}[2,3] but is f32[2,3], the result of node `the Relu` \
+                 (Relu); correct"
+            );
             assert!(error.contains(&said), "{error}");
         }
         for ty in [F32, 0] {
@@ -277,9 +280,113 @@ fn declared_types_are_those_of_the_values() {
     import(&m).unwrap();
 }
 
-/// Exporters leave the sizes of an example, and edits of the inputs those of before.
+fn bound(m: &ModelProto) -> BoundModel {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.onnx");
+    std::fs::write(&path, m.encode_to_vec()).unwrap();
+    let file = ModelFile::open(&path).unwrap();
+    file.import(&ImportOptions::default()).unwrap()
+}
+
 #[test]
-fn declared_shapes_of_results_do_not_count() {
+fn declared_shapes_of_outputs_are_those_of_the_results() {
+    let declared = |shape: &[Size]| {
+        let mut m = one_node(13, &[3, 4], node("Neg", &["x"], &["y"], vec![]), vec![]);
+        m.graph.as_mut().unwrap().output = vec![value("y", F32, shape)];
+        m
+    };
+    use Size::{Known, Named, Open};
+    for (shape, text) in [
+        (&[Known(9), Known(4)][..], "f32[9,4]"),
+        (&[Known(3), Known(4), Known(1)], "f32[3,4,1]"),
+        (&[Known(12)], "f32[12]"),
+        (&[], "f32[]"),
+        (&[Named("rows"), Known(0)], "f32[rows,0]"),
+        (&[Open, Known(3)], "f32[?,3]"),
+    ] {
+        let error = error(&declared(shape));
+        let said = format!(
+            "`y` is declared as {text} but is f32[3,4], the result of node `the Neg` (Neg); \
+             correct the declaration"
+        );
+        assert!(error.contains(&said), "{error}");
+    }
+    for shape in [
+        [Known(3), Known(4)],
+        [Named("rows"), Known(4)],
+        [Open, Known(-1)],
+    ] {
+        let m = bound(&declared(&shape));
+        assert!(m.notes.is_empty(), "{:?}", m.notes);
+    }
+}
+
+/// The specification's floor(10 * 0.7f) is 6, as 0.7f is less than 0.7.
+#[test]
+fn a_declared_size_is_no_reason_to_scale_otherwise() {
+    let resized = |width: i64| {
+        let resize = node(
+            "Resize",
+            &["x", "", "s"],
+            &["y"],
+            vec![text("mode", "nearest")],
+        );
+        let scales = floats("s", &[4], &[1.0, 1.0, 1.0, 0.7]);
+        let mut m = one_node(13, &[1, 1, 1, 10], resize, vec![scales]);
+        m.graph.as_mut().unwrap().output = vec![known("y", F32, &[1, 1, 1, width])];
+        m
+    };
+    import(&resized(6)).unwrap();
+    assert!(error(&resized(7)).contains(
+        "`y` is declared as f32[1,1,1,7] but is f32[1,1,1,6], the result of node `the Resize`"
+    ));
+}
+
+/// Edits of a file leave the shapes of before between its nodes.
+#[test]
+fn declared_shapes_between_nodes_are_noted() {
+    let names = ["x", "a", "b", "c", "y"];
+    let pairs = names.windows(2);
+    let nodes = pairs.map(|w| node("Relu", &[w[0]], &[w[1]], vec![]));
+    let mut m = relu();
+    let graph = m.graph.as_mut().unwrap();
+    graph.node = nodes.collect();
+    let first = "`a` is declared as f32[9,3] but is f32[2,3], the result of node `the Relu` (Relu): \
+                 the declared shape is ignored";
+    for (values, note) in [
+        (&[("b", 2)][..], None),
+        (&[("a", 9), ("b", 2)], Some(first.to_string())),
+        (
+            &[("a", 9), ("b", 1)],
+            Some(format!("{first}; so is the declared shape of 1 more value")),
+        ),
+        (
+            &[("a", 9), ("b", 1), ("c", 1)],
+            Some(format!(
+                "{first}; so are the declared shapes of 2 more values"
+            )),
+        ),
+    ] {
+        let info = values.iter().map(|(name, n)| known(name, F32, &[*n, 3]));
+        m.graph.as_mut().unwrap().value_info = info.collect();
+        assert_eq!(bound(&m).notes, Vec::from_iter(note));
+    }
+}
+
+/// At most so many elements, as the model has them, are no contradiction of how many there are.
+#[test]
+fn sizes_that_the_data_decide_may_be_declared() {
+    let mut m = one_node(13, &[5], node("NonZero", &["x"], &["y"], vec![]), vec![]);
+    let graph = m.graph.as_mut().unwrap();
+    graph.output = vec![known("y", I64, &[1, 3])];
+    import(&m).unwrap();
+    m.graph.as_mut().unwrap().output = vec![known("y", I64, &[2, 3])];
+    assert!(error(&m).contains("`y` is declared as i64[2,3] but is i64[1,5]"));
+}
+
+/// Exporters leave the sizes of an example beside open ones.
+#[test]
+fn at_other_sizes_declared_shapes_do_not_count() {
     let nodes = [("x", "h"), ("h", "y")].map(|(x, y)| node("Relu", &[x], &[y], vec![]));
     let options = ImportOptions {
         batch: Some(4),

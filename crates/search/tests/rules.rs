@@ -340,7 +340,7 @@ fn check_sketches(program: &Program, all: Vec<Sketch>, (points, seed): (usize, u
 /// Checks random programs: how many have sketches by rules, and how many there are.
 fn fuzz(program: impl Fn(&mut Pcg64Mcg, u64) -> Program) -> (u64, u64) {
     let (count, first) = (
-        setting("TUNESMITH_FUZZ", 150),
+        setting("TUNESMITH_FUZZ", 30),
         setting("TUNESMITH_FUZZ_SEED", 1),
     );
     let mut covered = 0;

@@ -131,7 +131,7 @@ pub static KNOBS: &[Knob] = &[
         name: "accuracy",
         kind: "strict, relaxed",
         default: "relaxed",
-        doc: "strict: operators computed from their definition; relaxed: also algorithms that lose digits, such as Winograd convolution",
+        doc: "strict: operators computed from their definition; relaxed: also algorithms that lose digits, such as Winograd convolution, which spreads an infinite or huge value over its tile",
         source: "ADR 0007",
         affects_code: true,
     },

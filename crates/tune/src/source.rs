@@ -58,6 +58,8 @@ pub struct Source {
     pub dims: Vec<NamedDim>,
     /// Of the plan; the model stays as it is.
     pub precision: Precision,
+    /// What its file says wrongly and the model does not depend on, each in a sentence.
+    pub notes: Vec<String>,
 }
 
 impl Source {
@@ -72,6 +74,7 @@ impl Source {
             layouts: LayoutPolicy::of_builtin(name)?,
             dims: vec![],
             precision: Precision::Model,
+            notes: vec![],
         })
     }
 

@@ -1,5 +1,6 @@
 //! The compiled model against the references, step by step: each on what it read.
 
+use crate::explain::is_winograd;
 use graph::ops::Op;
 use graph::{EvalError, Keep, Model as GraphModel, TensorType, ValueId, evaluate, evaluate_from};
 use ir::Target;
@@ -30,7 +31,19 @@ pub struct LayerAgreement {
     /// Whether the error counts; else it is information.
     pub judged: bool,
     pub ok: bool,
+    /// Why the layer is not `ok`, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<&'static str>,
 }
+
+/// A Winograd convolution adds and subtracts the elements of a tile before it multiplies. So one
+/// element that is infinite, or far larger than the others, is in all results of its tile.
+const SPREAD: &str =
+    "Winograd spreads one infinite or huge value over its tile; --accuracy strict does not";
+
+/// An element is huge if it is so many times the median magnitude: f32 has 24 bits, and half of them
+/// are then lost to the others.
+const HUGE: f64 = 4096.0;
 
 /// How far a compiled model is from the references.
 #[derive(Clone, Debug, Serialize)]
@@ -249,9 +262,16 @@ impl Steps<'_> {
                 tolerance: self.tolerance,
                 roundings: nodes.iter().filter(|n| jumps(&model[**n].op)).count(),
             };
-            let step = m.compiled().steps()[step.index()].name.clone();
-            self.layers
-                .push(layer(step, &info.name, &actual, &expected, bounds));
+            let step = &m.compiled().steps()[step.index()];
+            let mut found = layer(step.name.clone(), &info.name, &actual, &expected, bounds);
+            let kernel = &step.alternatives[0].kernel;
+            let trace = schedule::parse(&m.compiled().kernels()[kernel.index()].schedule);
+            if !found.ok && trace.is_ok_and(|t| is_winograd(&t)) {
+                let read = nodes.iter().flat_map(|n| &model[*n].inputs);
+                let mut read = read.flatten().filter_map(|v| self.known.get(v));
+                found.cause = read.any(|t| has_outlier(t)).then_some(SPREAD);
+            }
+            self.layers.push(found);
             self.known.insert(planned.value, Arc::new(actual));
         }
     }
@@ -317,7 +337,18 @@ fn layer(
         subnormal: is_least && !within,
         judged: true,
         ok: within || is_least,
+        cause: None,
     }
+}
+
+/// Whether an element is not finite, or [`HUGE`] beside the others.
+fn has_outlier(t: &Tensor) -> bool {
+    let sizes = (0..t.len()).map(|i| t.get_f64(i).abs());
+    let mut sizes: Vec<f64> = sizes.filter(|s| *s != 0.0).collect();
+    sizes.sort_by(f64::total_cmp);
+    let median = sizes.get(sizes.len() / 2).copied().unwrap_or(0.0);
+    let largest = sizes.last().copied().unwrap_or(0.0);
+    !largest.is_finite() || largest > HUGE * median
 }
 
 /// Whether all elements but few are within `bound` root mean squares.
@@ -355,6 +386,18 @@ mod tests {
         assert!(with(2e-2, 1).ok);
         let nan = with(f32::NAN, 1);
         assert_eq!((nan.ok, nan.non_finite, nan.rel_err), (false, 1, 0.0));
+    }
+
+    #[test]
+    fn outliers_are_not_finite_or_huge_beside_the_others() {
+        let with = |value: f32| {
+            let mut t = Tensor::from_slice(&[100], &[0.5f32; 100]);
+            t.as_mut_slice::<f32>()[..60].fill(0.0);
+            t.as_mut_slice::<f32>()[70] = value;
+            has_outlier(&t)
+        };
+        assert!(with(f32::INFINITY) && with(f32::NAN) && with(-1e30));
+        assert!(!with(0.0) && !with(1e3));
     }
 
     #[test]

@@ -177,6 +177,7 @@ fn source(name: &str, mut bound: BoundModel) -> Source {
         layouts: LayoutPolicy::Blocked,
         precision: Precision::Model,
         dims: bound.dims,
+        notes: bound.notes,
     }
 }
 

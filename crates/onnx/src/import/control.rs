@@ -239,6 +239,7 @@ impl Importer<'_> {
             sequences: &mut self.sequences,
             at_bounds: false,
             wanted: None,
+            roundings: 0,
         }
     }
 

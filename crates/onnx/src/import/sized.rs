@@ -699,6 +699,11 @@ fn slice(n: &mut NodeImport, operator: &Operator) -> Imported {
         let d = n.axis(*axis, rank)?;
         let live = n.live.count(x, d);
         let end = match moving_end.and_then(|v| n.live.range(v).map(|r| (v, r.clone()))) {
+            Some((_, r)) if r.low.get_i64(i) < 0 && r.low.get_i64(i) != r.high.get_i64(i) => {
+                return Problem::unsupported(
+                    "the data decide whether its end counts from the end of an axis",
+                );
+            }
             Some((v, r)) if r.low.get_i64(i) != r.high.get_i64(i) => {
                 let at = n.number(i as i64);
                 let end = n.emit(Op::Gather(Gather { axis: 0 }), &[v, at])?;

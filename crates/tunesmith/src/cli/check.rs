@@ -116,7 +116,11 @@ fn print(sizes: &str, report: &Agreement) -> Result<()> {
         error(a).partial_cmp(&error(b)).unwrap_or(Ordering::Equal)
     });
     if let Some(l) = worst {
-        super::print_line(&format!("worst step: {}, tensor {}", l.step, l.tensor))?;
+        let cause = l.cause.map(|c| format!(": {c}")).unwrap_or_default();
+        super::print_line(&format!(
+            "worst step: {}, tensor {}{cause}",
+            l.step, l.tensor
+        ))?;
     }
     let sizes = match sizes {
         "" => String::new(),

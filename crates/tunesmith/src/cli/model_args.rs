@@ -11,6 +11,7 @@ use graph::Limit;
 use ir::{Isa, Target};
 use runtime::Variants;
 use search::{Accuracy, SpaceKind};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
@@ -219,6 +220,10 @@ impl ModelArgs {
             }
             _ => e,
         })?;
+        let notes: BTreeSet<&String> = loaded.iter().flat_map(|s| &s.notes).collect();
+        for note in notes {
+            say(&format!("note: {note}"));
+        }
         let precise = |source| Source {
             precision: self.precision,
             ..source

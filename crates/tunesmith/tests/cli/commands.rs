@@ -190,23 +190,38 @@ fn compile_makes_what_tune_chose_also_inside_the_model() {
 fn tune_says_what_filters_dropped() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    // Two of its few schedules are equal.
-    let op = "op:softmax(rows=8,cols=16)";
-    let tune = |args: &[&str]| p.ok(&[&["tune", op, "--threads", "1"], args].concat());
     let says = "candidates dropped by filters: ";
-    let unfiltered = tune(&["--trials", "2", "--store", "other.sqlite"]);
+    let unfiltered = [
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "2",
+        "--store",
+        "o.sqlite",
+    ];
+    let unfiltered = p.ok(&unfiltered);
     assert!(!unfiltered.contains(says), "{unfiltered}");
-    let filters = ["--filter", "distinct,neighbours"];
-    let text = tune(&[&filters[..], &["--trials", "40", "--store", "s.sqlite"]].concat());
-    let log = p.json(&["replay", "--run", "1", "--store", "s.sqlite"]);
-    let mut dropped: BTreeMap<&str, u64> = BTreeMap::new();
-    for e in log["events"].as_array().unwrap() {
-        if e["kind"] == "skipped" {
-            let filter = e["payload"]["filter"].as_str().unwrap();
-            *dropped.entry(filter).or_default() += e["payload"]["count"].as_u64().unwrap();
+    // Of some of these two schedules are equal: which ones, the width of vectors decides.
+    let some = ["rows=8,cols=16", "rows=9,cols=30", "rows=8,cols=8"].into_iter();
+    let mut runs = some.map(|sizes| {
+        let (op, store) = (format!("op:softmax({sizes})"), format!("{sizes}.sqlite"));
+        let shared = [&*op, "--threads", "1", "--trials", "40", "--store", &store];
+        let filters = ["--filter", "distinct,neighbours"];
+        let text = p.ok(&[&["tune"][..], &shared, &filters].concat());
+        let log = p.json(&["replay", "--run", "1", "--store", &store]);
+        let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
+        for e in log["events"].as_array().unwrap() {
+            if e["kind"] == "skipped" {
+                let filter = e["payload"]["filter"].as_str().unwrap().to_string();
+                *dropped.entry(filter).or_default() += e["payload"]["count"].as_u64().unwrap();
+            }
         }
-    }
-    assert!(!dropped.is_empty(), "{log}");
+        (text, dropped)
+    });
+    let run = runs.find(|(_, dropped)| !dropped.is_empty());
+    let (text, dropped) = run.expect("a filter drops something");
     let each: Vec<String> = dropped.iter().map(|(f, n)| format!("{n} {f}")).collect();
     let line = format!("{says}{}", each.join(", "));
     assert!(text.lines().any(|l| l.trim() == line), "{line}: {text}");
@@ -631,11 +646,9 @@ fn only_the_algorithms_asked_for_are_searched() {
     // The defaults are of the whole space, and may be kept.
     let kept = !report["kept_default"].is_null();
     assert!(kept || report["tasks"][0]["algorithm"] == last.as_str());
-    let records = p.json(&["records", "--store", &store]);
-    let text = records.to_string();
-    for s in tasks["tasks"][0]["sketches"].as_array().unwrap() {
-        let name = s["name"].as_str().unwrap();
-        let searched = text.contains(&format!("\"{name}\""));
-        assert_eq!(searched, name == last, "{name}: {text}");
-    }
+    let log = p.json(&["replay", "--run", "1", "--store", &store]);
+    let events = log["events"].as_array().unwrap().iter();
+    let asked: Vec<_> = events.filter(|e| e["kind"] == "ask").collect();
+    let own = |e: &&serde_json::Value| e["payload"]["algorithm"] == last.as_str();
+    assert!(!asked.is_empty() && asked.iter().all(own), "{log}");
 }

@@ -14,13 +14,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, compare, fill_tensor};
 use testkit::host::host_targets;
+use testkit::setting;
 use tune::compile::{defaults, fallbacks};
 use tune::machine::Machine;
 use tune::source::{Precision, Source};
 use tunesmith::{Requirements, load};
 
-/// Random points of every sketch.
-const POINTS: usize = 3;
+/// Random points of every sketch, unless `TUNESMITH_POINTS` says otherwise.
+const POINTS: u64 = 1;
 
 /// What code is made for and run with.
 pub struct Setting {
@@ -194,15 +195,21 @@ pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
         .collect()
 }
 
-/// The default and random points of every sketch of a task. Every default is
-/// legal; a random point may be refused.
+/// The default and random points of sketches of a task: of every second one, the others
+/// with another number of threads, or of all where `TUNESMITH_POINTS` asks for more points. Every
+/// default is legal; a random point may be refused.
 fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
     assert_eq!(illegal_defaults(task, target), [""; 0]);
     let mut rng = Pcg64::seed_from_u64(u64::from(target.threads()));
     let mut out = Vec::new();
-    for one in sketches(task, target) {
+    let points_each = setting("TUNESMITH_POINTS", POINTS);
+    let odd = target.threads() as usize % 2;
+    for (at, one) in sketches(task, target).into_iter().enumerate() {
+        if points_each <= POINTS && at % 2 != odd {
+            continue;
+        }
         let mut points = BTreeSet::from([one.default_point()]);
-        points.extend((0..POINTS).map(|_| one.sample(&mut rng)));
+        points.extend((0..points_each).map(|_| one.sample(&mut rng)));
         let legal = points
             .iter()
             .filter_map(|p| one.candidate(&task.program, p).ok());

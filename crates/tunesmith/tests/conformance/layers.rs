@@ -49,6 +49,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         layouts,
         dims: vec![],
         precision: Precision::Model,
+        notes: vec![],
     };
     let target = Machine::host().target(THREADS);
     let plan = source.plan(&target, &[]).unwrap();

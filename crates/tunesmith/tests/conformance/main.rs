@@ -1,6 +1,8 @@
 //! Compiled operators and models against the plain references: every built-in
 //! operator, in both layouts, under its fallback, its default and random
 //! schedules of every sketch, with one thread and with two.
+//!
+//! `TUNESMITH_POINTS` sets the number of random schedules of a sketch.
 
 #[path = "../compiled/mod.rs"]
 mod compiled;
@@ -9,6 +11,7 @@ mod halves;
 mod judge;
 mod layers;
 mod quantised;
+mod requantised;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};

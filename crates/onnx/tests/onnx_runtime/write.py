@@ -1,0 +1,595 @@
+#!/usr/bin/env python3
+"""Writes what ONNX Runtime computes for single nodes: `fused.txt` and `movement.txt` beside this
+file.
+
+usage: write.py
+
+Needs onnxruntime==1.31.1, onnx and numpy==2.4.6. Every case is one node. In the file, a line
+`case NAME DOMAIN OPERATOR` begins a case, and these lines follow:
+
+    attr NAME KIND VALUES            KIND is i, f, s, is or fs
+    in|const NAME TYPE SHAPE VALUES  operands in order; a `const` is an initializer of the model
+    skip                             an operand that is left out
+    out NAME TYPE SHAPE VALUES       results in order; `skip` for one that is left out
+
+SHAPE is `2x3`, or `-` without axes. A result `nan` is one that the operator leaves open, such as
+those of padding.
+"""
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+TYPES = {"float32": "f32", "int32": "i32", "int64": "i64", "uint8": "u8", "int8": "i8", "bool": "bool"}
+LINES = []
+
+
+class Const:
+    """An operand that is an initializer of the model."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Seeded:
+    """Operands of one case, seeded with its name."""
+
+    def __init__(self, name):
+        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def f(self, *shape, scale=1.0):
+        """Multiples of 1/16, which are exact and short."""
+        return (np.round(self.rng.normal(size=shape) * scale * 16) / 16).astype(np.float32)
+
+    def u8(self, *shape, lo=0, hi=256):
+        return self.rng.integers(lo, hi, size=shape).astype(np.uint8)
+
+    def i8(self, *shape, lo=-127, hi=128):
+        """Weights with bytes from 0 to 255 stay below 64: beyond, the runtime's sums of products
+        saturate on machines without VNNI."""
+        return self.rng.integers(lo, hi, size=shape).astype(np.int8)
+
+
+def f32(values):
+    return np.array(values, np.float32)
+
+
+def i32(values):
+    return np.array(values, np.int32)
+
+
+def i64(values):
+    return np.array(values, np.int64)
+
+
+def u8(values):
+    return np.array(values, np.uint8)
+
+
+def i8(values):
+    return np.array(values, np.int8)
+
+
+def tensor_line(kind, name, x):
+    x = np.asarray(x)
+    shape = "x".join(map(str, x.shape)) or "-"
+    text = (lambda v: f"{float(v):.8g}") if x.dtype == np.float32 else (lambda v: str(int(v)))
+    return " ".join([kind, name, TYPES[str(x.dtype)], shape, *map(text, x.ravel())])
+
+
+def attr_line(name, v):
+    if isinstance(v, (list, tuple)):
+        kind = "fs" if any(isinstance(e, float) for e in v) else "is"
+        return " ".join(["attr", name, kind, *map(str, v)])
+    return f"attr {name} {({int: 'i', float: 'f', str: 's'})[type(v)]} {v}"
+
+
+def case(name, op, operands, results=1, domain="com.microsoft", version=17, open_parts=(), **attributes):
+    """`operands` of a seed; a None is left out. `results` is a number, or says which are wanted.
+    `open_parts` are pairs of a result and an index of what the operator leaves open in it."""
+    values = operands(Seeded(name))
+    wanted = [True] * results if isinstance(results, int) else results
+    inputs, initializers, feeds, names, lines = [], [], {}, [], []
+    for i, v in enumerate(values):
+        if v is None:
+            names.append("")
+            lines.append("skip")
+            continue
+        own = f"x{i}"
+        names.append(own)
+        if isinstance(v, Const):
+            initializers.append(numpy_helper.from_array(np.asarray(v.value), own))
+            lines.append(tensor_line("const", own, v.value))
+        else:
+            v = np.asarray(v)
+            kind = helper.np_dtype_to_tensor_dtype(v.dtype)
+            inputs.append(helper.make_tensor_value_info(own, kind, v.shape))
+            feeds[own] = v
+            lines.append(tensor_line("in", own, v))
+    outs = [f"y{i}" if w else "" for i, w in enumerate(wanted)]
+    node = helper.make_node(op, names, outs, domain=domain, **attributes)
+    shown = [helper.make_empty_tensor_value_info(o) for o in outs if o]
+    graph = helper.make_graph([node], "g", inputs, shown, initializers)
+    sets = [helper.make_opsetid("", version), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    results = iter(session.run(None, feeds))
+    LINES.append(f"case {name} {domain or 'ai.onnx'} {op}" + (f" {version}" if version != 17 else ""))
+    LINES.extend(attr_line(k, v) for k, v in attributes.items())
+    LINES.extend(lines)
+    got = [next(results) if o else None for o in outs]
+    for i, index in open_parts:
+        got[i] = got[i].copy()
+        got[i][index] = np.nan
+    for own, y in zip(outs, got):
+        LINES.append(tensor_line("out", own, y) if own else "skip")
+
+
+def activations():
+    for op in ["BiasGelu", "FastGelu"]:
+        case(f"{op}_bias", op, lambda s: [s.f(2, 3, 4, scale=2.0), s.f(4)])
+    case("FastGelu_alone", "FastGelu", lambda s: [s.f(2, 5, scale=2.0)])
+    case("Gelu", "Gelu", lambda s: [s.f(2, 5, scale=2.0)])
+    case("QuickGelu", "QuickGelu", lambda s: [s.f(2, 5, scale=2.0)])
+    case("QuickGelu_alpha", "QuickGelu", lambda s: [s.f(2, 5, scale=2.0)], alpha=0.75)
+    case("QuickGelu_alpha_negative", "QuickGelu", lambda s: [s.f(2, 5)], alpha=-1.25)
+
+
+def products():
+    case("FusedMatMul", "FusedMatMul", lambda s: [s.f(2, 3), s.f(3, 4)])
+    case("FusedMatMul_alpha", "FusedMatMul", lambda s: [s.f(2, 3), s.f(3, 4)], alpha=0.5)
+    for a in (0, 1):
+        for b in (0, 1):
+            shape = lambda s, a=a, b=b: [s.f(2, *((3, 2) if a else (2, 3))), s.f(2, *((4, 3) if b else (3, 4)))]
+            case(f"FusedMatMul_trans_{a}{b}", "FusedMatMul", shape, transA=a, transB=b, alpha=-1.5)
+    case("FusedMatMul_broadcast", "FusedMatMul", lambda s: [s.f(2, 2, 3), s.f(4, 3)], transB=1)
+    case("FusedMatMul_vector_a", "FusedMatMul", lambda s: [s.f(3), s.f(3, 4)], transA=1)
+    case("FusedMatMul_vector_b", "FusedMatMul", lambda s: [s.f(2, 3), s.f(3)], transB=1)
+    acts = [("Relu", {}), ("Tanh", {}), ("Sigmoid", {}), ("LeakyRelu", dict(activation_alpha=0.25)), 
+            ("HardSigmoid", dict(activation_alpha=0.25, activation_beta=0.375)), ("Softsign", {}), ("Softplus", {}),
+            ("Elu", dict(activation_alpha=0.5)), ("ThresholdedRelu", dict(activation_alpha=0.5)),
+            ("ParametricSoftplus", dict(activation_alpha=0.5, activation_beta=0.75)),
+            ("ScaledTanh", dict(activation_alpha=0.5, activation_beta=0.75))]
+    for act, more in acts:
+        name = f"FusedGemm_{act}" + ("_given" if more else "")
+        case(name, "FusedGemm", lambda s: [s.f(2, 3), s.f(3, 4), s.f(4)], activation=act, **more)
+    case("FusedGemm_trans", "FusedGemm", lambda s: [s.f(3, 2), s.f(4, 3), s.f(2, 1)], activation="Relu",
+         transA=1, transB=1, alpha=0.5, beta=-2.0)
+    case("FusedGemm_without_c", "FusedGemm", lambda s: [s.f(2, 3), s.f(3, 4)], activation="Tanh")
+    acts = [("", {}), ("Relu", {}), ("Tanh", {}), ("Sigmoid", {}), ("LeakyRelu", dict(activation_params=[0.25])),
+            ("Clip", dict(activation_params=[-0.25, 0.75])), ("HardSigmoid", dict(activation_params=[0.25, 0.375]))]
+    for act, more in acts:
+        given = dict(activation=act, **more) if act else {}
+        case(f"FusedConv_{act or 'none'}", "FusedConv", lambda s: [s.f(1, 2, 4, 4), s.f(3, 2, 3, 3), s.f(3)],
+             pads=[1, 1, 1, 1], **given)
+    case("FusedConv_sum", "FusedConv", lambda s: [s.f(1, 2, 4, 4), s.f(2, 2, 3, 3), s.f(2), s.f(1, 2, 2, 2)],
+         activation="Relu", strides=[2, 2], pads=[1, 1, 1, 1])
+    case("FusedConv_sum_without_bias", "FusedConv",
+         lambda s: [s.f(1, 2, 4, 4), s.f(2, 1, 3, 3), None, s.f(1, 2, 2, 2)], activation="LeakyRelu",
+         activation_params=[0.5], group=2, strides=[2, 2], pads=[1, 1, 1, 1])
+
+
+def norms():
+    n = "SkipLayerNormalization"
+    case(f"{n}_all", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4), s.f(4), s.f(4)], [True, False, False, True], epsilon=0.01)
+    case(f"{n}_gamma", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4)])
+    case(f"{n}_beta", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4), s.f(4)])
+    case(f"{n}_bias", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4), None, s.f(4)], [True, False, False, True])
+    case(f"{n}_skip_broadcast", n, lambda s: [s.f(2, 3, 4), s.f(1, 3, 4), s.f(4), s.f(4)], [True, False, False, True])
+    case(f"{n}_skip_flat", n, lambda s: [s.f(2, 3, 4), s.f(3, 4), s.f(4), s.f(4)])
+    case(f"{n}_two_axes", n, lambda s: [s.f(3, 4), s.f(3, 4), s.f(4), s.f(4)])
+    case(f"{n}_small", n, lambda s: [s.f(2, 4, scale=0.02), s.f(2, 4, scale=0.02), s.f(4), s.f(4)])
+    n = "SkipSimplifiedLayerNormalization"
+    case(f"{n}_all", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4), s.f(4)], [True, False, False, True], epsilon=0.01)
+    case(f"{n}_gamma", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(4)])
+    case(f"{n}_skip_flat", n, lambda s: [s.f(2, 3, 4), s.f(3, 4), s.f(4)])
+    n = "SimplifiedLayerNormalization"
+    case(f"{n}", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", epsilon=0.01)
+    case(f"{n}_default", n, lambda s: [s.f(2, 3, 4), s.f(4)], domain="", axis=-1, stash_type=1)
+    n = "EmbedLayerNormalization"
+    ids, seg = i32([[1, 4, 0], [2, 2, 3]]), i32([[0, 0, 1], [1, 0, 1]])
+    tables = lambda s: [s.f(5, 4), s.f(6, 4), s.f(2, 4), s.f(4), s.f(4)]
+    case(f"{n}_plain", n, lambda s: [ids, seg, *tables(s)], 2)
+    case(f"{n}_mask", n, lambda s: [ids, seg, *tables(s), i32([[1, 1, 0], [1, 1, 1]])], 2, epsilon=0.01)
+    case(f"{n}_left_mask", n, lambda s: [ids, seg, *tables(s), i32([[0, 1, 1], [0, 0, 1]])], 2)
+    case(f"{n}_positions", n, lambda s: [ids, seg, *tables(s), None, i32([[5, 1, 0], [2, 3, 4]])], 3)
+    case(f"{n}_positions_shared", n, lambda s: [ids, seg, *tables(s), None, i32([[5, 1, 0]])], 3)
+
+    def no_segments(s):
+        word, place, _, scale, shift = tables(s)
+        return [ids, None, word, place, None, scale, shift]
+    case(f"{n}_no_segments", n, no_segments, [True, True, True])
+
+
+def masks(batch, total, rows):
+    """Masks of every accepted form, for scores of so many rows and columns."""
+    pad_left = np.ones((batch, total), np.int32)
+    pad_left[0, :1] = 0
+    pad_more = np.ones((batch, total), np.int32)
+    pad_more[0, :2] = 0
+    pad_right = np.ones((batch, total), np.int32)
+    pad_right[-1, -2:] = 0
+    holes = np.ones((batch, total), np.int32)
+    holes[:, 1::2] = 0
+    none = np.ones((batch, total), np.int32)
+    none[0] = 0
+    square = np.ones((batch, rows, total), np.int32)
+    square[:, :, 1] = 0
+    square[0, 0] = 0
+    return {"left": pad_left, "left2": pad_more, "right": pad_right, "holes": holes, "all": none,
+            "square": square, "lengths": i32([total - 2] * (batch - 1) + [total - 1]), "no_length": i32([0] * batch)}
+
+
+def multi_head():
+    n = "MultiHeadAttention"
+    for causal in (0, 1):
+        for name, mask in masks(1, 5, 5).items():
+            width = 16 if name in ("left", "left2") else 4
+            case(f"{n}_{name}_causal{causal}", n, lambda s: [*(s.f(1, 5, width) for _ in range(3)), None, mask],
+                 num_heads=2, unidirectional=causal)
+        more = dict(num_heads=2, unidirectional=causal)
+        qkv = lambda s, rows=4, keys=4: [s.f(2, rows, 4), s.f(2, keys, 4), s.f(2, keys, 4)]
+        case(f"{n}_plain_causal{causal}", n, qkv, **more)
+        case(f"{n}_bias_causal{causal}", n, lambda s: [*qkv(s), s.f(12)], **more)
+        case(f"{n}_scale_causal{causal}", n, qkv, scale=0.25, **more)
+        case(f"{n}_filter_causal{causal}", n, lambda s: [*qkv(s), None, masks(2, 4, 4)["left2"]], mask_filter_value=-2.0, **more)
+        case(f"{n}_added_causal{causal}", n, lambda s: [*qkv(s), None, None, s.f(2, 2, 4, 4)], **more)
+        case(f"{n}_added_broadcast_causal{causal}", n, lambda s: [*qkv(s), None, None, s.f(1, 1, 4, 4)], **more)
+        case(f"{n}_added_mask_causal{causal}", n,
+             lambda s: [*qkv(s), None, masks(2, 4, 4)["left"], s.f(1, 2, 4, 4)], **more)
+        case(f"{n}_mask_3b_causal{causal}", n, lambda s: [*qkv(s), None, i32([4, 3, 0, 4, 8, 0, 4, 8])], **more)
+        for low in (-3.4028234663852886e38, -1e30):
+            case(f"{n}_low{low:.0e}_causal{causal}", n, lambda s: [*qkv(s), None, masks(2, 4, 4)["left2"]], mask_filter_value=low, **more)
+        case(f"{n}_added_never_causal{causal}", n,
+             lambda s: [*qkv(s), None, None, np.where(np.eye(4) > 0, -np.inf, 0).astype(np.float32)[None, None]], **more)
+        case(f"{n}_more_keys_causal{causal}", n, lambda s: qkv(s, 2, 5), **more)
+        case(f"{n}_fewer_keys_causal{causal}", n, lambda s: qkv(s, 5, 2), **more)
+        past = lambda s, rows=2: [s.f(2, rows, 4), s.f(2, rows, 4), s.f(2, rows, 4), None, None, None, s.f(2, 2, 3, 2), s.f(2, 2, 3, 2)]
+        case(f"{n}_past_causal{causal}", n, past, 3, **more)
+        for form in ("left", "left2", "right", "holes", "square", "lengths"):
+            def with_past(s, form=form):
+                x = past(s)
+                x[4] = masks(2, 5, 2)[form]
+                return x
+            case(f"{n}_past_{form}_causal{causal}", n, with_past, 3, **more)
+
+        def biased_past(s):
+            x = past(s)
+            x[3] = s.f(12)
+            x[5] = s.f(1, 2, 2, 5)
+            return x
+        case(f"{n}_past_bias_causal{causal}", n, biased_past, 3, **more)
+        case(f"{n}_wide_values_causal{causal}", n, lambda s: [s.f(2, 3, 4), s.f(2, 3, 4), s.f(2, 3, 6)], **more)
+        case(f"{n}_cross_bias_all_causal{causal}", n, lambda s: [s.f(2, 3, 4), s.f(2, 2, 3, 2), s.f(2, 2, 3, 2), s.f(12)], **more)
+        case(f"{n}_cross_causal{causal}", n, lambda s: [s.f(2, 3, 4), s.f(2, 2, 3, 2), s.f(2, 2, 3, 2)], **more)
+
+
+def attention():
+    n = "Attention"
+    for causal in (0, 1):
+        more = dict(num_heads=2, unidirectional=causal)
+        xwb = lambda s, rows=4: [s.f(2, rows, 3), s.f(3, 12), s.f(12)]
+        case(f"{n}_plain_causal{causal}", n, xwb, **more)
+        case(f"{n}_scale_causal{causal}", n, xwb, scale=0.25, **more)
+        case(f"{n}_filter_causal{causal}", n, lambda s: [*xwb(s), masks(2, 4, 4)["left2"]], mask_filter_value=-2.0, **more)
+        for name, mask in masks(2, 4, 4).items():
+            case(f"{n}_{name}_causal{causal}", n, lambda s: [*xwb(s), mask], **more)
+        case(f"{n}_ends_starts_causal{causal}", n, lambda s: [*xwb(s), i32([4, 3, 1, 0])], **more)
+        case(f"{n}_ends_starts_left_causal{causal}", n, lambda s: [*xwb(s), i32([4, 4, 2, 1])], **more)
+        case(f"{n}_mask_1_causal{causal}", n, lambda s: [*xwb(s), i32([[0], [1]])], **more)
+        case(f"{n}_mask_11_causal{causal}", n, lambda s: [*xwb(s), i32([[0]])], **more)
+        case(f"{n}_mask_3b_causal{causal}", n, lambda s: [*xwb(s), i32([4, 3, 0, 4, 8, 0, 4, 8])], **more)
+        for low in (-3.4028234663852886e38, -1e30):
+            case(f"{n}_low{low:.0e}_causal{causal}", n, lambda s: [*xwb(s), masks(2, 4, 4)["left2"]], mask_filter_value=low, **more)
+        case(f"{n}_added_causal{causal}", n, lambda s: [*xwb(s), None, None, s.f(2, 2, 4, 4)], **more)
+        case(f"{n}_added_mask_causal{causal}", n, lambda s: [*xwb(s), masks(2, 4, 4)["left"], None, s.f(1, 1, 4, 4)], **more)
+        case(f"{n}_sizes_causal{causal}", n, lambda s: [s.f(2, 3, 3), s.f(3, 14), s.f(14)], qkv_hidden_sizes=[4, 4, 6], **more)
+        past = lambda s: [s.f(2, 2, 3), s.f(3, 12), s.f(12), None, s.f(2, 2, 2, 3, 2)]
+        case(f"{n}_past_causal{causal}", n, past, 2, **more)
+        for form in ("left", "left2", "right", "holes", "square", "lengths"):
+            def with_past(s, form=form):
+                x = past(s)
+                x[3] = masks(2, 5, 2)[form]
+                return x
+            case(f"{n}_past_{form}_causal{causal}", n, with_past, 2, **more)
+        case(f"{n}_present_causal{causal}", n, xwb, 2, **more)
+        n8 = "QAttention"
+        q = lambda s, rows=4: [s.u8(2, rows, 5), Const(s.i8(5, 12, lo=-63, hi=64)), Const(s.f(12)), Const(f32(0.015625)), Const(f32(0.03125))]
+        zeros = [Const(u8(117)), Const(i8(3))]
+        case(f"{n8}_plain_causal{causal}", n8, lambda s: [*q(s), None, *zeros], **more)
+        case(f"{n8}_no_zeros_causal{causal}", n8, q, **more)
+        case(f"{n8}_scale_causal{causal}", n8, lambda s: [*q(s), None, *zeros], scale=0.25, **more)
+        for name, mask in masks(2, 4, 4).items():
+            case(f"{n8}_{name}_causal{causal}", n8, lambda s: [*q(s), mask, *zeros], **more)
+        case(f"{n8}_past_causal{causal}", n8, lambda s: [*q(s, 2), None, *zeros, s.f(2, 2, 2, 3, 2)], 2, **more)
+        case(f"{n8}_past_left_causal{causal}", n8,
+             lambda s: [*q(s, 2), masks(2, 5, 2)["left2"], *zeros, s.f(2, 2, 2, 3, 2)], 2, **more)
+        def by_column(s):
+            x = q(s)
+            x[4] = Const(np.abs(s.f(12, scale=0.1)) + f32(0.015625))
+            return [*x, None, Const(u8(117)), Const(s.i8(12, lo=-5, hi=5))]
+        case(f"{n8}_by_column_causal{causal}", n8, by_column, **more)
+
+
+def grouped():
+    n = "GroupQueryAttention"
+    more, few = dict(num_heads=4, kv_num_heads=2), dict(num_heads=2, kv_num_heads=1)
+    four = dict(heads=(4, 2))
+
+    def operands(lasts, total, held=0, rows=None, angles=0, packed=False, heads=(2, 1), size=8, rest=()):
+        """Of `rows` new rows behind a buffer of `held`."""
+        rows = rows or total - held
+
+        def draw(s):
+            batch = len(lasts)
+            widths = [heads[0] * size, heads[1] * size, heads[1] * size]
+            qkv = [s.f(batch, rows, sum(widths)), None, None] if packed else [s.f(batch, rows, w) for w in widths]
+            past = [s.f(batch, heads[1], held, size) if held else None for _ in range(2)]
+            turned = [s.f(8, angles), s.f(8, angles)] if angles else [None, None]
+            own = [part(s) if callable(part) else part for part in rest]
+            return [*qkv, *past, i32(lasts), Const(i32(total)), *turned, *own]
+        return draw
+
+    def behind(row):
+        """The caches of the second sequence behind its last key."""
+        return [(i, np.s_[1, :, row:]) for i in (1, 2)]
+
+    case(f"{n}_prompt", n, operands([3, 3], 4, **four), 3, **more)
+    case(f"{n}_prompt_ragged", n, operands([3, 1], 4, **four), 3,
+         open_parts=[(0, np.s_[1, 2:]), (1, np.s_[1, :, 2:]), (2, np.s_[1, :, 2:])], **more)
+    for w in (1, 2, 3):
+        case(f"{n}_window{w}", n, operands([3], 4), 3, local_window_size=w, **few)
+    case(f"{n}_scale", n, operands([3], 4), 3, scale=0.25, **few)
+    case(f"{n}_softcap", n, operands([3], 4), 3, softcap=1.5, **few)
+    case(f"{n}_smooth", n, operands([3], 4), 3, smooth_softmax=1, **few)
+    case(f"{n}_packed", n, operands([3], 4, packed=True), 3, **few)
+    case(f"{n}_token", n, operands([4, 4], 5, 4), 3, **few)
+    case(f"{n}_token_ragged", n, operands([4, 2], 5, 4, **four), 3, open_parts=behind(3), **more)
+    case(f"{n}_token_window", n, operands([4, 2], 5, 4), 3, open_parts=behind(3), local_window_size=2, **few)
+    case(f"{n}_token_buffer", n, operands([4, 3], 5, 6, rows=1), 3,
+         open_parts=[(i, np.s_[0, :, 5:]) for i in (1, 2)] + behind(4), **few)
+    case(f"{n}_rows_behind_past", n, operands([4], 5, 3), 3, **few)
+    case(f"{n}_rows_behind_past_window", n, operands([4], 5, 3), 3, local_window_size=2, **few)
+    case(f"{n}_not_causal", n, operands([3], 4), 3, causal=0, **few)
+    case(f"{n}_causal", n, operands([3], 4), 3, causal=1, **few)
+    turned = dict(size=16, angles=8)
+    for inter in (0, 1):
+        rot = dict(do_rotary=1, rotary_interleaved=inter, **few)
+        case(f"{n}_rotary{inter}", n, operands([2], 3, **turned), 3, **rot)
+        case(f"{n}_rotary{inter}_token", n, operands([3, 1], 4, 3, **turned), 3, open_parts=behind(2), **rot)
+        case(f"{n}_rotary{inter}_packed", n, operands([2], 3, packed=True, **turned), 3, **rot)
+    positions = [i64([[2, 3, 5], [1, 2, 3]])]
+    case(f"{n}_positions", n, operands([2, 2], 3, rest=positions, **turned), 3, do_rotary=1, **few)
+    positions = [i64([[5], [1]])]
+    case(f"{n}_positions_token", n, operands([3, 3], 4, 3, rest=positions, **turned), 3, do_rotary=1, **few)
+    case(f"{n}_added", n, operands([3], 4, rest=[None, lambda s: s.f(1, 1, 4, 4)]), 3, **few)
+    case(f"{n}_added_heads", n, operands([3, 3], 4, **four, rest=[None, lambda s: s.f(2, 4, 4, 4)]), 3, **more)
+    case(f"{n}_added_token", n, operands([4, 2], 5, 4, rest=[None, lambda s: s.f(1, 1, 1, 5)]), 3,
+         open_parts=behind(3), **few)
+    case(f"{n}_sink", n, operands([3], 4, rest=[None, None, lambda s: s.f(2)]), 3, **few)
+
+    angles = lambda s, half=4: [s.f(8, half), s.f(8, half)]
+    n = "RotaryEmbedding"
+    for inter in (0, 1):
+        case(f"{n}_{inter}_first", n, lambda s: [s.f(2, 3, 16), i64([2]), *angles(s)], interleaved=inter)
+        case(f"{n}_{inter}_positions", n, lambda s: [s.f(2, 3, 16), i64([[0, 1, 2], [4, 7, 1]]), *angles(s)], interleaved=inter)
+        case(f"{n}_{inter}_heads", n, lambda s: [s.f(2, 2, 3, 8), i64([[0, 1, 2], [4, 7, 1]]), *angles(s)], interleaved=inter)
+        case(f"{n}_{inter}_part", n, lambda s: [s.f(2, 3, 16), i64([[0, 1, 2], [4, 7, 1]]), *angles(s, 2)], interleaved=inter,
+             num_heads=2, rotary_embedding_dim=4)
+        case(f"{n}_{inter}_part_heads", n, lambda s: [s.f(2, 2, 3, 8), i64([1]), *angles(s, 2)], interleaved=inter,
+             num_heads=2, rotary_embedding_dim=4)
+
+
+def standard_attention():
+    n = "Attention"
+    for opset in (23, 24):
+        for causal in (0, 1):
+            own = dict(domain="", version=opset, is_causal=causal)
+            name = f"standard{opset}_causal{causal}"
+            qkv = lambda s, rows=4, keys=4: [s.f(1, 2, rows, 2), s.f(1, 2, keys, 2), s.f(1, 2, keys, 2)]
+            case(f"{name}_plain", n, qkv, **own)
+            case(f"{name}_more_keys", n, lambda s: qkv(s, 2, 4), **own)
+            case(f"{name}_fewer_keys", n, lambda s: qkv(s, 4, 2), **own)
+            b = lambda rows=4, keys=4, lost=1: np.arange(keys)[None, :].repeat(rows, 0) >= lost
+            case(f"{name}_bool_left", n, lambda s: [*qkv(s), b()], **own)
+            case(f"{name}_bool_left2", n, lambda s: [*qkv(s), b(lost=2)], **own)
+            case(f"{name}_bool_all", n, lambda s: [*qkv(s), np.arange(16).reshape(4, 4) >= 4], **own)
+            case(f"{name}_float", n, lambda s: [*qkv(s), s.f(4, 4)], **own)
+            case(f"{name}_float_heads", n, lambda s: [*qkv(s), s.f(1, 2, 4, 4)], **own)
+            case(f"{name}_float_never", n, lambda s: [*qkv(s), np.where(b(), 0, -np.inf).astype(np.float32)], **own)
+            past = lambda s: [*qkv(s, 2, 2), None, s.f(1, 2, 3, 2), s.f(1, 2, 3, 2)]
+            case(f"{name}_past", n, past, 3, **own)
+            def past_mask(s):
+                x = past(s)
+                x[3] = b(2, 5, 2)
+                return x
+            case(f"{name}_past_bool", n, past_mask, 3, **own)
+            case(f"{name}_groups", n, lambda s: [s.f(1, 4, 3, 2), s.f(1, 2, 3, 2), s.f(1, 2, 3, 2)], **own)
+            case(f"{name}_flat", n, lambda s: [s.f(2, 3, 8), s.f(2, 3, 4), s.f(2, 3, 4)], q_num_heads=4, kv_num_heads=2,
+                 softcap=1.5, scale=0.5, **own)
+
+
+def weights(s, sign, *shape):
+    return s.u8(*shape) if sign == "u8" else s.i8(*shape, lo=-63, hi=64)
+
+
+def quantized():
+    s8 = lambda v: Const(f32(v))
+    for sign, zeros, dt in (("u8", (117, 3, 101), u8), ("i8", (-5, 3, 1), i8)):
+        draw = lambda s, *shape, sign=sign: getattr(s, sign)(*shape)
+        za, zb, zy = (Const(dt(z)) for z in zeros)
+        for op in ("QLinearAdd", "QLinearMul"):
+            ys = 0.0625 if op == "QLinearAdd" else 0.109375
+            case(f"{op}_{sign}", op, lambda s: [draw(s, 2, 5), s8(0.03), za, draw(s, 2, 5), s8(0.05), zb, s8(ys), zy])
+            case(f"{op}_{sign}_broadcast", op, lambda s: [draw(s, 2, 5), s8(0.03), za, draw(s, 5), s8(0.05), zb, s8(ys), zy])
+        case(f"QLinearSigmoid_{sign}", "QLinearSigmoid", lambda s: [draw(s, 24), s8(0.04), za, s8(0.00390625), Const(dt(0))])
+        case(f"QLinearLeakyRelu_{sign}", "QLinearLeakyRelu", lambda s: [draw(s, 24), s8(0.04), za, s8(0.03), zy], alpha=0.25)
+        case(f"QLinearLeakyRelu_{sign}_default", "QLinearLeakyRelu", lambda s: [draw(s, 24), s8(0.04), za, s8(0.03), zy])
+        for axis, opset in ((-1, 13), (0, 13), (1, 11), (0, 11)):
+            low = Const(dt(0 if sign == "u8" else -128))
+            case(f"QLinearSoftmax_{sign}_axis{axis}_opset{opset}", "QLinearSoftmax",
+                 lambda s: [draw(s, 3, 4), s8(0.04), za, s8(0.00390625), low], axis=axis, opset=opset)
+        case(f"QLinearConcat_{sign}", "QLinearConcat",
+             lambda s: [s8(0.05), zy, draw(s, 2, 3), s8(0.03), za, draw(s, 2, 2), s8(0.06), zb], axis=1)
+        case(f"QLinearConcat_{sign}_negative_axis", "QLinearConcat",
+             lambda s: [s8(0.05), zy, draw(s, 2, 3), s8(0.03), za, draw(s, 1, 3), s8(0.06), zb], axis=-2)
+        case(f"QLinearWhere_{sign}", "QLinearWhere",
+             lambda s: [np.arange(10).reshape(2, 5) % 3 == 0, draw(s, 2, 5), s8(0.03), za, draw(s, 2, 5), s8(0.06), zb, s8(0.05), zy])
+        case(f"QLinearWhere_{sign}_broadcast", "QLinearWhere",
+             lambda s: [np.array([[True], [False]]), draw(s, 5), s8(0.03), za, draw(s, 2, 5), s8(0.06), zb, s8(0.05), zy])
+        pool = lambda s: [draw(s, 1, 2, 4, 4), s8(0.03), za, s8(0.0217), zy]
+        case(f"QLinearAveragePool_{sign}", "QLinearAveragePool", pool, kernel_shape=[2, 2], strides=[2, 2])
+        for count in (0, 1):
+            case(f"QLinearAveragePool_{sign}_pads{count}", "QLinearAveragePool", pool, kernel_shape=[3, 3], strides=[2, 2],
+                 pads=[1, 1, 1, 1], count_include_pad=count)
+        case(f"QLinearAveragePool_{sign}_ceil", "QLinearAveragePool", pool, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+        case(f"QLinearGlobalAveragePool_{sign}", "QLinearGlobalAveragePool", pool)
+        case(f"QLinearGlobalAveragePool_{sign}_last", "QLinearGlobalAveragePool",
+             lambda s: [draw(s, 1, 4, 4, 2), s8(0.03), za, s8(0.0217), zy], channels_last=1)
+        case(f"QuantizeLinear_{sign}", "QuantizeLinear", lambda s: [s.f(3, 4, scale=3.0), s8(0.03), za])
+        case(f"QuantizeLinear_{sign}_axis", "QuantizeLinear",
+             lambda s: [s.f(3, 4), s8([0.03, 0.02, 0.01]), Const(dt([1, 2, 3]))], axis=0)
+        case(f"DequantizeLinear_{sign}", "DequantizeLinear", lambda s: [draw(s, 3, 4), s8(0.03), za])
+        case(f"DequantizeLinear_{sign}_axis", "DequantizeLinear",
+             lambda s: [draw(s, 3, 4), s8([0.03, 0.02, 0.01, 0.05]), Const(dt([1, 2, 3, 4]))], axis=1)
+        for bsign, bz in (("u8", u8(9)), ("i8", i8(-4))):
+            name = f"{sign}_{bsign}"
+            weight = lambda s, *shape: Const(weights(s, bsign, *shape))
+            if sign == "u8":
+                case(f"MatMulIntegerToFloat_{name}", "MatMulIntegerToFloat",
+                     lambda s: [draw(s, 2, 3), weight(s, 3, 4), s8(0.03), s8(0.02), za, Const(bz), Const(s.f(4))])
+            if (sign, bsign) == ("i8", "u8"):  # neither this one nor QGemm takes these types
+                continue
+            case(f"MatMulIntegerToFloat_{name}_no_zeros", "MatMulIntegerToFloat",
+                 lambda s: [draw(s, 2, 3), weight(s, 3, 4), s8(0.03), s8(0.02)])
+            case(f"MatMulIntegerToFloat_{name}_columns", "MatMulIntegerToFloat",
+                 lambda s: [draw(s, 2, 2, 3), weight(s, 3, 4), s8(0.03), s8([0.02, 0.01, 0.03, 0.04]), za,
+                            Const(np.array([1, 2, 3, 4], bz.dtype)), Const(s.f(4))])
+            case(f"QGemm_{name}", "QGemm",
+                 lambda s: [draw(s, 2, 3), s8(0.03), za, weight(s, 3, 4), s8(0.02), Const(bz), Const(i32([100, -200, 300, 0])), s8(0.05), zy])
+            case(f"QGemm_{name}_float", "QGemm",
+                 lambda s: [draw(s, 2, 3), s8(0.03), za, weight(s, 3, 4), s8(0.02), Const(bz), Const(i32([100, -200, 300, 0]))], alpha=0.5)
+            case(f"QGemm_{name}_trans", "QGemm",
+                 lambda s: [draw(s, 3, 2), s8(0.03), za, weight(s, 4, 3), s8(0.02), Const(bz), None, s8(0.05), zy], transA=1, transB=1, alpha=0.5)
+            case(f"QGemm_{name}_columns", "QGemm",
+                 lambda s: [draw(s, 2, 3), s8(0.03), za, weight(s, 3, 4), s8([0.02, 0.01, 0.03, 0.04]),
+                            Const(np.array([1, 2, 3, 4], bz.dtype)), Const(i32([100, -200, 300, 0])), s8(0.05), zy])
+    for bsign, bz in (("u8", u8(9)), ("i8", i8(-4))):
+        case(f"DynamicQuantizeMatMul_{bsign}", "DynamicQuantizeMatMul",
+             lambda s: [s.f(2, 3), Const(weights(s, bsign, 3, 4)), s8(0.02), Const(bz), Const(s.f(4))])
+        case(f"DynamicQuantizeMatMul_{bsign}_no_zero", "DynamicQuantizeMatMul",
+             lambda s: [s.f(2, 3), Const(weights(s, bsign, 3, 4)), s8(0.02)])
+        case(f"DynamicQuantizeMatMul_{bsign}_columns", "DynamicQuantizeMatMul",
+             lambda s: [s.f(2, 2, 3), Const(weights(s, bsign, 3, 4)), s8([0.02, 0.01, 0.03, 0.04]), Const(np.array([1, 2, 3, 4], bz.dtype))])
+    for bits in (4, 8, 2):
+        for terms, block in ((32, 16), (40, 16), (48, 32)):
+            blocks, size = -(-terms // block), block * bits // 8
+            packed = lambda s: [s.f(2, terms), Const(s.u8(3, blocks, size)), Const(np.abs(s.f(3 * blocks, scale=0.1)) + f32(0.015625))]
+            own = dict(K=terms, N=3, bits=bits, block_size=block)
+            name = f"MatMulNBits_{bits}bits_{terms}x{block}"
+            case(name, "MatMulNBits", packed, **own)
+            zb = -(-blocks * bits // 8)
+            case(f"{name}_zeros", "MatMulNBits", lambda s: [*packed(s), Const(s.u8(3 * zb))], **own)
+            if bits != 8:
+                case(f"{name}_float_zeros", "MatMulNBits", lambda s: [*packed(s), Const(np.abs(s.f(3 * blocks, scale=4.0)))], **own)
+        case(f"{name}_bias", "MatMulNBits", lambda s: [*packed(s), None, None, Const(s.f(3))], **own)
+
+
+def movement():
+    """Places that are negative, or beyond the ends."""
+    standard = dict(domain="")
+    starts, ends = [-20, -6, -5, -4, -1, 0, 3, 4, 9], [-20, -5, -4, -2, 0, 3, 4, 9]
+    for step in (-3, -1, 1, 2):
+        for a in starts:
+            for b in ends:
+                where = [Const(i64([v])) for v in (a, b, 0, step)]
+                case(f"Slice_{a}_{b}_{step}", "Slice", lambda s: [np.arange(4, dtype=np.float32), *where], **standard)
+    for mode in ("constant", "reflect", "edge", "wrap"):
+        for before, after in ((-1, 0), (0, -2), (-1, -1), (-1, 2), (2, -1), (-2, 3), (3, -2), (-2, -2), (-3, 1)):
+            left, most = 4 + min(before, 0) + min(after, 0), max(before, after, 0)
+            if mode != "constant" and (left == 0 or mode == "reflect" and most >= left):
+                continue  # refused by the runtime
+            pads = Const(i64([before, after]))
+            case(f"Pad_{mode}_{before}_{after}", "Pad", lambda s: [s.f(2, 4), pads, Const(f32(0.5)), Const(i64([-1]))], mode=mode,
+                 domain="", version=19)
+    x = lambda s: s.f(2, 3, 4)
+    for axis in (-3, -1, 0, 2):
+        size = (2, 3, 4)[axis]
+        parts = Const(i64([1, 0, size - 1]))
+        case(f"Split_{axis}", "Split", lambda s: [x(s), parts], 3, axis=axis, **standard)
+        case(f"Gather_{axis}", "Gather", lambda s: [x(s), i64([[-1, 0], [-size, size - 1]])], axis=axis, **standard)
+        index = i64(np.arange(-size, 0)).reshape([-1 if d == axis % 3 else 1 for d in range(3)])
+        index = np.broadcast_to(index, (2, 3, 4)).copy()
+        case(f"GatherElements_{axis}", "GatherElements", lambda s: [x(s), index], axis=axis, **standard)
+        case(f"ScatterElements_{axis}", "ScatterElements", lambda s: [x(s), index[:1, :1, :1], s.f(1, 1, 1)], axis=axis, **standard)
+        case(f"Concat_{axis}", "Concat", lambda s: [x(s), x(s)], axis=axis, **standard)
+        case(f"Flatten_{axis}", "Flatten", lambda s: [x(s)], axis=axis, **standard)
+        case(f"Unsqueeze_{axis}", "Unsqueeze", lambda s: [x(s), Const(i64([axis, 1]))], **standard)
+        case(f"Hardmax_{axis}", "Hardmax", lambda s: [x(s)], axis=axis, **standard)
+        case(f"ArgMax_{axis}", "ArgMax", lambda s: [x(s)], axis=axis, select_last_index=1, **standard)
+        case(f"TopK_{axis}", "TopK", lambda s: [x(s), Const(i64([2]))], 2, axis=axis, largest=0, **standard)
+        case(f"Compress_{axis}", "Compress", lambda s: [x(s), Const(np.array([False, True]))], axis=axis, **standard)
+        case(f"OneHot_{axis}", "OneHot", lambda s: [i64([[-1, 0], [-4, 5]]), Const(i64([4])), Const(f32([0.25, 2]))], axis=min(axis, 1), **standard)
+        for reverse in (0, 1):
+            for exclusive in (0, 1):
+                case(f"CumSum_{axis}_{reverse}{exclusive}", "CumSum", lambda s: [x(s), Const(i64(axis))], reverse=reverse,
+                     exclusive=exclusive, **standard)
+    case("Split_parts", "Split", lambda s: [s.f(7)], 3, axis=-1, num_outputs=3, domain="", version=18)
+    case("Split_equal", "Split", lambda s: [s.f(2, 6)], 3, axis=-1, **standard)
+    case("Squeeze_negative", "Squeeze", lambda s: [s.f(1, 3, 1, 1), Const(i64([-1, -4]))], **standard)
+    case("Unsqueeze_ends", "Unsqueeze", lambda s: [s.f(2, 3), Const(i64([-1, -4]))], **standard)
+    case("GatherND", "GatherND", lambda s: [x(s), i64([[-1, -3], [0, -1]])], **standard)
+    case("GatherND_batch", "GatherND", lambda s: [x(s), i64([[-1], [-3]])], batch_dims=1, **standard)
+    case("ScatterND", "ScatterND", lambda s: [x(s), i64([[-1, -3], [0, -1]]), s.f(2, 4)], **standard)
+    for bounds in ((5, -1, -2), (5, 0, -2), (5, 1, -2), (-1, -7, -3), (0, 5, -1), (5, 0, 1), (-5, 4, 4), (3, 3, 1)):
+        case("Range_" + "_".join(map(str, bounds)), "Range", lambda s: [Const(i64(v)) for v in bounds], **standard)
+        halves = [Const(f32(v / 2)) for v in bounds]
+        case("Range_halves_" + "_".join(map(str, bounds)), "Range", lambda s: halves, **standard)
+    for start in (-9, -3, -1, 0, 2, 3, 9):
+        case(f"Shape_{start}", "Shape", lambda s: [x(s)], start=start, **standard)
+        for end in (-9, -2, 0, 1, 3, 9):
+            case(f"Shape_{start}_{end}", "Shape", lambda s: [x(s)], start=start, end=end, **standard)
+    for batch, time in ((0, 1), (1, 0)):
+        lengths = i64([1, 3] if batch == 0 else [2, 1, 2])
+        case(f"ReverseSequence_{batch}", "ReverseSequence", lambda s: [s.f(2, 3, 2), lengths], batch_axis=batch, time_axis=time, **standard)
+    for k in (-9, -2, -1, 0, 1, 3, 9):
+        for upper in (0, 1):
+            case(f"Trilu_{k}_{upper}", "Trilu", lambda s: [s.f(3, 4), Const(i64(k))], upper=upper, **standard)
+        case(f"EyeLike_{k}", "EyeLike", lambda s: [s.f(3, 4)], k=k, **standard)
+    for shape in ([2, 6], [5, 3], [3, 2], [6, 7], [1, 1]):
+        case("CenterCropPad_" + "_".join(map(str, shape)), "CenterCropPad", lambda s: [s.f(4, 5), Const(i64(shape))], domain="", version=18)
+    case("CenterCropPad_axis", "CenterCropPad", lambda s: [s.f(4, 5), Const(i64([2]))], axes=[-1], domain="", version=18)
+    for shape in ([0, -1], [-1, 0, 2], [4, 0, -1], [0, 0, 0], [-1]):
+        case("Reshape_" + "_".join(map(str, shape)), "Reshape", lambda s: [x(s), Const(i64(shape))], **standard)
+    for shape in ([1], [2, 1, 1, 1], [3, 1], [4, 2, 3, 4]):
+        case("Expand_" + "_".join(map(str, shape)), "Expand", lambda s: [x(s), Const(i64(shape))], **standard)
+    case("Transpose", "Transpose", lambda s: [x(s)], **standard)
+    for axes in ([-1], [0, -1], [-2, -3]):
+        case("ReduceSum_" + "_".join(map(str, axes)), "ReduceSum", lambda s: [x(s), Const(i64(axes))], keepdims=0, **standard)
+    for mode in ("DCR", "CRD"):
+        case(f"DepthToSpace_{mode}", "DepthToSpace", lambda s: [s.f(1, 8, 2, 3)], blocksize=2, mode=mode, **standard)
+    case("SpaceToDepth", "SpaceToDepth", lambda s: [s.f(1, 2, 4, 6)], blocksize=2, **standard)
+
+
+def write(name, parts):
+    LINES.clear()
+    for part in parts:
+        part()
+    Path(__file__).with_name(name).write_text("\n".join(LINES) + "\n")
+
+
+def main():
+    fused = (activations, products, norms, multi_head, attention, grouped, standard_attention, quantized)
+    write("fused.txt", fused)
+    write("movement.txt", (movement,))
+
+
+main()
