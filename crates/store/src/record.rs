@@ -178,6 +178,8 @@ pub struct SpentByStage {
 pub const TIMED: &str = "timed";
 /// The evaluator that replays recorded answers.
 pub const RECORDED: &str = "recorded";
+/// The evaluator that reads loops and machine code, and runs nothing.
+pub const STATIC: &str = "static";
 
 /// The evaluators whose times were measured on the machine that their records name.
 /// Look-ups of times and of outcomes consider these only.

@@ -72,6 +72,22 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "evaluate",
+        kind: "timed, static",
+        default: "timed",
+        doc: "Who says how good a candidate is. timed: it is run and measured; static: its loops and machine code are read, nothing is run, and only the best are measured in the end",
+        source: "ADR 0034",
+        affects_code: false,
+    },
+    Knob {
+        name: "score-cpu",
+        kind: "name",
+        default: "this machine's",
+        doc: "The processor whose cycles a static score counts, by LLVM's name, such as znver4 or neoverse-v2",
+        source: "ADR 0034",
+        affects_code: false,
+    },
+    Knob {
         name: "budget",
         kind: "promise, round-robin",
         default: "promise",

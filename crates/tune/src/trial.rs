@@ -1,5 +1,6 @@
 //! A candidate on its way from a strategy to its answer.
 
+use analysis::Features;
 use measure::{PartTimes, Spent};
 use runtime::BuiltKernel;
 use search::{Candidate, Point};
@@ -32,6 +33,8 @@ pub struct Trial {
     pub trace: String,
     /// From [`Form::Code`] on.
     pub kernel: Option<Arc<BuiltKernel>>,
+    /// What reading the code told, where somebody asked for that.
+    pub features: Option<Arc<Features>>,
     /// What asking for the candidate, and replaying its trace, took.
     pub asking: Spent,
     /// What building it took.

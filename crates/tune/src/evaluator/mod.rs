@@ -6,9 +6,11 @@
 //! caller's thread, on its own threads or from another machine. An evaluator knows
 //! nothing of strategies, budgets and the store.
 
+mod reading;
 mod recorded;
 mod timed;
 
+pub use reading::Reading;
 pub use recorded::{Recorded, space_of};
 pub use timed::{MeasureSettings, Timed, known_states};
 
@@ -83,6 +85,12 @@ pub trait Evaluator {
     /// is built first. Asked of evaluators that take [`Form::Code`] only.
     fn needs_data(&self) -> bool {
         true
+    }
+
+    /// The processor whose cycles are to be read off code, by LLVM's name; none if code need not be
+    /// read. Asked of evaluators that take [`Form::Code`] only.
+    fn reads_for(&self) -> Option<String> {
+        None
     }
 
     /// The kind of the scores that it answers a task with; none if it answers with times.

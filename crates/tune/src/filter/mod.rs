@@ -128,6 +128,7 @@ pub(crate) mod tests {
             candidate: None,
             trace: String::new(),
             kernel: None,
+            features: None,
             asking: Spent::default(),
             building: Spent::default(),
         }

@@ -144,6 +144,7 @@ impl Run<'_> {
                 candidate: None,
                 trace: String::new(),
                 kernel: None,
+                features: None,
                 asking: Spent::default(),
                 building: Spent::default(),
             }
@@ -326,7 +327,9 @@ impl Run<'_> {
         let subject = subject.expect("what has a schedule has a program");
         let candidate = trial.candidate.as_ref();
         let candidate = candidate.expect("it was replayed");
-        let request = builders.request(&subject.text, candidate, &subject.target, false);
+        let mut request = builders.request(&subject.text, candidate, &subject.target, false);
+        let evaluator = &self.evaluators[self.searches[trial.search].evaluator];
+        request.options.read_for = evaluator.reads_for();
         self.building.insert(builders.submit(request), trial);
     }
 
@@ -389,6 +392,7 @@ impl Run<'_> {
             Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(()),
             Ok(Ok(built)) => {
                 trial.kernel = Some(Arc::new(built.kernel));
+                trial.features = built.features.map(Arc::new);
                 let kept = self.filter(search, Form::Code, vec![trial])?;
                 self.ready.extend(kept);
                 return Ok(());

@@ -9,11 +9,17 @@ use super::parse::{parse_count, parse_duration, parse_share, parse_threads, pars
 use super::progress::Progress;
 use super::{signals, tune_html, tune_report};
 use crate::compile::join;
+use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
+use store::{STATIC, TIMED};
+use tune::evaluator::{Evaluator, Reading};
 use tune::source::Source;
-use tune::{CpuDivision, MeasureSettings, Options, Report, Request, StopRule, Tuned, tune_all};
+use tune::{
+    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Options, Report, Request, StopRule,
+    Tuned, tune_all_by,
+};
 use tune::{Error, Result};
 
 use std::path::{Path, PathBuf};
@@ -42,6 +48,10 @@ pub struct Args {
     algorithms: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     strategy: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC])]
+    evaluate: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
+    score_cpu: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
@@ -232,7 +242,18 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut progress = Progress::new(&names.join(", "), a.json);
     let speak = progress.speaker();
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
-    let tuned = tune_all(&requests, &host, &store, &options, &mut progress);
+    let cpu = a
+        .score_cpu
+        .clone()
+        .unwrap_or_else(|| llvm::scoring_cpu(&target));
+    let reading = |target: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
+        Ok(Box::new(Reading::new(target, cpu.clone(), place.clone())))
+    };
+    let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
+        STATIC => Some(&reading),
+        _ => None,
+    };
+    let tuned = tune_all_by(&requests, &host, &store, &options, by, &mut progress);
     progress.finish();
     let mut tuned = tuned?.into_iter();
     let mut reports = Vec::new();

@@ -1,0 +1,104 @@
+//! Scores by reading: nothing is run.
+//!
+//! Builders read the loops and the machine code of what they build. Here a score is made of what
+//! they told. So candidates of any target are evaluated, on any machine.
+
+use super::{Batch, Evaluator, Reply};
+use crate::trial::{Answer, AnswerPlace, Form, Trial};
+use analysis::Score;
+use ir::Target;
+use measure::{PartTimes, Spent};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Outcome, STATIC};
+
+/// Trials of a search that are answered together: a score takes no time.
+const BATCH: usize = 64;
+
+/// Scores what builders have read.
+pub struct Reading {
+    score: Score,
+    /// LLVM's name of the processor whose cycles count.
+    cpu: String,
+    place: Arc<AnswerPlace>,
+    waiting: VecDeque<Batch>,
+}
+
+impl Reading {
+    /// For candidates of a target, by the cycles of a processor.
+    pub fn new(target: &Target, cpu: String, place: AnswerPlace) -> Reading {
+        let Target::Cpu(facts) = target;
+        Reading {
+            score: Score::usual(facts),
+            cpu,
+            place: Arc::new(place),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    fn kind(&self) -> String {
+        format!("cycles {}", self.cpu)
+    }
+
+    fn answer(&self, trial: Trial) -> Answer {
+        let outcome = match &trial.features {
+            Some(features) => Outcome::Scored {
+                kind: self.kind(),
+                value: self.score.cycles(features),
+            },
+            None => Outcome::Unanswered {
+                reason: "the builder read nothing".into(),
+            },
+        };
+        Answer {
+            trial,
+            outcome,
+            spent: Spent::default(),
+            parts: PartTimes::default(),
+            place: self.place.clone(),
+        }
+    }
+}
+
+impl Evaluator for Reading {
+    fn name(&self) -> &'static str {
+        STATIC
+    }
+
+    fn form(&self) -> Form {
+        Form::Code
+    }
+
+    fn needs_data(&self) -> bool {
+        false
+    }
+
+    fn reads_for(&self) -> Option<String> {
+        Some(self.cpu.clone())
+    }
+
+    fn score_kind(&self, _task: &str) -> Option<String> {
+        Some(self.kind())
+    }
+
+    fn batch(&self) -> usize {
+        BATCH
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        self.waiting.push_back(batch);
+    }
+
+    fn poll(&mut self, _wait: Duration, _quiet: &mut dyn FnMut(bool)) -> Option<Reply> {
+        let batch = self.waiting.pop_front()?;
+        let answers = batch.trials.into_iter().map(|t| self.answer(t));
+        Some(Reply {
+            number: batch.number,
+            answers: answers.collect(),
+            events: vec![],
+            setup: None,
+            took: None,
+        })
+    }
+}
