@@ -4,6 +4,7 @@ mod branches;
 mod contradiction;
 mod control;
 mod fixed;
+mod halves;
 mod placed;
 mod sized;
 mod wanted;
@@ -13,7 +14,7 @@ use crate::declared::shape_allows;
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
-use crate::node::{Imported, NodeImport, Problem, is_half};
+use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
@@ -589,7 +590,7 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     if n.roundings > 1 {
         let types: Vec<DType> = values.iter().map(|v| n.dtype(*v)).collect();
         n.model.return_to(mark);
-        values = in_f32(n, import, &types)?;
+        values = halves::in_f32(n, import, &types)?;
     }
     let unread = n.attributes.unread();
     if !unread.is_empty() {
@@ -603,39 +604,6 @@ fn complete(n: &mut NodeImport, import: fn(&mut NodeImport) -> Imported) -> Impo
     }
     if let Some(i) = (values.len()..n.proto.output.len()).find(|i| n.wants(*i)) {
         return Problem::unsupported(format!("output {i} is not supported"));
-    }
-    Ok(values)
-}
-
-/// An operator of halves that is written out in several operators, in f32: only its results,
-/// of these types, are rounded to halves.
-fn in_f32(
-    n: &mut NodeImport,
-    import: fn(&mut NodeImport) -> Imported,
-    types: &[DType],
-) -> Imported {
-    let given = n.inputs.clone();
-    let mut wide = HashMap::new();
-    for v in given.iter().flatten().copied() {
-        if is_half(n.dtype(v)) && !wide.contains_key(&v) {
-            wide.insert(v, n.widened(v)?);
-        }
-    }
-    n.inputs = given
-        .iter()
-        .map(|v| v.map(|v| *wide.get(&v).unwrap_or(&v)))
-        .collect();
-    let results = import(n);
-    n.inputs = given;
-    let mut values = results?;
-    for (i, (v, to)) in values.iter_mut().zip(types).enumerate() {
-        if n.wants(i) {
-            *v = match wide.iter().find(|(_, wide)| *wide == v) {
-                // An operand that is passed through.
-                Some((narrow, _)) => *narrow,
-                None => n.cast(*v, *to)?,
-            };
-        }
     }
     Ok(values)
 }

@@ -645,10 +645,13 @@ fn only_the_algorithms_asked_for_are_searched() {
     ]);
     // The defaults are of the whole space, and may be kept.
     let kept = !report["kept_default"].is_null();
-    assert!(kept || report["tasks"][0]["algorithm"] == last.as_str());
+    let algorithm = report["tasks"][0]["algorithm"].as_str().unwrap();
+    assert!(kept || algorithm.starts_with(&last), "{report}");
     let log = p.json(&["replay", "--run", "1", "--store", &store]);
     let events = log["events"].as_array().unwrap().iter();
     let asked: Vec<_> = events.filter(|e| e["kind"] == "ask").collect();
-    let own = |e: &&serde_json::Value| e["payload"]["algorithm"] == last.as_str();
+    // Algorithms are asked for by the beginnings of their names.
+    let name = |e: &serde_json::Value| e["payload"]["algorithm"].as_str().unwrap().to_string();
+    let own = |e: &&serde_json::Value| name(e).starts_with(&last);
     assert!(!asked.is_empty() && asked.iter().all(own), "{log}");
 }
