@@ -45,7 +45,7 @@ pub struct Extras {
     pub llvm_ir: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
     pub kernel: BuiltKernel,
     pub extras: Option<Extras>,
