@@ -226,3 +226,26 @@ fn the_prepare_hash_is_of_the_prepare_entry_alone() {
     let (_, nothing) = of(&mut p, "split main.n [_, 8]\n");
     assert_eq!(nothing, 0);
 }
+
+#[test]
+fn a_builder_reads_what_it_builds_and_makes_the_same_code() {
+    let mut pool = pool(1);
+    let plain = request("", Isa::X86Avx2);
+    let mut read = plain.clone();
+    read.options.read_for = Some("znver3".into());
+    let mut unknown = plain.clone();
+    unknown.options.read_for = Some("no-such-processor".into());
+    for (id, request) in [plain, read, unknown].into_iter().enumerate() {
+        pool.submit(id as u64, request, Duration::from_secs(60));
+    }
+    let mut next = || pool.next(Duration::from_secs(120)).unwrap().result.unwrap();
+    let (plain, read, unknown) = (next().unwrap(), next().unwrap(), next());
+    assert_eq!(plain.features, None);
+    let features = read.features.expect("it was asked for");
+    let machine = features.machine.expect("the code was read");
+    assert_eq!((&*machine.model, machine.doubtful), ("Zn3", 0));
+    assert!(machine.repeated > 0.0 && features.lines[0] > 0.0);
+    assert_eq!(plain.kernel.code_hash(), read.kernel.code_hash());
+    let refused = unknown.expect_err("there is no such processor");
+    assert!(refused.reason.contains("no-such-processor"), "{refused:?}");
+}

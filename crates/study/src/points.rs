@@ -175,14 +175,12 @@ impl Points<'_> {
             space: &field.space,
         };
         let analytic = Analytic.predict(&subject, &field.points);
-        let Target::Cpu(cpu) = self.target;
-        let score = Score::usual(cpu);
         let point = |(i, ns): (usize, Option<u64>)| {
             let p = &field.points[i];
             let features = field.built[i].features.clone();
             let mut predicted = BTreeMap::new();
             predicted.extend(analytic[i].map(|c| (ANALYTIC, c)));
-            predicted.extend(features.as_ref().map(|f| (STATIC, score.cycles(f))));
+            predicted.extend(features.as_ref().map(|f| (STATIC, Score::USUAL.cycles(f))));
             MeasuredPoint {
                 sketch: field.space.sketches[p.sketch].name.clone(),
                 values: p.values.clone(),

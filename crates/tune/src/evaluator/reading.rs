@@ -6,7 +6,6 @@
 use super::{Batch, Evaluator, Reply};
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
 use analysis::Score;
-use ir::Target;
 use measure::{PartTimes, Spent};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +17,6 @@ const BATCH: usize = 64;
 
 /// Scores what builders have read.
 pub struct Reading {
-    score: Score,
     /// LLVM's name of the processor whose cycles count.
     cpu: String,
     place: Arc<AnswerPlace>,
@@ -26,11 +24,9 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// For candidates of a target, by the cycles of a processor.
-    pub fn new(target: &Target, cpu: String, place: AnswerPlace) -> Reading {
-        let Target::Cpu(facts) = target;
+    /// By the cycles of a processor; the answers hold in a place.
+    pub fn new(cpu: String, place: AnswerPlace) -> Reading {
         Reading {
-            score: Score::usual(facts),
             cpu,
             place: Arc::new(place),
             waiting: VecDeque::new(),
@@ -45,7 +41,7 @@ impl Reading {
         let outcome = match &trial.features {
             Some(features) => Outcome::Scored {
                 kind: self.kind(),
-                value: self.score.cycles(features),
+                value: Score::USUAL.cycles(features),
             },
             None => Outcome::Unanswered {
                 reason: "the builder read nothing".into(),

@@ -246,8 +246,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .score_cpu
         .clone()
         .unwrap_or_else(|| llvm::scoring_cpu(&target));
-    let reading = |target: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
-        Ok(Box::new(Reading::new(target, cpu.clone(), place.clone())))
+    let reading = |_: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
+        Ok(Box::new(Reading::new(cpu.clone(), place.clone())))
     };
     let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
         STATIC => Some(&reading),

@@ -270,12 +270,21 @@ fn random_points_are_ranked_and_their_spread_has_a_place_for_the_default() {
     assert!((1..=ns("points")).contains(&ns("default_place")));
     assert_eq!(task["default"], 0);
     let rank = p.json(&[&["study", "rank"][..], &ask, &["--top", "2"]].concat());
-    let prediction = &rank["tasks"][0]["prediction"];
-    assert_eq!(prediction["points"], ns("points"));
-    assert!(prediction["chosen_over_best"].as_f64().unwrap() >= 1.0);
-    for figure in ["spearman", "kendall"] {
-        let r = prediction[figure].as_f64();
-        assert!(r.is_none_or(|r| (-1.0..=1.0).contains(&r)), "{prediction}");
+    let predictions = rank["tasks"][0]["predictions"].as_array().unwrap();
+    let models: Vec<&str> = predictions
+        .iter()
+        .map(|p| p["model"].as_str().unwrap())
+        .collect();
+    assert_eq!(models, ["analytic", "static"]);
+    for prediction in predictions {
+        assert_eq!(prediction["points"], ns("points"));
+        assert!(prediction["chosen_over_best"].as_f64().unwrap() >= 1.0);
+        let ratio = prediction["ratio"].as_f64().unwrap();
+        assert!(0.0 < ratio && ratio <= 1.0, "{prediction}");
+        for figure in ["spearman", "kendall"] {
+            let r = prediction[figure].as_f64();
+            assert!(r.is_none_or(|r| (-1.0..=1.0).contains(&r)), "{prediction}");
+        }
     }
 }
 
@@ -395,4 +404,38 @@ fn a_model_says_that_it_is_one() {
             .starts_with("modelled")
     );
     says(&p.error(&["study", "measure"]), &["MODELS"]);
+}
+
+#[test]
+fn candidates_are_read_instead_of_run() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let tune = [
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "12",
+        "--store",
+        "s.sqlite",
+    ];
+    let report = p.json(
+        &[
+            &tune[..],
+            &["--evaluate", "static", "--score-cpu", "znver4"],
+        ]
+        .concat(),
+    );
+    assert!(
+        report["latency_after_ms"].as_f64().unwrap() > 0.0,
+        "{report}"
+    );
+    let log = p.json(&["replay", "--run", "1", "--store", "s.sqlite"]);
+    let events = log["events"].as_array().unwrap().iter();
+    let tells: Vec<_> = events.filter(|e| e["kind"] == "tell").collect();
+    let read = |e: &&&Value| e["payload"]["evaluator"] == "static";
+    let scored = |e: &&&Value| e["payload"]["outcome"] == "scored";
+    assert!(tells.iter().filter(read).count() >= 10, "{log}");
+    assert!(tells.iter().filter(scored).count() >= 10, "{log}");
 }
