@@ -134,12 +134,13 @@ impl Builder {
             .cache
             .as_deref()
             .and_then(|f| ObjectCache::open(f).ok());
-        let mut key = ObjectCache::key(&request.program, &request.trace, &request.target);
-        if let Some(cpu) = &request.options.read_for {
-            key = format!("{key}-{cpu}");
-        }
-        // Extras are not cached: they are asked for rarely and are large.
-        let usable = cache.as_ref().filter(|_| !request.options.extras);
+        let key = ObjectCache::key(&request.program, &request.trace, &request.target);
+        // Extras are not cached: they are asked for rarely and are large. Features are not: the key
+        // names what decides code, and that is not all that decides features.
+        let BuildOptions {
+            extras, read_for, ..
+        } = &request.options;
+        let usable = cache.as_ref().filter(|_| !extras && read_for.is_none());
         if let Some(built) = usable.and_then(|c| c.get(&key)) {
             return Reply {
                 result: Ok(built),
