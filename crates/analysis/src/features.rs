@@ -130,10 +130,3 @@ impl MachineFeatures {
         self.classes.get(class as usize).copied().unwrap_or(0.0)
     }
 }
-
-impl Features {
-    /// Whether all counts are known.
-    pub fn is_sure(&self) -> bool {
-        self.machine.as_ref().is_some_and(|m| m.doubtful == 0)
-    }
-}
