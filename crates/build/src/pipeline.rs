@@ -32,7 +32,8 @@ pub struct BuildOptions {
     /// Produce assembly and flat code text with loop identities.
     pub extras: bool,
     /// Read the loops and the machine code ([`Features`]); cycles are those of this processor,
-    /// by LLVM's name.
+    /// by LLVM's name. The kernel's object then has sections of identity as well: its code is the
+    /// same, and its hash is another.
     pub read_for: Option<String>,
 }
 
@@ -92,7 +93,7 @@ pub fn build(
     let emit = Emit {
         assembly: options.extras,
         llvm_ir: options.extras,
-        identity: options.extras,
+        identity: options.extras || options.read_for.is_some(),
     };
     let compiled = compiler
         .compile(&code, emit)
@@ -104,7 +105,7 @@ pub fn build(
         assembly: compiled.assembly.unwrap_or_default(),
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
-    let read = |cpu: &String| read(&code, compiler, cpu);
+    let read = |cpu: &String| read(&code, compiler, &compiled.object, cpu);
     let features = options.read_for.as_ref().map(read).transpose();
     let features = features.map_err(failure(BuildStage::Codegen))?;
     let mut kernel = built_kernel(
@@ -127,20 +128,11 @@ pub fn build(
     })
 }
 
-/// What reading the kernel's loops and machine code tells. The code is emitted once more, with
-/// identity: that adds sections to the object, and equal kernels are known by equal objects.
-fn read(code: &Code, compiler: &Compiler, scored: &str) -> Result<Features, String> {
+/// What reading the kernel's loops and machine code tells, of an object with identity.
+fn read(code: &Code, compiler: &Compiler, object: &[u8], scored: &str) -> Result<Features, String> {
     let Target::Cpu(cpu) = compiler.target();
-    let emit = Emit {
-        identity: true,
-        ..Emit::default()
-    };
-    let object = compiler
-        .compile(code, emit)
-        .map_err(|e| e.to_string())?
-        .object;
     let decoder = compiler.decoder(scored).map_err(|e| e.to_string())?;
-    let functions = decoder.functions(&object).map_err(|e| e.to_string())?;
+    let functions = decoder.functions(object).map_err(|e| e.to_string())?;
     let entry = analysis::Entry {
         name: "kernel",
         threads: cpu.threads,

@@ -228,7 +228,7 @@ fn the_prepare_hash_is_of_the_prepare_entry_alone() {
 }
 
 #[test]
-fn a_builder_reads_what_it_builds_and_makes_the_same_code() {
+fn a_builder_reads_what_it_builds() {
     let mut pool = pool(1);
     let plain = request("", Isa::X86Avx2);
     let mut read = plain.clone();
@@ -245,7 +245,6 @@ fn a_builder_reads_what_it_builds_and_makes_the_same_code() {
     let machine = features.machine.expect("the code was read");
     assert_eq!((&*machine.model, machine.doubtful), ("Zn3", 0));
     assert!(machine.repeated > 0.0 && features.lines[0] > 0.0);
-    assert_eq!(plain.kernel.code_hash(), read.kernel.code_hash());
     let refused = unknown.expect_err("there is no such processor");
     assert!(refused.reason.contains("no-such-processor"), "{refused:?}");
 }

@@ -28,6 +28,6 @@ mod value;
 
 pub use machine::{
     Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction, RegisterUnit,
-    Resource, SchedulingModel, Use, scoring_cpu,
+    Resource, SchedulingModel, Use, check_scoring_cpu, scoring_cpu,
 };
 pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

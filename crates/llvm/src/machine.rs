@@ -71,6 +71,21 @@ pub fn scoring_cpu(target: &Target) -> String {
     cpu.tune_cpu.clone().or_else(host).unwrap_or(usual.into())
 }
 
+/// Whether cycles of a target's code can be predicted by the scheduling model of a processor.
+///
+/// # Errors
+/// If LLVM knows no such processor there, or has no model of it.
+pub fn check_scoring_cpu(target: &Target, cpu: &str) -> Result<(), String> {
+    let decoder = Decoder::with_model(target, cpu).map_err(|e| e.to_string())?;
+    match decoder.model().name {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "LLVM has no scheduling model of the processor `{cpu}`, so no cycles are predicted of code for {}",
+            target.name()
+        )),
+    }
+}
+
 /// A function of an object, and its instructions in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineFunction {

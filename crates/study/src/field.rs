@@ -39,6 +39,15 @@ pub struct Draw {
     pub read_for: Option<String>,
 }
 
+/// Whether two candidates are one kernel: the same code, or where code was read, of which
+/// objects say more than instructions, nothing that tells them apart.
+fn same(a: &Built, b: &Built) -> bool {
+    match (&a.features, &b.features) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.kernel.code_hash() == b.kernel.code_hash(),
+    }
+}
+
 impl Field {
     /// Candidates drawn at random, the same for equal seeds; what cannot be built,
     /// or is the code of another, is left out. Candidates are built for `target`,
@@ -65,7 +74,7 @@ impl Field {
             look_up_similar: &|| &[],
         };
         let text = ir::text::print(&task.program);
-        let (mut built, mut requests, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut built, mut requests) = (Vec::<Built>::new(), Vec::new());
         let mut places = Vec::new();
         let mut default: Vec<Point> = d
             .default
@@ -97,7 +106,7 @@ impl Field {
                 }
             }
             for (request, point, code) in some.into_values() {
-                if let Some(b) = code.filter(|b| seen.insert(b.kernel.code_hash())) {
+                if let Some(b) = code.filter(|b| !built.iter().any(|other| same(b, other))) {
                     built.push(b);
                     places.push(point);
                     requests.push(BuildRequest {

@@ -1,9 +1,11 @@
 //! The kernels that a plan is compiled with: the best that the store knows of each task,
-//! or its default.
+//! or its default, or what reading it chooses.
 
+use crate::chooser::Chooser;
 use crate::compile::{Builders, Warning, defaults};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
+use crate::observer::Silent;
 use crate::workers::Host;
 use ir::Target;
 use plan::Plan;
@@ -19,11 +21,14 @@ pub struct Kernels {
     pub tuned: usize,
     /// Of those, the ones that another toolchain compiled when they were measured.
     pub other_toolchain: usize,
+    /// Tasks whose schedule was chosen by reading instead of the default.
+    pub read: usize,
     /// Of the tasks that have a default.
     pub warnings: Vec<Warning>,
 }
 
-/// Builds the best known kernel of every task, or the default one.
+/// Builds the best known kernel of every task, or the default one; or the one that a `chooser`
+/// finds better by reading, if there is one.
 ///
 /// # Errors
 /// If the store cannot be read, or a schedule cannot be built.
@@ -33,19 +38,29 @@ pub fn kernels(
     target: &Target,
     requirements: Requirements,
     store: Option<&Store>,
+    chooser: Option<&Chooser<'_>>,
 ) -> Result<Kernels> {
     let fingerprint = host.machine.fingerprint();
     let known = match store {
         Some(s) => Lookup::new(s, plan, target, &fingerprint, requirements).best_in_model()?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
-    let (mut tuned, mut other_toolchain) = (0, 0);
+    let scores = match chooser {
+        Some(c) => Some(c.read(plan, |task| known[task].is_none(), &mut Silent)?),
+        None => None,
+    };
+    let (mut tuned, mut other_toolchain, mut read) = (0, 0, 0);
     let (mut candidates, mut warnings) = (Vec::new(), Vec::new());
-    for (task, known) in plan.tasks.iter().zip(known) {
+    for (i, (task, known)) in plan.tasks.iter().zip(known).enumerate() {
         if let Some(k) = known {
             candidates.push(k.candidate);
             tuned += 1;
             other_toolchain += usize::from(!k.same_toolchain);
+        } else if let Some(scores) = &scores {
+            let of_task = &scores[i];
+            read += usize::from(*of_task.chosen() != of_task.default);
+            candidates.push(of_task.chosen().clone());
+            warnings.extend(of_task.warnings.iter().cloned());
         } else {
             let default = defaults(from_ref(task), target, requirements.allowed())?;
             candidates.extend(default.candidates);
@@ -58,6 +73,7 @@ pub fn kernels(
         kernels: built,
         tuned,
         other_toolchain,
+        read,
         warnings,
     })
 }

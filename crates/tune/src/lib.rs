@@ -13,6 +13,7 @@ mod arguments;
 mod bound;
 pub mod ceiling;
 mod choice;
+pub mod chooser;
 mod clock;
 pub mod compile;
 pub mod default_model;
@@ -68,6 +69,7 @@ pub use trial::{Answer, AnswerPlace, Form, Trial};
 pub use worker::Stop;
 pub use workers::{Host, Workers, serve_worker_if_asked};
 
+use crate::chooser::Chooser;
 use crate::compile::Builders;
 use crate::finish::Finish;
 use crate::search::check_algorithms;
@@ -147,7 +149,15 @@ pub fn tune_all_by(
     }
     observer.stage("building the default model");
     let prepared = prepare(requests, host, store, options)?;
-    let (models, defaults): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+    let (mut models, defaults): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+    if evaluator.is_none() && !options.reading.is_zero() {
+        for (m, r) in models.iter_mut().zip(requests) {
+            observer.stage("reading candidates");
+            let mut chooser = Chooser::before(host, r.target, options);
+            chooser.stop = StopRule::Time(options.reading / requests.len() as u32);
+            m.seeds = chooser.seeds(&m.plan, observer)?;
+        }
+    }
     let mut builders = Builders::new(&host.workers, options.builders)?;
     builders.limit = options.build_limit;
     let start = Start {

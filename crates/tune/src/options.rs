@@ -68,12 +68,20 @@ pub struct Options {
     pub plain: bool,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
+    /// Time for reading candidates of each model before any is measured; those of least score
+    /// are measured first.
+    pub reading: Duration,
+    /// The processor whose cycles scores count, by LLVM's name; the target's usual one if none.
+    pub score_cpu: Option<String>,
 }
 
 /// Most time for the choices inside the model by default, and that time where the budget is one
 /// of trials.
 const IN_MODEL_MOST: Duration = Duration::from_secs(30);
 const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
+
+/// Most time for reading candidates by default.
+const READING_MOST: Duration = Duration::from_secs(10);
 
 impl Options {
     /// The defaults of [`crate::knobs`], for kernels of so many threads on a machine with so many
@@ -118,6 +126,11 @@ impl Options {
                 StopRule::Trials(_) => IN_MODEL_TRIALS,
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
             },
+            reading: match stop {
+                StopRule::Trials(_) => Duration::ZERO,
+                StopRule::Time(time) => (time / 10).min(READING_MOST),
+            },
+            score_cpu: None,
         };
         options.divide_cpus(cpus, threads, CpuDivision::default());
         options
@@ -194,6 +207,9 @@ impl Options {
             build_limit: _,
             run_limit: _,
             in_model: _,
+            // They decide which candidates come first.
+            reading: _,
+            score_cpu: _,
         } = self;
         let MeasureSettings {
             policy,

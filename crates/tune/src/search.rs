@@ -58,9 +58,11 @@ impl Ranked {
     }
 
     fn is_same(&self, other: &Ranked) -> bool {
-        match (&self.trial.kernel, &other.trial.kernel) {
-            (Some(a), Some(b)) => a.code == b.code,
-            _ => self.trial.point == other.trial.point,
+        let (a, b) = (&self.trial, &other.trial);
+        match (&a.kernel, &b.kernel, &a.features, &b.features) {
+            (Some(a), Some(b), ..) => a.code == b.code,
+            (_, _, Some(a), Some(b)) => a == b,
+            _ => a.point == b.point,
         }
     }
 }
@@ -585,7 +587,7 @@ pub struct OfPlan<'a> {
 
 impl OfPlan<'_> {
     /// A search for every task of the plan that none of these searches is for already,
-    /// starting from what the store knows; the tasks are put into the store. And for every
+    /// starting from what the store knows, if there is one; the tasks are put into it. And for every
     /// task the position of its search, the new ones behind the known ones.
     ///
     /// # Errors
@@ -593,12 +595,13 @@ impl OfPlan<'_> {
     pub fn searches(
         &self,
         known_searches: &[Search],
-        store: &Store,
+        store: Option<&Store>,
         options: &Options,
     ) -> Result<(Vec<Search>, Vec<TaskSearch>)> {
         let uses = self.plan.uses();
-        for t in &self.plan.tasks {
-            store.put_task(&record::task(t))?;
+        if let Some(store) = store {
+            let mut tasks = self.plan.tasks.iter();
+            tasks.try_for_each(|t| store.put_task(&record::task(t)))?;
         }
         let (mut searches, mut of_tasks) = (Vec::new(), Vec::new());
         for (i, t) in self.plan.tasks.iter().enumerate() {
@@ -607,8 +610,10 @@ impl OfPlan<'_> {
                 Some(search) => search,
                 None => {
                     let mut s = self.search(i, t, uses, options)?;
-                    let tolerance = options.tolerance;
-                    (s.records, s.known) = known(store, &s.stored_place(), &s.space, tolerance)?;
+                    if let Some(store) = store {
+                        let (place, tolerance) = (s.stored_place(), options.tolerance);
+                        (s.records, s.known) = known(store, &place, &s.space, tolerance)?;
+                    }
                     searches.push(s);
                     known_searches.len() + searches.len() - 1
                 }

@@ -19,6 +19,7 @@ use ir::Target;
 use measure::Protocol;
 use plan::Plan;
 use runtime::Pool;
+use search::Point;
 use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Extra, NewEvent, Store};
@@ -43,6 +44,8 @@ pub struct Prepared {
     size: Size,
     /// The least times of its steps under the defaults.
     step_ns: Vec<u64>,
+    /// Points of each task to begin with.
+    pub seeds: Vec<Vec<Point>>,
 }
 
 /// The default models of all requests, in the layouts that are best as far as the time for
@@ -83,6 +86,7 @@ pub fn prepare(
             layouts,
             plan: default.plan.clone(),
             step_ns: default.step_ns.clone(),
+            seeds: vec![vec![]; default.plan.tasks.len()],
             size: default.size,
             pool,
         };
@@ -228,8 +232,14 @@ impl<'a> Start<'a> {
                 false => 0,
             },
         };
-        let (new, searches) = of_plan.searches(&run.searches, self.store, options)?;
-        let first = run.add_searches(new).start;
+        let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
+        let first = run.searches.len();
+        for (of_task, seeds) in searches.iter().zip(&model.seeds) {
+            if let Some(s) = new.get_mut(of_task.search.wrapping_sub(first)) {
+                s.known.extend(seeds.iter().cloned());
+            }
+        }
+        run.add_searches(new);
         for t in searches.iter().filter(|t| t.search < first) {
             run.searches[t.search].uses += t.uses;
         }

@@ -31,7 +31,7 @@ pub struct Trial {
     pub candidate: Option<Candidate>,
     /// The candidate's trace as text; empty before [`Form::Schedule`].
     pub trace: String,
-    /// From [`Form::Code`] on.
+    /// From [`Form::Code`] on, unless the code was made to be read.
     pub kernel: Option<Arc<BuiltKernel>>,
     /// What reading the code told, where somebody asked for that.
     pub features: Option<Arc<Features>>,

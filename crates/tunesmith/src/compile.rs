@@ -5,6 +5,7 @@ use plan::Plan;
 use runtime::{CompiledModel, Dim, Inconsistent, Pool, Variants};
 use std::sync::Arc;
 use store::Store;
+use tune::chooser::Chooser;
 use tune::compile::{Warning, assemble_last};
 use tune::kernels::{Kernels, kernels};
 use tune::known::Requirements;
@@ -48,7 +49,7 @@ pub fn compile_variants(
         let dims = source.artifact_dims();
         let plan = source.plan_for(&host.machine, target, store)?;
         drop(source);
-        let compiled = compile_plan(plan, target, host, store, requirements, &pool)?;
+        let compiled = compile_plan(plan, target, host, store, requirements, None, &pool)?;
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
     }
     variants.ok_or_else(|| Error::new("no variant of the model was given"))
@@ -64,6 +65,8 @@ pub struct Compiled {
     /// Of those, the ones that another version of the compiler made when they were measured:
     /// the schedule is the same, the code and its time may differ.
     pub other_toolchain: usize,
+    /// Tasks whose schedule was chosen by reading; none without a chooser.
+    pub read: usize,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
 }
@@ -87,10 +90,11 @@ pub fn compile(
     let plan = source.plan_for(&host.machine, target, store)?;
     drop(source);
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    compile_plan(plan, target, host, store, requirements, &pool)
+    compile_plan(plan, target, host, store, requirements, None, &pool)
 }
 
-/// [`compile`] of a plan of the model; the pool prepares its constants.
+/// [`compile`] of a plan of the model; the pool prepares its constants. Of tasks that the store
+/// knows nothing of, a `chooser` reads candidates, and its choice stands for the default.
 ///
 /// # Errors
 /// As [`compile`].
@@ -100,14 +104,16 @@ pub fn compile_plan(
     host: &Host,
     store: Option<&Store>,
     requirements: Requirements,
+    chooser: Option<&Chooser<'_>>,
     pool: &Arc<Pool>,
 ) -> Result<Compiled> {
     let Kernels {
         kernels,
         tuned,
         other_toolchain,
+        read,
         warnings,
-    } = kernels(&plan, host, target, requirements, store)?;
+    } = kernels(&plan, host, target, requirements, store, chooser)?;
     let tasks = plan.tasks.len();
     let model = assemble_last(plan, &kernels, target, requirements.accuracy, pool)?;
     Ok(Compiled {
@@ -115,6 +121,7 @@ pub fn compile_plan(
         tasks,
         tuned,
         other_toolchain,
+        read,
         warnings,
     })
 }

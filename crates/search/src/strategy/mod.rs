@@ -1,8 +1,10 @@
 //! Strategies: who proposes the next points. They only see ranks.
 
+mod evolution;
 mod evolutionary;
 mod random;
 
+pub use evolution::EvolutionStrategies;
 pub use evolutionary::Evolutionary;
 pub use random::Random;
 
@@ -23,8 +25,9 @@ pub trait Strategy {
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 2] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 3] = [
     ("evolutionary", |seed| Box::new(Evolutionary::new(seed))),
+    ("es", |seed| Box::new(EvolutionStrategies::new(seed))),
     ("random", |seed| Box::new(Random::new(seed))),
 ];
 

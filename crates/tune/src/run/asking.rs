@@ -391,8 +391,11 @@ impl Run<'_> {
         let outcome = match o.result {
             Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(()),
             Ok(Ok(built)) => {
-                trial.kernel = Some(Arc::new(built.kernel));
+                // What is read is an object that only reading needs.
                 trial.features = built.features.map(Arc::new);
+                if trial.features.is_none() {
+                    trial.kernel = Some(Arc::new(built.kernel));
+                }
                 let kept = self.filter(search, Form::Code, vec![trial])?;
                 self.ready.extend(kept);
                 return Ok(());

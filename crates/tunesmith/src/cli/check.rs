@@ -62,7 +62,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 let store = store.as_ref();
                 let plan = source.plan_for(&host.machine, &target, store)?;
                 let requirements = a.model.requirements();
-                let compiled = compile_plan(plan, &target, &host, store, requirements, &pool)?;
+                let compiled =
+                    compile_plan(plan, &target, &host, store, requirements, None, &pool)?;
                 warn(&compiled.warnings);
                 Arc::new(compiled.model)
             }

@@ -1,18 +1,26 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
-use super::host;
 use super::keys::SignArgs;
+use super::knobs::{default, doc, with_default};
 use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
 use super::output::{ARTIFACT, Output};
+use super::parse::parse_time;
 use super::plan_facts::PlanFacts;
+use super::{ADVANCED, host};
 use crate::compile::{Compiled, compile_plan, join};
 use runtime::Pool;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use store::STATIC;
+use tune::chooser::Chooser;
 use tune::compile::Warning;
-use tune::{Error, Result};
+use tune::{Error, Result, StopRule};
+
+/// What tasks run that nothing was measured of, unless candidates are read.
+const BY_DEFAULT: &str = "default";
 
 /// Compile a model with the best known schedules; where none is known, with defaults derived from the machine
 #[derive(clap::Args)]
@@ -27,6 +35,12 @@ pub struct Args {
     /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
+    #[arg(long, help = doc("choose"), value_name = "default|static", default_value = default("choose"), value_parser = [BY_DEFAULT, STATIC])]
+    choose: String,
+    #[arg(long, help = doc("choose-time"), default_value = default("choose-time"), value_parser = parse_time)]
+    choose_time: Duration,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
+    score_cpu: Option<String>,
     /// The file for the compiled model [default: NAME.tsm]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -53,6 +67,8 @@ struct Summary {
     /// Of those, the ones measured as another version of this program compiled
     /// them: the schedule is the same, the code and its time may differ.
     other_toolchain_tasks: usize,
+    /// Tasks whose schedule was chosen by reading instead of the default.
+    read_tasks: usize,
     /// Default schedules that are not the intended ones.
     warnings: Vec<Warning>,
     #[serde(flatten)]
@@ -80,6 +96,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
+    let usual = Chooser::new(&host, &target, requirements);
+    let chooser = Chooser {
+        cpu: a.score_cpu.clone().unwrap_or(usual.cpu),
+        stop: StopRule::Time(a.choose_time),
+        ..usual
+    };
+    let chooser = (a.choose == STATIC).then_some(&chooser);
     let (mut variants, mut summaries) = (None, Vec::new());
     for source in sources {
         let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
@@ -96,8 +119,17 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             tasks,
             tuned,
             other_toolchain,
+            read,
             warnings,
-        } = compile_plan(plan, &target, &host, store.as_ref(), requirements, &pool)?;
+        } = compile_plan(
+            plan,
+            &target,
+            &host,
+            store.as_ref(),
+            requirements,
+            chooser,
+            &pool,
+        )?;
         warn(&warnings);
         summaries.push(Summary {
             model: name,
@@ -109,6 +141,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             space: requirements.space.to_string(),
             tuned_tasks: tuned,
             other_toolchain_tasks: other_toolchain,
+            read_tasks: read,
             warnings,
             written: None,
             plan: facts.with_arena(&model),
@@ -158,6 +191,12 @@ fn print(summary: &Summary) -> Result<()> {
         "{}{sizes}: {} tasks, {} with measured schedules, accuracy {}",
         summary.model, summary.tasks, summary.tuned_tasks, summary.accuracy,
     ))?;
+    if summary.read_tasks > 0 {
+        let n = summary.read_tasks;
+        super::print_line(&format!(
+            "{n} of the schedules were chosen by reading instead of the default"
+        ))?;
+    }
     super::print_line(&summary.plan.text())?;
     if summary.other_toolchain_tasks > 0 {
         super::print_line(&format!(

@@ -3,6 +3,7 @@
 //! Builds in this process, with every promise checked after every step; this
 //! is not the tuning parent, so code generation may happen here.
 
+use super::knobs::with_default;
 use super::model_args::{ModelArgs, StoreArgs};
 use super::task_args::{Which, pick};
 use ir::Target;
@@ -37,6 +38,8 @@ pub struct Args {
     /// For the stage `passes`: print only this pass
     #[arg(long)]
     pass: Option<String>,
+    #[arg(long, value_name = "CPU", help = with_default("score-cpu"))]
+    score_cpu: Option<String>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -182,7 +185,7 @@ fn dump(
         DumpStage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
         DumpStage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
         DumpStage::Flat => lower::flat::text::print(&flat(task, &candidate.trace, target)?),
-        DumpStage::Machine => machine_code(task, &candidate.trace, target)?,
+        DumpStage::Machine => machine_code(a, task, &candidate.trace, target)?,
         DumpStage::Llvm | DumpStage::Assembly => {
             let extras = extras(task, &candidate.trace, target)?;
             match a.stage {
@@ -214,7 +217,11 @@ fn flat(task: &Task, trace: &Trace, target: &Target) -> Result<lower::flat::Code
     lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))
 }
 
-fn machine_code(task: &Task, trace: &Trace, target: &Target) -> Result<String> {
+fn machine_code(a: &Args, task: &Task, trace: &Trace, target: &Target) -> Result<String> {
+    let cpu = a
+        .score_cpu
+        .clone()
+        .unwrap_or_else(|| llvm::scoring_cpu(target));
     let code = flat(task, trace, target)?;
     let emit = llvm::Emit {
         identity: true,
@@ -223,16 +230,21 @@ fn machine_code(task: &Task, trace: &Trace, target: &Target) -> Result<String> {
     let compiler = llvm::Compiler::new(target).map_err(|e| refused(task, &e))?;
     let compiled = compiler.compile(&code, emit);
     let object = compiled.map_err(|e| refused(task, &e))?.object;
-    let decoder = llvm::Decoder::new(target).map_err(|e| refused(task, &e))?;
+    let decoder = compiler.decoder(&cpu).map_err(|e| refused(task, &e))?;
     let functions = decoder.functions(&object).map_err(|e| refused(task, &e))?;
     let entry = analysis::Entry {
         name: "kernel",
         threads: target.threads(),
     };
     let found = analysis::analyse(&code, &functions, decoder.model(), entry);
-    let Target::Cpu(cpu) = target;
-    let moved = analysis::print_movement(&code, &code.kernel, cpu);
-    Ok(analysis::print(&code, &found) + &moved)
+    let Target::Cpu(target) = target;
+    let moved = analysis::print_movement(&code, &code.kernel, target);
+    let features = analysis::Features {
+        machine: Some(analysis::machine(&code, &found, target)),
+        ..analysis::loops(&code, target)
+    };
+    let score = format!("score {:.0}\n", analysis::Score::USUAL.cycles(&features));
+    Ok(analysis::print(&code, &found) + &moved + &score)
 }
 
 fn passes(

@@ -149,7 +149,7 @@ fn explained(
             let host = super::host()?;
             let plan = source.plan_for(&host.machine, target, store)?;
             let requirements = a.model.requirements();
-            let compiled = compile_plan(plan, target, &host, store, requirements, &pool)?;
+            let compiled = compile_plan(plan, target, &host, store, requirements, None, &pool)?;
             warn(&compiled.warnings);
             Arc::new(compiled.model)
         }

@@ -32,6 +32,7 @@ mod task_args;
 mod tasks;
 mod tune;
 mod tune_html;
+mod tune_reading;
 mod tune_report;
 
 use ::tune::machine::Machine;

@@ -31,7 +31,7 @@ pub struct ModelArgs {
     pub threads: Option<u32>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("target"), default_value = default("target"))]
     pub target: String,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tune-cpu"), default_value = default("tune-cpu"), value_parser = ["off", "host"])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tune-cpu"), value_name = "off|host|CPU", default_value = default("tune-cpu"))]
     pub tune_cpu: String,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     pub accuracy: Accuracy,
@@ -235,10 +235,11 @@ impl ModelArgs {
     pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
         let threads = self.threads.unwrap_or(machine.cpus as u32);
         if self.target == "host" || self.target == machine.isa.name() {
-            return Ok(match self.tune_cpu.as_str() {
-                "host" => machine.tuned_target(threads),
-                _ => machine.target(threads),
-            });
+            return match self.tune_cpu.as_str() {
+                "off" => Ok(machine.target(threads)),
+                "host" => Ok(machine.tuned_target(threads)),
+                cpu => tuned_for(machine.target(threads), cpu),
+            };
         }
         let isa = Isa::ALL
             .into_iter()
@@ -248,8 +249,27 @@ impl ModelArgs {
                 Error::new(format!("there is no target `{}`", self.target))
                     .help(format!("use host or one of: {}", names.join(", ")))
             })?;
-        Ok(Target::generic(isa).with_threads(threads))
+        let target = Target::generic(isa).with_threads(threads);
+        match self.tune_cpu.as_str() {
+            "off" => Ok(target),
+            "host" => Err(
+                Error::new(format!("--tune-cpu host is no processor of {}", isa.name()))
+                    .help("name one, as LLVM does, or leave the flag out"),
+            ),
+            cpu => tuned_for(target, cpu),
+        }
     }
+}
+
+/// A target whose code is ordered for a processor of LLVM's.
+fn tuned_for(target: Target, cpu: &str) -> Result<Target> {
+    llvm::check_scoring_cpu(&target, cpu)
+        .map_err(|why| Error::new(format!("--tune-cpu {cpu}: {why}")))?;
+    let Target::Cpu(facts) = target;
+    Ok(Target::Cpu(ir::CpuTarget {
+        tune_cpu: Some(cpu.into()),
+        ..facts
+    }))
 }
 
 /// Refuses a target whose code this machine cannot run.
@@ -257,7 +277,7 @@ pub fn check_runs_here(target: &Target) -> Result<()> {
     runtime::check_target(&build::kernel_target(target)).map_err(|why| {
         let name = target.name();
         Error::new(format!("code for {name} cannot run here: {why}")).help(
-            "tune on a machine that can run it, or use `compile --target`, which measures nothing",
+            "tune on a machine that can run it, or measure nothing: `tune --evaluate static`, or `compile`",
         )
     })
 }

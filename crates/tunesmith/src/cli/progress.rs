@@ -171,9 +171,9 @@ fn line(s: &Status<'_>) -> String {
         format!("; other programs use {cpus:.1} CPUs")
     });
     format!(
-        "{}{left}: {}; {} trials, {} failed; {} of {} tasks measured{others}",
+        "{}{left}: {}{} trials, {} failed; {} of {} tasks measured{others}",
         duration(s.elapsed),
-        latency(s),
+        latency(s).map_or(String::new(), |text| text + "; "),
         s.trials,
         s.failures,
         s.tasks_measured,
@@ -181,9 +181,10 @@ fn line(s: &Status<'_>) -> String {
     )
 }
 
-/// The time of the kernels now, and how much better than at the start that is.
-fn latency(s: &Status<'_>) -> String {
-    match s.start_ms > 0.0 {
+/// The time of the kernels now, and how much better than at the start that is; none where
+/// nothing is measured.
+fn latency(s: &Status<'_>) -> Option<String> {
+    (s.model_ms > 0.0).then(|| match s.start_ms > 0.0 {
         true => format!(
             "kernels {:.2} ms now, {:.2} ms at start ({})",
             s.model_ms,
@@ -191,7 +192,7 @@ fn latency(s: &Status<'_>) -> String {
             times(s.start_ms / s.model_ms)
         ),
         false => format!("kernels {:.2} ms", s.model_ms),
-    }
+    })
 }
 
 /// A status in several lines.
@@ -208,7 +209,9 @@ fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: boo
             Some(Style::Bold),
         ),
         (
-            format!("  {}  {}", latency(s), sparkline(curve)),
+            latency(s).map_or(String::new(), |text| {
+                format!("  {text}  {}", sparkline(curve))
+            }),
             Some(Style::Good),
         ),
         (

@@ -7,7 +7,7 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_o
 use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
-use super::{signals, tune_html, tune_report};
+use super::{signals, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
 use measure::{Constants, Policy};
@@ -33,42 +33,46 @@ use std::time::{Duration, Instant};
 )]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub model: ModelArgs,
     /// More models, tuned in the same run
     #[arg(value_name = "MODEL")]
-    more: Vec<String>,
+    pub more: Vec<String>,
     #[command(flatten)]
-    store: StoreArgs,
+    pub store: StoreArgs,
     #[arg(long, value_parser = parse_time, help = doc("time"), default_value = default("time"),
         conflicts_with = "trials")]
-    time: Duration,
+    pub time: Duration,
     #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
-    trials: Option<u64>,
+    pub trials: Option<u64>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
     algorithms: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
-    strategy: String,
+    pub strategy: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC])]
     evaluate: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
-    score_cpu: Option<String>,
+    pub score_cpu: Option<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("read-time"), value_parser = parse_duration)]
+    read_time: Option<Duration>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = parse_count::<usize>)]
+    pub export_top: usize,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
-    seed: u64,
+    pub seed: u64,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Also write the run as one page for browsers, with pictures
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    pub report: Option<PathBuf>,
     #[command(flatten)]
-    sign: SignArgs,
+    pub sign: SignArgs,
     /// Print one JSON object instead of tables
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("overlap"), default_value = default("overlap"), value_parser = ["on", "off", "auto"])]
     overlap: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("rotate"), default_value = default("rotate"), value_parser = ["on", "off"])]
@@ -107,7 +111,7 @@ pub struct Args {
 }
 
 /// What the first Ctrl-C is answered with.
-const STOPPING: &str = "stopping: ranking what is known and writing the model, which takes about 3 s; \
+pub const STOPPING: &str = "stopping: ranking what is known and writing the model, which takes about 3 s; \
                         a second Ctrl-C ends at once and writes nothing";
 
 /// A policy; none for `auto`.
@@ -163,6 +167,8 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.tolerance = a.model.tolerance;
     (options.build_limit, options.run_limit) = (a.build_limit, a.run_limit);
     (options.rank, options.drift) = (a.rank, a.drift);
+    options.reading = a.read_time.unwrap_or(options.reading);
+    options.score_cpu.clone_from(&a.score_cpu);
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
     options.measure = MeasureSettings {
         policy: options.measure.policy,
@@ -185,7 +191,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
 }
 
 /// The files that the tuned models go to.
-fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
+pub fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
     let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
     inputs.extend(a.more.iter().map(PathBuf::from));
     if let (Some(folder), 2..) = (&a.out, models.len()) {
@@ -217,7 +223,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
-    check_runs_here(&target)?;
+    match check_runs_here(&target) {
+        Err(_) if a.evaluate == STATIC => return tune_reading::run(a, begun, &host, &target),
+        runs => runs?,
+    }
     let options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
     let store = a.store.write()?;

@@ -1,0 +1,230 @@
+//! Choosing by reading: the scores of candidates that nobody runs.
+//!
+//! Builders read candidates of every task of a plan for as long as they are given, and scores say
+//! which of them cost least. So any target will do, on any machine. Nothing is stored: what was
+//! read can be read again.
+
+use crate::compile::{Builders, Defaults, Warning, defaults};
+use crate::error::{Error, Result};
+use crate::evaluator::Reading;
+use crate::knobs::{knob, number};
+use crate::known::Requirements;
+use crate::machine::{Limits, target_key};
+use crate::observer::Observer;
+use crate::run::{Log, Run, TaskSearch};
+use crate::search::{OfPlan, Search};
+use crate::trial::AnswerPlace;
+use crate::workers::Host;
+use crate::{Options, StopRule};
+use ir::Target;
+use plan::{Plan, Task};
+use search::{Candidate, Point};
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use worker::Stop;
+
+/// The default of a task stays unless another candidate's score is less by this share: scores
+/// err by about as much, and defaults were chosen with care.
+pub const LEAST_GAIN: f64 = 0.1;
+
+/// Candidates of a task that a search measures first, as their scores are the least.
+const SEEDS: usize = 5;
+
+/// Reads candidates of the tasks of plans for one target.
+#[derive(Clone, Debug)]
+pub struct Chooser<'a> {
+    pub host: &'a Host,
+    pub target: &'a Target,
+    pub requirements: Requirements,
+    /// The processor whose cycles count, by LLVM's name.
+    pub cpu: String,
+    /// Who proposes candidates.
+    pub strategy: String,
+    /// How long candidates of one plan are read, or how many.
+    pub stop: StopRule,
+    pub seed: u64,
+    /// Ends the reading early.
+    pub interrupt: Stop,
+}
+
+/// A candidate and its score, lower is better.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    pub point: Point,
+    pub candidate: Candidate,
+    pub score: f64,
+}
+
+/// What was read of a task.
+#[derive(Clone, Debug)]
+pub struct TaskScores {
+    pub default: Candidate,
+    /// None if the default was not read, for lack of time.
+    pub default_score: Option<f64>,
+    /// Candidates that differ, the least score first.
+    pub best: Vec<Scored>,
+    /// Candidates that were read, or could not be built.
+    pub trials: u64,
+    /// That the default is not the one that its template meant.
+    pub warnings: Vec<Warning>,
+}
+
+impl TaskScores {
+    /// The candidate of least score, if it is clearly better than the default; else the default.
+    pub fn chosen(&self) -> &Candidate {
+        match (self.best.first(), self.default_score) {
+            (Some(best), Some(default)) if best.score < (1.0 - LEAST_GAIN) * default => {
+                &best.candidate
+            }
+            _ => &self.default,
+        }
+    }
+
+    /// The score of [`TaskScores::chosen`].
+    pub fn chosen_score(&self) -> Option<f64> {
+        let default = self.default_score?;
+        let best = self.best.first().map(|b| b.score);
+        Some(
+            best.filter(|b| *b < (1.0 - LEAST_GAIN) * default)
+                .unwrap_or(default),
+        )
+    }
+}
+
+impl<'a> Chooser<'a> {
+    /// What a run reads before it measures, as its options say.
+    pub fn before(host: &'a Host, target: &'a Target, options: &Options) -> Chooser<'a> {
+        let usual = Chooser::new(host, target, options.requirements());
+        Chooser {
+            cpu: options.score_cpu.clone().unwrap_or(usual.cpu),
+            stop: StopRule::Time(options.reading),
+            seed: options.seed,
+            interrupt: options.interrupt.clone(),
+            ..usual
+        }
+    }
+
+    /// Of each task of a plan the points that are to be measured first.
+    ///
+    /// # Errors
+    /// As [`Chooser::read`].
+    pub fn seeds(&self, plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Vec<Point>>> {
+        let scores = self.read(plan, |_| true, observer)?;
+        let first = |s: TaskScores| {
+            let best = s.best.into_iter().take(SEEDS);
+            best.map(|b| b.point).collect()
+        };
+        Ok(scores.into_iter().map(first).collect())
+    }
+
+    /// With the defaults of [`crate::knobs`], by the cycles of the target's usual processor.
+    pub fn new(host: &'a Host, target: &'a Target, requirements: Requirements) -> Chooser<'a> {
+        Chooser {
+            host,
+            target,
+            requirements,
+            cpu: llvm::scoring_cpu(target),
+            strategy: knob("strategy").default.into(),
+            stop: StopRule::Time(Duration::from_secs(10)),
+            seed: number(knob("seed")),
+            interrupt: Stop::default(),
+        }
+    }
+
+    /// Reads candidates of the tasks of a plan that are `wanted`, the default first; one result
+    /// a task, in their order.
+    ///
+    /// # Errors
+    /// If LLVM has no scheduling model of the processor, a task has no schedule, or builders
+    /// cannot be started.
+    pub fn read(
+        &self,
+        plan: &Plan,
+        wanted: impl Fn(usize) -> bool,
+        observer: &mut dyn Observer,
+    ) -> Result<Vec<TaskScores>> {
+        llvm::check_scoring_cpu(self.target, &self.cpu).map_err(|why| {
+            Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
+        })?;
+        let options = self.options();
+        let mut run = Run::new(Log { store: None }, &options)?;
+        let place = AnswerPlace {
+            target: target_key(self.target).text(),
+            machine: self.host.machine.fingerprint(),
+        };
+        let reading = Reading::new(self.cpu.clone(), place.clone());
+        let evaluator = run.add_evaluator(Box::new(reading));
+        let of_plan = OfPlan {
+            plan,
+            run_id: "".into(),
+            target: self.target,
+            host: &self.host.machine.target(self.target.threads()),
+            place: Arc::new(place),
+            evaluator,
+            // No schedule is known to be the best: bounds are in nanoseconds.
+            limits: &Limits {
+                peak_gflops: f64::INFINITY,
+                read_gb_per_s: f64::INFINITY,
+            },
+            strategy: &self.strategy,
+            rotate_bytes: 0,
+        };
+        let (mut searches, of_tasks) = of_plan.searches(&[], None, &options)?;
+        for s in &mut searches {
+            // All that was read is kept: nothing of it is large.
+            s.rank = 1.0;
+            s.known.push_front(s.space.default_point());
+        }
+        for (task, of_task) in of_tasks.iter().enumerate() {
+            if !wanted(task) {
+                searches[of_task.search].suspend();
+            }
+        }
+        run.add_searches(searches);
+        let mut builders = Builders::new(&self.host.workers, options.builders)?;
+        builders.limit = options.build_limit;
+        run.search(Some(&mut builders), observer)?;
+        let one = |(task, of_task): (&Task, &TaskSearch)| {
+            let default = defaults(from_ref(task), self.target, self.requirements.allowed())?;
+            Ok(scores(&run.searches[of_task.search], default))
+        };
+        plan.tasks.iter().zip(&of_tasks).map(one).collect()
+    }
+
+    fn options(&self) -> Options {
+        let (cpus, threads) = (self.host.machine.cpus, self.target.threads());
+        let mut options = Options::new(cpus, threads, self.stop);
+        options.begun = Instant::now();
+        options.interrupt = self.interrupt.clone();
+        options.strategy.clone_from(&self.strategy);
+        options.accuracy = self.requirements.accuracy;
+        options.space = self.requirements.space;
+        options.tolerance = self.requirements.tolerance;
+        options.seed = self.seed;
+        // Nothing is measured that builders could disturb.
+        (options.overlap, options.builders) = (true, cpus);
+        options
+    }
+}
+
+/// What a search found.
+fn scores(s: &Search, mut default: Defaults) -> TaskScores {
+    let point = s.space.default_point();
+    let best = s.best.iter().filter_map(|b| {
+        Some(Scored {
+            point: b.trial.point.clone(),
+            candidate: b.trial.candidate.clone()?,
+            score: b.cost,
+        })
+    });
+    let best: Vec<Scored> = best.collect();
+    let of_default = best.iter().find(|b| b.point == point);
+    TaskScores {
+        default: default.candidates.remove(0),
+        default_score: of_default.map(|b| b.score),
+        best,
+        trials: s.trials,
+        warnings: default.warnings,
+    }
+}

@@ -1,0 +1,224 @@
+//! `tune --evaluate static` for a target whose code does not run here: candidates are read, and
+//! nothing is measured.
+
+use super::model_args::{say, warn, warn_of_types};
+use super::progress::Progress;
+use super::table::{Table, times};
+use super::tune::{Args, STOPPING, outputs};
+use super::{screen, signals};
+use crate::compile::join;
+use crate::titles::short;
+use ir::Target;
+use plan::Plan;
+use runtime::Pool;
+use serde::Serialize;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+use tune::chooser::{Chooser, TaskScores};
+use tune::compile::{Builders, assemble_last};
+use tune::{Error, Host, Result, Stop, StopRule};
+
+/// What was read of a model.
+#[derive(Serialize)]
+struct ReadReport {
+    model: String,
+    target: String,
+    threads: u32,
+    /// The processor whose cycles the scores count, by LLVM's name.
+    score_cpu: String,
+    strategy: String,
+    seed: u64,
+    trials: u64,
+    wall_s: f64,
+    /// Cycles that the model's kernels are predicted to take, under default schedules and under
+    /// those that were chosen.
+    default_cycles: f64,
+    cycles: f64,
+    artifact: String,
+    tasks: Vec<ReadTask>,
+}
+
+#[derive(Serialize)]
+struct ReadTask {
+    task: String,
+    key: String,
+    uses: usize,
+    /// Of the candidate that was chosen.
+    algorithm: String,
+    /// Predicted cycles of one call.
+    default_cycles: Option<f64>,
+    cycles: Option<f64>,
+    trials: u64,
+    /// The candidates of least score.
+    best: Vec<ReadCandidate>,
+}
+
+#[derive(Serialize)]
+struct ReadCandidate {
+    algorithm: String,
+    cycles: f64,
+    trace: String,
+}
+
+pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<ExitCode> {
+    if a.report.is_some() {
+        return Err(
+            Error::new("--report shows what was measured, and nothing is measured here")
+                .help("leave --report out; --json has what was read"),
+        );
+    }
+    let store = a.store.read()?;
+    let mut models = vec![a.model.sources()?];
+    for name in &a.more {
+        models.push(a.model.sources_named(name)?);
+    }
+    let key = a.sign.key()?;
+    let outputs = outputs(a, &models)?;
+    let variants = models.iter().map(Vec::len).sum::<usize>() as u32;
+    let usual = Chooser::new(host, target, a.model.requirements());
+    let chooser = Chooser {
+        cpu: a.score_cpu.clone().unwrap_or(usual.cpu),
+        strategy: a.strategy.clone(),
+        stop: match a.trials {
+            Some(n) => StopRule::Trials(n),
+            None => StopRule::Time(a.time / variants),
+        },
+        seed: a.seed,
+        interrupt: Stop::default(),
+        ..usual
+    };
+    let mut progress = Progress::new("tune", a.json);
+    let speak = progress.speaker();
+    let watched = signals::watch(chooser.interrupt.clone(), move || speak(STOPPING))?;
+    let pool = Arc::new(Pool::new(target.threads() as usize)?);
+    let mut reports = Vec::new();
+    for (sources, out) in models.into_iter().zip(&outputs) {
+        let mut variants = None;
+        for source in sources {
+            warn_of_types(&source, target);
+            let plan = source.plan_for(&host.machine, target, Some(&store))?;
+            let scores = chooser.read(&plan, |_| true, &mut progress)?;
+            let mut report = report(&chooser, &plan, &scores, a.export_top);
+            report.artifact = out.path().display().to_string();
+            report.wall_s = begun.elapsed().as_secs_f64();
+            scores.iter().for_each(|s| warn(&s.warnings));
+            reports.push(report);
+            let chosen: Vec<_> = scores.iter().map(|s| s.chosen().clone()).collect();
+            let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
+            let kernels = builders.build_all(&plan.tasks, &chosen, target)?;
+            let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy);
+            drop(source);
+            let model = assemble_last(plan, &kernels, target, accuracy, &pool)?;
+            variants = Some(join(variants, &dims, Arc::new(model))?);
+        }
+        if let Some(variants) = variants {
+            out.save(&variants, key.as_ref())?;
+        }
+    }
+    progress.finish();
+    match (&reports[..], a.json) {
+        ([report], true) => super::print_json(report)?,
+        (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,
+        (reports, false) => reports.iter().try_for_each(print)?,
+    }
+    Ok(match watched.signal() {
+        Some(signal) => ExitCode::from(128 + signal as u8),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize) -> ReadReport {
+    let uses = plan.uses();
+    let one = |(i, s): (usize, &TaskScores)| ReadTask {
+        task: plan.tasks[i].title(),
+        key: plan.tasks[i].key.clone(),
+        uses: uses[i],
+        algorithm: s.chosen().algorithm.clone(),
+        default_cycles: s.default_score,
+        cycles: s.chosen_score(),
+        trials: s.trials,
+        best: s.best.iter().take(top).map(candidate).collect(),
+    };
+    let tasks: Vec<ReadTask> = scores.iter().enumerate().map(one).collect();
+    let sum = |of: fn(&ReadTask) -> Option<f64>| -> f64 {
+        let cycles = tasks.iter().map(|t| of(t).unwrap_or(0.0) * t.uses as f64);
+        cycles.sum()
+    };
+    ReadReport {
+        model: plan.name.clone(),
+        target: chooser.target.name().into(),
+        threads: chooser.target.threads(),
+        score_cpu: chooser.cpu.clone(),
+        strategy: chooser.strategy.clone(),
+        seed: chooser.seed,
+        trials: tasks.iter().map(|t| t.trials).sum(),
+        wall_s: 0.0,
+        default_cycles: sum(|t| t.default_cycles),
+        cycles: sum(|t| t.cycles),
+        artifact: String::new(),
+        tasks,
+    }
+}
+
+fn candidate(s: &tune::chooser::Scored) -> ReadCandidate {
+    ReadCandidate {
+        algorithm: s.candidate.algorithm.clone(),
+        cycles: s.score,
+        trace: schedule::print(&s.candidate.trace),
+    }
+}
+
+/// Rows of the table without `--wide`.
+const ROWS: usize = 15;
+
+fn print(r: &ReadReport) -> Result<()> {
+    let header = [
+        "task",
+        "uses",
+        "default kcycles",
+        "chosen kcycles",
+        "gain",
+        "read",
+        "algorithm",
+    ];
+    let mut t = Table::new(&header).dispensable(&["uses", "read", "algorithm"]);
+    let titles: Vec<&str> = r.tasks.iter().map(|t| t.task.as_str()).collect();
+    let mut rows: Vec<(f64, Vec<String>)> = Vec::new();
+    for (task, title) in r.tasks.iter().zip(short(&titles)) {
+        let kilo = |cycles: Option<f64>| cycles.map_or("-".into(), |c| format!("{:.1}", c / 1e3));
+        let gain = task.default_cycles.zip(task.cycles).map(|(d, c)| d / c);
+        let row = vec![
+            title,
+            task.uses.to_string(),
+            kilo(task.default_cycles),
+            kilo(task.cycles),
+            gain.map_or("-".into(), times),
+            task.trials.to_string(),
+            task.algorithm.clone(),
+        ];
+        rows.push((task.cycles.unwrap_or(0.0) * task.uses as f64, row));
+    }
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let shown = if screen::is_wide() { rows.len() } else { ROWS };
+    let left = rows.len().saturating_sub(shown);
+    rows.into_iter().take(shown).for_each(|(_, row)| t.row(row));
+    t.print()?;
+    if left > 0 {
+        super::print_line(&format!("{left} more tasks (--wide shows all)"))?;
+    }
+    super::print_line(&format!(
+        "{}: {:.2} Mcycles of {} predicted, {:.2} with defaults ({}); {} candidates read in {:.0} s, none run",
+        r.model,
+        r.cycles / 1e6,
+        r.score_cpu,
+        r.default_cycles / 1e6,
+        times(r.default_cycles / r.cycles),
+        r.trials,
+        r.wall_s,
+    ))?;
+    if r.trials == 0 {
+        say("warning: no candidate was read; give more --time");
+    }
+    super::print_line(&format!("written to {}", r.artifact))
+}
