@@ -25,5 +25,5 @@ pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
 pub use movement::{Cache, Movement, movement};
 pub use pipeline::{Cycles, cycles};
-pub use score::Score;
+pub use score::{Score, Terms};
 pub use text::{print, print_movement};

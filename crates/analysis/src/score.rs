@@ -5,6 +5,7 @@
 
 use crate::classes::Class;
 use crate::features::Features;
+use serde::Serialize;
 
 /// Rates of a machine, in cycles of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,13 +39,39 @@ impl Score {
     /// Predicted cycles of one call. Costs of candidates whose machine code was read compare, and
     /// those of candidates whose loops alone were read.
     pub fn cycles(&self, f: &Features) -> f64 {
-        let core = f.machine.as_ref().map_or(0.0, |m| {
-            let pipeline = m.repeated + self.alone * (m.alone - m.repeated);
-            pipeline + self.stack * m.of_class(Class::Stack)
-        });
+        self.terms(f).sum(self.exposed)
+    }
+
+    /// What the predicted cycles are made of.
+    pub fn terms(&self, f: &Features) -> Terms {
         let moved = f.lines.iter().zip(self.line).map(|(n, cycles)| n * cycles);
-        let data: f64 = moved.sum();
-        core.max(data) + self.exposed * core.min(data) + f.forks * self.fork
+        let machine = f.machine.as_ref();
+        Terms {
+            pipeline: machine.map_or(0.0, |m| m.repeated + self.alone * (m.alone - m.repeated)),
+            stack: machine.map_or(0.0, |m| self.stack * m.of_class(Class::Stack)),
+            data: moved.sum(),
+            forks: f.forks * self.fork,
+        }
+    }
+}
+
+/// Parts of a cost, in cycles of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Terms {
+    /// Of the instructions by the scheduling model.
+    pub pipeline: f64,
+    /// That results wait in the stack.
+    pub stack: f64,
+    /// Of lines that caches bring.
+    pub data: f64,
+    /// Of waking threads and waiting for them.
+    pub forks: f64,
+}
+
+impl Terms {
+    fn sum(&self, exposed: f64) -> f64 {
+        let core = self.pipeline + self.stack;
+        core.max(self.data) + exposed * core.min(self.data) + self.forks
     }
 }
 

@@ -18,6 +18,7 @@ mod relate;
 pub mod report;
 mod row;
 mod saved;
+pub mod scores;
 pub mod strategies;
 mod sweep;
 

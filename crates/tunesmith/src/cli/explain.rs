@@ -1,5 +1,7 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
+use super::explain_predict::{self, Predicted, predictions};
+use super::knobs::with_default;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::parse::parse_duration;
 use super::pool_args::{PoolArgs, model_of};
@@ -60,6 +62,11 @@ pub struct Args {
     /// Print a second line for each layer: its name, its whole schedule, and the time of its kernel alone
     #[arg(long)]
     details: bool,
+    /// Also read the kernels, and print what a static score predicts of every layer, term by term
+    #[arg(long)]
+    predict: bool,
+    #[arg(long, value_name = "CPU", help = with_default("score-cpu"))]
+    score_cpu: Option<String>,
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
@@ -104,6 +111,9 @@ pub struct Explanation {
     pub moved_ns: Option<[f64; 2]>,
     pub scaling: Option<Scaling>,
     pub layers: Vec<Layer>,
+    /// What a static score says, if that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub predicted: Vec<Predicted>,
 }
 
 /// A compiled model with the pool it runs on.
@@ -257,6 +267,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
         scale(&mut report, &single.compiled, &taken[1], roofline);
     }
+    let cpu = a
+        .score_cpu
+        .clone()
+        .unwrap_or_else(|| llvm::scoring_cpu(&target));
+    if a.predict {
+        report.predicted = predictions(&super::host()?, &target, &cpu, &facts, &report.layers)?;
+    }
     if let Some(html) = &html {
         html.write_bytes(explain_html::page(&report).as_bytes())?;
     }
@@ -264,6 +281,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&report)?;
     } else {
         super::print_text(&text(a, &mut report))?;
+        if a.predict {
+            super::print_text(&explain_predict::text(&cpu, &report.predicted))?;
+        }
         if let Some(html) = &html {
             super::print_line(&format!("written to {}", html.path().display()))?;
         }
@@ -323,6 +343,7 @@ fn report(
         moved_ns: None,
         scaling: None,
         layers,
+        predicted: vec![],
     }
 }
 

@@ -10,6 +10,7 @@ mod doctor;
 mod dump;
 mod explain;
 mod explain_html;
+mod explain_predict;
 mod html;
 mod keys;
 mod knobs;

@@ -4,6 +4,7 @@
 mod measured;
 mod modelled;
 mod points;
+mod scores;
 mod strategies;
 
 use super::knobs::{default, doc};
@@ -33,6 +34,7 @@ enum Study {
     Strategies(strategies::Args),
     Rank(points::RankArgs),
     Spread(points::SpreadArgs),
+    Static(scores::Args),
 }
 
 #[derive(clap::Args)]
@@ -113,6 +115,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Strategies(a) => strategies::run(a)?,
         Study::Rank(a) => points::rank(a)?,
         Study::Spread(a) => points::spread(a)?,
+        Study::Static(a) => scores::run(a)?,
     }
     Ok(ExitCode::SUCCESS)
 }

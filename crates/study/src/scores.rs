@@ -1,0 +1,360 @@
+//! Static scores against recorded times: what `study rank --json` wrote, ranked again.
+//!
+//! A score with factors is fitted on the points of all tasks but one, and judged on that one. So
+//! every figure is of a program that no factor has seen.
+
+use crate::correlation::{spearman, top_ratio};
+use analysis::{Class, Features, Score};
+use learn::{Network, Training, non_negative_least_squares};
+use serde::{Deserialize, Serialize};
+use tune::{Error, Result};
+
+/// The tasks of one file of `study rank --json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ranked {
+    tasks: Vec<RankedTask>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct RankedTask {
+    task: Task,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Task {
+    program: String,
+    default: Option<usize>,
+    points: Vec<Point>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Point {
+    features: Option<Features>,
+    ns: Option<u64>,
+}
+
+/// A task whose points have features and times.
+pub struct Judged {
+    pub program: String,
+    features: Vec<Features>,
+    ns: Vec<f64>,
+    /// The position of the default among them.
+    default: Option<usize>,
+}
+
+/// Fewest points of a task that ranks are computed of.
+const FEWEST: usize = 12;
+
+/// Reads a file of `study rank --json`. Tasks with few points are left out.
+///
+/// # Errors
+/// If it is no such file.
+pub fn read(json: &str) -> Result<Vec<Judged>> {
+    let ranked: Ranked = serde_json::from_str(json).map_err(|e| {
+        Error::new(format!("no points can be read of it: {e}"))
+            .help("give what `study rank ... --json` prints")
+    })?;
+    let judged = |t: RankedTask| {
+        let mut j = Judged {
+            program: t.task.program,
+            features: vec![],
+            ns: vec![],
+            default: None,
+        };
+        for (i, p) in t.task.points.into_iter().enumerate() {
+            if let (Some(f), Some(ns)) = (p.features, p.ns)
+                && f.machine.is_some()
+            {
+                if t.task.default == Some(i) {
+                    j.default = Some(j.ns.len());
+                }
+                j.features.push(f);
+                j.ns.push(ns as f64);
+            }
+        }
+        j
+    };
+    let all = ranked.tasks.into_iter().map(judged);
+    Ok(all.filter(|j| j.ns.len() >= FEWEST).collect())
+}
+
+/// How a score ranks the points of one task.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    pub program: String,
+    pub points: usize,
+    pub spearman: f64,
+    /// Times of the fastest 10 and 50 points over those of the 10 and 50 of least score.
+    pub ratio_10: f64,
+    pub ratio_50: f64,
+    /// The best of the first 10 over the best of all.
+    pub best_of_10: f64,
+    /// The first choice over the best of all.
+    pub first: f64,
+    /// The default over what is chosen: the first choice if its score is less than the default's by
+    /// [`tune::chooser::LEAST_GAIN`], else the default.
+    pub gain: Option<f64>,
+}
+
+/// A score's judgements, one a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scored {
+    pub score: String,
+    pub tasks: Vec<Judgement>,
+}
+
+impl Scored {
+    /// The mean of a figure over the tasks.
+    pub fn mean(&self, of: impl Fn(&Judgement) -> f64) -> f64 {
+        self.tasks.iter().map(of).sum::<f64>() / self.tasks.len().max(1) as f64
+    }
+
+    /// The geometric mean of a ratio.
+    pub fn geometric(&self, of: impl Fn(&Judgement) -> f64) -> f64 {
+        self.mean(|j| of(j).ln()).exp()
+    }
+
+    /// Tasks of which the best of the first 10 is within 5% of the best.
+    pub fn within_5(&self) -> usize {
+        self.tasks.iter().filter(|j| j.best_of_10 <= 1.05).count()
+    }
+}
+
+fn judgement(task: &Judged, scores: &[f64]) -> Judgement {
+    let best = task.ns.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    let first = order[0];
+    let of_10 = order.iter().take(10).map(|i| task.ns[*i]);
+    let gain = task.default.map(|d| {
+        let better = scores[first] < (1.0 - tune::chooser::LEAST_GAIN) * scores[d];
+        if better {
+            task.ns[d] / task.ns[first]
+        } else {
+            1.0
+        }
+    });
+    Judgement {
+        program: task.program.clone(),
+        points: task.ns.len(),
+        spearman: spearman(scores, &task.ns).unwrap_or(0.0),
+        ratio_10: top_ratio(scores, &task.ns, 10),
+        ratio_50: top_ratio(scores, &task.ns, 50),
+        best_of_10: of_10.fold(f64::INFINITY, f64::min) / best,
+        first: task.ns[first] / best,
+        gain,
+    }
+}
+
+/// The features of the paper's linear score: instructions of each class, lines that move, and the cycles
+/// of blocks alone.
+fn papers(f: &Features) -> Vec<f64> {
+    let m = f.machine.clone().unwrap_or_default();
+    let classes = Class::ALL.map(|c| m.of_class(c));
+    classes
+        .into_iter()
+        .chain(f.lines)
+        .chain([m.alone])
+        .collect()
+}
+
+/// All that is read.
+fn all(f: &Features) -> Vec<f64> {
+    let m = f.machine.clone().unwrap_or_default();
+    let own = [m.repeated, m.loads, m.stores, f.forks, f.pages];
+    papers(f).into_iter().chain(own).collect()
+}
+
+/// Least squares of latencies, each divided by itself (Tuna, section 3).
+fn linear(
+    features: fn(&Features) -> Vec<f64>,
+    train: &[&Judged],
+) -> Result<impl Fn(&Features) -> f64> {
+    let mut rows = Vec::new();
+    for t in train {
+        for (f, ns) in t.features.iter().zip(&t.ns) {
+            rows.push(features(f).into_iter().map(|v| v / ns).collect());
+        }
+    }
+    let ones = vec![1.0; rows.len()];
+    let factors =
+        non_negative_least_squares(&rows, &ones).map_err(|e| Error::new(e.to_string()))?;
+    Ok(move |f: &Features| features(f).iter().zip(&factors).map(|(v, a)| v * a).sum())
+}
+
+/// A network of the logarithms of all features.
+fn network(train: &[&Judged]) -> Result<impl Fn(&Features) -> f64 + use<>> {
+    let logarithms = |f: &Features| {
+        all(f)
+            .into_iter()
+            .map(|v| (1.0 + v).ln())
+            .collect::<Vec<_>>()
+    };
+    let (mut rows, mut y) = (Vec::new(), Vec::new());
+    for t in train {
+        for (f, ns) in t.features.iter().zip(&t.ns) {
+            rows.push(logarithms(f));
+            y.push(ns.ln());
+        }
+    }
+    let training = Training {
+        hidden: vec![32, 32],
+        epochs: 60,
+        batch: 32,
+        rate: 1e-3,
+        seed: 1,
+    };
+    let network = Network::trained(&rows, &y, &training).map_err(|e| Error::new(e.to_string()))?;
+    Ok(move |f: &Features| network.predict(&logarithms(f)))
+}
+
+/// Scores of every point of a task.
+fn of_points(task: &Judged, score: impl Fn(&Features) -> f64) -> Vec<f64> {
+    task.features.iter().map(score).collect()
+}
+
+/// The default score, the same without one of its parts, and scores that are fitted on all tasks
+/// but the one that they are judged on.
+///
+/// # Errors
+/// If there is no task, or a score cannot be fitted.
+pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
+    if tasks.is_empty() {
+        return Err(Error::new(format!(
+            "no task has {FEWEST} points with features and times"
+        )));
+    }
+    let usual = Score::USUAL;
+    let fixed = [
+        ("default", usual),
+        (
+            "without lines",
+            Score {
+                line: [0.0; 3],
+                ..usual
+            },
+        ),
+        (
+            "without the stack",
+            Score {
+                stack: 0.0,
+                ..usual
+            },
+        ),
+        (
+            "blocks alone",
+            Score {
+                alone: 1.0,
+                ..usual
+            },
+        ),
+        (
+            "sum instead of roofline",
+            Score {
+                exposed: 1.0,
+                ..usual
+            },
+        ),
+        (
+            "roofline only",
+            Score {
+                exposed: 0.0,
+                ..usual
+            },
+        ),
+    ];
+    let mut found = Vec::new();
+    for (name, score) in fixed {
+        let of = |t: &Judged| judgement(t, &of_points(t, |f| score.cycles(f)));
+        found.push(Scored {
+            score: name.into(),
+            tasks: tasks.iter().map(of).collect(),
+        });
+    }
+    let fitted: [(&str, fn(&[&Judged], &Judged) -> Result<Vec<f64>>); 3] = [
+        ("linear, the paper's features", |train, t| {
+            Ok(of_points(t, linear(papers, train)?))
+        }),
+        ("linear, all features", |train, t| {
+            Ok(of_points(t, linear(all, train)?))
+        }),
+        ("network, all features", |train, t| {
+            Ok(of_points(t, network(train)?))
+        }),
+    ];
+    if tasks.len() < 2 {
+        return Ok(found);
+    }
+    for (name, fit) in fitted {
+        let one = |(i, t): (usize, &Judged)| {
+            let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
+            let train: Vec<&Judged> = others.map(|(_, t)| t).collect();
+            Ok(judgement(t, &fit(&train, t)?))
+        };
+        found.push(Scored {
+            score: name.into(),
+            tasks: tasks.iter().enumerate().map(one).collect::<Result<_>>()?,
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use analysis::MachineFeatures;
+
+    /// Points whose times are so many cycles times `scale`, in another order than the lines.
+    fn task(scale: f64) -> Judged {
+        let cycles: Vec<f64> = (1..=20).map(|i| 100.0 * f64::from(i)).collect();
+        let features = cycles.iter().map(|c| Features {
+            lines: [2000.0 - c, 0.0, 0.0],
+            machine: Some(MachineFeatures {
+                alone: 3000.0 - c,
+                repeated: *c,
+                classes: vec![1.0; Class::ALL.len()],
+                ..MachineFeatures::default()
+            }),
+            ..Features::default()
+        });
+        Judged {
+            program: "p".into(),
+            features: features.collect(),
+            ns: cycles.iter().map(|c| scale * c).collect(),
+            default: Some(10),
+        }
+    }
+
+    #[test]
+    fn a_judgement_compares_choices_with_the_best_and_the_default() {
+        let t = task(1.0);
+        let j = judgement(&t, &of_points(&t, |f| f.machine.as_ref().unwrap().repeated));
+        assert_eq!(
+            (j.spearman, j.ratio_10, j.first, j.best_of_10),
+            (1.0, 1.0, 1.0, 1.0)
+        );
+        assert_eq!(j.gain, Some(11.0));
+        let worst = judgement(
+            &t,
+            &of_points(&t, |f| -f.machine.as_ref().unwrap().repeated),
+        );
+        assert_eq!((worst.spearman, worst.first), (-1.0, 20.0));
+        assert_eq!(worst.gain, Some(11.0 / 20.0));
+    }
+
+    #[test]
+    fn fitted_scores_find_what_times_follow_on_a_task_that_they_have_not_seen() {
+        let tasks = [task(1.0), task(1.0), task(1.0)];
+        let all = judge(&tasks).unwrap();
+        let of = |name: &str| all.iter().find(|s| s.score == name).unwrap();
+        assert!(of("linear, all features").mean(|j| j.spearman) > 0.99);
+        assert!(of("blocks alone").mean(|j| j.spearman) < 0.0);
+        assert!(judge(&[]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused() {
+        assert!(read("{}").is_err());
+        assert_eq!(read("{\"tasks\": []}").unwrap().len(), 0);
+    }
+}

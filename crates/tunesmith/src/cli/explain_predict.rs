@@ -1,0 +1,136 @@
+//! `explain --predict`: what a static score says of each layer, beside its time.
+
+use super::table::Table;
+use crate::explain::{Layer, StepFacts};
+use analysis::{Score, Terms};
+use ir::Target;
+use search::Candidate;
+use serde::Serialize;
+use std::collections::HashMap;
+use tune::compile::Builders;
+use tune::{Error, Host, Result};
+
+/// A layer's predicted cycles and its measured time.
+#[derive(Serialize)]
+pub struct Predicted {
+    name: String,
+    operator: String,
+    algorithm: String,
+    ms: f64,
+    /// Predicted cycles of one call.
+    cycles: f64,
+    terms: Terms,
+    /// Shares of the model, of the time and of the predicted cycles.
+    share: f64,
+    predicted_share: f64,
+}
+
+/// Reads the kernels of layers whose task and schedule are known.
+///
+/// # Errors
+/// If builders cannot be started, or LLVM has no model of the processor.
+pub fn predictions(
+    host: &Host,
+    target: &Target,
+    cpu: &str,
+    facts: &[StepFacts<'_>],
+    layers: &[Layer],
+) -> Result<Vec<Predicted>> {
+    llvm::check_scoring_cpu(target, cpu).map_err(Error::new)?;
+    let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
+    // Equal layers are read once.
+    let mut submitted: HashMap<(&str, &str), u64> = HashMap::new();
+    for f in facts {
+        let (Some(task), Some(trace)) = (f.task, &f.trace) else {
+            continue;
+        };
+        let candidate = Candidate {
+            algorithm: String::new(),
+            trace: trace.clone(),
+        };
+        submitted
+            .entry((&task.key, &f.kernel.schedule))
+            .or_insert_with(|| {
+                let text = ir::text::print(&task.program);
+                let mut request = builders.request(&text, &candidate, target, false);
+                request.options.read_for = Some(cpu.into());
+                builders.submit(request)
+            });
+    }
+    let mut read = HashMap::new();
+    while let Some(o) = builders.pool.next(builders.limit * 2) {
+        if let Ok(Ok(built)) = o.result {
+            read.insert(o.id, built.features);
+        }
+    }
+    let mut found = Vec::new();
+    for (f, l) in facts.iter().zip(layers) {
+        let key = f.task.map(|t| (&*t.key, &*f.kernel.schedule));
+        let features = key.and_then(|k| read.get(submitted.get(&k)?)?.as_ref());
+        let Some(features) = features else {
+            continue;
+        };
+        found.push(Predicted {
+            name: l.name.clone(),
+            operator: l.operator.clone(),
+            algorithm: l.algorithm.clone(),
+            ms: l.time.median_ms,
+            cycles: Score::USUAL.cycles(features),
+            terms: Score::USUAL.terms(features),
+            share: 0.0,
+            predicted_share: 0.0,
+        });
+    }
+    let sum = |of: fn(&Predicted) -> f64| found.iter().map(of).sum::<f64>();
+    let (ms, cycles) = (sum(|p| p.ms), sum(|p| p.cycles));
+    for p in &mut found {
+        (p.share, p.predicted_share) = (p.ms / ms, p.cycles / cycles);
+    }
+    Ok(found)
+}
+
+/// The table of predictions, and what relates both sums.
+pub fn text(cpu: &str, all: &[Predicted]) -> String {
+    let mut t = Table::new(&[
+        "operator",
+        "algorithm",
+        "ms",
+        "time",
+        "predicted",
+        "kcycles",
+        "pipeline",
+        "stack",
+        "data",
+        "forks",
+        "GHz",
+    ])
+    .dispensable(&["algorithm", "forks", "stack", "GHz"]);
+    let kilo = |cycles: f64| format!("{:.1}", cycles / 1e3);
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    for p in all {
+        t.row(vec![
+            p.operator.clone(),
+            p.algorithm.clone(),
+            format!("{:.3}", p.ms),
+            percent(p.share),
+            percent(p.predicted_share),
+            kilo(p.cycles),
+            kilo(p.terms.pipeline),
+            kilo(p.terms.stack),
+            kilo(p.terms.data),
+            kilo(p.terms.forks),
+            format!("{:.2}", p.cycles / p.ms / 1e6),
+        ]);
+    }
+    let (ms, cycles): (f64, f64) = (
+        all.iter().map(|p| p.ms).sum(),
+        all.iter().map(|p| p.cycles).sum(),
+    );
+    format!(
+        "{}predicted by the model of {cpu}: {:.2} Mcycles in {ms:.2} ms, as if at {:.2} GHz; a layer whose own GHz is \
+         less is slower than predicted\n",
+        t.text(),
+        cycles / 1e6,
+        cycles / ms / 1e6
+    )
+}

@@ -1,0 +1,99 @@
+//! `study static`: static scores, judged on recorded times.
+
+use crate::cli::table::Table;
+use crate::cli::{print_json, print_line};
+use serde_json::json;
+use std::path::PathBuf;
+use study::scores::{Judged, Scored, judge, read};
+use tune::{Error, Result};
+
+/// How well static scores rank the points that `study rank --json` measured: the default score, the
+/// same without one of its parts, and scores fitted on all other tasks
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' 'op:conv2d(c=64,h=28,w=28,k=96)' --json > points.json\n  tunesmith study static points.json --tasks"
+)]
+pub struct Args {
+    /// Files of `study rank --json`
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Also print the default score's figures of every task
+    #[arg(long)]
+    tasks: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: &Args) -> Result<()> {
+    let mut tasks: Vec<Judged> = Vec::new();
+    for path in &a.files {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+        tasks.extend(read(&text)?);
+    }
+    let scores = judge(&tasks)?;
+    if a.json {
+        return print_json(&json!({"study": {"kind": "judged"}, "scores": scores}));
+    }
+    let mut t = Table::new(&[
+        "score",
+        "tasks",
+        "Spearman",
+        "ratio of 10",
+        "ratio of 50",
+        "best of 10 within 5%",
+        "first",
+        "gain",
+    ]);
+    for s in &scores {
+        t.row(row(s));
+    }
+    t.print()?;
+    print_line(
+        "Means over tasks; geometric means of the last two. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Gain: the default over what `compile --choose static` would take of these points.",
+    )?;
+    match (a.tasks, scores.first()) {
+        (true, Some(default)) => of_tasks(default),
+        _ => Ok(()),
+    }
+}
+
+fn row(s: &Scored) -> Vec<String> {
+    vec![
+        s.score.clone(),
+        s.tasks.len().to_string(),
+        format!("{:.2}", s.mean(|j| j.spearman)),
+        format!("{:.3}", s.mean(|j| j.ratio_10)),
+        format!("{:.3}", s.mean(|j| j.ratio_50)),
+        s.within_5().to_string(),
+        format!("{:.2}", s.geometric(|j| j.first)),
+        format!("{:.3}", s.geometric(|j| j.gain.unwrap_or(1.0))),
+    ]
+}
+
+fn of_tasks(s: &Scored) -> Result<()> {
+    let mut t = Table::new(&[
+        "task",
+        "points",
+        "Spearman",
+        "ratio of 10",
+        "ratio of 50",
+        "best of 10",
+        "first",
+        "gain",
+    ]);
+    for j in &s.tasks {
+        t.row(vec![
+            j.program.clone(),
+            j.points.to_string(),
+            format!("{:.2}", j.spearman),
+            format!("{:.2}", j.ratio_10),
+            format!("{:.2}", j.ratio_50),
+            format!("{:.2}", j.best_of_10),
+            format!("{:.2}", j.first),
+            j.gain.map_or("-".into(), |g| format!("{g:.2}")),
+        ]);
+    }
+    t.print()
+}
