@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the pages that an operating system maps memory by (the usual size).
 const PAGE: u64 = 4096;
 
+/// Ways of the first-level, second-level and last-level cache: of AMD's cores from Zen to Zen 4 (their
+/// optimization manuals). No target says its own.
+pub const WAYS: [u64; 3] = [8, 8, 16];
+
 /// Facts that one call's costs follow from. Counts are of the thread that does most, unless a
 /// field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,20 +51,23 @@ pub struct MachineFeatures {
 
 /// Of the loops alone: needs no code generator.
 pub fn loops(code: &Code, target: &CpuTarget) -> Features {
-    let cache = |bytes: u64, shared: bool| Cache {
+    let cache = |bytes: u64, shared: bool, ways: u64| Cache {
         bytes,
         line_bytes: target.cache_line_bytes,
         shared,
+        ways: Some(ways),
     };
     let moved = |c: Cache| movement(code, &code.kernel, c, target.threads);
     let caches = [
-        cache(target.l1_bytes, false),
-        cache(target.l2_bytes, false),
-        cache(target.llc_bytes, target.threads > 1),
+        cache(target.l1_bytes, false, WAYS[0]),
+        cache(target.l2_bytes, false, WAYS[1]),
+        cache(target.llc_bytes, target.threads > 1, WAYS[2]),
     ];
     let all = Cache {
+        bytes: u64::MAX,
         line_bytes: PAGE,
-        ..cache(u64::MAX, true)
+        shared: true,
+        ways: None,
     };
     let mut forks = 0.0;
     count_forks(&code.kernel, 1.0, &mut forks);

@@ -143,6 +143,46 @@ pub(crate) fn lines(
     sum.min((all as f64 / line as f64).ceil().max(1.0))
 }
 
+/// Sets of a cache with so many sets that accesses to one buffer reach: few where lines are a power
+/// of two apart.
+pub(crate) fn sets(
+    accesses: &[Access],
+    ranges: &Ranges,
+    element: i64,
+    line: i64,
+    sets: i64,
+) -> f64 {
+    let (line, sets) = (line.max(1), sets.max(1));
+    let mut shapes: Vec<Shape<'_>> = Vec::new();
+    for a in accesses {
+        let shape = a.shape(ranges, element);
+        if !shapes.contains(&shape) {
+            shapes.push(shape);
+        }
+    }
+    let reached = shapes
+        .iter()
+        .map(|s| reached(&s.steps, element, line, sets));
+    let sum: f64 = reached.sum();
+    sum.min(sets as f64)
+}
+
+/// Of an element repeated in steps of some distances, the nearest first.
+fn reached(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
+    let span = sets.saturating_mul(line);
+    let mut run = element;
+    let mut apart = 1.0;
+    for (step, n) in steps {
+        if *step <= run.max(line) {
+            run = run.saturating_add(step.saturating_mul(n - 1));
+        } else {
+            // Multiples of the step fall on so many places before they repeat.
+            apart *= (*n).min(span / gcd(span, *step).max(1)) as f64;
+        }
+    }
+    (apart * (run as f64 / line as f64).ceil()).min(sets as f64)
+}
+
 /// Of accesses that differ by constants.
 fn shifted(steps: &[(i64, i64)], constants: &mut [i64], element: i64, line: i64) -> f64 {
     constants.sort_unstable();

@@ -19,7 +19,7 @@ mod text;
 
 pub use classes::Class;
 pub use executions::Executions;
-pub use features::{Features, MachineFeatures, loops, machine};
+pub use features::{Features, MachineFeatures, WAYS, loops, machine};
 pub use flow::{Flow, Known, flow};
 pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};

@@ -7,8 +7,15 @@
 //! it is larger than the cache, or what runs between two uses of it is. The paper counts
 //! elements; here a line of any size is counted, and a line of one element gives the paper's
 //! numbers.
+//!
+//! That is one form, of a cache that holds any lines together. The other one knows sets: a line
+//! that is used again is still there if fewer lines than the set has ways came into its set
+//! meanwhile. Each buffer spreads its lines evenly over the sets that its strides reach, and
+//! buffers lie anywhere. So a share of the lines is found again, and the rest is moved again.
+//! Example: a column of 64 lines, 4096 bytes apart, reaches one set of a cache of 64 sets and 8 ways.
+//! None of it is found again, though it has an eighth of the cache's size.
 
-use crate::footprint::{Access, Ranges, lines};
+use crate::footprint::{Access, Ranges, lines, sets};
 use ir::{BufferId, VarId};
 use lower::flat::{BufferPlace, Code, Stmt, Store};
 use std::collections::BTreeMap;
@@ -20,6 +27,8 @@ pub struct Cache {
     pub line_bytes: u64,
     /// Whether all threads share it; else each has one, and the movement of one is counted.
     pub shared: bool,
+    /// Lines of a set; none of a cache that holds any lines together, as in the paper.
+    pub ways: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,7 +101,10 @@ impl Walk<'_> {
 
     /// Statements one after the other, run once.
     fn sequence(&mut self, stmts: &[Stmt]) -> Uses {
-        let parts: Vec<Uses> = stmts.iter().map(|s| self.statement(s)).collect();
+        let mut parts: Vec<Uses> = stmts.iter().map(|s| self.statement(s)).collect();
+        if parts.len() == 1 {
+            return parts.remove(0);
+        }
         let mut all = Uses::new();
         for (buffer, part) in parts.iter().flatten() {
             let sum: &mut Use = all.entry(*buffer).or_insert_with(|| Use {
@@ -107,14 +119,66 @@ impl Walk<'_> {
         let buffers: Vec<BufferId> = all.keys().copied().collect();
         for b in buffers {
             let touched = self.lines(b, &all[&b].accesses, &[]);
-            let between = longest_without(&parts, &sizes, b);
-            let found = all.entry(b).or_default();
-            found.stays &= touched <= self.capacity() && between <= self.capacity();
-            if found.stays {
-                found.moved = touched;
-            }
+            let again = parts.iter().filter_map(|p| p.get(&b));
+            let again: f64 = again.map(|u| self.lines(b, &u.accesses, &[])).sum::<f64>() - touched;
+            let found_again = match self.cache.ways {
+                Some(ways) => self.found_again(b, &between(&parts, b), ways),
+                None => {
+                    let longest = longest_without(&parts, &sizes, b);
+                    let all_stays = touched <= self.capacity() && longest <= self.capacity();
+                    f64::from(u8::from(all_stays && all[&b].stays))
+                }
+            };
+            let sum = all.entry(b).or_default();
+            sum.stays &= found_again > 0.0;
+            sum.moved = match self.cache.ways {
+                Some(_) => (sum.moved - found_again * again.max(0.0)).max(touched.min(sum.moved)),
+                None if sum.stays => touched,
+                None => sum.moved,
+            };
         }
         all
+    }
+
+    /// The share of a buffer's lines that are still there after what other parts touch.
+    fn found_again(&self, buffer: BufferId, touched: &Uses, ways: u64) -> f64 {
+        let sets = (self.cache.bytes / (self.cache.line_bytes * ways).max(1)).max(1) as f64;
+        // The numbers of lines that come into a set, and how likely they are.
+        let mut likely = vec![1.0];
+        let mut own = (1.0, 0.0);
+        for (b, u) in touched {
+            let lines = self.lines(*b, &u.accesses, &[]);
+            let reached = self.sets(*b, &u.accesses, sets as i64);
+            let density = lines / reached;
+            let (least, more) = (density.floor(), density.fract());
+            if *b == buffer {
+                own = (density.max(1.0).floor(), density.max(1.0).fract());
+                continue;
+            }
+            let here = (reached / sets).min(1.0);
+            let mut sum = vec![0.0; likely.len() + least as usize + 1];
+            for (n, p) in likely.iter().enumerate() {
+                sum[n] += p * (1.0 - here);
+                sum[n + least as usize] += p * here * (1.0 - more);
+                sum[n + least as usize + 1] += p * here * more;
+            }
+            sum.truncate(ways as usize + 1);
+            likely = sum;
+        }
+        let within = |own: f64| -> f64 {
+            let room = ways as f64 - own;
+            match room < 0.0 {
+                true => 0.0,
+                false => likely.iter().take(room as usize + 1).sum(),
+            }
+        };
+        (1.0 - own.1) * within(own.0) + own.1 * within(own.0 + 1.0)
+    }
+
+    fn sets(&self, buffer: BufferId, accesses: &[Access], all: i64) -> f64 {
+        let element = self.code.buffers[buffer.index()].dtype.size() as i64;
+        let line = self.cache.line_bytes as i64;
+        sets(accesses, &self.ranges, element, line, all)
     }
 
     fn statement(&mut self, s: &Stmt) -> Uses {
@@ -124,7 +188,11 @@ impl Walk<'_> {
                     true => (l.extent + self.threads - 1) / self.threads,
                     false => l.extent,
                 };
-                self.repeated(l.var, extent, &l.body)
+                let mut uses = self.repeated(l.var, extent, &l.body);
+                if l.parallel && self.cache.shared && self.cache.ways.is_some() {
+                    self.add_copies(&mut uses, self.threads.min(extent));
+                }
+                uses
             }
             Stmt::If {
                 then, otherwise, ..
@@ -143,17 +211,42 @@ impl Walk<'_> {
         let mut uses = self.sequence(body);
         let fits = self.footprint(&uses, &[]) <= self.capacity();
         let here = [(var, extent)];
-        let buffers: Vec<BufferId> = uses.keys().copied().collect();
-        for b in buffers {
-            let touched = self.lines(b, &uses[&b].accesses, &here);
-            let found = uses.entry(b).or_default();
-            found.moved = match fits || found.stays {
-                true => touched,
-                false => found.moved * extent as f64,
-            };
+        let n = extent as f64;
+        let found: Vec<(BufferId, f64)> = uses
+            .iter()
+            .map(|(b, u)| {
+                let touched = self.lines(*b, &u.accesses, &here);
+                let moved = match self.cache.ways {
+                    Some(ways) => {
+                        let one = self.lines(*b, &u.accesses, &[]);
+                        // Lines of one iteration that the one before touched as well.
+                        let old = (one - (touched - one) / (n - 1.0).max(1.0)).max(0.0);
+                        let lost = 1.0 - self.found_again(*b, &uses, ways);
+                        n * (u.moved - one).max(0.0) + touched + (n - 1.0) * lost * old
+                    }
+                    None if fits || u.stays => touched,
+                    None => u.moved * n,
+                };
+                (*b, moved)
+            })
+            .collect();
+        for (b, moved) in found {
+            uses.entry(b).or_default().moved = moved;
         }
         self.ranges.insert(var, extent);
         uses
+    }
+
+    /// Of buffers that each worker has a copy of, the lines of all copies.
+    fn add_copies(&self, uses: &mut Uses, copies: i64) {
+        for (b, u) in uses {
+            if matches!(
+                self.code.buffers[b.index()].place,
+                BufferPlace::WorkerWorkspace(_)
+            ) {
+                u.moved *= copies as f64;
+            }
+        }
     }
 
     fn store(&mut self, s: &Store) -> Uses {
@@ -179,6 +272,24 @@ impl Walk<'_> {
         }
         uses
     }
+}
+
+/// What runs from one use of a buffer to the next: of the longest way, the part that uses it
+/// and those that do not.
+fn between(parts: &[Uses], buffer: BufferId) -> Uses {
+    let with = |range: &[Uses]| {
+        let mut all = Uses::new();
+        for (b, u) in range.iter().flatten() {
+            let sum: &mut Use = all.entry(*b).or_default();
+            sum.accesses.extend(u.accesses.iter().cloned());
+        }
+        all
+    };
+    let uses: Vec<usize> = (0..parts.len())
+        .filter(|i| parts[*i].contains_key(&buffer))
+        .collect();
+    let longest = uses.windows(2).max_by_key(|w| w[1] - w[0]);
+    longest.map_or(Uses::new(), |w| with(&parts[w[0]..w[1]]))
 }
 
 /// The largest sum of sizes of consecutive parts that do not touch a buffer.

@@ -1,6 +1,7 @@
 //! An analysis as a table for people.
 
 use crate::classes::Class;
+use crate::features::WAYS;
 use crate::joint::{Analysis, BlockReport, Counts, Fate, FunctionReport};
 use crate::movement::{Cache, movement};
 use ir::CpuTarget;
@@ -32,23 +33,30 @@ pub fn print(code: &Code, a: &Analysis) -> String {
 /// Cache lines that the statements of an entry move into each cache of a CPU.
 pub fn print_movement(code: &Code, stmts: &[Stmt], cpu: &CpuTarget) -> String {
     let levels = [
-        ("L1", cpu.l1_bytes, false),
-        ("L2", cpu.l2_bytes, false),
-        ("last level", cpu.llc_bytes, true),
+        ("L1", cpu.l1_bytes, false, WAYS[0]),
+        ("L2", cpu.l2_bytes, false, WAYS[1]),
+        ("last level", cpu.llc_bytes, true, WAYS[2]),
     ];
     let mut out = String::new();
-    for (name, bytes, shared) in levels {
+    for (name, bytes, shared, ways) in levels {
         let cache = Cache {
             bytes,
             line_bytes: cpu.cache_line_bytes,
             shared,
+            ways: Some(ways),
         };
         let m = movement(code, stmts, cache, cpu.threads);
+        let any = Cache {
+            ways: None,
+            ..cache
+        };
+        let papers = movement(code, stmts, any, cpu.threads).lines;
         let whose = if shared { "all threads" } else { "one thread" };
         let _ = writeln!(
             out,
-            "{name} of {bytes} bytes: {} lines moved, {} touched by {whose}",
+            "{name} of {bytes} bytes in {ways} ways: {} lines moved ({} if any lines fitted together), {} touched by {whose}",
             number(m.lines),
+            number(papers),
             number(m.footprint)
         );
     }

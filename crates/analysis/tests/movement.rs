@@ -75,8 +75,20 @@ impl Flat {
             bytes: cache_elements * ELEMENT,
             line_bytes: line_elements * ELEMENT,
             shared,
+            ways: None,
         };
         movement(&self.code, &self.code.kernel, cache, threads).lines
+    }
+
+    /// Of a cache of 32 KiB with 64 sets of 8 lines.
+    fn of_sets(&self) -> f64 {
+        let cache = Cache {
+            bytes: 32 << 10,
+            line_bytes: 64,
+            shared: false,
+            ways: Some(8),
+        };
+        movement(&self.code, &self.code.kernel, cache, 1).lines
     }
 }
 
@@ -185,4 +197,32 @@ fn a_private_cache_gets_the_part_of_one_thread() {
     }
     assert_eq!(f.lines(8192, 1, 3, true), 2000.0);
     assert_eq!(f.lines(8192, 1, 3, false), 2.0 * 334.0);
+}
+
+/// `rows` floats, so many apart, read ten times.
+fn column(rows: i64, apart: i64) -> Flat {
+    let mut f = Flat::new();
+    let (x, y) = (f.buffer(rows * apart), f.buffer(1));
+    let (n, i) = (f.var(), f.var());
+    let value = Expr::load(x, [Expr::var(i) * apart]);
+    let s = f.store(y, Expr::int(0), value);
+    f.code.kernel = around(&[(n, 10), (i, rows)], vec![s]);
+    f
+}
+
+#[test]
+fn lines_that_share_a_set_push_each_other_out() {
+    // 64 lines a page apart are of one set; 16 bytes more and they are of many.
+    assert_eq!(column(64, 1024).of_sets(), 640.0 + 1.0);
+    assert!(column(64, 1024 + 16).of_sets() < 80.0);
+    // Eight of one set fit, but for the line that is written.
+    assert!(column(7, 1024).of_sets() < 10.0);
+}
+
+#[test]
+fn reuse_fades_as_the_cache_fills() {
+    // Lines that follow each other: 256, 448, 640 and 1024 of a cache of 512.
+    let moved = [256, 448, 640, 1024].map(|lines| column(lines, 16).of_sets() / lines as f64);
+    assert!(moved[0] < 1.1 && moved[1] < 2.0, "{moved:?}");
+    assert!(moved[2] > 2.0 && moved[3] > 9.9, "{moved:?}");
 }
