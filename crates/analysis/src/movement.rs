@@ -102,7 +102,7 @@ impl Walk<'_> {
     /// Statements one after the other, run once.
     fn sequence(&mut self, stmts: &[Stmt]) -> Uses {
         let mut parts: Vec<Uses> = stmts.iter().map(|s| self.statement(s)).collect();
-        if parts.len() == 1 {
+        if parts.len() == 1 && self.cache.ways.is_some() {
             return parts.remove(0);
         }
         let mut all = Uses::new();

@@ -600,8 +600,9 @@ impl OfPlan<'_> {
     ) -> Result<(Vec<Search>, Vec<TaskSearch>)> {
         let uses = self.plan.uses();
         if let Some(store) = store {
-            let mut tasks = self.plan.tasks.iter();
-            tasks.try_for_each(|t| store.put_task(&record::task(t)))?;
+            for t in &self.plan.tasks {
+                store.put_task(&record::task(t))?;
+            }
         }
         let (mut searches, mut of_tasks) = (Vec::new(), Vec::new());
         for (i, t) in self.plan.tasks.iter().enumerate() {
