@@ -117,57 +117,99 @@ struct Shape<'a> {
     fixed: Vec<(&'a Expr, i64)>,
 }
 
-/// Lines of `line` bytes that accesses to one buffer of `all` bytes touch.
-pub(crate) fn lines(
+/// Accesses of one shape, which differ by constants: distances in bytes and numbers of the values
+/// that vary, the constants among them, and how many constants there are.
+struct Group {
+    steps: Vec<(i64, i64)>,
+    constants: usize,
+    /// Lines of one of the accesses.
+    one: f64,
+}
+
+/// What accesses to one buffer of `all` bytes touch of a cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Touched {
+    pub lines: f64,
+    /// Sets of the cache that the lines are in: few where they are a power of two apart.
+    pub sets: f64,
+}
+
+/// Lines of `line` bytes that accesses to one buffer of `all` bytes touch, of a cache of `sets` sets.
+pub(crate) fn touched(
     accesses: &[Access],
     ranges: &Ranges,
     element: i64,
     all: i64,
-    line: i64,
-) -> f64 {
-    let line = line.max(1);
-    // Accesses of one shape touch the same but for their constants.
-    let mut groups: Vec<(Shape<'_>, Vec<i64>)> = Vec::new();
-    for a in accesses {
-        let shape = a.shape(ranges, element);
-        match groups.iter_mut().find(|g| g.0 == shape) {
-            Some((_, constants)) if constants.contains(&a.constant) => {}
-            Some((_, constants)) => constants.push(a.constant),
-            None => groups.push((shape, vec![a.constant])),
-        }
-    }
-    let sum: f64 = groups
-        .iter_mut()
-        .map(|(shape, constants)| shifted(&shape.steps, constants, element, line))
-        .sum();
-    sum.min((all as f64 / line as f64).ceil().max(1.0))
-}
-
-/// Sets of a cache with so many sets that accesses to one buffer reach: few where lines are a power
-/// of two apart.
-pub(crate) fn sets(
-    accesses: &[Access],
-    ranges: &Ranges,
-    element: i64,
-    line: i64,
-    sets: i64,
-) -> f64 {
+    (line, sets): (i64, i64),
+) -> Touched {
     let (line, sets) = (line.max(1), sets.max(1));
-    let mut shapes: Vec<Shape<'_>> = Vec::new();
-    for a in accesses {
-        let shape = a.shape(ranges, element);
-        if !shapes.contains(&shape) {
-            shapes.push(shape);
-        }
-    }
-    let reached = shapes
+    let groups = groups(accesses, ranges, element, line);
+    let lines = |g: &Group| {
+        let all = repeated(&g.steps, element, line);
+        all.min(g.one * g.constants as f64)
+    };
+    let sum: f64 = groups.iter().map(lines).sum();
+    let in_sets: f64 = groups
         .iter()
-        .map(|s| reached(&s.steps, element, line, sets));
-    let sum: f64 = reached.sum();
-    sum.min(sets as f64)
+        .map(|g| reached(&g.steps, element, line, sets))
+        .sum();
+    let lines = sum.min((all as f64 / line as f64).ceil().max(1.0));
+    Touched {
+        lines,
+        sets: in_sets.min(sets as f64).min(lines),
+    }
 }
 
-/// Of an element repeated in steps of some distances, the nearest first.
+fn groups(accesses: &[Access], ranges: &Ranges, element: i64, line: i64) -> Vec<Group> {
+    let mut shapes: Vec<(Shape<'_>, Vec<i64>)> = Vec::new();
+    for a in accesses {
+        let shape = a.shape(ranges, element);
+        match shapes.iter_mut().find(|g| g.0 == shape) {
+            Some((_, constants)) => constants.push(a.constant),
+            None => shapes.push((shape, vec![a.constant])),
+        }
+    }
+    let group = |(shape, mut constants): (Shape<'_>, Vec<i64>)| {
+        constants.sort_unstable();
+        constants.dedup();
+        let mut steps = shape.steps;
+        let one = repeated(&steps, element, line);
+        let apart = constant_steps(&constants).into_iter();
+        steps.extend(apart.map(|(step, n)| (step.saturating_mul(element), n)));
+        steps.sort_unstable();
+        Group {
+            steps,
+            constants: constants.len(),
+            one,
+        }
+    };
+    shapes.into_iter().map(group).collect()
+}
+
+/// Sorted numbers as steps and how often they are taken: 0, 1, 8, 9 are two of 1 and two of 8.
+/// Of numbers without such a form, one step that reaches all of them.
+fn constant_steps(constants: &[i64]) -> Vec<(i64, i64)> {
+    let mut steps = Vec::new();
+    let mut rest = constants.to_vec();
+    while let [first, .., last] = rest[..] {
+        let distance = |w: &[i64]| w[1].saturating_sub(w[0]);
+        let Some(step) = rest.windows(2).map(distance).min() else {
+            break;
+        };
+        let runs: Vec<&[i64]> = rest.chunk_by(|a, b| b.saturating_sub(*a) == step).collect();
+        let n = runs[0].len();
+        if n < 2 || runs.iter().any(|r| r.len() != n) {
+            let step = rest.windows(2).map(distance).fold(0, gcd).max(1);
+            steps.push((step, last.saturating_sub(first) / step + 1));
+            break;
+        }
+        steps.push((step, n as i64));
+        rest = runs.iter().map(|r| r[0]).collect();
+    }
+    steps
+}
+
+/// Sets that an element reaches which is repeated in steps of some distances, the nearest first.
 fn reached(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
     let span = sets.saturating_mul(line);
     let mut run = element;
@@ -180,24 +222,7 @@ fn reached(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
             apart *= (*n).min(span / gcd(span, *step).max(1)) as f64;
         }
     }
-    (apart * (run as f64 / line as f64).ceil()).min(sets as f64)
-}
-
-/// Of accesses that differ by constants.
-fn shifted(steps: &[(i64, i64)], constants: &mut [i64], element: i64, line: i64) -> f64 {
-    constants.sort_unstable();
-    let one = touched(steps.to_vec(), element, line);
-    let distances = constants.windows(2).map(|w| w[1].saturating_sub(w[0]));
-    let step = distances.fold(0, gcd);
-    let (Some(first), Some(last), 1..) = (constants.first(), constants.last(), step) else {
-        return one;
-    };
-    let mut with = steps.to_vec();
-    with.push((
-        step.saturating_mul(element),
-        last.saturating_sub(*first) / step + 1,
-    ));
-    touched(with, element, line).min(one * constants.len() as f64)
+    apart * (run as f64 / line as f64).ceil()
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -207,15 +232,14 @@ fn gcd(a: i64, b: i64) -> i64 {
     }
 }
 
-/// Of an element repeated in steps of some distances.
-fn touched(mut steps: Vec<(i64, i64)>, element: i64, line: i64) -> f64 {
-    steps.sort_unstable();
+/// Lines of an element that is repeated in steps of some distances, the nearest first.
+fn repeated(steps: &[(i64, i64)], element: i64, line: i64) -> f64 {
     // Bytes without gaps of a line, and how often such a run occurs apart.
     let mut run = element;
     let mut pieces = 1.0;
     // Runs in equal distances, of which later steps may fill the gaps.
     let (mut distance, mut number) = (0_i64, 1_i64);
-    for (step, n) in steps {
+    for (step, n) in steps.iter().copied() {
         if number == 1 && step <= run.max(line) {
             run = run.saturating_add(step.saturating_mul(n - 1));
         } else if number == 1 {

@@ -15,7 +15,7 @@
 //! Example: a column of 64 lines, 4096 bytes apart, reaches one set of a cache of 64 sets and 8 ways.
 //! None of it is found again, though it has an eighth of the cache's size.
 
-use crate::footprint::{Access, Ranges, lines, sets};
+use crate::footprint::{Access, Ranges, Touched, touched};
 use ir::{BufferId, VarId};
 use lower::flat::{BufferPlace, Code, Stmt, Store};
 use std::collections::BTreeMap;
@@ -79,18 +79,23 @@ impl Walk<'_> {
         (self.cache.bytes / self.cache.line_bytes.max(1)) as f64
     }
 
-    fn lines(&self, buffer: BufferId, accesses: &[Access], more: &[(VarId, i64)]) -> f64 {
+    /// Sets of a cache that has some.
+    fn sets(&self) -> u64 {
+        let set = self.cache.ways.map_or(1, |ways| ways * self.cache.line_bytes);
+        (self.cache.bytes / set.max(1)).max(1)
+    }
+
+    fn touched(&self, buffer: BufferId, accesses: &[Access], more: &[(VarId, i64)]) -> Touched {
         let info = &self.code.buffers[buffer.index()];
         let element = info.dtype.size() as i64;
         let all = info.elements * element;
         let ranges = self.ranges.with(more);
-        lines(
-            accesses,
-            &ranges,
-            element,
-            all,
-            self.cache.line_bytes as i64,
-        )
+        let cache = (self.cache.line_bytes as i64, self.sets() as i64);
+        touched(accesses, &ranges, element, all, cache)
+    }
+
+    fn lines(&self, buffer: BufferId, accesses: &[Access], more: &[(VarId, i64)]) -> f64 {
+        self.touched(buffer, accesses, more).lines
     }
 
     fn footprint(&self, uses: &Uses, more: &[(VarId, i64)]) -> f64 {
@@ -101,7 +106,10 @@ impl Walk<'_> {
 
     /// Statements one after the other, run once.
     fn sequence(&mut self, stmts: &[Stmt]) -> Uses {
-        let mut parts: Vec<Uses> = stmts.iter().map(|s| self.statement(s)).collect();
+        // Statements without loops that follow each other are one part.
+        let simple = |s: &Stmt| !matches!(s, Stmt::Loop(_) | Stmt::If { .. });
+        let groups = stmts.chunk_by(|a, b| simple(a) && simple(b));
+        let mut parts: Vec<Uses> = groups.map(|g| self.part(g)).collect();
         if parts.len() == 1 && self.cache.ways.is_some() {
             return parts.remove(0);
         }
@@ -142,13 +150,15 @@ impl Walk<'_> {
 
     /// The share of a buffer's lines that are still there after what other parts touch.
     fn found_again(&self, buffer: BufferId, touched: &Uses, ways: u64) -> f64 {
-        let sets = (self.cache.bytes / (self.cache.line_bytes * ways).max(1)).max(1) as f64;
+        let sets = self.sets() as f64;
         // The numbers of lines that come into a set, and how likely they are.
         let mut likely = vec![1.0];
         let mut own = (1.0, 0.0);
         for (b, u) in touched {
-            let lines = self.lines(*b, &u.accesses, &[]);
-            let reached = self.sets(*b, &u.accesses, sets as i64);
+            let Touched {
+                lines,
+                sets: reached,
+            } = self.touched(*b, &u.accesses, &[]);
             let density = lines / reached;
             let (least, more) = (density.floor(), density.fract());
             if *b == buffer {
@@ -175,13 +185,26 @@ impl Walk<'_> {
         (1.0 - own.1) * within(own.0) + own.1 * within(own.0 + 1.0)
     }
 
-    fn sets(&self, buffer: BufferId, accesses: &[Access], all: i64) -> f64 {
-        let element = self.code.buffers[buffer.index()].dtype.size() as i64;
-        let line = self.cache.line_bytes as i64;
-        sets(accesses, &self.ranges, element, line, all)
+    /// A loop, a condition, or statements without.
+    fn part(&mut self, group: &[Stmt]) -> Uses {
+        if let [s @ (Stmt::Loop(_) | Stmt::If { .. })] = group {
+            return self.nested(s);
+        }
+        let mut uses = Uses::new();
+        for s in group {
+            if let Stmt::Store(s) = s {
+                self.store(s, &mut uses);
+            }
+        }
+        let buffers: Vec<BufferId> = uses.keys().copied().collect();
+        for b in buffers {
+            let moved = self.lines(b, &uses[&b].accesses, &[]);
+            uses.entry(b).or_default().moved = moved;
+        }
+        uses
     }
 
-    fn statement(&mut self, s: &Stmt) -> Uses {
+    fn nested(&mut self, s: &Stmt) -> Uses {
         match s {
             Stmt::Loop(l) => {
                 let extent = match l.parallel && !self.cache.shared {
@@ -200,8 +223,7 @@ impl Walk<'_> {
                 let both: Vec<Stmt> = then.iter().chain(otherwise).cloned().collect();
                 self.sequence(&both)
             }
-            Stmt::Store(s) => self.store(s),
-            Stmt::Check { .. } | Stmt::Prefetch { .. } => Uses::new(),
+            Stmt::Store(_) | Stmt::Check { .. } | Stmt::Prefetch { .. } => Uses::new(),
         }
     }
 
@@ -249,11 +271,10 @@ impl Walk<'_> {
         }
     }
 
-    fn store(&mut self, s: &Store) -> Uses {
+    fn store(&mut self, s: &Store, uses: &mut Uses) {
         if let Some(lane) = s.lane {
             self.ranges.insert(lane.var, i64::from(lane.lanes));
         }
-        let mut uses = Uses::new();
         let own = [(s.buffer, &s.offset)];
         let loads = s.loads_with_ids().into_iter().map(|(_, b, at)| (b, at));
         for (buffer, offset) in own.into_iter().chain(loads) {
@@ -262,15 +283,12 @@ impl Walk<'_> {
                 continue;
             }
             let found: &mut Use = uses.entry(buffer).or_default();
-            found.accesses.push(Access::of(offset));
+            let access = Access::of(offset);
+            if !found.accesses.contains(&access) {
+                found.accesses.push(access);
+            }
             found.stays = true;
         }
-        let buffers: Vec<BufferId> = uses.keys().copied().collect();
-        for b in buffers {
-            let moved = self.lines(b, &uses[&b].accesses, &[]);
-            uses.entry(b).or_default().moved = moved;
-        }
-        uses
     }
 }
 

@@ -6,7 +6,7 @@
 
 mod support;
 
-use analysis::{Analysis, Counts};
+use analysis::{Analysis, Cache, Counts, movement};
 use ir::{Isa, Program, Target};
 use llvm::Decoder;
 use lower::flat::{BufferPlace, Code};
@@ -98,7 +98,92 @@ fn counts_are_those_of_callgrind() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     for (subject, counted) in subjects.iter().zip(callgrind(&subjects, folder.path())) {
-        compare(subject, counted);
+        compare(subject, &counted);
+    }
+}
+
+/// The simulated caches: a first-level one, and behind it one like a second-level one.
+const CACHES: [Cache; 2] = [
+    Cache {
+        bytes: 32 << 10,
+        line_bytes: 64,
+        shared: false,
+        ways: Some(8),
+    },
+    Cache {
+        bytes: 128 << 10,
+        line_bytes: 64,
+        shared: false,
+        ways: Some(8),
+    },
+];
+
+/// Programs whose movement is compared; those of powers of two, where sets matter.
+fn moving(long: bool) -> Vec<Program> {
+    let mut programs = vec![product(128, 128, 128), convolution(32, 32, 14)];
+    if long {
+        programs.extend([
+            product(256, 256, 256),
+            product(200, 240, 300),
+            product(64, 1024, 256),
+            product(40, 40, 4096),
+            convolution(64, 64, 28),
+            convolution(16, 64, 56),
+            convolution(128, 32, 16),
+            convolution(61, 67, 23),
+        ]);
+    }
+    programs
+}
+
+#[test]
+fn movement_ranks_candidates_as_simulated_caches_do() {
+    let target = Target::generic(Isa::X86Avx2);
+    let valgrind = Command::new("valgrind").arg("--version").output();
+    if !valgrind.is_ok_and(|v| v.status.success()) || !testkit::host::runs(&target) {
+        return testkit::host::skipped("valgrind or AVX2 is missing");
+    }
+    let points = std::env::var("TUNESMITH_POINTS").ok().and_then(|n| n.parse().ok());
+    let mut all: [Vec<f64>; 2] = Default::default();
+    for program in moving(points.is_some()) {
+        let traces = traces(&program, &target, points.unwrap_or(2));
+        let subjects = traces.iter().map(|trace| {
+            let scheduled = schedule::replay(&program, trace).expect("a legal trace");
+            let (code, object) = compiled(&scheduled, &target);
+            let analysis = analysed(&code, &object, &target, "kernel");
+            Subject {
+                name: scheduled.name.clone(),
+                code,
+                object,
+                analysis,
+            }
+        });
+        let subjects: Vec<Subject> = subjects.collect();
+        let folder = tempfile::tempdir().expect("a folder");
+        let counted = callgrind(&subjects, folder.path());
+        for (level, cache) in CACHES.into_iter().enumerate() {
+            let moved = |s: &Subject| movement(&s.code, &s.code.kernel, cache, 1).lines;
+            let ours: Vec<f64> = subjects.iter().map(moved).collect();
+            let misses = |c: &Vec<f64>| match level {
+                0 => c[4] + c[5],
+                _ => c[7] + c[8],
+            };
+            let theirs: Vec<f64> = counted.iter().map(misses).collect();
+            if std::env::var_os("TUNESMITH_PRINT").is_some() {
+                for ((a, b), s) in ours.iter().zip(&theirs).zip(&subjects) {
+                    println!("{level} {a:.0} {b:.0} {:.2}", a / b);
+                    if !(0.5..2.0).contains(&(a/b)) && level > 5 { println!("{}", lower::flat::text::print(&s.code)); }
+                }
+            }
+            let rank = learn::spearman(&ours, &theirs).unwrap_or(1.0);
+            println!("{}: level {level}: {} points, {rank:.2}", program.name, ours.len());
+            all[level].push(rank);
+        }
+    }
+    for ranks in &mut all {
+        ranks.sort_by(f64::total_cmp);
+        let median = ranks[ranks.len() / 2];
+        assert!(median >= 0.8, "the median rank correlation is {median:.2}");
     }
 }
 
@@ -121,7 +206,7 @@ fn subject(scheduled: &Program, target: &Target) -> Option<Subject> {
     })
 }
 
-fn compare(subject: &Subject, counted: [f64; 3]) {
+fn compare(subject: &Subject, counted: &[f64]) {
     let expected = subject.analysis.counts();
     let check = |what: &str, ours: f64, theirs: f64| {
         let difference = ((ours - theirs).abs() - OWN) / theirs;
@@ -143,9 +228,9 @@ fn no_fused(counts: &Counts) -> bool {
     counts.of_class(analysis::Class::Fma) == 0.0
 }
 
-/// Instructions, reads and writes of one call of each kernel. A file is written whenever the
+/// Instructions, reads and writes of one call of each kernel, and their misses. A file is written whenever the
 /// function that calls them returns.
-fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<[f64; 3]> {
+fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<Vec<f64>> {
     let mut lines = Vec::new();
     for (at, s) in subjects.iter().enumerate() {
         let path = folder.join(format!("{at}.o"));
@@ -168,6 +253,8 @@ fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<[f64; 3]> {
         .args([
             "--tool=callgrind",
             "--cache-sim=yes",
+            "--D1=32768,8,64",
+            "--LL=131072,8,64",
             "--toggle-collect=tunesmith_measured",
             "--dump-after=tunesmith_measured",
         ])
@@ -184,10 +271,12 @@ fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<[f64; 3]> {
         .collect()
 }
 
-fn totals(file: &Path) -> [f64; 3] {
+fn totals(file: &Path) -> Vec<f64> {
     let written = std::fs::read_to_string(file).expect("callgrind writes its counts");
     let totals = written.lines().find_map(|l| l.strip_prefix("totals: "));
     let totals = totals.expect("callgrind writes totals").split(' ');
-    let totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();
-    [totals[0], totals[1], totals[2]]
+    let mut totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();
+    // Zeros at the end are not written.
+    totals.resize(9, 0.0);
+    totals
 }

@@ -1,4 +1,4 @@
-//! Small learners on tables of numbers: least squares, a network, clusters, a smoother.
+//! Small learners on tables of numbers: least squares, a network, clusters, a smoother, rank correlation.
 //!
 //! Everything is a pure function of its arguments; what is random takes a seed. Rows
 //! are observations, columns are features, all rows of a table have equal length. A
@@ -6,11 +6,13 @@
 //! Knows nothing of what the numbers mean.
 
 mod clusters;
+mod correlation;
 mod least_squares;
 mod network;
 mod smoother;
 
 pub use clusters::{Clusters, k_means};
+pub use correlation::{kendall, spearman, top_ratio, top_recall};
 pub use least_squares::non_negative_least_squares;
 pub use network::{Network, Training};
 pub use smoother::loess;

@@ -6,7 +6,6 @@
 //! (*replayed*).
 
 mod cell;
-mod correlation;
 mod families;
 mod field;
 mod finished;
@@ -22,7 +21,6 @@ pub mod scores;
 pub mod strategies;
 mod sweep;
 
-pub use correlation::{kendall, spearman, top_recall};
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;
 pub use measured::{Findings, Study, StudyOptions, Workload};

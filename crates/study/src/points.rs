@@ -3,7 +3,7 @@
 //!
 //! Points are measured one at a time, with nothing beside them. Nothing is stored.
 
-use crate::correlation::{kendall, spearman, top_ratio, top_recall};
+use learn::{kendall, spearman, top_ratio, top_recall};
 use crate::field::{Draw, Field};
 use crate::measured::Workload;
 use analysis::{Features, Score};

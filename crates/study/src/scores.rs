@@ -3,9 +3,8 @@
 //! A score with factors is fitted on the points of all tasks but one, and judged on that one. So
 //! every figure is of a program that no factor has seen.
 
-use crate::correlation::{spearman, top_ratio};
 use analysis::{Class, Features, Score};
-use learn::{Network, Training, non_negative_least_squares};
+use learn::{Network, Training, non_negative_least_squares, spearman, top_ratio};
 use serde::{Deserialize, Serialize};
 use tune::{Error, Result};
 
