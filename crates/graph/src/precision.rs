@@ -175,9 +175,15 @@ mod tests {
 
     #[test]
     fn products_with_weights_take_bf16_and_the_rest_stays() {
-        assert_eq!(of_bf16(&products_of_bf16(&model(4), Requantised::Folded)), 2);
+        assert_eq!(
+            of_bf16(&products_of_bf16(&model(4), Requantised::Folded)),
+            2
+        );
         // Of an odd number of channels there are no pairs.
-        assert_eq!(of_bf16(&products_of_bf16(&model(3), Requantised::Folded)), 1);
+        assert_eq!(
+            of_bf16(&products_of_bf16(&model(3), Requantised::Folded)),
+            1
+        );
         let m = products_of_bf16(&model(4), Requantised::Folded);
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);

@@ -511,9 +511,8 @@ impl Pass<'_, '_> {
             .enumerate()
             .map(|(m, b)| b / of_map(m))
             .collect();
-        let whole = (0..bias.len()).all(|m| {
-            self.is_whole(bias[m], of_map(m)) && sums[m].fits_with(in_steps[m].round())
-        });
+        let whole = (0..bias.len())
+            .all(|m| self.is_whole(bias[m], of_map(m)) && sums[m].fits_with(in_steps[m].round()));
         let offset = |(s, b): (&MapSum, &f64)| s.offset + if whole { b.round() } else { 0.0 };
         let offsets: Vec<f64> = sums.iter().zip(&in_steps).map(offset).collect();
         if offsets.iter().any(|o| *o != 0.0) {

@@ -21,7 +21,9 @@ pub fn simplify(model: &Model) -> Model {
 /// [`simplify`], with the bytes of a certain rule.
 pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
-    let model = products_of_bytes(&model, requantised).without_dead_code().folded();
+    let model = products_of_bytes(&model, requantised)
+        .without_dead_code()
+        .folded();
     let model = drop_no_ops(&model);
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());

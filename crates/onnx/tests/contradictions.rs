@@ -3,8 +3,8 @@
 mod build_onnx;
 
 use build_onnx::{
-    F32, I64, Size, float, floats, import, int, int64s, ints, known, node, one_node,
-    text, undeclared, value,
+    F32, I64, Size, float, floats, import, int, int64s, ints, known, node, one_node, text,
+    undeclared, value,
 };
 use onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
@@ -420,7 +420,9 @@ fn at_other_sizes_declared_shapes_do_not_count() {
             graph.input = vec![input.clone()];
             graph.value_info = vec![known("h", F32, shape)];
             graph.output = vec![known("y", F32, shape)];
-            let BoundModel { model: m, notes, .. } = bound_with(&m, &options);
+            let BoundModel {
+                model: m, notes, ..
+            } = bound_with(&m, &options);
             assert_eq!(m[m.outputs()[0]].shape(), [4, 3], "{shape:?}");
             assert!(notes.is_empty(), "{shape:?}: {notes:?}");
         }

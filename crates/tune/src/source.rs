@@ -124,9 +124,7 @@ impl Source {
 
     /// The model as kernel calls for a target, with these steps kept plain.
     pub fn plan(&self, target: &Target, accuracy: Accuracy, plain: &[String]) -> Result<Plan> {
-        Ok(self
-            .grouped(accuracy)?
-            .plan(target, &self.options(plain)))
+        Ok(self.grouped(accuracy)?.plan(target, &self.options(plain)))
     }
 }
 

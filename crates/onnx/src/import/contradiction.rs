@@ -60,8 +60,7 @@ impl Importer<'_> {
         options: &ImportOptions,
     ) -> Result<Vec<String>, ImportError> {
         let sized = self.sized_by_options(graph, options);
-        let of_example =
-            |info: &ValueInfoProto| sized.contains(info.name()) && !is_open(info);
+        let of_example = |info: &ValueInfoProto| sized.contains(info.name()) && !is_open(info);
         let outputs = graph.output.iter().map(|i| (i, true));
         let between = graph.value_info.iter().map(|i| (i, false));
         let (mut notes, mut stale) = (Vec::new(), Vec::new());
@@ -90,7 +89,11 @@ impl Importer<'_> {
             let id = self.values.get(info.name()).copied().flatten();
             let shape = id.map_or(&[][..], |id| self.model[id].shape());
             let of_batch = options.batch.is_some() && shape.first() == options.batch.as_ref();
-            let named = |axis| options.dims.contains_key(&format!("{}.{axis}", info.name()));
+            let named = |axis| {
+                options
+                    .dims
+                    .contains_key(&format!("{}.{axis}", info.name()))
+            };
             is_open(info) || of_batch || (0..shape.len()).any(named)
         };
         let inputs = graph.input.iter().filter(is_sized);

@@ -12,6 +12,8 @@ mod judge;
 mod layers;
 mod quantised;
 mod requantised;
+#[path = "../../../onnx/tests/build_onnx/steps.rs"]
+mod steps;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};
