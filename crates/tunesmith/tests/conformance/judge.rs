@@ -131,7 +131,10 @@ impl Judge {
 
     /// The default schedule of every task.
     pub fn defaults(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target(), &[]).unwrap();
+        let plan = self
+            .source
+            .plan(setting.target(), Accuracy::Relaxed, &[])
+            .unwrap();
         let candidates = defaults(&plan.tasks, setting.target(), Accuracy::Relaxed)
             .unwrap()
             .candidates;
@@ -141,7 +144,10 @@ impl Judge {
 
     /// The fallback, the default, and random points of every sketch of every task.
     fn schedules(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target(), &[]).unwrap();
+        let plan = self
+            .source
+            .plan(setting.target(), Accuracy::Relaxed, &[])
+            .unwrap();
         let plain = fallbacks(&plan.tasks, setting.target()).unwrap();
         let kernels = self.compile(&plan, &plain, setting);
         self.judge(&plan, &kernels, setting, &self.what(setting, &plain));

@@ -12,11 +12,14 @@ mod judge;
 mod layers;
 mod quantised;
 mod requantised;
+#[path = "../../../onnx/tests/build_onnx/steps.rs"]
+mod steps;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};
 use judge::{Judge, conforms};
 use onnx::ImportOptions;
+use search::Accuracy;
 use tunesmith::load;
 
 macro_rules! operators {
@@ -194,7 +197,7 @@ fn every_sketch_of_every_model_has_a_legal_default() {
         for isa in Isa::ALL {
             for threads in [1, 2] {
                 let target = Target::generic(isa).with_threads(threads);
-                let plan = source.plan(&target, &[]).unwrap();
+                let plan = source.plan(&target, Accuracy::Relaxed, &[]).unwrap();
                 for task in &plan.tasks {
                     illegal.extend(judge::illegal_defaults(task, &target));
                 }
