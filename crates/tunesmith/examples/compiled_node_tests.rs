@@ -13,10 +13,11 @@ mod compiled;
 use graph::TensorType;
 use ir::{Isa, Target};
 use llvm::Compiler;
-use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases};
+use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases, run_side_by_side};
 use plan::{LayoutPolicy, Plan, PlanError, plan};
 use runtime::{CompiledModel, Pool, TensorId};
 use search::Accuracy;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -85,29 +86,30 @@ fn main() -> ExitCode {
 }
 
 fn run_all(folder: &Path, part: &str) -> Result<Tally, String> {
-    let variants = variants()?;
-    let cases = node_cases(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
-    let mut tally = Tally::default();
-    for path in &cases {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.contains(part) {
-            continue;
-        }
-        let result = match load_case(path) {
+    let mut cases =
+        node_cases(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    cases.retain(|path| name(path).contains(part));
+    // A compiler is of one thread.
+    let results = run_side_by_side(&cases, variants, |variants, path| {
+        let variants = variants.as_ref().map_err(|e| Outcome::Wrong(e.clone()))?;
+        match load_case(path) {
             Ok(case) => variants.iter().try_for_each(|v| run(&case, v)),
             Err(CaseError::Skipped(_)) => Err(Outcome::NotImported),
             Err(CaseError::Failed(e)) => Err(Outcome::Wrong(e)),
-        };
+        }
+    });
+    let mut tally = Tally::default();
+    for (path, result) in cases.iter().zip(results) {
         match result {
             Ok(()) => tally.passed += 1,
             Err(Outcome::NotImported) => tally.not_imported += 1,
             Err(Outcome::NotCompiled(reason)) => {
                 let names = tally.not_compiled.entry(reason).or_default();
-                names.push(name.into_owned());
+                names.push(name(path).into_owned());
             }
             Err(Outcome::Wrong(reason)) => {
                 let reason = reason.lines().next().unwrap_or_default();
-                println!("FAILED {name}: {reason}");
+                println!("FAILED {}: {reason}", name(path));
                 tally.failed += 1;
             }
         }
@@ -119,6 +121,10 @@ fn run_all(folder: &Path, part: &str) -> Result<Tally, String> {
         ));
     }
     Ok(tally)
+}
+
+fn name(case: &Path) -> Cow<'_, str> {
+    case.file_name().unwrap_or_default().to_string_lossy()
 }
 
 fn finish(tally: &Tally, table: Option<&Path>) -> ExitCode {
