@@ -41,10 +41,10 @@ impl Choice {
         asked.max(RUNS * size.inference)
     }
 
-    /// Compares them for `asked`, in as many rounds of `round` as `left` says that there is time for; where
-    /// that does not hold two, by the steps of the default model, as they were when it was new,
-    /// and the tuned one's taken alike. There is no tuned model where its kernels are the
-    /// defaults.
+    /// Compares them for `asked`, or in as many rounds of `round` as `left` says that there is
+    /// time for; where that does not hold two, by the steps of the default model, as they were
+    /// when it was new, and the tuned one's taken alike. There is no tuned model where its
+    /// kernels are the defaults.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
