@@ -218,6 +218,22 @@ fn ended(line: &str) -> Option<&str> {
     Some(test)
 }
 
+/// The parts of all programs, so many of which list their tests at a time.
+fn parts(programs: &[Program], cpus: usize) -> Result<Vec<Part<'_>>, String> {
+    let mut all = Vec::new();
+    for some in programs.chunks(cpus) {
+        std::thread::scope(|scope| {
+            let lists: Vec<_> = some.iter().map(|p| scope.spawn(|| p.parts())).collect();
+            for list in lists {
+                let panicked = |_| Err("a list of tests panicked".to_string());
+                all.extend(list.join().unwrap_or_else(panicked)?);
+            }
+            Ok::<_, String>(())
+        })?;
+    }
+    Ok(all)
+}
+
 /// Runs the programs that a file of cargo's messages names, and prints what matters: all of a
 /// part that failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
 pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
@@ -230,11 +246,8 @@ pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
             messages.display()
         ));
     }
-    let mut parts = Vec::new();
-    for program in &programs {
-        parts.extend(program.parts()?);
-    }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = parts(&programs, cpus)?;
     let next = AtomicUsize::new(0);
     let all: Mutex<Vec<Ran>> = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {

@@ -191,23 +191,29 @@ pub fn space_of(task: &Task, target: &Target) -> (Space, Vec<String>) {
     (space, illegal)
 }
 
-/// The default and random points of sketches of a task: of every second one, the others
-/// with another number of threads, or of all where `TUNESMITH_POINTS` asks for more points. Every
-/// default is legal; a random point may be refused.
+/// Points of sketches of a task. Usually one a sketch, in turns for one number of threads or the
+/// other, and random or the default; where `TUNESMITH_POINTS` asks for more points, the default
+/// and so many random ones of all. Every default is legal; a random point may be refused.
 fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
     let (space, illegal) = space_of(task, target);
     assert_eq!(illegal, [""; 0]);
     let mut rng = Pcg64::seed_from_u64(u64::from(target.threads()));
     let mut out = Vec::new();
     let points_each = setting("TUNESMITH_POINTS", POINTS);
-    let odd = target.threads() as usize % 2;
+    let (every, odd) = (asks_for_more_points(), target.threads() as usize % 2);
     let alone = space.sketches.into_iter().map(|s| Space::of(vec![s]));
     for (at, one) in alone.enumerate() {
-        if points_each <= POINTS && at % 2 != odd {
+        if !every && at % 2 != odd {
             continue;
         }
-        let mut points = BTreeSet::from([one.default_point()]);
-        points.extend((0..points_each).map(|_| one.sample(&mut rng)));
+        let mut points = BTreeSet::new();
+        // The first sketch's default is the task's, which is judged anyway.
+        if every || at % 4 >= 2 {
+            points.insert(one.default_point());
+        }
+        if every || at % 4 < 2 {
+            points.extend((0..points_each).map(|_| one.sample(&mut rng)));
+        }
         let legal = points
             .iter()
             .filter_map(|p| one.candidate(&task.program, p).ok());

@@ -17,6 +17,8 @@ use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};
 use judge::{Judge, conforms};
 use onnx::ImportOptions;
+use plan::Task;
+use std::collections::HashSet;
 use tunesmith::load;
 
 macro_rules! operators {
@@ -190,7 +192,7 @@ fn squeezenet_gives_the_references_outputs() {
 /// `TUNESMITH_POINTS` asks for more points.
 #[test]
 fn every_sketch_of_every_model_has_a_legal_default() {
-    let mut illegal = Vec::new();
+    let (mut illegal, mut seen) = (Vec::new(), HashSet::new());
     for (m, info) in MODELS.iter().enumerate() {
         let source = load(info.name, &ImportOptions::default()).unwrap();
         for (i, isa) in Isa::ALL.into_iter().enumerate() {
@@ -199,7 +201,9 @@ fn every_sketch_of_every_model_has_a_legal_default() {
             for threads in [1, 2].into_iter().filter(in_turn) {
                 let target = Target::generic(isa).with_threads(threads);
                 let plan = source.plan(&target, &[]).unwrap();
-                for task in &plan.tasks {
+                // Models have tasks in common.
+                let seen_first = |t: &&Task| seen.insert((t.key.clone(), target.clone()));
+                for task in plan.tasks.iter().filter(seen_first) {
                     illegal.extend(judge::space_of(task, &target).1);
                 }
             }
