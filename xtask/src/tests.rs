@@ -223,7 +223,10 @@ fn parts(programs: &[Program], cpus: usize) -> Result<Vec<Part<'_>>, String> {
     let mut all = Vec::new();
     for some in programs.chunks(cpus) {
         std::thread::scope(|scope| {
-            let lists: Vec<_> = some.iter().map(|p| scope.spawn(move || p.parts())).collect();
+            let lists: Vec<_> = some
+                .iter()
+                .map(|p| scope.spawn(move || p.parts()))
+                .collect();
             for list in lists {
                 let panicked = |_| Err("a list of tests panicked".to_string());
                 all.extend(list.join().unwrap_or_else(panicked)?);
