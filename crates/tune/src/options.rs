@@ -68,6 +68,8 @@ pub struct Options {
     pub plain: bool,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
+    /// Time for comparing the tuned model with the defaults.
+    pub comparing: Duration,
 }
 
 /// Most time for the choices inside the model by default, and that time where the budget is one
@@ -114,6 +116,7 @@ impl Options {
             drift: number(knob("drift")),
             rank: number(knob("rank")),
             plain: knob("plain").default == "on",
+            comparing: seconds("compare-time"),
             in_model: match stop {
                 StopRule::Trials(_) => IN_MODEL_TRIALS,
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
@@ -194,6 +197,7 @@ impl Options {
             build_limit: _,
             run_limit: _,
             in_model: _,
+            comparing: _,
         } = self;
         let MeasureSettings {
             policy,
