@@ -83,6 +83,8 @@ fn reach(files: &[String], users: &BTreeMap<String, BTreeSet<String>>) -> Reach 
             ["crates", package, ..] | [package @ "xtask", ..] if users.contains_key(package) => {
                 open.push(package.to_string());
             }
+            // A test of xtask starts them.
+            ["tunesmith"] | ["scripts", "setup"] => open.push("xtask".into()),
             ["bench", ..] => reach.benchmarks = true,
             // The pages' commands are run by the command line's tests, and the tables of node
             // tests are compared.
@@ -164,6 +166,7 @@ mod tests {
             ["ir", "search", "tunesmith"]
         );
         assert_eq!(packages(&["xtask/src/main.rs"]), ["xtask"]);
+        assert_eq!(packages(&["tunesmith", "scripts/setup"]), ["xtask"]);
         assert_eq!(packages(&["docs/howto/quantise.md"]), ["tunesmith"]);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo test` runs one program after the other, and a program with few tests leaves CPUs
 //! idle. Here the tests of a program are divided into parts, and every CPU takes the next part.
-//! A part runs its tests one after the other, so the time of each is known; a test of an upper
-//! crate usually takes longer, so the parts of upper crates come first.
+//! A part runs its tests one after the other, so the time of each is known. Programs with long tests
+//! come first, so that none of them is left to run alone.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -18,6 +18,15 @@ use std::time::{Duration, Instant};
 const PART: usize = 4;
 /// A part that prints nothing for so long hangs; with ignored tests, for sixty times as long.
 const SILENCE: Duration = Duration::from_secs(600);
+/// Programs whose tests take longest, the longest first.
+const FIRST: [&str; 6] = [
+    "tunesmith/conformance",
+    "tunesmith/cli",
+    "search/rules",
+    "tunesmith/faults",
+    "measure/runners",
+    "testkit/compiled_fuzz",
+];
 /// Tests that the list of the slowest has.
 const SLOWEST: usize = 10;
 
@@ -51,7 +60,7 @@ struct Counts {
 }
 
 /// The test programs that cargo's messages name (`cargo test --no-run --message-format json`);
-/// those of upper crates first, as cargo builds them last.
+/// [`FIRST`] first, then those of upper crates, as cargo builds them last.
 fn programs(messages: &str) -> Result<Vec<Program>, String> {
     let mut programs = Vec::new();
     for line in messages.lines().filter(|l| l.starts_with('{')) {
@@ -75,6 +84,10 @@ fn programs(messages: &str) -> Result<Vec<Program>, String> {
         });
     }
     programs.reverse();
+    programs.sort_by_key(|p| {
+        let place = FIRST.iter().position(|name| *name == p.name);
+        place.unwrap_or(FIRST.len())
+    });
     Ok(programs)
 }
 
@@ -218,6 +231,25 @@ fn ended(line: &str) -> Option<&str> {
     Some(test)
 }
 
+/// The parts of all programs, so many of which list their tests at a time.
+fn parts(programs: &[Program], cpus: usize) -> Result<Vec<Part<'_>>, String> {
+    let mut all = Vec::new();
+    for some in programs.chunks(cpus) {
+        std::thread::scope(|scope| {
+            let lists: Vec<_> = some
+                .iter()
+                .map(|p| scope.spawn(move || p.parts()))
+                .collect();
+            for list in lists {
+                let panicked = |_| Err("a list of tests panicked".to_string());
+                all.extend(list.join().unwrap_or_else(panicked)?);
+            }
+            Ok::<_, String>(())
+        })?;
+    }
+    Ok(all)
+}
+
 /// Runs the programs that a file of cargo's messages names, and prints what matters: all of a
 /// part that failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
 pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
@@ -230,11 +262,8 @@ pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
             messages.display()
         ));
     }
-    let mut parts = Vec::new();
-    for program in &programs {
-        parts.extend(program.parts()?);
-    }
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = parts(&programs, cpus)?;
     let next = AtomicUsize::new(0);
     let all: Mutex<Vec<Ran>> = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {

@@ -24,7 +24,7 @@ pub use model::{
 };
 pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;
-pub use quantised::products_of_bytes;
+pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Rows, rows_apart};
-pub use simplify::simplify;
+pub use simplify::{simplify, simplify_as};

@@ -7,7 +7,8 @@
 
 use crate::model::{Model, Node, Rewrite, ValueId};
 use crate::ops::{Binary, Gemm, Op, Reshape};
-use crate::simplify::simplify;
+use crate::quantised::Requantised;
+use crate::simplify::simplify_as;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
@@ -16,9 +17,9 @@ use tensor::{DType, Tensor};
 const TERMS: usize = 2;
 
 /// Rounds the factors of products with weights to bf16. A model that has none stays as it is.
-pub fn products_of_bf16(model: &Model) -> Model {
+pub fn products_of_bf16(model: &Model, requantised: Requantised) -> Model {
     let mut narrow = HashMap::new();
-    let Ok(model) = simplify(model).rewrite(|r, _, node| {
+    let Ok(model) = simplify_as(model, requantised).rewrite(|r, _, node| {
         let mut pass = Pass {
             name: &node.name,
             r,
@@ -174,10 +175,16 @@ mod tests {
 
     #[test]
     fn products_with_weights_take_bf16_and_the_rest_stays() {
-        assert_eq!(of_bf16(&products_of_bf16(&model(4))), 2);
+        assert_eq!(
+            of_bf16(&products_of_bf16(&model(4), Requantised::Folded)),
+            2
+        );
         // Of an odd number of channels there are no pairs.
-        assert_eq!(of_bf16(&products_of_bf16(&model(3))), 1);
-        let m = products_of_bf16(&model(4));
+        assert_eq!(
+            of_bf16(&products_of_bf16(&model(3), Requantised::Folded)),
+            1
+        );
+        let m = products_of_bf16(&model(4), Requantised::Folded);
         let types = |all: &[ValueId]| -> Vec<DType> { all.iter().map(|v| m[*v].dtype()).collect() };
         assert_eq!(types(m.inputs()), [DType::F32]);
         assert_eq!(types(m.outputs()), [DType::F32]);
@@ -185,7 +192,7 @@ mod tests {
 
     #[test]
     fn results_differ_by_the_rounding_of_factors() {
-        let (f32s, halves) = (model(4), products_of_bf16(&model(4)));
+        let (f32s, halves) = (model(4), products_of_bf16(&model(4), Requantised::Folded));
         let x = [Arc::new(filled(&[1, 4, 3, 4], 5))];
         let run = |m: &Model| evaluate(m, &x, Keep::Outputs).unwrap().outputs().remove(0);
         let error = compare(&run(&halves), &run(&f32s)).rel_l2;

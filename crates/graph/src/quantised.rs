@@ -9,6 +9,10 @@
 //!
 //! where the inner sums are of bytes, exact in i32, and the last one is a constant of each
 //! map. Operators that only move values move the bytes instead.
+//!
+//! The sum is exact, and s t is rounded to f32 once. The definition rounds each factor, each
+//! product and each sum, in an order that it leaves open: where it rounds nothing, both are
+//! equal, and elsewhere the exact sum is the nearer one.
 
 mod images;
 
@@ -38,13 +42,25 @@ struct Weights {
     steps: Vec<f64>,
 }
 
-/// How far a bias may be from a whole number of steps, as exporters round it: in steps, and as a
+/// How sums of products of bytes become bytes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requantised {
+    /// As QuantizeLinear defines it: the sum times the scales of its factors, plus the bias, all
+    /// in f32, is divided by the scale of the result. A bias is counted in steps of the sum only
+    /// if it is what a whole number of them dequantises to.
+    Defined,
+    /// By one factor, into which all scales are folded. A number that lies between two bytes may
+    /// become the other one; a bias is rounded to whole steps if it is nearly a whole number.
+    Folded,
+}
+
+/// How far a folded bias may be from a whole number of steps, as exporters round it: in steps, and as a
 /// part of it.
 const BIAS_TOLERANCE: (f64, f64) = (1e-3, 1e-6);
 
 /// Replaces products of dequantised bytes, which are exact in integers and rounded in floats.
 /// What is not recognised stays as it is.
-pub fn products_of_bytes(model: &Model) -> Model {
+pub fn products_of_bytes(model: &Model, requantised: Requantised) -> Model {
     if !model.nodes().any(|(_, n)| dequantises(n, model)) {
         return model.clone();
     }
@@ -53,6 +69,7 @@ pub fn products_of_bytes(model: &Model) -> Model {
         let mut pass = Pass {
             name: &node.name,
             r,
+            requantised,
             unsigned: &mut unsigned,
         };
         Ok::<_, Infallible>(match pass.replaced(node) {
@@ -77,6 +94,7 @@ fn is_byte(d: DType) -> bool {
 struct Pass<'p, 'r> {
     name: &'p str,
     r: &'p mut Rewrite<'r>,
+    requantised: Requantised,
     /// What quantised i8 are as u8, 128 above: dot products take unsigned images.
     unsigned: &'p mut HashMap<ValueId, ValueId>,
 }
@@ -283,10 +301,12 @@ impl Pass<'_, '_> {
         self.add(Op::Cast(to), &[y])
     }
 
-    /// x / step. Of a sum of products of bytes the scale is divided instead, which may round a
-    /// number between two steps to the other one; else the quotient is that of the model.
+    /// x / step. Of a sum of products of bytes the scale may be divided instead; else the
+    /// quotient is that of the model.
     fn rescaled(&mut self, x: ValueId, step: f64) -> ValueId {
-        if let Some(rescaled) = self.rescaled_sum(x, step) {
+        if self.requantised == Requantised::Folded
+            && let Some(rescaled) = self.rescaled_sum(x, step)
+        {
             return rescaled;
         }
         let step = self.constant(filled(DType::F32, &[], step));
@@ -465,6 +485,16 @@ impl Pass<'_, '_> {
         })
     }
 
+    /// Whether a bias is so many steps of a sum, rounded to a whole number.
+    fn is_whole(&self, bias: f64, step: f64) -> bool {
+        let steps = bias / step;
+        let error = (steps - steps.round()).abs();
+        match self.requantised {
+            Requantised::Folded => error <= BIAS_TOLERANCE.0 + steps.abs() * BIAS_TOLERANCE.1,
+            Requantised::Defined => steps.round() as f32 * step as f32 == bias as f32,
+        }
+    }
+
     /// (sum + offset) scale + bias, with one of each a map. A bias of whole steps is part of
     /// the offset, where the sums surely leave room for it.
     fn scaled(
@@ -481,10 +511,8 @@ impl Pass<'_, '_> {
             .enumerate()
             .map(|(m, b)| b / of_map(m))
             .collect();
-        let whole = in_steps.iter().zip(&sums).all(|(b, s)| {
-            let error = (b - b.round()).abs();
-            error <= BIAS_TOLERANCE.0 + b.abs() * BIAS_TOLERANCE.1 && s.fits_with(b.round())
-        });
+        let whole = (0..bias.len())
+            .all(|m| self.is_whole(bias[m], of_map(m)) && sums[m].fits_with(in_steps[m].round()));
         let offset = |(s, b): (&MapSum, &f64)| s.offset + if whole { b.round() } else { 0.0 };
         let offsets: Vec<f64> = sums.iter().zip(&in_steps).map(offset).collect();
         if offsets.iter().any(|o| *o != 0.0) {

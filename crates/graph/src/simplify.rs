@@ -8,15 +8,22 @@
 use crate::columns::split_columns;
 use crate::model::{Model, Node, NodeId, Rewrite, Users, ValueId};
 use crate::ops::{BatchNorm, Binary, Op, PadMode, Reshape, Transpose};
-use crate::quantised::products_of_bytes;
+use crate::quantised::{Requantised, products_of_bytes};
 use crate::recognise::recognise;
 use std::convert::Infallible;
 use tensor::{DType, Tensor};
 
-/// Folds what is constant and drops what does nothing.
+/// Folds what is constant and drops what does nothing; scales of products of bytes are folded.
 pub fn simplify(model: &Model) -> Model {
+    simplify_as(model, Requantised::Folded)
+}
+
+/// [`simplify`], with the bytes of a certain rule.
+pub fn simplify_as(model: &Model, requantised: Requantised) -> Model {
     let model = model.clone().folded_to_bytes();
-    let model = products_of_bytes(&model).without_dead_code().folded();
+    let model = products_of_bytes(&model, requantised)
+        .without_dead_code()
+        .folded();
     let model = drop_no_ops(&model);
     let model = recognise(&model);
     let model = fold_padding(&model.without_dead_code());

@@ -191,11 +191,11 @@ fn unary_functions_keep_their_bounds() {
                 } else {
                     2.3e-308
                 };
-                let code = unary(*op, dtype);
+                let code = unary(*op, dtype).loaded(&target);
                 for (lo, hi) in ranges {
                     let x = inputs(dtype, *lo, *hi, specials);
                     let mut args = [x.clone(), Tensor::zeros(dtype, &[N as usize])];
-                    assert_eq!(code.run(&target, &mut args), 0);
+                    assert_eq!(code.run(&mut args), 0);
                     let e = worst(&args[1], &x, f, smallest);
                     assert!(
                         e <= *bound,
@@ -276,13 +276,13 @@ fn angles_of_any_size_are_reduced() {
                     DType::F32 => (f64::from(f32::EPSILON), 1e-7),
                     _ => (f64::EPSILON, 1e-15),
                 };
-                let code = unary(op, dtype);
+                let code = unary(op, dtype).loaded(&target);
                 for start in (0..all.len()).step_by(N as usize) {
                     let mut x = Tensor::zeros(dtype, &[N as usize]);
                     let count = (all.len() - start).min(N as usize);
                     (0..count).for_each(|i| x.set_f64(i, all.get_f64(start + i)));
                     let mut args = [x.clone(), Tensor::zeros(dtype, &[N as usize])];
-                    assert_eq!(code.run(&target, &mut args), 0);
+                    assert_eq!(code.run(&mut args), 0);
                     for i in 0..N as usize {
                         let (x, y) = (x.get_f64(i), args[1].get_f64(i));
                         let want = f(x);

@@ -1,6 +1,8 @@
 //! Many faults among many good candidates: every outcome belongs to its
 //! candidate, and nothing is left behind. Alone in its process, because it
 //! counts the process's children, files and memory.
+//!
+//! `TUNESMITH_FAULTS` sets the faults of each class.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -12,13 +14,19 @@ use faults::{candidates, children, open_files, status};
 use measure::{Protocol, RunnerProcess};
 use runtime::BuiltKernel;
 use store::Outcome;
+use testkit::setting;
+
+/// Faults of each class, unless the environment says otherwise.
+const FAULTS: u64 = 20;
 
 /// Which candidate each of the measurements is of: `None` for a good one.
-/// Single classes are repeated 50 times, the five of a class 10 times each.
+/// Single classes come so many times, the five of a class a fifth of that each.
 fn schedule(candidates: usize) -> Vec<Option<usize>> {
-    let mut order: Vec<Option<usize>> = vec![None; 200];
+    let times = setting("TUNESMITH_FAULTS", FAULTS) as usize;
+    let mut order: Vec<Option<usize>> = vec![None; 4 * times];
     for i in 0..candidates {
-        order.extend(vec![Some(i); if i < 8 { 50 } else { 10 }]);
+        let times = if i < 8 { times } else { times.div_ceil(5) };
+        order.extend(vec![Some(i); times]);
     }
     let mut state = 1u64;
     for i in (1..order.len()).rev() {

@@ -6,7 +6,7 @@
 //! that are skipped, with the reason. Fails if any case fails.
 
 use graph::{Keep, Model, evaluate, simplify};
-use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases};
+use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases, run_side_by_side};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,12 @@ fn main() -> ExitCode {
         }
     };
     let mut tally = Tally::default();
-    for case in &cases {
-        run(case, &mut tally);
+    for (name, outcome) in run_side_by_side(&cases, || (), |(), case| run(case)) {
+        match outcome {
+            Ok(()) => tally.passed.push(name),
+            Err(CaseError::Skipped(reason)) => tally.skipped.push((name, reason)),
+            Err(CaseError::Failed(reason)) => tally.failed.push((name, reason)),
+        }
     }
     for (name, reason) in &tally.failed {
         println!("FAILED {name}: {reason}");
@@ -61,26 +65,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(folder: &Path, tally: &mut Tally) {
-    let name = folder
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let case = match load_case(folder) {
-        Ok(case) => case,
-        Err(CaseError::Skipped(reason)) => return tally.skipped.push((name, reason)),
-        Err(CaseError::Failed(reason)) => return tally.failed.push((name, reason)),
-    };
-    // As imported, and once more simplified.
-    let result = check(&case, &case.model).and_then(|()| {
-        let simplified = simplify(&case.model);
-        check(&case, &simplified).map_err(|e| format!("simplified: {e}"))
+/// The name of a case, and how it ended.
+fn run(folder: &Path) -> (String, Result<(), CaseError>) {
+    let name = folder.file_name().unwrap_or_default();
+    let outcome = load_case(folder).and_then(|case| {
+        // As imported, and once more simplified.
+        let simplified = || check(&case, &simplify(&case.model));
+        check(&case, &case.model)
+            .and_then(|()| simplified().map_err(|e| format!("simplified: {e}")))
+            .map_err(CaseError::Failed)
     });
-    match result {
-        Ok(()) => tally.passed.push(name),
-        Err(reason) => tally.failed.push((name, reason)),
-    }
+    (name.to_string_lossy().into_owned(), outcome)
 }
 
 fn check(case: &NodeCase, model: &Model) -> Result<(), String> {

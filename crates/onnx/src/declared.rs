@@ -30,6 +30,12 @@ fn allows(declared: &TensorShapeProto, shape: &[usize], open: &[usize]) -> bool 
     declared.dim.len() == shape.len() && declared.dim.iter().enumerate().all(fits)
 }
 
+/// Whether a declared shape leaves a size open.
+pub(crate) fn is_open(info: &ValueInfoProto) -> bool {
+    let shape = tensor(info).and_then(|t| t.shape.as_ref());
+    shape.is_some_and(|s| s.dim.iter().any(|d| size(d).is_none()))
+}
+
 /// In what a declaration contradicts its value.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Contradiction {

@@ -52,7 +52,7 @@ pub struct BoundModel {
     /// A dimension for each option that gave a size, `batch` for that of the batch; in the
     /// order of the inputs and axes that have them.
     pub dims: Vec<NamedDim>,
-    /// What the file says wrongly and the model does not depend on, each in a sentence.
+    /// What the file says wrongly and the model does not depend on, each in a sentence: a warning.
     pub notes: Vec<String>,
 }
 
@@ -111,7 +111,9 @@ impl ModelFile {
         changed
             .check(&original.model, &bound.model)
             .map_err(refused)?;
-        Ok(bound)
+        // At the file's own sizes more declarations count.
+        let notes = original.notes;
+        Ok(BoundModel { notes, ..bound })
     }
 }
 

@@ -11,6 +11,7 @@ use prost::Message;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tensor::{DType, Tensor};
 use thiserror::Error;
 
@@ -55,6 +56,38 @@ pub fn node_cases(folder: &Path) -> io::Result<Vec<PathBuf>> {
     }
     cases.sort();
     Ok(cases)
+}
+
+/// Runs all cases, one on each CPU at a time, and gives what they gave, in the order of the cases.
+/// Each thread has a state of its own.
+///
+/// # Panics
+/// If `state` or `run` does.
+pub fn run_side_by_side<S, R: Send>(
+    cases: &[PathBuf],
+    state: impl Fn() -> S + Sync,
+    run: impl Fn(&S, &Path) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let (state, mut done) = (state(), Vec::new());
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(case) = cases.get(at) else {
+                return done;
+            };
+            done.push((at, run(&state, case)));
+        }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus).map(|_| scope.spawn(work)).collect();
+        let done = threads.into_iter().map(|t| t.join());
+        let done = done.map(|all| all.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        done.flatten().collect::<Vec<_>>()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Loads one case.

@@ -3,16 +3,15 @@
 //! is simplified.
 
 mod build_onnx;
+#[path = "build_onnx/steps.rs"]
+mod steps;
 
 use build_onnx::{file, float, floats, import, int, ints, known, node, undeclared};
 use graph::{Keep, Model, evaluate, simplify};
 use onnx::proto::{AttributeProto, GraphProto, NodeProto, OperatorSetIdProto, TensorProto};
 use std::sync::Arc;
+use steps::{Steps, dequantised, quantised, range};
 use tensor::{DType, Tensor};
-
-/// Bytes, what one step of them is worth, and which of them is 0.
-#[derive(Clone, Copy, Debug)]
-struct Steps(DType, f32, i32);
 
 use DType::{I8, U8};
 
@@ -36,20 +35,6 @@ const PAIRS: [[Steps; 2]; 16] = [
     [Steps(U8, 3e36, 0), Steps(U8, 2e36, 1)],
     [Steps(I8, 0.0625, 5), Steps(U8, 0.012_345, 77)],
 ];
-
-fn range(d: DType) -> (i32, i32) {
-    if d == U8 { (0, 255) } else { (-128, 127) }
-}
-
-fn dequantised(q: i32, s: Steps) -> f32 {
-    (q - s.2) as f32 * s.1
-}
-
-fn quantised(x: f32, s: Steps) -> i32 {
-    let (least, most) = range(s.0);
-    let rounded = (x / s.1).round_ties_even();
-    (f64::from(rounded) + f64::from(s.2)).clamp(f64::from(least), f64::from(most)) as i32
-}
 
 /// Every byte of a type, in a shape of 256 elements.
 fn all_bytes(d: DType, shape: &[usize]) -> Tensor {

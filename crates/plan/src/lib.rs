@@ -66,8 +66,7 @@ pub use task::Task;
 
 use fuse::Group;
 use graph::builtin::{BuiltinError, wants_plain_layouts};
-use graph::simplify;
-use graph::{Model, ValueId};
+use graph::{Model, Requantised, ValueId, simplify_as};
 use ir::Target;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -330,8 +329,8 @@ impl Grouped {
     ///
     /// # Errors
     /// If nodes cannot be compiled; all of them are listed.
-    pub fn new(model: &Model) -> Result<Grouped, PlanError> {
-        let model = simplify(model);
+    pub fn new(model: &Model, requantised: Requantised) -> Result<Grouped, PlanError> {
+        let model = simplify_as(model, requantised);
         let unsupported = support::unsupported(&model);
         if !unsupported.is_empty() {
             return Err(PlanError::Unsupported(unsupported));
@@ -366,10 +365,10 @@ impl Grouped {
     }
 }
 
-/// The whole pipeline: groups, then layouts and tasks.
+/// The whole pipeline: groups, with folded scales of products of bytes, then layouts and tasks.
 ///
 /// # Errors
 /// As [`Grouped::new`].
 pub fn plan(model: &Model, target: &Target, options: &PlanOptions) -> Result<Plan, PlanError> {
-    Ok(Grouped::new(model)?.plan(target, options))
+    Ok(Grouped::new(model, Requantised::Folded)?.plan(target, options))
 }

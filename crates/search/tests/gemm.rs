@@ -7,8 +7,10 @@ use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use search::{Accuracy, Point, Space, space};
 use std::collections::BTreeMap;
+use testkit::setting;
 
-const POINTS: usize = 6;
+/// Random points of a sketch for each that `TUNESMITH_POINTS` asks for, usually one.
+const POINTS: u64 = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Product {
@@ -121,6 +123,7 @@ fn replayed(space: &Space, program: &Program, point: &Point) -> Result<(), Strin
 fn defaults_and_random_points_are_legal() {
     let mut proposed: BTreeMap<String, usize> = BTreeMap::new();
     let mut illegal = Vec::new();
+    let points = POINTS * setting("TUNESMITH_POINTS", 1);
     for product in products() {
         let (target, program) = (product.target(), product.program());
         let all = space(&program, &target, Accuracy::Strict);
@@ -131,7 +134,7 @@ fn defaults_and_random_points_are_legal() {
             }
             *proposed.entry(sketch.name.clone()).or_default() += 1;
             let own = Space::of(vec![sketch]);
-            let random: Vec<Point> = (0..POINTS).map(|_| own.sample(&mut rng)).collect();
+            let random: Vec<Point> = (0..points).map(|_| own.sample(&mut rng)).collect();
             for point in [vec![own.default_point()], random].concat() {
                 if let Err(why) = replayed(&own, &program, &point) {
                     illegal.push(format!("{why}\n  {product:?}\n  {:?}", point.values));

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{Compared, Extra, Paired};
 
-/// Time for the comparison, and the inferences of a model that it needs to be significant.
-const TIME: Duration = Duration::from_secs(3);
+/// Inferences of a model that a comparison needs to be significant.
 const RUNS: u32 = 2 * (MIN_PAIRS as u32 + 1);
 
 /// Rounds that have bounds, and the time in which they are run whatever is left.
@@ -37,20 +36,20 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What a comparison takes that leaves no doubt.
-    pub fn takes(size: &Size) -> Duration {
-        TIME.max(RUNS * size.inference)
+    /// What a comparison takes that leaves no doubt, where so much time is asked for.
+    pub fn takes(size: &Size, asked: Duration) -> Duration {
+        asked.max(RUNS * size.inference)
     }
 
-    /// Compares them in as many rounds of `round` as `left` says that there is time for; where
-    /// that does not hold two, by the steps of the default model, as they were when it was new,
-    /// and the tuned one's taken alike. There is no tuned model where its kernels are the
-    /// defaults.
+    /// Compares them for `asked`, or in as many rounds of `round` as `left` says that there is
+    /// time for; where that does not hold two, by the steps of the default model, as they were
+    /// when it was new, and the tuned one's taken alike. There is no tuned model where its
+    /// kernels are the defaults.
     pub fn between(
         default: &mut Model,
         step_ns: &[u64],
         tuned: Option<&mut Model>,
-        round: Duration,
+        [asked, round]: [Duration; 2],
         left: &dyn Fn() -> Duration,
     ) -> Result<Choice> {
         let rounds = usize::try_from(left().as_nanos() / round.as_nanos().max(1));
@@ -65,7 +64,7 @@ impl Choice {
             samples_ns: vec![ns.iter().sum()],
         };
         let begin = Instant::now();
-        let mut more = || begin.elapsed() < TIME && left() > round;
+        let mut more = || begin.elapsed() < asked && left() > round;
         let latencies = match tuned {
             Some(tuned) if rounds > MIN_PAIRS => {
                 undisturbed(&mut [default, tuned], MIN_PAIRS, &mut more)?

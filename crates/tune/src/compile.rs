@@ -1,6 +1,7 @@
 //! From a plan and one candidate a task to a compiled model.
 
 use crate::error::{Error, Result};
+use crate::known::Requirements;
 use crate::threads::unpinned;
 use crate::workers::Workers;
 use build::{BuildOptions, BuildRequest, BuilderPool};
@@ -308,6 +309,13 @@ fn accuracy_text(plan: &Plan, accuracy: Accuracy) -> String {
         true => format!("{accuracy}, bf16"),
         false => accuracy.to_string(),
     }
+}
+
+/// The accuracy that a compiled model was made with; the default if it does not say.
+pub fn accuracy_of(compiled: &CompiledModel) -> Accuracy {
+    let said = compiled.accuracy().split(", ").next();
+    let known = said.and_then(|a| a.parse().ok());
+    known.unwrap_or_else(|| Requirements::of_knobs().accuracy)
 }
 
 /// The model of a plan whose constants have these values, by tensor.

@@ -59,7 +59,9 @@ impl Run<'_> {
 
     fn own_finishing(&self, job: usize) -> Duration {
         let size = &self.jobs[job].size;
-        let comparing = self.clock.comparing(Choice::takes(size), size);
+        let comparing = self
+            .clock
+            .comparing(Choice::takes(size, self.options.comparing), size);
         comparing + size.assembling + self.closing(job)
     }
 

@@ -57,8 +57,9 @@ impl Finish<'_> {
         let (clock, aside) = (run.clock.clone(), run.after_comparing(job));
         let left = || clock.left(aside);
         let round = 2 * run.jobs[job].size.inference;
+        let time = [run.options.comparing, round];
         let (step_ns, of_default) = (&default.step_ns, &mut default.model);
-        let choice = Choice::between(of_default, step_ns, tuned.as_mut(), round, &left)?;
+        let choice = Choice::between(of_default, step_ns, tuned.as_mut(), time, &left)?;
         run.keep_choice(job, &choice, &best)?;
         let layouts = self.model.layouts.clone();
         let mut report = run.report(job, self.start_cpu_s, layouts, in_model);

@@ -208,6 +208,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "compare-time",
+        kind: "duration",
+        default: "3s",
+        doc: "Time for comparing the tuned model with the defaults, at most; models that take long get a few inferences",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
         name: "build-limit",
         kind: "duration",
         default: "20s",

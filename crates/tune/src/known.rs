@@ -284,7 +284,7 @@ mod tests {
             ..Machine::host()
         };
         let target = machine.target(1);
-        (source.plan(&target, &[]).unwrap(), target)
+        (source.plan(&target, EXACT.accuracy, &[]).unwrap(), target)
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::source::Source;
 use ir::Target;
 use plan::{Layout, Plan, PlanTensorId};
 use runtime::Model;
+use search::Accuracy;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -64,9 +65,10 @@ impl Source {
         &self,
         machine: &Machine,
         target: &Target,
+        accuracy: Accuracy,
         store: Option<&Store>,
     ) -> Result<Plan> {
-        let grouped = self.grouped()?;
+        let grouped = self.grouped(accuracy)?;
         let rule = grouped.plan(target, &self.options(&[]));
         let Some(store) = store else { return Ok(rule) };
         Ok(match known(store, &rule, machine, target)? {
@@ -145,7 +147,7 @@ pub fn decide(
     builders: &mut Builders,
     trial: &LayoutTrial<'_>,
 ) -> Result<LayoutDecision> {
-    let grouped = source.grouped()?;
+    let grouped = source.grouped(trial.making.allowed.accuracy)?;
     let target = trial.making.target;
     let plan = |plain: &[String]| grouped.plan(target, &source.options(plain));
     let rule = plan(&[]);
@@ -438,6 +440,8 @@ mod tests {
     use super::*;
     use plan::{Grouped, LayoutPolicy};
 
+    const ACCURACY: Accuracy = Accuracy::Relaxed;
+
     struct Planned {
         grouped: Grouped,
         target: Target,
@@ -448,7 +452,7 @@ mod tests {
         fn new() -> Planned {
             let model = graph::builtin::builtin("squeezenet1.1", 1).unwrap();
             let target = Target::generic(ir::Isa::X86Avx512);
-            let grouped = Grouped::new(&model).unwrap();
+            let grouped = Grouped::new(&model, graph::Requantised::Folded).unwrap();
             let rule = grouped.plan(&target, &LayoutPolicy::Blocked.into());
             Planned {
                 grouped,
@@ -502,9 +506,12 @@ mod tests {
         let store = Store::open(folder.path().join("store.sqlite")).unwrap();
         let (machine, target) = (Machine::host(), Target::generic(ir::Isa::X86Avx512));
         let source = Source::builtin("squeezenet1.1").unwrap();
-        let rule = source.plan(&target, &[]).unwrap();
+        let rule = source.plan(&target, ACCURACY, &[]).unwrap();
         store.begin_run(&crate::begun_run(&rule.name)).unwrap();
-        let planned = |target: &Target| source.plan_for(&machine, target, Some(&store)).unwrap();
+        let planned = |target: &Target| {
+            let plan = source.plan_for(&machine, target, ACCURACY, Some(&store));
+            plan.unwrap()
+        };
         assert_eq!(planned(&target).key(), rule.key());
         let found = Layouts {
             plain: blocked(&rule).into_iter().take(1).collect(),
@@ -515,7 +522,7 @@ mod tests {
         assert_eq!(planned(&target).plain, found.plain);
         assert_ne!(planned(&target).key(), rule.key());
         // Neither without the store nor on another target.
-        let without = source.plan_for(&machine, &target, None).unwrap();
+        let without = source.plan_for(&machine, &target, ACCURACY, None).unwrap();
         assert_eq!(without.key(), rule.key());
         let two = target.clone().with_threads(2);
         assert!(planned(&two).plain.is_empty());

@@ -73,6 +73,8 @@ pub struct Options {
     pub reading: Duration,
     /// The processor whose cycles scores count, by LLVM's name; the target's usual one if none.
     pub score_cpu: Option<String>,
+    /// Time for comparing the tuned model with the defaults.
+    pub comparing: Duration,
 }
 
 /// Most time for the choices inside the model by default, and that time where the budget is one
@@ -122,6 +124,7 @@ impl Options {
             drift: number(knob("drift")),
             rank: number(knob("rank")),
             plain: knob("plain").default == "on",
+            comparing: seconds("compare-time"),
             in_model: match stop {
                 StopRule::Trials(_) => IN_MODEL_TRIALS,
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
@@ -210,6 +213,7 @@ impl Options {
             // They decide which candidates come first.
             reading: _,
             score_cpu: _,
+            comparing: _,
         } = self;
         let MeasureSettings {
             policy,

@@ -456,7 +456,7 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
         return Ok(());
     }
     let mut unknown: Vec<&String> = options.algorithms.iter().collect();
-    for t in &source.plan(target, &[])?.tasks {
+    for t in &source.plan(target, options.accuracy, &[])?.tasks {
         let space = search::space(&t.program, target, options.allowed());
         unknown.retain(|p| {
             space

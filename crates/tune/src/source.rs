@@ -1,10 +1,11 @@
 //! A model to be tuned or compiled, and how it is planned.
 
 use crate::error::{Error, Result};
-use graph::{Model, NamedDim, Rows};
+use graph::{Model, NamedDim, Requantised, Rows};
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
 use runtime::{Dim, OutputRows, Padding};
+use search::Accuracy;
 use std::fmt;
 use std::str::FromStr;
 
@@ -104,10 +105,12 @@ impl Source {
         all.join(" ")
     }
 
-    pub fn grouped(&self) -> Result<Grouped> {
+    pub fn grouped(&self, accuracy: Accuracy) -> Result<Grouped> {
+        let requantised = requantised(accuracy);
+        let narrow = || graph::products_of_bf16(&self.model, requantised);
         Ok(match self.precision {
-            Precision::Model => Grouped::new(&self.model)?,
-            Precision::Bf16 => Grouped::new(&graph::products_of_bf16(&self.model))?,
+            Precision::Model => Grouped::new(&self.model, requantised)?,
+            Precision::Bf16 => Grouped::new(&narrow(), requantised)?,
         })
     }
 
@@ -120,7 +123,15 @@ impl Source {
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.
-    pub fn plan(&self, target: &Target, plain: &[String]) -> Result<Plan> {
-        Ok(self.grouped()?.plan(target, &self.options(plain)))
+    pub fn plan(&self, target: &Target, accuracy: Accuracy, plain: &[String]) -> Result<Plan> {
+        Ok(self.grouped(accuracy)?.plan(target, &self.options(plain)))
+    }
+}
+
+/// How models of this accuracy make bytes of the sums of products of bytes.
+pub fn requantised(accuracy: Accuracy) -> Requantised {
+    match accuracy {
+        Accuracy::Strict => Requantised::Defined,
+        Accuracy::Relaxed => Requantised::Folded,
     }
 }

@@ -8,31 +8,55 @@
 //! with the reason. Fails if any case fails.
 
 #[path = "../tests/compiled/mod.rs"]
+#[allow(dead_code)] // Here kernels are built one by one.
 mod compiled;
 
 use graph::TensorType;
 use ir::{Isa, Target};
 use llvm::Compiler;
-use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases};
-use plan::{LayoutPolicy, Plan, PlanError, plan};
-use runtime::{CompiledModel, Pool, TensorId};
+use onnx::node_tests::{CaseError, NodeCase, load_case, node_cases, run_side_by_side};
+use plan::{LayoutPolicy, Plan, PlanError, Task, plan};
+use runtime::{BuiltKernel, CompiledModel, Pool, TensorId};
 use search::Accuracy;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tune::compile::defaults;
 use tune::machine::Machine;
 
+/// Kernels of programs that came before: many cases are of the same programs and other data.
+#[derive(Default)]
+struct Known(Mutex<HashMap<(Target, String), BuiltKernel>>);
+
 /// One way to compile a case.
-struct Variant {
+struct Variant<'k> {
     layouts: LayoutPolicy,
     compiler: Compiler,
     pool: Arc<Pool>,
+    known: &'k Known,
 }
 
-fn variants() -> Result<Vec<Variant>, String> {
+impl Variant<'_> {
+    /// The default kernel of a task.
+    fn kernel(&self, task: &Task) -> Result<BuiltKernel, String> {
+        let target = self.compiler.target();
+        let program = (target.clone(), ir::text::print(&task.program));
+        let known = || self.known.0.lock().map_err(|e| e.to_string());
+        if let Some(kernel) = known()?.get(&program) {
+            return Ok(kernel.clone());
+        }
+        let all = defaults(std::slice::from_ref(task), target, Accuracy::Relaxed);
+        let all = all.map_err(|e| e.to_string())?.candidates;
+        let kernel = compiled::kernel(task, &all[0], &self.compiler)?;
+        known()?.insert(program, kernel.clone());
+        Ok(kernel)
+    }
+}
+
+fn variants(known: &Known) -> Result<Vec<Variant<'_>>, String> {
     let machine = Machine::host();
     let mut targets = vec![
         (LayoutPolicy::Blocked, machine.target(2)),
@@ -46,6 +70,7 @@ fn variants() -> Result<Vec<Variant>, String> {
             layouts,
             compiler: Compiler::new(&target).map_err(|e| e.to_string())?,
             pool: Arc::new(Pool::new(target.threads() as usize).map_err(|e| e.to_string())?),
+            known,
         })
     };
     targets.into_iter().map(variant).collect()
@@ -85,29 +110,35 @@ fn main() -> ExitCode {
 }
 
 fn run_all(folder: &Path, part: &str) -> Result<Tally, String> {
-    let variants = variants()?;
-    let cases = node_cases(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    let mut cases =
+        node_cases(folder).map_err(|e| format!("cannot read {}: {e}", folder.display()))?;
+    cases.retain(|path| name(path).contains(part));
+    let known = Known::default();
+    // A compiler is of one thread.
+    let results = run_side_by_side(
+        &cases,
+        || variants(&known),
+        |variants, path| {
+            let variants = variants.as_ref().map_err(|e| Outcome::Wrong(e.clone()))?;
+            match load_case(path) {
+                Ok(case) => variants.iter().try_for_each(|v| run(&case, v)),
+                Err(CaseError::Skipped(_)) => Err(Outcome::NotImported),
+                Err(CaseError::Failed(e)) => Err(Outcome::Wrong(e)),
+            }
+        },
+    );
     let mut tally = Tally::default();
-    for path in &cases {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.contains(part) {
-            continue;
-        }
-        let result = match load_case(path) {
-            Ok(case) => variants.iter().try_for_each(|v| run(&case, v)),
-            Err(CaseError::Skipped(_)) => Err(Outcome::NotImported),
-            Err(CaseError::Failed(e)) => Err(Outcome::Wrong(e)),
-        };
+    for (path, result) in cases.iter().zip(results) {
         match result {
             Ok(()) => tally.passed += 1,
             Err(Outcome::NotImported) => tally.not_imported += 1,
             Err(Outcome::NotCompiled(reason)) => {
                 let names = tally.not_compiled.entry(reason).or_default();
-                names.push(name.into_owned());
+                names.push(name(path).into_owned());
             }
             Err(Outcome::Wrong(reason)) => {
                 let reason = reason.lines().next().unwrap_or_default();
-                println!("FAILED {name}: {reason}");
+                println!("FAILED {}: {reason}", name(path));
                 tally.failed += 1;
             }
         }
@@ -119,6 +150,10 @@ fn run_all(folder: &Path, part: &str) -> Result<Tally, String> {
         ));
     }
     Ok(tally)
+}
+
+fn name(case: &Path) -> Cow<'_, str> {
+    case.file_name().unwrap_or_default().to_string_lossy()
 }
 
 fn finish(tally: &Tally, table: Option<&Path>) -> ExitCode {
@@ -139,7 +174,7 @@ fn finish(tally: &Tally, table: Option<&Path>) -> ExitCode {
     }
 }
 
-fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
+fn run(case: &NodeCase, v: &Variant<'_>) -> Result<(), Outcome> {
     let layouts = v.layouts;
     let plan = plan(&case.model, v.compiler.target(), &layouts.into()).map_err(
         |PlanError::Unsupported(nodes)| {
@@ -162,11 +197,13 @@ fn run(case: &NodeCase, v: &Variant) -> Result<(), Outcome> {
     case.check(&results).map_err(Outcome::Wrong)
 }
 
-fn outputs(case: &NodeCase, plan: &Plan, v: &Variant) -> Result<Vec<Arc<tensor::Tensor>>, String> {
-    let candidates = defaults(&plan.tasks, v.compiler.target(), Accuracy::Relaxed)
-        .map_err(|e| e.to_string())?
-        .candidates;
-    let kernels = compiled::kernels(plan, &candidates, &v.compiler)?;
+fn outputs(
+    case: &NodeCase,
+    plan: &Plan,
+    v: &Variant<'_>,
+) -> Result<Vec<Arc<tensor::Tensor>>, String> {
+    let kernels = plan.tasks.iter().map(|t| v.kernel(t));
+    let kernels = kernels.collect::<Result<Vec<_>, _>>()?;
     let mut model = compiled::load(plan, &kernels, &v.compiler, &v.pool)?;
     interface(case, model.compiled())?;
     let outputs = compiled::run(&mut model, &case.inputs)?;

@@ -11,7 +11,8 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tensor::{DType, Tensor, compare};
-use tune::source::Source;
+use tune::compile::accuracy_of;
+use tune::source::{Source, requantised};
 use tune::{Error, Result};
 
 /// How far what one layer gives is from its reference.
@@ -164,7 +165,8 @@ pub fn check(
     let model = &source.model;
     let compiled = running.compiled().clone();
     of_model(model, &compiled)?;
-    let plan = source.plan(target, compiled.plain_steps())?;
+    let accuracy = accuracy_of(&compiled);
+    let plan = source.plan(target, accuracy, compiled.plain_steps())?;
     of_plan(&plan, &compiled)?;
     let mut inputs = Vec::new();
     for (i, v) in model.inputs().iter().enumerate() {
@@ -175,13 +177,12 @@ pub fn check(
             seed + i as u64,
         )));
     }
-    let accuracy = compiled.accuracy().to_string();
     let merged = &plan.model;
     let refused = |e: EvalError| Error::new(format!("reference: {e}"));
     // One step of a sum that lies between two numbers changes all that follows: of quantised
     // models the exact sums count.
-    let original =
-        evaluate(&graph::products_of_bytes(model), &inputs, Keep::Outputs).map_err(refused)?;
+    let in_bytes = graph::products_of_bytes(model, requantised(accuracy));
+    let original = evaluate(&in_bytes, &inputs, Keep::Outputs).map_err(refused)?;
     let tolerance = tolerance.max(rounding(merged));
     for (i, t) in inputs.iter().enumerate() {
         running.input_mut(i).copy_from_slice(t.bytes());
@@ -221,7 +222,7 @@ pub fn check(
     };
     Ok(Agreement {
         ok: layers.iter().all(|l| l.ok),
-        accuracy,
+        accuracy: compiled.accuracy().to_string(),
         tolerance,
         max_rel_err: max(|l| l.rel_err),
         max_over_rms: max(|l| l.max_over_rms),

@@ -47,7 +47,7 @@ pub fn compile_variants(
     let mut variants = None;
     for source in sources {
         let dims = source.artifact_dims();
-        let plan = source.plan_for(&host.machine, target, store)?;
+        let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
         drop(source);
         let compiled = compile_plan(plan, target, host, store, requirements, None, &pool)?;
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
@@ -87,7 +87,7 @@ pub fn compile(
     store: Option<&Store>,
     requirements: Requirements,
 ) -> Result<Compiled> {
-    let plan = source.plan_for(&host.machine, target, store)?;
+    let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
     drop(source);
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     compile_plan(plan, target, host, store, requirements, None, &pool)

@@ -75,6 +75,14 @@ impl Evaluator for Size {
     }
 }
 
+/// A few trials, and a short comparison at the end.
+fn options(host: &Host) -> Options {
+    Options {
+        comparing: Duration::from_millis(200),
+        ..Options::new(host.machine.cpus, 1, StopRule::Trials(6))
+    }
+}
+
 fn host() -> Host {
     let program = Path::new(env!("CARGO_BIN_EXE_tunesmith"));
     Host {
@@ -90,7 +98,7 @@ fn candidates_are_scored_in_the_search_and_the_best_of_them_timed() {
     let source = load("op:matmul(m=8,n=16,k=16)", &ImportOptions::default()).unwrap();
     for form in [Form::Schedule, Form::Code] {
         let store = Store::open_in_memory().unwrap();
-        let options = Options::new(host.machine.cpus, 1, StopRule::Trials(6));
+        let options = options(&host);
         let request = Request {
             source: &source,
             target: &target,
@@ -132,7 +140,7 @@ fn a_task_of_two_models_is_searched_once() {
     let target = host.machine.target(1);
     let source = load("op:matmul(m=8,n=16,k=16)", &ImportOptions::default()).unwrap();
     let store = Store::open_in_memory().unwrap();
-    let options = Options::new(host.machine.cpus, 1, StopRule::Trials(6));
+    let options = options(&host);
     let request = Request {
         source: &source,
         target: &target,

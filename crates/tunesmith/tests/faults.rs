@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use store::{EventKind, Record, RecordIdentity, RecordQuery, Store};
+use testkit::setting;
 
 /// More points than all runs together can measure.
 const OP: &str = "op:matmul(m=240,n=960,k=240)";
-const KILLS: usize = 10;
+/// Runs that are killed, unless `TUNESMITH_KILLS` says otherwise.
+const KILLS: u64 = 4;
 /// How candidates are measured: one beside a builder, or side by side.
 const SERIAL: &[&str] = &["--measure", "serial"];
 const DOPPLER: &[&str] = &[
@@ -26,6 +28,7 @@ const DOPPLER: &[&str] = &[
 fn tune(folder: &Path, measuring: &[&str], budget: [&str; 2]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_tunesmith"));
     c.args(["tune", OP, "--threads", "1", "--json"])
+        .args(["--compare-time", "200ms"])
         .args(measuring)
         .args(budget)
         .arg("--store")
@@ -130,15 +133,16 @@ fn assert_logs_complete(store: &Store, all: &[Record]) {
 
 #[test]
 fn a_killed_run_loses_nothing_and_is_resumed() {
-    killed_and_resumed(SERIAL, KILLS);
+    killed_and_resumed(SERIAL);
 }
 
 #[test]
 fn neither_does_one_that_measures_side_by_side() {
-    killed_and_resumed(DOPPLER, KILLS / 2);
+    killed_and_resumed(DOPPLER);
 }
 
-fn killed_and_resumed(measuring: &[&str], kills: usize) {
+fn killed_and_resumed(measuring: &[&str]) {
+    let kills = setting("TUNESMITH_KILLS", KILLS);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.sqlite");
     let store = Store::open(&path).unwrap();
@@ -156,7 +160,7 @@ fn killed_and_resumed(measuring: &[&str], kills: usize) {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
-        std::thread::sleep(Duration::from_millis(rng.random_range(0..2500)));
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..1500)));
         let workers = children(&child);
         programs.extend(workers.iter().filter_map(|w| program(*w)));
         let before = records(&store);

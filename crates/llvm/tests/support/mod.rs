@@ -111,25 +111,13 @@ impl Flat {
         })
     }
 
-    /// Compiles for `target` and runs on two workers; returns the kernel's status.
-    /// Every argument ends less than 64 bytes before an unreadable page.
+    /// Compiles for `target` and runs once; see [`Loaded::run`].
     pub fn run(&self, target: &Target, args: &mut [Tensor]) -> i32 {
-        let guarded = |t: &Tensor| {
-            let mut buffer = GuardedBuffer::new(t.bytes().len()).expect("some pages");
-            buffer.copy_from_slice(t.bytes());
-            buffer
-        };
-        let mut memory: Vec<GuardedBuffer> = args.iter().map(guarded).collect();
-        let pointers = memory.iter_mut().map(|m| m.as_mut_ptr().cast());
-        let status = self.call(target, pointers.collect());
-        for (t, m) in args.iter_mut().zip(&memory) {
-            m.check_canaries().expect("nothing is written outside");
-            t.bytes_mut().copy_from_slice(m);
-        }
-        status
+        self.loaded(target).run(args)
     }
 
-    fn call(&self, target: &Target, mut pointers: Vec<*mut c_void>) -> i32 {
+    /// Compiles for `target`.
+    pub fn loaded(&self, target: &Target) -> Loaded {
         let compiler = Compiler::new(target).expect("a host target");
         let emit = Emit {
             identity: true,
@@ -138,14 +126,45 @@ impl Flat {
         let compiled = compiler
             .compile(&self.code, emit)
             .expect("the code compiles");
-        let loaded = LoadedCode::load(&compiled.object).expect("the object loads");
-        let kernel = loaded.kernel("kernel").expect("the entry exists");
-        let pool = Pool::new(2).expect("a pool");
+        Loaded {
+            code: LoadedCode::load(&compiled.object).expect("the object loads"),
+            pool: Pool::new(2).expect("a pool"),
+        }
+    }
+}
+
+/// Code that can be run many times.
+pub struct Loaded {
+    code: LoadedCode,
+    pool: Pool,
+}
+
+impl Loaded {
+    /// Runs on two workers; returns the kernel's status. Every argument ends less than 64 bytes
+    /// before an unreadable page.
+    pub fn run(&self, args: &mut [Tensor]) -> i32 {
+        let guarded = |t: &Tensor| {
+            let mut buffer = GuardedBuffer::new(t.bytes().len()).expect("some pages");
+            buffer.copy_from_slice(t.bytes());
+            buffer
+        };
+        let mut memory: Vec<GuardedBuffer> = args.iter().map(guarded).collect();
+        let pointers = memory.iter_mut().map(|m| m.as_mut_ptr().cast());
+        let status = self.call(pointers.collect());
+        for (t, m) in args.iter_mut().zip(&memory) {
+            m.check_canaries().expect("nothing is written outside");
+            t.bytes_mut().copy_from_slice(m);
+        }
+        status
+    }
+
+    fn call(&self, mut pointers: Vec<*mut c_void>) -> i32 {
+        let kernel = self.code.kernel("kernel").expect("the entry exists");
         let mut workspace = tensor::AlignedBytes::zeroed(1 << 20);
         // SAFETY: arguments match the code's parameters; the workspace is large enough.
         unsafe {
             kernel(
-                pool.ctx(),
+                self.pool.ctx(),
                 pointers.as_mut_ptr().cast(),
                 workspace.as_mut_ptr().cast(),
             )

@@ -60,7 +60,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             Some(variants) => model_of(variants, &source)?,
             None => {
                 let store = store.as_ref();
-                let plan = source.plan_for(&host.machine, &target, store)?;
+                let plan = source.plan_for(&host.machine, &target, a.model.accuracy, store)?;
                 let requirements = a.model.requirements();
                 let compiled =
                     compile_plan(plan, &target, &host, store, requirements, None, &pool)?;

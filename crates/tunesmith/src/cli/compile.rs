@@ -105,7 +105,12 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let chooser = (a.choose == STATIC).then_some(&chooser);
     let (mut variants, mut summaries) = (None, Vec::new());
     for source in sources {
-        let plan = source.plan_for(&host.machine, &target, store.as_ref())?;
+        let plan = source.plan_for(
+            &host.machine,
+            &target,
+            requirements.accuracy,
+            store.as_ref(),
+        )?;
         let (facts, dims, sizes) = (
             PlanFacts::new(&plan),
             source.artifact_dims(),

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use tune::ceiling::{Ceiling, ceiling};
+use tune::compile::accuracy_of;
 use tune::known::Lookup;
 use tune::machine::Machine;
 use tune::{Error, Result};
@@ -157,14 +158,14 @@ fn explained(
         }
         None => {
             let host = super::host()?;
-            let plan = source.plan_for(&host.machine, target, store)?;
+            let plan = source.plan_for(&host.machine, target, a.model.accuracy, store)?;
             let requirements = a.model.requirements();
             let compiled = compile_plan(plan, target, &host, store, requirements, None, &pool)?;
             warn(&compiled.warnings);
             Arc::new(compiled.model)
         }
     };
-    let plan = source.plan(target, compiled.plain_steps())?;
+    let plan = source.plan(target, accuracy_of(&compiled), compiled.plain_steps())?;
     Ok(Explained {
         name: source.name,
         plan: Some(plan),

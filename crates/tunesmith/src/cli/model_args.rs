@@ -222,7 +222,7 @@ impl ModelArgs {
         })?;
         let notes: BTreeSet<&String> = loaded.iter().flat_map(|s| &s.notes).collect();
         for note in notes {
-            say(&format!("note: {note}"));
+            say(&format!("warning: {note}"));
         }
         let precise = |source| Source {
             precision: self.precision,

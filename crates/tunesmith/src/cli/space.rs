@@ -58,7 +58,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = Machine::host();
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
-    let plan = source.plan_for(&machine, &target, None)?;
+    let plan = source.plan_for(&machine, &target, a.model.accuracy, None)?;
     let wanted: Vec<usize> = match &a.task {
         Some(text) => vec![pick(&plan, text)?],
         None => (0..plan.tasks.len()).collect(),

@@ -117,7 +117,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let target = a.model.resolve_target(&machine)?;
     let source = a.model.source()?;
     let store = a.store.read()?;
-    let plan = source.plan_for(&machine, &target, Some(&store))?;
+    let plan = source.plan_for(&machine, &target, a.model.accuracy, Some(&store))?;
     let tasks = rows(&plan, &target, a.model.requirements(), &machine, &store)?;
     let report = TaskList {
         model: source.name.clone(),

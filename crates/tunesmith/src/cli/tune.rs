@@ -81,6 +81,8 @@ pub struct Args {
     builders: Option<usize>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("in-model-time"), value_parser = parse_duration)]
     in_model_time: Option<Duration>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("compare-time"), value_parser = parse_time, default_value = default("compare-time"))]
+    compare_time: Duration,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("build-limit"), value_parser = parse_time, default_value = default("build-limit"))]
     build_limit: Duration,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("run-limit"), value_parser = parse_time, default_value = default("run-limit"))]
@@ -170,6 +172,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.reading = a.read_time.unwrap_or(options.reading);
     options.score_cpu.clone_from(&a.score_cpu);
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
+    options.comparing = a.compare_time;
     options.measure = MeasureSettings {
         policy: options.measure.policy,
         batch: a.measure_batch,

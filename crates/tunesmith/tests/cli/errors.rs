@@ -321,6 +321,7 @@ fn numbers_that_make_no_sense(p: &Sandbox, artifact: &str) {
                 "--oversubscribe",
                 "--build-limit",
                 "--run-limit",
+                "--compare-time",
             ][..],
         ),
         (&["bench", artifact], &["--threads", "--time"]),

@@ -7,15 +7,25 @@ use std::path::Path;
 use tempfile::tempdir;
 use tensor::{Tensor, write_npy_file};
 
-/// Pages whose commands a user types; the other pages are for those who change the program.
-const PAGES: [&str; 6] = [
-    "tune-your-model",
-    "choose-a-budget",
-    "batch-sizes",
-    "quantise",
-    "when-something-is-missing",
-    "read-explain",
-];
+/// A test for each page whose commands a user types; the other pages are for those who change
+/// the program.
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {
+        $(#[test]
+        fn $name() {
+            every_command_works($page);
+        })*
+    };
+}
+
+pages! {
+    every_command_of_tune_your_model_works: "tune-your-model",
+    every_command_of_choose_a_budget_works: "choose-a-budget",
+    every_command_of_batch_sizes_works: "batch-sizes",
+    every_command_of_quantise_works: "quantise",
+    every_command_of_when_something_is_missing_works: "when-something-is-missing",
+    every_command_of_read_explain_works: "read-explain",
+}
 
 /// Words of a command line, with single quotes and without a comment.
 fn words(line: &str) -> Vec<String> {
@@ -70,24 +80,27 @@ fn prepare(p: &Sandbox) {
     write_npy_file(&p.folder.join("input.npy"), &x).unwrap();
 }
 
-#[test]
-fn every_command_of_the_pages_for_users_works() {
+fn every_command_works(page: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/howto");
-    for page in PAGES {
-        let path = folder.join(page).with_extension("md");
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        let commands = commands(&text);
-        assert!(!commands.is_empty(), "{page}");
-        let temporary = tempdir().unwrap();
-        let p = place(&temporary);
-        prepare(&p);
-        for mut words in commands {
-            // A user has minutes.
-            if let Some(at) = words.iter().position(|w| w == "--time") {
-                words[at + 1] = "1s".into();
-            }
-            p.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let path = folder.join(page).with_extension("md");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
+    let commands = commands(&text);
+    assert!(!commands.is_empty(), "{page}");
+    let temporary = tempdir().unwrap();
+    let p = place(&temporary);
+    prepare(&p);
+    for mut words in commands {
+        // A user has minutes for a search, and seconds to measure.
+        let time = match words[0].as_str() {
+            "tune" => "1s",
+            _ => "0.1s",
+        };
+        match words.iter().position(|w| w == "--time") {
+            Some(at) => words[at + 1] = time.into(),
+            None if words[0] == "explain" => words.extend(["--time".into(), time.into()]),
+            None => {}
         }
+        p.ok(&words.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
 

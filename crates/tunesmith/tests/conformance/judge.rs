@@ -23,6 +23,11 @@ use tunesmith::{Requirements, load};
 /// Random points of every sketch, unless `TUNESMITH_POINTS` says otherwise.
 const POINTS: u64 = 1;
 
+/// Whether the environment asks for more random points than usual.
+pub fn asks_for_more_points() -> bool {
+    setting("TUNESMITH_POINTS", POINTS) > POINTS
+}
+
 /// What code is made for and run with.
 pub struct Setting {
     pub compiler: Compiler,
@@ -131,7 +136,10 @@ impl Judge {
 
     /// The default schedule of every task.
     pub fn defaults(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target(), &[]).unwrap();
+        let plan = self
+            .source
+            .plan(setting.target(), Accuracy::Relaxed, &[])
+            .unwrap();
         let candidates = defaults(&plan.tasks, setting.target(), Accuracy::Relaxed)
             .unwrap()
             .candidates;
@@ -141,7 +149,10 @@ impl Judge {
 
     /// The fallback, the default, and random points of every sketch of every task.
     fn schedules(&self, setting: &Setting) {
-        let plan = self.source.plan(setting.target(), &[]).unwrap();
+        let plan = self
+            .source
+            .plan(setting.target(), Accuracy::Relaxed, &[])
+            .unwrap();
         let plain = fallbacks(&plan.tasks, setting.target()).unwrap();
         let kernels = self.compile(&plan, &plain, setting);
         self.judge(&plan, &kernels, setting, &self.what(setting, &plain));
@@ -176,40 +187,39 @@ fn inputs(model: &Model) -> Vec<Arc<Tensor>> {
     model.inputs().iter().enumerate().map(value).collect()
 }
 
-/// Every sketch of a task as a space of its own.
-fn sketches(task: &Task, target: &Target) -> Vec<Space> {
-    let sketches = space(&task.program, target, Accuracy::Relaxed)
-        .sketches
-        .into_iter();
-    let alone = |s| Space::of(vec![s]);
-    sketches.map(alone).collect()
-}
-
-/// The sketches of a task whose default is illegal, with the reason.
-pub fn illegal_defaults(task: &Task, target: &Target) -> Vec<String> {
+/// The space of a task, and its sketches whose default is illegal, with the reason.
+pub fn space_of(task: &Task, target: &Target) -> (Space, Vec<String>) {
     let (isa, threads) = (target.name(), target.threads());
     let space = space(&task.program, target, Accuracy::Relaxed);
     let refused = space.refused.iter();
-    refused
-        .map(|e| format!("{} for {isa}, {threads} threads: {e}", task.title()))
-        .collect()
+    let illegal = refused.map(|e| format!("{} for {isa}, {threads} threads: {e}", task.title()));
+    let illegal = illegal.collect();
+    (space, illegal)
 }
 
-/// The default and random points of sketches of a task: of every second one, the others
-/// with another number of threads, or of all where `TUNESMITH_POINTS` asks for more points. Every
-/// default is legal; a random point may be refused.
+/// Points of sketches of a task. Usually one a sketch, in turns for one number of threads or the
+/// other, and random or the default; where `TUNESMITH_POINTS` asks for more points, the default
+/// and so many random ones of all. Every default is legal; a random point may be refused.
 fn explored(task: &Task, target: &Target) -> Vec<Candidate> {
-    assert_eq!(illegal_defaults(task, target), [""; 0]);
+    let (space, illegal) = space_of(task, target);
+    assert_eq!(illegal, [""; 0]);
     let mut rng = Pcg64::seed_from_u64(u64::from(target.threads()));
     let mut out = Vec::new();
     let points_each = setting("TUNESMITH_POINTS", POINTS);
-    let odd = target.threads() as usize % 2;
-    for (at, one) in sketches(task, target).into_iter().enumerate() {
-        if points_each <= POINTS && at % 2 != odd {
+    let (every, odd) = (asks_for_more_points(), target.threads() as usize % 2);
+    let alone = space.sketches.into_iter().map(|s| Space::of(vec![s]));
+    for (at, one) in alone.enumerate() {
+        if !every && at % 2 != odd {
             continue;
         }
-        let mut points = BTreeSet::from([one.default_point()]);
-        points.extend((0..points_each).map(|_| one.sample(&mut rng)));
+        let mut points = BTreeSet::new();
+        // The first sketch's default is the task's, which is judged anyway.
+        if every || at % 4 >= 2 {
+            points.insert(one.default_point());
+        }
+        if every || at % 4 < 2 {
+            points.extend((0..points_each).map(|_| one.sample(&mut rng)));
+        }
         let legal = points
             .iter()
             .filter_map(|p| one.candidate(&task.program, p).ok());

@@ -52,7 +52,7 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         notes: vec![],
     };
     let target = Machine::host().target(THREADS);
-    let plan = source.plan(&target, &[]).unwrap();
+    let plan = source.plan(&target, Accuracy::Relaxed, &[]).unwrap();
     let compiler = Compiler::new(&target).unwrap();
     let pool = Arc::new(Pool::new(THREADS as usize).unwrap());
     let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)

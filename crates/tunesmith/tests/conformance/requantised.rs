@@ -3,6 +3,7 @@
 
 use crate::compiled;
 use crate::judge::settings;
+use crate::steps::{Steps, dequantised, quantised, range};
 use graph::ops::{Binary, Concat, Op, Pool, PoolKind, Unary};
 use graph::{Model, ValueId};
 use plan::{LayoutPolicy, plan};
@@ -10,10 +11,6 @@ use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
 use tune::compile::defaults;
-
-/// A type of bytes, what one step is worth, and which byte is 0.
-#[derive(Clone, Copy, Debug)]
-struct Steps(DType, f32, i32);
 
 use DType::{I8, U8};
 
@@ -26,20 +23,6 @@ const PAIRS: [[Steps; 2]; 7] = [
     [Steps(U8, 0.021, 117), Steps(U8, 0.034, 12)],
     [Steps(U8, 3e36, 0), Steps(U8, 2e36, 1)],
 ];
-
-fn range(d: DType) -> (i32, i32) {
-    if d == U8 { (0, 255) } else { (-128, 127) }
-}
-
-fn dequantised(q: i32, s: Steps) -> f32 {
-    (q - s.2) as f32 * s.1
-}
-
-fn quantised(x: f32, s: Steps) -> i32 {
-    let (least, most) = range(s.0);
-    let rounded = f64::from((x / s.1).round_ties_even());
-    (rounded + f64::from(s.2)).clamp(f64::from(least), f64::from(most)) as i32
-}
 
 struct Net(Model);
 

@@ -96,7 +96,7 @@ fn programs(a: &MeasureArgs, target: &Target) -> Result<Vec<Workload>> {
             continue;
         }
         let source = crate::source::load(model, &ImportOptions::default())?;
-        let plan = source.plan(target, &[])?;
+        let plan = source.plan(target, ACCURACY, &[])?;
         let program = if model.starts_with("op:") {
             Workload::main_task(name, &plan)
         } else {

@@ -84,7 +84,7 @@ fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
     let mut programs: Vec<Workload> = Vec::new();
     for name in &a.models {
         let source = crate::source::load(name, &ImportOptions::default())?;
-        let plan = source.plan(&target, &[])?;
+        let plan = source.plan(&target, a.accuracy, &[])?;
         match name.starts_with("op:") {
             true => programs.extend(Workload::main_task(name, &plan)),
             false => programs.push(Workload::whole(name, &plan, &target, a.accuracy)),
