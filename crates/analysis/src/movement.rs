@@ -81,7 +81,10 @@ impl Walk<'_> {
 
     /// Sets of a cache that has some.
     fn sets(&self) -> u64 {
-        let set = self.cache.ways.map_or(1, |ways| ways * self.cache.line_bytes);
+        let set = self
+            .cache
+            .ways
+            .map_or(1, |ways| ways * self.cache.line_bytes);
         (self.cache.bytes / set.max(1)).max(1)
     }
 

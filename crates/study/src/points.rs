@@ -3,11 +3,11 @@
 //!
 //! Points are measured one at a time, with nothing beside them. Nothing is stored.
 
-use learn::{kendall, spearman, top_ratio, top_recall};
 use crate::field::{Draw, Field};
 use crate::measured::Workload;
 use analysis::{Features, Score};
 use ir::Target;
+use learn::{kendall, spearman, top_ratio, top_recall};
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
 use search::{Allowed, Analytic, CostModel, Subject};

@@ -97,7 +97,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         let mut variants = None;
         for source in sources {
             warn_of_types(&source, target);
-            let plan = source.plan_for(&host.machine, target, Some(&store))?;
+            let plan = source.plan_for(&host.machine, target, a.model.accuracy, Some(&store))?;
             let scores = chooser.read(&plan, |_| true, &mut progress)?;
             let mut report = report(&chooser, &plan, &scores, a.export_top);
             report.artifact = out.path().display().to_string();
