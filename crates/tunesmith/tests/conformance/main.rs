@@ -10,6 +10,8 @@ mod extreme;
 mod halves;
 mod judge;
 mod layers;
+#[path = "../../../graph/tests/products/mod.rs"]
+mod products;
 mod quantised;
 mod requantised;
 #[path = "../../../onnx/tests/build_onnx/steps.rs"]
