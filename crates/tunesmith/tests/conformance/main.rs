@@ -14,8 +14,6 @@ mod layers;
 mod products;
 mod quantised;
 mod requantised;
-#[path = "../../../onnx/tests/build_onnx/steps.rs"]
-mod steps;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};

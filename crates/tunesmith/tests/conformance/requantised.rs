@@ -4,7 +4,7 @@
 use crate::compiled;
 use crate::judge::settings;
 use crate::products;
-use crate::steps::{Steps, dequantised, quantised, range};
+use crate::products::steps::{Steps, dequantised, quantised, range};
 use graph::ops::{Binary, Concat, Op, Pool, PoolKind, Unary};
 use graph::{Model, Requantised, ValueId};
 use plan::{Grouped, LayoutPolicy, plan};
@@ -160,7 +160,7 @@ fn strict_sums_of_products_are_requantised_as_promised() {
         let all = defaults(&plan.tasks, target, Accuracy::Strict).unwrap();
         let kernels = compiled::kernels(&plan, &all.candidates, &setting.compiler).unwrap();
         let code = compiled::load(&plan, &kernels, &setting.compiler, &setting.pool);
-        let y = compiled::run(&mut code.unwrap(), &[case.input.clone()]).unwrap();
+        let y = compiled::run(&mut code.unwrap(), std::slice::from_ref(&case.input)).unwrap();
         let found = (0..y[0].len()).map(|i| y[0].get_i64(i) as i32);
         let wrong = found.zip(&case.expected).filter(|(y, want)| y != *want);
         assert_eq!(wrong.count(), 0, "{} for {}", case.what, target.name());
