@@ -1,0 +1,389 @@
+//! What is known of one problem size: samples, rounds, pruning, the decision.
+
+use crate::nest::lock;
+use crate::report::{AlternativeReport, Status};
+use crate::selector::Options;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// No alternative is decided on.
+pub(crate) const UNDECIDED: usize = usize::MAX;
+/// Samples in a row that are discarded because an undecided selector ran inside. The next one counts
+/// all the same: what runs there may never be decided.
+const STALE: u32 = 50;
+/// Times of calls after a decision that its running median is of.
+const WATCHED: usize = 9;
+
+/// One problem size of a selector.
+pub(crate) struct Entry {
+    /// The key as text.
+    pub key: String,
+    decided: AtomicUsize,
+    /// Whether a call is being timed.
+    busy: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    alternatives: Vec<Alternative>,
+    /// Times since the decision, if it is watched.
+    watched: Vec<Duration>,
+    /// How often the decision was opened again.
+    reopened: u32,
+    /// Selectors that ran inside, with their keys.
+    children: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Alternative {
+    status: Status,
+    /// The first call was made.
+    warm: bool,
+    /// Calls, or sets of stages, that were begun for a sample and are not over.
+    pending: usize,
+    samples: Vec<Duration>,
+    discarded: u32,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    WarmUp,
+    Sample,
+    /// Another call is timed, or all samples are on their way.
+    Nothing,
+}
+
+/// Which alternative runs, and what for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub alternative: usize,
+    pub purpose: Purpose,
+}
+
+impl Alternative {
+    fn is_active(&self) -> bool {
+        self.status == Status::Active
+    }
+
+    fn median(&self) -> Option<Duration> {
+        median(&self.samples)
+    }
+}
+
+/// The middle one; of an even number, the mean of both.
+pub(crate) fn median(of: &[Duration]) -> Option<Duration> {
+    let mut sorted = of.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2),
+    }
+}
+
+impl Entry {
+    /// Of so many alternatives, those that apply; decided if somebody knows the choice already.
+    pub fn new(key: String, applies: Vec<bool>, known: Option<usize>) -> Entry {
+        let one = |applies: &bool| Alternative {
+            status: match applies {
+                true => Status::Active,
+                false => Status::NotApplicable,
+            },
+            ..Alternative::default()
+        };
+        let known = known.filter(|at| applies.get(*at) == Some(&true));
+        let state = State {
+            alternatives: applies.iter().map(one).collect(),
+            ..State::default()
+        };
+        let entry = Entry {
+            key,
+            decided: AtomicUsize::new(known.unwrap_or(UNDECIDED)),
+            busy: AtomicBool::new(false),
+            state: Mutex::new(state),
+        };
+        entry.settle(&mut lock(&entry.state), &Options::default());
+        entry
+    }
+
+    /// The decision, or [`UNDECIDED`].
+    pub fn decided(&self) -> usize {
+        self.decided.load(Ordering::Acquire)
+    }
+
+    /// Whether this thread may time a call now; [`Entry::leave`] ends that.
+    pub fn enter(&self) -> bool {
+        !self.busy.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn leave(&self) {
+        self.busy.store(false, Ordering::Release);
+    }
+
+    /// Which alternative runs next. What is assigned for a warm-up or a sample has to be
+    /// concluded or abandoned.
+    pub fn assign(&self) -> Assignment {
+        let mut state = lock(&self.state);
+        if self.decided() != UNDECIDED {
+            return self.nothing(&state);
+        }
+        let active = state
+            .alternatives
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| a.is_active());
+        let least = active
+            .min_by_key(|(i, a)| (a.samples.len() + a.pending, *i))
+            .map(|(i, _)| i);
+        let rounds = state
+            .alternatives
+            .iter()
+            .filter(|a| a.is_active())
+            .map(|a| a.samples.len());
+        let round = rounds.min().unwrap_or(0);
+        // A round is over before the next one begins.
+        let open = |at: &usize| {
+            let a = &state.alternatives[*at];
+            a.samples.len() + a.pending <= round
+        };
+        let Some(next) = least.filter(open) else {
+            return self.nothing(&state);
+        };
+        let a = &mut state.alternatives[next];
+        a.pending += 1;
+        Assignment {
+            alternative: next,
+            purpose: match a.warm {
+                true => Purpose::Sample,
+                false => Purpose::WarmUp,
+            },
+        }
+    }
+
+    /// What runs where nothing is to be learnt: the decision, or the best so far.
+    pub fn follow(&self) -> Assignment {
+        self.nothing(&lock(&self.state))
+    }
+
+    fn nothing(&self, state: &State) -> Assignment {
+        let decided = self.decided();
+        Assignment {
+            alternative: match decided {
+                UNDECIDED => leader(&state.alternatives),
+                decided => decided,
+            },
+            purpose: Purpose::Nothing,
+        }
+    }
+
+    /// Counts what was assigned: what it took, and whether an undecided selector ran inside.
+    pub fn conclude(&self, of: Assignment, took: Duration, disturbed: bool, options: &Options) {
+        let mut state = lock(&self.state);
+        let a = &mut state.alternatives[of.alternative];
+        a.pending = a.pending.saturating_sub(1);
+        match of.purpose {
+            Purpose::Nothing => return,
+            Purpose::WarmUp => a.warm = true,
+            Purpose::Sample if disturbed && a.discarded < STALE => a.discarded += 1,
+            Purpose::Sample => {
+                a.discarded = 0;
+                a.samples.push(took);
+            }
+        }
+        self.settle(&mut state, options);
+    }
+
+    /// What was assigned was not carried out.
+    pub fn abandon(&self, of: Assignment) {
+        if of.purpose != Purpose::Nothing {
+            let a = &mut lock(&self.state).alternatives[of.alternative];
+            a.pending = a.pending.saturating_sub(1);
+        }
+    }
+
+    /// An alternative failed, or its output is not that of the default: it is out. False if no
+    /// other is left.
+    pub fn drop_alternative(&self, alternative: usize, why: Status, options: &Options) -> bool {
+        let mut state = lock(&self.state);
+        state.alternatives[alternative].status = why;
+        if self.decided() == alternative {
+            self.decided.store(UNDECIDED, Ordering::Release);
+        }
+        self.settle(&mut state, options);
+        state.alternatives.iter().any(Alternative::is_active)
+    }
+
+    /// The first alternative that applies and did not fail.
+    pub fn first_applicable(&self) -> usize {
+        let state = lock(&self.state);
+        let runs = |a: &Alternative| matches!(a.status, Status::Active | Status::Pruned);
+        state.alternatives.iter().position(runs).unwrap_or(0)
+    }
+
+    /// Adds selectors that ran inside.
+    pub fn add_children(&self, children: Vec<String>) {
+        if children.is_empty() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        for child in children {
+            if !state.children.contains(&child) {
+                state.children.push(child);
+            }
+        }
+    }
+
+    /// Prunes and decides at the end of a round.
+    fn settle(&self, state: &mut State, options: &Options) {
+        if self.decided() != UNDECIDED {
+            return;
+        }
+        let active: Vec<usize> = (0..state.alternatives.len())
+            .filter(|i| state.alternatives[*i].is_active())
+            .collect();
+        if let [only] = active[..] {
+            return self.decided.store(only, Ordering::Release);
+        }
+        let rounds = active.iter().map(|i| state.alternatives[*i].samples.len());
+        let round = rounds.min().unwrap_or(0);
+        if active
+            .iter()
+            .any(|i| state.alternatives[*i].samples.len() > round)
+        {
+            return;
+        }
+        if round >= options.prune_after.min(options.rounds) {
+            let medians = active
+                .iter()
+                .filter_map(|i| state.alternatives[*i].median());
+            let Some(best) = medians.min() else {
+                return;
+            };
+            for i in &active {
+                let a = &mut state.alternatives[*i];
+                if a.median()
+                    .is_some_and(|m| m.as_secs_f64() > options.prune_speedup * best.as_secs_f64())
+                {
+                    a.status = Status::Pruned;
+                }
+            }
+        }
+        let left = active
+            .iter()
+            .filter(|i| state.alternatives[**i].is_active())
+            .count();
+        if round >= options.rounds || left == 1 {
+            let choice = choice(&state.alternatives, options);
+            state.watched.clear();
+            self.decided.store(choice, Ordering::Release);
+        }
+    }
+
+    /// Notes what a call took after the decision. Opens the decision again if the running median
+    /// has left the band around the median that the decision was made by.
+    pub fn watch(&self, took: Duration, band: f64) {
+        let mut state = lock(&self.state);
+        let decided = self.decided();
+        if decided == UNDECIDED {
+            return;
+        }
+        let State {
+            alternatives,
+            watched,
+            reopened,
+            ..
+        } = &mut *state;
+        watched.push(took);
+        if watched.len() < WATCHED {
+            return;
+        }
+        let now = median(watched).unwrap_or_default().as_secs_f64();
+        watched.remove(0);
+        let Some(then) = alternatives[decided].median().map(|m| m.as_secs_f64()) else {
+            // What was decided elsewhere is measured by this first median.
+            alternatives[decided].samples = watched.clone();
+            return;
+        };
+        if now > then * (1.0 + band) || now < then / (1.0 + band) {
+            for a in alternatives.iter_mut() {
+                if matches!(a.status, Status::Active | Status::Pruned) {
+                    *a = Alternative {
+                        warm: a.warm,
+                        ..Alternative::default()
+                    };
+                }
+            }
+            *reopened += 1;
+            watched.clear();
+            self.decided.store(UNDECIDED, Ordering::Release);
+        }
+    }
+
+    /// What is known of each alternative, what ran inside, and how often the decision was opened again.
+    pub fn report(&self, names: &[String]) -> (Vec<AlternativeReport>, Vec<String>, u32) {
+        let state = lock(&self.state);
+        let medians = state.alternatives.iter().filter_map(Alternative::median);
+        let best = medians.min();
+        let one = |(a, name): (&Alternative, &String)| AlternativeReport {
+            name: name.clone(),
+            status: a.status,
+            samples: a.samples.len(),
+            median: a.median(),
+            over_best: a
+                .median()
+                .zip(best)
+                .map(|(m, b)| m.as_secs_f64() / b.as_secs_f64().max(1e-12)),
+        };
+        let all = state.alternatives.iter().zip(names).map(one).collect();
+        (all, state.children.clone(), state.reopened)
+    }
+
+    /// The number of samples and the median of the decision.
+    pub fn evidence(&self) -> (usize, Duration) {
+        let state = lock(&self.state);
+        let decided = state.alternatives.get(self.decided());
+        decided.map_or((0, Duration::ZERO), |a| {
+            (a.samples.len(), a.median().unwrap_or_default())
+        })
+    }
+}
+
+/// The best so far, or the first that may run.
+fn leader(alternatives: &[Alternative]) -> usize {
+    let active = alternatives
+        .iter()
+        .enumerate()
+        .filter(|(_, a)| a.is_active());
+    let best = active.min_by_key(|(i, a)| (a.median().unwrap_or(Duration::MAX), *i));
+    best.map_or(0, |(i, _)| i)
+}
+
+/// The active alternative of the least median, the first of equal ones; the default unless the gain
+/// is as large as asked.
+fn choice(alternatives: &[Alternative], options: &Options) -> usize {
+    let best = leader(alternatives);
+    let default = alternatives
+        .iter()
+        .position(|a| a.status != Status::NotApplicable);
+    let medians = (
+        alternatives[best].median(),
+        default.and_then(|d| {
+            alternatives[d]
+                .is_active()
+                .then(|| alternatives[d].median())
+                .flatten()
+        }),
+    );
+    match (medians, default) {
+        ((Some(best_time), Some(default_time)), Some(default))
+            if best_time.as_secs_f64() > (1.0 - options.margin) * default_time.as_secs_f64() =>
+        {
+            default
+        }
+        _ => best,
+    }
+}
