@@ -577,3 +577,21 @@ fn sizes_that_overflow_are_refused() {
     assert!(refused(Op::Expand(none), &[&x]).contains("too large"));
     assert!(compare(&x, &x).within(0.0));
 }
+
+/// Of 1e22, which f64 has exactly, 22 digits of pi and more decide the sine.
+#[test]
+fn references_reduce_large_angles_exactly() {
+    use graph::ops::Unary;
+    let of = |op| {
+        let angle = tensor::Tensor::from_slice(&[1], &[1e22f64]);
+        let results = graph::reference::apply(&graph::Op::Unary(op), &[Some(&angle)]).unwrap();
+        results[0].get_f64(0)
+    };
+    for (found, expected) in [
+        (of(Unary::Sin), -0.852_200_849_767_188_8),
+        (of(Unary::Cos), 0.523_214_785_395_138_9),
+        (of(Unary::Tan), -1.628_778_225_606_898),
+    ] {
+        assert!((found - expected).abs() < 1e-15, "{found}, not {expected}");
+    }
+}

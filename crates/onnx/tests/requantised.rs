@@ -296,3 +296,54 @@ fn operators_of_two_bytes_and_of_one() {
         }
     }
 }
+
+/// Bytes of windows of an average pool and of a whole image, by the mean in f32.
+#[test]
+fn average_pools_of_bytes() {
+    let windows = |x: &[i32], size: usize| -> Vec<Vec<i32>> {
+        let places = 17 - size;
+        let one = |at: usize| {
+            let corner = at / places * 16 + at % places;
+            let pixel = |t: usize| x[corner + t / size * 16 + t % size];
+            (0..size * size).map(pixel).collect()
+        };
+        (0..places * places).map(one).collect()
+    };
+    for [a, b] in PAIRS
+        .into_iter()
+        .filter(|[a, _]| (1e-30..1e30).contains(&a.1))
+    {
+        let x = all_bytes(a.0, &[1, 1, 16, 16]);
+        let bytes = each(a.0, |q| q);
+        // Four and 256 are powers of two: where the sums are exact, so are the means.
+        for (op, size) in [("QLinearAveragePool", 2), ("QLinearGlobalAveragePool", 16)] {
+            let mut net = Net::default();
+            let ([s0, z0], [s, z]) = (net.steps(a), net.steps(b));
+            let attributes = match size {
+                2 => vec![ints("kernel_shape", &[2, 2])],
+                _ => vec![],
+            };
+            net.add(op, "com.microsoft", &["x0", &s0, &z0, &s, &z], attributes);
+            let model = net.model(std::slice::from_ref(&x));
+            let given = [Arc::new(x.clone())];
+            for m in [&model, &simplify(&model)] {
+                let y = evaluate(m, &given, Keep::Outputs).unwrap().outputs();
+                let windows = windows(&bytes, size);
+                assert_eq!(y[0].len(), windows.len());
+                for (i, window) in windows.iter().enumerate() {
+                    let sum: f64 = window.iter().map(|q| f64::from(dequantised(*q, a))).sum();
+                    let mean = (sum / window.len() as f64) as f32;
+                    // The order of a rounded sum is open: neighbouring means may be meant.
+                    let sizes = window.iter().map(|q| dequantised(*q, a).abs());
+                    let near = sizes.sum::<f32>() * f32::EPSILON;
+                    let allowed = quantised(mean - near, b)..=quantised(mean + near, b);
+                    let found = y[0].get_i64(i) as i32;
+                    assert!(
+                        allowed.contains(&found),
+                        "{op} of {a:?} to {b:?}: {window:?} is {found}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -11,7 +11,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Accuracy {
     /// Every operator is computed from its definition: only the order of sums
-    /// and fused multiply-adds differ from the reference.
+    /// and fused multiply-adds differ from the reference. Sums of products of quantised
+    /// bytes are exact, and divided by the scale of the result as QuantizeLinear defines.
     Strict,
     /// Algorithms that compute the same in exact arithmetic and lose digits in
     /// floating point, such as Winograd convolution, may be used.

@@ -179,7 +179,7 @@ pub static KNOBS: &[Knob] = &[
         name: "accuracy",
         kind: "strict, relaxed",
         default: "relaxed",
-        doc: "strict: operators computed from their definition; relaxed: also algorithms that lose digits, such as Winograd convolution, which spreads an infinite or huge value over its tile",
+        doc: "strict: operators computed from their definition; relaxed: also algorithms that lose digits, such as Winograd convolution, which spreads an infinite or huge value over its tile, and scales of quantised products folded into one, so that a sum between two bytes may become the other one",
         source: "ADR 0007",
         affects_code: true,
     },

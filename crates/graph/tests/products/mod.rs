@@ -2,7 +2,7 @@
 //! and of crate `tunesmith`.
 
 #[path = "../../../onnx/tests/build_onnx/steps.rs"]
-mod steps;
+pub mod steps;
 
 use graph::ops::{Binary, Conv, Gemm, Op, Unary};
 use graph::{Model, ValueId};
@@ -56,8 +56,12 @@ const SCALES: [Scales; 8] = [
         [0.02, 0.03, 0.05],
         Steps(U8, 0.25, 100),
     ),
-    scales(Steps(U8, 0.05, 0), [0.02, 0.02, 0.02], Steps(I8, 0.5, -28)),
-    scales(Steps(I8, 0.02, 5), [0.05, 0.01, 0.1], Steps(U8, 0.3, 77)),
+    scales(
+        Steps(U8, 0.05, 0),
+        [0.002, 0.002, 0.002],
+        Steps(I8, 0.02, -28),
+    ),
+    scales(Steps(I8, 0.02, 5), [0.05, 0.01, 0.1], Steps(U8, 0.2, 77)),
     scales(
         Steps(U8, 0.021, 117),
         [0.5, 0.034, 0.07],

@@ -6,7 +6,7 @@ use graph::{Model, TensorType, ValueId, builtin};
 use llvm::Compiler;
 use plan::{LayoutPolicy, Plan};
 use runtime::{CompiledModel, Pool, TensorId};
-use search::Accuracy;
+use search::{Accuracy, Space, space};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 use tune::compile::{assemble, defaults};
@@ -43,6 +43,11 @@ struct Compiled {
 }
 
 fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
+    compile_as(model, layouts, Accuracy::Relaxed, "")
+}
+
+/// Every task by its default, or by an algorithm whose name has this part where there is one.
+fn compile_as(model: Model, layouts: LayoutPolicy, accuracy: Accuracy, part: &str) -> Compiled {
     let source = Source {
         name: "model".into(),
         model,
@@ -52,14 +57,21 @@ fn compile(model: Model, layouts: LayoutPolicy) -> Compiled {
         notes: vec![],
     };
     let target = Machine::host().target(THREADS);
-    let plan = source.plan(&target, Accuracy::Relaxed, &[]).unwrap();
+    let plan = source.plan(&target, accuracy, &[]).unwrap();
     let compiler = Compiler::new(&target).unwrap();
     let pool = Arc::new(Pool::new(THREADS as usize).unwrap());
-    let candidates = defaults(&plan.tasks, &target, Accuracy::Relaxed)
-        .unwrap()
-        .candidates;
+    let mut candidates = defaults(&plan.tasks, &target, accuracy).unwrap().candidates;
+    for (task, candidate) in plan.tasks.iter().zip(&mut candidates) {
+        let sketches = space(&task.program, &target, accuracy).sketches.into_iter();
+        let named = sketches.filter(|s| !part.is_empty() && s.name.contains(part));
+        let alone = Space::of(named.take(1).collect());
+        if !alone.sketches.is_empty() {
+            let point = alone.default_point();
+            *candidate = alone.candidate(&task.program, &point).unwrap();
+        }
+    }
     let kernels = compiled::kernels(&plan, &candidates, &compiler).unwrap();
-    let model = Arc::new(assemble(&plan, &kernels, &target, Accuracy::Relaxed, &pool).unwrap());
+    let model = Arc::new(assemble(&plan, &kernels, &target, accuracy, &pool).unwrap());
     Compiled {
         source,
         plan,
@@ -109,6 +121,28 @@ fn the_step_that_is_wrong_is_named() {
         .map(|l| &*l.step)
         .collect();
     assert_eq!(steps, ["z", "output"]);
+}
+
+/// One infinite pixel, which `check` reads off an operand, spreads over a tile of Winograd only.
+#[test]
+fn winograd_is_named_where_it_spreads_an_infinite_value() {
+    let mut m = Model::new("spread", 17);
+    let fill = Fill::Uniform { lo: -1.0, hi: 1.0 };
+    let drawn = |shape: &[usize], seed| fill_tensor(DType::F32, shape, fill, seed);
+    let (w, mut huge) = (drawn(&[32, 32, 3, 3], 1), drawn(&[1, 32, 12, 12], 2));
+    huge.as_mut_slice::<f32>()[70] = f32::INFINITY;
+    let x = m.add_input("x", DType::F32, &[1, 32, 12, 12]);
+    let (w, huge) = (m.add_constant("w", w), m.add_constant("huge", huge));
+    let x = m.add("sum", Op::Binary(Binary::Add), &[x, huge]).unwrap();
+    let x = m.add("softly", Op::Unary(Unary::Relu), &[x]).unwrap();
+    let y = m.add("y", Op::Conv(Conv::unit(2)), &[x, w]).unwrap();
+    m.add_output(y);
+    for (accuracy, spreads) in [(Accuracy::Relaxed, true), (Accuracy::Strict, false)] {
+        let c = compile_as(m.clone(), LayoutPolicy::Blocked, accuracy, "winograd");
+        let r = report(&c.source, &c.model, &c.pool);
+        let named = r.layers.iter().any(|l| !l.ok && l.cause.is_some());
+        assert_eq!((named, r.ok), (spreads, !spreads), "{accuracy}: {r:?}");
+    }
 }
 
 /// What a stranger asks of a file: names, order, types and shapes are the model's,

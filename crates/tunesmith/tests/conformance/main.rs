@@ -10,10 +10,10 @@ mod extreme;
 mod halves;
 mod judge;
 mod layers;
+#[path = "../../../graph/tests/products/mod.rs"]
+mod products;
 mod quantised;
 mod requantised;
-#[path = "../../../onnx/tests/build_onnx/steps.rs"]
-mod steps;
 
 use graph::builtin::{MODELS, OPERATORS};
 use ir::{Isa, Target};

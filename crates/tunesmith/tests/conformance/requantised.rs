@@ -3,10 +3,11 @@
 
 use crate::compiled;
 use crate::judge::settings;
-use crate::steps::{Steps, dequantised, quantised, range};
+use crate::products;
+use crate::products::steps::{Steps, dequantised, quantised, range};
 use graph::ops::{Binary, Concat, Op, Pool, PoolKind, Unary};
-use graph::{Model, ValueId};
-use plan::{LayoutPolicy, plan};
+use graph::{Model, Requantised, ValueId};
+use plan::{Grouped, LayoutPolicy, plan};
 use search::Accuracy;
 use std::sync::Arc;
 use tensor::{DType, Tensor};
@@ -144,5 +145,24 @@ fn bytes_are_requantised_as_defined() {
                 assert_eq!(wrong, 0, "output {i} of {pair:?} for {isa}, {accuracy}");
             }
         }
+    }
+}
+
+/// Each target in its turn takes some of the cases, and all targets together all of them.
+#[test]
+fn strict_sums_of_products_are_requantised_as_promised() {
+    let settings = settings();
+    for (n, case) in products::cases().into_iter().enumerate() {
+        let setting = &settings[n % settings.len()];
+        let target = setting.compiler.target();
+        let grouped = Grouped::new(&case.model, Requantised::Defined).unwrap();
+        let plan = grouped.plan(target, &LayoutPolicy::Blocked.into());
+        let all = defaults(&plan.tasks, target, Accuracy::Strict).unwrap();
+        let kernels = compiled::kernels(&plan, &all.candidates, &setting.compiler).unwrap();
+        let code = compiled::load(&plan, &kernels, &setting.compiler, &setting.pool);
+        let y = compiled::run(&mut code.unwrap(), std::slice::from_ref(&case.input)).unwrap();
+        let found = (0..y[0].len()).map(|i| y[0].get_i64(i) as i32);
+        let wrong = found.zip(&case.expected).filter(|(y, want)| y != *want);
+        assert_eq!(wrong.count(), 0, "{} for {}", case.what, target.name());
     }
 }
