@@ -47,4 +47,4 @@ mod table;
 pub use decisions::{Decisions, Refused, Validators};
 pub use nest::{Context, Inside, depth};
 pub use report::{AlternativeReport, KeyReport, Report, Status};
-pub use selector::{BestOf, Options, Ticket, Unfit, is_enabled, set_enabled};
+pub use selector::{Begun, BestOf, Options, Ticket, Unfit, is_enabled, set_enabled};

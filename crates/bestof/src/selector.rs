@@ -144,6 +144,34 @@ impl Drop for Ticket {
     }
 }
 
+/// A call that [`BestOf::begin`] began. Dropping it counts as no sample.
+pub struct Begun {
+    alternative: usize,
+    /// What has to be told of; none if the call need not be timed.
+    entry: Option<(Arc<Entry>, Assignment)>,
+}
+
+impl Begun {
+    /// The position of the alternative that runs.
+    pub fn alternative(&self) -> usize {
+        self.alternative
+    }
+
+    /// Whether the time of the call is wanted. A decided call needs no clock.
+    pub fn is_timed(&self) -> bool {
+        self.entry.is_some()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some((entry, assignment)) = self.entry.take() {
+            entry.abandon(assignment);
+            entry.leave();
+        }
+    }
+}
+
 /// Ends a timed call that did not return.
 struct Timed<'a> {
     entry: &'a Entry,
@@ -353,6 +381,57 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// the set count as no sample.
     pub fn stage<R>(&self, stage: usize, ticket: &mut Ticket, run: impl FnOnce(&F) -> R) -> R {
         self.staged(ticket, stage, run)
+    }
+
+    /// Begins a call that the caller times itself: which alternative runs, and what has to be told of it.
+    /// For callers that cannot run inside of a closure, such as interpreters.
+    pub fn begin(&self, key: &K) -> Begun {
+        let entry = self.entry(key);
+        let decided = entry.decided();
+        if decided != UNDECIDED {
+            return Begun {
+                alternative: decided,
+                entry: None,
+            };
+        }
+        if !is_enabled() {
+            return Begun {
+                alternative: entry.first_applicable(),
+                entry: None,
+            };
+        }
+        nest::disturb(&|| format!("{} {}", self.name, entry.key));
+        let assignment = match entry.enter() {
+            true => entry.assign(),
+            false => entry.follow(),
+        };
+        if assignment.purpose == Purpose::Nothing {
+            return Begun {
+                alternative: assignment.alternative,
+                entry: None,
+            };
+        }
+        Begun {
+            alternative: assignment.alternative,
+            entry: Some((entry.clone(), assignment)),
+        }
+    }
+
+    /// Ends a call that was begun: how long it took.
+    pub fn finish(&self, mut begun: Begun, took: Duration) {
+        if let Some((entry, assignment)) = begun.entry.take() {
+            entry.conclude(assignment, took, false, &self.options);
+            entry.leave();
+        }
+    }
+
+    /// Ends a call that was begun and failed: its alternative is dropped for this problem size. False if
+    /// no other is left.
+    pub fn fail(&self, key: &K, begun: Begun) -> bool {
+        let alternative = begun.alternative;
+        drop(begun);
+        let entry = self.entry(key);
+        entry.drop_alternative(alternative, Status::Failed, &self.options)
     }
 
     /// The alternative that a ticket is bound to.

@@ -541,3 +541,23 @@ fn the_report_is_json_and_text() {
         "{text}"
     );
 }
+
+#[test]
+fn calls_that_the_caller_times_are_counted_alike() {
+    let clock = Clock::default();
+    let s = selector(&clock, &[10, 5, 7], Options::default());
+    let costs = [10, 5, 7];
+    while s.decision(&1).is_none() {
+        let begun = s.begin(&1);
+        assert!(begun.is_timed());
+        match begun.alternative() {
+            // Dropped: no sample, and nothing stays reserved.
+            0 if samples(&s, 0)[0] == 5 && clock.0.fetch_add(1, Ordering::SeqCst) % 2 == 0 => {}
+            2 => assert!(s.fail(&1, begun)),
+            at => s.finish(begun, Duration::from_micros(costs[at])),
+        }
+    }
+    assert_eq!(samples(&s, 0), [10, 10, 0]);
+    assert_eq!(s.decision(&1), Some("a1"));
+    assert!(!s.begin(&1).is_timed());
+}

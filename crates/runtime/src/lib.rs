@@ -16,6 +16,7 @@ mod kernel;
 mod mapping;
 mod model;
 mod object;
+mod online;
 mod plan;
 mod pool;
 mod run;
@@ -35,8 +36,9 @@ pub use model::{
     Alternative, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
     TensorId, TensorInfo, TensorPlace,
 };
+pub use online::Selectors;
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
-pub use run::{FixedSelector, Model, RunError, SelectionKey, Selector};
+pub use run::{Choice, FixedSelector, Model, RunError, SelectionKey, Selector};
 pub use signature::{KeyError, SigningKey, VerifyKey};
 pub use variants::{Dim, OutputRows, Padding, Variants};

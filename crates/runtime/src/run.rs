@@ -31,12 +31,33 @@ pub struct SelectionKey {
     pub threads: u32,
 }
 
+/// What a selector says of one call of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// A number below that of the alternatives.
+    pub alternative: usize,
+    /// Whether [`Selector::finished`] wants to know what the call takes. A call that nobody times reads
+    /// no clock.
+    pub timed: bool,
+}
+
 /// Picks an alternative for each call of a step that has several.
 pub trait Selector: Send {
-    /// A number below `alternatives`.
-    fn select(&mut self, step: StepId, key: &SelectionKey, alternatives: usize) -> usize;
-    /// Tells how long the call of the selected alternative took.
+    /// An inference of a variant begins.
+    fn begins(&mut self, _variant: usize) {}
+
+    fn select(&mut self, step: StepId, key: &SelectionKey, alternatives: usize) -> Choice;
+
+    /// Tells how long the call of the selected alternative took, if that was asked for.
     fn finished(&mut self, step: StepId, key: &SelectionKey, alternative: usize, time_ns: u64);
+
+    /// The call of the selected alternative failed. Another one to run instead; none to give up.
+    fn failed(&mut self, _: StepId, _: &SelectionKey, _alternative: usize) -> Option<usize> {
+        None
+    }
+
+    /// The inference is over, whether all of its steps ran or not.
+    fn ends(&mut self) {}
 }
 
 /// Runs the same alternative of a step every time, for measuring each.
@@ -47,8 +68,11 @@ pub struct FixedSelector {
 }
 
 impl Selector for FixedSelector {
-    fn select(&mut self, step: StepId, _: &SelectionKey, _: usize) -> usize {
-        self.alternatives.get(step.index()).copied().unwrap_or(0)
+    fn select(&mut self, step: StepId, _: &SelectionKey, _: usize) -> Choice {
+        Choice {
+            alternative: self.alternatives.get(step.index()).copied().unwrap_or(0),
+            timed: false,
+        }
     }
 
     fn finished(&mut self, _: StepId, _: &SelectionKey, _: usize, _: u64) {}
@@ -381,22 +405,35 @@ impl Model {
 
     /// Runs all steps on what the inputs hold.
     pub fn invoke(&mut self) -> Result<(), RunError> {
-        let _running = self.pool.enter();
-        for index in 0..self.steps[self.current].len() {
-            self.run_step(index)?;
+        self.each_step(|model, index| model.run_step(index))
+    }
+
+    /// Runs all steps, each by `run`; the selector learns when that begins and ends.
+    fn each_step(
+        &mut self,
+        mut run: impl FnMut(&mut Model, usize) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let pool = self.pool.clone();
+        let _running = pool.enter();
+        if let Some(selector) = &mut self.selector {
+            selector.begins(self.current);
         }
-        Ok(())
+        let result = (0..self.steps[self.current].len()).try_for_each(|index| run(self, index));
+        if let Some(selector) = &mut self.selector {
+            selector.ends();
+        }
+        result
     }
 
     /// As [`Model::invoke`]; the time of each step, by [`StepId::index`].
     pub fn invoke_profiled(&mut self) -> Result<Vec<u64>, RunError> {
-        let _running = self.pool.enter();
         let mut times_ns = Vec::with_capacity(self.steps[self.current].len());
-        for index in 0..self.steps[self.current].len() {
+        self.each_step(|model, index| {
             let start = Instant::now();
-            self.run_step(index)?;
+            model.run_step(index)?;
             times_ns.push(start.elapsed().as_nanos() as u64);
-        }
+            Ok(())
+        })?;
         Ok(times_ns)
     }
 
@@ -406,34 +443,26 @@ impl Model {
         &mut self,
         mut observe: impl FnMut(&Model, StepId),
     ) -> Result<(), RunError> {
-        let _running = self.pool.enter();
-        for index in 0..self.steps[self.current].len() {
-            self.run_step(index)?;
-            observe(self, StepId(index as u32));
-        }
-        Ok(())
+        self.each_step(|model, index| {
+            model.run_step(index)?;
+            observe(model, StepId(index as u32));
+            Ok(())
+        })
     }
 
     fn run_step(&mut self, index: usize) -> Result<(), RunError> {
         let step = &self.steps[self.current][index];
-        let count = step.alternatives.len();
-        let code = match &mut self.selector {
-            Some(selector) if count > 1 => {
-                let id = StepId(index as u32);
-                let choice = selector.select(id, &step.key, count);
-                assert!(
-                    choice < count,
-                    "the selector chose {choice} of {count} for step {index}"
-                );
-                let start = Instant::now();
-                let code = call(&step.alternatives[choice], &self.pool, &self.workspace);
-                let time_ns = start.elapsed().as_nanos() as u64;
-                selector.finished(id, &step.key, choice, time_ns);
-                code
-            }
-            _ => call(&step.alternatives[0], &self.pool, &self.workspace),
+        let run = |alternative: usize| {
+            let code = call(&step.alternatives[alternative], &self.pool, &self.workspace);
+            KernelFailure::check(code)
         };
-        KernelFailure::check(code).map_err(|failure| {
+        let result = match &mut self.selector {
+            Some(selector) if step.alternatives.len() > 1 => {
+                selected(&mut **selector, StepId(index as u32), step, run)
+            }
+            _ => run(0),
+        };
+        result.map_err(|failure| {
             let step = self.compiled().steps()[index].name.clone();
             RunError::Kernel { step, failure }
         })
@@ -451,6 +480,46 @@ impl Model {
         // write only while `self` is borrowed mutably.
         Some(unsafe { std::slice::from_raw_parts(address, self.span(id)) })
     }
+}
+
+/// Runs the alternative of a step that a selector chooses; another one if that fails and the selector
+/// has one.
+fn selected(
+    selector: &mut dyn Selector,
+    id: StepId,
+    step: &LoadedStep,
+    run: impl Fn(usize) -> Result<(), KernelFailure>,
+) -> Result<(), KernelFailure> {
+    let count = step.alternatives.len();
+    let Choice {
+        mut alternative,
+        timed,
+    } = selector.select(id, &step.key, count);
+    let within = |chosen: usize| {
+        assert!(
+            chosen < count,
+            "the selector chose {chosen} of {count} for step {}",
+            id.index()
+        );
+    };
+    within(alternative);
+    let start = timed.then(Instant::now);
+    let mut result = run(alternative);
+    if let (Some(start), true) = (start, result.is_ok()) {
+        let time_ns = start.elapsed().as_nanos() as u64;
+        selector.finished(id, &step.key, alternative, time_ns);
+    }
+    let mut tried = 1;
+    while result.is_err()
+        && tried < count
+        && let Some(other) = selector.failed(id, &step.key, alternative)
+    {
+        within(other);
+        alternative = other;
+        result = run(alternative);
+        tried += 1;
+    }
+    result
 }
 
 /// The steps of a variant, whose kernels are in loaded code.

@@ -6,7 +6,7 @@ mod c_object;
 
 use c_object::{built, param};
 use runtime::{
-    BoundKernel, BuildModelError, BuiltKernel, CompiledModel, FixedSelector, KernelFailure,
+    BoundKernel, BuildModelError, BuiltKernel, Choice, CompiledModel, FixedSelector, KernelFailure,
     KernelTarget, Model, ModelBuilder, ParamRole, Pool, RunError, SelectionKey, Selector, StepId,
     TensorId, TensorPlace,
 };
@@ -427,8 +427,11 @@ fn wrong_inputs_are_named() {
 struct Alternating(Arc<Mutex<Vec<(StepId, SelectionKey, usize)>>>);
 
 impl Selector for Alternating {
-    fn select(&mut self, _: StepId, _: &SelectionKey, alternatives: usize) -> usize {
-        self.0.lock().unwrap().len() % alternatives
+    fn select(&mut self, _: StepId, _: &SelectionKey, alternatives: usize) -> Choice {
+        Choice {
+            alternative: self.0.lock().unwrap().len() % alternatives,
+            timed: true,
+        }
     }
 
     fn finished(&mut self, step: StepId, key: &SelectionKey, alternative: usize, _: u64) {

@@ -204,20 +204,23 @@ pub fn assemble<K: Borrow<BuiltKernel>>(
     put_together(plan, plan.constants(), &kernels, target, accuracy, pool)
 }
 
-/// As [`assemble`], from a plan that nobody needs afterwards: where it holds the only
+/// As [`assemble_alternatives`], from a plan that nobody needs afterwards: where it holds the only
 /// references to its constants, each is dropped as soon as it is prepared, so that they are
 /// hardly ever in memory twice.
 ///
 /// # Errors
 /// As [`assemble`].
-pub fn assemble_last<K: Borrow<BuiltKernel>>(
+pub fn assemble_last(
     mut plan: Plan,
-    kernels: &[K],
+    kernels: &[Vec<Arc<BuiltKernel>>],
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
-    let kernels: Vec<[&BuiltKernel; 1]> = kernels.iter().map(|k| [k.borrow()]).collect();
+    let kernels: Vec<Vec<&BuiltKernel>> = kernels
+        .iter()
+        .map(|of_task| of_task.iter().map(|k| &**k).collect())
+        .collect();
     let constants = plan.take_constants();
     put_together(&plan, constants, &kernels, target, accuracy, pool)
 }

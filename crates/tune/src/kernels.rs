@@ -8,15 +8,18 @@ use crate::known::{Lookup, Requirements};
 use crate::observer::Silent;
 use crate::workers::Host;
 use ir::Target;
-use plan::Plan;
+use plan::{Plan, Task};
 use runtime::BuiltKernel;
+use search::{Point, Sketch};
+use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
 use store::Store;
 
-/// The kernel of every task of a plan, and where their schedules came from.
+/// The kernels of every task of a plan, and where their schedules came from.
 pub struct Kernels {
-    pub kernels: Vec<Arc<BuiltKernel>>,
+    /// The one that runs, and behind it alternatives of other code, if they were asked for.
+    pub kernels: Vec<Vec<Arc<BuiltKernel>>>,
     /// Tasks with a measured schedule.
     pub tuned: usize,
     /// Of those, the ones that another toolchain compiled when they were measured.
@@ -28,7 +31,8 @@ pub struct Kernels {
 }
 
 /// Builds the best known kernel of every task, or the default one; or the one that a `chooser`
-/// finds better by reading, if there is one.
+/// finds better by reading, if there is one. Up to `count` kernels a task: the further ones are the
+/// defaults of other sketches.
 ///
 /// # Errors
 /// If the store cannot be read, or a schedule cannot be built.
@@ -39,6 +43,7 @@ pub fn kernels(
     requirements: Requirements,
     store: Option<&Store>,
     chooser: Option<&Chooser<'_>>,
+    count: usize,
 ) -> Result<Kernels> {
     let fingerprint = host.machine.fingerprint();
     let known = match store {
@@ -69,11 +74,52 @@ pub fn kernels(
     }
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     let built = builders.build_all(&plan.tasks, &candidates, target)?;
+    let mut kernels: Vec<Vec<Arc<BuiltKernel>>> = built.into_iter().map(|k| vec![k]).collect();
+    if count > 1 {
+        for (task, of_task) in plan.tasks.iter().zip(&mut kernels) {
+            add_alternatives(task, target, requirements, count, of_task, &mut builders);
+        }
+    }
     Ok(Kernels {
-        kernels: built,
+        kernels,
         tuned,
         other_toolchain,
         read,
         warnings,
     })
+}
+
+/// Adds defaults of other sketches until there are so many kernels of different code. One that cannot be built
+/// is left out.
+fn add_alternatives(
+    task: &Task,
+    target: &Target,
+    requirements: Requirements,
+    count: usize,
+    kernels: &mut Vec<Arc<BuiltKernel>>,
+    builders: &mut Builders,
+) {
+    let space = search::space(&task.program, target, requirements.allowed());
+    let default = |(sketch, s): (usize, &Sketch)| Point {
+        sketch,
+        values: s.default.clone(),
+    };
+    let points = space.sketches.iter().enumerate().map(default);
+    let text = ir::text::print(&task.program);
+    let mut found: BTreeMap<u64, Option<BuiltKernel>> = BTreeMap::new();
+    for candidate in points.filter_map(|p| space.candidate(&task.program, &p).ok()) {
+        let request = builders.request(&text, &candidate, target, false);
+        found.insert(builders.submit(request), None);
+    }
+    while let Some(o) = builders.pool.next(builders.limit * 2) {
+        if let (Some(place), Ok(Ok(built))) = (found.get_mut(&o.id), o.result) {
+            *place = Some(built.kernel);
+        }
+    }
+    for kernel in found.into_values().flatten() {
+        let same = kernels.iter().any(|k| k.code_hash() == kernel.code_hash());
+        if kernels.len() < count && !same {
+            kernels.push(Arc::new(kernel));
+        }
+    }
 }

@@ -104,6 +104,22 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "keep-alternatives",
+        kind: "count",
+        default: "1",
+        doc: "Kernels of different algorithms that `compile` keeps for each step, for `bench --select online` and `run --select online`",
+        source: "ADR 0036",
+        affects_code: false,
+    },
+    Knob {
+        name: "select",
+        kind: "first, online, each",
+        default: "first",
+        doc: "Which alternative of a step runs, in models that have several. first: the first one; online: all are tried while the model runs, and the fastest is kept; each: `bench` also measures each position for itself",
+        source: "ADR 0036",
+        affects_code: false,
+    },
+    Knob {
         name: "choose",
         kind: "default, static",
         default: "default",

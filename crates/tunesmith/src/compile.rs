@@ -49,7 +49,7 @@ pub fn compile_variants(
         let dims = source.artifact_dims();
         let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
         drop(source);
-        let compiled = compile_plan(plan, target, host, store, requirements, None, &pool)?;
+        let compiled = compile_plan(plan, target, host, store, requirements, None, 1, &pool)?;
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
     }
     variants.ok_or_else(|| Error::new("no variant of the model was given"))
@@ -90,11 +90,12 @@ pub fn compile(
     let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
     drop(source);
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    compile_plan(plan, target, host, store, requirements, None, &pool)
+    compile_plan(plan, target, host, store, requirements, None, 1, &pool)
 }
 
 /// [`compile`] of a plan of the model; the pool prepares its constants. Of tasks that the store
-/// knows nothing of, a `chooser` reads candidates, and its choice stands for the default.
+/// knows nothing of, a `chooser` reads candidates, and its choice stands for the default. Steps have up
+/// to so many `alternatives` (at least 1), of which the first one runs unless a selector says otherwise.
 ///
 /// # Errors
 /// As [`compile`].
@@ -105,6 +106,7 @@ pub fn compile_plan(
     store: Option<&Store>,
     requirements: Requirements,
     chooser: Option<&Chooser<'_>>,
+    alternatives: usize,
     pool: &Arc<Pool>,
 ) -> Result<Compiled> {
     let Kernels {
@@ -113,7 +115,15 @@ pub fn compile_plan(
         other_toolchain,
         read,
         warnings,
-    } = kernels(&plan, host, target, requirements, store, chooser)?;
+    } = kernels(
+        &plan,
+        host,
+        target,
+        requirements,
+        store,
+        chooser,
+        alternatives,
+    )?;
     let tasks = plan.tasks.len();
     let model = assemble_last(plan, &kernels, target, requirements.accuracy, pool)?;
     Ok(Compiled {

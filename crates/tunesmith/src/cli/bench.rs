@@ -1,6 +1,7 @@
 //! `bench`: the latency distribution of a compiled model.
 
-use super::knobs::with_default;
+use super::bench_online::{self, Kept, OnlineSummary};
+use super::knobs::{default, doc, with_default};
 use super::parse::{parse_duration, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
@@ -17,7 +18,9 @@ use tune::latency::{fill_inputs, interleaved};
 
 /// Measure the latency of a compiled model, of each of its variants
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  tunesmith bench resnet18.tsm --threads 1 --json")]
+#[command(
+    after_help = "Examples:\n  tunesmith bench resnet18.tsm --threads 1 --json\n  tunesmith compile vgg16 --keep-alternatives 3 --out vgg16.tsm\n  tunesmith bench vgg16.tsm --select each --decisions vgg16.decisions"
+)]
 pub struct Args {
     /// A compiled model (.tsm)
     artifact: PathBuf,
@@ -27,6 +30,11 @@ pub struct Args {
     pool: PoolArgs,
     #[command(flatten)]
     which: VariantArgs,
+    #[arg(long, help = doc("select"), default_value = default("select"), value_parser = ["first", "online", "each"])]
+    select: String,
+    /// Keep what is decided in this file, and start from it
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
@@ -56,6 +64,9 @@ struct Summary {
     p90_ms: f64,
     /// How far apart the threads' CPUs were: `doctor` says what it means.
     exchange_ns: Option<f64>,
+    /// What choosing among alternatives brought, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online: Option<OnlineSummary>,
 }
 
 const MIN_ROUNDS: usize = 5;
@@ -64,7 +75,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let threads = a
         .threads
         .unwrap_or_else(|| tune::machine::Machine::host().cpus);
-    let variants = a.pool.load(&a.artifact)?;
+    let variants = Arc::new(a.pool.load(&a.artifact)?);
     let which = variants.with_sizes(&a.which.sizes()?)?;
     let pool = a.pool.pool(threads)?;
     let mut summaries = Vec::new();
@@ -82,12 +93,27 @@ pub fn run(a: &Args) -> Result<ExitCode> {
 }
 
 /// Measures a variant, and prints what it takes unless all are printed together.
-fn measured(a: &Args, variants: &Variants, at: usize, pool: &Arc<Pool>) -> Result<Summary> {
+fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> Result<Summary> {
     let threads = pool.threads();
     let compiled = variants.models()[at].clone();
     let mut model = Model::new(compiled.clone(), pool.clone())?;
     fill_inputs(&mut model, 1);
-    let l = interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0);
+    let (online, l) = match a.select.as_str() {
+        "first" => (
+            None,
+            interleaved(&mut [&mut model], a.time, MIN_ROUNDS)?.remove(0),
+        ),
+        select => {
+            let kept = a
+                .decisions
+                .clone()
+                .map(|path| Kept::new(path, &compiled, threads));
+            let each = select == "each";
+            let (online, l) =
+                bench_online::measured(variants, at, pool, a.time, each, kept.as_ref())?;
+            (Some(online), l)
+        }
+    };
     let summary = Summary {
         model: model.compiled().name().to_string(),
         sizes: match variants.models().len() {
@@ -101,6 +127,7 @@ fn measured(a: &Args, variants: &Variants, at: usize, pool: &Arc<Pool>) -> Resul
         min_ms: l.min_ms(),
         p90_ms: l.p90_ms(),
         exchange_ns: exchange_ns(threads),
+        online,
     };
     if a.json {
         return Ok(summary);
@@ -119,6 +146,9 @@ fn measured(a: &Args, variants: &Variants, at: usize, pool: &Arc<Pool>) -> Resul
         threads,
         or_unknown(&summary.accuracy)
     ))?;
+    if let Some(online) = &summary.online {
+        super::print_text(&bench_online::text(online))?;
+    }
     if a.profile || a.scaling {
         let mut running = vec![(compiled.clone(), model.pool().clone())];
         if a.scaling {

@@ -63,7 +63,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 let plan = source.plan_for(&host.machine, &target, a.model.accuracy, store)?;
                 let requirements = a.model.requirements();
                 let compiled =
-                    compile_plan(plan, &target, &host, store, requirements, None, &pool)?;
+                    compile_plan(plan, &target, &host, store, requirements, None, 1, &pool)?;
                 warn(&compiled.warnings);
                 Arc::new(compiled.model)
             }

@@ -4,7 +4,7 @@ use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
 use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
 use super::output::{ARTIFACT, Output};
-use super::parse::parse_time;
+use super::parse::{parse_count, parse_time};
 use super::plan_facts::PlanFacts;
 use super::{ADVANCED, host};
 use crate::compile::{Compiled, compile_plan, join};
@@ -41,6 +41,8 @@ pub struct Args {
     choose_time: Duration,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
     score_cpu: Option<String>,
+    #[arg(long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
+    keep_alternatives: usize,
     /// The file for the compiled model [default: NAME.tsm]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -133,6 +135,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             store.as_ref(),
             requirements,
             chooser,
+            a.keep_alternatives,
             &pool,
         )?;
         warn(&warnings);

@@ -160,7 +160,7 @@ fn explained(
             let host = super::host()?;
             let plan = source.plan_for(&host.machine, target, a.model.accuracy, store)?;
             let requirements = a.model.requirements();
-            let compiled = compile_plan(plan, target, &host, store, requirements, None, &pool)?;
+            let compiled = compile_plan(plan, target, &host, store, requirements, None, 1, &pool)?;
             warn(&compiled.warnings);
             Arc::new(compiled.model)
         }

@@ -4,6 +4,7 @@
 //! `--json` exactly one object goes to standard output.
 
 mod bench;
+mod bench_online;
 mod check;
 mod compile;
 mod doctor;

@@ -107,6 +107,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             let chosen: Vec<_> = scores.iter().map(|s| s.chosen().clone()).collect();
             let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
             let kernels = builders.build_all(&plan.tasks, &chosen, target)?;
+            let kernels: Vec<_> = kernels.into_iter().map(|k| vec![k]).collect();
             let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy);
             drop(source);
             let model = assemble_last(plan, &kernels, target, accuracy, &pool)?;

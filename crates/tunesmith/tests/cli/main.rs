@@ -7,6 +7,7 @@ mod howto;
 mod measuring;
 mod outputs;
 mod program;
+mod reading;
 mod replayed;
 mod screens;
 mod stopped;

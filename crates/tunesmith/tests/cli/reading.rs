@@ -1,0 +1,216 @@
+//! Choosing without running: static scores, other targets, and the studies of them.
+
+use super::program::{OP, place};
+use tempfile::tempdir;
+
+#[test]
+fn a_target_that_does_not_run_here_is_tuned_by_reading() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let foreign = match cfg!(target_arch = "aarch64") {
+        true => ["--target", "riscv64-rvv"],
+        false => ["--target", "aarch64-neon"],
+    };
+    let ask = [
+        &[
+            "tune",
+            OP,
+            "--evaluate",
+            "static",
+            "--trials",
+            "12",
+            "--threads",
+            "1",
+        ][..],
+        &foreign,
+    ];
+    let ask = ask.concat();
+    let report = p.json(&[&ask[..], &["--export-top", "3", "--out", "m.tsm"]].concat());
+    assert_eq!(report["target"], foreign[1]);
+    let task = &report["tasks"][0];
+    let best = task["best"].as_array().unwrap();
+    assert!((1..=3).contains(&best.len()), "{report}");
+    let cycles = |v: &serde_json::Value| v["cycles"].as_f64().unwrap();
+    assert!(
+        best.windows(2).all(|w| cycles(&w[0]) <= cycles(&w[1])),
+        "{report}"
+    );
+    assert!(task["default_cycles"].as_f64().unwrap() >= cycles(task));
+    // The traces are those of the task: each can be read once more.
+    let trace = best[0]["trace"].as_str().unwrap();
+    std::fs::write(folder.path().join("best.trace"), trace).unwrap();
+    let dump = [
+        &[
+            "dump",
+            OP,
+            "--stage",
+            "machine",
+            "--candidate",
+            "best.trace",
+            "--threads",
+            "1",
+        ][..],
+        &foreign,
+    ];
+    let text = p.ok(&dump.concat());
+    let score = text.lines().find_map(|l| l.strip_prefix("score ")).unwrap();
+    assert_eq!(score, format!("{:.0}", cycles(&best[0])));
+    assert!(folder.path().join("m.tsm").exists());
+    // Two processors are two scores.
+    let other = [
+        "--score-cpu",
+        if cfg!(target_arch = "aarch64") {
+            "sifive-p470"
+        } else {
+            "cortex-a55"
+        },
+    ];
+    let on_other = p.json(&[&ask[..], &other, &["--out", "n.tsm"]].concat());
+    assert_ne!(cycles(&on_other["tasks"][0]), cycles(task));
+}
+
+#[test]
+fn a_processor_without_a_model_is_refused_by_name() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = [
+        "tune",
+        OP,
+        "--evaluate",
+        "static",
+        "--target",
+        "riscv64-rvv",
+        "--score-cpu",
+    ];
+    let unknown = p.error(&[&ask[..], &["no-such-cpu"]].concat());
+    assert!(
+        unknown.contains("no-such-cpu") && unknown.contains("--score-cpu"),
+        "{unknown}"
+    );
+    let no_model = p.error(&[&ask[..], &["generic-rv64"]].concat());
+    assert!(
+        no_model.contains("no scheduling model") && no_model.contains("generic-rv64"),
+        "{no_model}"
+    );
+    let tuned = p.error(&["compile", OP, "--tune-cpu", "no-such-cpu"]);
+    assert!(tuned.contains("--tune-cpu no-such-cpu"), "{tuned}");
+}
+
+#[test]
+fn compile_chooses_by_reading_for_as_long_as_it_is_told() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = [
+        "compile",
+        OP,
+        "--threads",
+        "1",
+        "--choose",
+        "static",
+        "--choose-time",
+        "2s",
+    ];
+    let made = p.json(&[&ask[..], &["--out", "m.tsm"]].concat());
+    assert!(made["read_tasks"].as_u64().unwrap() <= made["tasks"].as_u64().unwrap());
+    let check = p.json(&["check", OP, "--artifact", "m.tsm", "--threads", "1"]);
+    assert_eq!(check["ok"], true);
+}
+
+#[test]
+fn explain_says_what_is_predicted_of_each_layer() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = [
+        "explain",
+        OP,
+        "--threads",
+        "1",
+        "--time",
+        "0.1s",
+        "--predict",
+    ];
+    let report = p.json(&ask);
+    let predicted = report["predicted"].as_array().unwrap();
+    assert_eq!(predicted.len(), report["layers"].as_array().unwrap().len());
+    let terms = &predicted[0]["terms"];
+    assert!(terms["pipeline"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(p.ok(&ask).contains("predicted by the model of"));
+}
+
+#[test]
+fn recorded_points_are_judged_again() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let points = p.ok(&["study", "rank", OP, "--points", "16", "--json"]);
+    std::fs::write(folder.path().join("points.json"), points).unwrap();
+    let judged = p.json(&["study", "static", "points.json"]);
+    let scores = judged["scores"].as_array().unwrap();
+    assert_eq!(scores[0]["score"], "default");
+    assert!(
+        p.ok(&["study", "static", "points.json", "--tasks"])
+            .contains("without lines")
+    );
+    let error = p.error(&["study", "static", "/dev/null"]);
+    assert!(error.contains("study rank"), "{error}");
+}
+
+#[test]
+fn alternatives_are_chosen_among_while_the_model_runs() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&[
+        "compile",
+        OP,
+        "--threads",
+        "1",
+        "--keep-alternatives",
+        "3",
+        "--out",
+        "m.tsm",
+    ]);
+    let check = p.json(&["check", OP, "--artifact", "m.tsm", "--threads", "1"]);
+    assert_eq!(check["ok"], true);
+    let bench = [
+        "bench",
+        "m.tsm",
+        "--threads",
+        "1",
+        "--time",
+        "0.1s",
+        "--select",
+        "each",
+        "--decisions",
+        "d",
+    ];
+    let first = p.json(&bench)["online"].clone();
+    let n = first["alternatives"].as_u64().unwrap();
+    assert!(n > 1, "{first}");
+    assert_eq!(first["fixed"].as_array().unwrap().len() as u64, n);
+    assert!(first["explored"].as_u64().unwrap() >= 10);
+    // The second run starts decided, and as the first one decided.
+    let second = p.json(&bench)["online"].clone();
+    assert_eq!(second["explored"], 0);
+    assert_eq!(second["chosen"], first["chosen"]);
+    // A file that was made elsewhere is refused by name.
+    let path = folder.path().join("d");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("validator\tthreads\t1", "validator\tthreads\t9"),
+    )
+    .unwrap();
+    let error = p.error(&bench);
+    assert!(
+        error.contains("`threads` is 9, and here it is 1"),
+        "{error}"
+    );
+    let none = p.error(&[
+        "bench",
+        &super::program::tuned().artifact,
+        "--threads",
+        "1",
+        "--select",
+        "online",
+    ]);
+    assert!(none.contains("--keep-alternatives"), "{none}");
+}
