@@ -208,10 +208,7 @@ fn main() {
         target,
     };
     let names = PARTS.map(|p| format!(" {p} us |"));
-    println!(
-        "| operator | points | loops/s | code/s |{}",
-        names.concat()
-    );
+    println!("| operator | points | loops/s | code/s |{}", names.concat());
     println!("|---|{}", "---:|".repeat(3 + PARTS.len()));
     let mut all = Spent::default();
     let mut text = String::new();
