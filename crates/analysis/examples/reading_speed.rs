@@ -1,12 +1,12 @@
 //! How many points a second are chosen among by reading, and where the time goes: random points
 //! of the spaces of some operators, on one core.
 //!
-//! Stage 1 reads loops: it makes the candidate, replays its trace, lowers it and counts the cache
-//! lines that move. Stage 2 also generates code, decodes it and analyses it. All times are CPU
+//! Stage 1 reads loops: it makes the candidate and its program, lowers it and counts the cache lines
+//! that move. `--replay` makes the program as a builder does, from the candidate's trace. Stage 2 also generates code, decodes it and analyses it. All times are CPU
 //! time of the thread. Points that cannot be built are left out.
 //!
 //! `cargo run --release -p analysis --example reading_speed -- [--points N] [--threads N]
-//! [--loops] [--features FILE] [OPERATOR ...]`: `--loops` does stage 1 alone, and `--features`
+//! [--loops] [--replay] [--features FILE] [OPERATOR ...]`: `--loops` does stage 1 alone, and `--features`
 //! writes what was read of each point, to compare two versions.
 
 use analysis::{Entry, Features, loops};
@@ -50,6 +50,7 @@ struct Asked {
     points: usize,
     threads: u32,
     loops: bool,
+    replay: bool,
     features: Option<String>,
     operators: Vec<String>,
 }
@@ -60,6 +61,7 @@ impl Asked {
             points: 50,
             threads: 1,
             loops: false,
+            replay: false,
             features: None,
             operators: vec![],
         };
@@ -71,6 +73,7 @@ impl Asked {
                 "--points" => asked.points = number(value()) as usize,
                 "--threads" => asked.threads = number(value()),
                 "--loops" => asked.loops = true,
+                "--replay" => asked.replay = true,
                 "--features" => asked.features = Some(value()),
                 _ => asked.operators.push(arg),
             }
@@ -145,9 +148,14 @@ impl Reader<'_> {
             points: 1,
             ..Spent::default()
         };
-        let candidate = own.part(0, || space.candidate(program, point)).ok()?;
-        let scheduled = own.part(1, || schedule::replay(program, &candidate.trace));
-        let scheduled = scheduled.ok()?;
+        let scheduled = match self.asked.replay {
+            true => {
+                let candidate = own.part(0, || space.candidate(program, point)).ok()?;
+                own.part(1, || schedule::replay(program, &candidate.trace))
+                    .ok()?
+            }
+            false => own.part(0, || space.scheduled(program, point)).ok()?.1,
+        };
         let mut seen = PassObserver::default();
         let options = LowerOptions::standard();
         let lowered = || lower::lower_observed(&scheduled, &self.target, &options, &mut seen);

@@ -195,10 +195,9 @@ impl Reading<'_> {
             }
         };
         access(s.buffer, &s.offset);
-        for e in [Some(&s.value), Some(&s.offset), s.mask.as_ref()] {
-            if let Some(e) = e {
-                e.visit_loads(&mut |buffer, at| access(buffer, &at[0]));
-            }
+        let exprs = [Some(&s.value), Some(&s.offset), s.mask.as_ref()];
+        for e in exprs.into_iter().flatten() {
+            e.visit_loads(&mut |buffer, at| access(buffer, &at[0]));
         }
     }
 }
