@@ -33,7 +33,7 @@ struct Known {
 impl Simplifier {
     fn expr(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match is_plain(e) {
-            true => self.with_affine_offsets(e, r),
+            true => self.with_simple_offsets(e, r),
             false => self.canonical(e, r),
         }
     }
@@ -56,10 +56,10 @@ impl Simplifier {
         form
     }
 
-    fn with_affine_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
+    fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
             ExprKind::Load(b, at) => Expr::load(*b, [self.offset(&at[0], r)]),
-            _ => e.map_children(|c| self.with_affine_offsets(c, r)),
+            _ => e.map_children(|c| self.with_simple_offsets(c, r)),
         }
     }
 
@@ -149,12 +149,11 @@ impl Simplifier {
     }
 }
 
-/// Whether an expression is arithmetic on loads at affine offsets: unrolled
-/// code is hundreds of such copies, and no rule but adding up the offsets
-/// applies to them.
+/// Whether an expression is arithmetic on loads: unrolled code is hundreds of such copies, and no
+/// rule applies to them but those of their offsets.
 fn is_plain(e: &Expr) -> bool {
     match e.kind() {
-        ExprKind::Load(_, at) => Affine::of(&at[0]).is_some(),
+        ExprKind::Load(..) => true,
         ExprKind::Binary(op, a, b) => {
             let arithmetic = matches!(
                 op,
