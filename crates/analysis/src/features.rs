@@ -4,7 +4,7 @@
 
 use crate::classes::Class;
 use crate::joint::{Analysis, FunctionReport};
-use crate::movement::{Cache, movement};
+use crate::movement::{Accessed, Cache};
 use ir::CpuTarget;
 use lower::flat::{Code, Stmt};
 use serde::{Deserialize, Serialize};
@@ -57,23 +57,25 @@ pub fn loops(code: &Code, target: &CpuTarget) -> Features {
         shared,
         ways: Some(ways),
     };
-    let moved = |c: Cache| movement(code, &code.kernel, c, target.threads);
-    let caches = [
+    let (l1, l2) = (
         cache(target.l1_bytes, false, WAYS[0]),
         cache(target.l2_bytes, false, WAYS[1]),
-        cache(target.llc_bytes, target.threads > 1, WAYS[2]),
-    ];
-    let all = Cache {
-        bytes: u64::MAX,
-        line_bytes: PAGE,
-        shared: true,
-        ways: None,
+    );
+    let last = cache(target.llc_bytes, target.threads > 1, WAYS[2]);
+    let accessed = Accessed::of(code, &code.kernel);
+    let moved = match last.shared {
+        true => {
+            let [l1, l2] = accessed.movements([l1, l2], target.threads);
+            let [last] = accessed.movements([last], target.threads);
+            [l1, l2, last]
+        }
+        false => accessed.movements([l1, l2, last], target.threads),
     };
     let mut forks = 0.0;
     count_forks(&code.kernel, 1.0, &mut forks);
     Features {
-        lines: caches.map(|c| moved(c).lines),
-        pages: moved(all).footprint,
+        lines: moved.map(|m| m.lines),
+        pages: accessed.footprint(PAGE),
         forks: if target.threads > 1 { forks } else { 0.0 },
         machine: None,
     }

@@ -2,16 +2,16 @@
 //! edges, since as much leaves a block as enters it.
 
 use crate::graph::Graph;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// What is known of a function before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     /// How often the function is called.
     pub calls: f64,
-    pub blocks: HashMap<usize, f64>,
+    pub blocks: BTreeMap<usize, f64>,
     /// By the blocks that the edge goes from and to.
-    pub edges: HashMap<(usize, usize), f64>,
+    pub edges: BTreeMap<(usize, usize), f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,17 +28,22 @@ pub struct Flow {
 
 struct Solver<'a> {
     graph: &'a Graph,
+    /// Whether a block can be reached.
+    reached: Vec<bool>,
     calls: f64,
     blocks: Vec<Option<f64>>,
-    edges: HashMap<(usize, usize), f64>,
+    edges: BTreeMap<(usize, usize), f64>,
 }
 
 /// Counts that differ by less are equal.
 const TOLERANCE: f64 = 1e-9;
 
 pub fn flow(graph: &Graph, known: &Known) -> Flow {
+    let mut reached = vec![false; graph.blocks.len()];
+    graph.order.iter().for_each(|b| reached[*b] = true);
     let mut solver = Solver {
         graph,
+        reached,
         calls: known.calls,
         blocks: vec![None; graph.blocks.len()],
         edges: known.edges.clone(),
@@ -66,7 +71,7 @@ impl Solver<'_> {
     fn edges_in(&self, b: usize) -> Vec<(usize, usize)> {
         let previous = self.graph.blocks[b].previous.iter();
         // Blocks that are never reached send nothing.
-        let reached = previous.filter(|p| self.graph.order.contains(p));
+        let reached = previous.filter(|p| self.reached[**p]);
         reached.map(|p| (*p, b)).collect()
     }
 

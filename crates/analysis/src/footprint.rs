@@ -1,216 +1,151 @@
 //! How many cache lines accesses touch while some variables vary.
 //!
-//! An offset is a sum of terms with constant factors. A term that is no variable
-//! (a quotient, a remainder, a loaded index) has as many values as its variables
-//! have combinations; otherwise the count is exact where terms do not interleave.
+//! A term that is no variable (a quotient, a remainder, a loaded index) has as many values as its
+//! variables have combinations; otherwise the count is exact where terms do not interleave.
 
-use ir::affine::{Affine, Interval, bounds};
-use ir::{BinaryOp, Expr, ExprKind, VarId};
-use std::collections::BTreeMap;
+use crate::accesses::{Accesses, Constants, Extents, Forms, Term, gcd};
+use std::ops::Range;
 
-/// The offset of an access: `sum of factor * term + constant`, in elements.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Access {
-    terms: Vec<(Expr, i64)>,
-    constant: i64,
-}
-
-/// Variables that vary, with their numbers of values.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ranges(BTreeMap<VarId, i64>);
-
-impl Ranges {
-    pub fn insert(&mut self, var: VarId, extent: i64) {
-        self.0.insert(var, extent);
-    }
-
-    pub fn remove(&mut self, var: VarId) {
-        self.0.remove(&var);
-    }
-
-    pub fn with(&self, more: &[(VarId, i64)]) -> Ranges {
-        let mut all = self.clone();
-        all.0.extend(more.iter().copied());
-        all
-    }
-
-    /// How many values a term has, at most.
-    fn values(&self, term: &Expr) -> i64 {
-        let varying = term.vars().into_iter().filter_map(|v| self.0.get(&v));
-        let points = varying.fold(1_i64, |n, extent| n.saturating_mul((*extent).max(1)));
-        let mut ranges = ir::affine::Ranges::new();
-        for v in term.vars() {
-            // What does not vary has some value, and which decides little.
-            ranges.set_extent(v, self.0.get(&v).copied().unwrap_or(1));
-        }
-        let interval: Option<Interval> = bounds(term, &ranges);
-        let width = interval.map_or(i64::MAX, |i| i.hi.saturating_sub(i.lo).saturating_add(1));
-        points.min(width.max(1))
-    }
-}
-
-impl Access {
-    pub fn of(offset: &Expr) -> Access {
-        let mut access = Access {
-            terms: vec![],
-            constant: 0,
-        };
-        access.add(offset, 1);
-        access.terms.sort_by_key(|(_, factor)| *factor);
-        access
-    }
-
-    fn add(&mut self, e: &Expr, factor: i64) {
-        if let Some(linear) = Affine::of(e) {
-            self.constant = self
-                .constant
-                .saturating_add(linear.constant.saturating_mul(factor));
-            for (v, c) in &linear.terms {
-                self.term(Expr::var(*v), c.saturating_mul(factor));
-            }
-            return;
-        }
-        match e.kind() {
-            ExprKind::Binary(BinaryOp::Add, a, b) => {
-                self.add(a, factor);
-                self.add(b, factor);
-            }
-            ExprKind::Binary(BinaryOp::Sub, a, b) => {
-                self.add(a, factor);
-                self.add(b, factor.saturating_neg());
-            }
-            ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
-                (Some(k), _) => self.add(b, factor.saturating_mul(k)),
-                (_, Some(k)) => self.add(a, factor.saturating_mul(k)),
-                _ => self.term(e.clone(), factor),
-            },
-            _ => self.term(e.clone(), factor),
-        }
-    }
-
-    fn term(&mut self, term: Expr, factor: i64) {
-        match self.terms.iter_mut().find(|(t, _)| *t == term) {
-            Some((_, f)) => *f = f.saturating_add(factor),
-            None => self.terms.push((term, factor)),
-        }
-    }
-
-    /// Distances in bytes and numbers of the values that vary, the nearest first; and the
-    /// terms that do not vary.
-    fn shape(&self, ranges: &Ranges, element: i64) -> Shape<'_> {
-        let mut steps = Vec::new();
-        let mut fixed = Vec::new();
-        for (term, factor) in &self.terms {
-            match ranges.values(term) {
-                1 => fixed.push((term, *factor)),
-                n => steps.push((factor.saturating_abs().saturating_mul(element), n)),
-            }
-        }
-        steps.sort_unstable();
-        Shape { steps, fixed }
-    }
-}
-
-#[derive(PartialEq)]
-struct Shape<'a> {
-    steps: Vec<(i64, i64)>,
-    fixed: Vec<(&'a Expr, i64)>,
-}
-
-/// Accesses of one shape, which differ by constants: distances in bytes and numbers of the values
-/// that vary, the constants among them, and how many constants there are.
-struct Group {
-    steps: Vec<(i64, i64)>,
-    constants: usize,
-    /// Lines of one of the accesses.
-    one: f64,
-}
-
-/// What accesses to one buffer of `all` bytes touch of a cache.
+/// What accesses to one buffer touch of some caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Touched {
+pub(crate) struct Touched<const N: usize> {
     pub lines: f64,
-    /// Sets of the cache that the lines are in: few where they are a power of two apart.
-    pub sets: f64,
+    /// Sets of each cache that the lines are in: few where they are a power of two apart.
+    pub sets: [f64; N],
 }
 
-/// Lines of `line` bytes that accesses to one buffer of `all` bytes touch, of a cache of `sets` sets.
-pub(crate) fn touched(
-    accesses: &[Access],
-    ranges: &Ranges,
-    element: i64,
-    all: i64,
-    (line, sets): (i64, i64),
-) -> Touched {
-    let (line, sets) = (line.max(1), sets.max(1));
-    let groups = groups(accesses, ranges, element, line);
-    let lines = |g: &Group| {
-        let all = repeated(&g.steps, element, line);
-        all.min(g.one * g.constants as f64)
-    };
-    let sum: f64 = groups.iter().map(lines).sum();
-    let in_sets: f64 = groups
-        .iter()
-        .map(|g| reached(&g.steps, element, line, sets))
-        .sum();
-    let lines = sum.min((all as f64 / line as f64).ceil().max(1.0));
-    Touched {
-        lines,
-        sets: in_sets.min(sets as f64).min(lines),
+/// Sizes of a buffer, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub element: i64,
+    pub all: i64,
+}
+
+/// Counts lines of a size, of caches with so many sets.
+#[derive(Debug)]
+pub(crate) struct Counter<const N: usize> {
+    line: i64,
+    sets: [i64; N],
+    shapes: Shapes,
+}
+
+/// The sums of a buffer's accesses while some variables vary, in memory that is used again.
+#[derive(Debug, Default)]
+struct Shapes {
+    /// Distances in bytes and numbers of the values that vary, the nearest first.
+    steps: Vec<(i64, i64)>,
+    /// Terms that do not vary, and their factors.
+    fixed: Vec<(Term, i64)>,
+    /// Of each sum its part of both, and the first sum that is alike.
+    sums: Vec<Shape>,
+    merged: Vec<(i64, i64)>,
+}
+
+#[derive(Debug)]
+struct Shape {
+    steps: Range<usize>,
+    fixed: Range<usize>,
+    alike: usize,
+    /// Whether later ones are like it.
+    joined: bool,
+}
+
+impl Shapes {
+    fn fill(&mut self, accesses: &Accesses, forms: &Forms, extents: &Extents, element: i64) {
+        self.steps.clear();
+        self.fixed.clear();
+        self.sums.clear();
+        for (form, _) in accesses.forms() {
+            let start = (self.steps.len(), self.fixed.len());
+            for (term, factor) in forms.terms(*form) {
+                match forms.values(*term, extents) {
+                    1 => self.fixed.push((*term, *factor)),
+                    n => {
+                        let distance = factor.saturating_abs().saturating_mul(element);
+                        self.steps.push((distance, n));
+                    }
+                }
+            }
+            self.steps[start.0..].sort_unstable();
+            let (steps, fixed) = (start.0..self.steps.len(), start.1..self.fixed.len());
+            let alike = self.sums.iter().position(|s| {
+                self.steps[s.steps.clone()] == self.steps[steps.clone()]
+                    && self.fixed[s.fixed.clone()] == self.fixed[fixed.clone()]
+            });
+            if let Some(first) = alike {
+                self.sums[first].joined = true;
+            }
+            self.sums.push(Shape {
+                joined: false,
+                steps,
+                fixed,
+                alike: alike.unwrap_or(self.sums.len()),
+            });
+        }
+    }
+
+    /// The constants of all sums that are like one.
+    fn constants(&self, accesses: &Accesses, of: usize) -> Constants {
+        let sums = self.sums.iter().zip(accesses.forms());
+        let alike = sums.filter(|(s, _)| s.alike == of);
+        let all = alike.flat_map(|(_, (_, own))| own.sorted());
+        Constants::of(all.copied().collect())
     }
 }
 
-fn groups(accesses: &[Access], ranges: &Ranges, element: i64, line: i64) -> Vec<Group> {
-    let mut shapes: Vec<(Shape<'_>, Vec<i64>)> = Vec::new();
-    for a in accesses {
-        let shape = a.shape(ranges, element);
-        match shapes.iter_mut().find(|g| g.0 == shape) {
-            Some((_, constants)) => constants.push(a.constant),
-            None => shapes.push((shape, vec![a.constant])),
+impl<const N: usize> Counter<N> {
+    pub fn new(line: i64, sets: [i64; N]) -> Counter<N> {
+        Counter {
+            line: line.max(1),
+            sets: sets.map(|s| s.max(1)),
+            shapes: Shapes::default(),
         }
     }
-    let group = |(shape, mut constants): (Shape<'_>, Vec<i64>)| {
-        constants.sort_unstable();
-        constants.dedup();
-        let mut steps = shape.steps;
-        let one = repeated(&steps, element, line);
-        let apart = constant_steps(&constants).into_iter();
-        steps.extend(apart.map(|(step, n)| (step.saturating_mul(element), n)));
-        steps.sort_unstable();
-        Group {
-            steps,
-            constants: constants.len(),
-            one,
-        }
-    };
-    shapes.into_iter().map(group).collect()
-}
 
-/// Sorted numbers as steps and how often they are taken: 0, 1, 8, 9 are two of 1 and two of 8.
-/// Of numbers without such a form, one step that reaches all of them.
-fn constant_steps(constants: &[i64]) -> Vec<(i64, i64)> {
-    let mut steps = Vec::new();
-    let mut rest = constants.to_vec();
-    while let [first, .., last] = rest[..] {
-        let distance = |w: &[i64]| w[1].saturating_sub(w[0]);
-        let Some(step) = rest.windows(2).map(distance).min() else {
-            break;
-        };
-        let runs: Vec<&[i64]> = rest.chunk_by(|a, b| b.saturating_sub(*a) == step).collect();
-        let n = runs[0].len();
-        if n < 2 || runs.iter().any(|r| r.len() != n) {
-            let step = rest.windows(2).map(distance).fold(0, gcd).max(1);
-            steps.push((step, last.saturating_sub(first) / step + 1));
-            break;
+    /// What accesses to one buffer touch. Sums of one shape, which differ by constants, are
+    /// one group.
+    pub fn touched(
+        &mut self,
+        accesses: &Accesses,
+        forms: &Forms,
+        extents: &Extents,
+        size: Size,
+    ) -> Touched<N> {
+        let Size { element, all } = size;
+        let line = self.line;
+        self.shapes.fill(accesses, forms, extents, element);
+        let mut merged = std::mem::take(&mut self.shapes.merged);
+        let mut sum = 0.0;
+        let mut in_sets = [0.0; N];
+        for (i, shape) in self.shapes.sums.iter().enumerate() {
+            if shape.alike != i {
+                continue;
+            }
+            let joined = shape.joined.then(|| self.shapes.constants(accesses, i));
+            let constants = joined.as_ref().unwrap_or(&accesses.forms()[i].1);
+            merged.clear();
+            merged.extend_from_slice(&self.shapes.steps[shape.steps.clone()]);
+            let one = repeated(&merged, element, line);
+            let apart = constants.steps().iter();
+            merged.extend(apart.map(|(step, n)| (step.saturating_mul(element), *n)));
+            merged.sort_unstable();
+            sum += repeated(&merged, element, line).min(one * constants.sorted().len() as f64);
+            for (reached, sets) in in_sets.iter_mut().zip(self.sets) {
+                *reached += reach(&merged, element, line, sets);
+            }
         }
-        steps.push((step, n as i64));
-        rest = runs.iter().map(|r| r[0]).collect();
+        self.shapes.merged = merged;
+        let lines = sum.min((all as f64 / line as f64).ceil().max(1.0));
+        let mut sets = in_sets;
+        for (reached, sets) in sets.iter_mut().zip(self.sets) {
+            *reached = reached.min(sets as f64).min(lines);
+        }
+        Touched { lines, sets }
     }
-    steps
 }
 
 /// Sets that an element reaches which is repeated in steps of some distances, the nearest first.
-fn reached(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
+fn reach(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
     let span = sets.saturating_mul(line);
     let mut run = element;
     let mut apart = 1.0;
@@ -223,13 +158,6 @@ fn reached(steps: &[(i64, i64)], element: i64, line: i64, sets: i64) -> f64 {
         }
     }
     apart * (run as f64 / line as f64).ceil()
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    match b {
-        0 => a,
-        _ => gcd(b, a % b),
-    }
 }
 
 /// Lines of an element that is repeated in steps of some distances, the nearest first.

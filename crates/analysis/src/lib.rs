@@ -5,6 +5,7 @@
 //! the cache lines that are moved. Nothing is run, so any target of the code generator can be analysed on any host.
 //! Knows nothing of how candidates are searched or measured.
 
+mod accesses;
 mod classes;
 mod executions;
 mod features;

@@ -14,11 +14,16 @@
 //! buffers lie anywhere. So a share of the lines is found again, and the rest is moved again.
 //! Example: a column of 64 lines, 4096 bytes apart, reaches one set of a cache of 64 sets and 8 ways.
 //! None of it is found again, though it has an eighth of the cache's size.
+//!
+//! The code is read once, to a tree of what each part accesses. Caches of one line size are visited
+//! together.
 
-use crate::footprint::{Access, Ranges, Touched, touched};
-use ir::{BufferId, VarId};
+use crate::accesses::{Accesses, Extents, Forms, Gathered};
+use crate::footprint::{Counter, Size, Touched};
+use ir::{BufferId, Expr, VarId};
 use lower::flat::{BufferPlace, Code, Stmt, Store};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// One level of the memory hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,18 @@ pub struct Cache {
     pub ways: Option<u64>,
 }
 
+impl Cache {
+    fn capacity(&self) -> f64 {
+        (self.bytes / self.line_bytes.max(1)) as f64
+    }
+
+    /// Sets of a cache that has some.
+    fn sets(&self) -> u64 {
+        let set = self.ways.map_or(1, |ways| ways * self.line_bytes);
+        (self.bytes / set.max(1)).max(1)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Movement {
     /// Lines that are moved in.
@@ -41,285 +58,525 @@ pub struct Movement {
 
 /// Of one call of the entry with these statements, by `threads` threads.
 pub fn movement(code: &Code, stmts: &[Stmt], cache: Cache, threads: u32) -> Movement {
-    let mut walk = Walk {
-        code,
-        cache,
-        threads: i64::from(threads.max(1)),
-        ranges: Ranges::default(),
-    };
-    let touched = walk.sequence(stmts);
-    Movement {
-        lines: touched.values().map(|t| t.moved).sum(),
-        footprint: walk.footprint(&touched, &[]),
+    let [moved] = Accessed::of(code, stmts).movements([cache], threads);
+    moved
+}
+
+/// What a piece of code accesses.
+pub(crate) struct Accessed<'a> {
+    code: &'a Code,
+    forms: Forms,
+    root: Sequence,
+}
+
+/// The accesses of a part, by buffers in the order of their ids.
+type Uses = Rc<Vec<(BufferId, Accesses)>>;
+
+/// A loop, a condition, or statements without.
+enum Part {
+    Plain {
+        /// Variables of lanes and their numbers.
+        lanes: Vec<(VarId, i64)>,
+        uses: Uses,
+    },
+    Loop {
+        var: VarId,
+        extent: i64,
+        parallel: bool,
+        body: Sequence,
+    },
+    If(Sequence),
+}
+
+/// Statements one after the other, run once.
+struct Sequence {
+    parts: Vec<Part>,
+    uses: Uses,
+    /// What runs from one use of a buffer to the next, of the longest way: the part that uses it and
+    /// those that do not, from and to a part. One for each buffer that several parts use.
+    ways: BTreeMap<BufferId, (usize, usize)>,
+    /// What several parts of a way access together.
+    between: BTreeMap<(usize, usize), Uses>,
+}
+
+impl Part {
+    fn uses(&self) -> &Uses {
+        match self {
+            Part::Plain { uses, .. } => uses,
+            Part::Loop { body, .. } | Part::If(body) => &body.uses,
+        }
+    }
+}
+
+fn merged<'u>(parts: impl IntoIterator<Item = &'u Uses>) -> Uses {
+    let mut all: BTreeMap<BufferId, Gathered> = BTreeMap::new();
+    for (buffer, accesses) in parts.into_iter().flat_map(|uses| uses.iter()) {
+        all.entry(*buffer).or_default().extend(accesses);
+    }
+    finished(all)
+}
+
+fn finished(all: BTreeMap<BufferId, Gathered>) -> Uses {
+    let one = |(buffer, gathered): (_, Gathered)| (buffer, gathered.finish());
+    Rc::new(all.into_iter().map(one).collect())
+}
+
+/// Reads statements.
+struct Reading<'a> {
+    code: &'a Code,
+    forms: Forms,
+}
+
+impl Reading<'_> {
+    fn sequence(&mut self, stmts: &[&Stmt]) -> Sequence {
+        // Statements without loops that follow each other are one part.
+        let simple = |s: &Stmt| !matches!(s, Stmt::Loop(_) | Stmt::If { .. });
+        let groups = stmts.chunk_by(|a, b| simple(a) && simple(b));
+        let parts: Vec<Part> = groups.map(|g| self.part(g)).collect();
+        if let [one] = &parts[..] {
+            return Sequence {
+                uses: one.uses().clone(),
+                parts,
+                ways: BTreeMap::new(),
+                between: BTreeMap::new(),
+            };
+        }
+        let uses = merged(parts.iter().map(Part::uses));
+        let mut sequence = Sequence {
+            ways: longest_ways(&parts),
+            uses,
+            parts,
+            between: BTreeMap::new(),
+        };
+        for (from, to) in sequence.ways.values().copied() {
+            if to - from > 1 {
+                let parts = sequence.parts[from..to].iter();
+                let between = sequence.between.entry((from, to));
+                between.or_insert_with(|| merged(parts.map(Part::uses)));
+            }
+        }
+        sequence
+    }
+
+    fn part(&mut self, group: &[&Stmt]) -> Part {
+        match group {
+            [Stmt::Loop(l)] => Part::Loop {
+                var: l.var,
+                extent: l.extent,
+                parallel: l.parallel,
+                body: self.sequence(&l.body.iter().collect::<Vec<_>>()),
+            },
+            [
+                Stmt::If {
+                    then, otherwise, ..
+                },
+            ] => Part::If(self.sequence(&then.iter().chain(otherwise).collect::<Vec<_>>())),
+            _ => {
+                let (mut lanes, mut all) = (Vec::new(), BTreeMap::new());
+                for s in group {
+                    if let Stmt::Store(s) = s {
+                        self.store(s, &mut all);
+                        let lane = s.lane.map(|l| (l.var, i64::from(l.lanes)));
+                        lanes.extend(lane.filter(|l| lanes.last() != Some(l)));
+                    }
+                }
+                let uses = finished(all);
+                Part::Plain { lanes, uses }
+            }
+        }
+    }
+
+    fn store(&mut self, s: &Store, all: &mut BTreeMap<BufferId, Gathered>) {
+        let mut access = |buffer: BufferId, offset: &Expr| {
+            let place = self.code.buffers[buffer.index()].place;
+            if !matches!(place, BufferPlace::Register | BufferPlace::Unused) {
+                let (form, constant) = self.forms.of(offset);
+                all.entry(buffer).or_default().add(form, constant);
+            }
+        };
+        access(s.buffer, &s.offset);
+        let exprs = [Some(&s.value), Some(&s.offset), s.mask.as_ref()];
+        for e in exprs.into_iter().flatten() {
+            e.visit_loads(&mut |buffer, at| access(buffer, &at[0]));
+        }
+    }
+}
+
+/// Of each buffer that several parts use.
+fn longest_ways(parts: &[Part]) -> BTreeMap<BufferId, (usize, usize)> {
+    // The last use of each buffer, and the longest way so far.
+    let mut last: BTreeMap<BufferId, usize> = BTreeMap::new();
+    let mut longest: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
+    for (here, part) in parts.iter().enumerate() {
+        for (buffer, _) in part.uses().iter() {
+            if let Some(from) = last.insert(*buffer, here) {
+                let way = longest.entry(*buffer).or_insert((from, here));
+                if here - from >= way.1 - way.0 {
+                    *way = (from, here);
+                }
+            }
+        }
+    }
+    longest
+}
+
+impl<'a> Accessed<'a> {
+    pub fn of(code: &'a Code, stmts: &[Stmt]) -> Accessed<'a> {
+        let mut reading = Reading {
+            code,
+            forms: Forms::new(code.vars.len()),
+        };
+        let root = reading.sequence(&stmts.iter().collect::<Vec<_>>());
+        Accessed {
+            code,
+            forms: reading.forms,
+            root,
+        }
+    }
+
+    /// Of caches that have the same lines, and that are shared all or none.
+    pub fn movements<const N: usize>(&self, caches: [Cache; N], threads: u32) -> [Movement; N] {
+        let mut walk = self.walk(caches, threads);
+        let all = walk.sequence(&self.root);
+        let footprint = all.iter().map(|u| u.touched.lines).sum();
+        std::array::from_fn(|c| Movement {
+            lines: all.iter().map(|u| u.moved[c]).sum(),
+            footprint,
+        })
+    }
+
+    /// Lines of a size that all threads together touch.
+    pub fn footprint(&self, line_bytes: u64) -> f64 {
+        let cache = Cache {
+            bytes: u64::MAX,
+            line_bytes,
+            shared: true,
+            ways: None,
+        };
+        let mut walk = self.walk([cache], 1);
+        walk.vary(&self.root);
+        let all = walk.touched(&self.root.uses);
+        all.iter().map(|t| t.lines).sum()
+    }
+
+    fn walk<const N: usize>(&self, caches: [Cache; N], threads: u32) -> Walk<'_, N> {
+        let line = caches.first().map_or(1, |c| c.line_bytes as i64);
+        Walk {
+            code: self.code,
+            forms: &self.forms,
+            caches,
+            threads: i64::from(threads.max(1)),
+            extents: Extents::new(self.code.vars.len()),
+            counter: Counter::new(line, caches.map(|c| c.sets() as i64)),
+            chances: Chances::default(),
+        }
     }
 }
 
 /// What a part of the code does with one buffer.
-#[derive(Clone, Debug, Default)]
-struct Use {
-    accesses: Vec<Access>,
+#[derive(Clone, Debug)]
+struct Use<const N: usize> {
+    /// Once, with the variables that vary inside of the part.
+    touched: Touched<N>,
     /// Lines that the part moves.
-    moved: f64,
+    moved: [f64; N],
     /// Whether lines are still there when the part runs again.
-    stays: bool,
+    stays: [bool; N],
 }
 
-type Uses = BTreeMap<BufferId, Use>;
-
-struct Walk<'a> {
+struct Walk<'a, const N: usize> {
     code: &'a Code,
-    cache: Cache,
+    forms: &'a Forms,
+    caches: [Cache; N],
     threads: i64,
-    /// Of variables that vary inside of what was visited, with their numbers of values.
-    ranges: Ranges,
+    /// Of variables that vary inside of what was visited.
+    extents: Extents,
+    counter: Counter<N>,
+    chances: Chances,
 }
 
-impl Walk<'_> {
-    fn capacity(&self) -> f64 {
-        (self.cache.bytes / self.cache.line_bytes.max(1)) as f64
+impl<const N: usize> Walk<'_, N> {
+    fn touched(&mut self, uses: &Uses) -> Vec<Touched<N>> {
+        let one = |(buffer, accesses): &(BufferId, Accesses)| {
+            let info = &self.code.buffers[buffer.index()];
+            let element = info.dtype.size() as i64;
+            let size = Size {
+                element,
+                all: info.elements * element,
+            };
+            self.counter
+                .touched(accesses, self.forms, &self.extents, size)
+        };
+        uses.iter().map(one).collect()
     }
 
-    /// Sets of a cache that has some.
-    fn sets(&self) -> u64 {
-        let set = self
-            .cache
-            .ways
-            .map_or(1, |ways| ways * self.cache.line_bytes);
-        (self.cache.bytes / set.max(1)).max(1)
-    }
-
-    fn touched(&self, buffer: BufferId, accesses: &[Access], more: &[(VarId, i64)]) -> Touched {
-        let info = &self.code.buffers[buffer.index()];
-        let element = info.dtype.size() as i64;
-        let all = info.elements * element;
-        let ranges = self.ranges.with(more);
-        let cache = (self.cache.line_bytes as i64, self.sets() as i64);
-        touched(accesses, &ranges, element, all, cache)
-    }
-
-    fn lines(&self, buffer: BufferId, accesses: &[Access], more: &[(VarId, i64)]) -> f64 {
-        self.touched(buffer, accesses, more).lines
-    }
-
-    fn footprint(&self, uses: &Uses, more: &[(VarId, i64)]) -> f64 {
-        uses.iter()
-            .map(|(b, u)| self.lines(*b, &u.accesses, more))
-            .sum()
-    }
-
-    /// Statements one after the other, run once.
-    fn sequence(&mut self, stmts: &[Stmt]) -> Uses {
-        // Statements without loops that follow each other are one part.
-        let simple = |s: &Stmt| !matches!(s, Stmt::Loop(_) | Stmt::If { .. });
-        let groups = stmts.chunk_by(|a, b| simple(a) && simple(b));
-        let mut parts: Vec<Uses> = groups.map(|g| self.part(g)).collect();
-        if parts.len() == 1 && self.cache.ways.is_some() {
-            return parts.remove(0);
+    fn extent(&self, extent: i64, parallel: bool) -> i64 {
+        match parallel && !self.caches.iter().any(|c| c.shared) {
+            true => (extent + self.threads - 1) / self.threads,
+            false => extent,
         }
-        let mut all = Uses::new();
-        for (buffer, part) in parts.iter().flatten() {
-            let sum: &mut Use = all.entry(*buffer).or_insert_with(|| Use {
-                stays: true,
-                ..Use::default()
-            });
-            sum.accesses.extend(part.accesses.iter().cloned());
-            sum.moved += part.moved;
-            sum.stays &= part.stays;
-        }
-        let sizes: Vec<f64> = parts.iter().map(|p| self.footprint(p, &[])).collect();
-        let buffers: Vec<BufferId> = all.keys().copied().collect();
-        for b in buffers {
-            let touched = self.lines(b, &all[&b].accesses, &[]);
-            let again = parts.iter().filter_map(|p| p.get(&b));
-            let again: f64 = again.map(|u| self.lines(b, &u.accesses, &[])).sum::<f64>() - touched;
-            let found_again = match self.cache.ways {
-                Some(ways) => self.found_again(b, &between(&parts, b), ways),
-                None => {
-                    let longest = longest_without(&parts, &sizes, b);
-                    let all_stays = touched <= self.capacity() && longest <= self.capacity();
-                    f64::from(u8::from(all_stays && all[&b].stays))
+    }
+
+    /// Lets all variables vary.
+    fn vary(&mut self, sequence: &Sequence) {
+        for part in &sequence.parts {
+            match part {
+                Part::Plain { lanes, .. } => {
+                    lanes.iter().for_each(|(v, n)| self.extents.set(*v, *n));
                 }
+                Part::Loop {
+                    var,
+                    extent,
+                    parallel,
+                    body,
+                } => {
+                    self.vary(body);
+                    self.extents.set(*var, self.extent(*extent, *parallel));
+                }
+                Part::If(body) => self.vary(body),
+            }
+        }
+    }
+
+    fn sequence(&mut self, sequence: &Sequence) -> Vec<Use<N>> {
+        let parts = &sequence.parts;
+        let one = |part: &Part| {
+            let uses = self.part(part);
+            (uses, self.extents.changes())
+        };
+        let mut found: Vec<(Vec<Use<N>>, u32)> = parts.iter().map(one).collect();
+        let sets = self.caches.iter().all(|c| c.ways.is_some());
+        if found.len() == 1 && sets {
+            return found.remove(0).0;
+        }
+        // Another loop over a variable may have more or fewer iterations.
+        for (part, (uses, changes)) in parts.iter().zip(&mut found) {
+            if *changes != self.extents.changes() {
+                let touched = self.touched(part.uses());
+                uses.iter_mut()
+                    .zip(touched)
+                    .for_each(|(u, t)| u.touched = t);
+            }
+        }
+        let found: Vec<Vec<Use<N>>> = found.into_iter().map(|(uses, _)| uses).collect();
+        let touched = self.touched(&sequence.uses);
+        let mut all = Vec::with_capacity(touched.len());
+        let mut between = BTreeMap::new();
+        // Parts list their buffers in one order, so the next one of each part is looked at.
+        let mut next = vec![0; parts.len()];
+        for ((buffer, _), touched) in sequence.uses.iter().zip(touched) {
+            let mut sum = Use {
+                touched,
+                moved: [0.0; N],
+                stays: [true; N],
             };
-            let sum = all.entry(b).or_default();
-            sum.stays &= found_again > 0.0;
-            sum.moved = match self.cache.ways {
-                Some(_) => (sum.moved - found_again * again.max(0.0)).max(touched.min(sum.moved)),
-                None if sum.stays => touched,
-                None => sum.moved,
-            };
+            let mut again = Vec::new();
+            for ((part, uses), next) in parts.iter().zip(&found).zip(&mut next) {
+                if part.uses().get(*next).is_some_and(|(b, _)| b == buffer) {
+                    let own = &uses[*next];
+                    *next += 1;
+                    for c in 0..N {
+                        sum.moved[c] += own.moved[c];
+                        sum.stays[c] &= own.stays[c];
+                    }
+                    again.push(own.touched.lines);
+                }
+            }
+            let again = again.iter().sum::<f64>() - touched.lines;
+            let way = sequence.ways.get(buffer).copied();
+            if let Some(way) = way.filter(|_| sets) {
+                between
+                    .entry(way)
+                    .or_insert_with(|| self.between(sequence, way, &found));
+            }
+            let way = way.and_then(|way| between.get(&way));
+            for c in 0..N {
+                let found_again = match self.caches[c].ways {
+                    Some(ways) => {
+                        let touched = way.map_or(&[][..], Vec::as_slice);
+                        self.chances
+                            .found_again(*buffer, touched, c, (ways, self.caches[c].sets()))
+                    }
+                    None => {
+                        let capacity = self.caches[c].capacity();
+                        let longest = longest_without(parts, &found, *buffer);
+                        let all_stays = touched.lines <= capacity && longest <= capacity;
+                        f64::from(u8::from(all_stays && sum.stays[c]))
+                    }
+                };
+                sum.stays[c] &= found_again > 0.0;
+                let moved = sum.moved[c];
+                sum.moved[c] = match self.caches[c].ways {
+                    Some(_) => {
+                        let least = touched.lines.min(moved);
+                        (moved - found_again * again.max(0.0)).max(least)
+                    }
+                    None if sum.stays[c] => touched.lines,
+                    None => moved,
+                };
+            }
+            all.push(sum);
         }
         all
     }
 
-    /// The share of a buffer's lines that are still there after what other parts touch.
-    fn found_again(&self, buffer: BufferId, touched: &Uses, ways: u64) -> f64 {
-        let sets = self.sets() as f64;
-        // The numbers of lines that come into a set, and how likely they are.
-        let mut likely = vec![1.0];
+    /// What the parts of a way touch.
+    fn between(
+        &mut self,
+        sequence: &Sequence,
+        way: (usize, usize),
+        found: &[Vec<Use<N>>],
+    ) -> Vec<(BufferId, Touched<N>)> {
+        let (uses, touched): (&Uses, Vec<Touched<N>>) = match sequence.between.get(&way) {
+            Some(uses) => (uses, self.touched(uses)),
+            None => {
+                let own = found[way.0].iter().map(|u| u.touched);
+                (sequence.parts[way.0].uses(), own.collect())
+            }
+        };
+        let buffers = uses.iter().map(|(b, _)| *b);
+        buffers.zip(touched).collect()
+    }
+
+    fn part(&mut self, part: &Part) -> Vec<Use<N>> {
+        match part {
+            Part::Plain { lanes, uses } => {
+                lanes.iter().for_each(|(v, n)| self.extents.set(*v, *n));
+                let one = |touched: Touched<N>| Use {
+                    moved: [touched.lines; N],
+                    touched,
+                    stays: [true; N],
+                };
+                self.touched(uses).into_iter().map(one).collect()
+            }
+            Part::Loop {
+                var,
+                extent,
+                parallel,
+                body,
+            } => {
+                let extent = self.extent(*extent, *parallel);
+                let mut uses = self.repeated(*var, extent, body);
+                if *parallel {
+                    self.add_copies(&body.uses, &mut uses, self.threads.min(extent));
+                }
+                uses
+            }
+            Part::If(body) => self.sequence(body),
+        }
+    }
+
+    fn repeated(&mut self, var: VarId, extent: i64, body: &Sequence) -> Vec<Use<N>> {
+        // Another loop over the same variable may have been visited before.
+        let before = self.extents.hold(var);
+        let mut uses = self.sequence(body);
+        self.extents.set_from(var, extent, before);
+        let touched = self.touched(&body.uses);
+        let buffers = body.uses.iter().map(|(b, _)| *b);
+        let once: Vec<_> = buffers.zip(uses.iter().map(|u| u.touched)).collect();
+        let footprint: f64 = once.iter().map(|(_, t)| t.lines).sum();
+        let n = extent as f64;
+        for (u, ((buffer, one), touched)) in uses.iter_mut().zip(once.iter().zip(touched)) {
+            let (one, lines) = (one.lines, touched.lines);
+            u.touched = touched;
+            for (c, cache) in self.caches.iter().enumerate() {
+                u.moved[c] = match cache.ways {
+                    Some(ways) => {
+                        // Lines of one iteration that the one before touched as well.
+                        let old = (one - (lines - one) / (n - 1.0).max(1.0)).max(0.0);
+                        let size = (ways, cache.sets());
+                        let lost = 1.0 - self.chances.found_again(*buffer, &once, c, size);
+                        n * (u.moved[c] - one).max(0.0) + lines + (n - 1.0) * lost * old
+                    }
+                    None if footprint <= cache.capacity() || u.stays[c] => lines,
+                    None => u.moved[c] * n,
+                };
+            }
+        }
+        uses
+    }
+
+    /// Of buffers that each worker has a copy of, the lines of all copies.
+    fn add_copies(&self, uses: &Uses, moved: &mut [Use<N>], copies: i64) {
+        for ((b, _), u) in uses.iter().zip(moved) {
+            let place = self.code.buffers[b.index()].place;
+            if matches!(place, BufferPlace::WorkerWorkspace(_)) {
+                for (moved, cache) in u.moved.iter_mut().zip(&self.caches) {
+                    if cache.shared && cache.ways.is_some() {
+                        *moved *= copies as f64;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How likely numbers of lines are that come into a set, in memory that is used again.
+#[derive(Debug, Default)]
+struct Chances {
+    likely: Vec<f64>,
+    sum: Vec<f64>,
+}
+
+impl Chances {
+    /// The share of a buffer's lines that are still there after what is touched, of one of the
+    /// caches, which has so many ways and sets.
+    fn found_again<const N: usize>(
+        &mut self,
+        buffer: BufferId,
+        touched: &[(BufferId, Touched<N>)],
+        cache: usize,
+        (ways, sets): (u64, u64),
+    ) -> f64 {
+        let sets = sets as f64;
+        let most = ways as usize;
+        self.likely.clear();
+        self.likely.push(1.0);
         let mut own = (1.0, 0.0);
-        for (b, u) in touched {
-            let Touched {
-                lines,
-                sets: reached,
-            } = self.touched(*b, &u.accesses, &[]);
-            let density = lines / reached;
+        for (b, t) in touched {
+            let reached = t.sets[cache];
+            let density = t.lines / reached;
             let (least, more) = (density.floor(), density.fract());
             if *b == buffer {
                 own = (density.max(1.0).floor(), density.max(1.0).fract());
                 continue;
             }
             let here = (reached / sets).min(1.0);
-            let mut sum = vec![0.0; likely.len() + least as usize + 1];
-            for (n, p) in likely.iter().enumerate() {
-                sum[n] += p * (1.0 - here);
-                sum[n + least as usize] += p * here * (1.0 - more);
-                sum[n + least as usize + 1] += p * here * more;
+            let least = least as usize;
+            let length = self.likely.len().saturating_add(least).saturating_add(1);
+            self.sum.clear();
+            self.sum.resize(length.min(most + 1), 0.0);
+            // More lines than the set has ways leave nothing there.
+            let mut add = |n: usize, p: f64| {
+                if let Some(sum) = self.sum.get_mut(n) {
+                    *sum += p;
+                }
+            };
+            for (n, p) in self.likely.iter().enumerate() {
+                add(n, p * (1.0 - here));
+                add(n.saturating_add(least), p * here * (1.0 - more));
+                add(n.saturating_add(least).saturating_add(1), p * here * more);
             }
-            sum.truncate(ways as usize + 1);
-            likely = sum;
+            std::mem::swap(&mut self.likely, &mut self.sum);
         }
         let within = |own: f64| -> f64 {
             let room = ways as f64 - own;
             match room < 0.0 {
                 true => 0.0,
-                false => likely.iter().take(room as usize + 1).sum(),
+                false => self.likely.iter().take(room as usize + 1).sum(),
             }
         };
         (1.0 - own.1) * within(own.0) + own.1 * within(own.0 + 1.0)
     }
-
-    /// A loop, a condition, or statements without.
-    fn part(&mut self, group: &[Stmt]) -> Uses {
-        if let [s @ (Stmt::Loop(_) | Stmt::If { .. })] = group {
-            return self.nested(s);
-        }
-        let mut uses = Uses::new();
-        for s in group {
-            if let Stmt::Store(s) = s {
-                self.store(s, &mut uses);
-            }
-        }
-        let buffers: Vec<BufferId> = uses.keys().copied().collect();
-        for b in buffers {
-            let moved = self.lines(b, &uses[&b].accesses, &[]);
-            uses.entry(b).or_default().moved = moved;
-        }
-        uses
-    }
-
-    fn nested(&mut self, s: &Stmt) -> Uses {
-        match s {
-            Stmt::Loop(l) => {
-                let extent = match l.parallel && !self.cache.shared {
-                    true => (l.extent + self.threads - 1) / self.threads,
-                    false => l.extent,
-                };
-                let mut uses = self.repeated(l.var, extent, &l.body);
-                if l.parallel && self.cache.shared && self.cache.ways.is_some() {
-                    self.add_copies(&mut uses, self.threads.min(extent));
-                }
-                uses
-            }
-            Stmt::If {
-                then, otherwise, ..
-            } => {
-                let both: Vec<Stmt> = then.iter().chain(otherwise).cloned().collect();
-                self.sequence(&both)
-            }
-            Stmt::Store(_) | Stmt::Check { .. } | Stmt::Prefetch { .. } => Uses::new(),
-        }
-    }
-
-    fn repeated(&mut self, var: VarId, extent: i64, body: &[Stmt]) -> Uses {
-        // Another loop over the same variable may have been visited before.
-        self.ranges.remove(var);
-        let mut uses = self.sequence(body);
-        let fits = self.footprint(&uses, &[]) <= self.capacity();
-        let here = [(var, extent)];
-        let n = extent as f64;
-        let found: Vec<(BufferId, f64)> = uses
-            .iter()
-            .map(|(b, u)| {
-                let touched = self.lines(*b, &u.accesses, &here);
-                let moved = match self.cache.ways {
-                    Some(ways) => {
-                        let one = self.lines(*b, &u.accesses, &[]);
-                        // Lines of one iteration that the one before touched as well.
-                        let old = (one - (touched - one) / (n - 1.0).max(1.0)).max(0.0);
-                        let lost = 1.0 - self.found_again(*b, &uses, ways);
-                        n * (u.moved - one).max(0.0) + touched + (n - 1.0) * lost * old
-                    }
-                    None if fits || u.stays => touched,
-                    None => u.moved * n,
-                };
-                (*b, moved)
-            })
-            .collect();
-        for (b, moved) in found {
-            uses.entry(b).or_default().moved = moved;
-        }
-        self.ranges.insert(var, extent);
-        uses
-    }
-
-    /// Of buffers that each worker has a copy of, the lines of all copies.
-    fn add_copies(&self, uses: &mut Uses, copies: i64) {
-        for (b, u) in uses {
-            if matches!(
-                self.code.buffers[b.index()].place,
-                BufferPlace::WorkerWorkspace(_)
-            ) {
-                u.moved *= copies as f64;
-            }
-        }
-    }
-
-    fn store(&mut self, s: &Store, uses: &mut Uses) {
-        if let Some(lane) = s.lane {
-            self.ranges.insert(lane.var, i64::from(lane.lanes));
-        }
-        let own = [(s.buffer, &s.offset)];
-        let loads = s.loads_with_ids().into_iter().map(|(_, b, at)| (b, at));
-        for (buffer, offset) in own.into_iter().chain(loads) {
-            let place = self.code.buffers[buffer.index()].place;
-            if matches!(place, BufferPlace::Register | BufferPlace::Unused) {
-                continue;
-            }
-            let found: &mut Use = uses.entry(buffer).or_default();
-            let access = Access::of(offset);
-            if !found.accesses.contains(&access) {
-                found.accesses.push(access);
-            }
-            found.stays = true;
-        }
-    }
 }
 
-/// What runs from one use of a buffer to the next: of the longest way, the part that uses it
-/// and those that do not.
-fn between(parts: &[Uses], buffer: BufferId) -> Uses {
-    let with = |range: &[Uses]| {
-        let mut all = Uses::new();
-        for (b, u) in range.iter().flatten() {
-            let sum: &mut Use = all.entry(*b).or_default();
-            sum.accesses.extend(u.accesses.iter().cloned());
-        }
-        all
-    };
-    let uses: Vec<usize> = (0..parts.len())
-        .filter(|i| parts[*i].contains_key(&buffer))
-        .collect();
-    let longest = uses.windows(2).max_by_key(|w| w[1] - w[0]);
-    longest.map_or(Uses::new(), |w| with(&parts[w[0]..w[1]]))
-}
-
-/// The largest sum of sizes of consecutive parts that do not touch a buffer.
-fn longest_without(parts: &[Uses], sizes: &[f64], buffer: BufferId) -> f64 {
+/// The largest sum of lines of consecutive parts that do not touch a buffer.
+fn longest_without<const N: usize>(parts: &[Part], found: &[Vec<Use<N>>], buffer: BufferId) -> f64 {
     let (mut longest, mut run) = (0.0, 0.0);
-    for (part, size) in parts.iter().zip(sizes) {
-        run = match part.contains_key(&buffer) {
+    for (part, uses) in parts.iter().zip(found) {
+        run = match part.uses().iter().any(|(b, _)| *b == buffer) {
             true => 0.0,
-            false => run + size,
+            false => run + uses.iter().map(|u| u.touched.lines).sum::<f64>(),
         };
         longest = f64::max(longest, run);
     }

@@ -8,7 +8,6 @@
 //! cache, and a load does not wait for an earlier store.
 
 use llvm::{Definition, Instruction, RegisterUnit, SchedulingModel};
-use std::collections::HashMap;
 
 /// Instructions that the steady state is looked for in, about.
 const SIMULATED: usize = 2048;
@@ -50,6 +49,22 @@ fn ends(block: &[Instruction], mut machine: Machine<'_>, runs: usize) -> Vec<u64
     (0..runs).map(run).collect()
 }
 
+/// Something of each register unit. Units are numbered from 0.
+struct ByUnit<T>(Vec<T>);
+
+impl<T: Copy + Default> ByUnit<T> {
+    fn of(&self, unit: RegisterUnit) -> T {
+        self.0.get(unit as usize).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, unit: RegisterUnit, value: T) {
+        if self.0.len() <= unit as usize {
+            self.0.resize(unit as usize + 1, T::default());
+        }
+        self.0[unit as usize] = value;
+    }
+}
+
 struct Machine<'a> {
     model: &'a SchedulingModel,
     /// Whether a register that is written anew is another one.
@@ -58,8 +73,8 @@ struct Machine<'a> {
     enter: u64,
     entered: u32,
     /// For each register unit, who wrote it last, and when the last reader began.
-    written: HashMap<RegisterUnit, (u64, Definition)>,
-    read: HashMap<RegisterUnit, u64>,
+    written: ByUnit<Option<(u64, Definition)>>,
+    read: ByUnit<u64>,
     /// Units in use, for each resource by cycle.
     used: Vec<Vec<u32>>,
     /// When the micro-operations that still count against the buffer leave it, in order.
@@ -74,8 +89,8 @@ impl<'a> Machine<'a> {
             renames,
             enter: 0,
             entered: 0,
-            written: HashMap::new(),
-            read: HashMap::new(),
+            written: ByUnit(vec![]),
+            read: ByUnit(vec![]),
             used: vec![vec![]; model.resources.len()],
             leaving: Default::default(),
             last_result: 0,
@@ -114,14 +129,13 @@ impl<'a> Machine<'a> {
         let micro_ops = i.micro_ops.max(1);
         let mut ready = self.enters(micro_ops);
         for u in &i.uses {
-            if let Some((begun, definition)) = self.written.get(&u.unit) {
+            if let Some((begun, definition)) = &self.written.of(u.unit) {
                 ready = ready.max(begun + u64::from(u.wait(definition)));
             }
         }
         for d in i.definitions.iter().filter(|_| !self.renames) {
-            let earlier = self.written.get(&d.unit).map(|w| w.0);
-            let earlier = earlier.max(self.read.get(&d.unit).copied());
-            ready = ready.max(earlier.unwrap_or(0));
+            let earlier = self.written.of(d.unit).map_or(0, |w| w.0);
+            ready = ready.max(earlier).max(self.read.of(d.unit));
         }
         let begin = self.begin(i, ready);
         // In order: nothing later begins before.
@@ -129,12 +143,12 @@ impl<'a> Machine<'a> {
             self.advance_to(begin);
         }
         for u in &i.uses {
-            let read = self.read.entry(u.unit).or_default();
-            *read = (*read).max(begin);
+            let read = self.read.of(u.unit).max(begin);
+            self.read.set(u.unit, read);
         }
         for d in &i.definitions {
-            self.written.insert(d.unit, (begin, *d));
-            self.read.remove(&d.unit);
+            self.written.set(d.unit, Some((begin, *d)));
+            self.read.set(d.unit, 0);
         }
         let result = begin + u64::from(i.latency.max(1));
         self.last_result = self.last_result.max(result);

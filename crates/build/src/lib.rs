@@ -14,5 +14,6 @@ pub use builder::{BuildRequest, BuildResult, BuilderPool, Fault, serve};
 pub use cache::ObjectCache;
 pub use pipeline::{
     BuildFailure, BuildOptions, BuildStage, Built, Extras, build, built_kernel, kernel_target,
+    read_loops,
 };
 pub use toolchain::toolchain;

@@ -144,6 +144,24 @@ fn read(code: &Code, compiler: &Compiler, object: &[u8], scored: &str) -> Result
     })
 }
 
+/// What reading the loops of a candidate tells, without a code generator: about ten times as fast as
+/// reading its machine code.
+///
+/// # Errors
+/// If the trace is refused, or the program cannot be lowered.
+pub fn read_loops(
+    program: &Program,
+    trace: &Trace,
+    target: &Target,
+) -> Result<Features, BuildFailure> {
+    let Target::Cpu(cpu) = target;
+    let scheduled =
+        schedule::replay(program, trace).map_err(|e| failure(BuildStage::Replay)(e.to_string()))?;
+    let code = lower::lower(&scheduled, target, &lower::LowerOptions::standard())
+        .map_err(|e| failure(BuildStage::Lower)(e.to_string()))?;
+    Ok(analysis::loops(&code, cpu))
+}
+
 /// The target in the form that kernels and compiled models hold: which
 /// instructions their code uses.
 pub fn kernel_target(target: &Target) -> KernelTarget {

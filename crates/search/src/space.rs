@@ -295,11 +295,35 @@ impl Space {
     /// # Errors
     /// A required step that was applied and is illegal: a limit is missing.
     pub fn candidate(&self, program: &Program, p: &Point) -> Result<Candidate, Refused> {
+        let optional = |s: &SketchStep| matches!(s, SketchStep::Optional(_));
+        let steps = &self.sketches[p.sketch].steps;
+        let tried = steps.iter().rposition(optional).map_or(0, |i| i + 1);
+        match tried {
+            0 => self.applied(None, p, tried),
+            _ => self.applied(Some(&mut program.clone()), p, tried),
+        }
+    }
+
+    /// The candidate at a point of the space of `program`, and the program that its trace gives:
+    /// for whoever needs both at once, since each step is applied once.
+    ///
+    /// # Errors
+    /// A required step that is illegal: a limit is missing.
+    pub fn scheduled(&self, program: &Program, p: &Point) -> Result<(Candidate, Program), Refused> {
+        let mut scheduled = program.clone();
+        let candidate = self.applied(Some(&mut scheduled), p, usize::MAX)?;
+        Ok((candidate, scheduled))
+    }
+
+    /// The candidate at a point; its first `tried` steps are applied to a program, if there is one.
+    fn applied(
+        &self,
+        mut scheduled: Option<&mut Program>,
+        p: &Point,
+        tried: usize,
+    ) -> Result<Candidate, Refused> {
         let sketch = &self.sketches[p.sketch];
         let decisions = self.decisions(p);
-        let optional = |s: &SketchStep| matches!(s, SketchStep::Optional(_));
-        let tried = sketch.steps.iter().rposition(optional).map_or(0, |i| i + 1);
-        let mut scheduled = (tried > 0).then(|| program.clone());
         let mut steps = Vec::with_capacity(sketch.steps.len());
         for (i, s) in sketch.steps.iter().enumerate() {
             if let SketchStep::UnlessZero(_, v) = s
@@ -307,10 +331,10 @@ impl Space {
             {
                 continue;
             }
-            if let Some(program) = scheduled.as_mut().filter(|_| i < tried)
+            if let Some(program) = scheduled.as_deref_mut().filter(|_| i < tried)
                 && let Err(illegal) = s.step().apply(program, &decisions)
             {
-                if optional(s) {
+                if matches!(s, SketchStep::Optional(_)) {
                     continue;
                 }
                 return Err(Refused {

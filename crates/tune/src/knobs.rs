@@ -145,9 +145,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "filter",
-        kind: "NAME,... of distinct, neighbours",
+        kind: "NAME,... of distinct, loops, neighbours",
         default: "none",
-        doc: "Filters that candidates pass before they are measured, in the order given. distinct drops schedules that the task had before; neighbours drops candidates near slow ones",
+        doc: "Filters that candidates pass before they are measured, in the order given. distinct drops schedules that the task had before; loops keeps the half of a batch whose loops move the fewest cache lines; neighbours drops candidates near slow ones",
         source: OWN_CHOICE,
         affects_code: false,
     },

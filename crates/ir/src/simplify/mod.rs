@@ -11,6 +11,7 @@
 //! load or a division that would be an error included.
 
 mod condition;
+mod linear;
 pub mod rules;
 mod select;
 mod sum;
@@ -26,6 +27,9 @@ const MAX_STEPS_PER_NODE: usize = 16;
 
 /// The canonical equivalent of `e` for variables within `r`.
 pub fn simplify(e: &Expr, r: &Ranges) -> Expr {
+    if let Some(canonical) = linear::canonical(e, r) {
+        return canonical;
+    }
     let mut node = with_simple_operands(e, r);
     // No rule is about these, which are most nodes.
     if matches!(

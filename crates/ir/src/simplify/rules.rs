@@ -189,7 +189,7 @@ fn canonical_sum(e: &Expr, _: &Ranges) -> Option<Expr> {
 /// `(x // c) * c + x % c` is `x`, and with `(x // c) % d` it is `x % (c*d)`.
 fn rejoin_div_mod(e: &Expr, _: &Ranges) -> Option<Expr> {
     let (op, ..) = binary(e)?;
-    if op != BinaryOp::Add || !has_remainder(e) || !is_index(e) {
+    if op != BinaryOp::Add || !is_index(e) || !has_remainder(e) {
         return None;
     }
     let mut s = Sum::of(e);

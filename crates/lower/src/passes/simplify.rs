@@ -6,28 +6,154 @@
 
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
-use ir::affine::{Affine, Ranges};
+use ir::affine::{Affine, Interval, Ranges};
 use ir::simplify::simplify as canonical;
 use ir::{BinaryOp, Expr, ExprKind, VarId};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
-    nest.map_entries(|_, stmts| simplified(stmts, &Ranges::new()));
+    let mut pass = Simplifier::default();
+    nest.map_entries(|_, stmts| pass.stmts(stmts, &Ranges::new()));
     Ok(())
 }
 
-fn simplify_expr(e: &Expr, r: &Ranges) -> Expr {
-    match is_plain(e) {
-        true => with_affine_offsets(e, r),
-        false => canonical(e, r),
+/// What was simplified before: unrolled code repeats conditions and offsets.
+#[derive(Default)]
+struct Simplifier {
+    known: HashMap<Expr, Known>,
+}
+
+struct Known {
+    vars: Vec<VarId>,
+    /// The simplest forms by the ranges of the variables, on which alone they depend.
+    forms: Vec<(Vec<Option<Interval>>, Expr)>,
+}
+
+impl Simplifier {
+    fn expr(&mut self, e: &Expr, r: &Ranges) -> Expr {
+        match is_plain(e) {
+            true => self.with_simple_offsets(e, r),
+            false => self.canonical(e, r),
+        }
+    }
+
+    fn canonical(&mut self, e: &Expr, r: &Ranges) -> Expr {
+        if matches!(e.kind(), ExprKind::Int(..) | ExprKind::Float(..)) {
+            return e.clone();
+        }
+        let known = self.known.entry(e.clone()).or_insert_with(|| Known {
+            vars: e.vars(),
+            forms: vec![],
+        });
+        let here = known.vars.iter().map(|v| r.get(*v));
+        let same = |(ranges, _): &&(Vec<_>, Expr)| ranges.iter().copied().eq(here.clone());
+        if let Some((_, form)) = known.forms.iter().find(same) {
+            return form.clone();
+        }
+        let form = canonical(e, r);
+        known.forms.push((here.collect(), form.clone()));
+        form
+    }
+
+    fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
+        match e.kind() {
+            ExprKind::Load(b, at) => Expr::load(*b, [self.offset(&at[0], r)]),
+            _ => e.map_children(|c| self.with_simple_offsets(c, r)),
+        }
+    }
+
+    /// The canonical form of an affine offset needs no rules, unless a range is a point.
+    fn offset(&mut self, e: &Expr, r: &Ranges) -> Expr {
+        let known = |v: &VarId| r.get(*v).is_some_and(|i| i.lo == i.hi);
+        match Affine::of(e) {
+            Some(a) if !a.terms.keys().any(known) => a.to_expr(),
+            _ => self.canonical(e, r),
+        }
+    }
+
+    fn stmts(&mut self, stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
+        let mut out = Vec::new();
+        for s in stmts {
+            match s {
+                Stmt::For(l) => out.extend(self.for_(l, r)),
+                Stmt::If { cond, then } => {
+                    let cond = self.expr(&cond, r);
+                    if cond.as_int() == Some(0) {
+                        continue;
+                    }
+                    let then = self.stmts(then, &narrowed(&cond, r));
+                    out.extend(guarded(conjuncts(&cond), then));
+                }
+                Stmt::Assign(a) => out.extend(self.assign(a, r)),
+                Stmt::Check { cond, code } => {
+                    let cond = self.expr(&cond, r);
+                    if cond.as_int() != Some(1) {
+                        out.push(Stmt::Check { cond, code });
+                    }
+                }
+                Stmt::Prefetch { buffer, offset } => {
+                    let offset = self.offset(&offset, r);
+                    out.push(Stmt::Prefetch { buffer, offset });
+                }
+            }
+        }
+        out
+    }
+
+    fn for_(&mut self, mut l: For, r: &Ranges) -> Vec<Stmt> {
+        let body = std::mem::take(&mut l.body);
+        if l.extent == 1 {
+            let zero = Expr::int(0);
+            let body = body.iter().map(|s| s.with_var(l.var, &zero));
+            return self.stmts(body.collect(), r);
+        }
+        let mut inside = r.clone();
+        inside.set(l.var, 0, l.extent - 1);
+        l.body = self.stmts(body, &inside);
+        if l.body.is_empty() {
+            return vec![];
+        }
+        vec![Stmt::For(l)]
+    }
+
+    fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
+        let mut inside = Cow::Borrowed(r);
+        if let Some(lane) = a.lane {
+            let all = inside.to_mut();
+            all.set(lane.var, 0, i64::from(lane.lanes) - 1);
+        }
+        let mask = a.mask.map(|m| self.expr(&m, &inside));
+        if mask.as_ref().and_then(Expr::as_int) == Some(0) {
+            return None;
+        }
+        let mask = mask.filter(|m| m.as_int() != Some(1));
+        if let Some(m) = &mask {
+            let mut narrow = narrowed(m, &inside);
+            // One lane alone stays a lane: at a constant offset it would read by itself a
+            // register that others read whole, and the register would be memory.
+            if let Some(lane) = a.lane
+                && narrow.get(lane.var).is_some_and(|i| i.lo == i.hi)
+            {
+                narrow.set(lane.var, 0, i64::from(lane.lanes) - 1);
+            }
+            inside = Cow::Owned(narrow);
+        }
+        let indices = a.indices.iter().map(|i| self.offset(i, &inside));
+        Some(Stmt::Assign(Assign {
+            indices: indices.collect(),
+            value: self.expr(&a.value, &inside),
+            mask,
+            ..a
+        }))
     }
 }
 
-/// Whether an expression is arithmetic on loads at affine offsets: unrolled
-/// code is hundreds of such copies, and no rule but adding up the offsets
-/// applies to them.
+/// Whether an expression is arithmetic on loads: unrolled code is hundreds of such copies, and no
+/// rule applies to them but those of their offsets.
 fn is_plain(e: &Expr) -> bool {
     match e.kind() {
-        ExprKind::Load(_, at) => Affine::of(&at[0]).is_some(),
+        ExprKind::Load(..) => true,
         ExprKind::Binary(op, a, b) => {
             let arithmetic = matches!(
                 op,
@@ -37,100 +163,6 @@ fn is_plain(e: &Expr) -> bool {
         }
         _ => false,
     }
-}
-
-fn with_affine_offsets(e: &Expr, r: &Ranges) -> Expr {
-    match e.kind() {
-        ExprKind::Load(b, at) => Expr::load(*b, [simplify_offset(&at[0], r)]),
-        _ => e.map_children(|c| with_affine_offsets(c, r)),
-    }
-}
-
-/// The canonical form of an affine offset needs no rules, unless a range is a point.
-fn simplify_offset(e: &Expr, r: &Ranges) -> Expr {
-    let known = |v: &VarId| r.get(*v).is_some_and(|i| i.lo == i.hi);
-    match Affine::of(e) {
-        Some(a) if !a.terms.keys().any(known) => a.to_expr(),
-        _ => canonical(e, r),
-    }
-}
-
-fn simplified(stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
-    let mut out = Vec::new();
-    for s in stmts {
-        match s {
-            Stmt::For(l) => out.extend(simplified_loop(l, r)),
-            Stmt::If { cond, then } => {
-                let cond = simplify_expr(&cond, r);
-                if cond.as_int() == Some(0) {
-                    continue;
-                }
-                let then = simplified(then, &narrowed(&cond, r));
-                out.extend(guarded(conjuncts(&cond), then));
-            }
-            Stmt::Assign(a) => out.extend(simplified_assign(a, r)),
-            Stmt::Check { cond, code } => {
-                let cond = simplify_expr(&cond, r);
-                if cond.as_int() != Some(1) {
-                    out.push(Stmt::Check { cond, code });
-                }
-            }
-            Stmt::Prefetch { buffer, offset } => {
-                out.push(Stmt::Prefetch {
-                    buffer,
-                    offset: simplify_offset(&offset, r),
-                });
-            }
-        }
-    }
-    out
-}
-
-fn simplified_loop(mut l: For, r: &Ranges) -> Vec<Stmt> {
-    let body = std::mem::take(&mut l.body);
-    if l.extent == 1 {
-        let zero = Expr::int(0);
-        return simplified(body.iter().map(|s| s.with_var(l.var, &zero)).collect(), r);
-    }
-    let mut inside = r.clone();
-    inside.set(l.var, 0, l.extent - 1);
-    l.body = simplified(body, &inside);
-    if l.body.is_empty() {
-        return vec![];
-    }
-    vec![Stmt::For(l)]
-}
-
-fn simplified_assign(a: Assign, r: &Ranges) -> Option<Stmt> {
-    let mut inside = r.clone();
-    if let Some(lane) = a.lane {
-        inside.set(lane.var, 0, i64::from(lane.lanes) - 1);
-    }
-    let mask = a.mask.map(|m| simplify_expr(&m, &inside));
-    if mask.as_ref().and_then(Expr::as_int) == Some(0) {
-        return None;
-    }
-    let mask = mask.filter(|m| m.as_int() != Some(1));
-    if let Some(m) = &mask {
-        inside = narrowed(m, &inside);
-        // One lane alone stays a lane: at a constant offset it would read by itself a
-        // register that others read whole, and the register would be memory.
-        if let Some(lane) = a.lane
-            && inside.get(lane.var).is_some_and(|i| i.lo == i.hi)
-        {
-            inside.set(lane.var, 0, i64::from(lane.lanes) - 1);
-        }
-    }
-    Some(Stmt::Assign(Assign {
-        indices: a
-            .indices
-            .iter()
-            .map(|i| simplify_offset(i, &inside))
-            .collect(),
-        value: simplify_expr(&a.value, &inside),
-        mask,
-        ..a
-    }))
 }
 
 /// The ranges where a condition holds: comparisons of one variable are used.

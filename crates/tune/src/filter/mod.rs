@@ -7,9 +7,11 @@
 //! order, is a setting of the run.
 
 mod distinct;
+mod loops;
 mod neighbours;
 
 pub use distinct::Distinct;
+pub use loops::Loops;
 pub use neighbours::Neighbours;
 
 use crate::Options;
@@ -46,8 +48,9 @@ pub trait Filter {
 pub type MakeFilter = fn(&Options) -> Box<dyn Filter + Send>;
 
 /// Every filter: its name, and what makes one.
-pub const FILTERS: [(&str, MakeFilter); 2] = [
+pub const FILTERS: [(&str, MakeFilter); 3] = [
     (Distinct::NAME, |_| Box::new(Distinct::default())),
+    (Loops::NAME, |_| Box::new(Loops)),
     (Neighbours::NAME, |_| Box::new(Neighbours::default())),
 ];
 
