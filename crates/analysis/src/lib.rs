@@ -8,19 +8,19 @@
 mod classes;
 mod executions;
 mod features;
-mod flow;
 mod footprint;
 mod graph;
 mod joint;
 mod movement;
+mod paths;
 mod pipeline;
+mod regions;
 mod score;
 mod text;
 
 pub use classes::Class;
 pub use executions::Executions;
 pub use features::{Features, MachineFeatures, WAYS, loops, machine};
-pub use flow::{Flow, Known, flow};
 pub use graph::{Block, Graph, MachineLoop};
 pub use joint::{Analysis, BlockReport, Counts, Entry, Fate, FunctionReport, LoopMatch, analyse};
 pub use movement::{Cache, Movement, movement};

