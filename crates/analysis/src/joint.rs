@@ -6,14 +6,14 @@
 //! conditions give counts of statements, and the flow of control spreads both over
 //! the blocks. What no id or count decides is named, never dropped.
 
-use crate::classes::Class;
+use crate::classes::{Class, moves_by_stack};
 use crate::executions::Executions;
 use crate::graph::{Graph, MachineLoop};
 use crate::paths::{Known, Paths, paths};
 use crate::pipeline::{Cycles, cycles};
 use crate::regions::{Region, regions};
 use llvm::{Control, Instruction, MachineFunction, SchedulingModel};
-use lower::flat::{Code, FlatLoopId};
+use lower::flat::{AccessId, AccessInfo, BufferPlace, Code, FlatLoopId};
 use std::collections::{BTreeSet, HashMap};
 
 /// What runs in one call of an entry.
@@ -89,6 +89,8 @@ pub struct Counts {
     /// Instructions that read memory, and that write it.
     pub loads: f64,
     pub stores: f64,
+    /// Instructions of any class in loops that store what no register holds, or load it again.
+    pub spills: f64,
 }
 
 impl Counts {
@@ -120,6 +122,7 @@ impl Counts {
         }
         self.loads += times * other.loads;
         self.stores += times * other.stores;
+        self.spills += times * other.spills;
     }
 }
 
@@ -261,15 +264,20 @@ impl Joint<'_> {
             parallel,
             calls,
         });
-        let blocks = graph.blocks.iter().zip(&runs).map(|(b, runs)| {
+        let blocks = graph.blocks.iter().zip(&runs).enumerate();
+        let blocks = blocks.map(|(n, (b, runs))| {
             let own = &f.instructions[b.instructions.clone()];
+            let mut counts = Counts::of(own);
+            if graph.innermost(n).is_some() {
+                counts.spills = own.iter().filter(|i| self.spills(i)).count() as f64;
+            }
             BlockReport {
                 offset: own[0].offset,
                 bytes: own.iter().map(|i| i.size).sum(),
                 runs: runs.expected,
                 least: runs.least,
                 most: runs.most,
-                counts: Counts::of(own),
+                counts,
                 cycles: cycles(own, model),
             }
         });
@@ -285,6 +293,14 @@ impl Joint<'_> {
             guessed,
             broken,
         });
+    }
+
+    /// Whether an instruction of a loop uses the stack for other than an array of flat code.
+    fn spills(&self, i: &Instruction) -> bool {
+        let access = |id: AccessId| self.code.accesses.get(id as usize);
+        let place = |a: &AccessInfo| self.code.buffers[a.buffer.index()].place;
+        let array = i.of_access.and_then(access).map(place) == Some(BufferPlace::Stack);
+        moves_by_stack(i) && !array
     }
 
     /// The flat loop of each machine loop; fates are updated.

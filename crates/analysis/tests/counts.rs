@@ -1,12 +1,18 @@
-//! How many blocks of the machine code of many operators have counts that are decided.
+//! Counts of blocks: of many operators on every instruction set none is inconsistent, few are not
+//! decided, and spills are told apart from other moves to the stack.
+//!
+//! `TUNESMITH_POINTS` sets how many points of each sketch are read beside its default. Figures
+//! of each operator are printed.
 
+#[allow(dead_code, reason = "not every test uses all")]
 mod support;
 
-use ir::{Isa, Program, Target};
-use support::{analysed, compiled, mismatches, traces};
+use analysis::{Analysis, Class, FunctionReport};
+use ir::{Isa, Target};
+use support::{analysed, compiled, mismatches, operator, product, traces};
 use testkit::setting;
 
-/// One of each kind whose code has another shape.
+/// One of each kind whose code has another shape: borders, strides, sizes that no vector divides.
 const OPERATORS: &[&str] = &[
     "op:conv2d(c=16,h=14,w=14,k=16)",
     "op:conv2d(c=3,h=23,w=23,k=16,r=7,s=7,stride=2)",
@@ -20,85 +26,104 @@ const OPERATORS: &[&str] = &[
     "op:transpose(rows=30,cols=50)",
 ];
 
-fn programs(spec: &str, target: &Target) -> Vec<Program> {
-    let model = graph::builtin::builtin(spec, 0).expect("a built-in operator");
-    let options = plan::LayoutPolicy::of_builtin(spec).expect("a built-in operator");
-    let plan = plan::plan(&model, target, &options.into()).expect("the model is planned");
-    plan.tasks.into_iter().map(|t| t.program).collect()
-}
+/// The share of blocks that may be undecided.
+const MOST_GUESSED: f64 = 0.05;
 
 #[derive(Clone, Copy, Default)]
 struct Tally {
-    candidates: usize,
+    entries: usize,
     guessed: usize,
-    broken: usize,
     blocks: usize,
     guessed_blocks: usize,
-    broken_blocks: usize,
+}
+
+impl Tally {
+    fn add(&mut self, a: &Analysis) {
+        let sum = |of: fn(&FunctionReport) -> usize| a.functions.iter().map(of).sum::<usize>();
+        let guessed = sum(|f| f.guessed.len());
+        self.entries += 1;
+        self.guessed += usize::from(guessed > 0);
+        self.blocks += sum(|f| f.blocks.len());
+        self.guessed_blocks += guessed;
+    }
 }
 
 #[test]
 fn counts_of_operators_agree() {
-    let points = setting("TUNESMITH_POINTS", 3) as usize;
-    let only = std::env::var("TUNESMITH_ONLY").unwrap_or_default();
-    let show = std::env::var("TUNESMITH_SHOW").is_ok();
+    let points = setting("TUNESMITH_POINTS", 1) as usize;
     let mut wrong = Vec::new();
     for isa in Isa::ALL {
         let target = Target::generic(isa);
-        if !format!("{isa:?}").contains(only.split(':').next().unwrap()) {
-            continue;
-        }
+        let mut all = Tally::default();
         for spec in OPERATORS {
-            if !spec.contains(only.split(':').nth(1).unwrap_or("")) {
-                continue;
-            }
-            let mut t = Tally::default();
-            for program in programs(spec, &target) {
-                for (n, trace) in traces(&program, &target, points).into_iter().enumerate() {
-                    let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
+            let mut tally = Tally::default();
+            for program in operator(spec, &target) {
+                for (n, trace) in traces(&program, &target, points).iter().enumerate() {
+                    let scheduled = schedule::replay(&program, trace).expect("a legal trace");
                     let (code, object) = compiled(&scheduled, &target);
                     for entry in ["kernel", "prepare"] {
                         let a = analysed(&code, &object, &target, entry);
-                        let f = &a.functions;
-                        let sum = |of: &dyn Fn(&analysis::FunctionReport) -> usize| -> usize {
-                            f.iter().map(of).sum()
-                        };
-                        t.candidates += 1;
-                        t.blocks += sum(&|f| f.blocks.len());
-                        let (g, b) = (sum(&|f| f.guessed.len()), sum(&|f| f.broken.len()));
-                        t.guessed += usize::from(g > 0);
-                        t.broken += usize::from(b > 0);
-                        t.guessed_blocks += g;
-                        t.broken_blocks += b;
+                        tally.add(&a);
+                        all.add(&a);
+                        let found = mismatches(&code, &a).into_iter();
                         let name = format!("{} {spec} {n} {entry}", target.name());
-                        if show && g + b > 0 {
-                            let dir = std::path::Path::new("/tmp/counts");
-                            std::fs::create_dir_all(dir).unwrap();
-                            let file = format!(
-                                "{isa:?}-{}-{n}-{entry}",
-                                &spec[3..].split('(').next().unwrap()
-                            );
-                            std::fs::write(dir.join(format!("{file}.o")), &object).unwrap();
-                            std::fs::write(
-                                dir.join(format!("{file}.txt")),
-                                format!(
-                                    "{}\n{}",
-                                    lower::flat::text::print(&code),
-                                    analysis::print(&code, &a)
-                                ),
-                            )
-                            .unwrap();
-                            println!("{name}: guessed {g}, broken {b}");
-                        }
-                        wrong.extend(mismatches(&code, &a).iter().map(|w| format!("{name}: {w}")));
+                        wrong.extend(found.map(|w| format!("{name}: {w}")));
+                        wrong.extend(outside(&a).map(|w| format!("{name}: {w}")));
                     }
                 }
             }
             println!(
-                "{:?} {spec}: {} entries, guessed {} broken {}; blocks {} guessed {} broken {}",
-                isa, t.candidates, t.guessed, t.broken, t.blocks, t.guessed_blocks, t.broken_blocks
+                "{} {spec}: {} of {} entries and {} of {} blocks are guessed",
+                target.name(),
+                tally.guessed,
+                tally.entries,
+                tally.guessed_blocks,
+                tally.blocks
             );
         }
+        let (guessed, blocks) = (all.guessed_blocks as f64, all.blocks as f64);
+        assert!(
+            guessed <= MOST_GUESSED * blocks,
+            "{}: {guessed} of {blocks} blocks are guessed",
+            target.name()
+        );
     }
-    println!("{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Blocks whose count is not within its bounds.
+fn outside(a: &Analysis) -> impl Iterator<Item = String> {
+    let blocks = a.functions.iter().flat_map(|f| &f.blocks);
+    blocks.filter_map(|b| {
+        let slack = 1e-6 * b.most.max(1.0);
+        let within = b.least - slack <= b.runs && b.runs <= b.most + slack;
+        (!within).then(|| format!("block at {}: {} runs", b.offset, b.runs))
+    })
+}
+
+#[test]
+fn what_is_saved_around_a_body_is_no_spill() {
+    let target = Target::generic(Isa::X86Sse2);
+    let mut spilled = 0;
+    for program in [product(50, 48, 70), product(8, 8, 8)] {
+        for trace in traces(&program, &target, 0) {
+            let scheduled = schedule::replay(&program, &trace).expect("a legal trace");
+            let (code, object) = compiled(&scheduled, &target);
+            let a = analysed(&code, &object, &target, "kernel");
+            for f in &a.functions {
+                for (n, b) in f.blocks.iter().enumerate() {
+                    let (spills, stack) = (b.counts.spills, b.counts.of_class(Class::Stack));
+                    match f.graph.innermost(n) {
+                        None => assert_eq!(spills, 0.0, "{} at {}", f.name, b.offset),
+                        // Instructions that read the stack for their arithmetic spill as well.
+                        Some(_) => assert!(spills >= stack, "{} at {}", f.name, b.offset),
+                    }
+                    spilled += usize::from(spills > 0.0);
+                }
+            }
+            let saved = a.counts().of_class(Class::Stack) - a.counts().spills;
+            assert!(saved > 0.0 || a.counts().spills > 0.0, "nothing is saved");
+        }
+    }
+    assert!(spilled > 0, "no loop spills");
 }
