@@ -21,7 +21,7 @@ pub enum Class {
     Scalar,
     ScalarLoad,
     ScalarStore,
-    /// Moves to and from the stack: spilled registers, arguments, arrays on it.
+    /// Moves to and from the stack: spilled registers, saved ones, arguments, arrays on it.
     Stack,
     Prefetch,
     /// Branches, calls and returns.
@@ -99,6 +99,16 @@ impl Class {
     }
 }
 
+/// Whether an instruction of any class moves a value to or from the stack by its address there.
+/// A loop that does so lacks registers, unless it has an array on the stack.
+pub(crate) fn moves_by_stack(i: &Instruction) -> bool {
+    i.control == Control::Next
+        && i.uses_stack
+        && (i.loads || i.stores)
+        && !begins(i, PUSHES)
+        && !has(i, PREFETCHES)
+}
+
 fn has(i: &Instruction, parts: &[&str]) -> bool {
     parts.iter().any(|p| i.opcode.contains(p))
 }
@@ -109,6 +119,8 @@ fn begins(i: &Instruction, starts: &[&str]) -> bool {
 
 // Parts and beginnings of LLVM's names, of x86, AArch64 and RISC-V in this order. Names of
 // different instruction sets do not meet.
+
+const PUSHES: &[&str] = &["PUSH", "POP"];
 
 const PREFETCHES: &[&str] = &["PREFETCH", "PRFM", "PRFUM"];
 

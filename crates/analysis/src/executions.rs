@@ -171,7 +171,7 @@ impl Walk<'_> {
     }
 }
 
-fn push_conjuncts(e: &Expr, out: &mut Vec<Expr>) {
+pub(crate) fn push_conjuncts(e: &Expr, out: &mut Vec<Expr>) {
     match e.kind() {
         ExprKind::Binary(BinaryOp::And, a, b) => {
             push_conjuncts(a, out);

@@ -42,9 +42,11 @@ pub struct MachineFeatures {
     pub classes: Vec<f64>,
     pub loads: f64,
     pub stores: f64,
+    /// Instructions in loops that move a value to or from the stack since no register holds it.
+    pub spills: f64,
     /// Bytes of code in blocks that run more than once.
     pub hot_bytes: f64,
-    /// Blocks whose counts are guesses, or disagree.
+    /// Blocks whose counts lie between bounds ([`crate::BlockReport::least`]), or disagree.
     pub doubtful: u32,
     pub blocks: u32,
 }
@@ -115,6 +117,7 @@ pub fn machine(code: &Code, found: &Analysis, target: &CpuTarget) -> MachineFeat
             }
             of.loads += runs * b.counts.loads;
             of.stores += runs * b.counts.stores;
+            of.spills += runs * b.counts.spills;
             if b.runs > 1.0 {
                 of.hot_bytes += f64::from(b.bytes);
             }

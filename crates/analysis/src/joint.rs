@@ -6,14 +6,15 @@
 //! conditions give counts of statements, and the flow of control spreads both over
 //! the blocks. What no id or count decides is named, never dropped.
 
-use crate::classes::Class;
+use crate::classes::{Class, moves_by_stack};
 use crate::executions::Executions;
-use crate::flow::{Flow, Known, flow};
 use crate::graph::{Graph, MachineLoop};
+use crate::paths::{Known, Paths, paths};
 use crate::pipeline::{Cycles, cycles};
+use crate::regions::{Region, regions};
 use llvm::{Control, Instruction, MachineFunction, SchedulingModel};
-use lower::flat::{AccessId, Code, FlatLoopId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use lower::flat::{AccessId, AccessInfo, BufferPlace, Code, FlatLoopId};
+use std::collections::{BTreeSet, HashMap};
 
 /// What runs in one call of an entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,9 +61,10 @@ pub struct FunctionReport {
     /// Of each loop of the graph.
     pub ids: Vec<Option<FlatLoopId>>,
     pub blocks: Vec<BlockReport>,
-    /// Blocks whose count nothing decides; see [`Flow::guessed`].
+    /// Blocks whose count nothing decides: paths through them are as good as others.
     pub guessed: Vec<usize>,
-    /// Blocks whose counts disagree; see [`Flow::broken`].
+    /// Blocks whose stores or loops are on no path of an iteration that has them, or on the path
+    /// of one that does not.
     pub broken: Vec<usize>,
 }
 
@@ -72,6 +74,9 @@ pub struct BlockReport {
     pub offset: u32,
     pub bytes: u32,
     pub runs: f64,
+    /// Bounds of the runs, which differ where nothing decides them.
+    pub least: f64,
+    pub most: f64,
     /// Of one run.
     pub counts: Counts,
     pub cycles: Cycles,
@@ -84,6 +89,8 @@ pub struct Counts {
     /// Instructions that read memory, and that write it.
     pub loads: f64,
     pub stores: f64,
+    /// Instructions of any class in loops that store what no register holds, or load it again.
+    pub spills: f64,
 }
 
 impl Counts {
@@ -115,6 +122,7 @@ impl Counts {
         }
         self.loads += times * other.loads;
         self.stores += times * other.stores;
+        self.spills += times * other.spills;
     }
 }
 
@@ -135,6 +143,10 @@ pub fn analyse(
     entry: Entry<'_>,
 ) -> Analysis {
     let executions = Executions::of(code);
+    let body = match entry.name {
+        "prepare" => &code.prepare,
+        _ => &code.kernel,
+    };
     let mut fates = Vec::new();
     for (info, id) in code.loops.iter().zip(0..) {
         fates.push(match () {
@@ -146,6 +158,7 @@ pub fn analyse(
     let mut joint = Joint {
         code,
         executions,
+        regions: regions(code, body),
         entry,
         fates,
         found: vec![],
@@ -204,6 +217,7 @@ impl Analysis {
 struct Joint<'a> {
     code: &'a Code,
     executions: Executions,
+    regions: HashMap<Option<FlatLoopId>, Region>,
     entry: Entry<'a>,
     fates: Vec<Fate>,
     found: Vec<FunctionReport>,
@@ -235,26 +249,42 @@ impl Joint<'_> {
     fn function(&mut self, f: &MachineFunction, calls: f64, model: &SchedulingModel) {
         let graph = Graph::of(&f.instructions);
         let ids = self.ids(f, &graph);
-        let known = self.known(f, &graph, &ids, calls);
-        let Flow {
-            counts,
+        let parallel = self.parallel(&f.name);
+        let Paths {
+            runs,
             guessed,
             broken,
-        } = flow(&graph, &known);
-        let blocks = graph.blocks.iter().zip(&counts).map(|(b, runs)| {
+        } = paths(Known {
+            code: self.code,
+            executions: &self.executions,
+            regions: &self.regions,
+            graph: &graph,
+            instructions: f,
+            ids: &ids,
+            parallel,
+            calls,
+        });
+        let blocks = graph.blocks.iter().zip(&runs).enumerate();
+        let blocks = blocks.map(|(n, (b, runs))| {
             let own = &f.instructions[b.instructions.clone()];
+            let mut counts = Counts::of(own);
+            if graph.innermost(n).is_some() {
+                counts.spills = own.iter().filter(|i| self.spills(i)).count() as f64;
+            }
             BlockReport {
                 offset: own[0].offset,
                 bytes: own.iter().map(|i| i.size).sum(),
-                runs: *runs,
-                counts: Counts::of(own),
+                runs: runs.expected,
+                least: runs.least,
+                most: runs.most,
+                counts,
                 cycles: cycles(own, model),
             }
         });
         let blocks: Vec<BlockReport> = blocks.collect();
         self.found.push(FunctionReport {
             name: f.name.clone(),
-            parallel: self.parallel(&f.name),
+            parallel,
             calls,
             bytes: blocks.iter().map(|b| b.bytes).sum(),
             blocks,
@@ -263,6 +293,14 @@ impl Joint<'_> {
             guessed,
             broken,
         });
+    }
+
+    /// Whether an instruction of a loop uses the stack for other than an array of flat code.
+    fn spills(&self, i: &Instruction) -> bool {
+        let access = |id: AccessId| self.code.accesses.get(id as usize);
+        let place = |a: &AccessInfo| self.code.buffers[a.buffer.index()].place;
+        let array = i.of_access.and_then(access).map(place) == Some(BufferPlace::Stack);
+        moves_by_stack(i) && !array
     }
 
     /// The flat loop of each machine loop; fates are updated.
@@ -314,63 +352,6 @@ impl Joint<'_> {
             _ => Some(parent),
         }
     }
-
-    fn known(
-        &self,
-        f: &MachineFunction,
-        graph: &Graph,
-        ids: &[Option<FlatLoopId>],
-        calls: f64,
-    ) -> Known {
-        let mut known = Known {
-            calls,
-            ..Known::default()
-        };
-        for (b, count) in self.blocks_of_one_access(f, graph) {
-            let most = known.blocks.entry(b).or_insert(count);
-            *most = most.max(count);
-        }
-        for (l, id) in graph.loops.iter().zip(ids) {
-            let Some(id) = id else {
-                continue;
-            };
-            let info = &self.code.loops[*id as usize];
-            let begins = match info.parallel {
-                true => calls,
-                false => self.executions.begins(*id),
-            };
-            let iterations = self.executions.begins(*id) * info.extent as f64;
-            let (comes, again) = match tests_first(f, graph, l) {
-                true => (iterations + begins, iterations),
-                false => (iterations, (iterations - begins).max(0.0)),
-            };
-            known.blocks.insert(l.header, comes);
-            if let [latch] = l.latches[..] {
-                known.edges.insert((latch, l.header), again);
-            }
-        }
-        known
-    }
-
-    /// Blocks that access memory, and how often the accesses are made. An access in several
-    /// blocks says nothing, since LLVM may have copied a block; and instructions that access
-    /// no memory may have been moved to another block.
-    fn blocks_of_one_access(&self, f: &MachineFunction, graph: &Graph) -> Vec<(usize, f64)> {
-        let mut blocks: BTreeMap<AccessId, BTreeSet<usize>> = BTreeMap::new();
-        for (b, block) in graph.blocks.iter().enumerate() {
-            let own = f.instructions[block.instructions.clone()].iter();
-            let accesses = own.filter(|i| (i.loads || i.stores) && !i.uses_stack);
-            for id in accesses.filter_map(|i| i.of_access) {
-                blocks.entry(id).or_default().insert(b);
-            }
-        }
-        let single = blocks.iter().filter(|(_, all)| all.len() == 1);
-        let counted = single.filter_map(|(id, all)| {
-            let runs = self.executions.of_access(*id)?;
-            all.first().map(|b| (*b, runs))
-        });
-        counted.collect()
-    }
 }
 
 fn last<'f>(f: &'f MachineFunction, graph: &Graph, block: usize) -> &'f Instruction {
@@ -396,21 +377,6 @@ fn bookkeeping(f: &MachineFunction, graph: &Graph, machine: usize) -> Vec<FlatLo
     let instructions = own.flat_map(|b| &f.instructions[graph.blocks[*b].instructions.clone()]);
     let ids = instructions.filter(|i| i.of_access.is_none());
     ids.filter_map(|i| i.in_loop).collect()
-}
-
-/// Whether the loop is left by its header, before the body: the header then comes once
-/// more than the body. LLVM makes such a loop of one whose first test equals that of its end.
-fn tests_first(f: &MachineFunction, graph: &Graph, l: &MachineLoop) -> bool {
-    let leaves = |b: &usize| graph.blocks[*b].next.iter().any(|n| !l.blocks.contains(n));
-    let header = &f.instructions[graph.blocks[l.header].instructions.clone()];
-    // The variable is advanced before the test at the end of a body.
-    let advances = |i: &Instruction| {
-        let own = |unit: u32| i.uses.iter().any(|u| u.unit == unit);
-        i.immediate.is_some() && i.definitions.iter().any(|d| own(d.unit))
-    };
-    let is_body =
-        |i: &Instruction| i.of_access.is_some() || advances(i) || i.opcode.starts_with("INC");
-    leaves(&l.header) && !l.latches.iter().any(leaves) && !header.iter().any(is_body)
 }
 
 /// The constant that the branch back compares with.

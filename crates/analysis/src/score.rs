@@ -3,7 +3,6 @@
 //! A core computes while caches bring the next data, so the longer
 //! of both counts whole, and of the shorter one a share that does not overlap.
 
-use crate::classes::Class;
 use crate::features::Features;
 use serde::Serialize;
 
@@ -15,7 +14,7 @@ pub struct Score {
     pub line: [f64; 3],
     /// The share of a block's cycles alone in its cost; the rest is its cycles among many runs.
     pub alone: f64,
-    /// Cycles of an instruction that moves to or from the stack, beside those of the pipeline:
+    /// Cycles of an instruction in a loop that spills a register or loads it again, beside those of the pipeline:
     /// what is loaded waits for what was stored.
     pub stack: f64,
     /// Cycles to wake threads and to wait for them.
@@ -48,7 +47,7 @@ impl Score {
         let machine = f.machine.as_ref();
         Terms {
             pipeline: machine.map_or(0.0, |m| m.repeated + self.alone * (m.alone - m.repeated)),
-            stack: machine.map_or(0.0, |m| self.stack * m.of_class(Class::Stack)),
+            stack: machine.map_or(0.0, |m| self.stack * m.spills),
             data: moved.sum(),
             forks: f.forks * self.fork,
         }
@@ -104,8 +103,7 @@ mod tests {
     fn spills_and_waking_threads_cost() {
         let mut f = features(100.0, 0.0);
         let machine = f.machine.as_mut().unwrap();
-        machine.classes = vec![0.0; Class::ALL.len()];
-        machine.classes[Class::Stack as usize] = 7.0;
+        machine.spills = 7.0;
         f.forks = 2.0;
         assert_eq!(Score::USUAL.cycles(&f), 107.0 + 2.0 * Score::USUAL.fork);
     }

@@ -163,6 +163,10 @@ fn row(name: String, runs: f64, blocks: &[&BlockReport], all: f64) -> [String; 6
     }
     let classes = Class::ALL.iter().filter(|c| counts.of_class(**c) > 0.0);
     let classes = classes.map(|c| format!("{} {}", number(counts.of_class(*c)), c.name()));
+    let mut classes: Vec<String> = classes.collect();
+    if counts.spills > 0.0 {
+        classes.push(format!("{} of these spill", number(counts.spills)));
+    }
     let bytes: u32 = blocks.iter().map(|b| b.bytes).sum();
     let share = if all > 0.0 { 100.0 * cycles / all } else { 0.0 };
     [
@@ -171,7 +175,7 @@ fn row(name: String, runs: f64, blocks: &[&BlockReport], all: f64) -> [String; 6
         bytes.to_string(),
         number(each(cycles)),
         format!("{share:.1}%"),
-        classes.collect::<Vec<_>>().join(", "),
+        classes.join(", "),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Every loop of flat code is found in the machine code of every target, in the right nest,
 //! with the right bound, and counts agree with each other.
 
+#[allow(dead_code, reason = "not every test uses all")]
 mod support;
 
 use analysis::Fate;

@@ -1,0 +1,454 @@
+//! How often each block of a function runs: every iteration takes the path that makes the
+//! accesses it makes.
+//!
+//! The blocks of a loop, its inner loops each taken as one, have no cycle. Of all paths through
+//! them an iteration takes the one with most of what it does and least of what it does not.
+//! Copies of an access that LLVM made in several blocks are thus told apart. Where several paths are as
+//! good, nothing decides between them: each is taken as often.
+
+use crate::executions::Executions;
+use crate::graph::Graph;
+use crate::regions::{Alike, Item, Region, What};
+use llvm::MachineFunction;
+use lower::flat::{AccessId, Code, FlatLoopId};
+use std::collections::{BTreeSet, HashMap};
+
+/// What is known of a function before.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    pub code: &'a Code,
+    pub executions: &'a Executions,
+    pub regions: &'a HashMap<Option<FlatLoopId>, Region>,
+    pub graph: &'a Graph,
+    pub instructions: &'a MachineFunction,
+    /// The flat loop of each machine loop.
+    pub ids: &'a [Option<FlatLoopId>],
+    /// The parallel loop that the function runs a part of.
+    pub parallel: Option<FlatLoopId>,
+    pub calls: f64,
+}
+
+/// How often a block runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Runs {
+    pub expected: f64,
+    /// What is certain, and what is possible.
+    pub least: f64,
+    pub most: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Paths {
+    /// Of each block.
+    pub runs: Vec<Runs>,
+    /// Blocks whose count nothing decides.
+    pub guessed: Vec<usize>,
+    /// Blocks whose stores or loops are on no path of an iteration that has them, or on the path of
+    /// one that does not.
+    pub broken: Vec<usize>,
+}
+
+/// Counts that differ by less are equal.
+const TOLERANCE: f64 = 1e-6;
+
+// What counts for or against a path: an inner loop that begins; a store or a load in memory; an instruction that
+// is a part of an access. LLVM never adds stores, may make loads earlier than they are asked
+// for, and moves other instructions freely.
+const LOOP: i64 = 1 << 20;
+const STORE: i64 = 1 << 12;
+const LOAD: i64 = 1 << 7;
+const OTHER: i64 = 1;
+
+pub fn paths(known: Known<'_>) -> Paths {
+    let mut out = Counting {
+        known,
+        runs: vec![Runs::default(); known.graph.blocks.len()],
+        broken: BTreeSet::new(),
+    };
+    if known.graph.blocks.is_empty() {
+        return Paths::default();
+    }
+    let empty = Region::default();
+    let matched = known.parallel.filter(|id| known.ids.contains(&Some(*id)));
+    // The body of a parallel loop that is no machine loop is run by each call.
+    let outside = match (known.parallel, matched) {
+        (Some(id), None) => known.regions.get(&Some(id)),
+        (Some(_), Some(_)) => None,
+        (None, _) => known.regions.get(&None),
+    };
+    let alike = match outside {
+        Some(region) => region.iterations(known.code, known.executions, known.calls),
+        None => once(known.calls),
+    };
+    let mut top = outside.unwrap_or(&empty).clone();
+    top.items.extend(matched.map(Item::certain_loop));
+    out.scope(None, &top, &alike);
+    for (l, id) in known.ids.iter().enumerate() {
+        match id.and_then(|id| known.regions.get(&Some(id))) {
+            Some(region) => {
+                let alike = region.iterations(known.code, known.executions, known.calls);
+                out.scope(Some(l), region, &alike);
+            }
+            None => {
+                let runs = out.runs[known.graph.loops[l].header];
+                out.scope(Some(l), &empty, &once(runs.expected));
+            }
+        }
+    }
+    let far = |r: &Runs| r.most - r.least > TOLERANCE * r.most.max(1.0);
+    let blocks = known.graph.order.iter().copied();
+    Paths {
+        guessed: blocks.filter(|b| far(&out.runs[*b])).collect(),
+        runs: out.runs,
+        broken: out.broken.into_iter().collect(),
+    }
+}
+
+fn once(times: f64) -> Vec<Alike> {
+    vec![Alike::unconditional(times, false)]
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Block(usize),
+    Loop(usize),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Ends {
+    /// To the header, and out of the loop or function.
+    again: bool,
+    out: bool,
+}
+
+/// A part of what a region does that is in a node.
+struct Part {
+    item: usize,
+    lane: Option<usize>,
+    weight: i64,
+}
+
+/// The blocks of a loop or function without those of inner loops, which are nodes as well.
+struct Scope {
+    nodes: Vec<Node>,
+    next: Vec<Vec<usize>>,
+    ends: Vec<Ends>,
+    parts: Vec<Vec<Part>>,
+}
+
+/// The best paths to one kind of end.
+struct Best {
+    score: i64,
+    /// Of each node, the share of the best paths that it is on.
+    shares: Vec<f64>,
+}
+
+struct Counting<'a> {
+    known: Known<'a>,
+    runs: Vec<Runs>,
+    broken: BTreeSet<usize>,
+}
+
+impl Counting<'_> {
+    fn scope(&mut self, machine: Option<usize>, region: &Region, alike: &[Alike]) {
+        let scope = Scope::of(&self.known, machine, region, alike);
+        let nothing = scope.best(region, &Alike::unconditional(0.0, true), |e| e.out);
+        for a in alike {
+            let ended = scope.best(region, a, |e| e.out);
+            let again = scope.best(region, a, |e| e.again);
+            let (path, beside) = match (machine.is_some(), a.last) {
+                (false, _) => (ended, None),
+                (true, false) => (again.or(ended), None),
+                // The loop may be left by its header when it comes once more.
+                (true, true) => match (ended, again, &nothing) {
+                    (Some(e), Some(b), Some(n)) if b.score + n.score > e.score => {
+                        (Some(b), Some(n))
+                    }
+                    (Some(e), ..) => (Some(e), None),
+                    (None, b, _) => (b, None),
+                },
+            };
+            let Some(path) = path else {
+                continue;
+            };
+            for (n, node) in scope.nodes.iter().enumerate() {
+                let block = match node {
+                    Node::Block(b) => *b,
+                    Node::Loop(l) if self.known.ids[*l].is_some() => continue,
+                    Node::Loop(l) => self.known.graph.loops[*l].header,
+                };
+                for share in [Some(path.shares[n]), beside.map(|b| b.shares[n])] {
+                    self.runs[block].add(share.unwrap_or(0.0), a.times);
+                }
+            }
+            self.check(&scope, region, a, &path);
+        }
+    }
+
+    /// Names blocks whose stores or loops do not fit an iteration and its path.
+    fn check(&mut self, scope: &Scope, region: &Region, a: &Alike, path: &Best) {
+        let mut found: HashMap<(usize, Option<usize>), (f64, Vec<usize>)> = HashMap::new();
+        for (n, parts) in scope.parts.iter().enumerate() {
+            for p in parts.iter().filter(|p| p.weight >= STORE) {
+                let block = match scope.nodes[n] {
+                    Node::Block(b) => b,
+                    Node::Loop(l) => self.known.graph.loops[l].header,
+                };
+                let entry = found.entry((p.item, p.lane)).or_default();
+                entry.0 += path.shares[n];
+                entry.1.push(block);
+            }
+        }
+        for ((item, lane), (share, blocks)) in found {
+            let item = &region.items[item];
+            let expected = match lane {
+                Some(lane) => item.lane_done(lane, a),
+                None => item.done(a).filter(|done| !done || item.lanes() == 0),
+            };
+            // Two accesses that LLVM made one instruction have the id of one, maybe in two blocks.
+            let wrong = expected.is_some_and(|done| match done {
+                true => share < 1.0 - TOLERANCE,
+                false => share > TOLERANCE,
+            });
+            if wrong {
+                self.broken.extend(blocks);
+            }
+        }
+    }
+}
+
+impl Runs {
+    fn add(&mut self, share: f64, times: f64) {
+        self.expected += share * times;
+        if share > 1.0 - TOLERANCE {
+            self.least += times;
+        }
+        if share > TOLERANCE {
+            self.most += times;
+        }
+    }
+}
+
+impl Scope {
+    fn of(known: &Known<'_>, machine: Option<usize>, region: &Region, alike: &[Alike]) -> Scope {
+        let graph = known.graph;
+        let inside = |b: usize| machine.is_none_or(|l| graph.loops[l].blocks.contains(&b));
+        let mut nodes = Vec::new();
+        let mut index: HashMap<usize, usize> = HashMap::new();
+        for b in graph.order.iter().copied().filter(|b| inside(*b)) {
+            if graph.innermost(b) == machine {
+                index.insert(b, nodes.len());
+                nodes.push(Node::Block(b));
+            }
+            let begins =
+                |l: &usize| graph.loops[*l].header == b && graph.loops[*l].parent == machine;
+            if let Some(l) = (0..graph.loops.len()).find(begins) {
+                graph.loops[l].blocks.iter().for_each(|b| {
+                    index.insert(*b, nodes.len());
+                });
+                nodes.push(Node::Loop(l));
+            }
+        }
+        let header = machine.map(|l| graph.loops[l].header);
+        let mut next = Vec::new();
+        let mut ends = Vec::new();
+        for (n, node) in nodes.iter().enumerate() {
+            let targets: Vec<usize> = match node {
+                Node::Block(b) => graph.blocks[*b].next.clone(),
+                Node::Loop(l) => {
+                    let own = &graph.loops[*l].blocks;
+                    let all = own.iter().flat_map(|b| &graph.blocks[*b].next);
+                    all.copied().filter(|t| !own.contains(t)).collect()
+                }
+            };
+            let mut end = Ends {
+                again: false,
+                out: targets.is_empty(),
+            };
+            let mut to = BTreeSet::new();
+            for t in targets {
+                match index.get(&t) {
+                    _ if Some(t) == header => end.again = true,
+                    None => end.out = true,
+                    Some(t) if *t > n => {
+                        to.insert(*t);
+                    }
+                    Some(_) => {}
+                }
+            }
+            next.push(to.into_iter().collect());
+            ends.push(end);
+        }
+        let parts = parts(known, &nodes, region, alike);
+        Scope {
+            nodes,
+            next,
+            ends,
+            parts,
+        }
+    }
+
+    fn weight(&self, node: usize, region: &Region, a: &Alike) -> i64 {
+        let of = |p: &Part| {
+            let item = &region.items[p.item];
+            let done = match p.lane {
+                Some(lane) => item.lane_done(lane, a),
+                None => any_lane(item, a),
+            };
+            done.map_or(0, |done| if done { p.weight } else { -p.weight })
+        };
+        self.parts[node].iter().map(of).sum()
+    }
+
+    /// The best paths from the first node to an end of a kind, if there is any.
+    fn best(&self, region: &Region, a: &Alike, ends: impl Fn(&Ends) -> bool) -> Option<Best> {
+        let n = self.nodes.len();
+        let weights: Vec<i64> = (0..n).map(|i| self.weight(i, region, a)).collect();
+        // Score and number of the best paths from each node to an end.
+        let mut after: Vec<Option<(i64, f64)>> = vec![None; n];
+        for i in (0..n).rev() {
+            let mut best = ends(&self.ends[i]).then_some((0, 1.0));
+            for to in &self.next[i] {
+                best = better(best, after[*to]);
+            }
+            after[i] = best.map(|(score, ways)| (score + weights[i], ways));
+        }
+        let score = after.first().copied().flatten()?.0;
+        let mut shares = vec![0.0; n];
+        shares[0] = 1.0;
+        for i in 0..n {
+            let Some((own, ways)) = after[i].filter(|_| shares[i] > 0.0) else {
+                continue;
+            };
+            for to in &self.next[i] {
+                if let Some((_, w)) = after[*to].filter(|(s, _)| s + weights[i] == own) {
+                    shares[*to] += shares[i] * w / ways;
+                }
+            }
+        }
+        Some(Best { score, shares })
+    }
+}
+
+fn better(a: Option<(i64, f64)>, b: Option<(i64, f64)>) -> Option<(i64, f64)> {
+    match (a, b) {
+        (Some(a), Some(b)) if a.0 == b.0 => Some((a.0, a.1 + b.1)),
+        (Some(a), Some(b)) => Some(if a.0 > b.0 { a } else { b }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Whether any lane makes an access; `None` if some do and others do not.
+fn any_lane(item: &Item, a: &Alike) -> Option<bool> {
+    if item.lanes() == 0 || item.done(a) != Some(true) {
+        return item.done(a);
+    }
+    let first = item.lane_done(0, a)?;
+    let same = (1..item.lanes()).all(|l| item.lane_done(l, a) == Some(first));
+    same.then_some(first)
+}
+
+/// What of the region is in each node.
+fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) -> Vec<Vec<Part>> {
+    let mut of_loop: HashMap<FlatLoopId, usize> = HashMap::new();
+    let mut of_access: HashMap<AccessId, usize> = HashMap::new();
+    for (i, item) in region.items.iter().enumerate() {
+        match item.what {
+            What::Loop(id) => of_loop.insert(id, i),
+            What::Access(id) => of_access.insert(id, i),
+        };
+    }
+    let mut parts: Vec<Vec<Part>> = Vec::new();
+    // Where instructions that access memory are, in order, by access.
+    let mut made: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (n, node) in nodes.iter().enumerate() {
+        let mut own: HashMap<usize, i64> = HashMap::new();
+        match node {
+            Node::Loop(l) => {
+                let item = known.ids[*l].and_then(|id| of_loop.get(&id));
+                own.extend(item.map(|i| (*i, LOOP)));
+            }
+            Node::Block(b) => {
+                let range = known.graph.blocks[*b].instructions.clone();
+                for i in &known.instructions.instructions[range] {
+                    let Some((id, item)) =
+                        i.of_access.and_then(|id| Some((id, of_access.get(&id)?)))
+                    else {
+                        continue;
+                    };
+                    let stores = known.code.accesses[id as usize].is_store;
+                    let weight = match () {
+                        () if i.uses_stack => OTHER,
+                        () if stores && i.stores => STORE,
+                        () if !stores && i.loads => LOAD,
+                        () => OTHER,
+                    };
+                    if weight > OTHER {
+                        made.entry(*item).or_default().push(n);
+                    }
+                    let most = own.entry(*item).or_default();
+                    *most = weight.max(*most);
+                }
+            }
+        }
+        let part = |(item, weight)| Part {
+            item,
+            lane: None,
+            weight,
+        };
+        parts.push(own.into_iter().map(part).collect());
+    }
+    for (item, at) in made {
+        let lanes = lanes_in_order(&region.items[item], alike, &at);
+        for (n, lane) in at.iter().zip(&lanes) {
+            let weight = parts[*n]
+                .iter()
+                .find(|p| p.item == item)
+                .map_or(0, |p| p.weight);
+            let lane = Some(*lane);
+            if !parts[*n].iter().any(|p| p.item == item && p.lane == lane) {
+                parts[*n].push(Part { item, lane, weight });
+            }
+        }
+        if !lanes.is_empty() {
+            parts
+                .iter_mut()
+                .for_each(|own| own.retain(|p| p.item != item || p.lane.is_some()));
+        }
+    }
+    parts
+}
+
+/// The lane that each of the instructions of an access is of, if they are decided one by one.
+/// LLVM decides lanes in order, each in a block of its own, with one instruction or several.
+fn lanes_in_order(item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
+    let blocks: BTreeSet<usize> = at.iter().copied().collect();
+    let all: Vec<usize> = (0..item.lanes()).collect();
+    if blocks.len() == 1 && some_differ(item, alike) {
+        return vec![];
+    }
+    let possible = |l: &usize| alike.iter().any(|a| item.lane_done(*l, a) != Some(false));
+    let possible: Vec<usize> = all.iter().copied().filter(possible).collect();
+    for lanes in [all, possible].into_iter().filter(|l| !l.is_empty()) {
+        if blocks.len() == lanes.len() {
+            let rank = |n: &usize| blocks.iter().position(|b| b == n).unwrap_or(0);
+            return at.iter().map(|n| lanes[rank(n)]).collect();
+        }
+        if at.len().is_multiple_of(lanes.len()) {
+            let each = at.len() / lanes.len();
+            return (0..at.len()).map(|i| lanes[i / each]).collect();
+        }
+    }
+    vec![]
+}
+
+/// Whether lanes that may be made are made by different iterations.
+fn some_differ(item: &Item, alike: &[Alike]) -> bool {
+    let done = |a: &Alike| {
+        (0..item.lanes())
+            .filter(|l| item.lane_done(*l, a) == Some(true))
+            .count()
+    };
+    let counts: BTreeSet<usize> = alike.iter().map(done).filter(|n| *n > 0).collect();
+    counts.iter().any(|n| *n > 1)
+}
