@@ -99,12 +99,13 @@ pub fn text(cpu: &str, all: &[Predicted]) -> String {
         "predicted",
         "kcycles",
         "pipeline",
-        "stack",
+        "loads",
+        "spills",
         "data",
         "forks",
         "GHz",
     ])
-    .dispensable(&["algorithm", "forks", "stack", "GHz"]);
+    .dispensable(&["algorithm", "forks", "spills", "GHz"]);
     let kilo = |cycles: f64| format!("{:.1}", cycles / 1e3);
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     for p in all {
@@ -116,7 +117,8 @@ pub fn text(cpu: &str, all: &[Predicted]) -> String {
             percent(p.predicted_share),
             kilo(p.cycles),
             kilo(p.terms.pipeline),
-            kilo(p.terms.stack),
+            kilo(p.terms.loads),
+            kilo(p.terms.spills),
             kilo(p.terms.data),
             kilo(p.terms.forks),
             format!("{:.2}", p.cycles / p.ms / 1e6),

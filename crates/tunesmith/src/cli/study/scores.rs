@@ -4,7 +4,7 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use serde_json::json;
 use std::path::PathBuf;
-use study::scores::{Judged, Scored, judge, read};
+use study::scores::{Judged, Scored, fitted, judge, read};
 use tune::{Error, Result};
 
 /// How well static scores rank the points that `study rank --json` measured: the default score, the
@@ -24,6 +24,9 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// What rates are scaled by, so that they read as cycles.
+const GHZ: f64 = 3.4;
 
 pub fn run(a: &Args) -> Result<()> {
     let mut tasks: Vec<Judged> = Vec::new();
@@ -53,6 +56,10 @@ pub fn run(a: &Args) -> Result<()> {
     print_line(
         "Means over tasks; geometric means of the last two. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Gain: the default over what `compile --choose static` would take of these points.",
     )?;
+    let rates = fitted(&tasks, GHZ)?;
+    print_line(&format!(
+        "Rates fitted on all tasks, in cycles at {GHZ} GHz: {rates:?}"
+    ))?;
     match (a.tasks, scores.first()) {
         (true, Some(default)) => of_tasks(default),
         _ => Ok(()),
