@@ -349,16 +349,11 @@ impl<const N: usize> Walk<'_, N> {
         if found.len() == 1 && sets {
             return found.remove(0).0;
         }
-        // Another loop over a variable may have more or fewer iterations.
-        for (part, (uses, changes)) in parts.iter().zip(&mut found) {
-            if *changes != self.extents.changes() {
-                let touched = self.touched(part.uses());
-                uses.iter_mut()
-                    .zip(touched)
-                    .for_each(|(u, t)| u.touched = t);
-            }
-        }
-        let found: Vec<Vec<Use<N>>> = found.into_iter().map(|(uses, _)| uses).collect();
+        let found: Vec<Vec<Use<N>>> = parts
+            .iter()
+            .zip(found)
+            .map(|(part, (uses, changes))| self.as_now(part, uses, changes))
+            .collect();
         let touched = self.touched(&sequence.uses);
         let mut all = Vec::with_capacity(touched.len());
         let mut between = BTreeMap::new();
@@ -418,6 +413,18 @@ impl<const N: usize> Walk<'_, N> {
             all.push(sum);
         }
         all
+    }
+
+    /// What a part does, read when variables had changed so often: another loop over one of them
+    /// may have more or fewer iterations.
+    fn as_now(&mut self, part: &Part, mut uses: Vec<Use<N>>, changes: u32) -> Vec<Use<N>> {
+        if changes != self.extents.changes() {
+            let touched = self.touched(part.uses());
+            uses.iter_mut()
+                .zip(touched)
+                .for_each(|(u, t)| u.touched = t);
+        }
+        uses
     }
 
     /// What the parts of a way touch.

@@ -62,11 +62,12 @@ mod tests {
     use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
     use search::{Accuracy, Candidate, space};
 
+    /// Rows of B are no power of two apart, so that a tile of them has all sets of a cache.
     fn product() -> Program {
         let mut b = ProgramBuilder::new("product");
         let x = b.input("A", DType::F32, &[512, 512]);
-        let w = b.input("B", DType::F32, &[512, 512]);
-        let axes = [("m", 512), ("n", 512)];
+        let w = b.input("B", DType::F32, &[512, 520]);
+        let axes = [("m", 512), ("n", 520)];
         let main = b.reduce("main", &axes, &[("k", 512)], Reducer::Sum, |o, t| {
             let a = Expr::load(x, [o[0].clone(), t[0].clone()]);
             a * Expr::load(w, [t[0].clone(), o[1].clone()])
@@ -102,10 +103,10 @@ mod tests {
             scheduled(1, "reorder main.k main.n"),
             // There is no such loop.
             scheduled(2, "split main.z [8, 64]"),
-            // Rows of B, 64 columns at a time, which stay in the cache.
+            // Rows of B, 65 columns at a time, which stay in the cache.
             scheduled(
                 3,
-                "split main.n [8, 64]\nreorder main.n.0 main.m main.k main.n.1",
+                "split main.n [8, 65]\nreorder main.n.0 main.m main.k main.n.1",
             ),
         ];
         let verdicts = Loops.judge(&context, &trials);
