@@ -142,16 +142,10 @@ pub fn measured(
     if let Some(kept) = kept {
         kept.save(&selectors)?;
     }
-    let mut fixed = Vec::new();
-    for position in 0..if each { most } else { 1 } {
-        let mut model = Model::of(variants.clone(), pool.clone())?;
-        model.select(at);
-        let choice = |s: &runtime::ModelStep| if of(s) > position { position } else { 0 };
-        let alternatives = compiled.steps().iter().map(choice).collect();
-        model.set_selector(Some(Box::new(FixedSelector { alternatives })));
-        fill_inputs(&mut model, 1);
-        fixed.push(model);
-    }
+    let positions = if each { most } else { 1 };
+    let mut fixed = (0..positions)
+        .map(|position| fixed_choice(variants, at, pool, position))
+        .collect::<Result<Vec<Model>>>()?;
     let mut models: Vec<&mut Model> = vec![&mut online];
     models.extend(&mut fixed);
     let mut taken = interleaved(&mut models, time, MIN_ROUNDS)?;
@@ -178,6 +172,25 @@ pub fn measured(
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
     };
     Ok((summary, own))
+}
+
+/// A model whose steps run the alternative of one position; those that have fewer, their first one.
+fn fixed_choice(
+    variants: &Arc<Variants>,
+    at: usize,
+    pool: &Arc<Pool>,
+    position: usize,
+) -> Result<Model> {
+    let mut model = Model::of(variants.clone(), pool.clone())?;
+    model.select(at);
+    let choice = |s: &runtime::ModelStep| match s.alternatives.len() > position {
+        true => position,
+        false => 0,
+    };
+    let alternatives = variants.models()[at].steps().iter().map(choice).collect();
+    model.set_selector(Some(Box::new(FixedSelector { alternatives })));
+    fill_inputs(&mut model, 1);
+    Ok(model)
 }
 
 fn chosen(

@@ -161,21 +161,24 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         bytes: out.save(&variants, key.as_ref())?,
         artifact: out.path().display().to_string(),
     };
-    if a.json {
-        print_json(summaries, written)?;
-    } else {
-        summaries.iter().try_for_each(print)?;
-        let several = match summaries.len() {
-            1 => String::new(),
-            n => format!("{n} variants "),
-        };
-        super::print_line(&format!(
-            "{several}written to {} ({:.1} MB)",
-            written.artifact,
-            written.bytes as f64 / 1e6
-        ))?;
-    }
+    print_all(a.json, summaries, written)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_all(json: bool, summaries: Vec<Summary>, written: Written) -> Result<()> {
+    if json {
+        return print_json(summaries, written);
+    }
+    summaries.iter().try_for_each(print)?;
+    let several = match summaries.len() {
+        1 => String::new(),
+        n => format!("{n} variants "),
+    };
+    super::print_line(&format!(
+        "{several}written to {} ({:.1} MB)",
+        written.artifact,
+        written.bytes as f64 / 1e6
+    ))
 }
 
 fn print_json(mut summaries: Vec<Summary>, written: Written) -> Result<()> {
