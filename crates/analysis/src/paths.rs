@@ -10,7 +10,7 @@ use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
 use llvm::MachineFunction;
-use lower::flat::{AccessId, Code, FlatLoopId};
+use lower::flat::{AccessId, Code, FlatLoopId, LaneOffsets};
 use std::collections::{BTreeSet, HashMap};
 
 /// What is known of a function before.
@@ -399,7 +399,7 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
         parts.push(own.into_iter().map(part).collect());
     }
     for (item, at) in made {
-        let lanes = lanes_in_order(&region.items[item], alike, &at);
+        let lanes = lanes_in_order(known.code, &region.items[item], alike, &at);
         for (n, lane) in at.iter().zip(&lanes) {
             let weight = parts[*n]
                 .iter()
@@ -421,7 +421,7 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
 
 /// The lane that each of the instructions of an access is of, if they are decided one by one.
 /// LLVM decides lanes in order, each in a block of its own, with one instruction or several.
-fn lanes_in_order(item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
+fn lanes_in_order(code: &Code, item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
     let blocks: BTreeSet<usize> = at.iter().copied().collect();
     let all: Vec<usize> = (0..item.lanes()).collect();
     if blocks.len() == 1 && some_differ(item, alike) {
@@ -429,17 +429,40 @@ fn lanes_in_order(item: &Item, alike: &[Alike], at: &[usize]) -> Vec<usize> {
     }
     let possible = |l: &usize| alike.iter().any(|a| item.lane_done(*l, a) != Some(false));
     let possible: Vec<usize> = all.iter().copied().filter(possible).collect();
-    for lanes in [all, possible].into_iter().filter(|l| !l.is_empty()) {
+    let apart = lanes_apart(code, item);
+    for lanes in [all, possible, apart].into_iter().filter(|l| !l.is_empty()) {
         if blocks.len() == lanes.len() {
             let rank = |n: &usize| blocks.iter().position(|b| b == n).unwrap_or(0);
             return at.iter().map(|n| lanes[rank(n)]).collect();
         }
-        if at.len().is_multiple_of(lanes.len()) {
+        if at.len().is_multiple_of(lanes.len()) && blocks.len() < lanes.len() {
             let each = at.len() / lanes.len();
             return (0..at.len()).map(|i| lanes[i / each]).collect();
         }
     }
     vec![]
+}
+
+/// The lane of each element of the two vectors that hold the elements of all lanes, where
+/// these lie apart: LLVM decides elements that no lane takes as well. Their lane is none.
+fn lanes_apart(code: &Code, item: &Item) -> Vec<usize> {
+    let What::Access(id) = item.what else {
+        return vec![];
+    };
+    let LaneOffsets::Pattern(pattern) = &code.accesses[id as usize].offsets else {
+        return vec![];
+    };
+    let (span, n) = (pattern.span(), item.lanes() as i64);
+    if n == 0 || span.end - span.start <= n || span.end - span.start > 2 * n {
+        return vec![];
+    }
+    let mut lanes: Vec<usize> = Vec::new();
+    for at in (span.start..span.start + n).chain(span.end - n..span.end) {
+        let lane = pattern.distances.iter().position(|d| *d == at);
+        let new = lane.filter(|lane| !lanes.contains(lane));
+        lanes.push(new.unwrap_or(item.lanes()));
+    }
+    lanes
 }
 
 /// Whether lanes that may be made are made by different iterations.

@@ -88,12 +88,13 @@ impl Item {
         }
     }
 
+    /// Whether a lane makes the access; those beyond the last never do.
     pub fn lane_done(&self, lane: usize, alike: &Alike) -> Option<bool> {
         let done = self.done(alike);
-        if done == Some(false) {
-            return done;
-        }
-        let lane = all(&self.lanes[lane], alike);
+        let (Some(needs), true) = (self.lanes.get(lane), done != Some(false)) else {
+            return Some(false);
+        };
+        let lane = all(needs, alike);
         lane.filter(|made| !made || done == Some(true))
     }
 }
