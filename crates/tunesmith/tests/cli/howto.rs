@@ -21,6 +21,7 @@ macro_rules! pages {
 pages! {
     every_command_of_tune_your_model_works: "tune-your-model",
     every_command_of_choose_a_budget_works: "choose-a-budget",
+    every_command_of_choose_without_running_works: "choose-without-running",
     every_command_of_batch_sizes_works: "batch-sizes",
     every_command_of_quantise_works: "quantise",
     every_command_of_when_something_is_missing_works: "when-something-is-missing",

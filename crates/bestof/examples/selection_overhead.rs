@@ -1,4 +1,4 @@
-//! What a decided call costs beyond a direct one: `cargo run --release -p bestof --example overhead`.
+//! What a decided call costs beyond a direct one: `cargo run --release -p bestof --example selection_overhead`.
 
 use bestof::{BestOf, Options};
 use std::hint::black_box;
