@@ -32,7 +32,7 @@ const OPERATORS: &[&str] = &[
 const INCONSISTENT: usize = 2;
 
 /// The share of blocks that may be undecided.
-const MOST_GUESSED: f64 = 0.05;
+const MOST_GUESSED: f64 = 0.08;
 
 #[derive(Clone, Copy, Default)]
 struct Tally {
