@@ -189,7 +189,7 @@ fn movement_ranks_candidates_as_simulated_caches_do() {
         .and_then(|n| n.parse().ok());
     let mut all: [Vec<f64>; 2] = Default::default();
     for program in moving(points.is_some()) {
-        let traces = traces(&program, &target, points.unwrap_or(2));
+        let traces = traces(&program, &target, points.unwrap_or(1));
         let subjects = traces.iter().map(|trace| {
             let scheduled = schedule::replay(&program, trace).expect("a legal trace");
             let (code, object) = compiled(&scheduled, &target);

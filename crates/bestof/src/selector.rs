@@ -585,7 +585,11 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     fn watched<R>(&self, entry: &Entry, decided: usize, run: impl FnOnce(&F) -> R) -> R {
         let call = CALLS.get();
         CALLS.set(call.wrapping_add(1));
-        let Some(band) = self.options.drift.filter(|_| call.is_multiple_of(WATCH_ONE_IN)) else {
+        let Some(band) = self
+            .options
+            .drift
+            .filter(|_| call.is_multiple_of(WATCH_ONE_IN))
+        else {
             return run(&self.functions[decided]);
         };
         let frame = Entered::new();
