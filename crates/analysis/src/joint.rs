@@ -158,7 +158,7 @@ pub fn analyse(
     let mut joint = Joint {
         code,
         executions,
-        regions: regions(code, body),
+        regions: regions(body),
         entry,
         fates,
         found: vec![],

@@ -113,13 +113,13 @@ fn all(needs: &[usize], alike: &Alike) -> Option<bool> {
 
 /// The regions of the bodies of loops, and (`None`) of what is in no loop of the entry. Loops that
 /// run once are part of what is around them, unless they are parallel.
-pub fn regions(code: &Code, entry: &[Stmt]) -> HashMap<Option<FlatLoopId>, Region> {
+pub fn regions(entry: &[Stmt]) -> HashMap<Option<FlatLoopId>, Region> {
     let mut walk = Walk {
         region: Region::default(),
         needs: vec![],
         done: HashMap::new(),
     };
-    walk.stmts(code, entry);
+    walk.stmts(entry);
     let Walk {
         region, mut done, ..
     } = walk;
@@ -134,13 +134,13 @@ struct Walk {
 }
 
 impl Walk {
-    fn stmts(&mut self, code: &Code, stmts: &[Stmt]) {
+    fn stmts(&mut self, stmts: &[Stmt]) {
         for s in stmts {
             match s {
                 Stmt::Loop(l) if l.extent <= 0 => {}
                 Stmt::Loop(l) if l.extent == 1 && !l.parallel => {
                     self.region.vars.push((l.var, 1));
-                    self.stmts(code, &l.body);
+                    self.stmts(&l.body);
                 }
                 Stmt::Loop(l) => {
                     self.item(What::Loop(l.id), vec![]);
@@ -158,7 +158,7 @@ impl Walk {
                         .extend(needs.map(|n| self.region.conditions[*n].clone()));
                     let outer = std::mem::replace(&mut self.region, inner);
                     let needs = std::mem::take(&mut self.needs);
-                    self.stmts(code, &l.body);
+                    self.stmts(&l.body);
                     let inner = std::mem::replace(&mut self.region, outer);
                     self.needs = needs;
                     self.done.insert(Some(l.id), inner);
@@ -168,9 +168,9 @@ impl Walk {
                     then,
                     otherwise,
                 } => {
-                    self.under(cond, |walk| walk.stmts(code, then));
+                    self.under(cond, |walk| walk.stmts(then));
                     let not = Expr::unary(UnaryOp::Not, cond.clone());
-                    self.under(&not, |walk| walk.stmts(code, otherwise));
+                    self.under(&not, |walk| walk.stmts(otherwise));
                 }
                 Stmt::Store(s) => self.store(s),
                 Stmt::Check { .. } | Stmt::Prefetch { .. } => {}

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 const CALLS: u32 = 2_000_000;
 
+type Work = fn(u64) -> u64;
+
 fn work(x: u64) -> u64 {
     black_box(x).wrapping_mul(3)
 }
@@ -23,14 +25,14 @@ fn ns(call: impl Fn(u64) -> u64) -> f64 {
 }
 
 fn main() {
-    let functions: [(&str, fn(u64) -> u64); 2] = [("a", work), ("b", work)];
+    let functions: [(&str, Work); 2] = [("a", work), ("b", work)];
     let selector = BestOf::new("work", functions, Options::default()).expect("options in range");
     let key = (64usize, 56usize, 56usize, 1usize);
     let call = |x| selector.call(&key, |f| f(x));
     while selector.decision(&key).is_none() {
         call(1);
     }
-    let direct = black_box(work as fn(u64) -> u64);
+    let direct = black_box(work as Work);
     println!("direct call       {:6.2} ns", ns(direct));
     println!("decided call      {:6.2} ns", ns(call));
     for threads in [2, 8] {

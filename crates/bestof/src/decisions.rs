@@ -109,6 +109,13 @@ impl Decisions {
         }
     }
 
+    /// Adds what others decided about one key, if they did.
+    pub(crate) fn put_as(&mut self, others: &Decisions, selector: &str, key: &str) {
+        if let Some(d) = others.all.get(&(selector.into(), key.into())) {
+            self.put(selector, key, &d.alternative, d.samples, d.median);
+        }
+    }
+
     /// Joins the decisions of another run: of two about one key, that of more samples.
     pub fn merge(&mut self, other: &Decisions) {
         for ((selector, key), d) in &other.all {

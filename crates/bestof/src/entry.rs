@@ -19,6 +19,8 @@ const WATCHED: usize = 9;
 pub(crate) struct Entry {
     /// The key as text.
     pub key: String,
+    /// Whether the decision came from a file.
+    pub known: bool,
     decided: AtomicUsize,
     /// Whether a call is being timed.
     busy: AtomicBool,
@@ -102,6 +104,7 @@ impl Entry {
         };
         let entry = Entry {
             key,
+            known: known.is_some(),
             decided: AtomicUsize::new(known.unwrap_or(UNDECIDED)),
             busy: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -182,11 +185,14 @@ impl Entry {
 
     /// Counts what was assigned: what it took, and whether an undecided selector ran inside.
     pub fn conclude(&self, of: Assignment, took: Duration, disturbed: bool, options: &Options) {
+        if of.purpose == Purpose::Nothing {
+            return;
+        }
         let mut state = lock(&self.state);
         let a = &mut state.alternatives[of.alternative];
         a.pending = a.pending.saturating_sub(1);
         match of.purpose {
-            Purpose::Nothing => return,
+            Purpose::Nothing => {}
             Purpose::WarmUp => a.warm = true,
             Purpose::Sample if disturbed && a.discarded < STALE => a.discarded += 1,
             Purpose::Sample => {
@@ -210,6 +216,12 @@ impl Entry {
     pub fn drop_alternative(&self, alternative: usize, why: Status, options: &Options) -> bool {
         let mut state = lock(&self.state);
         state.alternatives[alternative].status = why;
+        if !state.alternatives.iter().any(Alternative::is_active) {
+            // What is slow is better than nothing.
+            let pruned = |a: &&mut Alternative| a.status == Status::Pruned;
+            let slow = state.alternatives.iter_mut().filter(pruned);
+            slow.for_each(|a| a.status = Status::Active);
+        }
         if self.decided() == alternative {
             self.decided.store(UNDECIDED, Ordering::Release);
         }
@@ -285,10 +297,10 @@ impl Entry {
 
     /// Notes what a call took after the decision. Opens the decision again if the running median
     /// has left the band around the median that the decision was made by.
-    pub fn watch(&self, took: Duration, band: f64) {
+    pub fn watch(&self, watched: usize, took: Duration, band: f64) {
         let mut state = lock(&self.state);
         let decided = self.decided();
-        if decided == UNDECIDED {
+        if decided != watched {
             return;
         }
         let State {

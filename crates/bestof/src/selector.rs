@@ -17,7 +17,19 @@ static ENABLED: AtomicBool = AtomicBool::new(true);
 const WATCH_ONE_IN: u32 = 16;
 
 thread_local! {
-    static CALLS: Cell<u32> = const { Cell::new(0) };
+    /// Numbers that look random say which calls are timed, so that no pattern of calls hides one.
+    static DRAWS: Cell<u32> = const { Cell::new(0x9e37_79b9) };
+}
+
+/// Whether this call is one of those that are timed after the decision.
+fn is_drawn() -> bool {
+    // Marsaglia's xorshift.
+    let mut x = DRAWS.get();
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    DRAWS.set(x);
+    x.is_multiple_of(WATCH_ONE_IN)
 }
 
 /// Turns all selectors on or off. While they are off, default alternatives run and nothing is timed.
@@ -141,6 +153,14 @@ impl Drop for Ticket {
         if !self.over {
             self.entry.abandon(self.assignment);
         }
+    }
+}
+
+/// Whether this thread may time a call now, and what is to be learnt of it.
+fn begun(entry: &Entry) -> (bool, Assignment) {
+    match entry.enter() {
+        true => (true, entry.assign()),
+        false => (false, entry.follow()),
     }
 }
 
@@ -285,11 +305,18 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
 
     /// The name of the alternative that was decided on; none while alternatives are tried.
     pub fn decision(&self, key: &K) -> Option<&str> {
-        let decided = self.entry(key).decided();
-        self.names.get(decided).map(String::as_str)
+        let at = self.decided_position(key)?;
+        self.names.get(at).map(String::as_str)
     }
 
-    /// Runs the routine: `run` gets the alternative that is to be called.
+    /// The position of the alternative that was decided on.
+    pub fn decided_position(&self, key: &K) -> Option<usize> {
+        let decided = self.table.get(key)?.decided();
+        (decided != UNDECIDED).then_some(decided)
+    }
+
+    /// Runs the routine: `run` gets the alternative that is to be called. Groups are called by
+    /// [`BestOf::first`].
     pub fn call<R>(&self, key: &K, run: impl FnOnce(&F) -> R) -> R {
         let entry = self.entry(key);
         let decided = entry.decided();
@@ -302,12 +329,13 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     #[inline(never)]
     fn slowly<R>(&self, entry: &Arc<Entry>, run: impl FnOnce(&F) -> R) -> R {
         if !is_enabled() {
-            return run(&self.functions[self.default_of(entry)]);
+            return run(&self.functions[entry.first_applicable()]);
         }
         let decided = entry.decided();
         if decided != UNDECIDED {
             return self.watched(entry, decided, run);
         }
+        debug_assert_eq!(self.stages, 1, "a group is called by its stages");
         let mut ticket = self.ticket(entry);
         self.staged(&mut ticket, 0, run)
     }
@@ -354,7 +382,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         let mut ticket = self.ticket(entry);
         let of = ticket.assignment;
         let result = self.staged(&mut ticket, 0, &mut run);
-        let default = self.default_of(entry);
+        let default = entry.first_applicable();
         if of.purpose != Purpose::WarmUp || of.alternative == default {
             return result;
         }
@@ -369,9 +397,10 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// The first stage of a group. The ticket binds the later stages to the same alternative.
     pub fn first<R>(&self, key: &K, run: impl FnOnce(&F) -> R) -> (R, Ticket) {
         let entry = self.entry(key);
-        let mut ticket = match is_enabled() {
-            true => self.ticket(entry),
-            false => self.bound(entry, self.default_of(entry)),
+        let mut ticket = match (is_enabled(), entry.decided()) {
+            (false, _) => self.bound(entry, entry.first_applicable()),
+            (true, UNDECIDED) => self.ticket(entry),
+            (true, decided) => self.bound(entry, decided),
         };
         let result = self.staged(&mut ticket, 0, run);
         (result, ticket)
@@ -387,29 +416,23 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     /// For callers that cannot run inside of a closure, such as interpreters.
     pub fn begin(&self, key: &K) -> Begun {
         let entry = self.entry(key);
-        let decided = entry.decided();
-        if decided != UNDECIDED {
-            return Begun {
-                alternative: decided,
-                entry: None,
-            };
-        }
-        if !is_enabled() {
-            return Begun {
-                alternative: entry.first_applicable(),
-                entry: None,
-            };
-        }
-        nest::disturb(&|| format!("{} {}", self.name, entry.key));
-        let assignment = match entry.enter() {
-            true => entry.assign(),
-            false => entry.follow(),
+        let of = |alternative| Begun {
+            alternative,
+            entry: None,
         };
+        if !is_enabled() {
+            return of(entry.first_applicable());
+        }
+        match entry.decided() {
+            UNDECIDED => nest::disturb(&|| format!("{} {}", self.name, entry.key)),
+            decided => return of(decided),
+        }
+        let (entered, assignment) = begun(entry);
         if assignment.purpose == Purpose::Nothing {
-            return Begun {
-                alternative: assignment.alternative,
-                entry: None,
-            };
+            if entered {
+                entry.leave();
+            }
+            return of(assignment.alternative);
         }
         Begun {
             alternative: assignment.alternative,
@@ -425,13 +448,10 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         }
     }
 
-    /// Ends a call that was begun and failed: its alternative is dropped for this problem size. False if
-    /// no other is left.
-    pub fn fail(&self, key: &K, begun: Begun) -> bool {
-        let alternative = begun.alternative;
-        drop(begun);
+    /// The alternative at a position failed: it is dropped for this problem size. False if no other is left.
+    pub fn fail(&self, key: &K, position: usize) -> bool {
         let entry = self.entry(key);
-        entry.drop_alternative(alternative, Status::Failed, &self.options)
+        entry.drop_alternative(position, Status::Failed, &self.options)
     }
 
     /// The alternative that a ticket is bound to.
@@ -446,7 +466,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
             let decided = self.names.get(entry.decided()).cloned();
             KeyReport {
                 key: entry.key.clone(),
-                known: decided.is_some() && entry.evidence().0 == 0,
+                known: decided.is_some() && entry.known,
                 decided,
                 reopened,
                 alternatives,
@@ -461,12 +481,17 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         }
     }
 
-    /// Adds the decisions made so far, those that were known from before among them.
+    /// Adds the decisions made so far. One that was known from before, and was not made anew, keeps what it
+    /// rests on.
     pub fn save(&self, into: &mut Decisions) {
         for (_, entry) in self.table.iter() {
-            if let Some(name) = self.names.get(entry.decided()) {
-                let (samples, median) = entry.evidence();
-                into.put(&self.name, &entry.key, name, samples as u64, median);
+            let Some(name) = self.names.get(entry.decided()) else {
+                continue;
+            };
+            let (samples, median) = entry.evidence();
+            match &self.known {
+                Some(known) if samples == 0 => into.put_as(known, &self.name, &entry.key),
+                _ => into.put(&self.name, &entry.key, name, samples as u64, median),
             }
         }
     }
@@ -489,19 +514,10 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         })
     }
 
-    /// The first alternative that applies.
-    fn default_of(&self, entry: &Entry) -> usize {
-        entry.first_applicable()
-    }
-
     /// A ticket for what is to be learnt next; for nothing if another call is being timed: both would
     /// be slower than they are.
     fn ticket(&self, entry: &Arc<Entry>) -> Ticket {
-        let entered = entry.enter();
-        let assignment = match entered {
-            true => entry.assign(),
-            false => entry.follow(),
-        };
+        let (entered, assignment) = begun(entry);
         let mut ticket = self.bound(entry, assignment.alternative);
         (ticket.assignment, ticket.entered) = (assignment, entered);
         ticket
@@ -583,13 +599,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
     }
 
     fn watched<R>(&self, entry: &Entry, decided: usize, run: impl FnOnce(&F) -> R) -> R {
-        let call = CALLS.get();
-        CALLS.set(call.wrapping_add(1));
-        let Some(band) = self
-            .options
-            .drift
-            .filter(|_| call.is_multiple_of(WATCH_ONE_IN))
-        else {
+        let Some(band) = self.options.drift.filter(|_| is_drawn()) else {
             return run(&self.functions[decided]);
         };
         let frame = Entered::new();
@@ -597,7 +607,7 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         let result = run(&self.functions[decided]);
         let took = self.now().saturating_sub(begin);
         if !frame.is_disturbed() {
-            entry.watch(took, band);
+            entry.watch(decided, took, band);
         }
         result
     }

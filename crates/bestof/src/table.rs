@@ -50,6 +50,19 @@ impl<K: Hash + Eq + Clone, V> Table<K, V> {
         }
     }
 
+    /// The value of a key, if there is one.
+    pub fn get(&self, key: &K) -> Option<&Arc<V>> {
+        let hash = hash(key);
+        let mut link = &self.buckets[(hash >> 56) as usize % BUCKETS];
+        loop {
+            let node = link.get()?;
+            if node.hash == hash && node.key == *key {
+                return Some(&node.value);
+            }
+            link = &node.next;
+        }
+    }
+
     /// All keys with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &Arc<V>)> {
         let first = self.buckets.iter().filter_map(|b| b.get());

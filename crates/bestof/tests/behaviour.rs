@@ -1,10 +1,10 @@
 //! A test for each promise of the selector, on a clock that the test moves.
 
-use bestof::{BestOf, Context, Decisions, Options, Status, Unfit, Validators, depth, set_enabled};
+use bestof::{BestOf, Context, Decisions, Options, Status, Unfit, Validators, depth};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A clock that tests move.
@@ -21,9 +21,6 @@ impl Clock {
         move || Duration::from_micros(at.load(Ordering::SeqCst))
     }
 }
-
-/// The global switch is one for all tests.
-static SWITCH: Mutex<()> = Mutex::new(());
 
 /// Alternatives that take so many microseconds; the value is what passes.
 fn selector(clock: &Clock, costs: &[u64], options: Options) -> BestOf<u32, u64> {
@@ -385,17 +382,6 @@ fn callers_at_the_same_time_are_not_timed() {
 }
 
 #[test]
-fn the_switch_runs_defaults_and_times_nothing() {
-    let _one = SWITCH.lock().unwrap();
-    let clock = Clock::default();
-    let s = selector(&clock, &[10, 5], Options::default());
-    set_enabled(false);
-    (0..60).for_each(|_| s.call(&1, |us| assert_eq!(*us, 10)));
-    assert_eq!(s.decision(&1), None);
-    set_enabled(true);
-}
-
-#[test]
 fn a_decision_whose_times_drift_is_opened_again() {
     let clock = Clock::default();
     let options = Options {
@@ -450,6 +436,10 @@ fn decisions_survive_and_start_a_program_decided() {
     let again = selector(&clock, &[10, 5], Options::default()).starting_from(Arc::new(loaded));
     again.call(&1, |us| assert_eq!(*us, 5));
     assert!(again.report().keys[0].known);
+    // What it saves rests on as much as before.
+    let mut resaved = Decisions::new();
+    again.save(&mut resaved);
+    assert_eq!(resaved, found);
     // Whoever knows other alternatives decides anew.
     let renamed = BestOf::new("test", [("x", 1u64), ("y", 2)], Options::default()).unwrap();
     let renamed: BestOf<u32, u64> = renamed.starting_from(Arc::new(found));
@@ -553,11 +543,51 @@ fn calls_that_the_caller_times_are_counted_alike() {
         match begun.alternative() {
             // Dropped: no sample, and nothing stays reserved.
             0 if samples(&s, 0)[0] == 5 && clock.0.fetch_add(1, Ordering::SeqCst) % 2 == 0 => {}
-            2 => assert!(s.fail(&1, begun)),
+            2 => {
+                drop(begun);
+                assert!(s.fail(&1, 2));
+            }
             at => s.finish(begun, Duration::from_micros(costs[at])),
         }
     }
     assert_eq!(samples(&s, 0), [10, 10, 0]);
     assert_eq!(s.decision(&1), Some("a1"));
     assert!(!s.begin(&1).is_timed());
+}
+
+#[test]
+fn a_decided_group_reads_no_clock_and_one_that_fails_leaves_the_slow_one() {
+    let clock = Clock::default();
+    let reads = Arc::new(AtomicU64::new(0));
+    let (counted, read) = (reads.clone(), clock.read());
+    let group = BestOf::new("g", [("a", 1u64), ("b", 2)], Options::default()).unwrap();
+    let group: BestOf<u32, u64> = group.stages(2).unwrap().timed_by(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        read()
+    });
+    let set = || {
+        let (_, mut ticket) = group.first(&1, |us| clock.pass(*us));
+        group.stage(1, &mut ticket, |us| clock.pass(*us));
+    };
+    while group.decision(&1).is_none() {
+        set();
+    }
+    let before = reads.load(Ordering::Relaxed);
+    set();
+    assert_eq!(reads.load(Ordering::Relaxed), before);
+
+    let s = selector(&clock, &[10, 500], Options::default());
+    (0..40).for_each(|_| s.call(&1, |us| clock.pass(*us)));
+    assert_eq!(s.decision(&1), Some("a0"));
+    let slow = s.try_call(&1, |us| if *us == 10 { Err(()) } else { Ok(*us) });
+    assert_eq!(slow, Ok(500));
+    assert_eq!(s.decision(&1), Some("a1"));
+}
+
+#[test]
+fn asking_for_a_decision_changes_nothing() {
+    let clock = Clock::default();
+    let s = selector(&clock, &[10, 5], Options::default());
+    assert_eq!(s.decision(&1), None);
+    assert!(s.report().keys.is_empty());
 }

@@ -69,9 +69,14 @@ fn a_transposition_is_called_like_the_function_it_replaces() {
 
 /// Listing 2: forward and backward of a dense layer, with what forward leaves for backward.
 struct Layer {
-    forward: fn(&[f32], &[f32]) -> (f32, Option<Vec<f32>>),
-    backward: fn(&[f32], &[f32], Option<Vec<f32>>) -> Vec<f32>,
+    forward: Forward,
+    backward: Backward,
 }
+
+/// What forward leaves for backward.
+type Saved = Option<Vec<f32>>;
+type Forward = fn(&[f32], &[f32]) -> (f32, Saved);
+type Backward = fn(&[f32], &[f32], Saved) -> Vec<f32>;
 
 fn products(x: &[f32], w: &[f32]) -> Vec<f32> {
     x.iter().zip(w).map(|(a, b)| a * b).collect()

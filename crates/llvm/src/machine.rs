@@ -57,11 +57,12 @@ pub struct Resource {
 }
 
 /// The processor whose scheduling model predicts cycles of a target, unless somebody names
-/// another: this machine's own where its code runs here, else the target's tuning CPU, else an
+/// another: this machine's own where its code runs here and LLVM has a model of it, else the target's tuning CPU, else an
 /// out-of-order core that LLVM has a model of (for RISC-V with vectors it has in-order ones only).
 pub fn scoring_cpu(target: &Target) -> String {
     let Target::Cpu(cpu) = target;
-    let host = || host_cpu().filter(|_| target.triple().starts_with(std::env::consts::ARCH));
+    let here = target.triple().starts_with(std::env::consts::ARCH);
+    let host = || host_cpu().filter(|cpu| here && check_scoring_cpu(target, cpu).is_ok());
     let usual = match cpu.isa {
         Isa::X86Sse2 | Isa::X86Avx2 => "znver3",
         Isa::X86Avx512 => "znver4",

@@ -6,7 +6,7 @@
 use crate::model::StepId;
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
-use bestof::{Begun, BestOf, Decisions, Options, Report, Unfit};
+use bestof::{Begun, BestOf, Decisions, Options, Unfit};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,8 @@ impl Selectors {
     /// For the variants of a model. Problem sizes that decisions know start decided.
     ///
     /// Alternatives are named by the hashes of their code (hex), and selectors by the hash of these
-    /// names. So a decision holds for any model that has the same kernels.
+    /// names. So a decision holds for any model that has the same kernels. Decisions are not watched,
+    /// whatever [`Options::drift`] says: a decided step reads no clock.
     ///
     /// # Errors
     /// If an option is out of its range.
@@ -95,12 +96,8 @@ impl Selectors {
         variant: usize,
         key: impl Fn(usize) -> SelectionKey,
     ) -> Vec<Option<usize>> {
-        let one = |(step, at): (usize, &Option<usize>)| {
-            let selector = &self.all[(*at)?];
-            let key = key(step);
-            selector.decision(&key)?;
-            Some(selector.begin(&key).alternative())
-        };
+        let one =
+            |(step, at): (usize, &Option<usize>)| self.all[(*at)?].decided_position(&key(step));
         self.steps[variant].iter().enumerate().map(one).collect()
     }
 
@@ -109,11 +106,6 @@ impl Selectors {
         let reports = self.all.iter().map(|s| s.report());
         let mut keys = reports.flat_map(|r| r.keys);
         keys.all(|k| k.decided.is_some())
-    }
-
-    /// What was found, one report for steps with the same alternatives.
-    pub fn reports(&self) -> Vec<Report> {
-        self.all.iter().map(|s| s.report()).collect()
     }
 
     /// Adds the decisions.
@@ -148,7 +140,9 @@ impl Selector for Online {
             .decided
             .get(self.variant)
             .and_then(|d| d.get(step.index()));
-        if let Some(Some(alternative)) = decided {
+        if let Some(Some(alternative)) = decided
+            && bestof::is_enabled()
+        {
             return Choice {
                 alternative: *alternative,
                 timed: false,
@@ -165,11 +159,10 @@ impl Selector for Online {
             alternative: begun.alternative(),
             timed: begun.is_timed(),
         };
-        let is_decided = !choice.timed && selector.decision(key).is_some();
-        if is_decided {
-            self.decided[self.variant][step.index()] = Some(choice.alternative);
+        if !choice.timed && bestof::is_enabled() {
+            self.decided[self.variant][step.index()] = selector.decided_position(key);
         }
-        self.begun = Some(begun);
+        self.begun = choice.timed.then_some(begun);
         choice
     }
 
@@ -180,17 +173,13 @@ impl Selector for Online {
         }
     }
 
-    fn failed(&mut self, step: StepId, key: &SelectionKey, _: usize) -> Option<usize> {
-        let begun = self.begun.take()?;
+    fn failed(&mut self, step: StepId, key: &SelectionKey, alternative: usize) -> Option<usize> {
+        self.begun = None;
+        *self.decided.get_mut(self.variant)?.get_mut(step.index())? = None;
         let selector = self.selector(step)?;
-        if !selector.fail(key, begun) {
-            return None;
-        }
-        let next = selector.begin(key);
-        let alternative = next.alternative();
-        // It runs instead, and nobody times it.
-        drop(next);
-        Some(alternative)
+        // The next one runs instead, and nobody times it.
+        let left = selector.fail(key, alternative);
+        left.then(|| selector.begin(key).alternative())
     }
 
     fn ends(&mut self) {

@@ -510,7 +510,9 @@ fn selected(
         selector.finished(id, &step.key, alternative, time_ns);
     }
     let mut tried = 1;
-    while result.is_err()
+    // An index that is out of bounds is the caller's: every alternative refuses it.
+    while let Err(failure) = &result
+        && *failure != KernelFailure::IndexOutOfBounds
         && tried < count
         && let Some(other) = selector.failed(id, &step.key, alternative)
     {

@@ -1,7 +1,7 @@
 //! Static scores against recorded times: what `study rank --json` wrote, ranked again.
 //!
-//! A score with factors is fitted on the points of all tasks but one, and judged on that one. So
-//! every figure is of a program that no factor has seen.
+//! The fitted scores learn from the points of all programs but one, and are judged on that one. The
+//! default score has fixed rates.
 
 use analysis::{Class, Features, Score};
 use learn::{Network, Training, non_negative_least_squares, spearman, top_ratio};
@@ -252,6 +252,9 @@ fn of_points(task: &Judged, score: impl Fn(&Features) -> f64) -> Vec<f64> {
     task.features.iter().map(score).collect()
 }
 
+/// Scores of the points of a task, by what is fitted on other tasks.
+type Fit = fn(&[&Judged], &Judged) -> Result<Vec<f64>>;
+
 /// The default score, the same without one of its parts, and scores that are fitted on all tasks
 /// but the one that they are judged on.
 ///
@@ -299,7 +302,7 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
             tasks: tasks.iter().map(of).collect(),
         });
     }
-    let fitted: [(&str, fn(&[&Judged], &Judged) -> Result<Vec<f64>>); 4] = [
+    let fitted: [(&str, Fit); 4] = [
         ("linear, the default's features", |train, t| {
             Ok(of_points(t, linear(own, train)?))
         }),
@@ -317,14 +320,14 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
         return Ok(found);
     }
     for (name, fit) in fitted {
-        let one = |(i, t): (usize, &Judged)| {
-            let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
-            let train: Vec<&Judged> = others.map(|(_, t)| t).collect();
+        let one = |t: &Judged| {
+            let others = tasks.iter().filter(|o| o.program != t.program);
+            let train: Vec<&Judged> = others.collect();
             Ok(judgement(t, &fit(&train, t)?))
         };
         found.push(Scored {
             score: name.into(),
-            tasks: tasks.iter().enumerate().map(one).collect::<Result<_>>()?,
+            tasks: tasks.iter().map(one).collect::<Result<_>>()?,
         });
     }
     Ok(found)

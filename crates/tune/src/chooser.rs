@@ -44,6 +44,8 @@ pub struct Chooser<'a> {
     /// How long candidates of one plan are read, or how many.
     pub stop: StopRule,
     pub seed: u64,
+    /// Prefixes of the names of sketches to read; all if there are none.
+    pub algorithms: Vec<String>,
     /// Ends the reading early.
     pub interrupt: Stop,
 }
@@ -71,35 +73,38 @@ pub struct TaskScores {
 }
 
 impl TaskScores {
+    /// The candidate of least score, if it is clearly better than the default.
+    fn better(&self) -> Option<&Scored> {
+        let most = (1.0 - LEAST_GAIN) * self.default_score?;
+        self.best.first().filter(|b| b.score < most)
+    }
+
     /// The candidate of least score, if it is clearly better than the default; else the default.
     pub fn chosen(&self) -> &Candidate {
-        match (self.best.first(), self.default_score) {
-            (Some(best), Some(default)) if best.score < (1.0 - LEAST_GAIN) * default => {
-                &best.candidate
-            }
-            _ => &self.default,
-        }
+        self.better().map_or(&self.default, |b| &b.candidate)
     }
 
     /// The score of [`TaskScores::chosen`].
     pub fn chosen_score(&self) -> Option<f64> {
-        let default = self.default_score?;
-        let best = self.best.first().map(|b| b.score);
-        Some(
-            best.filter(|b| *b < (1.0 - LEAST_GAIN) * default)
-                .unwrap_or(default),
-        )
+        let better = self.better().map(|b| b.score);
+        better.or(self.default_score)
     }
 }
 
 impl<'a> Chooser<'a> {
-    /// What a run reads before it measures, as its options say.
-    pub fn before(host: &'a Host, target: &'a Target, options: &Options) -> Chooser<'a> {
+    /// What a run reads before it measures, as its options say, for so long.
+    pub fn before(
+        host: &'a Host,
+        target: &'a Target,
+        options: &Options,
+        time: Duration,
+    ) -> Chooser<'a> {
         let usual = Chooser::new(host, target, options.requirements());
         Chooser {
             cpu: options.score_cpu.clone().unwrap_or(usual.cpu),
-            stop: StopRule::Time(options.reading),
+            stop: StopRule::Time(time),
             seed: options.seed,
+            algorithms: options.algorithms.clone(),
             interrupt: options.interrupt.clone(),
             ..usual
         }
@@ -128,6 +133,7 @@ impl<'a> Chooser<'a> {
             strategy: knob("strategy").default.into(),
             stop: StopRule::Time(Duration::from_secs(10)),
             seed: number(knob("seed")),
+            algorithms: vec![],
             interrupt: Stop::default(),
         }
     }
@@ -171,10 +177,21 @@ impl<'a> Chooser<'a> {
             rotate_bytes: 0,
         };
         let (mut searches, of_tasks) = of_plan.searches(&[], None, &options)?;
+        let requirements = self.requirements;
+        let default = |task| defaults(from_ref(task), self.target, requirements.allowed());
+        let defaults = plan
+            .tasks
+            .iter()
+            .map(default)
+            .collect::<Result<Vec<Defaults>>>()?;
         for s in &mut searches {
             // All that was read is kept: nothing of it is large.
             s.rank = 1.0;
-            s.known.push_front(s.space.default_point());
+        }
+        for ((task, of_task), default) in plan.tasks.iter().zip(&of_tasks).zip(&defaults) {
+            let s = &mut searches[of_task.search];
+            s.known
+                .extend(point_of_default(s, task, &default.candidates[0]));
         }
         for (task, of_task) in of_tasks.iter().enumerate() {
             if !wanted(task) {
@@ -185,11 +202,10 @@ impl<'a> Chooser<'a> {
         let mut builders = Builders::new(&self.host.workers, options.builders)?;
         builders.limit = options.build_limit;
         run.search(Some(&mut builders), observer)?;
-        let one = |(task, of_task): (&Task, &TaskSearch)| {
-            let default = defaults(from_ref(task), self.target, self.requirements.allowed())?;
-            Ok(scores(&run.searches[of_task.search], default))
+        let one = |(of_task, default): (&TaskSearch, Defaults)| {
+            scores(&run.searches[of_task.search], default)
         };
-        plan.tasks.iter().zip(&of_tasks).map(one).collect()
+        Ok(of_tasks.iter().zip(defaults).map(one).collect())
     }
 
     fn options(&self) -> Options {
@@ -202,15 +218,29 @@ impl<'a> Chooser<'a> {
         options.space = self.requirements.space;
         options.tolerance = self.requirements.tolerance;
         options.seed = self.seed;
+        options.algorithms.clone_from(&self.algorithms);
         // Nothing is measured that builders could disturb.
         (options.overlap, options.builders) = (true, cpus);
         options
     }
 }
 
-/// What a search found.
+/// Where in a search's space the default of its task is: at the default values of the sketch of its name.
+/// None if that sketch is not searched.
+fn point_of_default(s: &Search, task: &Task, default: &Candidate) -> Option<Point> {
+    let sketch = s
+        .space
+        .sketches
+        .iter()
+        .position(|k| k.name == default.algorithm)?;
+    let values = s.space.sketches[sketch].default.clone();
+    let point = Point { sketch, values };
+    let found = s.space.candidate(&task.program, &point).ok()?;
+    (found == *default).then_some(point)
+}
+
+/// What a search found. A candidate that reads exactly like the default stands for it.
 fn scores(s: &Search, mut default: Defaults) -> TaskScores {
-    let point = s.space.default_point();
     let best = s.best.iter().filter_map(|b| {
         Some(Scored {
             point: b.trial.point.clone(),
@@ -219,7 +249,7 @@ fn scores(s: &Search, mut default: Defaults) -> TaskScores {
         })
     });
     let best: Vec<Scored> = best.collect();
-    let of_default = best.iter().find(|b| b.point == point);
+    let of_default = best.iter().find(|b| b.candidate == default.candidates[0]);
     TaskScores {
         default: default.candidates.remove(0),
         default_score: of_default.map(|b| b.score),

@@ -10,11 +10,37 @@ use crate::workers::Host;
 use ir::Target;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Point, Sketch};
+use search::{Candidate, Point, Sketch, Space};
 use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
 use store::Store;
+
+/// Where the kernels of a plan come from.
+#[derive(Clone, Copy)]
+pub struct Origins<'a> {
+    /// What they must keep to.
+    pub requirements: Requirements,
+    /// The best that a store knows, if there is one.
+    pub store: Option<&'a Store>,
+    /// Of tasks that the store knows nothing of: what a chooser finds better than the default by
+    /// reading, if there is one.
+    pub chooser: Option<&'a Chooser<'a>>,
+    /// Kernels a task, at most and at least 1: the further ones are the defaults of other sketches.
+    pub count: usize,
+}
+
+impl<'a> Origins<'a> {
+    /// One kernel a task: the best that a store knows, or the default.
+    pub fn of(requirements: Requirements, store: Option<&'a Store>) -> Origins<'a> {
+        Origins {
+            requirements,
+            store,
+            chooser: None,
+            count: 1,
+        }
+    }
+}
 
 /// The kernels of every task of a plan, and where their schedules came from.
 pub struct Kernels {
@@ -30,21 +56,17 @@ pub struct Kernels {
     pub warnings: Vec<Warning>,
 }
 
-/// Builds the best known kernel of every task, or the default one; or the one that a `chooser`
-/// finds better by reading, if there is one. Up to `count` kernels a task: the further ones are the
-/// defaults of other sketches.
+/// Builds the kernels of every task.
 ///
 /// # Errors
 /// If the store cannot be read, or a schedule cannot be built.
-pub fn kernels(
-    plan: &Plan,
-    host: &Host,
-    target: &Target,
-    requirements: Requirements,
-    store: Option<&Store>,
-    chooser: Option<&Chooser<'_>>,
-    count: usize,
-) -> Result<Kernels> {
+pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) -> Result<Kernels> {
+    let Origins {
+        requirements,
+        store,
+        chooser,
+        count,
+    } = *from;
     let fingerprint = host.machine.fingerprint();
     let known = match store {
         Some(s) => Lookup::new(s, plan, target, &fingerprint, requirements).best_in_model()?,
@@ -76,8 +98,10 @@ pub fn kernels(
     let built = builders.build_all(&plan.tasks, &candidates, target)?;
     let mut kernels: Vec<Vec<Arc<BuiltKernel>>> = built.into_iter().map(|k| vec![k]).collect();
     if count > 1 {
-        for (task, of_task) in plan.tasks.iter().zip(&mut kernels) {
-            add_alternatives(task, target, requirements, count, of_task, &mut builders);
+        for ((task, first), of_task) in plan.tasks.iter().zip(&candidates).zip(&mut kernels) {
+            let space = search::space(&task.program, target, requirements.allowed());
+            let others = other_defaults(task, &space, &first.algorithm);
+            add_alternatives(task, target, others, count, of_task, &mut builders);
         }
     }
     Ok(Kernels {
@@ -89,25 +113,32 @@ pub fn kernels(
     })
 }
 
-/// Adds defaults of other sketches until there are so many kernels of different code. One that cannot be built
-/// is left out.
+/// The defaults of all sketches but one.
+fn other_defaults(task: &Task, space: &Space, algorithm: &str) -> Vec<Candidate> {
+    let others = space.sketches.iter().enumerate();
+    let others = others.filter(|(_, s)| s.name != algorithm);
+    let point = |(sketch, s): (usize, &Sketch)| Point {
+        sketch,
+        values: s.default.clone(),
+    };
+    let candidates = others
+        .map(point)
+        .map(|p| space.candidate(&task.program, &p));
+    candidates.filter_map(std::result::Result::ok).collect()
+}
+
+/// Adds candidates until there are so many kernels of different code. One that cannot be built is left out.
 fn add_alternatives(
     task: &Task,
     target: &Target,
-    requirements: Requirements,
+    candidates: Vec<Candidate>,
     count: usize,
     kernels: &mut Vec<Arc<BuiltKernel>>,
     builders: &mut Builders,
 ) {
-    let space = search::space(&task.program, target, requirements.allowed());
-    let default = |(sketch, s): (usize, &Sketch)| Point {
-        sketch,
-        values: s.default.clone(),
-    };
-    let points = space.sketches.iter().enumerate().map(default);
     let text = ir::text::print(&task.program);
     let mut found: BTreeMap<u64, Option<BuiltKernel>> = BTreeMap::new();
-    for candidate in points.filter_map(|p| space.candidate(&task.program, &p).ok()) {
+    for candidate in candidates {
         let request = builders.request(&text, &candidate, target, false);
         found.insert(builders.submit(request), None);
     }

@@ -76,6 +76,7 @@ use crate::search::check_algorithms;
 use runtime::CompiledModel;
 use start::{Start, prepare};
 use std::sync::Arc;
+use std::time::Duration;
 use store::Store;
 
 /// A finished run.
@@ -151,10 +152,12 @@ pub fn tune_all_by(
     let prepared = prepare(requests, host, store, options)?;
     let (mut models, defaults): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
     if evaluator.is_none() && !options.reading.is_zero() {
+        let clock = Clock::new(options.begun, options.stop, options.interrupt.clone());
         for (m, r) in models.iter_mut().zip(requests) {
             observer.stage("reading candidates");
-            let mut chooser = Chooser::before(host, r.target, options);
-            chooser.stop = StopRule::Time(options.reading / requests.len() as u32);
+            let left = clock.left(Duration::ZERO) / 4;
+            let time = (options.reading / requests.len() as u32).min(left);
+            let chooser = Chooser::before(host, r.target, options, time);
             m.seeds = chooser.seeds(&m.plan, observer)?;
         }
     }

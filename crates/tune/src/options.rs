@@ -68,8 +68,8 @@ pub struct Options {
     pub plain: bool,
     /// Time for choosing among finalists by whole-model latency.
     pub in_model: Duration,
-    /// Time for reading candidates of each model before any is measured; those of least score
-    /// are measured first.
+    /// Time for reading candidates of all models before any is measured, of which each model has its
+    /// part; those of least score are measured first.
     pub reading: Duration,
     /// The processor whose cycles scores count, by LLVM's name; the target's usual one if none.
     pub score_cpu: Option<String>,

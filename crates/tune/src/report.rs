@@ -71,10 +71,12 @@ impl Gain {
         let most = faster.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let bounds = store::median_bounds(faster, Gain::CONFIDENCE);
         let (low, high) = bounds.unwrap_or((least, most));
+        // The bounds are of medians of groups, and few rounds may have their median outside.
+        let middle = store::median_of(faster);
         Gain {
-            times: store::median_of(faster).exp(),
-            low: low.exp(),
-            high: high.exp(),
+            times: middle.exp(),
+            low: low.min(middle).exp(),
+            high: high.max(middle).exp(),
             rounds: faster.len(),
         }
     }

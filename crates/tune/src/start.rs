@@ -235,7 +235,8 @@ impl<'a> Start<'a> {
         let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
         let first = run.searches.len();
         for (of_task, seeds) in searches.iter().zip(&model.seeds) {
-            if let Some(s) = new.get_mut(of_task.search.wrapping_sub(first)) {
+            let at = of_task.search.checked_sub(first);
+            if let Some(s) = at.and_then(|at| new.get_mut(at)) {
                 s.known.extend(seeds.iter().cloned());
             }
         }

@@ -5,9 +5,8 @@ use plan::Plan;
 use runtime::{CompiledModel, Dim, Inconsistent, Pool, Variants};
 use std::sync::Arc;
 use store::Store;
-use tune::chooser::Chooser;
 use tune::compile::{Warning, assemble_last};
-use tune::kernels::{Kernels, kernels};
+use tune::kernels::{Kernels, Origins, kernels};
 use tune::known::Requirements;
 use tune::source::Source;
 use tune::{Error, Host, Result};
@@ -49,7 +48,7 @@ pub fn compile_variants(
         let dims = source.artifact_dims();
         let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
         drop(source);
-        let compiled = compile_plan(plan, target, host, store, requirements, None, 1, &pool)?;
+        let compiled = compile_plan(plan, target, host, &Origins::of(requirements, store), &pool)?;
         variants = Some(join(variants, &dims, Arc::new(compiled.model))?);
     }
     variants.ok_or_else(|| Error::new("no variant of the model was given"))
@@ -90,12 +89,11 @@ pub fn compile(
     let plan = source.plan_for(&host.machine, target, requirements.accuracy, store)?;
     drop(source);
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
-    compile_plan(plan, target, host, store, requirements, None, 1, &pool)
+    compile_plan(plan, target, host, &Origins::of(requirements, store), &pool)
 }
 
-/// [`compile`] of a plan of the model; the pool prepares its constants. Of tasks that the store
-/// knows nothing of, a `chooser` reads candidates, and its choice stands for the default. Steps have up
-/// to so many `alternatives` (at least 1), of which the first one runs unless a selector says otherwise.
+/// [`compile`] of a plan of the model; the pool prepares its constants. Of steps with several kernels
+/// the first one runs unless a selector says otherwise.
 ///
 /// # Errors
 /// As [`compile`].
@@ -103,10 +101,7 @@ pub fn compile_plan(
     plan: Plan,
     target: &Target,
     host: &Host,
-    store: Option<&Store>,
-    requirements: Requirements,
-    chooser: Option<&Chooser<'_>>,
-    alternatives: usize,
+    from: &Origins<'_>,
     pool: &Arc<Pool>,
 ) -> Result<Compiled> {
     let Kernels {
@@ -115,17 +110,10 @@ pub fn compile_plan(
         other_toolchain,
         read,
         warnings,
-    } = kernels(
-        &plan,
-        host,
-        target,
-        requirements,
-        store,
-        chooser,
-        alternatives,
-    )?;
+    } = kernels(&plan, host, target, from)?;
+    let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
-    let model = assemble_last(plan, &kernels, target, requirements.accuracy, pool)?;
+    let model = assemble_last(plan, &kernels, target, accuracy, pool)?;
     Ok(Compiled {
         model,
         tasks,

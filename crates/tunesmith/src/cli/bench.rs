@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tune::Result;
 use tune::ceiling::exchange_ns;
 use tune::latency::{fill_inputs, interleaved};
+use tune::{Error, Result};
 
 /// Measure the latency of a compiled model, of each of its variants
 #[derive(clap::Args)]
@@ -72,6 +72,12 @@ struct Summary {
 const MIN_ROUNDS: usize = 5;
 
 pub fn run(a: &Args) -> Result<ExitCode> {
+    if a.select == "first" && a.decisions.is_some() {
+        return Err(
+            Error::new("--decisions keeps what --select online or each decides")
+                .help("add --select online"),
+        );
+    }
     let threads = a
         .threads
         .unwrap_or_else(|| tune::machine::Machine::host().cpus);

@@ -12,8 +12,8 @@ use tune::latency::{Latencies, fill_inputs, interleaved};
 use tune::machine::Machine;
 use tune::{Error, Result};
 
-/// Most inferences after which alternatives ought to be decided.
-const MOST: usize = 10_000;
+/// Exploring takes no longer than this many times what measuring takes.
+const PATIENCE: u32 = 20;
 const MIN_ROUNDS: usize = 5;
 
 /// What choosing online brought.
@@ -22,7 +22,9 @@ pub struct OnlineSummary {
     /// Steps that have alternatives, and the most alternatives of one.
     pub steps: usize,
     pub alternatives: usize,
-    /// Inferences and time until all was decided; 0 where a file had the decisions.
+    /// Whether every step is decided.
+    pub decided: bool,
+    /// Inferences and time until then; 0 where a file had the decisions.
     pub explored: usize,
     pub exploring_ms: f64,
     pub median_ms: f64,
@@ -51,7 +53,7 @@ pub struct Chosen {
     pub of: usize,
 }
 
-/// Where decisions are kept, and under what they hold.
+/// The file of decisions, and the facts under which they hold.
 pub struct Kept {
     pub path: PathBuf,
     validators: Validators,
@@ -89,8 +91,9 @@ impl Kept {
 
     /// # Errors
     /// If the file cannot be written.
-    pub fn save(&self, selectors: &Selectors) -> Result<()> {
-        let mut found = Decisions::new();
+    pub fn save(&self, selectors: &Selectors, known: Option<&Arc<Decisions>>) -> Result<()> {
+        // Sizes that this run did not meet stay as they are.
+        let mut found = known.map_or_else(Decisions::new, |k| (**k).clone());
         selectors.save(&mut found);
         let saved = found.save(&self.path, &self.validators);
         saved.map_err(|e| Error::new(format!("{}: {e}", self.path.display())))
@@ -132,15 +135,17 @@ pub fn measured(
     fill_inputs(&mut online, 1);
     let (mut explored, begin) = (0, Instant::now());
     online.invoke()?;
-    while !selectors.are_decided() && explored < MOST {
+    let mut decided = selectors.are_decided();
+    while !decided && begin.elapsed() < PATIENCE * time {
         explored += 1;
         online.invoke()?;
+        decided = selectors.are_decided();
     }
     let exploring = begin.elapsed();
     // The first inference tells which steps there are.
     let explored = if explored > 0 { explored + 1 } else { 0 };
     if let Some(kept) = kept {
-        kept.save(&selectors)?;
+        kept.save(&selectors, known.as_ref())?;
     }
     let positions = if each { most } else { 1 };
     let mut fixed = (0..positions)
@@ -155,11 +160,13 @@ pub fn measured(
     let summary = OnlineSummary {
         steps,
         alternatives: most,
+        decided,
         explored,
         exploring_ms: exploring.as_secs_f64() * 1e3,
         median_ms: own.median_ms(),
         min_ms: own.min_ms(),
-        pays_after: (gain_ms > 0.0).then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
+        pays_after: (explored > 0 && gain_ms > 0.0)
+            .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
         fixed: taken
             .iter()
             .enumerate()
@@ -239,6 +246,7 @@ pub fn text(s: &OnlineSummary) -> String {
         })
         .collect();
     let explored = match s.explored {
+        _ if !s.decided => "not all steps are decided: give more --time".to_string(),
         0 => "all decisions were known".to_string(),
         n => format!("{n} inferences decided, in {:.1} ms", s.exploring_ms),
     };

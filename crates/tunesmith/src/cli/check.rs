@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tune::Result;
+use tune::kernels::Origins;
 
 /// Compare every step of a compiled model with the reference operators on what the step read
 #[derive(clap::Args)]
@@ -62,8 +63,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 let store = store.as_ref();
                 let plan = source.plan_for(&host.machine, &target, a.model.accuracy, store)?;
                 let requirements = a.model.requirements();
-                let compiled =
-                    compile_plan(plan, &target, &host, store, requirements, None, 1, &pool)?;
+                let compiled = compile_plan(
+                    plan,
+                    &target,
+                    &host,
+                    &Origins::of(requirements, store),
+                    &pool,
+                )?;
                 warn(&compiled.warnings);
                 Arc::new(compiled.model)
             }

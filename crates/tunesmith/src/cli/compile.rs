@@ -17,6 +17,7 @@ use std::time::Duration;
 use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
+use tune::kernels::Origins;
 use tune::{Error, Result, StopRule};
 
 /// What tasks run that nothing was measured of, unless candidates are read.
@@ -101,10 +102,14 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let usual = Chooser::new(&host, &target, requirements);
     let chooser = Chooser {
         cpu: a.score_cpu.clone().unwrap_or(usual.cpu),
-        stop: StopRule::Time(a.choose_time),
+        stop: StopRule::Time(a.choose_time / sources.len().max(1) as u32),
         ..usual
     };
-    let chooser = (a.choose == STATIC).then_some(&chooser);
+    let from = Origins {
+        chooser: (a.choose == STATIC).then_some(&chooser),
+        count: a.keep_alternatives,
+        ..Origins::of(requirements, store.as_ref())
+    };
     let (mut variants, mut summaries) = (None, Vec::new());
     for source in sources {
         let plan = source.plan_for(
@@ -128,16 +133,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             other_toolchain,
             read,
             warnings,
-        } = compile_plan(
-            plan,
-            &target,
-            &host,
-            store.as_ref(),
-            requirements,
-            chooser,
-            a.keep_alternatives,
-            &pool,
-        )?;
+        } = compile_plan(plan, &target, &host, &from, &pool)?;
         warn(&warnings);
         summaries.push(Summary {
             model: name,

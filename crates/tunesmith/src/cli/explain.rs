@@ -26,6 +26,7 @@ use std::time::Duration;
 use store::Store;
 use tune::ceiling::{Ceiling, ceiling};
 use tune::compile::accuracy_of;
+use tune::kernels::Origins;
 use tune::known::Lookup;
 use tune::machine::Machine;
 use tune::{Error, Result};
@@ -160,7 +161,13 @@ fn explained(
             let host = super::host()?;
             let plan = source.plan_for(&host.machine, target, a.model.accuracy, store)?;
             let requirements = a.model.requirements();
-            let compiled = compile_plan(plan, target, &host, store, requirements, None, 1, &pool)?;
+            let compiled = compile_plan(
+                plan,
+                target,
+                &host,
+                &Origins::of(requirements, store),
+                &pool,
+            )?;
             warn(&compiled.warnings);
             Arc::new(compiled.model)
         }

@@ -84,7 +84,7 @@ pub fn predictions(
     let sum = |of: fn(&Predicted) -> f64| found.iter().map(of).sum::<f64>();
     let (ms, cycles) = (sum(|p| p.ms), sum(|p| p.cycles));
     for p in &mut found {
-        (p.share, p.predicted_share) = (p.ms / ms, p.cycles / cycles);
+        (p.share, p.predicted_share) = (p.ms / ms.max(1e-9), p.cycles / cycles.max(1.0));
     }
     Ok(found)
 }

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
     pub trials: Option<u64>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
-    algorithms: Vec<String>,
+    pub algorithms: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     pub strategy: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC])]

@@ -85,6 +85,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             None => StopRule::Time(a.time / variants),
         },
         seed: a.seed,
+        algorithms: a.algorithms.clone(),
         interrupt: Stop::default(),
         ..usual
     };
@@ -214,12 +215,19 @@ fn print(r: &ReadReport) -> Result<()> {
         r.cycles / 1e6,
         r.score_cpu,
         r.default_cycles / 1e6,
-        times(r.default_cycles / r.cycles),
+        times(r.default_cycles / r.cycles.max(1.0)),
         r.trials,
         r.wall_s,
     ))?;
-    if r.trials == 0 {
-        say("warning: no candidate was read; give more --time");
+    let unread = r
+        .tasks
+        .iter()
+        .filter(|t| t.default_cycles.is_none())
+        .count();
+    if unread > 0 {
+        say(&format!(
+            "warning: the defaults of {unread} tasks were not read, and they stay; give more --time"
+        ));
     }
     super::print_line(&format!("written to {}", r.artifact))
 }

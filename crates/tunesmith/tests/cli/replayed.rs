@@ -46,7 +46,8 @@ fn a_replayed_study_finds_the_optimum_and_continues_where_it_was_cut_off() {
     let first = study(&["--log", &log]);
     assert_eq!(first["kind"], "replayed");
     let searches = first["searches"].as_array().unwrap();
-    assert_eq!(searches.len(), 2 * 2 * 2);
+    // Strategies, seeds and filters.
+    assert_eq!(searches.len(), 3 * 2 * 2);
     for s in searches {
         assert_eq!(s["answered"], 40);
         let regret = s["regret"].as_array().unwrap().last().unwrap();
