@@ -19,8 +19,10 @@ const POPULATION: usize = 16;
 /// The deviation of draws, and the step of the mean, in coordinates.
 const SIGMA: f64 = 0.2;
 const ALPHA: f64 = 0.2;
-/// Draws after which a space counts as exhausted, for each point asked.
-const MAX_DRAWS: usize = 200;
+/// Draws for each point asked after which points are drawn at random, as the distributions give what
+/// was asked before; and after which a space counts as exhausted.
+const OWN_DRAWS: usize = 50;
+const MAX_DRAWS: usize = 400;
 
 pub struct EvolutionStrategies {
     rng: Pcg64Mcg,
@@ -186,7 +188,10 @@ impl Strategy for EvolutionStrategies {
         let mut draws = 0;
         while out.len() < n && draws < MAX_DRAWS * n {
             draws += 1;
-            let point = self.draw(space);
+            let point = match draws <= OWN_DRAWS * n {
+                true => self.draw(space),
+                false => space.sample(&mut self.rng),
+            };
             let legal = space.within_limits(&point);
             if !self.costs.contains_key(&point) {
                 let cost = (!legal).then_some(f64::INFINITY);
