@@ -4,6 +4,7 @@
 //! Promises to change no file. Knows nothing of what the crates do.
 
 mod changed;
+mod earlier;
 mod tests;
 mod tidy;
 
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask tests MESSAGES [ARGUMENT...]   what `cargo test --no-run --message-format=json` wrote
+       cargo xtask tests MESSAGES [--again] [ARGUMENT...]   what `cargo test --no-run --message-format=json` wrote
        cargo xtask changed BASE                   a commit";
 
 fn main() -> ExitCode {
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(|a| &**a).collect();
     let done = match words[..] {
         ["tidy"] => return tidy(root),
-        ["tests", messages, ..] => tests::run(Path::new(messages), &arguments[2..]),
+        ["tests", messages, ..] => tests::run(root, Path::new(messages), &arguments[2..]),
         ["changed", base] => changed::print(root, base).map(|()| true),
         _ => Err(USAGE.into()),
     };

@@ -3,9 +3,12 @@
 //! `cargo test` runs one program after the other, and a program with few tests leaves CPUs
 //! idle. Here the tests of a program are divided into parts, and every CPU takes the next part.
 //! A part runs its tests one after the other, so the time of each is known. Programs with long tests
-//! come first, so that none of them is left to run alone.
+//! come first, so that none of them is left to run alone. A program that passed before and would
+//! do the same again is not run ([`crate::earlier`]).
 
+use crate::earlier::{Earlier, Passed};
 use serde_json::Value;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,10 +35,10 @@ const SLOWEST: usize = 10;
 
 /// A program of tests, and where it expects to run.
 #[derive(Clone, Debug, PartialEq)]
-struct Program {
-    name: String,
-    path: PathBuf,
-    folder: PathBuf,
+pub struct Program {
+    pub name: String,
+    pub path: PathBuf,
+    pub folder: PathBuf,
 }
 
 /// Tests of a program that one process runs; none are named where the program has no list.
@@ -53,28 +56,43 @@ struct Ran {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    ignored: usize,
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub ignored: usize,
 }
 
-/// The test programs that cargo's messages name (`cargo test --no-run --message-format json`);
-/// [`FIRST`] first, then those of upper crates, as cargo builds them last.
-fn programs(messages: &str) -> Result<Vec<Program>, String> {
-    let mut programs = Vec::new();
+/// What cargo has built.
+#[derive(Default)]
+struct Built {
+    /// The test programs; [`FIRST`] first, then those of upper crates, as cargo builds them last.
+    tests: Vec<Program>,
+    /// The other programs of each package's folder, which its tests may start.
+    others: HashMap<PathBuf, Vec<PathBuf>>,
+}
+
+/// The programs that cargo's messages name (`cargo test --no-run --message-format json`).
+fn built(messages: &str) -> Result<Built, String> {
+    let mut all = Built::default();
     for line in messages.lines().filter(|l| l.starts_with('{')) {
         let message: Value = serde_json::from_str(line).map_err(|e| format!("{e}: {line}"))?;
-        let built = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
-        let Some(path) = message["executable"].as_str().filter(|_| built) else {
+        let artifact = message["reason"] == "compiler-artifact";
+        let Some(path) = message["executable"].as_str().filter(|_| artifact) else {
             continue;
         };
         let manifest = PathBuf::from(message["manifest_path"].as_str().unwrap_or_default());
         let folder = manifest.parent().ok_or("a package without a folder")?;
+        if message["profile"]["test"] != true {
+            all.others
+                .entry(folder.into())
+                .or_default()
+                .push(path.into());
+            continue;
+        }
         let package = folder.file_name().unwrap_or_default().to_string_lossy();
         let target = message["target"]["name"].as_str().unwrap_or_default();
         let unit = message["target"]["kind"][0] != "test";
-        programs.push(Program {
+        all.tests.push(Program {
             name: match unit {
                 true => package.to_string(),
                 false => format!("{package}/{target}"),
@@ -83,12 +101,14 @@ fn programs(messages: &str) -> Result<Vec<Program>, String> {
             folder: folder.into(),
         });
     }
-    programs.reverse();
-    programs.sort_by_key(|p| {
+    // Messages come in the order in which compilations end.
+    all.others.values_mut().for_each(|paths| paths.sort());
+    all.tests.reverse();
+    all.tests.sort_by_key(|p| {
         let place = FIRST.iter().position(|name| *name == p.name);
         place.unwrap_or(FIRST.len())
     });
-    Ok(programs)
+    Ok(all)
 }
 
 impl Program {
@@ -197,17 +217,14 @@ impl Part<'_> {
 
 impl Ran {
     /// All lines if a test failed, except the counts; otherwise those about skipped tests.
-    fn print(&self) {
+    fn shown(&self) -> impl Iterator<Item = &String> {
         let skipped = |l: &str| {
             l.contains("skipped: ") || l.contains("skipped in part: ") || l.contains(" ... ignored")
         };
-        let shown = |l: &&String| match self.counts.failed {
+        self.lines.iter().filter(move |l| match self.counts.failed {
             0 => skipped(l),
             _ => counts(l).is_none(),
-        };
-        for line in self.lines.iter().filter(shown) {
-            println!("{line}");
-        }
+        })
     }
 }
 
@@ -250,22 +267,14 @@ fn parts(programs: &[Program], cpus: usize) -> Result<Vec<Part<'_>>, String> {
     Ok(all)
 }
 
-/// Runs the programs that a file of cargo's messages names, and prints what matters: all of a
-/// part that failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
-pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
-    let text = std::fs::read_to_string(messages);
-    let text = text.map_err(|e| format!("{}: {e}", messages.display()))?;
-    let programs = programs(&text)?;
-    if programs.is_empty() {
-        return Err(format!(
-            "{}: cargo has built no test programs",
-            messages.display()
-        ));
-    }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let parts = parts(&programs, cpus)?;
+/// The parts, run side by side, with the program that each is of.
+fn run_all(
+    parts: &[Part],
+    cpus: usize,
+    arguments: &[String],
+) -> Result<Vec<(String, Ran)>, String> {
     let next = AtomicUsize::new(0);
-    let all: Mutex<Vec<Ran>> = Mutex::new(Vec::new());
+    let all: Mutex<Vec<(String, Ran)>> = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
@@ -278,8 +287,8 @@ pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
                 parts.len(),
                 part.title()
             );
-            ran.print();
-            all.push(ran);
+            ran.shown().for_each(|line| println!("{line}"));
+            all.push((part.program.name.clone(), ran));
         }
         Ok(())
     };
@@ -291,14 +300,85 @@ pub fn run(messages: &Path, arguments: &[String]) -> Result<bool, String> {
             .map(|w| w.join().unwrap_or_else(|_| panicked()));
         ended.try_for_each(|result| result)
     })?;
-    let all = all.into_inner().map_err(|e| e.to_string())?;
-    let mut seconds: Vec<_> = all.iter().flat_map(|r| &r.seconds).collect();
+    all.into_inner().map_err(|e| e.to_string())
+}
+
+/// What the parts of a program did together.
+fn together<'a>(parts: impl Iterator<Item = &'a Ran>) -> Passed {
+    let mut whole = Passed::default();
+    for ran in parts {
+        whole.counts.passed += ran.counts.passed;
+        whole.counts.failed += ran.counts.failed;
+        whole.counts.ignored += ran.counts.ignored;
+        whole.lines.extend(ran.shown().cloned());
+    }
+    whole
+}
+
+/// Runs the programs that a file of cargo's messages names, and prints what matters: all of a
+/// part that failed, why tests were skipped, the slowest tests, and the counts. True if all passed.
+pub fn run(root: &Path, messages: &Path, arguments: &[String]) -> Result<bool, String> {
+    let text = std::fs::read_to_string(messages);
+    let text = text.map_err(|e| format!("{}: {e}", messages.display()))?;
+    let Built { mut tests, others } = built(&text)?;
+    if tests.is_empty() {
+        return Err(format!(
+            "{}: cargo has built no test programs",
+            messages.display()
+        ));
+    }
+    let again = arguments.iter().any(|a| a == "--again");
+    let arguments: Vec<String> = arguments
+        .iter()
+        .filter(|a| *a != "--again")
+        .cloned()
+        .collect();
+    let mut earlier = Earlier::read(messages.with_file_name("passed"), root, &arguments)?;
+    let mut keys = HashMap::new();
+    for program in &tests {
+        let beside = others.get(&program.folder).map_or(&[][..], |all| all);
+        keys.insert(program.name.clone(), earlier.key(program, beside)?);
+    }
+    let mut old: Vec<Passed> = Vec::new();
+    tests.retain(|p| match earlier.get(keys[&p.name]).filter(|_| !again) {
+        Some(passed) => {
+            old.push(passed.clone());
+            false
+        }
+        None => true,
+    });
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = parts(&tests, cpus)?;
+    let all = run_all(&parts, cpus, &arguments)?;
+
+    let mut new = Vec::new();
+    for program in &tests {
+        let own = all.iter().filter(|(name, _)| *name == program.name);
+        let whole = together(own.map(|(_, ran)| ran));
+        if whole.counts.failed == 0 {
+            earlier.insert(keys[&program.name], whole.clone());
+        }
+        new.push(whole);
+    }
+    earlier.write()?;
+    let mut seconds: Vec<_> = all.iter().flat_map(|(_, r)| &r.seconds).collect();
     seconds.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("slowest:");
     for (s, test) in seconds.iter().take(SLOWEST) {
         println!("{s:8.1} s  {test}");
     }
-    let sum = |of: fn(&Counts) -> usize| all.iter().map(|r| of(&r.counts)).sum::<usize>();
+    if !old.is_empty() {
+        let n: usize = old.iter().map(|p| p.counts.passed).sum();
+        println!(
+            "{n} tests of {} programs passed before, and nothing that they read has changed (--again runs them):",
+            old.len()
+        );
+        old.iter()
+            .flat_map(|p| &p.lines)
+            .for_each(|l| println!("{l}"));
+    }
+    let sum =
+        |of: fn(&Counts) -> usize| old.iter().chain(&new).map(|p| of(&p.counts)).sum::<usize>();
     let failed = sum(|c| c.failed);
     println!(
         "{} passed, {failed} failed, {} skipped",
@@ -326,12 +406,10 @@ mod checks {
             of("llvm", "bin", "x", false, "\"/t/x\""),
             r#"{"reason":"build-finished","success":true}"#.to_string(),
         ];
+        let Built { tests, others } = built(&text.join("\n")).unwrap();
+        assert_eq!(others[Path::new("/r/llvm")], [Path::new("/t/x")]);
         let names = |p: Program| (p.name, p.path.display().to_string());
-        let found: Vec<_> = programs(&text.join("\n"))
-            .unwrap()
-            .into_iter()
-            .map(names)
-            .collect();
+        let found: Vec<_> = tests.into_iter().map(names).collect();
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
         assert_eq!(
             found,

@@ -44,13 +44,17 @@ impl Sandbox {
         self.folder.join(name).display().to_string()
     }
 
-    /// A command of the program. The comparison at the end of a tuning run, for which a user
-    /// has seconds, is short.
+    /// A command of the program. What a user of `tune` has seconds for is short or left out: the comparison
+    /// at the end, and reading before.
     fn program(args: &[&str]) -> std::process::Command {
         let mut c = std::process::Command::new(env!("CARGO_BIN_EXE_tunesmith"));
         c.args(args);
-        if args.first() == Some(&"tune") && !args.iter().any(|a| a.contains("compare-time")) {
-            c.arg("--compare-time=200ms");
+        if args.first() == Some(&"tune") {
+            for (option, short) in [("--compare-time", "200ms"), ("--read-time", "0s")] {
+                if !args.contains(&option) {
+                    c.args([option, short]);
+                }
+            }
         }
         c
     }
