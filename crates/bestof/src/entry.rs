@@ -354,6 +354,12 @@ impl Entry {
         (all, state.children.clone(), state.reopened)
     }
 
+    /// The median of every alternative.
+    pub fn medians(&self) -> Vec<Option<Duration>> {
+        let state = lock(&self.state);
+        state.alternatives.iter().map(Alternative::median).collect()
+    }
+
     /// The number of samples and the median of the decision.
     pub fn evidence(&self) -> (usize, Duration) {
         let state = lock(&self.state);

@@ -459,6 +459,14 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         &self.names[ticket.assignment.alternative]
     }
 
+    /// The median of every alternative for a problem size, as far as it was tried.
+    pub fn medians(&self, key: &K) -> Vec<Option<Duration>> {
+        match self.table.get(key) {
+            Some(entry) => entry.medians(),
+            None => vec![None; self.names.len()],
+        }
+    }
+
     /// What was found so far.
     pub fn report(&self) -> Report {
         let one = |(_, entry): (&K, &Arc<Entry>)| {

@@ -213,6 +213,7 @@ pub fn built_kernel(
         Some((pair.0 as u32, pair.1 as u32))
     });
     BuiltKernel {
+        algorithm: String::new(),
         target: kernel_target(target),
         format: CodeFormat::Elf,
         code: object,

@@ -207,6 +207,12 @@ fn max_pool_with_indices() {
         &[&negative],
     );
     assert_eq!(out, f32s(&[1, 1, 2, 2], &[-1.0, -2.0, -5.0, -4.0]));
+    // What is not a number wins wherever it stands.
+    for values in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
+        let op = Op::Pool(pool2(kind, [1, 2], [1, 1], [(0, 0); 2], false));
+        let out = run(op, &[&f32s(&[1, 1, 1, 2], &values)]);
+        assert!(out.as_slice::<f32>()[0].is_nan(), "{values:?}");
+    }
     let bytes = Tensor::from_slice(&[1, 1, 1, 3], &[-7i8, -9, -8]);
     let out = run(
         Op::Pool(pool2(kind, [1, 2], [1, 1], [(0, 0); 2], false)),

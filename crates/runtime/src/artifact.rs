@@ -35,7 +35,9 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 5;
+pub const ARTIFACT_VERSION: u32 = 6;
+/// The oldest version that is read. It has no names of algorithms.
+const OLDEST_VERSION: u32 = 5;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -53,7 +55,7 @@ pub enum LoadError {
     #[error("{path} is not a compiled model; pass the file that the compiler wrote")]
     NotAnArtifact { path: PathBuf },
     #[error(
-        "{path} has format version {found} and this program reads {ARTIFACT_VERSION}; compile the \
+        "{path} has format version {found} and this program reads {OLDEST_VERSION} to {ARTIFACT_VERSION}; compile the \
          model again with this version"
     )]
     Version { path: PathBuf, found: u32 },
@@ -129,6 +131,13 @@ struct Stored {
     constants: Vec<(Extent, bool)>,
     dims: Vec<Dim>,
     variants: Vec<StoredVariant>,
+}
+
+impl Stored {
+    /// The manifest. Algorithms of kernels stand behind the rest: files of [`OLDEST_VERSION`] have none.
+    fn bytes(&self, algorithms: &[&str]) -> postcard::Result<Vec<u8>> {
+        postcard::to_extend(algorithms, postcard::to_stdvec(self)?)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -343,7 +352,7 @@ fn check_head(path: &Path, head: &[u8], found: u64) -> Result<(), LoadError> {
         return Err(LoadError::NotAnArtifact { path: file() });
     }
     let version = u64_at(head, 8) as u32;
-    if version != ARTIFACT_VERSION {
+    if !(OLDEST_VERSION..=ARTIFACT_VERSION).contains(&version) {
         return Err(LoadError::Version {
             path: file(),
             found: version,
@@ -387,14 +396,22 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let inconsistent = |reason: &str| inconsistent(path, reason);
     let manifest = manifest_bytes(path, &file[..body])?;
     let manifest_end = HEAD_BYTES + manifest.len();
-    let stored: Stored =
-        postcard::from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
+    let (stored, rest): (Stored, &[u8]) =
+        postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
+    let algorithms = match u64_at(file, 8) as u32 {
+        OLDEST_VERSION => vec![String::new(); stored.kernels.len()],
+        _ => postcard::from_bytes(rest).map_err(|e| inconsistent(&e.to_string()))?,
+    };
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
-    if stored.code.len() != stored.kernels.len() {
-        return Err(inconsistent("kernels and their code differ in number"));
+    if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
+        return Err(inconsistent(
+            "kernels, their code and their algorithms differ in number",
+        ));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
-    for (mut kernel, extent) in stored.kernels.into_iter().zip(stored.code) {
+    let stored_kernels = stored.kernels.into_iter().zip(stored.code);
+    for ((mut kernel, extent), algorithm) in stored_kernels.zip(algorithms) {
+        kernel.algorithm = algorithm;
         kernel.code = file[sections.take(0, extent)?].to_vec();
         kernels.push(Arc::new(kernel));
     }
@@ -546,15 +563,16 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         constants,
     });
     let [plain, prepared] = constant_sections;
-    let stored = postcard::to_stdvec(&Stored {
+    let stored = Stored {
         sections: [code_section, plain, prepared],
         kernels: kernels.all.iter().map(without_code).collect(),
         code,
         constants: places,
         dims: dims.to_vec(),
         variants: variants.collect(),
-    })
-    .map_err(io::Error::other)?;
+    };
+    let algorithms: Vec<&str> = kernels.all.iter().map(|k| &*k.algorithm).collect();
+    let stored = stored.bytes(&algorithms).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
     let end = area
@@ -594,200 +612,4 @@ fn pad(out: &mut impl Write, count: u64) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::KernelTarget;
-    use crate::model::{TensorId, TensorInfo, TensorPlace};
-    use tensor::AlignedBytes;
-    use tensor::DType;
-
-    fn kernel(code: u8) -> BuiltKernel {
-        BuiltKernel {
-            ..BuiltKernel::by_hand(vec![code; 3000], vec![])
-        }
-    }
-
-    /// Three kernels, and constants of which one is prepared.
-    fn model() -> CompiledModel {
-        let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
-        let tensors = vec![
-            dense("x", TensorPlace::Arena { offset: 0 }),
-            dense("a", TensorPlace::Constant { blob: 0 }),
-            dense("b", TensorPlace::Constant { blob: 1 }),
-            dense("c", TensorPlace::Constant { blob: 2 }),
-        ];
-        let manifest = Manifest {
-            name: "m".into(),
-            target: KernelTarget::generic(),
-            compiler: String::new(),
-            accuracy: String::new(),
-            plain_steps: Vec::new(),
-            tensors,
-            inputs: vec![TensorId(0)],
-            outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
-            crops: Vec::new(),
-            kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
-            steps: Vec::new(),
-            arena_bytes: 64,
-        };
-        let buffer: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(192));
-        let constant = |i: usize| Constant {
-            bytes: Blob::new(&buffer, 64 * i..64 * (i + 1)),
-            prepared: i == 1,
-        };
-        CompiledModel::new(manifest, (0..3).map(constant).collect()).unwrap()
-    }
-
-    /// The file's bytes, with another manifest under valid checksums.
-    fn with_manifest(file: &[u8], manifest: &[u8]) -> Vec<u8> {
-        let old = HEAD_BYTES + u64_at(file, 16) as usize;
-        let start = |end: usize| end.next_multiple_of(SECTION_ALIGN as usize);
-        let data = &file[start(old)..];
-        let mut out = [&[0; HEAD_BYTES], manifest].concat();
-        out.resize(start(out.len()), 0);
-        out.extend_from_slice(data);
-        let head = head(manifest, out.len() as u64);
-        out[..HEAD_BYTES].copy_from_slice(&head);
-        out
-    }
-
-    fn load(file: Vec<u8>) -> Result<CompiledModel, LoadError> {
-        let mut bytes = AlignedBytes::zeroed(file.len());
-        bytes.copy_from_slice(&file);
-        let buffer: Arc<Buffer> = Arc::new(bytes);
-        let body = buffer.len();
-        let (_, mut models) = parse(Path::new("m.tsm"), &buffer, body)?;
-        models
-            .pop()
-            .ok_or_else(|| inconsistent(Path::new("m.tsm"), "no variant"))
-    }
-
-    fn saved() -> Vec<u8> {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("m.tsm");
-        model().save(&path).unwrap();
-        std::fs::read(path).unwrap()
-    }
-
-    fn manifest(file: &[u8]) -> &[u8] {
-        &file[HEAD_BYTES..][..u64_at(file, 16) as usize]
-    }
-
-    #[test]
-    fn fields_that_contradict_the_file_are_refused() {
-        let file = saved();
-        let changed = |change: &dyn Fn(&mut Stored)| {
-            let mut stored: Stored = postcard::from_bytes(manifest(&file)).unwrap();
-            change(&mut stored);
-            load(with_manifest(&file, &postcard::to_stdvec(&stored).unwrap()))
-        };
-        changed(&|_| {}).unwrap();
-        let all = Extent {
-            offset: 0,
-            len: 3000,
-        };
-        let changes: &[&dyn Fn(&mut Stored)] = &[
-            // Each kernel has the code of the first.
-            &|s| s.code = vec![all; 3],
-            &|s| s.code[1].offset -= 100,
-            &|s| s.code.swap(0, 1),
-            &|s| s.code[2].len = u64::MAX,
-            &|s| s.code[0] = s.constants[0].0,
-            &|s| _ = s.code.pop(),
-            &|s| s.code.push(all),
-            &|s| {
-                s.kernels = vec![s.kernels[0].clone(); 134];
-                s.code = vec![s.sections[0].extent; 134];
-            },
-            &|s| s.variants[0].kernels = vec![0, 0, 1],
-            &|s| s.variants[0].constants = vec![0, 1, 3],
-            &|s| s.variants[0].constants = vec![0, 1, 1],
-            &|s| s.constants[2] = s.constants[0],
-            &|s| s.constants[1].1 = false,
-            &|s| s.constants[0].0.offset += 4,
-            &|s| s.constants[0].0.len = 63,
-            &|s| s.sections[0].extent.len = 10,
-            &|s| s.sections[1].extent.offset = u64::MAX,
-            &|s| s.variants[0].manifest.arena_bytes = 1 << 60,
-            &|s| {
-                let tensor = &mut s.variants[0].manifest.tensors[0];
-                tensor.shape = vec![1, 1, 2, 2, 1 << 61];
-                tensor.strides = vec![0; 5];
-            },
-        ];
-        for (i, change) in changes.iter().enumerate() {
-            assert!(changed(change).is_err(), "change {i} passes");
-        }
-    }
-
-    /// The second constant begins beyond what 31 bits count; the file is sparse.
-    #[test]
-    fn offsets_have_64_bits() {
-        const FAR: u64 = 1 << 31;
-        let file = saved();
-        let mut stored: Stored = postcard::from_bytes(manifest(&file)).unwrap();
-        let old = (HEAD_BYTES + manifest(&file).len()).next_multiple_of(SECTION_ALIGN as usize);
-        let offset = ((file.len() - old) as u64).next_multiple_of(SECTION_ALIGN);
-        let last = [7; 64];
-        let mut hash = Xxh3::new();
-        let zeros = vec![0; 1 << 20];
-        (0..FAR >> 20).for_each(|_| hash.update(&zeros));
-        hash.update(&last);
-        stored.sections[1] = Section {
-            extent: Extent {
-                offset,
-                len: FAR + 64,
-            },
-            checksum: hash.digest(),
-        };
-        stored.constants[0].0.offset = offset;
-        stored.constants[2].0.offset = offset + FAR;
-        let mut bytes = with_manifest(&file, &postcard::to_stdvec(&stored).unwrap());
-        let len = u64_at(&bytes, 16) as usize;
-        let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
-        let end = data + offset + FAR + 64;
-        let head = head(&bytes[HEAD_BYTES..][..len], end);
-        bytes[..HEAD_BYTES].copy_from_slice(&head);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("far.tsm");
-        std::fs::write(&path, &bytes).unwrap();
-        let sparse = std::fs::File::options().write(true).open(&path).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&sparse, &last, end - 64).unwrap();
-        let model = CompiledModel::load_with(&path, ConstantMemory::Mapped).unwrap();
-        assert_eq!(*model.constants[2].bytes, last);
-        assert_eq!(*model.constants[0].bytes, [0; 64]);
-    }
-
-    /// Whatever a manifest says under a valid checksum, code and constants are
-    /// parts of the file that lie apart, and tensors lie within their memory.
-    #[test]
-    fn any_manifest_is_refused_or_keeps_to_its_file() {
-        let file = saved();
-        let original = manifest(&file).to_vec();
-        let mut refused = 0;
-        for at in 0..original.len() {
-            for value in [0, 1, 2, 4, 63, 64, 127, 128, 255, original[at] ^ 1] {
-                let mut changed = original.clone();
-                changed[at] = value;
-                let changed = with_manifest(&file, &changed);
-                let bytes = changed.len() as u64;
-                let Ok(model) = load(changed) else {
-                    refused += 1;
-                    continue;
-                };
-                let code: usize = model.kernels().iter().map(|k| k.code.len()).sum();
-                assert!(code as u64 + model.constant_bytes() <= bytes, "byte {at}");
-                assert!(model.arena_bytes() <= bytes, "byte {at}");
-                for t in model
-                    .tensors()
-                    .iter()
-                    .filter(|t| t.place != TensorPlace::Discarded)
-                {
-                    let dense = t.elements().unwrap() * t.dtype.size() as u64;
-                    assert!(dense <= 64 && t.span_bytes().unwrap() <= 64, "byte {at}");
-                }
-            }
-        }
-        assert!(refused > original.len(), "{refused}");
-    }
-}
+mod tests;

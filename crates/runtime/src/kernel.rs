@@ -84,6 +84,10 @@ impl KernelParam {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuiltKernel {
     pub target: KernelTarget,
+    /// How the kernel computes, in the compiler's word, such as `im2row`: for people. Empty if the
+    /// compiler did not say.
+    #[serde(skip)]
+    pub algorithm: String,
     pub format: CodeFormat,
     pub code: Vec<u8>,
     /// Symbol of the kernel in `code`.
@@ -125,6 +129,7 @@ impl BuiltKernel {
     pub fn by_hand(code: Vec<u8>, params: Vec<KernelParam>) -> BuiltKernel {
         BuiltKernel {
             target: KernelTarget::generic(),
+            algorithm: String::new(),
             format: CodeFormat::Elf,
             code,
             entry: "kernel".into(),

@@ -107,7 +107,7 @@ impl Builders {
             let fail =
                 |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
             match o.result {
-                Ok(Ok(built)) => out[at] = Some(Arc::new(built.kernel)),
+                Ok(Ok(built)) => out[at] = Some(named(built.kernel, candidates.get(at))),
                 Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
                 Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
             }
@@ -117,6 +117,14 @@ impl Builders {
             .map(|(b, t)| b.ok_or_else(|| Error::new(format!("{} was not built", t.title()))))
             .collect()
     }
+}
+
+/// A kernel that says of which algorithm it is, if its candidate is known.
+pub(crate) fn named(mut kernel: BuiltKernel, of: Option<&Candidate>) -> Arc<BuiltKernel> {
+    if let Some(of) = of {
+        kernel.algorithm.clone_from(&of.algorithm);
+    }
+    Arc::new(kernel)
 }
 
 /// Names the task in an error of its schedule.

@@ -2,7 +2,7 @@
 
 use crate::Tuned;
 use crate::choice::Choice;
-use crate::compile::Builders;
+use crate::compile::{Builders, assemble_alternatives, named};
 use crate::default_model::{DefaultModel, PROFILING};
 use crate::error::Result;
 use crate::known::Lookup;
@@ -13,6 +13,7 @@ use crate::report::{Report, fill_defaults, fill_plain, fill_times};
 use crate::run::{Run, TaskSearch};
 use crate::start::Prepared;
 use runtime::{BuiltKernel, Model};
+use search::Candidate;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +77,21 @@ impl Finish<'_> {
             fill_plain(&mut report, plan, &step_ns);
         }
         run.end(job, &mut report)?;
-        let model = chosen.unwrap_or(default.model).compiled().clone();
+        let model = match run.options.alternatives {
+            0 | 1 => chosen.unwrap_or(default.model).compiled().clone(),
+            most => {
+                let first = if choice.default {
+                    &default.kernels
+                } else {
+                    &best
+                };
+                let kernels = run.alternatives(job, first, &default.kernels, most);
+                let making = &run.jobs[job].making;
+                let (target, accuracy) = (making.target, making.allowed.accuracy);
+                let model = assemble_alternatives(plan, &kernels, target, accuracy, making.pool)?;
+                Arc::new(model)
+            }
+        };
         Ok(Tuned { report, model })
     }
 }
@@ -96,6 +111,32 @@ impl Run<'_> {
         searches.zip(otherwise).map(pick).collect()
     }
 
+    /// Of each task its first kernel, and behind it others of different code, at most so many in all: the finalists,
+    /// the best first, then the default.
+    fn alternatives(
+        &self,
+        job: usize,
+        first: &[Arc<BuiltKernel>],
+        defaults: &[Arc<BuiltKernel>],
+        most: usize,
+    ) -> Vec<Vec<Arc<BuiltKernel>>> {
+        let of_task = |((t, first), default): ((&TaskSearch, _), &Arc<BuiltKernel>)| {
+            let first: &Arc<BuiltKernel> = first;
+            let mut all = vec![first.clone()];
+            let ranked = self.searches[t.search].best.iter();
+            let finalists = ranked.filter_map(|b| b.trial.kernel.as_ref());
+            for kernel in finalists.chain([default]) {
+                let same = all.iter().any(|k| k.code_hash() == kernel.code_hash());
+                if all.len() < most && !same {
+                    all.push(kernel.clone());
+                }
+            }
+            all
+        };
+        let searches = self.jobs[job].searches.iter();
+        searches.zip(first).zip(defaults).map(of_task).collect()
+    }
+
     /// What tasks run where this run measured nothing of them: the best that the store
     /// knows, as far as there is time to build that, else their defaults. What another compiler
     /// built may no longer build; that is no reason to end here.
@@ -113,7 +154,7 @@ impl Run<'_> {
         let of = &self.jobs[job];
         let target = of.making.target;
         let lookup = Lookup::new(store, of.plan, target, &of.place.machine, requirements);
-        let mut tasks: HashMap<u64, usize> = HashMap::new();
+        let mut tasks: HashMap<u64, (usize, Candidate)> = HashMap::new();
         builders.pool.end_by(self.clock.end(self.finishing(job)));
         for (i, task) in of.plan.tasks.iter().enumerate() {
             let s = &self.searches[of.searches[i].search];
@@ -122,12 +163,12 @@ impl Run<'_> {
                 && let Some(k) = lookup.best(task)?
             {
                 let request = builders.request(&subject.text, &k.candidate, target, false);
-                tasks.insert(builders.submit(request), i);
+                tasks.insert(builders.submit(request), (i, k.candidate));
             }
         }
         while let Some(o) = builders.pool.next(builders.limit * 2) {
-            if let (Some(i), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
-                kernels[*i] = Arc::new(built.kernel);
+            if let (Some((i, candidate)), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
+                kernels[*i] = named(built.kernel, Some(candidate));
             }
         }
         builders.pool.end_by(None);

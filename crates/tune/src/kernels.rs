@@ -2,7 +2,7 @@
 //! or its default, or what reading it chooses.
 
 use crate::chooser::Chooser;
-use crate::compile::{Builders, Warning, defaults};
+use crate::compile::{Builders, Warning, defaults, named};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
 use crate::observer::Silent;
@@ -28,6 +28,9 @@ pub struct Origins<'a> {
     pub chooser: Option<&'a Chooser<'a>>,
     /// Kernels a task, at most and at least 1: the further ones are the defaults of other sketches.
     pub count: usize,
+    /// Prefixes of the names of algorithms that these further kernels may have, one kernel for each
+    /// prefix; any algorithm, if there are none.
+    pub algorithms: &'a [String],
 }
 
 impl<'a> Origins<'a> {
@@ -38,6 +41,7 @@ impl<'a> Origins<'a> {
             store,
             chooser: None,
             count: 1,
+            algorithms: &[],
         }
     }
 }
@@ -66,6 +70,7 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
         store,
         chooser,
         count,
+        algorithms,
     } = *from;
     let fingerprint = host.machine.fingerprint();
     let known = match store {
@@ -100,7 +105,7 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
     if count > 1 {
         for ((task, first), of_task) in plan.tasks.iter().zip(&candidates).zip(&mut kernels) {
             let space = search::space(&task.program, target, requirements.allowed());
-            let others = other_defaults(task, &space, &first.algorithm);
+            let others = other_defaults(task, &space, first, algorithms);
             add_alternatives(task, target, others, count, of_task, &mut builders);
         }
     }
@@ -113,10 +118,16 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
     })
 }
 
-/// The defaults of all sketches but one.
-fn other_defaults(task: &Task, space: &Space, algorithm: &str) -> Vec<Candidate> {
+/// The defaults of all sketches but one, one group of candidates for each kernel that is wanted: of a group
+/// the first that can be built stands for all.
+fn other_defaults(
+    task: &Task,
+    space: &Space,
+    first: &Candidate,
+    algorithms: &[String],
+) -> Vec<Vec<Candidate>> {
     let others = space.sketches.iter().enumerate();
-    let others = others.filter(|(_, s)| s.name != algorithm);
+    let others = others.filter(|(_, s)| s.name != first.algorithm);
     let point = |(sketch, s): (usize, &Sketch)| Point {
         sketch,
         values: s.default.clone(),
@@ -124,33 +135,50 @@ fn other_defaults(task: &Task, space: &Space, algorithm: &str) -> Vec<Candidate>
     let candidates = others
         .map(point)
         .map(|p| space.candidate(&task.program, &p));
-    candidates.filter_map(std::result::Result::ok).collect()
+    let candidates: Vec<Candidate> = candidates.filter_map(std::result::Result::ok).collect();
+    if algorithms.is_empty() {
+        return candidates.into_iter().map(|c| vec![c]).collect();
+    }
+    let is_of = |c: &Candidate, prefix: &String| c.algorithm.starts_with(&**prefix);
+    let missing = algorithms.iter().filter(|p| !is_of(first, p));
+    let group = |prefix| {
+        let of_prefix = candidates.iter().filter(|c| is_of(c, prefix));
+        of_prefix.cloned().collect()
+    };
+    missing.map(group).collect()
 }
 
-/// Adds candidates until there are so many kernels of different code. One that cannot be built is left out.
+/// Adds one kernel of each group of candidates until there are so many of different code. A candidate that cannot
+/// be built is left out.
 fn add_alternatives(
     task: &Task,
     target: &Target,
-    candidates: Vec<Candidate>,
+    groups: Vec<Vec<Candidate>>,
     count: usize,
     kernels: &mut Vec<Arc<BuiltKernel>>,
     builders: &mut Builders,
 ) {
     let text = ir::text::print(&task.program);
-    let mut found: BTreeMap<u64, Option<BuiltKernel>> = BTreeMap::new();
-    for candidate in candidates {
-        let request = builders.request(&text, &candidate, target, false);
-        found.insert(builders.submit(request), None);
-    }
-    while let Some(o) = builders.pool.next(builders.limit * 2) {
-        if let (Some(place), Ok(Ok(built))) = (found.get_mut(&o.id), o.result) {
-            *place = Some(built.kernel);
+    let mut asked: BTreeMap<u64, (usize, Candidate)> = BTreeMap::new();
+    for (group, candidates) in groups.into_iter().enumerate() {
+        for candidate in candidates {
+            let request = builders.request(&text, &candidate, target, false);
+            asked.insert(builders.submit(request), (group, candidate));
         }
     }
-    for kernel in found.into_values().flatten() {
+    // In the order of the groups and of their candidates, whichever was built first.
+    let mut built: BTreeMap<(usize, u64), Arc<BuiltKernel>> = BTreeMap::new();
+    while let Some(o) = builders.pool.next(builders.limit * 2) {
+        if let (Some((group, candidate)), Ok(Ok(b))) = (asked.get(&o.id), o.result) {
+            built.insert((*group, o.id), named(b.kernel, Some(candidate)));
+        }
+    }
+    let mut last = None;
+    for ((group, _), kernel) in built {
         let same = kernels.iter().any(|k| k.code_hash() == kernel.code_hash());
-        if kernels.len() < count && !same {
-            kernels.push(Arc::new(kernel));
+        if kernels.len() < count && last != Some(group) && !same {
+            kernels.push(kernel);
+            last = Some(group);
         }
     }
 }

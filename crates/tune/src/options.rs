@@ -75,6 +75,9 @@ pub struct Options {
     pub score_cpu: Option<String>,
     /// Time for comparing the tuned model with the defaults.
     pub comparing: Duration,
+    /// Kernels that the model keeps for each step, at most: the chosen one, then finalists, which may be
+    /// chosen among while the model runs.
+    pub alternatives: usize,
 }
 
 /// Most time for the choices inside the model by default, and that time where the budget is one
@@ -125,6 +128,7 @@ impl Options {
             rank: number(knob("rank")),
             plain: knob("plain").default == "on",
             comparing: seconds("compare-time"),
+            alternatives: number(knob("keep-alternatives")),
             in_model: match stop {
                 StopRule::Trials(_) => IN_MODEL_TRIALS,
                 StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
@@ -214,6 +218,7 @@ impl Options {
             reading: _,
             score_cpu: _,
             comparing: _,
+            alternatives: _,
         } = self;
         let MeasureSettings {
             policy,

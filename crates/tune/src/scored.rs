@@ -4,13 +4,12 @@
 //! are right. So what such a search found best is built, checked and timed before models are
 //! compared. Which candidates these are is the search's decision.
 
-use crate::compile::Builders;
+use crate::compile::{Builders, named};
 use crate::error::Result;
 use crate::observer::Observer;
 use crate::run::{Run, TaskSearch};
 use crate::search::{Ranked, Search};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 impl Run<'_> {
     /// Whether a model's searches are answered by measurements on its devices.
@@ -90,7 +89,10 @@ fn build_finalists(s: &mut Search, builders: &mut Builders, seed: u64) -> Result
             continue;
         };
         match building.get(&o.id) {
-            Some(at) => s.best[*at].trial.kernel = Some(Arc::new(built.kernel)),
+            Some(at) => {
+                let trial = &mut s.best[*at].trial;
+                trial.kernel = Some(named(built.kernel, trial.candidate.as_ref()));
+            }
             None if oracle == Some(o.id) => subject.make_data(built.kernel, seed),
             None => {}
         }

@@ -19,6 +19,9 @@
 //!   [`Model::run`] takes tensors by name; [`Model::input_mut`], [`Model::invoke`] and
 //!   [`Model::output`] copy nothing. [`CompiledModel::save`] and [`Model::load`] write and read
 //!   the artifact, which needs no compiler to run.
+//! - A model that was compiled with alternatives chooses among them while it runs:
+//!   [`Model::set_selector`] takes [`Selectors::online`] of [`selectors`], and a [`DecisionFile`] keeps what
+//!   was decided.
 //! - [`check()`]: compares every layer of a compiled model with plain references.
 //!
 //! # Worker processes
@@ -99,6 +102,7 @@ pub mod cli;
 mod compile;
 mod explain;
 mod imported;
+mod online;
 mod source;
 mod space_facts;
 mod titles;
@@ -107,8 +111,9 @@ pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile, compile_variants};
 pub use ir::Target;
 pub use measure::Policy;
+pub use online::{DecisionFile, selectors};
 pub use onnx::ImportOptions;
-pub use runtime::{CompiledModel, Model, Pool, Variants};
+pub use runtime::{CompiledModel, Model, Pool, Selectors, Variants};
 pub use search::{Accuracy, SpaceKind};
 pub use source::{Sizes, load, load_variants};
 pub use store::Store;

@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::StopRule;
-use crate::compile::Builders;
+use crate::compile::{Builders, named};
 use crate::error::{Error, Result};
 use crate::filter::sift;
 use crate::record;
@@ -394,7 +394,7 @@ impl Run<'_> {
                 // What is read is an object that only reading needs.
                 trial.features = built.features.map(Arc::new);
                 if trial.features.is_none() {
-                    trial.kernel = Some(Arc::new(built.kernel));
+                    trial.kernel = Some(named(built.kernel, trial.candidate.as_ref()));
                 }
                 let kept = self.filter(search, Form::Code, vec![trial])?;
                 self.ready.extend(kept);

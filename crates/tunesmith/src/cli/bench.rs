@@ -1,11 +1,12 @@
 //! `bench`: the latency distribution of a compiled model.
 
-use super::bench_online::{self, Kept, OnlineSummary};
+use super::bench_online::{self, OnlineSummary};
 use super::knobs::{default, doc, with_default};
 use super::parse::{parse_duration, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
 use crate::explain::{Profile, profiles};
+use crate::online::DecisionFile;
 use runtime::{CompiledModel, Model, Pool, Variants};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -112,8 +113,8 @@ fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> 
         select => {
             let kept = a
                 .decisions
-                .clone()
-                .map(|path| Kept::new(path, &compiled, threads));
+                .as_deref()
+                .map(|path| DecisionFile::new(path, &compiled, threads));
             let each = select == "each";
             let (online, l) =
                 bench_online::measured(variants, at, pool, a.time, each, kept.as_ref())?;

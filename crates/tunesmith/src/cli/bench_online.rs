@@ -1,15 +1,16 @@
 //! `bench --select`: a model whose steps have alternatives, each fixed choice beside the choice that is made
 //! online.
 
+use super::screen;
 use super::table::Table;
-use bestof::{Decisions, Options, Validators};
-use runtime::{CompiledModel, FixedSelector, Model, Pool, SelectionKey, Selectors, Variants};
+use crate::online::{DecisionFile, selectors};
+use runtime::{
+    CompiledModel, FixedSelector, Model, ModelStep, Pool, SelectionKey, Selectors, Variants,
+};
 use serde::Serialize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tune::latency::{Latencies, fill_inputs, interleaved};
-use tune::machine::Machine;
 use tune::{Error, Result};
 
 /// Exploring takes no longer than this many times what measuring takes.
@@ -29,8 +30,8 @@ pub struct OnlineSummary {
     pub exploring_ms: f64,
     pub median_ms: f64,
     pub min_ms: f64,
-    /// The choices of one position for all steps, the first position first; a step with fewer
-    /// alternatives runs its first one.
+    /// The first alternatives of all steps; then, if each choice was asked for, all steps with one
+    /// algorithm, as far as they have it.
     pub fixed: Vec<Fixed>,
     /// Inferences after which exploring has paid, against the first alternatives; none if it does not.
     pub pays_after: Option<f64>,
@@ -39,7 +40,10 @@ pub struct OnlineSummary {
 
 #[derive(Serialize)]
 pub struct Fixed {
-    pub position: usize,
+    /// `first`, or an algorithm.
+    pub choice: String,
+    /// Steps with alternatives that have this algorithm; others run their first alternative.
+    pub steps: usize,
     pub median_ms: f64,
     pub min_ms: f64,
 }
@@ -50,54 +54,16 @@ pub struct Chosen {
     pub step: String,
     /// From 0.
     pub alternative: usize,
-    pub of: usize,
+    pub algorithm: String,
+    /// Of every alternative, in their order.
+    pub alternatives: Vec<Tried>,
 }
 
-/// The file of decisions, and the facts under which they hold.
-pub struct Kept {
-    pub path: PathBuf,
-    validators: Validators,
-}
-
-impl Kept {
-    pub fn new(path: PathBuf, model: &CompiledModel, threads: usize) -> Kept {
-        let facts = [
-            ("machine", Machine::host().fingerprint()),
-            ("threads", threads.to_string()),
-            ("library", env!("CARGO_PKG_VERSION").to_string()),
-            ("model", model.name().to_string()),
-        ];
-        Kept {
-            path,
-            validators: facts.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
-        }
-    }
-
-    /// The decisions of an earlier run; none if there is no file.
-    ///
-    /// # Errors
-    /// If there is one that was made elsewhere, or is damaged.
-    pub fn load(&self) -> Result<Option<Arc<Decisions>>> {
-        if !self.path.exists() {
-            return Ok(None);
-        }
-        let loaded = Decisions::load(&self.path, &self.validators);
-        let loaded = loaded.map_err(|e| {
-            Error::new(format!("{}: {e}", self.path.display()))
-                .help("name another file with --decisions, or delete this one to decide anew")
-        });
-        loaded.map(|d| Some(Arc::new(d)))
-    }
-
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn save(&self, selectors: &Selectors, known: Option<&Arc<Decisions>>) -> Result<()> {
-        // Sizes that this run did not meet stay as they are.
-        let mut found = known.map_or_else(Decisions::new, |k| (**k).clone());
-        selectors.save(&mut found);
-        let saved = found.save(&self.path, &self.validators);
-        saved.map_err(|e| Error::new(format!("{}: {e}", self.path.display())))
-    }
+#[derive(Serialize)]
+pub struct Tried {
+    pub algorithm: String,
+    /// What this process measured; none if the decision was known.
+    pub median_ms: Option<f64>,
 }
 
 /// Decides online, and then measures the decided model beside every fixed choice, in turns.
@@ -107,7 +73,7 @@ pub fn measured(
     pool: &Arc<Pool>,
     time: Duration,
     each: bool,
-    kept: Option<&Kept>,
+    kept: Option<&DecisionFile>,
 ) -> Result<(OnlineSummary, Latencies)> {
     let compiled = variants.models()[at].clone();
     let of = |s: &runtime::ModelStep| s.alternatives.len();
@@ -123,12 +89,10 @@ pub fn measured(
                 .help("compile the model with --keep-alternatives 3"),
         );
     }
-    let known = match kept {
-        Some(kept) => kept.load()?,
-        None => None,
+    let selectors = match kept {
+        Some(kept) => kept.selectors(variants)?,
+        None => selectors(variants, None)?,
     };
-    let selectors = Selectors::new(variants, &Options::default(), known.as_ref());
-    let selectors = selectors.map_err(|e| Error::new(e.to_string()))?;
     let mut online = Model::of(variants.clone(), pool.clone())?;
     online.select(at);
     online.set_selector(Some(selectors.online()));
@@ -145,11 +109,15 @@ pub fn measured(
     // The first inference tells which steps there are.
     let explored = if explored > 0 { explored + 1 } else { 0 };
     if let Some(kept) = kept {
-        kept.save(&selectors, known.as_ref())?;
+        kept.save(&selectors)?;
     }
-    let positions = if each { most } else { 1 };
-    let mut fixed = (0..positions)
-        .map(|position| fixed_choice(variants, at, pool, position))
+    let mut choices = vec![("first".to_string(), vec![0; compiled.steps().len()])];
+    if each {
+        choices.extend(algorithms(&compiled));
+    }
+    let mut fixed = choices
+        .iter()
+        .map(|(_, alternatives)| fixed_choice(variants, at, pool, alternatives))
         .collect::<Result<Vec<Model>>>()?;
     let mut models: Vec<&mut Model> = vec![&mut online];
     models.extend(&mut fixed);
@@ -157,6 +125,12 @@ pub fn measured(
     let own = taken.remove(0);
     let gain_ms = taken[0].median_ms() - own.median_ms();
     let lost_ms = exploring.as_secs_f64() * 1e3 - explored as f64 * taken[0].median_ms();
+    let of_choice = |((choice, _), l): (&(String, _), &Latencies)| Fixed {
+        choice: choice.clone(),
+        steps: with_algorithm(&compiled, choice),
+        median_ms: l.median_ms(),
+        min_ms: l.min_ms(),
+    };
     let summary = OnlineSummary {
         steps,
         alternatives: most,
@@ -167,34 +141,60 @@ pub fn measured(
         min_ms: own.min_ms(),
         pays_after: (explored > 0 && gain_ms > 0.0)
             .then(|| explored as f64 + (lost_ms / gain_ms).max(0.0)),
-        fixed: taken
-            .iter()
-            .enumerate()
-            .map(|(position, l)| Fixed {
-                position,
-                median_ms: l.median_ms(),
-                min_ms: l.min_ms(),
-            })
-            .collect(),
+        fixed: choices.iter().zip(&taken).map(of_choice).collect(),
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
     };
     Ok((summary, own))
 }
 
-/// A model whose steps run the alternative of one position; those that have fewer, their first one.
+/// The algorithm of an alternative without what tells its variants apart: `direct` of `direct.rows`.
+fn algorithm(model: &CompiledModel, a: &runtime::Alternative) -> String {
+    let name = &model.kernels()[a.kernel.index()].algorithm;
+    name.split('.').next().unwrap_or_default().to_string()
+}
+
+/// Of each algorithm that a step with alternatives has, the alternatives with it, and the first ones of steps
+/// without it.
+fn algorithms(model: &CompiledModel) -> Vec<(String, Vec<usize>)> {
+    let several = model.steps().iter().filter(|s| s.alternatives.len() > 1);
+    let names = several.flat_map(|s| &s.alternatives);
+    let mut names: Vec<String> = names.map(|a| algorithm(model, a)).collect();
+    names.sort();
+    names.dedup();
+    names.retain(|n| !n.is_empty());
+    let of = |name: String| {
+        let position = |s: &ModelStep| {
+            let found = s
+                .alternatives
+                .iter()
+                .position(|a| algorithm(model, a) == name);
+            found.unwrap_or(0)
+        };
+        let alternatives = model.steps().iter().map(position).collect();
+        (name, alternatives)
+    };
+    names.into_iter().map(of).collect()
+}
+
+/// Steps with alternatives of which one has this algorithm; all of them for `first`.
+fn with_algorithm(model: &CompiledModel, name: &str) -> usize {
+    let several = model.steps().iter().filter(|s| s.alternatives.len() > 1);
+    let has = |s: &&ModelStep| {
+        name == "first" || s.alternatives.iter().any(|a| algorithm(model, a) == name)
+    };
+    several.filter(has).count()
+}
+
+/// A model whose steps run these alternatives.
 fn fixed_choice(
     variants: &Arc<Variants>,
     at: usize,
     pool: &Arc<Pool>,
-    position: usize,
+    alternatives: &[usize],
 ) -> Result<Model> {
     let mut model = Model::of(variants.clone(), pool.clone())?;
     model.select(at);
-    let choice = |s: &runtime::ModelStep| match s.alternatives.len() > position {
-        true => position,
-        false => 0,
-    };
-    let alternatives = variants.models()[at].steps().iter().map(choice).collect();
+    let alternatives = alternatives.to_vec();
     model.set_selector(Some(Box::new(FixedSelector { alternatives })));
     fill_inputs(&mut model, 1);
     Ok(model)
@@ -213,15 +213,76 @@ fn chosen(
         shape: [&sizes[..], &steps[step].key_shape].concat(),
         threads,
     };
-    let decided = selectors.decided(at, key).into_iter();
-    let one = |(step, alternative): (&runtime::ModelStep, Option<usize>)| {
-        Some(Chosen {
+    let decided = selectors.decided(at, key);
+    let mut found = Vec::new();
+    for (i, (step, alternative)) in steps.iter().zip(decided).enumerate() {
+        let Some(alternative) = alternative else {
+            continue;
+        };
+        let times = selectors.medians(at, i, &key(i));
+        let tried = |(a, time): (&runtime::Alternative, &Option<Duration>)| Tried {
+            algorithm: algorithm(compiled, a),
+            median_ms: time.map(|t| t.as_secs_f64() * 1e3),
+        };
+        found.push(Chosen {
             step: step.name.clone(),
-            alternative: alternative?,
-            of: step.alternatives.len(),
-        })
+            alternative,
+            algorithm: algorithm(compiled, &step.alternatives[alternative]),
+            alternatives: step.alternatives.iter().zip(&times).map(tried).collect(),
+        });
+    }
+    found
+}
+
+/// Rows of the table of steps without `--wide`.
+const ROWS: usize = 15;
+
+/// What was decided for each step, and what its alternatives took: a column for each algorithm, blank
+/// where a step does not have it. Neighbours with equal times are equal layers, which share them.
+fn steps_text(chosen: &[Chosen]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for t in chosen.iter().flat_map(|c| &c.alternatives) {
+        if !names.contains(&&*t.algorithm) {
+            names.push(&t.algorithm);
+        }
+    }
+    let mut header = vec!["step".to_string(), "chosen".to_string()];
+    header.extend(names.iter().map(|n| format!("{n} ms")));
+    let header: Vec<&str> = header.iter().map(|h| &**h).collect();
+    let mut t = Table::new(&header);
+    let cells = |c: &Chosen| -> Vec<String> {
+        let of = |name: &&str| {
+            let all = c.alternatives.iter().filter(|t| t.algorithm == *name);
+            let least = all.filter_map(|t| t.median_ms).min_by(f64::total_cmp);
+            least.map_or(String::new(), |ms| format!("{ms:.3}"))
+        };
+        names.iter().map(of).collect()
     };
-    steps.iter().zip(decided).filter_map(one).collect()
+    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for c in chosen {
+        let row = [vec![c.algorithm.clone()], cells(c)].concat();
+        let measured = row[1..].iter().any(|cell| !cell.is_empty());
+        match rows
+            .iter_mut()
+            .find(|(_, _, other)| measured && *other == row)
+        {
+            Some((_, uses, _)) => *uses += 1,
+            None => rows.push((c.step.clone(), 1, row)),
+        }
+    }
+    let shown = if screen::is_wide() { rows.len() } else { ROWS };
+    let left = rows.len().saturating_sub(shown);
+    for (step, uses, row) in rows.into_iter().take(shown) {
+        let step = match uses {
+            1 => step,
+            n => format!("{step} and {} equal", n - 1),
+        };
+        t.row([vec![step], row].concat());
+    }
+    match left {
+        0 => t.text(),
+        n => format!("{}{n} more (--wide shows all)\n", t.text()),
+    }
 }
 
 /// The summary as people read it.
@@ -237,14 +298,12 @@ pub fn text(s: &OnlineSummary) -> String {
     };
     t.row(row("online".into(), s.median_ms, s.min_ms));
     for f in &s.fixed {
-        t.row(row(format!("all at {}", f.position), f.median_ms, f.min_ms));
+        let name = match f.choice.as_str() {
+            "first" => "first alternatives".to_string(),
+            name => format!("{name} ({} of {} steps)", f.steps, s.steps),
+        };
+        t.row(row(name, f.median_ms, f.min_ms));
     }
-    let positions: Vec<String> = (0..s.alternatives)
-        .map(|p| {
-            let n = s.chosen.iter().filter(|c| c.alternative == p).count();
-            format!("{n} at {p}")
-        })
-        .collect();
     let explored = match s.explored {
         _ if !s.decided => "not all steps are decided: give more --time".to_string(),
         0 => "all decisions were known".to_string(),
@@ -255,10 +314,10 @@ pub fn text(s: &OnlineSummary) -> String {
         _ => String::new(),
     };
     format!(
-        "{}{} steps choose among up to {} kernels: {}\n{explored}{pays}\n",
+        "{}{}{} steps choose among up to {} kernels\n{explored}{pays}\n",
+        steps_text(&s.chosen),
         t.text(),
         s.steps,
         s.alternatives,
-        positions.join(", ")
     )
 }

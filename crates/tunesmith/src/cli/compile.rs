@@ -44,6 +44,8 @@ pub struct Args {
     score_cpu: Option<String>,
     #[arg(long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
     keep_alternatives: usize,
+    #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
+    alternatives: Vec<String>,
     /// The file for the compiled model [default: NAME.tsm]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -107,7 +109,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     };
     let from = Origins {
         chooser: (a.choose == STATIC).then_some(&chooser),
-        count: a.keep_alternatives,
+        count: a.keep_alternatives.max(1 + a.alternatives.len()),
+        algorithms: &a.alternatives,
         ..Origins::of(requirements, store.as_ref())
     };
     let (mut variants, mut summaries) = (None, Vec::new());

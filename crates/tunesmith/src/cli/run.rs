@@ -1,12 +1,13 @@
 //! `run`: one inference of a compiled model on given inputs.
 
-use super::knobs::with_default;
+use super::knobs::{default, doc, with_default};
 use super::model_args::{key_value, read_tensor};
 use super::output::{ARRAY, Output, names_folder};
-use super::parse::parse_threads;
+use super::parse::{parse_count, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
-use runtime::{Model, TensorInfo, Variants};
+use crate::online::{DecisionFile, selectors};
+use runtime::{CompiledModel, Model, Selectors, TensorInfo, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,14 @@ pub struct Args {
     threads: Option<usize>,
     #[command(flatten)]
     pool: PoolArgs,
+    /// Inferences on these inputs, one after the other
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_count::<usize>)]
+    repeat: usize,
+    #[arg(long, help = doc("select"), default_value = default("select"), value_parser = ["first", "online"])]
+    select: String,
+    /// Keep what --select online decides in this file, and start from it
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -262,10 +271,19 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .collect();
     let files = a.out.as_deref().map(|o| files(o, &names)).transpose()?;
     let outputs = outputs(a, &files.unwrap_or_default())?;
+    let kept = decision_file(a, &compiled, threads)?;
+    let choosing = online(a, &mut model, kept.as_ref())?;
     let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();
-    let results = model.run(&given).map_err(|e| {
-        Error::from(e).help("give each input once, with the type and shape that the model takes")
-    })?;
+    let mut results = Vec::new();
+    for _ in 0..a.repeat {
+        results = model.run(&given).map_err(|e| {
+            Error::from(e)
+                .help("give each input once, with the type and shape that the model takes")
+        })?;
+    }
+    if let (Some(kept), Some(selectors)) = (&kept, &choosing) {
+        kept.save(selectors)?;
+    }
     let ran = match model.variants().models().len() {
         1 => String::new(),
         _ => model.variants().label(model.variant()),
@@ -284,6 +302,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             "variant": ran,
             "threads": threads,
             "accuracy": compiled.accuracy(),
+            "decided": choosing.as_ref().map(Selectors::are_decided),
             "outputs": summaries,
         }))?;
     } else {
@@ -297,8 +316,36 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             compiled.name(),
             or_unknown(compiled.accuracy())
         ))?;
+        if let Some(selectors) = &choosing {
+            super::print_line(match selectors.are_decided() {
+                true => "every step has decided among its alternatives",
+                false => "steps still try their alternatives: 34 inferences decide three of them",
+            })?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn decision_file(a: &Args, model: &CompiledModel, threads: usize) -> Result<Option<DecisionFile>> {
+    if a.select == "first" && a.decisions.is_some() {
+        return Err(Error::new("--decisions keeps what --select online decides")
+            .help("add --select online"));
+    }
+    let path = a.decisions.as_deref();
+    Ok(path.map(|path| DecisionFile::new(path, model, threads)))
+}
+
+/// Has the model choose among alternatives, if it is asked to.
+fn online(a: &Args, model: &mut Model, kept: Option<&DecisionFile>) -> Result<Option<Selectors>> {
+    if a.select == "first" {
+        return Ok(None);
+    }
+    let selectors = match kept {
+        Some(kept) => kept.selectors(model.variants())?,
+        None => selectors(model.variants(), None)?,
+    };
+    model.set_selector(Some(selectors.online()));
+    Ok(Some(selectors))
 }
 
 fn table(outputs: &[Summary]) -> Table {

@@ -62,6 +62,8 @@ pub struct Args {
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
     pub seed: u64,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
+    keep_alternatives: usize,
     /// The file for the tuned model; with several models, a folder for them [default: NAME.tsm]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
@@ -173,6 +175,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.score_cpu.clone_from(&a.score_cpu);
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
     options.comparing = a.compare_time;
+    options.alternatives = a.keep_alternatives;
     options.measure = MeasureSettings {
         policy: options.measure.policy,
         batch: a.measure_batch,

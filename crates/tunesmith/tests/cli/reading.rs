@@ -1,6 +1,7 @@
 //! Choosing without running: static scores, other targets, and the studies of them.
 
-use super::program::{OP, place};
+use super::program::{OP, Sandbox, place};
+use std::path::Path;
 use tempfile::tempdir;
 
 #[test]
@@ -185,21 +186,48 @@ fn alternatives_are_chosen_among_while_the_model_runs() {
     let first = p.json(&bench)["online"].clone();
     let n = first["alternatives"].as_u64().unwrap();
     assert!(n > 1, "{first}");
-    assert_eq!(first["fixed"].as_array().unwrap().len() as u64, n);
+    // The first alternatives, and each algorithm for itself.
+    let fixed = first["fixed"].as_array().unwrap();
+    assert_eq!(fixed[0]["choice"], "first");
+    assert!(fixed.len() > 1, "{first}");
+    let chosen = &first["chosen"][0];
+    let tried = chosen["alternatives"].as_array().unwrap();
+    let at = chosen["alternative"].as_u64().unwrap() as usize;
+    assert_eq!(tried[at]["algorithm"], chosen["algorithm"]);
+    assert!(tried.iter().all(|t| t["median_ms"].as_f64().unwrap() > 0.0));
     assert!(first["explored"].as_u64().unwrap() >= 10);
     // The second run starts decided, and as the first one decided.
     let second = p.json(&bench)["online"].clone();
     assert_eq!(second["explored"], 0);
-    assert_eq!(second["chosen"], first["chosen"]);
-    // A file that was made elsewhere is refused by name.
-    let path = folder.path().join("d");
+    assert_eq!(second["chosen"][0]["alternative"], chosen["alternative"]);
+    // So does `run`, which decides by inferences of its own as well.
+    let run = [
+        "run",
+        "m.tsm",
+        "--threads",
+        "1",
+        "--random",
+        "1",
+        "--select",
+        "online",
+    ];
+    let decided = |more: &[&str]| p.json(&[&run[..], more].concat())["decided"].clone();
+    assert_eq!(decided(&["--decisions", "d"]), true);
+    assert_eq!(decided(&[]), false);
+    assert_eq!(decided(&["--repeat", "100"]), true);
+    refuses_decisions(&p, &bench, folder.path());
+}
+
+/// A file that was made elsewhere is refused by name, and a model without alternatives.
+fn refuses_decisions(p: &Sandbox, bench: &[&str], folder: &Path) {
+    let path = folder.join("d");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(
         &path,
         text.replace("validator\tthreads\t1", "validator\tthreads\t9"),
     )
     .unwrap();
-    let error = p.error(&bench);
+    let error = p.error(bench);
     assert!(
         error.contains("`threads` is 9, and here it is 1"),
         "{error}"
@@ -213,4 +241,83 @@ fn alternatives_are_chosen_among_while_the_model_runs() {
         "online",
     ]);
     assert!(none.contains("--keep-alternatives"), "{none}");
+}
+
+#[test]
+fn alternatives_are_of_the_algorithms_that_were_asked_for() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let op = "op:conv2d(c=16,h=12,w=12,k=16,r=3,s=3,pad=1)";
+    let names = "im2row,convgemm,winograd2,winograd4";
+    p.ok(&[
+        "compile",
+        op,
+        "--threads",
+        "1",
+        "--alternatives",
+        names,
+        "--out",
+        "m.tsm",
+    ]);
+    let check = p.json(&["check", op, "--artifact", "m.tsm", "--threads", "1"]);
+    assert_eq!(check["ok"], true);
+    let bench = [
+        "bench",
+        "m.tsm",
+        "--threads",
+        "1",
+        "--time",
+        "0.1s",
+        "--select",
+        "each",
+    ];
+    let online = p.json(&bench)["online"].clone();
+    let fixed = online["fixed"].as_array().unwrap();
+    let choices: Vec<&str> = fixed
+        .iter()
+        .map(|f| f["choice"].as_str().unwrap())
+        .collect();
+    for name in names.split(',') {
+        assert!(choices.contains(&name), "{name}: {choices:?}");
+    }
+    // The layers' table has a column for each.
+    let text = p.ok(&bench);
+    for name in names.split(',') {
+        assert!(text.contains(&format!("{name} ms")), "{text}");
+    }
+}
+
+#[test]
+fn a_tuned_model_keeps_its_finalists() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&[
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "8",
+        "--keep-alternatives",
+        "3",
+        "--out",
+        "m.tsm",
+    ]);
+    let bench = [
+        "bench",
+        "m.tsm",
+        "--threads",
+        "1",
+        "--time",
+        "0.1s",
+        "--select",
+        "online",
+    ];
+    let online = p.json(&bench)["online"].clone();
+    assert!(
+        (2..=3).contains(&online["alternatives"].as_u64().unwrap()),
+        "{online}"
+    );
+    let check = p.json(&["check", OP, "--artifact", "m.tsm", "--threads", "1"]);
+    assert_eq!(check["ok"], true);
 }

@@ -1,0 +1,75 @@
+//! Choosing among the alternatives of a model's steps while it runs, with decisions in a file.
+
+use bestof::{Decisions, Options, Validators};
+use runtime::{CompiledModel, Selectors, Variants};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tune::machine::Machine;
+use tune::{Error, Result};
+
+/// A file of decisions, and the facts under which they hold: machine, threads, version, and model.
+pub struct DecisionFile {
+    path: PathBuf,
+    validators: Validators,
+}
+
+impl DecisionFile {
+    pub fn new(path: &Path, model: &CompiledModel, threads: usize) -> DecisionFile {
+        let facts = [
+            ("machine", Machine::host().fingerprint()),
+            ("threads", threads.to_string()),
+            ("library", env!("CARGO_PKG_VERSION").to_string()),
+            ("model", model.name().to_string()),
+        ];
+        DecisionFile {
+            path: path.to_path_buf(),
+            validators: facts.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
+        }
+    }
+
+    /// The decisions of an earlier run; none if there is no file.
+    ///
+    /// # Errors
+    /// If the file was made elsewhere, or is damaged.
+    pub fn load(&self) -> Result<Option<Arc<Decisions>>> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        let loaded = Decisions::load(&self.path, &self.validators);
+        let loaded = loaded.map_err(|e| {
+            Error::new(format!("{}: {e}", self.path.display()))
+                .help("name another file with --decisions, or delete this one to decide anew")
+        });
+        loaded.map(|d| Some(Arc::new(d)))
+    }
+
+    /// Selectors of a model that start from the decisions of the file, if there is one.
+    ///
+    /// # Errors
+    /// As [`DecisionFile::load`].
+    pub fn selectors(&self, variants: &Variants) -> Result<Selectors> {
+        selectors(variants, self.load()?.as_ref())
+    }
+
+    /// Writes what selectors decided. Decisions of the file that they did not meet stay.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or as [`DecisionFile::load`].
+    pub fn save(&self, selectors: &Selectors) -> Result<()> {
+        let mut found = self
+            .load()?
+            .map_or_else(Decisions::new, |known| (*known).clone());
+        selectors.save(&mut found);
+        let saved = found.save(&self.path, &self.validators);
+        saved.map_err(|e| Error::new(format!("{}: {e}", self.path.display())))
+    }
+}
+
+/// Selectors with the usual options, which start from what is known.
+///
+/// # Errors
+/// Never with these options.
+pub fn selectors(variants: &Variants, known: Option<&Arc<Decisions>>) -> Result<Selectors> {
+    let selectors = Selectors::new(variants, &Options::default(), known);
+    selectors.map_err(|e| Error::new(e.to_string()))
+}
