@@ -4,10 +4,11 @@
 //! better on operators that no rate was fitted to (ADR 0034).
 
 use crate::features::Features;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Rates of a family of machines, in cycles of a core.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Of a cycle of blocks that are repeated, and of a cycle of blocks alone.
     pub repeated: f64,
@@ -40,6 +41,51 @@ impl Score {
         page: 5.0,
         fork: 5000.0,
     };
+
+    /// Every rate, in the order of the fields.
+    pub fn all(&self) -> [f64; 9] {
+        // Without `..`: a rate that is missing here would be missing in names.
+        let Score {
+            repeated,
+            alone,
+            load,
+            spill,
+            line: [l1, l2, last],
+            page,
+            fork,
+        } = *self;
+        [repeated, alone, load, spill, l1, l2, last, page, fork]
+    }
+
+    /// The rates to six digits: as many as a file keeps exactly.
+    pub fn rounded(&self) -> Score {
+        let round = |rate: f64| format!("{rate:.5e}").parse().unwrap_or(rate);
+        let [repeated, alone, load, spill, l1, l2, last, page, fork] = self.all().map(round);
+        Score {
+            repeated,
+            alone,
+            load,
+            spill,
+            line: [l1, l2, last],
+            page,
+            fork,
+        }
+    }
+
+    /// A short name that differs where rates differ; none of the usual rates.
+    pub fn name(&self) -> Option<String> {
+        let bytes = self.all().map(|rate| (rate + 0.0).to_le_bytes());
+        let hash = xxh3_64(bytes.as_flattened());
+        (*self != Score::USUAL).then(|| format!("{:08x}", hash >> 32))
+    }
+
+    /// What says which scores compare: those of one processor's cycles by the same rates.
+    pub fn kind(&self, cpu: &str) -> String {
+        match self.name() {
+            None => format!("cycles {cpu}"),
+            Some(name) => format!("cycles {cpu} rates {name}"),
+        }
+    }
 
     /// Predicted cycles of one call. Costs of candidates whose machine code was read compare, and
     /// those of candidates whose loops alone were read.
@@ -92,6 +138,20 @@ impl Terms {
 mod tests {
     use super::*;
     use crate::features::MachineFeatures;
+
+    #[test]
+    fn scores_of_other_rates_are_of_another_kind() {
+        let other = Score {
+            page: 6.0,
+            ..Score::USUAL
+        };
+        assert_eq!(Score::USUAL.kind("znver3"), "cycles znver3");
+        let kind = other.kind("znver3");
+        assert!(kind.starts_with("cycles znver3 rates "), "{kind}");
+        let third = Score { load: 6.0, ..other };
+        assert_ne!(third.kind("znver3"), kind);
+        assert_eq!(other.kind("znver3"), kind);
+    }
 
     #[test]
     fn each_count_costs_its_rate() {

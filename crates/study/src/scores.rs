@@ -42,7 +42,22 @@ pub struct Judged {
 }
 
 /// Fewest points of a task that ranks are computed of.
-const FEWEST: usize = 12;
+pub const FEWEST: usize = 12;
+/// The clock that fitted rates are scaled by, so that scores read as cycles.
+pub const GHZ: f64 = 3.4;
+
+impl Judged {
+    /// Points that were read and timed (in ns), of which none is known to be the default.
+    pub fn new(program: String, points: Vec<(Features, u64)>) -> Judged {
+        let (features, ns) = points.into_iter().map(|(f, ns)| (f, ns as f64)).unzip();
+        Judged {
+            program,
+            features,
+            ns,
+            default: None,
+        }
+    }
+}
 
 /// Reads a file of `study rank --json`. Tasks with few points are left out.
 ///
@@ -111,6 +126,12 @@ impl Scored {
     /// The geometric mean of a ratio.
     pub fn geometric(&self, of: impl Fn(&Judgement) -> f64) -> f64 {
         self.mean(|j| of(j).ln()).exp()
+    }
+
+    /// Whether this score ranks no worse than another, by the rank correlation and by the ratio of 10.
+    pub fn ranks_no_worse(&self, other: &Scored) -> bool {
+        let figures: [fn(&Judgement) -> f64; 2] = [|j| j.spearman, |j| j.ratio_10];
+        figures.iter().all(|of| self.mean(of) >= other.mean(of))
     }
 
     /// Tasks of which the best of the first 10 is within 5% of the best.
@@ -198,27 +219,77 @@ fn linear(
     Ok(move |f: &Features| features(f).iter().zip(&factors).map(|(v, a)| v * a).sum())
 }
 
-/// The rates of the default score that fit these tasks best, in cycles of so many GHz. Tasks of one thread say
-/// nothing of forks, whose rate stays.
+/// The rates of the default score that fit these tasks best, in cycles of so many GHz. A count that no point
+/// has keeps its usual rate. So do two rates that a fit may say nothing of: that of forks, of which tasks
+/// of one thread have none, and that of the last-level cache, which holds most tasks whole.
 ///
 /// # Errors
 /// If there are no points.
 pub fn fitted(tasks: &[Judged], ghz: f64) -> Result<Score> {
-    let all: Vec<&Judged> = tasks.iter().collect();
-    let of = factors(own, &all)?;
-    let rate = |at: usize| of[at] * ghz;
+    fit(&tasks.iter().collect::<Vec<_>>(), ghz)
+}
+
+fn fit(tasks: &[&Judged], ghz: f64) -> Result<Score> {
+    let of = factors(own, tasks)?;
+    let mut counted = vec![false; of.len()];
+    for f in tasks.iter().flat_map(|t| &t.features) {
+        let counts = own(f).into_iter();
+        counted
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(c, n)| *c |= n > 0.0);
+    }
+    let rate = |at: usize, usual: f64| match counted[at] {
+        true => of[at] * ghz,
+        false => usual,
+    };
+    let or_usual = |at: usize, usual: f64| match rate(at, usual) {
+        0.0 => usual,
+        fitted => fitted,
+    };
+    let usual = Score::USUAL;
     Ok(Score {
-        repeated: rate(0),
-        alone: rate(1),
-        load: rate(2),
-        spill: rate(3),
-        line: [rate(4), rate(5), rate(6)],
-        page: rate(7),
-        fork: match rate(8) > 0.0 {
-            true => rate(8),
-            false => Score::USUAL.fork,
-        },
+        repeated: rate(0, usual.repeated),
+        alone: rate(1, usual.alone),
+        load: rate(2, usual.load),
+        spill: rate(3, usual.spill),
+        line: [
+            rate(4, usual.line[0]),
+            rate(5, usual.line[1]),
+            or_usual(6, usual.line[2]),
+        ],
+        page: rate(7, usual.page),
+        fork: or_usual(8, usual.fork),
     })
+}
+
+/// How given rates rank the points of tasks.
+pub fn by_rates(name: &str, rates: &Score, tasks: &[Judged]) -> Scored {
+    let of = |t: &Judged| judgement(t, &of_points(t, |f| rates.cycles(f)));
+    Scored {
+        score: name.into(),
+        tasks: tasks.iter().map(of).collect(),
+    }
+}
+
+/// How rates that are fitted on all other tasks rank the points of each; none if all points are of
+/// one program.
+///
+/// # Errors
+/// If rates cannot be fitted.
+pub fn left_out(name: &str, tasks: &[Judged]) -> Result<Option<Scored>> {
+    if tasks.iter().all(|t| t.program == tasks[0].program) {
+        return Ok(None);
+    }
+    let one = |t: &Judged| {
+        let others = tasks.iter().filter(|o| o.program != t.program);
+        let rates = fit(&others.collect::<Vec<_>>(), GHZ)?;
+        Ok(judgement(t, &of_points(t, |f| rates.cycles(f))))
+    };
+    Ok(Some(Scored {
+        score: name.into(),
+        tasks: tasks.iter().map(one).collect::<Result<_>>()?,
+    }))
 }
 
 /// A network of the logarithms of all features.
@@ -296,11 +367,7 @@ pub fn judge(tasks: &[Judged]) -> Result<Vec<Scored>> {
     ];
     let mut found = Vec::new();
     for (name, score) in fixed {
-        let of = |t: &Judged| judgement(t, &of_points(t, |f| score.cycles(f)));
-        found.push(Scored {
-            score: name.into(),
-            tasks: tasks.iter().map(of).collect(),
-        });
+        found.push(by_rates(name, &score, tasks));
     }
     let fitted: [(&str, Fit); 4] = [
         ("linear, the default's features", |train, t| {
@@ -389,6 +456,31 @@ mod tests {
         assert!(of("linear, all features").mean(|j| j.spearman) > 0.99);
         assert!(of("blocks alone").mean(|j| j.spearman) < 0.0);
         assert!(judge(&[]).is_err());
+    }
+
+    #[test]
+    fn fitted_rates_are_judged_on_tasks_that_were_left_out() {
+        let named = |name: &str| Judged {
+            program: name.into(),
+            ..task(2.0)
+        };
+        let tasks = ["a", "b"].map(named);
+        let rates = fitted(&tasks, GHZ).unwrap();
+        assert!((rates.repeated - 2.0 * GHZ).abs() < 1e-6, "{rates:?}");
+        assert!(rates.line[0] + rates.alone < 1e-6, "{rates:?}");
+        // No point says anything of spills, pages and forks.
+        let usual = Score::USUAL;
+        let kept = (rates.spill, rates.page, rates.fork);
+        assert_eq!(kept, (usual.spill, usual.page, usual.fork));
+        let others = left_out("fitted", &tasks).unwrap().unwrap();
+        assert!(others.mean(|j| j.spearman) > 0.99);
+        let worse = Score {
+            repeated: 0.0,
+            ..Score::USUAL
+        };
+        let worse = by_rates("lines alone", &worse, &tasks);
+        assert!(others.ranks_no_worse(&worse) && !worse.ranks_no_worse(&others));
+        assert!(left_out("fitted", &tasks[..1]).unwrap().is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::search::{OfPlan, Search};
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
 use crate::{Options, StopRule};
+use analysis::Score;
 use ir::Target;
 use plan::{Plan, Task};
 use search::{Candidate, Point};
@@ -39,6 +40,8 @@ pub struct Chooser<'a> {
     pub requirements: Requirements,
     /// The processor whose cycles count, by LLVM's name.
     pub cpu: String,
+    /// What each count costs.
+    pub rates: Score,
     /// Who proposes candidates.
     pub strategy: String,
     /// How long candidates of one plan are read, or how many.
@@ -102,6 +105,7 @@ impl<'a> Chooser<'a> {
         let usual = Chooser::new(host, target, options.requirements());
         Chooser {
             cpu: options.score_cpu.clone().unwrap_or(usual.cpu),
+            rates: options.rates,
             stop: StopRule::Time(time),
             seed: options.seed,
             algorithms: options.algorithms.clone(),
@@ -123,13 +127,15 @@ impl<'a> Chooser<'a> {
         Ok(scores.into_iter().map(first).collect())
     }
 
-    /// With the defaults of [`crate::knobs`], by the cycles of the target's usual processor.
+    /// With the defaults of [`crate::knobs`], by the usual rates of cycles of the target's usual
+    /// processor.
     pub fn new(host: &'a Host, target: &'a Target, requirements: Requirements) -> Chooser<'a> {
         Chooser {
             host,
             target,
             requirements,
             cpu: llvm::scoring_cpu(target),
+            rates: Score::USUAL,
             strategy: knob("strategy").default.into(),
             stop: StopRule::Time(Duration::from_secs(10)),
             seed: number(knob("seed")),
@@ -159,7 +165,7 @@ impl<'a> Chooser<'a> {
             target: target_key(self.target).text(),
             machine: self.host.machine.fingerprint(),
         };
-        let reading = Reading::new(self.cpu.clone(), place.clone());
+        let reading = Reading::new(self.cpu.clone(), self.rates, place.clone());
         let evaluator = run.add_evaluator(Box::new(reading));
         let of_plan = OfPlan {
             plan,

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::known::Requirements;
 use crate::threads::unpinned;
 use crate::workers::Workers;
+use analysis::Features;
 use build::{BuildOptions, BuildRequest, BuilderPool};
 use ir::{Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
@@ -119,12 +120,43 @@ impl Builders {
     }
 }
 
+<<<<<<< HEAD
 /// A kernel that says of which algorithm it is, if its candidate is known.
 pub(crate) fn named(mut kernel: BuiltKernel, of: Option<&Candidate>) -> Arc<BuiltKernel> {
     if let Some(of) = of {
         kernel.algorithm.clone_from(&of.algorithm);
     }
     Arc::new(kernel)
+=======
+impl Builders {
+    /// Reads candidates of tasks for the processor of this name: what was read of each, or none where
+    /// it can no longer be built. `told` hears how many are done.
+    pub fn read_all(
+        &mut self,
+        candidates: &[(&Task, Candidate)],
+        target: &Target,
+        cpu: &str,
+        told: &mut dyn FnMut(usize),
+    ) -> Vec<Option<Features>> {
+        let first = self.next_id;
+        for (task, candidate) in candidates {
+            let text = ir::text::print(&task.program);
+            let mut request = self.request(&text, candidate, target, false);
+            request.options.read_for = Some(cpu.into());
+            self.submit(request);
+        }
+        let mut read = vec![None; candidates.len()];
+        let mut done = 0;
+        while let Some(o) = self.pool.next(self.limit * 2) {
+            done += 1;
+            told(done);
+            if let Ok(Ok(built)) = o.result {
+                read[(o.id - first) as usize] = built.features;
+            }
+        }
+        read
+    }
+>>>>>>> tuna-b
 }
 
 /// Names the task in an error of its schedule.

@@ -88,6 +88,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "rates",
+        kind: "file",
+        default: "what `calibrate` wrote beside the store for this machine, else the usual rates",
+        doc: "What each count of a static score costs: a file that `calibrate` wrote, such as --rates server.json",
+        source: "ADR 0034",
+        affects_code: false,
+    },
+    Knob {
         name: "read-time",
         kind: "duration",
         default: "a tenth of --time, at most 10s; none with --trials",

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod bound;
+pub mod calibration;
 pub mod ceiling;
 mod choice;
 pub mod chooser;

@@ -27,6 +27,9 @@ pub struct Status<'a> {
     pub spent: f64,
     /// Time left, where the budget is one of time.
     pub left: Option<Duration>,
+    /// Candidates are read and nothing is run: trials are candidates that were read, and the time
+    /// left is that for reading.
+    pub reading: bool,
     pub trials: u64,
     pub trials_per_s: f64,
     pub failures: u64,

@@ -5,6 +5,7 @@ use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
+use analysis::Score;
 use measure::{Constants, Policy};
 use search::{Accuracy, Allowed, SpaceKind};
 use serde_json::{Value, json};
@@ -73,6 +74,8 @@ pub struct Options {
     pub reading: Duration,
     /// The processor whose cycles scores count, by LLVM's name; the target's usual one if none.
     pub score_cpu: Option<String>,
+    /// What each count of a score costs.
+    pub rates: Score,
     /// Time for comparing the tuned model with the defaults.
     pub comparing: Duration,
     /// Kernels that the model keeps for each step, at most: the chosen one, then finalists, which may be
@@ -138,6 +141,7 @@ impl Options {
                 StopRule::Time(time) => (time / 10).min(READING_MOST),
             },
             score_cpu: None,
+            rates: Score::USUAL,
         };
         options.divide_cpus(cpus, threads, CpuDivision::default());
         options
@@ -217,6 +221,7 @@ impl Options {
             // They decide which candidates come first.
             reading: _,
             score_cpu: _,
+            rates: _,
             comparing: _,
             alternatives: _,
         } = self;

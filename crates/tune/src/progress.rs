@@ -64,6 +64,7 @@ impl Run<'_> {
             elapsed,
             spent,
             left,
+            reading: self.evaluators[s.evaluator].reads_for().is_some(),
             trials: self.trials,
             trials_per_s: self.trials as f64 / elapsed.as_secs_f64(),
             failures: self.searches.iter().flat_map(|s| s.failures.values()).sum(),

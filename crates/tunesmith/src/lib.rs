@@ -107,6 +107,7 @@ mod source;
 mod space_facts;
 mod titles;
 
+pub use analysis::{Rates, Score};
 pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile, compile_variants};
 pub use ir::Target;

@@ -19,29 +19,31 @@ const BATCH: usize = 64;
 pub struct Reading {
     /// LLVM's name of the processor whose cycles count.
     cpu: String,
+    rates: Score,
     place: Arc<AnswerPlace>,
     waiting: VecDeque<Batch>,
 }
 
 impl Reading {
-    /// By the cycles of a processor; the answers hold in a place.
-    pub fn new(cpu: String, place: AnswerPlace) -> Reading {
+    /// By the cycles of a processor and these rates; the answers hold in a place.
+    pub fn new(cpu: String, rates: Score, place: AnswerPlace) -> Reading {
         Reading {
             cpu,
+            rates,
             place: Arc::new(place),
             waiting: VecDeque::new(),
         }
     }
 
     fn kind(&self) -> String {
-        format!("cycles {}", self.cpu)
+        self.rates.kind(&self.cpu)
     }
 
     fn answer(&self, trial: Trial) -> Answer {
         let outcome = match &trial.features {
             Some(features) => Outcome::Scored {
                 kind: self.kind(),
-                value: Score::USUAL.cycles(features),
+                value: self.rates.cycles(features),
             },
             None => Outcome::Unanswered {
                 reason: "the builder read nothing".into(),

@@ -6,8 +6,9 @@ use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
 use super::output::{ARTIFACT, Output};
 use super::parse::{parse_count, parse_time};
 use super::plan_facts::PlanFacts;
-use super::{ADVANCED, host};
+use super::score_args::ScoreArgs;
 use crate::compile::{Compiled, compile_plan, join};
+use ir::Target;
 use runtime::Pool;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
 use tune::kernels::Origins;
-use tune::{Error, Result, StopRule};
+use tune::{Error, Host, Result, StopRule};
 
 /// What tasks run that nothing was measured of, unless candidates are read.
 const BY_DEFAULT: &str = "default";
@@ -38,10 +39,10 @@ pub struct Args {
     defaults: bool,
     #[arg(long, help = doc("choose"), value_name = "default|static", default_value = default("choose"), value_parser = [BY_DEFAULT, STATIC])]
     choose: String,
-    #[arg(long, help = doc("choose-time"), default_value = default("choose-time"), value_parser = parse_time)]
-    choose_time: Duration,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
-    score_cpu: Option<String>,
+    #[arg(long, help = with_default("choose-time"), value_parser = parse_time)]
+    choose_time: Option<Duration>,
+    #[command(flatten)]
+    score: ScoreArgs,
     #[arg(long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
     keep_alternatives: usize,
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
@@ -89,28 +90,65 @@ struct Written {
     bytes: u64,
 }
 
+/// Who reads candidates, if they are to be read: each variant for its part of the time.
+fn chooser<'a>(
+    a: &Args,
+    host: &'a Host,
+    target: &'a Target,
+    variants: usize,
+) -> Result<Option<Chooser<'a>>> {
+    if a.choose != STATIC {
+        let advice = "give --choose static with it";
+        a.score.refuse(advice)?;
+        if a.choose_time.is_some() {
+            return Err(
+                Error::new("--choose-time has no effect here: no candidates are read").help(advice),
+            );
+        }
+        return Ok(None);
+    }
+    let scoring = a.score.scoring(&a.store, &host.machine, target)?;
+    let usual = Chooser::new(host, target, a.model.requirements());
+    let time = match a.choose_time {
+        Some(time) => time,
+        None => parse_time(default("choose-time")).map_err(Error::new)?,
+    };
+    Ok(Some(Chooser {
+        cpu: scoring.cpu,
+        rates: scoring.rates,
+        stop: StopRule::Time(time / variants.max(1) as u32),
+        ..usual
+    }))
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
-    let host = host()?;
+    let host = super::host()?;
     let target = a.model.resolve_target(&host.machine)?;
     let sources = a.model.sources()?;
     warn_of_types(&sources[0], &target);
     let named = super::tune::artifact_path(a.out.as_deref(), &sources[0].name);
     let key = a.sign.key()?;
-    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
+    let inputs = [
+        a.model.files(),
+        a.store.files()?,
+        a.sign.files(),
+        a.score.files(),
+    ]
+    .concat();
     let out = Output::new(&named, ARTIFACT, inputs)?;
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
-    let usual = Chooser::new(&host, &target, requirements);
-    let chooser = Chooser {
-        cpu: a.score_cpu.clone().unwrap_or(usual.cpu),
-        stop: StopRule::Time(a.choose_time / sources.len().max(1) as u32),
-        ..usual
-    };
+    let chooser = chooser(a, &host, &target, sources.len())?;
     let from = Origins {
+<<<<<<< HEAD
         chooser: (a.choose == STATIC).then_some(&chooser),
         count: a.keep_alternatives.max(1 + a.alternatives.len()),
         algorithms: &a.alternatives,
+=======
+        chooser: chooser.as_ref(),
+        count: a.keep_alternatives,
+>>>>>>> tuna-b
         ..Origins::of(requirements, store.as_ref())
     };
     let (mut variants, mut summaries) = (None, Vec::new());

@@ -3,8 +3,8 @@
 //! Builds in this process, with every promise checked after every step; this
 //! is not the tuning parent, so code generation may happen here.
 
-use super::knobs::with_default;
 use super::model_args::{ModelArgs, StoreArgs};
+use super::score_args::{ScoreArgs, Scoring};
 use super::task_args::{Which, pick};
 use ir::Target;
 use plan::{Plan, Task};
@@ -38,8 +38,8 @@ pub struct Args {
     /// For the stage `passes`: print only this pass
     #[arg(long)]
     pass: Option<String>,
-    #[arg(long, value_name = "CPU", help = with_default("score-cpu"))]
-    score_cpu: Option<String>,
+    #[command(flatten)]
+    score: ScoreArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -97,6 +97,9 @@ impl From<Error> for Failed {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
+    if a.stage != DumpStage::Machine {
+        a.score.refuse("give --stage machine with it")?;
+    }
     if let Some(pass) = &a.pass {
         check_pass(pass, a.stage)?;
     }
@@ -185,7 +188,10 @@ fn dump(
         DumpStage::Scheduled => ir::text::print(&scheduled(task, &candidate.trace)?),
         DumpStage::Passes => passes(task, &candidate.trace, target, a.pass.as_deref())?,
         DumpStage::Flat => lower::flat::text::print(&flat(task, &candidate.trace, target)?),
-        DumpStage::Machine => machine_code(a, task, &candidate.trace, target)?,
+        DumpStage::Machine => {
+            let scoring = a.score.scoring(&a.store, machine, target)?;
+            machine_code(&scoring, task, &candidate.trace, target)?
+        }
         DumpStage::Llvm | DumpStage::Assembly => {
             let extras = extras(task, &candidate.trace, target)?;
             match a.stage {
@@ -217,11 +223,7 @@ fn flat(task: &Task, trace: &Trace, target: &Target) -> Result<lower::flat::Code
     lower::lower(&program, target, &VERIFIED).map_err(|e| refused(task, &e))
 }
 
-fn machine_code(a: &Args, task: &Task, trace: &Trace, target: &Target) -> Result<String> {
-    let cpu = a
-        .score_cpu
-        .clone()
-        .unwrap_or_else(|| llvm::scoring_cpu(target));
+fn machine_code(scoring: &Scoring, task: &Task, trace: &Trace, target: &Target) -> Result<String> {
     let code = flat(task, trace, target)?;
     let emit = llvm::Emit {
         identity: true,
@@ -230,7 +232,9 @@ fn machine_code(a: &Args, task: &Task, trace: &Trace, target: &Target) -> Result
     let compiler = llvm::Compiler::new(target).map_err(|e| refused(task, &e))?;
     let compiled = compiler.compile(&code, emit);
     let object = compiled.map_err(|e| refused(task, &e))?.object;
-    let decoder = compiler.decoder(&cpu).map_err(|e| refused(task, &e))?;
+    let decoder = compiler
+        .decoder(&scoring.cpu)
+        .map_err(|e| refused(task, &e))?;
     let functions = decoder.functions(&object).map_err(|e| refused(task, &e))?;
     let entry = analysis::Entry {
         name: "kernel",
@@ -243,7 +247,7 @@ fn machine_code(a: &Args, task: &Task, trace: &Trace, target: &Target) -> Result
         machine: Some(analysis::machine(&code, &found, target)),
         ..analysis::loops(&code, target)
     };
-    let score = format!("score {:.0}\n", analysis::Score::USUAL.cycles(&features));
+    let score = format!("score {:.0}\n", scoring.rates.cycles(&features));
     Ok(analysis::print(&code, &found) + &moved + &score)
 }
 

@@ -1,10 +1,10 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
 use super::explain_predict::{self, Predicted, predictions};
-use super::knobs::with_default;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::parse::parse_duration;
 use super::pool_args::{PoolArgs, model_of};
+use super::score_args::{ScoreArgs, Scoring};
 use super::screen::{self, cut, wrapped};
 use super::table::{Table, or_unknown};
 use super::{explain_html, output};
@@ -67,8 +67,8 @@ pub struct Args {
     /// Also read the kernels, and print what a static score predicts of every layer, term by term
     #[arg(long)]
     predict: bool,
-    #[arg(long, value_name = "CPU", help = with_default("score-cpu"))]
-    score_cpu: Option<String>,
+    #[command(flatten)]
+    score: ScoreArgs,
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
@@ -116,6 +116,9 @@ pub struct Explanation {
     /// What a static score says, if that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<Predicted>,
+    /// Where its rates come from: `usual`, or a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<String>,
 }
 
 /// A compiled model with the pool it runs on.
@@ -228,6 +231,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         return Err(Error::new("--scaling compares several threads with one")
             .help("give --threads 2 or more"));
     }
+    let scoring = scoring(a, &machine, &target)?;
     let html = html_output(a)?;
     let store = a
         .store
@@ -275,12 +279,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let roofline = roofline_ms(&facts, &subject.compiled, &ceiling_1);
         scale(&mut report, &single.compiled, &taken[1], roofline);
     }
-    let cpu = a
-        .score_cpu
-        .clone()
-        .unwrap_or_else(|| llvm::scoring_cpu(&target));
-    if a.predict {
-        report.predicted = predictions(&super::host()?, &target, &cpu, &facts, &report.layers)?;
+    if let Some(scoring) = &scoring {
+        let host = super::host()?;
+        report.predicted = predictions(&host, &target, scoring, &facts, &report.layers)?;
+        report.rates = Some(scoring.source.clone());
     }
     if let Some(html) = &html {
         html.write_bytes(explain_html::page(&report).as_bytes())?;
@@ -289,8 +291,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         super::print_json(&report)?;
     } else {
         super::print_text(&text(a, &mut report))?;
-        if a.predict {
-            super::print_text(&explain_predict::text(&cpu, &report.predicted))?;
+        if let Some(scoring) = &scoring {
+            super::print_text(&explain_predict::text(scoring, &report.predicted))?;
         }
         if let Some(html) = &html {
             super::print_line(&format!("written to {}", html.path().display()))?;
@@ -299,12 +301,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How kernels are scored, if they are to be read.
+fn scoring(a: &Args, machine: &Machine, target: &Target) -> Result<Option<Scoring>> {
+    if a.predict {
+        return a.score.scoring(&a.store, machine, target).map(Some);
+    }
+    a.score.refuse("give --predict with it")?;
+    Ok(None)
+}
+
 /// The page that is asked for.
 fn html_output(a: &Args) -> Result<Option<Output>> {
     let Some(path) = &a.html else {
         return Ok(None);
     };
-    let mut inputs = [a.model.files(), a.store.files()?].concat();
+    let mut inputs = [a.model.files(), a.store.files()?, a.score.files()].concat();
     inputs.extend(a.artifact.iter().chain(&a.one_thread).cloned());
     Output::new(path, PAGE, inputs).map(Some)
 }
@@ -352,6 +363,7 @@ fn report(
         scaling: None,
         layers,
         predicted: vec![],
+        rates: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! `explain --predict`: what a static score says of each layer, beside its time.
 
+use super::score_args::Scoring;
 use super::table::Table;
 use crate::explain::{Layer, StepFacts};
-use analysis::{Score, Terms};
+use analysis::Terms;
 use ir::Target;
 use search::Candidate;
 use serde::Serialize;
@@ -32,14 +33,15 @@ pub struct Predicted {
 pub fn predictions(
     host: &Host,
     target: &Target,
-    cpu: &str,
+    scoring: &Scoring,
     facts: &[StepFacts<'_>],
     layers: &[Layer],
 ) -> Result<Vec<Predicted>> {
-    llvm::check_scoring_cpu(target, cpu).map_err(Error::new)?;
+    llvm::check_scoring_cpu(target, &scoring.cpu).map_err(Error::new)?;
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     // Equal layers are read once.
-    let mut submitted: HashMap<(&str, &str), u64> = HashMap::new();
+    let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut candidates = Vec::new();
     for f in facts {
         let (Some(task), Some(trace)) = (f.task, &f.trace) else {
             continue;
@@ -48,25 +50,18 @@ pub fn predictions(
             algorithm: String::new(),
             trace: trace.clone(),
         };
-        submitted
+        positions
             .entry((&task.key, &f.kernel.schedule))
             .or_insert_with(|| {
-                let text = ir::text::print(&task.program);
-                let mut request = builders.request(&text, &candidate, target, false);
-                request.options.read_for = Some(cpu.into());
-                builders.submit(request)
+                candidates.push((task, candidate));
+                candidates.len() - 1
             });
     }
-    let mut read = HashMap::new();
-    while let Some(o) = builders.pool.next(builders.limit * 2) {
-        if let Ok(Ok(built)) = o.result {
-            read.insert(o.id, built.features);
-        }
-    }
+    let read = builders.read_all(&candidates, target, &scoring.cpu, &mut |_| {});
     let mut found = Vec::new();
     for (f, l) in facts.iter().zip(layers) {
         let key = f.task.map(|t| (&*t.key, &*f.kernel.schedule));
-        let features = key.and_then(|k| read.get(submitted.get(&k)?)?.as_ref());
+        let features = key.and_then(|k| read[*positions.get(&k)?].as_ref());
         let Some(features) = features else {
             continue;
         };
@@ -75,8 +70,8 @@ pub fn predictions(
             operator: l.operator.clone(),
             algorithm: l.algorithm.clone(),
             ms: l.time.median_ms,
-            cycles: Score::USUAL.cycles(features),
-            terms: Score::USUAL.terms(features),
+            cycles: scoring.rates.cycles(features),
+            terms: scoring.rates.terms(features),
             share: 0.0,
             predicted_share: 0.0,
         });
@@ -90,7 +85,7 @@ pub fn predictions(
 }
 
 /// The table of predictions, and what relates both sums.
-pub fn text(cpu: &str, all: &[Predicted]) -> String {
+pub fn text(scoring: &Scoring, all: &[Predicted]) -> String {
     let mut t = Table::new(&[
         "operator",
         "algorithm",
@@ -129,9 +124,11 @@ pub fn text(cpu: &str, all: &[Predicted]) -> String {
         all.iter().map(|p| p.cycles).sum(),
     );
     format!(
-        "{}predicted by the model of {cpu}: {:.2} Mcycles in {ms:.2} ms, as if at {:.2} GHz; a layer whose own GHz is \
+        "{}predicted by the model of {} (rates: {}): {:.2} Mcycles in {ms:.2} ms, as if at {:.2} GHz; a layer whose own GHz is \
          less is slower than predicted\n",
         t.text(),
+        scoring.cpu,
+        scoring.source,
         cycles / 1e6,
         cycles / ms / 1e6
     )

@@ -5,6 +5,7 @@
 
 mod bench;
 mod bench_online;
+mod calibrate;
 mod check;
 mod compile;
 mod doctor;
@@ -25,6 +26,7 @@ mod progress;
 mod records;
 mod replay;
 mod run;
+mod score_args;
 mod screen;
 mod signals;
 mod space;
@@ -39,7 +41,8 @@ mod tune_report;
 
 use ::tune::machine::Machine;
 use ::tune::{Error, Host, Result, Workers, serve_worker_if_asked};
-use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -64,6 +67,7 @@ enum Command {
     Compile(compile::Args),
     Bench(bench::Args),
     Check(check::Args),
+    Calibrate(calibrate::Args),
     Explain(explain::Args),
     Run(run::Args),
     Tasks(tasks::Args),
@@ -98,6 +102,14 @@ fn with_two_helps(command: clap::Command) -> clap::Command {
         )
 }
 
+/// The names of the options that the user gave.
+fn given(matches: &ArgMatches) -> Vec<String> {
+    let by_user =
+        |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+    let ids = matches.ids().filter(by_user);
+    ids.map(|id| id.as_str().replace('_', "-")).collect()
+}
+
 /// Parses the arguments, runs the command, and turns an error into a report; a process that
 /// another of this program started as a worker serves as one.
 pub fn main() -> ExitCode {
@@ -109,7 +121,10 @@ pub fn main() -> ExitCode {
         Ok(true) => Ok(ExitCode::SUCCESS),
         Ok(false) => {
             let matches = with_two_helps(Cli::command()).get_matches();
-            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+            let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
+            if let Command::Tune(a) = &mut cli.command {
+                a.given = matches.subcommand_matches("tune").map_or(vec![], given);
+            }
             screen::set_wide(cli.wide);
             run(cli.command)
         }
@@ -137,6 +152,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compile(a) => compile::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Calibrate(a) => calibrate::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Tasks(a) => tasks::run(&a),

@@ -55,6 +55,12 @@ pub const RECORDS: Kind = Kind {
     choose: FILE,
     streams: true,
 };
+pub const RATES: Kind = Kind {
+    name: "a file of rates",
+    start: Some(analysis::RATES_START.as_bytes()),
+    choose: OUT,
+    streams: false,
+};
 pub const T4: Kind = Kind {
     name: "a T4 file",
     start: Some(b"{\n\"metadata\": {"),

@@ -94,6 +94,10 @@ impl Progress {
 
     /// Keeps the model's time for the curve.
     fn note(&mut self, s: &Status<'_>) {
+        // Nothing is known of the model's time while candidates are read.
+        if s.reading {
+            return;
+        }
         let wanted = (s.elapsed.as_secs_f64() / self.apart) as usize;
         if wanted > 40 * CURVE {
             self.apart *= 2.0;
@@ -164,20 +168,39 @@ pub fn duration(d: Duration) -> String {
 
 /// A status in one line.
 fn line(s: &Status<'_>) -> String {
-    let left = s
-        .left
-        .map_or(String::new(), |d| format!(" ({} left)", duration(d)));
     let others = s.others.map_or(String::new(), |cpus| {
         format!("; other programs use {cpus:.1} CPUs")
     });
+    if s.reading {
+        let left = s.left.map_or(String::new(), |d| {
+            format!(" ({} left to read)", duration(d))
+        });
+        return format!(
+            "reading for {}{left}: {}{others}",
+            duration(s.elapsed),
+            counts(s)
+        );
+    }
+    let left = s
+        .left
+        .map_or(String::new(), |d| format!(" ({} left)", duration(d)));
     format!(
-        "{}{left}: {}{} trials, {} failed; {} of {} tasks measured{others}",
+        "{}{left}: {}{}{others}",
         duration(s.elapsed),
         latency(s).map_or(String::new(), |text| text + "; "),
-        s.trials,
-        s.failures,
-        s.tasks_measured,
-        s.tasks
+        counts(s)
+    )
+}
+
+/// How many candidates and tasks have been measured, or read.
+fn counts(s: &Status<'_>) -> String {
+    let (trials, answered) = match s.reading {
+        true => ("candidates read", "read"),
+        false => ("trials", "measured"),
+    };
+    format!(
+        "{} {trials}, {} failed; {} of {} tasks {answered}",
+        s.trials, s.failures, s.tasks_measured, s.tasks
     )
 }
 
@@ -199,13 +222,17 @@ fn latency(s: &Status<'_>) -> Option<String> {
 fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: bool) -> String {
     let done = (s.spent.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     let bar = "█".repeat(done) + &"░".repeat(BAR - done);
+    let (doing, of_time, of_trials) = match s.reading {
+        true => ("reading", "left to read", "of the candidates"),
+        false => ("tuning", "left", "of the trials"),
+    };
     let left = match s.left {
-        Some(left) => format!("{} left", duration(left)),
-        None => format!("{:.0}% of the trials", 100.0 * s.spent),
+        Some(left) => format!("{} {of_time}", duration(left)),
+        None => format!("{:.0}% {of_trials}", 100.0 * s.spent),
     };
     let mut lines = vec![
         (
-            format!("tuning {name}  {bar}  {}, {left}", duration(s.elapsed)),
+            format!("{doing} {name}  {bar}  {}, {left}", duration(s.elapsed)),
             Some(Style::Bold),
         ),
         (
@@ -214,13 +241,7 @@ fn picture(name: &str, s: &Status<'_>, curve: &[f64], width: usize, colours: boo
             }),
             Some(Style::Good),
         ),
-        (
-            format!(
-                "  {} trials, {:.0}/s, {} failed; {} of {} tasks measured",
-                s.trials, s.trials_per_s, s.failures, s.tasks_measured, s.tasks
-            ),
-            None,
-        ),
+        (format!("  {}, {:.0}/s", counts(s), s.trials_per_s), None),
     ];
     let titles: Vec<&str> = s.costliest.iter().map(|t| t.title).collect();
     let whole = s.model_ms.max(f64::MIN_POSITIVE);
@@ -268,6 +289,7 @@ mod tests {
             elapsed: Duration::from_secs(75),
             spent: 0.5,
             left: Some(Duration::from_secs(75)),
+            reading: false,
             trials: 120,
             trials_per_s: 10.4,
             failures: 3,
@@ -288,6 +310,35 @@ mod tests {
             line(&status(&[])),
             "1 m 15 s (1 m 15 s left): kernels 8.00 ms now, 12.00 ms at start (1.50x); 120 trials, \
              3 failed; 18 of 21 tasks measured; other programs use 1.2 CPUs"
+        );
+    }
+
+    #[test]
+    fn while_candidates_are_read_nothing_counts_as_measured() {
+        let reading = Status {
+            reading: true,
+            start_ms: 0.0,
+            model_ms: 0.0,
+            others: None,
+            ..status(&[])
+        };
+        assert_eq!(
+            line(&reading),
+            "reading for 1 m 15 s (1 m 15 s left to read): 120 candidates read, 3 failed; 18 of 21 tasks read"
+        );
+        let text = picture("resnet18", &reading, &[], 100, false);
+        for part in ["reading resnet18", "left to read", "120 candidates read"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let trials = Status {
+            left: None,
+            ..reading
+        };
+        let text = picture("resnet18", &trials, &[], 100, false);
+        assert!(text.contains("50% of the candidates"), "{text}");
+        assert!(
+            !text.contains("trials") && !text.contains("measured"),
+            "{text}"
         );
     }
 

@@ -7,6 +7,7 @@ use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_o
 use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
+use super::score_args::ScoreArgs;
 use super::{signals, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
@@ -50,8 +51,8 @@ pub struct Args {
     pub strategy: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC])]
     evaluate: String,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "CPU", help = with_default("score-cpu"))]
-    pub score_cpu: Option<String>,
+    #[command(flatten)]
+    pub score: ScoreArgs,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("read-time"), value_parser = parse_duration)]
     read_time: Option<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = parse_count::<usize>)]
@@ -112,6 +113,9 @@ pub struct Args {
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("doppler"), value_name = "NAME=VALUE,...", value_parser = parse_constants,
         default_value = "", hide_default_value = true)]
     doppler: Constants,
+    /// The names of the options that the user gave, without dashes.
+    #[arg(skip)]
+    pub given: Vec<String>,
 }
 
 /// What the first Ctrl-C is answered with.
@@ -172,7 +176,6 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     (options.build_limit, options.run_limit) = (a.build_limit, a.run_limit);
     (options.rank, options.drift) = (a.rank, a.drift);
     options.reading = a.read_time.unwrap_or(options.reading);
-    options.score_cpu.clone_from(&a.score_cpu);
     options.in_model = a.in_model_time.unwrap_or(options.in_model);
     options.comparing = a.compare_time;
     options.alternatives = a.keep_alternatives;
@@ -196,9 +199,20 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options
 }
 
+/// The files that the command reads or keeps.
+fn inputs(a: &Args) -> Result<Vec<PathBuf>> {
+    let all = [
+        a.model.files(),
+        a.store.files()?,
+        a.sign.files(),
+        a.score.files(),
+    ];
+    Ok(all.concat())
+}
+
 /// The files that the tuned models go to.
 pub fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
-    let mut inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
+    let mut inputs = inputs(a)?;
     inputs.extend(a.more.iter().map(PathBuf::from));
     if let (Some(folder), 2..) = (&a.out, models.len()) {
         std::fs::create_dir_all(folder).map_err(|e| {
@@ -219,9 +233,18 @@ pub fn outputs(a: &Args, models: &[Vec<Source>]) -> Result<Vec<Output>> {
 
 /// The page that is asked for.
 fn page(a: &Args) -> Result<Option<Output>> {
-    let inputs = [a.model.files(), a.store.files()?, a.sign.files()].concat();
+    let inputs = inputs(a)?;
     let page = a.report.as_deref();
     page.map(|path| Output::new(path, PAGE, inputs)).transpose()
+}
+
+/// Refuses what only a run that measures nothing heeds.
+fn check_measured(a: &Args) -> Result<()> {
+    if a.given.iter().any(|g| g == "export-top") {
+        return Err(Error::new("--export-top has no effect here: this run measures candidates")
+            .help("`tunesmith tasks` and `records` list what was measured; --export-top is for --evaluate static and a target that does not run here"));
+    }
+    Ok(())
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
@@ -233,8 +256,16 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Err(_) if a.evaluate == STATIC => return tune_reading::run(a, begun, &host, &target),
         runs => runs?,
     }
-    let options = options(a, begun, machine.cpus, target.threads());
+    check_measured(a)?;
+    let mut options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
+    if a.evaluate == STATIC || !options.reading.is_zero() {
+        let scoring = a.score.scoring(&a.store, machine, &target)?;
+        (options.score_cpu, options.rates) = (Some(scoring.cpu), scoring.rates);
+    } else {
+        a.score
+            .refuse("give --read-time with it, or --evaluate static")?;
+    }
     let store = a.store.write()?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];
@@ -257,12 +288,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut progress = Progress::new(&names.join(", "), a.json);
     let speak = progress.speaker();
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
-    let cpu = a
-        .score_cpu
-        .clone()
-        .unwrap_or_else(|| llvm::scoring_cpu(&target));
+    let (cpu, rates) = (a.score.cpu(&target), options.rates);
     let reading = |_: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
-        Ok(Box::new(Reading::new(cpu.clone(), place.clone())))
+        Ok(Box::new(Reading::new(cpu.clone(), rates, place.clone())))
     };
     let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
         STATIC => Some(&reading),

@@ -27,6 +27,8 @@ struct ReadReport {
     threads: u32,
     /// The processor whose cycles the scores count, by LLVM's name.
     score_cpu: String,
+    /// Where the rates of the scores come from: `usual`, or a file.
+    rates: String,
     strategy: String,
     seed: u64,
     trials: u64,
@@ -61,13 +63,49 @@ struct ReadCandidate {
     trace: String,
 }
 
-pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<ExitCode> {
+/// Options that say how candidates are built for measuring, and are measured.
+const MEASURING: [&str; 19] = [
+    "read-time",
+    "budget",
+    "filter",
+    "overlap",
+    "rotate",
+    "builders",
+    "in-model-time",
+    "compare-time",
+    "build-limit",
+    "run-limit",
+    "plain",
+    "measure",
+    "measure-batch",
+    "devices",
+    "oversubscribe",
+    "lose",
+    "rank",
+    "drift",
+    "doppler",
+];
+
+/// Refuses options that only a run that measures heeds.
+fn check(a: &Args) -> Result<()> {
     if a.report.is_some() {
         return Err(
             Error::new("--report shows what was measured, and nothing is measured here")
                 .help("leave --report out; --json has what was read"),
         );
     }
+    let ignored = a.given.iter().find(|g| MEASURING.contains(&g.as_str()));
+    match ignored {
+        Some(name) => Err(Error::new(format!(
+            "--{name} has no effect here: candidates for a target that does not run here are only read"
+        ))
+        .help(format!("leave --{name} out, or tune on a machine that runs the target"))),
+        None => Ok(()),
+    }
+}
+
+pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<ExitCode> {
+    check(a)?;
     let store = a.store.read()?;
     let mut models = vec![a.model.sources()?];
     for name in &a.more {
@@ -76,9 +114,10 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     let key = a.sign.key()?;
     let outputs = outputs(a, &models)?;
     let variants = models.iter().map(Vec::len).sum::<usize>() as u32;
-    let usual = Chooser::new(host, target, a.model.requirements());
+    let scoring = a.score.scoring(&a.store, &host.machine, target)?;
     let chooser = Chooser {
-        cpu: a.score_cpu.clone().unwrap_or(usual.cpu),
+        cpu: scoring.cpu,
+        rates: scoring.rates,
         strategy: a.strategy.clone(),
         stop: match a.trials {
             Some(n) => StopRule::Trials(n),
@@ -87,7 +126,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         seed: a.seed,
         algorithms: a.algorithms.clone(),
         interrupt: Stop::default(),
-        ..usual
+        ..Chooser::new(host, target, a.model.requirements())
     };
     let mut progress = Progress::new("tune", a.json);
     let speak = progress.speaker();
@@ -101,6 +140,7 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             let plan = source.plan_for(&host.machine, target, a.model.accuracy, Some(&store))?;
             let scores = chooser.read(&plan, |_| true, &mut progress)?;
             let mut report = report(&chooser, &plan, &scores, a.export_top);
+            report.rates.clone_from(&scoring.source);
             report.artifact = out.path().display().to_string();
             report.wall_s = begun.elapsed().as_secs_f64();
             scores.iter().for_each(|s| warn(&s.warnings));
@@ -152,6 +192,7 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize)
         target: chooser.target.name().into(),
         threads: chooser.target.threads(),
         score_cpu: chooser.cpu.clone(),
+        rates: String::new(),
         strategy: chooser.strategy.clone(),
         seed: chooser.seed,
         trials: tasks.iter().map(|t| t.trials).sum(),
@@ -230,4 +271,20 @@ fn print(r: &ReadReport) -> Result<()> {
         ));
     }
     super::print_line(&format!("written to {}", r.artifact))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn refused_options_are_those_of_the_command() {
+        let cli = super::super::Cli::command();
+        let tune = cli.find_subcommand("tune").expect("there is tune");
+        let names: Vec<&str> = tune.get_arguments().filter_map(|a| a.get_long()).collect();
+        for name in MEASURING {
+            assert!(names.contains(&name), "--{name}");
+        }
+    }
 }

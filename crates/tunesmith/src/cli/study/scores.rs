@@ -4,7 +4,7 @@ use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use serde_json::json;
 use std::path::PathBuf;
-use study::scores::{Judged, Scored, fitted, judge, read};
+use study::scores::{GHZ, Judged, Scored, fitted, judge, read};
 use tune::{Error, Result};
 
 /// How well static scores rank the points that `study rank --json` measured: the default score, the
@@ -24,9 +24,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// What rates are scaled by, so that they read as cycles.
-const GHZ: f64 = 3.4;
 
 pub fn run(a: &Args) -> Result<()> {
     let mut tasks: Vec<Judged> = Vec::new();
