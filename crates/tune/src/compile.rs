@@ -120,14 +120,14 @@ impl Builders {
     }
 }
 
-<<<<<<< HEAD
 /// A kernel that says of which algorithm it is, if its candidate is known.
 pub(crate) fn named(mut kernel: BuiltKernel, of: Option<&Candidate>) -> Arc<BuiltKernel> {
     if let Some(of) = of {
         kernel.algorithm.clone_from(&of.algorithm);
     }
     Arc::new(kernel)
-=======
+}
+
 impl Builders {
     /// Reads candidates of tasks for the processor of this name: what was read of each, or none where
     /// it can no longer be built. `told` hears how many are done.
@@ -156,7 +156,6 @@ impl Builders {
         }
         read
     }
->>>>>>> tuna-b
 }
 
 /// Names the task in an error of its schedule.

@@ -141,14 +141,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let requirements = a.model.requirements();
     let chooser = chooser(a, &host, &target, sources.len())?;
     let from = Origins {
-<<<<<<< HEAD
-        chooser: (a.choose == STATIC).then_some(&chooser),
+        chooser: chooser.as_ref(),
         count: a.keep_alternatives.max(1 + a.alternatives.len()),
         algorithms: &a.alternatives,
-=======
-        chooser: chooser.as_ref(),
-        count: a.keep_alternatives,
->>>>>>> tuna-b
         ..Origins::of(requirements, store.as_ref())
     };
     let (mut variants, mut summaries) = (None, Vec::new());
