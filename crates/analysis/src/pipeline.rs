@@ -4,11 +4,15 @@
 //! units they occupy and the width of the machine allow. A result is waited for. A
 //! register that is read or written before makes wait for the earlier instruction's
 //! begin, as in the paper (Tuna, section III-A3); for the steady state only on machines
-//! that begin in order, since others rename registers. Loads are taken to hit the first
+//! that begin in order, since others rename registers. Machines that begin in order also write
+//! results in order, but for those that LLVM's model exempts. On other machines an
+//! instruction enters only if the queues of its units have room. Loads are taken to hit the first
 //! cache. A load of what the block stored waits for the store, as far as addresses of equal
 //! registers and constants tell; the data then takes as long as from the first cache.
 
 use llvm::{Address, Definition, Instruction, RegisterUnit, SchedulingModel};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Instructions that the steady state is looked for in, about.
 const SIMULATED: usize = 2048;
@@ -121,6 +125,8 @@ struct Machine<'a> {
     read: ByUnit<u64>,
     /// Units in use, for each resource by cycle.
     used: Vec<Vec<u32>>,
+    /// For each resource with a queue, when the instructions in it begin.
+    queues: Vec<BinaryHeap<Reverse<u64>>>,
     /// When the micro-operations that still count against the buffer leave it, in order.
     leaving: std::collections::VecDeque<u64>,
     last_result: u64,
@@ -138,6 +144,7 @@ impl<'a> Machine<'a> {
             written: ByUnit(vec![]),
             read: ByUnit(vec![]),
             used: vec![vec![]; model.resources.len()],
+            queues: vec![BinaryHeap::new(); model.resources.len()],
             leaving: Default::default(),
             last_result: 0,
             last_in_order: 0,
@@ -145,13 +152,23 @@ impl<'a> Machine<'a> {
     }
 
     /// The cycle in which an instruction of so many micro-operations enters.
-    fn enters(&mut self, micro_ops: u32) -> u64 {
+    fn enters(&mut self, i: &Instruction, micro_ops: u32) -> u64 {
         let buffer = self.model.micro_op_buffer as usize;
         while buffer > 1 && self.leaving.len() + micro_ops as usize > buffer {
             let Some(left) = self.leaving.pop_front() else {
                 break;
             };
             self.advance_to(left);
+        }
+        for b in &i.busy {
+            let resource = b.resource as usize;
+            let size = self.model.resources[resource].queue.unwrap_or(u32::MAX);
+            while self.queues[resource].len() >= size as usize {
+                let Some(Reverse(begun)) = self.queues[resource].pop() else {
+                    break;
+                };
+                self.advance_to(begun);
+            }
         }
         if self.entered > 0 && self.entered + micro_ops > self.model.issue_width {
             self.advance_to(self.enter + 1);
@@ -188,7 +205,7 @@ impl<'a> Machine<'a> {
         if in_order && i.begins_cycle && self.entered > 0 {
             self.advance_to(self.enter + 1);
         }
-        let mut ready = self.enters(micro_ops).max(earliest);
+        let mut ready = self.enters(i, micro_ops).max(earliest);
         if in_order && !i.retires_in_any_order {
             ready = ready.max(self.written_in_order(i));
         }
@@ -240,6 +257,9 @@ impl<'a> Machine<'a> {
             begin = cycle;
         }
         for b in &i.busy {
+            if self.model.resources[b.resource as usize].queue.is_some() {
+                self.queues[b.resource as usize].push(Reverse(begin));
+            }
             let used = &mut self.used[b.resource as usize];
             let (from, to) = (
                 begin as usize + b.from as usize,

@@ -19,6 +19,7 @@ fn model(issue_width: u32, units: u32) -> SchedulingModel {
         resources: vec![Resource {
             name: "Unit".into(),
             units,
+            queue: None,
             members: vec![],
         }],
     }
@@ -128,6 +129,18 @@ fn in_order_machines_wait_with_all_that_follows() {
     let in_order = cycles(&block, &in_order);
     // The last of eight begins in cycle 4, or four cycles after the chain's second.
     assert_eq!((out_of_order.alone, in_order.alone), (8.0, 12.0));
+}
+
+#[test]
+fn an_instruction_enters_only_if_the_queue_of_its_unit_has_room() {
+    // A chain of three fills the queue until its last begins in cycle 8.
+    let mut block = vec![instruction(&[1], &[1]); 3];
+    block.push(instruction(&[], &[2]));
+    block[3].latency = 8;
+    let mut machine = model(8, 8);
+    assert_eq!(cycles(&block, &machine).alone, 12.0);
+    machine.resources[0].queue = Some(1);
+    assert_eq!(cycles(&block, &machine).alone, 16.0);
 }
 
 #[test]

@@ -220,15 +220,26 @@ struct Reader {
   SmallVector<mca::UniqueInstrument> owned;
   SmallVector<mca::Instrument *> active;
 
-  void define(unsigned reg, unsigned index, const MCSchedClassDesc *timing, InstructionRow &out) {
+  // `whole`: also what the register is part of, since the rest becomes zero.
+  void define(unsigned reg, unsigned index, bool whole, const MCSchedClassDesc *timing,
+              InstructionRow &out) {
     uint32_t latency = out.latency, write = 0;
     if (timing && index < timing->NumWriteLatencyEntries) {
       const MCWriteLatencyEntry &entry = *d.tuned->getWriteLatencyEntry(timing, index);
       latency = entry.Cycles < 0 ? out.latency : entry.Cycles;
       write = entry.WriteResourceID;
     }
-    for (MCRegUnit unit : d.registers->regunits(reg)) {
-      code.definitions.push_back({static_cast<uint32_t>(unit), latency, write});
+    std::set<uint32_t> units;
+    for (MCRegUnit unit : d.registers->regunits(reg))
+      units.insert(static_cast<uint32_t>(unit));
+    if (whole)
+      for (MCPhysReg around : d.registers->superregs(reg))
+        // Names of tuples of registers have such a line.
+        if (!StringRef(d.registers->getName(around)).contains('_'))
+          for (MCRegUnit unit : d.registers->regunits(around))
+            units.insert(static_cast<uint32_t>(unit));
+    for (uint32_t unit : units) {
+      code.definitions.push_back({unit, latency, write});
       ++out.definitions;
     }
   }
@@ -275,6 +286,8 @@ struct Reader {
     unsigned explicit_definitions = std::min(desc.getNumDefs(), inst.getNumOperands());
     unsigned explicit_uses = inst.getNumOperands() - explicit_definitions;
     bool fresh = breaks_dependency(inst);
+    APInt whole(desc.getNumDefs() + desc.implicit_defs().size(), 0);
+    d.instructions->clearsSuperRegisters(*d.registers, inst, whole);
     for (unsigned i = 0; i < inst.getNumOperands(); ++i) {
       const MCOperand &operand = inst.getOperand(i);
       if (operand.isImm() && !(out.flags & HasImmediate)) {
@@ -291,13 +304,15 @@ struct Reader {
       if (d.registers->isConstant(reg))
         continue;
       if (i < explicit_definitions)
-        define(reg, i, timing, out);
+        define(reg, i, whole[i], timing, out);
       else if (!fresh)
         use(reg, i - explicit_definitions, timing, out);
     }
     unsigned index = explicit_definitions;
-    for (MCPhysReg reg : desc.implicit_defs())
-      define(reg, index++, timing, out);
+    for (MCPhysReg reg : desc.implicit_defs()) {
+      define(reg, index, whole[index], timing, out);
+      ++index;
+    }
     index = explicit_uses;
     for (MCPhysReg reg : desc.implicit_uses()) {
       if (is_stack_pointer(reg))

@@ -52,6 +52,8 @@ pub struct Resource {
     pub name: String,
     /// Equal units.
     pub units: u32,
+    /// Instructions that wait for it at once, if it has a queue of its own.
+    pub queue: Option<u32>,
     /// For a group, the resources of which any one serves.
     pub members: Vec<u32>,
 }

@@ -283,6 +283,8 @@ impl Decoder {
             let resource = |(i, row): (usize, &ResourceRow)| Resource {
                 name: row.name.text().to_string(),
                 units: row.units,
+                // 0 and 1 are units without a queue, and -1 is of the whole machine's.
+                queue: u32::try_from(row.buffer).ok().filter(|n| *n > 1),
                 members: slice(|n| tunesmith_decoder_members(raw, i as u32, n)).to_vec(),
             };
             SchedulingModel {
