@@ -9,7 +9,7 @@
 use crate::executions::Executions;
 use crate::graph::Graph;
 use crate::regions::{Alike, Item, Region, What};
-use llvm::MachineFunction;
+use llvm::{Instruction, MachineFunction};
 use lower::flat::{AccessId, Code, FlatLoopId, LaneOffsets};
 use std::collections::{BTreeSet, HashMap};
 
@@ -26,6 +26,12 @@ pub struct Known<'a> {
     /// The parallel loop that the function runs a part of.
     pub parallel: Option<FlatLoopId>,
     pub calls: f64,
+}
+
+impl<'a> Known<'a> {
+    fn of_block(&self, block: usize) -> &'a [Instruction] {
+        &self.instructions.instructions[self.graph.blocks[block].instructions.clone()]
+    }
 }
 
 /// How often a block runs.
@@ -51,10 +57,12 @@ pub struct Paths {
 /// Counts that differ by less are equal.
 const TOLERANCE: f64 = 1e-6;
 
-// What counts for or against a path: an inner loop that begins; a store or a load in memory; an instruction that
-// is a part of an access. LLVM never adds stores, may make loads earlier than they are asked
-// for, and moves other instructions freely.
-const LOOP: i64 = 1 << 20;
+// What counts for or against a path: an inner loop that begins; a store that is not part of the iteration; a store
+// or a load in memory; an instruction that is a part of an access. LLVM never adds stores, may make loads earlier
+// than they are asked for, and moves other instructions freely. A store that is part of the iteration may be on
+// another path: where LLVM makes one instruction of two, neither's id remains.
+const LOOP: i64 = 1 << 44;
+const FOREIGN_STORE: i64 = 1 << 28;
 const STORE: i64 = 1 << 12;
 const LOAD: i64 = 1 << 7;
 const OTHER: i64 = 1;
@@ -134,6 +142,8 @@ struct Scope {
     next: Vec<Vec<usize>>,
     ends: Vec<Ends>,
     parts: Vec<Vec<Part>>,
+    /// Whether a node has a store in memory of which no access is known.
+    unnamed: Vec<bool>,
 }
 
 /// The best paths to one kind of end.
@@ -199,15 +209,18 @@ impl Counting<'_> {
                 entry.1.push(block);
             }
         }
+        let passes = |n: usize| path.shares[n] > TOLERANCE && scope.unnamed[n];
+        let passes_unnamed = (0..scope.nodes.len()).any(passes);
         for ((item, lane), (share, blocks)) in found {
             let item = &region.items[item];
+            let may_be_unnamed = passes_unnamed && matches!(item.what, What::Access(_));
             let expected = match lane {
                 Some(lane) => item.lane_done(lane, a),
                 None => item.done(a).filter(|done| !done || item.lanes() == 0),
             };
             // Two accesses that LLVM made one instruction have the id of one, maybe in two blocks.
             let wrong = expected.is_some_and(|done| match done {
-                true => share < 1.0 - TOLERANCE,
+                true => share < 1.0 - TOLERANCE && !may_be_unnamed,
                 false => share > TOLERANCE,
             });
             if wrong {
@@ -280,7 +293,13 @@ impl Scope {
             ends.push(end);
         }
         let parts = parts(known, &nodes, region, alike);
+        let unnamed = |i: &Instruction| i.stores && !i.uses_stack && i.of_access.is_none();
+        let unnamed = nodes.iter().map(|node| match node {
+            Node::Block(b) => known.of_block(*b).iter().any(unnamed),
+            Node::Loop(_) => false,
+        });
         Scope {
+            unnamed: unnamed.collect(),
             nodes,
             next,
             ends,
@@ -295,7 +314,12 @@ impl Scope {
                 Some(lane) => item.lane_done(lane, a),
                 None => any_lane(item, a),
             };
-            done.map_or(0, |done| if done { p.weight } else { -p.weight })
+            let against = if p.weight == STORE {
+                FOREIGN_STORE
+            } else {
+                p.weight
+            };
+            done.map_or(0, |done| if done { p.weight } else { -against })
         };
         self.parts[node].iter().map(of).sum()
     }
@@ -369,8 +393,7 @@ fn parts(known: &Known<'_>, nodes: &[Node], region: &Region, alike: &[Alike]) ->
                 own.extend(item.map(|i| (*i, LOOP)));
             }
             Node::Block(b) => {
-                let range = known.graph.blocks[*b].instructions.clone();
-                for i in &known.instructions.instructions[range] {
+                for i in known.of_block(*b) {
                     let Some((id, item)) =
                         i.of_access.and_then(|id| Some((id, of_access.get(&id)?)))
                     else {

@@ -45,6 +45,10 @@ enum Flag : uint32_t {
   HasTarget = 1 << 7,
   UsesStack = 1 << 8,
   HasImmediate = 1 << 9,
+  HasAddress = 1 << 10,
+  RetiresInAnyOrder = 1 << 11,
+  BeginsCycle = 1 << 12,
+  EndsCycle = 1 << 13,
 };
 
 struct TextView {
@@ -79,12 +83,14 @@ struct InstructionRow {
   TextView opcode;
   int64_t target;
   int64_t immediate;
+  int64_t displacement;
   uint32_t offset;
   uint32_t size;
   uint32_t flags;
   uint32_t vector_bits;
   uint32_t line;
   uint32_t column;
+  uint32_t base, index, scale, accessed;
   uint32_t latency;
   uint32_t micro_ops;
   uint32_t first_definition, definitions;
@@ -182,6 +188,31 @@ const MCSchedClassDesc *scheduling(const tunesmith_decoder &d, const MCInst &ins
   return found->isValid() ? found : nullptr;
 }
 
+// Of what AArch64's opcode loads or stores first, from the opcode's name; 0 for other accesses.
+unsigned element_bytes(StringRef name) {
+  static const StringRef starts[] = {"LDR", "STR", "LDUR", "STUR", "LDP", "STP"};
+  for (StringRef start : starts)
+    if (name.consume_front(start)) {
+      if (name.starts_with("SB") || name.starts_with("SH") || name.starts_with("SW"))
+        name = name.drop_front();
+      switch (name.empty() ? 0 : name[0]) {
+      case 'Q':
+        return 16;
+      case 'D':
+      case 'X':
+        return 8;
+      case 'S':
+      case 'W':
+        return 4;
+      case 'H':
+        return 2;
+      case 'B':
+        return 1;
+      }
+    }
+  return 0;
+}
+
 struct Reader {
   const tunesmith_decoder &d;
   tunesmith_code &code;
@@ -189,15 +220,26 @@ struct Reader {
   SmallVector<mca::UniqueInstrument> owned;
   SmallVector<mca::Instrument *> active;
 
-  void define(unsigned reg, unsigned index, const MCSchedClassDesc *timing, InstructionRow &out) {
+  // `whole`: also what the register is part of, since the rest becomes zero.
+  void define(unsigned reg, unsigned index, bool whole, const MCSchedClassDesc *timing,
+              InstructionRow &out) {
     uint32_t latency = out.latency, write = 0;
     if (timing && index < timing->NumWriteLatencyEntries) {
       const MCWriteLatencyEntry &entry = *d.tuned->getWriteLatencyEntry(timing, index);
       latency = entry.Cycles < 0 ? out.latency : entry.Cycles;
       write = entry.WriteResourceID;
     }
-    for (MCRegUnit unit : d.registers->regunits(reg)) {
-      code.definitions.push_back({static_cast<uint32_t>(unit), latency, write});
+    std::set<uint32_t> units;
+    for (MCRegUnit unit : d.registers->regunits(reg))
+      units.insert(static_cast<uint32_t>(unit));
+    if (whole)
+      for (MCPhysReg around : d.registers->superregs(reg))
+        // Names of tuples of registers have such a line.
+        if (!StringRef(d.registers->getName(around)).contains('_'))
+          for (MCRegUnit unit : d.registers->regunits(around))
+            units.insert(static_cast<uint32_t>(unit));
+    for (uint32_t unit : units) {
+      code.definitions.push_back({unit, latency, write});
       ++out.definitions;
     }
   }
@@ -228,7 +270,7 @@ struct Reader {
 
   bool is_stack_pointer(unsigned reg) const {
     StringRef name = d.registers->getName(reg);
-    return name == "RSP" || name == "SP" || name == "X2";
+    return name == (d.triple.isX86() ? "RSP" : d.triple.isAArch64() ? "SP" : "X2");
   }
 
   bool breaks_dependency(const MCInst &inst) const {
@@ -244,6 +286,8 @@ struct Reader {
     unsigned explicit_definitions = std::min(desc.getNumDefs(), inst.getNumOperands());
     unsigned explicit_uses = inst.getNumOperands() - explicit_definitions;
     bool fresh = breaks_dependency(inst);
+    APInt whole(desc.getNumDefs() + desc.implicit_defs().size(), 0);
+    d.instructions->clearsSuperRegisters(*d.registers, inst, whole);
     for (unsigned i = 0; i < inst.getNumOperands(); ++i) {
       const MCOperand &operand = inst.getOperand(i);
       if (operand.isImm() && !(out.flags & HasImmediate)) {
@@ -260,19 +304,83 @@ struct Reader {
       if (d.registers->isConstant(reg))
         continue;
       if (i < explicit_definitions)
-        define(reg, i, timing, out);
+        define(reg, i, whole[i], timing, out);
       else if (!fresh)
         use(reg, i - explicit_definitions, timing, out);
     }
     unsigned index = explicit_definitions;
-    for (MCPhysReg reg : desc.implicit_defs())
-      define(reg, index++, timing, out);
+    for (MCPhysReg reg : desc.implicit_defs()) {
+      define(reg, index, whole[index], timing, out);
+      ++index;
+    }
     index = explicit_uses;
     for (MCPhysReg reg : desc.implicit_uses()) {
       if (is_stack_pointer(reg))
         out.flags |= UsesStack;
       use(reg, index++, timing, out);
     }
+  }
+
+  // The first unit of a register, all ones if there is none that is ever written.
+  uint32_t first_unit(const MCOperand &operand) const {
+    if (!operand.isReg() || !operand.getReg() || d.registers->isConstant(operand.getReg()))
+      return ~0u;
+    return static_cast<uint32_t>(*d.registers->regunits(operand.getReg()).begin());
+  }
+
+  // x86 has five operands: base, scale, index, displacement and segment.
+  void address_of_x86(const MCInst &inst, const MCInstrDesc &desc, InstructionRow &out) {
+    unsigned operands = std::min<unsigned>(inst.getNumOperands(), desc.getNumOperands());
+    for (unsigned i = 0; i + 4 < operands; ++i)
+      if (desc.operands()[i].OperandType == MCOI::OPERAND_MEMORY) {
+        const MCOperand &base = inst.getOperand(i), &displacement = inst.getOperand(i + 3);
+        bool of_code = base.getReg() && StringRef(d.registers->getName(base.getReg())) == "RIP";
+        if (!displacement.isImm() || of_code)
+          return;
+        out.base = first_unit(base);
+        out.scale = inst.getOperand(i + 1).getImm();
+        out.index = first_unit(inst.getOperand(i + 2));
+        out.displacement = displacement.getImm();
+        out.accessed = 1;
+        out.flags |= HasAddress;
+        return;
+      }
+  }
+
+  // The base comes after the data: the first stack pointer or 64-bit register of AArch64 that may
+  // be one, and the second operand of RISC-V. An index or a displacement may follow.
+  void address_of_others(const MCInst &inst, const MCInstrDesc &desc, InstructionRow &out) {
+    unsigned at = std::max(1u, desc.getNumDefs());
+    unsigned operands = std::min<unsigned>(inst.getNumOperands(), desc.getNumOperands());
+    auto may_be_base = [&](unsigned i) {
+      int group = d.opcodes->getOpRegClassID(desc.operands()[i], 0);
+      return group >= 0 && d.registers->getRegClassName(&d.registers->getRegClass(group)) ==
+                               StringRef("GPR64sp");
+    };
+    while (d.triple.isAArch64() && at < operands && !may_be_base(at))
+      ++at;
+    if (at >= operands || !inst.getOperand(at).isReg())
+      return;
+    out.base = first_unit(inst.getOperand(at));
+    out.index = ~0u;
+    for (unsigned i = at + 1; i < operands; ++i) {
+      const MCOperand &operand = inst.getOperand(i);
+      if (operand.isReg())
+        out.index = first_unit(operand);
+      else if (operand.isImm() && out.index == ~0u)
+        out.displacement = operand.getImm();
+      else if (operand.isImm())
+        out.scale = 2 * out.scale + operand.getImm();
+    }
+    StringRef name = d.opcodes->getName(inst.getOpcode());
+    unsigned element = element_bytes(name);
+    bool pair = name.starts_with("LDP") || name.starts_with("STP");
+    if (element && (pair || name.ends_with("ui")))
+      out.displacement *= element;
+    if (name.ends_with("post"))
+      out.displacement = 0;
+    out.accessed = std::max(1u, element * (pair ? 2 : 1));
+    out.flags |= HasAddress;
   }
 
   // `relocated`: a linker changes the instruction's bytes.
@@ -304,7 +412,16 @@ struct Reader {
     }
     const MCSchedClassDesc *timing = scheduling(d, inst, active);
     out.first_busy = code.busy.size();
+    if (desc.mayLoad() || desc.mayStore()) {
+      if (d.triple.isX86())
+        address_of_x86(inst, desc, out);
+      else
+        address_of_others(inst, desc, out);
+    }
     if (timing) {
+      flag(timing->RetireOOO, RetiresInAnyOrder);
+      flag(timing->BeginGroup, BeginsCycle);
+      flag(timing->EndGroup, EndsCycle);
       out.latency = MCSchedModel::computeInstrLatency(*d.tuned, *timing);
       out.micro_ops = timing->NumMicroOps;
       for (auto *entry = d.tuned->getWriteProcResBegin(timing),

@@ -27,7 +27,7 @@ mod transpose;
 mod value;
 
 pub use machine::{
-    Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction, RegisterUnit,
-    Resource, SchedulingModel, Use, check_scoring_cpu, scoring_cpu,
+    Address, Busy, Control, DecodeError, Decoder, Definition, Instruction, MachineFunction,
+    RegisterUnit, Resource, SchedulingModel, Use, check_scoring_cpu, scoring_cpu,
 };
 pub use object::{CodegenError, Compiled, Compiler, Emit, host_cpu, version};

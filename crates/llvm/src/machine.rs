@@ -52,6 +52,8 @@ pub struct Resource {
     pub name: String,
     /// Equal units.
     pub units: u32,
+    /// Instructions that wait for it at once, if it has a queue of its own.
+    pub queue: Option<u32>,
     /// For a group, the resources of which any one serves.
     pub members: Vec<u32>,
 }
@@ -111,6 +113,8 @@ pub struct Instruction {
     pub vector_bits: u32,
     /// The first operand that is a constant.
     pub immediate: Option<i64>,
+    /// Where memory is accessed, if registers and constants of the instruction say it.
+    pub address: Option<Address>,
     /// The loop that the instruction belongs to, if the object was compiled with
     /// [`Emit::identity`](crate::Emit::identity).
     pub in_loop: Option<FlatLoopId>,
@@ -120,6 +124,11 @@ pub struct Instruction {
     /// Cycles until all results are there.
     pub latency: u32,
     pub micro_ops: u32,
+    /// On machines that begin in order: whether results may be written before those of
+    /// instructions that began earlier, and whether it is the first, or the last, of its cycle.
+    pub retires_in_any_order: bool,
+    pub begins_cycle: bool,
+    pub ends_cycle: bool,
     pub definitions: Vec<Definition>,
     pub uses: Vec<Use>,
     pub busy: Vec<Busy>,
@@ -136,6 +145,32 @@ pub enum Control {
     Branch(Option<i64>),
     Call,
     Return,
+}
+
+/// A memory operand. Two are of the same place if they are equal but for `bytes`, and
+/// neither register was written in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The first unit of each register that is added up.
+    pub base: Option<RegisterUnit>,
+    pub index: Option<RegisterUnit>,
+    /// How the index is scaled, as the instruction encodes it.
+    pub scale: u32,
+    /// In bytes.
+    pub displacement: i64,
+    /// Bytes from there on that are surely accessed, at least 1.
+    pub bytes: u32,
+}
+
+impl Address {
+    /// Whether both have a byte in common as long as no register is written.
+    pub fn overlaps(&self, other: &Address) -> bool {
+        let registers = |a: &Address| (a.base, a.index, a.scale);
+        let end = |a: &Address| a.displacement + i64::from(a.bytes);
+        registers(self) == registers(other)
+            && self.displacement < end(other)
+            && other.displacement < end(self)
+    }
 }
 
 /// A register is one or more units; registers that overlap share units.
@@ -246,6 +281,13 @@ fn instruction(code: &shim::Code, row: &shim::InstructionRow) -> Instruction {
         from: b.from,
         to: b.to,
     };
+    let address = Address {
+        base: row.base(),
+        index: row.index(),
+        scale: row.scale,
+        displacement: row.displacement,
+        bytes: row.accessed,
+    };
     Instruction {
         opcode: row.opcode(),
         offset: row.offset,
@@ -256,10 +298,14 @@ fn instruction(code: &shim::Code, row: &shim::InstructionRow) -> Instruction {
         uses_stack: row.has(flag::USES_STACK),
         vector_bits: row.vector_bits,
         immediate: row.has(flag::HAS_IMMEDIATE).then_some(row.immediate),
+        address: row.has(flag::HAS_ADDRESS).then_some(address),
         in_loop,
         of_access,
         latency: row.latency,
         micro_ops: row.micro_ops,
+        retires_in_any_order: row.has(flag::RETIRES_IN_ANY_ORDER),
+        begins_cycle: row.has(flag::BEGINS_CYCLE),
+        ends_cycle: row.has(flag::ENDS_CYCLE),
         definitions: code.definitions()[row.definitions()]
             .iter()
             .map(definition)

@@ -19,6 +19,10 @@ pub(crate) mod flag {
     pub const HAS_TARGET: u32 = 1 << 7;
     pub const USES_STACK: u32 = 1 << 8;
     pub const HAS_IMMEDIATE: u32 = 1 << 9;
+    pub const HAS_ADDRESS: u32 = 1 << 10;
+    pub const RETIRES_IN_ANY_ORDER: u32 = 1 << 11;
+    pub const BEGINS_CYCLE: u32 = 1 << 12;
+    pub const ENDS_CYCLE: u32 = 1 << 13;
 }
 
 #[repr(C)]
@@ -82,12 +86,17 @@ pub(crate) struct InstructionRow {
     opcode: TextView,
     pub target: i64,
     pub immediate: i64,
+    pub displacement: i64,
     pub offset: u32,
     pub size: u32,
     flags: u32,
     pub vector_bits: u32,
     pub line: u32,
     pub column: u32,
+    base: u32,
+    index: u32,
+    pub scale: u32,
+    pub accessed: u32,
     pub latency: u32,
     pub micro_ops: u32,
     first_definition: u32,
@@ -101,6 +110,14 @@ pub(crate) struct InstructionRow {
 impl InstructionRow {
     pub fn has(&self, any: u32) -> bool {
         self.flags & any != 0
+    }
+
+    pub fn base(&self) -> Option<u32> {
+        (self.base != u32::MAX).then_some(self.base)
+    }
+
+    pub fn index(&self) -> Option<u32> {
+        (self.index != u32::MAX).then_some(self.index)
     }
 
     pub fn opcode(&self) -> &'static str {
@@ -266,6 +283,8 @@ impl Decoder {
             let resource = |(i, row): (usize, &ResourceRow)| Resource {
                 name: row.name.text().to_string(),
                 units: row.units,
+                // 0 and 1 are units without a queue, and -1 is of the whole machine's.
+                queue: u32::try_from(row.buffer).ok().filter(|n| *n > 1),
                 members: slice(|n| tunesmith_decoder_members(raw, i as u32, n)).to_vec(),
             };
             SchedulingModel {

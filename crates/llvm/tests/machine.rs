@@ -185,3 +185,18 @@ fn what_is_no_object_of_the_target_is_refused_with_a_reason() {
         let _ = own.functions(&object);
     }
 }
+
+#[test]
+fn an_instruction_that_writes_a_part_of_a_register_and_zeros_writes_all_of_it() {
+    let functions = read(&Target::generic(Isa::AArch64Neon), IDENTITY);
+    let units = |opcode: &str| {
+        let all = &code(&functions).instructions;
+        let found = all.iter().find(|i| i.opcode == opcode);
+        found
+            .unwrap_or_else(|| panic!("no {opcode}"))
+            .definitions
+            .len()
+    };
+    // 32 bits and 64 bits.
+    assert_eq!(units("MOVZWi"), units("ADDXri"));
+}
