@@ -61,6 +61,25 @@ fn alternatives_run_in_rounds_and_the_slow_one_is_pruned() {
 }
 
 #[test]
+fn the_median_of_an_even_number_is_the_mean_of_both_in_the_middle() {
+    let clock = Clock::default();
+    let options = Options {
+        rounds: 2,
+        ..Options::default()
+    };
+    let s = selector(&clock, &[1, 1000], options);
+    // The warm-up counts for nothing.
+    let mut first = [7, 10, 20].into_iter();
+    while s.decision(&1).is_none() {
+        s.call(&1, |us| {
+            clock.pass(if *us == 1 { first.next().unwrap() } else { *us })
+        });
+    }
+    assert_eq!(s.medians(&1)[0], Some(Duration::from_micros(15)));
+    assert_eq!(s.medians(&2), [None, None]);
+}
+
+#[test]
 fn the_median_decides_and_ties_go_to_the_first() {
     let clock = Clock::default();
     let s = selector(&clock, &[10, 9], Options::default());
