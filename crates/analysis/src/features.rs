@@ -6,7 +6,7 @@ use crate::classes::Class;
 use crate::joint::{Analysis, FunctionReport};
 use crate::movement::{Accessed, Cache};
 use ir::CpuTarget;
-use lower::flat::{Code, Stmt};
+use lower::flat::{BufferPlace, Code, FlatBuffer, Stmt};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the pages that an operating system maps memory by (the usual size).
@@ -25,6 +25,9 @@ pub struct Features {
     pub lines: [f64; 3],
     /// Pages of memory that are touched at all, by all threads.
     pub pages: f64,
+    /// Cache lines of the constants that the kernel takes, prepared ones included.
+    #[serde(default)]
+    pub constants: f64,
     /// Parallel loops that begin: each wakes the threads and waits for them.
     pub forks: f64,
     /// What the machine code tells; none where only loops were read.
@@ -78,9 +81,18 @@ pub fn loops(code: &Code, target: &CpuTarget) -> Features {
     Features {
         lines: moved.map(|m| m.lines),
         pages: accessed.footprint(PAGE),
+        constants: constant_bytes(code) / target.cache_line_bytes as f64,
         forks: if target.threads > 1 { forks } else { 0.0 },
         machine: None,
     }
+}
+
+fn constant_bytes(code: &Code) -> f64 {
+    let params = code.params.iter().map(|b| &code.buffers[b.index()]);
+    let constant =
+        |b: &&FlatBuffer| matches!(b.place, BufferPlace::Constant | BufferPlace::Prepared);
+    let bytes = |b: &FlatBuffer| b.elements as f64 * b.dtype.size() as f64;
+    params.filter(constant).map(bytes).sum()
 }
 
 fn count_forks(stmts: &[Stmt], runs: f64, forks: &mut f64) {

@@ -17,10 +17,11 @@ pub mod reference;
 mod rows;
 mod simplify;
 mod tables;
+mod training;
 
 pub use model::{
-    Exceeded, Limit, Limits, Mark, Model, ModelError, Node, NodeId, Origin, Rewrite, TensorType,
-    Users, Value, ValueId,
+    Exceeded, Limit, Limits, Mark, Model, ModelError, Node, NodeId, Origin, Rewrite, State,
+    TensorType, Users, Value, ValueId,
 };
 pub use ops::{Op, OpError};
 pub use precision::products_of_bf16;
@@ -28,3 +29,4 @@ pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Rows, rows_apart};
 pub use simplify::{simplify, simplify_as};
+pub use training::{LABELS, LOSS, NotTrainable, Sgd, training_step};

@@ -162,6 +162,16 @@ impl Node {
     }
 }
 
+/// An input that begins with a value and from then on has what an output gave in the inference before, such
+/// as a weight in training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Positions among the inputs and the outputs, which have one type.
+    pub input: usize,
+    pub output: usize,
+    pub initial: Arc<Tensor>,
+}
+
 /// Why a node cannot be added.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("node `{node}` ({op}): {source}")]
@@ -182,6 +192,7 @@ pub struct Model {
     inputs: Vec<ValueId>,
     outputs: Vec<ValueId>,
     crops: Vec<Crop>,
+    states: Vec<State>,
     names: HashMap<String, ValueId>,
     node_names: HashMap<String, NodeId>,
     allowance: Allowance,
@@ -364,6 +375,31 @@ impl Model {
         });
     }
 
+    /// Declares that an input keeps what `next` is in an inference for the inference after it; `next` becomes an
+    /// output.
+    ///
+    /// # Panics
+    /// If `input` is no input, or the types differ.
+    pub fn add_state(&mut self, input: ValueId, next: ValueId, initial: impl Into<Arc<Tensor>>) {
+        let initial = initial.into();
+        let position = self.inputs.iter().position(|v| *v == input);
+        let position = position.expect("a state is an input");
+        assert_eq!(self[input].ty(), self[next].ty());
+        assert_eq!(self[input].ty(), &TensorType::of(&initial));
+        let name = format!("{}.next", self[input].name);
+        self.add_named_output(next, &name);
+        self.states.push(State {
+            input: position,
+            output: self.outputs.len() - 1,
+            initial,
+        });
+    }
+
+    /// Inputs that keep their values from one inference to the next.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
     /// Outputs of which only a part is result, in no order.
     pub fn crops(&self) -> &[Crop] {
         &self.crops
@@ -513,6 +549,7 @@ impl Model {
         let mut target = Model::new(&self.name, self.opset);
         target.allowance = self.allowance.of_copy();
         target.crops.clone_from(&self.crops);
+        target.states.clone_from(&self.states);
         let mut rewrite = Rewrite {
             source: self,
             target,

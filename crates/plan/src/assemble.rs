@@ -50,6 +50,7 @@ pub(crate) fn assemble(model: Model, groups: &[Group], choices: &[Choice]) -> Pl
     Plan {
         name: model.name.clone(),
         crops: model.crops().to_vec(),
+        states: model.states().to_vec(),
         model,
         tasks,
         steps,

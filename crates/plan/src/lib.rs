@@ -66,7 +66,7 @@ pub use task::Task;
 
 use fuse::Group;
 use graph::builtin::{BuiltinError, wants_plain_layouts};
-use graph::{Model, Requantised, ValueId, simplify_as};
+use graph::{Model, Requantised, State, ValueId, simplify_as};
 use ir::Target;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -198,6 +198,8 @@ pub struct Plan {
     pub outputs: Vec<PlanTensorId>,
     /// Of the model.
     pub crops: Vec<Crop>,
+    /// Of the model.
+    pub states: Vec<State>,
     /// Steps that only change a layout.
     pub conversions: usize,
     /// [`PlanOptions::plain`].

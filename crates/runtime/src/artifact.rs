@@ -19,7 +19,7 @@ mod sections;
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
-use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest};
+use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest, State};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
@@ -36,7 +36,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
 pub const ARTIFACT_VERSION: u32 = 6;
-/// The oldest version that is read. It has no names of algorithms.
+/// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
 
 /// How every artifact begins, of any version.
@@ -133,10 +133,19 @@ struct Stored {
     variants: Vec<StoredVariant>,
 }
 
+/// What files of [`OLDEST_VERSION`] do not have; it stands behind the rest.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Newer {
+    /// Of each kernel.
+    algorithms: Vec<String>,
+    /// Of each variant.
+    states: Vec<Vec<State>>,
+}
+
 impl Stored {
-    /// The manifest. Algorithms of kernels stand behind the rest: files of [`OLDEST_VERSION`] have none.
-    fn bytes(&self, algorithms: &[&str]) -> postcard::Result<Vec<u8>> {
-        postcard::to_extend(algorithms, postcard::to_stdvec(self)?)
+    /// The manifest.
+    fn bytes(&self, newer: &Newer) -> postcard::Result<Vec<u8>> {
+        postcard::to_extend(newer, postcard::to_stdvec(self)?)
     }
 }
 
@@ -398,8 +407,11 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let manifest_end = HEAD_BYTES + manifest.len();
     let (stored, rest): (Stored, &[u8]) =
         postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let algorithms = match u64_at(file, 8) as u32 {
-        OLDEST_VERSION => vec![String::new(); stored.kernels.len()],
+    let Newer { algorithms, states } = match u64_at(file, 8) as u32 {
+        OLDEST_VERSION => Newer {
+            algorithms: vec![String::new(); stored.kernels.len()],
+            states: vec![vec![]; stored.variants.len()],
+        },
         _ => postcard::from_bytes(rest).map_err(|e| inconsistent(&e.to_string()))?,
     };
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
@@ -407,6 +419,9 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
+    }
+    if states.len() != stored.variants.len() {
+        return Err(inconsistent("variants and their states differ in number"));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
     let stored_kernels = stored.kernels.into_iter().zip(stored.code);
@@ -427,8 +442,9 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         });
     }
     let mut models = Vec::with_capacity(stored.variants.len());
-    for variant in stored.variants {
+    for (variant, states) in stored.variants.into_iter().zip(states) {
         let mut manifest = variant.manifest;
+        manifest.states = states;
         let (own, held) = (&variant.kernels, &variant.constants);
         let found = picked(&kernels, own).zip(picked(&constants, held));
         let (own, held) =
@@ -571,8 +587,11 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         dims: dims.to_vec(),
         variants: variants.collect(),
     };
-    let algorithms: Vec<&str> = kernels.all.iter().map(|k| &*k.algorithm).collect();
-    let stored = stored.bytes(&algorithms).map_err(io::Error::other)?;
+    let newer = Newer {
+        algorithms: kernels.all.iter().map(|k| k.algorithm.clone()).collect(),
+        states: models.iter().map(|m| m.manifest.states.clone()).collect(),
+    };
+    let stored = stored.bytes(&newer).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
     let end = area

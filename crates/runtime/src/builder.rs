@@ -12,7 +12,7 @@ use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
 use crate::model::{
     Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
-    ModelStep, StepId, TensorId, TensorInfo, TensorPlace, gathered,
+    ModelStep, State, StepId, TensorId, TensorInfo, TensorPlace, gathered,
 };
 use crate::plan::{BufferUse, plan_memory};
 use crate::pool::Pool;
@@ -144,6 +144,7 @@ impl ModelBuilder {
                 inputs: Vec::new(),
                 outputs: Vec::new(),
                 crops: Vec::new(),
+                states: Vec::new(),
                 kernels: Vec::new(),
                 steps: Vec::new(),
                 arena_bytes: 0,
@@ -294,6 +295,21 @@ impl ModelBuilder {
             count,
         } = crop;
         self.manifest.crops.push([output, axis, count]);
+    }
+
+    /// Declares that an input begins with a value and keeps what an output gives for the inference after it.
+    /// Positions are those of inputs and outputs in the order of calls.
+    pub fn add_state(&mut self, input: usize, output: usize, initial: impl Into<Arc<Tensor>>) {
+        let name = match self.manifest.inputs.get(input) {
+            Some(id) => self.manifest.tensors[id.index()].name.clone(),
+            None => String::new(),
+        };
+        let initial = self.add_constant(&format!("{name}.initial"), initial);
+        self.manifest.states.push(State {
+            input,
+            output,
+            initial,
+        });
     }
 
     /// Adds the next step. `key_shape` is what the best alternative depends on
@@ -665,6 +681,7 @@ impl ModelBuilder {
             .flat_map(|a| &a.args);
         let used: BTreeSet<TensorId> = args
             .chain(&manifest.outputs)
+            .chain(manifest.states.iter().map(|s| &s.initial))
             .map(|id| self.root(*id).0)
             .collect();
         let mut new_ids: HashMap<u32, u32> = HashMap::new();

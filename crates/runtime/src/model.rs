@@ -144,6 +144,15 @@ pub struct Alternative {
     pub args: Vec<TensorId>,
 }
 
+/// An input that begins with a constant and from then on has what an output gave in the inference before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Positions among the model's inputs and outputs.
+    pub input: usize,
+    pub output: usize,
+    pub initial: TensorId,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelStep {
     pub name: String,
@@ -166,6 +175,9 @@ pub(crate) struct Manifest {
     pub(crate) outputs: Vec<TensorId>,
     /// Of each [`Crop`] the output, the axis, and the output that counts.
     pub(crate) crops: Vec<[usize; 3]>,
+    /// A file has them behind the manifests.
+    #[serde(skip)]
+    pub(crate) states: Vec<State>,
     /// Models of one artifact share them, so a file has them apart from this.
     #[serde(skip)]
     pub(crate) kernels: Vec<Arc<BuiltKernel>>,
@@ -323,6 +335,11 @@ impl CompiledModel {
         self.manifest.crops.iter().map(crop).collect()
     }
 
+    /// Inputs that keep what outputs gave for the inference after it.
+    pub fn states(&self) -> &[State] {
+        &self.manifest.states
+    }
+
     /// By [`TensorId::index`].
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.manifest.tensors
@@ -440,11 +457,35 @@ fn check(manifest: &Manifest, constant_bytes: &[u64]) -> Result<(), Inconsistent
     for crop in &manifest.crops {
         check_crop(manifest, *crop)?;
     }
+    for state in &manifest.states {
+        check_state(manifest, *state)?;
+    }
     for step in &manifest.steps {
         check_step(manifest, step)
             .map_err(|what| Inconsistent(format!("step `{}` {what}", step.name)))?;
     }
     Ok(())
+}
+
+fn check_state(manifest: &Manifest, s: State) -> Result<(), Inconsistent> {
+    let named = |ids: &[TensorId], at: usize| manifest.tensors.get(ids.get(at)?.index());
+    let ends = [
+        named(&manifest.inputs, s.input),
+        named(&manifest.outputs, s.output),
+        manifest.tensors.get(s.initial.index()),
+    ];
+    let kind = |t: Option<&TensorInfo>| t.map(|t| (t.dtype, t.shape.clone(), t.is_dense()));
+    let fits = ends
+        .iter()
+        .all(|t| t.is_some() && kind(*t) == kind(ends[0]));
+    let stored = ends[2].is_some_and(|t| matches!(t.place, TensorPlace::Constant { .. }));
+    match fits && stored {
+        true => Ok(()),
+        false => Err(Inconsistent(format!(
+            "the state of input {} does not fit output {} and its first value",
+            s.input, s.output
+        ))),
+    }
 }
 
 fn check_crop(manifest: &Manifest, [output, axis, count]: [usize; 3]) -> Result<(), Inconsistent> {
@@ -615,6 +656,7 @@ mod tests {
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(3)],
             crops: Vec::new(),
+            states: Vec::new(),
             kernels: vec![Arc::new(kernel)],
             steps: vec![ModelStep {
                 name: "s".into(),

@@ -209,7 +209,7 @@ impl Model {
             let object = |kernel: &Arc<BuiltKernel>| &code[loaded[&Arc::as_ptr(kernel)]];
             steps.push(loaded_steps(compiled, &arena, &key, &object)?);
         }
-        Ok(Model {
+        let mut model = Model {
             steps,
             current: 0,
             selector: None,
@@ -218,7 +218,9 @@ impl Model {
             pool,
             variants,
             _code: code,
-        })
+        };
+        model.reset_states();
+        Ok(model)
     }
 
     /// The variant that is selected.
@@ -263,11 +265,19 @@ impl Model {
     /// If the inputs are not those of the model, or of a size that it was not compiled for.
     pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Tensor>, RunError> {
         let order = self.check_inputs(inputs)?;
-        let given: Vec<&Tensor> = order.into_iter().map(|i| inputs[i].1).collect();
-        let shapes: Vec<&[usize]> = given.iter().map(|t| t.shape()).collect();
+        let given: Vec<Option<&Tensor>> = order.iter().map(|i| Some(inputs[(*i)?].1)).collect();
+        let own = self.compiled().clone();
+        let mut shapes: Vec<&[usize]> = Vec::with_capacity(given.len());
+        for (tensor, id) in given.iter().zip(own.inputs()) {
+            let kept = &own.tensor(*id).shape[..];
+            shapes.push(tensor.map_or(kept, |t| t.shape()));
+        }
         let selected = self.variants.select(&shapes)?;
         self.current = selected.variant;
         for (i, tensor) in given.into_iter().enumerate() {
+            let Some(tensor) = tensor else {
+                continue;
+            };
             let own = self.compiled().tensor(self.compiled().inputs()[i]);
             let shape = own.shape.clone();
             fit(tensor.bytes(), tensor.shape(), self.input_mut(i), &shape);
@@ -303,8 +313,8 @@ impl Model {
         tensor::cropped(&outputs, &self.compiled().crops())
     }
 
-    /// For each input of the model, its position in `inputs`.
-    fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<usize>, RunError> {
+    /// For each input of the model, its position in `inputs`; none for a state that keeps its value.
+    fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<Option<usize>>, RunError> {
         let compiled = self.compiled();
         let ids = compiled.inputs().iter();
         let expected: Vec<&TensorInfo> = ids.map(|id| compiled.tensor(*id)).collect();
@@ -325,6 +335,10 @@ impl Model {
         for (at, info) in expected.into_iter().enumerate() {
             let name = info.name.clone();
             let Some(i) = inputs.iter().position(|(given, _)| *given == name) else {
+                if compiled.states().iter().any(|s| s.input == at) {
+                    order.push(None);
+                    continue;
+                }
                 return Err(RunError::MissingInput {
                     name,
                     dtype: info.dtype,
@@ -340,7 +354,7 @@ impl Model {
                     expected,
                 });
             }
-            order.push(i);
+            order.push(Some(i));
         }
         Ok(order)
     }
@@ -422,7 +436,37 @@ impl Model {
         if let Some(selector) = &mut self.selector {
             selector.ends();
         }
+        if result.is_ok() {
+            self.keep_states();
+        }
         result
+    }
+
+    /// Gives the inputs that are states what the inference left for them.
+    fn keep_states(&mut self) {
+        let compiled = self.compiled().clone();
+        for s in compiled.states() {
+            self.copy(compiled.outputs()[s.output], compiled.inputs()[s.input]);
+        }
+    }
+
+    /// Gives the inputs of the selected variant that are states the values that they begin with.
+    pub fn reset_states(&mut self) {
+        let compiled = self.compiled().clone();
+        for s in compiled.states() {
+            self.copy(s.initial, compiled.inputs()[s.input]);
+        }
+    }
+
+    /// Copies a tensor over an input of its type.
+    fn copy(&mut self, from: TensorId, input: TensorId) {
+        let address = |id| address(self.compiled(), &self.arena, id).expect("it is stored");
+        let (source, target) = (address(from), address(input));
+        let (len, other) = (self.span(input), self.span(from));
+        assert_eq!(len, other);
+        // SAFETY: both are dense tensors of one type (`check_state`), in the arena or a constant, which are
+        // initialised and owned by `self`; an input is in the arena. They may be one tensor.
+        unsafe { std::ptr::copy(source.cast_const(), target, len) };
     }
 
     /// As [`Model::invoke`]; the time of each step, by [`StepId::index`].

@@ -418,6 +418,9 @@ fn put_together<'k>(
     for crop in &plan.crops {
         b.crop(*crop);
     }
+    for s in &plan.states {
+        b.add_state(s.input, s.output, s.initial.clone());
+    }
     Ok(b.finish()?)
 }
 

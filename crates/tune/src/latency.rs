@@ -51,7 +51,13 @@ pub fn fill_inputs(model: &mut Model, seed: u64) {
             (info.dtype, info.shape.clone())
         })
         .collect();
+    let compiled = model.compiled().clone();
+    let is_state = |i: usize| compiled.states().iter().any(|s| s.input == i);
     for (i, (dtype, shape)) in inputs.into_iter().enumerate() {
+        // States have values of their own.
+        if is_state(i) {
+            continue;
+        }
         let t = input(dtype, &shape, seed + i as u64);
         model.input_mut(i).copy_from_slice(t.bytes());
     }

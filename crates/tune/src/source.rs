@@ -69,13 +69,37 @@ impl Source {
     /// # Errors
     /// If there is no such model or operator.
     pub fn builtin(name: &str) -> Result<Source> {
+        Source::builtin_batch(name, 1)
+    }
+
+    /// As [`Source::builtin`], for so many images.
+    ///
+    /// # Errors
+    /// Also if the batch is fixed.
+    pub fn builtin_batch(name: &str, batch: usize) -> Result<Source> {
         Ok(Source {
             name: name.to_string(),
-            model: graph::builtin::builtin(name, WEIGHTS_SEED)?,
+            model: graph::builtin::builtin_batch(name, WEIGHTS_SEED, batch)?,
             layouts: LayoutPolicy::of_builtin(name)?,
             dims: vec![],
             precision: Precision::Model,
             notes: vec![],
+        })
+    }
+
+    /// A training step of the model ([`graph::training_step`]).
+    ///
+    /// # Errors
+    /// If it is no classifier of operators that have gradients.
+    pub fn trained(self, sgd: graph::Sgd) -> Result<Source> {
+        let model = graph::training_step(&self.model, sgd).map_err(|e| {
+            Error::new(format!("{} cannot be trained: {e}", self.name))
+                .help("docs/howto/train.md lists what can be trained")
+        })?;
+        Ok(Source {
+            name: model.name.clone(),
+            model,
+            ..self
         })
     }
 

@@ -89,12 +89,17 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
         let bound = import(&open(name)?, options)?;
         return Ok(source(name, bound));
     }
-    let source = Source::builtin(name).map_err(|e| {
+    let of_images = ImportOptions {
+        batch: options.batch,
+        ..ImportOptions::default()
+    };
+    let batch = options.batch.filter(|_| *options == of_images);
+    let source = Source::builtin_batch(name, batch.unwrap_or(1)).map_err(|e| {
         e.help(
             "give an ONNX file, a name that `tunesmith models` lists, or op:NAME(argument=value, ...)",
         )
     })?;
-    if *options != ImportOptions::default() {
+    if *options != of_images {
         return Err(Error::new(format!(
             "import options are for ONNX files, and the shapes of {name} are fixed"
         ))

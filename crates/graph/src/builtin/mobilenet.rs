@@ -36,7 +36,7 @@ fn classifier(net: &mut Net, x: ValueId) {
 }
 
 pub(super) fn v1(net: &mut Net) {
-    let image = net.image();
+    let image = net.image(224);
     let mut x = layer(net, "conv1", image, Layer::new(32, 3, 2, 1), 1.0);
     let blocks = [
         (64, 1),
@@ -73,7 +73,7 @@ const STAGES: [(usize, usize, usize, usize); 7] = [
 ];
 
 pub(super) fn v2(net: &mut Net) {
-    let image = net.image();
+    let image = net.image(224);
     let mut x = layer(net, "conv1", image, Layer::new(32, 3, 2, 1), 1.0);
     for (stage, (expansion, maps, repeats, stride)) in STAGES.into_iter().enumerate() {
         for i in 0..repeats {

@@ -30,7 +30,7 @@ pub struct ModelInfo {
     build: fn(&mut Net),
 }
 
-/// By name. Images are f32 [1,3,224,224].
+/// By name. Images are f32 [N,3,224,224], those of CIFAR-10 [N,3,32,32].
 pub const MODELS: &[ModelInfo] = &[
     ModelInfo {
         name: "alexnet",
@@ -56,6 +56,16 @@ pub const MODELS: &[ModelInfo] = &[
         name: "resnet50",
         doc: "ResNet-50 (bottlenecks, stride in the 3x3), 1000 classes",
         build: resnet::resnet50,
+    },
+    ModelInfo {
+        name: "vgg16-cifar",
+        doc: "VGG-16 for images of 32 x 32, hidden layers of 512, 10 classes",
+        build: vision::vgg16_cifar,
+    },
+    ModelInfo {
+        name: "resnet34-cifar",
+        doc: "ResNet-34 for images of 32 x 32, 10 classes",
+        build: resnet::resnet34_cifar,
     },
     ModelInfo {
         name: "squeezenet1.1",
@@ -89,6 +99,8 @@ pub enum BuiltinError {
     Model { name: String },
     #[error("there is no built-in operator `{name}`; there are {}", operators())]
     Operator { name: String },
+    #[error("the batch of {name} is fixed")]
+    Batch { name: String },
     #[error("`{spec}` is not op:NAME(ARG=VALUE,...): {problem}")]
     Syntax { spec: String, problem: String },
     #[error("operator `{operator}` has no argument `{argument}`; it has {valid}")]
@@ -121,16 +133,30 @@ fn operators() -> String {
     names.join(", ")
 }
 
-/// The built-in model of this name, or the operator of this specification,
+/// The built-in model of this name for one image, or the operator of this specification,
 /// with weights drawn from `seed`.
 ///
 /// # Errors
 /// If there is no such model or operator, or its arguments are not valid; the
 /// message lists what there is.
 pub fn builtin(name: &str, seed: u64) -> Result<Model, BuiltinError> {
+    builtin_batch(name, seed, 1)
+}
+
+/// As [`builtin`], for a batch of so many images. An operator has its batch among its arguments.
+///
+/// # Errors
+/// As [`builtin`]; and if it is no model of images, and the batch is not 1.
+pub fn builtin_batch(name: &str, seed: u64, batch: usize) -> Result<Model, BuiltinError> {
+    let fixed = || BuiltinError::Batch {
+        name: name.to_string(),
+    };
     if let Some(spec) = name.strip_prefix("op:") {
+        if batch != 1 {
+            return Err(fixed());
+        }
         let (operator, arguments) = spec::parse(spec)?;
-        let mut net = Net::new(name, seed);
+        let mut net = Net::new(name, seed, batch);
         let refused = |e: ModelError| BuiltinError::Arguments {
             operator: operator.name,
             problem: e.to_string(),
@@ -142,9 +168,14 @@ pub fn builtin(name: &str, seed: u64) -> Result<Model, BuiltinError> {
         name: name.to_string(),
     };
     let info = MODELS.iter().find(|m| m.name == name).ok_or_else(unknown)?;
-    let mut net = Net::new(name, seed);
+    let mut net = Net::new(name, seed, batch);
     (info.build)(&mut net);
-    Ok(net.finish())
+    let model = net.finish();
+    let of_images = |v: &crate::ValueId| model[*v].shape()[0] == batch;
+    match model.inputs().iter().all(of_images) {
+        true => Ok(model),
+        false => Err(fixed()),
+    }
 }
 
 /// Whether a built-in model asks for activations in plain layouts: an operator

@@ -10,6 +10,7 @@ use tensor::{DType, Fill, Tensor, fill_tensor};
 pub(super) struct Net {
     pub model: Model,
     seed: u64,
+    batch: usize,
 }
 
 /// The attributes of a two-dimensional convolution layer.
@@ -37,11 +38,12 @@ impl Layer {
 const EXPECT: &str = "a built-in architecture fits together";
 
 impl Net {
-    pub fn new(name: &str, seed: u64) -> Net {
+    pub fn new(name: &str, seed: u64, batch: usize) -> Net {
         Net {
             model: Model::new(name, 0),
             // Neighbouring seeds share no tensor.
             seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            batch,
         }
     }
 
@@ -49,8 +51,10 @@ impl Net {
         self.model
     }
 
-    pub fn image(&mut self) -> ValueId {
-        self.model.add_input("image", DType::F32, &[1, 3, 224, 224])
+    /// Square images of three channels, so many as the batch has.
+    pub fn image(&mut self, size: usize) -> ValueId {
+        let shape = [self.batch, 3, size, size];
+        self.model.add_input("image", DType::F32, &shape)
     }
 
     pub fn add(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> ValueId {

@@ -20,11 +20,23 @@ pub(super) fn resnet50(net: &mut Net) {
     resnet(net, [3, 4, 6, 3], true);
 }
 
+/// For images of CIFAR-10: the first layer keeps their size, and no pool follows it.
+pub(super) fn resnet34_cifar(net: &mut Net) {
+    let image = net.image(32);
+    let x = normalised(net, "conv1", image, Layer::new(64, 3, 1, 1), 1.0, 1.0);
+    let x = net.relu("relu1", x);
+    stages(net, x, [3, 4, 6, 3], false, 10);
+}
+
 fn resnet(net: &mut Net, blocks: [usize; 4], bottleneck: bool) {
-    let image = net.image();
+    let image = net.image(224);
     let x = normalised(net, "conv1", image, Layer::new(64, 7, 2, 3), 1.0, 1.0);
     let x = net.relu("relu1", x);
-    let mut x = net.max_pool("pool1", x, 3, 2, 1, false);
+    let x = net.max_pool("pool1", x, 3, 2, 1, false);
+    stages(net, x, blocks, bottleneck, 1000);
+}
+
+fn stages(net: &mut Net, mut x: ValueId, blocks: [usize; 4], bottleneck: bool, classes: usize) {
     for (stage, count) in blocks.into_iter().enumerate() {
         let width = 64 << stage;
         for i in 0..count {
@@ -35,7 +47,7 @@ fn resnet(net: &mut Net, blocks: [usize; 4], bottleneck: bool) {
     }
     let x = net.global_average("mean", x);
     let x = net.flatten("flatten", x);
-    let x = net.linear("fc", x, 1000, 2.0);
+    let x = net.linear("fc", x, classes, 2.0);
     net.output("logits", x);
 }
 

@@ -6,7 +6,7 @@ use crate::ops::{Concat, Op};
 
 /// Krizhevsky 2014, the one-column variant.
 pub(super) fn alexnet(net: &mut Net) {
-    let mut x = net.image();
+    let mut x = net.image(224);
     let layers = [
         (Layer::new(64, 11, 4, 2), true),
         (Layer::new(192, 5, 1, 2), true),
@@ -27,7 +27,22 @@ pub(super) fn alexnet(net: &mut Net) {
 
 /// Simonyan and Zisserman 2014, configuration D.
 pub(super) fn vgg16(net: &mut Net) {
-    let mut x = net.image();
+    let x = net.image(224);
+    let x = vgg16_features(net, x);
+    classifier(net, x);
+}
+
+/// For images of CIFAR-10: the same layers of convolutions, and hidden layers of 512.
+pub(super) fn vgg16_cifar(net: &mut Net) {
+    let x = net.image(32);
+    let x = vgg16_features(net, x);
+    let x = net.flatten("flatten", x);
+    let x = hidden(net, x, 512);
+    let x = net.linear("fc3", x, 10, 2.0);
+    net.output("logits", x);
+}
+
+fn vgg16_features(net: &mut Net, mut x: ValueId) -> ValueId {
     for (stage, (maps, layers)) in [(64, 2), (128, 2), (256, 3), (512, 3), (512, 3)]
         .into_iter()
         .enumerate()
@@ -41,23 +56,28 @@ pub(super) fn vgg16(net: &mut Net) {
         }
         x = net.max_pool(&format!("pool{}", stage + 1), x, 2, 2, 0, false);
     }
-    classifier(net, x);
+    x
 }
 
 /// Two hidden layers of 4096; dropout does nothing in inference.
 fn classifier(net: &mut Net, x: ValueId) {
-    let mut x = net.flatten("flatten", x);
-    for name in ["fc1", "fc2"] {
-        x = net.linear(name, x, 4096, 2.0);
-        x = net.relu(&format!("{name}.relu"), x);
-    }
+    let x = net.flatten("flatten", x);
+    let x = hidden(net, x, 4096);
     let x = net.linear("fc3", x, 1000, 2.0);
     net.output("logits", x);
 }
 
+fn hidden(net: &mut Net, mut x: ValueId, width: usize) -> ValueId {
+    for name in ["fc1", "fc2"] {
+        x = net.linear(name, x, width, 2.0);
+        x = net.relu(&format!("{name}.relu"), x);
+    }
+    x
+}
+
 /// Iandola et al. 2016, version 1.1.
 pub(super) fn squeezenet(net: &mut Net) {
-    let image = net.image();
+    let image = net.image(224);
     let x = net.conv("conv1", image, Layer::new(64, 3, 2, 0), 1.0, true);
     let x = net.relu("relu1", x);
     let mut x = net.max_pool("pool1", x, 3, 2, 0, true);

@@ -30,6 +30,17 @@ impl Model {
                 broken.push(format!("{c:?} does not fit the outputs"));
             }
         }
+        for s in &self.states {
+            let input = self.inputs.get(s.input).map(|v| self[*v].ty());
+            let output = self.outputs.get(s.output).map(|v| self[*v].ty());
+            let initial = TensorType::of(&s.initial);
+            if input != Some(&initial) || output != Some(&initial) {
+                broken.push(format!(
+                    "the state of input {} does not fit output {}",
+                    s.input, s.output
+                ));
+            }
+        }
         if broken.is_empty() {
             Ok(())
         } else {

@@ -31,6 +31,7 @@ fn model() -> CompiledModel {
         inputs: vec![TensorId(0)],
         outputs: vec![TensorId(0), TensorId(1), TensorId(2), TensorId(3)],
         crops: Vec::new(),
+        states: vec![],
         kernels: (0..3).map(|code| Arc::new(kernel(code))).collect(),
         steps: Vec::new(),
         arena_bytes: 64,
@@ -78,6 +79,13 @@ fn manifest(file: &[u8]) -> &[u8] {
     &file[HEAD_BYTES..][..u64_at(file, 16) as usize]
 }
 
+fn named(algorithms: [&str; 3]) -> Newer {
+    Newer {
+        algorithms: algorithms.map(String::from).to_vec(),
+        states: vec![vec![]],
+    }
+}
+
 fn stored(file: &[u8]) -> Stored {
     postcard::take_from_bytes(manifest(file)).unwrap().0
 }
@@ -91,7 +99,7 @@ fn a_file_of_the_oldest_version_has_kernels_without_algorithms() {
         kernels.map(|k| k.algorithm.clone()).collect()
     };
     let stored = stored(&file);
-    let new = with_manifest(&file, &stored.bytes(&["a", "b", "c"]).unwrap());
+    let new = with_manifest(&file, &stored.bytes(&named(["a", "b", "c"])).unwrap());
     assert_eq!(names(new), ["a", "b", "c"]);
     let mut old = with_manifest(&file, &postcard::to_stdvec(&stored).unwrap());
     old[8] = OLDEST_VERSION as u8;
@@ -108,7 +116,7 @@ fn fields_that_contradict_the_file_are_refused() {
         change(&mut stored);
         load(with_manifest(
             &file,
-            &stored.bytes(&["a", "b", ""]).unwrap(),
+            &stored.bytes(&named(["a", "b", ""])).unwrap(),
         ))
     };
     changed(&|_| {}).unwrap();
@@ -172,7 +180,7 @@ fn offsets_have_64_bits() {
     };
     stored.constants[0].0.offset = offset;
     stored.constants[2].0.offset = offset + FAR;
-    let mut bytes = with_manifest(&file, &stored.bytes(&[""; 3]).unwrap());
+    let mut bytes = with_manifest(&file, &stored.bytes(&named([""; 3])).unwrap());
     let len = u64_at(&bytes, 16) as usize;
     let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
     let end = data + offset + FAR + 64;

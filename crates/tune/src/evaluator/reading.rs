@@ -20,30 +20,41 @@ pub struct Reading {
     /// LLVM's name of the processor whose cycles count.
     cpu: String,
     rates: Score,
+    /// Whether constants come from memory ([`Score::cycles_from_memory`]).
+    from_memory: bool,
     place: Arc<AnswerPlace>,
     waiting: VecDeque<Batch>,
 }
 
 impl Reading {
-    /// By the cycles of a processor and these rates; the answers hold in a place.
-    pub fn new(cpu: String, rates: Score, place: AnswerPlace) -> Reading {
+    /// By the cycles of a processor and these rates; the answers hold in a place. `from_memory` says whether
+    /// kernels find their constants in memory.
+    pub fn new(cpu: String, rates: Score, from_memory: bool, place: AnswerPlace) -> Reading {
         Reading {
             cpu,
             rates,
+            from_memory,
             place: Arc::new(place),
             waiting: VecDeque::new(),
         }
     }
 
     fn kind(&self) -> String {
-        self.rates.kind(&self.cpu)
+        let kind = self.rates.kind(&self.cpu);
+        match self.from_memory {
+            true => format!("{kind} from memory"),
+            false => kind,
+        }
     }
 
     fn answer(&self, trial: Trial) -> Answer {
         let outcome = match &trial.features {
             Some(features) => Outcome::Scored {
                 kind: self.kind(),
-                value: self.rates.cycles(features),
+                value: match self.from_memory {
+                    true => self.rates.cycles_from_memory(features),
+                    false => self.rates.cycles(features),
+                },
             },
             None => Outcome::Unanswered {
                 reason: "the builder read nothing".into(),

@@ -55,6 +55,36 @@ pub struct ModelArgs {
     pub consts: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long = "limit", value_name = "NAME=NUMBER", help = limits())]
     pub limits: Vec<String>,
+    #[command(flatten)]
+    pub training: TrainingArgs,
+}
+
+/// Whether a training step is made of the model.
+#[derive(clap::Args)]
+pub struct TrainingArgs {
+    /// A training step of the model: forward, softmax with cross-entropy, gradients, and an update of its weights, which are states
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long)]
+    pub train: bool,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("learning-rate"), default_value = default("learning-rate"), requires = "train")]
+    pub learning_rate: f32,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("momentum"), default_value = default("momentum"), requires = "train")]
+    pub momentum: f32,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("weight-decay"), default_value = default("weight-decay"), requires = "train")]
+    pub weight_decay: f32,
+}
+
+impl TrainingArgs {
+    /// The source, or its training step if that was asked for.
+    fn of(&self, source: Source) -> Result<Source> {
+        match self.train {
+            false => Ok(source),
+            true => source.trained(graph::Sgd {
+                learning_rate: self.learning_rate,
+                momentum: self.momentum,
+                weight_decay: self.weight_decay,
+            }),
+        }
+    }
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
@@ -228,7 +258,8 @@ impl ModelArgs {
             precision: self.precision,
             ..source
         };
-        Ok(loaded.into_iter().map(precise).collect())
+        let loaded = loaded.into_iter().map(precise);
+        loaded.map(|source| self.training.of(source)).collect()
     }
 
     /// The target; for another family than the host's, a generic machine of it.

@@ -1,0 +1,315 @@
+//! A training step as a model: forward, loss, gradients in reverse, and the optimiser's update.
+//!
+//! Promises that the step is made of the operators that any model has, so that it is planned, tuned and compiled
+//! like one. Its weights are states: inputs that keep from one inference to the next what an output gave
+//! ([`crate::State`]).
+
+mod gradient;
+mod update;
+
+use crate::model::{Model, ModelError, Node, Origin, TensorType, ValueId};
+use crate::ops::{BatchNorm, Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
+use gradient::Gradients;
+use std::collections::HashMap;
+use tensor::{DType, Tensor};
+use thiserror::Error;
+
+/// Stochastic gradient descent with momentum, as PyTorch has it: the velocity is `momentum * velocity +
+/// gradient`, and the weight loses `learning_rate * velocity`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    pub learning_rate: f32,
+    pub momentum: f32,
+    /// Times the weight, added to the gradient.
+    pub weight_decay: f32,
+}
+
+/// The input of a training step that has the class of each row of a batch, i64 [N].
+pub const LABELS: &str = "labels";
+/// The output that has the mean cross-entropy of a batch, f32 [].
+pub const LOSS: &str = "loss";
+
+/// Share by which running statistics of a batch normalisation move to those of a batch: PyTorch's default.
+const STATISTICS: f32 = 0.1;
+
+/// Why a model has no training step.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum NotTrainable {
+    #[error("{0}")]
+    Model(#[from] ModelError),
+    #[error("node `{node}`: {op} has no gradient here{why}")]
+    Operator {
+        node: String,
+        op: &'static str,
+        why: String,
+    },
+    #[error(
+        "the first output is {found}; training takes f32[N,classes], which softmax and cross-entropy are computed of"
+    )]
+    Output { found: String },
+    #[error("no output depends on a weight: the model has no f32 constant with axes")]
+    NoWeights,
+    #[error(
+        "the model has states already; give the model that is to be trained, not a training step"
+    )]
+    States,
+}
+
+/// The training step of a classifier whose first output is logits [N,classes]: softmax with
+/// cross-entropy of the mean over the batch, and an update of every f32 constant that has axes.
+///
+/// The step has the inputs of the model and [`LABELS`], and then its states: a weight and its velocity by the
+/// name of the constant. Its first output is [`LOSS`]. Batch normalisations take the statistics of the batch, and
+/// their running statistics are states as well.
+///
+/// # Errors
+/// If an operator on the way from a weight to the logits has no gradient here.
+pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
+    if !forward.states().is_empty() {
+        return Err(NotTrainable::States);
+    }
+    let mut step = Step::new(forward);
+    step.forward(forward)?;
+    let logits = forward.outputs().first().map(|v| step.map[v]);
+    let ty = logits.map(|v| step.model[v].ty().clone());
+    let fits = |t: &TensorType| t.dtype == DType::F32 && t.rank() == 2 && !t.is_empty();
+    let Some(logits) = logits.filter(|_| ty.as_ref().is_some_and(fits)) else {
+        let found = ty.map_or("missing".into(), |t| t.to_string());
+        return Err(NotTrainable::Output { found });
+    };
+    if step.weights.is_empty() {
+        return Err(NotTrainable::NoWeights);
+    }
+    let (loss, seed) = step.cross_entropy(logits)?;
+    let nodes: Vec<Node> = step.model.nodes().map(|(_, n)| n.clone()).collect();
+    let mut gradients = Gradients::new(&mut step.model, &step.weights);
+    gradients.add(logits, seed)?;
+    for node in nodes.iter().rev() {
+        gradients.through(node)?;
+    }
+    let found = gradients.finish();
+    step.model.add_named_output(loss, LOSS);
+    step.update(&found, sgd)?;
+    Ok(step.model)
+}
+
+/// A weight or a statistic: the state's input, and the constant it begins with.
+struct Stateful {
+    name: String,
+    input: ValueId,
+    initial: std::sync::Arc<Tensor>,
+}
+
+/// A training step while it is made.
+struct Step {
+    model: Model,
+    /// What the values of the forward model became.
+    map: HashMap<ValueId, ValueId>,
+    /// Values that are trained, in the order in which nodes read them first.
+    weights: Vec<ValueId>,
+    states: HashMap<ValueId, Stateful>,
+    labels: ValueId,
+    /// Running statistics, and what they become.
+    statistics: Vec<(ValueId, ValueId)>,
+}
+
+impl Step {
+    fn new(forward: &Model) -> Step {
+        let mut model = Model::new(&format!("{}.train", forward.name), forward.opset);
+        let mut map = HashMap::new();
+        for v in forward.inputs() {
+            let value = &forward[*v];
+            map.insert(
+                *v,
+                model.add_input(value.name(), value.dtype(), value.shape()),
+            );
+        }
+        let batch = forward
+            .outputs()
+            .first()
+            .map_or(1, |v| forward[*v].shape().first().copied().unwrap_or(1));
+        let labels = model.add_input(LABELS, DType::I64, &[batch]);
+        Step {
+            model,
+            map,
+            weights: vec![],
+            states: HashMap::new(),
+            labels,
+            statistics: vec![],
+        }
+    }
+
+    /// Copies the nodes; f32 constants with axes become states.
+    fn forward(&mut self, forward: &Model) -> Result<(), NotTrainable> {
+        for (_, node) in forward.nodes() {
+            let mut inputs = Vec::new();
+            for (slot, v) in node.inputs.iter().enumerate() {
+                let Some(v) = v else {
+                    inputs.push(None);
+                    continue;
+                };
+                let statistic = matches!(node.op, Op::BatchNorm(_)) && slot > 2;
+                inputs.push(Some(self.operand(forward, *v, !statistic)));
+            }
+            let outputs = match &node.op {
+                Op::BatchNorm(b) => vec![self.batch_norm(&node.name, *b, &inputs)?],
+                op => self.model.add_node(&node.name, op.clone(), &inputs)?,
+            };
+            self.map.extend(node.outputs.iter().copied().zip(outputs));
+        }
+        Ok(())
+    }
+
+    fn operand(&mut self, forward: &Model, v: ValueId, trained: bool) -> ValueId {
+        if let Some(new) = self.map.get(&v) {
+            return *new;
+        }
+        let value = &forward[v];
+        let Origin::Constant(t) = value.origin() else {
+            unreachable!("nodes stand in topological order");
+        };
+        let new = if t.dtype() == DType::F32 && !t.shape().is_empty() {
+            let new = self.model.add_input(value.name(), DType::F32, t.shape());
+            let stateful = Stateful {
+                name: self.model[new].name().to_string(),
+                input: new,
+                initial: t.clone(),
+            };
+            self.states.insert(new, stateful);
+            if trained {
+                self.weights.push(new);
+            }
+            new
+        } else {
+            self.model.add_constant(value.name(), t.clone())
+        };
+        self.map.insert(v, new);
+        new
+    }
+
+    /// Batch normalisation by the statistics of the batch.
+    fn batch_norm(
+        &mut self,
+        name: &str,
+        op: BatchNorm,
+        inputs: &[Option<ValueId>],
+    ) -> Result<ValueId, NotTrainable> {
+        let at = |i: usize| inputs[i].expect("batch normalisation has five operands");
+        let (x, part) = (at(0), |what: &str| format!("{name}.{what}"));
+        let shape = self.model[x].shape().to_vec();
+        let channels = shape[1];
+        let mut per_channel = vec![1; shape.len()];
+        per_channel[1] = channels;
+        let mean_of = |model: &mut Model, name: String, v| {
+            let axes = (0..shape.len()).filter(|d| *d != 1).collect();
+            let reduce = Reduce {
+                kind: ReduceKind::Mean,
+                axes,
+                keepdims: true,
+            };
+            model.add(&name, Op::Reduce(reduce), &[v])
+        };
+        let m = &mut self.model;
+        let mean = mean_of(m, part("batch_mean"), x)?;
+        let centred = m.add(&part("centred"), Op::Binary(Binary::Sub), &[x, mean])?;
+        let square = m.add(
+            &part("square"),
+            Op::Binary(Binary::Mul),
+            &[centred, centred],
+        )?;
+        let variance = mean_of(m, part("batch_variance"), square)?;
+        let epsilon = m.add_constant(&part("epsilon"), scalar(op.epsilon));
+        let above = m.add(
+            &part("above"),
+            Op::Binary(Binary::Add),
+            &[variance, epsilon],
+        )?;
+        let deviation = m.add(&part("deviation"), Op::Unary(Unary::Sqrt), &[above])?;
+        let inverse = m.add(&part("inverse"), Op::Unary(Unary::Reciprocal), &[deviation])?;
+        let mut reshaped = |what: &str, v| {
+            let shape = per_channel.clone();
+            m.add(&part(what), Op::Reshape(Reshape { shape }), &[v])
+        };
+        let (scale, shift) = (reshaped("scale", at(1))?, reshaped("shift", at(2))?);
+        let factor = m.add(&part("factor"), Op::Binary(Binary::Mul), &[inverse, scale])?;
+        let scaled = m.add(&part("scaled"), Op::Binary(Binary::Mul), &[centred, factor])?;
+        let out = m.add(name, Op::Binary(Binary::Add), &[scaled, shift])?;
+        // The running variance is of the sample, not of the population.
+        let count = shape.iter().product::<usize>() / channels.max(1);
+        let sample = count as f32 / (count as f32 - 1.0).max(1.0);
+        for (running, batch, by) in [(at(3), mean, 1.0), (at(4), variance, sample)] {
+            if self.states.contains_key(&running) {
+                let new = self.moved(running, batch, by)?;
+                self.statistics.push((running, new));
+            }
+        }
+        Ok(out)
+    }
+
+    /// A running statistic moved to `by` times that of a batch.
+    fn moved(
+        &mut self,
+        running: ValueId,
+        batch: ValueId,
+        by: f32,
+    ) -> Result<ValueId, NotTrainable> {
+        let name = self.model[running].name().to_string();
+        let shape = self.model[running].shape().to_vec();
+        let part = |what: &str| format!("{name}.{what}");
+        let m = &mut self.model;
+        let batch = m.add(&part("batch"), Op::Reshape(Reshape { shape }), &[batch])?;
+        let keep = m.add_constant(&part("keep"), scalar(1.0 - STATISTICS));
+        let take = m.add_constant(&part("take"), scalar(STATISTICS * by));
+        let old = m.add(&part("old"), Op::Binary(Binary::Mul), &[running, keep])?;
+        let new = m.add(&part("part"), Op::Binary(Binary::Mul), &[batch, take])?;
+        Ok(m.add(&part("next"), Op::Binary(Binary::Add), &[old, new])?)
+    }
+
+    /// The loss, and its gradient with respect to the logits.
+    fn cross_entropy(&mut self, logits: ValueId) -> Result<(ValueId, ValueId), NotTrainable> {
+        let (n, classes) = match self.model[logits].shape() {
+            [n, classes] => (*n, *classes),
+            _ => unreachable!("logits are a matrix"),
+        };
+        let labels = self.labels;
+        let m = &mut self.model;
+        let rows = |kind| {
+            Op::Reduce(Reduce {
+                kind,
+                axes: vec![1],
+                keepdims: true,
+            })
+        };
+        let most = m.add("loss.max", rows(ReduceKind::Max), &[logits])?;
+        let below = m.add("loss.below", Op::Binary(Binary::Sub), &[logits, most])?;
+        let exp = m.add("loss.exp", Op::Unary(Unary::Exp), &[below])?;
+        let sum = m.add("loss.sum", rows(ReduceKind::Sum), &[exp])?;
+        let log = m.add("loss.log", Op::Unary(Unary::Log), &[sum])?;
+        let column = Op::Reshape(Reshape { shape: vec![n, 1] });
+        let label = m.add("loss.label", column, &[labels])?;
+        let own = Op::GatherElements(GatherElements { axis: 1 });
+        let own = m.add("loss.own", own, &[below, label])?;
+        let each = m.add("loss.each", Op::Binary(Binary::Sub), &[log, own])?;
+        let mean = Reduce {
+            kind: ReduceKind::Mean,
+            axes: vec![0, 1],
+            keepdims: false,
+        };
+        let loss = m.add("loss.mean", Op::Reduce(mean), &[each])?;
+        let share = m.add("loss.softmax", Op::Binary(Binary::Div), &[exp, sum])?;
+        let all: Vec<i64> = (0..classes as i64).collect();
+        let all = m.add_constant("loss.classes", Tensor::from_slice(&[1, classes], &all));
+        let is_own = m.add("loss.is_own", Op::Binary(Binary::Equal), &[label, all])?;
+        let one = m.add_constant("loss.one", scalar(1.0));
+        let zero = m.add_constant("loss.zero", scalar(0.0));
+        let target = m.add("loss.target", Op::Where, &[is_own, one, zero])?;
+        let error = m.add("loss.error", Op::Binary(Binary::Sub), &[share, target])?;
+        let per_row = m.add_constant("loss.per_row", scalar(1.0 / n as f32));
+        let seed = m.add("loss.gradient", Op::Binary(Binary::Mul), &[error, per_row])?;
+        Ok((loss, seed))
+    }
+}
+
+fn scalar(value: f32) -> Tensor {
+    Tensor::from_slice(&[], &[value])
+}
