@@ -64,6 +64,10 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
     let out = epilogue(all, main);
     let is_conv = main.extent(image::MAP_LANE).is_some();
+    // Weights that are no constants, as in training, are packed by no `prepare`: rules copy them.
+    if is_conv && !has_constant_weights(program, main) {
+        return;
+    }
     let shuffled = is_conv && reads_lanes(program, main);
     // Each thread would read all weights, to keep activations from crossing over.
     let worth = param_bytes(program, true) <= param_bytes(program, false);
@@ -108,6 +112,13 @@ pub fn weights_lead_with_maps(program: &Program, main: &Nest) -> bool {
     let weights = |b: BufferId| program.buffer(b).role == Role::Constant;
     let mut loads = block.loads().into_iter();
     loads.all(|(b, i)| !weights(b) || i.len() != 4 || leads(&i))
+}
+
+/// Whether an operand of four axes, which images in blocks are not, is constant.
+pub fn has_constant_weights(program: &Program, main: &Nest) -> bool {
+    let constant = |b: BufferId| program.buffer(b).role == Role::Constant;
+    let mut loads = program.block(main.block).loads().into_iter();
+    loads.any(|(b, i)| i.len() == 4 && constant(b))
 }
 
 /// Whether an operand that is no constant is read along the lanes.

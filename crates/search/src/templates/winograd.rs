@@ -6,6 +6,7 @@
 //! the whole image, so that transformed weights are read once a call; for
 //! small images with many channels, whose weights are most of the traffic.
 
+use super::blocked::has_constant_weights;
 use super::registers::{ImageTile, MOST_UNROLLED, Registers, largest_divisor, limit_unrolled};
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
@@ -18,6 +19,10 @@ use schedule::Arg;
 /// round more (Lavin and Gray 2015, section 4.3). See `schedule`'s step.
 const TILES: [i64; 3] = [4, 2, 6];
 
+/// Fewest pixels of all images for which weights that are no constants are transformed: a transform writes and reads
+/// 36 numbers for 9, and saves about 7 multiply-adds a pixel.
+const LEAST_PIXELS: i64 = 512;
+
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
@@ -29,6 +34,11 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Some(sizes) = Sizes::of(main).filter(|_| blocked) else {
         return;
     };
+    // Without a `prepare`, each call transforms the weights.
+    let pixels = main.spatial[0].extent * sizes.rows * sizes.columns;
+    if !has_constant_weights(program, main) && pixels < LEAST_PIXELS {
+        return;
+    }
     for tile in TILES {
         let mut rewritten = program.clone();
         let step = schedule::Step::Winograd {

@@ -34,6 +34,7 @@ mod study;
 mod table;
 mod task_args;
 mod tasks;
+mod train;
 mod tune;
 mod tune_html;
 mod tune_reading;
@@ -70,6 +71,7 @@ enum Command {
     Calibrate(calibrate::Args),
     Explain(explain::Args),
     Run(run::Args),
+    Train(train::Args),
     Tasks(tasks::Args),
     Space(space::Args),
     Records(records::Args),
@@ -155,6 +157,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Calibrate(a) => calibrate::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Run(a) => run::run(&a),
+        Command::Train(a) => train::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Space(a) => space::run(&a),
         Command::Records(a) => records::run(&a),
