@@ -290,12 +290,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
     let (cpu, rates) = (a.score.cpu(&target), options.rates);
     let reading = |_: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
-        Ok(Box::new(Reading::new(
-            cpu.clone(),
-            rates,
-            false,
-            place.clone(),
-        )))
+        let (cpu, place) = (cpu.clone(), place.clone());
+        Ok(Box::new(Reading::new(cpu, rates, false, place)))
     };
     let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
         STATIC => Some(&reading),

@@ -26,6 +26,7 @@ pages! {
     every_command_of_quantise_works: "quantise",
     every_command_of_when_something_is_missing_works: "when-something-is-missing",
     every_command_of_read_explain_works: "read-explain",
+    every_command_of_train_works: "train",
 }
 
 /// Words of a command line, with single quotes and without a comment.
@@ -77,6 +78,16 @@ fn prepare(p: &Sandbox) {
         "Relu",
         dimension::Value::DimParam("seq".into()),
     );
+    p.ok(&[
+        "models",
+        "export",
+        "op:dense(m=4,n=16,k=32)",
+        "classifier.onnx",
+    ]);
+    let images = Tensor::from_slice(&[8, 32], &[0.5f32; 256]);
+    write_npy_file(&p.folder.join("images.npy"), &images).unwrap();
+    let labels = Tensor::from_slice(&[8], &[3i64; 8]);
+    write_npy_file(&p.folder.join("labels.npy"), &labels).unwrap();
     let x = Tensor::from_slice(&[4, 16], &[0.5f32; 64]);
     write_npy_file(&p.folder.join("input.npy"), &x).unwrap();
 }

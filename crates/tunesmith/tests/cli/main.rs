@@ -13,4 +13,5 @@ mod replayed;
 mod screens;
 mod stopped;
 mod stored;
+mod training;
 mod variants;
