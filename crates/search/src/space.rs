@@ -226,6 +226,17 @@ impl Space {
         self.sample_in(self.sketches.len() - 1, rng)
     }
 
+    /// The point of a number below the sketch's cardinality: the last decision changes fastest.
+    pub fn at(&self, sketch: usize, mut index: u64) -> Point {
+        let decisions = &self.sketches[sketch].decisions;
+        let mut values = vec![0; decisions.len()];
+        for (value, d) in values.iter_mut().zip(decisions).rev() {
+            *value = index % d.cardinality().max(1);
+            index /= d.cardinality().max(1);
+        }
+        Point { sketch, values }
+    }
+
     /// A neighbour within the limits: one or two decisions take a value next to theirs, or,
     /// one time in ten, another sketch is drawn from.
     pub fn mutate(&self, p: &Point, rng: &mut impl Rng) -> Point {

@@ -65,9 +65,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "strategy",
-        kind: "evolutionary, es, random",
+        kind: "droplet, evolutionary, es, genetic, grid, random",
         default: "evolutionary",
-        doc: "Who proposes candidates. evolutionary: children of the best; es: evolution strategies, a distribution for each sketch that moves to what costs little; random: anything",
+        doc: "Who proposes candidates. evolutionary: children of the best; es: evolution strategies, a distribution for each sketch that moves to what costs little; genetic: generations of 100; droplet: neighbours of the best, along one decision each; grid: every point by its number; random: anything",
         source: OWN_CHOICE,
         affects_code: false,
     },

@@ -1,11 +1,18 @@
 //! Strategies: who proposes the next points. They only see ranks.
 
+mod asked;
+mod droplet;
 mod evolution;
 mod evolutionary;
+mod genetic;
+mod grid;
 mod random;
 
+pub use droplet::Droplet;
 pub use evolution::EvolutionStrategies;
 pub use evolutionary::Evolutionary;
+pub use genetic::Genetic;
+pub use grid::Grid;
 pub use random::Random;
 
 use crate::context::{Context, Told};
@@ -25,9 +32,12 @@ pub trait Strategy {
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 3] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 6] = [
+    ("droplet", |seed| Box::new(Droplet::new(seed))),
     ("evolutionary", |seed| Box::new(Evolutionary::new(seed))),
     ("es", |seed| Box::new(EvolutionStrategies::new(seed))),
+    ("genetic", |seed| Box::new(Genetic::new(seed))),
+    ("grid", |seed| Box::new(Grid::new(seed))),
     ("random", |seed| Box::new(Random::new(seed))),
 ];
 

@@ -55,13 +55,6 @@ pub struct ModelArgs {
     pub consts: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long = "limit", value_name = "NAME=NUMBER", help = limits())]
     pub limits: Vec<String>,
-    #[command(flatten)]
-    pub training: TrainingArgs,
-}
-
-/// Whether a training step is made of the model.
-#[derive(clap::Args)]
-pub struct TrainingArgs {
     /// A training step of the model: forward, softmax with cross-entropy, gradients, and an update of its weights, which are states
     #[arg(help_heading = ADVANCED, hide_short_help = true, long)]
     pub train: bool,
@@ -71,20 +64,6 @@ pub struct TrainingArgs {
     pub momentum: f32,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("weight-decay"), default_value = default("weight-decay"), requires = "train")]
     pub weight_decay: f32,
-}
-
-impl TrainingArgs {
-    /// The source, or its training step if that was asked for.
-    fn of(&self, source: Source) -> Result<Source> {
-        match self.train {
-            false => Ok(source),
-            true => source.trained(graph::Sgd {
-                learning_rate: self.learning_rate,
-                momentum: self.momentum,
-                weight_decay: self.weight_decay,
-            }),
-        }
-    }
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
@@ -259,7 +238,19 @@ impl ModelArgs {
             ..source
         };
         let loaded = loaded.into_iter().map(precise);
-        loaded.map(|source| self.training.of(source)).collect()
+        loaded.map(|source| self.step_of(source)).collect()
+    }
+
+    /// The source, or its training step if that is asked for.
+    fn step_of(&self, source: Source) -> Result<Source> {
+        match self.train {
+            false => Ok(source),
+            true => source.trained(graph::Sgd {
+                learning_rate: self.learning_rate,
+                momentum: self.momentum,
+                weight_decay: self.weight_decay,
+            }),
+        }
     }
 
     /// The target; for another family than the host's, a generic machine of it.

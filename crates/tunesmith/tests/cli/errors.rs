@@ -156,7 +156,7 @@ fn sizes_that_nothing_takes() {
     write_npy_file(&folder.path().join("x.npy"), &x).unwrap();
     let twice = with("open.onnx", &["--const", "x=x.npy", "--const", "x=x.npy"]);
     says(&p.error(&twice), &["--const x is given twice"]);
-    for model in ["resnet18", OP] {
+    for model in ["bert-base", OP] {
         says(
             &p.error(&with(model, &["--batch", "8"])),
             &["--batch, --dim, --const and --limit", model, "fixed"],

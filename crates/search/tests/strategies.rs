@@ -1,0 +1,130 @@
+//! What holds of every strategy, on made-up costs.
+
+use schedule::{Decision, DecisionKind};
+use search::{Context, Point, STRATEGIES, Sketch, Space, Strategy, Told, strategy};
+use std::collections::HashSet;
+use store::Outcome;
+
+/// Sketches with so many decisions of so many values.
+fn space(sketches: usize, decisions: usize, values: i64) -> Space {
+    let decision = |i: usize| Decision {
+        name: format!("d{i}"),
+        kind: DecisionKind::Categorical {
+            options: (0..values).collect(),
+        },
+        value: vec![0],
+    };
+    let one = |i: usize| {
+        let all = (0..decisions).map(decision).collect();
+        Sketch::of_knobs(&format!("s{i}"), all, vec![0; decisions])
+    };
+    Space::of((0..sketches).map(one).collect())
+}
+
+/// The points in the order in which they are asked for, and the least cost after each.
+fn run(
+    strategy: &mut dyn Strategy,
+    space: &Space,
+    trials: usize,
+    cost: impl Fn(&Point) -> Option<f64>,
+) -> (Vec<Point>, Vec<f64>) {
+    let context = Context {
+        space,
+        program: None,
+        target: None,
+        known: &[],
+        look_up_similar: &|| &[],
+    };
+    let outcome = Outcome::Scored {
+        kind: "test".into(),
+        value: 0.0,
+    };
+    let (mut asked, mut best) = (Vec::new(), Vec::new());
+    let mut least = f64::INFINITY;
+    while asked.len() < trials {
+        let batch = strategy.ask(&context, 8.min(trials - asked.len()));
+        if batch.is_empty() {
+            break;
+        }
+        for point in batch {
+            let cost = cost(&point);
+            least = cost.unwrap_or(f64::INFINITY).min(least);
+            best.push(least);
+            strategy.tell(&Told {
+                point: &point,
+                outcome: &outcome,
+                cost,
+            });
+            asked.push(point);
+        }
+    }
+    (asked, best)
+}
+
+/// Least at (12, 5, 14, 9) of the second sketch; some points fail.
+fn bowl(p: &Point) -> Option<f64> {
+    let off = p.values.iter().zip([12.0, 5.0, 14.0, 9.0]);
+    let sum: f64 = off.map(|(v, best)| (*v as f64 - best).powi(2)).sum();
+    let other = if p.sketch == 1 { 0.0 } else { 40.0 };
+    (p.values[0] != 3).then_some(10.0 + sum + other)
+}
+
+#[test]
+fn equal_seeds_ask_for_equal_points_and_none_twice() {
+    let space = space(3, 4, 16);
+    for (name, make) in STRATEGIES {
+        let [a, b] = [(); 2].map(|()| run(&mut *make(5), &space, 300, bowl).0);
+        assert_eq!(a, b, "{name}");
+        assert_eq!(a.len(), 300, "{name}");
+        let different: HashSet<&Point> = a.iter().collect();
+        assert_eq!(different.len(), 300, "{name}");
+        assert!(a.iter().all(|p| space.within_limits(p)), "{name}");
+    }
+}
+
+#[test]
+fn a_small_space_is_exhausted() {
+    let space = space(2, 2, 5);
+    for (name, make) in STRATEGIES {
+        let asked = run(&mut *make(1), &space, 1000, |_| Some(1.0)).0;
+        assert_eq!(asked.len(), 50, "{name}");
+    }
+}
+
+#[test]
+fn whoever_learns_needs_fewer_trials_than_chance() {
+    let space = space(2, 4, 16);
+    let least = |name: &str| -> f64 {
+        let of_seed = |seed| {
+            let mut s = strategy(name, seed).unwrap();
+            *run(&mut *s, &space, 400, bowl).1.last().unwrap()
+        };
+        (0..5).map(of_seed).sum::<f64>() / 5.0
+    };
+    let random = least("random");
+    for (name, _) in STRATEGIES {
+        if !["random", "grid"].contains(&name) {
+            let found = least(name);
+            assert!(found < random, "{name}: {found}, random {random}");
+        }
+    }
+    // A descent along single decisions finds the bottom of a bowl.
+    assert_eq!(least("droplet"), 10.0);
+}
+
+#[test]
+fn a_grid_goes_through_its_sketches_in_turns() {
+    let space = space(2, 2, 4);
+    let mut grid = strategy("grid", 1).unwrap();
+    let asked = run(&mut *grid, &space, 6, |_| None).0;
+    let found: Vec<(usize, &[u64])> = asked.iter().map(|p| (p.sketch, &p.values[..])).collect();
+    let expected: [(usize, &[u64]); 6] = [
+        (0, &[0, 0]),
+        (1, &[0, 0]),
+        (0, &[0, 1]),
+        (1, &[0, 1]),
+        (0, &[0, 2]),
+        (1, &[0, 2]),
+    ];
+    assert_eq!(found, expected);
+}
