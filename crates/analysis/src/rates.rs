@@ -163,7 +163,7 @@ mod tests {
         let damaged = [
             text[..text.len() / 2].to_string(),
             text.replace("\"load\"", "\"lod\""),
-            text.replace("\"page\": 5.0", "\"page\": -5.0"),
+            text.replace("\"page\": ", "\"page\": -"),
             text.replace("\"version\": 1", "\"version\": \"1\""),
         ];
         for damaged in damaged {

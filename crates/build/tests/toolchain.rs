@@ -13,7 +13,7 @@ use std::path::Path;
 const OTHER_CRATES: [&str; 3] = ["analysis", "bestof", "worker"];
 /// Packages that decide no code: system calls, error types, serialisation's
 /// derives, hashes with a specified result, signatures, and what fills tensors.
-const OTHER_PACKAGES: [&str; 10] = [
+const OTHER_PACKAGES: [&str; 11] = [
     "bytemuck",
     "libc",
     "ed25519-compact",
@@ -22,6 +22,7 @@ const OTHER_PACKAGES: [&str; 10] = [
     "rand_pcg",
     "rustix",
     "serde",
+    "serde_json",
     "thiserror",
     "xxhash-rust",
 ];

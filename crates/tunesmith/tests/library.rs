@@ -47,7 +47,7 @@ fn what_is_wrong_with_a_model_is_said_without_flags() {
         batch: Some(8),
         ..ImportOptions::default()
     };
-    for name in ["resnet18", OP, "resnet1800", "op:dense(size=4)"] {
+    for name in ["bert-base", OP, "resnet1800", "op:dense(size=4)"] {
         let refused = load(name, &sized).err().expect("it has no open sizes");
         let text = format!("{refused}; {}", refused.advice().expect("there is some"));
         assert!(!text.contains("--"), "{text}");

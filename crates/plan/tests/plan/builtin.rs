@@ -10,12 +10,14 @@ use plan::{LayoutPolicy, Plan};
 
 /// (name, learned parameters, gigaflops of convolutions and matrix products,
 /// layout conversions).
-const FACTS: [(&str, usize, f64, usize); 9] = [
+const FACTS: [(&str, usize, f64, usize); 11] = [
     ("alexnet", 61_100_840, 1.43, 1),
     ("vgg16", 138_357_544, 30.9, 1),
     ("resnet18", 11_689_512, 3.63, 0),
     ("resnet34", 21_797_672, 7.33, 0),
     ("resnet50", 25_557_032, 8.2, 0),
+    ("vgg16-cifar", 15_245_130, 0.627, 0),
+    ("resnet34-cifar", 21_282_122, 2.32, 0),
     ("squeezenet1.1", 1_235_496, 0.7, 0),
     ("mobilenet-v1", 4_231_976, 1.14, 0),
     ("mobilenet-v2", 3_504_872, 0.6, 0),
