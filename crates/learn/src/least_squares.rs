@@ -1,9 +1,34 @@
 //! Non-negative least squares, by the active sets of Lawson and Hanson.
 
+use crate::saved::{LoadError, Model, Reader, Writer};
 use crate::{Unfit, columns, dot, targets};
 
 /// Of the largest product of a column with the targets: what counts as zero.
 const TOLERANCE: f64 = 1e-10;
+
+/// A linear model without a constant: one factor for each feature.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coefficients(pub Vec<f64>);
+
+impl Coefficients {
+    /// The prediction for one row of as many features as there are factors.
+    pub fn predict(&self, row: &[f64]) -> f64 {
+        assert_eq!(row.len(), self.0.len(), "features of a row");
+        dot(row, &self.0)
+    }
+}
+
+impl Model for Coefficients {
+    const KIND: &'static str = "coefficients";
+
+    fn write(&self, to: &mut Writer) {
+        to.numbers("factors", self.0.iter().copied());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Coefficients, LoadError> {
+        from.numbers("factors").map(Coefficients)
+    }
+}
 
 /// The factors `x >= 0`, one for each column, that make `|rows * x - y|` smallest.
 ///
