@@ -6,8 +6,11 @@
 //! learner says [`Unfit`] for tables that it cannot learn from, before it changes anything.
 //! Knows nothing of what the numbers mean.
 
+mod cholesky;
+mod climb;
 mod clusters;
 mod correlation;
+mod gaussian_process;
 mod least_squares;
 mod network;
 mod saved;
@@ -17,6 +20,7 @@ mod trees;
 
 pub use clusters::{Clusters, k_means};
 pub use correlation::{kendall, spearman, top_ratio, top_recall};
+pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings};
 pub use least_squares::{Coefficients, non_negative_least_squares};
 pub use network::{Activation, Design, Loss, Network, Training};
 pub use saved::{LoadError, Model, load, save};

@@ -5,7 +5,7 @@
 //! kind coefficients
 //! feature-version 3
 //! factors 0.5 2.0
-//! end 1c0e4ba0f9f1a3f7
+//! end 7dfc4c69bc7c6856
 //! ```
 //!
 //! Numbers are written so that they are read back bit by bit. The checksum is the 64-bit FNV-1a hash
