@@ -1,6 +1,6 @@
 //! Growth of one tree from histograms: sums of derivatives in each bin of each feature.
 
-use super::{LEAF, Node, Tree, TreeSettings};
+use super::{Node, Tree, TreeSettings};
 
 /// Shares of a sum that are taken for rounding errors.
 const ROUNDING: f64 = 1e-10;
@@ -123,7 +123,7 @@ impl<'a> Grower<'a> {
     /// A tree for these rows that splits by these features only. Reorders the rows.
     pub fn tree(&mut self, rows: &mut [u32], columns: Vec<usize>) -> Tree {
         self.columns = columns;
-        self.push_node();
+        self.tree.push_leaf(0.0);
         let sums = rows.iter().fold([0.0; 2], |sum: Sums, row| {
             let d = self.derivatives[*row as usize];
             [sum[0] + d[0], sum[1] + d[1]]
@@ -131,17 +131,6 @@ impl<'a> Grower<'a> {
         let histogram = self.histogram(rows);
         self.grow(0, rows, histogram, sums, self.settings.depth);
         std::mem::take(&mut self.tree)
-    }
-
-    fn push_node(&mut self) -> usize {
-        self.tree.gains.push(0.0);
-        self.tree.nodes.push(Node {
-            value: 0.0,
-            feature: LEAF,
-            left: 0,
-            missing_left: false,
-        });
-        self.tree.nodes.len() - 1
     }
 
     /// Makes a node a leaf, or a split with all that is below it.
@@ -173,14 +162,16 @@ impl<'a> Grower<'a> {
             }
             return;
         };
-        let left = self.push_node();
-        self.push_node();
+        let left = self.tree.push_leaf(0.0);
+        self.tree.push_leaf(0.0);
+        self.tree.depth = self.tree.depth.max(self.settings.depth + 1 - depth);
         let cuts = &self.bins.cuts[split.feature];
         self.tree.gains[node] = split.gain;
         self.tree.nodes[node] = Node {
             value: cuts.get(split.bin).copied().unwrap_or(f64::INFINITY),
             feature: split.feature as u32,
             left: left as u32,
+            split: true,
             missing_left: split.missing_left,
         };
         let (left_rows, right_rows) = rows.split_at_mut(middle);

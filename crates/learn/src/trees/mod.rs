@@ -15,11 +15,11 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-/// The feature of a node that is a leaf.
-const LEAF: u32 = u32::MAX;
-
 /// Rows that pass through one tree before the next tree is read.
 const BLOCK: usize = 128;
+
+/// Rows that go down a tree side by side: processors overlap the steps of different rows.
+const ABREAST: usize = 8;
 
 /// What trees minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,28 +196,66 @@ struct Tree {
     nodes: Vec<Node>,
     /// What the split of each node gained, 0 for leaves.
     gains: Vec<f64>,
+    /// Splits on the longest path.
+    depth: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Node {
     /// The threshold of a split: smaller values go left. The value of a leaf.
     value: f64,
-    /// The feature of a split, or [`LEAF`].
+    /// The feature of a split, 0 for a leaf.
     feature: u32,
-    /// The left child; the right one is next to it.
+    /// The left child, with the right one next to it. A leaf names itself, so that rows stay there.
     left: u32,
+    split: bool,
     missing_left: bool,
 }
 
 impl Tree {
+    fn push_leaf(&mut self, value: f64) -> usize {
+        let at = self.nodes.len();
+        self.gains.push(0.0);
+        self.nodes.push(Node {
+            value,
+            feature: 0,
+            left: at as u32,
+            split: false,
+            missing_left: false,
+        });
+        at
+    }
+
+    /// The node where a row goes from a node.
+    fn next(&self, at: u32, row: &[f64]) -> u32 {
+        let node = &self.nodes[at as usize];
+        let v = row[node.feature as usize];
+        // Without branches, which random rows would mislead.
+        let left = (v < node.value) | (node.missing_left & v.is_nan());
+        node.left + u32::from(node.split & !left)
+    }
+
     fn value(&self, row: &[f64]) -> f64 {
-        let mut node = &self.nodes[0];
-        while node.feature != LEAF {
-            let v = row[node.feature as usize];
-            let left = v < node.value || (node.missing_left && v.is_nan());
-            node = &self.nodes[node.left as usize + usize::from(!left)];
+        let mut at = 0;
+        while self.nodes[at as usize].split {
+            at = self.next(at, row);
         }
-        node.value
+        self.nodes[at as usize].value
+    }
+
+    /// Adds the value for each row to its sum.
+    fn add_values(&self, rows: &[Vec<f64>], sums: &mut [f64]) {
+        for (rows, sums) in rows.chunks(ABREAST).zip(sums.chunks_mut(ABREAST)) {
+            let mut places = [0; ABREAST];
+            for _ in 0..self.depth {
+                for (at, row) in places.iter_mut().zip(rows) {
+                    *at = self.next(*at, row);
+                }
+            }
+            for (sum, at) in sums.iter_mut().zip(places) {
+                *sum += self.nodes[at as usize].value;
+            }
+        }
     }
 }
 
@@ -262,9 +300,7 @@ impl Trees {
             let mut rows = drawn(&mut learning, settings.row_share, &mut rng);
             let columns = drawn(&mut usable, settings.column_share, &mut rng);
             let tree = grower.tree(&mut rows, columns);
-            for (margin, row) in margins.iter_mut().zip(examples.rows) {
-                *margin += tree.value(row);
-            }
+            tree.add_values(examples.rows, &mut margins);
             self.trees.push(tree);
             let Some(stop) = settings.early_stop else {
                 continue;
@@ -297,9 +333,7 @@ impl Trees {
                 assert_eq!(row.len(), self.features, "features of a row");
             }
             for tree in &self.trees {
-                for (row, sum) in rows.iter().zip(sums.iter_mut()) {
-                    *sum += tree.value(row);
-                }
+                tree.add_values(rows, sums);
             }
         }
         sums
@@ -310,7 +344,7 @@ impl Trees {
         let mut sums = vec![0.0; self.features];
         for tree in &self.trees {
             for (node, gain) in tree.nodes.iter().zip(&tree.gains) {
-                if node.feature != LEAF {
+                if node.split {
                     sums[node.feature as usize] += gain;
                 }
             }
@@ -351,6 +385,46 @@ fn drawn<T: Copy + Ord>(all: &mut [T], share: f64, rng: &mut Pcg64Mcg) -> Vec<T>
     some
 }
 
+impl Tree {
+    fn read(features: usize, from: &mut Reader<'_>) -> Result<Tree, LoadError> {
+        let splits = from.counts("split")?;
+        let lefts = from.counts_of("left", splits.len())?;
+        let missing = from.counts_of("missing", splits.len())?;
+        let values = from.numbers_of("value", splits.len())?;
+        let gains = from.numbers_of("gain", splits.len())?;
+        let mut tree = Tree::default();
+        // Splits above each node.
+        let mut above = vec![0; splits.len()];
+        for (at, split) in splits.iter().enumerate() {
+            tree.push_leaf(values[at]);
+            let Some(feature) = split.checked_sub(1) else {
+                continue;
+            };
+            // Children behind their parent, so that every path ends.
+            let left = lefts[at];
+            if feature >= features || left <= at || left >= splits.len() - 1 {
+                return Err(from.damaged("a tree has a node without its children or feature"));
+            }
+            for child in [left, left + 1] {
+                above[child] = above[child].max(above[at] + 1);
+                tree.depth = tree.depth.max(above[child]);
+            }
+            tree.nodes[at] = Node {
+                value: values[at],
+                feature: feature as u32,
+                left: left as u32,
+                split: true,
+                missing_left: missing[at] > 0,
+            };
+        }
+        if splits.is_empty() {
+            return Err(from.damaged("a tree has no nodes"));
+        }
+        tree.gains = gains;
+        Ok(tree)
+    }
+}
+
 impl Model for Trees {
     const KIND: &'static str = "trees";
 
@@ -360,14 +434,8 @@ impl Model for Trees {
         to.counts("trees", [self.trees.len()]);
         for tree in &self.trees {
             let nodes = || tree.nodes.iter();
-            // A leaf has the feature 0 in the file, others are counted from 1.
-            let feature = |n: &Node| {
-                if n.feature == LEAF {
-                    0
-                } else {
-                    n.feature as usize + 1
-                }
-            };
+            // In the file a leaf has the feature 0, and those of splits are counted from 1.
+            let feature = |n: &Node| if n.split { n.feature as usize + 1 } else { 0 };
             to.counts("split", nodes().map(feature));
             to.counts("left", nodes().map(|n| n.left as usize));
             to.counts("missing", nodes().map(|n| usize::from(n.missing_left)));
@@ -378,6 +446,9 @@ impl Model for Trees {
 
     fn read(from: &mut Reader<'_>) -> Result<Trees, LoadError> {
         let features = from.count("features")?;
+        if features == 0 {
+            return Err(from.damaged("trees have at least one feature"));
+        }
         let base = from.number("base")?;
         let trees = from.count("trees")?;
         let mut model = Trees {
@@ -386,29 +457,7 @@ impl Model for Trees {
             trees: Vec::new(),
         };
         for _ in 0..trees {
-            let splits = from.counts("split")?;
-            let lefts = from.counts_of("left", splits.len())?;
-            let missing = from.counts_of("missing", splits.len())?;
-            let values = from.numbers_of("value", splits.len())?;
-            let gains = from.numbers_of("gain", splits.len())?;
-            let mut nodes = Vec::new();
-            for (at, split) in splits.iter().enumerate() {
-                // Children behind their parent, so that every path ends.
-                let inside = lefts[at] > at && lefts[at] + 1 < splits.len();
-                if *split > features || (*split > 0 && !inside) {
-                    return Err(from.damaged("a tree has a node without its children or feature"));
-                }
-                nodes.push(Node {
-                    value: values[at],
-                    feature: (*split as u32).checked_sub(1).unwrap_or(LEAF),
-                    left: lefts[at] as u32,
-                    missing_left: missing[at] > 0,
-                });
-            }
-            if nodes.is_empty() {
-                return Err(from.damaged("a tree has no nodes"));
-            }
-            model.trees.push(Tree { nodes, gains });
+            model.trees.push(Tree::read(features, from)?);
         }
         Ok(model)
     }
