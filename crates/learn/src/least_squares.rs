@@ -1,9 +1,35 @@
 //! Non-negative least squares, by the active sets of Lawson and Hanson.
 
+use crate::cholesky::Cholesky;
+use crate::saved::{LoadError, Model, Reader, Writer};
 use crate::{Unfit, columns, dot, targets};
 
 /// Of the largest product of a column with the targets: what counts as zero.
 const TOLERANCE: f64 = 1e-10;
+
+/// A linear model without a constant: one factor for each feature.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coefficients(pub Vec<f64>);
+
+impl Coefficients {
+    /// The prediction for one row of as many features as there are factors.
+    pub fn predict(&self, row: &[f64]) -> f64 {
+        assert_eq!(row.len(), self.0.len(), "features of a row");
+        dot(row, &self.0)
+    }
+}
+
+impl Model for Coefficients {
+    const KIND: &'static str = "coefficients";
+
+    fn write(&self, to: &mut Writer) {
+        to.numbers("factors", self.0.iter().copied());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Coefficients, LoadError> {
+        from.numbers("factors").map(Coefficients)
+    }
+}
 
 /// The factors `x >= 0`, one for each column, that make `|rows * x - y|` smallest.
 ///
@@ -85,30 +111,15 @@ fn active_sets(gram: &[Vec<f64>], products: &[f64]) -> Vec<f64> {
 /// The solution of the free columns' equations, 0 for others; `None` if they depend on each other.
 fn solve(gram: &[Vec<f64>], products: &[f64], free: &[bool]) -> Option<Vec<f64>> {
     let used: Vec<usize> = (0..free.len()).filter(|j| free[*j]).collect();
-    let n = used.len();
-    // Cholesky: gram = lower * lower'.
-    let mut lower = vec![vec![0.0; n]; n];
-    for i in 0..n {
-        for j in 0..=i {
-            let sum = gram[used[i]][used[j]] - dot(&lower[i][..j], &lower[j][..j]);
-            if i == j && sum <= TOLERANCE {
-                return None;
-            }
-            lower[i][j] = if i == j {
-                sum.sqrt()
-            } else {
-                sum / lower[j][j]
-            };
-        }
+    let mut factor = Cholesky::default();
+    for (i, row) in used.iter().enumerate() {
+        let row: Vec<f64> = used[..=i].iter().map(|j| gram[*row][*j]).collect();
+        factor.push(&row, TOLERANCE)?;
     }
-    let mut half = vec![0.0; n];
-    for i in 0..n {
-        half[i] = (products[used[i]] - dot(&lower[i][..i], &half[..i])) / lower[i][i];
-    }
+    let wanted: Vec<f64> = used.iter().map(|j| products[*j]).collect();
     let mut full = vec![0.0; free.len()];
-    for i in (0..n).rev() {
-        let later: f64 = (i + 1..n).map(|k| lower[k][i] * full[used[k]]).sum();
-        full[used[i]] = (half[i] - later) / lower[i][i];
+    for (j, x) in used.into_iter().zip(factor.solve(&wanted)) {
+        full[j] = x;
     }
     Some(full)
 }

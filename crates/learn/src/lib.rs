@@ -1,21 +1,31 @@
-//! Small learners on tables of numbers: least squares, a network, clusters, a smoother, rank correlation.
+//! Small learners on tables of numbers: least squares, boosted trees, a Gaussian process, a network,
+//! clusters, a smoother, rank correlation.
 //!
 //! Everything is a pure function of its arguments; what is random takes a seed. Rows
 //! are observations, columns are features, all rows of a table have equal length. A
 //! learner says [`Unfit`] for tables that it cannot learn from, before it changes anything.
 //! Knows nothing of what the numbers mean.
 
+mod cholesky;
+mod climb;
 mod clusters;
 mod correlation;
+mod gaussian_process;
 mod least_squares;
 mod network;
+mod saved;
+mod scale;
 mod smoother;
+mod trees;
 
 pub use clusters::{Clusters, k_means};
 pub use correlation::{kendall, spearman, top_ratio, top_recall};
-pub use least_squares::non_negative_least_squares;
-pub use network::{Network, Training};
+pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings};
+pub use least_squares::{Coefficients, non_negative_least_squares};
+pub use network::{Activation, Design, Loss, Network, Training};
+pub use saved::{LoadError, Model, load, save};
 pub use smoother::loess;
+pub use trees::{EarlyStop, Examples, Objective, TreeSettings, Trees};
 
 use std::fmt;
 
@@ -32,6 +42,8 @@ pub enum Unfit {
     },
     /// A value of this row is infinite or no number.
     NotFinite { row: usize },
+    /// The weight of this row is negative.
+    Weight { row: usize },
 }
 
 impl fmt::Display for Unfit {
@@ -44,6 +56,7 @@ impl fmt::Display for Unfit {
                 expected,
             } => write!(f, "row {row} has {values} values instead of {expected}"),
             Unfit::NotFinite { row } => write!(f, "row {row} has a value that is not finite"),
+            Unfit::Weight { row } => write!(f, "row {row} has a negative weight"),
         }
     }
 }

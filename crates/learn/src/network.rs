@@ -1,8 +1,9 @@
 //! A network of fully connected layers, trained by Adam (Kingma and Ba, 2015).
 //!
-//! Hidden layers are rectified, the output is one number. Features and targets are
-//! standardised inside.
+//! The output is one number. Features and targets are standardised inside.
 
+use crate::saved::{LoadError, Model, Reader, Writer};
+use crate::scale::Scale;
 use crate::{Unfit, columns, dot, targets};
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -17,43 +18,69 @@ pub struct Training {
     pub epochs: usize,
     /// Rows of one step.
     pub batch: usize,
+    /// Adam's rate.
     pub rate: f64,
     pub seed: u64,
 }
 
+/// What a hidden layer makes of its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The sum, or 0 if it is negative.
+    Relu,
+    Tanh,
+    /// The sum itself.
+    None,
+}
+
+const ACTIVATIONS: [(Activation, &str); 3] = [
+    (Activation::Relu, "relu"),
+    (Activation::Tanh, "tanh"),
+    (Activation::None, "none"),
+];
+
+/// What training minimises, on standardised targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Half the squared error.
+    Squared,
+    /// The absolute error.
+    Absolute,
+}
+
+/// What a network and its training are made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Design {
+    pub activation: Activation,
+    pub loss: Loss,
+    /// Epochs without a smaller training loss after which the rate is divided by ten; never, where `None`. The
+    /// factor and the least progress, 1e-4 of the loss, are those of PyTorch's `ReduceLROnPlateau`.
+    pub patience: Option<usize>,
+}
+
+impl Design {
+    /// What [`Network::trained`] uses: rectified layers, squared errors, a constant rate.
+    pub const RECTIFIED: Design = Design {
+        activation: Activation::Relu,
+        loss: Loss::Squared,
+        patience: None,
+    };
+
+    /// The paper on instruction-accurate simulators, whose network has layers of 128, 128, 64, 32
+    /// and 16. The patience is PyTorch's default.
+    pub const SIMULATORS: Design = Design {
+        activation: Activation::Tanh,
+        loss: Loss::Absolute,
+        patience: Some(10),
+    };
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
+    activation: Activation,
     layers: Vec<Layer>,
     features: Vec<Scale>,
     target: Scale,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Scale {
-    mean: f64,
-    deviation: f64,
-}
-
-impl Scale {
-    fn of(values: &[f64]) -> Scale {
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
-        let deviation = variance.sqrt();
-        Scale {
-            mean,
-            // A constant column carries nothing.
-            deviation: if deviation > 0.0 { deviation } else { 1.0 },
-        }
-    }
-
-    fn scaled(self, v: f64) -> f64 {
-        (v - self.mean) / self.deviation
-    }
-
-    fn back(self, v: f64) -> f64 {
-        v * self.deviation + self.mean
-    }
 }
 
 /// A row of weights for each output; the last weight is the bias.
@@ -63,8 +90,13 @@ struct Layer {
 }
 
 impl Layer {
-    fn random(inputs: usize, outputs: usize, rng: &mut Pcg64Mcg) -> Layer {
-        let bound = (6.0 / inputs as f64).sqrt();
+    /// Weights of He et al. (2015) for rectified layers, of Glorot and Bengio (2010) for others.
+    fn random(activation: Activation, inputs: usize, outputs: usize, rng: &mut Pcg64Mcg) -> Layer {
+        let fan = match activation {
+            Activation::Relu => inputs,
+            Activation::Tanh | Activation::None => inputs + outputs,
+        };
+        let bound = (6.0 / fan as f64).sqrt();
         let row = |rng: &mut Pcg64Mcg| {
             let mut row: Vec<f64> = (0..inputs)
                 .map(|_| rng.random_range(-bound..bound))
@@ -77,10 +109,72 @@ impl Layer {
         }
     }
 
-    fn apply(&self, input: &[f64], rectify: bool) -> Vec<f64> {
+    fn apply(&self, input: &[f64], activation: Activation) -> Vec<f64> {
         let sum = |row: &Vec<f64>| dot(row, input) + row[input.len()];
         let sums = self.weights.iter().map(sum);
-        sums.map(|v| if rectify { v.max(0.0) } else { v }).collect()
+        sums.map(|v| activation.of(v)).collect()
+    }
+}
+
+impl Activation {
+    fn of(self, sum: f64) -> f64 {
+        match self {
+            Activation::Relu => sum.max(0.0),
+            Activation::Tanh => sum.tanh(),
+            Activation::None => sum,
+        }
+    }
+
+    /// The slope, from what [`Activation::of`] gave.
+    fn slope(self, output: f64) -> f64 {
+        match self {
+            Activation::Relu => f64::from(u8::from(output > 0.0)),
+            Activation::Tanh => 1.0 - output * output,
+            Activation::None => 1.0,
+        }
+    }
+}
+
+impl Loss {
+    fn of(self, error: f64) -> f64 {
+        match self {
+            Loss::Squared => 0.5 * error * error,
+            Loss::Absolute => error.abs(),
+        }
+    }
+
+    fn slope(self, error: f64) -> f64 {
+        match self {
+            Loss::Squared => error,
+            Loss::Absolute if error == 0.0 => 0.0,
+            Loss::Absolute => error.signum(),
+        }
+    }
+}
+
+/// Lowers the rate when the loss stands still.
+struct Plateau {
+    rate: f64,
+    patience: Option<usize>,
+    least: f64,
+    waited: usize,
+}
+
+impl Plateau {
+    fn epoch(&mut self, loss: f64) {
+        let Some(patience) = self.patience else {
+            return;
+        };
+        if loss < self.least * (1.0 - 1e-4) {
+            self.least = loss;
+            self.waited = 0;
+            return;
+        }
+        self.waited += 1;
+        if self.waited > patience {
+            self.rate *= 0.1;
+            self.waited = 0;
+        }
     }
 }
 
@@ -95,55 +189,75 @@ struct Adam {
 }
 
 impl Network {
-    /// Trains on rows of features and their targets.
+    /// Trains on rows of features and their targets, by [`Design::RECTIFIED`].
     pub fn trained(rows: &[Vec<f64>], y: &[f64], training: &Training) -> Result<Network, Unfit> {
+        Network::designed(rows, y, training, Design::RECTIFIED)
+    }
+
+    /// Trains a network of this design on rows of features and their targets.
+    pub fn designed(
+        rows: &[Vec<f64>],
+        y: &[f64],
+        training: &Training,
+        design: Design,
+    ) -> Result<Network, Unfit> {
         let n = columns(rows)?;
         targets(rows.len(), y)?;
-        let column = |j: usize| rows.iter().map(|r| r[j]).collect::<Vec<f64>>();
         let mut rng = Pcg64Mcg::seed_from_u64(training.seed);
         let mut widths = vec![n];
         widths.extend(training.hidden.iter().map(|w| (*w).max(1)));
         widths.push(1);
-        let pairs = widths.windows(2);
+        let mut layer = |w: &[usize]| Layer::random(design.activation, w[0], w[1], &mut rng);
         let mut network = Network {
-            layers: pairs.map(|w| Layer::random(w[0], w[1], &mut rng)).collect(),
-            features: (0..n).map(|j| Scale::of(&column(j))).collect(),
+            activation: design.activation,
+            layers: widths.windows(2).map(&mut layer).collect(),
+            features: Scale::of_columns(rows),
             target: Scale::of(y),
         };
-        let inputs: Vec<Vec<f64>> = rows.iter().map(|r| network.scaled(r)).collect();
+        let scaled = |r: &Vec<f64>| Scale::scaled_row(&network.features, r);
+        let inputs: Vec<Vec<f64>> = rows.iter().map(scaled).collect();
         let wanted: Vec<f64> = y.iter().map(|y| network.target.scaled(*y)).collect();
         let mut adam = Adam {
             first: zeros(&network.layers),
             second: zeros(&network.layers),
             steps: 0,
         };
+        let mut plateau = Plateau {
+            rate: training.rate,
+            patience: design.patience,
+            least: f64::INFINITY,
+            waited: 0,
+        };
         let mut order: Vec<usize> = (0..rows.len()).collect();
         for _ in 0..training.epochs {
             order.shuffle(&mut rng);
+            let mut sum = 0.0;
             for batch in order.chunks(training.batch.max(1)) {
                 let mut gradient = zeros(&network.layers);
+                let share = 1.0 / batch.len() as f64;
                 for row in batch {
-                    let share = 1.0 / batch.len() as f64;
-                    network.add_gradient(&inputs[*row], wanted[*row], share, &mut gradient);
+                    let outputs = network.outputs(&inputs[*row]);
+                    let error = outputs[network.layers.len()][0] - wanted[*row];
+                    sum += design.loss.of(error);
+                    network.add_gradient(&outputs, design.loss.slope(error) * share, &mut gradient);
                 }
-                adam.step(&mut network.layers, &gradient, training.rate);
+                adam.step(&mut network.layers, &gradient, plateau.rate);
             }
+            plateau.epoch(sum / rows.len() as f64);
         }
         Ok(network)
     }
 
     /// The prediction for one row of as many features as it was trained with.
     pub fn predict(&self, row: &[f64]) -> f64 {
-        assert_eq!(row.len(), self.features.len(), "features of a row");
-        let outputs = self.outputs(&self.scaled(row));
+        let outputs = self.outputs(&Scale::scaled_row(&self.features, row));
         self.target.back(outputs[self.layers.len()][0])
     }
 
-    fn scaled(&self, row: &[f64]) -> Vec<f64> {
-        row.iter()
-            .zip(&self.features)
-            .map(|(v, s)| s.scaled(*v))
-            .collect()
+    /// What a hidden layer, counted from 0, gives out for a row; `None` if there is no such layer.
+    pub fn hidden(&self, row: &[f64], layer: usize) -> Option<Vec<f64>> {
+        let mut outputs = self.outputs(&Scale::scaled_row(&self.features, row));
+        (layer + 1 < self.layers.len()).then(|| outputs.swap_remove(layer + 1))
     }
 
     /// The input, and what each layer makes of it.
@@ -151,15 +265,19 @@ impl Network {
         let mut all = vec![input.to_vec()];
         for (i, layer) in self.layers.iter().enumerate() {
             let hidden = i + 1 < self.layers.len();
-            all.push(layer.apply(&all[i], hidden));
+            let activation = if hidden {
+                self.activation
+            } else {
+                Activation::None
+            };
+            all.push(layer.apply(&all[i], activation));
         }
         all
     }
 
-    /// Adds `share` of the gradient of half the squared error.
-    fn add_gradient(&self, input: &[f64], wanted: f64, share: f64, gradient: &mut [Layer]) {
-        let outputs = self.outputs(input);
-        let mut error = vec![(outputs[self.layers.len()][0] - wanted) * share];
+    /// Adds the gradient, given all outputs and the slope of the loss by the last one.
+    fn add_gradient(&self, outputs: &[Vec<f64>], slope: f64, gradient: &mut [Layer]) {
+        let mut error = vec![slope];
         for i in (0..self.layers.len()).rev() {
             let input = &outputs[i];
             for (row, e) in gradient[i].weights.iter_mut().zip(&error) {
@@ -167,14 +285,59 @@ impl Network {
                     *g += e * v;
                 }
             }
+            if i == 0 {
+                break;
+            }
             let weights = &self.layers[i].weights;
             let through = |j: usize| -> f64 {
-                let sum = weights.iter().zip(&error).map(|(row, e)| row[j] * e).sum();
-                // Of a rectified output that is 0 nothing comes back.
-                if i > 0 && input[j] <= 0.0 { 0.0 } else { sum }
+                let sum: f64 = weights.iter().zip(&error).map(|(row, e)| row[j] * e).sum();
+                sum * self.activation.slope(input[j])
             };
             error = (0..input.len()).map(through).collect();
         }
+    }
+}
+
+impl Model for Network {
+    const KIND: &'static str = "network";
+
+    fn write(&self, to: &mut Writer) {
+        let name = ACTIVATIONS.iter().find(|(a, _)| *a == self.activation);
+        to.word("activation", name.map_or("", |(_, name)| name));
+        Scale::write(&self.features, to);
+        Scale::write(&[self.target], to);
+        to.counts("widths", self.layers.iter().map(|l| l.weights.len()));
+        for row in self.layers.iter().flat_map(|l| &l.weights) {
+            to.numbers("weights", row.iter().copied());
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Network, LoadError> {
+        let name = from.word("activation")?;
+        let known = ACTIVATIONS.iter().find(|(_, n)| *n == name);
+        let (activation, _) = known.ok_or_else(|| from.damaged("the activation is unknown"))?;
+        let features = Scale::read(from)?;
+        let [target] = Scale::read(from)?[..] else {
+            return Err(from.damaged("a network has one target"));
+        };
+        let widths = from.counts("widths")?;
+        if widths.last() != Some(&1) || features.is_empty() {
+            return Err(from.damaged("a network has features and one output"));
+        }
+        let mut inputs = features.len();
+        let mut layers = Vec::new();
+        for width in widths {
+            let rows = (0..width).map(|_| from.numbers_of("weights", inputs + 1));
+            let weights = rows.collect::<Result<_, _>>()?;
+            layers.push(Layer { weights });
+            inputs = width;
+        }
+        Ok(Network {
+            activation: *activation,
+            layers,
+            features,
+            target,
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Every learner against answers that are known.
 
-use learn::{Network, Training, Unfit, k_means, loess, non_negative_least_squares};
+use learn::{
+    Activation, Design, Loss, Network, Training, Unfit, k_means, loess, non_negative_least_squares,
+};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -177,6 +179,84 @@ fn a_network_learns_what_no_line_describes() {
         .map(|(r, w)| (network.predict(r) - w).powi(2));
     let share = missed.sum::<f64>() / spread;
     assert!(share < 0.05, "{share} of the variance is left");
+}
+
+/// How much of the variance a network leaves of a curve with some wild targets among the training rows.
+fn left_by(design: Design, rate: f64) -> f64 {
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    let truth = |r: &[f64]| (3.0 * r[0]).sin() + r[1];
+    let rows = table(400, 2, &mut rng);
+    let wild = |i: usize| if i.is_multiple_of(10) { 30.0 } else { 0.0 };
+    let y: Vec<f64> = (0..400).map(|i| truth(&rows[i]) + wild(i)).collect();
+    let training = Training {
+        hidden: vec![16, 16],
+        epochs: 150,
+        batch: 16,
+        rate,
+        seed: 2,
+    };
+    let network = Network::designed(&rows, &y, &training, design).unwrap();
+    let fresh = table(200, 2, &mut rng);
+    let wanted: Vec<f64> = fresh.iter().map(|r| truth(r)).collect();
+    let mean = wanted.iter().sum::<f64>() / 200.0;
+    let spread: f64 = wanted.iter().map(|w| (w - mean).powi(2)).sum();
+    let missed = fresh.iter().zip(&wanted);
+    missed
+        .map(|(r, w)| (network.predict(r) - w).powi(2))
+        .sum::<f64>()
+        / spread
+}
+
+#[test]
+fn absolute_errors_bear_wild_targets_and_squared_ones_do_not() {
+    let absolute = left_by(Design::SIMULATORS, 3e-3);
+    let squared = Design {
+        loss: Loss::Squared,
+        ..Design::SIMULATORS
+    };
+    assert!(absolute < 0.1, "{absolute}");
+    assert!(left_by(squared, 3e-3) > 1.0);
+    // Without activation a network is a line, which leaves most of the sine's curve.
+    let line = Design {
+        activation: Activation::None,
+        ..Design::SIMULATORS
+    };
+    assert!(left_by(line, 3e-3) > absolute + 0.05);
+}
+
+#[test]
+fn a_plateau_lowers_the_rate() {
+    // A rate that is too great for steady progress.
+    let constant = Design {
+        patience: None,
+        ..Design::SIMULATORS
+    };
+    let lowered = Design {
+        patience: Some(3),
+        ..Design::SIMULATORS
+    };
+    let (constant, lowered) = (left_by(constant, 0.05), left_by(lowered, 0.05));
+    assert!(lowered < 0.7 * constant, "{lowered} {constant}");
+}
+
+#[test]
+fn hidden_layers_are_given_on_request() {
+    let mut rng = Pcg64Mcg::seed_from_u64(8);
+    let rows = table(50, 3, &mut rng);
+    let y = times(&rows, &[1.0, 2.0, 3.0]);
+    let training = Training {
+        hidden: vec![7, 5],
+        epochs: 2,
+        batch: 8,
+        rate: 1e-3,
+        seed: 3,
+    };
+    let network = Network::designed(&rows, &y, &training, Design::SIMULATORS).unwrap();
+    let hidden = |layer| network.hidden(&rows[0], layer);
+    assert_eq!(hidden(0).map(|h| h.len()), Some(7));
+    let last = hidden(1).unwrap();
+    assert!(last.len() == 5 && last.iter().all(|v| v.abs() < 1.0 && *v != 0.0));
+    assert_eq!(hidden(2), None);
 }
 
 #[test]
