@@ -19,6 +19,11 @@ impl Asked {
         new.then_some(p)
     }
 
+    /// Whether the point was not asked for.
+    pub fn is_new(&self, p: &Point) -> bool {
+        !self.0.contains(p)
+    }
+
     /// A random point that is new; none where the space seems exhausted, which is certain of small
     /// spaces.
     pub fn fresh(&mut self, space: &Space, rng: &mut impl Rng) -> Option<Point> {

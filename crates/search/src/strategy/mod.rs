@@ -1,22 +1,30 @@
 //! Strategies: who proposes the next points. They only see ranks.
 
+mod annealing;
 mod asked;
+mod bayesian;
 mod droplet;
 mod evolution;
 mod evolutionary;
+mod funnel;
 mod genetic;
 mod grid;
+mod learned;
 mod random;
 
+pub use annealing::Annealing;
+pub use bayesian::Bayesian;
 pub use droplet::Droplet;
 pub use evolution::EvolutionStrategies;
 pub use evolutionary::Evolutionary;
+pub use funnel::Funnel;
+
 pub use genetic::Genetic;
 pub use grid::Grid;
 pub use random::Random;
 
 use crate::context::{Context, Told};
-use crate::space::Point;
+use crate::space::{Point, Space};
 
 /// Proposes points and learns from their costs.
 pub trait Strategy {
@@ -28,14 +36,26 @@ pub trait Strategy {
     fn tell(&mut self, told: &Told<'_>);
 }
 
+/// The default of every sketch.
+fn defaults(space: &Space) -> Vec<Point> {
+    let default = |(sketch, s): (usize, &crate::space::Sketch)| Point {
+        sketch,
+        values: s.default.clone(),
+    };
+    space.sketches.iter().enumerate().map(default).collect()
+}
+
 /// Makes a strategy from a seed.
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 6] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 9] = [
+    ("annealing", |seed| Box::new(Annealing::new(seed))),
+    ("bayesian", |seed| Box::new(Bayesian::new(seed))),
     ("droplet", |seed| Box::new(Droplet::new(seed))),
     ("evolutionary", |seed| Box::new(Evolutionary::new(seed))),
     ("es", |seed| Box::new(EvolutionStrategies::new(seed))),
+    ("funnel", |seed| Box::new(Funnel::new(seed))),
     ("genetic", |seed| Box::new(Genetic::new(seed))),
     ("grid", |seed| Box::new(Grid::new(seed))),
     ("random", |seed| Box::new(Random::new(seed))),

@@ -1,0 +1,160 @@
+//! Draft, then verify (Pruner, ASPLOS 2025; the evolution is that of Ansor and MetaSchedule): many candidates are evolved
+//! on what a model predicts, and the best of them are asked for. Before there are answers to learn from, the
+//! cost that rules predict drafts them.
+//!
+//! Two things are ours: points of one sketch are crossed, which Ansor and MetaSchedule only announce, and every sketch
+//! begins with its default.
+
+use super::Strategy;
+use super::asked::Asked;
+use super::learned::Learned;
+use crate::context::{Context, Told};
+use crate::cost::{Analytic, CostModel, Subject};
+use crate::space::{Point, Space};
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::{HashSet, VecDeque};
+
+/// Points that are evolved at once. Ansor and MetaSchedule have 2,048; a quarter finds as good ones here, as answers come in
+/// batches of a few points.
+const POPULATION: usize = 512;
+const GENERATIONS: usize = 4;
+/// The best answers that a population begins with.
+const INCUMBENTS: usize = 32;
+/// Children that are crossed, one in so many; the others are mutated.
+const CROSSED_ONE_IN: u32 = 4;
+/// One point asked for in so many is drawn at random.
+const RANDOM_ONE_IN: u32 = 12;
+/// Random points between the defaults and the first model.
+const SEEDED: usize = 12;
+
+pub struct Funnel {
+    rng: Pcg64Mcg,
+    asked: Asked,
+    learned: Learned,
+    first: VecDeque<Point>,
+    begun: bool,
+}
+
+impl Funnel {
+    pub fn new(seed: u64) -> Funnel {
+        Funnel {
+            rng: Pcg64Mcg::seed_from_u64(seed),
+            asked: Asked::default(),
+            learned: Learned::new(seed),
+            first: VecDeque::new(),
+            begun: false,
+        }
+    }
+
+    /// The defaults, and random points that rules think well of.
+    fn begin(&mut self, context: &Context<'_>) {
+        self.first.extend(super::defaults(context.space));
+        let drawn: Vec<Point> = (0..POPULATION)
+            .map(|_| context.space.sample(&mut self.rng))
+            .collect();
+        let costs = analytic(context, &drawn);
+        let (mut known, unknown): (Vec<_>, Vec<_>) =
+            drawn.into_iter().zip(costs).partition(|(_, c)| c.is_some());
+        known.sort_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
+        // Rules know their own sketches only.
+        let of_rules = known.into_iter().map(|(p, _)| p).take(SEEDED / 2);
+        let others = unknown.into_iter().map(|(p, _)| p).take(SEEDED / 2);
+        self.first.extend(of_rules.chain(others));
+    }
+
+    /// The best points of an evolution on the model, the best first.
+    fn draft(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
+        let space = context.space;
+        let mut population = self.learned.best(INCUMBENTS);
+        while population.len() < POPULATION / 2 && !population.is_empty() {
+            let parent = population[self.rng.random_range(0..population.len())].clone();
+            population.push(space.mutate(&parent, &mut self.rng));
+        }
+        while population.len() < POPULATION {
+            population.push(space.sample(&mut self.rng));
+        }
+        let mut met: Vec<(f64, Point)> = Vec::new();
+        let mut seen: HashSet<Point> = HashSet::new();
+        for generation in 0..=GENERATIONS {
+            let scores = self.learned.scores(context, &population);
+            for (p, score) in population.iter().zip(&scores) {
+                if self.asked.is_new(p) && space.within_limits(p) && seen.insert(p.clone()) {
+                    met.push((*score, p.clone()));
+                }
+            }
+            if generation < GENERATIONS {
+                population = self.children(space, &population, &scores);
+            }
+        }
+        met.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        met.truncate(n);
+        met.into_iter().map(|(_, p)| p).collect()
+    }
+
+    /// As many children, of parents by chance in proportion to their scores.
+    fn children(&mut self, space: &Space, parents: &[Point], scores: &[f64]) -> Vec<Point> {
+        let weighed: Vec<(usize, f64)> = scores.iter().map(|s| s.max(1e-6)).enumerate().collect();
+        let mut one = || {
+            let mut parent = || {
+                let chosen = weighed.choose_weighted(&mut self.rng, |w| w.1);
+                &parents[chosen.map_or(0, |w| w.0)]
+            };
+            let (a, b) = (parent(), parent());
+            match self.rng.random_ratio(1, CROSSED_ONE_IN) {
+                true => space.cross(a, b, &mut self.rng),
+                false => space.mutate(a, &mut self.rng),
+            }
+        };
+        (0..POPULATION).map(|_| one()).collect()
+    }
+}
+
+/// What rules predict.
+fn analytic(context: &Context<'_>, points: &[Point]) -> Vec<Option<f64>> {
+    match (context.program, context.target) {
+        (Some(program), Some(target)) => {
+            let subject = Subject {
+                program,
+                target,
+                space: context.space,
+            };
+            Analytic.predict(&subject, points)
+        }
+        _ => vec![None; points.len()],
+    }
+}
+
+impl Strategy for Funnel {
+    fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
+        if !self.begun {
+            self.begun = true;
+            self.begin(context);
+        }
+        let mut out = Vec::new();
+        while out.len() < n
+            && let Some(p) = self.first.pop_front()
+        {
+            out.extend(self.asked.take(context.space, p));
+        }
+        let mut drafted = VecDeque::new();
+        if out.len() < n && self.learned.update(context) {
+            drafted = self.draft(context, n - out.len()).into();
+        }
+        while out.len() < n {
+            let random = self.rng.random_ratio(1, RANDOM_ONE_IN);
+            let best = if random { None } else { drafted.pop_front() };
+            let new = best.and_then(|p| self.asked.take(context.space, p));
+            match new.or_else(|| self.asked.fresh(context.space, &mut self.rng)) {
+                Some(p) => out.push(p),
+                None => break,
+            }
+        }
+        out
+    }
+
+    fn tell(&mut self, told: &Told<'_>) {
+        self.learned.add(told.point, told.cost);
+    }
+}
