@@ -136,9 +136,12 @@ impl Node {
                 nodes.push(inner);
             }
         }
-        // An inner selector is done before the outer one is.
+        // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
+        let mut tries = false;
         for (node, b) in nodes.into_iter().zip(begun).rev() {
-            node.selector.finish(b, time);
+            let timed = b.is_timed();
+            node.selector.finish(b, time, tries);
+            tries |= timed;
         }
     }
 
@@ -424,6 +427,24 @@ mod tests {
         n.families(&key(), &mut families);
         assert_eq!(families, ["winograd"]);
         assert!(calls[3] > 150 && calls[0] >= 10, "{calls:?}");
+    }
+
+    #[test]
+    fn a_family_that_loses_is_decided_and_judged_by_its_best() {
+        let n = node(&["im2row 1", "winograd2.a 2", "winograd4.b 3"]);
+        let nanoseconds = [10, 40, 20];
+        for _ in 0..100 {
+            let mut begun = Vec::new();
+            let at = n.begin(&key(), &mut begun);
+            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+        }
+        assert_eq!(n.decided(&key()), Some(0));
+        assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
+        let medians = n.selector.medians(&key());
+        assert_eq!(medians[1], Some(Duration::from_nanos(20)));
+        let tried = n.medians(&key()).into_iter().flatten();
+        let tried: Vec<u128> = tried.map(|t| t.as_nanos()).collect();
+        assert_eq!(tried, [10, 40, 20]);
     }
 
     #[test]
