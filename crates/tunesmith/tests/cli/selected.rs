@@ -63,3 +63,81 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     ]);
     assert!(error.contains("no step with alternatives"), "{error}");
 }
+
+#[test]
+fn a_study_compares_the_choice_made_online_with_fixed_ones() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let study = |more: &[&str]| {
+        let usual = [
+            "study",
+            "select",
+            CONVOLUTION,
+            "--time",
+            "0.1s",
+            "--defaults",
+        ];
+        [&usual[..], more].concat()
+    };
+    let all = p.json(&study(&["--threads", "1,2", "--plot", "p.svg"]));
+    let runs = all["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for (run, threads) in runs.iter().zip([1, 2]) {
+        assert_eq!(run["threads"], threads);
+        assert_eq!(run["batch"], 1);
+        let fixed = run["fixed"].as_array().unwrap();
+        assert_eq!(fixed[0]["choice"], "first");
+        let names: Vec<&str> = fixed
+            .iter()
+            .map(|f| f["choice"].as_str().unwrap())
+            .collect();
+        for name in ["convgemm", "im2row", "winograd2", "winograd4"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        let median = |f: &serde_json::Value| f["median_ms"].as_f64().unwrap();
+        let best = &fixed[run["best"].as_u64().unwrap() as usize];
+        assert!(fixed.iter().all(|f| median(f) >= median(best)), "{run}");
+        let exploring = &run["exploring"];
+        let explored = exploring["samples_ns"].as_array().unwrap().len() as u64;
+        assert_eq!(exploring["inferences"].as_u64(), Some(explored));
+        assert!(explored >= 10 * names.len() as u64 - 10, "{run}");
+        assert!(run["overhead"]["ratio"].as_f64().unwrap() > 0.0);
+        let layer = &run["layers"][0];
+        let tried = layer["alternatives"].as_array().unwrap();
+        assert!(
+            tried.iter().all(|t| t["median_ms"].as_f64() > Some(0.0)),
+            "{layer}"
+        );
+        // A numbered algorithm is found by way of its family.
+        let chosen = &tried[layer["chosen"].as_u64().unwrap() as usize]["algorithm"];
+        let by_family = chosen.as_str().unwrap().starts_with("winograd");
+        assert_eq!(
+            layer["families"] == serde_json::json!(["winograd"]),
+            by_family
+        );
+    }
+    let picture = fs::read_to_string(folder.path().join("p.svg")).unwrap();
+    assert!(
+        picture.starts_with("<svg") && picture.contains("convgemm"),
+        "{picture}"
+    );
+    let text = p.ok(&study(&[]));
+    for part in [
+        "online gains",
+        "inferences decided",
+        "*",
+        "Decisions:",
+        " -> ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let error = p.error(&[
+        "study",
+        "select",
+        super::program::OP,
+        "--alternatives",
+        "winograd",
+        "--defaults",
+    ]);
+    assert!(error.contains("--alternatives"), "{error}");
+}
