@@ -32,6 +32,8 @@ pub struct Selection {
     pub fixed: Vec<ChoiceTimes>,
     /// The position of the fixed choice with the least median.
     pub best: usize,
+    /// Steps that run another kernel than with the best fixed choice.
+    pub differing: usize,
     pub exploring: Exploring,
     pub layers: Vec<Layer>,
     pub overhead: Overhead,
@@ -160,23 +162,21 @@ pub fn measure(
     let best = medians
         .min_by(|a, b| a.1.total_cmp(&b.1))
         .map_or(0, |b| b.0);
+    let threads = pool.ctx().threads;
+    let decided = decided(variants, selectors, threads);
+    let pairs = decided.iter().zip(&choices[best].alternatives);
     Ok(Selection {
         model: compiled.name().to_string(),
-        threads: pool.ctx().threads,
+        threads,
         batch,
         steps: choices[0].steps,
         exploring: exploring(explored_ns, &meanwhile[best], &own, &fixed[best]),
         online: own,
         fixed,
         best,
-        layers: layers(variants, selectors, pool.ctx().threads),
-        overhead: overhead(
-            variants,
-            pool,
-            selectors,
-            &mut online,
-            time / SHARE_OF_PAIRS,
-        )?,
+        differing: pairs.filter(|(a, b)| a != b).count(),
+        layers: layers(variants, selectors, threads),
+        overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,
     })
 }
 
@@ -293,20 +293,25 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
     found.into_iter().map(|(_, layer)| layer).collect()
 }
 
+/// The alternative of each step that was decided on; the only one of steps without a choice.
+fn decided(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<usize> {
+    let key = |step: usize| variants.selection_key(0, step, threads);
+    let decided = selectors.decided(0, key).into_iter();
+    decided.map(|d| d.unwrap_or(0)).collect()
+}
+
 /// What a decided model takes over the same model whose choices are fixed.
 fn overhead(
     variants: &Arc<Variants>,
     pool: &Arc<Pool>,
-    selectors: &Selectors,
+    decided: Vec<usize>,
     online: &mut Model,
     time: Duration,
 ) -> Result<Overhead> {
-    let key = |step: usize| variants.selection_key(0, step, pool.ctx().threads);
-    let decided = selectors.decided(0, key).into_iter();
     let same = FixedChoice {
         algorithm: String::new(),
         steps: 0,
-        alternatives: decided.map(|d| d.unwrap_or(0)).collect(),
+        alternatives: decided,
     };
     let mut same = fixed_model(variants, 0, pool, &same)?;
     let begin = Instant::now();

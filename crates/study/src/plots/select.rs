@@ -117,6 +117,7 @@ fn over_time(area: &Area<'_>, s: &Selection) -> Drawn {
 /// Three digits or so.
 fn plain(v: f64) -> String {
     match v {
+        0.0 => "0".to_string(),
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
         v => format!("{v:.2}"),

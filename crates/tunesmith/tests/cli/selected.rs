@@ -64,21 +64,22 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     assert!(error.contains("no step with alternatives"), "{error}");
 }
 
+fn study<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let usual = [
+        "study",
+        "select",
+        CONVOLUTION,
+        "--time",
+        "0.1s",
+        "--defaults",
+    ];
+    [&usual[..], more].concat()
+}
+
 #[test]
 fn a_study_compares_the_choice_made_online_with_fixed_ones() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    let study = |more: &[&str]| {
-        let usual = [
-            "study",
-            "select",
-            CONVOLUTION,
-            "--time",
-            "0.1s",
-            "--defaults",
-        ];
-        [&usual[..], more].concat()
-    };
     let all = p.json(&study(&["--threads", "1,2", "--plot", "p.svg"]));
     let runs = all["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
@@ -97,6 +98,7 @@ fn a_study_compares_the_choice_made_online_with_fixed_ones() {
         let median = |f: &serde_json::Value| f["median_ms"].as_f64().unwrap();
         let best = &fixed[run["best"].as_u64().unwrap() as usize];
         assert!(fixed.iter().all(|f| median(f) >= median(best)), "{run}");
+        assert!(run["differing"].as_u64() <= Some(1), "{run}");
         let exploring = &run["exploring"];
         let explored = exploring["samples_ns"].as_array().unwrap().len() as u64;
         assert_eq!(exploring["inferences"].as_u64(), Some(explored));

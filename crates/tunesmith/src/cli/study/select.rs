@@ -202,12 +202,19 @@ fn print_choices(s: &Selection) -> Result<()> {
 /// What exploring and what a decided choice cost.
 fn costs(s: &Selection) -> String {
     let (e, o) = (&s.exploring, &s.overhead);
+    let differing = match s.differing {
+        0 => format!("The choice made online is that of {}.", name(s.best())),
+        n => format!(
+            "The choice made online differs from that of {} in {n} layers.",
+            name(s.best())
+        ),
+    };
     let pays = match e.pays_after {
         Some(n) => format!("exploring has paid after {n:.0} inferences"),
         None => "exploring does not pay".to_string(),
     };
     format!(
-        "{} inferences decided, in {:.2} s; as many of the best fixed choice take {:.2} s.\n\
+        "{differing}\n{} inferences decided, in {:.2} s; as many of the best fixed choice take {:.2} s.\n\
          The whole run of {} inferences took {:.2} s; as many of the best fixed choice take {:.2} s ({:+.1}%); {pays}.\n\
          After deciding, an inference takes {:.4} times what it takes with the same choices fixed (medians of {} pairs).",
         e.inferences,
