@@ -440,10 +440,11 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         }
     }
 
-    /// Ends a call that was begun: how long it took.
-    pub fn finish(&self, mut begun: Begun, took: Duration) {
+    /// Ends a call that was begun: how long it took, and whether an undecided selector ran inside. Such a call
+    /// is no sample, as if it had been made by [`BestOf::call`].
+    pub fn finish(&self, mut begun: Begun, took: Duration, disturbed: bool) {
         if let Some((entry, assignment)) = begun.entry.take() {
-            entry.conclude(assignment, took, false, &self.options);
+            entry.conclude(assignment, took, disturbed, &self.options);
             entry.leave();
         }
     }

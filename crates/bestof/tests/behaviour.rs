@@ -566,7 +566,7 @@ fn calls_that_the_caller_times_are_counted_alike() {
                 drop(begun);
                 assert!(s.fail(&1, 2));
             }
-            at => s.finish(begun, Duration::from_micros(costs[at])),
+            at => s.finish(begun, Duration::from_micros(costs[at]), false),
         }
     }
     assert_eq!(samples(&s, 0), [10, 10, 0]);

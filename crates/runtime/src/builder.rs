@@ -7,6 +7,7 @@
 //! decision.
 
 use crate::abi::KernelFailure;
+use crate::choices::without_unused_constants;
 use crate::elf::{ElfError, LoadedCode};
 use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
@@ -365,8 +366,8 @@ impl ModelBuilder {
             }
         }
         self.place_activations();
-        self.drop_unused_constants();
-        let constants = gathered(self.constants);
+        let constants = without_unused_constants(&mut self.manifest, &self.constants);
+        let constants = gathered(constants);
         Ok(CompiledModel::new(self.manifest, constants)?)
     }
 
@@ -670,37 +671,6 @@ impl ModelBuilder {
             tensors[i].place = TensorPlace::Arena { offset };
         }
         self.manifest.arena_bytes = plan.arena_bytes;
-    }
-
-    fn drop_unused_constants(&mut self) {
-        let manifest = &self.manifest;
-        let args = manifest
-            .steps
-            .iter()
-            .flat_map(|s| &s.alternatives)
-            .flat_map(|a| &a.args);
-        let used: BTreeSet<TensorId> = args
-            .chain(&manifest.outputs)
-            .chain(manifest.states.iter().map(|s| &s.initial))
-            .map(|id| self.root(*id).0)
-            .collect();
-        let mut new_ids: HashMap<u32, u32> = HashMap::new();
-        let mut kept = Vec::new();
-        for (i, tensor) in self.manifest.tensors.iter_mut().enumerate() {
-            let TensorPlace::Constant { blob } = tensor.place else {
-                continue;
-            };
-            if !used.contains(&TensorId(i as u32)) {
-                tensor.place = TensorPlace::Discarded;
-                continue;
-            }
-            let id = *new_ids.entry(blob).or_insert_with(|| {
-                kept.push(self.constants[blob as usize].clone());
-                kept.len() as u32 - 1
-            });
-            tensor.place = TensorPlace::Constant { blob: id };
-        }
-        self.constants = kept;
     }
 }
 

@@ -8,6 +8,7 @@
 mod abi;
 mod artifact;
 mod builder;
+mod choices;
 pub mod dtype_name;
 mod elf;
 mod guard;
@@ -28,6 +29,7 @@ pub use abi::{
 };
 pub use artifact::{ARTIFACT_VERSION, LoadError, MAGIC as ARTIFACT_MAGIC, SaveError};
 pub use builder::{BoundKernel, BuildModelError, ModelBuilder};
+pub use choices::FixedChoice;
 pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};

@@ -5,6 +5,7 @@
 //! the step's selector. A decided step costs a look at a list more than one without alternatives, and no
 //! reading of a clock.
 
+use crate::choices::word;
 use crate::model::{CompiledModel, ModelStep, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// What a selector chooses among: positions of a step's alternatives, or selectors of some of them.
 enum Member {
     Alternative(usize),
-    Nested(Box<Node>),
+    Nested { family: String, node: Box<Node> },
 }
 
 /// A selector, and what its positions are.
@@ -68,17 +69,14 @@ impl Making<'_> {
             } else if inside[0] == at {
                 let leaf = |i: &usize| (names[*i].clone(), Member::Alternative(*i));
                 let nested = self.node(inside.iter().map(leaf).collect())?;
-                let name = format!("{} {}", family(name), nested.selector.name());
-                members.push((name, Member::Nested(Box::new(nested))));
+                let family = family(name).to_string();
+                let name = format!("{family} {}", nested.selector.name());
+                let node = Box::new(nested);
+                members.push((name, Member::Nested { family, node }));
             }
         }
         self.node(members)
     }
-}
-
-/// The word of an algorithm's name without what follows it: `winograd4` of `winograd4.rows 1f`.
-fn word(name: &str) -> &str {
-    name.split(['.', ' ']).next().unwrap_or_default()
 }
 
 /// The word without its number.
@@ -103,7 +101,16 @@ impl Node {
     fn decided(&self, key: &SelectionKey) -> Option<usize> {
         match &self.members[self.selector.decided_position(key)?] {
             Member::Alternative(at) => Some(*at),
-            Member::Nested(node) => node.decided(key),
+            Member::Nested { node, .. } => node.decided(key),
+        }
+    }
+
+    /// The families on the way to the alternative that was decided on.
+    fn families(&self, key: &SelectionKey, found: &mut Vec<String>) {
+        let at = self.selector.decided_position(key);
+        if let Some(Member::Nested { family, node }) = at.map(|at| &self.members[at]) {
+            found.push(family.clone());
+            node.families(key, found);
         }
     }
 
@@ -115,7 +122,7 @@ impl Node {
         begun.push(own);
         match &self.members[at] {
             Member::Alternative(at) => *at,
-            Member::Nested(node) => node.begin(key, begun),
+            Member::Nested { node, .. } => node.begin(key, begun),
         }
     }
 
@@ -123,13 +130,18 @@ impl Node {
     fn finish(&self, begun: Vec<Begun>, time: Duration) {
         let mut nodes = vec![self];
         for b in &begun {
-            if let Member::Nested(inner) = &nodes[nodes.len() - 1].members[b.alternative()] {
+            if let Member::Nested { node: inner, .. } =
+                &nodes[nodes.len() - 1].members[b.alternative()]
+            {
                 nodes.push(inner);
             }
         }
-        // An inner selector is done before the outer one is.
+        // An inner selector is done before the outer one is. What it tries is no sample of the outer one.
+        let mut tries = false;
         for (node, b) in nodes.into_iter().zip(begun).rev() {
-            node.selector.finish(b, time);
+            let timed = b.is_timed();
+            node.selector.finish(b, time, tries);
+            tries |= timed;
         }
     }
 
@@ -138,7 +150,7 @@ impl Node {
         for (at, member) in self.members.iter().enumerate() {
             let left_inside = match member {
                 Member::Alternative(a) if *a == alternative => false,
-                Member::Nested(node) if node.has(alternative) => node.fail(key, alternative),
+                Member::Nested { node, .. } if node.has(alternative) => node.fail(key, alternative),
                 _ => continue,
             };
             return left_inside || self.selector.fail(key, at);
@@ -149,7 +161,7 @@ impl Node {
     fn has(&self, alternative: usize) -> bool {
         self.members.iter().any(|m| match m {
             Member::Alternative(a) => *a == alternative,
-            Member::Nested(node) => node.has(alternative),
+            Member::Nested { node, .. } => node.has(alternative),
         })
     }
 
@@ -159,7 +171,7 @@ impl Node {
         for (member, median) in self.members.iter().zip(self.selector.medians(key)) {
             let (at, medians) = match member {
                 Member::Alternative(at) => (*at, vec![median]),
-                Member::Nested(node) => (0, node.medians(key)),
+                Member::Nested { node, .. } => (0, node.medians(key)),
             };
             if found.len() < at + medians.len() {
                 found.resize(at + medians.len(), None);
@@ -175,7 +187,7 @@ impl Node {
     fn all(&self) -> Vec<&BestOf<SelectionKey, ()>> {
         let mut all = vec![&self.selector];
         for m in &self.members {
-            if let Member::Nested(node) = m {
+            if let Member::Nested { node, .. } = m {
                 all.extend(node.all());
             }
         }
@@ -247,6 +259,17 @@ impl Selectors {
     ) -> Vec<Option<usize>> {
         let one = |(step, at): (usize, &Option<usize>)| self.all[(*at)?].decided(&key(step));
         self.steps[variant].iter().enumerate().map(one).collect()
+    }
+
+    /// The families of algorithms on the way to what was decided for a step of a variant, such as `winograd`
+    /// on the way to `winograd4`. Empty where none was chosen first.
+    pub fn families(&self, variant: usize, step: usize, key: &SelectionKey) -> Vec<String> {
+        let mut found = Vec::new();
+        let at = self.steps.get(variant).and_then(|of| *of.get(step)?);
+        if let Some(at) = at {
+            self.all[at].families(key, &mut found);
+        }
+        found
     }
 
     /// The median of every alternative of a step of a variant, as far as it was tried. Empty for steps
@@ -382,10 +405,15 @@ mod tests {
     fn algorithms_that_differ_in_a_number_choose_among_themselves_first() {
         let n = node(&["im2row 1", "winograd2.a 2", "direct 3", "winograd4.b 4"]);
         assert_eq!(n.members.len(), 3);
-        let Member::Nested(inner) = &n.members[1] else {
+        let Member::Nested {
+            node: inner,
+            family,
+        } = &n.members[1]
+        else {
             panic!("winograd is a selector of its own");
         };
         assert!(inner.has(1) && inner.has(3) && !inner.has(0));
+        assert_eq!(family, "winograd");
         let nanoseconds = [50, 40, 60, 20];
         let mut calls = vec![0; 4];
         for _ in 0..200 {
@@ -395,7 +423,28 @@ mod tests {
             n.finish(begun, Duration::from_nanos(nanoseconds[at]));
         }
         assert_eq!(n.decided(&key()), Some(3), "{calls:?}");
+        let mut families = Vec::new();
+        n.families(&key(), &mut families);
+        assert_eq!(families, ["winograd"]);
         assert!(calls[3] > 150 && calls[0] >= 10, "{calls:?}");
+    }
+
+    #[test]
+    fn a_family_that_loses_is_decided_and_judged_by_its_best() {
+        let n = node(&["im2row 1", "winograd2.a 2", "winograd4.b 3"]);
+        let nanoseconds = [10, 40, 20];
+        for _ in 0..100 {
+            let mut begun = Vec::new();
+            let at = n.begin(&key(), &mut begun);
+            n.finish(begun, Duration::from_nanos(nanoseconds[at]));
+        }
+        assert_eq!(n.decided(&key()), Some(0));
+        assert!(n.all().iter().all(|s| s.decision(&key()).is_some()));
+        let medians = n.selector.medians(&key());
+        assert_eq!(medians[1], Some(Duration::from_nanos(20)));
+        let tried = n.medians(&key()).into_iter().flatten();
+        let tried: Vec<u128> = tried.map(|t| t.as_nanos()).collect();
+        assert_eq!(tried, [10, 40, 20]);
     }
 
     #[test]

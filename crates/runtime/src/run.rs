@@ -11,7 +11,7 @@ use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
 use crate::kernel::BuiltKernel;
 use crate::mapping::Mapping;
-use crate::model::{CompiledModel, ModelStep, StepId, TensorId, TensorInfo, TensorPlace};
+use crate::model::{CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
 use crate::variants::{Selected, Variants, fit};
 use std::collections::HashMap;
@@ -201,11 +201,7 @@ impl Model {
         let workspace = most(&|m| m.workspace_bytes(threads))?;
         let mut steps = Vec::with_capacity(variants.models().len());
         for (at, compiled) in variants.models().iter().enumerate() {
-            let sizes: Vec<i64> = variants.sizes(at).into_iter().map(|n| n as i64).collect();
-            let key = |step: &ModelStep| SelectionKey {
-                shape: [&sizes[..], &step.key_shape].concat(),
-                threads,
-            };
+            let key = |step: usize| variants.selection_key(at, step, threads);
             let object = |kernel: &Arc<BuiltKernel>| &code[loaded[&Arc::as_ptr(kernel)]];
             steps.push(loaded_steps(compiled, &arena, &key, &object)?);
         }
@@ -572,11 +568,11 @@ fn selected(
 fn loaded_steps<'c>(
     compiled: &CompiledModel,
     arena: &Mapping,
-    key: &dyn Fn(&ModelStep) -> SelectionKey,
+    key: &dyn Fn(usize) -> SelectionKey,
     code: &dyn Fn(&Arc<BuiltKernel>) -> &'c LoadedCode,
 ) -> Result<Vec<LoadedStep>, LoadError> {
     let mut steps = Vec::with_capacity(compiled.steps().len());
-    for step in compiled.steps() {
+    for (index, step) in compiled.steps().iter().enumerate() {
         let mut alternatives = Vec::with_capacity(step.alternatives.len());
         for alternative in &step.alternatives {
             let kernel = &compiled.kernels()[alternative.kernel.index()];
@@ -594,7 +590,7 @@ fn loaded_steps<'c>(
             let args = args.collect();
             alternatives.push(LoadedAlternative { entry, args });
         }
-        let key = key(step);
+        let key = key(index);
         steps.push(LoadedStep { key, alternatives });
     }
     Ok(steps)

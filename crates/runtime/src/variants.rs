@@ -8,7 +8,7 @@
 
 use crate::kernel::BuiltKernel;
 use crate::model::{Blob, CompiledModel, Constant, Inconsistent, TensorId, TensorInfo, gathered};
-use crate::run::RunError;
+use crate::run::{RunError, SelectionKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
@@ -114,6 +114,19 @@ impl Variants {
             input_of(&self.models[variant], input).shape[axis]
         };
         self.dims.iter().map(size).collect()
+    }
+
+    /// What the choice among the alternatives of a step of a variant may depend on.
+    ///
+    /// # Panics
+    /// If there is no variant or step of this position.
+    pub fn selection_key(&self, variant: usize, step: usize, threads: u32) -> SelectionKey {
+        let sizes = self.sizes(variant).into_iter().map(|n| n as i64);
+        let step = &self.models[variant].steps()[step];
+        SelectionKey {
+            shape: sizes.chain(step.key_shape.iter().copied()).collect(),
+            threads,
+        }
     }
 
     /// A variant's sizes for people: `batch=1 seq=32`; nothing where no dimension has a name.

@@ -1,5 +1,5 @@
-//! Studies: policies of measuring under conditions that are varied, and strategies on
-//! recorded tables.
+//! Studies: policies of measuring under conditions that are varied, strategies on
+//! recorded tables, and choosing while inferences run.
 //!
 //! Owns what is computed for a study; nothing here reaches a store of measurements. What
 //! comes from a model says so (*modelled*), and so does what comes from a table
@@ -18,6 +18,7 @@ pub mod report;
 mod row;
 mod saved;
 pub mod scores;
+pub mod select;
 pub mod strategies;
 mod sweep;
 

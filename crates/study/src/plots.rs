@@ -3,6 +3,10 @@
 //! Owns what is drawn and how; every picture is one SVG text. What is averaged
 //! over what is `report`'s.
 
+mod select;
+
+pub use select::selections;
+
 use super::measured::Findings;
 use super::report::{Group, groups_with, swept_names};
 use super::row::{Row, mean};

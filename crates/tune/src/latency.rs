@@ -5,7 +5,8 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::watch::Watch;
 use plan::Plan;
-use runtime::Model;
+use runtime::{FixedChoice, FixedSelector, Model, Pool, Variants};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Paired;
 use tensor::{DType, Fill, fill_tensor};
@@ -61,6 +62,27 @@ pub fn fill_inputs(model: &mut Model, seed: u64) {
         let t = input(dtype, &shape, seed + i as u64);
         model.input_mut(i).copy_from_slice(t.bytes());
     }
+}
+
+/// A model of a variant, with inputs from seed 1, whose steps run the same alternatives in every inference.
+///
+/// # Errors
+/// If there is no memory for it, or this machine cannot run it.
+///
+/// # Panics
+/// If there is no such variant.
+pub fn fixed_model(
+    variants: &Arc<Variants>,
+    variant: usize,
+    pool: &Arc<Pool>,
+    choice: &FixedChoice,
+) -> Result<Model> {
+    let mut model = Model::of(variants.clone(), pool.clone())?;
+    model.select(variant);
+    let alternatives = choice.alternatives.clone();
+    model.set_selector(Some(Box::new(FixedSelector { alternatives })));
+    fill_inputs(&mut model, 1);
+    Ok(model)
 }
 
 /// Invokes the models in turn for about `time`, at least `min_rounds` rounds

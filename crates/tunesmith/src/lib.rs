@@ -21,7 +21,7 @@
 //!   the artifact, which needs no compiler to run.
 //! - A model that was compiled with alternatives chooses among them while it runs:
 //!   [`Model::set_selector`] takes [`Selectors::online`] of [`selectors`], and a [`DecisionFile`] keeps what
-//!   was decided.
+//!   was decided. [`decided`] gives the model without the alternatives that lost.
 //! - [`check()`]: compares every layer of a compiled model with plain references.
 //!
 //! # Worker processes
@@ -112,7 +112,7 @@ pub use check::{Agreement, LayerAgreement, check};
 pub use compile::{Compiled, compile, compile_variants};
 pub use ir::Target;
 pub use measure::Policy;
-pub use online::{DecisionFile, selectors};
+pub use online::{DecisionFile, decided, selectors};
 pub use onnx::ImportOptions;
 pub use runtime::{CompiledModel, Model, Pool, Selectors, Variants};
 pub use search::{Accuracy, SpaceKind};

@@ -1,7 +1,7 @@
 //! Choosing among the alternatives of a model's steps while it runs, with decisions in a file.
 
 use bestof::{Decisions, Options, Validators};
-use runtime::{CompiledModel, Selectors, Variants};
+use runtime::{CompiledModel, SelectionKey, Selectors, Variants};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tune::machine::Machine;
@@ -62,6 +62,35 @@ impl DecisionFile {
         selectors.save(&mut found);
         let saved = found.save(&self.path, &self.validators);
         saved.map_err(|e| Error::new(format!("{}: {e}", self.path.display())))
+    }
+}
+
+/// A variant without the alternatives that lost: one kernel a step, and the constants of these kernels alone.
+/// It takes less memory and runs as the selectors would let it run with so many threads.
+///
+/// # Errors
+/// If a step is not decided.
+pub fn decided(
+    variants: &Variants,
+    variant: usize,
+    selectors: &Selectors,
+    threads: u32,
+) -> Result<CompiledModel> {
+    let model = &variants.models()[variant];
+    let key = |step: usize| -> SelectionKey { variants.selection_key(variant, step, threads) };
+    let chosen = selectors.decided(variant, key);
+    let open = model.steps().iter().zip(&chosen);
+    let open = open.filter(|(s, c)| s.alternatives.len() > 1 && c.is_none());
+    match open.count() {
+        0 => {
+            let choices: Vec<usize> = chosen.into_iter().map(|c| c.unwrap_or(0)).collect();
+            Ok(model.with_choices(&choices))
+        }
+        n => Err(Error::new(format!(
+            "{n} steps of {} have not decided among their kernels",
+            model.name()
+        ))
+        .help("let the model run more inferences")),
     }
 }
 

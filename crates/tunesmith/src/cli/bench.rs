@@ -1,12 +1,16 @@
 //! `bench`: the latency distribution of a compiled model.
 
-use super::bench_online::{self, OnlineSummary};
+use super::bench_online::{self, Measured, OnlineSummary};
+use super::compile::Written;
+use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
+use super::output::{ARTIFACT, Output};
 use super::parse::{parse_duration, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
+use crate::compile::join;
 use crate::explain::{Profile, profiles};
-use crate::online::DecisionFile;
+use crate::online::{DecisionFile, decided};
 use runtime::{CompiledModel, Model, Pool, Variants};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -20,7 +24,7 @@ use tune::{Error, Result};
 /// Measure the latency of a compiled model, of each of its variants
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith bench resnet18.tsm --threads 1 --json\n  tunesmith compile vgg16 --keep-alternatives 3 --out vgg16.tsm\n  tunesmith bench vgg16.tsm --select each --decisions vgg16.decisions"
+    after_help = "Examples:\n  tunesmith bench resnet18.tsm --threads 1 --json\n  tunesmith compile vgg16 --keep-alternatives 3 --out vgg16.tsm\n  tunesmith bench vgg16.tsm --select each --decisions vgg16.decisions\n  tunesmith bench vgg16.tsm --select online --out decided.tsm"
 )]
 pub struct Args {
     /// A compiled model (.tsm)
@@ -36,6 +40,11 @@ pub struct Args {
     /// Keep what is decided in this file, and start from it
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
+    /// Write the model without the alternatives that lost: a smaller file, and less memory when it runs
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    sign: SignArgs,
     /// How long to measure
     #[arg(long, value_parser = parse_duration, default_value = "3s")]
     time: Duration,
@@ -68,43 +77,97 @@ struct Summary {
     /// What choosing among alternatives brought, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<OnlineSummary>,
+    /// The model without the alternatives that lost, if that was asked for and it is the only variant.
+    #[serde(flatten)]
+    written: Option<Written>,
 }
 
 const MIN_ROUNDS: usize = 5;
 
 pub fn run(a: &Args) -> Result<ExitCode> {
-    if a.select == "first" && a.decisions.is_some() {
-        return Err(
-            Error::new("--decisions keeps what --select online or each decides")
-                .help("add --select online"),
-        );
-    }
+    check(a)?;
     let threads = a
         .threads
         .unwrap_or_else(|| tune::machine::Machine::host().cpus);
     let variants = Arc::new(a.pool.load(&a.artifact)?);
     let which = variants.with_sizes(&a.which.sizes()?)?;
     let pool = a.pool.pool(threads)?;
-    let mut summaries = Vec::new();
+    let key = a.sign.key()?;
+    let inputs = [vec![a.artifact.clone()], a.sign.files()].concat();
+    let inputs = inputs.into_iter().chain(a.decisions.clone()).collect();
+    let out = match &a.out {
+        Some(path) => Some(Output::new(path, ARTIFACT, inputs)?),
+        None => None,
+    };
+    let (mut summaries, mut left) = (Vec::new(), None);
     // Each alone: the memory of another instance would push this one's out of the caches.
     for at in which {
-        summaries.push(measured(a, &variants, at, &pool)?);
-    }
-    if a.json {
-        match summaries.as_slice() {
-            [one] => super::print_json(one)?,
-            all => super::print_json(&serde_json::json!({ "variants": all }))?,
+        let (summary, model) = measured(a, &variants, at, &pool)?;
+        summaries.push(summary);
+        if let Some(model) = model {
+            left = Some(join(left, variants.dims(), Arc::new(model))?);
         }
+    }
+    let written = match (out, left) {
+        (Some(out), Some(left)) => Some(Written {
+            bytes: out.save(&left, key.as_ref())?,
+            artifact: out.path().display().to_string(),
+        }),
+        _ => None,
+    };
+    match (a.json, written) {
+        (true, written) => print_json(summaries, written)?,
+        (false, Some(written)) => super::print_line(&format!(
+            "written to {} ({:.1} MB)",
+            written.artifact,
+            written.bytes as f64 / 1e6
+        ))?,
+        (false, None) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures a variant, and prints what it takes unless all are printed together.
-fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> Result<Summary> {
+/// Refuses what has no effect without `--select`.
+fn check(a: &Args) -> Result<()> {
+    let refuse = |what: &str| Err(Error::new(what).help("add --select online"));
+    if a.select != "first" {
+        return Ok(());
+    }
+    if a.decisions.is_some() {
+        return refuse("--decisions keeps what --select online or each decides");
+    }
+    match a.out {
+        Some(_) => refuse("--out writes what --select online or each decides"),
+        None => Ok(()),
+    }
+}
+
+fn print_json(mut summaries: Vec<Summary>, written: Option<Written>) -> Result<()> {
+    if let [one] = summaries.as_mut_slice() {
+        one.written = written;
+        return super::print_json(one);
+    }
+    let mut all = serde_json::json!({ "variants": summaries });
+    if let Some(written) = written {
+        all["artifact"] = written.artifact.into();
+        all["bytes"] = written.bytes.into();
+    }
+    super::print_json(&all)
+}
+
+/// Measures a variant, and prints what it takes unless all are printed together; gives it without the
+/// alternatives that lost if that is to be written.
+fn measured(
+    a: &Args,
+    variants: &Arc<Variants>,
+    at: usize,
+    pool: &Arc<Pool>,
+) -> Result<(Summary, Option<CompiledModel>)> {
     let threads = pool.threads();
     let compiled = variants.models()[at].clone();
     let mut model = Model::new(compiled.clone(), pool.clone())?;
     fill_inputs(&mut model, 1);
+    let mut left = None;
     let (online, l) = match a.select.as_str() {
         "first" => (
             None,
@@ -116,9 +179,16 @@ fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> 
                 .as_deref()
                 .map(|path| DecisionFile::new(path, &compiled, threads));
             let each = select == "each";
-            let (online, l) =
-                bench_online::measured(variants, at, pool, a.time, each, kept.as_ref())?;
-            (Some(online), l)
+            let Measured {
+                summary,
+                latencies,
+                selectors,
+            } = bench_online::measured(variants, at, pool, a.time, each, kept.as_ref())?;
+            if a.out.is_some() {
+                let model = decided(variants, at, &selectors, pool.ctx().threads);
+                left = Some(model.map_err(|e| e.help("give more --time"))?);
+            }
+            (Some(summary), latencies)
         }
     };
     let summary = Summary {
@@ -135,27 +205,12 @@ fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> 
         p90_ms: l.p90_ms(),
         exchange_ns: exchange_ns(threads),
         online,
+        written: None,
     };
     if a.json {
-        return Ok(summary);
+        return Ok((summary, left));
     }
-    let sizes = match summary.sizes.as_str() {
-        "" => String::new(),
-        sizes => format!(" {sizes}"),
-    };
-    super::print_line(&format!(
-        "{}{sizes}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
-        summary.model,
-        summary.median_ms,
-        summary.min_ms,
-        summary.p90_ms,
-        summary.runs,
-        threads,
-        or_unknown(&summary.accuracy)
-    ))?;
-    if let Some(online) = &summary.online {
-        super::print_text(&bench_online::text(online))?;
-    }
+    print(&summary)?;
     if a.profile || a.scaling {
         let mut running = vec![(compiled.clone(), model.pool().clone())];
         if a.scaling {
@@ -169,7 +224,28 @@ fn measured(a: &Args, variants: &Arc<Variants>, at: usize, pool: &Arc<Pool>) -> 
             &profiles(&running, a.time)?,
         ))?;
     }
-    Ok(summary)
+    Ok((summary, left))
+}
+
+fn print(summary: &Summary) -> Result<()> {
+    let sizes = match summary.sizes.as_str() {
+        "" => String::new(),
+        sizes => format!(" {sizes}"),
+    };
+    super::print_line(&format!(
+        "{}{sizes}: median {:.3} ms, min {:.3} ms, 90th percentile {:.3} ms ({} runs, {} threads, accuracy {})",
+        summary.model,
+        summary.median_ms,
+        summary.min_ms,
+        summary.p90_ms,
+        summary.runs,
+        summary.threads,
+        or_unknown(&summary.accuracy)
+    ))?;
+    match &summary.online {
+        Some(online) => super::print_text(&bench_online::text(online)),
+        None => Ok(()),
+    }
 }
 
 /// The time of every step, and with a second profile what one thread takes.

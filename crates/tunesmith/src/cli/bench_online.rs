@@ -4,13 +4,11 @@
 use super::screen;
 use super::table::Table;
 use crate::online::{DecisionFile, selectors};
-use runtime::{
-    CompiledModel, FixedSelector, Model, ModelStep, Pool, SelectionKey, Selectors, Variants,
-};
+use runtime::{CompiledModel, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tune::latency::{Latencies, fill_inputs, interleaved};
+use tune::latency::{Latencies, fill_inputs, fixed_model, interleaved};
 use tune::{Error, Result};
 
 /// Exploring takes no longer than this many times what measuring takes.
@@ -66,6 +64,13 @@ pub struct Tried {
     pub median_ms: Option<f64>,
 }
 
+/// What was measured, and the selectors that decided.
+pub struct Measured {
+    pub summary: OnlineSummary,
+    pub latencies: Latencies,
+    pub selectors: Selectors,
+}
+
 /// Decides online, and then measures the decided model beside every fixed choice, in turns.
 pub fn measured(
     variants: &Arc<Variants>,
@@ -74,15 +79,11 @@ pub fn measured(
     time: Duration,
     each: bool,
     kept: Option<&DecisionFile>,
-) -> Result<(OnlineSummary, Latencies)> {
+) -> Result<Measured> {
     let compiled = variants.models()[at].clone();
     let of = |s: &runtime::ModelStep| s.alternatives.len();
     let most = compiled.steps().iter().map(of).max().unwrap_or(0);
-    let steps = compiled
-        .steps()
-        .iter()
-        .filter(|s| s.alternatives.len() > 1)
-        .count();
+    let steps = compiled.steps_with_choice().count();
     if steps == 0 {
         return Err(
             Error::new(format!("{} has no step with alternatives", compiled.name()))
@@ -97,27 +98,19 @@ pub fn measured(
     online.select(at);
     online.set_selector(Some(selectors.online()));
     fill_inputs(&mut online, 1);
-    let (mut explored, begin) = (0, Instant::now());
-    online.invoke()?;
-    let mut decided = selectors.are_decided();
-    while !decided && begin.elapsed() < PATIENCE * time {
-        explored += 1;
-        online.invoke()?;
-        decided = selectors.are_decided();
-    }
-    let exploring = begin.elapsed();
-    // The first inference tells which steps there are.
-    let explored = if explored > 0 { explored + 1 } else { 0 };
+    let begin = Instant::now();
+    let explored = explore(&mut online, &selectors, PATIENCE * time)?;
+    let (exploring, decided) = (begin.elapsed(), selectors.are_decided());
     if let Some(kept) = kept {
         kept.save(&selectors)?;
     }
-    let mut choices = vec![("first".to_string(), vec![0; compiled.steps().len()])];
-    if each {
-        choices.extend(algorithms(&compiled));
+    let mut choices = compiled.fixed_choices();
+    if !each {
+        choices.truncate(1);
     }
     let mut fixed = choices
         .iter()
-        .map(|(_, alternatives)| fixed_choice(variants, at, pool, alternatives))
+        .map(|c| fixed_model(variants, at, pool, c))
         .collect::<Result<Vec<Model>>>()?;
     let mut models: Vec<&mut Model> = vec![&mut online];
     models.extend(&mut fixed);
@@ -125,9 +118,12 @@ pub fn measured(
     let own = taken.remove(0);
     let gain_ms = taken[0].median_ms() - own.median_ms();
     let lost_ms = exploring.as_secs_f64() * 1e3 - explored as f64 * taken[0].median_ms();
-    let of_choice = |((choice, _), l): (&(String, _), &Latencies)| Fixed {
-        choice: choice.clone(),
-        steps: with_algorithm(&compiled, choice),
+    let of_choice = |(choice, l): (&FixedChoice, &Latencies)| Fixed {
+        choice: match choice.algorithm.as_str() {
+            "" => "first".to_string(),
+            name => name.to_string(),
+        },
+        steps: choice.steps,
         median_ms: l.median_ms(),
         min_ms: l.min_ms(),
     };
@@ -144,60 +140,24 @@ pub fn measured(
         fixed: choices.iter().zip(&taken).map(of_choice).collect(),
         chosen: chosen(&compiled, &selectors, at, pool.ctx().threads, variants),
     };
-    Ok((summary, own))
+    Ok(Measured {
+        summary,
+        latencies: own,
+        selectors,
+    })
 }
 
-/// The algorithm of an alternative without what tells its variants apart: `direct` of `direct.rows`.
-fn algorithm(model: &CompiledModel, a: &runtime::Alternative) -> String {
-    let name = &model.kernels()[a.kernel.index()].algorithm;
-    name.split('.').next().unwrap_or_default().to_string()
-}
-
-/// Of each algorithm that a step with alternatives has, the alternatives with it, and the first ones of steps
-/// without it.
-fn algorithms(model: &CompiledModel) -> Vec<(String, Vec<usize>)> {
-    let several = model.steps().iter().filter(|s| s.alternatives.len() > 1);
-    let names = several.flat_map(|s| &s.alternatives);
-    let mut names: Vec<String> = names.map(|a| algorithm(model, a)).collect();
-    names.sort();
-    names.dedup();
-    names.retain(|n| !n.is_empty());
-    let of = |name: String| {
-        let position = |s: &ModelStep| {
-            let found = s
-                .alternatives
-                .iter()
-                .position(|a| algorithm(model, a) == name);
-            found.unwrap_or(0)
-        };
-        let alternatives = model.steps().iter().map(position).collect();
-        (name, alternatives)
-    };
-    names.into_iter().map(of).collect()
-}
-
-/// Steps with alternatives of which one has this algorithm; all of them for `first`.
-fn with_algorithm(model: &CompiledModel, name: &str) -> usize {
-    let several = model.steps().iter().filter(|s| s.alternatives.len() > 1);
-    let has = |s: &&ModelStep| {
-        name == "first" || s.alternatives.iter().any(|a| algorithm(model, a) == name)
-    };
-    several.filter(has).count()
-}
-
-/// A model whose steps run these alternatives.
-fn fixed_choice(
-    variants: &Arc<Variants>,
-    at: usize,
-    pool: &Arc<Pool>,
-    alternatives: &[usize],
-) -> Result<Model> {
-    let mut model = Model::of(variants.clone(), pool.clone())?;
-    model.select(at);
-    let alternatives = alternatives.to_vec();
-    model.set_selector(Some(Box::new(FixedSelector { alternatives })));
-    fill_inputs(&mut model, 1);
-    Ok(model)
+/// Runs inferences until all steps are decided or the time is over; how many, 0 if all were decided before.
+fn explore(online: &mut Model, selectors: &Selectors, time: Duration) -> Result<usize> {
+    let begin = Instant::now();
+    // The first inference tells which steps there are.
+    online.invoke()?;
+    let mut more = 0;
+    while !selectors.are_decided() && begin.elapsed() < time {
+        more += 1;
+        online.invoke()?;
+    }
+    Ok(if more > 0 { more + 1 } else { 0 })
 }
 
 fn chosen(
@@ -207,27 +167,24 @@ fn chosen(
     threads: u32,
     variants: &Variants,
 ) -> Vec<Chosen> {
-    let sizes: Vec<i64> = variants.sizes(at).into_iter().map(|n| n as i64).collect();
-    let steps = compiled.steps();
-    let key = |step: usize| SelectionKey {
-        shape: [&sizes[..], &steps[step].key_shape].concat(),
-        threads,
-    };
+    let key = |step: usize| variants.selection_key(at, step, threads);
     let decided = selectors.decided(at, key);
     let mut found = Vec::new();
-    for (i, (step, alternative)) in steps.iter().zip(decided).enumerate() {
+    for (i, (step, alternative)) in compiled.steps().iter().zip(decided).enumerate() {
         let Some(alternative) = alternative else {
             continue;
         };
         let times = selectors.medians(at, i, &key(i));
         let tried = |(a, time): (&runtime::Alternative, &Option<Duration>)| Tried {
-            algorithm: algorithm(compiled, a),
+            algorithm: compiled.algorithm(a).to_string(),
             median_ms: time.map(|t| t.as_secs_f64() * 1e3),
         };
         found.push(Chosen {
             step: step.name.clone(),
             alternative,
-            algorithm: algorithm(compiled, &step.alternatives[alternative]),
+            algorithm: compiled
+                .algorithm(&step.alternatives[alternative])
+                .to_string(),
             alternatives: step.alternatives.iter().zip(&times).map(tried).collect(),
         });
     }

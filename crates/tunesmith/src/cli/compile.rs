@@ -83,11 +83,12 @@ struct Summary {
     plan: PlanFacts,
 }
 
+/// An artifact that was written.
 #[derive(Clone, Serialize)]
-struct Written {
-    artifact: String,
+pub struct Written {
+    pub artifact: String,
     /// Of the file.
-    bytes: u64,
+    pub bytes: u64,
 }
 
 /// Who reads candidates, if they are to be read: each variant for its part of the time.

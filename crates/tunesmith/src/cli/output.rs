@@ -98,6 +98,13 @@ pub const STUDY_PICTURE: Kind = Kind {
     streams: false,
 };
 
+pub const PICTURE: Kind = Kind {
+    name: "a picture of a study",
+    start: Some(b"<svg"),
+    choose: FILE,
+    streams: false,
+};
+
 /// How a SQLite database begins, and the files beside it that are parts of it.
 const DATABASE: &[u8] = b"SQLite format 3\0";
 pub const DATABASE_PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];

@@ -11,6 +11,7 @@ mod program;
 mod reading;
 mod replayed;
 mod screens;
+mod selected;
 mod stopped;
 mod stored;
 mod training;

@@ -1,10 +1,11 @@
-//! `study`: compares policies of measuring, strategies on recorded tables, and random points
-//! of a space with each other and with what is predicted of them.
+//! `study`: compares policies of measuring, strategies on recorded tables, random points of a space
+//! with each other and with what is predicted of them, and choosing online with fixed choices.
 
 mod measured;
 mod modelled;
 mod points;
 mod scores;
+mod select;
 mod strategies;
 
 use super::knobs::{default, doc};
@@ -17,10 +18,10 @@ use std::time::Duration;
 use study::Sweep;
 use tune::Result;
 
-/// Compare policies of measuring, strategies on recorded tables, or points of a space
+/// Compare policies of measuring, strategies on recorded tables, points of a space, or choices of algorithms
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' --points 200\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300"
+    after_help = "Examples:\n  tunesmith study measure 'op:matmul(m=512,n=512,k=512)' resnet18\n  tunesmith study measure --families --candidates 500 --overlap both --out study\n  tunesmith study measure 'op:matmul(m=64,n=64,k=64)' --policies serial,doppler --sweep tau=.05,.1,.25\n  tunesmith study measure --model\n  tunesmith study strategies convolution_T4.json.gz --trials 200\n  tunesmith study rank 'op:matmul(m=512,n=512,k=512)' --points 200\n  tunesmith study spread 'op:matmul(m=512,n=512,k=512)' --points 300\n  tunesmith study select vgg16 --threads 1,2 --plot select.svg"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -35,6 +36,7 @@ enum Study {
     Rank(points::RankArgs),
     Spread(points::SpreadArgs),
     Static(scores::Args),
+    Select(select::Args),
 }
 
 #[derive(clap::Args)]
@@ -116,6 +118,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Rank(a) => points::rank(a)?,
         Study::Spread(a) => points::spread(a)?,
         Study::Static(a) => scores::run(a)?,
+        Study::Select(a) => select::run(a)?,
     }
     Ok(ExitCode::SUCCESS)
 }

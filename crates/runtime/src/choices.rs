@@ -1,0 +1,141 @@
+//! Choices among the alternatives of a model's steps: which ones there are, and what is left of a model
+//! once they are made.
+
+use crate::model::{
+    Alternative, CompiledModel, Constant, KernelId, Manifest, ModelStep, TensorId, TensorPlace,
+    gathered,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An alternative for each step, the same in every inference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedChoice {
+    /// The algorithm; empty for the first alternatives.
+    pub algorithm: String,
+    /// Steps with several alternatives, one of which has the algorithm.
+    pub steps: usize,
+    /// By [`StepId::index`](crate::StepId::index).
+    pub alternatives: Vec<usize>,
+}
+
+/// The word of an algorithm's name without what follows it: `winograd4` of `winograd4.rows 1f`.
+pub(crate) fn word(name: &str) -> &str {
+    name.split(['.', ' ']).next().unwrap_or_default()
+}
+
+impl CompiledModel {
+    /// The algorithm of an alternative without what tells its variants apart: `direct` of `direct.rows`.
+    /// Empty if the compiler gave it no name.
+    ///
+    /// # Panics
+    /// If the alternative is of another model and out of range here.
+    pub fn algorithm(&self, of: &Alternative) -> &str {
+        word(&self.manifest.kernels[of.kernel.index()].algorithm)
+    }
+
+    /// The steps that have several alternatives.
+    pub fn steps_with_choice(&self) -> impl Iterator<Item = &ModelStep> {
+        let steps = self.manifest.steps.iter();
+        steps.filter(|s| s.alternatives.len() > 1)
+    }
+
+    /// The first alternatives of all steps. Then for each algorithm that a step with a choice has, in the
+    /// order of their names: the first alternatives with it, and those of steps without it.
+    pub fn fixed_choices(&self) -> Vec<FixedChoice> {
+        let first = FixedChoice {
+            algorithm: String::new(),
+            steps: self.steps_with_choice().count(),
+            alternatives: vec![0; self.manifest.steps.len()],
+        };
+        let all = self.steps_with_choice().flat_map(|s| &s.alternatives);
+        let mut names: BTreeSet<&str> = all.map(|a| self.algorithm(a)).collect();
+        names.remove("");
+        let of = |name: &str| {
+            let position = |s: &ModelStep| {
+                let mut alternatives = s.alternatives.iter();
+                alternatives.position(|a| self.algorithm(a) == name)
+            };
+            let steps = self.manifest.steps.iter();
+            FixedChoice {
+                algorithm: name.to_string(),
+                steps: self.steps_with_choice().filter_map(position).count(),
+                alternatives: steps.map(|s| position(s).unwrap_or(0)).collect(),
+            }
+        };
+        [first]
+            .into_iter()
+            .chain(names.into_iter().map(of))
+            .collect()
+    }
+
+    /// The model with one alternative a step: the chosen ones, by [`StepId::index`](crate::StepId::index),
+    /// and the first of steps beyond the end.
+    ///
+    /// Kernels that no step has any more are gone, and so are their constants, prepared ones included. Ids
+    /// of tensors and steps stay as they are; a tensor without bytes is [`TensorPlace::Discarded`].
+    /// Constants are copied, so that memory of this model that nobody else needs is free when it is dropped.
+    ///
+    /// # Panics
+    /// If a step does not have so many alternatives.
+    #[must_use]
+    pub fn with_choices(&self, choices: &[usize]) -> CompiledModel {
+        let mut manifest = self.manifest.clone();
+        for (at, step) in manifest.steps.iter_mut().enumerate() {
+            let choice = choices.get(at).copied().unwrap_or(0);
+            let count = step.alternatives.len();
+            assert!(choice < count, "choice {choice} of {count} for step {at}");
+            step.alternatives.swap(0, choice);
+            step.alternatives.truncate(1);
+        }
+        drop_unused_kernels(&mut manifest);
+        let constants = without_unused_constants(&mut manifest, &self.constants);
+        CompiledModel {
+            manifest,
+            constants: gathered(constants),
+        }
+    }
+}
+
+/// Keeps the kernels that steps have, and numbers them anew in their order.
+fn drop_unused_kernels(manifest: &mut Manifest) {
+    let alternatives = manifest.steps.iter().flat_map(|s| &s.alternatives);
+    let used: BTreeSet<KernelId> = alternatives.map(|a| a.kernel).collect();
+    let numbers = used.iter().zip(0..).map(|(old, new)| (*old, KernelId(new)));
+    let new_ids: BTreeMap<KernelId, KernelId> = numbers.collect();
+    let kept = used.iter().map(|id| manifest.kernels[id.index()].clone());
+    manifest.kernels = kept.collect();
+    for a in manifest.steps.iter_mut().flat_map(|s| &mut s.alternatives) {
+        a.kernel = new_ids[&a.kernel];
+    }
+}
+
+/// The constants that steps, outputs or states use, numbered anew in the tensors. The other tensors of
+/// constants have no place any more.
+pub(crate) fn without_unused_constants(manifest: &mut Manifest, all: &[Constant]) -> Vec<Constant> {
+    let root = |id: &TensorId| match manifest.tensors[id.index()].place {
+        TensorPlace::View { root, .. } => root,
+        _ => *id,
+    };
+    let alternatives = manifest.steps.iter().flat_map(|s| &s.alternatives);
+    let args = alternatives.flat_map(|a| &a.args);
+    let states = manifest.states.iter().map(|s| &s.initial);
+    let used = args.chain(&manifest.outputs).chain(states);
+    let used: BTreeSet<TensorId> = used.map(root).collect();
+    let mut new_ids: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for (i, tensor) in manifest.tensors.iter_mut().enumerate() {
+        let TensorPlace::Constant { blob } = tensor.place else {
+            continue;
+        };
+        if !used.contains(&TensorId(i as u32)) {
+            tensor.place = TensorPlace::Discarded;
+            continue;
+        }
+        let id = *new_ids.entry(blob).or_insert_with(|| {
+            kept.push(all[blob as usize].clone());
+            kept.len() as u32 - 1
+        });
+        tensor.place = TensorPlace::Constant { blob: id };
+    }
+    kept
+}

@@ -1,0 +1,349 @@
+//! Choosing among the alternatives of a model's steps while inferences run, beside every fixed choice.
+//!
+//! Owns how both are measured and what is computed of it. Compiling the alternatives is the caller's.
+
+use runtime::{FixedChoice, Model, Pool, Selectors, Variants};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tune::latency::{Latencies, fill_inputs, fixed_model, interleaved, undisturbed};
+use tune::{Error, Result};
+
+/// Fewest rounds in which the decided model and every fixed choice run.
+const LEAST_ROUNDS: usize = 5;
+/// Fewest pairs that the overhead after deciding is told of, and the share of the time that they get.
+const LEAST_PAIRS: usize = 10;
+const SHARE_OF_PAIRS: u32 = 4;
+/// More inferences than deciding among a dozen alternatives takes.
+const MOST_EXPLORED: usize = 1_000;
+
+/// What choosing online brought for a model on a number of threads.
+#[derive(Clone, Debug, Serialize)]
+pub struct Selection {
+    pub model: String,
+    pub threads: u32,
+    /// Images of an inference: the first size of the first input, if that has four.
+    pub batch: usize,
+    /// Steps that have alternatives.
+    pub steps: usize,
+    /// The choice made online, after it was made.
+    pub online: ChoiceTimes,
+    /// The first alternatives of all steps; then all steps with one algorithm, as far as they have it.
+    pub fixed: Vec<ChoiceTimes>,
+    /// The position of the fixed choice with the least median.
+    pub best: usize,
+    /// Steps that run another kernel than with the best fixed choice.
+    pub differing: usize,
+    pub exploring: Exploring,
+    pub layers: Vec<Layer>,
+    pub overhead: Overhead,
+}
+
+/// What inferences take with one choice. All choices ran in turns.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChoiceTimes {
+    /// `online`, `first` or an algorithm.
+    pub choice: String,
+    /// Steps with alternatives that it decides; the others run their first one.
+    pub steps: usize,
+    pub median_ms: f64,
+    pub min_ms: f64,
+    /// At the median.
+    pub images_per_s: f64,
+    pub samples_ns: Vec<u64>,
+}
+
+/// The inferences until all steps were decided. After each of them one of a fixed choice ran, in turns.
+#[derive(Clone, Debug, Serialize)]
+pub struct Exploring {
+    pub inferences: usize,
+    pub ms: f64,
+    /// What as many inferences of the best fixed choice take, by its mean in the same minutes.
+    pub best_ms: f64,
+    /// The whole run: the inferences that explored, and then those of the turns.
+    pub run_inferences: usize,
+    pub run_ms: f64,
+    /// What as many inferences of the best fixed choice take.
+    pub run_best_ms: f64,
+    /// Inferences after which the run has taken no longer than the best fixed choice; none if it
+    /// never comes to that.
+    pub pays_after: Option<f64>,
+    pub samples_ns: Vec<u64>,
+}
+
+/// Equal layers: they share their alternatives and what was decided.
+#[derive(Clone, Debug, Serialize)]
+pub struct Layer {
+    /// The name of the first one.
+    pub step: String,
+    pub equal: usize,
+    /// Position among the alternatives.
+    pub chosen: usize,
+    /// The families on the way to what was chosen, such as `winograd` for `winograd4`.
+    pub families: Vec<String>,
+    pub alternatives: Vec<LayerTime>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct LayerTime {
+    pub algorithm: String,
+    /// The median while exploring.
+    pub median_ms: Option<f64>,
+}
+
+/// The decided model against the same model whose choices are fixed, in pairs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overhead {
+    pub pairs: usize,
+    /// Median over median.
+    pub ratio: f64,
+}
+
+impl Selection {
+    pub fn best(&self) -> &ChoiceTimes {
+        &self.fixed[self.best]
+    }
+
+    /// How many times as fast as a choice the decided model is.
+    pub fn gain(&self, over: &ChoiceTimes) -> f64 {
+        over.median_ms / self.online.median_ms
+    }
+
+    /// Images per second of each inference in the order of the run, those that explored first.
+    pub fn throughput(&self) -> impl Iterator<Item = f64> {
+        let all = self.exploring.samples_ns.iter();
+        let all = all.chain(&self.online.samples_ns);
+        all.map(|ns| self.batch as f64 * 1e9 / *ns as f64)
+    }
+}
+
+/// Lets a model decide, and measures it beside the fixed choices for about `time` afterwards.
+///
+/// # Errors
+/// If the model has no step with alternatives, cannot run here, or does not come to decisions.
+pub fn measure(
+    variants: &Arc<Variants>,
+    pool: &Arc<Pool>,
+    selectors: &Selectors,
+    time: Duration,
+) -> Result<Selection> {
+    let compiled = variants.models()[0].clone();
+    let choices = compiled.fixed_choices();
+    if choices[0].steps == 0 {
+        return Err(Error::new(format!(
+            "{} has no step with several of these algorithms",
+            compiled.name()
+        ))
+        .help("name others with --alternatives; `tasks --json` lists the algorithms of a model"));
+    }
+    let mut online = Model::of(variants.clone(), pool.clone())?;
+    online.set_selector(Some(selectors.online()));
+    fill_inputs(&mut online, 1);
+    let fixed = choices.iter().map(|c| fixed_model(variants, 0, pool, c));
+    let mut fixed = fixed.collect::<Result<Vec<Model>>>()?;
+    let (explored_ns, meanwhile) = explore(&mut online, &mut fixed, selectors)?;
+    let mut models: Vec<&mut Model> = vec![&mut online];
+    models.extend(&mut fixed);
+    let mut taken = interleaved(&mut models, time, LEAST_ROUNDS)?;
+    // Their memory would push that of the others out of the caches.
+    drop(fixed);
+    let batch = images(&online);
+    let own = times("online", choices[0].steps, taken.remove(0), batch);
+    let named = |(c, l): (&FixedChoice, Latencies)| {
+        let name = if c.algorithm.is_empty() {
+            "first"
+        } else {
+            &c.algorithm
+        };
+        times(name, c.steps, l, batch)
+    };
+    let fixed: Vec<ChoiceTimes> = choices.iter().zip(taken).map(named).collect();
+    let medians = fixed.iter().map(|f| f.median_ms).enumerate();
+    let best = medians
+        .min_by(|a, b| a.1.total_cmp(&b.1))
+        .map_or(0, |b| b.0);
+    let threads = pool.ctx().threads;
+    let decided = decided(variants, selectors, threads);
+    let pairs = decided.iter().zip(&choices[best].alternatives);
+    Ok(Selection {
+        model: compiled.name().to_string(),
+        threads,
+        batch,
+        steps: choices[0].steps,
+        exploring: exploring(explored_ns, &meanwhile[best], &own, &fixed[best]),
+        online: own,
+        fixed,
+        best,
+        differing: pairs.filter(|(a, b)| a != b).count(),
+        layers: layers(variants, selectors, threads),
+        overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,
+    })
+}
+
+fn timed(model: &mut Model) -> Result<u64> {
+    let start = Instant::now();
+    model.invoke()?;
+    Ok(start.elapsed().as_nanos() as u64)
+}
+
+/// Runs inferences until all steps are decided; after each, one of a fixed choice in turns. What each took.
+fn explore(
+    online: &mut Model,
+    fixed: &mut [Model],
+    selectors: &Selectors,
+) -> Result<(Vec<u64>, Vec<Vec<u64>>)> {
+    for model in &mut *fixed {
+        model.invoke()?;
+    }
+    let (mut own, mut others) = (Vec::new(), vec![Vec::new(); fixed.len()]);
+    // Every fixed choice runs once, however soon all is decided.
+    while own.len() < fixed.len() || !selectors.are_decided() {
+        if own.len() >= MOST_EXPLORED {
+            return Err(Error::new(format!(
+                "{} has not decided after {MOST_EXPLORED} inferences",
+                online.compiled().name()
+            ))
+            .help("name fewer algorithms with --alternatives"));
+        }
+        let turn = own.len() % fixed.len();
+        own.push(timed(online)?);
+        others[turn].push(timed(&mut fixed[turn])?);
+    }
+    Ok((own, others))
+}
+
+fn images(model: &Model) -> usize {
+    let compiled = model.compiled();
+    let first = compiled.inputs().first().map(|id| compiled.tensor(*id));
+    match first.map(|t| &t.shape[..]) {
+        Some([n, _, _, _]) => *n,
+        _ => 1,
+    }
+}
+
+fn times(choice: &str, steps: usize, l: Latencies, batch: usize) -> ChoiceTimes {
+    ChoiceTimes {
+        choice: choice.to_string(),
+        steps,
+        median_ms: l.median_ms(),
+        min_ms: l.min_ms(),
+        images_per_s: batch as f64 * 1e3 / l.median_ms(),
+        samples_ns: l.samples_ns,
+    }
+}
+
+fn total_ms(samples_ns: &[u64]) -> f64 {
+    samples_ns.iter().sum::<u64>() as f64 / 1e6
+}
+
+/// What exploring cost; `meanwhile` is what inferences of the best fixed choice took at the same time.
+fn exploring(
+    samples_ns: Vec<u64>,
+    meanwhile: &[u64],
+    online: &ChoiceTimes,
+    best: &ChoiceTimes,
+) -> Exploring {
+    let inferences = samples_ns.len();
+    let ms = total_ms(&samples_ns);
+    let best_ms = inferences as f64 * total_ms(meanwhile) / meanwhile.len().max(1) as f64;
+    let gain_ms = best.median_ms - online.median_ms;
+    let pays_after = inferences as f64 + ((ms - best_ms) / gain_ms).max(0.0);
+    Exploring {
+        inferences,
+        ms,
+        best_ms,
+        run_inferences: inferences + online.samples_ns.len(),
+        run_ms: ms + total_ms(&online.samples_ns),
+        run_best_ms: best_ms + total_ms(&best.samples_ns),
+        pays_after: (gain_ms > 0.0).then_some(pays_after),
+        samples_ns,
+    }
+}
+
+/// The layers with a choice, equal ones once.
+fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer> {
+    let compiled = &variants.models()[0];
+    let key = |step: usize| variants.selection_key(0, step, threads);
+    let mut found: Vec<(Vec<_>, Layer)> = Vec::new();
+    let decided = selectors.decided(0, key);
+    for (i, (step, chosen)) in compiled.steps().iter().zip(decided).enumerate() {
+        let Some(chosen) = chosen else {
+            continue;
+        };
+        let kernels: Vec<_> = step.alternatives.iter().map(|a| a.kernel).collect();
+        if let Some((_, layer)) = found.iter_mut().find(|(other, _)| *other == kernels) {
+            layer.equal += 1;
+            continue;
+        }
+        let medians = selectors.medians(0, i, &key(i));
+        let alternatives = step.alternatives.iter().zip(medians);
+        let time = |(a, median): (_, Option<Duration>)| LayerTime {
+            algorithm: compiled.algorithm(a).to_string(),
+            median_ms: median.map(|t| t.as_secs_f64() * 1e3),
+        };
+        let layer = Layer {
+            step: step.name.clone(),
+            equal: 1,
+            chosen,
+            families: selectors.families(0, i, &key(i)),
+            alternatives: alternatives.map(time).collect(),
+        };
+        found.push((kernels, layer));
+    }
+    found.into_iter().map(|(_, layer)| layer).collect()
+}
+
+/// The alternative of each step that was decided on; the only one of steps without a choice.
+fn decided(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<usize> {
+    let key = |step: usize| variants.selection_key(0, step, threads);
+    let decided = selectors.decided(0, key).into_iter();
+    decided.map(|d| d.unwrap_or(0)).collect()
+}
+
+/// What a decided model takes over the same model whose choices are fixed.
+fn overhead(
+    variants: &Arc<Variants>,
+    pool: &Arc<Pool>,
+    decided: Vec<usize>,
+    online: &mut Model,
+    time: Duration,
+) -> Result<Overhead> {
+    let same = FixedChoice {
+        algorithm: String::new(),
+        steps: 0,
+        alternatives: decided,
+    };
+    let mut same = fixed_model(variants, 0, pool, &same)?;
+    let begin = Instant::now();
+    let mut more = || begin.elapsed() < time;
+    let taken = undisturbed(&mut [online, &mut same], LEAST_PAIRS, &mut more)?;
+    Ok(Overhead {
+        pairs: taken[0].samples_ns.len(),
+        ratio: taken[0].median_ms() / taken[1].median_ms(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(choice: &str, ms: u64) -> ChoiceTimes {
+        let samples_ns = vec![ms * 1_000_000; 5];
+        times(choice, 1, Latencies { samples_ns }, 2)
+    }
+
+    #[test]
+    fn exploring_pays_once_its_loss_is_won_back() {
+        let (online, best) = (of("online", 8), of("direct", 10));
+        assert!((online.images_per_s - 250.0).abs() < 1e-9);
+        // 4 inferences of 15 ms lose 20 ms, which 10 inferences win back.
+        let explored = vec![15_000_000; 4];
+        let e = exploring(explored.clone(), &[10_000_000, 10_000_000], &online, &best);
+        assert_eq!((e.inferences, e.run_inferences), (4, 9));
+        assert_eq!((e.ms, e.best_ms), (60.0, 40.0));
+        assert_eq!((e.run_ms, e.run_best_ms), (100.0, 90.0));
+        assert_eq!(e.pays_after, Some(14.0));
+        let e = exploring(explored, &[10_000_000], &best, &online);
+        assert_eq!(e.pays_after, None);
+    }
+}

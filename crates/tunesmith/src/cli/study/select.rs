@@ -1,0 +1,281 @@
+//! `study select`: choosing among algorithms while inferences run, beside every fixed choice.
+
+use crate::cli::knobs::{default, doc};
+use crate::cli::model_args::{StoreArgs, say, warn};
+use crate::cli::output::{Output, PICTURE};
+use crate::cli::parse::{parse_count, parse_duration, parse_threads};
+use crate::cli::table::Table;
+use crate::cli::{print_json, print_line, print_text};
+use crate::compile::compile_plan;
+use crate::online::selectors;
+use onnx::ImportOptions;
+use runtime::Variants;
+use search::Accuracy;
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use study::plots::selections;
+use study::select::{ChoiceTimes, Layer, LayerTime, Selection, measure};
+use tune::kernels::Origins;
+use tune::known::Requirements;
+use tune::threads::ThreadSettings;
+use tune::{Host, Result};
+
+/// Choose among the algorithms of each layer while inferences run, and compare with every fixed choice
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith study select vgg16 resnet34 --threads 1,2 --plot select.svg\n  tunesmith study select vgg16-cifar --batch 8 --threads 1 --time 5s --json\n  tunesmith study select 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)' --threads 1"
+)]
+pub struct Args {
+    /// ONNX files, built-in models (see `models`), or operators as op:NAME(argument=value,...)
+    #[arg(required = true)]
+    models: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = parse_threads::<u32>)]
+    threads: Vec<u32>,
+    /// The size of the batch
+    #[arg(long, value_name = "SIZE", value_parser = parse_count::<usize>)]
+    batch: Option<usize>,
+    /// Prefixes of the names of the algorithms to choose among, as `compile --alternatives` takes them;
+    /// the best known kernel of each layer, or its default, comes before them
+    #[arg(
+        long,
+        value_name = "PREFIX,...",
+        value_delimiter = ',',
+        default_value = "im2row,convgemm,direct,winograd2,winograd4"
+    )]
+    alternatives: Vec<String>,
+    #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
+    accuracy: Accuracy,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Use no tuning records, only default schedules
+    #[arg(long)]
+    defaults: bool,
+    /// How long to measure each model on each number of threads once it has decided
+    #[arg(long, value_parser = parse_duration, default_value = "10s")]
+    time: Duration,
+    /// Draw the choices, and the throughput of the run
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: &Args) -> Result<()> {
+    let host = crate::cli::host()?;
+    let models = a.models.iter().map(PathBuf::from);
+    let inputs = models.chain(a.store.files()?).collect();
+    let plot = match &a.plot {
+        Some(path) => Some(Output::new(path, PICTURE, inputs)?),
+        None => None,
+    };
+    let store = a.store.read_unless(a.defaults)?;
+    let mut all = Vec::new();
+    for model in &a.models {
+        for threads in &a.threads {
+            let selection = selected(a, &host, store.as_ref(), model, *threads)?;
+            if !a.json {
+                print(&selection, &a.alternatives)?;
+            }
+            all.push(selection);
+        }
+    }
+    if let Some(plot) = plot {
+        plot.write_bytes(selections(&all)?.as_bytes())?;
+    }
+    if !a.json {
+        return Ok(());
+    }
+    let study = json!({
+        "kind": "measured",
+        "cpu": host.machine.cpu,
+        "alternatives": a.alternatives,
+        "accuracy": a.accuracy.name(),
+        "time_s": a.time.as_secs_f64(),
+    });
+    print_json(&json!({"study": study, "runs": all}))
+}
+
+/// Compiles a model with the alternatives, and measures it.
+fn selected(
+    a: &Args,
+    host: &Host,
+    store: Option<&Store>,
+    model: &str,
+    threads: u32,
+) -> Result<Selection> {
+    let target = host.machine.target(threads);
+    let options = ImportOptions {
+        batch: a.batch,
+        ..ImportOptions::default()
+    };
+    let source = crate::source::load(model, &options)?;
+    let plan = source.plan_for(&host.machine, &target, a.accuracy, store)?;
+    // The plan has the only references to the constants now.
+    drop(source);
+    let requirements = Requirements {
+        accuracy: a.accuracy,
+        ..Requirements::of_knobs()
+    };
+    let from = Origins {
+        count: 1 + a.alternatives.len(),
+        algorithms: &a.alternatives,
+        ..Origins::of(requirements, store)
+    };
+    let pool = ThreadSettings::from_environment()?.pool(threads as usize)?;
+    if !a.json {
+        say(&format!("{model}, {}: compiling", on(threads)));
+    }
+    let compiled = compile_plan(plan, &target, host, &from, &pool)?;
+    warn(&compiled.warnings);
+    if !a.json {
+        say(&format!("{model}, {}: measuring", on(threads)));
+    }
+    let variants = Arc::new(Variants::from(Arc::new(compiled.model)));
+    let selectors = selectors(&variants, None)?;
+    measure(&variants, &pool, &selectors, a.time)
+}
+
+fn on(threads: u32) -> String {
+    match threads {
+        1 => "1 thread".to_string(),
+        n => format!("{n} threads"),
+    }
+}
+
+fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
+    let best = s.best();
+    print_line(&format!(
+        "{}, {}, batch {}: online {:.2} images/s, {:.3}x the best fixed choice ({})",
+        s.model,
+        on(s.threads),
+        s.batch,
+        s.online.images_per_s,
+        s.gain(best),
+        name(best)
+    ))?;
+    print_choices(s)?;
+    print_line(&costs(s))?;
+    print_text("\n")?;
+    layers(s, alternatives).print()?;
+    print_line("\nDecisions:")?;
+    for l in &s.layers {
+        print_line(&format!("  {}", decision(l)))?;
+    }
+    print_text("\n")
+}
+
+/// A choice for people.
+fn name(c: &ChoiceTimes) -> &str {
+    match c.choice.as_str() {
+        "first" => "first alternatives",
+        name => name,
+    }
+}
+
+fn print_choices(s: &Selection) -> Result<()> {
+    let mut t = Table::new(&[
+        "choice",
+        "layers",
+        "median ms",
+        "min ms",
+        "images/s",
+        "online gains",
+    ]);
+    for c in [&s.online].into_iter().chain(&s.fixed) {
+        t.row(vec![
+            name(c).to_string(),
+            format!("{} of {}", c.steps, s.steps),
+            format!("{:.3}", c.median_ms),
+            format!("{:.3}", c.min_ms),
+            format!("{:.2}", c.images_per_s),
+            format!("{:.3}x", s.gain(c)),
+        ]);
+    }
+    t.print()
+}
+
+/// What exploring and what a decided choice cost.
+fn costs(s: &Selection) -> String {
+    let (e, o) = (&s.exploring, &s.overhead);
+    let differing = match s.differing {
+        0 => format!("The choice made online is that of {}.", name(s.best())),
+        n => format!(
+            "The choice made online differs from that of {} in {n} layers.",
+            name(s.best())
+        ),
+    };
+    let pays = match e.pays_after {
+        Some(n) => format!("exploring has paid after {n:.0} inferences"),
+        None => "exploring does not pay".to_string(),
+    };
+    format!(
+        "{differing}\n{} inferences decided, in {:.2} s; as many of the best fixed choice take {:.2} s.\n\
+         The whole run of {} inferences took {:.2} s; as many of the best fixed choice take {:.2} s ({:+.1}%); {pays}.\n\
+         After deciding, an inference takes {:.4} times what it takes with the same choices fixed (medians of {} pairs).",
+        e.inferences,
+        e.ms / 1e3,
+        e.best_ms / 1e3,
+        e.run_inferences,
+        e.run_ms / 1e3,
+        e.run_best_ms / 1e3,
+        100.0 * (e.run_ms / e.run_best_ms - 1.0),
+        o.ratio,
+        o.pairs,
+    )
+}
+
+fn title(l: &Layer) -> String {
+    match l.equal {
+        1 => l.step.clone(),
+        n => format!("{} and {} equal", l.step, n - 1),
+    }
+}
+
+/// The time of each algorithm in each layer, blank where it does not apply.
+fn layers(s: &Selection, alternatives: &[String]) -> Table {
+    let mut names: Vec<&str> = Vec::new();
+    for t in s.layers.iter().flat_map(|l| &l.alternatives) {
+        if !names.contains(&&*t.algorithm) {
+            names.push(&t.algorithm);
+        }
+    }
+    // Those that nobody asked for are of the first alternatives.
+    names.sort_by_key(|n| alternatives.iter().position(|p| n.starts_with(&**p)));
+    let mut header = vec!["layer (ms; * chosen)"];
+    header.extend(&names);
+    let mut table = Table::new(&header);
+    for l in &s.layers {
+        let mut row = vec![title(l)];
+        row.extend(names.iter().map(|name| cell(l, name)));
+        table.row(row);
+    }
+    table
+}
+
+fn cell(l: &Layer, name: &str) -> String {
+    let all = l.alternatives.iter().enumerate();
+    let of_name = |(i, t): (usize, &LayerTime)| {
+        let ms = t.median_ms.filter(|_| t.algorithm == name)?;
+        Some((ms, i == l.chosen))
+    };
+    // Of several kernels of one algorithm the chosen one, or else the fastest.
+    let order = |a: &(f64, bool), b: &(f64, bool)| b.1.cmp(&a.1).then(a.0.total_cmp(&b.0));
+    match all.filter_map(of_name).min_by(order) {
+        Some((ms, true)) => format!("{ms:.3}*"),
+        Some((ms, false)) => format!("{ms:.3} "),
+        None => String::new(),
+    }
+}
+
+/// The way from a layer to what was decided.
+fn decision(l: &Layer) -> String {
+    let mut way = vec![title(l)];
+    way.extend(l.families.iter().map(|f| format!("group {f}")));
+    way.push(l.alternatives[l.chosen].algorithm.clone());
+    way.join(" -> ")
+}

@@ -1,0 +1,145 @@
+//! What is made of the choice among the alternatives of a model's steps.
+
+use super::program::place;
+use std::fs;
+use tempfile::tempdir;
+
+/// Small, and computed by every algorithm of convolutions.
+const CONVOLUTION: &str = "op:conv2d(c=16,h=12,w=12,k=16,r=3,s=3,pad=1)";
+
+#[test]
+fn a_decided_model_is_written_without_the_alternatives_that_lost() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&[
+        "compile",
+        CONVOLUTION,
+        "--threads",
+        "1",
+        "--alternatives",
+        "im2row,convgemm,winograd2,winograd4",
+        "--out",
+        "m.tsm",
+    ]);
+    let one = |command: &[&str]| p.json(&[command, &["--threads", "1"]].concat());
+    let bench = ["bench", "m.tsm", "--time", "0.1s", "--decisions", "d"];
+    let error = p.error(&[&bench[..4], &["--out", "decided.tsm"]].concat());
+    assert!(error.contains("--select online"), "{error}");
+    let more = ["--select", "online", "--out", "decided.tsm"];
+    let written = one(&[&bench[..], &more].concat());
+    let bytes = |name: &str| fs::metadata(folder.path().join(name)).unwrap().len();
+    assert_eq!(written["bytes"].as_u64(), Some(bytes("decided.tsm")));
+    assert!(bytes("decided.tsm") < bytes("m.tsm"), "{written}");
+    // It computes what the decided model computes, by the same kernels.
+    let run = ["run", "--random", "1"];
+    one(&[
+        &run[..],
+        &[
+            "m.tsm",
+            "--select",
+            "online",
+            "--decisions",
+            "d",
+            "--out",
+            "all.npy",
+        ],
+    ]
+    .concat());
+    one(&[&run[..], &["decided.tsm", "--out", "left.npy"]].concat());
+    let values = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert!(values("all.npy") == values("left.npy"));
+    assert_eq!(
+        one(&["check", CONVOLUTION, "--artifact", "decided.tsm"])["ok"],
+        true
+    );
+    // Nothing is left to be chosen.
+    let error = p.error(&[
+        "bench",
+        "decided.tsm",
+        "--threads",
+        "1",
+        "--select",
+        "online",
+    ]);
+    assert!(error.contains("no step with alternatives"), "{error}");
+}
+
+fn study<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let usual = [
+        "study",
+        "select",
+        CONVOLUTION,
+        "--time",
+        "0.1s",
+        "--defaults",
+    ];
+    [&usual[..], more].concat()
+}
+
+#[test]
+fn a_study_compares_the_choice_made_online_with_fixed_ones() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let all = p.json(&study(&["--threads", "1,2", "--plot", "p.svg"]));
+    let runs = all["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for (run, threads) in runs.iter().zip([1, 2]) {
+        assert_eq!(run["threads"], threads);
+        assert_eq!(run["batch"], 1);
+        let fixed = run["fixed"].as_array().unwrap();
+        assert_eq!(fixed[0]["choice"], "first");
+        let names: Vec<&str> = fixed
+            .iter()
+            .map(|f| f["choice"].as_str().unwrap())
+            .collect();
+        for name in ["convgemm", "im2row", "winograd2", "winograd4"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        let median = |f: &serde_json::Value| f["median_ms"].as_f64().unwrap();
+        let best = &fixed[run["best"].as_u64().unwrap() as usize];
+        assert!(fixed.iter().all(|f| median(f) >= median(best)), "{run}");
+        assert!(run["differing"].as_u64() <= Some(1), "{run}");
+        let exploring = &run["exploring"];
+        let explored = exploring["samples_ns"].as_array().unwrap().len() as u64;
+        assert_eq!(exploring["inferences"].as_u64(), Some(explored));
+        assert!(explored >= 10 * names.len() as u64 - 10, "{run}");
+        assert!(run["overhead"]["ratio"].as_f64().unwrap() > 0.0);
+        let layer = &run["layers"][0];
+        let tried = layer["alternatives"].as_array().unwrap();
+        assert!(
+            tried.iter().all(|t| t["median_ms"].as_f64() > Some(0.0)),
+            "{layer}"
+        );
+        // A numbered algorithm is found by way of its family.
+        let chosen = &tried[layer["chosen"].as_u64().unwrap() as usize]["algorithm"];
+        let by_family = chosen.as_str().unwrap().starts_with("winograd");
+        assert_eq!(
+            layer["families"] == serde_json::json!(["winograd"]),
+            by_family
+        );
+    }
+    let picture = fs::read_to_string(folder.path().join("p.svg")).unwrap();
+    assert!(
+        picture.starts_with("<svg") && picture.contains("convgemm"),
+        "{picture}"
+    );
+    let text = p.ok(&study(&[]));
+    for part in [
+        "online gains",
+        "inferences decided",
+        "*",
+        "Decisions:",
+        " -> ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let error = p.error(&[
+        "study",
+        "select",
+        super::program::OP,
+        "--alternatives",
+        "winograd",
+        "--defaults",
+    ]);
+    assert!(error.contains("--alternatives"), "{error}");
+}
