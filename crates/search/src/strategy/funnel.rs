@@ -22,6 +22,11 @@ const POPULATION: usize = 512;
 const GENERATIONS: usize = 4;
 /// The best answers that a population begins with.
 const INCUMBENTS: usize = 32;
+/// And the best answers of each sketch.
+const OF_EACH: usize = 4;
+/// One draft in so many is the best of one sketch, the sketches in turns: what is best of a sketch that
+/// answered little may be the best of all.
+const OF_SKETCH_ONE_IN: usize = 3;
 /// Children that are crossed, one in so many; the others are mutated.
 const CROSSED_ONE_IN: u32 = 4;
 /// One point asked for in so many is drawn at random.
@@ -35,6 +40,8 @@ pub struct Funnel {
     learned: Learned,
     first: VecDeque<Point>,
     begun: bool,
+    /// The sketch whose turn it is.
+    turn: usize,
 }
 
 impl Funnel {
@@ -45,6 +52,7 @@ impl Funnel {
             learned: Learned::new(seed),
             first: VecDeque::new(),
             begun: false,
+            turn: 0,
         }
     }
 
@@ -68,6 +76,7 @@ impl Funnel {
     fn draft(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
         let space = context.space;
         let mut population = self.learned.best(INCUMBENTS);
+        population.extend(self.learned.best_of_each(OF_EACH));
         while population.len() < POPULATION / 2 && !population.is_empty() {
             let parent = population[self.rng.random_range(0..population.len())].clone();
             population.push(space.mutate(&parent, &mut self.rng));
@@ -89,8 +98,19 @@ impl Funnel {
             }
         }
         met.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        met.truncate(n);
-        met.into_iter().map(|(_, p)| p).collect()
+        let mut drafts = Vec::new();
+        while drafts.len() < n && !met.is_empty() {
+            let mut at = 0;
+            if drafts.len() % OF_SKETCH_ONE_IN == OF_SKETCH_ONE_IN - 1 {
+                self.turn = (self.turn + 1) % space.sketches.len();
+                at = met
+                    .iter()
+                    .position(|(_, p)| p.sketch == self.turn)
+                    .unwrap_or(0);
+            }
+            drafts.push(met.remove(at).1);
+        }
+        drafts
     }
 
     /// As many children, of parents by chance in proportion to their scores.

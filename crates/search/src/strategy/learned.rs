@@ -165,6 +165,18 @@ impl Learned {
         order.into_iter().map(|i| self.points[i].clone()).collect()
     }
 
+    /// As [`Learned::best`], so many of each sketch.
+    pub fn best_of_each(&self, n: usize) -> Vec<Point> {
+        let mut taken: HashMap<usize, usize> = HashMap::new();
+        let mut all = self.best(usize::MAX);
+        all.retain(|p| {
+            let of_sketch = taken.entry(p.sketch).or_default();
+            *of_sketch += 1;
+            *of_sketch <= n
+        });
+        all
+    }
+
     /// All rows and the logarithms of their costs, without failures: what a Gaussian process is fitted to.
     pub fn observations(&self, context: &Context<'_>) -> (Encoder, Vec<Vec<f64>>, Vec<f64>) {
         let encoder = Encoder::of(context.space);
