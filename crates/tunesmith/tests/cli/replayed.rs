@@ -38,6 +38,8 @@ fn a_replayed_study_finds_the_optimum_and_continues_where_it_was_cut_off() {
         "2",
         "--filters",
         "none,neighbours",
+        "--strategies",
+        "evolutionary,funnel,random",
     ];
     let study = |more: &[&str]| {
         let all = [&["study", "strategies", table.as_str()], &flags[..], more].concat();
