@@ -15,7 +15,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Seconds for which a result holds: what tests find on the machine may change.
 const HOLDS: u64 = 24 * 3600;
 /// Prefixes of environment variables that tests read.
-const VARIABLES: [&str; 3] = ["TUNESMITH_", "PROPTEST_", "PATH"];
+const VARIABLES: [&str; 8] = [
+    "TUNESMITH_",
+    "PROPTEST_",
+    "PATH",
+    "HOME",
+    "XDG_",
+    "COLUMNS",
+    "NO_COLOR",
+    "TERM",
+];
 
 /// What a program printed about skipped tests when it passed, and its counts.
 #[derive(Clone, Debug, Default, PartialEq)]

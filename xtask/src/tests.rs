@@ -91,11 +91,13 @@ fn built(messages: &str) -> Result<Built, String> {
         }
         let package = folder.file_name().unwrap_or_default().to_string_lossy();
         let target = message["target"]["name"].as_str().unwrap_or_default();
-        let unit = message["target"]["kind"][0] != "test";
+        let kind = message["target"]["kind"][0].as_str().unwrap_or_default();
         all.tests.push(Program {
-            name: match unit {
-                true => package.to_string(),
-                false => format!("{package}/{target}"),
+            // Unit tests of a library and of programs of one package are apart.
+            name: match kind {
+                "test" => format!("{package}/{target}"),
+                "bin" => format!("{package} (bin {target})"),
+                _ => package.to_string(),
             },
             path: path.into(),
             folder: folder.into(),

@@ -460,6 +460,11 @@ impl<K: Hash + Eq + Clone + fmt::Debug, F> BestOf<K, F> {
         &self.names[ticket.assignment.alternative]
     }
 
+    /// The problem sizes that were met, in no order.
+    pub fn keys(&self) -> Vec<K> {
+        self.table.iter().map(|(k, _)| k.clone()).collect()
+    }
+
     /// The median of every alternative for a problem size, as far as it was tried.
     pub fn medians(&self, key: &K) -> Vec<Option<Duration>> {
         match self.table.get(key) {

@@ -47,8 +47,12 @@ pub enum NotTrainable {
         "the first output is {found}; training takes f32[N,classes], which softmax and cross-entropy are computed of"
     )]
     Output { found: String },
-    #[error("no output depends on a weight: the model has no f32 constant with axes")]
+    #[error("the first output depends on no weight: on no f32 constant with axes")]
     NoWeights,
+    #[error(
+        "the model has an input or a weight `{name}`, which a training step has itself; rename it"
+    )]
+    Name { name: &'static str },
     #[error(
         "the model has states already; give the model that is to be trained, not a training step"
     )]
@@ -68,18 +72,22 @@ pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
     if !forward.states().is_empty() {
         return Err(NotTrainable::States);
     }
+    for name in [LABELS, LOSS] {
+        let own = forward.find_value(name).map(|v| forward[v].origin());
+        if matches!(own, Some(Origin::Input(_) | Origin::Constant(_))) {
+            return Err(NotTrainable::Name { name });
+        }
+    }
     let mut step = Step::new(forward);
     step.forward(forward)?;
-    let logits = forward.outputs().first().map(|v| step.map[v]);
+    let first = forward.outputs().first();
+    let logits = first.and_then(|v| step.map.get(v).copied());
     let ty = logits.map(|v| step.model[v].ty().clone());
     let fits = |t: &TensorType| t.dtype == DType::F32 && t.rank() == 2 && !t.is_empty();
     let Some(logits) = logits.filter(|_| ty.as_ref().is_some_and(fits)) else {
-        let found = ty.map_or("missing".into(), |t| t.to_string());
+        let found = ty.map_or("computed from no input".into(), |t| t.to_string());
         return Err(NotTrainable::Output { found });
     };
-    if step.weights.is_empty() {
-        return Err(NotTrainable::NoWeights);
-    }
     let (loss, seed) = step.cross_entropy(logits)?;
     let nodes: Vec<Node> = step.model.nodes().map(|(_, n)| n.clone()).collect();
     let mut gradients = Gradients::new(&mut step.model, &step.weights);
@@ -88,6 +96,9 @@ pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
         gradients.through(node)?;
     }
     let found = gradients.finish();
+    if !step.weights.iter().any(|w| found.contains_key(w)) {
+        return Err(NotTrainable::NoWeights);
+    }
     step.model.add_named_output(loss, LOSS);
     step.update(&found, sgd)?;
     Ok(step.model)
@@ -161,10 +172,12 @@ impl Step {
     }
 
     fn operand(&mut self, forward: &Model, v: ValueId, trained: bool) -> ValueId {
-        if let Some(new) = self.map.get(&v) {
+        let value = &forward[v];
+        // Each batch normalisation has statistics of its own, though files keep equal constants once.
+        let shared = trained || !matches!(value.origin(), Origin::Constant(_));
+        if let Some(new) = self.map.get(&v).filter(|_| shared) {
             return *new;
         }
-        let value = &forward[v];
         let Origin::Constant(t) = value.origin() else {
             unreachable!("nodes stand in topological order");
         };
@@ -183,7 +196,9 @@ impl Step {
         } else {
             self.model.add_constant(value.name(), t.clone())
         };
-        self.map.insert(v, new);
+        if trained {
+            self.map.insert(v, new);
+        }
         new
     }
 

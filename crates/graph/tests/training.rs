@@ -302,6 +302,21 @@ fn running_statistics_move_to_those_of_the_batch() {
 }
 
 #[test]
+fn batch_normalisations_that_share_constants_have_states_of_their_own() {
+    let (mut n, x) = Net::new(&[4, 2, 3, 3]);
+    let ones = n.weight("ones", &[2], 1.0, 1.0 + 1e-9);
+    let zeros = n.weight("zeros", &[2], 0.0, 1e-30);
+    let norm = || Op::BatchNorm(BatchNorm { epsilon: 1e-3 });
+    let x = n.add(norm(), &[x, ones, zeros, zeros, ones]);
+    let x = n.add(norm(), &[x, ones, zeros, zeros, ones]);
+    let x = n.flatten(x);
+    let step = training_step(&n.finish(x), PLAIN).unwrap();
+    // Two weights with velocities, and two statistics of each normalisation.
+    let inputs: std::collections::BTreeSet<usize> = step.states().iter().map(|s| s.input).collect();
+    assert_eq!((step.states().len(), inputs.len()), (8, 8));
+}
+
+#[test]
 fn what_cannot_be_trained_is_named() {
     let (mut n, x) = Net::new(&[2, 3]);
     let w = n.weight("w", &[3, 4], -1.0, 1.0);
@@ -314,6 +329,32 @@ fn what_cannot_be_trained_is_named() {
     let x = n.relu(x);
     let no_weights = training_step(&n.finish(x), PLAIN);
     assert_eq!(no_weights.unwrap_err(), NotTrainable::NoWeights);
+
+    // Of a split, the second part reaches the logits.
+    let (mut n, x) = Net::new(&[2, 4]);
+    let w = n.weight("w", &[4, 6], -1.0, 1.0);
+    let x = n.add(Op::MatMul, &[x, w]);
+    let split = Op::Split(Split {
+        axis: 1,
+        sizes: vec![3, 3],
+    });
+    let parts = n.model.add_node("split", split, &[Some(x)]).unwrap();
+    let refused = training_step(&n.finish(parts[1]), PLAIN).unwrap_err();
+    assert!(
+        matches!(refused, NotTrainable::Operator { .. }),
+        "{refused}"
+    );
+
+    let (mut n, x) = Net::new(&[2, 3]);
+    let w = n.weight(LABELS, &[3, 4], -1.0, 1.0);
+    let x = n.add(Op::MatMul, &[x, w]);
+    let refused = training_step(&n.finish(x), PLAIN).unwrap_err();
+    assert_eq!(refused, NotTrainable::Name { name: LABELS });
+
+    let (mut n, _) = Net::new(&[2, 3]);
+    let constant = n.weight("c", &[2, 3], -1.0, 1.0);
+    let refused = training_step(&n.finish(constant), PLAIN).unwrap_err();
+    assert!(matches!(refused, NotTrainable::Output { .. }), "{refused}");
 
     let (mut n, x) = Net::new(&[2, 3, 4]);
     let w = n.weight("w", &[4], -1.0, 1.0);

@@ -288,10 +288,13 @@ impl Selectors {
         self.all.iter().flat_map(|node| node.all())
     }
 
-    /// Whether every problem size that was met is decided.
+    /// Whether every problem size that was met is decided. What a family that lost left open counts for nothing.
     pub fn are_decided(&self) -> bool {
-        let mut keys = self.selectors().flat_map(|s| s.report().keys);
-        keys.all(|k| k.decided.is_some())
+        let decided = |node: &Arc<Node>| {
+            let keys = node.selector.keys();
+            keys.iter().all(|k| node.decided(k).is_some())
+        };
+        self.all.iter().all(decided)
     }
 
     /// Adds the decisions.

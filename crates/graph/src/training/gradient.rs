@@ -57,6 +57,14 @@ impl<'a> Gradients<'a> {
 
     /// Takes the gradient of a node's first output to its operands.
     pub fn through(&mut self, node: &Node) -> Result<(), NotTrainable> {
+        if node
+            .outputs
+            .iter()
+            .skip(1)
+            .any(|v| self.found.contains_key(v))
+        {
+            return Err(refused(node, " of another output than the first"));
+        }
         let Some(dy) = node
             .outputs
             .first()

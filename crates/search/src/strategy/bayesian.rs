@@ -48,11 +48,15 @@ impl Bayesian {
         if rows.len() < FIRST {
             return vec![];
         }
-        // The last ones, and the best, which are told of again and again by their neighbours.
+        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+        // The last ones, and the best.
         if rows.len() > MOST {
-            let from = rows.len() - MOST;
-            rows.drain(..from);
-            costs.drain(..from);
+            let best = costs.iter().position(|c| *c == least).unwrap_or(0);
+            let last = rows.len() - MOST;
+            rows.swap(best.min(last), last);
+            costs.swap(best.min(last), last);
+            rows.drain(..last);
+            costs.drain(..last);
         }
         fill(&mut rows);
         let settings = GaussianSettings {
@@ -77,7 +81,6 @@ impl Bayesian {
         }
         let mut of_pool = encoder.rows(context, &pool);
         fill(&mut of_pool);
-        let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
         let gain = |row: &Vec<f64>| {
             let e = process.predict(row);
             expected_improvement(least, e.mean, e.deviation)

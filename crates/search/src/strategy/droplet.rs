@@ -3,8 +3,8 @@
 //! incumbent, and otherwise its steps grow until the whole neighbourhood is known.
 //!
 //! Every sketch has a descent of its own that begins at its default. The sketch whose best is the best
-//! of all is asked for twice as often as the others together. Where a descent has ended, another begins
-//! at a random point.
+//! of all is asked for twice as often as the others together. Where a descent has ended, or
+//! waits for answers, points are drawn at random.
 
 use super::Strategy;
 use super::asked::Asked;
@@ -12,7 +12,7 @@ use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// Steps along a decision before a descent ends.
 const MOST_STEP: u64 = 3;
@@ -31,6 +31,8 @@ pub struct Droplet {
 struct Descent {
     /// Asked for next.
     waiting: VecDeque<Point>,
+    /// Asked for and not answered.
+    open: HashSet<Point>,
     /// The point round which neighbours are asked for; none before the first answer.
     centre: Option<Point>,
     /// The best answer so far, and its cost.
@@ -111,10 +113,12 @@ impl Droplet {
     fn next(&mut self, space: &Space) -> Option<Point> {
         let sketch = self.sketch();
         let descent = &mut self.descents[sketch];
-        if descent.waiting.is_empty() {
+        // Only all answers tell where to go on.
+        if descent.waiting.is_empty() && descent.open.is_empty() {
             descent.advance(space, sketch, &mut self.asked);
         }
         let next = descent.waiting.pop_front();
+        descent.open.extend(next.clone());
         next.or_else(|| self.asked.fresh(space, &mut self.rng))
     }
 }
@@ -142,18 +146,13 @@ impl Strategy for Droplet {
     }
 
     fn tell(&mut self, told: &Told<'_>) {
-        let Some(cost) = told.cost.filter(|c| c.is_finite()) else {
-            return;
-        };
         let Some(descent) = self.descents.get_mut(told.point.sketch) else {
             return;
         };
-        if cost < BETTER * descent.cost() {
+        descent.open.remove(told.point);
+        let cost = told.cost.filter(|c| c.is_finite());
+        if let Some(cost) = cost.filter(|c| *c < BETTER * descent.cost()) {
             descent.best = Some((cost, told.point.clone()));
-            // Neighbours of what was the best wait no longer.
-            if descent.centre.as_ref().is_some_and(|c| c != told.point) {
-                descent.centre = None;
-            }
         }
     }
 }

@@ -237,6 +237,10 @@ impl ModelArgs {
             precision: self.precision,
             ..source
         };
+        if self.train && (loaded.len() > 1 || self.pad.is_some()) {
+            return Err(Error::new("a training step has one size")
+                .help("give one --batch and one size with each --dim, and no --pad"));
+        }
         let loaded = loaded.into_iter().map(precise);
         loaded.map(|source| self.step_of(source)).collect()
     }

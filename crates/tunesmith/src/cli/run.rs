@@ -232,8 +232,10 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
     }
     let sizes = sizes(a, model.variants(), &given)?;
     let mut missing = Vec::new();
+    let is_state = |i: usize| compiled.states().iter().any(|s| s.input == i);
     for (i, info) in expected.into_iter().enumerate() {
-        if given.iter().any(|(n, _)| *n == info.name) {
+        // States have values already.
+        if is_state(i) || given.iter().any(|(n, _)| *n == info.name) {
             continue;
         }
         match a.random {

@@ -200,6 +200,7 @@ impl Data {
                     info.shape
                 )));
             }
+            check_labels(name, file, &t)?;
             let (rows, batch) = (t.shape()[0], info.shape[0]);
             if !data.tensors.is_empty() && (rows, batch) != (data.rows, data.batch) {
                 return Err(Error::new(format!(
@@ -238,6 +239,19 @@ impl Data {
                 to.copy_from_slice(&all.bytes()[from * row..][..row]);
             }
         }
+    }
+}
+
+/// Refuses labels that are no classes. One that is too large fails in its step.
+fn check_labels(name: &str, file: &str, t: &Tensor) -> Result<()> {
+    let negative = |i: &usize| name == graph::LABELS && t.get_f64(*i) < 0.0;
+    match (0..t.len()).find(negative) {
+        Some(row) => Err(Error::new(format!(
+            "{file}: the label of row {row} is {}",
+            t.get_f64(row)
+        ))
+        .help("labels are numbers of classes, from 0; leave out rows that have none")),
+        None => Ok(()),
     }
 }
 

@@ -113,6 +113,22 @@ fn a_step_is_a_model_like_any_other() {
     assert!(tuned["trials"].as_u64().unwrap() > 0, "{tuned}");
     let bench = p.json(&["bench", "t.tsm", "--threads", "1", "--time", "0.1s"]);
     assert!(bench["median_ms"].as_f64().unwrap() > 0.0);
+    // `run` needs no states, and they go on from one inference to the next.
+    let run = |more: &[&str]| {
+        let words = ["run", "step.tsm", "--threads", "1", "--random", "1"];
+        let report = p.json(&[&words[..], more].concat());
+        let outputs = report["outputs"].as_array().unwrap().iter();
+        let loss = outputs
+            .filter(|o| o["name"] == "loss")
+            .map(|o| o["mean"].as_f64());
+        loss.flatten().next().unwrap()
+    };
+    assert!(run(&["--repeat", "5"]) < run(&[]));
+    let sizes = p.error(&["compile", "resnet18", "--train", "--batch", "1,2"]);
+    assert!(
+        sizes.contains("fixed") || sizes.contains("one size"),
+        "{sizes}"
+    );
     // A built-in model of images takes a batch.
     let tasks = p.json(&["tasks", "squeezenet1.1", "--batch", "3", "--threads", "1"]);
     assert!(tasks.to_string().contains("n=3"), "{tasks}");
@@ -156,6 +172,19 @@ fn what_does_not_fit_a_step_is_refused_by_name() {
         let error = p.error(&words);
         assert!(error.contains(said), "{inputs:?}: {error}");
     }
+    let negative = Tensor::from_slice(&[ROWS], &[-1i64; ROWS]);
+    write_npy_file(&folder.path().join("negative.npy"), &negative).unwrap();
+    let error = p.error(&[
+        "train",
+        "step.tsm",
+        "--threads",
+        "1",
+        "--input",
+        "x=x.npy",
+        "--input",
+        "labels=negative.npy",
+    ]);
+    assert!(error.contains("the label of row 0 is -1"), "{error}");
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     let error = p.error(&[
         "train",
