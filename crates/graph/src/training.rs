@@ -11,6 +11,7 @@ use crate::model::{Model, ModelError, Node, Origin, TensorType, ValueId};
 use crate::ops::{BatchNorm, Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
 use gradient::Gradients;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tensor::{DType, Tensor};
 use thiserror::Error;
 
@@ -104,13 +105,6 @@ pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
     Ok(step.model)
 }
 
-/// A weight or a statistic: the state's input, and the constant it begins with.
-struct Stateful {
-    name: String,
-    input: ValueId,
-    initial: std::sync::Arc<Tensor>,
-}
-
 /// A training step while it is made.
 struct Step {
     model: Model,
@@ -118,7 +112,8 @@ struct Step {
     map: HashMap<ValueId, ValueId>,
     /// Values that are trained, in the order in which nodes read them first.
     weights: Vec<ValueId>,
-    states: HashMap<ValueId, Stateful>,
+    /// What each state begins with, by its input.
+    states: HashMap<ValueId, Arc<Tensor>>,
     labels: ValueId,
     /// Running statistics, and what they become.
     statistics: Vec<(ValueId, ValueId)>,
@@ -183,12 +178,7 @@ impl Step {
         };
         let new = if t.dtype() == DType::F32 && !t.shape().is_empty() {
             let new = self.model.add_input(value.name(), DType::F32, t.shape());
-            let stateful = Stateful {
-                name: self.model[new].name().to_string(),
-                input: new,
-                initial: t.clone(),
-            };
-            self.states.insert(new, stateful);
+            self.states.insert(new, t.clone());
             if trained {
                 self.weights.push(new);
             }

@@ -16,8 +16,8 @@ impl Step {
     ) -> Result<(), NotTrainable> {
         let rates = Rates::of(&mut self.model, sgd);
         for weight in self.weights.clone() {
-            let state = &self.states[&weight];
-            let (name, initial) = (state.name.clone(), state.initial.clone());
+            let initial = self.states[&weight].clone();
+            let name = self.model[weight].name().to_string();
             let Some(gradient) = gradients.get(&weight) else {
                 // Nothing that the loss depends on reads it.
                 self.model.add_state(weight, weight, initial);
@@ -32,9 +32,8 @@ impl Step {
             self.model.add_state(velocity, moved, still);
         }
         for (running, new) in std::mem::take(&mut self.statistics) {
-            let state = &self.states[&running];
-            let (input, initial) = (state.input, state.initial.clone());
-            self.model.add_state(input, new, initial);
+            let initial = self.states[&running].clone();
+            self.model.add_state(running, new, initial);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 const CHAINS: usize = 128;
 /// Steps of each chain. AutoTVM takes up to 500 and stops after 50 without a new best point.
@@ -103,19 +103,19 @@ impl Annealing {
 /// (AutoTVM's submodular choice).
 fn diverse(space: &Space, mut from: Vec<(f64, Point)>, n: usize) -> Vec<Point> {
     let most = from.iter().map(|p| p.0.abs()).fold(1e-9, f64::max);
-    let mut seen: HashMap<(usize, usize, u64), usize> = HashMap::new();
+    let mut seen: HashSet<(usize, usize, u64)> = HashSet::new();
     let mut chosen = Vec::new();
     while chosen.len() < n && !from.is_empty() {
         let worth = |(score, p): &(f64, Point)| {
             let decisions = space.sketches[p.sketch].decisions.len().max(1);
             let new = p.values.iter().enumerate();
-            let new = new.filter(|(d, v)| !seen.contains_key(&(p.sketch, *d, **v)));
+            let new = new.filter(|(d, v)| !seen.contains(&(p.sketch, *d, **v)));
             score / most + new.count() as f64 / decisions as f64
         };
         let best = (0..from.len()).max_by(|a, b| worth(&from[*a]).total_cmp(&worth(&from[*b])));
         let (_, p) = from.remove(best.unwrap_or(0));
         for (d, v) in p.values.iter().enumerate() {
-            *seen.entry((p.sketch, d, *v)).or_default() += 1;
+            seen.insert((p.sketch, d, *v));
         }
         chosen.push(p);
     }

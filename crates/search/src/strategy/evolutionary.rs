@@ -2,11 +2,11 @@
 //! with a share of fresh samples against premature convergence.
 
 use super::Strategy;
+use super::asked::Asked;
 use crate::context::{Context, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::HashSet;
 
 /// Best points that breed.
 const PARENTS: usize = 16;
@@ -18,7 +18,7 @@ const MAX_DRAWS: usize = 200;
 
 pub struct Evolutionary {
     rng: Pcg64Mcg,
-    asked: HashSet<Point>,
+    asked: Asked,
     /// (cost, point), best first.
     best: Vec<(f64, Point)>,
     proposed: usize,
@@ -28,7 +28,7 @@ impl Evolutionary {
     pub fn new(seed: u64) -> Evolutionary {
         Evolutionary {
             rng: Pcg64Mcg::seed_from_u64(seed),
-            asked: HashSet::new(),
+            asked: Asked::default(),
             best: Vec::new(),
             proposed: 0,
         }
@@ -68,9 +68,7 @@ impl Strategy for Evolutionary {
             draws += 1;
             let p = self.draw(context.space);
             self.proposed += 1;
-            if context.space.within_limits(&p) && self.asked.insert(p.clone()) {
-                out.push(p);
-            }
+            out.extend(self.asked.take(context.space, p));
         }
         out
     }

@@ -7,9 +7,8 @@
 
 use super::Strategy;
 use super::asked::Asked;
-use super::learned::Learned;
+use super::learned::{Learned, predicted};
 use crate::context::{Context, Told};
-use crate::cost::{Analytic, CostModel, Subject};
 use crate::space::{Point, Space};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -62,7 +61,7 @@ impl Funnel {
         let drawn: Vec<Point> = (0..POPULATION)
             .map(|_| context.space.sample(&mut self.rng))
             .collect();
-        let costs = analytic(context, &drawn);
+        let costs = predicted(context, &drawn);
         let (mut known, unknown): (Vec<_>, Vec<_>) =
             drawn.into_iter().zip(costs).partition(|(_, c)| c.is_some());
         known.sort_by(|a, b| a.1.unwrap_or(0.0).total_cmp(&b.1.unwrap_or(0.0)));
@@ -128,21 +127,6 @@ impl Funnel {
             }
         };
         (0..POPULATION).map(|_| one()).collect()
-    }
-}
-
-/// What rules predict.
-fn analytic(context: &Context<'_>, points: &[Point]) -> Vec<Option<f64>> {
-    match (context.program, context.target) {
-        (Some(program), Some(target)) => {
-            let subject = Subject {
-                program,
-                target,
-                space: context.space,
-            };
-            Analytic.predict(&subject, points)
-        }
-        _ => vec![None; points.len()],
     }
 }
 

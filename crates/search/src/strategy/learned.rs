@@ -45,18 +45,7 @@ impl Encoder {
 
     /// One row for each point.
     pub fn rows(&self, context: &Context<'_>, points: &[Point]) -> Vec<Vec<f64>> {
-        let predicted = match (context.program, context.target) {
-            (Some(program), Some(target)) => {
-                let subject = Subject {
-                    program,
-                    target,
-                    space: context.space,
-                };
-                Analytic.predict(&subject, points)
-            }
-            _ => vec![None; points.len()],
-        };
-        let pairs = points.iter().zip(predicted);
+        let pairs = points.iter().zip(predicted(context, points));
         pairs
             .map(|(p, cost)| self.row(context.space, p, cost))
             .collect()
@@ -83,6 +72,21 @@ impl Encoder {
             }
         }
         row
+    }
+}
+
+/// The costs that rules predict; none of other sketches, and none where there is no program.
+pub fn predicted(context: &Context<'_>, points: &[Point]) -> Vec<Option<f64>> {
+    match (context.program, context.target) {
+        (Some(program), Some(target)) => {
+            let subject = Subject {
+                program,
+                target,
+                space: context.space,
+            };
+            Analytic.predict(&subject, points)
+        }
+        _ => vec![None; points.len()],
     }
 }
 
