@@ -11,9 +11,12 @@ pub const LATENCY: i64 = 4;
 /// start in a cycle at most (Skylake and Zen 4, same tables).
 pub const STARTS_A_CYCLE: i64 = 2;
 
+/// Bytes that a cycle brings from main memory: an order of magnitude.
+pub const MEMORY: f64 = 6.0;
+
 /// Bytes that a cycle brings from the second-level cache, the last-level one, and main
 /// memory: orders of magnitude, chosen by hand.
-const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, 6.0];
+const BYTES_A_CYCLE: [f64; 3] = [32.0, 16.0, MEMORY];
 
 /// Ways of a first-level cache of 32 KiB: of Intel's cores up to Skylake and of AMD's
 /// from Zen to Zen 4 (their optimization manuals). Zen 5 has 48 KiB in 12 ways. No target

@@ -221,3 +221,29 @@ fn data_are_prefetched_where_they_come_from_far() {
         }
     }
 }
+
+#[test]
+fn the_default_weighs_products_against_weights_from_memory() {
+    let default = |channels, size, threads| {
+        let shape = Shape {
+            isa: Isa::X86Avx512,
+            threads,
+            channels,
+            maps: channels,
+            size,
+            taps: 3,
+            pad: 1,
+            epilogue: true,
+        };
+        let program = shape.program(CpuTarget::generic(shape.isa).lanes(DType::F32));
+        let space = space(&program, &shape.target(), Accuracy::Relaxed);
+        space.sketches[0].name.clone()
+    };
+    // ResNet-18's four shapes: products, then weights, decide.
+    assert_eq!(default(64, 56, 1), "winograd4.fused");
+    assert_eq!(default(128, 28, 1), "winograd4.fused");
+    assert_eq!(default(256, 14, 1), "winograd2.fused");
+    assert_eq!(default(512, 7, 1), "winograd2.staged");
+    // Two cores multiply twice as fast, and share one memory.
+    assert!(default(512, 7, 2).starts_with("direct"));
+}

@@ -116,9 +116,12 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     if allowed.space == SpaceKind::All && rules::share_terms(&rules.sketches) {
         found.extend(std::mem::take(&mut rules));
     }
-    // Where minimal filtering is possible it multiplies least.
-    if allowed.accuracy == Accuracy::Relaxed {
-        found.extend(of(winograd::sketches));
+    let mut minimal = match allowed.accuracy {
+        Accuracy::Relaxed => of(winograd::sketches),
+        Accuracy::Strict => Templates::default(),
+    };
+    if winograd::is_worth_while(&all, target) {
+        found.extend(std::mem::take(&mut minimal));
     }
     found.extend(of(int8::sketches));
     let blocked = of(blocked::sketches);
@@ -126,6 +129,7 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         true => found.extend(blocked),
         false => found.extend(of(gemm::sketches)),
     }
+    found.extend(minimal);
     found.extend(of(im2row::sketches));
     found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));

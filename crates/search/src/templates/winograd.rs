@@ -5,18 +5,23 @@
 //! blocks of tiles run in parallel. *Staged*: each transform is a pass over
 //! the whole image, so that transformed weights are read once a call; for
 //! small images with many channels, whose weights are most of the traffic.
+//!
+//! Transformed weights are up to four times as many as those of the program. On a small
+//! image with many channels the memory takes longer to bring them than the core to
+//! multiply. So tiles are sorted by what products and weights take.
 
 use super::blocked::has_constant_weights;
 use super::registers::{ImageTile, MOST_UNROLLED, Registers, largest_divisor, limit_unrolled};
 use super::{Templates, main_sum, others};
 use crate::draft::{Decided, DecidedPart, Draft, REST, Written, given};
 use crate::nests::Nest;
+use crate::rates::{MEMORY, STARTS_A_CYCLE};
 use ir::names::{AxisName, OUT, image};
 use ir::{BlockId, BufferId, CpuTarget, DType, LoopId, Program, Scope};
 use schedule::Arg;
 
-/// Outputs of a tile each way, the likely best first: larger ones multiply less and
-/// round more (Lavin and Gray 2015, section 4.3). See `schedule`'s step.
+/// Outputs of a tile each way: larger ones multiply less and round more (Lavin and Gray
+/// 2015, section 4.3), so those of 6 come last. See `schedule`'s step.
 const TILES: [i64; 3] = [4, 2, 6];
 
 /// Fewest pixels of all images for which weights that are no constants are transformed: a transform writes and reads
@@ -26,12 +31,7 @@ const LEAST_PIXELS: i64 = 512;
 /// Sketches for a program whose `main` is a convolution of stride 1 that
 /// writes [n, channel block, y, x, channel], the likely best first; else none.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    let Some(main) = main_sum(all) else {
-        return;
-    };
-    let lanes = target.lanes(DType::F32);
-    let blocked = main.spatial.len() == 5 && main.spatial[4].extent == lanes;
-    let Some(sizes) = Sizes::of(main).filter(|_| blocked) else {
+    let Some((main, sizes)) = convolution(all, target) else {
         return;
     };
     // Without a `prepare`, each call transforms the weights.
@@ -39,7 +39,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     if !has_constant_weights(program, main) && pixels < LEAST_PIXELS {
         return;
     }
-    for tile in TILES {
+    for tile in sizes.tiles(target) {
         let mut rewritten = program.clone();
         let step = schedule::Step::Winograd {
             block: main.name.clone(),
@@ -78,9 +78,24 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     }
 }
 
+/// Whether products and weights of some tile take less time than those of the plain form.
+pub fn is_worth_while(all: &[Nest], target: &CpuTarget) -> bool {
+    convolution(all, target)
+        .is_some_and(|(_, s)| s.cycles(s.tiles(target)[0], target) < s.cycles(1, target))
+}
+
+/// The convolution on blocked layouts that a program is about.
+fn convolution<'a>(all: &'a [Nest], target: &CpuTarget) -> Option<(&'a Nest, Sizes)> {
+    let lanes = target.lanes(DType::F32);
+    let blocked = |n: &&Nest| n.spatial.len() == 5 && n.spatial[4].extent == lanes;
+    let main = main_sum(all).filter(blocked)?;
+    Some((main, Sizes::of(main)?))
+}
+
 /// The extents of a convolution's axes.
 #[derive(Clone, Copy)]
 struct Sizes {
+    images: i64,
     rows: i64,
     columns: i64,
     map_blocks: i64,
@@ -93,6 +108,7 @@ struct Sizes {
 impl Sizes {
     fn of(main: &Nest) -> Option<Sizes> {
         Some(Sizes {
+            images: main.extent(image::BATCH)?,
             rows: main.extent(image::ROW)?,
             columns: main.extent(image::COLUMN)?,
             map_blocks: main.extent(image::MAP_BLOCK)?,
@@ -104,6 +120,28 @@ impl Sizes {
                 main.extent(image::TAP_COLUMN)?,
             ],
         })
+    }
+
+    /// [`TILES`], but the cheaper one of the first two in front.
+    fn tiles(&self, target: &CpuTarget) -> [i64; 3] {
+        let [four, two, six] = TILES;
+        match self.cycles(two, target) < self.cycles(four, target) {
+            true => [two, four, six],
+            false => TILES,
+        }
+    }
+
+    /// Cycles of the products with tiles of so many outputs each way, and of their weights, which come
+    /// from memory as in a model that is larger than the caches. One output each way is the plain
+    /// form. Transforms of data are left out: with many channels they are a small part.
+    fn cycles(&self, tile: i64, target: &CpuTarget) -> f64 {
+        let tiles = |outputs: i64| (outputs + tile - 1) / tile;
+        let taps: i64 = self.taps.iter().map(|r| r + tile - 1).product();
+        let maps = self.map_blocks * self.map_lanes;
+        let weights = taps * maps * self.channel_blocks * self.channel_lanes;
+        let products = weights * self.images * tiles(self.rows) * tiles(self.columns);
+        let a_cycle = STARTS_A_CYCLE * self.map_lanes * i64::from(target.threads);
+        products as f64 / a_cycle as f64 + (weights * DType::F32.size() as i64) as f64 / MEMORY
     }
 }
 
