@@ -18,7 +18,7 @@ use std::f64::consts::TAU;
 const POPULATION: usize = 16;
 /// The deviation of draws, and the step of the mean, in coordinates.
 const SIGMA: f64 = 0.2;
-const ALPHA: f64 = 0.5;
+const ALPHA: f64 = 0.2;
 /// Draws for each point asked after which points are drawn at random, as the distributions give what
 /// was asked before; and after which a space counts as exhausted.
 const OWN_DRAWS: usize = 50;
