@@ -1,0 +1,282 @@
+//! Caches: which accesses of a program find their lines.
+//!
+//! A cache has sets of lines, and each set replaces the line that was used least recently. An access
+//! looks for its line in the first level, and in each next level until one has it; every level that
+//! did not have the line takes it. A write takes its line like a read (write-allocate). Lines that are
+//! written back are not counted. An access that crosses the end of a line is one access to each line.
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a line, in every level.
+pub const LINE: u64 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Geometry {
+    pub sets: u64,
+    pub ways: u64,
+}
+
+impl Geometry {
+    pub const fn bytes(self) -> u64 {
+        self.sets * self.ways * LINE
+    }
+}
+
+/// The caches of one core.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheSetting {
+    pub l1d: Geometry,
+    pub l1i: Geometry,
+    /// From the second level to the last one; they hold data and code.
+    pub shared: Vec<Geometry>,
+    /// Whether a line that a level replaces also leaves the levels before it.
+    pub inclusive: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    Fetch,
+}
+
+/// Of the accesses of one kind to one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hits {
+    pub hits: u64,
+    pub misses: u64,
+    /// Misses that took the place of another line.
+    pub replacements: u64,
+}
+
+impl Hits {
+    pub fn accesses(self) -> u64 {
+        self.hits + self.misses
+    }
+}
+
+/// Of one level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelCounts {
+    /// Reads of data, and fetches of code.
+    pub read: Hits,
+    pub write: Hits,
+}
+
+/// A cache whose contents change with each access.
+#[derive(Clone, Debug)]
+struct Level {
+    /// Lines of each set, the one used last first. [`EMPTY`] ones come last.
+    lines: Vec<u64>,
+    sets: u64,
+    ways: usize,
+    counts: LevelCounts,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+impl Level {
+    fn new(g: Geometry) -> Level {
+        Level {
+            lines: vec![EMPTY; (g.sets * g.ways) as usize],
+            sets: g.sets.max(1),
+            ways: g.ways as usize,
+            counts: LevelCounts::default(),
+        }
+    }
+
+    fn set(&mut self, line: u64) -> &mut [u64] {
+        let set = match self.sets.is_power_of_two() {
+            true => line & (self.sets - 1),
+            false => line % self.sets,
+        };
+        let from = set as usize * self.ways;
+        &mut self.lines[from..from + self.ways]
+    }
+
+    /// Whether the line is there; if it is not, it comes, and the line that left for it is given.
+    #[inline]
+    fn touch(&mut self, line: u64, access: Access) -> Result<(), Option<u64>> {
+        let set = self.set(line);
+        let found = match set[0] == line {
+            true => Some(0),
+            false => set.iter().position(|l| *l == line),
+        };
+        let last = set[set.len() - 1];
+        let moved = found.unwrap_or(set.len() - 1);
+        set.copy_within(..moved, 1);
+        set[0] = line;
+        let of = match access {
+            Access::Write => &mut self.counts.write,
+            Access::Read | Access::Fetch => &mut self.counts.read,
+        };
+        if found.is_some() {
+            of.hits += 1;
+            return Ok(());
+        }
+        of.misses += 1;
+        let left = (last != EMPTY).then_some(last);
+        of.replacements += u64::from(left.is_some());
+        Err(left)
+    }
+
+    fn drop_line(&mut self, line: u64) {
+        let set = self.set(line);
+        if let Some(at) = set.iter().position(|l| *l == line) {
+            set[at..].rotate_left(1);
+            set[set.len() - 1] = EMPTY;
+        }
+    }
+}
+
+/// The caches of one core, empty at first.
+#[derive(Clone, Debug)]
+pub struct Caches {
+    l1d: Level,
+    l1i: Level,
+    shared: Vec<Level>,
+    inclusive: bool,
+}
+
+impl Caches {
+    pub fn new(setting: &CacheSetting) -> Caches {
+        Caches {
+            l1d: Level::new(setting.l1d),
+            l1i: Level::new(setting.l1i),
+            shared: setting.shared.iter().copied().map(Level::new).collect(),
+            inclusive: setting.inclusive,
+        }
+    }
+
+    /// An access to the bytes from `address` on.
+    #[inline]
+    pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
+        let (first, last) = (address / LINE, (address + bytes.max(1) - 1) / LINE);
+        for line in first..=last {
+            self.line(line, access);
+        }
+    }
+
+    /// An access within the line of this number.
+    #[inline]
+    pub fn line(&mut self, line: u64, access: Access) {
+        let first = match access {
+            Access::Fetch => &mut self.l1i,
+            Access::Read | Access::Write => &mut self.l1d,
+        };
+        if first.touch(line, access).is_err() {
+            self.miss(line, access);
+        }
+    }
+
+    /// Looks in the levels behind the first.
+    fn miss(&mut self, line: u64, access: Access) {
+        for at in 0..self.shared.len() {
+            match self.shared[at].touch(line, access) {
+                Ok(()) => return,
+                Err(Some(left)) if self.inclusive => {
+                    self.l1d.drop_line(left);
+                    self.l1i.drop_line(left);
+                    self.shared[..at].iter_mut().for_each(|l| l.drop_line(left));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Accesses that are known to find their lines in the first level, and to leave it as it is.
+    pub fn count_hits(&mut self, hits: u64, access: Access) {
+        match access {
+            Access::Read => self.l1d.counts.read.hits += hits,
+            Access::Write => self.l1d.counts.write.hits += hits,
+            Access::Fetch => self.l1i.counts.read.hits += hits,
+        }
+    }
+
+    /// Of the data and the code cache of the first level.
+    pub fn first(&self) -> [LevelCounts; 2] {
+        [self.l1d.counts, self.l1i.counts]
+    }
+
+    /// Of the levels behind the first.
+    pub fn shared(&self) -> Vec<LevelCounts> {
+        self.shared.iter().map(|l| l.counts).collect()
+    }
+
+    /// Starts counting anew; lines stay where they are.
+    pub fn forget_counts(&mut self) {
+        let levels = [&mut self.l1d, &mut self.l1i]
+            .into_iter()
+            .chain(&mut self.shared);
+        levels.for_each(|l| l.counts = LevelCounts::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small(inclusive: bool) -> Caches {
+        let one = |ways| Geometry { sets: 1, ways };
+        Caches::new(&CacheSetting {
+            l1d: one(2),
+            l1i: one(2),
+            shared: vec![one(3)],
+            inclusive,
+        })
+    }
+
+    #[test]
+    fn the_line_used_least_recently_leaves() {
+        let mut caches = small(false);
+        for line in [1, 2, 1, 3, 1, 2] {
+            caches.line(line, Access::Read);
+        }
+        let [data, _] = caches.first();
+        // 3 replaced 2, which comes back from the second level.
+        let read = Hits {
+            hits: 2,
+            misses: 4,
+            replacements: 2,
+        };
+        assert_eq!(data.read, read);
+        assert_eq!(
+            caches.shared()[0].read,
+            Hits {
+                hits: 1,
+                misses: 3,
+                replacements: 0
+            }
+        );
+    }
+
+    #[test]
+    fn a_line_that_an_inclusive_level_replaces_leaves_the_first_level() {
+        for (inclusive, hits) in [(false, 1), (true, 0)] {
+            let mut caches = small(inclusive);
+            // Code fills the second level, while 1 is used by no one else.
+            caches.line(1, Access::Write);
+            for line in [2, 3, 4] {
+                caches.line(line, Access::Fetch);
+            }
+            caches.forget_counts();
+            caches.line(1, Access::Write);
+            assert_eq!(caches.first()[0].write.hits, hits);
+        }
+    }
+
+    #[test]
+    fn an_access_touches_each_line_that_it_crosses() {
+        let mut caches = small(false);
+        caches.access(60, 8, Access::Read);
+        caches.access(64, 64, Access::Read);
+        assert_eq!(
+            caches.first()[0].read,
+            Hits {
+                hits: 1,
+                misses: 2,
+                replacements: 0
+            }
+        );
+    }
+}
