@@ -94,3 +94,54 @@ impl Evaluator for Reading {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::tests::trial;
+    use analysis::{Features, Score};
+    use ir::{Isa, Target};
+
+    #[test]
+    fn constants_come_from_memory_where_they_rotate_through_more_than_the_last_level() {
+        let target = Arc::new(Target::generic(Isa::X86Avx2));
+        let features = Features {
+            constants: 100.0,
+            ..Features::default()
+        };
+        let place = AnswerPlace {
+            target: String::new(),
+            machine: String::new(),
+        };
+        let scorer = Scorer {
+            cpu: "znver3".into(),
+            rates: Score::USUAL,
+        };
+        let mut reading = Reading::new(scorer, place);
+        for (more, kind, value) in [
+            (0, "cycles znver3", 0.0),
+            (1, "cycles znver3 from memory", 100.0 * Score::MEMORY),
+        ] {
+            reading.submit(Batch {
+                number: 0,
+                search: 0,
+                task: "task".into(),
+                program: None,
+                target: Some(target.clone()),
+                place: reading.place.clone(),
+                data: None,
+                seed: 1,
+                trials: vec![Trial {
+                    features: Some(Arc::new(features.clone())),
+                    ..trial(0, [0, 0])
+                }],
+                best: None,
+                rotate_bytes: target.llc_bytes() + more,
+                sampling: Duration::ZERO,
+            });
+            let reply = reading.poll(Duration::ZERO, &mut |_| ()).expect("a reply");
+            let kind = kind.to_string();
+            assert_eq!(reply.answers[0].outcome, Outcome::Scored { kind, value });
+        }
+    }
+}
