@@ -526,6 +526,18 @@ impl Expr {
         }
     }
 
+    /// Replaces one variable. What does not use it is shared and not walked.
+    pub fn with_var(&self, var: VarId, by: &Expr) -> Expr {
+        if self.0.facts.vars & Facts::bit(var) == 0 {
+            return self.clone();
+        }
+        match self.as_var() {
+            Some(v) if v == var => by.clone(),
+            Some(_) => self.clone(),
+            None => self.map_children(|c| c.with_var(var, by)),
+        }
+    }
+
     /// Whether any node satisfies `f`.
     pub fn any(&self, f: &impl Fn(&Expr) -> bool) -> bool {
         f(self)

@@ -291,7 +291,7 @@ impl Stmt {
 
     /// This statement with a variable replaced.
     pub fn with_var(&self, var: VarId, by: &Expr) -> Stmt {
-        self.map(&mut |e| e.substitute(&|v| (v == var).then(|| by.clone())))
+        self.map(&mut |e| e.with_var(var, by))
     }
 
     /// Whether an expression here or below uses the variable.
@@ -353,7 +353,7 @@ pub(crate) fn loads(e: &Expr) -> Vec<(BufferId, &[Expr])> {
 }
 
 pub(crate) fn has_load(e: &Expr) -> bool {
-    e.any(&|e| matches!(e.kind(), ExprKind::Load(..)))
+    e.loads()
 }
 
 /// Whether a table has an element for each byte, and the index is a byte: it needs no check.

@@ -105,7 +105,8 @@ impl Sum {
         }
     }
 
-    fn normalize(&mut self) {
+    /// Atoms in order, each once.
+    pub fn normalize(&mut self) {
         let mut terms = std::mem::take(&mut self.terms);
         terms.sort_by(|a, b| compare(&a.0, &b.0));
         for (e, k) in terms {

@@ -115,7 +115,7 @@ fn leave_loop(mut l: For) -> Vec<Stmt> {
 fn first_leaves(body: &mut Vec<Stmt>, l: &For, written: &BTreeSet<BufferId>) -> Option<Vec<Stmt>> {
     let ordered = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);
     let zero = Expr::int(0);
-    let at_zero = |e: &Expr| e.substitute(&|v| (v == l.var).then(|| zero.clone()));
+    let at_zero = |e: &Expr| e.with_var(l.var, &zero);
     let first = body.first_mut()?;
     match first {
         Stmt::Check { cond, .. } => {

@@ -7,7 +7,7 @@
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
-use ir::simplify::simplify as canonical;
+use ir::simplify::{simplify as canonical, simplify_sum};
 use ir::{BinaryOp, Expr, ExprKind, VarId};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -58,22 +58,22 @@ impl Simplifier {
 
     fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
-            ExprKind::Load(b, at) => Expr::load(*b, [self.offset(&at[0], r)]),
+            ExprKind::Load(..) => e.map_children(|offset| self.offset(offset, r)),
             _ => e.map_children(|c| self.with_simple_offsets(c, r)),
         }
     }
 
-    /// The canonical form of an affine offset needs no rules, unless a range is a point.
+    /// Most offsets are sums of few different quotients.
     fn offset(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        let known = |v: &VarId| r.get(*v).is_some_and(|i| i.lo == i.hi);
-        match Affine::of(e) {
-            Some(a) if !a.terms.keys().any(known) => a.to_expr(),
-            _ => self.canonical(e, r),
+        match e.kind() {
+            ExprKind::Int(..) | ExprKind::Var(_) => e.clone(),
+            _ => simplify_sum(e, r, &mut |quotient| self.canonical(quotient, r))
+                .unwrap_or_else(|| self.canonical(e, r)),
         }
     }
 
     fn stmts(&mut self, stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(stmts.len());
         for s in stmts {
             match s {
                 Stmt::For(l) => out.extend(self.for_(l, r)),
@@ -139,7 +139,7 @@ impl Simplifier {
             }
             inside = Cow::Owned(narrow);
         }
-        let indices = a.indices.iter().map(|i| self.offset(i, &inside));
+        let indices = a.indices.into_iter().map(|i| self.offset(&i, &inside));
         Some(Stmt::Assign(Assign {
             indices: indices.collect(),
             value: self.expr(&a.value, &inside),
