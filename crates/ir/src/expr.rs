@@ -575,14 +575,16 @@ impl Expr {
 
     /// The distinct variables, in order of first appearance.
     pub fn vars(&self) -> Vec<VarId> {
-        let mut out = Vec::new();
-        self.visit(&mut |e| {
-            if let Some(v) = e.as_var()
-                && !out.contains(&v)
-            {
-                out.push(v);
+        fn go(e: &Expr, out: &mut Vec<VarId>) {
+            match e.as_var() {
+                Some(v) if out.contains(&v) => {}
+                Some(v) => out.push(v),
+                None if e.0.facts.vars == 0 => {}
+                None => e.children().for_each(|c| go(c, out)),
             }
-        });
+        }
+        let mut out = Vec::new();
+        go(self, &mut out);
         out
     }
 }

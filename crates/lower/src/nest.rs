@@ -320,7 +320,9 @@ impl Stmt {
         let mut out = BTreeSet::new();
         walk(std::slice::from_ref(self), &mut Vec::new(), &mut |s, _| {
             for e in s.exprs() {
-                out.extend(loads(e).into_iter().map(|(b, _)| b));
+                e.visit_loads(&mut |b, _| {
+                    out.insert(b);
+                });
             }
         });
         out
@@ -341,14 +343,10 @@ impl For {
     }
 }
 
-/// Every load of an expression, in `Expr::visit` order.
+/// Every load of an expression, outer ones first.
 pub(crate) fn loads(e: &Expr) -> Vec<(BufferId, &[Expr])> {
     let mut out = Vec::new();
-    e.visit(&mut |e| {
-        if let ExprKind::Load(b, i) = e.kind() {
-            out.push((*b, i.as_slice()));
-        }
-    });
+    e.visit_loads(&mut |b, i| out.push((b, i)));
     out
 }
 

@@ -67,12 +67,12 @@ fn push(out: &mut Vec<Stmt>, s: Stmt) {
         .filter(|c| second.contains(c) && !has_load(c))
         .cloned()
         .collect();
-    let (false, Stmt::If { then: b, .. }) = (common.is_empty(), s.clone()) else {
+    if common.is_empty() {
         out.push(s);
         return;
-    };
-    let Some(Stmt::If { then: a, .. }) = out.pop() else {
-        unreachable!("the last statement is an if");
+    }
+    let (Some(Stmt::If { then: a, .. }), Stmt::If { then: b, .. }) = (out.pop(), s) else {
+        unreachable!("both statements are ifs");
     };
     let rest = |all: Vec<Expr>| all.into_iter().filter(|c| !common.contains(c)).collect();
     let mut body = guarded(rest(first), a);
