@@ -115,8 +115,12 @@ fn lane_stride(e: &Expr, lane: VarId) -> Option<i64> {
     }
     match e.kind() {
         ExprKind::Var(_) => Some(1),
-        ExprKind::Binary(BinaryOp::Add, a, b) => Some(lane_stride(a, lane)? + lane_stride(b, lane)?),
-        ExprKind::Binary(BinaryOp::Sub, a, b) => Some(lane_stride(a, lane)? - lane_stride(b, lane)?),
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            Some(lane_stride(a, lane)? + lane_stride(b, lane)?)
+        }
+        ExprKind::Binary(BinaryOp::Sub, a, b) => {
+            Some(lane_stride(a, lane)? - lane_stride(b, lane)?)
+        }
         ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
             (Some(k), _) => Some(lane_stride(b, lane)? * k),
             (_, Some(k)) => Some(lane_stride(a, lane)? * k),

@@ -199,7 +199,11 @@ fn may_be_stack(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) 
 fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {
     let inside = accesses.iter().all(|a| a.parallel.is_some());
     let common = accesses.iter().fold(&accesses[0].path[..], |c, a| {
-        let n = c.iter().zip(&a.path[..]).take_while(|(x, y)| x == y).count();
+        let n = c
+            .iter()
+            .zip(&a.path[..])
+            .take_while(|(x, y)| x == y)
+            .count();
         &c[..n]
     });
     // Contents live as long as an iteration of the site, also where all accesses are
