@@ -8,6 +8,9 @@ use crate::affine::Ranges;
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
 use tensor::DType;
 
+/// Few sums have more terms.
+const USUAL: usize = 8;
+
 /// What [`simplify`](super::simplify) gives for `e` if that is a sum, difference or product to
 /// which only adding up applies. `simple` gives the simplest form of its quotients and
 /// remainders under the same ranges, which the caller may know.
@@ -20,7 +23,10 @@ pub fn simplify_sum(e: &Expr, r: &Ranges, simple: &mut impl FnMut(&Expr) -> Expr
     if !arithmetic || e.loads() {
         return None;
     }
-    let mut sum = Sum::constant(0);
+    let mut sum = Sum {
+        terms: Vec::with_capacity(USUAL),
+        constant: 0,
+    };
     add(&mut sum, e, 1, simple)?;
     let is_point = |(e, _): &(Expr, i64)| {
         let range = e.as_var().and_then(|v| r.get(v));

@@ -14,7 +14,9 @@ use std::collections::HashMap;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
-    nest.map_entries(|_, stmts| pass.stmts(stmts, &Ranges::new()));
+    // Ranges of lanes are there already, so that few statements need a table of their own.
+    let ranges = nest.ranges();
+    nest.map_entries(|_, stmts| pass.stmts(stmts, &ranges));
     Ok(())
 }
 
@@ -120,8 +122,10 @@ impl Simplifier {
     fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
         let mut inside = Cow::Borrowed(r);
         if let Some(lane) = a.lane {
-            let all = inside.to_mut();
-            all.set(lane.var, 0, i64::from(lane.lanes) - 1);
+            let (lo, hi) = (0, i64::from(lane.lanes) - 1);
+            if inside.get(lane.var) != Some(Interval { lo, hi }) {
+                inside.to_mut().set(lane.var, lo, hi);
+            }
         }
         let mask = a.mask.map(|m| self.expr(&m, &inside));
         if mask.as_ref().and_then(Expr::as_int) == Some(0) {
