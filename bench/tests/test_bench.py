@@ -18,6 +18,7 @@ import agreement
 import arrays
 import budgets
 import figures
+import near_best
 import numpy
 import onnx
 import rival_process
@@ -27,6 +28,27 @@ from harness import machine, program, report, slices
 
 def taken(*medians):
     return [{"median_ms": m, "min_ms": m - 1, "p90_ms": m + 1, "runs": 5} for m in medians]
+
+
+class NearBest(unittest.TestCase):
+    def test_equal_code_has_one_cost_and_runs_that_do_not_get_there_are_counted(self):
+        def measured(*runs):
+            one = lambda code, ns, s: {"task": "t", "uses": 2, "code": code, "ns": ns, "s": s}
+            return [[one(*m) for m in run] for run in runs]
+
+        runs = {
+            "neither": measured([("a", 200, 1), ("b", 130, 2)], [("a", 201, 1)]),
+            "both": measured([("a", 202, 3), ("b", 100, 4)], [("b", 101, 3)]),
+        }
+        rows = near_best.compared(runs, 0.02)
+        self.assertEqual(rows["neither"]["reached"], 1)
+        self.assertEqual(rows["neither"]["kernels"], float("inf"))
+        self.assertEqual(rows["both"], {"kernels": 1.5, "s": 3.5, "reached": 2, "above": 0})
+
+    def test_a_model_is_near_once_all_its_tasks_are_measured(self):
+        one = lambda task, ns: {"task": task, "uses": 1, "code": task, "ns": ns, "s": 1}
+        row = near_best.compared({"both": [[one("t", 5), one("u", 7)]]}, 0.02)["both"]
+        self.assertEqual(row["kernels"], 2)
 
 
 class Times(unittest.TestCase):

@@ -211,10 +211,7 @@ impl Walk {
         let Some(lane) = lane.filter(|_| !conditions.is_empty()) else {
             return vec![];
         };
-        let of_lane = |e: &Expr, at: u32| {
-            let at = Expr::int(i64::from(at));
-            e.substitute(&|v| (v == lane.var).then(|| at.clone()))
-        };
+        let of_lane = |e: &Expr, at: u32| e.with_var(lane.var, &Expr::int(i64::from(at)));
         (0..lane.lanes)
             .map(|at| {
                 let all = conditions.iter();

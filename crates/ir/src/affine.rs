@@ -162,26 +162,46 @@ impl Affine {
 
     /// The linear form of `e`; `None` if it is not one.
     pub fn of(e: &Expr) -> Option<Affine> {
+        let mut sum = Affine::default();
+        sum.add(e, 1)?;
+        sum.terms.retain(|_, c| *c != 0);
+        Some(sum)
+    }
+
+    /// Adds `k` times a linear form. Terms may get the coefficient 0.
+    fn add(&mut self, e: &Expr, k: i64) -> Option<()> {
         match e.kind() {
-            ExprKind::Int(v, DType::I64) => Some(Affine::constant(*v)),
-            ExprKind::Var(v) => Some(Affine::var(*v)),
-            ExprKind::Unary(UnaryOp::Neg, a) => Some(Affine::of(a)?.scale(-1)),
+            ExprKind::Int(v, DType::I64) => {
+                self.constant = self.constant.wrapping_add(v.wrapping_mul(k));
+            }
+            ExprKind::Var(v) => {
+                let sum = self.terms.entry(*v).or_insert(0);
+                *sum = sum.wrapping_add(k);
+            }
+            ExprKind::Unary(UnaryOp::Neg, a) => self.add(a, k.wrapping_neg())?,
             ExprKind::Binary(BinaryOp::Add, a, b) => {
-                Some(Affine::of(a)?.add_scaled(&Affine::of(b)?, 1))
+                self.add(a, k)?;
+                self.add(b, k)?;
             }
             ExprKind::Binary(BinaryOp::Sub, a, b) => {
-                Some(Affine::of(a)?.add_scaled(&Affine::of(b)?, -1))
+                self.add(a, k)?;
+                self.add(b, k.wrapping_neg())?;
             }
-            ExprKind::Binary(BinaryOp::Mul, a, b) => {
-                let (a, b) = (Affine::of(a)?, Affine::of(b)?);
-                match (a.terms.is_empty(), b.terms.is_empty()) {
-                    (true, _) => Some(b.scale(a.constant)),
-                    (_, true) => Some(a.scale(b.constant)),
-                    _ => None,
+            ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.kind(), b.kind()) {
+                (ExprKind::Int(c, DType::I64), _) => self.add(b, k.wrapping_mul(*c))?,
+                (_, ExprKind::Int(c, DType::I64)) => self.add(a, k.wrapping_mul(*c))?,
+                _ => {
+                    let (x, y) = (Affine::of(a)?, Affine::of(b)?);
+                    match (x.terms.is_empty(), y.terms.is_empty()) {
+                        (true, _) => self.add(b, k.wrapping_mul(x.constant))?,
+                        (_, true) => self.add(a, k.wrapping_mul(y.constant))?,
+                        _ => return None,
+                    }
                 }
-            }
-            _ => None,
+            },
+            _ => return None,
         }
+        Some(())
     }
 
     pub fn to_expr(&self) -> Expr {

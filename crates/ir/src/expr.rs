@@ -8,6 +8,7 @@
 //! `And` and `Or` evaluate the right side only when the left does not decide.
 
 use crate::program::{BufferId, Program, VarId};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tensor::DType;
 
@@ -29,13 +30,25 @@ struct Facts {
     /// Bit `v % 64` for every variable `v`.
     vars: u64,
     loads: bool,
+    hash: u32,
 }
 
 impl Facts {
     fn of(kind: &ExprKind) -> Facts {
+        let mut hasher = Mixer(0);
+        kind.hash(&mut hasher);
+        Facts {
+            hash: hasher.finish() as u32,
+            ..Facts::of_parts(kind)
+        }
+    }
+
+    /// All but the hash.
+    fn of_parts(kind: &ExprKind) -> Facts {
         let none = Facts {
             vars: 0,
             loads: false,
+            hash: 0,
         };
         match kind {
             ExprKind::Int(..) | ExprKind::Float(..) | ExprKind::Arg(..) => none,
@@ -45,7 +58,11 @@ impl Facts {
             },
             ExprKind::Load(_, indices) => {
                 let vars = indices.iter().fold(0, |all, i| all | i.0.facts.vars);
-                Facts { vars, loads: true }
+                Facts {
+                    vars,
+                    loads: true,
+                    ..none
+                }
             }
             ExprKind::Unary(_, a) | ExprKind::Cast(_, a) => a.0.facts,
             ExprKind::Binary(_, a, b) => a.0.facts.with(b),
@@ -57,6 +74,7 @@ impl Facts {
         Facts {
             vars: self.vars | e.0.facts.vars,
             loads: self.loads || e.0.facts.loads,
+            ..self
         }
     }
 
@@ -65,9 +83,41 @@ impl Facts {
     }
 }
 
-impl std::hash::Hash for Expr {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.kind().hash(state);
+impl Hash for Expr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.0.facts.hash);
+    }
+}
+
+/// A hasher of a few words. It is run for every node that is made.
+struct Mixer(u64);
+
+impl Mixer {
+    fn word(&mut self, word: u64) {
+        // 2^64 over the golden ratio: it is odd, so no word is lost.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|b| self.word(u64::from(*b)));
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.word(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.word(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.word(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 >> u32::BITS
     }
 }
 
@@ -526,6 +576,18 @@ impl Expr {
         }
     }
 
+    /// Replaces one variable. What does not use it is shared and not walked.
+    pub fn with_var(&self, var: VarId, by: &Expr) -> Expr {
+        if self.0.facts.vars & Facts::bit(var) == 0 {
+            return self.clone();
+        }
+        match self.as_var() {
+            Some(v) if v == var => by.clone(),
+            Some(_) => self.clone(),
+            None => self.map_children(|c| c.with_var(var, by)),
+        }
+    }
+
     /// Whether any node satisfies `f`.
     pub fn any(&self, f: &impl Fn(&Expr) -> bool) -> bool {
         f(self)
@@ -563,14 +625,16 @@ impl Expr {
 
     /// The distinct variables, in order of first appearance.
     pub fn vars(&self) -> Vec<VarId> {
-        let mut out = Vec::new();
-        self.visit(&mut |e| {
-            if let Some(v) = e.as_var()
-                && !out.contains(&v)
-            {
-                out.push(v);
+        fn go(e: &Expr, out: &mut Vec<VarId>) {
+            match e.as_var() {
+                Some(v) if out.contains(&v) => {}
+                Some(v) => out.push(v),
+                None if e.0.facts.vars == 0 => {}
+                None => e.children().for_each(|c| go(c, out)),
             }
-        });
+        }
+        let mut out = Vec::new();
+        go(self, &mut out);
         out
     }
 }

@@ -284,7 +284,7 @@ fn active_lanes(s: &Store, at: usize, pattern: &LanePattern) -> Option<Vec<bool>
     let active = |i: u32| {
         let at_lane = Expr::int(i64::from(i));
         let holds = |(guard, wanted): &(Expr, bool)| {
-            let guard = guard.substitute(&|v| (v == lane.var).then(|| at_lane.clone()));
+            let guard = guard.with_var(lane.var, &at_lane);
             let known = simplify(&guard, &Ranges::new()).as_int()?;
             Some((known != 0) == *wanted)
         };

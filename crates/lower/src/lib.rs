@@ -195,7 +195,7 @@ pub fn lower_observed(
         &mut nest,
         passes::place_buffers::place_buffers,
     )?;
-    run.last("number", &nest, passes::number::number)
+    run.last("number", nest, passes::number::number)
 }
 
 /// The wrapper round every pass: time, dump, verification, step limit.
@@ -237,14 +237,13 @@ impl Run<'_, '_> {
     fn last(
         &mut self,
         pass: &'static str,
-        nest: &Nest,
-        f: impl FnOnce(&Nest) -> Code,
+        nest: Nest,
+        f: impl FnOnce(Nest) -> Code,
     ) -> Result<Code, LowerError> {
         let start = Instant::now();
+        let statements = nest.statement_count();
         let code = f(nest);
-        self.report(pass, start, nest.statement_count(), || {
-            flat::text::print(&code)
-        });
+        self.report(pass, start, statements, || flat::text::print(&code));
         self.check(pass, || flat::verify::verify_flat(&code))?;
         Ok(code)
     }

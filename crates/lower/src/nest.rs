@@ -291,7 +291,7 @@ impl Stmt {
 
     /// This statement with a variable replaced.
     pub fn with_var(&self, var: VarId, by: &Expr) -> Stmt {
-        self.map(&mut |e| e.substitute(&|v| (v == var).then(|| by.clone())))
+        self.map(&mut |e| e.with_var(var, by))
     }
 
     /// Whether an expression here or below uses the variable.
@@ -320,7 +320,9 @@ impl Stmt {
         let mut out = BTreeSet::new();
         walk(std::slice::from_ref(self), &mut Vec::new(), &mut |s, _| {
             for e in s.exprs() {
-                out.extend(loads(e).into_iter().map(|(b, _)| b));
+                e.visit_loads(&mut |b, _| {
+                    out.insert(b);
+                });
             }
         });
         out
@@ -341,19 +343,15 @@ impl For {
     }
 }
 
-/// Every load of an expression, in `Expr::visit` order.
+/// Every load of an expression, outer ones first.
 pub(crate) fn loads(e: &Expr) -> Vec<(BufferId, &[Expr])> {
     let mut out = Vec::new();
-    e.visit(&mut |e| {
-        if let ExprKind::Load(b, i) = e.kind() {
-            out.push((*b, i.as_slice()));
-        }
-    });
+    e.visit_loads(&mut |b, i| out.push((b, i)));
     out
 }
 
 pub(crate) fn has_load(e: &Expr) -> bool {
-    e.any(&|e| matches!(e.kind(), ExprKind::Load(..)))
+    e.loads()
 }
 
 /// Whether a table has an element for each byte, and the index is a byte: it needs no check.

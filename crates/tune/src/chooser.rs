@@ -5,13 +5,14 @@
 //! read can be read again.
 
 use crate::compile::{Builders, Defaults, Warning, defaults};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::evaluator::Reading;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
 use crate::machine::{Limits, target_key};
 use crate::observer::Observer;
 use crate::run::{Log, Run, TaskSearch};
+use crate::scorer::Scorer;
 use crate::search::{OfPlan, Search};
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
@@ -38,10 +39,7 @@ pub struct Chooser<'a> {
     pub host: &'a Host,
     pub target: &'a Target,
     pub requirements: Requirements,
-    /// The processor whose cycles count, by LLVM's name.
-    pub cpu: String,
-    /// What each count costs.
-    pub rates: Score,
+    pub scorer: Scorer,
     /// Who proposes candidates.
     pub strategy: String,
     /// How long candidates of one plan are read, or how many.
@@ -104,8 +102,7 @@ impl<'a> Chooser<'a> {
     ) -> Chooser<'a> {
         let usual = Chooser::new(host, target, options.requirements());
         Chooser {
-            cpu: options.score_cpu.clone().unwrap_or(usual.cpu),
-            rates: options.rates,
+            scorer: Scorer::of(options, target),
             stop: StopRule::Time(time),
             seed: options.seed,
             algorithms: options.algorithms.clone(),
@@ -134,8 +131,10 @@ impl<'a> Chooser<'a> {
             host,
             target,
             requirements,
-            cpu: llvm::scoring_cpu(target),
-            rates: Score::USUAL,
+            scorer: Scorer {
+                cpu: llvm::scoring_cpu(target),
+                rates: Score::USUAL,
+            },
             strategy: knob("strategy").default.into(),
             stop: StopRule::Time(Duration::from_secs(10)),
             seed: number(knob("seed")),
@@ -156,17 +155,14 @@ impl<'a> Chooser<'a> {
         wanted: impl Fn(usize) -> bool,
         observer: &mut dyn Observer,
     ) -> Result<Vec<TaskScores>> {
-        llvm::check_scoring_cpu(self.target, &self.cpu).map_err(|why| {
-            Error::new(why).help("name a processor that LLVM has a model of with --score-cpu")
-        })?;
+        self.scorer.check(self.target)?;
         let options = self.options();
         let mut run = Run::new(Log { store: None }, &options)?;
         let place = AnswerPlace {
             target: target_key(self.target).text(),
             machine: self.host.machine.fingerprint(),
         };
-        let from_memory = plan.bytes_between_uses() > self.target.llc_bytes();
-        let reading = Reading::new(self.cpu.clone(), self.rates, from_memory, place.clone());
+        let reading = Reading::new(self.scorer.clone(), place.clone());
         let evaluator = run.add_evaluator(Box::new(reading));
         let of_plan = OfPlan {
             plan,
@@ -181,7 +177,7 @@ impl<'a> Chooser<'a> {
                 read_gb_per_s: f64::INFINITY,
             },
             strategy: &self.strategy,
-            rotate_bytes: 0,
+            rotate_bytes: plan.bytes_between_uses(),
         };
         let (mut searches, of_tasks) = of_plan.searches(&[], None, &options)?;
         let requirements = self.requirements;

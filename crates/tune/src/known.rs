@@ -67,13 +67,18 @@ pub fn rotate_bytes(plan: &Plan, target: &Target, from_memory: u64) -> u64 {
     }
 }
 
+/// Whether kernels find their constants in memory, where these rotate through so many bytes.
+pub(crate) fn from_memory(rotate_bytes: u64, target: &Target) -> bool {
+    rotate_bytes > target.llc_bytes()
+}
+
 /// Whether a kernel that was measured read its constants from memory, as it does where
 /// they rotate through so many bytes, or as there from a cache.
 pub(crate) fn constants_as_near(record: &Record, rotate_bytes: u64, target: &Target) -> bool {
     let Outcome::Timed { conditions, .. } = &record.outcome else {
         return true;
     };
-    let from_memory = rotate_bytes > target.llc_bytes();
+    let from_memory = from_memory(rotate_bytes, target);
     match conditions.cache {
         Cache::CachedConstants => !from_memory,
         Cache::RotatedConstants => from_memory,

@@ -41,6 +41,7 @@ mod record;
 mod report;
 mod run;
 mod scored;
+pub mod scorer;
 mod search;
 pub mod source;
 mod start;

@@ -3,7 +3,7 @@
 use crate::arguments::fills;
 use crate::bound::bound_ns;
 use crate::error::{Error, Result, no_such};
-use crate::filter::{Filter, filter, filter_names};
+use crate::filter::{Filter, filter};
 use crate::finalists::ranked;
 use crate::machine::Limits;
 use crate::source::Source;
@@ -183,13 +183,12 @@ impl Search {
     /// A search that nothing was asked of.
     ///
     /// # Errors
-    /// If there is no such strategy or filter.
+    /// If there is no such strategy or filter, or a filter does not work for the target.
     pub fn new(parts: SearchParts, options: &Options) -> Result<Search> {
         let strategy = search::strategy(&parts.strategy, parts.seed)
             .ok_or_else(|| no_such("strategy", &parts.strategy, &search::strategy_names()))?;
-        let named = |name: &String| {
-            filter(name, options).ok_or_else(|| no_such("filter", name, &filter_names()))
-        };
+        let named = |name: &String| filter(name, options, &parts);
+        let filters = options.filters.iter().map(named).collect::<Result<_>>()?;
         Ok(Search {
             title: parts.title,
             run_id: parts.run_id,
@@ -201,7 +200,7 @@ impl Search {
             space: parts.space,
             strategy,
             strategy_name: parts.strategy,
-            filters: options.filters.iter().map(named).collect::<Result<_>>()?,
+            filters,
             seed: parts.seed,
             rotate_bytes: parts.rotate_bytes,
             guess: parts.guess,

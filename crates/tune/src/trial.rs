@@ -8,13 +8,15 @@ use std::sync::Arc;
 use store::Outcome;
 
 /// The form in which filters and evaluators take a candidate. Each form has all that the
-/// forms before it have.
+/// forms before it have, but for [`Form::Read`]: of code only what somebody takes in that form was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     /// A point: the values of the decisions, which strategies see.
     Point,
     /// A schedule for the task's program.
     Schedule,
+    /// What reading the machine code told. What was read is no kernel yet: it is built again for that.
+    Read,
     /// Machine code.
     Code,
 }
@@ -31,13 +33,13 @@ pub struct Trial {
     pub candidate: Option<Candidate>,
     /// The candidate's trace as text; empty before [`Form::Schedule`].
     pub trace: String,
-    /// From [`Form::Code`] on, unless the code was made to be read.
+    /// From [`Form::Code`] on.
     pub kernel: Option<Arc<BuiltKernel>>,
-    /// What reading the code told, where somebody asked for that.
+    /// From [`Form::Read`] on, where a filter or the evaluator takes that form.
     pub features: Option<Arc<Features>>,
     /// What asking for the candidate, and replaying its trace, took.
     pub asking: Spent,
-    /// What building it took.
+    /// What building it took, all builds together.
     pub building: Spent,
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 use store::{Outcome, RecordQuery};
+use tune::compile::Builders;
 use tune::evaluator::{Batch, Evaluator, Reply};
 use tune::{Answer, AnswerPlace, Form, Trial, tune_all_by};
 use tunesmith::{
@@ -164,5 +165,45 @@ fn a_task_of_two_models_is_searched_once() {
     for report in reports {
         assert_eq!(report.tasks.len(), 1);
         assert_eq!(report.tasks[0].trials, 6);
+    }
+}
+
+/// The code of a candidate that is built to be measured at once.
+fn code_of(r: &store::Record, plan: &plan::Plan, host: &Host, target: &Target) -> String {
+    let candidate = search::Candidate {
+        algorithm: r.algorithm.clone(),
+        trace: schedule::parse(&r.trace).unwrap(),
+    };
+    let mut builders = Builders::new(&host.workers, 1).unwrap();
+    let built = builders.build_all(&plan.tasks, &[candidate], target);
+    tune::code_hash(&built.unwrap()[0])
+}
+
+#[test]
+fn what_the_filter_of_scores_keeps_is_built_again_to_be_measured() {
+    let host = host();
+    let target = host.machine.target(1);
+    let source = load("op:matmul(m=8,n=16,k=16)", &ImportOptions::default()).unwrap();
+    let plan = source.plan(&target, options(&host).accuracy, &[]).unwrap();
+    for overlap in [false, true] {
+        let store = Store::open_in_memory().unwrap();
+        let options = Options {
+            filters: vec!["score".into()],
+            overlap,
+            ..options(&host)
+        };
+        let request = Request {
+            source: &source,
+            target: &target,
+            strategy: None,
+        };
+        let tuned = tune_all_by(&[request], &host, &store, &options, None, &mut Silent);
+        assert_eq!(tuned.unwrap().remove(0).report.trials, 6);
+        let records = store.records_for(&RecordQuery::default()).unwrap();
+        let timed = records.iter().filter(|r| r.outcome.median_ns().is_some());
+        let first = timed.clone().next().expect("one is measured");
+        let code = code_of(first, &plan, &host, &target);
+        assert_eq!(first.code_hash, Some(code), "overlap {overlap}");
+        assert!(timed.clone().all(|r| r.evaluator == "timed"));
     }
 }

@@ -1,27 +1,20 @@
-//! The canonical form of linear indices, which are most indices: what the rules give, in one walk.
+//! The canonical form of sums, which are most indices: what the rules give, in one walk.
 //!
-//! Only adding up applies to a sum of variables with constant factors, unless a range is a
-//! point: then the variable is a constant.
+//! Only adding up applies to a sum of variables and simple quotients with constant factors,
+//! unless a range is a point: then the variable is a constant.
 
-use super::sum::Sum;
+use super::sum::{Sum, by_constant, is_index};
 use crate::affine::Ranges;
 use crate::expr::{BinaryOp, Expr, ExprKind, UnaryOp};
-use crate::program::VarId;
 use tensor::DType;
 
-/// Variables that a sum may have.
-const MOST: usize = 16;
+/// Few sums have more terms.
+const USUAL: usize = 8;
 
-/// A sum of variables with factors, and a constant.
-struct Linear {
-    terms: [(VarId, i64); MOST],
-    used: usize,
-    constant: i64,
-}
-
-/// The canonical form of `e` if that is a sum, difference or product, linear, and none of its
-/// variables has a known value.
-pub(super) fn canonical(e: &Expr, r: &Ranges) -> Option<Expr> {
+/// What [`simplify`](super::simplify) gives for `e` if that is a sum, difference or product to
+/// which only adding up applies. `simple` gives the simplest form of its quotients and
+/// remainders under the same ranges, which the caller may know.
+pub fn simplify_sum(e: &Expr, r: &Ranges, simple: &mut impl FnMut(&Expr) -> Expr) -> Option<Expr> {
     let arithmetic = match e.kind() {
         ExprKind::Binary(op, ..) => matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul),
         ExprKind::Unary(op, _) => *op == UnaryOp::Neg,
@@ -30,65 +23,54 @@ pub(super) fn canonical(e: &Expr, r: &Ranges) -> Option<Expr> {
     if !arithmetic || e.loads() {
         return None;
     }
-    let mut linear = Linear {
-        terms: [(VarId(0), 0); MOST],
-        used: 0,
+    let mut sum = Sum {
+        terms: Vec::with_capacity(USUAL),
         constant: 0,
     };
-    linear.add(e, 1)?;
-    let known = |v: VarId| r.get(v).is_some_and(|i| i.lo == i.hi);
-    let terms = &mut linear.terms[..linear.used];
-    if terms.iter().any(|(v, _)| known(*v)) {
+    add(&mut sum, e, 1, simple)?;
+    let is_point = |(e, _): &(Expr, i64)| {
+        let range = e.as_var().and_then(|v| r.get(v));
+        range.is_some_and(|i| i.lo == i.hi)
+    };
+    if sum.terms.iter().any(is_point) {
         return None;
     }
-    terms.sort_unstable_by_key(|(v, _)| v.0);
-    let terms = terms.iter().filter(|(_, k)| *k != 0);
-    let sum = Sum {
-        terms: terms.map(|(v, k)| (Expr::var(*v), *k)).collect(),
-        constant: linear.constant,
-    };
+    sum.normalize();
+    let is_remainder = |(e, _): &(Expr, i64)| by_constant(e, BinaryOp::FloorMod).is_some();
+    if sum.terms.iter().any(is_remainder) && sum.clone().rejoin() {
+        return None;
+    }
     Some(match sum.is(e) {
         true => e.clone(),
         false => sum.to_expr(),
     })
 }
 
-impl Linear {
-    /// Adds `k` times `e`.
-    fn add(&mut self, e: &Expr, k: i64) -> Option<()> {
-        match e.kind() {
-            ExprKind::Int(v, DType::I64) => {
-                self.constant = self.constant.wrapping_add(v.wrapping_mul(k));
-            }
-            ExprKind::Var(v) => self.variable(*v, k)?,
-            ExprKind::Unary(UnaryOp::Neg, a) => self.add(a, k.wrapping_neg())?,
-            ExprKind::Binary(BinaryOp::Add, a, b) => {
-                self.add(a, k)?;
-                self.add(b, k)?;
-            }
-            ExprKind::Binary(BinaryOp::Sub, a, b) => {
-                self.add(a, k)?;
-                self.add(b, k.wrapping_neg())?;
-            }
-            ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.kind(), b.kind()) {
-                (ExprKind::Int(c, DType::I64), _) => self.add(b, k.wrapping_mul(*c))?,
-                (_, ExprKind::Int(c, DType::I64)) => self.add(a, k.wrapping_mul(*c))?,
-                _ => return None,
-            },
+/// Adds `k` times `e`, whose quotients become simple.
+fn add(sum: &mut Sum, e: &Expr, k: i64, simple: &mut impl FnMut(&Expr) -> Expr) -> Option<()> {
+    match e.kind() {
+        ExprKind::Int(v, DType::I64) => {
+            sum.constant = sum.constant.wrapping_add(v.wrapping_mul(k));
+        }
+        ExprKind::Var(_) => sum.terms.push((e.clone(), k)),
+        ExprKind::Unary(UnaryOp::Neg, a) => add(sum, a, k.wrapping_neg(), simple)?,
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            add(sum, a, k, simple)?;
+            add(sum, b, k, simple)?;
+        }
+        ExprKind::Binary(BinaryOp::Sub, a, b) => {
+            add(sum, a, k, simple)?;
+            add(sum, b, k.wrapping_neg(), simple)?;
+        }
+        ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.kind(), b.kind()) {
+            (ExprKind::Int(c, DType::I64), _) => add(sum, b, k.wrapping_mul(*c), simple)?,
+            (_, ExprKind::Int(c, DType::I64)) => add(sum, a, k.wrapping_mul(*c), simple)?,
             _ => return None,
+        },
+        ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::FloorMod, ..) if is_index(e) => {
+            sum.collect(&simple(e), k);
         }
-        Some(())
+        _ => return None,
     }
-
-    fn variable(&mut self, v: VarId, k: i64) -> Option<()> {
-        let known = self.terms[..self.used].iter_mut().find(|t| t.0 == v);
-        match known {
-            Some(t) => t.1 = t.1.wrapping_add(k),
-            None => {
-                *self.terms.get_mut(self.used)? = (v, k);
-                self.used += 1;
-            }
-        }
-        Some(())
-    }
+    Some(())
 }

@@ -16,6 +16,7 @@ pub mod rules;
 mod select;
 mod sum;
 
+pub use linear::simplify_sum;
 pub use sum::is_index;
 
 use crate::affine::{Interval, Ranges, bounds};
@@ -27,7 +28,7 @@ const MAX_STEPS_PER_NODE: usize = 16;
 
 /// The canonical equivalent of `e` for variables within `r`.
 pub fn simplify(e: &Expr, r: &Ranges) -> Expr {
-    if let Some(canonical) = linear::canonical(e, r) {
+    if let Some(canonical) = simplify_sum(e, r, &mut |quotient| simplify(quotient, r)) {
         return canonical;
     }
     let mut node = with_simple_operands(e, r);

@@ -84,7 +84,8 @@ impl Sum {
         s
     }
 
-    fn collect(&mut self, e: &Expr, k: i64) {
+    /// Adds `k` times `e`. Atoms are neither ordered nor joined.
+    pub fn collect(&mut self, e: &Expr, k: i64) {
         match e.kind() {
             ExprKind::Int(v, _) => self.constant = self.constant.wrapping_add(v.wrapping_mul(k)),
             ExprKind::Unary(UnaryOp::Neg, a) => self.collect(a, k.wrapping_neg()),
@@ -105,15 +106,16 @@ impl Sum {
         }
     }
 
-    fn normalize(&mut self) {
-        let mut terms = std::mem::take(&mut self.terms);
-        terms.sort_by(|a, b| compare(&a.0, &b.0));
-        for (e, k) in terms {
-            match self.terms.last_mut() {
-                Some((last, c)) if *last == e => *c = c.wrapping_add(k),
-                _ => self.terms.push((e, k)),
+    /// Atoms in order, each once.
+    pub fn normalize(&mut self) {
+        self.terms.sort_by(|a, b| compare(&a.0, &b.0));
+        self.terms.dedup_by(|(e, k), (last, sum)| {
+            let same = e == last;
+            if same {
+                *sum = sum.wrapping_add(*k);
             }
-        }
+            same
+        });
         self.terms.retain(|(_, k)| *k != 0);
     }
 

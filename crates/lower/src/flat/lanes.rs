@@ -4,7 +4,7 @@
 //! instructions an access becomes is left to the code generator.
 
 use super::Lane;
-use ir::affine::{Ranges, bounds};
+use ir::affine::{Affine, Ranges, bounds};
 use ir::interpret::{Scalar, evaluate};
 use ir::{BinaryOp, Expr, ExprKind, VarId};
 use std::ops::Range;
@@ -90,7 +90,7 @@ impl LaneOffsets {
         let Some(lane) = lane.filter(|l| offset.uses_var(l.var)) else {
             return LaneOffsets::Uniform;
         };
-        if matches!(lane_parts(offset, lane.var), Some((_, 1))) {
+        if lane_stride(offset, lane.var) == Some(1) {
             return LaneOffsets::Consecutive;
         }
         let Some(Parts { base, distances }) = parts(offset, lane) else {
@@ -105,6 +105,28 @@ impl LaneOffsets {
         pattern.readable = pattern.proven(elements, ranges);
         pattern.block = pattern.aligned_block(elements);
         LaneOffsets::Pattern(pattern)
+    }
+}
+
+/// The stride that [`lane_parts`] gives.
+fn lane_stride(e: &Expr, lane: VarId) -> Option<i64> {
+    if !e.uses_var(lane) {
+        return Some(0);
+    }
+    match e.kind() {
+        ExprKind::Var(_) => Some(1),
+        ExprKind::Binary(BinaryOp::Add, a, b) => {
+            Some(lane_stride(a, lane)? + lane_stride(b, lane)?)
+        }
+        ExprKind::Binary(BinaryOp::Sub, a, b) => {
+            Some(lane_stride(a, lane)? - lane_stride(b, lane)?)
+        }
+        ExprKind::Binary(BinaryOp::Mul, a, b) => match (a.as_int(), b.as_int()) {
+            (Some(k), _) => Some(lane_stride(b, lane)? * k),
+            (_, Some(k)) => Some(lane_stride(a, lane)? * k),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -209,6 +231,14 @@ fn parts(e: &Expr, lane: Lane) -> Option<Parts> {
 }
 
 fn of_lane_alone(e: &Expr, lane: Lane) -> Option<Parts> {
+    if let Some(sum) = Affine::of(e) {
+        let step = sum.coefficient(lane.var);
+        let at = |i: u32| sum.constant.wrapping_add(step.wrapping_mul(i64::from(i)));
+        return Some(Parts {
+            base: None,
+            distances: (0..lane.lanes).map(at).collect(),
+        });
+    }
     let at = |i: u32| match evaluate(e, &|_: VarId| i64::from(i)) {
         Ok(Scalar::I(v)) => Some(v),
         _ => None,

@@ -344,7 +344,7 @@ fn added(term: &Expr, loops: &[(VarId, i64)]) -> Expr {
     loops
         .iter()
         .fold(vec![term.clone()], |terms, (v, n)| {
-            let at = |t: &Expr, i: i64| t.substitute(&|w| (w == *v).then(|| Expr::int(i)));
+            let at = |t: &Expr, i: i64| t.with_var(*v, &Expr::int(i));
             let all = terms.iter().flat_map(|t| (0..*n).map(move |i| at(t, i)));
             all.collect()
         })

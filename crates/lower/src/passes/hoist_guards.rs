@@ -67,12 +67,12 @@ fn push(out: &mut Vec<Stmt>, s: Stmt) {
         .filter(|c| second.contains(c) && !has_load(c))
         .cloned()
         .collect();
-    let (false, Stmt::If { then: b, .. }) = (common.is_empty(), s.clone()) else {
+    if common.is_empty() {
         out.push(s);
         return;
-    };
-    let Some(Stmt::If { then: a, .. }) = out.pop() else {
-        unreachable!("the last statement is an if");
+    }
+    let (Some(Stmt::If { then: a, .. }), Stmt::If { then: b, .. }) = (out.pop(), s) else {
+        unreachable!("both statements are ifs");
     };
     let rest = |all: Vec<Expr>| all.into_iter().filter(|c| !common.contains(c)).collect();
     let mut body = guarded(rest(first), a);
@@ -115,7 +115,7 @@ fn leave_loop(mut l: For) -> Vec<Stmt> {
 fn first_leaves(body: &mut Vec<Stmt>, l: &For, written: &BTreeSet<BufferId>) -> Option<Vec<Stmt>> {
     let ordered = matches!(l.kind, LoopKind::Serial | LoopKind::Unrolled);
     let zero = Expr::int(0);
-    let at_zero = |e: &Expr| e.substitute(&|v| (v == l.var).then(|| zero.clone()));
+    let at_zero = |e: &Expr| e.with_var(l.var, &zero);
     let first = body.first_mut()?;
     match first {
         Stmt::Check { cond, .. } => {

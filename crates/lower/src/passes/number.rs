@@ -8,12 +8,15 @@ use crate::flat::{AccessId, Stmt as FlatStmt};
 use crate::flat::{
     AccessInfo, BufferPlace, Code, FlatBuffer, FlatLoop, FlatLoopId, LaneOffsets, LoopInfo, Store,
 };
-use crate::nest::{Assign, Entry, Nest, Stmt, loads};
+use crate::nest::{Assign, Entry, Nest, Stmt};
 use ir::affine::Ranges;
 use ir::{BufferId, Expr, LoopKind, Role, VarId};
 use std::collections::BTreeSet;
 
-pub(crate) fn number(nest: &Nest) -> Code {
+pub(crate) fn number(mut nest: Nest) -> Code {
+    let loaded: BTreeSet<BufferId> = nest.kernel.iter().flat_map(Stmt::loaded).collect();
+    let prepare = std::mem::take(&mut nest.prepare);
+    let kernel = std::mem::take(&mut nest.kernel);
     let p = &nest.program;
     let buffers = p.buffer_ids().map(|b| {
         let (buffer, storage) = (p.buffer(b), nest.storage(b));
@@ -37,13 +40,12 @@ pub(crate) fn number(nest: &Nest) -> Code {
         accesses: vec![],
         entry: Entry::Prepare,
     };
-    let prepare = tables.stmts(&nest.prepare, None, false);
+    let prepare = tables.stmts(prepare, None, false);
     tables.entry = Entry::Kernel;
-    let kernel = tables.stmts(&nest.kernel, None, false);
+    let kernel = tables.stmts(kernel, None, false);
     let prepared = |b: &BufferId| buffers[b.index()].place == BufferPlace::Prepared;
     let prepared: Vec<BufferId> = p.buffer_ids().filter(prepared).collect();
     let constant = |b: &BufferId| p.buffer(*b).role == Role::Constant;
-    let loaded: BTreeSet<BufferId> = nest.kernel.iter().flat_map(Stmt::loaded).collect();
     let used = p
         .params
         .iter()
@@ -86,23 +88,23 @@ struct Numbering {
 impl Numbering {
     fn stmts(
         &mut self,
-        stmts: &[Stmt],
+        stmts: Vec<Stmt>,
         parent: Option<FlatLoopId>,
         in_parallel: bool,
     ) -> Vec<FlatStmt> {
-        let number = |s: &Stmt| match s {
+        let number = |s: Stmt| match s {
             Stmt::For(l) => {
                 let id = self.loops.len() as FlatLoopId;
                 let parallel = l.kind == LoopKind::Parallel && !in_parallel;
                 self.loops.push(LoopInfo {
-                    name: l.name.clone(),
+                    name: l.name,
                     parent,
                     extent: l.extent,
                     parallel,
                     prepare: self.entry == Entry::Prepare,
                 });
                 self.ranges.set_extent(l.var, l.extent);
-                let body = self.stmts(&l.body, Some(id), in_parallel || parallel);
+                let body = self.stmts(l.body, Some(id), in_parallel || parallel);
                 FlatStmt::Loop(FlatLoop {
                     id,
                     var: l.var,
@@ -112,30 +114,24 @@ impl Numbering {
                 })
             }
             Stmt::If { cond, then } => {
-                let inside = narrowed(cond, &self.ranges);
+                let inside = narrowed(&cond, &self.ranges);
                 let outside = std::mem::replace(&mut self.ranges, inside);
                 let then = self.stmts(then, parent, in_parallel);
                 self.ranges = outside;
                 FlatStmt::If {
-                    cond: cond.clone(),
+                    cond,
                     then,
                     otherwise: vec![],
                 }
             }
             Stmt::Assign(a) => FlatStmt::Store(self.store(a, parent)),
-            Stmt::Check { cond, code } => FlatStmt::Check {
-                cond: cond.clone(),
-                code: *code,
-            },
-            Stmt::Prefetch { buffer, offset } => FlatStmt::Prefetch {
-                buffer: *buffer,
-                offset: offset.clone(),
-            },
+            Stmt::Check { cond, code } => FlatStmt::Check { cond, code },
+            Stmt::Prefetch { buffer, offset } => FlatStmt::Prefetch { buffer, offset },
         };
-        stmts.iter().map(number).collect()
+        stmts.into_iter().map(number).collect()
     }
 
-    fn store(&mut self, a: &Assign, parent: Option<FlatLoopId>) -> Store {
+    fn store(&mut self, a: Assign, parent: Option<FlatLoopId>) -> Store {
         let mut add = |buffer: BufferId, offset: &Expr, is_store: bool| {
             let elements = self.elements[buffer.index()];
             self.accesses.push(AccessInfo {
@@ -147,16 +143,18 @@ impl Numbering {
             });
             self.accesses.len() as AccessId - 1
         };
+        let mut loads = Vec::new();
         let exprs = [Some(&a.value), Some(&a.indices[0]), a.mask.as_ref()];
-        let all = exprs.into_iter().flatten().flat_map(loads);
-        let loads = all.map(|(b, offset)| add(b, &offset[0], false)).collect();
+        for e in exprs.into_iter().flatten() {
+            e.visit_loads(&mut |b, offset| loads.push(add(b, &offset[0], false)));
+        }
         Store {
             id: add(a.buffer, &a.indices[0], true),
             buffer: a.buffer,
-            offset: a.indices[0].clone(),
-            value: a.value.clone(),
+            offset: a.indices.into_iter().next().expect("flattened"),
+            value: a.value,
             lane: a.lane,
-            mask: a.mask.clone(),
+            mask: a.mask,
             loads,
         }
     }

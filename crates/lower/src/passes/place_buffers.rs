@@ -8,10 +8,11 @@
 
 use crate::LowerError;
 use crate::flat::{BufferPlace, Lane, SpillReason};
-use crate::nest::{Assign, Entry, Nest, Stmt, loads};
+use crate::nest::{Assign, Entry, For, Nest, Stmt};
 use ir::affine::Affine;
 use ir::{BufferId, Expr, LoopKind, Role, Scope, VarId};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// The largest stack array.
 const MAX_STACK_BYTES: i64 = 4096;
@@ -26,10 +27,8 @@ struct Access {
     lanes: u32,
     offset: Expr,
     lane: Option<Lane>,
-    /// The constant part of an offset that is otherwise nothing or the lane.
-    constant: Option<i64>,
     /// Enclosing loops as node numbers, outermost first.
-    path: Vec<usize>,
+    path: Rc<[usize]>,
     /// The outermost parallel loop around.
     parallel: Option<usize>,
     at: usize,
@@ -57,7 +56,7 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
     let (mut shared, mut private) = (0, 0);
     for entry in [Entry::Prepare, Entry::Kernel] {
         let mut survey = Survey::default();
-        survey.stmts(nest.stmts(entry), &mut Vec::new(), None);
+        survey.stmts(nest.stmts(entry), &Rc::from([]), None);
         let mut requests = Vec::new();
         let mut stack_left = MAX_STACK_TOTAL;
         for (b, accesses) in &survey.accesses {
@@ -94,7 +93,7 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
         }
     }
     // Registers have no address, and a stack array is in the cache already.
-    nest.map_entries(|nest, stmts| {
+    nest.map_entries(|nest, mut stmts| {
         let distant = |b: BufferId| {
             let place = nest.storage(b).place;
             !matches!(
@@ -102,29 +101,22 @@ pub(crate) fn place_buffers(nest: &mut Nest) -> Result<(), LowerError> {
                 Some(BufferPlace::Register | BufferPlace::Stack | BufferPlace::Unused)
             )
         };
-        with_prefetches_of(stmts, &distant)
+        keep_prefetches_of(&mut stmts, &distant);
+        stmts
     });
     Ok(())
 }
 
-/// The statements without the prefetches of other buffers.
-fn with_prefetches_of(stmts: Vec<Stmt>, kept: &impl Fn(BufferId) -> bool) -> Vec<Stmt> {
-    let mut out = Vec::new();
-    for s in stmts {
-        out.push(match s {
-            Stmt::Prefetch { buffer, .. } if !kept(buffer) => continue,
-            Stmt::For(mut l) => {
-                l.body = with_prefetches_of(std::mem::take(&mut l.body), kept);
-                Stmt::For(l)
-            }
-            Stmt::If { cond, then } => Stmt::If {
-                cond,
-                then: with_prefetches_of(then, kept),
-            },
-            other => other,
-        });
-    }
-    out
+/// Removes the prefetches of other buffers.
+fn keep_prefetches_of(stmts: &mut Vec<Stmt>, kept: &impl Fn(BufferId) -> bool) {
+    stmts.retain_mut(|s| match s {
+        Stmt::Prefetch { buffer, .. } => kept(*buffer),
+        Stmt::For(For { body: inner, .. }) | Stmt::If { then: inner, .. } => {
+            keep_prefetches_of(inner, kept);
+            true
+        }
+        Stmt::Assign(_) | Stmt::Check { .. } => true,
+    });
 }
 
 fn role_place(nest: &Nest, b: BufferId) -> Option<BufferPlace> {
@@ -152,7 +144,7 @@ fn spill(nest: &Nest, b: BufferId, accesses: &[Access]) -> Option<SpillReason> {
     let elements = nest.storage(b).elements;
     let lanes = accesses[0].lanes;
     for a in accesses {
-        let Some(offset) = a.constant else {
+        let Some(offset) = constant_part(&a.offset, a.lane) else {
             return Some(varying(nest, b, a));
         };
         if a.lanes != lanes {
@@ -206,8 +198,12 @@ fn may_be_stack(nest: &Nest, b: BufferId, accesses: &[Access], stack_left: i64) 
 
 fn request(nest: &Nest, survey: &Survey, b: BufferId, accesses: &[Access]) -> Request {
     let inside = accesses.iter().all(|a| a.parallel.is_some());
-    let common = accesses.iter().fold(accesses[0].path.as_slice(), |c, a| {
-        let n = c.iter().zip(&a.path).take_while(|(x, y)| x == y).count();
+    let common = accesses.iter().fold(&accesses[0].path[..], |c, a| {
+        let n = c
+            .iter()
+            .zip(&a.path[..])
+            .take_while(|(x, y)| x == y)
+            .count();
         &c[..n]
     });
     // Contents live as long as an iteration of the site, also where all accesses are
@@ -271,7 +267,7 @@ fn allocate<'a>(nest: &mut Nest, requests: impl Iterator<Item = &'a Request>) ->
 }
 
 impl Survey {
-    fn stmts(&mut self, stmts: &[Stmt], path: &mut Vec<usize>, parallel: Option<usize>) {
+    fn stmts(&mut self, stmts: &[Stmt], path: &Rc<[usize]>, parallel: Option<usize>) {
         for s in stmts {
             let at = self.next;
             self.next += 1;
@@ -280,9 +276,9 @@ impl Survey {
                 _ => None,
             };
             for e in s.exprs() {
-                for (b, offset) in loads(e) {
+                e.visit_loads(&mut |b, offset| {
                     self.access(b, &offset[0], lane, path, parallel, at);
-                }
+                });
             }
             match s {
                 Stmt::Assign(Assign {
@@ -293,10 +289,9 @@ impl Survey {
                 Stmt::If { then, .. } => self.stmts(then, path, parallel),
                 Stmt::For(l) => {
                     let here = (l.kind == LoopKind::Parallel).then_some(at);
-                    path.push(at);
+                    let inside = path.iter().copied().chain([at]).collect();
                     self.vars.insert(at, l.var);
-                    self.stmts(&l.body, path, parallel.or(here));
-                    path.pop();
+                    self.stmts(&l.body, &inside, parallel.or(here));
                     self.ends.insert(at, self.next - 1);
                 }
                 _ => {}
@@ -309,7 +304,7 @@ impl Survey {
         b: BufferId,
         offset: &Expr,
         lane: Option<Lane>,
-        path: &[usize],
+        path: &Rc<[usize]>,
         parallel: Option<usize>,
         at: usize,
     ) {
@@ -317,8 +312,7 @@ impl Survey {
             lanes: access_lanes(offset, lane),
             offset: offset.clone(),
             lane,
-            constant: constant_part(offset, lane),
-            path: path.to_vec(),
+            path: path.clone(),
             parallel,
             at,
         };
@@ -332,6 +326,7 @@ pub(crate) fn access_lanes(offset: &Expr, lane: Option<Lane>) -> u32 {
         .map_or(1, |l| l.lanes)
 }
 
+/// The constant part of an offset that is otherwise nothing or the lane.
 fn constant_part(offset: &Expr, lane: Option<Lane>) -> Option<i64> {
     let offset = Affine::of(offset)?;
     let alone = offset

@@ -54,13 +54,17 @@ fn annotated(s: Stmt, line: &impl Fn(BufferId) -> i64) -> Stmt {
 fn lines(l: &For, buffer: BufferId, distance: i64, line: i64) -> Vec<Stmt> {
     let mut found: Vec<(Vec<Expr>, BTreeMap<VarId, i64>, i64)> = Vec::new();
     let mut out = Vec::new();
+    let loops = loop_extents(l);
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
-        let inner = inner_extents(l, s);
+        if out.len() == MAX_LINES {
+            return;
+        }
         for e in s.exprs() {
             // An index that is loaded may be none where nothing guards it.
             let of_buffer =
                 |(b, offset): &(BufferId, &[Expr])| *b == buffer && !has_load(&offset[0]);
             for (_, offset) in loads(e).into_iter().filter(of_buffer) {
+                let inner = with_lanes(&loops, s);
                 let moves = |v: &VarId| *v == l.var || inner.contains_key(v);
                 let fixed = fixed_part(&offset[0], &moves);
                 let Some(moving) = affine_part(&offset[0], &fixed) else {
@@ -103,18 +107,26 @@ fn fixed_part(e: &Expr, moves: &impl Fn(&VarId) -> bool) -> Vec<Expr> {
 
 /// The sum without those summands; `None` if it is not affine.
 fn affine_part(e: &Expr, fixed: &[Expr]) -> Option<Affine> {
-    let rest = e.rewrite(&mut |e| fixed.contains(e).then(|| Expr::int(0)));
-    Affine::of(&rest)
+    match fixed {
+        [] => Affine::of(e),
+        _ => Affine::of(&e.rewrite(&mut |e| fixed.contains(e).then(|| Expr::int(0)))),
+    }
 }
 
-/// Extents of the loops under `l` and of the statement's lanes.
-fn inner_extents(l: &For, s: &Stmt) -> BTreeMap<VarId, i64> {
+/// Extents of the loops under `l`.
+fn loop_extents(l: &For) -> BTreeMap<VarId, i64> {
     let mut out = BTreeMap::new();
     walk(&l.body, &mut Vec::new(), &mut |s, _| {
         if let Stmt::For(inner) = s {
             out.insert(inner.var, inner.extent);
         }
     });
+    out
+}
+
+/// The extents of loops, and of the statement's lanes.
+fn with_lanes(loops: &BTreeMap<VarId, i64>, s: &Stmt) -> BTreeMap<VarId, i64> {
+    let mut out = loops.clone();
     if let Stmt::Assign(a) = s {
         out.extend(a.lane.map(|lane| (lane.var, i64::from(lane.lanes))));
     }

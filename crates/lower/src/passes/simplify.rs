@@ -7,14 +7,16 @@
 use crate::LowerError;
 use crate::nest::{Assign, For, Nest, Stmt, conjuncts, guarded};
 use ir::affine::{Affine, Interval, Ranges};
-use ir::simplify::simplify as canonical;
+use ir::simplify::{simplify as canonical, simplify_sum};
 use ir::{BinaryOp, Expr, ExprKind, VarId};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub(crate) fn simplify(nest: &mut Nest) -> Result<(), LowerError> {
     let mut pass = Simplifier::default();
-    nest.map_entries(|_, stmts| pass.stmts(stmts, &Ranges::new()));
+    // Ranges of lanes are there already, so that few statements need a table of their own.
+    let ranges = nest.ranges();
+    nest.map_entries(|_, stmts| pass.stmts(stmts, &ranges));
     Ok(())
 }
 
@@ -58,22 +60,22 @@ impl Simplifier {
 
     fn with_simple_offsets(&mut self, e: &Expr, r: &Ranges) -> Expr {
         match e.kind() {
-            ExprKind::Load(b, at) => Expr::load(*b, [self.offset(&at[0], r)]),
+            ExprKind::Load(..) => e.map_children(|offset| self.offset(offset, r)),
             _ => e.map_children(|c| self.with_simple_offsets(c, r)),
         }
     }
 
-    /// The canonical form of an affine offset needs no rules, unless a range is a point.
+    /// Most offsets are sums of few different quotients.
     fn offset(&mut self, e: &Expr, r: &Ranges) -> Expr {
-        let known = |v: &VarId| r.get(*v).is_some_and(|i| i.lo == i.hi);
-        match Affine::of(e) {
-            Some(a) if !a.terms.keys().any(known) => a.to_expr(),
-            _ => self.canonical(e, r),
+        match e.kind() {
+            ExprKind::Int(..) | ExprKind::Var(_) => e.clone(),
+            _ => simplify_sum(e, r, &mut |quotient| self.canonical(quotient, r))
+                .unwrap_or_else(|| self.canonical(e, r)),
         }
     }
 
     fn stmts(&mut self, stmts: Vec<Stmt>, r: &Ranges) -> Vec<Stmt> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(stmts.len());
         for s in stmts {
             match s {
                 Stmt::For(l) => out.extend(self.for_(l, r)),
@@ -120,8 +122,10 @@ impl Simplifier {
     fn assign(&mut self, a: Assign, r: &Ranges) -> Option<Stmt> {
         let mut inside = Cow::Borrowed(r);
         if let Some(lane) = a.lane {
-            let all = inside.to_mut();
-            all.set(lane.var, 0, i64::from(lane.lanes) - 1);
+            let (lo, hi) = (0, i64::from(lane.lanes) - 1);
+            if inside.get(lane.var) != Some(Interval { lo, hi }) {
+                inside.to_mut().set(lane.var, lo, hi);
+            }
         }
         let mask = a.mask.map(|m| self.expr(&m, &inside));
         if mask.as_ref().and_then(Expr::as_int) == Some(0) {
@@ -139,7 +143,7 @@ impl Simplifier {
             }
             inside = Cow::Owned(narrow);
         }
-        let indices = a.indices.iter().map(|i| self.offset(i, &inside));
+        let indices = a.indices.into_iter().map(|i| self.offset(&i, &inside));
         Some(Stmt::Assign(Assign {
             indices: indices.collect(),
             value: self.expr(&a.value, &inside),

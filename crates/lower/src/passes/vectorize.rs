@@ -157,7 +157,7 @@ fn laned(p: &Program, s: Stmt, lane: Lane, mask: &[Expr]) -> Vec<Stmt> {
         other => (0..i64::from(lane.lanes))
             .flat_map(|i| {
                 let i = Expr::int(i);
-                let at = |e: &Expr| e.substitute(&|v| (v == lane.var).then(|| i.clone()));
+                let at = |e: &Expr| e.with_var(lane.var, &i);
                 guarded(
                     mask.iter().map(at).collect(),
                     vec![other.with_var(lane.var, &i)],

@@ -87,8 +87,8 @@ pub trait Evaluator {
         true
     }
 
-    /// The processor whose cycles are to be read off code, by LLVM's name; none if code need not be
-    /// read. Asked of evaluators that take [`Form::Code`] only.
+    /// The processor whose cycles are to be read off code, by LLVM's name. Evaluators that take
+    /// [`Form::Read`] name one.
     fn reads_for(&self) -> Option<String> {
         None
     }

@@ -4,8 +4,9 @@
 //! they told. So candidates of any target are evaluated, on any machine.
 
 use super::{Batch, Evaluator, Reply};
+use crate::known::from_memory;
+use crate::scorer::Scorer;
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
-use analysis::Score;
 use measure::{PartTimes, Spent};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,44 +18,26 @@ const BATCH: usize = 64;
 
 /// Scores what builders have read.
 pub struct Reading {
-    /// LLVM's name of the processor whose cycles count.
-    cpu: String,
-    rates: Score,
-    /// Whether constants come from memory ([`Score::cycles_from_memory`]).
-    from_memory: bool,
+    scorer: Scorer,
     place: Arc<AnswerPlace>,
     waiting: VecDeque<Batch>,
 }
 
 impl Reading {
-    /// By the cycles of a processor and these rates; the answers hold in a place. `from_memory` says whether
-    /// kernels find their constants in memory.
-    pub fn new(cpu: String, rates: Score, from_memory: bool, place: AnswerPlace) -> Reading {
+    /// By the scores of `scorer`; the answers hold in a place.
+    pub fn new(scorer: Scorer, place: AnswerPlace) -> Reading {
         Reading {
-            cpu,
-            rates,
-            from_memory,
+            scorer,
             place: Arc::new(place),
             waiting: VecDeque::new(),
         }
     }
 
-    fn kind(&self) -> String {
-        let kind = self.rates.kind(&self.cpu);
-        match self.from_memory {
-            true => format!("{kind} from memory"),
-            false => kind,
-        }
-    }
-
-    fn answer(&self, trial: Trial) -> Answer {
+    fn answer(&self, trial: Trial, from_memory: bool) -> Answer {
         let outcome = match &trial.features {
             Some(features) => Outcome::Scored {
-                kind: self.kind(),
-                value: match self.from_memory {
-                    true => self.rates.cycles_from_memory(features),
-                    false => self.rates.cycles(features),
-                },
+                kind: self.scorer.kind(from_memory),
+                value: self.scorer.score(features, from_memory),
             },
             None => Outcome::Unanswered {
                 reason: "the builder read nothing".into(),
@@ -76,19 +59,16 @@ impl Evaluator for Reading {
     }
 
     fn form(&self) -> Form {
-        Form::Code
-    }
-
-    fn needs_data(&self) -> bool {
-        false
+        Form::Read
     }
 
     fn reads_for(&self) -> Option<String> {
-        Some(self.cpu.clone())
+        Some(self.scorer.cpu.clone())
     }
 
+    /// Cycles, wherever constants come from: budgets compare these.
     fn score_kind(&self, _task: &str) -> Option<String> {
-        Some(self.kind())
+        Some(self.scorer.kind(false))
     }
 
     fn batch(&self) -> usize {
@@ -101,7 +81,10 @@ impl Evaluator for Reading {
 
     fn poll(&mut self, _wait: Duration, _quiet: &mut dyn FnMut(bool)) -> Option<Reply> {
         let batch = self.waiting.pop_front()?;
-        let answers = batch.trials.into_iter().map(|t| self.answer(t));
+        let target = batch.target.as_ref();
+        let from_memory = target.is_some_and(|t| from_memory(batch.rotate_bytes, t));
+        let answers = batch.trials.into_iter();
+        let answers = answers.map(|t| self.answer(t, from_memory));
         Some(Reply {
             number: batch.number,
             answers: answers.collect(),
@@ -109,5 +92,56 @@ impl Evaluator for Reading {
             setup: None,
             took: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::tests::trial;
+    use analysis::{Features, Score};
+    use ir::{Isa, Target};
+
+    #[test]
+    fn constants_come_from_memory_where_they_rotate_through_more_than_the_last_level() {
+        let target = Arc::new(Target::generic(Isa::X86Avx2));
+        let features = Features {
+            constants: 100.0,
+            ..Features::default()
+        };
+        let place = AnswerPlace {
+            target: String::new(),
+            machine: String::new(),
+        };
+        let scorer = Scorer {
+            cpu: "znver3".into(),
+            rates: Score::USUAL,
+        };
+        let mut reading = Reading::new(scorer, place);
+        for (more, kind, value) in [
+            (0, "cycles znver3", 0.0),
+            (1, "cycles znver3 from memory", 100.0 * Score::MEMORY),
+        ] {
+            reading.submit(Batch {
+                number: 0,
+                search: 0,
+                task: "task".into(),
+                program: None,
+                target: Some(target.clone()),
+                place: reading.place.clone(),
+                data: None,
+                seed: 1,
+                trials: vec![Trial {
+                    features: Some(Arc::new(features.clone())),
+                    ..trial(0, [0, 0])
+                }],
+                best: None,
+                rotate_bytes: target.llc_bytes() + more,
+                sampling: Duration::ZERO,
+            });
+            let reply = reading.poll(Duration::ZERO, &mut |_| ()).expect("a reply");
+            let kind = kind.to_string();
+            assert_eq!(reply.answers[0].outcome, Outcome::Scored { kind, value });
+        }
     }
 }

@@ -9,13 +9,16 @@
 mod distinct;
 mod loops;
 mod neighbours;
+mod score;
 
 pub use distinct::Distinct;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
+pub use score::ByScore;
 
-use crate::Options;
+use crate::error::{Result, no_such};
 use crate::trial::{Form, Trial};
+use crate::{Options, SearchParts};
 use search::{Context, Told};
 
 /// What a filter says of a trial.
@@ -37,6 +40,12 @@ pub trait Filter {
     /// that is dropped as a point is never built.
     fn form(&self) -> Form;
 
+    /// The processor whose cycles are to be read off code, by LLVM's name. Filters that take
+    /// [`Form::Read`] name one.
+    fn reads_for(&self) -> Option<String> {
+        None
+    }
+
     /// One verdict a trial, in their order.
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict>;
 
@@ -44,14 +53,17 @@ pub trait Filter {
     fn tell(&mut self, _told: &Told<'_>) {}
 }
 
-/// Makes a filter for one search, with the settings of the run.
-pub type MakeFilter = fn(&Options) -> Box<dyn Filter + Send>;
+/// Makes a filter with the settings of the run, for the search that has these parts.
+pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send>>;
 
 /// Every filter: its name, and what makes one.
-pub const FILTERS: [(&str, MakeFilter); 3] = [
-    (Distinct::NAME, |_| Box::new(Distinct::default())),
-    (Loops::NAME, |_| Box::new(Loops)),
-    (Neighbours::NAME, |_| Box::new(Neighbours::default())),
+pub const FILTERS: [(&str, MakeFilter); 4] = [
+    (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
+    (Loops::NAME, |_, _| Ok(Box::new(Loops))),
+    (Neighbours::NAME, |_, _| Ok(Box::new(Neighbours::default()))),
+    (ByScore::NAME, |options, parts| {
+        Ok(Box::new(ByScore::new(options, parts)?))
+    }),
 ];
 
 /// Names of the filters, for the command line.
@@ -59,10 +71,18 @@ pub fn filter_names() -> [&'static str; FILTERS.len()] {
     FILTERS.map(|(name, _)| name)
 }
 
-/// A filter by name, for one search; none if there is none of that name.
-pub fn filter(name: &str, options: &Options) -> Option<Box<dyn Filter + Send>> {
-    let (_, make) = FILTERS.iter().find(|(known, _)| *known == name)?;
-    Some(make(options))
+/// A filter by name, for the search that has these parts.
+///
+/// # Errors
+/// If there is none of that name, or it does not work for the search.
+pub fn filter(
+    name: &str,
+    options: &Options,
+    parts: &SearchParts,
+) -> Result<Box<dyn Filter + Send>> {
+    let found = FILTERS.iter().find(|(known, _)| *known == name);
+    let (_, make) = found.ok_or_else(|| no_such("filter", name, &filter_names()))?;
+    make(options, parts)
 }
 
 /// The trials that one filter keeps, in its order, and those that it drops.
@@ -87,7 +107,7 @@ pub(crate) fn sift(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::StopRule;
+    use crate::{AnswerPlace, StopRule};
     use measure::Spent;
     use runtime::BuiltKernel;
     use schedule::{Decision, DecisionKind};
@@ -117,6 +137,28 @@ pub(crate) mod tests {
             target: None,
             known: &[],
             look_up_similar: &|| &[],
+        }
+    }
+
+    /// Of the search of a table.
+    pub fn parts() -> SearchParts {
+        SearchParts {
+            title: String::new(),
+            run_id: "run".into(),
+            key: "task".into(),
+            uses: 1,
+            evaluator: 0,
+            place: Arc::new(AnswerPlace {
+                target: String::new(),
+                machine: String::new(),
+            }),
+            subject: None,
+            space: space(),
+            strategy: "random".into(),
+            seed: 1,
+            rotate_bytes: 0,
+            guess: 1.0,
+            bound: 0.0,
         }
     }
 
@@ -216,8 +258,9 @@ pub(crate) mod tests {
     fn every_name_is_a_filter_of_that_name() {
         let options = Options::new(1, 1, StopRule::Trials(1));
         for name in filter_names() {
-            assert_eq!(filter(name, &options).map(|f| f.name()), Some(name));
+            let made = filter(name, &options, &parts());
+            assert_eq!(made.map(|f| f.name()).ok(), Some(name));
         }
-        assert!(filter("none", &options).is_none());
+        assert!(filter("none", &options, &parts()).is_err());
     }
 }

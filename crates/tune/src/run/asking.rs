@@ -12,6 +12,7 @@ use crate::watch::Watch;
 use build::BuildResult;
 use measure::{Spent, death_outcome};
 use search::Point;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{CandidateKey, EventKind, Extra, NewEvent, Outcome, Skipped, Stage, Tell};
 use worker::Death;
@@ -38,7 +39,7 @@ impl Run<'_> {
             && let Some((search, n)) = self.next_asks(room)?
         {
             for trial in self.ask(search, n)? {
-                if self.form(search) < Form::Code {
+                if self.form(search) < Form::Read {
                     self.ready.push(trial);
                     continue;
                 }
@@ -70,6 +71,15 @@ impl Run<'_> {
         let s = &self.searches[search];
         let filters = s.filters.iter().map(|f| f.form());
         filters.fold(self.evaluators[s.evaluator].form(), Form::max)
+    }
+
+    /// The processor whose cycles are read off candidates of a search; none if nobody takes these as
+    /// [`Form::Read`].
+    fn reads_for(&self, search: usize) -> Option<String> {
+        let s = &self.searches[search];
+        let mut filters = s.filters.iter();
+        let evaluator = self.evaluators[s.evaluator].reads_for();
+        evaluator.or_else(|| filters.find_map(|f| f.reads_for()))
     }
 
     /// Whether candidates of a search wait for the data that they are measured with.
@@ -328,29 +338,59 @@ impl Run<'_> {
         let candidate = trial.candidate.as_ref();
         let candidate = candidate.expect("it was replayed");
         let mut request = builders.request(&subject.text, candidate, &subject.target, false);
-        let evaluator = &self.evaluators[self.searches[trial.search].evaluator];
-        request.options.read_for = evaluator.reads_for();
+        // What was read has sections of identity. As a kernel it is built without them.
+        request.options.read_for = match trial.features {
+            Some(_) => None,
+            None => self.reads_for(trial.search),
+        };
         self.building.insert(builders.submit(request), trial);
     }
 
-    /// Takes what builders have made; waits for one, or where nothing is measured meanwhile
-    /// for all.
+    /// Takes what builders have made. Waits for one build, or where nothing is measured meanwhile
+    /// until nothing is left to build.
     pub(super) fn collect_built(&mut self, builders: &mut Builders) -> Result<()> {
-        let all = self.building.len() + self.oracles.len();
-        let least = if self.options.overlap {
-            all.min(1)
-        } else {
-            all
-        };
-        let mut outcomes = Vec::new();
-        while outcomes.len() < least && !self.spent() {
-            outcomes.extend(builders.pool.next(super::PATIENCE));
+        loop {
+            let all = self.building.len() + self.oracles.len();
+            let least = if self.options.overlap {
+                all.min(1)
+            } else {
+                all
+            };
+            let mut outcomes = Vec::new();
+            while outcomes.len() < least && !self.spent() {
+                outcomes.extend(builders.pool.next(super::PATIENCE));
+            }
+            self.pass_built(outcomes, builders)?;
+            if self.options.overlap || self.building.is_empty() || self.spent() {
+                return Ok(());
+            }
         }
+    }
+
+    /// Hands builds to the filters that take them. What was read and kept is built again if a kernel
+    /// of it is needed.
+    fn pass_built(&mut self, outcomes: Vec<BuildResult>, builders: &mut Builders) -> Result<()> {
+        let mut built: BTreeMap<(usize, Form), Vec<Trial>> = BTreeMap::new();
         for o in outcomes {
             if let Some(trial) = self.building.remove(&o.id) {
-                self.take_built(trial, o)?;
+                let Some(trial) = self.take_built(trial, o)? else {
+                    continue;
+                };
+                let form = match trial.kernel {
+                    Some(_) => Form::Code,
+                    None => Form::Read,
+                };
+                built.entry((trial.search, form)).or_default().push(trial);
             } else if let Some(search) = self.oracles.remove(&o.id) {
                 self.take_oracle(search, o);
+            }
+        }
+        for ((search, form), trials) in built {
+            let kept = self.filter(search, form, trials)?;
+            if form == self.form(search) {
+                self.ready.extend(kept);
+            } else {
+                kept.into_iter().for_each(|t| self.build(t, builders));
             }
         }
         Ok(())
@@ -379,35 +419,34 @@ impl Run<'_> {
         self.ready.retain(|t| t.search != search);
     }
 
-    /// What a builder made of a candidate.
-    fn take_built(&mut self, mut trial: Trial, o: BuildResult) -> Result<()> {
-        trial.building = Spent {
+    /// The candidate with what a builder made of it; none if that is told, or the search is over.
+    fn take_built(&mut self, mut trial: Trial, o: BuildResult) -> Result<Option<Trial>> {
+        let spent = Spent {
             wall_ns: o.wall.as_nanos() as u64,
             cpu_ns: o.cpu.as_nanos() as u64,
         };
-        self.worker_cpu_ns += trial.building.cpu_ns;
+        trial.building += spent;
+        self.worker_cpu_ns += spent.cpu_ns;
         let search = trial.search;
         let subject = self.searches[search].subject.as_ref();
         let outcome = match o.result {
-            Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(()),
+            Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(None),
             Ok(Ok(built)) => {
-                // What is read is an object that only reading needs.
-                trial.features = built.features.map(Arc::new);
-                if trial.features.is_none() {
-                    trial.kernel = Some(named(built.kernel, trial.candidate.as_ref()));
+                match built.features {
+                    Some(features) => trial.features = Some(Arc::new(features)),
+                    None => trial.kernel = Some(named(built.kernel, trial.candidate.as_ref())),
                 }
-                let kept = self.filter(search, Form::Code, vec![trial])?;
-                self.ready.extend(kept);
-                return Ok(());
+                return Ok(Some(trial));
             }
             Ok(Err(e)) => Outcome::Rejected {
                 reason: format!("{:?}: {}", e.stage, e.reason),
             },
             // The search is over, and nothing is known of the candidate.
-            Err(Death::Withdrawn) => return Ok(()),
+            Err(Death::Withdrawn) => return Ok(None),
             Err(death) => death_outcome(death, Stage::Build),
         };
-        self.conclude_unbuilt(trial, outcome)
+        self.conclude_unbuilt(trial, outcome)?;
+        Ok(None)
     }
 }
 

@@ -19,6 +19,7 @@ use store::STATIC;
 use tune::chooser::Chooser;
 use tune::compile::Warning;
 use tune::kernels::Origins;
+use tune::scorer::Scorer;
 use tune::{Error, Host, Result, StopRule};
 
 /// What tasks run that nothing was measured of, unless candidates are read.
@@ -115,8 +116,10 @@ fn chooser<'a>(
         None => parse_time(default("choose-time")).map_err(Error::new)?,
     };
     Ok(Some(Chooser {
-        cpu: scoring.cpu,
-        rates: scoring.rates,
+        scorer: Scorer {
+            cpu: scoring.cpu,
+            rates: scoring.rates,
+        },
         stop: StopRule::Time(time / variants.max(1) as u32),
         ..usual
     }))

@@ -16,6 +16,8 @@ use runtime::SigningKey;
 use std::collections::BTreeSet;
 use store::{STATIC, TIMED};
 use tune::evaluator::{Evaluator, Reading};
+use tune::filter::ByScore;
+use tune::scorer::Scorer;
 use tune::source::Source;
 use tune::{
     AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Options, Report, Request, StopRule,
@@ -259,12 +261,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     check_measured(a)?;
     let mut options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
-    if a.evaluate == STATIC || !options.reading.is_zero() {
+    let sifts = options.filters.iter().any(|name| name == ByScore::NAME);
+    if a.evaluate == STATIC || !options.reading.is_zero() || sifts {
         let scoring = a.score.scoring(&a.store, machine, &target)?;
         (options.score_cpu, options.rates) = (Some(scoring.cpu), scoring.rates);
     } else {
         a.score
-            .refuse("give --read-time with it, or --evaluate static")?;
+            .refuse("give --read-time with it, --filter score or --evaluate static")?;
     }
     let store = a.store.write()?;
     // The variants of each model.
@@ -288,10 +291,9 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let mut progress = Progress::new(&names.join(", "), a.json);
     let speak = progress.speaker();
     let watched = signals::watch(options.interrupt.clone(), move || speak(STOPPING))?;
-    let (cpu, rates) = (a.score.cpu(&target), options.rates);
-    let reading = |_: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
-        let (cpu, place) = (cpu.clone(), place.clone());
-        Ok(Box::new(Reading::new(cpu, rates, false, place)))
+    let reading = |target: &Target, place: &AnswerPlace| -> Result<Box<dyn Evaluator>> {
+        let scorer = Scorer::of(&options, target);
+        Ok(Box::new(Reading::new(scorer, place.clone())))
     };
     let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
         STATIC => Some(&reading),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tune::chooser::{Chooser, TaskScores};
 use tune::compile::{Builders, assemble_last};
+use tune::scorer::Scorer;
 use tune::{Error, Host, Result, Stop, StopRule};
 
 /// What was read of a model.
@@ -116,8 +117,10 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     let variants = models.iter().map(Vec::len).sum::<usize>() as u32;
     let scoring = a.score.scoring(&a.store, &host.machine, target)?;
     let chooser = Chooser {
-        cpu: scoring.cpu,
-        rates: scoring.rates,
+        scorer: Scorer {
+            cpu: scoring.cpu,
+            rates: scoring.rates,
+        },
         strategy: a.strategy.clone(),
         stop: match a.trials {
             Some(n) => StopRule::Trials(n),
@@ -191,7 +194,7 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize)
         model: plan.name.clone(),
         target: chooser.target.name().into(),
         threads: chooser.target.threads(),
-        score_cpu: chooser.cpu.clone(),
+        score_cpu: chooser.scorer.cpu.clone(),
         rates: String::new(),
         strategy: chooser.strategy.clone(),
         seed: chooser.seed,

@@ -1,0 +1,205 @@
+//! Candidates that score much worse than the fastest known one are slow.
+
+use super::{Filter, Verdict};
+use crate::error::Result;
+use crate::known::from_memory;
+use crate::options::Options;
+use crate::scorer::Scorer;
+use crate::search::SearchParts;
+use crate::trial::{Form, Trial};
+use search::{Context, Point, Told};
+use std::collections::HashMap;
+
+/// A candidate is dropped if its score is more than so many times that of the fastest known one.
+const WORSE: f64 = 1.3;
+/// Of the candidates that would be dropped, one in so many is kept: the score may be wrong.
+const KEPT_ONE_IN: u64 = 16;
+
+/// Puts candidates of low score first, and drops those whose score is much worse than that of the
+/// fastest candidate so far. Scores are of machine code, so every candidate is built to be read, and
+/// those that are kept are built again.
+#[derive(Debug)]
+pub struct ByScore {
+    /// None for tables, whose rows nobody builds.
+    scorer: Option<Scorer>,
+    /// Whether kernels find their constants in memory.
+    from_memory: bool,
+    /// Of points that were kept and are not told yet.
+    scores: HashMap<Point, f64>,
+    /// The least cost that was told, and the score of its point.
+    fastest: Option<(f64, f64)>,
+    /// Candidates that would have been dropped.
+    worse: u64,
+}
+
+impl ByScore {
+    pub const NAME: &str = "score";
+
+    /// # Errors
+    /// If LLVM has no scheduling model of the processor whose cycles count.
+    pub fn new(options: &Options, parts: &SearchParts) -> Result<ByScore> {
+        let target = parts.subject.as_ref().map(|s| &*s.target);
+        let scorer = target.map(|t| Scorer::of(options, t));
+        if let (Some(scorer), Some(target)) = (&scorer, target) {
+            scorer.check(target)?;
+        }
+        Ok(ByScore {
+            scorer,
+            from_memory: target.is_some_and(|t| from_memory(parts.rotate_bytes, t)),
+            scores: HashMap::new(),
+            fastest: None,
+            worse: 0,
+        })
+    }
+
+    fn score(&self, trial: &Trial) -> Option<f64> {
+        let features = trial.features.as_ref()?;
+        Some(self.scorer.as_ref()?.score(features, self.from_memory))
+    }
+}
+
+impl Filter for ByScore {
+    fn name(&self) -> &'static str {
+        ByScore::NAME
+    }
+
+    fn form(&self) -> Form {
+        Form::Read
+    }
+
+    fn reads_for(&self) -> Option<String> {
+        self.scorer.as_ref().map(|s| s.cpu.clone())
+    }
+
+    fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+        let mut one = |t: &Trial| {
+            let Some(score) = self.score(t) else {
+                return Verdict::Keep { score: 0.0 };
+            };
+            if self
+                .fastest
+                .is_some_and(|(_, of_fastest)| score > WORSE * of_fastest)
+            {
+                self.worse += 1;
+                if !self.worse.is_multiple_of(KEPT_ONE_IN) {
+                    return Verdict::Drop;
+                }
+            }
+            self.scores.insert(t.point.clone(), score);
+            Verdict::Keep { score }
+        };
+        trials.iter().map(&mut one).collect()
+    }
+
+    fn tell(&mut self, told: &Told<'_>) {
+        let Some(score) = self.scores.remove(told.point) else {
+            return;
+        };
+        let cost = told
+            .cost
+            .filter(|c| self.fastest.is_none_or(|(least, _)| *c < least));
+        self.fastest = cost.map(|cost| (cost, score)).or(self.fastest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{context, parts, space, trial};
+    use super::*;
+    use analysis::{Features, Score};
+    use std::sync::Arc;
+    use store::Outcome;
+
+    fn filter() -> ByScore {
+        let scorer = Scorer {
+            cpu: "znver4".into(),
+            rates: Score::USUAL,
+        };
+        ByScore {
+            scorer: Some(scorer),
+            ..of_table()
+        }
+    }
+
+    fn of_table() -> ByScore {
+        let options = Options::new(1, 1, crate::StopRule::Trials(1));
+        ByScore::new(&options, &parts()).unwrap()
+    }
+
+    /// A candidate that touches so many pages.
+    fn read(number: u64, pages: f64) -> Trial {
+        let features = Features {
+            pages,
+            ..Features::default()
+        };
+        Trial {
+            features: Some(Arc::new(features)),
+            ..trial(number, [number % 9, number / 9])
+        }
+    }
+
+    fn tell(filter: &mut ByScore, trial: &Trial, cost: Option<f64>) {
+        let outcome = Outcome::Scored {
+            kind: "test".into(),
+            value: 0.0,
+        };
+        filter.tell(&Told {
+            point: &trial.point,
+            outcome: &outcome,
+            cost,
+        });
+    }
+
+    fn kept(filter: &mut ByScore, trials: &[Trial]) -> Vec<bool> {
+        let space = space();
+        let verdicts = filter.judge(&context(&space), trials);
+        let keep = |v: &Verdict| matches!(v, Verdict::Keep { .. });
+        verdicts.iter().map(keep).collect()
+    }
+
+    #[test]
+    fn all_are_kept_in_the_order_of_their_scores_before_one_is_measured() {
+        let space = space();
+        let trials = [read(0, 90.0), read(1, 1.0), read(2, 50.0)];
+        let mut filter = filter();
+        let (kept, dropped) = super::super::sift(&mut filter, &context(&space), trials.into());
+        let numbers: Vec<u64> = kept.iter().map(|t| t.number).collect();
+        assert_eq!((numbers, dropped.len()), (vec![1, 2, 0], 0));
+    }
+
+    #[test]
+    fn worse_scores_than_that_of_the_fastest_are_dropped() {
+        let mut filter = filter();
+        let first = [read(0, 100.0), read(1, 200.0), read(2, 10.0)];
+        kept(&mut filter, &first);
+        // The second one is the fastest although its score is worse. The third one failed.
+        let costs = [Some(7.0), Some(5.0), None];
+        for (t, cost) in first.iter().zip(costs) {
+            tell(&mut filter, t, cost);
+        }
+        let later = [read(3, 200.0 * WORSE + 1.0), read(4, 200.0 * WORSE - 1.0)];
+        assert_eq!(kept(&mut filter, &later), [false, true]);
+        tell(&mut filter, &later[1], Some(6.0));
+        assert_eq!(kept(&mut filter, &later), [false, true], "it is slower");
+        tell(&mut filter, &later[1], Some(4.0));
+        assert_eq!(kept(&mut filter, &later), [true, true], "it is faster");
+    }
+
+    #[test]
+    fn a_few_of_the_worse_are_kept() {
+        let mut filter = filter();
+        let first = read(0, 1.0);
+        kept(&mut filter, std::slice::from_ref(&first));
+        tell(&mut filter, &first, Some(1.0));
+        let worse: Vec<Trial> = (1..=2 * KEPT_ONE_IN).map(|n| read(n, 1e3)).collect();
+        let kept = kept(&mut filter, &worse);
+        assert_eq!(kept.iter().filter(|k| **k).count(), 2);
+    }
+
+    #[test]
+    fn rows_of_a_table_have_no_scores() {
+        let mut filter = of_table();
+        assert_eq!(filter.reads_for(), None);
+        assert_eq!(kept(&mut filter, &[trial(0, [1, 2])]), [true]);
+    }
+}
