@@ -5,17 +5,14 @@
 //! that reads its operands more often, so loads are compared where there are none. It takes
 //! masked moves apart, so kernels that have some are left out.
 
+#[path = "support/callgrind.rs"]
+mod callgrind;
 #[allow(dead_code, reason = "not every test uses all")]
 mod support;
 
 use analysis::{Analysis, Cache, Counts, movement};
 use ir::{DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
-use llvm::Decoder;
-use lower::flat::{BufferPlace, Code};
-use runtime::{KernelFn, LoadedCode, Pool};
-use std::ffi::c_void;
-use std::path::Path;
-use std::process::Command;
+use lower::flat::Code;
 use support::{analysed, compiled, convolution, operator, product, traces};
 
 /// The largest relative difference that passes.
@@ -35,51 +32,10 @@ const COUNTED: &[&str] = &[
     "op:max_pool2d(c=8,h=14,w=14)",
 ];
 
-/// In the process under valgrind: a file with a line for each kernel, which has the object's path
-/// and the sizes of the buffers.
-const KERNELS: &str = "TUNESMITH_TEST_KERNELS";
-
-/// What callgrind counts.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn tunesmith_measured(
-    kernel: KernelFn,
-    pool: &Pool,
-    args: *const *mut c_void,
-    workspace: *mut c_void,
-) -> i32 {
-    // SAFETY: the caller gives the arguments that the kernel takes.
-    unsafe { kernel(pool.ctx(), args.cast(), workspace) }
-}
-
 /// Calls the kernels that the process was started for, if it was started for any.
 #[test]
 fn child() {
-    let Ok(list) = std::env::var(KERNELS) else {
-        return;
-    };
-    let pool = Pool::new(1).expect("a pool");
-    let mut sweep = vec![0u8; 1 << 20];
-    for line in std::fs::read_to_string(list).expect("the list").lines() {
-        let mut words = line.split(' ');
-        let object = std::fs::read(words.next().expect("a path")).expect("the object");
-        let code = LoadedCode::load(&object).expect("it loads");
-        let kernel = code.kernel("kernel").expect("the entry");
-        let sizes = words.map(|b| b.parse().expect("a number of bytes"));
-        let mut buffers: Vec<tensor::AlignedBytes> =
-            sizes.map(tensor::AlignedBytes::zeroed).collect();
-        let mut pointers: Vec<*mut c_void> =
-            buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-        let workspace = pointers.pop().expect("the last one is the workspace");
-        // Nothing of the buffers is in a cache.
-        sweep
-            .iter_mut()
-            .for_each(|byte| *byte = std::hint::black_box(*byte).wrapping_add(1));
-        assert_eq!(
-            tunesmith_measured(kernel, &pool, pointers.as_ptr(), workspace),
-            0
-        );
-    }
+    callgrind::call_kernels();
 }
 
 /// A kernel, and what is expected of it.
@@ -98,16 +54,6 @@ fn setting() -> (usize, usize) {
     }
 }
 
-/// Whether this machine runs valgrind and code for the target.
-fn runs_in_valgrind(target: &Target) -> bool {
-    let valgrind = Command::new("valgrind").arg("--version").output();
-    let runs = valgrind.is_ok_and(|v| v.status.success()) && testkit::host::runs(target);
-    if !runs {
-        testkit::host::skipped(&format!("valgrind or {} is missing", target.name()));
-    }
-    runs
-}
-
 #[test]
 fn counts_are_those_of_callgrind_with_sse2() {
     counts_are_those_of_callgrind(Isa::X86Sse2);
@@ -120,7 +66,7 @@ fn counts_are_those_of_callgrind_with_avx2() {
 
 fn counts_are_those_of_callgrind(isa: Isa) {
     let target = Target::generic(isa);
-    if !runs_in_valgrind(&target) {
+    if !callgrind::runs_here(&target) {
         return;
     }
     let (points, every) = setting();
@@ -139,7 +85,8 @@ fn counts_are_those_of_callgrind(isa: Isa) {
         subjects.len()
     );
     let folder = tempfile::tempdir().expect("a folder");
-    let counted = callgrind(&subjects, folder.path());
+    let kernels = subjects.iter().map(|s| (&s.code, &s.object[..]));
+    let counted = callgrind::run(kernels, CACHES.map(|c| c.bytes), folder.path());
     let pairs = subjects.iter().zip(&counted);
     let wrong: Vec<String> = pairs.flat_map(|(s, c)| differences(s, c)).collect();
     let (n, all) = (wrong.len(), wrong.join("\n"));
@@ -202,7 +149,7 @@ fn moving(long: bool) -> Vec<Program> {
 #[test]
 fn movement_ranks_candidates_as_simulated_caches_do() {
     let target = Target::generic(Isa::X86Avx2);
-    if !runs_in_valgrind(&target) {
+    if !callgrind::runs_here(&target) {
         return;
     }
     let (points, every) = setting();
@@ -218,7 +165,8 @@ fn movement_ranks_candidates_as_simulated_caches_do() {
         ranges.push(first..subjects.len());
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let counted = callgrind(&subjects, folder.path());
+    let kernels = subjects.iter().map(|s| (&s.code, &s.object[..]));
+    let counted = callgrind::run(kernels, CACHES.map(|c| c.bytes), folder.path());
     let mut all: [Vec<f64>; 2] = Default::default();
     for range in ranges {
         let (subjects, counted) = (&subjects[range.clone()], &counted[range]);
@@ -256,20 +204,12 @@ fn movement_ranks_candidates_as_simulated_caches_do() {
 fn subject(scheduled: &Program, target: &Target) -> Option<Subject> {
     let (code, object) = compiled(scheduled, target);
     let analysis = analysed(&code, &object, target, "kernel");
-    (!masked(&object, target)).then(|| Subject {
+    (!callgrind::masked(&object, target)).then(|| Subject {
         name: format!("{} on {}", scheduled.name, target.name()),
         code,
         object,
         analysis,
     })
-}
-
-/// Whether an object has masked moves.
-fn masked(object: &[u8], target: &Target) -> bool {
-    let decoder = Decoder::new(target).expect("a known target");
-    let functions = decoder.functions(object).expect("the object is read");
-    let mut instructions = functions.iter().flat_map(|f| &f.instructions);
-    instructions.any(|i| i.opcode.contains("MASKMOV"))
 }
 
 /// Counts that callgrind has otherwise.
@@ -313,57 +253,4 @@ fn bounds(a: &Analysis) -> [Counts; 2] {
 
 fn no_fused(counts: &Counts) -> bool {
     counts.of_class(analysis::Class::Fma) == 0.0
-}
-
-/// Instructions, reads and writes of one call of each kernel, and their misses. A file is written whenever the
-/// function that calls them returns.
-fn callgrind(subjects: &[Subject], folder: &Path) -> Vec<Vec<f64>> {
-    let mut lines = Vec::new();
-    for (at, s) in subjects.iter().enumerate() {
-        let path = folder.join(format!("{at}.o"));
-        std::fs::write(&path, &s.object).expect("the object is written");
-        let bytes = |b: &ir::BufferId| {
-            let info = &s.code.buffers[b.index()];
-            assert_ne!(info.place, BufferPlace::Unused);
-            info.elements as u64 * info.dtype.size() as u64
-        };
-        let round = |n: u64| n.next_multiple_of(64);
-        let workspace = round(s.code.workspace_bytes) + round(s.code.worker_workspace_bytes) + 64;
-        let sizes = s.code.params.iter().map(|b| bytes(b).to_string());
-        let mut words = vec![path.display().to_string()];
-        words.extend(sizes.chain([workspace.to_string()]));
-        lines.push(words.join(" ") + "\n");
-    }
-    let (list, out) = (folder.join("kernels"), folder.join("counts"));
-    std::fs::write(&list, lines.concat()).expect("the list is written");
-    let result = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "--cache-sim=yes",
-            "--D1=32768,8,64",
-            "--LL=131072,8,64",
-            "--toggle-collect=tunesmith_measured",
-            "--dump-after=tunesmith_measured",
-        ])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(std::env::current_exe().expect("this program"))
-        .args(["--exact", "child"])
-        .env(KERNELS, &list)
-        .output()
-        .expect("valgrind starts");
-    let text = String::from_utf8_lossy(&result.stderr);
-    assert!(result.status.success(), "valgrind failed: {text}");
-    (1..=subjects.len())
-        .map(|n| totals(&folder.join(format!("counts.{n}"))))
-        .collect()
-}
-
-fn totals(file: &Path) -> Vec<f64> {
-    let written = std::fs::read_to_string(file).expect("callgrind writes its counts");
-    let totals = written.lines().find_map(|l| l.strip_prefix("totals: "));
-    let totals = totals.expect("callgrind writes totals").split(' ');
-    let mut totals: Vec<f64> = totals.map(|n| n.parse().expect("a number")).collect();
-    // Zeros at the end are not written.
-    totals.resize(9, 0.0);
-    totals
 }

@@ -193,6 +193,16 @@ impl Caches {
         }
     }
 
+    /// Fetches that miss in the first level and find their lines in the second one, which replace others.
+    pub fn fetch_again(&mut self, lines: u64) {
+        let read = &mut self.l1i.counts.read;
+        read.misses += lines;
+        read.replacements += lines;
+        if let Some(second) = self.shared.first_mut() {
+            second.counts.read.hits += lines;
+        }
+    }
+
     /// Of the data and the code cache of the first level.
     pub fn first(&self) -> [LevelCounts; 2] {
         [self.l1d.counts, self.l1i.counts]

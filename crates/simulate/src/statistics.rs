@@ -1,0 +1,94 @@
+//! What a simulator counts in one call of a kernel.
+
+use crate::cache::{Caches, LevelCounts};
+use serde::{Deserialize, Serialize};
+
+/// Counts of one call on one core. They are numbers of events, not of time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Statistics {
+    /// The simulator and its version.
+    pub simulator: String,
+    pub instructions: f64,
+    /// Instructions that read memory, and that write it.
+    pub loads: f64,
+    pub stores: f64,
+    /// Jumps, calls and returns included.
+    pub branches: f64,
+    pub l1d: LevelCounts,
+    pub l1i: LevelCounts,
+    /// From the second level to the last one.
+    pub shared: Vec<LevelCounts>,
+}
+
+impl Statistics {
+    /// The counts of caches; the others are 0.
+    pub fn of_caches(caches: &Caches, simulator: &str) -> Statistics {
+        let [l1d, l1i] = caches.first();
+        Statistics {
+            simulator: simulator.into(),
+            l1d,
+            l1i,
+            shared: caches.shared(),
+            ..Statistics::default()
+        }
+    }
+
+    /// Every count by its name, such as `l1d.read.misses`.
+    pub fn named(&self) -> Vec<(String, f64)> {
+        let mut all: Vec<(String, f64)> = vec![
+            ("instructions".into(), self.instructions),
+            ("loads".into(), self.loads),
+            ("stores".into(), self.stores),
+            ("branches".into(), self.branches),
+        ];
+        let shared = self
+            .shared
+            .iter()
+            .zip(2..)
+            .map(|(c, n)| (format!("l{n}"), c));
+        let levels = [
+            ("l1d".to_string(), &self.l1d),
+            ("l1i".to_string(), &self.l1i),
+        ];
+        for (level, counts) in levels.into_iter().chain(shared) {
+            for (kind, of) in [("read", counts.read), ("write", counts.write)] {
+                let counts = [
+                    ("hits", of.hits),
+                    ("misses", of.misses),
+                    ("replacements", of.replacements),
+                ];
+                all.extend(counts.map(|(name, n)| (format!("{level}.{kind}.{name}"), n as f64)));
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Hits;
+
+    #[test]
+    fn counts_have_names() {
+        let misses = Hits {
+            hits: 3,
+            misses: 2,
+            replacements: 1,
+        };
+        let level = LevelCounts {
+            read: Hits::default(),
+            write: misses,
+        };
+        let of = Statistics {
+            loads: 7.0,
+            shared: vec![LevelCounts::default(), level],
+            ..Statistics::default()
+        };
+        let named = of.named();
+        let get = |name: &str| named.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
+        assert_eq!(named.len(), 4 + 4 * 6);
+        assert_eq!(get("loads"), Some(7.0));
+        assert_eq!(get("l3.write.misses"), Some(2.0));
+    }
+}
