@@ -10,9 +10,10 @@ use crate::addresses::{Addresses, DependsOnData, Made};
 use crate::cache::{Access, CacheSetting, Caches, LINE};
 use crate::statistics::Statistics;
 use analysis::{Analysis, Class};
+use ir::{BufferId, Expr};
 use llvm::MachineFunction;
-use lower::flat::{AccessId, Code, FlatLoopId, Stmt, Store};
-use std::collections::HashMap;
+use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Stmt, Store};
+use std::collections::{HashMap, HashSet};
 
 /// A kernel: its flat code, its machine code with identity, and what was found in both.
 #[derive(Clone, Copy, Debug)]
@@ -47,49 +48,110 @@ pub fn simulate(kernel: Kernel<'_>, setting: &CacheSetting) -> Result<Statistics
 
 /// How the machine code makes the accesses of the flat code.
 fn made(kernel: Kernel<'_>) -> HashMap<AccessId, Made> {
-    let runs = Runs::of(kernel);
+    let mut runs = Runs::of(kernel);
     let mut statements = Vec::new();
-    let mut loops = Vec::new();
-    gather(&kernel.code.kernel, &mut loops, &mut statements);
-    let mut made = HashMap::new();
+    gather(&kernel.code.kernel, &mut vec![], &mut statements);
+    let mut found = Found {
+        kernel,
+        made: HashMap::new(),
+        read: HashSet::new(),
+    };
     for (s, around) in &statements {
-        for id in &s.loads {
-            made.extend(
-                runs.made(kernel, *id, runs.loads.get(id), around)
-                    .map(|m| (*id, m)),
-            );
+        for load in s.loads_with_ids() {
+            found.load(load, runs.loads.get(&load.0), around);
         }
-        made.extend(
-            runs.made(kernel, s.id, runs.stores.get(&s.id), around)
-                .map(|m| (s.id, m)),
-        );
+        found.add(s.id, runs.stores.get(&s.id), around);
     }
-    // An instruction that computes and loads at once has the id of its statement. Its load is one that
-    // no other instruction makes, for this statement or for an equal load of another.
-    let mut known: Vec<_> = Vec::new();
-    for (s, _) in &statements {
-        let loads = s.loads_with_ids().into_iter();
-        known.extend(
-            loads
-                .filter(|(id, ..)| made.contains_key(id))
-                .map(|(_, b, at)| (b, at.clone())),
-        );
-    }
-    let known: std::collections::HashSet<_> = known.into_iter().collect();
+    // An instruction that computes and loads at once has the id of its statement.
     for (s, around) in &statements {
-        let Some(folded) = runs.loads.get(&s.id) else {
+        let open = found.open(s);
+        let each = runs.loads.get(&s.id).map(|n| n / open.len() as f64);
+        open.into_iter()
+            .for_each(|load| found.load(load, each.as_ref(), around));
+    }
+    // One that was moved out of both sides of a condition has none.
+    for (s, around) in &statements {
+        let within = around.iter().rev().find(|l| runs.matched.contains(l));
+        let Some(left) = within.and_then(|l| runs.anonymous.get_mut(l)) else {
             continue;
         };
-        let unseen = s.loads_with_ids().into_iter();
-        let unseen = unseen
-            .filter(|(id, b, at)| !made.contains_key(id) && !known.contains(&(*b, (*at).clone())));
-        let unseen: Vec<AccessId> = unseen.map(|(id, ..)| id).collect();
-        let each = folded / unseen.len().max(1) as f64;
-        for id in unseen {
-            made.extend(runs.made(kernel, id, Some(&each), around).map(|m| (id, m)));
+        for load in found.open(s) {
+            let executions = found.executions(load.0, around);
+            if *left >= executions {
+                *left -= executions;
+                found.load(load, Some(&executions), around);
+            }
         }
     }
-    made
+    found.made
+}
+
+/// A load of a statement: its id, its buffer and its offset.
+type Load<'c> = (AccessId, BufferId, &'c Expr);
+
+/// Accesses whose instructions are found.
+struct Found<'k> {
+    kernel: Kernel<'k>,
+    made: HashMap<AccessId, Made>,
+    /// What is loaded: an equal load needs no instruction of its own.
+    read: HashSet<(BufferId, Expr)>,
+}
+
+impl Found<'_> {
+    /// Loads of a statement from memory that no instruction was found for.
+    fn open<'c>(&self, s: &'c Store) -> Vec<Load<'c>> {
+        let mut open: Vec<Load<'c>> = Vec::new();
+        for (id, buffer, at) in s.loads_with_ids() {
+            let place = self.kernel.code.buffers[buffer.index()].place;
+            let known = self.made.contains_key(&id) || self.read.contains(&(buffer, at.clone()));
+            let again = open.iter().any(|o| (o.1, o.2) == (buffer, at));
+            if place != BufferPlace::Register && !known && !again {
+                open.push((id, buffer, at));
+            }
+        }
+        open
+    }
+
+    fn load(&mut self, (id, buffer, at): Load<'_>, runs: Option<&f64>, around: &[FlatLoopId]) {
+        if self.add(id, runs, around) {
+            self.read.insert((buffer, at.clone()));
+        }
+    }
+
+    /// Adds an access that instructions make so often; whether they do at all.
+    fn add(&mut self, id: AccessId, runs: Option<&f64>, around: &[FlatLoopId]) -> bool {
+        let Some(runs) = runs.filter(|r| **r > 0.0) else {
+            return false;
+        };
+        let each = runs / self.executions(id, around).max(1.0);
+        let mut made = Made {
+            instructions: each.round().max(1.0) as u32,
+            hoisted: 0,
+        };
+        // Loops that together have as many iterations as the access is made too seldom.
+        let mut missing = 1.0 / each;
+        for l in around.iter().rev() {
+            let extent = self.kernel.code.loops[*l as usize].extent as f64;
+            if missing < 0.75 * extent || missing < 1.5 {
+                break;
+            }
+            missing /= extent;
+            made.hoisted += 1;
+        }
+        self.made.insert(id, made);
+        true
+    }
+
+    /// How often an access would be made where the flat code has it.
+    fn executions(&self, id: AccessId, around: &[FlatLoopId]) -> f64 {
+        let analysis = self.kernel.analysis;
+        let iterations = || {
+            around
+                .last()
+                .map_or(1.0, |l| analysis.iterations(self.kernel.code, *l))
+        };
+        analysis.executions.of_access(id).unwrap_or_else(iterations)
+    }
 }
 
 /// Statements of the kernel with the loops around them, outermost first.
@@ -117,70 +179,46 @@ fn gather<'c>(
     }
 }
 
-/// How often instructions access memory, by the ids that they carry.
+/// How often instructions access memory.
+#[derive(Default)]
 struct Runs {
+    /// By the ids that they carry.
     loads: HashMap<AccessId, f64>,
     stores: HashMap<AccessId, f64>,
+    /// Of loads without one, by the loop that they are in.
+    anonymous: HashMap<FlatLoopId, f64>,
+    /// Loops that the machine code has.
+    matched: HashSet<FlatLoopId>,
 }
 
 impl Runs {
     fn of(kernel: Kernel<'_>) -> Runs {
-        let mut all = Runs {
-            loads: HashMap::new(),
-            stores: HashMap::new(),
-        };
+        let mut all = Runs::default();
         for report in &kernel.analysis.functions {
             let Some(function) = kernel.functions.iter().find(|f| f.name == report.name) else {
                 continue;
             };
-            for (block, found) in report.graph.blocks.iter().zip(&report.blocks) {
+            all.matched.extend(report.ids.iter().flatten());
+            for (n, (block, found)) in report.graph.blocks.iter().zip(&report.blocks).enumerate() {
+                let within = report.graph.innermost(n).and_then(|l| report.ids[l]);
                 for i in &function.instructions[block.instructions.clone()] {
-                    let Some(id) = i.of_access.filter(|_| Class::of(i) != Class::Prefetch) else {
+                    if matches!(Class::of(i), Class::Prefetch) {
                         continue;
-                    };
-                    if i.loads {
-                        *all.loads.entry(id).or_default() += found.runs;
                     }
-                    if i.stores {
+                    match (i.of_access, within) {
+                        (Some(id), _) if i.loads => *all.loads.entry(id).or_default() += found.runs,
+                        (None, Some(l)) if i.loads && !i.uses_stack => {
+                            *all.anonymous.entry(l).or_default() += found.runs;
+                        }
+                        _ => {}
+                    }
+                    if let Some(id) = i.of_access.filter(|_| i.stores) {
                         *all.stores.entry(id).or_default() += found.runs;
                     }
                 }
             }
         }
         all
-    }
-
-    /// How an access is made that instructions make so often.
-    fn made(
-        &self,
-        kernel: Kernel<'_>,
-        id: AccessId,
-        runs: Option<&f64>,
-        around: &[FlatLoopId],
-    ) -> Option<Made> {
-        let executions = &kernel.analysis.executions;
-        let iterations = || {
-            around
-                .last()
-                .map_or(1.0, |l| kernel.analysis.iterations(kernel.code, *l))
-        };
-        let each = runs.filter(|r| **r > 0.0)?
-            / executions.of_access(id).unwrap_or_else(iterations).max(1.0);
-        let mut made = Made {
-            instructions: each.round().max(1.0) as u32,
-            hoisted: 0,
-        };
-        // Loops that together have as many iterations as the access is made too seldom.
-        let mut missing = 1.0 / each;
-        for l in around.iter().rev() {
-            let extent = kernel.code.loops[*l as usize].extent as f64;
-            if missing < 0.75 * extent || missing < 1.5 {
-                break;
-            }
-            missing /= extent;
-            made.hoisted += 1;
-        }
-        Some(made)
     }
 }
 
