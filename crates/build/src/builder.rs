@@ -137,10 +137,8 @@ impl Builder {
         let key = ObjectCache::key(&request.program, &request.trace, &request.target);
         // Extras are not cached: they are asked for rarely and are large. Features are not: the key
         // names what decides code, and that is not all that decides features.
-        let BuildOptions {
-            extras, read_for, ..
-        } = &request.options;
-        let usable = cache.as_ref().filter(|_| !extras && read_for.is_none());
+        let BuildOptions { extras, read, .. } = &request.options;
+        let usable = cache.as_ref().filter(|_| !extras && read.is_none());
         if let Some(built) = usable.and_then(|c| c.get(&key)) {
             return Reply {
                 result: Ok(built),

@@ -13,7 +13,7 @@ mod toolchain;
 pub use builder::{BuildRequest, BuildResult, BuilderPool, Fault, serve};
 pub use cache::ObjectCache;
 pub use pipeline::{
-    BuildFailure, BuildOptions, BuildStage, Built, Extras, build, built_kernel, kernel_target,
-    read_loops,
+    BuildFailure, BuildOptions, BuildStage, Built, Extras, Read, ReadOptions, build, built_kernel,
+    kernel_target, read_loops,
 };
 pub use toolchain::toolchain;

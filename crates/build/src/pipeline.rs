@@ -7,6 +7,7 @@ use lower::flat::{BufferPlace, Code};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
+use simulate::{CacheSetting, Statistics};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -31,10 +32,26 @@ pub struct BuildOptions {
     pub verify: bool,
     /// Produce assembly and flat code text with loop identities.
     pub extras: bool,
-    /// Read the loops and the machine code ([`Features`]); cycles are those of this processor,
-    /// by LLVM's name. The kernel's object then has sections of identity as well: its code is the
-    /// same, and its hash is another.
-    pub read_for: Option<String>,
+    /// Read the loops and the machine code. The kernel's object then has sections of identity as
+    /// well: its code is the same, and its hash is another.
+    pub read: Option<ReadOptions>,
+}
+
+/// What is read off a candidate, for which processor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadOptions {
+    /// The processor whose cycles count, by LLVM's name.
+    pub cpu: String,
+    /// The caches in which one call on one core is simulated as well.
+    pub caches: Option<CacheSetting>,
+}
+
+/// What was read of a candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    pub features: Features,
+    /// What the simulator counted, or why it cannot simulate this candidate; none if it was not asked to.
+    pub statistics: Option<Result<Statistics, String>>,
 }
 
 /// What analysis and people read; made on request.
@@ -50,7 +67,7 @@ pub struct Extras {
 pub struct Built {
     pub kernel: BuiltKernel,
     pub extras: Option<Extras>,
-    pub features: Option<Features>,
+    pub read: Option<Read>,
     /// Wall time of replay, lowering and code generation.
     pub replay_ns: u64,
     pub lower_ns: u64,
@@ -93,7 +110,7 @@ pub fn build(
     let emit = Emit {
         assembly: options.extras,
         llvm_ir: options.extras,
-        identity: options.extras || options.read_for.is_some(),
+        identity: options.extras || options.read.is_some(),
     };
     let compiled = compiler
         .compile(&code, emit)
@@ -105,9 +122,9 @@ pub fn build(
         assembly: compiled.assembly.unwrap_or_default(),
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
-    let read = |cpu: &String| read(&code, compiler, &compiled.object, cpu);
-    let features = options.read_for.as_ref().map(read).transpose();
-    let features = features.map_err(failure(BuildStage::Codegen))?;
+    let read = |asked| read(&code, compiler, &compiled.object, asked);
+    let read = options.read.as_ref().map(read).transpose();
+    let read = read.map_err(failure(BuildStage::Codegen))?;
     let mut kernel = built_kernel(
         &code,
         compiler.target(),
@@ -121,26 +138,41 @@ pub fn build(
     Ok(Built {
         kernel,
         extras,
-        features,
+        read,
         replay_ns: ns(t0, t1),
         lower_ns: ns(t1, t2),
         codegen_ns: ns(t2, t3),
     })
 }
 
-/// What reading the kernel's loops and machine code tells, of an object with identity.
-fn read(code: &Code, compiler: &Compiler, object: &[u8], scored: &str) -> Result<Features, String> {
+/// Reads an object with identity.
+fn read(
+    code: &Code,
+    compiler: &Compiler,
+    object: &[u8],
+    asked: &ReadOptions,
+) -> Result<Read, String> {
     let Target::Cpu(cpu) = compiler.target();
-    let decoder = compiler.decoder(scored).map_err(|e| e.to_string())?;
+    let decoder = compiler.decoder(&asked.cpu).map_err(|e| e.to_string())?;
     let functions = decoder.functions(object).map_err(|e| e.to_string())?;
     let entry = analysis::Entry {
         name: "kernel",
         threads: cpu.threads,
     };
     let found = analysis::analyse(code, &functions, decoder.model(), entry);
-    Ok(Features {
+    let kernel = simulate::Kernel {
+        code,
+        functions: &functions,
+        analysis: &found,
+    };
+    let simulated = |caches| simulate::simulate(kernel, caches).map_err(|e| e.to_string());
+    let features = Features {
         machine: Some(analysis::machine(code, &found, cpu)),
         ..analysis::loops(code, cpu)
+    };
+    Ok(Read {
+        features,
+        statistics: asked.caches.as_ref().map(simulated),
     })
 }
 

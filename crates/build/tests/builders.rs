@@ -32,8 +32,7 @@ fn request(trace: &str, isa: Isa) -> BuildRequest {
         target: Target::generic(isa).to_string(),
         options: BuildOptions {
             verify: true,
-            extras: false,
-            read_for: None,
+            ..BuildOptions::default()
         },
         cache: None,
         fault: None,
@@ -232,16 +231,22 @@ fn a_builder_reads_what_it_builds() {
     let mut pool = pool(1);
     let plain = request("", Isa::X86Avx2);
     let mut read = plain.clone();
-    read.options.read_for = Some("znver3".into());
+    read.options.read = Some(ReadOptions {
+        cpu: "znver3".into(),
+        caches: None,
+    });
     let mut unknown = plain.clone();
-    unknown.options.read_for = Some("no-such-processor".into());
+    unknown.options.read = Some(ReadOptions {
+        cpu: "no-such-processor".into(),
+        caches: None,
+    });
     for (id, request) in [plain, read, unknown].into_iter().enumerate() {
         pool.submit(id as u64, request, Duration::from_secs(60));
     }
     let mut next = || pool.next(Duration::from_secs(120)).unwrap().result.unwrap();
     let (plain, read, unknown) = (next().unwrap(), next().unwrap(), next());
-    assert_eq!(plain.features, None);
-    let features = read.features.expect("it was asked for");
+    assert_eq!(plain.read, None);
+    let features = read.read.expect("it was asked for").features;
     let machine = features.machine.expect("the code was read");
     assert_eq!((&*machine.model, machine.doubtful), ("Zn3", 0));
     assert!(machine.repeated > 0.0 && features.lines[0] > 0.0);

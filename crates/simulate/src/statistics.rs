@@ -3,6 +3,10 @@
 use crate::cache::{Caches, LevelCounts};
 use serde::{Deserialize, Serialize};
 
+/// What a miss in the first level, the second one and so on costs beside what it costs in the level before,
+/// in instructions: orders of magnitude, chosen by hand.
+const MISS: [f64; 3] = [4.0, 12.0, 60.0];
+
 /// Counts of one call on one core. They are numbers of events, not of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
@@ -33,13 +37,22 @@ impl Statistics {
         }
     }
 
-    /// Every count by its name, such as `l1d.read.misses`.
+    /// Instructions and misses in one number, for ranking where no predictor is at hand.
+    pub fn weighted(&self) -> f64 {
+        let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
+        let levels = [&self.l1d].into_iter().chain(&self.shared);
+        let costs = levels.zip(MISS).map(|(l, cost)| misses(l) * cost);
+        self.instructions + costs.sum::<f64>()
+    }
+
+    /// Every count by its name, such as `l1d.read.misses`, and [`Statistics::weighted`].
     pub fn named(&self) -> Vec<(String, f64)> {
         let mut all: Vec<(String, f64)> = vec![
             ("instructions".into(), self.instructions),
             ("loads".into(), self.loads),
             ("stores".into(), self.stores),
             ("branches".into(), self.branches),
+            ("weighted".into(), self.weighted()),
         ];
         let shared = self
             .shared
@@ -70,6 +83,24 @@ mod tests {
     use crate::cache::Hits;
 
     #[test]
+    fn a_miss_costs_more_in_a_farther_level() {
+        let level = |misses| LevelCounts {
+            read: Hits {
+                misses,
+                ..Hits::default()
+            },
+            write: Hits::default(),
+        };
+        let of = Statistics {
+            instructions: 100.0,
+            l1d: level(3),
+            shared: vec![level(2), level(1)],
+            ..Statistics::default()
+        };
+        assert_eq!(of.weighted(), 100.0 + 3.0 * 4.0 + 2.0 * 12.0 + 60.0);
+    }
+
+    #[test]
     fn counts_have_names() {
         let misses = Hits {
             hits: 3,
@@ -87,7 +118,7 @@ mod tests {
         };
         let named = of.named();
         let get = |name: &str| named.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-        assert_eq!(named.len(), 4 + 4 * 6);
+        assert_eq!(named.len(), 5 + 4 * 6);
         assert_eq!(get("loads"), Some(7.0));
         assert_eq!(get("l3.write.misses"), Some(2.0));
     }

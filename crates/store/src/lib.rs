@@ -52,8 +52,8 @@ pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, imp
 pub use lookup::{CandidateKey, RecordPlace, RecordQuery};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{
-    Arg, Decision, Extra, MEASURING, MachineKey, RECORDED, Record, RecordIdentity, Run, STATIC,
-    SpentByStage, TIMED, TargetKey, Task, TimeSpent,
+    Arg, Decision, Extra, MEASURING, MachineKey, RECORDED, Record, RecordIdentity, Run, SIMULATE,
+    STATIC, SpentByStage, TIMED, TargetKey, Task, TimeSpent,
 };
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};

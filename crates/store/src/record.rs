@@ -180,6 +180,8 @@ pub const TIMED: &str = "timed";
 pub const RECORDED: &str = "recorded";
 /// The evaluator that reads loops and machine code, and runs nothing.
 pub const STATIC: &str = "static";
+/// The evaluator that simulates candidates.
+pub const SIMULATE: &str = "simulate";
 
 /// The evaluators whose times were measured on the machine that their records name.
 /// Look-ups of times and of outcomes consider these only.

@@ -3,7 +3,7 @@
 //! Owns which they are and that they are built, before anything is measured or
 //! while earlier ones are.
 
-use build::{BuildRequest, Built};
+use build::{BuildRequest, Built, ReadOptions};
 use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
@@ -35,14 +35,14 @@ pub struct Draw {
     pub allowed: Allowed,
     /// The default comes first.
     pub default: bool,
-    /// Candidates are read as well; cycles are those of this processor, by LLVM's name.
-    pub read_for: Option<String>,
+    /// Candidates are read as well.
+    pub read: Option<ReadOptions>,
 }
 
 /// Whether two candidates are one kernel: the same code, or where code was read, of which
 /// objects say more than instructions, nothing that tells them apart.
 fn same(a: &Built, b: &Built) -> bool {
-    match (&a.features, &b.features) {
+    match (&a.read, &b.read) {
         (Some(a), Some(b)) => a == b,
         _ => a.kernel.code_hash() == b.kernel.code_hash(),
     }
@@ -96,7 +96,7 @@ impl Field {
             for p in points {
                 if let Ok(c) = space.candidate(&task.program, &p) {
                     let mut request = builders.request(&text, &c, target, false);
-                    request.options.read_for = d.read_for.clone();
+                    request.options.read = d.read.clone();
                     some.insert(builders.submit(request.clone()), (request, p, None));
                 }
             }

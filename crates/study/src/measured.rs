@@ -190,7 +190,7 @@ impl<'a> Study<'a> {
             seed: o.seed,
             allowed: o.accuracy.into(),
             default: false,
-            read_for: None,
+            read: None,
         };
         let host = self.host.machine.target(self.target.threads());
         let before = &mut self.builders.0;

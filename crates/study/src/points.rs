@@ -6,12 +6,14 @@
 use crate::field::{Draw, Field};
 use crate::measured::Workload;
 use analysis::{Features, Score};
+use build::{Read, ReadOptions};
 use ir::Target;
 use learn::{kendall, spearman, top_ratio, top_recall};
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
 use search::{Allowed, Analytic, CostModel, Subject};
 use serde::Serialize;
+use simulate::Statistics;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +37,8 @@ pub struct PointOptions {
     /// Time that a kernel may take to be measured.
     pub limit: Duration,
     pub measure: MeasureSettings,
-    /// The processor whose cycles the static score counts, by LLVM's name; none to read no code.
-    pub read_for: Option<String>,
+    /// What is read of each; none to read no code.
+    pub read: Option<ReadOptions>,
 }
 
 /// A point, what models predict of it, and its time.
@@ -48,6 +50,11 @@ pub struct MeasuredPoint {
     pub predicted: BTreeMap<&'static str, f64>,
     /// What the code tells, where it was read.
     pub features: Option<Features>,
+    /// What the simulator counted, where it was asked to and could.
+    #[serde(skip)]
+    pub statistics: Option<Statistics>,
+    #[serde(skip)]
+    pub trace: String,
     pub ns: Option<u64>,
 }
 
@@ -164,7 +171,7 @@ impl Points<'_> {
             seed: o.seed,
             allowed: o.allowed,
             default: true,
-            read_for: o.read_for.clone(),
+            read: o.read.clone(),
         };
         let host = self.host.machine.target(self.target.threads());
         let field = Field::draw(task, self.target, &host, draw, builders)?;
@@ -177,7 +184,14 @@ impl Points<'_> {
         let analytic = Analytic.predict(&subject, &field.points);
         let point = |(i, ns): (usize, Option<u64>)| {
             let p = &field.points[i];
-            let features = field.built[i].features.clone();
+            let (read, kernel) = (field.built[i].read.clone(), &field.built[i].kernel);
+            let (features, statistics) = match read {
+                Some(Read {
+                    features,
+                    statistics,
+                }) => (Some(features), statistics.and_then(std::result::Result::ok)),
+                None => (None, None),
+            };
             let mut predicted = BTreeMap::new();
             predicted.extend(analytic[i].map(|c| (ANALYTIC, c)));
             predicted.extend(features.as_ref().map(|f| (STATIC, Score::USUAL.cycles(f))));
@@ -186,6 +200,8 @@ impl Points<'_> {
                 values: p.values.clone(),
                 predicted,
                 features,
+                statistics,
+                trace: kernel.schedule.clone(),
                 ns,
             }
         };
@@ -233,6 +249,8 @@ mod tests {
             values: vec![],
             predicted: cost.map(|c| (STATIC, c)).into_iter().collect(),
             features: None,
+            statistics: None,
+            trace: String::new(),
             ns: *ns,
         };
         MeasuredTask {

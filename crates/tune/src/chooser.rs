@@ -134,6 +134,7 @@ impl<'a> Chooser<'a> {
             scorer: Scorer {
                 cpu: llvm::scoring_cpu(target),
                 rates: Score::USUAL,
+                simulator: None,
             },
             strategy: knob("strategy").default.into(),
             stop: StopRule::Time(Duration::from_secs(10)),

@@ -4,8 +4,7 @@ use crate::error::{Error, Result};
 use crate::known::Requirements;
 use crate::threads::unpinned;
 use crate::workers::Workers;
-use analysis::Features;
-use build::{BuildOptions, BuildRequest, BuilderPool};
+use build::{BuildOptions, BuildRequest, BuilderPool, Read, ReadOptions};
 use ir::{Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
 use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
@@ -69,9 +68,8 @@ impl Builders {
             trace: schedule::print(&candidate.trace),
             target: target.to_string(),
             options: BuildOptions {
-                verify: false,
                 extras,
-                read_for: None,
+                ..BuildOptions::default()
             },
             cache: self.cache.clone(),
             fault: None,
@@ -129,20 +127,19 @@ pub(crate) fn named(mut kernel: BuiltKernel, of: Option<&Candidate>) -> Arc<Buil
 }
 
 impl Builders {
-    /// Reads candidates of tasks for the processor of this name: what was read of each, or none where
-    /// it can no longer be built. `told` hears how many are done.
+    /// Reads candidates of tasks: what was read of each, or none where it can no longer be built. `told` hears how many are done.
     pub fn read_all(
         &mut self,
         candidates: &[(&Task, Candidate)],
         target: &Target,
-        cpu: &str,
+        asked: &ReadOptions,
         told: &mut dyn FnMut(usize),
-    ) -> Vec<Option<Features>> {
+    ) -> Vec<Option<Read>> {
         let first = self.next_id;
         for (task, candidate) in candidates {
             let text = ir::text::print(&task.program);
             let mut request = self.request(&text, candidate, target, false);
-            request.options.read_for = Some(cpu.into());
+            request.options.read = Some(asked.clone());
             self.submit(request);
         }
         let mut read = vec![None; candidates.len()];
@@ -151,7 +148,7 @@ impl Builders {
             done += 1;
             told(done);
             if let Ok(Ok(built)) = o.result {
-                read[(o.id - first) as usize] = built.features;
+                read[(o.id - first) as usize] = built.read;
             }
         }
         read

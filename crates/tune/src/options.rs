@@ -5,6 +5,7 @@ use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
+use crate::scorer::Simulator;
 use analysis::Score;
 use measure::{Constants, Policy};
 use search::{Accuracy, Allowed, SpaceKind};
@@ -76,6 +77,8 @@ pub struct Options {
     pub score_cpu: Option<String>,
     /// What each count of a score costs.
     pub rates: Score,
+    /// The simulator whose counts are the scores; none for predicted cycles.
+    pub simulator: Option<Simulator>,
     /// Time for comparing the tuned model with the defaults.
     pub comparing: Duration,
     /// Kernels that the model keeps for each step, at most: the chosen one, then finalists, which may be
@@ -142,6 +145,7 @@ impl Options {
             },
             score_cpu: None,
             rates: Score::USUAL,
+            simulator: None,
         };
         options.divide_cpus(cpus, threads, CpuDivision::default());
         options
@@ -222,6 +226,7 @@ impl Options {
             reading: _,
             score_cpu: _,
             rates: _,
+            simulator: _,
             comparing: _,
             alternatives: _,
         } = self;

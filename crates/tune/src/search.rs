@@ -59,7 +59,7 @@ impl Ranked {
 
     fn is_same(&self, other: &Ranked) -> bool {
         let (a, b) = (&self.trial, &other.trial);
-        match (&a.kernel, &b.kernel, &a.features, &b.features) {
+        match (&a.kernel, &b.kernel, &a.read, &b.read) {
             (Some(a), Some(b), ..) => a.code == b.code,
             (_, _, Some(a), Some(b)) => a == b,
             _ => a.point == b.point,

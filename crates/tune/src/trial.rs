@@ -1,6 +1,6 @@
 //! A candidate on its way from a strategy to its answer.
 
-use analysis::Features;
+use build::Read;
 use measure::{PartTimes, Spent};
 use runtime::BuiltKernel;
 use search::{Candidate, Point};
@@ -36,7 +36,7 @@ pub struct Trial {
     /// From [`Form::Code`] on.
     pub kernel: Option<Arc<BuiltKernel>>,
     /// From [`Form::Read`] on, where a filter or the evaluator takes that form.
-    pub features: Option<Arc<Features>>,
+    pub read: Option<Arc<Read>>,
     /// What asking for the candidate, and replaying its trace, took.
     pub asking: Spent,
     /// What building it took, all builds together.

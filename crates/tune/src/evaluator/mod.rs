@@ -15,6 +15,7 @@ pub use recorded::{Recorded, space_of};
 pub use timed::{MeasureSettings, Timed, known_states};
 
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
+use build::ReadOptions;
 use ir::{Program, Target};
 use measure::TaskData;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ pub trait Evaluator {
 
     /// The processor whose cycles are to be read off code, by LLVM's name. Evaluators that take
     /// [`Form::Read`] name one.
-    fn reads_for(&self) -> Option<String> {
+    fn reads_for(&self) -> Option<ReadOptions> {
         None
     }
 

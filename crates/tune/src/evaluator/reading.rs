@@ -1,17 +1,18 @@
-//! Scores by reading: nothing is run.
+//! Scores by reading and by simulating: nothing is run.
 //!
-//! Builders read the loops and the machine code of what they build. Here a score is made of what
+//! Builders read the loops and the machine code of what they build, and simulate it if they are asked to. Here a score is made of what
 //! they told. So candidates of any target are evaluated, on any machine.
 
 use super::{Batch, Evaluator, Reply};
 use crate::known::from_memory;
 use crate::scorer::Scorer;
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
+use build::ReadOptions;
 use measure::{PartTimes, Spent};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Outcome, STATIC};
+use store::{Outcome, SIMULATE, STATIC};
 
 /// Trials of a search that are answered together: a score takes no time.
 const BATCH: usize = 64;
@@ -34,14 +35,14 @@ impl Reading {
     }
 
     fn answer(&self, trial: Trial, from_memory: bool) -> Answer {
-        let outcome = match &trial.features {
-            Some(features) => Outcome::Scored {
+        let read = trial.read.as_ref().ok_or("the builder read nothing");
+        let score = read.map_err(String::from);
+        let outcome = match score.and_then(|read| self.scorer.score(read, from_memory)) {
+            Ok(value) => Outcome::Scored {
                 kind: self.scorer.kind(from_memory),
-                value: self.scorer.score(features, from_memory),
+                value,
             },
-            None => Outcome::Unanswered {
-                reason: "the builder read nothing".into(),
-            },
+            Err(reason) => Outcome::Unanswered { reason },
         };
         Answer {
             trial,
@@ -55,15 +56,18 @@ impl Reading {
 
 impl Evaluator for Reading {
     fn name(&self) -> &'static str {
-        STATIC
+        match self.scorer.simulator {
+            Some(_) => SIMULATE,
+            None => STATIC,
+        }
     }
 
     fn form(&self) -> Form {
         Form::Read
     }
 
-    fn reads_for(&self) -> Option<String> {
-        Some(self.scorer.cpu.clone())
+    fn reads_for(&self) -> Option<ReadOptions> {
+        Some(self.scorer.asks())
     }
 
     /// Cycles, wherever constants come from: budgets compare these.
@@ -100,6 +104,7 @@ mod tests {
     use super::*;
     use crate::filter::tests::trial;
     use analysis::{Features, Score};
+    use build::Read;
     use ir::{Isa, Target};
 
     #[test]
@@ -116,6 +121,7 @@ mod tests {
         let scorer = Scorer {
             cpu: "znver3".into(),
             rates: Score::USUAL,
+            simulator: None,
         };
         let mut reading = Reading::new(scorer, place);
         for (more, kind, value) in [
@@ -132,7 +138,10 @@ mod tests {
                 data: None,
                 seed: 1,
                 trials: vec![Trial {
-                    features: Some(Arc::new(features.clone())),
+                    read: Some(Arc::new(Read {
+                        features: features.clone(),
+                        statistics: None,
+                    })),
                     ..trial(0, [0, 0])
                 }],
                 best: None,

@@ -19,6 +19,7 @@ pub use score::ByScore;
 use crate::error::{Result, no_such};
 use crate::trial::{Form, Trial};
 use crate::{Options, SearchParts};
+use build::ReadOptions;
 use search::{Context, Told};
 
 /// What a filter says of a trial.
@@ -42,7 +43,7 @@ pub trait Filter {
 
     /// The processor whose cycles are to be read off code, by LLVM's name. Filters that take
     /// [`Form::Read`] name one.
-    fn reads_for(&self) -> Option<String> {
+    fn reads_for(&self) -> Option<ReadOptions> {
         None
     }
 

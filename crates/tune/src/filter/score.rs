@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::scorer::Scorer;
 use crate::search::SearchParts;
 use crate::trial::{Form, Trial};
+use build::ReadOptions;
 use search::{Context, Point, Told};
 use std::collections::HashMap;
 
@@ -53,8 +54,8 @@ impl ByScore {
     }
 
     fn score(&self, trial: &Trial) -> Option<f64> {
-        let features = trial.features.as_ref()?;
-        Some(self.scorer.as_ref()?.score(features, self.from_memory))
+        let read = trial.read.as_ref()?;
+        self.scorer.as_ref()?.score(read, self.from_memory).ok()
     }
 }
 
@@ -67,8 +68,8 @@ impl Filter for ByScore {
         Form::Read
     }
 
-    fn reads_for(&self) -> Option<String> {
-        self.scorer.as_ref().map(|s| s.cpu.clone())
+    fn reads_for(&self) -> Option<ReadOptions> {
+        self.scorer.as_ref().map(Scorer::asks)
     }
 
     fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
@@ -107,6 +108,7 @@ mod tests {
     use super::super::tests::{context, parts, space, trial};
     use super::*;
     use analysis::{Features, Score};
+    use build::Read;
     use std::sync::Arc;
     use store::Outcome;
 
@@ -114,6 +116,7 @@ mod tests {
         let scorer = Scorer {
             cpu: "znver4".into(),
             rates: Score::USUAL,
+            simulator: None,
         };
         ByScore {
             scorer: Some(scorer),
@@ -132,8 +135,12 @@ mod tests {
             pages,
             ..Features::default()
         };
+        let read = Read {
+            features,
+            statistics: None,
+        };
         Trial {
-            features: Some(Arc::new(features)),
+            read: Some(Arc::new(read)),
             ..trial(number, [number % 9, number / 9])
         }
     }

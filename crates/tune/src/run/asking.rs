@@ -9,7 +9,7 @@ use crate::record;
 use crate::search::{Search, State, context, similar_once};
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
-use build::BuildResult;
+use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
 use search::Point;
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Run<'_> {
 
     /// The processor whose cycles are read off candidates of a search; none if nobody takes these as
     /// [`Form::Read`].
-    fn reads_for(&self, search: usize) -> Option<String> {
+    fn reads_for(&self, search: usize) -> Option<ReadOptions> {
         let s = &self.searches[search];
         let mut filters = s.filters.iter();
         let evaluator = self.evaluators[s.evaluator].reads_for();
@@ -154,7 +154,7 @@ impl Run<'_> {
                 candidate: None,
                 trace: String::new(),
                 kernel: None,
-                features: None,
+                read: None,
                 asking: Spent::default(),
                 building: Spent::default(),
             }
@@ -339,7 +339,7 @@ impl Run<'_> {
         let candidate = candidate.expect("it was replayed");
         let mut request = builders.request(&subject.text, candidate, &subject.target, false);
         // What was read has sections of identity. As a kernel it is built without them.
-        request.options.read_for = match trial.features {
+        request.options.read = match trial.read {
             Some(_) => None,
             None => self.reads_for(trial.search),
         };
@@ -432,8 +432,8 @@ impl Run<'_> {
         let outcome = match o.result {
             Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(None),
             Ok(Ok(built)) => {
-                match built.features {
-                    Some(features) => trial.features = Some(Arc::new(features)),
+                match built.read {
+                    Some(read) => trial.read = Some(Arc::new(read)),
                     None => trial.kernel = Some(named(built.kernel, trial.candidate.as_ref())),
                 }
                 return Ok(Some(trial));

@@ -9,6 +9,7 @@ use super::progress::Progress;
 use super::score_args::rates_path;
 use super::table::Table;
 use analysis::{Rates, Reached, Score};
+use build::ReadOptions;
 use ir::Target;
 use plan::{Plan, Task};
 use serde::Serialize;
@@ -229,7 +230,11 @@ fn read<'t>(
     };
     let candidates: Vec<_> = timed.iter().flat_map(of_task).collect();
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
-    let features = builders.read_all(&candidates, target, cpu, &mut |done| {
+    let asked = ReadOptions {
+        cpu: cpu.into(),
+        caches: None,
+    };
+    let features = builders.read_all(&candidates, target, &asked, &mut |done| {
         let what = format!("{done} of {} candidates read", candidates.len());
         observer.part(done as f64 / candidates.len() as f64, &what);
     });
@@ -239,7 +244,7 @@ fn read<'t>(
         points: all
             .iter()
             .zip(features.by_ref())
-            .filter_map(|(t, f)| Some((f?, t.ns)))
+            .filter_map(|(t, r)| Some((r?.features, t.ns)))
             .collect(),
     });
     Ok(tasks.collect())

@@ -119,6 +119,7 @@ fn chooser<'a>(
         scorer: Scorer {
             cpu: scoring.cpu,
             rates: scoring.rates,
+            simulator: None,
         },
         stop: StopRule::Time(time / variants.max(1) as u32),
         ..usual

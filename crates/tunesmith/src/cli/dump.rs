@@ -283,7 +283,7 @@ fn extras(task: &Task, trace: &Trace, target: &Target) -> Result<build::Extras> 
     let options = build::BuildOptions {
         verify: true,
         extras: true,
-        read_for: None,
+        ..build::BuildOptions::default()
     };
     let built = build::build(&task.program, trace, &compiler, &options)
         .map_err(|e| refused(task, &format!("{:?}: {}", e.stage, e.reason)))?;

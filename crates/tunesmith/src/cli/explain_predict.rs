@@ -4,6 +4,7 @@ use super::score_args::Scoring;
 use super::table::Table;
 use crate::explain::{Layer, StepFacts};
 use analysis::Terms;
+use build::{Read, ReadOptions};
 use ir::Target;
 use search::Candidate;
 use serde::Serialize;
@@ -57,12 +58,16 @@ pub fn predictions(
                 candidates.len() - 1
             });
     }
-    let read = builders.read_all(&candidates, target, &scoring.cpu, &mut |_| {});
+    let asked = ReadOptions {
+        cpu: scoring.cpu.clone(),
+        caches: None,
+    };
+    let read = builders.read_all(&candidates, target, &asked, &mut |_| {});
     let mut found = Vec::new();
     for (f, l) in facts.iter().zip(layers) {
         let key = f.task.map(|t| (&*t.key, &*f.kernel.schedule));
         let features = key.and_then(|k| read[*positions.get(&k)?].as_ref());
-        let Some(features) = features else {
+        let Some(Read { features, .. }) = features else {
             continue;
         };
         found.push(Predicted {

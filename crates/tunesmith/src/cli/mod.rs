@@ -29,6 +29,7 @@ mod run;
 mod score_args;
 mod screen;
 mod signals;
+mod simulator_args;
 mod space;
 mod study;
 mod table;

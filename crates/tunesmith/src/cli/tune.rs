@@ -8,16 +8,17 @@ use super::output::{ARTIFACT, Output, PAGE};
 use super::parse::{parse_count, parse_duration, parse_share, parse_threads, parse_time};
 use super::progress::Progress;
 use super::score_args::ScoreArgs;
+use super::simulator_args::SimulatorArgs;
 use super::{signals, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
-use store::{STATIC, TIMED};
+use store::{SIMULATE, STATIC, TIMED};
 use tune::evaluator::{Evaluator, Reading};
 use tune::filter::ByScore;
-use tune::scorer::Scorer;
+use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
 use tune::{
     AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Options, Report, Request, StopRule,
@@ -51,10 +52,12 @@ pub struct Args {
     pub algorithms: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
     pub strategy: String,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC])]
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("evaluate"), default_value = default("evaluate"), value_parser = [TIMED, STATIC, SIMULATE])]
     evaluate: String,
     #[command(flatten)]
     pub score: ScoreArgs,
+    #[command(flatten)]
+    simulator: SimulatorArgs,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("read-time"), value_parser = parse_duration)]
     read_time: Option<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = parse_count::<usize>)]
@@ -240,6 +243,20 @@ fn page(a: &Args) -> Result<Option<Output>> {
     page.map(|path| Output::new(path, PAGE, inputs)).transpose()
 }
 
+impl Args {
+    /// What candidates are simulated on, if they are.
+    ///
+    /// # Errors
+    /// If the flags name what the simulator does not know, or have no effect.
+    pub fn simulated(&self, target: &Target) -> Result<Option<Simulator>> {
+        if self.evaluate == SIMULATE {
+            return self.simulator.simulator(target).map(Some);
+        }
+        self.simulator.refuse()?;
+        Ok(None)
+    }
+}
+
 /// Refuses what only a run that measures nothing heeds.
 fn check_measured(a: &Args) -> Result<()> {
     if a.given.iter().any(|g| g == "export-top") {
@@ -255,20 +272,21 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let machine = &host.machine;
     let target = a.model.resolve_target(machine)?;
     match check_runs_here(&target) {
-        Err(_) if a.evaluate == STATIC => return tune_reading::run(a, begun, &host, &target),
+        Err(_) if a.evaluate != TIMED => return tune_reading::run(a, begun, &host, &target),
         runs => runs?,
     }
     check_measured(a)?;
     let mut options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
     let sifts = options.filters.iter().any(|name| name == ByScore::NAME);
-    if a.evaluate == STATIC || !options.reading.is_zero() || sifts {
+    if a.evaluate != TIMED || !options.reading.is_zero() || sifts {
         let scoring = a.score.scoring(&a.store, machine, &target)?;
         (options.score_cpu, options.rates) = (Some(scoring.cpu), scoring.rates);
     } else {
         a.score
             .refuse("give --read-time with it, --filter score or --evaluate static")?;
     }
+    options.simulator = a.simulated(&target)?;
     let store = a.store.write()?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];
@@ -296,8 +314,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Ok(Box::new(Reading::new(scorer, place.clone())))
     };
     let by: Option<&MakeEvaluator<'_>> = match &*a.evaluate {
-        STATIC => Some(&reading),
-        _ => None,
+        TIMED => None,
+        _ => Some(&reading),
     };
     let tuned = tune_all_by(&requests, &host, &store, &options, by, &mut progress);
     progress.finish();

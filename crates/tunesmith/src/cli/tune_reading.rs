@@ -34,7 +34,9 @@ struct ReadReport {
     seed: u64,
     trials: u64,
     wall_s: f64,
-    /// Cycles that the model's kernels are predicted to take, under default schedules and under
+    /// What scores count: predicted cycles, or what a simulator counts.
+    score: String,
+    /// Cycles, or what scores count, that the model's kernels are predicted to take, under default schedules and under
     /// those that were chosen.
     default_cycles: f64,
     cycles: f64,
@@ -116,10 +118,12 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     let outputs = outputs(a, &models)?;
     let variants = models.iter().map(Vec::len).sum::<usize>() as u32;
     let scoring = a.score.scoring(&a.store, &host.machine, target)?;
+    let simulator = a.simulated(target)?;
     let chooser = Chooser {
         scorer: Scorer {
             cpu: scoring.cpu,
             rates: scoring.rates,
+            simulator,
         },
         strategy: a.strategy.clone(),
         stop: match a.trials {
@@ -195,6 +199,7 @@ fn report(chooser: &Chooser<'_>, plan: &Plan, scores: &[TaskScores], top: usize)
         target: chooser.target.name().into(),
         threads: chooser.target.threads(),
         score_cpu: chooser.scorer.cpu.clone(),
+        score: chooser.scorer.kind(false),
         rates: String::new(),
         strategy: chooser.strategy.clone(),
         seed: chooser.seed,
@@ -222,8 +227,8 @@ fn print(r: &ReadReport) -> Result<()> {
     let header = [
         "task",
         "uses",
-        "default kcycles",
-        "chosen kcycles",
+        "default / 1000",
+        "chosen / 1000",
         "gain",
         "read",
         "algorithm",
@@ -254,10 +259,10 @@ fn print(r: &ReadReport) -> Result<()> {
         super::print_line(&format!("{left} more tasks (--wide shows all)"))?;
     }
     super::print_line(&format!(
-        "{}: {:.2} Mcycles of {} predicted, {:.2} with defaults ({}); {} candidates read in {:.0} s, none run",
+        "{}: {:.2} million {}, {:.2} with defaults ({}); {} candidates read in {:.0} s, none run",
         r.model,
         r.cycles / 1e6,
-        r.score_cpu,
+        r.score,
         r.default_cycles / 1e6,
         times(r.default_cycles / r.cycles.max(1.0)),
         r.trials,

@@ -23,8 +23,7 @@ pub fn kernel(
 ) -> Result<BuiltKernel, String> {
     let options = BuildOptions {
         verify: true,
-        extras: false,
-        read_for: None,
+        ..BuildOptions::default()
     };
     let built = build::build(&task.program, &candidate.trace, compiler, &options);
     built.map(|b| b.kernel).map_err(|e| {

@@ -5,6 +5,7 @@ use crate::cli::parse::{parse_count, parse_threads, parse_time};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
+use build::ReadOptions;
 use measure::{Constants, Policy};
 use onnx::ImportOptions;
 use search::{Accuracy, Allowed, SpaceKind};
@@ -77,9 +78,12 @@ enum Read {
 fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
     let host = crate::cli::host()?;
     let target = host.machine.target(a.threads);
-    let read_for = match read {
+    let read = match read {
         Read::Nothing => None,
-        Read::Code(cpu) => Some(cpu.unwrap_or_else(|| llvm::scoring_cpu(&target))),
+        Read::Code(cpu) => Some(ReadOptions {
+            cpu: cpu.unwrap_or_else(|| llvm::scoring_cpu(&target)),
+            caches: None,
+        }),
     };
     let mut programs: Vec<Workload> = Vec::new();
     for name in &a.models {
@@ -107,7 +111,7 @@ fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
             constants: Constants::PAPER,
             lose: 0.0,
         },
-        read_for,
+        read,
     };
     let mut progress = Progress::new("study", a.json);
     let mut points = Points {
