@@ -5,10 +5,12 @@ mod addresses;
 mod cache;
 mod cpus;
 mod own;
+mod sample;
 mod statistics;
 
 pub use addresses::DependsOnData;
 pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts};
 pub use cpus::{Cpu, cpus};
 pub use own::{Kernel, simulate};
+pub use sample::{ReadError, Sample};
 pub use statistics::Statistics;
