@@ -3,15 +3,17 @@
 //! Owns which they are and that they are built, before anything is measured or
 //! while earlier ones are.
 
+use analysis::Score;
 use build::{BuildRequest, Built, ReadOptions};
 use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
 use runtime::BuiltKernel;
-use search::{Allowed, Context, Point, Space};
+use search::{Allowed, Context, Point, Space, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::time::Instant;
+use store::Outcome;
 use tune::compile::{Builders, fallbacks};
 use tune::fills;
 use tune::{Error, Result};
@@ -27,6 +29,9 @@ pub struct Field {
     requests: Vec<BuildRequest>,
 }
 
+/// Candidates that are drawn before the strategy is told of them.
+const ROUND: usize = 64;
+
 /// Which candidates.
 #[derive(Clone, Debug)]
 pub struct Draw {
@@ -35,6 +40,8 @@ pub struct Draw {
     pub allowed: Allowed,
     /// The default comes first.
     pub default: bool,
+    /// Who proposes the others, by the name of a strategy. It is told the static score of what was read.
+    pub strategy: &'static str,
     /// Candidates are read as well.
     pub read: Option<ReadOptions>,
 }
@@ -48,8 +55,21 @@ fn same(a: &Built, b: &Built) -> bool {
     }
 }
 
+/// The outcome of a score.
+fn scored(cost: Option<f64>) -> Outcome {
+    match cost {
+        Some(value) => Outcome::Scored {
+            kind: "static".into(),
+            value,
+        },
+        None => Outcome::Unanswered {
+            reason: "nothing was read".into(),
+        },
+    }
+}
+
 impl Field {
-    /// Candidates drawn at random, the same for equal seeds; what cannot be built,
+    /// Candidates drawn by a strategy, the same for equal seeds; what cannot be built,
     /// or is the code of another, is left out. Candidates are built for `target`,
     /// what they are compared with for `host`.
     ///
@@ -65,7 +85,8 @@ impl Field {
         let plain = fallbacks(from_ref(task), host)?;
         let oracle = builders.build_all(from_ref(task), &plain, host)?.remove(0);
         let space = search::space(&task.program, target, d.allowed);
-        let mut strategy = search::strategy("random", d.seed).expect("there is a random strategy");
+        let mut strategy =
+            search::strategy(d.strategy, d.seed).expect("there is a strategy of that name");
         let context = Context {
             space: &space,
             program: Some(&task.program),
@@ -86,7 +107,7 @@ impl Field {
         while built.len() < d.candidates && left > 0 {
             let points = match default.pop() {
                 Some(point) => vec![point],
-                None => strategy.ask(&context, left.min(d.candidates - built.len())),
+                None => strategy.ask(&context, left.min(d.candidates - built.len()).min(ROUND)),
             };
             if points.is_empty() {
                 break;
@@ -104,6 +125,15 @@ impl Field {
                 if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
                     of.2 = Some(b);
                 }
+            }
+            for (_, point, built) in some.values() {
+                let read = built.as_ref().and_then(|b| b.read.as_ref());
+                let cost = read.map(|r| Score::USUAL.cycles(&r.features));
+                strategy.tell(&Told {
+                    point,
+                    outcome: &scored(cost),
+                    cost,
+                });
             }
             for (request, point, code) in some.into_values() {
                 if let Some(b) = code.filter(|b| !built.iter().any(|other| same(b, other))) {

@@ -190,6 +190,7 @@ impl<'a> Study<'a> {
             seed: o.seed,
             allowed: o.accuracy.into(),
             default: false,
+            strategy: "random",
             read: None,
         };
         let host = self.host.machine.target(self.target.threads());

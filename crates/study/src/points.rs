@@ -32,6 +32,10 @@ pub struct PointOptions {
     pub points: usize,
     pub seed: u64,
     pub allowed: Allowed,
+    /// Who proposes them, by the name of a strategy.
+    pub strategy: &'static str,
+    /// Whether they are timed, for which the target has to run here.
+    pub timed: bool,
     /// Largest relative error (L2) of a kernel's outputs.
     pub tolerance: f64,
     /// Time that a kernel may take to be measured.
@@ -171,11 +175,15 @@ impl Points<'_> {
             seed: o.seed,
             allowed: o.allowed,
             default: true,
+            strategy: o.strategy,
             read: o.read.clone(),
         };
         let host = self.host.machine.target(self.target.threads());
         let field = Field::draw(task, self.target, &host, draw, builders)?;
-        let times = self.times(&field)?;
+        let times = match self.options.timed {
+            true => self.times(&field)?,
+            false => vec![None; field.built.len()],
+        };
         let subject = Subject {
             program: &task.program,
             target: self.target,

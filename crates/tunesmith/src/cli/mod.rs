@@ -29,6 +29,7 @@ mod run;
 mod score_args;
 mod screen;
 mod signals;
+mod simulate;
 mod simulator_args;
 mod space;
 mod study;
@@ -80,6 +81,7 @@ enum Command {
     Replay(replay::Args),
     Models(models::Args),
     Doctor(doctor::Args),
+    Simulate(simulate::Args),
     Study(study::Args),
     Keys(keys::Args),
     Knobs(knobs::Args),
@@ -166,6 +168,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Replay(a) => replay::run(&a),
         Command::Models(a) => models::run(&a),
         Command::Doctor(a) => doctor::run(&a),
+        Command::Simulate(a) => simulate::run(&a),
         Command::Study(a) => study::run(&a),
         Command::Keys(a) => keys::run(&a),
         Command::Knobs(a) => knobs::run(&a),

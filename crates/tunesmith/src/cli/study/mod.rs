@@ -3,7 +3,7 @@
 
 mod measured;
 mod modelled;
-mod points;
+pub(super) mod points;
 mod scores;
 mod select;
 mod strategies;

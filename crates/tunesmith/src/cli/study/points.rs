@@ -6,6 +6,7 @@ use crate::cli::progress::Progress;
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use build::ReadOptions;
+use ir::Target;
 use measure::{Constants, Policy};
 use onnx::ImportOptions;
 use search::{Accuracy, Allowed, SpaceKind};
@@ -75,6 +76,30 @@ enum Read {
     Code(Option<String>),
 }
 
+/// All tasks of models, and of operators the one with most work.
+pub fn workloads(models: &[String], target: &Target, accuracy: Accuracy) -> Result<Vec<Workload>> {
+    let mut programs = Vec::new();
+    for name in models {
+        let source = crate::source::load(name, &ImportOptions::default())?;
+        let plan = source.plan(target, accuracy, &[])?;
+        match name.starts_with("op:") {
+            true => programs.extend(Workload::main_task(name, &plan)),
+            false => programs.push(Workload::whole(name, &plan, target, accuracy)),
+        }
+    }
+    Ok(programs)
+}
+
+/// Candidates are measured one at a time, with nothing beside them.
+pub const ALONE: MeasureSettings = MeasureSettings {
+    policy: Policy::Serial,
+    batch: 1,
+    devices: 1,
+    oversubscribe: 1,
+    constants: Constants::PAPER,
+    lose: 0.0,
+};
+
 fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
     let host = crate::cli::host()?;
     let target = host.machine.target(a.threads);
@@ -85,15 +110,7 @@ fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
             caches: None,
         }),
     };
-    let mut programs: Vec<Workload> = Vec::new();
-    for name in &a.models {
-        let source = crate::source::load(name, &ImportOptions::default())?;
-        let plan = source.plan(&target, a.accuracy, &[])?;
-        match name.starts_with("op:") {
-            true => programs.extend(Workload::main_task(name, &plan)),
-            false => programs.push(Workload::whole(name, &plan, &target, a.accuracy)),
-        }
-    }
+    let programs = workloads(&a.models, &target, a.accuracy)?;
     let options = PointOptions {
         points: a.points,
         seed: a.seed,
@@ -103,14 +120,9 @@ fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
         },
         tolerance: Requirements::of_knobs().tolerance,
         limit: a.limit,
-        measure: MeasureSettings {
-            policy: Policy::Serial,
-            batch: 1,
-            devices: 1,
-            oversubscribe: 1,
-            constants: Constants::PAPER,
-            lose: 0.0,
-        },
+        strategy: "random",
+        timed: true,
+        measure: ALONE,
         read,
     };
     let mut progress = Progress::new("study", a.json);

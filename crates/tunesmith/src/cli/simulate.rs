@@ -1,0 +1,212 @@
+//! `simulate`: what candidates do on a processor that is not here, and samples that predictors learn from.
+
+use super::model_args::check_runs_here;
+use super::parse::{parse_count, parse_time};
+use super::progress::Progress;
+use super::simulator_args::simulated_cpu;
+use super::study::points::{ALONE, workloads};
+use super::table::Table;
+use build::ReadOptions;
+use ir::{Isa, Target};
+use search::{Accuracy, Allowed, SpaceKind};
+use simulate::Sample;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use study::{MeasuredPoint, MeasuredTask, PointOptions, Points};
+use tune::known::Requirements;
+use tune::scorer::Simulator;
+use tune::{Error, Host, Observer, Result};
+
+/// Simulate candidates, and collect what predictors of their times learn from
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith simulate collect 'op:conv2d(c=64,h=56,w=56,k=64)' --points 200 --out samples.jsonl\n  tunesmith simulate collect 'op:matmul(m=256,n=256,k=256)' --target aarch64-neon --cpu cortex-a72 --out a72.jsonl\n  tunesmith study simulate samples.jsonl"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Collect(CollectArgs),
+}
+
+/// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
+#[derive(clap::Args)]
+struct CollectArgs {
+    /// Built-in models (see `models`), ONNX files, or operators as op:NAME(argument=value,...); of an
+    /// operator the task with most work
+    #[arg(required = true)]
+    models: Vec<String>,
+    /// Candidates of each task that are different kernels: half of them random, half proposed by
+    /// evolutionary search on the static score
+    #[arg(long, default_value_t = 100, value_parser = parse_count::<usize>)]
+    points: usize,
+    /// Instruction set of the kernels, such as x86-avx2 or aarch64-neon [default: this machine's]
+    #[arg(long)]
+    target: Option<String>,
+    /// The processor whose caches are simulated, such as ryzen-5800x or cortex-a72 [default: one with the target's]
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// Simulate only
+    #[arg(long)]
+    no_time: bool,
+    /// Time that a kernel may take to be measured
+    #[arg(long, value_parser = parse_time, default_value = "10s")]
+    limit: Duration,
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// File of samples; samples are added to what it has
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    match &a.command {
+        Command::Collect(c) => collect(c),
+    }
+}
+
+/// Who proposes each half of the candidates.
+const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
+
+fn collect(a: &CollectArgs) -> Result<ExitCode> {
+    let host = super::host()?;
+    let target = target(a, &host)?;
+    let mut simulator = Simulator::of(&target);
+    if let Some(name) = &a.cpu {
+        let cpu = simulated_cpu(name)?;
+        (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
+    }
+    let fail = |e: std::io::Error| Error::new(format!("{}: {e}", a.out.display()));
+    let file = File::options().create(true).append(true).open(&a.out);
+    let mut out = BufWriter::new(file.map_err(fail)?);
+    let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
+    let mut progress = Progress::new("simulate", a.json);
+    let mut all: Vec<MeasuredTask> = Vec::new();
+    for (half, strategy) in PROPOSERS.into_iter().enumerate() {
+        let options = PointOptions {
+            points: (a.points + 1 - half) / 2,
+            seed: a.seed + half as u64,
+            allowed: Allowed {
+                accuracy: Accuracy::Relaxed,
+                space: SpaceKind::All,
+            },
+            strategy,
+            timed: !a.no_time && check_runs_here(&target).is_ok(),
+            tolerance: Requirements::of_knobs().tolerance,
+            limit: a.limit,
+            measure: ALONE,
+            read: Some(ReadOptions {
+                cpu: llvm::scoring_cpu(&target),
+                caches: Some(simulator.caches.clone()),
+            }),
+        };
+        let observer: &mut dyn Observer = &mut progress;
+        let mut points = Points {
+            host: &host,
+            target: &target,
+            options: &options,
+            observer,
+        };
+        for task in points.measure(&programs)? {
+            for p in &task.points {
+                if let Some(sample) = sample(&task, p, &simulator, strategy) {
+                    sample.write(&mut out).map_err(fail)?;
+                }
+            }
+            out.flush().map_err(fail)?;
+            all.push(task);
+        }
+    }
+    progress.finish();
+    report(a, &all)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn target(a: &CollectArgs, host: &Host) -> Result<Target> {
+    let Some(name) = &a.target else {
+        return Ok(host.machine.target(1));
+    };
+    let isa = Isa::ALL
+        .into_iter()
+        .find(|i| i.name() == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
+            Error::new(format!("there is no target `{name}`"))
+                .help(format!("give one of {}", names.join(", ")))
+        })?;
+    Ok(Target::generic(isa))
+}
+
+fn sample(
+    task: &MeasuredTask,
+    p: &MeasuredPoint,
+    simulator: &Simulator,
+    proposed: &str,
+) -> Option<Sample> {
+    let kind = task
+        .program
+        .split_once('(')
+        .map_or(&*task.program, |(kind, _)| kind);
+    Some(Sample {
+        group: match task.program.starts_with("op:") {
+            true => task.program.clone(),
+            false => task.task.clone(),
+        },
+        kind: kind.trim_start_matches("op:").into(),
+        cpu: simulator.name.clone(),
+        sketch: p.sketch.clone(),
+        trace: p.trace.clone(),
+        statistics: p.statistics.clone()?,
+        static_score: p.predicted.get("static").copied(),
+        time_ns: p.ns.map(|ns| ns as f64),
+        proposed: proposed.into(),
+    })
+}
+
+fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
+    let of = |t: &MeasuredTask| {
+        let simulated = t.points.iter().filter(|p| p.statistics.is_some()).count();
+        (t.points.len(), simulated, t.spread())
+    };
+    if a.json {
+        let rows = all.iter().map(|t| {
+            let (points, simulated, spread) = of(t);
+            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "times": spread })
+        });
+        return super::print_json(&rows.collect::<Vec<_>>());
+    }
+    let mut table = Table::new(&[
+        "task",
+        "candidates",
+        "simulated",
+        "timed",
+        "best ms",
+        "median ms",
+        "worst ms",
+    ]);
+    for t in all {
+        let (points, simulated, spread) = of(t);
+        let ms = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6));
+        table.row(vec![
+            t.task.clone(),
+            points.to_string(),
+            simulated.to_string(),
+            spread.as_ref().map_or(0, |s| s.points).to_string(),
+            ms(spread.as_ref().map(|s| s.best_ns)),
+            ms(spread.as_ref().map(|s| s.median_ns)),
+            ms(spread.as_ref().map(|s| s.worst_ns)),
+        ]);
+    }
+    table.print()?;
+    super::print_line(&format!("samples are in {}", a.out.display()))
+}
