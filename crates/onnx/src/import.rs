@@ -43,6 +43,9 @@ pub struct ImportOptions {
     pub consts: BTreeMap<String, Arc<Tensor>>,
     /// What a file may make of itself.
     pub limits: Limits,
+    /// Whether a training step is to be made of the model: dropouts in training mode are kept for it, which are
+    /// refused elsewhere.
+    pub training: bool,
 }
 
 /// A model whose sizes are all known, and where the sizes that options gave are.
@@ -177,6 +180,7 @@ fn bind(
         live: Live::default(),
         sequences: Sequences::new(),
         wanted: wanted::wanted_rows(&graph),
+        training: options.training,
     };
     let bound = importer.run(graph, options)?;
     Ok(BoundModel {
@@ -203,6 +207,8 @@ struct Importer<'a> {
     sequences: Sequences,
     /// Of values of which only the first rows are read, how many.
     wanted: HashMap<String, usize>,
+    /// As [`ImportOptions::training`].
+    training: bool,
 }
 
 impl Importer<'_> {
@@ -487,6 +493,7 @@ impl Importer<'_> {
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
             roundings: 0,
+            training: self.training,
         };
         let imported =
             sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
