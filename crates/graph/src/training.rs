@@ -32,6 +32,8 @@ pub struct Sgd {
 pub const LABELS: &str = "labels";
 /// The output that has the mean cross-entropy of a batch, f32 [].
 pub const LOSS: &str = "loss";
+/// The output that has the logits of a batch before the update, f32 [N,classes].
+pub const LOGITS: &str = "logits";
 
 /// Why a model has no training step.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -64,7 +66,7 @@ pub enum NotTrainable {
 /// cross-entropy of the mean over the batch, and an update of every f32 constant that has axes.
 ///
 /// The step has the inputs of the model and [`LABELS`], and then its states: a weight and its velocity by the
-/// name of the constant. Its first output is [`LOSS`]. Batch normalisations take the statistics of the batch, and
+/// name of the constant. Its first outputs are [`LOSS`] and [`LOGITS`]. Batch normalisations take the statistics of the batch, and
 /// their running statistics are states as well. Dropouts drop other elements in each step, by the seed and by the
 /// number of the step, which is a state; equal seeds give equal steps.
 ///
@@ -74,12 +76,13 @@ pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotT
     if !forward.states().is_empty() {
         return Err(NotTrainable::States);
     }
-    for name in [LABELS, LOSS] {
+    for name in [LABELS, LOSS, LOGITS] {
         let own = forward.find_value(name).map(|v| forward[v].origin());
         if matches!(own, Some(Origin::Input(_) | Origin::Constant(_))) {
             return Err(NotTrainable::Name { name });
         }
     }
+    let forward = &forward.without_dead_code();
     let mut step = Step::new(forward, seed);
     step.forward(forward)?;
     let first = forward.outputs().first();
@@ -102,6 +105,7 @@ pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotT
         return Err(NotTrainable::NoWeights);
     }
     step.model.add_named_output(loss, LOSS);
+    step.model.add_named_output(logits, LOGITS);
     step.update(&found, sgd)?;
     Ok(step.model)
 }
