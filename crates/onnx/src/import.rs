@@ -5,6 +5,7 @@ mod contradiction;
 mod control;
 mod fixed;
 mod halves;
+mod masks;
 mod placed;
 mod sized;
 mod wanted;
@@ -151,19 +152,6 @@ fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportE
     proto.map_err(|e| ImportError::Decode(e.to_string()))
 }
 
-/// Exporters name the mask of each dropout, which a training step does not give; most often nothing reads it.
-fn drop_unread_masks(graph: &mut GraphProto) {
-    let read: HashSet<String> = (graph.node.iter().flat_map(|n| n.input.iter().cloned()))
-        .chain(graph.output.iter().map(|o| o.name().to_string()))
-        .collect();
-    let dropouts = graph.node.iter_mut().filter(|n| n.op_type() == "Dropout");
-    for node in dropouts {
-        if node.output.get(1).is_some_and(|mask| !read.contains(mask)) {
-            node.output.truncate(1);
-        }
-    }
-}
-
 /// The model of a graph whose open sizes the options give.
 fn bind(
     proto: &ModelProto,
@@ -172,7 +160,7 @@ fn bind(
     options: &ImportOptions,
 ) -> Result<BoundModel, ImportError> {
     if options.training {
-        drop_unread_masks(&mut graph);
+        masks::drop_unread(&mut graph);
     }
     let opsets = operator_sets(proto)?;
     let opset = opsets.get("").copied();
