@@ -101,7 +101,7 @@ fn a_model_for_inference_passes_through() {
     let y = model.add("relu", Op::Unary(Unary::Relu), &[y]).unwrap();
     model.add_output(y);
     let t = Arc::new(Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]));
-    let found = evaluate(&model, &[t.clone()], Keep::Outputs).unwrap();
+    let found = evaluate(&model, std::slice::from_ref(&t), Keep::Outputs).unwrap();
     assert_eq!(found.results()[0], t);
     assert_eq!(graph::simplify(&model).nodes().count(), 1);
     let all = Op::Dropout(Dropout { ratio: 1.0 });
