@@ -29,4 +29,4 @@ pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Rows, rows_apart};
 pub use simplify::{simplify, simplify_as};
-pub use training::{LABELS, LOSS, NotTrainable, Sgd, training_step};
+pub use training::{LABELS, LOGITS, LOSS, NotTrainable, Sgd, training_step};

@@ -434,6 +434,7 @@ impl Facts<'_> {
     fn kept(&self, op: &Op) -> Kept {
         match op {
             Op::Identity
+            | Op::Dropout(_)
             | Op::Unary(_)
             | Op::Binary(_)
             | Op::Where

@@ -80,7 +80,7 @@ fn drop_no_ops(model: &Model) -> Model {
 fn passes_through(r: &Rewrite, node: &Node, x: ValueId) -> bool {
     let ty = r.target[x].ty();
     match &node.op {
-        Op::Identity => true,
+        Op::Identity | Op::Dropout(_) => true,
         Op::Cast(to) => *to == ty.dtype,
         Op::Reshape(s) => s.shape == ty.shape,
         Op::Expand(e) => e.shape == ty.shape,

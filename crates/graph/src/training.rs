@@ -4,11 +4,14 @@
 //! like one. Its weights are states: inputs that keep from one inference to the next what an output gave
 //! ([`crate::State`]).
 
+mod dropout;
 mod gradient;
+mod normalisation;
 mod update;
 
 use crate::model::{Model, ModelError, Node, Origin, TensorType, ValueId};
-use crate::ops::{BatchNorm, Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
+use crate::ops::{Binary, GatherElements, Op, Reduce, ReduceKind, Reshape, Unary};
+use dropout::Masks;
 use gradient::Gradients;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,9 +32,8 @@ pub struct Sgd {
 pub const LABELS: &str = "labels";
 /// The output that has the mean cross-entropy of a batch, f32 [].
 pub const LOSS: &str = "loss";
-
-/// Share by which running statistics of a batch normalisation move to those of a batch: PyTorch's default.
-const STATISTICS: f32 = 0.1;
+/// The output that has the logits of a batch before the update, f32 [N,classes].
+pub const LOGITS: &str = "logits";
 
 /// Why a model has no training step.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -64,22 +66,24 @@ pub enum NotTrainable {
 /// cross-entropy of the mean over the batch, and an update of every f32 constant that has axes.
 ///
 /// The step has the inputs of the model and [`LABELS`], and then its states: a weight and its velocity by the
-/// name of the constant. Its first output is [`LOSS`]. Batch normalisations take the statistics of the batch, and
-/// their running statistics are states as well.
+/// name of the constant. Its first outputs are [`LOSS`] and [`LOGITS`]. Batch normalisations take the statistics of the batch, and
+/// their running statistics are states as well. Dropouts drop other elements in each step, by the seed and by the
+/// number of the step, which is a state; equal seeds give equal steps.
 ///
 /// # Errors
 /// If an operator on the way from a weight to the logits has no gradient here.
-pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
+pub fn training_step(forward: &Model, sgd: Sgd, seed: u64) -> Result<Model, NotTrainable> {
     if !forward.states().is_empty() {
         return Err(NotTrainable::States);
     }
-    for name in [LABELS, LOSS] {
+    for name in [LABELS, LOSS, LOGITS] {
         let own = forward.find_value(name).map(|v| forward[v].origin());
         if matches!(own, Some(Origin::Input(_) | Origin::Constant(_))) {
             return Err(NotTrainable::Name { name });
         }
     }
-    let mut step = Step::new(forward);
+    let forward = &forward.without_dead_code();
+    let mut step = Step::new(forward, seed);
     step.forward(forward)?;
     let first = forward.outputs().first();
     let logits = first.and_then(|v| step.map.get(v).copied());
@@ -101,6 +105,7 @@ pub fn training_step(forward: &Model, sgd: Sgd) -> Result<Model, NotTrainable> {
         return Err(NotTrainable::NoWeights);
     }
     step.model.add_named_output(loss, LOSS);
+    step.model.add_named_output(logits, LOGITS);
     step.update(&found, sgd)?;
     Ok(step.model)
 }
@@ -117,10 +122,11 @@ struct Step {
     labels: ValueId,
     /// Running statistics, and what they become.
     statistics: Vec<(ValueId, ValueId)>,
+    masks: Masks,
 }
 
 impl Step {
-    fn new(forward: &Model) -> Step {
+    fn new(forward: &Model, seed: u64) -> Step {
         let mut model = Model::new(&format!("{}.train", forward.name), forward.opset);
         let mut map = HashMap::new();
         for v in forward.inputs() {
@@ -142,6 +148,7 @@ impl Step {
             states: HashMap::new(),
             labels,
             statistics: vec![],
+            masks: Masks::new(seed),
         }
     }
 
@@ -159,6 +166,10 @@ impl Step {
             }
             let outputs = match &node.op {
                 Op::BatchNorm(b) => vec![self.batch_norm(&node.name, *b, &inputs)?],
+                Op::LayerNorm(l) if !l.statistics => {
+                    vec![self.layer_norm(&node.name, *l, &inputs)?]
+                }
+                Op::Dropout(d) => vec![self.dropout(&node.name, *d, &inputs)?],
                 op => self.model.add_node(&node.name, op.clone(), &inputs)?,
             };
             self.map.extend(node.outputs.iter().copied().zip(outputs));
@@ -190,84 +201,6 @@ impl Step {
             self.map.insert(v, new);
         }
         new
-    }
-
-    /// Batch normalisation by the statistics of the batch.
-    fn batch_norm(
-        &mut self,
-        name: &str,
-        op: BatchNorm,
-        inputs: &[Option<ValueId>],
-    ) -> Result<ValueId, NotTrainable> {
-        let at = |i: usize| inputs[i].expect("batch normalisation has five operands");
-        let (x, part) = (at(0), |what: &str| format!("{name}.{what}"));
-        let shape = self.model[x].shape().to_vec();
-        let channels = shape[1];
-        let mut per_channel = vec![1; shape.len()];
-        per_channel[1] = channels;
-        let mean_of = |model: &mut Model, name: String, v| {
-            let axes = (0..shape.len()).filter(|d| *d != 1).collect();
-            let reduce = Reduce {
-                kind: ReduceKind::Mean,
-                axes,
-                keepdims: true,
-            };
-            model.add(&name, Op::Reduce(reduce), &[v])
-        };
-        let m = &mut self.model;
-        let mean = mean_of(m, part("batch_mean"), x)?;
-        let centred = m.add(&part("centred"), Op::Binary(Binary::Sub), &[x, mean])?;
-        let square = m.add(
-            &part("square"),
-            Op::Binary(Binary::Mul),
-            &[centred, centred],
-        )?;
-        let variance = mean_of(m, part("batch_variance"), square)?;
-        let epsilon = m.add_constant(&part("epsilon"), scalar(op.epsilon));
-        let above = m.add(
-            &part("above"),
-            Op::Binary(Binary::Add),
-            &[variance, epsilon],
-        )?;
-        let deviation = m.add(&part("deviation"), Op::Unary(Unary::Sqrt), &[above])?;
-        let inverse = m.add(&part("inverse"), Op::Unary(Unary::Reciprocal), &[deviation])?;
-        let mut reshaped = |what: &str, v| {
-            let shape = per_channel.clone();
-            m.add(&part(what), Op::Reshape(Reshape { shape }), &[v])
-        };
-        let (scale, shift) = (reshaped("scale", at(1))?, reshaped("shift", at(2))?);
-        let factor = m.add(&part("factor"), Op::Binary(Binary::Mul), &[inverse, scale])?;
-        let scaled = m.add(&part("scaled"), Op::Binary(Binary::Mul), &[centred, factor])?;
-        let out = m.add(name, Op::Binary(Binary::Add), &[scaled, shift])?;
-        // The running variance is of the sample, not of the population.
-        let count = shape.iter().product::<usize>() / channels.max(1);
-        let sample = count as f32 / (count as f32 - 1.0).max(1.0);
-        for (running, batch, by) in [(at(3), mean, 1.0), (at(4), variance, sample)] {
-            if self.states.contains_key(&running) {
-                let new = self.moved(running, batch, by)?;
-                self.statistics.push((running, new));
-            }
-        }
-        Ok(out)
-    }
-
-    /// A running statistic moved to `by` times that of a batch.
-    fn moved(
-        &mut self,
-        running: ValueId,
-        batch: ValueId,
-        by: f32,
-    ) -> Result<ValueId, NotTrainable> {
-        let name = self.model[running].name().to_string();
-        let shape = self.model[running].shape().to_vec();
-        let part = |what: &str| format!("{name}.{what}");
-        let m = &mut self.model;
-        let batch = m.add(&part("batch"), Op::Reshape(Reshape { shape }), &[batch])?;
-        let keep = m.add_constant(&part("keep"), scalar(1.0 - STATISTICS));
-        let take = m.add_constant(&part("take"), scalar(STATISTICS * by));
-        let old = m.add(&part("old"), Op::Binary(Binary::Mul), &[running, keep])?;
-        let new = m.add(&part("part"), Op::Binary(Binary::Mul), &[batch, take])?;
-        Ok(m.add(&part("next"), Op::Binary(Binary::Add), &[old, new])?)
     }
 
     /// The loss, and its gradient with respect to the logits.

@@ -3,7 +3,7 @@
 use crate::node::{Imported, NodeImport, Problem};
 use crate::tensors::dtype_of;
 use graph::ValueId;
-use graph::ops::{Binary, Gelu, Op, Unary};
+use graph::ops::{Binary, Dropout, Gelu, Op, Unary};
 use tensor::DType;
 
 macro_rules! plain {
@@ -182,7 +182,8 @@ pub(crate) fn cast_like(n: &mut NodeImport) -> Imported {
     Ok(vec![n.cast(x, n.dtype(like))?])
 }
 
-/// Inference: the input as it is, and a mask that keeps everything.
+/// In inference the input as it is, and a mask that keeps everything. In training mode an operator that training
+/// steps take.
 pub(crate) fn dropout(n: &mut NodeImport) -> Imported {
     n.attributes.ignore(&["ratio", "seed", "is_test"]);
     let x = n.input(0)?;
@@ -192,7 +193,7 @@ pub(crate) fn dropout(n: &mut NodeImport) -> Imported {
             .constant(2, "training mode")?
             .is_some_and(|t| t.len() == 1 && t.get_f64(0) != 0.0);
         if training && ratio? != Some(0.0) {
-            return Problem::unsupported("it is in training mode");
+            return active_dropout(n, x);
         }
     }
     let mut outputs = vec![x];
@@ -205,4 +206,15 @@ pub(crate) fn dropout(n: &mut NodeImport) -> Imported {
         outputs.push(n.filled(dtype, &n.shape(x), 1.0)?);
     }
     Ok(outputs)
+}
+
+fn active_dropout(n: &mut NodeImport, x: ValueId) -> Imported {
+    if !n.training {
+        return Problem::unsupported("it is in training mode");
+    }
+    if n.wants(1) {
+        return Problem::unsupported("it is in training mode, and its mask is read");
+    }
+    let ratio = n.constant_scalar(1, "ratio")?.unwrap_or(0.5) as f32;
+    Ok(vec![n.emit(Op::Dropout(Dropout { ratio }), &[x])?])
 }

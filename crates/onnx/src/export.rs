@@ -426,7 +426,7 @@ fn operator(
 ) -> Result<(&'static str, Vec<AttributeProto>), String> {
     let axis = |a: usize| vec![int("axis", a as i64)];
     Ok(match &node.op {
-        Op::Identity => ("Identity", vec![]),
+        Op::Identity | Op::Dropout(_) => ("Identity", vec![]),
         Op::Unary(_) | Op::Lookup => unreachable!("they are written apart"),
         Op::Binary(b) => binary(*b, dtype)?,
         Op::Where => ("Where", vec![]),

@@ -5,6 +5,7 @@ mod contradiction;
 mod control;
 mod fixed;
 mod halves;
+mod masks;
 mod placed;
 mod sized;
 mod wanted;
@@ -43,6 +44,9 @@ pub struct ImportOptions {
     pub consts: BTreeMap<String, Arc<Tensor>>,
     /// What a file may make of itself.
     pub limits: Limits,
+    /// Whether a training step is to be made of the model: dropouts in training mode are kept for it, which are
+    /// refused elsewhere.
+    pub training: bool,
 }
 
 /// A model whose sizes are all known, and where the sizes that options gave are.
@@ -151,10 +155,13 @@ fn decoded(proto: Result<ModelProto, DecodeError>) -> Result<ModelProto, ImportE
 /// The model of a graph whose open sizes the options give.
 fn bind(
     proto: &ModelProto,
-    graph: GraphProto,
+    mut graph: GraphProto,
     folder: Option<&DataFolder>,
     options: &ImportOptions,
 ) -> Result<BoundModel, ImportError> {
+    if options.training {
+        masks::drop_unread(&mut graph);
+    }
     let opsets = operator_sets(proto)?;
     let opset = opsets.get("").copied();
     let functions = proto
@@ -177,6 +184,7 @@ fn bind(
         live: Live::default(),
         sequences: Sequences::new(),
         wanted: wanted::wanted_rows(&graph),
+        training: options.training,
     };
     let bound = importer.run(graph, options)?;
     Ok(BoundModel {
@@ -203,6 +211,8 @@ struct Importer<'a> {
     sequences: Sequences,
     /// Of values of which only the first rows are read, how many.
     wanted: HashMap<String, usize>,
+    /// As [`ImportOptions::training`].
+    training: bool,
 }
 
 impl Importer<'_> {
@@ -487,6 +497,7 @@ impl Importer<'_> {
                 .first()
                 .and_then(|o| self.wanted.get(o).copied()),
             roundings: 0,
+            training: self.training,
         };
         let imported =
             sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {

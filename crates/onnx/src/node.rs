@@ -75,6 +75,8 @@ pub(crate) struct NodeImport<'a> {
     pub(crate) wanted: Option<usize>,
     /// How often a value was rounded to 16 bits. Above 1, an intermediate was.
     pub(crate) roundings: usize,
+    /// Whether a training step is to be made of the model.
+    pub(crate) training: bool,
 }
 
 /// Floats of 16 bits.
@@ -87,6 +89,7 @@ pub(crate) fn is_half(d: DType) -> bool {
 fn rounds(op: &Op) -> bool {
     match op {
         Op::Identity
+        | Op::Dropout(_)
         | Op::Where
         | Op::Lookup
         | Op::Concat(_)

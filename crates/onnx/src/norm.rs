@@ -50,7 +50,11 @@ fn batch_statistics(n: &mut NodeImport, epsilon: f32, momentum: f32) -> Imported
     let variance = mean_of(n, square, false)?;
     let mean = n.reshape(mean, vec![shape[1]])?;
     let given = [n.input(3)?, n.input(4)?];
-    let inputs = [x, n.input(1)?, n.input(2)?, mean, variance];
+    let inputs = match n.training {
+        // A training step takes the statistics of the batch, and moves the given ones.
+        true => [x, n.input(1)?, n.input(2)?, given[0], given[1]],
+        false => [x, n.input(1)?, n.input(2)?, mean, variance],
+    };
     let mut results = vec![n.emit(Op::BatchNorm(BatchNorm { epsilon }), &inputs)?];
     for (i, (old, new)) in given.into_iter().zip([mean, variance]).enumerate() {
         if !n.wants(1 + i) {

@@ -212,7 +212,9 @@ impl Assembler<'_> {
                 return self.add(v, layout, TensorKind::Constant(t.clone()));
             }
             Origin::Node(n, _) => match (&self.model[*n].op, self.model[*n].input(0)) {
-                (Op::Identity, Some(source)) => return self.tensor(source, layout),
+                (Op::Identity | Op::Dropout(_), Some(source)) => {
+                    return self.tensor(source, layout);
+                }
                 // A step may have written it in blocks.
                 (Op::Reshape(_), Some(source))
                     if layout == Layout::Plain && !self.homes.contains_key(&v) =>

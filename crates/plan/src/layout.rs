@@ -191,9 +191,11 @@ impl Chooser<'_> {
 
     fn home(&self, v: ValueId) -> Layout {
         match self.model[v].origin() {
-            Origin::Node(n, _) if self.model[*n].op == Op::Identity => self.model[*n]
-                .input(0)
-                .map_or(Layout::Plain, |v| self.home(v)),
+            Origin::Node(n, _) if matches!(self.model[*n].op, Op::Identity | Op::Dropout(_)) => {
+                self.model[*n]
+                    .input(0)
+                    .map_or(Layout::Plain, |v| self.home(v))
+            }
             _ => self.homes.get(&v).copied().unwrap_or(Layout::Plain),
         }
     }
@@ -468,5 +470,8 @@ fn fills_lanes(dtype: DType) -> bool {
 
 /// Whether a node only renames or reshapes bytes.
 pub(crate) fn is_alias(model: &Model, node: NodeId) -> bool {
-    matches!(model[node].op, Op::Identity | Op::Reshape(_))
+    matches!(
+        model[node].op,
+        Op::Identity | Op::Dropout(_) | Op::Reshape(_)
+    )
 }

@@ -168,6 +168,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: true,
     },
     Knob {
+        name: "dropout-seed",
+        kind: "number",
+        default: "0",
+        doc: "With --train: what the masks of dropouts are drawn by; equal seeds give equal steps",
+        source: "ADR 0037",
+        affects_code: true,
+    },
+    Knob {
         name: "select",
         kind: "first, online, each",
         default: "first",

@@ -91,8 +91,8 @@ impl Source {
     ///
     /// # Errors
     /// If it is no classifier of operators that have gradients.
-    pub fn trained(self, sgd: graph::Sgd) -> Result<Source> {
-        let model = graph::training_step(&self.model, sgd).map_err(|e| {
+    pub fn trained(self, sgd: graph::Sgd, dropout_seed: u64) -> Result<Source> {
+        let model = graph::training_step(&self.model, sgd, dropout_seed).map_err(|e| {
             Error::new(format!("{} cannot be trained: {e}", self.name))
                 .help("docs/howto/train.md lists what can be trained")
         })?;

@@ -29,6 +29,8 @@ pub struct Sizes {
     pub consts: BTreeMap<String, Arc<Tensor>>,
     /// As [`ImportOptions::limits`].
     pub limits: Limits,
+    /// As [`ImportOptions::training`].
+    pub training: bool,
     /// The name of the dimension whose smaller sizes are to run on the next larger variant. It
     /// is one, as what is proven of each of two says nothing of both together.
     pub pad: Option<String>,
@@ -46,6 +48,7 @@ impl Sizes {
         let mut all = vec![ImportOptions {
             consts: self.consts.clone(),
             limits: self.limits,
+            training: self.training,
             ..ImportOptions::default()
         }];
         let lists = self.dims.iter().map(|(name, sizes)| (Some(name), sizes));
@@ -91,6 +94,7 @@ pub fn load(name: &str, options: &ImportOptions) -> Result<Source> {
     }
     let of_images = ImportOptions {
         batch: options.batch,
+        training: options.training,
         ..ImportOptions::default()
     };
     let batch = options.batch.filter(|_| *options == of_images);

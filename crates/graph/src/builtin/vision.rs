@@ -2,7 +2,7 @@
 
 use super::net::{Layer, Net};
 use crate::model::ValueId;
-use crate::ops::{Concat, Op};
+use crate::ops::{Concat, Dropout, Op};
 
 /// Krizhevsky 2014, the one-column variant.
 pub(super) fn alexnet(net: &mut Net) {
@@ -59,7 +59,7 @@ fn vgg16_features(net: &mut Net, mut x: ValueId) -> ValueId {
     x
 }
 
-/// Two hidden layers of 4096; dropout does nothing in inference.
+/// Two hidden layers of 4096.
 fn classifier(net: &mut Net, x: ValueId) {
     let x = net.flatten("flatten", x);
     let x = hidden(net, x, 4096);
@@ -71,6 +71,8 @@ fn hidden(net: &mut Net, mut x: ValueId, width: usize) -> ValueId {
     for name in ["fc1", "fc2"] {
         x = net.linear(name, x, width, 2.0);
         x = net.relu(&format!("{name}.relu"), x);
+        let dropout = Op::Dropout(Dropout { ratio: 0.5 });
+        x = net.add(&format!("{name}.dropout"), dropout, &[x]);
     }
     x
 }

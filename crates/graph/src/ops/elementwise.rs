@@ -67,6 +67,22 @@ pub enum Unary {
     Not,
 }
 
+/// In training, an element is 0 with a chance of `ratio`, and else 1 / (1 - ratio) times itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropout {
+    /// From 0 on, below 1.
+    pub ratio: f32,
+}
+
+impl Dropout {
+    pub(super) fn infer(self, inputs: Operands) -> Result<TensorType, OpError> {
+        if !(0.0..1.0).contains(&self.ratio) {
+            return refuse(format!("a ratio of {} is not in [0, 1)", self.ratio));
+        }
+        Ok(inputs.exactly(1)?.float(0)?.clone())
+    }
+}
+
 /// How the Gaussian error linear unit is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gelu {

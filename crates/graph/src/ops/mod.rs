@@ -23,7 +23,7 @@ mod top_k;
 
 pub use contract::Contract;
 pub use conv::{Col2Im, Conv, ConvInteger, ConvTranspose};
-pub use elementwise::{BYTES, Binary, Gelu, Unary, broadcast_shape};
+pub use elementwise::{BYTES, Binary, Dropout, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
 pub use movement::{Concat, Expand, Pad, PadMode, Reshape, Slice, Split, Transpose};
@@ -55,6 +55,8 @@ pub(crate) fn refuse<T>(message: impl Into<String>) -> Result<T, OpError> {
 pub enum Op {
     /// x.
     Identity,
+    /// x. A training step drops elements; other models pass it through.
+    Dropout(Dropout),
     /// x.
     Unary(Unary),
     /// a, b; NumPy broadcasting.
@@ -139,6 +141,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Identity => "identity",
+            Op::Dropout(_) => "dropout",
             Op::Unary(u) => u.name(),
             Op::Binary(b) => b.name(),
             Op::Where => "where",
@@ -205,6 +208,7 @@ impl Op {
         let one = |r: Result<TensorType, OpError>| r.map(|t| vec![t]);
         match self {
             Op::Identity => one(inputs.exactly(1)?.get(0).cloned()),
+            Op::Dropout(d) => one(d.infer(inputs)),
             Op::Unary(u) => one(u.infer(inputs)),
             Op::Binary(b) => one(b.infer(inputs)),
             Op::Where => one(elementwise::infer_where(inputs)),

@@ -1,14 +1,16 @@
 //! Gradients of operators, in terms of operators.
 
+mod activation;
+mod movement;
+mod pool;
+
 use super::{NotTrainable, scalar};
 use crate::model::{Model, ModelError, Node, ValueId};
-use crate::ops::IndexOrder;
 use crate::ops::{
-    ArgReduce, Binary, Combine, Conv, ConvTranspose, Expand, Gemm, Op, Pool, PoolKind, Reduce,
-    ReduceKind, Reshape, ScatterElements, Slice, Transpose, Unary,
+    Binary, Conv, ConvTranspose, Expand, Gemm, Op, Reduce, ReduceKind, Reshape, Slice, Transpose,
+    Unary,
 };
 use std::collections::{HashMap, HashSet};
-use tensor::{DType, Tensor};
 
 /// Gradients of the loss while the nodes are visited in reverse.
 pub(super) struct Gradients<'a> {
@@ -55,8 +57,11 @@ impl<'a> Gradients<'a> {
         Ok(())
     }
 
-    /// Takes the gradient of a node's first output to its operands.
+    /// Takes the gradient of a node's first output to its operands; of a split, of all outputs.
     pub fn through(&mut self, node: &Node) -> Result<(), NotTrainable> {
+        if let Op::Split(s) = &node.op {
+            return self.split(node, s);
+        }
         if node
             .outputs
             .iter()
@@ -84,11 +89,7 @@ impl<'a> Gradients<'a> {
                 self.add(x, dx)?;
             }
             Op::Transpose(t) => {
-                let mut perm = vec![0; t.perm.len()];
-                t.perm
-                    .iter()
-                    .enumerate()
-                    .for_each(|(to, from)| perm[*from] = to);
+                let perm = inverse(&t.perm);
                 let dx = self.node(node, "dx", Op::Transpose(Transpose { perm }), &[dy])?;
                 self.add(x, dx)?;
             }
@@ -96,6 +97,11 @@ impl<'a> Gradients<'a> {
                 let dx = self.folded(node, "dx", dy, x)?;
                 self.add(x, dx)?;
             }
+            Op::Where => self.select(node, dy)?,
+            Op::Concat(c) => self.concat(node, *c, dy)?,
+            Op::Slice(s) => self.slice(node, s, x, dy)?,
+            Op::Pad(p) => self.pad(node, p, x, dy)?,
+            Op::Softmax(s) => self.softmax(node, *s, x, dy)?,
             Op::Reduce(r) => self.reduce(node, r, x, dy)?,
             Op::Gemm(g) => self.gemm(node, g, dy)?,
             Op::MatMul => self.matmul(node, dy)?,
@@ -160,50 +166,6 @@ impl<'a> Gradients<'a> {
         )
     }
 
-    fn unary(
-        &mut self,
-        node: &Node,
-        u: Unary,
-        x: ValueId,
-        dy: ValueId,
-    ) -> Result<(), NotTrainable> {
-        let (y, mul) = (node.outputs[0], Op::Binary(Binary::Mul));
-        let dx = match u {
-            Unary::Neg => self.node(node, "dx", Op::Unary(Unary::Neg), &[dy])?,
-            Unary::Relu => {
-                let zero = self.number(node, "zero", 0.0);
-                let open = self.node(node, "open", Op::Binary(Binary::Greater), &[y, zero])?;
-                self.node(node, "dx", Op::Where, &[open, dy, zero])?
-            }
-            Unary::Exp => self.node(node, "dx", mul, &[dy, y])?,
-            Unary::Log => self.node(node, "dx", Op::Binary(Binary::Div), &[dy, x])?,
-            Unary::Sqrt => {
-                let two = self.number(node, "two", 2.0);
-                let twice = self.node(node, "twice", mul, &[y, two])?;
-                self.node(node, "dx", Op::Binary(Binary::Div), &[dy, twice])?
-            }
-            // -y y.
-            Unary::Reciprocal => {
-                let square = self.node(node, "square", mul.clone(), &[y, y])?;
-                let against = self.node(node, "against", mul, &[dy, square])?;
-                self.node(node, "dx", Op::Unary(Unary::Neg), &[against])?
-            }
-            // y (1 - y), and 1 - y y.
-            Unary::Sigmoid | Unary::Tanh => {
-                let one = self.number(node, "one", 1.0);
-                let (of, by) = match u {
-                    Unary::Sigmoid => (y, y),
-                    _ => (self.node(node, "square", mul.clone(), &[y, y])?, one),
-                };
-                let left = self.node(node, "left", Op::Binary(Binary::Sub), &[one, of])?;
-                let slope = self.node(node, "slope", mul.clone(), &[left, by])?;
-                self.node(node, "dx", mul, &[dy, slope])?
-            }
-            _ => return Err(refused(node, "")),
-        };
-        Ok(self.add(x, dx)?)
-    }
-
     fn binary(&mut self, node: &Node, op: Binary, dy: ValueId) -> Result<(), NotTrainable> {
         let operands = [node.input(0), node.input(1)];
         let [Some(a), Some(b)] = operands else {
@@ -228,8 +190,43 @@ impl<'a> Gradients<'a> {
                     let against = self.node(node, "against", mul(), &[dy, share])?;
                     self.node(node, name, Op::Unary(Unary::Neg), &[against])?
                 }
+                (Binary::Pow, 0) => self.pow(node, [a, b], dy)?,
+                (Binary::Pow, _) => return Err(refused(node, " of its exponent")),
                 _ => return Err(refused(node, "")),
             };
+            let part = self.folded(node, name, whole, v)?;
+            self.add(v, part)?;
+        }
+        Ok(())
+    }
+
+    /// dy b a^(b - 1).
+    fn pow(
+        &mut self,
+        node: &Node,
+        [a, b]: [ValueId; 2],
+        dy: ValueId,
+    ) -> Result<ValueId, ModelError> {
+        let one = self.number(node, "one", 1.0);
+        let less = self.node(node, "less", Op::Binary(Binary::Sub), &[b, one])?;
+        let power = self.node(node, "power", Op::Binary(Binary::Pow), &[a, less])?;
+        let slope = self.node(node, "slope", Op::Binary(Binary::Mul), &[power, b])?;
+        self.node(node, "da", Op::Binary(Binary::Mul), &[dy, slope])
+    }
+
+    /// dy to the operand that was chosen.
+    fn select(&mut self, node: &Node, dy: ValueId) -> Result<(), NotTrainable> {
+        let (Some(chosen), operands) = (node.input(0), [node.input(1), node.input(2)]) else {
+            return Err(refused(node, ""));
+        };
+        for (slot, v) in operands.into_iter().enumerate() {
+            let Some(v) = self.wants(v) else {
+                continue;
+            };
+            let name = ["da", "db"][slot];
+            let zero = self.number(node, "zero", 0.0);
+            let inputs = [[chosen, dy, zero], [chosen, zero, dy]][slot];
+            let whole = self.node(node, name, Op::Where, &inputs)?;
             let part = self.folded(node, name, whole, v)?;
             self.add(v, part)?;
         }
@@ -253,11 +250,43 @@ impl<'a> Gradients<'a> {
                 let each = self.number(node, "each", 1.0 / count as f32);
                 self.node(node, "share", Op::Binary(Binary::Mul), &[dy, each])?
             }
+            ReduceKind::Max | ReduceKind::Min => {
+                let dx = self.extreme(node, r, kept, x, dy)?;
+                return Ok(self.add(x, dx)?);
+            }
             _ => return Err(refused(node, "")),
         };
         let share = self.node(node, "kept", Op::Reshape(Reshape { shape: kept }), &[share])?;
         let dx = self.node(node, "dx", Op::Expand(Expand { shape }), &[share])?;
         Ok(self.add(x, dx)?)
+    }
+
+    /// Elements that equal the extreme share its gradient, as PyTorch's `amax` has it.
+    fn extreme(
+        &mut self,
+        node: &Node,
+        r: &Reduce,
+        kept: Vec<usize>,
+        x: ValueId,
+        dy: ValueId,
+    ) -> Result<ValueId, ModelError> {
+        let column = Op::Reshape(Reshape { shape: kept });
+        let most = self.node(node, "most", column.clone(), &[node.outputs[0]])?;
+        let won = self.node(node, "won", Op::Binary(Binary::Equal), &[x, most])?;
+        let (one, zero) = (
+            self.number(node, "one", 1.0),
+            self.number(node, "zero", 0.0),
+        );
+        let ones = self.node(node, "ones", Op::Where, &[won, one, zero])?;
+        let count = Reduce {
+            kind: ReduceKind::Sum,
+            axes: r.axes.clone(),
+            keepdims: true,
+        };
+        let count = self.node(node, "count", Op::Reduce(count), &[ones])?;
+        let of = self.node(node, "of", column, &[dy])?;
+        let share = self.node(node, "share", Op::Binary(Binary::Div), &[of, count])?;
+        self.node(node, "dx", Op::Binary(Binary::Mul), &[ones, share])
     }
 
     fn gemm(&mut self, node: &Node, g: &Gemm, dy: ValueId) -> Result<(), NotTrainable> {
@@ -285,10 +314,11 @@ impl<'a> Gradients<'a> {
             self.add(to, db)?;
         }
         if let Some(c) = self.wants(node.input(2)) {
+            let mut dc = self.folded(node, "dc", dy, c)?;
             if g.beta != 1.0 {
-                return Err(refused(node, " with a beta that is not 1"));
+                let beta = self.number(node, "beta", g.beta);
+                dc = self.node(node, "dc", Op::Binary(Binary::Mul), &[dc, beta])?;
             }
-            let dc = self.folded(node, "dc", dy, c)?;
             self.add(c, dc)?;
         }
         Ok(())
@@ -298,8 +328,12 @@ impl<'a> Gradients<'a> {
         let (Some(a), Some(b)) = (node.input(0), node.input(1)) else {
             return Err(refused(node, ""));
         };
-        if [a, b].iter().any(|v| self.model[*v].shape().len() != 2) {
-            return Err(refused(node, " of other ranks than 2"));
+        let ranks = [a, b].map(|v| self.model[v].shape().len());
+        if ranks.contains(&1) {
+            return Err(refused(node, " of a vector"));
+        }
+        if ranks != [2, 2] {
+            return self.matrices(node, [a, b], dy);
         }
         let of_matrices = Gemm {
             alpha: 1.0,
@@ -308,6 +342,37 @@ impl<'a> Gradients<'a> {
             trans_b: false,
         };
         self.gemm(node, &of_matrices, dy)
+    }
+
+    /// Products of many matrices: dy b^T and a^T dy.
+    fn matrices(
+        &mut self,
+        node: &Node,
+        [a, b]: [ValueId; 2],
+        dy: ValueId,
+    ) -> Result<(), NotTrainable> {
+        if self.wants(Some(a)).is_some() {
+            let transposed = self.transposed(node, "b", b)?;
+            let whole = self.node(node, "da", Op::MatMul, &[dy, transposed])?;
+            let part = self.folded(node, "da", whole, a)?;
+            self.add(a, part)?;
+        }
+        if self.wants(Some(b)).is_some() {
+            let transposed = self.transposed(node, "a", a)?;
+            let whole = self.node(node, "db", Op::MatMul, &[transposed, dy])?;
+            let part = self.folded(node, "db", whole, b)?;
+            self.add(b, part)?;
+        }
+        Ok(())
+    }
+
+    /// With its last two axes swapped.
+    fn transposed(&mut self, of: &Node, what: &str, v: ValueId) -> Result<ValueId, ModelError> {
+        let rank = self.model[v].shape().len();
+        let mut perm: Vec<usize> = (0..rank).collect();
+        perm.swap(rank - 2, rank - 1);
+        let what = format!("{what}.transposed");
+        self.node(of, &what, Op::Transpose(Transpose { perm }), &[v])
     }
 
     fn conv(&mut self, node: &Node, c: &Conv, dy: ValueId) -> Result<(), NotTrainable> {
@@ -319,9 +384,6 @@ impl<'a> Gradients<'a> {
             self.add(x, dx)?;
         }
         if self.wants(Some(w)).is_some() {
-            if c.groups != 1 {
-                return Err(refused(node, " with several groups"));
-            }
             let dw = self.conv_weight(node, c, [x, w, dy])?;
             self.add(w, dw)?;
         }
@@ -379,17 +441,20 @@ impl<'a> Gradients<'a> {
         let mut perm: Vec<usize> = (0..rank).collect();
         perm.swap(0, 1);
         let swapped = || Op::Transpose(Transpose { perm: perm.clone() });
-        let image = self.node(node, "image", swapped(), &[x])?;
+        let image = match c.groups {
+            1 => self.node(node, "image", swapped(), &[x])?,
+            groups => self.grouped_image(node, groups, x)?,
+        };
         let weight = self.node(node, "maps", swapped(), &[dy])?;
         let conv = Conv {
             strides: c.dilations.clone(),
             dilations: c.strides.clone(),
             pads: c.pads.clone(),
-            groups: 1,
+            groups: c.groups,
         };
         let mut taps = self.node(node, "taps", Op::Conv(conv), &[image, weight])?;
         let kernel = self.model[w].shape();
-        // [C,M,kernel..]; more taps where the last windows do not reach the border.
+        // [C/groups,M,kernel..]; more taps where the last windows do not reach the border.
         let sizes = [&[kernel[1], kernel[0]], &kernel[2..]].concat();
         if self.model[taps].shape() != sizes {
             let slice = Slice {
@@ -402,136 +467,37 @@ impl<'a> Gradients<'a> {
         self.node(node, "dw", swapped(), &[taps])
     }
 
-    fn pool(&mut self, node: &Node, p: &Pool, x: ValueId, dy: ValueId) -> Result<(), NotTrainable> {
-        let PoolKind::Max { .. } = p.kind else {
-            return Err(refused(node, ""));
-        };
-        let image = self.model[x].shape().to_vec();
-        let tiled = p.kernel == p.strides
-            && p.pads.iter().all(|p| *p == (0, 0))
-            && p.dilations.iter().all(|d| *d == 1)
-            && (p.kernel.iter().zip(&image[2..])).all(|(k, n)| n.is_multiple_of(*k));
-        let dx = match tiled {
-            true => self.tiled_pool(node, p, x, dy)?,
-            false => self.scattered_pool(node, p, x, dy)?,
-        };
-        Ok(self.add(x, dx)?)
-    }
-
-    /// Windows that tile the image: the gradient goes to the first maximum of each.
-    fn tiled_pool(
+    /// [C/groups, groups N, spatial..]: the images of a group lie side by side.
+    fn grouped_image(
         &mut self,
         node: &Node,
-        p: &Pool,
+        groups: usize,
         x: ValueId,
-        dy: ValueId,
     ) -> Result<ValueId, ModelError> {
-        let (image, maps) = (
-            self.model[x].shape().to_vec(),
-            self.model[dy].shape().to_vec(),
-        );
-        let spatial = p.kernel.len();
-        // [N,C,windows,taps,windows,taps..], and then all windows before all taps.
-        let mut split = image[..2].to_vec();
-        let mut perm = vec![0, 1];
-        for d in 0..spatial {
-            split.extend([maps[2 + d], p.kernel[d]]);
-        }
-        perm.extend((0..spatial).map(|d| 2 + 2 * d));
-        perm.extend((0..spatial).map(|d| 3 + 2 * d));
-        let taps: usize = p.kernel.iter().product();
-        let windows = [&maps[..], &[taps]].concat();
-        let split_x = self.node(
+        let shape = self.model[x].shape().to_vec();
+        let (batch, each) = (shape[0], shape[1] / groups);
+        let apart = [&[batch, groups, each], &shape[2..]].concat();
+        let mut perm: Vec<usize> = (0..apart.len()).collect();
+        perm.swap(0, 2);
+        let side = [&[each, groups * batch], &shape[2..]].concat();
+        let apart = self.node(node, "apart", Op::Reshape(Reshape { shape: apart }), &[x])?;
+        let moved = self.node(node, "moved", Op::Transpose(Transpose { perm }), &[apart])?;
+        self.node(
             node,
-            "split",
-            Op::Reshape(Reshape {
-                shape: split.clone(),
-            }),
-            &[x],
-        )?;
-        let moved = self.node(
-            node,
-            "moved",
-            Op::Transpose(Transpose { perm: perm.clone() }),
-            &[split_x],
-        )?;
-        let moved_shape = self.model[moved].shape().to_vec();
-        let of_window = Op::Reshape(Reshape { shape: windows });
-        let values = self.node(node, "values", of_window, &[moved])?;
-        let first = ArgReduce {
-            max: true,
-            axis: maps.len(),
-            keepdims: true,
-            last: false,
-        };
-        let first = self.node(node, "first", Op::ArgReduce(first), &[values])?;
-        let all: Vec<i64> = (0..taps as i64).collect();
-        let all = self.model.add_constant(
-            &format!("{}.taps", node.name),
-            Tensor::from_slice(&[taps], &all),
-        );
-        let won = self.node(node, "won", Op::Binary(Binary::Equal), &[first, all])?;
-        let one = Op::Reshape(Reshape {
-            shape: [&maps[..], &[1]].concat(),
-        });
-        let one = self.node(node, "one", one, &[dy])?;
-        let zero = self.number(node, "zero", 0.0);
-        let spread = self.node(node, "spread", Op::Where, &[won, one, zero])?;
-        let apart = Op::Reshape(Reshape { shape: moved_shape });
-        let apart = self.node(node, "apart", apart, &[spread])?;
-        let mut back = vec![0; perm.len()];
-        perm.iter()
-            .enumerate()
-            .for_each(|(to, from)| back[*from] = to);
-        let placed = self.node(
-            node,
-            "placed",
-            Op::Transpose(Transpose { perm: back }),
-            &[apart],
-        )?;
-        self.node(node, "dx", Op::Reshape(Reshape { shape: image }), &[placed])
+            "image",
+            Op::Reshape(Reshape { shape: side }),
+            &[moved],
+        )
     }
+}
 
-    /// Windows that overlap: each adds its gradient at the position of its maximum.
-    fn scattered_pool(
-        &mut self,
-        node: &Node,
-        p: &Pool,
-        x: ValueId,
-        dy: ValueId,
-    ) -> Result<ValueId, ModelError> {
-        let image = self.model[x].shape().to_vec();
-        let (count, all): (usize, usize) = (
-            self.model[dy].shape().iter().product(),
-            image.iter().product(),
-        );
-        let indexed = Pool {
-            kind: PoolKind::Max {
-                indices: Some(IndexOrder::RowMajor),
-            },
-            ..p.clone()
-        };
-        let name = format!("{}.again", node.name);
-        let positions = self.model.add_node(&name, Op::Pool(indexed), &[Some(x)])?[1];
-        let flat = |n: usize| Op::Reshape(Reshape { shape: vec![n] });
-        let positions = self.node(node, "positions", flat(count), &[positions])?;
-        let updates = self.node(node, "updates", flat(count), &[dy])?;
-        let zeros = self.model.add_constant(
-            &format!("{}.zeros", node.name),
-            Tensor::zeros(DType::F32, &[all]),
-        );
-        let add = ScatterElements {
-            axis: 0,
-            combine: Combine::Add,
-        };
-        let sums = self.node(
-            node,
-            "sums",
-            Op::ScatterElements(add),
-            &[zeros, positions, updates],
-        )?;
-        self.node(node, "dx", Op::Reshape(Reshape { shape: image }), &[sums])
-    }
+/// The permutation that undoes another.
+fn inverse(perm: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; perm.len()];
+    perm.iter()
+        .enumerate()
+        .for_each(|(to, from)| back[*from] = to);
+    back
 }
 
 fn refused(node: &Node, why: &str) -> NotTrainable {

@@ -8,7 +8,7 @@ use tensor::{DType, Tensor};
 
 impl Step {
     /// Adds the outputs of all states: weights and velocities by their gradients, then running
-    /// statistics.
+    /// statistics, then the number of the step.
     pub(super) fn update(
         &mut self,
         gradients: &HashMap<ValueId, ValueId>,
@@ -35,6 +35,7 @@ impl Step {
             let initial = self.states[&running].clone();
             self.model.add_state(running, new, initial);
         }
+        self.count_steps()?;
         Ok(())
     }
 }

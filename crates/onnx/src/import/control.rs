@@ -240,6 +240,7 @@ impl Importer<'_> {
             at_bounds: false,
             wanted: None,
             roundings: 0,
+            training: self.training,
         }
     }
 

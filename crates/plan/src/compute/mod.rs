@@ -163,7 +163,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Positions => select::positions(env, b),
         Op::Suppress(s) => select::suppress(env, b, *s),
         Op::GridSample(g) => sample::grid_sample(env, b, *g),
-        Op::Identity | Op::Reshape(_) => unreachable!("aliases are in no group"),
+        Op::Identity | Op::Dropout(_) | Op::Reshape(_) => unreachable!("aliases are in no group"),
     }
 }
 

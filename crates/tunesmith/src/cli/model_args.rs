@@ -64,6 +64,8 @@ pub struct ModelArgs {
     pub momentum: f32,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("weight-decay"), default_value = default("weight-decay"), requires = "train")]
     pub weight_decay: f32,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("dropout-seed"), default_value = default("dropout-seed"), requires = "train")]
+    pub dropout_seed: u64,
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
@@ -180,6 +182,7 @@ impl ModelArgs {
         let mut options = Sizes {
             batch: self.batch.clone(),
             pad: self.pad.clone(),
+            training: self.train,
             ..Sizes::default()
         };
         for d in &self.dims {
@@ -249,11 +252,14 @@ impl ModelArgs {
     fn step_of(&self, source: Source) -> Result<Source> {
         match self.train {
             false => Ok(source),
-            true => source.trained(graph::Sgd {
-                learning_rate: self.learning_rate,
-                momentum: self.momentum,
-                weight_decay: self.weight_decay,
-            }),
+            true => {
+                let sgd = graph::Sgd {
+                    learning_rate: self.learning_rate,
+                    momentum: self.momentum,
+                    weight_decay: self.weight_decay,
+                };
+                source.trained(sgd, self.dropout_seed)
+            }
         }
     }
 

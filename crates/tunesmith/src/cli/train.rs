@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
-use runtime::{CompiledModel, Model, TensorInfo};
+use runtime::{CompiledModel, Model, TensorId, TensorInfo};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,6 +69,8 @@ struct Summary {
 struct Epoch {
     /// Mean of its steps.
     loss: f64,
+    /// Share of rows whose largest logit is that of their label, each before the step that learns from it.
+    accuracy: f64,
     seconds: f64,
     rows_per_s: f64,
 }
@@ -80,8 +82,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let variants = Arc::new(a.pool.load(&a.artifact)?);
     let mut model = Model::of(variants, a.pool.pool(threads)?)?;
     let compiled = model.compiled().clone();
-    let loss = loss_output(&compiled)?;
-    let data = Data::read(&a.inputs, &compiled)?;
+    let places = Places::of(&compiled)?;
+    let data = Data::read(&a.inputs, &compiled, &places)?;
     if let Some(folder) = &a.resume {
         resume(&mut model, folder)?;
     }
@@ -109,11 +111,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             order.shuffle(random);
         }
         let begin = Instant::now();
+        let mut right = 0;
         for rows in order.chunks_exact(data.batch) {
             data.fill(&mut model, rows);
             model.invoke()?;
-            let of_step = model.output_tensor(loss).get_f64(0);
+            let of_step = model.output_tensor(places.loss).get_f64(0);
             summary.losses.push(of_step);
+            right += data.right(&model, &places, rows);
             bar.set_message(format!("epoch {epoch} of {}: loss {of_step:.4}", a.epochs));
             bar.inc(1);
         }
@@ -121,6 +125,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         let of_epoch = &summary.losses[summary.losses.len() - steps..];
         summary.epochs.push(Epoch {
             loss: of_epoch.iter().sum::<f64>() / steps as f64,
+            accuracy: right as f64 / summary.rows as f64,
             seconds,
             rows_per_s: summary.rows as f64 / seconds,
         });
@@ -142,17 +147,42 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The position of the output that is the loss, of a model that is a training step.
-fn loss_output(compiled: &CompiledModel) -> Result<usize> {
-    let names = compiled
-        .outputs()
-        .iter()
-        .map(|id| &compiled.tensor(*id).name);
-    let at = names.into_iter().position(|n| n == graph::LOSS);
-    at.filter(|_| !compiled.states().is_empty()).ok_or_else(|| {
-        Error::new(format!("{} is no training step", compiled.name()))
-            .help("make one with `tunesmith compile MODEL --train --out step.tsm`")
-    })
+/// Where a training step has what no state is and every step has.
+struct Places {
+    /// An input; the others are outputs.
+    labels: usize,
+    loss: usize,
+    logits: usize,
+}
+
+impl Places {
+    fn of(compiled: &CompiledModel) -> Result<Places> {
+        let named = |ids: &[TensorId], name: &str| {
+            let mut all = ids.iter();
+            all.position(|id| compiled.tensor(*id).name == name)
+        };
+        let output = |name| named(compiled.outputs(), name);
+        let labels = named(compiled.inputs(), graph::LABELS);
+        let found = (labels, output(graph::LOSS), output(graph::LOGITS));
+        match found {
+            (Some(labels), Some(loss), Some(logits)) if !compiled.states().is_empty() => {
+                Ok(Places {
+                    labels,
+                    loss,
+                    logits,
+                })
+            }
+            _ => Err(
+                Error::new(format!("{} is no training step", compiled.name()))
+                    .help("make one with `tunesmith compile MODEL --train --out step.tsm`"),
+            ),
+        }
+    }
+
+    fn classes(&self, compiled: &CompiledModel) -> usize {
+        let logits = compiled.outputs()[self.logits];
+        compiled.tensor(logits).shape.last().copied().unwrap_or(0)
+    }
 }
 
 /// All rows of the inputs that are no states.
@@ -164,7 +194,7 @@ struct Data {
 }
 
 impl Data {
-    fn read(inputs: &[String], compiled: &CompiledModel) -> Result<Data> {
+    fn read(inputs: &[String], compiled: &CompiledModel, places: &Places) -> Result<Data> {
         let is_state = |i: usize| compiled.states().iter().any(|s| s.input == i);
         let infos: Vec<&TensorInfo> = compiled
             .inputs()
@@ -200,7 +230,9 @@ impl Data {
                     info.shape
                 )));
             }
-            check_labels(name, file, &t)?;
+            if at == places.labels {
+                check_labels(file, &t, places.classes(compiled))?;
+            }
             let (rows, batch) = (t.shape()[0], info.shape[0]);
             if !data.tensors.is_empty() && (rows, batch) != (data.rows, data.batch) {
                 return Err(Error::new(format!(
@@ -240,17 +272,34 @@ impl Data {
             }
         }
     }
+
+    /// How many of these rows have their largest logit at their label.
+    fn right(&self, model: &Model, places: &Places, rows: &[usize]) -> usize {
+        let logits = model.output_tensor(places.logits);
+        let labels = self.tensors.iter().find(|(i, _)| *i == places.labels);
+        let Some((_, labels)) = labels else {
+            unreachable!("a training step is given labels");
+        };
+        let classes = logits.len() / rows.len();
+        let is_right = |(at, row): &(usize, &usize)| {
+            let value = |class: usize| logits.get_f64(at * classes + class);
+            let own = labels.get_f64(**row) as usize;
+            (0..classes).all(|class| class == own || value(class) < value(own))
+        };
+        rows.iter().enumerate().filter(is_right).count()
+    }
 }
 
-/// Refuses labels that are no classes. One that is too large fails in its step.
-fn check_labels(name: &str, file: &str, t: &Tensor) -> Result<()> {
-    let negative = |i: &usize| name == graph::LABELS && t.get_f64(*i) < 0.0;
-    match (0..t.len()).find(negative) {
+/// Refuses labels that are no classes.
+fn check_labels(file: &str, t: &Tensor, classes: usize) -> Result<()> {
+    let is_none = |row: &usize| !(0.0..classes as f64).contains(&t.get_f64(*row));
+    match (0..t.len()).find(is_none) {
         Some(row) => Err(Error::new(format!(
-            "{file}: the label of row {row} is {}",
-            t.get_f64(row)
+            "{file}: the label of row {row} is {}, and the model has {classes} classes: from 0 to {}",
+            t.get_f64(row),
+            classes - 1
         ))
-        .help("labels are numbers of classes, from 0; leave out rows that have none")),
+        .help("leave out rows that have no class, or train a model with more classes")),
         None => Ok(()),
     }
 }
@@ -310,11 +359,12 @@ fn progress(steps: usize, quiet: bool) -> ProgressBar {
 }
 
 fn print(s: &Summary) -> Result<()> {
-    let mut t = Table::new(&["epoch", "mean loss", "seconds", "rows/s"]);
+    let mut t = Table::new(&["epoch", "mean loss", "accuracy", "seconds", "rows/s"]);
     for (i, e) in s.epochs.iter().enumerate() {
         t.row(vec![
             (i + 1).to_string(),
             format!("{:.4}", e.loss),
+            format!("{:.3}", e.accuracy),
             format!("{:.1}", e.seconds),
             format!("{:.1}", e.rows_per_s),
         ]);

@@ -66,11 +66,15 @@ fn a_step_learns_and_goes_on_where_it_ended() {
     let p = place(&folder);
     data(folder.path());
     step(&p);
-    let whole = losses(&train(&p, &["--epochs", "20"]));
+    let report = train(&p, &["--epochs", "20"]);
+    let whole = losses(&report);
     assert_eq!(whole.len(), 60);
     // Less than half of what the first epoch had.
     let sum = |part: &[f64]| part.iter().sum::<f64>();
     assert!(sum(&whole[57..]) < 0.5 * sum(&whole[..3]), "{whole:?}");
+    let epochs = &report["epochs"];
+    let accuracy = |epoch: usize| epochs[epoch]["accuracy"].as_f64().unwrap();
+    assert!(accuracy(19) > 0.9 && accuracy(0) < accuracy(19), "{epochs}");
     // Two runs, of which the second resumes, are one.
     let first = train(&p, &["--epochs", "8", "--out", "w"]);
     assert_eq!(first["out"], "w");
@@ -172,19 +176,29 @@ fn what_does_not_fit_a_step_is_refused_by_name() {
         let error = p.error(&words);
         assert!(error.contains(said), "{inputs:?}: {error}");
     }
-    let negative = Tensor::from_slice(&[ROWS], &[-1i64; ROWS]);
-    write_npy_file(&folder.path().join("negative.npy"), &negative).unwrap();
-    let error = p.error(&[
-        "train",
-        "step.tsm",
-        "--threads",
-        "1",
-        "--input",
-        "x=x.npy",
-        "--input",
-        "labels=negative.npy",
-    ]);
-    assert!(error.contains("the label of row 0 is -1"), "{error}");
+    for (label, said) in [
+        (-1, "no.npy: the label of row 5 is -1"),
+        (
+            16,
+            "no.npy: the label of row 5 is 16, and the model has 16 classes: from 0 to 15",
+        ),
+    ] {
+        let mut labels = [0i64; ROWS];
+        labels[5] = label;
+        let labels = Tensor::from_slice(&[ROWS], &labels);
+        write_npy_file(&folder.path().join("no.npy"), &labels).unwrap();
+        let error = p.error(&[
+            "train",
+            "step.tsm",
+            "--threads",
+            "1",
+            "--input",
+            "x=x.npy",
+            "--input",
+            "labels=no.npy",
+        ]);
+        assert!(error.contains(said), "{error}");
+    }
     std::fs::create_dir(folder.path().join("empty")).unwrap();
     let error = p.error(&[
         "train",
@@ -199,4 +213,49 @@ fn what_does_not_fit_a_step_is_refused_by_name() {
         "empty",
     ]);
     assert!(error.contains("empty/"), "{error}");
+}
+
+#[test]
+fn dropouts_are_drawn_by_their_seed_and_by_the_step() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let rows = 4;
+    let images = Fill::Uniform { lo: -1.0, hi: 1.0 };
+    let images = fill_tensor(DType::F32, &[rows, 3, 32, 32], images, 3);
+    write_npy_file(&folder.path().join("images.npy"), &images).unwrap();
+    let labels = Tensor::from_slice(&[rows], &[1i64, 7, 3, 1]);
+    write_npy_file(&folder.path().join("labels.npy"), &labels).unwrap();
+    // Weights do not move, so that losses differ by masks alone.
+    let losses_of = |more: &[&str]| {
+        let words = [
+            "compile",
+            "vgg16-cifar",
+            "--batch",
+            "4",
+            "--threads",
+            "1",
+            "--train",
+            "--learning-rate",
+            "0",
+            "--out",
+            "vgg.tsm",
+        ];
+        p.ok(&[&words[..], more].concat());
+        losses(&p.json(&[
+            "train",
+            "vgg.tsm",
+            "--threads",
+            "1",
+            "--input",
+            "image=images.npy",
+            "--input",
+            "labels=labels.npy",
+            "--epochs",
+            "2",
+        ]))
+    };
+    let first = losses_of(&[]);
+    assert_ne!(first[0], first[1]);
+    assert_eq!(losses_of(&["--dropout-seed", "0"]), first);
+    assert_ne!(losses_of(&["--dropout-seed", "1"]), first);
 }

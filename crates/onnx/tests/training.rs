@@ -1,0 +1,86 @@
+//! Files that are exported in training mode: what a training step keeps of them, and what inference refuses.
+
+mod build_onnx;
+
+use build_onnx::{floats, import, import_with, int, node, one_node, proto};
+use graph::ops::Dropout;
+use graph::{Op, Origin, Sgd, training_step};
+use onnx::ImportOptions;
+use onnx::proto::{ModelProto, TensorProto};
+use tensor::Tensor;
+
+/// For a training step.
+fn training() -> ImportOptions {
+    ImportOptions {
+        training: true,
+        ..ImportOptions::default()
+    }
+}
+
+fn dropout(outputs: &[&str]) -> ModelProto {
+    let active = TensorProto {
+        name: Some("active".into()),
+        dims: vec![],
+        data_type: Some(9),
+        raw_data: Some(vec![1].into()),
+        ..Default::default()
+    };
+    let ratio = floats("ratio", &[], &[0.25]);
+    let node = node("Dropout", &["x", "ratio", "active"], outputs, vec![]);
+    one_node(13, &[2, 3], node, vec![ratio, active])
+}
+
+#[test]
+fn active_dropouts_are_for_training_steps() {
+    let error = import(&dropout(&["y"])).unwrap_err().to_string();
+    assert!(error.contains("it is in training mode"), "{error}");
+    let model = import_with(&dropout(&["y"]), &training()).unwrap();
+    let ops: Vec<&Op> = model.nodes().map(|(_, n)| &n.op).collect();
+    assert_eq!(ops, [&Op::Dropout(Dropout { ratio: 0.25 })]);
+    let mut masked = dropout(&["y", "mask"]);
+    let error = import_with(&masked, &training()).unwrap_err();
+    assert!(error.to_string().contains("its mask is read"), "{error}");
+    masked.graph.as_mut().unwrap().output.truncate(1);
+    assert!(import_with(&masked, &training()).is_ok());
+}
+
+#[test]
+fn a_step_moves_the_statistics_that_a_file_gives() {
+    let names = ["scale", "shift", "mean", "variance"];
+    let each = |name: &&str| proto(name, &Tensor::from_slice(&[2], &[1.0f32, 2.0]));
+    let mode = vec![int("training_mode", 1)];
+    let inputs = [&["x"], &names[..]].concat();
+    let mut file = one_node(
+        15,
+        &[4, 2],
+        node("BatchNormalization", &inputs, &["y", "m", "v"], mode),
+        names.iter().map(each).collect(),
+    );
+    // Exporters name the moved statistics, and nothing reads them.
+    file.graph.as_mut().unwrap().output.truncate(1);
+    let model = import_with(&file, &training()).unwrap();
+    let norm = model
+        .nodes()
+        .find(|(_, n)| matches!(n.op, Op::BatchNorm(_)));
+    for v in &norm.unwrap().1.inputs[3..] {
+        let origin = model[v.unwrap()].origin();
+        assert!(matches!(origin, Origin::Constant(_)), "{origin:?}");
+    }
+    let sgd = Sgd {
+        learning_rate: 0.1,
+        momentum: 0.0,
+        weight_decay: 0.0,
+    };
+    let step = training_step(&model, sgd, 0).unwrap();
+    let state = |s: &graph::State| step[step.inputs()[s.input]].name().to_string();
+    let states: Vec<String> = step.states().iter().map(state).collect();
+    let expected = [
+        "scale",
+        "scale.velocity",
+        "shift",
+        "shift.velocity",
+        "mean",
+        "variance",
+    ];
+    assert_eq!(states, expected);
+}
