@@ -5,6 +5,7 @@
 //! choice is greedy in execution order; conversions are inserted where a kernel
 //! reads a value in another layout than it was written in.
 
+use crate::fold::batch_sum;
 use crate::fuse::{Group, is_elementwise};
 use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
@@ -287,6 +288,9 @@ impl Chooser<'_> {
             self.model[x].shape()[1],
             self.model[node.output()].shape()[1],
         );
+        if let Some(images) = batch_sum(self.model, node) {
+            return self.batch_sum(group, images);
+        }
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
         let fits = match grouping {
             Some(Grouping::Whole | Grouping::Depthwise) => true,
@@ -304,6 +308,20 @@ impl Chooser<'_> {
             return Choice::plain();
         }
         self.products(group, x, c.groups)
+    }
+
+    /// Of a convolution over the batch. Both images are read in blocks of channels: vectors
+    /// of the weights' channels, and elements of the data's.
+    fn batch_sum(&self, group: &Group, [data, maps]: [ValueId; 2]) -> Choice {
+        let channels = |v: ValueId| self.model[v].shape()[1];
+        if !self.is_worth_a_block(channels(maps)) {
+            return Choice::plain();
+        }
+        let mut choice = self.blocked(group, maps, self.blocked);
+        if channels(data) > FEW_CHANNELS {
+            choice.reads.insert(data, self.blocked);
+        }
+        choice
     }
 
     /// Whether a convolution is a product of matrices with the image as one of them, all
