@@ -97,13 +97,17 @@ pub(crate) fn batch_sum(model: &Model, node: &Node) -> Option<[ValueId; 2]> {
 /// The image that a value is, but for the places of its first two axes.
 fn swapped_image(model: &Model, v: ValueId) -> Option<ValueId> {
     let (producer, _) = model.producer(v)?;
-    let Op::Transpose(t) = &model[producer].op else {
-        return None;
-    };
-    let swapped = t.perm.starts_with(&[1, 0]) && t.perm[2..].iter().copied().eq(2..t.perm.len());
     let source = model[producer].input(0)?;
     let is_computed = model.constant(source).is_none() && !model[v].ty().is_empty();
-    (swapped && is_computed).then_some(source)
+    (swaps_batch(&model[producer].op) && is_computed).then_some(source)
+}
+
+/// Whether an operator lets the first two axes of an image change places, and no others.
+pub(crate) fn swaps_batch(op: &Op) -> bool {
+    let Op::Transpose(t) = op else {
+        return false;
+    };
+    t.perm.starts_with(&[1, 0]) && t.perm[2..].iter().copied().eq(2..t.perm.len())
 }
 
 /// Whether only convolutions over the batch read a value, each as an image whose first two

@@ -5,7 +5,7 @@
 //! choice is greedy in execution order; conversions are inserted where a kernel
 //! reads a value in another layout than it was written in.
 
-use crate::fold::batch_sum;
+use crate::fold::{batch_sum, swaps_batch};
 use crate::fuse::{Group, is_elementwise};
 use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
@@ -249,6 +249,10 @@ impl Chooser<'_> {
                     Choice::plain()
                 }
             }
+            Op::Transpose(_) if swaps_batch(&node.op) && self.home(x) == self.blocked => Choice {
+                output: Layout::Plain,
+                reads: HashMap::from([(x, self.blocked)]),
+            },
             op if is_elementwise(op) => self.elementwise(group),
             _ => Choice::plain(),
         }

@@ -122,6 +122,7 @@ fn joins_axes(env: &Env) -> bool {
     match &env.node.op {
         Op::Conv(c) => env.layout == Layout::Plain && c.groups == 1,
         Op::Contract(_) => true,
+        Op::Transpose(_) => env.layout == Layout::Plain && env.group.moves.nodes.is_empty(),
         op => is_elementwise(op) && env.group.rows.is_empty(),
     }
 }
