@@ -482,8 +482,7 @@ pub(crate) fn fits_blocks(model: &Model, n: NodeId) -> bool {
 
 /// Whether blocks, whose channels fill a vector of f32, are for this type: that of
 /// floats, of halves, which are computed in f32, of truth values that chains make of them,
-/// and of quantised images between operators
-/// that compute in as many lanes.
+/// and of quantised images between operators that compute in as many lanes.
 fn fills_lanes(dtype: DType) -> bool {
     use DType::{BF16, Bool, F16, F32, I8, I32, U8};
     matches!(dtype, F32 | F16 | BF16 | I32 | U8 | I8 | Bool)
