@@ -183,7 +183,8 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
             let (points, simulated, spread) = of(t);
             serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "times": spread })
         });
-        return super::print_json(&rows.collect::<Vec<_>>());
+        let tasks: Vec<serde_json::Value> = rows.collect();
+        return super::print_json(&serde_json::json!({ "samples": a.out, "tasks": tasks }));
     }
     let mut table = Table::new(&[
         "task",

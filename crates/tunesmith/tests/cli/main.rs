@@ -12,6 +12,7 @@ mod reading;
 mod replayed;
 mod screens;
 mod selected;
+mod simulated;
 mod stopped;
 mod stored;
 mod training;
