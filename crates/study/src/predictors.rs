@@ -9,7 +9,7 @@ use serde::Serialize;
 use simulate::{
     Means, Method, Metrics, Predictor, PredictorError, Sample, TrainOptions, Window, by_group,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZero;
 use std::panic::resume_unwind;
@@ -105,7 +105,7 @@ impl fmt::Display for StudyError {
         match self {
             StudyError::Few { group, samples } => write!(
                 f,
-                "group {group} has {samples} timed samples; at least {LEAST} are needed"
+                "group {group} has timed samples of {samples} schedules; at least {LEAST} are needed"
             ),
             StudyError::NoGroup { group, known } => write!(
                 f,
@@ -134,12 +134,15 @@ struct Split<'a> {
 /// What one split gives for one case: metrics, and times in predicted order.
 type Judged = (Case, Metrics, Vec<f64>);
 
-/// Judges predictors on all timed samples, for each processor and type of kernel alone.
+/// Judges predictors on all timed samples, for each processor and type of kernel alone. Of samples with one
+/// schedule the first counts, so that no test has what a predictor learned from.
 ///
 /// # Errors
 /// If a group has too few samples, or the group to leave out is unknown, or samples do not fit together.
 pub fn compare(samples: &[Sample], options: &Options) -> Result<Vec<Figures>, StudyError> {
+    let mut schedules = BTreeSet::new();
     let timed = samples.iter().filter(|s| s.time_ns.is_some());
+    let timed = timed.filter(|s| schedules.insert((&s.cpu, &s.group, &s.sketch, &s.trace)));
     let mut predictors: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
     for s in timed {
         predictors.entry((&s.cpu, &s.kind)).or_default().push(s);
@@ -343,6 +346,7 @@ mod tests {
                     group: group.to_string(),
                     kind: "matmul".into(),
                     cpu: "cortex-a72".into(),
+                    trace: i.to_string(),
                     statistics: Statistics {
                         instructions,
                         loads,
@@ -425,9 +429,12 @@ mod tests {
     #[test]
     fn few_or_no_samples_are_refused() {
         let said = |samples: &[Sample]| compare(samples, &options()).unwrap_err().to_string();
-        assert!(said(&samples(&["a"], 9)).contains("group a has 9 timed samples"));
+        assert!(said(&samples(&["a"], 9)).contains("group a has timed samples of 9 schedules"));
         let mut untimed = samples(&["a"], 20);
         untimed.iter_mut().for_each(|s| s.time_ns = None);
         assert_eq!(said(&untimed), "there are no samples");
+        let mut equal = samples(&["a"], 20);
+        equal.iter_mut().for_each(|s| s.trace.clear());
+        assert!(said(&equal).contains("group a has timed samples of 1 schedules"));
     }
 }

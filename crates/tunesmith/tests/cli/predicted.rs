@@ -16,7 +16,7 @@ fn samples() -> String {
             let nothing = r#"{"hits":0,"misses":0,"replacements":0}"#;
             writeln!(
                 lines,
-                r#"{{"group":"{group}","kind":"conv2d","cpu":"cortex-a72","sketch":"s","trace":"t","statistics":{{"simulator":"formula","instructions":{instructions},"loads":{hits},"stores":0,"branches":9,"l1d":{{"read":{{"hits":{hits},"misses":{misses},"replacements":0}},"write":{nothing}}},"l1i":{{"read":{nothing},"write":{nothing}}},"shared":[]}},"static_score":{instructions},"time_ns":{time},"proposed":"random"}}"#
+                r#"{{"group":"{group}","kind":"conv2d","cpu":"cortex-a72","sketch":"s","trace":"{i}","statistics":{{"simulator":"formula","instructions":{instructions},"loads":{hits},"stores":0,"branches":9,"l1d":{{"read":{{"hits":{hits},"misses":{misses},"replacements":0}},"write":{nothing}}},"l1i":{{"read":{nothing},"write":{nothing}}},"shared":[]}},"static_score":{instructions},"time_ns":{time},"proposed":"random"}}"#
             )
             .unwrap();
         }

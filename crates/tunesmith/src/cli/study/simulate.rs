@@ -95,6 +95,11 @@ fn print(figures: &[Figures]) -> Result<()> {
         return Ok(());
     };
     print_line(&format!("{} on {}", first.kind, first.cpu))?;
+    let mut groups: Vec<&str> = figures.iter().map(|f| f.case.group.as_str()).collect();
+    groups.dedup();
+    for (number, group) in (1..).zip(&groups) {
+        print_line(&format!("{number}: {group}"))?;
+    }
     let mut t = Table::new(&[
         "group",
         "predictor",
@@ -107,10 +112,10 @@ fn print(figures: &[Figures]) -> Result<()> {
         "Q_high",
     ]);
     for f in figures {
-        t.row(row(&f.case.group, f, &f.median));
+        let number = groups.iter().position(|g| *g == f.case.group);
+        let number = number.map_or("-".into(), |i| (i + 1).to_string());
+        t.row(row(number, f, &f.median));
     }
-    let mut groups: Vec<&str> = figures.iter().map(|f| f.case.group.as_str()).collect();
-    groups.dedup();
     if groups.len() > 1 {
         for f in figures.iter().filter(|f| f.case.group == first.group) {
             let key = |f: &Figures| (f.case.method.clone(), f.case.included, f.case.means);
@@ -120,14 +125,14 @@ fn print(figures: &[Figures]) -> Result<()> {
                 .map(|g| g.median)
                 .collect();
             if let Some(mean) = Metrics::mean(&all) {
-                t.row(row("mean", f, &mean));
+                t.row(row("mean".into(), f, &mean));
             }
         }
     }
     t.print()
 }
 
-fn row(group: &str, f: &Figures, of: &Metrics) -> Vec<String> {
+fn row(group: String, f: &Figures, of: &Metrics) -> Vec<String> {
     let learned = match (f.case.method.as_str(), f.case.included) {
         ("static score", _) => "-",
         (_, true) => "yes",
@@ -135,7 +140,7 @@ fn row(group: &str, f: &Figures, of: &Metrics) -> Vec<String> {
     };
     let percent = |v: f64| format!("{v:.2}%");
     vec![
-        group.into(),
+        group,
         f.case.method.clone(),
         learned.into(),
         f.case.means.to_string(),
