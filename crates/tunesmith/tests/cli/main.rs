@@ -7,6 +7,7 @@ mod errors;
 mod howto;
 mod measuring;
 mod outputs;
+mod predicted;
 mod program;
 mod reading;
 mod replayed;
