@@ -155,6 +155,12 @@ impl From<Unfit> for PredictorError {
     }
 }
 
+impl fmt::Debug for Predictor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Predictor").field(&self.about).finish()
+    }
+}
+
 impl Predictor {
     /// Learns from timed samples of one processor and one type of kernel.
     ///
