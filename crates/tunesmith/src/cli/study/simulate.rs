@@ -89,6 +89,9 @@ pub fn run(a: &Args) -> Result<()> {
     )
 }
 
+/// The column of the number of samples, which a mean over groups lacks.
+const TESTED: usize = 4;
+
 /// The table of one processor and type of kernel: all groups, and means over groups.
 fn print(figures: &[Figures]) -> Result<()> {
     let Some(first) = figures.first().map(|f| &f.case) else {
@@ -125,7 +128,9 @@ fn print(figures: &[Figures]) -> Result<()> {
                 .map(|g| g.median)
                 .collect();
             if let Some(mean) = Metrics::mean(&all) {
-                t.row(row("mean".into(), f, &mean));
+                let mut cells = row("mean".into(), f, &mean);
+                cells[TESTED] = "-".into();
+                t.row(cells);
             }
         }
     }
