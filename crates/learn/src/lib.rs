@@ -10,6 +10,7 @@ mod cholesky;
 mod climb;
 mod clusters;
 mod correlation;
+mod embedded;
 mod gaussian_process;
 mod least_squares;
 mod linear;
@@ -21,6 +22,7 @@ mod trees;
 
 pub use clusters::{Clusters, k_means};
 pub use correlation::{kendall, spearman, top_ratio, top_recall};
+pub use embedded::{EmbeddedNetwork, Mixed};
 pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings, Kernel};
 pub use least_squares::{Coefficients, non_negative_least_squares};
 pub use linear::Linear;

@@ -85,13 +85,18 @@ pub struct Network {
 
 /// A row of weights for each output; the last weight is the bias.
 #[derive(Clone, Debug, PartialEq)]
-struct Layer {
-    weights: Vec<Vec<f64>>,
+pub(crate) struct Layer {
+    pub weights: Vec<Vec<f64>>,
 }
 
 impl Layer {
     /// Weights of He et al. (2015) for rectified layers, of Glorot and Bengio (2010) for others.
-    fn random(activation: Activation, inputs: usize, outputs: usize, rng: &mut Pcg64Mcg) -> Layer {
+    pub fn random(
+        activation: Activation,
+        inputs: usize,
+        outputs: usize,
+        rng: &mut Pcg64Mcg,
+    ) -> Layer {
         let fan = match activation {
             Activation::Relu => inputs,
             Activation::Tanh | Activation::None => inputs + outputs,
@@ -153,15 +158,24 @@ impl Loss {
 }
 
 /// Lowers the rate when the loss stands still.
-struct Plateau {
-    rate: f64,
+pub(crate) struct Plateau {
+    pub rate: f64,
     patience: Option<usize>,
     least: f64,
     waited: usize,
 }
 
 impl Plateau {
-    fn epoch(&mut self, loss: f64) {
+    pub fn new(rate: f64, patience: Option<usize>) -> Plateau {
+        Plateau {
+            rate,
+            patience,
+            least: f64::INFINITY,
+            waited: 0,
+        }
+    }
+
+    pub fn epoch(&mut self, loss: f64) {
         let Some(patience) = self.patience else {
             return;
         };
@@ -182,7 +196,7 @@ const DECAY: (f64, f64) = (0.9, 0.999);
 const SMALL: f64 = 1e-8;
 
 /// Adam's running means of the gradient and of its square, shaped like the weights.
-struct Adam {
+pub(crate) struct Adam {
     first: Vec<Layer>,
     second: Vec<Layer>,
     steps: i32,
@@ -217,17 +231,8 @@ impl Network {
         let scaled = |r: &Vec<f64>| Scale::scaled_row(&network.features, r);
         let inputs: Vec<Vec<f64>> = rows.iter().map(scaled).collect();
         let wanted: Vec<f64> = y.iter().map(|y| network.target.scaled(*y)).collect();
-        let mut adam = Adam {
-            first: zeros(&network.layers),
-            second: zeros(&network.layers),
-            steps: 0,
-        };
-        let mut plateau = Plateau {
-            rate: training.rate,
-            patience: design.patience,
-            least: f64::INFINITY,
-            waited: 0,
-        };
+        let mut adam = Adam::new(&network.layers);
+        let mut plateau = Plateau::new(training.rate, design.patience);
         let mut order: Vec<usize> = (0..rows.len()).collect();
         for _ in 0..training.epochs {
             order.shuffle(&mut rng);
@@ -239,7 +244,14 @@ impl Network {
                     let outputs = network.outputs(&inputs[*row]);
                     let error = outputs[network.layers.len()][0] - wanted[*row];
                     sum += design.loss.of(error);
-                    network.add_gradient(&outputs, design.loss.slope(error) * share, &mut gradient);
+                    let slope = design.loss.slope(error) * share;
+                    back(
+                        &network.layers,
+                        network.activation,
+                        &outputs,
+                        slope,
+                        &mut gradient,
+                    );
                 }
                 adam.step(&mut network.layers, &gradient, plateau.rate);
             }
@@ -262,39 +274,7 @@ impl Network {
 
     /// The input, and what each layer makes of it.
     fn outputs(&self, input: &[f64]) -> Vec<Vec<f64>> {
-        let mut all = vec![input.to_vec()];
-        for (i, layer) in self.layers.iter().enumerate() {
-            let hidden = i + 1 < self.layers.len();
-            let activation = if hidden {
-                self.activation
-            } else {
-                Activation::None
-            };
-            all.push(layer.apply(&all[i], activation));
-        }
-        all
-    }
-
-    /// Adds the gradient, given all outputs and the slope of the loss by the last one.
-    fn add_gradient(&self, outputs: &[Vec<f64>], slope: f64, gradient: &mut [Layer]) {
-        let mut error = vec![slope];
-        for i in (0..self.layers.len()).rev() {
-            let input = &outputs[i];
-            for (row, e) in gradient[i].weights.iter_mut().zip(&error) {
-                for (g, v) in row.iter_mut().zip(input.iter().chain([&1.0])) {
-                    *g += e * v;
-                }
-            }
-            if i == 0 {
-                break;
-            }
-            let weights = &self.layers[i].weights;
-            let through = |j: usize| -> f64 {
-                let sum: f64 = weights.iter().zip(&error).map(|(row, e)| row[j] * e).sum();
-                sum * self.activation.slope(input[j])
-            };
-            error = (0..input.len()).map(through).collect();
-        }
+        run(&self.layers, self.activation, input)
     }
 }
 
@@ -341,7 +321,50 @@ impl Model for Network {
     }
 }
 
-fn zeros(layers: &[Layer]) -> Vec<Layer> {
+/// The input, and what each layer makes of it; the last layer gives its sums.
+pub(crate) fn run(layers: &[Layer], activation: Activation, input: &[f64]) -> Vec<Vec<f64>> {
+    let mut all = vec![input.to_vec()];
+    for (i, layer) in layers.iter().enumerate() {
+        let activation = match i + 1 < layers.len() {
+            true => activation,
+            false => Activation::None,
+        };
+        all.push(layer.apply(&all[i], activation));
+    }
+    all
+}
+
+/// Adds the gradient, given all outputs and the slope of the loss by the last one; gives the slopes by
+/// the input.
+pub(crate) fn back(
+    layers: &[Layer],
+    activation: Activation,
+    outputs: &[Vec<f64>],
+    slope: f64,
+    gradient: &mut [Layer],
+) -> Vec<f64> {
+    let mut error = vec![slope];
+    for i in (0..layers.len()).rev() {
+        let input = &outputs[i];
+        for (row, e) in gradient[i].weights.iter_mut().zip(&error) {
+            for (g, v) in row.iter_mut().zip(input.iter().chain([&1.0])) {
+                *g += e * v;
+            }
+        }
+        let weights = &layers[i].weights;
+        let through = |j: usize| -> f64 {
+            let sum: f64 = weights.iter().zip(&error).map(|(row, e)| row[j] * e).sum();
+            match i {
+                0 => sum,
+                _ => sum * activation.slope(input[j]),
+            }
+        };
+        error = (0..input.len()).map(through).collect();
+    }
+    error
+}
+
+pub(crate) fn zeros(layers: &[Layer]) -> Vec<Layer> {
     let zero = |l: &Layer| Layer {
         weights: l.weights.iter().map(|row| vec![0.0; row.len()]).collect(),
     };
@@ -349,7 +372,15 @@ fn zeros(layers: &[Layer]) -> Vec<Layer> {
 }
 
 impl Adam {
-    fn step(&mut self, layers: &mut [Layer], gradient: &[Layer], rate: f64) {
+    pub fn new(layers: &[Layer]) -> Adam {
+        Adam {
+            first: zeros(layers),
+            second: zeros(layers),
+            steps: 0,
+        }
+    }
+
+    pub fn step(&mut self, layers: &mut [Layer], gradient: &[Layer], rate: f64) {
         self.steps += 1;
         let unbiased = |decay: f64| 1.0 - decay.powi(self.steps);
         let (first_share, second_share) = (unbiased(DECAY.0), unbiased(DECAY.1));
