@@ -22,11 +22,12 @@ const RATE: f64 = 1e-3;
 const EPOCHS: usize = 10;
 const PATIENCE: usize = 1;
 
-/// Trimmer trains on 20,000 rows. With fewer than these there are too few steps in ten epochs, so steps are
-/// shorter, epochs more, and the rate stays.
+/// Trimmer trains on 20,000 rows. With fewer than these there are too few steps in ten epochs: steps are of
+/// fewer rows then and larger, and there are more epochs.
 const FEW: usize = 8192;
 const FEW_BATCH: usize = 16;
-const FEW_EPOCHS: usize = 40;
+const FEW_RATE: f64 = 5e-3;
+const FEW_EPOCHS: usize = 60;
 
 /// What is known of one thing: categories by their numbers, and numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,11 +96,11 @@ impl EmbeddedNetwork {
     fn train(&mut self, rows: &[Mixed], y: &[f64], rng: &mut Pcg64Mcg) {
         let wanted: Vec<f64> = y.iter().map(|y| self.target.scaled(*y)).collect();
         let mut adam = Adam::new(&self.layers);
-        let (size, epochs, patience) = match rows.len() < FEW {
-            true => (FEW_BATCH, FEW_EPOCHS, None),
-            false => (BATCH, EPOCHS, Some(PATIENCE)),
+        let (size, epochs, rate, patience) = match rows.len() < FEW {
+            true => (FEW_BATCH, FEW_EPOCHS, FEW_RATE, None),
+            false => (BATCH, EPOCHS, RATE, Some(PATIENCE)),
         };
-        let mut plateau = Plateau::new(RATE, patience);
+        let mut plateau = Plateau::new(rate, patience);
         let mut order: Vec<usize> = (0..rows.len()).collect();
         for _ in 0..epochs {
             order.shuffle(rng);
