@@ -74,6 +74,27 @@ fn round_robin_gives_each_open_search_a_batch_in_turn() {
 }
 
 #[test]
+fn the_gradient_goes_to_what_costs_most() {
+    let events = events("gradient", [&[30, 30]; 3], 60);
+    let turns = turns(&events);
+    let [cheap, costly, usual] = TASKS.map(|task| (task, 4));
+    assert_eq!(turns[..3], [cheap, costly, usual], "one turn each");
+    assert!(turns.iter().all(|t| t.1 == 4));
+    // They cost alike, so their turns are about as many.
+    let of = |task: &str| turns.iter().filter(|t| t.0 == task).count();
+    assert!(TASKS.iter().all(|t| (4..=6).contains(&of(t))), "{turns:?}");
+}
+
+#[test]
+fn a_sequence_ends_one_search_before_it_begins_the_next() {
+    let events = events("sequential", [&[5], &[30, 30], &[30]], 40);
+    let tasks: Vec<&str> = turns(&events).iter().map(|t| t.0).collect();
+    let costly = tasks.iter().position(|t| *t == "costly").unwrap();
+    assert!(costly > 0 && tasks[..costly].iter().all(|t| *t == "cheap"));
+    assert!(tasks[costly..].iter().all(|t| *t == "costly"));
+}
+
+#[test]
 fn promise_tries_every_task_before_any_gets_a_tenth_ask() {
     let large: &[i64] = &[30, 30];
     let events = events("promise", [large; 3], 60);

@@ -21,8 +21,8 @@ use tune::filter::ByScore;
 use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
 use tune::{
-    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Options, Report, Request, StopRule,
-    Tuned, tune_all_by,
+    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Objective, Options, Report, Request,
+    StopRule, Tuned, tune_all_by,
 };
 use tune::{Error, Result};
 
@@ -64,6 +64,8 @@ pub struct Args {
     pub export_top: usize,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
+    objective: Objective,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
@@ -130,6 +132,13 @@ pub const STOPPING: &str = "stopping: ranking what is known and writing the mode
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
 
+fn parse_objective(name: &str) -> std::result::Result<Objective, String> {
+    Objective::of_name(name).ok_or_else(|| {
+        let names = Objective::ALL.map(Objective::name).join(", ");
+        format!("use one of: {names}")
+    })
+}
+
 fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
     match name {
         "auto" => Ok(None),
@@ -170,6 +179,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
+    options.objective = a.objective;
     options.filters.clone_from(&a.filter);
     options.seed = a.seed;
     options.rotate = a.rotate == "on";

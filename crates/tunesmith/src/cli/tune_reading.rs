@@ -67,9 +67,10 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 19] = [
+const MEASURING: [&str; 20] = [
     "read-time",
     "budget",
+    "objective",
     "filter",
     "overlap",
     "rotate",
