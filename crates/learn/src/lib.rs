@@ -1,5 +1,5 @@
-//! Small learners on tables of numbers: least squares, boosted trees, a Gaussian process, a network,
-//! clusters, a smoother, rank correlation.
+//! Small learners on tables of numbers: least squares, linear regression, boosted trees, a Gaussian process,
+//! a network, clusters, a smoother, rank correlation.
 //!
 //! Everything is a pure function of its arguments; what is random takes a seed. Rows
 //! are observations, columns are features, all rows of a table have equal length. A
@@ -12,6 +12,7 @@ mod clusters;
 mod correlation;
 mod gaussian_process;
 mod least_squares;
+mod linear;
 mod network;
 mod perceptron;
 mod saved;
@@ -21,8 +22,9 @@ mod trees;
 
 pub use clusters::{Clusters, k_means};
 pub use correlation::{kendall, spearman, top_ratio, top_recall};
-pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings};
+pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings, Kernel};
 pub use least_squares::{Coefficients, non_negative_least_squares};
+pub use linear::Linear;
 pub use network::{Design, Loss, Network, Training};
 pub use perceptron::{Activation, Perceptron};
 pub use saved::{LoadError, Model, load, save};

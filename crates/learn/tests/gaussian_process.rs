@@ -1,6 +1,6 @@
 //! The Gaussian process: noise that it finds, what it interpolates, what it knows it does not know.
 
-use learn::{GaussianProcess, GaussianSettings, Unfit};
+use learn::{GaussianProcess, GaussianSettings, Kernel, Unfit};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -144,4 +144,26 @@ fn tables_with_faults_are_refused_and_constant_ones_are_not() {
     assert_eq!(model, before);
     let same = of(&vec![vec![1.0]; 6], &[1.0, 2.0, 3.0, 1.0, 2.0, 3.0]).unwrap();
     assert!((same.predict(&[1.0]).mean - 2.0).abs() < 0.1);
+}
+
+#[test]
+fn a_given_kernel_is_kept() {
+    let rows = table(40, 1, 3);
+    let y: Vec<f64> = rows.iter().map(|r| truth(r)).collect();
+    let kernel = Kernel {
+        signal: 1.0,
+        noise: 0.01,
+        length: 0.5,
+    };
+    let model = GaussianProcess::with_kernel(&rows, &y, kernel).unwrap();
+    for (row, y) in rows.iter().zip(&y) {
+        assert!((model.predict(row).mean - y).abs() < 2.0, "{row:?} {y}");
+    }
+    let deviation = |v: &dyn Fn(usize) -> f64| {
+        let mean = (0..40).map(v).sum::<f64>() / 40.0;
+        ((0..40).map(|i| (v(i) - mean).powi(2)).sum::<f64>() / 40.0).sqrt()
+    };
+    let (of_rows, of_y) = (deviation(&|i| rows[i][0]), deviation(&|i| y[i]));
+    assert!((model.lengths()[0] / of_rows - 0.5).abs() < 1e-9);
+    assert!((model.noise() / of_y - 0.01).abs() < 1e-9);
 }

@@ -1,5 +1,5 @@
 //! Transposes that are no kernels: matrix products read the source directly. So do sums of
-//! bytes, which are widened where they are read.
+//! bytes, which are widened where they are read, and convolutions over the batch.
 //!
 //! Owns which nodes those are, and how an operand's index becomes one of
 //! the source. Promises that the innermost axis of a left operand stays
@@ -8,7 +8,7 @@
 //! drop or add axes of extent 1) to aliases.
 
 use graph::ops::{Op, ReduceKind};
-use graph::{Model, NodeId, Users, ValueId};
+use graph::{Model, Node, NodeId, Users, ValueId};
 use tensor::DType;
 
 /// A value as elements of another.
@@ -26,6 +26,12 @@ impl Fold {
         match op {
             Op::MatMul | Op::MatMulInteger => Fold::of_factor(model, users, operand),
             Op::Reduce(_) => Fold::of_terms(model, users, operand),
+            Op::Conv(_) if is_for_batch_sums(model, users, operand) => {
+                let source = swapped_image(model, operand)?;
+                let rank = model[operand].ty().rank();
+                let axes = [1, 0].into_iter().chain(2..rank).map(Some).collect();
+                Some(Fold { source, axes })
+            }
             _ => None,
         }
     }
@@ -72,7 +78,44 @@ impl Fold {
 /// Whether all readers of a value read what it is made of: then it has no
 /// kernel and no memory.
 pub(crate) fn is_folded(model: &Model, users: &Users, v: ValueId) -> bool {
-    is_widened_for_sums(model, users, v) || is_folded_transpose(model, users, v)
+    is_widened_for_sums(model, users, v)
+        || is_folded_transpose(model, users, v)
+        || is_for_batch_sums(model, users, v)
+}
+
+/// The images whose first two axes change places for a convolution, if it is one over the
+/// batch: that of its data, and that of its weights.
+pub(crate) fn batch_sum(model: &Model, node: &Node) -> Option<[ValueId; 2]> {
+    let is_whole = matches!(&node.op, Op::Conv(c) if c.groups == 1);
+    if !is_whole || node.input(2).is_some() {
+        return None;
+    }
+    let image = |slot: usize| swapped_image(model, node.input(slot)?);
+    Some([image(0)?, image(1)?])
+}
+
+/// The image that a value is, but for the places of its first two axes.
+fn swapped_image(model: &Model, v: ValueId) -> Option<ValueId> {
+    let (producer, _) = model.producer(v)?;
+    let source = model[producer].input(0)?;
+    let is_computed = model.constant(source).is_none() && !model[v].ty().is_empty();
+    (swaps_batch(&model[producer].op) && is_computed).then_some(source)
+}
+
+/// Whether an operator lets the first two axes of an image change places, and no others.
+pub(crate) fn swaps_batch(op: &Op) -> bool {
+    let Op::Transpose(t) = op else {
+        return false;
+    };
+    t.perm.starts_with(&[1, 0]) && t.perm[2..].iter().copied().eq(2..t.perm.len())
+}
+
+/// Whether only convolutions over the batch read a value, each as an image whose first two
+/// axes change places.
+fn is_for_batch_sums(model: &Model, users: &Users, v: ValueId) -> bool {
+    let mut readers = users.of(v).iter();
+    let sums = |(n, _): &(NodeId, usize)| batch_sum(model, &model[*n]).is_some();
+    swapped_image(model, v).is_some() && !users.is_output(v) && readers.all(sums)
 }
 
 /// Whether a value is bytes as i32 for sums alone.

@@ -5,6 +5,7 @@
 //! choice is greedy in execution order; conversions are inserted where a kernel
 //! reads a value in another layout than it was written in.
 
+use crate::fold::{batch_sum, swaps_batch};
 use crate::fuse::{Group, is_elementwise};
 use graph::ops::{Conv, ConvTranspose, Op, PoolKind, Reduce};
 use graph::{Model, NodeId, Origin, Users, ValueId};
@@ -250,6 +251,10 @@ impl Chooser<'_> {
                     Choice::plain()
                 }
             }
+            Op::Transpose(_) if swaps_batch(&node.op) && self.home(x) == self.blocked => Choice {
+                output: Layout::Plain,
+                reads: HashMap::from([(x, self.blocked)]),
+            },
             op if is_elementwise(op) => self.elementwise(group),
             _ => Choice::plain(),
         }
@@ -289,6 +294,9 @@ impl Chooser<'_> {
             self.model[x].shape()[1],
             self.model[node.output()].shape()[1],
         );
+        if let Some(images) = batch_sum(self.model, node) {
+            return self.batch_sum(group, images);
+        }
         let grouping = Grouping::of(c.groups, channels, maps, self.block);
         let fits = match grouping {
             Some(Grouping::Whole | Grouping::Depthwise) => true,
@@ -306,6 +314,20 @@ impl Chooser<'_> {
             return Choice::plain();
         }
         self.products(group, x, c.groups)
+    }
+
+    /// Of a convolution over the batch. Both images are read in blocks of channels: vectors
+    /// of the weights' channels, and elements of the data's.
+    fn batch_sum(&self, group: &Group, [data, maps]: [ValueId; 2]) -> Choice {
+        let channels = |v: ValueId| self.model[v].shape()[1];
+        if !self.is_worth_a_block(channels(maps)) {
+            return Choice::plain();
+        }
+        let mut choice = self.blocked(group, maps, self.blocked);
+        if channels(data) > FEW_CHANNELS {
+            choice.reads.insert(data, self.blocked);
+        }
+        choice
     }
 
     /// Whether a convolution is a product of matrices with the image as one of them, all
@@ -461,11 +483,11 @@ pub(crate) fn fits_blocks(model: &Model, n: NodeId) -> bool {
 }
 
 /// Whether blocks, whose channels fill a vector of f32, are for this type: that of
-/// floats, of halves, which are computed in f32, and of quantised images between operators
-/// that compute in as many lanes.
+/// floats, of halves, which are computed in f32, of truth values that chains make of them,
+/// and of quantised images between operators that compute in as many lanes.
 fn fills_lanes(dtype: DType) -> bool {
-    use DType::{BF16, F16, F32, I8, I32, U8};
-    matches!(dtype, F32 | F16 | BF16 | I32 | U8 | I8)
+    use DType::{BF16, Bool, F16, F32, I8, I32, U8};
+    matches!(dtype, F32 | F16 | BF16 | I32 | U8 | I8 | Bool)
 }
 
 /// Whether a node only renames or reshapes bytes.

@@ -392,6 +392,34 @@ fn an_operand_in_strides_is_copied() {
     }
 }
 
+/// Weights of maps in blocks, whose taps are read backwards if they are mirrored.
+#[test]
+fn weights_in_blocks_are_copied() {
+    let (block, rows, taps) = (16, 13, 3);
+    for mirrored in [false, true] {
+        let mut b = ProgramBuilder::new("blocks");
+        let x = b.input("X", DType::F32, &[2, rows + taps - 1, block]);
+        let w = b.input("W", DType::F32, &[2 * block, 2 * block, taps]);
+        let axes = [("ko", 2), ("y", rows), ("ki", block)];
+        let terms = [("co", 2), ("r", taps), ("ci", block)];
+        let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+            let tap = match mirrored {
+                true => Expr::int(taps - 1) - &t[1],
+                false => t[1].clone(),
+            };
+            let [map, channel] =
+                [(&o[0], &o[2]), (&t[0], &t[2])].map(|(of, lane)| of * block + lane);
+            let data = Expr::load(x, vec![t[0].clone(), &o[1] + &t[1], t[2].clone()]);
+            data * Expr::load(w, vec![map, channel, tap])
+        });
+        let program = b.finish(&[main]);
+        let target = Target::generic(Isa::X86Avx512);
+        let rules = search::rules_text(&program, &target);
+        assert!(rules.contains("+ copies     W.pack"), "{rules}");
+        assert!(check(&program, &target, 1) > 2);
+    }
+}
+
 /// A matrix, stored by results, times few vectors: each of its elements is used a few times.
 #[test]
 fn lanes_share_the_terms_of_rows_that_are_seldom_used() {

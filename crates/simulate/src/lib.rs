@@ -1,16 +1,24 @@
 //! Running candidates on processors that are not here, by counting instead of timing
-//! (Instruction-accurate simulators).
+//! (Instruction-accurate simulators), and predicting from counts which candidates are fast.
 
 mod addresses;
 mod cache;
 mod cpus;
+mod features;
+mod methods;
+mod metrics;
 mod own;
+mod predictor;
 mod sample;
 mod statistics;
 
 pub use addresses::DependsOnData;
 pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts};
 pub use cpus::{Cpu, cpus};
+pub use features::{FEATURE_VERSION, Means, Window};
+pub use methods::{METHODS, Method, Regressor};
+pub use metrics::{Metrics, predicted_order, simulators_per_board};
 pub use own::{Kernel, simulate};
+pub use predictor::{About, Predictor, PredictorError, TrainOptions, by_group};
 pub use sample::{ReadError, Sample};
 pub use statistics::Statistics;

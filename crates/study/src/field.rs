@@ -9,11 +9,11 @@ use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
 use runtime::BuiltKernel;
-use search::{Allowed, Context, Point, Space, Told};
+use search::{Allowed, Context, Point, Space, Strategy, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::time::Instant;
-use store::Outcome;
+use store::{Outcome, STATIC};
 use tune::compile::{Builders, fallbacks};
 use tune::fills;
 use tune::{Error, Result};
@@ -55,17 +55,41 @@ fn same(a: &Built, b: &Built) -> bool {
     }
 }
 
-/// The outcome of a score.
-fn scored(cost: Option<f64>) -> Outcome {
-    match cost {
+/// Builds candidates side by side; none of one that cannot be built.
+fn build_round(
+    asked: Vec<(BuildRequest, Point)>,
+    builders: &mut Builders,
+) -> Vec<(BuildRequest, Point, Option<Built>)> {
+    let mut some = BTreeMap::new();
+    for (request, point) in asked {
+        some.insert(builders.submit(request.clone()), (request, point, None));
+    }
+    while let Some(outcome) = builders.pool.next(2 * builders.limit) {
+        if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
+            of.2 = Some(b);
+        }
+    }
+    some.into_values().collect()
+}
+
+/// Tells a strategy the static score of a candidate, where it was read.
+fn tell(strategy: &mut dyn Strategy, point: &Point, built: Option<&Built>) {
+    let read = built.and_then(|b| b.read.as_ref());
+    let cost = read.map(|r| Score::USUAL.cycles(&r.features));
+    let outcome = match cost {
         Some(value) => Outcome::Scored {
-            kind: "static".into(),
+            kind: STATIC.into(),
             value,
         },
         None => Outcome::Unanswered {
             reason: "nothing was read".into(),
         },
-    }
+    };
+    strategy.tell(&Told {
+        point,
+        outcome: &outcome,
+        cost,
+    });
 }
 
 impl Field {
@@ -113,29 +137,15 @@ impl Field {
                 break;
             }
             left -= points.len();
-            let mut some: BTreeMap<u64, (BuildRequest, Point, Option<Built>)> = BTreeMap::new();
-            for p in points {
-                if let Ok(c) = space.candidate(&task.program, &p) {
-                    let mut request = builders.request(&text, &c, target, false);
-                    request.options.read = d.read.clone();
-                    some.insert(builders.submit(request.clone()), (request, p, None));
-                }
-            }
-            while let Some(outcome) = builders.pool.next(2 * builders.limit) {
-                if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
-                    of.2 = Some(b);
-                }
-            }
-            for (_, point, built) in some.values() {
-                let read = built.as_ref().and_then(|b| b.read.as_ref());
-                let cost = read.map(|r| Score::USUAL.cycles(&r.features));
-                strategy.tell(&Told {
-                    point,
-                    outcome: &scored(cost),
-                    cost,
-                });
-            }
-            for (request, point, code) in some.into_values() {
+            let request = |p: Point| {
+                let candidate = space.candidate(&task.program, &p).ok()?;
+                let mut request = builders.request(&text, &candidate, target, false);
+                request.options.read = d.read.clone();
+                Some((request, p))
+            };
+            let some: Vec<_> = points.into_iter().filter_map(request).collect();
+            for (request, point, code) in build_round(some, builders) {
+                tell(&mut *strategy, &point, code.as_ref());
                 if let Some(b) = code.filter(|b| !built.iter().any(|other| same(b, other))) {
                     built.push(b);
                     places.push(point);

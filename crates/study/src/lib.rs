@@ -1,5 +1,5 @@
 //! Studies: policies of measuring under conditions that are varied, strategies on
-//! recorded tables, and choosing while inferences run.
+//! recorded tables, predictors of scores on simulated samples, and choosing while inferences run.
 //!
 //! Owns what is computed for a study; nothing here reaches a store of measurements. What
 //! comes from a model says so (*modelled*), and so does what comes from a table
@@ -13,6 +13,7 @@ pub mod measured;
 pub mod model;
 pub mod plots;
 mod points;
+pub mod predictors;
 mod relate;
 pub mod report;
 mod row;

@@ -3,8 +3,10 @@
 //! Owns what is drawn and how; every picture is one SVG text. What is averaged
 //! over what is `report`'s.
 
+mod predictors;
 mod select;
 
+pub use predictors::predicted_orders;
 pub use select::selections;
 
 use super::measured::Findings;

@@ -67,6 +67,8 @@ pub struct MeasuredPoint {
 pub struct MeasuredTask {
     pub program: String,
     pub task: String,
+    /// The type of the kernel: the name of its program.
+    pub kind: String,
     pub key: String,
     /// In the order in which they were drawn.
     pub points: Vec<MeasuredPoint>,
@@ -217,6 +219,7 @@ impl Points<'_> {
         Ok(MeasuredTask {
             program: program.into(),
             task: task.title(),
+            kind: task.program.name.clone(),
             key: task.key.clone(),
             default: field.points.iter().position(|p| *p == default),
             points: times.into_iter().enumerate().map(point).collect(),
@@ -264,6 +267,7 @@ mod tests {
         MeasuredTask {
             program: "p".into(),
             task: "t".into(),
+            kind: "t".into(),
             key: "k".into(),
             points: points.iter().map(point).collect(),
             default,

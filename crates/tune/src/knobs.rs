@@ -88,6 +88,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "predictor",
+        kind: "file",
+        default: "none",
+        doc: "With --evaluate simulate: a predictor of times that `simulate train` made; its score takes the place of a count",
+        source: "ADR 0040",
+        affects_code: false,
+    },
+    Knob {
         name: "minimise",
         kind: "name",
         default: "weighted",

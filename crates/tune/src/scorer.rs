@@ -8,7 +8,8 @@ use crate::options::Options;
 use analysis::Score;
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
-use simulate::{CacheSetting, Geometry, LINE};
+use simulate::{CacheSetting, Geometry, LINE, Means, Predictor, PredictorError, Sample};
+use std::sync::Arc;
 
 /// Scores what builders read.
 #[derive(Clone, Debug)]
@@ -21,18 +22,31 @@ pub struct Scorer {
     pub simulator: Option<Simulator>,
 }
 
-/// A simulated processor, and which of its counts is the score.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A simulated processor, and what makes a score of its counts.
+#[derive(Clone, Debug)]
 pub struct Simulator {
     /// The name of the processor, for people and in the kind of scores.
     pub name: String,
     pub caches: CacheSetting,
-    /// A name of [`simulate::Statistics::named`].
-    pub statistic: String,
+    pub judge: Judge,
 }
 
+#[derive(Clone, Debug)]
+pub enum Judge {
+    /// A name of [`simulate::Statistics::named`].
+    Count(String),
+    Predictor(Arc<Predictor>),
+}
+
+/// Candidates of a task whose means a predictor compares a candidate with: the first ones.
+#[derive(Clone, Debug, Default)]
+pub struct Seen(Vec<Sample>);
+
+/// How many.
+const WINDOW: usize = 64;
+
 impl Simulator {
-    /// The statistic that counts if none is asked for.
+    /// The count that is the score if nothing else is asked for.
     pub const WEIGHTED: &str = "weighted";
 
     /// A processor with the caches of a target.
@@ -41,7 +55,7 @@ impl Simulator {
         Simulator {
             name: "target".into(),
             caches: caches(cpu),
-            statistic: Simulator::WEIGHTED.into(),
+            judge: Judge::Count(Simulator::WEIGHTED.into()),
         }
     }
 }
@@ -91,7 +105,10 @@ impl Scorer {
     /// What says which scores compare. `from_memory` says whether kernels find their constants in memory.
     pub fn kind(&self, from_memory: bool) -> String {
         if let Some(s) = &self.simulator {
-            return format!("simulated {} {}", s.name, s.statistic);
+            return match &s.judge {
+                Judge::Count(name) => format!("simulated {} {name}", s.name),
+                Judge::Predictor(p) => format!("simulated {} by {}", s.name, p.about().method),
+            };
         }
         let kind = self.rates.kind(&self.cpu);
         match from_memory {
@@ -100,23 +117,64 @@ impl Scorer {
         }
     }
 
-    /// What one call costs, lower is better.
+    /// What one call costs, lower is better. `seen` has the candidates of the same task that were scored
+    /// before, and gets this one. Under a predictor the cost is in predicted cycles of the mean candidate.
     ///
     /// # Errors
     /// Why the candidate has no score.
-    pub fn score(&self, read: &Read, from_memory: bool) -> std::result::Result<f64, String> {
+    pub fn score(
+        &self,
+        read: &Read,
+        kind: &str,
+        from_memory: bool,
+        seen: &mut Seen,
+    ) -> std::result::Result<f64, String> {
+        let cycles = match from_memory {
+            true => self.rates.cycles_from_memory(&read.features),
+            false => self.rates.cycles(&read.features),
+        };
         let Some(simulator) = &self.simulator else {
-            return Ok(match from_memory {
-                true => self.rates.cycles_from_memory(&read.features),
-                false => self.rates.cycles(&read.features),
-            });
+            return Ok(cycles);
         };
         let statistics = read.statistics.as_ref().ok_or("nothing was simulated")?;
-        let named = statistics.as_ref().map_err(String::clone)?.named();
-        let value = named
-            .into_iter()
-            .find(|(name, _)| *name == simulator.statistic);
-        let missing = || format!("the simulator counts no `{}`", simulator.statistic);
-        value.map(|(_, value)| value).ok_or_else(missing)
+        let statistics = statistics.as_ref().map_err(String::clone)?;
+        match &simulator.judge {
+            Judge::Count(count) => {
+                let value = statistics
+                    .named()
+                    .into_iter()
+                    .find(|(name, _)| name == count);
+                let missing = || format!("the simulator counts no `{count}`");
+                value.map(|(_, value)| value).ok_or_else(missing)
+            }
+            Judge::Predictor(predictor) => {
+                let sample = Sample {
+                    kind: kind.into(),
+                    cpu: simulator.name.clone(),
+                    statistics: statistics.clone(),
+                    static_score: Some(cycles),
+                    ..Sample::default()
+                };
+                seen.predicted(predictor, sample).map_err(|e| e.to_string())
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// The predicted time of a sample over the mean one's, times the mean of predicted cycles.
+    fn predicted(
+        &mut self,
+        predictor: &Predictor,
+        sample: Sample,
+    ) -> std::result::Result<f64, PredictorError> {
+        if self.0.len() < WINDOW {
+            self.0.push(sample.clone());
+        }
+        let seen: Vec<&Sample> = self.0.iter().collect();
+        let means = Means::of(&seen);
+        let score = predictor.score_against(&[&sample], &means)?;
+        let cycles = seen.iter().filter_map(|s| s.static_score).sum::<f64>() / seen.len() as f64;
+        Ok((1.0 + score[0]).max(f64::MIN_POSITIVE) * cycles)
     }
 }

@@ -8,6 +8,9 @@
 //! r = r0 * S / g + f, where f * D = p + pad modulo S, and phases for which g does not divide
 //! p + pad have none.
 //!
+//! Without a stride the taps are counted from the last one, so that the sum is a convolution
+//! with mirrored weights.
+//!
 //! `main` has the axes y0 and p. In blocks `out` has them too, and writes at y0 * S + p, if
 //! the result ends with a last phase; of others, and of a plain image, whose elements along the last axis are to be written together, it has the
 //! axes of the result and reads `main` at [y / S, y mod S]. Axes of stride 1 have no phases,
@@ -278,6 +281,7 @@ impl Upsampling {
     fn source(&self, place: &[Expr], tap: &Expr) -> SourceRow {
         match place {
             [base, phase] => self.phased_source(base, phase, tap),
+            [position] if self.stride == 1 => self.mirrored_source(position, tap),
             _ => self.tested_source(&place[0], tap),
         }
     }
@@ -344,6 +348,26 @@ impl Upsampling {
             tap,
             inside,
             known,
+        }
+    }
+
+    /// Without a stride the taps are counted from the last one: the operand is read as by a
+    /// convolution.
+    fn mirrored_source(&self, position: &Expr, tap: &Expr) -> SourceRow {
+        let before = (self.taps - 1) * self.dilation - self.pad;
+        let row = position + tap * self.dilation - before;
+        let mut inside = Vec::new();
+        if before > 0 {
+            inside.push(Expr::int(0).le(&row));
+        }
+        if self.count - 1 + self.pad >= self.size {
+            inside.push(row.clone().lt(self.size));
+        }
+        SourceRow {
+            row,
+            tap: Expr::int(self.taps - 1) - tap,
+            inside,
+            known: vec![],
         }
     }
 

@@ -122,6 +122,7 @@ fn joins_axes(env: &Env) -> bool {
     match &env.node.op {
         Op::Conv(c) => env.layout == Layout::Plain && c.groups == 1,
         Op::Contract(_) => true,
+        Op::Transpose(_) => env.layout == Layout::Plain && env.group.moves.nodes.is_empty(),
         op => is_elementwise(op) && env.group.rows.is_empty(),
     }
 }
@@ -220,8 +221,8 @@ enum Access {
         /// Logical.
         shape: Vec<i64>,
         layout: Layout,
-        /// What runs along the buffer's axes, if it holds another value (plain)
-        /// that the operand is a transpose of.
+        /// What runs along the buffer's axes, if it holds another value that the
+        /// operand is a transpose of. The layout is that value's then.
         axes: Option<Vec<Option<usize>>>,
     },
     /// A constant of one element.
@@ -297,10 +298,13 @@ impl Access {
         }
     }
 
+    /// How the channels of the operand itself lie.
     fn layout(&self) -> Layout {
         match self {
-            Access::Buffer { layout, .. } => *layout,
-            Access::Literal(_) | Access::Moved(_) => Layout::Plain,
+            Access::Buffer {
+                layout, axes: None, ..
+            } => *layout,
+            Access::Buffer { .. } | Access::Literal(_) | Access::Moved(_) => Layout::Plain,
         }
     }
 }
@@ -374,7 +378,7 @@ impl<'a> Env<'a> {
                 _ => format!("X{}", i.max(operands.len())),
             };
             match Fold::of(model, users, &node.op, v) {
-                Some(fold) => env.declare_folded(v, fold, &name, b, &mut operands),
+                Some(fold) => env.declare_folded((v, fold), &name, choice, b, &mut operands),
                 None => env.declare(v, &name, choice, b, &mut operands),
             }
         }
@@ -438,12 +442,12 @@ impl<'a> Env<'a> {
         self.accesses.insert(v, access);
     }
 
-    /// As [`Env::declare`], of the plain value that `v` is a transpose of.
+    /// As [`Env::declare`], of the value that `v` is a transpose of.
     fn declare_folded(
         &mut self,
-        v: ValueId,
-        fold: Fold,
+        (v, fold): (ValueId, Fold),
         name: &str,
+        choice: &Choice,
         b: &mut ProgramBuilder,
         operands: &mut Vec<(ValueId, Layout)>,
     ) {
@@ -451,16 +455,17 @@ impl<'a> Env<'a> {
             return;
         }
         let source = &self.model[fold.source];
-        let extents = Layout::Plain.physical(source.shape());
+        let layout = choice.read(fold.source);
+        let extents = layout.physical(source.shape());
         let access = Access::Buffer {
             buffer: b.input(name, source.dtype(), &extents),
             dtype: source.dtype(),
             work: work(self.model[v].dtype()),
             shape: self.model[v].shape().iter().map(|d| *d as i64).collect(),
-            layout: Layout::Plain,
+            layout,
             axes: Some(fold.axes),
         };
-        operands.push((fold.source, Layout::Plain));
+        operands.push((fold.source, layout));
         self.accesses.insert(v, access);
     }
 

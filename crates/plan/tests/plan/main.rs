@@ -1,6 +1,7 @@
 //! Plans: every operator's program against its reference, by the interpreter,
 //! and what fusion and layouts make of models.
 
+mod batch_sums;
 #[path = "../../../onnx/tests/build_onnx/mod.rs"]
 mod build_onnx;
 mod builtin;

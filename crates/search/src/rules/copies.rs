@@ -8,7 +8,7 @@
 
 use super::lanes::{self, Lanes};
 use super::threads::Shared;
-use super::{Packed, Plan, TileLoops, surround};
+use super::{Packed, Plan, TileLoops, pack, surround};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};
 use crate::draft::{Draft, REST, Written, given};
 use crate::rates::WAYS;
@@ -95,12 +95,8 @@ pub fn choose(plan: &Plan) -> Chosen {
 fn can_be_copied(facts: &Reduction, i: usize) -> bool {
     let o = &facts.operands[i];
     let once = facts.operands.iter().filter(|p| p.buffer == o.buffer);
-    let regular = o.dims.iter().all(|d| {
-        let used: Vec<Stride> = d.steps.iter().copied().filter(|s| s.is_used()).collect();
-        matches!(used[..], [] | [Stride::Elements(1)])
-    });
     let guarded = o.guards.iter().any(|g| *g);
-    o.role == Role::Input && once.count() == 1 && regular && !guarded
+    o.role == Role::Input && once.count() == 1 && pack::follows(facts, o) && !guarded
 }
 
 /// How often each element is used.

@@ -9,7 +9,7 @@ use super::copies::{PAGE_BYTES, PAGES};
 use super::lanes::Lanes;
 use super::tile::Tile;
 use super::{Packed, Plan};
-use crate::analysis::{Access, Axis, Class, Dim, Stride};
+use crate::analysis::{Access, Axis, Class, Dim, Reduction, Stride};
 use crate::draft::{Draft, Written};
 use ir::Role;
 use schedule::Arg;
@@ -111,6 +111,10 @@ fn layout(plan: &Plan, operand: &Access, lanes: &Lanes, tile: &Tile) -> Option<L
                     ranks.extend([(0, at), (if has_lanes { 3 } else { 2 }, at)]);
                 }
             },
+            // Backwards, such as the taps of a transposed convolution.
+            [(at, Stride::Elements(-1))] if tile.inner_of(at, lanes).is_none() => {
+                ranks.push(rank(at));
+            }
             // Blocks of channels, also of groups, or steps of taps and a phase.
             ref several => {
                 let (inner, step, outer) = innermost(axes, along, several)?;
@@ -154,6 +158,16 @@ fn keeps_rows(plan: &Plan, operand: &Access, lanes: &Lanes) -> bool {
     let bytes = plan.facts.footprint(operand, &part) * operand.element_bytes;
     let broadcast = !operand.strides[lanes.at].is_used();
     operand.role != Role::Constant && broadcast && bytes <= PAGES * PAGE_BYTES
+}
+
+/// Whether a copy of an operand can follow the loops: each of its dimensions moves with one
+/// axis, or with the blocks of several. Along terms it may move backwards.
+pub fn follows(facts: &Reduction, operand: &Access) -> bool {
+    operand.dims.iter().all(|along| match used(along)[..] {
+        [] | [(_, Stride::Elements(1))] => true,
+        [(at, Stride::Elements(-1))] => facts.axes[at].class == Class::Reduction,
+        ref several => innermost(&facts.axes, along, several).is_some(),
+    })
 }
 
 /// Axes that a dimension is indexed by, with what one iteration adds.

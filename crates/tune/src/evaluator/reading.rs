@@ -5,11 +5,11 @@
 
 use super::{Batch, Evaluator, Reply};
 use crate::known::from_memory;
-use crate::scorer::Scorer;
+use crate::scorer::{Scorer, Seen};
 use crate::trial::{Answer, AnswerPlace, Form, Trial};
 use build::ReadOptions;
 use measure::{PartTimes, Spent};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Outcome, SIMULATE, STATIC};
@@ -22,6 +22,8 @@ pub struct Reading {
     scorer: Scorer,
     place: Arc<AnswerPlace>,
     waiting: VecDeque<Batch>,
+    /// Of each task.
+    seen: HashMap<Arc<str>, Seen>,
 }
 
 impl Reading {
@@ -31,13 +33,15 @@ impl Reading {
             scorer,
             place: Arc::new(place),
             waiting: VecDeque::new(),
+            seen: HashMap::new(),
         }
     }
 
-    fn answer(&self, trial: Trial, from_memory: bool) -> Answer {
+    fn answer(&self, trial: Trial, kind: &str, from_memory: bool, seen: &mut Seen) -> Answer {
         let read = trial.read.as_ref().ok_or("the builder read nothing");
         let score = read.map_err(String::from);
-        let outcome = match score.and_then(|read| self.scorer.score(read, from_memory)) {
+        let score = score.and_then(|read| self.scorer.score(read, kind, from_memory, seen));
+        let outcome = match score {
             Ok(value) => Outcome::Scored {
                 kind: self.scorer.kind(from_memory),
                 value,
@@ -87,11 +91,15 @@ impl Evaluator for Reading {
         let batch = self.waiting.pop_front()?;
         let target = batch.target.as_ref();
         let from_memory = target.is_some_and(|t| from_memory(batch.rotate_bytes, t));
+        let kind = batch.program.as_ref().map_or("", |p| &p.name);
+        let mut seen = self.seen.remove(&batch.task).unwrap_or_default();
         let answers = batch.trials.into_iter();
-        let answers = answers.map(|t| self.answer(t, from_memory));
+        let answers = answers.map(|t| self.answer(t, kind, from_memory, &mut seen));
+        let answers = answers.collect();
+        self.seen.insert(batch.task, seen);
         Some(Reply {
             number: batch.number,
-            answers: answers.collect(),
+            answers,
             events: vec![],
             setup: None,
             took: None,

@@ -4,7 +4,7 @@ use super::{Filter, Verdict};
 use crate::error::Result;
 use crate::known::from_memory;
 use crate::options::Options;
-use crate::scorer::Scorer;
+use crate::scorer::{Scorer, Seen};
 use crate::search::SearchParts;
 use crate::trial::{Form, Trial};
 use build::ReadOptions;
@@ -31,6 +31,7 @@ pub struct ByScore {
     fastest: Option<(f64, f64)>,
     /// Candidates that would have been dropped.
     worse: u64,
+    seen: Seen,
 }
 
 impl ByScore {
@@ -50,12 +51,14 @@ impl ByScore {
             scores: HashMap::new(),
             fastest: None,
             worse: 0,
+            seen: Seen::default(),
         })
     }
 
-    fn score(&self, trial: &Trial) -> Option<f64> {
-        let read = trial.read.as_ref()?;
-        self.scorer.as_ref()?.score(read, self.from_memory).ok()
+    fn score(&mut self, trial: &Trial, kind: &str) -> Option<f64> {
+        let (read, scorer) = (trial.read.as_ref()?, self.scorer.as_ref()?);
+        let score = scorer.score(read, kind, self.from_memory, &mut self.seen);
+        score.ok()
     }
 }
 
@@ -72,9 +75,10 @@ impl Filter for ByScore {
         self.scorer.as_ref().map(Scorer::asks)
     }
 
-    fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+    fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
+        let kind = context.program.map_or("", |p| &p.name);
         let mut one = |t: &Trial| {
-            let Some(score) = self.score(t) else {
+            let Some(score) = self.score(t, kind) else {
                 return Verdict::Keep { score: 0.0 };
             };
             if self

@@ -9,7 +9,8 @@ use super::table::Table;
 use build::ReadOptions;
 use ir::{Isa, Target};
 use search::{Accuracy, Allowed, SpaceKind};
-use simulate::Sample;
+use simulate::{Method, Predictor, Sample, TrainOptions};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Collect(CollectArgs),
+    Train(TrainArgs),
 }
 
 /// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
@@ -72,7 +74,91 @@ struct CollectArgs {
 pub fn run(a: &Args) -> Result<ExitCode> {
     match &a.command {
         Command::Collect(c) => collect(c),
+        Command::Train(t) => train(t),
     }
+}
+
+/// Learn from timed samples how fast candidates of a type of kernel are
+#[derive(clap::Args)]
+struct TrainArgs {
+    /// Files that `simulate collect` wrote
+    #[arg(required = true)]
+    samples: Vec<PathBuf>,
+    /// The type of kernel that is learned, where the files have several
+    #[arg(long)]
+    kind: Option<String>,
+    /// What learns
+    #[arg(long, default_value = "trees", value_parser = simulate::METHODS.map(|m| m.name))]
+    method: String,
+    /// Learn from counts alone, without the static score
+    #[arg(long)]
+    counts: bool,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// File of the predictor, for `tune --evaluate simulate --predictor`
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn train(a: &TrainArgs) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    for path in &a.samples {
+        let read = Sample::read_file(path).map_err(|e| Error::new(e.to_string()))?;
+        all.extend(read);
+    }
+    let kinds: BTreeSet<&str> = all.iter().map(|s| &*s.kind).collect();
+    let kind = match (&a.kind, kinds.len()) {
+        (Some(kind), _) => kind.as_str(),
+        (None, 1) => all[0].kind.as_str(),
+        (None, _) => {
+            let names: Vec<&str> = kinds.into_iter().collect();
+            let why = format!("the samples are of {} types of kernels", names.len());
+            return Err(
+                Error::new(why).help(format!("give --kind with one of {}", names.join(", ")))
+            );
+        }
+    };
+    let chosen: Vec<&Sample> = all
+        .iter()
+        .filter(|s| s.kind == kind && s.time_ns.is_some())
+        .collect();
+    let options = TrainOptions {
+        method: Method::named(&a.method).expect("the command line knows the names"),
+        static_score: !a.counts,
+        seed: a.seed,
+        validation: 0.2,
+    };
+    let made = Predictor::train(&chosen, options).map_err(|e| {
+        Error::new(e.to_string()).help("collect timed samples with `tunesmith simulate collect`")
+    })?;
+    made.save(&a.out).map_err(|e| Error::new(e.to_string()))?;
+    if a.json {
+        super::print_json(made.about())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["group", "E_top1 %", "R_top1 %", "Q_low %", "Q_high %"]);
+    for (group, m) in &made.about().validation {
+        let percent = |v: f64| format!("{v:.2}");
+        table.row(vec![
+            group.clone(),
+            percent(m.e_top1),
+            percent(m.r_top1),
+            percent(m.q_low),
+            percent(m.q_high),
+        ]);
+    }
+    table.print()?;
+    super::print_line(&format!(
+        "{} learned from {} samples of {kind} on {}; the table is of samples that it did not see\nwritten to {}",
+        a.method,
+        chosen.len(),
+        made.about().cpu,
+        a.out.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Who proposes each half of the candidates.
@@ -153,16 +239,12 @@ fn sample(
     simulator: &Simulator,
     proposed: &str,
 ) -> Option<Sample> {
-    let kind = task
-        .program
-        .split_once('(')
-        .map_or(&*task.program, |(kind, _)| kind);
     Some(Sample {
         group: match task.program.starts_with("op:") {
             true => task.program.clone(),
             false => task.task.clone(),
         },
-        kind: kind.trim_start_matches("op:").into(),
+        kind: task.kind.clone(),
         cpu: simulator.name.clone(),
         sketch: p.sketch.clone(),
         trace: p.trace.clone(),
@@ -183,7 +265,8 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
             let (points, simulated, spread) = of(t);
             serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "times": spread })
         });
-        return super::print_json(&rows.collect::<Vec<_>>());
+        let tasks: Vec<serde_json::Value> = rows.collect();
+        return super::print_json(&serde_json::json!({ "samples": a.out, "tasks": tasks }));
     }
     let mut table = Table::new(&[
         "task",

@@ -3,8 +3,10 @@
 use super::ADVANCED;
 use super::knobs::with_default;
 use ir::Target;
-use simulate::Statistics;
-use tune::scorer::Simulator;
+use simulate::{Predictor, Statistics};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tune::scorer::{Judge, Simulator};
 use tune::{Error, Result};
 
 #[derive(clap::Args)]
@@ -13,6 +15,8 @@ pub struct SimulatorArgs {
     cpu: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "COUNT", help = with_default("minimise"))]
     minimise: Option<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("predictor"), conflicts_with = "minimise")]
+    predictor: Option<PathBuf>,
 }
 
 /// A named processor of the simulator.
@@ -49,7 +53,25 @@ impl SimulatorArgs {
                 let why = format!("{} has no count `{statistic}`", simulator.name);
                 return Err(Error::new(why).help(format!("--minimise takes {}", names.join(", "))));
             }
-            simulator.statistic.clone_from(statistic);
+            simulator.judge = Judge::Count(statistic.clone());
+        }
+        if let Some(path) = &self.predictor {
+            let loaded = Predictor::load(path).map_err(|e| {
+                Error::new(e.to_string()).help("make one with `tunesmith simulate train`")
+            })?;
+            let about = loaded.about();
+            if self.cpu.is_none() {
+                let cpu = simulated_cpu(&about.cpu)?;
+                (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
+            } else if about.cpu != simulator.name {
+                let (of, asked) = (&about.cpu, &simulator.name);
+                let why = format!(
+                    "{}: it predicts times of {of}, not of {asked}",
+                    path.display()
+                );
+                return Err(Error::new(why).help(format!("give --cpu {of}, or another predictor")));
+            }
+            simulator.judge = Judge::Predictor(Arc::new(loaded));
         }
         Ok(simulator)
     }
@@ -59,8 +81,12 @@ impl SimulatorArgs {
     /// # Errors
     /// If one is given.
     pub fn refuse(&self) -> Result<()> {
-        let given = [("--cpu", &self.cpu), ("--minimise", &self.minimise)];
-        match given.into_iter().find(|(_, given)| given.is_some()) {
+        let given = [
+            ("--cpu", self.cpu.is_some()),
+            ("--minimise", self.minimise.is_some()),
+            ("--predictor", self.predictor.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
             Some((flag, _)) => Err(Error::new(format!(
                 "{flag} has no effect here: nothing is simulated"
             ))

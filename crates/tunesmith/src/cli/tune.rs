@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
 use tune::evaluator::{Evaluator, Reading};
 use tune::filter::ByScore;
+use tune::machine::Machine;
 use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
 use tune::{
@@ -276,6 +277,20 @@ fn check_measured(a: &Args) -> Result<()> {
     Ok(())
 }
 
+/// How candidates are scored, if they are.
+fn score(a: &Args, options: &mut Options, machine: &Machine, target: &Target) -> Result<()> {
+    let sifts = options.filters.iter().any(|name| name == ByScore::NAME);
+    if a.evaluate != TIMED || !options.reading.is_zero() || sifts {
+        let scoring = a.score.scoring(&a.store, machine, target)?;
+        (options.score_cpu, options.rates) = (Some(scoring.cpu), scoring.rates);
+    } else {
+        a.score
+            .refuse("give --read-time with it, --filter score or --evaluate static")?;
+    }
+    options.simulator = a.simulated(target)?;
+    Ok(())
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
     let host = super::host()?;
@@ -288,15 +303,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     check_measured(a)?;
     let mut options = options(a, begun, machine.cpus, target.threads());
     options.check()?;
-    let sifts = options.filters.iter().any(|name| name == ByScore::NAME);
-    if a.evaluate != TIMED || !options.reading.is_zero() || sifts {
-        let scoring = a.score.scoring(&a.store, machine, &target)?;
-        (options.score_cpu, options.rates) = (Some(scoring.cpu), scoring.rates);
-    } else {
-        a.score
-            .refuse("give --read-time with it, --filter score or --evaluate static")?;
-    }
-    options.simulator = a.simulated(&target)?;
+    score(a, &mut options, machine, &target)?;
     let store = a.store.write()?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];

@@ -51,7 +51,7 @@ impl Sandbox {
         c.args(args);
         let given = |part: &str| args.iter().any(|a| a.contains(part));
         // Without a measurement there is nothing to compare.
-        let reads = given("static") && given("--target");
+        let reads = (given("static") || given("simulate")) && given("--target");
         if args.first() == Some(&"tune") && !reads {
             for (option, short) in [("--compare-time", "200ms"), ("--read-time", "0s")] {
                 if !given(option) {

@@ -1,11 +1,13 @@
 //! `study`: compares policies of measuring, strategies on recorded tables, random points of a space
-//! with each other and with what is predicted of them, and choosing online with fixed choices.
+//! with each other and with what is predicted of them, predictors on simulated samples, and choosing
+//! online with fixed choices.
 
 mod measured;
 mod modelled;
 pub(super) mod points;
 mod scores;
 mod select;
+mod simulate;
 mod strategies;
 
 use super::knobs::{default, doc};
@@ -37,6 +39,7 @@ enum Study {
     Spread(points::SpreadArgs),
     Static(scores::Args),
     Select(select::Args),
+    Simulate(simulate::Args),
 }
 
 #[derive(clap::Args)]
@@ -119,6 +122,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Study::Spread(a) => points::spread(a)?,
         Study::Static(a) => scores::run(a)?,
         Study::Select(a) => select::run(a)?,
+        Study::Simulate(a) => simulate::run(a)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,96 @@
+//! Simulated candidates: samples, scores, and what the simulator does not know.
+
+use super::program::{OP, place};
+use serde_json::Value;
+use tempfile::tempdir;
+
+#[test]
+fn samples_of_a_foreign_target_have_counts_and_no_times() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let (foreign, cpu) = match cfg!(target_arch = "aarch64") {
+        true => ("riscv64-rvv", "spacemit-x60"),
+        false => ("aarch64-neon", "cortex-a72"),
+    };
+    let ask = [
+        "simulate", "collect", OP, "--points", "6", "--target", foreign,
+    ];
+    let report = p.json(&[&ask[..], &["--cpu", cpu, "--out", "s.jsonl"]].concat());
+    let written = std::fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
+    let samples: Vec<Value> = written
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let counted: u64 = report["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t["simulated"].as_u64().unwrap())
+        .sum();
+    assert_eq!(samples.len() as u64, counted);
+    assert!(samples.len() >= 4, "{written}");
+    for s in &samples {
+        let counts = &s["statistics"];
+        let count = |path: &str| counts.pointer(path).and_then(Value::as_f64).unwrap();
+        assert_eq!((s["cpu"].as_str(), s.get("time_ns")), (Some(cpu), None));
+        assert!(count("/instructions") > count("/loads") && count("/loads") > 0.0);
+        let reads = count("/l1d/read/hits") + count("/l1d/read/misses");
+        assert!(reads >= count("/loads"), "{counts}");
+    }
+    // A second run adds to the file.
+    p.json(&[&ask[..], &["--cpu", cpu, "--out", "s.jsonl"]].concat());
+    let twice = std::fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
+    assert_eq!(twice.lines().count(), 2 * samples.len());
+}
+
+#[test]
+fn a_foreign_target_is_tuned_by_simulating() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let foreign = match cfg!(target_arch = "aarch64") {
+        true => "riscv64-rvv",
+        false => "aarch64-neon",
+    };
+    let ask = [
+        "tune",
+        OP,
+        "--evaluate",
+        "simulate",
+        "--trials",
+        "10",
+        "--threads",
+        "1",
+        "--target",
+        foreign,
+    ];
+    let usual = p.json(&[&ask[..], &["--cpu", "neoverse-v2", "--out", "m.tsm"]].concat());
+    assert_eq!(usual["score"], "simulated neoverse-v2 weighted");
+    assert!(usual["tasks"][0]["cycles"].as_f64().unwrap() > 0.0);
+    let misses = ["--minimise", "l1d.read.misses", "--out", "m.tsm"];
+    let misses = p.json(&[&ask[..], &misses].concat());
+    assert_eq!(misses["score"], "simulated target l1d.read.misses");
+    let [all, some] = [&usual, &misses].map(|r| r["tasks"][0]["default_cycles"].as_f64().unwrap());
+    assert!(some < all, "{usual} {misses}");
+}
+
+#[test]
+fn what_the_simulator_does_not_know_is_refused_by_name() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = ["tune", OP, "--evaluate", "simulate"];
+    let cpu = p.error(&[&ask[..], &["--cpu", "no-such-cpu"]].concat());
+    assert!(
+        cpu.contains("no-such-cpu") && cpu.contains("cortex-a72"),
+        "{cpu}"
+    );
+    let count = p.error(&[&ask[..], &["--minimise", "l9.misses"]].concat());
+    assert!(
+        count.contains("l9.misses") && count.contains("l2.read.misses"),
+        "{count}"
+    );
+    let nothing = p.error(&["tune", OP, "--cpu", "cortex-a72"]);
+    assert!(
+        nothing.contains("--cpu") && nothing.contains("--evaluate simulate"),
+        "{nothing}"
+    );
+}
