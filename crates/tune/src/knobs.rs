@@ -216,6 +216,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "wanted",
+        kind: "durations",
+        default: "none",
+        doc: "With several models: a time for each, in their order, such as 3ms,500us. A model whose kernels take no longer gets no trials for its sake while others take longer than wanted",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
         name: "budget",
         kind: "gradient, promise, round-robin, sequential",
         default: "promise",

@@ -26,15 +26,19 @@ impl Objective {
         Objective::ALL.into_iter().find(|o| o.name() == name)
     }
 
-    /// What the cost of each model is multiplied by, given the costs of all.
-    pub(crate) fn weights(self, costs: &[f64]) -> Vec<f64> {
+    /// What the cost of each model is multiplied by, given the costs of all and what is wanted of the first ones. A model that
+    /// costs no more than wanted counts nothing, unless that is true of all.
+    pub(crate) fn weights(self, costs: &[f64], wanted_ns: &[f64]) -> Vec<f64> {
         let costliest = costs.iter().copied().fold(0.0, f64::max);
-        let weight = |cost: &f64| match self {
+        let suffices = |i: usize| wanted_ns.get(i).is_some_and(|wanted| costs[i] <= *wanted);
+        let all_suffice = (0..costs.len()).all(suffices);
+        let weight = |(i, cost): (usize, &f64)| match self {
+            _ if suffices(i) && !all_suffice => 0.0,
             // Negative scores have no shares.
             Objective::Gains if *cost > 0.0 => costliest / cost,
             Objective::Gains | Objective::Sum => 1.0,
         };
-        costs.iter().map(weight).collect()
+        costs.iter().enumerate().map(weight).collect()
     }
 }
 
@@ -45,11 +49,20 @@ mod tests {
     #[test]
     fn gains_count_alike_or_nanoseconds_do() {
         let costs = [4e6, 1e6, -2.0];
-        assert_eq!(Objective::Gains.weights(&costs), [1.0, 4.0, 1.0]);
-        assert_eq!(Objective::Sum.weights(&costs), [1.0; 3]);
+        assert_eq!(Objective::Gains.weights(&costs, &[]), [1.0, 4.0, 1.0]);
+        assert_eq!(Objective::Sum.weights(&costs, &[]), [1.0; 3]);
         for o in Objective::ALL {
             assert_eq!(Objective::of_name(o.name()), Some(o));
         }
         assert_eq!(Objective::of_name("mean"), None);
+    }
+
+    #[test]
+    fn a_model_that_is_as_fast_as_wanted_counts_nothing() {
+        let costs = [4e6, 1e6];
+        let gains = |wanted: &[f64]| Objective::Gains.weights(&costs, wanted);
+        assert_eq!(gains(&[4e6]), [0.0, 4.0]);
+        assert_eq!(gains(&[3e6, 1e6]), [1.0, 0.0]);
+        assert_eq!(gains(&[5e6, 5e6]), [1.0, 4.0], "more is welcome");
     }
 }

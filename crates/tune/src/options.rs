@@ -45,6 +45,9 @@ pub struct Options {
     pub budget: String,
     /// What several models are tuned for together.
     pub objective: Objective,
+    /// Times of the kernels of the first requested models after which a model counts nothing, as long as others take
+    /// longer than wanted.
+    pub wanted_ns: Vec<f64>,
     /// What candidates pass before they are measured, by name and in this order: of
     /// [`crate::filter::FILTERS`].
     pub filters: Vec<String>,
@@ -116,6 +119,7 @@ impl Options {
             budget: text("budget"),
             objective: Objective::of_name(knob("objective").default)
                 .expect("the default is an objective"),
+            wanted_ns: vec![],
             filters: vec![],
             seed: number(knob("seed")),
             overlap: false,
@@ -214,6 +218,7 @@ impl Options {
             tolerance,
             budget,
             objective,
+            wanted_ns,
             filters,
             // The run has these in fields of its own.
             begun: _,
@@ -262,6 +267,7 @@ impl Options {
             "tolerance": tolerance,
             "budget": budget,
             "objective": objective.name(),
+            "wanted_ns": wanted_ns,
             "filters": filters,
         })
     }

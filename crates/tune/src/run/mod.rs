@@ -327,7 +327,10 @@ impl<'a> Run<'a> {
             tasks.iter().map(one).sum()
         };
         let costs: Vec<f64> = models.iter().map(cost).collect();
-        let weights = self.options.objective.weights(&costs);
+        let weights = self
+            .options
+            .objective
+            .weights(&costs, &self.options.wanted_ns);
         let (mut sums, mut uses) = (
             vec![0.0; self.searches.len()],
             vec![0.0; self.searches.len()],

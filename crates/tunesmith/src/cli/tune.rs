@@ -67,6 +67,8 @@ pub struct Args {
     budget: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
     objective: Objective,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("wanted"), value_name = "TIME,...", value_delimiter = ',', value_parser = parse_duration)]
+    wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
@@ -291,6 +293,19 @@ fn score(a: &Args, options: &mut Options, machine: &Machine, target: &Target) ->
     Ok(())
 }
 
+/// The wanted time of each variant of each model; nothing if none is wanted.
+fn wanted_ns(a: &Args, models: &[Vec<Source>]) -> Result<Vec<f64>> {
+    let (wanted, n) = (a.wanted.len(), models.len());
+    if wanted != 0 && wanted != n {
+        return Err(
+            Error::new(format!("--wanted has {wanted} times for {n} models"))
+                .help("give one time for each model, or leave --wanted out"),
+        );
+    }
+    let of_variants = |(m, time): (&Vec<Source>, &Duration)| vec![time.as_nanos() as f64; m.len()];
+    Ok(models.iter().zip(&a.wanted).flat_map(of_variants).collect())
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
     let host = super::host()?;
@@ -314,6 +329,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warn_of_types(source, &target);
     }
     let key = a.sign.key()?;
+    options.wanted_ns = wanted_ns(a, &models)?;
     let outputs = outputs(a, &models)?;
     let page = page(a)?;
     let request = |source| Request {
