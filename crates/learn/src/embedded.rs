@@ -4,7 +4,8 @@
 //! 32 and 32 rectified units, and one output. What the second layer gives out places a row among
 //! others: rows that are alike for the target lie in one direction.
 
-use crate::network::{Activation, Adam, Layer, Plateau, back, run, zeros};
+use crate::network::Plateau;
+use crate::perceptron::{Activation, Adam, Layer, Layers};
 use crate::scale::Scale;
 use crate::{Unfit, targets};
 use rand::SeedableRng;
@@ -38,9 +39,9 @@ pub struct Mixed {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbeddedNetwork {
-    /// The vectors of each category, then the layers.
-    layers: Vec<Layer>,
-    tables: usize,
+    /// A vector for each value of each category.
+    tables: Layers,
+    layers: Layers,
     numbers: Vec<Scale>,
     target: Scale,
 }
@@ -68,20 +69,16 @@ impl EmbeddedNetwork {
                 .for_each(|row| row.truncate(VECTOR));
             table
         };
-        let mut layers: Vec<Layer> = cardinalities.iter().map(|n| table(n, &mut rng)).collect();
+        let tables = Layers {
+            activation: Activation::None,
+            all: cardinalities.iter().map(|n| table(n, &mut rng)).collect(),
+        };
         let inputs = VECTOR * cardinalities.len() + numbers;
-        for widths in [inputs, HIDDEN, HIDDEN, 1].windows(2) {
-            layers.push(Layer::random(
-                Activation::Relu,
-                widths[0],
-                widths[1],
-                &mut rng,
-            ));
-        }
+        let layers = Layers::random(Activation::Relu, &[inputs, HIDDEN, HIDDEN, 1], &mut rng);
         let values: Vec<Vec<f64>> = rows.iter().map(|r| r.numbers.clone()).collect();
         let mut network = EmbeddedNetwork {
+            tables,
             layers,
-            tables: cardinalities.len(),
             numbers: if numbers == 0 {
                 vec![]
             } else {
@@ -95,7 +92,7 @@ impl EmbeddedNetwork {
 
     fn train(&mut self, rows: &[Mixed], y: &[f64], rng: &mut Pcg64Mcg) {
         let wanted: Vec<f64> = y.iter().map(|y| self.target.scaled(*y)).collect();
-        let mut adam = Adam::new(&self.layers);
+        let (mut adam, mut adam_of_tables) = (Adam::of(&self.layers), Adam::of(&self.tables));
         let (size, epochs, rate, patience) = match rows.len() < FEW {
             true => (FEW_BATCH, FEW_EPOCHS, FEW_RATE, None),
             false => (BATCH, EPOCHS, RATE, Some(PATIENCE)),
@@ -106,40 +103,39 @@ impl EmbeddedNetwork {
             order.shuffle(rng);
             let mut sum = 0.0;
             for batch in order.chunks(size) {
-                let mut gradient = zeros(&self.layers);
+                let (mut gradient, mut of_tables) = (self.layers.zeros(), self.tables.zeros());
                 for row in batch {
                     let outputs = self.outputs(&rows[*row]);
                     let error = outputs[outputs.len() - 1][0] - wanted[*row];
                     sum += 0.5 * error * error;
-                    let (tables, layers) = gradient.split_at_mut(self.tables);
-                    let slope = error / batch.len() as f64;
-                    let own = &self.layers[self.tables..];
-                    let by_input = back(own, Activation::Relu, &outputs, slope, layers);
-                    for (j, table) in tables.iter_mut().enumerate() {
+                    let slopes = vec![error / batch.len() as f64];
+                    let by_input = self.layers.add_gradient(&outputs, slopes, &mut gradient);
+                    let vectors = of_tables.iter_mut().zip(by_input.chunks(VECTOR));
+                    for (j, (table, slopes)) in vectors.enumerate() {
                         let at = self.vector(j, rows[*row].categories[j]);
-                        let slopes = &by_input[VECTOR * j..VECTOR * (j + 1)];
                         for (g, s) in table.weights[at].iter_mut().zip(slopes) {
                             *g += s;
                         }
                     }
                 }
                 adam.step(&mut self.layers, &gradient, plateau.rate);
+                adam_of_tables.step(&mut self.tables, &of_tables, plateau.rate);
             }
             plateau.epoch(sum / rows.len() as f64);
         }
     }
 
     fn vector(&self, table: usize, category: usize) -> usize {
-        category.min(self.layers[table].weights.len() - 1)
+        category.min(self.tables.all[table].weights.len() - 1)
     }
 
     fn outputs(&self, row: &Mixed) -> Vec<Vec<f64>> {
-        let mut input = Vec::with_capacity(VECTOR * self.tables + self.numbers.len());
-        for (j, category) in row.categories.iter().enumerate().take(self.tables) {
-            input.extend(&self.layers[j].weights[self.vector(j, *category)]);
+        let mut input = Vec::new();
+        for (j, (table, category)) in self.tables.all.iter().zip(&row.categories).enumerate() {
+            input.extend(&table.weights[self.vector(j, *category)]);
         }
         input.extend(Scale::scaled_row(&self.numbers, &row.numbers));
-        run(&self.layers[self.tables..], Activation::Relu, &input)
+        self.layers.outputs(&input)
     }
 
     pub fn predict(&self, row: &Mixed) -> f64 {
