@@ -151,7 +151,8 @@ impl Caches {
     /// An access to the bytes from `address` on.
     #[inline]
     pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
-        let (first, last) = (address / LINE, (address + bytes.max(1) - 1) / LINE);
+        let end = address.saturating_add(bytes.max(1) - 1);
+        let (first, last) = (address / LINE, end / LINE);
         for line in first..=last {
             self.line(line, access);
         }
@@ -212,14 +213,6 @@ impl Caches {
     pub fn shared(&self) -> Vec<LevelCounts> {
         self.shared.iter().map(|l| l.counts).collect()
     }
-
-    /// Starts counting anew; lines stay where they are.
-    pub fn forget_counts(&mut self) {
-        let levels = [&mut self.l1d, &mut self.l1i]
-            .into_iter()
-            .chain(&mut self.shared);
-        levels.for_each(|l| l.counts = LevelCounts::default());
-    }
 }
 
 #[cfg(test)]
@@ -269,7 +262,6 @@ mod tests {
             for line in [2, 3, 4] {
                 caches.line(line, Access::Fetch);
             }
-            caches.forget_counts();
             caches.line(1, Access::Write);
             assert_eq!(caches.first()[0].write.hits, hits);
         }

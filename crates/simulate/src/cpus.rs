@@ -6,8 +6,8 @@ use crate::cache::{CacheSetting, Geometry};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
     pub name: &'static str,
-    /// LLVM's name, by which targets and scores know the processor.
-    pub llvm: &'static str,
+    /// How the target triples of its code begin.
+    pub architecture: &'static str,
     pub caches: CacheSetting,
 }
 
@@ -22,9 +22,9 @@ const fn kib(kib: u64, ways: u64) -> Geometry {
 /// The three processors of the simulators' paper (Table I), and processors of today. Shares of a
 /// last-level cache are those of the smallest unit that is sold: eight cores of Zen 4, 32 MiB.
 pub fn cpus() -> Vec<Cpu> {
-    let cpu = |name, llvm, l1d, l1i, shared: &[Geometry]| Cpu {
+    let cpu = |name, architecture, l1d, l1i, shared: &[Geometry]| Cpu {
         name,
-        llvm,
+        architecture,
         caches: CacheSetting {
             l1d,
             l1i,
@@ -35,42 +35,42 @@ pub fn cpus() -> Vec<Cpu> {
     vec![
         cpu(
             "ryzen-5800x",
-            "znver3",
+            "x86_64",
             kib(32, 8),
             kib(32, 8),
             &[kib(512, 8), kib(32768, 16)],
         ),
         cpu(
             "cortex-a72",
-            "cortex-a72",
+            "aarch64",
             kib(32, 2),
             kib(48, 3),
             &[kib(1024, 16)],
         ),
         cpu(
             "sifive-u74",
-            "sifive-u74",
+            "riscv64",
             kib(32, 8),
             kib(32, 8),
             &[kib(2048, 16)],
         ),
         cpu(
             "epyc-zen4",
-            "znver4",
+            "x86_64",
             kib(32, 8),
             kib(32, 8),
             &[kib(1024, 8), kib(32768, 16)],
         ),
         cpu(
             "neoverse-v2",
-            "neoverse-v2",
+            "aarch64",
             kib(64, 4),
             kib(64, 4),
             &[kib(2048, 8), kib(32768, 16)],
         ),
         cpu(
             "spacemit-x60",
-            "spacemit-x60",
+            "riscv64",
             kib(32, 4),
             kib(32, 4),
             &[kib(512, 16)],

@@ -20,5 +20,5 @@ pub use methods::{METHODS, Method, Regressor};
 pub use metrics::{Metrics, predicted_order, simulators_per_board};
 pub use own::{Kernel, simulate};
 pub use predictor::{About, Predictor, PredictorError, TrainOptions, by_group};
-pub use sample::{ReadError, Sample};
+pub use sample::{ReadError, Sample, timed_once};
 pub use statistics::Statistics;

@@ -9,7 +9,7 @@
 use crate::addresses::{Addresses, DependsOnData, Made};
 use crate::cache::{Access, CacheSetting, Caches, LINE};
 use crate::statistics::Statistics;
-use analysis::{Analysis, Class};
+use analysis::{Analysis, Class, MachineLoop};
 use ir::{BufferId, Expr};
 use llvm::MachineFunction;
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Stmt, Store};
@@ -232,10 +232,20 @@ fn fetches(kernel: Kernel<'_>, setting: &CacheSetting, caches: &mut Caches) {
             caches.line(CODE / LINE + at + line, Access::Fetch);
         }
         at += u64::from(f.bytes).div_ceil(LINE);
-        for l in f.graph.loops.iter().filter(|l| l.parent.is_none()) {
-            let bytes: u64 = l.blocks.iter().map(|b| u64::from(f.blocks[*b].bytes)).sum();
-            if bytes > setting.l1i.bytes() {
-                again += f.blocks[l.header].runs * bytes.div_ceil(LINE) as f64;
+        let bytes = |l: &MachineLoop| -> u64 {
+            l.blocks.iter().map(|b| u64::from(f.blocks[*b].bytes)).sum()
+        };
+        let larger = |l: &MachineLoop| bytes(l) > setting.l1i.bytes();
+        for (at, l) in f.graph.loops.iter().enumerate().filter(|(_, l)| larger(l)) {
+            let inner = f
+                .graph
+                .loops
+                .iter()
+                .any(|i| i.parent == Some(at) && larger(i));
+            // What an inner loop replaces is counted there.
+            if !inner {
+                let comes_again = (f.blocks[l.header].runs - f.calls).max(0.0);
+                again += comes_again * bytes(l).div_ceil(LINE) as f64;
             }
         }
     }

@@ -1,10 +1,11 @@
 //! A candidate that was simulated, and timed where a processor of its kind was there.
 //!
 //! Owns the file form: one JSON object a line, so that collecting can append and a cut-off file
-//! loses one line.
+//! loses one line: remove it, and the others are read.
 
 use crate::statistics::Statistics;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,16 @@ impl Sample {
         };
         lines.map(read).collect()
     }
+}
+
+/// Samples with a time, without those whose schedule an earlier one has: what is learned from one must not
+/// judge the other.
+pub fn timed_once(samples: &[Sample]) -> Vec<&Sample> {
+    let mut schedules = BTreeSet::new();
+    let timed = samples.iter().filter(|s| s.time_ns.is_some());
+    timed
+        .filter(|s| schedules.insert((&s.cpu, &s.group, &s.sketch, &s.trace)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use crate::cache::{Caches, LevelCounts};
 use serde::{Deserialize, Serialize};
 
-/// What a miss in the first level, the second one and so on costs beside what it costs in the level before,
-/// in instructions: orders of magnitude, chosen by hand.
+/// What a miss in the first level, in one between, and in the last one costs beside what it costs in the level
+/// before, in instructions: orders of magnitude, chosen by hand.
 const MISS: [f64; 3] = [4.0, 12.0, 60.0];
 
 /// Counts of one call on one core. They are numbers of events, not of time.
@@ -37,12 +37,16 @@ impl Statistics {
         }
     }
 
-    /// Instructions and misses in one number, for ranking where no predictor is at hand.
+    /// Instructions and misses of data in one number, for ranking where no predictor is at hand.
     pub fn weighted(&self) -> f64 {
         let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
-        let levels = [&self.l1d].into_iter().chain(&self.shared);
-        let costs = levels.zip(MISS).map(|(l, cost)| misses(l) * cost);
-        self.instructions + costs.sum::<f64>()
+        let [first, between, last] = MISS;
+        let shared = self.shared.iter().enumerate();
+        let costs = shared.map(|(i, l)| match i + 1 < self.shared.len() {
+            true => misses(l) * between,
+            false => misses(l) * last,
+        });
+        self.instructions + misses(&self.l1d) * first + costs.sum::<f64>()
     }
 
     /// Every count by its name, such as `l1d.read.misses`, and [`Statistics::weighted`].
@@ -98,6 +102,12 @@ mod tests {
             ..Statistics::default()
         };
         assert_eq!(of.weighted(), 100.0 + 3.0 * 4.0 + 2.0 * 12.0 + 60.0);
+        // The last level is the last one, however many there are.
+        let two = Statistics {
+            shared: vec![level(2)],
+            ..of
+        };
+        assert_eq!(two.weighted(), 100.0 + 3.0 * 4.0 + 2.0 * 60.0);
     }
 
     #[test]

@@ -8,8 +8,9 @@ use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use simulate::{
     Means, Method, Metrics, Predictor, PredictorError, Sample, TrainOptions, Window, by_group,
+    timed_once,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
 use std::panic::resume_unwind;
@@ -140,11 +141,8 @@ type Judged = (Case, Metrics, Vec<f64>);
 /// # Errors
 /// If a group has too few samples, or the group to leave out is unknown, or samples do not fit together.
 pub fn compare(samples: &[Sample], options: &Options) -> Result<Vec<Figures>, StudyError> {
-    let mut schedules = BTreeSet::new();
-    let timed = samples.iter().filter(|s| s.time_ns.is_some());
-    let timed = timed.filter(|s| schedules.insert((&s.cpu, &s.group, &s.sketch, &s.trace)));
     let mut predictors: BTreeMap<(&str, &str), Vec<&Sample>> = BTreeMap::new();
-    for s in timed {
+    for s in timed_once(samples) {
         predictors.entry((&s.cpu, &s.kind)).or_default().push(s);
     }
     if let Some(left_out) = &options.leave_out {

@@ -49,14 +49,43 @@ impl Simulator {
     /// The count that is the score if nothing else is asked for.
     pub const WEIGHTED: &str = "weighted";
 
-    /// A processor with the caches of a target.
+    /// A processor with the caches of a target, whose name it has.
     pub fn of(target: &Target) -> Simulator {
         let Target::Cpu(cpu) = target;
         Simulator {
-            name: "target".into(),
+            name: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
         }
+    }
+
+    /// A processor of the simulator by its name; one with the caches of the target where none is given, or the
+    /// target's own name.
+    ///
+    /// # Errors
+    /// If there is no such processor, or it does not run code for the target.
+    pub fn named(name: Option<&str>, target: &Target) -> Result<Simulator> {
+        let usual = Simulator::of(target);
+        let Some(name) = name.filter(|name| *name != usual.name) else {
+            return Ok(usual);
+        };
+        let mut all = simulate::cpus();
+        all.retain(|c| target.triple().starts_with(c.architecture));
+        let names: Vec<&str> = all.iter().map(|c| c.name).collect();
+        let help = format!("for {} there are {}", target.name(), names.join(", "));
+        let found = all.into_iter().find(|c| c.name == name);
+        let cpu = found.ok_or_else(|| {
+            let why = format!(
+                "the simulator has no processor `{name}` for {}",
+                target.name()
+            );
+            Error::new(why).help(help)
+        })?;
+        Ok(Simulator {
+            name: cpu.name.into(),
+            caches: cpu.caches,
+            ..usual
+        })
     }
 }
 
@@ -117,8 +146,9 @@ impl Scorer {
         }
     }
 
-    /// What one call costs, lower is better. `seen` has the candidates of the same task that were scored
-    /// before, and gets this one. Under a predictor the cost is in predicted cycles of the mean candidate.
+    /// What one call costs, lower is better. Under a predictor, `seen` has candidates of the same task that the candidate
+    /// is compared with, and the cost is in predicted cycles of the mean one. While few are seen their mean moves, so
+    /// the first scores of a search are less exact.
     ///
     /// # Errors
     /// Why the candidate has no score.
@@ -127,53 +157,62 @@ impl Scorer {
         read: &Read,
         kind: &str,
         from_memory: bool,
-        seen: &mut Seen,
+        seen: &Seen,
     ) -> std::result::Result<f64, String> {
-        let cycles = match from_memory {
-            true => self.rates.cycles_from_memory(&read.features),
-            false => self.rates.cycles(&read.features),
-        };
         let Some(simulator) = &self.simulator else {
-            return Ok(cycles);
+            return Ok(match from_memory {
+                true => self.rates.cycles_from_memory(&read.features),
+                false => self.rates.cycles(&read.features),
+            });
         };
-        let statistics = read.statistics.as_ref().ok_or("nothing was simulated")?;
-        let statistics = statistics.as_ref().map_err(String::clone)?;
+        let sample = simulator.sample(read, kind)?;
         match &simulator.judge {
             Judge::Count(count) => {
-                let value = statistics
-                    .named()
-                    .into_iter()
-                    .find(|(name, _)| name == count);
+                let mut named = sample.statistics.named().into_iter();
                 let missing = || format!("the simulator counts no `{count}`");
-                value.map(|(_, value)| value).ok_or_else(missing)
+                let (_, value) = named.find(|(name, _)| name == count).ok_or_else(missing)?;
+                // Costs are positive: no event is half of one.
+                Ok(value.max(0.5))
             }
             Judge::Predictor(predictor) => {
-                let sample = Sample {
-                    kind: kind.into(),
-                    cpu: simulator.name.clone(),
-                    statistics: statistics.clone(),
-                    static_score: Some(cycles),
-                    ..Sample::default()
-                };
-                seen.predicted(predictor, sample).map_err(|e| e.to_string())
+                let score = seen.predicted(predictor, &sample);
+                score.map_err(|e| e.to_string())
             }
         }
+    }
+
+    /// Adds a candidate to those that others are compared with, if there are few.
+    pub fn see(&self, read: &Read, kind: &str, seen: &mut Seen) {
+        let sample = self.simulator.as_ref().map(|s| s.sample(read, kind));
+        if let Some(Ok(sample)) = sample.filter(|_| seen.0.len() < WINDOW) {
+            seen.0.push(sample);
+        }
+    }
+}
+
+impl Simulator {
+    fn sample(&self, read: &Read, kind: &str) -> std::result::Result<Sample, String> {
+        let statistics = read.statistics.as_ref().ok_or("nothing was simulated")?;
+        Ok(Sample {
+            kind: kind.into(),
+            cpu: self.name.clone(),
+            statistics: statistics.clone()?,
+            // By the rates of the samples that predictors learn from.
+            static_score: Some(Score::USUAL.cycles(&read.features)),
+            ..Sample::default()
+        })
     }
 }
 
 impl Seen {
     /// The predicted time of a sample over the mean one's, times the mean of predicted cycles.
     fn predicted(
-        &mut self,
+        &self,
         predictor: &Predictor,
-        sample: Sample,
+        sample: &Sample,
     ) -> std::result::Result<f64, PredictorError> {
-        if self.0.len() < WINDOW {
-            self.0.push(sample.clone());
-        }
         let seen: Vec<&Sample> = self.0.iter().collect();
-        let means = Means::of(&seen);
-        let score = predictor.score_against(&[&sample], &means)?;
+        let score = predictor.score_against(&[sample], &Means::of(&seen))?;
         let cycles = seen.iter().filter_map(|s| s.static_score).sum::<f64>() / seen.len() as f64;
         Ok((1.0 + score[0]).max(f64::MIN_POSITIVE) * cycles)
     }

@@ -88,8 +88,7 @@ pub trait Evaluator {
         true
     }
 
-    /// The processor whose cycles are to be read off code, by LLVM's name. Evaluators that take
-    /// [`Form::Read`] name one.
+    /// What builders are to read off code. Evaluators that take [`Form::Read`] say so.
     fn reads_for(&self) -> Option<ReadOptions> {
         None
     }

@@ -37,7 +37,7 @@ impl Reading {
         }
     }
 
-    fn answer(&self, trial: Trial, kind: &str, from_memory: bool, seen: &mut Seen) -> Answer {
+    fn answer(&self, trial: Trial, kind: &str, from_memory: bool, seen: &Seen) -> Answer {
         let read = trial.read.as_ref().ok_or("the builder read nothing");
         let score = read.map_err(String::from);
         let score = score.and_then(|read| self.scorer.score(read, kind, from_memory, seen));
@@ -93,8 +93,11 @@ impl Evaluator for Reading {
         let from_memory = target.is_some_and(|t| from_memory(batch.rotate_bytes, t));
         let kind = batch.program.as_ref().map_or("", |p| &p.name);
         let mut seen = self.seen.remove(&batch.task).unwrap_or_default();
+        for read in batch.trials.iter().filter_map(|t| t.read.as_ref()) {
+            self.scorer.see(read, kind, &mut seen);
+        }
         let answers = batch.trials.into_iter();
-        let answers = answers.map(|t| self.answer(t, kind, from_memory, &mut seen));
+        let answers = answers.map(|t| self.answer(t, kind, from_memory, &seen));
         let answers = answers.collect();
         self.seen.insert(batch.task, seen);
         Some(Reply {

@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use search::{Context, Point, Space, Told};
 use std::collections::HashMap;
+use store::Outcome;
 
 /// Told candidates before the first network, and the growth after which the next one is made.
 const LEAST_TOLD: usize = 32;
@@ -212,6 +213,10 @@ impl Filter for Cold {
     }
 
     fn tell(&mut self, told: &Told<'_>) {
+        // That nobody answered says nothing of the candidate.
+        if matches!(told.outcome, Outcome::Unanswered { .. }) {
+            return;
+        }
         let cost = told.cost.filter(|c| c.is_finite() && *c > 0.0);
         self.told.push((told.point.clone(), cost.map(f64::ln)));
     }
@@ -221,7 +226,6 @@ impl Filter for Cold {
 mod tests {
     use super::super::tests::{context, space, trial};
     use super::*;
-    use store::Outcome;
 
     /// Told all points of the table with an even second value: cold where the first value is odd.
     fn told(cost: impl Fn(u64) -> Option<f64>) -> Cold {

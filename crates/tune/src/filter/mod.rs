@@ -43,8 +43,7 @@ pub trait Filter {
     /// that is dropped as a point is never built.
     fn form(&self) -> Form;
 
-    /// The processor whose cycles are to be read off code, by LLVM's name. Filters that take
-    /// [`Form::Read`] name one.
+    /// What builders are to read off code. Filters that take [`Form::Read`] say so.
     fn reads_for(&self) -> Option<ReadOptions> {
         None
     }

@@ -55,9 +55,9 @@ impl ByScore {
         })
     }
 
-    fn score(&mut self, trial: &Trial, kind: &str) -> Option<f64> {
+    fn score(&self, trial: &Trial, kind: &str) -> Option<f64> {
         let (read, scorer) = (trial.read.as_ref()?, self.scorer.as_ref()?);
-        let score = scorer.score(read, kind, self.from_memory, &mut self.seen);
+        let score = scorer.score(read, kind, self.from_memory, &self.seen);
         score.ok()
     }
 }
@@ -77,9 +77,14 @@ impl Filter for ByScore {
 
     fn judge(&mut self, context: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
         let kind = context.program.map_or("", |p| &p.name);
+        if let Some(scorer) = &self.scorer {
+            for read in trials.iter().filter_map(|t| t.read.as_ref()) {
+                scorer.see(read, kind, &mut self.seen);
+            }
+        }
         let mut one = |t: &Trial| {
             let Some(score) = self.score(t, kind) else {
-                return Verdict::Keep { score: 0.0 };
+                return Verdict::Keep { score: f64::MAX };
             };
             if self
                 .fastest

@@ -3,19 +3,19 @@
 use super::model_args::check_runs_here;
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
-use super::simulator_args::simulated_cpu;
 use super::study::points::{ALONE, workloads};
 use super::table::Table;
 use build::ReadOptions;
 use ir::{Isa, Target};
 use search::{Accuracy, Allowed, SpaceKind};
-use simulate::{Method, Predictor, Sample, TrainOptions};
-use std::collections::BTreeSet;
+use simulate::{Method, Predictor, Sample, TrainOptions, by_group, timed_once};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use store::STATIC;
 use study::{MeasuredPoint, MeasuredTask, PointOptions, Points};
 use tune::known::Requirements;
 use tune::scorer::Simulator;
@@ -87,6 +87,9 @@ struct TrainArgs {
     /// The type of kernel that is learned, where the files have several
     #[arg(long)]
     kind: Option<String>,
+    /// The processor that is learned, where the files have several
+    #[arg(long)]
+    cpu: Option<String>,
     /// What learns
     #[arg(long, default_value = "trees", value_parser = simulate::METHODS.map(|m| m.name))]
     method: String,
@@ -103,28 +106,49 @@ struct TrainArgs {
     json: bool,
 }
 
+/// Keeps the samples of one type of kernel, or of one processor: the one that is asked for, or the only one.
+fn only(
+    samples: &mut Vec<&Sample>,
+    flag: &str,
+    asked: Option<&str>,
+    of: fn(&Sample) -> &String,
+) -> Result<()> {
+    let found: BTreeSet<&str> = samples.iter().map(|s| of(s).as_str()).collect();
+    let names: Vec<&str> = found.into_iter().collect();
+    let wanted = match (asked, &names[..]) {
+        (_, []) => {
+            return Err(Error::new("the files have no timed samples").help(
+                "collect some with `tunesmith simulate collect` on a machine that runs the target",
+            ));
+        }
+        (Some(asked), names) if names.contains(&asked) => asked.to_string(),
+        (None, [one]) => (*one).to_string(),
+        _ => {
+            let why = format!("the samples are of {}", names.join(", "));
+            return Err(Error::new(why).help(format!("give one of these with {flag}")));
+        }
+    };
+    samples.retain(|s| *of(s) == wanted);
+    Ok(())
+}
+
 fn train(a: &TrainArgs) -> Result<ExitCode> {
     let mut all = Vec::new();
     for path in &a.samples {
-        let read = Sample::read_file(path).map_err(|e| Error::new(e.to_string()))?;
+        let read = Sample::read_file(path).map_err(|e| {
+            Error::new(e.to_string()).help("give files that `tunesmith simulate collect` wrote")
+        })?;
         all.extend(read);
     }
-    let kinds: BTreeSet<&str> = all.iter().map(|s| &*s.kind).collect();
-    let kind = match (&a.kind, kinds.len()) {
-        (Some(kind), _) => kind.as_str(),
-        (None, 1) => all[0].kind.as_str(),
-        (None, _) => {
-            let names: Vec<&str> = kinds.into_iter().collect();
-            let why = format!("the samples are of {} types of kernels", names.len());
-            return Err(
-                Error::new(why).help(format!("give --kind with one of {}", names.join(", ")))
-            );
-        }
-    };
-    let chosen: Vec<&Sample> = all
-        .iter()
-        .filter(|s| s.kind == kind && s.time_ns.is_some())
+    let mut chosen = timed_once(&all);
+    only(&mut chosen, "--kind", a.kind.as_deref(), |s| &s.kind)?;
+    only(&mut chosen, "--cpu", a.cpu.as_deref(), |s| &s.cpu)?;
+    // One candidate has nothing to be compared with.
+    let groups: BTreeMap<&str, usize> = by_group(&chosen)
+        .into_iter()
+        .map(|(g, all)| (g, all.len()))
         .collect();
+    chosen.retain(|s| groups[&*s.group] > 1);
     let options = TrainOptions {
         method: Method::named(&a.method).expect("the command line knows the names"),
         static_score: !a.counts,
@@ -134,7 +158,8 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     let made = Predictor::train(&chosen, options).map_err(|e| {
         Error::new(e.to_string()).help("collect timed samples with `tunesmith simulate collect`")
     })?;
-    made.save(&a.out).map_err(|e| Error::new(e.to_string()))?;
+    made.save(&a.out)
+        .map_err(|e| Error::new(e.to_string()).help("choose another file with --out"))?;
     if a.json {
         super::print_json(made.about())?;
         return Ok(ExitCode::SUCCESS);
@@ -152,9 +177,10 @@ fn train(a: &TrainArgs) -> Result<ExitCode> {
     }
     table.print()?;
     super::print_line(&format!(
-        "{} learned from {} samples of {kind} on {}; the table is of samples that it did not see\nwritten to {}",
+        "{} learned from {} samples of {} on {}; the table is of a fifth of them, by a learner that did not see these\nwritten to {}",
         a.method,
         chosen.len(),
+        made.about().kind,
         made.about().cpu,
         a.out.display()
     ))?;
@@ -167,20 +193,22 @@ const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
 fn collect(a: &CollectArgs) -> Result<ExitCode> {
     let host = super::host()?;
     let target = target(a, &host)?;
-    let mut simulator = Simulator::of(&target);
-    if let Some(name) = &a.cpu {
-        let cpu = simulated_cpu(name)?;
-        (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
-    }
-    let fail = |e: std::io::Error| Error::new(format!("{}: {e}", a.out.display()));
+    let simulator = Simulator::named(a.cpu.as_deref(), &target)?;
+    let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
+    let fail = |e: std::io::Error| {
+        Error::new(format!("{}: {e}", a.out.display())).help("choose another file with --out")
+    };
     let file = File::options().create(true).append(true).open(&a.out);
     let mut out = BufWriter::new(file.map_err(fail)?);
-    let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
     let mut progress = Progress::new("simulate", a.json);
     let mut all: Vec<MeasuredTask> = Vec::new();
     for (half, strategy) in PROPOSERS.into_iter().enumerate() {
+        let points = (a.points + 1 - half) / 2;
+        if points == 0 {
+            continue;
+        }
         let options = PointOptions {
-            points: (a.points + 1 - half) / 2,
+            points,
             seed: a.seed + half as u64,
             allowed: Allowed {
                 accuracy: Accuracy::Relaxed,
@@ -249,7 +277,7 @@ fn sample(
         sketch: p.sketch.clone(),
         trace: p.trace.clone(),
         statistics: p.statistics.clone()?,
-        static_score: p.predicted.get("static").copied(),
+        static_score: p.predicted.get(STATIC).copied(),
         time_ns: p.ns.map(|ns| ns as f64),
         proposed: proposed.into(),
     })

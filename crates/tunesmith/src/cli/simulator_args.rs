@@ -19,29 +19,13 @@ pub struct SimulatorArgs {
     predictor: Option<PathBuf>,
 }
 
-/// A named processor of the simulator.
-///
-/// # Errors
-/// If there is none of that name; the error names those that there are.
-pub fn simulated_cpu(name: &str) -> Result<simulate::Cpu> {
-    let all = simulate::cpus();
-    let names: Vec<&str> = all.iter().map(|c| c.name).collect();
-    let help = format!("the simulator knows {}", names.join(", "));
-    let found = all.into_iter().find(|c| c.name == name);
-    found.ok_or_else(|| Error::new(format!("there is no simulated processor `{name}`")).help(help))
-}
-
 impl SimulatorArgs {
     /// What the flags say; by default the caches are the target's.
     ///
     /// # Errors
     /// If there is no such processor, or no such count.
     pub fn simulator(&self, target: &Target) -> Result<Simulator> {
-        let mut simulator = Simulator::of(target);
-        if let Some(name) = &self.cpu {
-            let cpu = simulated_cpu(name)?;
-            (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
-        }
+        let mut simulator = Simulator::named(self.cpu.as_deref(), target)?;
         if let Some(statistic) = &self.minimise {
             let levels = vec![Default::default(); simulator.caches.shared.len()];
             let counted = Statistics {
@@ -60,9 +44,8 @@ impl SimulatorArgs {
                 Error::new(e.to_string()).help("make one with `tunesmith simulate train`")
             })?;
             let about = loaded.about();
-            if self.cpu.is_none() && about.cpu != simulator.name {
-                let cpu = simulated_cpu(&about.cpu)?;
-                (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
+            if self.cpu.is_none() {
+                simulator = Simulator::named(Some(&about.cpu), target)?;
             } else if about.cpu != simulator.name {
                 let (of, asked) = (&about.cpu, &simulator.name);
                 let why = format!(

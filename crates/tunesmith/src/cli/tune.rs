@@ -270,8 +270,15 @@ impl Args {
     }
 }
 
-/// Refuses what only a run that measures nothing heeds.
+/// Refuses what only a run that measures nothing heeds, and times where scores are no times.
 fn check_measured(a: &Args) -> Result<()> {
+    if a.evaluate != TIMED && !a.wanted.is_empty() {
+        let why = format!(
+            "--wanted has no effect with --evaluate {}: scores are no times",
+            a.evaluate
+        );
+        return Err(Error::new(why).help("leave --wanted out, or tune by measurement"));
+    }
     if a.given.iter().any(|g| g == "export-top") {
         return Err(Error::new("--export-top has no effect here: this run measures candidates")
             .help("`tunesmith tasks` and `records` list what was measured; --export-top is for --evaluate static and a target that does not run here"));
