@@ -2,10 +2,9 @@
 
 use std::fs::{read_dir, read_to_string};
 
-/// Seconds of CPU time that this process and its children have used so far, the children that
-/// have ended and were waited for included. Of a child that runs, what its own ended children
-/// used is counted, too.
-pub fn family_cpu_s() -> f64 {
+/// Seconds of CPU time that this process has used, and its children that have ended. Children of
+/// what ran under its number before, such as a build, are among them.
+pub fn own_cpu_s() -> f64 {
     let of = |who| {
         // SAFETY: an all-zero rusage is valid, and the call fills it.
         let usage = unsafe {
@@ -16,8 +15,14 @@ pub fn family_cpu_s() -> f64 {
         let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
         s(usage.ru_utime) + s(usage.ru_stime)
     };
-    let own = of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN);
-    own + children().iter().filter_map(|pid| ticks(pid)).sum::<f64>() / ticks_per_s()
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}
+
+/// As [`own_cpu_s`], and its children that run; of these, what their own ended children used
+/// is counted, too.
+pub fn family_cpu_s() -> f64 {
+    let running = children();
+    own_cpu_s() + running.iter().filter_map(|pid| ticks(pid)).sum::<f64>() / ticks_per_s()
 }
 
 /// Numbers of the children that run, as every thread of this process started them.

@@ -10,7 +10,7 @@ mod estimate;
 mod machine_file;
 mod powercap;
 
-pub use cpu::family_cpu_s;
+pub use cpu::{family_cpu_s, own_cpu_s};
 pub use estimate::{Estimate, PowerCurve};
 pub use machine_file::{MachineFile, Price};
 pub use powercap::Powercap;

@@ -174,7 +174,7 @@ pub(crate) mod tests {
             candidate: None,
             trace: String::new(),
             kernel: None,
-            features: None,
+            read: None,
             asking: Spent::default(),
             building: Spent::default(),
         }

@@ -10,6 +10,8 @@ mod check;
 mod compile;
 mod doctor;
 mod dump;
+mod energy_args;
+mod energy_text;
 mod explain;
 mod explain_html;
 mod explain_predict;
