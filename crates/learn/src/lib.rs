@@ -24,7 +24,7 @@ pub use gaussian_process::{Estimate, GaussianProcess, GaussianSettings};
 pub use least_squares::{Coefficients, non_negative_least_squares};
 pub use network::{Activation, Design, Loss, Network, Training};
 pub use saved::{LoadError, Model, load, save};
-pub use smoother::loess;
+pub use smoother::{Smoothing, loess};
 pub use trees::{EarlyStop, Examples, Objective, TreeSettings, Trees};
 
 use std::fmt;

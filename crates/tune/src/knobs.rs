@@ -88,6 +88,22 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "fraction",
+        kind: "share",
+        default: "0.667",
+        doc: "With `records label`: the share of a task's candidates that the usual latency at one of them is drawn from",
+        source: "ADR 0041: Cleveland's default; Trimmer does not say",
+        affects_code: false,
+    },
+    Knob {
+        name: "passes",
+        kind: "count",
+        default: "3",
+        doc: "With `records label`: how often the curve is fitted again with less weight on outliers; 0 is once without",
+        source: "ADR 0041: Cleveland's default; Trimmer does not say",
+        affects_code: false,
+    },
+    Knob {
         name: "strategy",
         kind: "annealing, bayesian, droplet, evolutionary, es, funnel, genetic, grid, random",
         default: "evolutionary",

@@ -25,6 +25,13 @@ pub struct Energy {
     pub failed: Option<String>,
 }
 
+impl Energy {
+    /// What the summary of a stored run says; none if its joules were not counted.
+    pub fn of_run(run: &store::Run) -> Option<Energy> {
+        Energy::deserialize(run.summary.get("energy")?).ok()
+    }
+}
+
 /// What one meter says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Metered {

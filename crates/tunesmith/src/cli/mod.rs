@@ -26,6 +26,7 @@ mod plan_facts;
 mod pool_args;
 mod progress;
 mod records;
+mod records_label;
 mod replay;
 mod run;
 mod score_args;
