@@ -323,6 +323,21 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_of_energy_needs_an_account_and_is_a_time() {
+        let mut options = Options::new(2, 1, StopRule::Energy(600.0));
+        // Two usual CPUs draw 10 W at most.
+        assert_eq!(options.in_model, Duration::from_secs(6));
+        let said = options.check().unwrap_err().to_string();
+        assert!(said.contains("nothing counts"), "{said}");
+        assert_eq!(crate::Clock::of(&options).end(Duration::ZERO), None);
+        let account = Account::new(measure::energy::MachineFile::usual(2));
+        options.energy = Some(Arc::new(account));
+        options.check().unwrap();
+        let time = crate::Clock::of(&options).time();
+        assert_eq!(time, Some(Duration::from_secs(60)));
+    }
+
+    #[test]
     fn knobs_list_every_member_of_the_tables() {
         let lists = |knob_name: &str, members: &[&str]| {
             let kind = knob(knob_name).kind;
