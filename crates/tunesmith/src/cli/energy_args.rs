@@ -44,7 +44,11 @@ impl EnergyArgs {
         match std::fs::read_to_string(path) {
             Ok(text) => MachineFile::parse(&text, cpus).map_err(|why| fail(&why)),
             Err(e) if self.machine_file.is_none() && is_missing(&e) => Ok(MachineFile::usual(cpus)),
-            Err(e) => Err(fail(&e)),
+            Err(e) => {
+                // A store out of reach says so itself.
+                store.is_there()?;
+                Err(fail(&e))
+            }
         }
     }
 

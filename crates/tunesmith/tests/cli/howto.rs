@@ -95,7 +95,7 @@ fn prepare(p: &Sandbox) {
         "curves": [{"name": "wall plug", "watts": [[0, 95], [16, 260], [64, 410]]}],
         "price": {"per_hour": 0.34, "currency": "USD"}
     }"#;
-    std::fs::write(p.folder.join("server.json"), machine).unwrap();
+    std::fs::write(p.folder.join("power.json"), machine).unwrap();
 }
 
 fn every_command_works(page: &str) {
