@@ -72,7 +72,11 @@ mod tests {
         // Latencies halve in the course of the search, and every second one is 10% above.
         let latency = |i: u32| {
             let usual = 100.0 - 0.5 * f64::from(i);
-            if i % 2 == 0 { usual * 1.1 } else { usual * 0.9 }
+            if i.is_multiple_of(2) {
+                usual * 1.1
+            } else {
+                usual * 0.9
+            }
         };
         let mut latencies: Vec<Option<f64>> = (0..100).map(|i| Some(latency(i))).collect();
         latencies[3] = None;
@@ -81,7 +85,7 @@ mod tests {
         for (i, label) in found.labels.iter().enumerate() {
             let expected = match i {
                 3 => Label::Failed,
-                i if i % 2 == 0 => Label::Cold,
+                i if i.is_multiple_of(2) => Label::Cold,
                 _ => Label::Hot,
             };
             assert_eq!(*label, expected, "{i}");
