@@ -30,7 +30,7 @@ pub use linear::Linear;
 pub use network::{Design, Loss, Network, Training};
 pub use perceptron::{Activation, Perceptron};
 pub use saved::{LoadError, Model, load, save};
-pub use smoother::loess;
+pub use smoother::{Smoothing, loess};
 pub use trees::{EarlyStop, Examples, Objective, TreeSettings, Trees};
 
 use std::fmt;

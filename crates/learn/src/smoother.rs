@@ -2,39 +2,69 @@
 
 use crate::{Unfit, targets};
 
+/// How observations are smoothed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Smoothing {
+    /// Share of the observations that a line is fitted to, from 0 to 1; at least two are used.
+    pub fraction: f64,
+    /// How often the lines are fitted again with less weight on observations far off them, so that
+    /// outliers do not move them.
+    pub passes: u32,
+}
+
+/// Median residuals within which a robust pass gives an observation weight.
+const OUTLYING: f64 = 6.0;
+
 /// The smoothed value at each of `at`, from the observations `(x, y)`.
 ///
-/// `span` is the share of the observations that a line is fitted to, weighted by the
-/// tricube of their distance; at least two places are used. Where these are one place,
-/// the mean of its values is given.
-pub fn loess(x: &[f64], y: &[f64], span: f64, at: &[f64]) -> Result<Vec<f64>, Unfit> {
+/// Lines are weighted by the tricube of the distance, and after the first pass by the bisquare of
+/// the residual. Where the observations are at one place, the mean of their values is given.
+///
+/// # Errors
+/// If there are no observations, or values are not finite.
+pub fn loess(x: &[f64], y: &[f64], by: Smoothing, at: &[f64]) -> Result<Vec<f64>, Unfit> {
     if x.is_empty() {
         return Err(Unfit::Empty);
     }
     targets(x.len(), x)?;
     targets(x.len(), y)?;
     targets(at.len(), at)?;
-    let share = (span.clamp(0.0, 1.0) * x.len() as f64).ceil() as usize;
+    let share = (by.fraction.clamp(0.0, 1.0) * x.len() as f64).ceil() as usize;
     let count = share.clamp(2.min(x.len()), x.len());
-    Ok(at
-        .iter()
-        .map(|place| smoothed(x, y, count, *place))
-        .collect())
+    let mut trust = vec![1.0; x.len()];
+    for _ in 0..by.passes {
+        let residual = |(i, x_i): (usize, &f64)| (y[i] - smoothed(x, y, &trust, count, *x_i)).abs();
+        let residuals: Vec<f64> = x.iter().enumerate().map(residual).collect();
+        let mut sorted = residuals.clone();
+        let (_, middle, _) = sorted.select_nth_unstable_by(x.len() / 2, f64::total_cmp);
+        let most = OUTLYING * *middle;
+        if most <= 0.0 {
+            // Lines through most of the observations cannot be improved.
+            break;
+        }
+        let bisquare = |r: &f64| (1.0 - (r / most).min(1.0).powi(2)).powi(2);
+        trust = residuals.iter().map(bisquare).collect();
+    }
+    let value = |place: &f64| smoothed(x, y, &trust, count, *place);
+    Ok(at.iter().map(value).collect())
 }
 
-fn smoothed(x: &[f64], y: &[f64], count: usize, place: f64) -> f64 {
-    let mut distances: Vec<f64> = x.iter().map(|x| (x - place).abs()).collect();
-    let mut sorted = distances.clone();
-    sorted.sort_by(f64::total_cmp);
+fn smoothed(x: &[f64], y: &[f64], trust: &[f64], count: usize, place: f64) -> f64 {
+    let distances: Vec<f64> = x.iter().map(|x| (x - place).abs()).collect();
+    let mut nearest = distances.clone();
+    let (_, last, _) = nearest.select_nth_unstable_by(count - 1, f64::total_cmp);
+    let last = *last;
     // The farthest of the nearest has the weight 0, so the next larger distance is the reach.
-    let last = sorted[count - 1];
-    let reach = sorted.iter().copied().find(|d| *d > last);
-    let reach = reach.unwrap_or(last * (1.0 + 1e-9)).max(f64::MIN_POSITIVE);
-    for d in &mut distances {
-        let near = (1.0 - (*d / reach).min(1.0).powi(3)).max(0.0);
-        *d = near.powi(3);
+    let farther = distances.iter().copied().filter(|d| *d > last);
+    let reach = farther.reduce(f64::min).unwrap_or(last * (1.0 + 1e-9));
+    let reach = reach.max(f64::MIN_POSITIVE);
+    let near = |d: &f64| (1.0 - (d / reach).min(1.0).powi(3)).powi(3);
+    let mut weights: Vec<f64> = distances.iter().map(near).collect();
+    let trusted: f64 = weights.iter().zip(trust).map(|(w, t)| w * t).sum();
+    // Where all are outliers, they are all that is known.
+    if trusted > 0.0 {
+        weights.iter_mut().zip(trust).for_each(|(w, t)| *w *= t);
     }
-    let weights = distances;
     let total: f64 = weights.iter().sum();
     let mean = |v: &[f64]| v.iter().zip(&weights).map(|(v, w)| v * w).sum::<f64>() / total;
     let (mean_x, mean_y) = (mean(x), mean(y));

@@ -1,7 +1,8 @@
 //! Every learner against answers that are known.
 
 use learn::{
-    Activation, Design, Loss, Network, Training, Unfit, k_means, loess, non_negative_least_squares,
+    Activation, Design, Loss, Network, Smoothing, Training, Unfit, k_means, loess,
+    non_negative_least_squares,
 };
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -120,12 +121,48 @@ fn there_are_no_more_clusters_than_distinct_rows() {
     assert_eq!((found.centres.len(), found.inertia), (2, 0.0));
 }
 
+/// Smoothing in one pass.
+fn by(fraction: f64) -> Smoothing {
+    Smoothing {
+        fraction,
+        passes: 0,
+    }
+}
+
+#[test]
+fn robust_passes_take_outliers_from_a_smoother() {
+    let x: Vec<f64> = (0..60).map(f64::from).collect();
+    let wave = |x: f64| 2.0 * x + (x * 1.7).sin();
+    let mut y: Vec<f64> = x.iter().map(|x| wave(*x)).collect();
+    for i in [5, 20, 21, 48] {
+        y[i] += 1000.0;
+    }
+    let off = |passes| {
+        let smoothing = Smoothing {
+            fraction: 0.5,
+            passes,
+        };
+        let smooth = loess(&x, &y, smoothing, &x).unwrap();
+        let off = x.iter().zip(smooth).map(|(x, s)| (s - 2.0 * x).abs());
+        off.fold(0.0, f64::max)
+    };
+    assert!(off(0) > 50.0 && off(3) < 1.0, "{} {}", off(0), off(3));
+    // Lines that most observations lie on stay as they are.
+    let mut line = x.clone();
+    line[30] = 500.0;
+    let exact = Smoothing {
+        fraction: 0.1,
+        passes: 5,
+    };
+    assert!(near(loess(&x, &line, exact, &[3.0]).unwrap()[0], 3.0, 1e-9));
+}
+
 #[test]
 fn a_smoother_follows_lines_and_flattens_noise() {
     let x: Vec<f64> = (0..50).map(f64::from).collect();
     let line: Vec<f64> = x.iter().map(|x| 3.0 * x - 7.0).collect();
     let at = [0.0, 12.5, 49.0, 60.0];
-    for (at, value) in at.iter().zip(loess(&x, &line, 0.3, &at).unwrap()) {
+    for (at, value) in at.iter().zip(loess(&x, &line, by(0.3), &at).unwrap()) {
         assert!(near(value, 3.0 * at - 7.0, 1e-9), "{at} {value}");
     }
     let mut rng = Pcg64Mcg::seed_from_u64(5);
@@ -134,7 +171,7 @@ fn a_smoother_follows_lines_and_flattens_noise() {
         .iter()
         .map(|x| curve(*x) + rng.random_range(-0.3..0.3))
         .collect();
-    let smooth = loess(&x, &noisy, 0.25, &x).unwrap();
+    let smooth = loess(&x, &noisy, by(0.25), &x).unwrap();
     let error = |y: &[f64]| {
         x.iter()
             .zip(y)
@@ -149,7 +186,7 @@ fn a_smoother_follows_lines_and_flattens_noise() {
     );
     // Many observations at one place.
     assert_eq!(
-        loess(&[1.0; 3], &[1.0, 2.0, 6.0], 1.0, &[1.0]).unwrap(),
+        loess(&[1.0; 3], &[1.0, 2.0, 6.0], by(1.0), &[1.0]).unwrap(),
         [3.0]
     );
 }
@@ -285,8 +322,8 @@ fn tables_with_faults_are_refused() {
         Err(Unfit::Length { .. })
     ));
     assert_eq!(
-        loess(&[1.0], &[f64::INFINITY], 0.5, &[]),
+        loess(&[1.0], &[f64::INFINITY], by(0.5), &[]),
         Err(Unfit::NotFinite { row: 0 })
     );
-    assert_eq!(loess(&[], &[], 0.5, &[1.0]), Err(Unfit::Empty));
+    assert_eq!(loess(&[], &[], by(0.5), &[1.0]), Err(Unfit::Empty));
 }

@@ -15,6 +15,7 @@ mod cycles;
 mod device;
 mod dispatch;
 mod doppler;
+pub mod energy;
 mod expected;
 mod loaded;
 mod local;

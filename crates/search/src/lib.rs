@@ -12,6 +12,7 @@ mod context;
 mod cost;
 mod draft;
 mod kind;
+mod label;
 mod nests;
 mod rates;
 mod rules;
@@ -29,6 +30,7 @@ pub use context::{Context, Told};
 pub use cost::{Analytic, CostModel, Subject};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
+pub use label::{Label, Labelled, label};
 pub use rules::text as rules_text;
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{

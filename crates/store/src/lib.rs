@@ -53,7 +53,7 @@ pub use lookup::{CandidateKey, RecordPlace, RecordQuery};
 pub use outcome::{Cache, Clock, Conditions, Difference, Outcome, Stage};
 pub use record::{
     Arg, Decision, Extra, MEASURING, MachineKey, RECORDED, Record, RecordIdentity, Run, SIMULATE,
-    STATIC, SpentByStage, TIMED, TargetKey, Task, TimeSpent,
+    STATIC, SpentByStage, TIMED, TargetKey, Task, TaskCpu, TimeSpent,
 };
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
 pub use sqlite::{RecordId, Store};

@@ -9,8 +9,8 @@ use rusqlite::ToSql;
 use crate::error::StoreError;
 use crate::event::Event;
 use crate::outcome::OUTSIDE_SIGNALS;
-use crate::record::{MEASURING, MachineKey, Record, Run, TargetKey, Task};
-use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, TARGETS, TASKS};
+use crate::record::{MEASURING, MachineKey, Record, Run, TargetKey, Task, TaskCpu};
+use crate::rows::{self, CPU_TIMES, EVENTS, MACHINES, RECORDS, RUNS, TARGETS, TASKS};
 use crate::sqlite::{RecordId, Store};
 
 /// Where a record belongs: what was tuned, for what, on what.
@@ -209,6 +209,17 @@ impl Store {
         self.visit("reading records", &RECORDS, &rest, &values, |id, record| {
             visitor(RecordId(id), record)
         })
+    }
+
+    /// CPU time of a run's records, summed by task; a stage whose CPU time is not known counts as
+    /// 0.
+    pub fn cpu_times(&self, run_id: &str) -> Result<Vec<TaskCpu>, StoreError> {
+        Ok(items(self.query(
+            "reading CPU times",
+            &CPU_TIMES,
+            "WHERE runs.key = ?1 GROUP BY tasks.key, r.final ORDER BY tasks.key, r.final",
+            &[&run_id],
+        )?))
     }
 
     /// The best record of exactly this place with a measured time ([`MEASURING`]): an isolated final before

@@ -173,6 +173,20 @@ pub struct SpentByStage {
     pub extra: Extra,
 }
 
+/// CPU time of all records of one task in a run, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskCpu {
+    /// [`Task::key`].
+    pub task: String,
+    /// Whether the records are those of finalists.
+    pub final_: bool,
+    pub search_ns: u64,
+    pub build_ns: u64,
+    pub load_ns: u64,
+    pub measure_ns: u64,
+    pub check_ns: u64,
+}
+
 /// The evaluator that runs candidates and measures them, and the one of all records
 /// that say none.
 pub const TIMED: &str = "timed";

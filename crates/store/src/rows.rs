@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::event::{Event, EventKind};
-use crate::record::{MachineKey, OutcomeForm, Record, Run, TargetKey, Task};
+use crate::record::{MachineKey, OutcomeForm, Record, Run, TargetKey, Task, TaskCpu};
 
 /// Why a row does not decode.
 #[derive(Debug)]
@@ -75,6 +75,30 @@ pub(crate) const RECORDS: Select<Record> = Select {
           JOIN targets ON targets.id = r.target_id \
           JOIN machines ON machines.id = r.machine_id",
     read: read_record,
+};
+
+pub(crate) const CPU_TIMES: Select<TaskCpu> = Select {
+    what: "record",
+    sql: "SELECT min(r.id), tasks.key, r.final, \
+          coalesce(sum(json_extract(r.costs, '$.search.cpu_ns')), 0), \
+          coalesce(sum(json_extract(r.costs, '$.build.cpu_ns')), 0), \
+          coalesce(sum(json_extract(r.costs, '$.load.cpu_ns')), 0), \
+          coalesce(sum(json_extract(r.costs, '$.measure.cpu_ns')), 0), \
+          coalesce(sum(json_extract(r.costs, '$.check.cpu_ns')), 0) \
+          FROM records r \
+          JOIN runs ON runs.id = r.run_id \
+          JOIN tasks ON tasks.id = r.task_id",
+    read: |row| {
+        Ok(TaskCpu {
+            task: row.get(1)?,
+            final_: row.get(2)?,
+            search_ns: row.get(3)?,
+            build_ns: row.get(4)?,
+            load_ns: row.get(5)?,
+            measure_ns: row.get(6)?,
+            check_ns: row.get(7)?,
+        })
+    },
 };
 
 pub(crate) const EVENTS: Select<Event> = Select {

@@ -2,12 +2,15 @@
 //!
 //! A run with a budget of time is over when that time has passed since its command
 //! began, artifact and all. So every part has an end of its own, and what follows the
-//! search is set aside for it. A run with a budget of trials takes what it takes. A run that is
+//! search is set aside for it. A budget of energy is the time at which it will be used up at the power of
+//! the run so far. A run with a budget of trials takes what it takes. A run that is
 //! asked to stop has [`FINISHING`] left, whatever its budget.
 
-use crate::StopRule;
 use crate::default_model::Size;
+use crate::energy::Account;
 use crate::error::{Error, Result};
+use crate::{Options, StopRule};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use worker::Stop;
 
@@ -27,11 +30,19 @@ const SAMPLING: f64 = 1.0 / 16.0;
 /// Time that a run still takes once it is asked to stop.
 pub const FINISHING: Duration = Duration::from_millis(2000);
 
+#[derive(Clone, Debug)]
+enum Limit {
+    None,
+    Time(Duration),
+    /// Joules, and who counts them.
+    Energy(f64, Arc<Account>),
+}
+
 /// What a run's budget of time allows; nothing is limited where it has none.
 #[derive(Clone, Debug)]
 pub struct Clock {
     begun: Instant,
-    time: Option<Duration>,
+    limit: Limit,
     /// Models that share it.
     models: u32,
     stop: Stop,
@@ -40,15 +51,36 @@ pub struct Clock {
 impl Clock {
     /// Of a run whose command began then, and which may be asked to stop.
     pub fn new(begun: Instant, rule: StopRule, stop: Stop) -> Clock {
-        let time = match rule {
-            StopRule::Time(time) => Some(time),
-            StopRule::Trials(_) => None,
+        let limit = match rule {
+            StopRule::Time(time) => Limit::Time(time),
+            StopRule::Trials(_) | StopRule::Energy(_) => Limit::None,
         };
         Clock {
             begun,
-            time,
+            limit,
             models: 1,
             stop,
+        }
+    }
+
+    /// Of a run with these options.
+    pub fn of(options: &Options) -> Clock {
+        let clock = Clock::new(options.begun, options.stop, options.interrupt.clone());
+        match (options.stop, &options.energy) {
+            (StopRule::Energy(joules), Some(account)) => Clock {
+                limit: Limit::Energy(joules, account.clone()),
+                ..clock
+            },
+            _ => clock,
+        }
+    }
+
+    /// The budget as a time.
+    fn budget(&self) -> Option<Duration> {
+        match &self.limit {
+            Limit::None => None,
+            Limit::Time(time) => Some(*time),
+            Limit::Energy(joules, account) => Some(account.lasts(*joules)),
         }
     }
 
@@ -70,7 +102,7 @@ impl Clock {
     pub fn time(&self) -> Option<Duration> {
         let asked = self.stop.asked();
         let stopped = asked.map(|at| at.saturating_duration_since(self.begun) + FINISHING);
-        match (self.time, stopped) {
+        match (self.budget(), stopped) {
             (Some(time), Some(stopped)) => Some(time.min(stopped)),
             (time, stopped) => time.or(stopped),
         }
@@ -103,7 +135,7 @@ impl Clock {
         let part = of / f64::from(self.models);
         let time = match self.is_stopped() {
             true => Some(FINISHING),
-            false => self.time,
+            false => self.budget(),
         };
         time.map_or(Duration::MAX, |t| t.mul_f64(part))
     }

@@ -4,6 +4,7 @@ use crate::Tuned;
 use crate::choice::Choice;
 use crate::compile::{Builders, assemble_alternatives, named};
 use crate::default_model::{DefaultModel, PROFILING};
+use crate::energy::Stage;
 use crate::error::Result;
 use crate::known::Lookup;
 use crate::layouts::profile;
@@ -41,6 +42,7 @@ impl Finish<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Tuned> {
         let (job, plan, mut default) = (self.job, &self.model.plan, self.default);
+        run.options.enter(Stage::Rank);
         if run.is_timed(job) {
             observer.stage("ranking the finalists alone");
             run.rank_finalists(job, observer)?;
@@ -48,6 +50,7 @@ impl Finish<'_> {
             run.time_finalists(job, builders, observer)?;
         }
         let otherwise = run.known_or(job, &default.kernels, builders)?;
+        run.options.enter(Stage::Model);
         let in_model = run.decide_in_model(job, &otherwise, observer)?;
         observer.stage("comparing whole models");
         let best = run.best_kernels(job, &otherwise);
@@ -178,6 +181,7 @@ impl Run<'_> {
     /// Marks a model's run as ended.
     fn end(&self, job: usize, report: &mut Report) -> Result<()> {
         report.wall_s = self.clock.elapsed().as_secs_f64();
+        report.energy = self.energy(report)?;
         let summary = serde_json::to_value(report).unwrap_or_default();
         if let Some(store) = self.log.store {
             store.end_run(&self.jobs[job].run_id, record::unix_ms(), &summary)?;

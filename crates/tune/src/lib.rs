@@ -20,6 +20,7 @@ pub mod compile;
 pub mod default_model;
 mod disturbance;
 mod ending;
+pub mod energy;
 mod error;
 pub mod evaluator;
 mod factorial;
@@ -75,8 +76,10 @@ pub use workers::{Host, Workers, serve_worker_if_asked};
 
 use crate::chooser::Chooser;
 use crate::compile::Builders;
+use crate::energy::Stage;
 use crate::finish::Finish;
 use crate::search::check_algorithms;
+use measure::energy::own_cpu_s;
 use runtime::CompiledModel;
 use start::{Start, prepare};
 use std::sync::Arc;
@@ -144,7 +147,7 @@ pub fn tune_all_by(
     evaluator: Option<&MakeEvaluator<'_>>,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Tuned>> {
-    let start_cpu_s = report::cpu_s();
+    let start_cpu_s = own_cpu_s();
     let host = &Host {
         workers: host.workers.stopped_by(&options.interrupt),
         ..host.clone()
@@ -156,7 +159,8 @@ pub fn tune_all_by(
     let prepared = prepare(requests, host, store, options)?;
     let (mut models, defaults): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
     if evaluator.is_none() && !options.reading.is_zero() {
-        let clock = Clock::new(options.begun, options.stop, options.interrupt.clone());
+        let clock = Clock::of(options);
+        options.enter(Stage::Features);
         for (m, r) in models.iter_mut().zip(requests) {
             observer.stage("reading candidates");
             let left = clock.left(Duration::ZERO) / 4;
@@ -176,6 +180,7 @@ pub fn tune_all_by(
         evaluator,
     };
     let mut run = start.run()?;
+    options.enter(Stage::Search);
     run.search(Some(&mut builders), observer)?;
     let mut tuned = Vec::new();
     for (job, (model, default)) in models.iter().zip(defaults).enumerate() {

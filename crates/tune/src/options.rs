@@ -1,6 +1,7 @@
 //! What a run is told.
 
-use crate::error::{Result, no_such};
+use crate::energy::{Account, Stage};
+use crate::error::{Error, Result, no_such};
 use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::knobs::{knob, number};
@@ -8,9 +9,11 @@ use crate::known::Requirements;
 use crate::objective::Objective;
 use crate::scorer::Simulator;
 use analysis::Score;
+use measure::energy::PowerCurve;
 use measure::{Constants, Policy};
 use search::{Accuracy, Allowed, SpaceKind};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use worker::Stop;
 
@@ -21,6 +24,8 @@ pub enum StopRule {
     /// Candidates tried, over all tasks: those that were executed, and those that could not be
     /// built. Candidates that were dropped by filters, or whose outcome is known, do not count.
     Trials(u64),
+    /// Joules of the whole command, by [`Options::energy`].
+    Energy(f64),
 }
 
 /// How CPUs are to be divided between kernels and builders; none for what the machine suggests.
@@ -40,6 +45,8 @@ pub struct Options {
     pub stop: StopRule,
     /// Asks the run to end before: it ranks what it knows, and gives the best model of that.
     pub interrupt: Stop,
+    /// Counts the joules of the run, if they are counted.
+    pub energy: Option<Arc<Account>>,
     pub strategy: String,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
@@ -100,6 +107,12 @@ const IN_MODEL_TRIALS: Duration = Duration::from_secs(3);
 /// Most time for reading candidates by default.
 const READING_MOST: Duration = Duration::from_secs(10);
 
+/// Time in which so many CPUs of a usual machine use these joules, if all of them are busy.
+fn least_time(joules: f64, cpus: usize) -> Duration {
+    let [curve, _] = PowerCurve::usual(cpus);
+    Duration::try_from_secs_f64(joules / curve.full_w()).unwrap_or(Duration::MAX)
+}
+
 impl Options {
     /// The defaults of [`crate::knobs`], for kernels of so many threads on a machine with so many
     /// CPUs; time counts from now.
@@ -111,10 +124,16 @@ impl Options {
             seconds.unwrap_or_else(|| panic!("the default of --{name} is in seconds"))
         };
         let requirements = Requirements::of_knobs();
+        let time = match stop {
+            StopRule::Time(time) => Some(time),
+            StopRule::Energy(joules) => Some(least_time(joules, cpus)),
+            StopRule::Trials(_) => None,
+        };
         let mut options = Options {
             begun: Instant::now(),
             stop,
             interrupt: Stop::default(),
+            energy: None,
             strategy: text("strategy"),
             budget: text("budget"),
             objective: Objective::of_name(knob("objective").default)
@@ -144,14 +163,8 @@ impl Options {
             plain: knob("plain").default == "on",
             comparing: seconds("compare-time"),
             alternatives: number(knob("keep-alternatives")),
-            in_model: match stop {
-                StopRule::Trials(_) => IN_MODEL_TRIALS,
-                StopRule::Time(time) => (time / 10).min(IN_MODEL_MOST),
-            },
-            reading: match stop {
-                StopRule::Trials(_) => Duration::ZERO,
-                StopRule::Time(time) => (time / 10).min(READING_MOST),
-            },
+            in_model: time.map_or(IN_MODEL_TRIALS, |t| (t / 10).min(IN_MODEL_MOST)),
+            reading: time.map_or(Duration::ZERO, |t| (t / 10).min(READING_MOST)),
             score_cpu: None,
             rates: Score::USUAL,
             simulator: None,
@@ -191,8 +204,15 @@ impl Options {
     /// Checks names that are given as text.
     ///
     /// # Errors
-    /// If there is no such strategy, budget or filter.
+    /// If there is no such strategy, budget or filter, or a budget of energy and nothing that
+    /// counts it.
     pub fn check(&self) -> Result<()> {
+        if let (StopRule::Energy(_), None) = (self.stop, &self.energy) {
+            return Err(
+                Error::new("the run is to end by its energy, which nothing counts")
+                    .help("set `energy` of the options to an account"),
+            );
+        }
         let known = |kind: &str, name: &String, all: &[&str]| match all.contains(&name.as_str()) {
             true => Ok(()),
             false => Err(no_such(kind, name, all)),
@@ -201,6 +221,13 @@ impl Options {
         known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
         filters.try_for_each(|name| known("filter", name, &filter_names()))
+    }
+
+    /// From here on the joules are those of another stage.
+    pub fn enter(&self, stage: Stage) {
+        if let Some(account) = &self.energy {
+            account.enter(stage);
+        }
     }
 
     /// What a run with kernels of so many threads was started with, for the store.
@@ -228,6 +255,7 @@ impl Options {
             // same under all of them.
             stop: _,
             interrupt: _,
+            energy: _,
             plain: _,
             algorithms: _,
             build_limit: _,
@@ -305,6 +333,21 @@ mod tests {
         assert_eq!(options.run_limit, Duration::from_secs(10));
         assert!(search::strategy(&options.strategy, 0).is_some());
         assert!(search::budget(&options.budget).is_some());
+    }
+
+    #[test]
+    fn a_budget_of_energy_needs_an_account_and_is_a_time() {
+        let mut options = Options::new(2, 1, StopRule::Energy(600.0));
+        // Two usual CPUs draw 10 W at most.
+        assert_eq!(options.in_model, Duration::from_secs(6));
+        let said = options.check().unwrap_err().to_string();
+        assert!(said.contains("nothing counts"), "{said}");
+        assert_eq!(crate::Clock::of(&options).end(Duration::ZERO), None);
+        let account = Account::new(measure::energy::MachineFile::usual(2));
+        options.energy = Some(Arc::new(account));
+        options.check().unwrap();
+        let time = crate::Clock::of(&options).time();
+        assert_eq!(time, Some(Duration::from_secs(60)));
     }
 
     #[test]

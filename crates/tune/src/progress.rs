@@ -1,10 +1,11 @@
 //! How far a run is, for whoever watches it: the model's time so far, its costliest tasks, and
 //! what other programs do meanwhile.
 
+use crate::StopRule;
 use crate::observer::{Observer, Status};
 use crate::run::Run;
 use crate::threads::cpus;
-use crate::{StopRule, report};
+use measure::energy::family_cpu_s;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -52,6 +53,11 @@ impl Run<'_> {
             StopRule::Time(t) => {
                 let left = t.saturating_sub(elapsed);
                 (elapsed.as_secs_f64() / t.as_secs_f64(), Some(left))
+            }
+            StopRule::Energy(_) => {
+                let left = self.clock.left(Duration::ZERO);
+                let all = (elapsed + left).as_secs_f64();
+                (elapsed.as_secs_f64() / all.max(1e-9), Some(left))
             }
             StopRule::Trials(n) => (self.trials as f64 / n.max(1) as f64, None),
         };
@@ -196,11 +202,10 @@ fn used() -> Option<Used> {
     // SAFETY: a question about the system.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let children = children_ticks(std::process::id())?;
     Some(Used {
         at: Instant::now(),
         all_s: busy_ticks(&stat, &cpus())? as f64 / ticks,
-        own_s: report::cpu_s() + children as f64 / ticks,
+        own_s: family_cpu_s(),
     })
 }
 
@@ -219,33 +224,6 @@ fn busy_ticks(stat: &str, cpus: &[usize]) -> Option<u64> {
     (!of_cpus.is_empty()).then(|| of_cpus.iter().sum())
 }
 
-/// Ticks that the living children of a process have used.
-fn children_ticks(parent: u32) -> Option<u64> {
-    let mut sum = 0;
-    for process in std::fs::read_dir("/proc").ok()?.flatten() {
-        let number = process.file_name().to_str().map(str::parse::<u32>);
-        if !matches!(number, Some(Ok(_))) {
-            continue;
-        }
-        // One that ends meanwhile is counted the next time.
-        let stat = std::fs::read_to_string(process.path().join("stat"));
-        sum += stat.map_or(0, |s| ticks_of_child(&s, parent).unwrap_or(0));
-    }
-    Some(sum)
-}
-
-/// Ticks of a process, of the text of its `stat`, if it is a child of this one.
-fn ticks_of_child(stat: &str, parent: u32) -> Option<u64> {
-    // Its name is in parentheses and may hold anything.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    if fields.get(1)?.parse::<u32>().ok()? != parent {
-        return None;
-    }
-    let time = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    Some(time(11)? + time(12)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,14 +236,6 @@ mod tests {
         assert_eq!(busy_ticks(STAT, &[0, 1]), Some(341));
         assert_eq!(busy_ticks(STAT, &[7]), None);
         assert_eq!(busy_ticks("", &[0]), None);
-    }
-
-    #[test]
-    fn children_are_told_by_their_parent() {
-        let stat = "17 (a) b) R 5 17 17 0 -1 4194304 100 0 0 0 40 2 7 8 20 0 1";
-        assert_eq!(ticks_of_child(stat, 5), Some(42));
-        assert_eq!(ticks_of_child(stat, 6), None);
-        assert_eq!(ticks_of_child("17 (a", 5), None);
         assert!(used().is_some_and(|u| u.all_s > 0.0 && u.own_s > 0.0));
     }
 

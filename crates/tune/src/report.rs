@@ -2,11 +2,13 @@
 
 use crate::StopRule;
 use crate::compile::Warning;
+use crate::energy::Energy;
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
 use crate::run::{Run, TaskSearch};
 use crate::search::Search;
+use measure::energy::own_cpu_s;
 use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
@@ -115,6 +117,8 @@ pub struct Report {
     pub default_s: f64,
     /// CPU time of this process and of the workers that were waited for or reported it.
     pub cpu_s: f64,
+    /// Joules of the command so far, if they are counted.
+    pub energy: Option<Energy>,
     pub trials_per_s: f64,
     /// Of the latencies: `thread_cpu`, which leaves out what preempted a single
     /// thread, or `wall`.
@@ -194,22 +198,6 @@ pub fn fill_times(report: &mut Report, plan: &Plan, [before, after]: &[Vec<u64>;
     report.tasks.sort_by(|a, b| b.share.total_cmp(&a.share));
 }
 
-/// CPU time of this process and of its ended children, in seconds. Children of
-/// what ran under its number before, such as a build, are among them.
-pub fn cpu_s() -> f64 {
-    let of = |who| {
-        // SAFETY: an all-zero rusage is valid, and the call fills it.
-        let usage = unsafe {
-            let mut u: libc::rusage = std::mem::zeroed();
-            libc::getrusage(who, &mut u);
-            u
-        };
-        let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
-        s(usage.ru_utime) + s(usage.ru_stime)
-    };
-    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
-}
-
 impl Run<'_> {
     /// The report of a model without whole-model latencies.
     pub fn report(
@@ -263,10 +251,11 @@ impl Run<'_> {
             wall_s: self.clock.elapsed().as_secs_f64(),
             time_s: match self.options.stop {
                 StopRule::Time(t) => Some(t.as_secs_f64()),
-                StopRule::Trials(_) => None,
+                StopRule::Trials(_) | StopRule::Energy(_) => None,
             },
             default_s: f64::NAN,
-            cpu_s: cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
+            cpu_s: own_cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
+            energy: None,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
             latency_clock: match target.threads() {
                 1 => "thread_cpu",

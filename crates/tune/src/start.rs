@@ -61,7 +61,7 @@ pub fn prepare(
 ) -> Result<Vec<(Prepared, DefaultModel)>> {
     let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
     builders.limit = options.build_limit;
-    let clock = Clock::new(options.begun, options.stop, options.interrupt.clone());
+    let clock = Clock::of(options);
     let clock = clock.shared_by(requests.len());
     let mut one = |r: &Request<'_>| {
         clock.goes_on()?;

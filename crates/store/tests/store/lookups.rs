@@ -2,6 +2,7 @@
 
 use store::{
     Cache, CandidateKey, Outcome, RECORDED, Record, RecordPlace, RecordQuery, Stage, Store, TIMED,
+    TaskCpu,
 };
 
 use crate::samples::{machine, prepare, prepared, record, scored, target, task, timed, wrong};
@@ -38,6 +39,33 @@ fn finalist(record: Record) -> Record {
         final_: true,
         ..record
     }
+}
+
+#[test]
+fn cpu_times_of_a_run_are_summed_by_task_and_finalists_apart() {
+    let store = prepared();
+    prepare(&store, "r2");
+    for trial in 0..3 {
+        store
+            .insert_record(&record("r1", trial, timed(&[5])))
+            .unwrap();
+    }
+    let last = finalist(record("r1", 0, timed(&[5])));
+    store.insert_record(&last).unwrap();
+    store.insert_record(&record("r2", 0, timed(&[5]))).unwrap();
+    // A sample builds in 4 ms, and its measuring has no CPU time.
+    let of = |final_, build_ns| TaskCpu {
+        task: "t1".into(),
+        final_,
+        search_ns: 0,
+        build_ns,
+        load_ns: 0,
+        measure_ns: 0,
+        check_ns: 0,
+    };
+    let found = store.cpu_times("r1").unwrap();
+    assert_eq!(found, [of(false, 12_000_000), of(true, 4_000_000)]);
+    assert_eq!(store.cpu_times("r3").unwrap(), []);
 }
 
 #[test]

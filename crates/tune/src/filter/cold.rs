@@ -1,17 +1,17 @@
 //! Candidates that look like cold ones are dropped (Trimmer, Algorithm 1).
 //!
-//! A candidate is *cold* if it takes longer than the trend of its search at that time: LOESS of the
-//! logarithm of its cost against its position. A network learns costs from the decisions; what its second
+//! A candidate is *cold* if it takes longer than the trend of its search at that time
+//! ([`search::label`]). A network learns costs from the decisions; what its second
 //! layer gives out says which candidates are alike. A new candidate is dropped if all of its nearest
 //! known ones are cold or failed. How often it is looked at falls with every network: at first most
 //! candidates are bad, and later the strategy knows better.
 
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
-use learn::{EmbeddedNetwork, Mixed, loess};
+use learn::{EmbeddedNetwork, Mixed};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use search::{Context, Point, Space, Told};
+use search::{Context, Label, Point, Space, Told, label};
 use std::collections::HashMap;
 use store::Outcome;
 
@@ -20,8 +20,9 @@ const LEAST_TOLD: usize = 32;
 const GROWTH: f64 = 0.2;
 /// Nearest known candidates that all have to be bad.
 const NEAREST: usize = 5;
-/// Of the observations that a line of the trend is fitted to.
-const SPAN: f64 = 2.0 / 3.0;
+/// How labels are made: the observations that a line of the trend is fitted to, and its robust passes.
+const FRACTION: f64 = 2.0 / 3.0;
+const PASSES: u32 = 3;
 /// How often a candidate is looked at under the first network, by how much less under each next one, and at least.
 const LOOKS: f64 = 0.9;
 const LOOKS_FALL: f64 = 0.7;
@@ -33,7 +34,7 @@ const MOST_VALUES: usize = 256;
 pub struct Cold {
     rng: Pcg64Mcg,
     seed: u64,
-    /// In the order in which they were told, with the logarithm of the cost; none of one that failed.
+    /// In the order in which they were told, with the cost; none of one that failed.
     told: Vec<(Point, Option<f64>)>,
     network: Option<Known>,
     /// Networks made so far.
@@ -98,15 +99,19 @@ impl Known {
         let columns = Columns::of(space);
         let timed = told
             .iter()
-            .filter_map(|(p, cost)| Some((columns.row(p), (*cost)?)));
+            .filter_map(|(p, cost)| Some((columns.row(p), (*cost)?.ln())));
         let (rows, costs): (Vec<Mixed>, Vec<f64>) = timed.unzip();
         if rows.len() < LEAST_TOLD / 2 {
             return None;
         }
         let network = EmbeddedNetwork::trained(&rows, &columns.cardinalities, &costs, seed).ok()?;
-        let bad = bad(told)?;
-        let places = told.iter().zip(bad);
-        let places = places.map(|((p, _), bad)| (place(&network, &columns.row(p)), bad));
+        let costs: Vec<Option<f64>> = told.iter().map(|(_, cost)| *cost).collect();
+        let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
+        let places = told.iter().zip(labels);
+        let places = places.map(|((p, _), label)| {
+            let place = place(&network, &columns.row(p));
+            (place, label != Label::Hot)
+        });
         Some(Known {
             places: places.collect(),
             columns,
@@ -141,20 +146,6 @@ fn place(network: &EmbeddedNetwork, row: &Mixed) -> Vec<f64> {
         false => place.clear(),
     }
     place
-}
-
-/// Which told candidates failed or cost more than the trend.
-fn bad(told: &[(Point, Option<f64>)]) -> Option<Vec<bool>> {
-    let costs = told
-        .iter()
-        .enumerate()
-        .filter_map(|(i, (_, c))| Some((i as f64, (*c)?)));
-    let (at, costs): (Vec<f64>, Vec<f64>) = costs.unzip();
-    let mut above = loess(&at, &costs, SPAN, &at).ok()?.into_iter().zip(costs);
-    let one = |(_, cost): &(Point, Option<f64>)| {
-        cost.is_none() || above.next().is_some_and(|(trend, cost)| cost > trend)
-    };
-    Some(told.iter().map(one).collect())
 }
 
 impl Cold {
@@ -218,7 +209,7 @@ impl Filter for Cold {
             return;
         }
         let cost = told.cost.filter(|c| c.is_finite() && *c > 0.0);
-        self.told.push((told.point.clone(), cost.map(f64::ln)));
+        self.told.push((told.point.clone(), cost));
     }
 }
 

@@ -223,6 +223,7 @@ impl Run<'_> {
         form: Form,
         mut trials: Vec<Trial>,
     ) -> Result<Vec<Trial>> {
+        let watch = Watch::start();
         let evaluator = self.evaluators[self.searches[search].evaluator].name();
         let mut events: Vec<NewEvent> = Vec::new();
         let s = &mut self.searches[search];
@@ -255,6 +256,7 @@ impl Run<'_> {
         }
         s.filters = filters;
         s.check_similar()?;
+        self.filter_cpu_ns += watch.spent().cpu_ns;
         if events.is_empty() {
             return Ok(trials);
         }

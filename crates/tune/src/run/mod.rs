@@ -112,6 +112,8 @@ pub struct Run<'a> {
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
+    /// CPU time of filters.
+    pub filter_cpu_ns: u64,
     pub tuning: Duration,
     /// What other programs do meanwhile.
     pub others: Others,
@@ -128,7 +130,7 @@ impl<'a> Run<'a> {
         Ok(Run {
             log,
             options,
-            clock: Clock::new(options.begun, options.stop, options.interrupt.clone()),
+            clock: Clock::of(options),
             jobs: vec![],
             searches: vec![],
             ranked: BTreeSet::new(),
@@ -145,6 +147,7 @@ impl<'a> Run<'a> {
             batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
+            filter_cpu_ns: 0,
             tuning: Duration::ZERO,
             others: Others::default(),
         })
@@ -271,7 +274,7 @@ impl<'a> Run<'a> {
     /// Whether the search is over.
     fn spent(&self) -> bool {
         let over = match self.options.stop {
-            StopRule::Time(_) => self.clock.left(self.afterwards()).is_zero(),
+            StopRule::Time(_) | StopRule::Energy(_) => self.clock.left(self.afterwards()).is_zero(),
             StopRule::Trials(n) => self.trials >= n,
         };
         over || self.clock.is_stopped()

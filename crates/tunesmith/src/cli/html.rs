@@ -220,6 +220,65 @@ pub fn steps(points: &[(f64, f64)], names: [&str; 2]) -> String {
     svg(HEIGHT, &(axes(&x, &y, names) + &line))
 }
 
+/// Points of one kind, with the colour they are drawn in.
+pub struct Points {
+    pub colour: &'static str,
+    pub at: Vec<(f64, f64)>,
+}
+
+/// Points of several kinds and a line, on a logarithmic scale of `y`.
+pub fn scatter(kinds: &[Points], line: &[(f64, f64)], names: [&str; 2]) -> String {
+    let all = || kinds.iter().flat_map(|k| &k.at).chain(line);
+    let ends = |of: fn(&(f64, f64)) -> f64| {
+        let values = || all().map(of);
+        (
+            values().fold(f64::INFINITY, f64::min),
+            values().fold(0.0, f64::max),
+        )
+    };
+    let ((first, last), (least, most)) = (ends(|p| p.0), ends(|p| p.1));
+    if least.is_infinite() {
+        return String::new();
+    }
+    let x = Axis {
+        least: first,
+        most: last.max(first + 1.0),
+        log: false,
+        from: LEFT,
+        to: WIDTH - RIGHT,
+    };
+    let y = Axis {
+        least: (least * 0.9).max(f64::MIN_POSITIVE),
+        most: most * 1.1,
+        log: true,
+        from: HEIGHT - BOTTOM,
+        to: TOP,
+    };
+    let mut inside = axes(&x, &y, names);
+    for kind in kinds {
+        for (at, value) in &kind.at {
+            let _ = write!(
+                inside,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\" fill=\"{}\"><title>{at}: {}</title></circle>",
+                x.at(*at),
+                y.at(*value),
+                kind.colour,
+                label(*value)
+            );
+        }
+    }
+    let places = line
+        .iter()
+        .map(|p| format!("{:.1},{:.1}", x.at(p.0), y.at(p.1)));
+    let places: Vec<String> = places.collect();
+    let _ = write!(
+        inside,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"#1d2430\" stroke-width=\"1.5\"/>",
+        places.join(" ")
+    );
+    svg(HEIGHT, &inside)
+}
+
 /// A bar of a picture: what it is of, how long it is, and what is written behind it.
 pub struct Bar {
     pub name: String,

@@ -1,4 +1,4 @@
-//! Values of flags: durations, counts, shares. What makes no sense is refused with
+//! Values of flags: durations, energies, counts, shares. What makes no sense is refused with
 //! what would.
 
 use std::time::Duration;
@@ -49,6 +49,35 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         Duration::ZERO => Err("it must be more than 0, such as 90s".into()),
         time => Ok(time),
     }
+}
+
+/// Units of energy in joules.
+const ENERGY_UNITS: [(&str, f64); 5] = [
+    ("kWh", 3.6e6),
+    ("Wh", 3600.0),
+    ("MJ", 1e6),
+    ("kJ", 1e3),
+    ("J", 1.0),
+];
+
+/// `50kJ`, `1.2MJ`, `300J`, `20Wh`: a number with its unit; in joules.
+pub fn parse_energy(text: &str) -> Result<f64, String> {
+    let bad = || format!("`{text}` is no energy such as 50kJ, 1.2MJ, 300J or 20Wh");
+    let units = ENERGY_UNITS.iter();
+    let with = units.filter_map(|(unit, each)| Some((text.strip_suffix(unit)?, each)));
+    // Every unit that ends in another one comes before it.
+    let (digits, each) = with.into_iter().next().ok_or_else(bad)?;
+    parse_amount(digits).map_err(|_| bad()).map(|n| n * each)
+}
+
+/// A finite number of more than 0.
+pub fn parse_amount(text: &str) -> Result<f64, String> {
+    let plain = text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let amount = text
+        .parse()
+        .ok()
+        .filter(|n| plain && *n > 0.0 && *n < f64::INFINITY);
+    amount.ok_or_else(|| "it must be a number of more than 0, such as 0.10".into())
 }
 
 fn whole<T: TryFrom<u64>>(text: &str, most: u64) -> Result<T, String> {
@@ -141,6 +170,23 @@ mod tests {
             assert!(parse_duration(text).unwrap_err().contains("a year"));
         }
         assert!(parse_time("0ms").is_err() && parse_time("1ns").is_ok());
+    }
+
+    #[test]
+    fn energies_have_units_and_amounts_are_positive() {
+        let of = |text| parse_energy(text);
+        assert_eq!((of("50kJ"), of("1.5MJ")), (Ok(5e4), Ok(1.5e6)));
+        assert_eq!(
+            (of("300J"), of("2Wh"), of(".5kWh")),
+            (Ok(300.0), Ok(7200.0), Ok(1.8e6))
+        );
+        for text in ["", "50", "kJ", "0J", "-1J", "1 kJ", "infJ", "NaNJ", "5kj"] {
+            assert!(of(text).unwrap_err().contains("such as 50kJ"), "{text}");
+        }
+        assert_eq!(parse_amount("0.10"), Ok(0.1));
+        for text in ["0", "-1", "inf", "NaN", ""] {
+            assert!(parse_amount(text).is_err(), "{text}");
+        }
     }
 
     #[test]

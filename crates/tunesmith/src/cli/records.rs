@@ -2,6 +2,7 @@
 
 use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
+use super::records_label;
 use super::table::{Table, ms};
 use crate::imported::judge;
 use crate::titles::short;
@@ -20,7 +21,7 @@ use tune::{Error, Result};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  tunesmith records --model resnet18 --outcome wrong\n  tunesmith records runs\n  tunesmith records best --op conv2d --json\n  tunesmith records counts\n  tunesmith records export all.jsonl\n  tunesmith records import all.jsonl --store other.sqlite\n  tunesmith records t4 conv.t4.json --task 'conv2d('"
+    after_help = "Examples:\n  tunesmith records --model resnet18 --outcome wrong\n  tunesmith records runs\n  tunesmith records best --op conv2d --json\n  tunesmith records counts\n  tunesmith records label --plot labels.html\n  tunesmith records export all.jsonl\n  tunesmith records import all.jsonl --store other.sqlite\n  tunesmith records t4 conv.t4.json --task 'conv2d('"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -43,6 +44,8 @@ enum Action {
     Best(Query),
     /// Count outcomes by task
     Counts(Query),
+    /// Label candidates hot, cold or failed, and show what each kind took
+    Label(records_label::Args),
     /// Write the whole store as JSON lines
     Export(FileArgs),
     /// Add the records of an exported file to the store
@@ -89,9 +92,9 @@ struct Query {
 
 /// Which records; what is not given does not restrict.
 #[derive(clap::Args)]
-struct Selection {
+pub struct Selection {
     #[command(flatten)]
-    store: StoreArgs,
+    pub store: StoreArgs,
     /// Only runs whose model name contains this
     #[arg(long)]
     model: Option<String>,
@@ -122,10 +125,10 @@ struct Selection {
 }
 
 /// A store with what its records refer to.
-struct Opened {
+pub struct Opened {
     store: Store,
     tasks: BTreeMap<String, Task>,
-    runs: BTreeMap<String, Run>,
+    pub runs: BTreeMap<String, Run>,
 }
 
 /// `op(name=value,...)`, as the plan titles tasks.
@@ -144,7 +147,7 @@ pub fn title(t: &Task) -> String {
 }
 
 impl Opened {
-    fn new(args: &StoreArgs) -> Result<Opened> {
+    pub fn new(args: &StoreArgs) -> Result<Opened> {
         let store = args.existing()?;
         let tasks = store.tasks()?.into_iter().map(|t| (t.key.clone(), t));
         let runs = store.runs()?.into_iter().map(|r| (r.run_id.clone(), r));
@@ -155,12 +158,15 @@ impl Opened {
         })
     }
 
-    fn title(&self, key: &str) -> String {
+    pub fn title(&self, key: &str) -> String {
         self.tasks.get(key).map_or_else(|| key.to_string(), title)
     }
 
     /// Short titles of tasks that are shown together, by their keys.
-    fn short_titles<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, String> {
+    pub fn short_titles<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a String>,
+    ) -> BTreeMap<String, String> {
         let keys: BTreeSet<&String> = keys.collect();
         let full: Vec<String> = keys.iter().map(|k| self.title(k)).collect();
         let full: Vec<&str> = full.iter().map(String::as_str).collect();
@@ -248,7 +254,7 @@ impl Selection {
     }
 
     /// Hands on the records that match, in the order they were stored.
-    fn visit(&self, o: &Opened, mut f: impl FnMut(Record)) -> Result<()> {
+    pub fn visit(&self, o: &Opened, mut f: impl FnMut(Record)) -> Result<()> {
         let (tasks, runs) = (self.tasks(o)?, self.runs(o)?);
         let filter = RecordQuery {
             task: only(&tasks),
@@ -273,6 +279,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Some(Action::Runs(q)) => runs(q)?,
         Some(Action::Best(q)) => best(q)?,
         Some(Action::Counts(q)) => counts(q)?,
+        Some(Action::Label(l)) => records_label::run(l)?,
         Some(Action::Export(f)) => export(f)?,
         Some(Action::Import(f)) => import(f)?,
         Some(Action::T4 { file, query }) => t4(file, query)?,

@@ -1,6 +1,7 @@
 //! `tune`: searches schedules for every task of a model.
 
 use super::ADVANCED;
+use super::energy_args::EnergyArgs;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, kind, with_default};
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, say, warn, warn_of_types};
@@ -16,6 +17,7 @@ use measure::{Constants, Policy};
 use runtime::SigningKey;
 use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
+use tune::energy::Account;
 use tune::evaluator::{Evaluator, Reading};
 use tune::filter::ByScore;
 use tune::machine::Machine;
@@ -29,6 +31,7 @@ use tune::{Error, Result};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Tune models: search, measure, and write the tuned models
@@ -49,6 +52,8 @@ pub struct Args {
     pub time: Duration,
     #[arg(long, value_parser = parse_count::<u64>, help = doc("trials"))]
     pub trials: Option<u64>,
+    #[command(flatten)]
+    energy: EnergyArgs,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "PREFIX,...", value_delimiter = ',', help = doc("algorithms"))]
     pub algorithms: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("strategy"), value_name = kind("strategy"), default_value = default("strategy"))]
@@ -175,10 +180,16 @@ pub fn artifact_path(asked: Option<&Path>, model: &str) -> PathBuf {
     PathBuf::from(format!("{}.tsm", safe.trim_matches('_')))
 }
 
-/// The options that the flags ask for.
-fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
-    let stop = a.trials.map_or(StopRule::Time(a.time), StopRule::Trials);
+/// The options that the flags ask for. From here on the joules are counted.
+///
+/// # Errors
+/// If the file of the machine cannot be read, or the flags need what it does not say.
+fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Options> {
+    let file = a.energy.machine_file(&a.store, cpus)?;
+    let counted = a.trials.map_or(StopRule::Time(a.time), StopRule::Trials);
+    let stop = a.energy.stop(&file)?.unwrap_or(counted);
     let mut options = Options::new(cpus, threads, stop);
+    options.energy = Some(Arc::new(Account::new(file)));
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
@@ -214,7 +225,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
         policy: a.measure,
     };
     options.divide_cpus(cpus, threads, asked);
-    options
+    Ok(options)
 }
 
 /// The files that the command reads or keeps.
@@ -224,6 +235,7 @@ fn inputs(a: &Args) -> Result<Vec<PathBuf>> {
         a.store.files()?,
         a.sign.files(),
         a.score.files(),
+        a.energy.files(),
     ];
     Ok(all.concat())
 }
@@ -323,7 +335,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         runs => runs?,
     }
     check_measured(a)?;
-    let mut options = options(a, begun, machine.cpus, target.threads());
+    let mut options = options(a, begun, machine.cpus, target.threads())?;
     options.check()?;
     score(a, &mut options, machine, &target)?;
     let store = a.store.write()?;

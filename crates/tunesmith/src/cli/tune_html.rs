@@ -1,5 +1,6 @@
 //! `tune --report`: a run as one page, with pictures.
 
+use super::energy_text;
 use super::html::{Bar, Dot, Page, bars, roofline, steps};
 use super::progress::duration;
 use super::table::{ms, times};
@@ -81,7 +82,21 @@ fn model(page: &mut Page, r: &Report) {
              operations than are counted, may lie above it.",
         );
     }
+    energy(page, r);
     failures_and_settings(page, r);
+}
+
+/// What the command used, by phase.
+fn energy(page: &mut Page, r: &Report) {
+    let Some(e) = &r.energy else { return };
+    page.heading(match e.estimated {
+        true => "Energy of the whole command by phase, estimated",
+        false => "Energy of the whole command by phase",
+    });
+    let mut header = vec!["phase"];
+    header.extend(e.by.iter().map(|m| m.source.as_str()));
+    page.table(&header, &energy_text::phases(e));
+    page.note(&format!("Joules are {}.", energy_text::source(e)));
 }
 
 fn failures_and_settings(page: &mut Page, r: &Report) {

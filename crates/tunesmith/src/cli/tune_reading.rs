@@ -67,7 +67,10 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 21] = [
+const MEASURING: [&str; 24] = [
+    "energy",
+    "cost",
+    "machine-file",
     "read-time",
     "budget",
     "objective",

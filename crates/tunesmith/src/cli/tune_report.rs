@@ -1,6 +1,7 @@
 //! What `tune` says at its end: how much faster the model is, where that came from, and whether
 //! more time would help.
 
+use super::energy_text;
 use super::progress::duration;
 use super::screen::{self, Style, styled, wrapped};
 use super::table::{Table, ms, times};
@@ -258,6 +259,7 @@ pub fn notes(r: &Report) -> Vec<String> {
         );
     }
     notes.push(effort(r));
+    notes.extend(r.energy.iter().flat_map(energy_text::notes));
     for (what, counts) in [
         ("without a time", &r.failures),
         ("dropped by filters", &r.skipped),

@@ -21,6 +21,7 @@ macro_rules! pages {
 pages! {
     every_command_of_tune_your_model_works: "tune-your-model",
     every_command_of_choose_a_budget_works: "choose-a-budget",
+    every_command_of_energy_and_money_works: "energy-and-money",
     every_command_of_choose_without_running_works: "choose-without-running",
     every_command_of_batch_sizes_works: "batch-sizes",
     every_command_of_quantise_works: "quantise",
@@ -90,6 +91,11 @@ fn prepare(p: &Sandbox) {
     write_npy_file(&p.folder.join("labels.npy"), &labels).unwrap();
     let x = Tensor::from_slice(&[4, 16], &[0.5f32; 64]);
     write_npy_file(&p.folder.join("input.npy"), &x).unwrap();
+    let machine = r#"{
+        "curves": [{"name": "wall plug", "watts": [[0, 95], [16, 260], [64, 410]]}],
+        "price": {"per_hour": 0.34, "currency": "USD"}
+    }"#;
+    std::fs::write(p.folder.join("power.json"), machine).unwrap();
 }
 
 fn every_command_works(page: &str) {
@@ -112,6 +118,11 @@ fn every_command_works(page: &str) {
         if words[0] == "calibrate" {
             words.retain(|w| w != "--least-points" && w != "4");
             words.extend(["--least-points".into(), "2".into()]);
+        }
+        for (budget, short) in [("--energy", "150J"), ("--cost", "0.0001")] {
+            if let Some(at) = words.iter().position(|w| w == budget) {
+                words[at + 1] = short.into();
+            }
         }
         match words.iter().position(|w| w == "--time") {
             // Records for a fit, however slow the machine is.

@@ -3,6 +3,7 @@
 
 mod calibrated;
 mod commands;
+mod energy;
 mod errors;
 mod howto;
 mod measuring;

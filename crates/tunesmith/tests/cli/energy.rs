@@ -1,0 +1,146 @@
+//! Joules and money of a run, budgets of both, and labels of candidates.
+
+use super::program::{OP, TRIALS, place, tuned};
+use serde_json::Value;
+use std::fs::write;
+use tempfile::tempdir;
+
+fn sum(parts: &Value) -> f64 {
+    let parts = parts.as_object().unwrap().values();
+    parts.map(|v| v.as_f64().unwrap()).sum()
+}
+
+#[test]
+fn the_parts_of_a_runs_energy_sum_to_the_meter() {
+    let energy = &tuned().report["energy"];
+    let meters = energy["by"].as_array().unwrap();
+    assert_eq!(meters.len(), 1 + usize::from(energy["estimated"] == true));
+    for m in meters {
+        let (joules, idle) = (m["joules"].as_f64().unwrap(), m["idle_j"].as_f64().unwrap());
+        assert!(joules > 0.0 && idle > 0.0);
+        let parts = idle + sum(&m["phases"]);
+        assert!((parts - joules).abs() < 1e-6 * joules, "{parts} {joules}");
+        let of_tasks = sum(&m["tasks"]);
+        assert!(of_tasks > 0.0 && of_tasks < joules, "{of_tasks} {joules}");
+    }
+    assert_eq!(energy["money"], Value::Null);
+}
+
+#[test]
+fn a_machine_file_gives_power_and_price_and_budgets_end_runs() {
+    let folder = tempdir().unwrap();
+    let place = place(&folder);
+    let machine = r#"{
+        "curves": [{"name": "plug", "watts": [[0, 1000], [1, 2000], [64, 3000]]}],
+        "price": {"per_hour": 36, "currency": "EUR"}
+    }"#;
+    let file = place.file("server.json");
+    write(&file, machine).unwrap();
+    // Where every command finds it.
+    write(place.file("machine.json"), machine).unwrap();
+    let (store, out) = (place.file("s.sqlite"), place.file("m.tsm"));
+    let tune = [
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--store",
+        &store,
+        "--out",
+        &out,
+    ];
+    let by_energy = place.json(&[&tune[..], &["--energy", "3kJ"]].concat());
+    let energy = &by_energy["energy"];
+    if energy["estimated"] == true {
+        assert_eq!(energy["usual"], false);
+        let meters = energy["by"].as_array().unwrap();
+        let names: Vec<&Value> = meters.iter().map(|m| &m["source"]).collect();
+        assert_eq!(names, ["plug", "flat"]);
+        // At least a kilowatt is used, whatever the machine does.
+        let wall_s = energy["wall_s"].as_f64().unwrap();
+        assert!(meters[0]["joules"].as_f64().unwrap() >= 999.0 * wall_s);
+    }
+    let text = place.ok(&[&tune[..], &["--cost", "0.02", "--machine-file", &file]].concat());
+    assert!(text.contains("EUR, at 36 EUR an hour"), "{text}");
+    assert!(text.contains("energy: "), "{text}");
+}
+
+#[test]
+fn what_energy_and_money_need_is_said() {
+    let folder = tempdir().unwrap();
+    let place = place(&folder);
+    let tune = |more: &[&str]| place.error(&[&["tune", OP, "--threads", "1"], more].concat());
+    let said = tune(&["--cost", "0.10"]);
+    assert!(
+        said.contains("price of this machine is not known"),
+        "{said}"
+    );
+    let said = tune(&["--machine-file", &place.file("none.json")]);
+    assert!(
+        said.contains("none.json") && said.contains("energy-and-money"),
+        "{said}"
+    );
+    write(
+        place.file("bad.json"),
+        r#"{"curves": [{"name": "c", "watts": [[0, 1]]}]}"#,
+    )
+    .unwrap();
+    let said = tune(&["--machine-file", &place.file("bad.json")]);
+    assert!(
+        said.contains("bad.json") && said.contains("two points"),
+        "{said}"
+    );
+    assert!(tune(&["--energy", "50"]).contains("such as 50kJ"));
+    assert!(tune(&["--energy", "50kJ", "--time", "5s"]).contains("--time"));
+    let elsewhere = [
+        "--target",
+        "riscv64-rvv",
+        "--evaluate",
+        "static",
+        "--energy",
+        "1kJ",
+    ];
+    let said = tune(&elsewhere);
+    assert!(said.contains("--energy has no effect here"), "{said}");
+}
+
+#[test]
+fn candidates_are_labelled_with_what_they_took() {
+    let t = tuned();
+    let label = |more: &[&str]| {
+        let args = [&["records", "label", "--store", &t.store], more].concat();
+        t.place.json(&args)
+    };
+    let all = label(&[]);
+    let kinds = &all["total"]["kinds"];
+    let of = |label: &str, what: &str| kinds[label][what].as_f64().unwrap_or(0.0);
+    let sum = |what: &str| {
+        ["hot", "cold", "failed"]
+            .map(|l| of(l, what))
+            .iter()
+            .sum::<f64>()
+    };
+    assert_eq!(sum("candidates"), TRIALS as f64);
+    assert!(of("hot", "candidates") > 0.0 && sum("wall_s") > 0.0);
+    assert_eq!(all["total"]["without_joules"], 0);
+    assert!(kinds["hot"]["joules"][0].as_f64().unwrap() > 0.0);
+    // One curve through every latency leaves none above it.
+    let close = label(&["--fraction", "0", "--passes", "0"]);
+    assert_eq!(close["fraction"], 0.0);
+    let folder = tempdir().unwrap();
+    let page = folder.path().join("labels.html").display().to_string();
+    let args = ["records", "label", "--store", &t.store, "--plot", &page];
+    let text = t.place.ok(&args);
+    assert!(
+        text.contains("all tasks") && text.contains("cold: slower than"),
+        "{text}"
+    );
+    if all["total"]["estimated"] == true {
+        assert!(
+            text.contains("joules are estimated under two curves"),
+            "{text}"
+        );
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<polyline") && page.contains("<circle"));
+}
