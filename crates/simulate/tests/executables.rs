@@ -17,6 +17,9 @@ use tensor::Tensor;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Which of the traces are run.
+const EVERY: usize = 4;
+
 /// Operators of several families.
 const OPERATORS: &[&str] = &[
     "op:conv2d(c=8,h=14,w=14,k=8)",
@@ -154,7 +157,7 @@ fn check(target: &Target, host: Option<&Target>, command: &dyn Fn(&Path) -> Comm
     programs.extend(OPERATORS.iter().flat_map(|spec| operator(spec, target)));
     let (mut ran, mut compared) = (0, 0);
     for program in &programs {
-        for trace in traces(program, target, 1) {
+        for trace in traces(program, target, 1).into_iter().step_by(EVERY) {
             let scheduled = schedule::replay(program, &trace).expect("a legal trace");
             let (code, object) = compiled(&scheduled, target);
             let kernel = kernel(&code, target, object);

@@ -1,5 +1,6 @@
 //! `simulate`: what candidates do on a processor that is not here, and samples that predictors learn from.
 
+use super::board;
 use super::model_args::check_runs_here;
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
@@ -35,6 +36,7 @@ pub struct Args {
 enum Command {
     Collect(CollectArgs),
     Train(TrainArgs),
+    Import(board::ImportArgs),
 }
 
 /// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
@@ -75,6 +77,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     match &a.command {
         Command::Collect(c) => collect(c),
         Command::Train(t) => train(t),
+        Command::Import(i) => board::import(i),
     }
 }
 
