@@ -1,6 +1,9 @@
 //! Running executables: those of this machine directly, all others in QEMU's emulation of a user's process.
 
+use crate::cache::CacheSetting;
+use crate::statistics::Statistics;
 use ir::{Isa, Target};
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -19,8 +22,14 @@ pub enum EmulatorError {
     TimedOut(Duration),
     #[error("the executable failed ({status}): {stderr}")]
     Failed { status: ExitStatus, stderr: String },
-    #[error("the executable's output could not be read: {0}")]
-    Output(#[from] io::Error),
+    #[error("{0} has no plugins; Debian's qemu-user has them, and qemu-user-static has not")]
+    NoPlugins(&'static str),
+    #[error(
+        "what the plugin counted cannot be read: {0}; build the plugin and this program from one source"
+    )]
+    Counts(#[from] serde_json::Error),
+    #[error("a file of the executable cannot be read or written: {0}")]
+    File(#[from] io::Error),
 }
 
 /// What runs executables of a target.
@@ -62,6 +71,40 @@ impl Emulator {
         let mut command = Command::new(self.program);
         command.args(self.arguments).args(options).arg(executable);
         command
+    }
+
+    /// What the marked part of an executable does with caches that are empty at its begin. The plugin is the example
+    /// `qemu_counts` of this crate. The setting and the counts are in files beside the executable, named like it.
+    ///
+    /// # Errors
+    /// If the emulator has no plugins, or the executable does not succeed in time.
+    pub fn counts(
+        &self,
+        plugin: &Path,
+        executable: &Path,
+        setting: &CacheSetting,
+        limit: Duration,
+    ) -> Result<Statistics, EmulatorError> {
+        let [setting_file, out] = ["setting", "counts"].map(|e| executable.with_extension(e));
+        fs::write(&setting_file, serde_json::to_string(setting)?)?;
+        let option = format!(
+            "{},setting={},out={}",
+            plugin.display(),
+            setting_file.display(),
+            out.display()
+        );
+        let command = self.command(&["-plugin".into(), option], executable);
+        match output(command, limit) {
+            Err(EmulatorError::Failed { .. }) if !self.has_plugins() => {
+                Err(EmulatorError::NoPlugins(self.program))
+            }
+            ran => ran.and_then(|_| Ok(serde_json::from_str(&fs::read_to_string(&out)?)?)),
+        }
+    }
+
+    fn has_plugins(&self) -> bool {
+        let help = Command::new(self.program).arg("-help").output();
+        help.is_ok_and(|h| String::from_utf8_lossy(&h.stdout).contains("-plugin"))
     }
 }
 

@@ -2,17 +2,18 @@
 
 #[allow(dead_code, reason = "not every test uses all")]
 #[path = "../../analysis/tests/support/mod.rs"]
+mod programs;
 mod support;
 
 use ir::{Isa, Program, Target};
-use lower::flat::{BufferPlace, Code};
-use runtime::{BuiltKernel, Ctx, KernelParam, KernelTarget, LoadedCode, ParamRole};
+use programs::{compiled, convolution, operator, product, traces};
+use runtime::{BuiltKernel, Ctx, KernelParam, LoadedCode, ParamRole};
 use simulate::{Emulator, Runner, contents, output};
 use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{compiled, convolution, operator, product, traces};
+use support::{kernel as kernel_of, write};
 use tensor::Tensor;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -30,36 +31,6 @@ const OPERATORS: &[&str] = &[
     "op:avg_pool2d(c=4,h=14,w=14)",
     "op:softmax(rows=16,cols=100)",
 ];
-
-fn kernel(code: &Code, target: &Target, object: Vec<u8>) -> BuiltKernel {
-    let Target::Cpu(cpu) = target;
-    let param = |b: &ir::BufferId| {
-        let info = &code.buffers[b.index()];
-        let role = match info.place {
-            BufferPlace::Output => ParamRole::Output,
-            BufferPlace::Prepared => ParamRole::Prepared,
-            BufferPlace::Constant => ParamRole::Constant,
-            _ => ParamRole::Input,
-        };
-        KernelParam {
-            name: info.name.clone(),
-            dtype: info.dtype,
-            shape: vec![info.elements],
-            role,
-        }
-    };
-    BuiltKernel {
-        target: KernelTarget {
-            triple: target.triple().into(),
-            cpu: target.level().into(),
-            features: target.features(),
-            vector_bits: cpu.vector_bits,
-        },
-        workspace_bytes: code.workspace_bytes,
-        worker_workspace_bytes: code.worker_workspace_bytes,
-        ..BuiltKernel::by_hand(object, code.params.iter().map(param).collect())
-    }
-}
 
 /// The arguments that an executable has; outputs hold zeros.
 fn arguments(kernel: &BuiltKernel) -> Vec<Tensor> {
@@ -133,13 +104,6 @@ fn printed(kernel: &BuiltKernel, mut bytes: &[u8]) -> Vec<Tensor> {
     tensors
 }
 
-fn write(file: &Path, bytes: &[u8]) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(file, bytes).expect("the executable is written");
-    let all = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(file, all).expect("it may be run");
-}
-
 fn agree(found: &[Tensor], expected: &[Tensor], what: &str) {
     assert_eq!(found.len(), expected.len());
     for (f, e) in found.iter().zip(expected) {
@@ -160,7 +124,7 @@ fn check(target: &Target, host: Option<&Target>, command: &dyn Fn(&Path) -> Comm
         for trace in traces(program, target, 1).into_iter().step_by(EVERY) {
             let scheduled = schedule::replay(program, &trace).expect("a legal trace");
             let (code, object) = compiled(&scheduled, target);
-            let kernel = kernel(&code, target, object);
+            let kernel = kernel_of(&code, target, object);
             let bytes = runner.executable(&kernel, 3).expect("an executable");
             let file = folder.path().join("executable");
             write(&file, &bytes);
@@ -173,7 +137,7 @@ fn check(target: &Target, host: Option<&Target>, command: &dyn Fn(&Path) -> Comm
             }
             let here = host.map(|host| {
                 let (code, object) = compiled(&scheduled, host);
-                loaded(&self::kernel(&code, host, object))
+                loaded(&kernel_of(&code, host, object))
             });
             if let Some(expected) = &here {
                 agree(&found, expected, &program.name);
@@ -237,7 +201,7 @@ fn an_argument_makes_them_print_times() {
     let trace = &traces(&program, &target, 0)[0];
     let scheduled = schedule::replay(&program, trace).expect("a legal trace");
     let (code, object) = compiled(&scheduled, &target);
-    let kernel = kernel(&code, &target, object);
+    let kernel = kernel_of(&code, &target, object);
     let runner = Runner::new(&target).expect("a known target");
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("executable");
@@ -257,7 +221,7 @@ fn kernels_of_other_targets_and_without_entry_are_refused() {
     let target = Target::generic(Isa::AArch64Neon);
     let program = product(8, 8, 8);
     let (code, object) = compiled(&program, &target);
-    let mut kernel = kernel(&code, &target, object);
+    let mut kernel = kernel_of(&code, &target, object);
     let other = Runner::new(&Target::generic(Isa::RiscV64Rvv)).expect("a known target");
     let refused =
         |r: &Runner, k: &BuiltKernel| r.executable(k, 1).expect_err("it is refused").to_string();
