@@ -5,9 +5,10 @@
 mod programs;
 mod support;
 
-use ir::{Isa, Program, Target};
+use ir::{DType, Isa, Program, Target};
+use llvm::Compiler;
 use programs::{compiled, convolution, operator, product, traces};
-use runtime::{BuiltKernel, Ctx, KernelParam, LoadedCode, ParamRole};
+use runtime::{BuiltKernel, Ctx, KernelParam, KernelTarget, LoadedCode, ParamRole};
 use simulate::{Emulator, Runner, contents, output};
 use std::ffi::c_void;
 use std::path::Path;
@@ -189,6 +190,86 @@ fn executables_of_aarch64_run_in_the_emulator() {
 #[test]
 fn executables_of_riscv_run_in_the_emulator() {
     emulated(Isa::RiscV64Rvv);
+}
+
+/// A kernel by hand, for any target.
+fn everything(target: &Target) -> BuiltKernel {
+    let compiler = Compiler::new(target).expect("a known target");
+    let object = compiler.compile_text("everything", include_str!("everything.ll"));
+    let param = |name: &str, role| KernelParam {
+        name: name.into(),
+        dtype: DType::I64,
+        shape: vec![64],
+        role,
+    };
+    let params = vec![
+        param("in", ParamRole::Input),
+        param("out", ParamRole::Output),
+    ];
+    let by_hand = BuiltKernel::by_hand(object.expect("it compiles"), params);
+    BuiltKernel {
+        target: KernelTarget {
+            triple: target.triple().into(),
+            ..KernelTarget::generic()
+        },
+        ..by_hand
+    }
+}
+
+#[test]
+fn code_refers_to_code_and_constants_in_every_way() {
+    let Some(host) = host() else {
+        return testkit::host::skipped("this machine has no AVX2");
+    };
+    let expected = loaded(&everything(&host));
+    let values = expected[0].as_slice::<i64>();
+    assert_eq!(values[26..28], [2 * 3 * 14, 9000]);
+    let jumps = [14, 169, 29, 1, 104, -6, 39, 39];
+    assert_eq!(values[30..38], jumps);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("executable");
+    for isa in Isa::ALL {
+        let target = Target::generic(isa);
+        let kernel = everything(&target);
+        let runner = Runner::new(&target).expect("a known target");
+        write(
+            &file,
+            &runner.executable(&kernel, 1).expect("an executable"),
+        );
+        let command = match (testkit::host::runs(&target), Emulator::find(&target)) {
+            (true, _) => Command::new(&file),
+            (false, Ok(emulator)) if isa != Isa::X86Avx512 => emulator.command(&[], &file),
+            (false, Ok(_)) => continue,
+            (false, Err(error)) => {
+                testkit::host::skipped_in_part(&error.to_string());
+                continue;
+            }
+        };
+        let out = output(command, LIMIT).expect("it runs");
+        let found = printed(&kernel, &out);
+        assert_eq!(found[0].as_slice::<i64>(), values, "{}", target.name());
+    }
+}
+
+#[test]
+fn damaged_objects_are_refused_or_linked_without_harm() {
+    for isa in [Isa::AArch64Neon, Isa::RiscV64Rvv] {
+        let target = Target::generic(isa);
+        let runner = Runner::new(&target).expect("a known target");
+        let mut kernel = everything(&target);
+        let (mut linked, mut refused) = (0, 0);
+        for at in 0..kernel.code.len() {
+            for flip in [0x01, 0x80, 0xff] {
+                kernel.code[at] ^= flip;
+                match runner.executable(&kernel, 1) {
+                    Ok(_) => linked += 1,
+                    Err(_) => refused += 1,
+                }
+                kernel.code[at] ^= flip;
+            }
+        }
+        assert!(linked > 1000 && refused > 1000, "{linked} {refused}");
+    }
 }
 
 #[test]
