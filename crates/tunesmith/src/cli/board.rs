@@ -32,6 +32,7 @@ rounds=${1:-3}
 : >times.txt
 while [ "$rounds" -gt 0 ]; do
     for candidate in task*-*; do
+        [ -x "$candidate" ] || continue
         times=$("./$candidate" time) || echo "$candidate failed" >&2
         for ns in $times; do
             echo "$candidate $ns" >>times.txt

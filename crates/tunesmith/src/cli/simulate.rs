@@ -10,7 +10,7 @@ use super::table::Table;
 use build::ReadOptions;
 use ir::{Isa, Target};
 use search::{Accuracy, Allowed, SpaceKind};
-use simulate::{Method, Predictor, Sample, TrainOptions};
+use simulate::{Emulator, EmulatorError, Method, Predictor, Sample, TrainOptions};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use study::{MeasuredPoint, MeasuredTask, PointOptions, Points};
 use tune::known::Requirements;
 use tune::scorer::Simulator;
-use tune::{Error, Host, Observer, Result};
+use tune::{Error, Observer, Result};
 
 /// Simulate candidates, and collect what predictors of their times learn from
 #[derive(clap::Args)]
@@ -37,6 +37,7 @@ enum Command {
     Collect(CollectArgs),
     Train(TrainArgs),
     Import(board::ImportArgs),
+    Count(CountArgs),
 }
 
 /// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
@@ -78,6 +79,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Command::Collect(c) => collect(c),
         Command::Train(t) => train(t),
         Command::Import(i) => board::import(i),
+        Command::Count(c) => count(c),
     }
 }
 
@@ -169,12 +171,11 @@ const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
 
 fn collect(a: &CollectArgs) -> Result<ExitCode> {
     let host = super::host()?;
-    let target = target(a, &host)?;
-    let mut simulator = Simulator::of(&target);
-    if let Some(name) = &a.cpu {
-        let cpu = simulated_cpu(name)?;
-        (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
-    }
+    let target = match &a.target {
+        Some(name) => named(name)?,
+        None => host.machine.target(1),
+    };
+    let simulator = simulator(&target, a.cpu.as_deref())?;
     let fail = |e: std::io::Error| Error::new(format!("{}: {e}", a.out.display()));
     let file = File::options().create(true).append(true).open(&a.out);
     let mut out = BufWriter::new(file.map_err(fail)?);
@@ -221,19 +222,66 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(a: &CollectArgs, host: &Host) -> Result<Target> {
-    let Some(name) = &a.target else {
-        return Ok(host.machine.target(1));
-    };
-    let isa = Isa::ALL
-        .into_iter()
-        .find(|i| i.name() == name)
-        .ok_or_else(|| {
-            let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
-            Error::new(format!("there is no target `{name}`"))
-                .help(format!("give one of {}", names.join(", ")))
-        })?;
+/// The generic target of a name.
+fn named(name: &str) -> Result<Target> {
+    let isa = Isa::ALL.into_iter().find(|i| i.name() == name);
+    let isa = isa.ok_or_else(|| {
+        let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
+        Error::new(format!("there is no target `{name}`"))
+            .help(format!("give one of {}", names.join(", ")))
+    })?;
     Ok(Target::generic(isa))
+}
+
+/// The simulator of a target, with the caches of a processor if one is named.
+fn simulator(target: &Target, cpu: Option<&str>) -> Result<Simulator> {
+    let mut simulator = Simulator::of(target);
+    if let Some(name) = cpu {
+        let cpu = simulated_cpu(name)?;
+        (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
+    }
+    Ok(simulator)
+}
+
+/// Count what an executable of `tune --export-to` does, in QEMU with the plugin of the crate `simulate`
+#[derive(clap::Args)]
+struct CountArgs {
+    executable: PathBuf,
+    /// Instruction set of the executable, such as aarch64-neon
+    #[arg(long)]
+    target: String,
+    /// The processor whose caches are simulated, such as cortex-a72 [default: one with the target's]
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// The plugin: `cargo build --release --package simulate --example qemu_counts` makes
+    /// target/release/examples/libqemu_counts.so
+    #[arg(long, value_name = "FILE")]
+    plugin: PathBuf,
+    /// Time that the executable may take
+    #[arg(long, value_parser = parse_time, default_value = "60s")]
+    limit: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(a: &CountArgs) -> Result<ExitCode> {
+    let target = named(&a.target)?;
+    let caches = simulator(&target, a.cpu.as_deref())?.caches;
+    let fail = |e: EmulatorError| Error::new(format!("{}: {e}", a.executable.display()));
+    let emulator = Emulator::find(&target).map_err(fail)?;
+    let counted = emulator.counts(&a.plugin, &a.executable, &caches, a.limit);
+    let counted = counted.map_err(fail)?;
+    if a.json {
+        super::print_json(&counted)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["count", "number"]);
+    for (name, number) in counted.named() {
+        table.row(vec![name, format!("{number:.0}")]);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn sample(

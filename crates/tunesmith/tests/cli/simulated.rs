@@ -126,11 +126,21 @@ fn candidates_are_timed_on_a_board_and_the_fastest_is_named() {
     let board = folder.path().join("board");
     // They run.
     let target = ir::Target::generic(ir::Isa::RiscV64Rvv);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    let plugin = program.with_file_name("examples/libqemu_counts.so");
     match simulate::Emulator::find(&target) {
         Ok(emulator) => {
             let command = emulator.command(&[], &board.join("task0-1"));
             let limit = std::time::Duration::from_secs(60);
             assert_eq!(simulate::output(command, limit).unwrap().len(), 4 * 32 * 4);
+            if plugin.exists() {
+                let plugin = plugin.display().to_string();
+                let ask = ["simulate", "count", "board/task0-1", "--plugin", &plugin];
+                let counts = p.json(&[&ask[..], &["--target", "riscv64-rvv"]].concat());
+                assert!(counts["stores"].as_f64().unwrap() > 0.0, "{counts}");
+            } else {
+                testkit::host::skipped_in_part("the plugin of QEMU is not built");
+            }
         }
         Err(error) => testkit::host::skipped_in_part(&error.to_string()),
     }
