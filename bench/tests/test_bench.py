@@ -23,6 +23,7 @@ import numpy
 import onnx
 import rival_process
 import times
+import without_running
 from harness import machine, program, report, slices
 
 
@@ -49,6 +50,14 @@ class NearBest(unittest.TestCase):
         one = lambda task, ns: {"task": task, "uses": 1, "code": task, "ns": ns, "s": 1}
         row = near_best.compared({"both": [[one("t", 5), one("u", 7)]]}, 0.02)["both"]
         self.assertEqual(row["kernels"], 2)
+
+
+class WithoutRunning(unittest.TestCase):
+    def test_means_are_of_ratios_to_timed_tuning(self):
+        least = lambda *ms: dict(zip(without_running.WAYS, ms, strict=True))
+        table = without_running.table({"a": least(4, 2, 1, 1), "b": least(1, 2, 4, 1)})
+        last = table.strip().splitlines()[-1]
+        self.assertEqual(last.split()[4::2][:4], ["2.000", "2.000", "2.000", "1.000"])
 
 
 class Times(unittest.TestCase):

@@ -1,6 +1,6 @@
 //! Builder processes: what they build, and what becomes of one that dies.
 
-use build::{BuildOptions, BuildRequest, BuildResult, BuilderPool, Fault};
+use build::{BuildOptions, BuildRequest, BuildResult, BuilderPool, Fault, ReadOptions};
 use ir::{CpuTarget, DType, Expr, Isa, Program, ProgramBuilder, Reducer, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,12 +1,13 @@
-//! A network of fully connected layers, trained by Adam (Kingma and Ba, 2015).
+//! A network of fully connected layers, trained by Adam.
 //!
 //! The output is one number. Features and targets are standardised inside.
 
+use crate::perceptron::{Activation, Adam, Layer, Layers};
 use crate::saved::{LoadError, Model, Reader, Writer};
 use crate::scale::Scale;
-use crate::{Unfit, columns, dot, targets};
+use crate::{Unfit, columns, targets};
+use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 /// How a network is trained.
@@ -21,16 +22,6 @@ pub struct Training {
     /// Adam's rate.
     pub rate: f64,
     pub seed: u64,
-}
-
-/// What a hidden layer makes of its sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// The sum, or 0 if it is negative.
-    Relu,
-    Tanh,
-    /// The sum itself.
-    None,
 }
 
 const ACTIVATIONS: [(Activation, &str); 3] = [
@@ -77,62 +68,9 @@ impl Design {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    activation: Activation,
-    layers: Vec<Layer>,
+    layers: Layers,
     features: Vec<Scale>,
     target: Scale,
-}
-
-/// A row of weights for each output; the last weight is the bias.
-#[derive(Clone, Debug, PartialEq)]
-struct Layer {
-    weights: Vec<Vec<f64>>,
-}
-
-impl Layer {
-    /// Weights of He et al. (2015) for rectified layers, of Glorot and Bengio (2010) for others.
-    fn random(activation: Activation, inputs: usize, outputs: usize, rng: &mut Pcg64Mcg) -> Layer {
-        let fan = match activation {
-            Activation::Relu => inputs,
-            Activation::Tanh | Activation::None => inputs + outputs,
-        };
-        let bound = (6.0 / fan as f64).sqrt();
-        let row = |rng: &mut Pcg64Mcg| {
-            let mut row: Vec<f64> = (0..inputs)
-                .map(|_| rng.random_range(-bound..bound))
-                .collect();
-            row.push(0.0);
-            row
-        };
-        Layer {
-            weights: (0..outputs).map(|_| row(rng)).collect(),
-        }
-    }
-
-    fn apply(&self, input: &[f64], activation: Activation) -> Vec<f64> {
-        let sum = |row: &Vec<f64>| dot(row, input) + row[input.len()];
-        let sums = self.weights.iter().map(sum);
-        sums.map(|v| activation.of(v)).collect()
-    }
-}
-
-impl Activation {
-    fn of(self, sum: f64) -> f64 {
-        match self {
-            Activation::Relu => sum.max(0.0),
-            Activation::Tanh => sum.tanh(),
-            Activation::None => sum,
-        }
-    }
-
-    /// The slope, from what [`Activation::of`] gave.
-    fn slope(self, output: f64) -> f64 {
-        match self {
-            Activation::Relu => f64::from(u8::from(output > 0.0)),
-            Activation::Tanh => 1.0 - output * output,
-            Activation::None => 1.0,
-        }
-    }
 }
 
 impl Loss {
@@ -153,15 +91,24 @@ impl Loss {
 }
 
 /// Lowers the rate when the loss stands still.
-struct Plateau {
-    rate: f64,
+pub(crate) struct Plateau {
+    pub rate: f64,
     patience: Option<usize>,
     least: f64,
     waited: usize,
 }
 
 impl Plateau {
-    fn epoch(&mut self, loss: f64) {
+    pub fn new(rate: f64, patience: Option<usize>) -> Plateau {
+        Plateau {
+            rate,
+            patience,
+            least: f64::INFINITY,
+            waited: 0,
+        }
+    }
+
+    pub fn epoch(&mut self, loss: f64) {
         let Some(patience) = self.patience else {
             return;
         };
@@ -176,16 +123,6 @@ impl Plateau {
             self.waited = 0;
         }
     }
-}
-
-const DECAY: (f64, f64) = (0.9, 0.999);
-const SMALL: f64 = 1e-8;
-
-/// Adam's running means of the gradient and of its square, shaped like the weights.
-struct Adam {
-    first: Vec<Layer>,
-    second: Vec<Layer>,
-    steps: i32,
 }
 
 impl Network {
@@ -207,39 +144,29 @@ impl Network {
         let mut widths = vec![n];
         widths.extend(training.hidden.iter().map(|w| (*w).max(1)));
         widths.push(1);
-        let mut layer = |w: &[usize]| Layer::random(design.activation, w[0], w[1], &mut rng);
         let mut network = Network {
-            activation: design.activation,
-            layers: widths.windows(2).map(&mut layer).collect(),
+            layers: Layers::random(design.activation, &widths, &mut rng),
             features: Scale::of_columns(rows),
             target: Scale::of(y),
         };
         let scaled = |r: &Vec<f64>| Scale::scaled_row(&network.features, r);
         let inputs: Vec<Vec<f64>> = rows.iter().map(scaled).collect();
         let wanted: Vec<f64> = y.iter().map(|y| network.target.scaled(*y)).collect();
-        let mut adam = Adam {
-            first: zeros(&network.layers),
-            second: zeros(&network.layers),
-            steps: 0,
-        };
-        let mut plateau = Plateau {
-            rate: training.rate,
-            patience: design.patience,
-            least: f64::INFINITY,
-            waited: 0,
-        };
+        let mut adam = Adam::of(&network.layers);
+        let mut plateau = Plateau::new(training.rate, design.patience);
         let mut order: Vec<usize> = (0..rows.len()).collect();
         for _ in 0..training.epochs {
             order.shuffle(&mut rng);
             let mut sum = 0.0;
             for batch in order.chunks(training.batch.max(1)) {
-                let mut gradient = zeros(&network.layers);
+                let mut gradient = network.layers.zeros();
                 let share = 1.0 / batch.len() as f64;
                 for row in batch {
-                    let outputs = network.outputs(&inputs[*row]);
-                    let error = outputs[network.layers.len()][0] - wanted[*row];
+                    let outputs = network.layers.outputs(&inputs[*row]);
+                    let error = outputs[outputs.len() - 1][0] - wanted[*row];
                     sum += design.loss.of(error);
-                    network.add_gradient(&outputs, design.loss.slope(error) * share, &mut gradient);
+                    let slopes = vec![design.loss.slope(error) * share];
+                    network.layers.add_gradient(&outputs, slopes, &mut gradient);
                 }
                 adam.step(&mut network.layers, &gradient, plateau.rate);
             }
@@ -250,51 +177,14 @@ impl Network {
 
     /// The prediction for one row of as many features as it was trained with.
     pub fn predict(&self, row: &[f64]) -> f64 {
-        let outputs = self.outputs(&Scale::scaled_row(&self.features, row));
-        self.target.back(outputs[self.layers.len()][0])
+        let outputs = self.layers.outputs(&Scale::scaled_row(&self.features, row));
+        self.target.back(outputs[outputs.len() - 1][0])
     }
 
     /// What a hidden layer, counted from 0, gives out for a row; `None` if there is no such layer.
     pub fn hidden(&self, row: &[f64], layer: usize) -> Option<Vec<f64>> {
-        let mut outputs = self.outputs(&Scale::scaled_row(&self.features, row));
-        (layer + 1 < self.layers.len()).then(|| outputs.swap_remove(layer + 1))
-    }
-
-    /// The input, and what each layer makes of it.
-    fn outputs(&self, input: &[f64]) -> Vec<Vec<f64>> {
-        let mut all = vec![input.to_vec()];
-        for (i, layer) in self.layers.iter().enumerate() {
-            let hidden = i + 1 < self.layers.len();
-            let activation = if hidden {
-                self.activation
-            } else {
-                Activation::None
-            };
-            all.push(layer.apply(&all[i], activation));
-        }
-        all
-    }
-
-    /// Adds the gradient, given all outputs and the slope of the loss by the last one.
-    fn add_gradient(&self, outputs: &[Vec<f64>], slope: f64, gradient: &mut [Layer]) {
-        let mut error = vec![slope];
-        for i in (0..self.layers.len()).rev() {
-            let input = &outputs[i];
-            for (row, e) in gradient[i].weights.iter_mut().zip(&error) {
-                for (g, v) in row.iter_mut().zip(input.iter().chain([&1.0])) {
-                    *g += e * v;
-                }
-            }
-            if i == 0 {
-                break;
-            }
-            let weights = &self.layers[i].weights;
-            let through = |j: usize| -> f64 {
-                let sum: f64 = weights.iter().zip(&error).map(|(row, e)| row[j] * e).sum();
-                sum * self.activation.slope(input[j])
-            };
-            error = (0..input.len()).map(through).collect();
-        }
+        let mut outputs = self.layers.outputs(&Scale::scaled_row(&self.features, row));
+        (layer + 1 < self.layers.all.len()).then(|| outputs.swap_remove(layer + 1))
     }
 }
 
@@ -302,12 +192,14 @@ impl Model for Network {
     const KIND: &'static str = "network";
 
     fn write(&self, to: &mut Writer) {
-        let name = ACTIVATIONS.iter().find(|(a, _)| *a == self.activation);
+        let name = ACTIVATIONS
+            .iter()
+            .find(|(a, _)| *a == self.layers.activation);
         to.word("activation", name.map_or("", |(_, name)| name));
         Scale::write(&self.features, to);
         Scale::write(&[self.target], to);
-        to.counts("widths", self.layers.iter().map(|l| l.weights.len()));
-        for row in self.layers.iter().flat_map(|l| &l.weights) {
+        to.counts("widths", self.layers.all.iter().map(|l| l.weights.len()));
+        for row in self.layers.all.iter().flat_map(|l| &l.weights) {
             to.numbers("weights", row.iter().copied());
         }
     }
@@ -333,38 +225,12 @@ impl Model for Network {
             inputs = width;
         }
         Ok(Network {
-            activation: *activation,
-            layers,
+            layers: Layers {
+                activation: *activation,
+                all: layers,
+            },
             features,
             target,
         })
-    }
-}
-
-fn zeros(layers: &[Layer]) -> Vec<Layer> {
-    let zero = |l: &Layer| Layer {
-        weights: l.weights.iter().map(|row| vec![0.0; row.len()]).collect(),
-    };
-    layers.iter().map(zero).collect()
-}
-
-impl Adam {
-    fn step(&mut self, layers: &mut [Layer], gradient: &[Layer], rate: f64) {
-        self.steps += 1;
-        let unbiased = |decay: f64| 1.0 - decay.powi(self.steps);
-        let (first_share, second_share) = (unbiased(DECAY.0), unbiased(DECAY.1));
-        for (l, layer) in layers.iter_mut().enumerate() {
-            for (r, row) in layer.weights.iter_mut().enumerate() {
-                for (w, weight) in row.iter_mut().enumerate() {
-                    let g = gradient[l].weights[r][w];
-                    let first = &mut self.first[l].weights[r][w];
-                    let second = &mut self.second[l].weights[r][w];
-                    *first = DECAY.0 * *first + (1.0 - DECAY.0) * g;
-                    *second = DECAY.1 * *second + (1.0 - DECAY.1) * g * g;
-                    let size = (*second / second_share).sqrt() + SMALL;
-                    *weight -= rate * (*first / first_share) / size;
-                }
-            }
-        }
     }
 }

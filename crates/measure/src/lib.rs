@@ -9,6 +9,7 @@
 
 mod batch;
 mod clock;
+mod confirm;
 mod cpu_time;
 mod cycles;
 mod device;

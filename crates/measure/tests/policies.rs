@@ -387,3 +387,75 @@ fn a_ranking_begins_no_turn_when_its_time_is_over() {
     assert_eq!(turns(100), [9, 9]);
     assert_eq!(turns(7), [4, 4], "turns begin at 0, 4, 8 and 12 of 14 ms");
 }
+
+/// Medians after confirmation, and the candidates that were measured again. The second batch is what they take
+/// the second time.
+fn confirmed(
+    policy: Policy,
+    batches: [&[Candidate]; 2],
+    best_ns: Option<u64>,
+    over: bool,
+) -> (Vec<Option<u64>>, Vec<usize>) {
+    let mut device = FakeDevice::new(1, 64);
+    let (m, n) = (measurer(policy), batches[0].len());
+    let mut state = TaskState::new(&PAPER, 1);
+    // The round that the batch shares.
+    state.react.dp = n as u32;
+    let mut done = m.measure(&mut device, batches[0], n, &mut state, &mut |_| {});
+    device.rounds.clear();
+    device.end_by(over.then_some(Duration::ZERO));
+    let mut loud = true;
+    let mut quiet = |on: bool| loud = !on;
+    m.confirm(
+        &mut device,
+        batches[1],
+        &mut done.outcomes,
+        best_ns,
+        &mut quiet,
+    );
+    assert!(loud);
+    let again = device.rounds.iter();
+    let again = again.map(|(all, round)| {
+        assert_eq!((all.len(), round.dp, round.slower), (1, 1, None));
+        all[0].candidate
+    });
+    let medians = done.outcomes.iter().map(|m| m.outcome.median_ns());
+    (medians.collect(), again.collect())
+}
+
+#[test]
+fn what_would_become_the_incumbent_is_measured_again() {
+    let lucky = [calm(900), calm(1000), calm(950)];
+    let usual = [calm(1300), calm(1000), calm(950)];
+    let of = |best_ns| confirmed(Policy::Serial, [&lucky, &usual], best_ns, false);
+    let corrected = vec![Some(1100), Some(1000), Some(950)];
+    // The next best of the batch is measured again in its turn.
+    assert_eq!(of(None), (corrected.clone(), vec![0, 2]));
+    assert_eq!(of(Some(951)), (corrected.clone(), vec![0, 2]));
+    assert_eq!(of(Some(920)), (corrected, vec![0]));
+    assert_eq!(of(Some(900)), (lucky.map(|c| Some(c.ns)).into(), vec![]));
+}
+
+#[test]
+fn samples_beside_others_are_replaced_by_those_alone() {
+    let batch = [disturbed(0.5); 3];
+    let (medians, again) = confirmed(Policy::Naive, [&batch, &batch], None, false);
+    assert_eq!(medians, [Some(1000), Some(2000), Some(2000)]);
+    assert_eq!(again, [0]);
+}
+
+#[test]
+fn what_fails_the_second_time_has_failed_unless_its_time_was_over() {
+    let batch = [calm(900), calm(1000)];
+    let fails = Candidate {
+        fails: Fails::Always,
+        ..calm(900)
+    };
+    for policy in [Policy::Serial, Policy::Doppler] {
+        let second: [&[Candidate]; 2] = [&batch, &[fails, calm(1000)]];
+        let failed = confirmed(policy, second, None, false);
+        assert_eq!(failed, (vec![None, Some(1000)], vec![0, 1]));
+        let over = confirmed(policy, second, None, true);
+        assert_eq!(over, (vec![Some(900), Some(1000)], vec![0]));
+    }
+}

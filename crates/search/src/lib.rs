@@ -22,7 +22,8 @@ mod templates;
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use analysis::text as analysis_text;
 pub use budget::{
-    BUDGETS, Budget, MakeBudget, Promise, RoundRobin, Standing, Turn, budget, budget_names, untried,
+    BUDGETS, Budget, Gradient, MakeBudget, Promise, RoundRobin, Sequential, Standing, Turn, budget,
+    budget_names, untried,
 };
 pub use context::{Context, Told};
 pub use cost::{Analytic, CostModel, Subject};

@@ -104,7 +104,12 @@ fn whoever_learns_needs_fewer_trials_than_chance() {
     for (name, _) in STRATEGIES {
         // Those with models are slow and need few trials; generations need more.
         let size = match name {
-            "annealing" | "bayesian" | "funnel" => (120, 3),
+            "annealing"
+            | "bayesian"
+            | "funnel"
+            | "q-learning"
+            | "reinforcement"
+            | "reinforcement-plain" => (120, 3),
             "random" | "grid" => continue,
             _ => (400, 5),
         };

@@ -5,6 +5,7 @@ use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
+use crate::objective::Objective;
 use crate::scorer::Simulator;
 use analysis::Score;
 use measure::{Constants, Policy};
@@ -42,6 +43,11 @@ pub struct Options {
     pub strategy: String,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
+    /// What several models are tuned for together.
+    pub objective: Objective,
+    /// Times of the kernels of the first requested models after which a model counts nothing, as long as others take
+    /// longer than wanted.
+    pub wanted_ns: Vec<f64>,
     /// What candidates pass before they are measured, by name and in this order: of
     /// [`crate::filter::FILTERS`].
     pub filters: Vec<String>,
@@ -111,6 +117,9 @@ impl Options {
             interrupt: Stop::default(),
             strategy: text("strategy"),
             budget: text("budget"),
+            objective: Objective::of_name(knob("objective").default)
+                .expect("the default is an objective"),
+            wanted_ns: vec![],
             filters: vec![],
             seed: number(knob("seed")),
             overlap: false,
@@ -208,6 +217,8 @@ impl Options {
             space,
             tolerance,
             budget,
+            objective,
+            wanted_ns,
             filters,
             // The run has these in fields of its own.
             begun: _,
@@ -255,6 +266,8 @@ impl Options {
             "space": space.name(),
             "tolerance": tolerance,
             "budget": budget,
+            "objective": objective.name(),
+            "wanted_ns": wanted_ns,
             "filters": filters,
         })
     }
@@ -303,6 +316,7 @@ mod tests {
         };
         lists("strategy", &search::strategy_names());
         lists("budget", &search::budget_names());
+        lists("objective", &Objective::ALL.map(Objective::name));
         lists("filter", &filter_names());
     }
 }

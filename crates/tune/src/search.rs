@@ -272,8 +272,9 @@ impl Search {
         self.best_cost().unwrap_or(self.guess)
     }
 
-    /// What the budget knows of it; a trial takes `usual_ns` if none was told.
-    pub fn standing(&self, usual_ns: f64, weight: f64) -> Standing {
+    /// What the budget knows of it; a trial takes `usual_ns` if none was told. Searches of equal `family` have similar
+    /// tasks.
+    pub fn standing(&self, usual_ns: f64, weight: f64, family: usize) -> Standing {
         let mean_ns = || self.spent_ns as f64 / self.told as f64;
         Standing {
             best: self.best_cost(),
@@ -281,6 +282,8 @@ impl Search {
             bound: self.bound,
             uses: self.uses,
             weight,
+            operations: self.subject.as_ref().map_or(0.0, |s| s.flops),
+            family,
             asked: self.asked,
             trials: self.trials,
             sketches: self.space.sketches.len(),

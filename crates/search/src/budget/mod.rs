@@ -4,11 +4,15 @@
 //! Pure: equal standings give equal turns. Which candidates a search proposes is its
 //! strategy's decision ([`crate::Strategy`]).
 
+mod gradient;
 mod promise;
 mod round_robin;
+mod sequential;
 
+pub use gradient::Gradient;
 pub use promise::Promise;
 pub use round_robin::RoundRobin;
+pub use sequential::Sequential;
 
 /// What is known of a search.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +25,13 @@ pub struct Standing {
     pub bound: f64,
     /// Calls in one inference.
     pub uses: usize,
-    /// What the cost of its model's inference is multiplied by, so that all models of a run
-    /// count alike; 1 where there is one model.
+    /// What the cost of its model's inference is multiplied by, so that the models of a run
+    /// count as they should; 1 where there is one model.
     pub weight: f64,
+    /// Operations of one call; 0 where they are not known.
+    pub operations: f64,
+    /// Searches of equal numbers have similar tasks: their spaces have the same sketches.
+    pub family: usize,
     /// Candidates asked for, those on their way included.
     pub asked: u64,
     /// Candidates that were answered, failures included.
@@ -60,9 +68,11 @@ pub trait Budget {
 pub type MakeBudget = fn() -> Box<dyn Budget + Send>;
 
 /// Every budget: its name, and what makes one.
-pub const BUDGETS: [(&str, MakeBudget); 2] = [
+pub const BUDGETS: [(&str, MakeBudget); 4] = [
+    ("gradient", || Box::new(Gradient::default())),
     ("promise", || Box::new(Promise)),
     ("round-robin", || Box::new(RoundRobin::default())),
+    ("sequential", || Box::new(Sequential::default())),
 ];
 
 /// Names of the budgets, for the command line.
@@ -99,6 +109,8 @@ mod tests {
     #[test]
     fn a_budget_is_found_by_its_name() {
         assert!(budget("promise").is_some_and(|b| b.compares_costs()));
+        assert!(budget("gradient").is_some_and(|b| b.compares_costs()));
+        assert!(budget("sequential").is_some_and(|b| !b.compares_costs()));
         assert!(budget("round-robin").is_some_and(|b| !b.compares_costs()));
         assert!(budget("fair").is_none());
     }

@@ -90,6 +90,8 @@ pub(super) mod tests {
         bound: 5e5,
         uses: 1,
         weight: 1.0,
+        operations: 0.0,
+        family: 0,
         asked: 0,
         trials: 0,
         sketches: 4,

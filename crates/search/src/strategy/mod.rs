@@ -10,7 +10,10 @@ mod funnel;
 mod genetic;
 mod grid;
 mod learned;
+mod places;
+mod q_learning;
 mod random;
+mod reinforcement;
 
 pub use annealing::Annealing;
 pub use bayesian::Bayesian;
@@ -18,10 +21,11 @@ pub use droplet::Droplet;
 pub use evolution::EvolutionStrategies;
 pub use evolutionary::Evolutionary;
 pub use funnel::Funnel;
-
 pub use genetic::Genetic;
 pub use grid::Grid;
+pub use q_learning::QLearning;
 pub use random::Random;
+pub use reinforcement::Reinforcement;
 
 use crate::context::{Context, Told};
 use crate::space::{Point, Space};
@@ -49,7 +53,7 @@ fn defaults(space: &Space) -> Vec<Point> {
 pub type MakeStrategy = fn(u64) -> Box<dyn Strategy + Send>;
 
 /// Every strategy: its name, and what makes one.
-pub const STRATEGIES: [(&str, MakeStrategy); 9] = [
+pub const STRATEGIES: [(&str, MakeStrategy); 12] = [
     ("annealing", |seed| Box::new(Annealing::new(seed))),
     ("bayesian", |seed| Box::new(Bayesian::new(seed))),
     ("droplet", |seed| Box::new(Droplet::new(seed))),
@@ -58,7 +62,12 @@ pub const STRATEGIES: [(&str, MakeStrategy); 9] = [
     ("funnel", |seed| Box::new(Funnel::new(seed))),
     ("genetic", |seed| Box::new(Genetic::new(seed))),
     ("grid", |seed| Box::new(Grid::new(seed))),
+    ("q-learning", |seed| Box::new(QLearning::new(seed))),
     ("random", |seed| Box::new(Random::new(seed))),
+    ("reinforcement", |seed| Box::new(Reinforcement::new(seed))),
+    ("reinforcement-plain", |seed| {
+        Box::new(Reinforcement::plain(seed))
+    }),
 ];
 
 /// Names of the strategies, for the command line.

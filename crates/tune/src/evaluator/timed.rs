@@ -121,7 +121,8 @@ impl MeasureSettings {
     }
 }
 
-/// Measures candidates on devices; answers are times.
+/// Measures candidates on devices; answers are times. What would become the best of its search is measured twice before
+/// the search hears of it.
 pub struct Timed {
     settings: MeasureSettings,
     /// Builders run while candidates are measured.
@@ -224,7 +225,11 @@ impl Evaluator for Timed {
         let state = self.states.entry(batch.task.clone()).or_insert_with(new);
         let devices = &mut *self.devices;
         let n = batch.trials.len();
-        let done = self.measurer.measure(devices, &of_task, n, state, quiet);
+        let mut done = self.measurer.measure(devices, &of_task, n, state, quiet);
+        let best_ns = of_task.best_ns;
+        let outcomes = &mut done.outcomes;
+        self.measurer
+            .confirm(devices, &of_task, outcomes, best_ns, quiet);
         let json = |value: serde_json::Result<serde_json::Value>| value.unwrap_or_default();
         let event = (!done.rounds.is_empty()).then(|| Doppler {
             target: self.place.target.clone(),

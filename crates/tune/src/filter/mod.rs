@@ -6,11 +6,13 @@
 //! from failures, and the strategy is told. Which filters a run has, and in which
 //! order, is a setting of the run.
 
+mod cold;
 mod distinct;
 mod loops;
 mod neighbours;
 mod score;
 
+pub use cold::Cold;
 pub use distinct::Distinct;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
@@ -58,7 +60,8 @@ pub trait Filter {
 pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send>>;
 
 /// Every filter: its name, and what makes one.
-pub const FILTERS: [(&str, MakeFilter); 4] = [
+pub const FILTERS: [(&str, MakeFilter); 5] = [
+    (Cold::NAME, |_, parts| Ok(Box::new(Cold::new(parts.seed)))),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),
     (Neighbours::NAME, |_, _| Ok(Box::new(Neighbours::default()))),
@@ -174,7 +177,7 @@ pub(crate) mod tests {
             candidate: None,
             trace: String::new(),
             kernel: None,
-            features: None,
+            read: None,
             asking: Spent::default(),
             building: Spent::default(),
         }

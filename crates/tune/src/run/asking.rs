@@ -21,6 +21,8 @@ use worker::Death;
 /// given up.
 const MOST_FRUITLESS: u64 = 10_000;
 
+/// How often what filters of points drop is asked for again within one ask (Trimmer, Algorithm 1).
+const REFILLS: usize = 3;
 impl Run<'_> {
     /// Asks for candidates as far ahead as the builders, or the evaluators, have use for.
     pub(super) fn ask_ahead(&mut self, builders: &mut Option<&mut Builders>) -> Result<()> {
@@ -141,26 +143,7 @@ impl Run<'_> {
     /// Asks a search for candidates: those that pass its filters, and are not known.
     fn ask(&mut self, search: usize, n: usize) -> Result<Vec<Trial>> {
         let watch = Watch::start();
-        let s = &mut self.searches[search];
-        let points = s.ask(n, self.log.store)?;
-        let asked = points.len();
-        let new = |point: Point| {
-            let number = s.asked;
-            s.asked += 1;
-            Trial {
-                search,
-                number,
-                point,
-                candidate: None,
-                trace: String::new(),
-                kernel: None,
-                read: None,
-                asking: Spent::default(),
-                building: Spent::default(),
-            }
-        };
-        let mut trials: Vec<Trial> = points.into_iter().map(new).collect();
-        trials = self.filter(search, Form::Point, trials)?;
+        let (mut trials, asked) = self.passing_points(search, n)?;
         if self.form(search) >= Form::Schedule {
             trials = self.replay(search, trials)?;
             trials = self.filter(search, Form::Schedule, trials)?;
@@ -177,6 +160,42 @@ impl Run<'_> {
         };
         trials.iter_mut().for_each(|t| t.asking = each);
         Ok(trials)
+    }
+
+    /// Points that pass the filters of points, and how many were asked for. What these filters drop is asked
+    /// for again, a few times.
+    fn passing_points(&mut self, search: usize, n: usize) -> Result<(Vec<Trial>, usize)> {
+        let (mut trials, mut asked) = (Vec::new(), 0);
+        let mut missing = n;
+        for _ in 0..=REFILLS {
+            let s = &mut self.searches[search];
+            let points = s.ask(missing, self.log.store)?;
+            asked += points.len();
+            let new = |point: Point| {
+                let number = s.asked;
+                s.asked += 1;
+                Trial {
+                    search,
+                    number,
+                    point,
+                    candidate: None,
+                    trace: String::new(),
+                    kernel: None,
+                    read: None,
+                    asking: Spent::default(),
+                    building: Spent::default(),
+                }
+            };
+            let new: Vec<Trial> = points.into_iter().map(new).collect();
+            missing = new.len();
+            let passed = self.filter(search, Form::Point, new)?;
+            missing -= passed.len();
+            trials.extend(passed);
+            if missing == 0 {
+                break;
+            }
+        }
+        Ok((trials, asked))
     }
 
     /// Counts candidates none of which came through. A search of which nothing does is given

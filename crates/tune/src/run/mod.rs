@@ -288,7 +288,20 @@ impl<'a> Run<'a> {
         };
         let weights = self.weights();
         let searches = self.searches.iter().zip(weights);
-        searches.map(|(s, w)| s.standing(usual_ns, w)).collect()
+        let families = self.families();
+        let all = searches.zip(families);
+        all.map(|((s, w), f)| s.standing(usual_ns, w, f)).collect()
+    }
+
+    /// Of each search the first one whose space has the same sketches.
+    fn families(&self) -> Vec<usize> {
+        let names = self.searches.iter().map(|s| {
+            let names = s.space.sketches.iter().map(|k| k.name.as_str());
+            names.collect::<Vec<&str>>()
+        });
+        let mut first: HashMap<Vec<&str>, usize> = HashMap::new();
+        let family = |(i, names)| *first.entry(names).or_insert(i);
+        names.enumerate().map(family).collect()
     }
 
     /// The tasks of each model; of searches without jobs, each run is one.
@@ -305,7 +318,7 @@ impl<'a> Run<'a> {
         runs.into_values().collect()
     }
 
-    /// What the cost of each search is multiplied by, so that all models count alike. A
+    /// What the cost of each search is multiplied by, so that models count as the objective says. A
     /// search of several models has the mean of theirs, by their calls of the task.
     fn weights(&self) -> Vec<f64> {
         let models = self.models();
@@ -314,14 +327,15 @@ impl<'a> Run<'a> {
             tasks.iter().map(one).sum()
         };
         let costs: Vec<f64> = models.iter().map(cost).collect();
-        let costliest = costs.iter().copied().fold(0.0, f64::max);
+        let weights = self
+            .options
+            .objective
+            .weights(&costs, &self.options.wanted_ns);
         let (mut sums, mut uses) = (
             vec![0.0; self.searches.len()],
             vec![0.0; self.searches.len()],
         );
-        for (tasks, cost) in models.iter().zip(costs) {
-            // Negative scores have no shares.
-            let weight = if cost > 0.0 { costliest / cost } else { 1.0 };
+        for (tasks, weight) in models.iter().zip(weights) {
             for t in tasks {
                 sums[t.search] += weight * t.uses as f64;
                 uses[t.search] += t.uses as f64;

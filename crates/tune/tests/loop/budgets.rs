@@ -4,7 +4,7 @@ use crate::fakes::{FakeEvaluator, cost_ns, timed};
 use crate::setting::{Setting, Wanted, options, search, wanted};
 use std::collections::HashMap;
 use store::EventKind;
-use tune::{Form, Options, Run, State};
+use tune::{Form, Objective, Options, Run, State};
 
 const TASKS: [&str; 3] = ["cheap", "costly", "usual"];
 
@@ -71,6 +71,27 @@ fn round_robin_gives_each_open_search_a_batch_in_turn() {
         events.iter().filter(of).count()
     };
     assert_eq!(TASKS.map(asked), [18, 6, 16]);
+}
+
+#[test]
+fn the_gradient_goes_to_what_costs_most() {
+    let events = events("gradient", [&[30, 30]; 3], 60);
+    let turns = turns(&events);
+    let [cheap, costly, usual] = TASKS.map(|task| (task, 4));
+    assert_eq!(turns[..3], [cheap, costly, usual], "one turn each");
+    assert!(turns.iter().all(|t| t.1 == 4));
+    // They cost alike, so their turns are about as many.
+    let of = |task: &str| turns.iter().filter(|t| t.0 == task).count();
+    assert!(TASKS.iter().all(|t| (4..=6).contains(&of(t))), "{turns:?}");
+}
+
+#[test]
+fn a_sequence_ends_one_search_before_it_begins_the_next() {
+    let events = events("sequential", [&[5], &[30, 30], &[30]], 40);
+    let tasks: Vec<&str> = turns(&events).iter().map(|t| t.0).collect();
+    let costly = tasks.iter().position(|t| *t == "costly").unwrap();
+    assert!(costly > 0 && tasks[..costly].iter().all(|t| *t == "cheap"));
+    assert!(tasks[costly..].iter().all(|t| *t == "costly"));
 }
 
 #[test]
@@ -148,4 +169,30 @@ fn a_model_at_its_bound_leaves_trials_to_a_small_one() {
     assert!(small > large && large >= 9, "{large} {small}");
     let [large, small] = large_and_small(["one", "one"]);
     assert!(large > 10 * small, "in one model: {large} {small}");
+}
+
+#[test]
+fn models_count_as_the_objective_says() {
+    let weights = |objective: Objective, wanted_ns: &[f64]| -> Vec<f64> {
+        let options = Options {
+            objective,
+            wanted_ns: wanted_ns.to_vec(),
+            ..options(1)
+        };
+        let setting = Setting::new();
+        let mut run = Run::new(setting.log(), &options).unwrap();
+        run.add_evaluator(Box::new(FakeEvaluator::of_points()));
+        let model = |(run_id, guess)| {
+            let wanted = Wanted {
+                guess,
+                ..wanted(run_id, "task")
+            };
+            setting.of_knobs(&wanted, &[9], &options)
+        };
+        run.add_searches([("first", 4e6), ("second", 1e6)].map(model).into());
+        run.standings().iter().map(|s| s.weight).collect()
+    };
+    assert_eq!(weights(Objective::Gains, &[]), [1.0, 4.0]);
+    assert_eq!(weights(Objective::Sum, &[]), [1.0, 1.0]);
+    assert_eq!(weights(Objective::Sum, &[1e6, 1e6]), [1.0, 0.0]);
 }

@@ -78,6 +78,36 @@ fn a_dropped_trial_is_skipped_logged_and_told_and_no_failure() {
 }
 
 #[test]
+fn what_is_dropped_is_asked_for_again_within_the_same_turn() {
+    let options = options(24);
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    let evaluator = FakeEvaluator::new("fake-times", Form::Point, 8, |_, t| {
+        timed(cost_ns(&t.point))
+    });
+    let seen = evaluator.seen.clone();
+    run.add_evaluator(Box::new(evaluator));
+    let mut s = setting.of_knobs(&wanted("run", "task"), &[40, 40], &options);
+    s.filters.push(Box::new(FakeFilter {
+        form: Form::Point,
+        verdict: |t| match t.number % 2 {
+            0 => Verdict::Drop,
+            _ => Verdict::Keep { score: 0.0 },
+        },
+    }));
+    run.add_searches(vec![s]);
+    search(&mut run);
+    // Half of every ask is dropped, and yet no batch is half empty: of 8 four are missing, then two, then one.
+    let seen = seen.lock().unwrap();
+    assert!(
+        seen.iter().all(|b| b.trials.len() >= 7),
+        "{:?}",
+        seen.iter().map(|b| b.trials.len()).collect::<Vec<_>>()
+    );
+    assert!(run.searches[0].skipped["fake-filter"] >= 20);
+}
+
+#[test]
 fn batches_come_in_the_order_of_scores() {
     let options = options(24);
     let setting = Setting::new();

@@ -60,7 +60,7 @@ impl SimulatorArgs {
                 Error::new(e.to_string()).help("make one with `tunesmith simulate train`")
             })?;
             let about = loaded.about();
-            if self.cpu.is_none() {
+            if self.cpu.is_none() && about.cpu != simulator.name {
                 let cpu = simulated_cpu(&about.cpu)?;
                 (simulator.name, simulator.caches) = (cpu.name.into(), cpu.caches);
             } else if about.cpu != simulator.name {

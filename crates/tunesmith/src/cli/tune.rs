@@ -22,8 +22,8 @@ use tune::machine::Machine;
 use tune::scorer::{Scorer, Simulator};
 use tune::source::Source;
 use tune::{
-    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Options, Report, Request, StopRule,
-    Tuned, tune_all_by,
+    AnswerPlace, CpuDivision, MakeEvaluator, MeasureSettings, Objective, Options, Report, Request,
+    StopRule, Tuned, tune_all_by,
 };
 use tune::{Error, Result};
 
@@ -69,6 +69,10 @@ pub struct Args {
     pub export_to: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
+    objective: Objective,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("wanted"), value_name = "TIME,...", value_delimiter = ',', value_parser = parse_duration)]
+    wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
@@ -135,6 +139,13 @@ pub const STOPPING: &str = "stopping: ranking what is known and writing the mode
 /// A policy; none for `auto`.
 type Asked = Option<Policy>;
 
+fn parse_objective(name: &str) -> std::result::Result<Objective, String> {
+    Objective::of_name(name).ok_or_else(|| {
+        let names = Objective::ALL.map(Objective::name).join(", ");
+        format!("use one of: {names}")
+    })
+}
+
 fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
     match name {
         "auto" => Ok(None),
@@ -175,6 +186,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Options {
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
+    options.objective = a.objective;
     options.filters.clone_from(&a.filter);
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
@@ -287,6 +299,19 @@ fn score(a: &Args, options: &mut Options, machine: &Machine, target: &Target) ->
     Ok(())
 }
 
+/// The wanted time of each variant of each model; nothing if none is wanted.
+fn wanted_ns(a: &Args, models: &[Vec<Source>]) -> Result<Vec<f64>> {
+    let (wanted, n) = (a.wanted.len(), models.len());
+    if wanted != 0 && wanted != n {
+        return Err(
+            Error::new(format!("--wanted has {wanted} times for {n} models"))
+                .help("give one time for each model, or leave --wanted out"),
+        );
+    }
+    let of_variants = |(m, time): (&Vec<Source>, &Duration)| vec![time.as_nanos() as f64; m.len()];
+    Ok(models.iter().zip(&a.wanted).flat_map(of_variants).collect())
+}
+
 pub fn run(a: &Args) -> Result<ExitCode> {
     let begun = Instant::now();
     let host = super::host()?;
@@ -310,6 +335,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         warn_of_types(source, &target);
     }
     let key = a.sign.key()?;
+    options.wanted_ns = wanted_ns(a, &models)?;
     let outputs = outputs(a, &models)?;
     let page = page(a)?;
     let request = |source| Request {

@@ -68,9 +68,11 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 19] = [
+const MEASURING: [&str; 21] = [
     "read-time",
     "budget",
+    "objective",
+    "wanted",
     "filter",
     "overlap",
     "rotate",
