@@ -6,6 +6,7 @@ use crate::machine::{DecodeError, Decoder};
 use crate::raw::Builder;
 use inkwell::OptimizationLevel;
 use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
 use inkwell::targets::{
@@ -184,6 +185,28 @@ impl Compiler {
             assembly,
             llvm_ir,
         })
+    }
+
+    /// The object of a module in LLVM's textual form, which has neither a triple nor a data layout.
+    pub fn compile_text(&self, name: &str, text: &str) -> Result<Vec<u8>, CodegenError> {
+        let fail = |message: String| CodegenError::Llvm {
+            name: name.into(),
+            message,
+        };
+        let memory = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
+        let module = self.context.create_module_from_ir(memory);
+        let module = module.map_err(|e| fail(e.to_string()))?;
+        module.set_triple(&self.machine.get_triple());
+        module.set_data_layout(&self.machine.get_target_data().get_data_layout());
+        module.verify().map_err(|e| fail(e.to_string()))?;
+        let passes = format!("always-inline,{PASSES}");
+        module
+            .run_passes(&passes, &self.machine, PassBuilderOptions::create())
+            .map_err(|e| fail(e.to_string()))?;
+        let object = self
+            .machine
+            .write_to_memory_buffer(&module, FileType::Object);
+        Ok(object.map_err(|e| fail(e.to_string()))?.as_slice().to_vec())
     }
 
     fn module(&self, code: &Code, identity: bool) -> Module<'_> {

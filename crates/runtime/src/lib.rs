@@ -14,12 +14,14 @@ mod elf;
 mod guard;
 mod host;
 mod kernel;
+mod link;
 mod mapping;
 mod model;
 mod object;
 mod online;
 mod plan;
 mod pool;
+mod relocation;
 mod run;
 mod signature;
 mod variants;
@@ -34,6 +36,7 @@ pub use elf::{ElfError, LoadedCode};
 pub use guard::{CanaryError, CanarySide, GuardedBuffer};
 pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
+pub use link::{External, Image};
 pub use model::{
     Alternative, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
     TensorId, TensorInfo, TensorPlace,
@@ -41,6 +44,7 @@ pub use model::{
 pub use online::Selectors;
 pub use plan::{BufferUse, MemoryPlan, plan_memory};
 pub use pool::{MAX_THREADS, Pool, PoolError, PoolOptions, Running, SPIN_NS, pin_current_thread};
+pub use relocation::Machine;
 pub use run::{Choice, FixedSelector, Model, RunError, SelectionKey, Selector};
 pub use signature::{KeyError, SigningKey, VerifyKey};
 pub use variants::{Dim, OutputRows, Padding, Variants};

@@ -7,6 +7,7 @@
 //! checks where it uses them. Placing and relocating is in `elf`.
 
 use crate::elf::ElfError;
+use crate::relocation::{Kind, Machine};
 use std::collections::BTreeMap;
 
 const HEADER_BYTES: u64 = 64;
@@ -15,7 +16,6 @@ const SYMBOL_BYTES: u64 = 24;
 const RELA_BYTES: u64 = 24;
 
 const TYPE_RELOCATABLE: u16 = 1;
-const MACHINE_X86_64: u16 = 62;
 
 const SECTION_PROGBITS: u32 = 1;
 const SECTION_SYMTAB: u32 = 2;
@@ -39,136 +39,6 @@ const BINDING_LOCAL: u8 = 0;
 
 /// Sections may ask for at most this alignment, a page of any machine we run on.
 const MAX_ALIGN: u64 = 4096;
-
-/// An x86-64 relocation type that the linker applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RelocationKind {
-    Abs64,
-    Pc32,
-    Plt32,
-    GotPcRel,
-    Abs32,
-    Abs32Signed,
-    Pc64,
-    GotPcRelX,
-    RexGotPcRelX,
-}
-
-/// How a relocated value is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patch {
-    Absolute64,
-    Relative64,
-    Relative32,
-    Signed32,
-    Unsigned32,
-}
-
-impl RelocationKind {
-    fn from_number(number: u32) -> Option<RelocationKind> {
-        Some(match number {
-            1 => RelocationKind::Abs64,
-            2 => RelocationKind::Pc32,
-            4 => RelocationKind::Plt32,
-            9 => RelocationKind::GotPcRel,
-            10 => RelocationKind::Abs32,
-            11 => RelocationKind::Abs32Signed,
-            24 => RelocationKind::Pc64,
-            41 => RelocationKind::GotPcRelX,
-            42 => RelocationKind::RexGotPcRelX,
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            RelocationKind::Abs64 => "R_X86_64_64",
-            RelocationKind::Pc32 => "R_X86_64_PC32",
-            RelocationKind::Plt32 => "R_X86_64_PLT32",
-            RelocationKind::GotPcRel => "R_X86_64_GOTPCREL",
-            RelocationKind::Abs32 => "R_X86_64_32",
-            RelocationKind::Abs32Signed => "R_X86_64_32S",
-            RelocationKind::Pc64 => "R_X86_64_PC64",
-            RelocationKind::GotPcRelX => "R_X86_64_GOTPCRELX",
-            RelocationKind::RexGotPcRelX => "R_X86_64_REX_GOTPCRELX",
-        }
-    }
-
-    /// Whether it refers to the symbol's entry in the table of addresses.
-    pub(crate) fn uses_table(self) -> bool {
-        matches!(
-            self,
-            RelocationKind::GotPcRel | RelocationKind::GotPcRelX | RelocationKind::RexGotPcRelX
-        )
-    }
-
-    pub(crate) fn patch(self) -> Patch {
-        match self {
-            RelocationKind::Abs64 => Patch::Absolute64,
-            RelocationKind::Pc64 => Patch::Relative64,
-            RelocationKind::Abs32 => Patch::Unsigned32,
-            RelocationKind::Abs32Signed => Patch::Signed32,
-            RelocationKind::Pc32
-            | RelocationKind::Plt32
-            | RelocationKind::GotPcRel
-            | RelocationKind::GotPcRelX
-            | RelocationKind::RexGotPcRelX => Patch::Relative32,
-        }
-    }
-
-    pub(crate) fn width(self) -> usize {
-        match self.patch() {
-            Patch::Absolute64 | Patch::Relative64 => 8,
-            Patch::Relative32 | Patch::Signed32 | Patch::Unsigned32 => 4,
-        }
-    }
-}
-
-/// What to call a relocation type that is refused.
-fn unknown_relocation_name(number: u32) -> String {
-    let name = match number {
-        3 => "R_X86_64_GOT32",
-        5 => "R_X86_64_COPY",
-        6 => "R_X86_64_GLOB_DAT",
-        7 => "R_X86_64_JUMP_SLOT",
-        8 => "R_X86_64_RELATIVE",
-        12 => "R_X86_64_16",
-        13 => "R_X86_64_PC16",
-        14 => "R_X86_64_8",
-        15 => "R_X86_64_PC8",
-        16 => "R_X86_64_DTPMOD64",
-        17 => "R_X86_64_DTPOFF64",
-        18 => "R_X86_64_TPOFF64",
-        19 => "R_X86_64_TLSGD",
-        20 => "R_X86_64_TLSLD",
-        21 => "R_X86_64_DTPOFF32",
-        22 => "R_X86_64_GOTTPOFF",
-        23 => "R_X86_64_TPOFF32",
-        25 => "R_X86_64_GOTOFF64",
-        26 => "R_X86_64_GOTPC32",
-        27 => "R_X86_64_GOT64",
-        28 => "R_X86_64_GOTPCREL64",
-        29 => "R_X86_64_GOTPC64",
-        31 => "R_X86_64_PLTOFF64",
-        32 => "R_X86_64_SIZE32",
-        33 => "R_X86_64_SIZE64",
-        37 => "R_X86_64_IRELATIVE",
-        _ => return format!("of type {number}"),
-    };
-    name.to_string()
-}
-
-fn machine_name(machine: u16) -> String {
-    match machine {
-        3 => "x86 (32 bits)".to_string(),
-        40 => "Arm (32 bits)".to_string(),
-        MACHINE_X86_64 => "x86-64".to_string(),
-        183 => "AArch64".to_string(),
-        190 => "NVIDIA GPUs".to_string(),
-        243 => "RISC-V".to_string(),
-        other => format!("machine number {other}"),
-    }
-}
 
 /// A section that takes memory at run time.
 #[derive(Debug)]
@@ -196,13 +66,14 @@ pub(crate) struct Relocation {
     /// A key of [`Object::sections`].
     pub(crate) section: usize,
     pub(crate) offset: u64,
-    pub(crate) kind: RelocationKind,
+    pub(crate) kind: &'static Kind,
     pub(crate) symbol: u32,
     pub(crate) addend: i64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
+    pub(crate) machine: Machine,
     pub(crate) sections: BTreeMap<usize, Section<'a>>,
     pub(crate) relocations: Vec<Relocation>,
     /// Symbols defined for others: name, section index, offset in it.
@@ -233,6 +104,7 @@ struct Header {
 impl<'a> Object<'a> {
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Object<'a>, ElfError> {
         let file = File(bytes);
+        let machine = machine(file)?;
         let (headers, names) = section_headers(file)?;
         let mut sections = BTreeMap::new();
         for (index, header) in headers.iter().enumerate() {
@@ -242,6 +114,7 @@ impl<'a> Object<'a> {
             }
         }
         let mut object = Object {
+            machine,
             sections,
             relocations: Vec::new(),
             exports: Vec::new(),
@@ -322,12 +195,13 @@ impl<'a> Object<'a> {
             if number == 0 {
                 continue;
             }
-            let kind =
-                RelocationKind::from_number(number).ok_or_else(|| ElfError::UnknownRelocation {
-                    relocation: unknown_relocation_name(number),
+            let kind = Kind::of(self.machine, number).map_err(|relocation| {
+                ElfError::UnknownRelocation {
+                    relocation,
                     section: target.name.clone(),
                     offset,
-                })?;
+                }
+            })?;
             self.relocations.push(Relocation {
                 section,
                 offset,
@@ -340,7 +214,8 @@ impl<'a> Object<'a> {
     }
 }
 
-fn section_headers<'a>(file: File<'a>) -> Result<(Vec<Header>, &'a [u8]), ElfError> {
+/// The machine of a relocatable object.
+fn machine(file: File<'_>) -> Result<Machine, ElfError> {
     let what = "the file header";
     if file.0.get(..4) != Some(b"\x7fELF") {
         return Err(ElfError::NotAnObject("the magic bytes are missing"));
@@ -354,12 +229,14 @@ fn section_headers<'a>(file: File<'a>) -> Result<(Vec<Header>, &'a [u8]), ElfErr
     if file.u16(16, what)? != TYPE_RELOCATABLE {
         return Err(ElfError::NotAnObject("the file is linked"));
     }
-    let machine = file.u16(18, what)?;
-    if machine != MACHINE_X86_64 || !cfg!(target_arch = "x86_64") {
-        return Err(ElfError::Machine {
-            machine: machine_name(machine),
-        });
-    }
+    let number = file.u16(18, what)?;
+    Machine::from_number(number).ok_or_else(|| ElfError::Machine {
+        machine: Machine::name(number),
+    })
+}
+
+fn section_headers<'a>(file: File<'a>) -> Result<(Vec<Header>, &'a [u8]), ElfError> {
+    let what = "the file header";
     let (at, size) = (file.u64(40, what)?, u64::from(file.u16(58, what)?));
     let (count, names) = (
         u64::from(file.u16(60, what)?),

@@ -4,6 +4,8 @@
 mod addresses;
 mod cache;
 mod cpus;
+mod emulator;
+mod executable;
 mod features;
 mod methods;
 mod metrics;
@@ -15,6 +17,8 @@ mod statistics;
 pub use addresses::DependsOnData;
 pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts};
 pub use cpus::{Cpu, cpus};
+pub use emulator::{Emulator, EmulatorError, output};
+pub use executable::{ExecutableError, PERIOD, Runner, contents};
 pub use features::{FEATURE_VERSION, Means, Window};
 pub use methods::{METHODS, Method, Regressor};
 pub use metrics::{Metrics, predicted_order, simulators_per_board};

@@ -5,6 +5,7 @@
 
 mod bench;
 mod bench_online;
+mod board;
 mod calibrate;
 mod check;
 mod compile;

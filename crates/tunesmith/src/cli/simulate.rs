@@ -1,5 +1,6 @@
 //! `simulate`: what candidates do on a processor that is not here, and samples that predictors learn from.
 
+use super::board;
 use super::model_args::check_runs_here;
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
@@ -8,7 +9,9 @@ use super::table::Table;
 use build::ReadOptions;
 use ir::{Isa, Target};
 use search::{Accuracy, Allowed, SpaceKind};
-use simulate::{Method, Predictor, Sample, TrainOptions, by_group, timed_once};
+use simulate::{
+    Emulator, EmulatorError, Method, Predictor, Sample, TrainOptions, by_group, timed_once,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -19,7 +22,7 @@ use store::STATIC;
 use study::{MeasuredPoint, MeasuredTask, PointOptions, Points};
 use tune::known::Requirements;
 use tune::scorer::Simulator;
-use tune::{Error, Host, Observer, Result};
+use tune::{Error, Observer, Result};
 
 /// Simulate candidates, and collect what predictors of their times learn from
 #[derive(clap::Args)]
@@ -35,6 +38,8 @@ pub struct Args {
 enum Command {
     Collect(CollectArgs),
     Train(TrainArgs),
+    Import(board::ImportArgs),
+    Count(CountArgs),
 }
 
 /// Simulate candidates of operators, and time them where this machine runs the target; one JSON object a line
@@ -75,6 +80,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     match &a.command {
         Command::Collect(c) => collect(c),
         Command::Train(t) => train(t),
+        Command::Import(i) => board::import(i),
+        Command::Count(c) => count(c),
     }
 }
 
@@ -192,7 +199,10 @@ const PROPOSERS: [&str; 2] = ["random", "evolutionary"];
 
 fn collect(a: &CollectArgs) -> Result<ExitCode> {
     let host = super::host()?;
-    let target = target(a, &host)?;
+    let target = match &a.target {
+        Some(name) => named(name)?,
+        None => host.machine.target(1),
+    };
     let simulator = Simulator::named(a.cpu.as_deref(), &target)?;
     let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
     let fail = |e: std::io::Error| {
@@ -246,19 +256,56 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn target(a: &CollectArgs, host: &Host) -> Result<Target> {
-    let Some(name) = &a.target else {
-        return Ok(host.machine.target(1));
-    };
-    let isa = Isa::ALL
-        .into_iter()
-        .find(|i| i.name() == name)
-        .ok_or_else(|| {
-            let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
-            Error::new(format!("there is no target `{name}`"))
-                .help(format!("give one of {}", names.join(", ")))
-        })?;
+/// The generic target of a name.
+fn named(name: &str) -> Result<Target> {
+    let isa = Isa::ALL.into_iter().find(|i| i.name() == name);
+    let isa = isa.ok_or_else(|| {
+        let names: Vec<&str> = Isa::ALL.iter().map(|i| i.name()).collect();
+        Error::new(format!("there is no target `{name}`"))
+            .help(format!("give one of {}", names.join(", ")))
+    })?;
     Ok(Target::generic(isa))
+}
+
+/// Count what an executable of `tune --export-to` does, in QEMU with the plugin of the crate `simulate`
+#[derive(clap::Args)]
+struct CountArgs {
+    executable: PathBuf,
+    /// Instruction set of the executable, such as aarch64-neon
+    #[arg(long)]
+    target: String,
+    /// The processor whose caches are simulated, such as cortex-a72 [default: one with the target's]
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// The plugin: `cargo build --release --package simulate --example qemu_counts` makes
+    /// target/release/examples/libqemu_counts.so
+    #[arg(long, value_name = "FILE")]
+    plugin: PathBuf,
+    /// Time that the executable may take
+    #[arg(long, value_parser = parse_time, default_value = "60s")]
+    limit: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(a: &CountArgs) -> Result<ExitCode> {
+    let target = named(&a.target)?;
+    let caches = Simulator::named(a.cpu.as_deref(), &target)?.caches;
+    let fail = |e: EmulatorError| Error::new(format!("{}: {e}", a.executable.display()));
+    let emulator = Emulator::find(&target).map_err(fail)?;
+    let counted = emulator.counts(&a.plugin, &a.executable, &caches, a.limit);
+    let counted = counted.map_err(fail)?;
+    if a.json {
+        super::print_json(&counted)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&["count", "number"]);
+    for (name, number) in counted.named() {
+        table.row(vec![name, format!("{number:.0}")]);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn sample(

@@ -68,6 +68,10 @@ pub struct Args {
     read_time: Option<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("export-top"), default_value = default("export-top"), value_parser = parse_count::<usize>)]
     pub export_top: usize,
+    /// With --evaluate static or simulate and a target that does not run here: a folder for executables of the candidates that
+    /// --export-top lists, with a script that times them on a board
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "DIR")]
+    pub export_to: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
@@ -291,9 +295,11 @@ fn check_measured(a: &Args) -> Result<()> {
         );
         return Err(Error::new(why).help("leave --wanted out, or tune by measurement"));
     }
-    if a.given.iter().any(|g| g == "export-top") {
-        return Err(Error::new("--export-top has no effect here: this run measures candidates")
-            .help("`tunesmith tasks` and `records` list what was measured; --export-top is for --evaluate static and a target that does not run here"));
+    for name in ["export-top", "export-to"] {
+        if a.given.iter().any(|g| g == name) {
+            return Err(Error::new(format!("--{name} has no effect here: this run measures candidates"))
+                .help(format!("`tunesmith tasks` and `records` list what was measured; --{name} is for --evaluate static and a target that does not run here")));
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `tune --evaluate static` for a target whose code does not run here: candidates are read, and
 //! nothing is measured.
 
+use super::board::Bundle;
 use super::model_args::{say, warn, warn_of_types};
 use super::progress::Progress;
 use super::table::{Table, times};
@@ -145,6 +146,8 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
     let watched = signals::watch(chooser.interrupt.clone(), move || speak(STOPPING))?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let mut reports = Vec::new();
+    let board = a.export_to.as_deref();
+    let mut board = board.map(|d| Bundle::new(d, target)).transpose()?;
     for (sources, out) in models.into_iter().zip(&outputs) {
         let mut variants = None;
         for source in sources {
@@ -157,6 +160,9 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             report.wall_s = begun.elapsed().as_secs_f64();
             scores.iter().for_each(|s| warn(&s.warnings));
             reports.push(report);
+            if let Some(folder) = &mut board {
+                folder.add(&plan, &scores, a.export_top, host)?;
+            }
             let chosen: Vec<_> = scores.iter().map(|s| s.chosen().clone()).collect();
             let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
             let kernels = builders.build_all(&plan.tasks, &chosen, target)?;
@@ -171,6 +177,9 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
         }
     }
     progress.finish();
+    if let Some(folder) = board {
+        folder.finish()?;
+    }
     match (&reports[..], a.json) {
         ([report], true) => super::print_json(report)?,
         (reports, true) => super::print_json(&serde_json::json!({ "models": reports }))?,

@@ -145,3 +145,73 @@ fn what_the_simulator_does_not_know_is_refused_by_name() {
         "{nothing}"
     );
 }
+
+#[test]
+fn candidates_are_timed_on_a_board_and_the_fastest_is_named() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = [
+        "tune",
+        OP,
+        "--evaluate",
+        "static",
+        "--trials",
+        "10",
+        "--threads",
+    ];
+    let to = [
+        "--target",
+        "riscv64-rvv",
+        "--export-top",
+        "3",
+        "--export-to",
+        "board",
+        "--out",
+        "m.tsm",
+    ];
+    let refused = p.error(&[&ask[..], &["2"], &to].concat());
+    assert!(refused.contains("--threads 1"), "{refused}");
+    let report = p.json(&[&ask[..], &["1"], &to].concat());
+    let best = report["tasks"][0]["best"].as_array().unwrap();
+    assert!(best.len() >= 2, "{report}");
+    let board = folder.path().join("board");
+    // They run.
+    let target = ir::Target::generic(ir::Isa::RiscV64Rvv);
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_tunesmith"));
+    let plugin = program.with_file_name("examples/libqemu_counts.so");
+    match simulate::Emulator::find(&target) {
+        Ok(emulator) => {
+            let command = emulator.command(&[], &board.join("task0-1"));
+            let limit = std::time::Duration::from_secs(60);
+            assert_eq!(simulate::output(command, limit).unwrap().len(), 4 * 32 * 4);
+            if plugin.exists() {
+                let plugin = plugin.display().to_string();
+                let ask = ["simulate", "count", "board/task0-1", "--plugin", &plugin];
+                let counts = p.json(&[&ask[..], &["--target", "riscv64-rvv"]].concat());
+                assert!(counts["stores"].as_f64().unwrap() > 0.0, "{counts}");
+            } else {
+                testkit::host::skipped_in_part("the plugin of QEMU is not built");
+            }
+        }
+        Err(error) => testkit::host::skipped_in_part(&error.to_string()),
+    }
+    let missing = p.error(&["simulate", "import", "board"]);
+    assert!(missing.contains("times.txt"), "{missing}");
+    // Stand-ins that run here: the last one is the fastest.
+    for rank in 1..=best.len() {
+        let times = format!("#!/bin/sh\necho {}\necho {}\n", 900 - rank, 1000 - rank);
+        std::fs::write(board.join(format!("task0-{rank}")), times).unwrap();
+    }
+    let script = std::process::Command::new(board.join("time.sh"))
+        .arg("2")
+        .status();
+    assert!(script.unwrap().success());
+    let found = p.json(&["simulate", "import", "board"]);
+    let fastest = &found["tasks"]["task0"][0];
+    assert_eq!(fastest["executable"], format!("task0-{}", best.len()));
+    assert_eq!(fastest["trace"], best[best.len() - 1]["trace"]);
+    assert_eq!(fastest["calls"], 4);
+    std::fs::write(board.join("times.txt"), "task0-1 soon\n").unwrap();
+    let damaged = p.error(&["simulate", "import", "board"]);
+    assert!(damaged.contains("task0-1 soon"), "{damaged}");
+}

@@ -1,0 +1,155 @@
+//! Running executables: those of this machine directly, all others in QEMU's emulation of a user's process.
+
+use crate::cache::CacheSetting;
+use crate::statistics::Statistics;
+use ir::{Isa, Target};
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// How often it is seen whether a process has ended.
+const POLL: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Error)]
+pub enum EmulatorError {
+    #[error("`{program}` does not start ({error}); install qemu-user")]
+    Missing { program: String, error: io::Error },
+    #[error("the executable did not end within {} s; give it more time, or take smaller shapes", .0.as_secs())]
+    TimedOut(Duration),
+    #[error("the executable failed ({status}): {stderr}")]
+    Failed { status: ExitStatus, stderr: String },
+    #[error("{0} has no plugins; Debian's qemu-user has them, and qemu-user-static has not")]
+    NoPlugins(&'static str),
+    #[error(
+        "what the plugin counted cannot be read: {0}; build the plugin and this program from one source"
+    )]
+    Counts(#[from] serde_json::Error),
+    #[error("a file of the executable cannot be read or written: {0}")]
+    File(#[from] io::Error),
+}
+
+/// What runs executables of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulator {
+    program: &'static str,
+    arguments: &'static [&'static str],
+}
+
+impl Emulator {
+    /// The emulator of a target.
+    ///
+    /// # Errors
+    /// If it does not start on this machine.
+    pub fn find(target: &Target) -> Result<Emulator, EmulatorError> {
+        let Target::Cpu(cpu) = target;
+        let (program, arguments): (_, &[&str]) = match cpu.isa {
+            Isa::X86Sse2 | Isa::X86Avx2 | Isa::X86Avx512 => ("qemu-x86_64", &["-cpu", "max"]),
+            Isa::AArch64Neon => ("qemu-aarch64", &["-cpu", "max"]),
+            Isa::RiscV64Rvv => (
+                "qemu-riscv64",
+                &["-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0"],
+            ),
+        };
+        let found = Emulator { program, arguments };
+        let mut version = Command::new(program);
+        version.arg("--version").stdout(Stdio::null());
+        match version.status() {
+            Ok(_) => Ok(found),
+            Err(error) => Err(EmulatorError::Missing {
+                program: program.into(),
+                error,
+            }),
+        }
+    }
+
+    /// A command that runs an executable with further options of the emulator.
+    pub fn command(&self, options: &[String], executable: &Path) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(self.arguments).args(options).arg(executable);
+        command
+    }
+
+    /// What the marked part of an executable does with caches that are empty at its begin. The plugin is the example
+    /// `qemu_counts` of this crate. The setting and the counts are in files beside the executable, named like it.
+    ///
+    /// # Errors
+    /// If the emulator has no plugins, or the executable does not succeed in time.
+    pub fn counts(
+        &self,
+        plugin: &Path,
+        executable: &Path,
+        setting: &CacheSetting,
+        limit: Duration,
+    ) -> Result<Statistics, EmulatorError> {
+        let [setting_file, out] = ["setting", "counts"].map(|e| executable.with_extension(e));
+        fs::write(&setting_file, serde_json::to_string(setting)?)?;
+        let option = format!(
+            "{},setting={},out={}",
+            plugin.display(),
+            setting_file.display(),
+            out.display()
+        );
+        let command = self.command(&["-plugin".into(), option], executable);
+        match output(command, limit) {
+            Err(EmulatorError::Failed { .. }) if !self.has_plugins() => {
+                Err(EmulatorError::NoPlugins(self.program))
+            }
+            ran => ran.and_then(|_| Ok(serde_json::from_str(&fs::read_to_string(&out)?)?)),
+        }
+    }
+
+    fn has_plugins(&self) -> bool {
+        let help = Command::new(self.program).arg("-help").output();
+        help.is_ok_and(|h| String::from_utf8_lossy(&h.stdout).contains("-plugin"))
+    }
+}
+
+/// What a command writes to its standard output. It is killed when it takes longer than `limit`.
+///
+/// # Errors
+/// If it does not start, does not end in time, or does not succeed.
+pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = command.spawn().map_err(|error| EmulatorError::Missing {
+        program: command.get_program().display().to_string(),
+        error,
+    })?;
+    let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Err(EmulatorError::TimedOut(limit));
+        }
+        thread::sleep(POLL);
+    };
+    let read = |t: thread::JoinHandle<io::Result<Vec<u8>>>| t.join().expect("reading never panics");
+    let (stdout, stderr) = (read(stdout)?, read(stderr)?);
+    match status.success() {
+        true => Ok(stdout),
+        false => Err(EmulatorError::Failed {
+            status,
+            stderr: String::from_utf8_lossy(&stderr).trim().to_string(),
+        }),
+    }
+}
+
+/// Reads a pipe to its end beside the process that writes it.
+fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<io::Result<Vec<u8>>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    })
+}

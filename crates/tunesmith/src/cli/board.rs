@@ -1,0 +1,245 @@
+//! Candidates for a board that this program does not run on: executables with a script that times them there, and what
+//! the times say.
+
+use super::parse::parse_count;
+use super::table::Table;
+use ir::Target;
+use plan::Plan;
+use serde::{Deserialize, Serialize};
+use simulate::Runner;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tune::chooser::{Scored, TaskScores};
+use tune::compile::Builders;
+use tune::{Error, Host, Result};
+
+/// Calls of a kernel that one start of its executable times.
+const CALLS: u32 = 10;
+
+const CANDIDATES: &str = "candidates.jsonl";
+const TIMES: &str = "times.txt";
+
+const SCRIPT: &str = r#"#!/bin/sh
+# Times the candidates on this machine: ./time.sh [ROUNDS]
+# Each round starts all of them, and each start calls its kernel several times. Each line of
+# times.txt has a candidate and the nanoseconds of one call.
+cd "$(dirname "$0")" || exit 1
+rounds=${1:-3}
+: >times.txt
+while [ "$rounds" -gt 0 ]; do
+    for candidate in task*-*; do
+        [ -x "$candidate" ] || continue
+        times=$("./$candidate" time) || echo "$candidate failed" >&2
+        for ns in $times; do
+            echo "$candidate $ns" >>times.txt
+        done
+    done
+    rounds=$((rounds - 1))
+done
+"#;
+
+/// What an executable is of.
+#[derive(Debug, Serialize, Deserialize)]
+struct Exported {
+    executable: String,
+    task: String,
+    algorithm: String,
+    score: f64,
+    trace: String,
+}
+
+/// A folder of executables.
+pub struct Bundle<'a> {
+    folder: &'a Path,
+    target: &'a Target,
+    runner: Runner,
+    tasks: usize,
+    exported: Vec<Exported>,
+}
+
+fn fail(path: &Path) -> impl Fn(io::Error) -> Error {
+    move |e| Error::new(format!("{}: {e}", path.display()))
+}
+
+impl<'a> Bundle<'a> {
+    /// # Errors
+    /// If kernels would have several threads, or the folder cannot be made.
+    pub fn new(folder: &'a Path, target: &'a Target) -> Result<Bundle<'a>> {
+        if target.threads() != 1 {
+            return Err(
+                Error::new("--export-to writes executables of one thread").help("give --threads 1")
+            );
+        }
+        fs::create_dir_all(folder).map_err(fail(folder))?;
+        let runner = Runner::new(target).map_err(|e| Error::new(e.to_string()))?;
+        Ok(Bundle {
+            folder,
+            target,
+            runner,
+            tasks: 0,
+            exported: vec![],
+        })
+    }
+
+    /// Adds the `top` candidates of least score of each task.
+    ///
+    /// # Errors
+    /// If one can no longer be built, or a file cannot be written.
+    pub fn add(
+        &mut self,
+        plan: &Plan,
+        scores: &[TaskScores],
+        top: usize,
+        host: &Host,
+    ) -> Result<()> {
+        for (task, scores) in plan.tasks.iter().zip(scores) {
+            let chosen: Vec<&Scored> = scores.best.iter().take(top).collect();
+            let tasks = vec![task.clone(); chosen.len()];
+            let candidates: Vec<_> = chosen.iter().map(|s| s.candidate.clone()).collect();
+            let mut builders = Builders::new(&host.workers, host.machine.cpus)?;
+            let kernels = builders.build_all(&tasks, &candidates, self.target)?;
+            for (rank, (scored, kernel)) in chosen.iter().zip(kernels).enumerate() {
+                let bytes = self.runner.executable(&kernel, CALLS);
+                let bytes = bytes.map_err(|e| Error::new(format!("{}: {e}", task.title())))?;
+                let executable = format!("task{}-{}", self.tasks, rank + 1);
+                self.write(&executable, &bytes)?;
+                self.exported.push(Exported {
+                    executable,
+                    task: task.title(),
+                    algorithm: scored.candidate.algorithm.clone(),
+                    score: scored.score,
+                    trace: schedule::print(&scored.candidate.trace),
+                });
+            }
+            self.tasks += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the script and the list of candidates.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn finish(self) -> Result<()> {
+        self.write("time.sh", SCRIPT.as_bytes())?;
+        let path = self.folder.join(CANDIDATES);
+        let mut file = fs::File::create(&path).map_err(fail(&path))?;
+        for e in &self.exported {
+            let line = serde_json::to_string(e).expect("plain data");
+            writeln!(file, "{line}").map_err(fail(&path))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a file that may be run.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.folder.join(name);
+        fs::write(&path, bytes).map_err(fail(&path))?;
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&path, all).map_err(fail(&path))
+    }
+}
+
+/// Read the times of candidates that a board measured, and name the fastest of each task
+#[derive(clap::Args)]
+pub struct ImportArgs {
+    /// The folder of `tune --export-to`, with the file times.txt that its script wrote on the board
+    folder: PathBuf,
+    /// Candidates of each task that are listed, the fastest first
+    #[arg(long, default_value_t = 5, value_parser = parse_count::<usize>)]
+    top: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A candidate and its median time.
+#[derive(Debug, Serialize)]
+struct Timed<'e> {
+    #[serde(flatten)]
+    of: &'e Exported,
+    calls: usize,
+    median_ns: u64,
+}
+
+pub fn import(a: &ImportArgs) -> Result<ExitCode> {
+    let read = |name: &str| {
+        let path = a.folder.join(name);
+        fs::read_to_string(&path).map_err(fail(&path))
+    };
+    let exported = exported(&read(CANDIDATES)?)?;
+    let lines = read(TIMES)?;
+    let mut times = times(&lines)?;
+    let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
+    for of in &exported {
+        if let Some(ns) = times.get_mut(of.executable.as_str()) {
+            ns.sort_unstable();
+            let (calls, median_ns) = (ns.len(), ns[ns.len() / 2]);
+            let task = of.executable.split('-').next().unwrap_or_default();
+            tasks.entry(task).or_default().push(Timed {
+                of,
+                calls,
+                median_ns,
+            });
+        }
+    }
+    if tasks.is_empty() {
+        return Err(
+            Error::new(format!("{TIMES} has no times of the candidates"))
+                .help("run time.sh on the board, and copy what it wrote"),
+        );
+    }
+    for timed in tasks.values_mut() {
+        timed.sort_by_key(|t| t.median_ns);
+        timed.truncate(a.top);
+    }
+    match a.json {
+        true => super::print_json(&serde_json::json!({ "tasks": tasks }))?,
+        false => print(tasks.values())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn exported(lines: &str) -> Result<Vec<Exported>> {
+    let read = |line: &str| {
+        serde_json::from_str(line).map_err(|e| Error::new(format!("{CANDIDATES} is damaged: {e}")))
+    };
+    lines.lines().map(read).collect()
+}
+
+/// The nanoseconds of each executable's calls.
+fn times(lines: &str) -> Result<BTreeMap<&str, Vec<u64>>> {
+    let mut times: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for line in lines.lines() {
+        let parts = line
+            .split_once(' ')
+            .and_then(|(name, ns)| Some((name, ns.parse().ok()?)));
+        let (name, ns) = parts.ok_or_else(|| {
+            Error::new(format!(
+                "{TIMES} has the line `{line}`, which is no candidate and its nanoseconds"
+            ))
+        })?;
+        times.entry(name).or_default().push(ns);
+    }
+    Ok(times)
+}
+
+fn print<'t>(tasks: impl Iterator<Item = &'t Vec<Timed<'t>>>) -> Result<()> {
+    let mut table = Table::new(&["task", "executable", "algorithm", "median ms", "calls"]);
+    for timed in tasks {
+        for t in timed {
+            table.row(vec![
+                t.of.task.clone(),
+                t.of.executable.clone(),
+                t.of.algorithm.clone(),
+                format!("{:.3}", t.median_ns as f64 / 1e6),
+                t.calls.to_string(),
+            ]);
+        }
+    }
+    table.print()
+}
