@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Crates of the workspace that `build` depends on and that decide no code.
-const OTHER_CRATES: [&str; 3] = ["analysis", "bestof", "worker"];
+const OTHER_CRATES: [&str; 5] = ["analysis", "bestof", "learn", "simulate", "worker"];
 /// Packages that decide no code: system calls, error types, serialisation's
 /// derives, hashes with a specified result, signatures, and what fills tensors.
 const OTHER_PACKAGES: [&str; 11] = [

@@ -114,9 +114,9 @@ fn replayed_answers_stay_in_a_store_of_their_own() {
         error.contains("measured records") && error.contains("--log"),
         "{error}"
     );
-    let error = p.error(&["study", "strategies", &table, "--filters", "cold"]);
+    let error = p.error(&["study", "strategies", &table, "--filters", "lukewarm"]);
     assert!(
-        error.contains("no filter `cold`") && error.contains("neighbours"),
+        error.contains("no filter `lukewarm`") && error.contains("neighbours"),
         "{error}"
     );
 }
