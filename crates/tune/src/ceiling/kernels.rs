@@ -104,11 +104,14 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     pub fn read512(data: &[i64]) -> u64 {
         let mut sums = [x::_mm512_setzero_si512(); 8];
+        // A pair of iterators is called for each vector where the crate is not optimised for speed.
         for chunk in data.chunks_exact(64) {
-            for (s, part) in sums.iter_mut().zip(chunk.chunks_exact(8)) {
-                // SAFETY: the part has 8 elements of 8 bytes.
-                let v = unsafe { x::_mm512_loadu_si512(part.as_ptr().cast()) };
+            let mut at = 0;
+            for s in &mut sums {
+                // SAFETY: 8 elements of 8 bytes from `at` on are in the chunk: `at` is below 64.
+                let v = unsafe { x::_mm512_loadu_si512(chunk.as_ptr().add(at).cast()) };
                 *s = x::_mm512_xor_si512(*s, v);
+                at += 8;
             }
         }
         let all = sums.into_iter().reduce(|p, q| x::_mm512_xor_si512(p, q));
@@ -119,10 +122,12 @@ mod x86 {
     pub fn read256(data: &[i64]) -> u64 {
         let mut sums = [x::_mm256_setzero_si256(); 8];
         for chunk in data.chunks_exact(32) {
-            for (s, part) in sums.iter_mut().zip(chunk.chunks_exact(4)) {
-                // SAFETY: the part has 4 elements of 8 bytes.
-                let v = unsafe { x::_mm256_loadu_si256(part.as_ptr().cast()) };
+            let mut at = 0;
+            for s in &mut sums {
+                // SAFETY: 4 elements of 8 bytes from `at` on are in the chunk: `at` is below 32.
+                let v = unsafe { x::_mm256_loadu_si256(chunk.as_ptr().add(at).cast()) };
                 *s = x::_mm256_xor_si256(*s, v);
+                at += 4;
             }
         }
         let all = sums.into_iter().reduce(|p, q| x::_mm256_xor_si256(p, q));
