@@ -21,7 +21,7 @@ pub use emulator::{Emulator, EmulatorError, output};
 pub use executable::{ExecutableError, PERIOD, Runner, contents};
 pub use features::{FEATURE_VERSION, Means, Window};
 pub use methods::{METHODS, Method, Regressor};
-pub use metrics::{Metrics, predicted_order, simulators_per_board};
+pub use metrics::{Metrics, predicted_order};
 pub use own::{Kernel, simulate};
 pub use predictor::{About, Predictor, PredictorError, TrainOptions, by_group};
 pub use sample::{ReadError, Sample, timed_once};

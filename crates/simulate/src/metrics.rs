@@ -76,12 +76,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((values.get(n / 2)? + values.get(n.checked_sub(1)? / 2)?) / 2.0)
 }
 
-/// How many simulators side by side are as fast as one board that runs each candidate `runs` times and cools
-/// down before each run (equation 4). All times have the same unit.
-pub fn simulators_per_board(simulation: f64, cooldown: f64, run: f64, runs: u32) -> u64 {
-    (simulation / ((cooldown + run) * f64::from(runs))).ceil() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,12 +114,5 @@ mod tests {
         assert_eq!(Metrics::median(&all), Some(with(3.0, 2.0)));
         assert_eq!(Metrics::median(&all[..2]), Some(with(2.0, 5.0)));
         assert_eq!(Metrics::mean(&all), Some(with(4.0, 4.0)));
-    }
-
-    #[test]
-    fn simulators_replace_a_board() {
-        // 15 runs of 1 s and 0.1 s take 16.5 s.
-        assert_eq!(simulators_per_board(50.0, 1.0, 0.1, 15), 4);
-        assert_eq!(simulators_per_board(16.5, 1.0, 0.1, 15), 1);
     }
 }

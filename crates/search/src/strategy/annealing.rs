@@ -134,15 +134,9 @@ impl Strategy for Annealing {
         if self.plan.is_empty() {
             self.plan(context);
         }
-        while out.len() < n {
-            let random = self.rng.random_ratio(1, RANDOM_ONE_IN);
-            let planned = if random { None } else { self.plan.pop_front() };
-            let new = planned.and_then(|p| self.asked.take(context.space, p));
-            match new.or_else(|| self.asked.fresh(context.space, &mut self.rng)) {
-                Some(p) => out.push(p),
-                None => break,
-            }
-        }
+        let from = (context.space, &mut self.rng);
+        self.asked
+            .fill(&mut out, n, &mut self.plan, RANDOM_ONE_IN, from);
         out
     }
 

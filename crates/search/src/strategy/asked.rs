@@ -2,7 +2,7 @@
 
 use crate::space::{Point, Space};
 use rand::Rng;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 /// Random draws after which the points of a small space are gone through one by one.
 const DRAWS: usize = 200;
@@ -29,6 +29,27 @@ impl Asked {
     pub fn fresh(&mut self, space: &Space, rng: &mut impl Rng) -> Option<Point> {
         let drawn = (0..DRAWS).find_map(|_| self.take(space, space.sample(rng)));
         drawn.or_else(|| self.left(space, rng))
+    }
+
+    /// Fills `out` up to `n` points with what is planned, one in so many with a random point instead; with
+    /// random points where the plan has no new one.
+    pub fn fill(
+        &mut self,
+        out: &mut Vec<Point>,
+        n: usize,
+        plan: &mut VecDeque<Point>,
+        random_one_in: u32,
+        (space, rng): (&Space, &mut impl Rng),
+    ) {
+        while out.len() < n {
+            let random = rng.random_ratio(1, random_one_in);
+            let planned = if random { None } else { plan.pop_front() };
+            let new = planned.and_then(|p| self.take(space, p));
+            match new.or_else(|| self.fresh(space, rng)) {
+                Some(p) => out.push(p),
+                None => break,
+            }
+        }
     }
 
     /// A new point of a small sketch, from a random place on.

@@ -146,15 +146,9 @@ impl Strategy for Funnel {
         if out.len() < n && self.learned.update(context) {
             drafted = self.draft(context, n - out.len()).into();
         }
-        while out.len() < n {
-            let random = self.rng.random_ratio(1, RANDOM_ONE_IN);
-            let best = if random { None } else { drafted.pop_front() };
-            let new = best.and_then(|p| self.asked.take(context.space, p));
-            match new.or_else(|| self.asked.fresh(context.space, &mut self.rng)) {
-                Some(p) => out.push(p),
-                None => break,
-            }
-        }
+        let from = (context.space, &mut self.rng);
+        self.asked
+            .fill(&mut out, n, &mut drafted, RANDOM_ONE_IN, from);
         out
     }
 
