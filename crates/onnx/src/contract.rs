@@ -1,7 +1,9 @@
-//! Importer of Einsum: contractions of two operands, and sums and transposes of one.
+//! Importer of Einsum: contractions of operands two by two, and sums and transposes of one.
 
 use crate::node::{Imported, NodeImport, Problem};
-use graph::ops::{Contract, Op, Reduce, ReduceKind, Transpose};
+use graph::ValueId;
+use graph::ops::{Contract, Op, Reduce, ReduceKind, Slice, Transpose};
+use std::collections::VecDeque;
 
 /// The axes that `...` stands for are in the first places of the term.
 struct Equation {
@@ -14,32 +16,81 @@ pub(crate) fn einsum(n: &mut NodeImport) -> Imported {
     let inputs = n.all_inputs()?;
     let ranks: Vec<usize> = inputs.iter().map(|v| n.ty(*v).rank()).collect();
     let equation = Equation::parse(&equation, &ranks)?;
-    let twice =
-        |letters: &Vec<char>| (1..letters.len()).any(|i| letters[..i].contains(&letters[i]));
-    if equation.operands.iter().any(twice) {
-        return Problem::unsupported("an operand has a letter twice (a diagonal)");
+    let mut terms = Vec::new();
+    for (x, letters) in inputs.into_iter().zip(equation.operands) {
+        terms.push(diagonal(n, x, letters)?);
     }
-    match (&inputs[..], <[_; 2]>::try_from(equation.operands)) {
-        (&[x, y], Ok([left, right])) => {
-            let contract = Contract {
-                left,
-                right,
-                result: equation.result,
-            };
-            Ok(vec![n.emit(Op::Contract(contract), &[x, y])?])
+    if let [(x, letters)] = &terms[..] {
+        return reordered_sum(n, *x, letters, &equation.result);
+    }
+    let mut terms = VecDeque::from(terms);
+    // From the left, two by two. A letter that nothing after them has is summed at once.
+    while let (Some((x, left)), Some((y, right))) = (terms.pop_front(), terms.pop_front()) {
+        let result = match terms.is_empty() {
+            true => equation.result.clone(),
+            false => {
+                let later: Vec<char> = terms.iter().flat_map(|t| t.1.clone()).collect();
+                let wanted = |l: &char| equation.result.contains(l) || later.contains(l);
+                let new = right.iter().filter(|l| !left.contains(l));
+                left.iter().chain(new).copied().filter(wanted).collect()
+            }
+        };
+        let contract = Contract {
+            left,
+            right,
+            result: result.clone(),
+        };
+        let z = n.emit(Op::Contract(contract), &[x, y])?;
+        if terms.is_empty() {
+            return Ok(vec![z]);
         }
-        (&[x], Err(one)) => reordered_sum(n, x, &one[0], &equation.result),
-        _ => Problem::unsupported(format!("it has {} operands, not one or two", inputs.len())),
+        terms.push_front((z, result));
     }
+    Problem::unsupported("it has no operands")
+}
+
+/// An operand without letters that stand twice: of their two axes only the elements with equal indices are left.
+fn diagonal(
+    n: &mut NodeImport,
+    mut x: ValueId,
+    mut letters: Vec<char>,
+) -> Result<(ValueId, Vec<char>), Problem> {
+    let twice = |letters: &[char]| {
+        (1..letters.len()).find_map(|j| {
+            let i = letters[..j].iter().position(|l| *l == letters[j])?;
+            Some((i, j))
+        })
+    };
+    while let Some((i, j)) = twice(&letters) {
+        let shape = n.shape(x);
+        let size = shape[i];
+        if shape[j] != size {
+            return Problem::unsupported(format!(
+                "letter `{}` stands for axes of {size} and {}",
+                letters[i], shape[j]
+            ));
+        }
+        let others: Vec<usize> = (0..letters.len()).filter(|a| ![i, j].contains(a)).collect();
+        let perm = others.iter().copied().chain([i, j]).collect();
+        let last = n.emit(Op::Transpose(Transpose { perm }), &[x])?;
+        let outer: Vec<usize> = others.iter().map(|a| shape[*a]).collect();
+        let square = [&outer[..], &[size * size]].concat();
+        let flat = n.reshape(last, square)?;
+        let mut steps = vec![1; outer.len()];
+        steps.push(size as i64 + 1);
+        let every = Slice {
+            starts: vec![0; steps.len()],
+            steps,
+            sizes: [&outer[..], &[size]].concat(),
+        };
+        x = n.emit(Op::Slice(every), &[flat])?;
+        letters = others.iter().chain([&i]).map(|a| letters[*a]).collect();
+    }
+    Ok((x, letters))
 }
 
 /// Sums over the letters that the result lacks, and brings the others in its order.
-fn reordered_sum(
-    n: &mut NodeImport,
-    x: graph::ValueId,
-    letters: &[char],
-    result: &[char],
-) -> Imported {
+fn reordered_sum(n: &mut NodeImport, x: ValueId, letters: &[char], result: &[char]) -> Imported {
     let axes: Vec<usize> = (0..letters.len())
         .filter(|i| !result.contains(&letters[*i]))
         .collect();

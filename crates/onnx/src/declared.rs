@@ -1,5 +1,6 @@
 //! What a file says about the types of its values, against what they are.
 
+use crate::narrow::Narrow;
 use crate::proto::tensor_shape_proto::Dimension;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{TensorShapeProto, ValueInfoProto, type_proto};
@@ -44,17 +45,22 @@ pub(crate) enum Contradiction {
 }
 
 /// The declared type, if a value of type `ty` contradicts it, and in what. What is not
-/// declared allows anything, and so does every size along `open` axes.
+/// declared allows anything, and so does every size along `open` axes. `narrow` is the type
+/// that the value stands for, if no tensor has it.
 pub(crate) fn contradicted(
     info: &ValueInfoProto,
     ty: &TensorType,
+    narrow: Option<&Narrow>,
     open: &[usize],
 ) -> Option<(Contradiction, String)> {
     let declared = tensor(info)?;
     let (type_fits, mut text) = match declared.elem_type() {
         0 => (true, ty.dtype.to_string()),
+        n if narrow.is_some_and(|t| t.number == n) => {
+            (true, narrow.map_or(String::new(), |t| t.name.into()))
+        }
         n => match element_type(n) {
-            Ok(dtype) => (dtype == ty.dtype, dtype.to_string()),
+            Ok(dtype) => (narrow.is_none() && dtype == ty.dtype, dtype.to_string()),
             Err(name) => (false, name),
         },
     };

@@ -70,7 +70,50 @@ pub(crate) fn select(n: &mut NodeImport) -> Imported {
 
 pub(crate) fn modulo(n: &mut NodeImport) -> Imported {
     let fmod = n.attributes.flag("fmod", false)?;
-    two(n, if fmod { Binary::Fmod } else { Binary::Mod })
+    let (x, y) = (n.input(0)?, n.input(1)?);
+    match n.dtype(x) {
+        DType::F32 | DType::F16 | DType::BF16 if fmod => Ok(vec![remainder(n, x, y)?]),
+        _ => two(n, if fmod { Binary::Fmod } else { Binary::Mod }),
+    }
+}
+
+/// What is left of |x| when multiples of |y| are taken off, with the sign of x, exactly.
+///
+/// Multiples of y 2^k are taken off, k from 252 down to 0. Each time there are at most about 2^28 of them, so their
+/// product with y, which has 24 bits, is exact in f64, and so is the difference. A quotient that f64 rounds up or down to the next integer
+/// leaves less than 0, or y or more; the next k, and in the end a comparison, make up for it.
+fn remainder(n: &mut NodeImport, x: ValueId, y: ValueId) -> Result<ValueId, Problem> {
+    let size = |n: &mut NodeImport, v| {
+        let wide = n.cast(v, DType::F64)?;
+        n.unary(Unary::Abs, wide)
+    };
+    let (whole, y_size) = (size(n, x)?, size(n, y)?);
+    let mut rest = whole;
+    for k in (0..=9).rev() {
+        let power = n.filled(DType::F64, &[], 2f64.powi(28 * k))?;
+        let part = n.binary(Binary::Mul, y_size, power)?;
+        let quotient = n.binary(Binary::Div, rest, part)?;
+        let count = n.unary(Unary::Floor, quotient)?;
+        let parts = n.binary(Binary::Mul, count, part)?;
+        rest = n.binary(Binary::Sub, rest, parts)?;
+    }
+    let zero = n.filled(DType::F64, &[], 0.0)?;
+    let low = n.binary(Binary::Less, rest, zero)?;
+    let more = n.binary(Binary::Add, rest, y_size)?;
+    rest = n.emit(Op::Where, &[low, more, rest])?;
+    let high = n.binary(Binary::GreaterOrEqual, rest, y_size)?;
+    let less = n.binary(Binary::Sub, rest, y_size)?;
+    rest = n.emit(Op::Where, &[high, less, rest])?;
+    // No multiple of an infinite y is taken off.
+    let most = n.filled(DType::F64, &[], f64::MAX)?;
+    let infinite = n.binary(Binary::Greater, y_size, most)?;
+    rest = n.emit(Op::Where, &[infinite, whole, rest])?;
+    let dtype = n.dtype(x);
+    let rest = n.cast(rest, dtype)?;
+    let negated = n.unary(Unary::Neg, rest)?;
+    let zero = n.filled(dtype, &[], 0.0)?;
+    let negative = n.binary(Binary::Less, x, zero)?;
+    n.emit(Op::Where, &[negative, negated, rest])
 }
 
 /// All bits of x against ones.
@@ -173,13 +216,24 @@ pub(crate) fn cast(n: &mut NodeImport) -> Imported {
     let to = i32::try_from(n.attributes.int("to", 0)?).unwrap_or(0);
     let to = dtype_of(to).map_err(|e| Problem::Unsupported(e.to_string()))?;
     let x = n.input(0)?;
-    Ok(vec![n.cast(x, to)?])
+    Ok(vec![cast_to(n, x, to)?])
 }
 
 pub(crate) fn cast_like(n: &mut NodeImport) -> Imported {
     n.attributes.ignore(&["saturate", "round_mode"]);
     let (x, like) = (n.input(0)?, n.input(1)?);
-    Ok(vec![n.cast(x, n.dtype(like))?])
+    if let Some(kind) = n.narrow.get(&like) {
+        return Problem::unsupported(format!("a cast to {}", kind.name));
+    }
+    Ok(vec![cast_to(n, x, n.dtype(like))?])
+}
+
+/// A value of its own also where a wider type holds `x` and is the one that is asked for.
+fn cast_to(n: &mut NodeImport, x: ValueId, to: DType) -> Result<ValueId, Problem> {
+    match n.narrow.contains_key(&x) && n.dtype(x) == to {
+        true => n.emit(Op::Identity, &[x]),
+        false => n.cast(x, to),
+    }
 }
 
 /// In inference the input as it is, and a mask that keeps everything. In training mode an operator that training

@@ -227,11 +227,10 @@ fn rotated(
 
 /// The result and the cache with the new rows.
 pub(crate) fn group_query_attention(n: &mut NodeImport) -> Imported {
-    for (name, neutral) in [("smooth_softmax", 0), ("kv_cache_bit_width", 0)] {
-        if n.attributes.int(name, neutral)? > neutral {
-            return Problem::unsupported(format!("{name} is set; export it without"));
-        }
+    if n.attributes.int("kv_cache_bit_width", 0)? > 0 {
+        return Problem::unsupported("kv_cache_bit_width is set; export it without");
     }
+    let smooth = n.attributes.int("smooth_softmax", 0)? > 0;
     if !n.attributes.flag("causal", true)? {
         return Problem::unsupported("its queries see keys behind them (causal=0)");
     }
@@ -249,15 +248,31 @@ pub(crate) fn group_query_attention(n: &mut NodeImport) -> Imported {
         0.0 => 1.0 / (size as f64).sqrt(),
         scale => f64::from(scale),
     };
+    let mut seen = [k, v, g.bias(n, earlier, length, dtype)?];
+    if smooth {
+        for (x, back) in seen.iter_mut().zip([2, 2, 1]) {
+            *x = with_zero(n, *x, back)?;
+        }
+    }
     let how = Weighting {
         scale,
         softcap: n.attributes.float("softcap", 0.0)?,
-        bias: Some(g.bias(n, earlier, length, dtype)?),
+        bias: Some(seen[2]),
         may_mask_rows: false,
         precision: None,
         shown: None,
     };
     debug_assert_eq!(n.shape(q)[1], g.heads);
-    let (y, _) = attend(n, [q, k, v], &how)?;
+    let (y, _) = attend(n, [q, seen[0], seen[1]], &how)?;
     Ok(vec![joined_heads(n, y)?, k, v])
+}
+
+/// One zero more along an axis counted from the last one, 1. A smooth softmax has one more score, 0, whose weight goes
+/// nowhere: that of a key, a value and a bias of zeros.
+fn with_zero(n: &mut NodeImport, x: ValueId, back: usize) -> Result<ValueId, Problem> {
+    let mut shape = n.shape(x);
+    let axis = shape.len() - back;
+    shape[axis] = 1;
+    let zero = n.filled(n.dtype(x), &shape, 0.0)?;
+    n.emit(Op::Concat(Concat { axis }), &[x, zero])
 }

@@ -4,6 +4,7 @@ mod branches;
 mod contradiction;
 mod control;
 mod fixed;
+mod functions;
 mod halves;
 mod masks;
 mod placed;
@@ -15,12 +16,13 @@ use crate::declared::shape_allows;
 use crate::error::{ImportError, NeededValue, UnboundDim, UnsupportedNode};
 use crate::file::{DataFolder, FileBuf};
 use crate::live::Live;
+use crate::narrow::{self, Narrows};
 use crate::node::{Imported, NodeImport, Problem};
 use crate::operators;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto};
 use crate::sequence::{self, Sequences};
-use crate::tensors::{TensorError, dtype_of, tensor_from};
+use crate::tensors::{TensorError, any_tensor_from, dtype_of};
 use crate::versions::{operator_sets, standard_domain};
 use control::{Definition, Stop};
 use graph::{Limits, Model, NamedDim, Origin, TensorType, ValueId};
@@ -88,11 +90,14 @@ impl ModelFile {
 
     fn new(mut proto: ModelProto, folder: Option<DataFolder>) -> Result<ModelFile, ImportError> {
         match proto.graph.take() {
-            Some(graph) => Ok(ModelFile {
-                proto,
-                graph,
-                folder,
-            }),
+            Some(mut graph) => {
+                functions::inline(&proto, &mut graph)?;
+                Ok(ModelFile {
+                    proto,
+                    graph,
+                    folder,
+                })
+            }
             None => Err(ImportError::Decode("it has no graph".into())),
         }
     }
@@ -164,10 +169,6 @@ fn bind(
     }
     let opsets = operator_sets(proto)?;
     let opset = opsets.get("").copied();
-    let functions = proto
-        .functions
-        .iter()
-        .map(|f| (f.domain().to_string(), f.name().to_string()));
     let mut model = Model::new(graph.name(), opset.unwrap_or(0));
     model.set_limits(options.limits);
     let importer = Importer {
@@ -175,7 +176,6 @@ fn bind(
         values: HashMap::new(),
         unreadable: HashMap::new(),
         opsets,
-        functions: functions.collect(),
         unsupported: Vec::new(),
         needed: Vec::new(),
         written: HashMap::new(),
@@ -183,6 +183,7 @@ fn bind(
         bound: Bound::default(),
         live: Live::default(),
         sequences: Sequences::new(),
+        narrow: Narrows::new(),
         wanted: wanted::wanted_rows(&graph),
         training: options.training,
     };
@@ -200,7 +201,6 @@ struct Importer<'a> {
     /// Initializers of types without a counterpart, which matter to what reads them.
     unreadable: HashMap<String, TensorError>,
     opsets: HashMap<String, i64>,
-    functions: BTreeSet<(String, String)>,
     unsupported: Vec<UnsupportedNode>,
     needed: Vec<NeededValue>,
     /// Constants of graphs that are written out several times, by what defines them.
@@ -209,6 +209,7 @@ struct Importer<'a> {
     bound: Bound,
     live: Live,
     sequences: Sequences,
+    narrow: Narrows,
     /// Of values of which only the first rows are read, how many.
     wanted: HashMap<String, usize>,
     /// As [`ImportOptions::training`].
@@ -227,8 +228,8 @@ impl Importer<'_> {
         let mut seen = HashSet::new();
         for t in initializers {
             let name = t.name().to_string();
-            let value = match tensor_from(t, self.folder) {
-                Ok(value) => value,
+            let (value, kind) = match any_tensor_from(t, self.folder) {
+                Ok(read) => read,
                 Err(source @ TensorError::Type(_)) => {
                     self.define(&name, None)?;
                     self.unreadable.insert(name, source);
@@ -241,6 +242,7 @@ impl Importer<'_> {
                 true => self.model.add_constant(&name, value),
                 false => self.model.add_result(&name, value),
             };
+            self.narrow.extend(kind.map(|k| (id, k)));
             self.define(&name, id)?;
         }
         self.check_given(&graph)?;
@@ -263,7 +265,8 @@ impl Importer<'_> {
         if !self.needed.is_empty() {
             return Err(ImportError::NeededValues(self.needed));
         }
-        let notes = self.check_results(&graph, options)?;
+        let mut notes = self.check_results(&graph, options)?;
+        notes.extend(contradiction::drop_repeated(&mut graph.output));
         self.bind_outputs(&graph.output)?;
         Ok(BoundModel {
             model: self.model,
@@ -453,12 +456,7 @@ impl Importer<'_> {
             return self.try_control(node, opset, name);
         }
         let Some(operator) = operators::find(domain, node.op_type()) else {
-            let function = (node.domain().to_string(), node.op_type().to_string());
-            let reason = if self.functions.contains(&function) {
-                "functions defined in the model are not supported; inline them (onnx.inliner)"
-            } else {
-                operators::refusal(domain, node.op_type())
-            };
+            let reason = operators::refusal(domain, node.op_type());
             return Ok(Some(Problem::unsupported(reason)));
         };
         let mut inputs = Vec::with_capacity(node.input.len());
@@ -491,6 +489,7 @@ impl Importer<'_> {
             folder: self.folder,
             live: &mut self.live,
             sequences: &mut self.sequences,
+            narrow: &mut self.narrow,
             at_bounds: false,
             wanted: node
                 .output
@@ -499,13 +498,15 @@ impl Importer<'_> {
             roundings: 0,
             training: self.training,
         };
-        let imported =
-            sequence::check(&import, operator.name).and_then(|()| match sized::concerns(&import) {
+        let imported = sequence::check(&import, operator.name)
+            .and_then(|()| narrow::check(&import, operator.name))
+            .and_then(|()| match sized::concerns(&import) {
                 true => sized::import(&mut import, operator),
                 false => complete(&mut import, operator.import),
             });
         match imported {
             Ok(values) => {
+                narrow::mark(&mut import, operator.name, &values);
                 self.name_outputs(node, &values, before)?;
                 Ok(Some(Ok(())))
             }
@@ -554,14 +555,8 @@ impl Importer<'_> {
     }
 
     fn bind_outputs(&mut self, outputs: &[ValueInfoProto]) -> Result<(), ImportError> {
-        let mut names = HashSet::new();
         for output in outputs {
             let name = output.name();
-            if !names.insert(name) {
-                return Err(ImportError::Invalid(format!(
-                    "two outputs have the name `{name}`; give each its own"
-                )));
-            }
             if let Some(source) = self.unreadable.remove(name) {
                 let name = name.to_string();
                 return Err(ImportError::Tensor { name, source });
@@ -575,6 +570,12 @@ impl Importer<'_> {
                 return Err(ImportError::Invalid(format!(
                     "the output `{name}` is a sequence of tensors; give each of its tensors an \
                      output of its own"
+                )));
+            }
+            if let Some(kind) = self.narrow.get(&id) {
+                return Err(ImportError::Invalid(format!(
+                    "the output `{name}` is of type {}, which no output here has; cast it to another type",
+                    kind.name
                 )));
             }
             self.model.add_named_output(id, name);

@@ -27,6 +27,7 @@ mod linear;
 mod live;
 mod losses;
 mod movement;
+mod narrow;
 mod node;
 pub mod node_tests;
 mod norm;

@@ -1,7 +1,8 @@
 //! Importers of matrix products.
 
-use crate::node::{Imported, NodeImport};
-use graph::ops::{Gemm, Op};
+use crate::node::{Imported, NodeImport, Problem};
+use graph::ValueId;
+use graph::ops::{Binary, Expand, Gemm, Op};
 
 pub(crate) fn matmul(n: &mut NodeImport) -> Imported {
     let inputs = [n.input(0)?, n.input(1)?];
@@ -15,7 +16,27 @@ pub(crate) fn gemm(n: &mut NodeImport) -> Imported {
         trans_a: n.attributes.flag("transA", false)?,
         trans_b: n.attributes.flag("transB", false)?,
     };
-    let inputs = [Some(n.input(0)?), Some(n.input(1)?), n.optional(2)];
+    let (a, b) = (n.input(0)?, n.input(1)?);
+    if n.shape(a).get(usize::from(!gemm.trans_a)) == Some(&0) {
+        return without_terms(n, &gemm, [a, b]);
+    }
+    let inputs = [Some(a), Some(b), n.optional(2)];
     let present = if inputs[2].is_some() { 3 } else { 2 };
     n.emit_all(Op::Gemm(gemm), &inputs[..present])
+}
+
+/// Sums of no products are 0, so that only the third operand is left.
+fn without_terms(n: &mut NodeImport, gemm: &Gemm, [a, b]: [ValueId; 2]) -> Imported {
+    let of_a = n.shape(a).get(usize::from(gemm.trans_a)).copied();
+    let of_b = n.shape(b).get(usize::from(!gemm.trans_b)).copied();
+    let (Some(rows), Some(columns)) = (of_a, of_b) else {
+        return Problem::unsupported("its operands are no matrices");
+    };
+    let (dtype, shape) = (n.dtype(a), vec![rows, columns]);
+    let Some(c) = n.optional(2) else {
+        return Ok(vec![n.filled(dtype, &shape, 0.0)?]);
+    };
+    let beta = n.filled(dtype, &[], f64::from(gemm.beta))?;
+    let scaled = n.binary(Binary::Mul, c, beta)?;
+    Ok(vec![n.emit(Op::Expand(Expand { shape }), &[scaled])?])
 }

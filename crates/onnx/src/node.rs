@@ -3,6 +3,7 @@
 use crate::attributes::Attributes;
 use crate::file::DataFolder;
 use crate::live::Live;
+use crate::narrow::Narrows;
 use crate::proto::NodeProto;
 use crate::sequence::Sequences;
 use graph::ops::{Binary, Combine, Expand, Op, OpError, PoolKind, ReduceKind, Unary};
@@ -69,6 +70,8 @@ pub(crate) struct NodeImport<'a> {
     /// What is known of values whose size the data decide.
     pub(crate) live: &'a mut Live,
     pub(crate) sequences: &'a mut Sequences,
+    /// The values of types that no tensor has.
+    pub(crate) narrow: &'a mut Narrows,
     /// Whether the largest values stand for operands that are computed from sizes.
     pub(crate) at_bounds: bool,
     /// How many rows of the first result are read, if not all.

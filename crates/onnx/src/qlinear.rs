@@ -3,7 +3,7 @@
 //! such operands become products of bytes when the model is simplified.
 
 use crate::node::{Imported, NodeImport, Problem};
-use crate::quantized::{dequantized, quantized, zero_point};
+use crate::quantized::{Along, Steps, dequantized, quantized, zero_point};
 use crate::windows;
 use graph::ValueId;
 use graph::ops::{Binary, Concat, Gemm, Op, PoolKind, Reduce, ReduceKind, Softmax, Unary};
@@ -13,16 +13,22 @@ use tensor::DType;
 fn operand(n: &mut NodeImport, i: usize, axis: i64) -> Result<ValueId, Problem> {
     let (q, scale) = (n.input(i)?, n.input(i + 1)?);
     let zero_point = zero_point(n, i + 2);
-    dequantized(n, q, (scale, zero_point), axis)
+    dequantized(n, q, (scale, zero_point), Along::axis(axis))
 }
 
 /// A result whose scale is input `i`, and its zero point the next one; of type `like` if it
 /// has none.
 fn result(n: &mut NodeImport, y: ValueId, i: usize, like: ValueId) -> Imported {
     let scale = n.input(i)?;
-    let to = n.dtype(n.optional(i + 1).unwrap_or(like));
+    let to = Steps::like(n, n.optional(i + 1).unwrap_or(like))?;
     let zero_point = zero_point(n, i + 1);
-    Ok(vec![quantized(n, y, (scale, zero_point), 1, to)?])
+    Ok(vec![quantized(
+        n,
+        y,
+        (scale, zero_point),
+        Along::axis(1),
+        to,
+    )?])
 }
 
 fn of_two(n: &mut NodeImport, op: Binary) -> Imported {
@@ -160,8 +166,8 @@ pub(crate) fn softmax(n: &mut NodeImport) -> Imported {
 pub(crate) fn matmul_integer_to_float(n: &mut NodeImport) -> Imported {
     let (a, a_scale, a_zero) = (n.input(0)?, n.input(2)?, zero_point(n, 4));
     let (b, b_scale, b_zero) = (n.input(1)?, n.input(3)?, zero_point(n, 5));
-    let a = dequantized(n, a, (a_scale, a_zero), -1)?;
-    let b = dequantized(n, b, (b_scale, b_zero), -1)?;
+    let a = dequantized(n, a, (a_scale, a_zero), Along::axis(-1))?;
+    let b = dequantized(n, b, (b_scale, b_zero), Along::axis(-1))?;
     let y = n.emit(Op::MatMul, &[a, b])?;
     plus_bias(n, y, 6)
 }
@@ -170,8 +176,8 @@ pub(crate) fn matmul_integer_to_float(n: &mut NodeImport) -> Imported {
 pub(crate) fn dynamic_quantize_matmul(n: &mut NodeImport) -> Imported {
     let (b, b_scale, b_zero) = (n.input(1)?, n.input(2)?, zero_point(n, 3));
     let [a, scale, zero] = crate::quantized::by_own_range(n, n.input(0)?)?;
-    let a = dequantized(n, a, (scale, Some(zero)), -1)?;
-    let b = dequantized(n, b, (b_scale, b_zero), -1)?;
+    let a = dequantized(n, a, (scale, Some(zero)), Along::axis(-1))?;
+    let b = dequantized(n, b, (b_scale, b_zero), Along::axis(-1))?;
     let y = n.emit(Op::MatMul, &[a, b])?;
     plus_bias(n, y, 4)
 }
@@ -187,8 +193,8 @@ fn plus_bias(n: &mut NodeImport, y: ValueId, i: usize) -> Imported {
 pub(crate) fn attention(n: &mut NodeImport) -> Imported {
     let (x, x_scale, x_zero) = (n.input(0)?, n.input(3)?, zero_point(n, 6));
     let (w, w_scale, w_zero) = (n.input(1)?, n.input(4)?, zero_point(n, 7));
-    let x = dequantized(n, x, (x_scale, x_zero), -1)?;
-    let w = dequantized(n, w, (w_scale, w_zero), -1)?;
+    let x = dequantized(n, x, (x_scale, x_zero), Along::axis(-1))?;
+    let w = dequantized(n, w, (w_scale, w_zero), Along::axis(-1))?;
     let all = n.emit(Op::MatMul, &[x, w])?;
     let all = plus_bias(n, all, 2)?[0];
     let (mask, past) = (n.optional(5), n.optional(8));

@@ -6,10 +6,11 @@
 //! times the sum of (a - p). With constant weights and q = 0 that is one
 //! constant a column or map.
 
+use crate::narrow::Narrow;
 use crate::node::{Imported, NodeImport, Problem};
 use crate::windows;
 use graph::ValueId;
-use graph::ops::{Binary, Conv, ConvInteger, Op, Reduce, ReduceKind, Unary};
+use graph::ops::{Binary, Conv, ConvInteger, Expand, Op, Reduce, ReduceKind, Slice, Unary};
 use tensor::DType;
 
 /// Input `i` if it is a zero point that can change anything.
@@ -162,18 +163,51 @@ pub(crate) fn conv_integer(n: &mut NodeImport) -> Imported {
     Ok(vec![windows_sum(n, conv, operands, zero_points)?])
 }
 
+/// What quantised numbers are: the type that holds them, and the least and the greatest one.
+#[derive(Clone, Copy)]
+pub(crate) struct Steps {
+    dtype: DType,
+    range: (f64, f64),
+}
+
+impl Steps {
+    fn of(dtype: DType) -> Result<Steps, Problem> {
+        let range = match dtype {
+            DType::U8 => (0.0, 255.0),
+            DType::I8 => (-128.0, 127.0),
+            other => return Problem::unsupported(format!("quantising to {other}")),
+        };
+        Ok(Steps { dtype, range })
+    }
+
+    fn of_narrow(narrow: &Narrow) -> Result<Steps, Problem> {
+        match narrow.range() {
+            // Numbers of 32 bits are no sums of f32.
+            Some(range) if narrow.carrier != DType::I64 => Ok(Steps {
+                dtype: narrow.carrier,
+                range,
+            }),
+            _ => Problem::unsupported(format!("quantising to {}", narrow.name)),
+        }
+    }
+
+    /// Those of a value, such as a zero point.
+    pub(crate) fn like(n: &NodeImport, v: ValueId) -> Result<Steps, Problem> {
+        match n.narrow.get(&v) {
+            Some(narrow) => Steps::of_narrow(narrow),
+            None => Steps::of(n.dtype(v)),
+        }
+    }
+}
+
 /// round(x) + zero point, clipped to the range of its type. `x` is f32.
 fn saturated(
     n: &mut NodeImport,
     x: ValueId,
     zero_point: Option<ValueId>,
-    to: DType,
+    to: Steps,
 ) -> Result<ValueId, Problem> {
-    let (min, max) = match to {
-        DType::U8 => (0.0, 255.0),
-        DType::I8 => (-128.0, 127.0),
-        other => return Problem::unsupported(format!("quantising to {other}")),
-    };
+    let (min, max) = to.range;
     let mut y = n.unary(Unary::Round, x)?;
     if let Some(z) = zero_point {
         let z = n.cast(z, DType::F32)?;
@@ -184,12 +218,74 @@ fn saturated(
         max: Some(max),
     };
     let y = n.unary(clip, y)?;
-    n.cast(y, to)
+    n.cast(y, to.dtype)
 }
 
-/// A scale or zero point with one value along `axis` (or one for all), shaped
+/// Where scales and zero points lie: one a place of `axis`, or of so many places of it if `block` is not 0.
+#[derive(Clone, Copy)]
+pub(crate) struct Along {
+    axis: i64,
+    block: usize,
+}
+
+impl Along {
+    pub(crate) fn axis(axis: i64) -> Along {
+        Along { axis, block: 0 }
+    }
+
+    fn attributes(n: &NodeImport) -> Result<Along, Problem> {
+        let block = n.attributes.int("block_size", 0)?;
+        Ok(Along {
+            axis: n.attributes.int("axis", 1)?,
+            block: usize::try_from(block)
+                .map_err(|_| Problem::Unsupported(format!("block_size={block}")))?,
+        })
+    }
+}
+
+/// A scale or zero point of each block along an axis, once for each of its places.
+fn of_blocks(
+    n: &mut NodeImport,
+    v: ValueId,
+    along: Along,
+    like: &[usize],
+) -> Result<ValueId, Problem> {
+    let axis = n.axis(along.axis, like.len())?;
+    let mut shape = n.shape(v);
+    let mut expected = like.to_vec();
+    expected[axis] = like[axis].div_ceil(along.block);
+    if shape != expected {
+        return Problem::unsupported(format!(
+            "scales or zero points of shape {shape:?} for blocks of {} along axis {axis} of {like:?}",
+            along.block
+        ));
+    }
+    shape.insert(axis + 1, 1);
+    let apart = n.reshape(v, shape.clone())?;
+    shape[axis + 1] = along.block;
+    let repeated = n.emit(Op::Expand(Expand { shape }), &[apart])?;
+    expected[axis] *= along.block;
+    let all = n.reshape(repeated, expected.clone())?;
+    match expected == like {
+        true => Ok(all),
+        false => {
+            let first = Slice {
+                starts: vec![0; like.len()],
+                steps: vec![1; like.len()],
+                sizes: like.to_vec(),
+            };
+            n.emit(Op::Slice(first), &[all])
+        }
+    }
+}
+
+/// A scale or zero point with one value along an axis (or one for all, or one a block), shaped
 /// to broadcast to a tensor of this shape.
-fn along(n: &mut NodeImport, v: ValueId, axis: i64, like: &[usize]) -> Result<ValueId, Problem> {
+fn along(n: &mut NodeImport, v: ValueId, along: Along, like: &[usize]) -> Result<ValueId, Problem> {
+    if along.block > 0 {
+        return of_blocks(n, v, along, like);
+    }
+    let axis = along.axis;
     let shape = n.shape(v);
     match shape[..] {
         [] => Ok(v),
@@ -211,37 +307,40 @@ fn along(n: &mut NodeImport, v: ValueId, axis: i64, like: &[usize]) -> Result<Va
 }
 
 pub(crate) fn quantize_linear(n: &mut NodeImport) -> Imported {
-    let axis = n.attributes.int("axis", 1)?;
+    let along = Along::attributes(n)?;
     n.attributes.ignore(&["saturate"]);
-    if n.attributes.int("block_size", 0)? != 0 || n.attributes.int("precision", 0)? != 0 {
-        return Problem::unsupported("block_size or precision");
+    if n.attributes.int("precision", 0)? != 0 {
+        return Problem::unsupported("precision");
     }
     let (x, scale) = (n.input(0)?, n.input(1)?);
-    let to = match n.optional(2) {
-        Some(z) => n.dtype(z),
-        None => match n.attributes.int("output_dtype", 0)? {
-            0 | 2 => DType::U8,
-            3 => DType::I8,
-            other => return Problem::unsupported(format!("output_dtype={other}")),
+    let output = i32::try_from(n.attributes.int("output_dtype", 0)?).unwrap_or(-1);
+    let (to, narrow) = match n.optional(2) {
+        Some(z) => (Steps::like(n, z)?, n.narrow.get(&z).copied()),
+        None => match (output, Narrow::of(output)) {
+            (0 | 2, _) => (Steps::of(DType::U8)?, None),
+            (3, _) => (Steps::of(DType::I8)?, None),
+            (_, Some(narrow)) => (Steps::of_narrow(narrow)?, Some(narrow)),
+            _ => return Problem::unsupported(format!("output_dtype={output}")),
         },
     };
-    n.attributes.ignore(&["output_dtype"]);
     let zero_point = zero_point(n, 2);
-    Ok(vec![quantized(n, x, (scale, zero_point), axis, to)?])
+    let y = quantized(n, x, (scale, zero_point), along, to)?;
+    n.narrow.extend(narrow.map(|kind| (y, kind)));
+    Ok(vec![y])
 }
 
-/// Bytes of the type `to` with scales and zero points along `axis`, or with one for all.
+/// Numbers of the type `to` with scales and zero points along an axis, or with one for all.
 pub(crate) fn quantized(
     n: &mut NodeImport,
     x: ValueId,
     (scale, zero_point): (ValueId, Option<ValueId>),
-    axis: i64,
-    to: DType,
+    place: Along,
+    to: Steps,
 ) -> Result<ValueId, Problem> {
     let like = n.shape(x);
-    let scale = along(n, scale, axis, &like)?;
+    let scale = along(n, scale, place, &like)?;
     let zero_point = match zero_point {
-        Some(z) => Some(along(n, z, axis, &like)?),
+        Some(z) => Some(along(n, z, place, &like)?),
         None => None,
     };
     let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
@@ -250,10 +349,7 @@ pub(crate) fn quantized(
 }
 
 pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
-    let axis = n.attributes.int("axis", 1)?;
-    if n.attributes.int("block_size", 0)? != 0 {
-        return Problem::unsupported("block_size");
-    }
+    let along = Along::attributes(n)?;
     let (x, scale) = (n.input(0)?, n.input(1)?);
     let to = match n.attributes.int("output_dtype", 0)? {
         0 => n.dtype(scale),
@@ -263,36 +359,36 @@ pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
         16 => DType::BF16,
         other => return Problem::unsupported(format!("output_dtype={other}")),
     };
-    if !n.dtype(x).is_int() {
+    if !n.dtype(x).is_int() && !n.narrow.contains_key(&x) {
         return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
     }
     let zero_point = zero_point(n, 2);
-    let y = dequantized(n, x, (scale, zero_point), axis)?;
+    let y = dequantized(n, x, (scale, zero_point), along)?;
     Ok(vec![n.cast(y, to)?])
 }
 
-/// What bytes with scales and zero points along `axis`, or with one for all, stand for.
+/// What numbers with scales and zero points along an axis, or with one for all, stand for.
 pub(crate) fn dequantized(
     n: &mut NodeImport,
     x: ValueId,
     (scale, zero_point): (ValueId, Option<ValueId>),
-    axis: i64,
+    place: Along,
 ) -> Result<ValueId, Problem> {
     let like = n.shape(x);
     // Bytes are not folded: products of them may stay products of bytes.
     let mut x = match n.dtype(x) {
-        DType::I32 => x,
+        DType::I32 | DType::F32 => x,
         _ => n
             .model
             .add(&n.name, Op::Cast(DType::I32), &[x])
             .map_err(|e| e.source)?,
     };
     if let Some(z) = zero_point {
-        let z = along(n, z, axis, &like)?;
-        let z = n.cast(z, DType::I32)?;
+        let z = along(n, z, place, &like)?;
+        let z = n.cast(z, n.dtype(x))?;
         x = n.binary(Binary::Sub, x, z)?;
     }
-    let scale = along(n, scale, axis, &like)?;
+    let scale = along(n, scale, place, &like)?;
     let (x, scale) = (n.cast(x, DType::F32)?, n.cast(scale, DType::F32)?);
     n.binary(Binary::Mul, x, scale)
 }
@@ -331,9 +427,9 @@ pub(crate) fn by_own_range(n: &mut NodeImport, x: ValueId) -> Result<[ValueId; 3
     let scale = n.binary(Binary::Div, range, steps)?;
     let start = n.binary(Binary::Div, min, scale)?;
     let start = n.unary(Unary::Neg, start)?;
-    let zero_point = saturated(n, start, None, DType::U8)?;
+    let zero_point = saturated(n, start, None, Steps::of(DType::U8)?)?;
     let quotient = n.binary(Binary::Div, x, scale)?;
-    let y = saturated(n, quotient, Some(zero_point), DType::U8)?;
+    let y = saturated(n, quotient, Some(zero_point), Steps::of(DType::U8)?)?;
     Ok([y, scale, zero_point])
 }
 
@@ -343,7 +439,7 @@ fn requantized(
     acc: ValueId,
     [a, b, y]: [ValueId; 3],
     zero_point: Option<ValueId>,
-    to: DType,
+    to: Steps,
 ) -> Result<ValueId, Problem> {
     let [a, b, y] = [
         n.cast(a, DType::F32)?,
@@ -371,7 +467,7 @@ pub(crate) fn qlinear_matmul(n: &mut NodeImport) -> Imported {
     let operands = [n.input(0)?, n.input(3)?];
     let zero_points = [zero_point(n, 2), zero_point(n, 5)];
     let acc = product(n, operands, zero_points)?;
-    let (z, to) = (scalar(n, 7)?, n.dtype(n.input(7)?));
+    let (z, to) = (scalar(n, 7)?, Steps::like(n, n.input(7)?)?);
     Ok(vec![requantized(n, acc, scales, Some(z), to)?])
 }
 
@@ -390,6 +486,6 @@ pub(crate) fn qlinear_conv(n: &mut NodeImport) -> Imported {
         [1] => n.reshape(w, vec![])?,
         _ => by_map(n, w, rank)?,
     };
-    let (z, to) = (scalar(n, 7)?, n.dtype(n.input(7)?));
+    let (z, to) = (scalar(n, 7)?, Steps::like(n, n.input(7)?)?);
     Ok(vec![requantized(n, acc, [x, w, y], Some(z), to)?])
 }

@@ -48,8 +48,22 @@ pub(crate) fn sum(n: &mut NodeImport) -> Imported {
     plain(n, ReduceKind::Sum, 12)
 }
 
+/// A mean of integers is their sum by their number, cut to an integer.
 pub(crate) fn mean(n: &mut NodeImport) -> Imported {
-    plain(n, ReduceKind::Mean, 17)
+    let (x, axes) = axes(n, 17)?;
+    let (dtype, shape) = (n.dtype(x), n.shape(x));
+    if !dtype.is_int() {
+        return Ok(vec![emit(n, ReduceKind::Mean, x, &axes)?]);
+    }
+    let count: usize = axes.axes.iter().map(|a| shape[*a]).product();
+    if count == 0 {
+        return Problem::unsupported("the mean of no integers");
+    }
+    let wide = n.cast(x, DType::I64)?;
+    let sum = emit(n, ReduceKind::Sum, wide, &axes)?;
+    let count = n.filled(DType::I64, &[], count as f64)?;
+    let mean = n.binary(Binary::Div, sum, count)?;
+    Ok(vec![n.cast(mean, dtype)?])
 }
 
 pub(crate) fn prod(n: &mut NodeImport) -> Imported {

@@ -1,12 +1,16 @@
 //! Importers of operators whose result is known when the model is read.
 
 use crate::node::{Imported, NodeImport, Problem};
-use crate::tensors::tensor_from;
+use crate::tensors::{any_tensor_from, tensor_from};
 use tensor::{DType, Tensor};
 
 pub(crate) fn constant(n: &mut NodeImport) -> Imported {
     let value = if let Some(t) = n.attributes.tensor("value")? {
-        tensor_from(t.clone(), n.folder).map_err(|e| Problem::Unsupported(e.to_string()))?
+        let read = any_tensor_from(t.clone(), n.folder);
+        let (value, kind) = read.map_err(|e| Problem::Unsupported(e.to_string()))?;
+        let id = n.model.add_constant(&n.name, value);
+        n.narrow.extend(kind.map(|k| (id, k)));
+        return Ok(vec![id]);
     } else if let Some(v) = n.attributes.optional_float("value_float")? {
         Tensor::from_slice(&[], &[v])
     } else if let Some(v) = n.attributes.floats("value_floats")? {

@@ -1,6 +1,7 @@
 //! Tensors in ONNX messages, files and external data.
 
 use crate::file::{DataFolder, FileBuf};
+use crate::narrow::Narrow;
 use crate::proto::TensorProto;
 use graph::TensorType;
 use prost::Message;
@@ -117,6 +118,45 @@ pub(crate) fn tensor_from(
             "{dtype}{shape:?} needs {bytes} bytes, but there are {have}"
         ))
     })
+}
+
+/// As [`tensor_from`], also of a type that no tensor here has, which is named then.
+pub(crate) fn any_tensor_from(
+    mut proto: TensorProto,
+    folder: Option<&DataFolder>,
+) -> Result<(Tensor, Option<&'static Narrow>), TensorError> {
+    let Some(narrow) = Narrow::of(proto.data_type()) else {
+        return Ok((tensor_from(proto, folder)?, None));
+    };
+    let (shape, _) = shape_of(&proto, narrow.carrier)?;
+    let bytes = narrow.byte_size(shape.iter().product());
+    let data = match data_field(&proto)? {
+        "external_data" => read_external(&proto, folder, bytes)?,
+        "raw_data" => AlignedBytes::shared(proto.raw_data.take().unwrap_or_default()),
+        "int32_data" => bytes_of(proto.int32_data.iter().map(|v| *v as u64), narrow),
+        "uint64_data" => bytes_of(proto.uint64_data.iter().copied(), narrow),
+        field => {
+            return Err(TensorError::Invalid(format!(
+                "its elements are {}, but {field} holds them",
+                narrow.name
+            )));
+        }
+    };
+    if data.len() != bytes {
+        return Err(TensorError::Invalid(format!(
+            "{}{shape:?} needs {bytes} bytes, but there are {}",
+            narrow.name,
+            data.len()
+        )));
+    }
+    let tensor = narrow.tensor(&shape, &data).map_err(TensorError::Invalid)?;
+    Ok((tensor, Some(narrow)))
+}
+
+fn bytes_of(numbers: impl Iterator<Item = u64>, narrow: &Narrow) -> AlignedBytes {
+    let size = narrow.listed_size();
+    let bytes = numbers.flat_map(|v| v.to_le_bytes().into_iter().take(size));
+    AlignedBytes::shared(bytes.collect::<Vec<u8>>())
 }
 
 /// The one field of a message that holds its elements; of a tensor without

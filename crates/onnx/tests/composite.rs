@@ -4,7 +4,7 @@ mod build_onnx;
 
 use build_onnx::{F32, float, import, int, ints, node, one_node};
 use graph::{Keep, evaluate};
-use onnx::proto::{AttributeProto, ModelProto, TensorProto};
+use onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 use std::sync::Arc;
 use tensor::{DType, Fill, Tensor, fill_tensor};
 
@@ -208,5 +208,114 @@ fn other_norms_of_reductions() {
             .zip(want)
             .all(|(y, w)| (f64::from(*y) - w).abs() < 1e-6),
         "{y:?}"
+    );
+}
+
+fn one_output(op: NodeProto, constants: Vec<TensorProto>) -> Arc<Tensor> {
+    build_onnx::outputs(&build_onnx::file(
+        18,
+        GraphProto {
+            name: Some("g".into()),
+            node: vec![op],
+            initializer: constants,
+            output: vec![build_onnx::undeclared("y")],
+            ..Default::default()
+        },
+    ))
+    .remove(0)
+}
+
+#[test]
+fn remainders_of_floats_are_exact() {
+    let x = [
+        5.3,
+        -5.3,
+        1e30,
+        f32::MAX,
+        3e-45,
+        7.0,
+        -0.5,
+        1.0,
+        f32::INFINITY,
+        16_777_215.0,
+        0.3,
+        1e20,
+    ];
+    let y = [
+        2.0,
+        2.0,
+        3.7,
+        1e-45,
+        1e-45,
+        0.0,
+        f32::INFINITY,
+        f32::NAN,
+        2.0,
+        0.1,
+        -0.1,
+        1e-20,
+    ];
+    let mut count = x.len();
+    let (mut x, mut y) = (x.to_vec(), y.to_vec());
+    // And any bits.
+    let mut bits = 1u32;
+    while count < 4000 {
+        let mut next = || {
+            bits = bits.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+            f32::from_bits(bits ^ bits >> 15)
+        };
+        x.push(next());
+        y.push(next());
+        count += 1;
+    }
+    let constants = vec![constant("a", &x), constant("b", &y)];
+    let z = one_output(
+        node("Mod", &["a", "b"], &["y"], vec![int("fmod", 1)]),
+        constants,
+    );
+    for (i, z) in z.as_slice::<f32>().iter().enumerate() {
+        let expected = x[i] % y[i];
+        let same = *z == expected || z.is_nan() && expected.is_nan();
+        assert!(same, "{} of {} is {expected}, not {z}", x[i], y[i]);
+    }
+}
+
+#[test]
+fn means_of_integers_are_cut() {
+    let x = build_onnx::int64s("a", &[7, -3, -5, 4, 0, -8]);
+    let y = one_output(
+        node("ReduceMean", &["a"], &["y"], vec![int("keepdims", 0)]),
+        vec![x],
+    );
+    // -5 / 6
+    assert_eq!((y.dtype(), y.get_i64(0)), (DType::I64, 0));
+    let x = build_onnx::int64s("a", &[-7, -4]);
+    let y = one_output(node("ReduceMean", &["a"], &["y"], vec![]), vec![x]);
+    assert_eq!(y.get_i64(0), -5);
+}
+
+#[test]
+fn a_product_of_no_terms_is_its_addend() {
+    let empty = |name: &str, dims: &[i64]| build_onnx::floats(name, dims, &[]);
+    let constants = vec![
+        empty("a", &[2, 0]),
+        empty("b", &[3, 0]),
+        constant("c", &[1.0, 2.0, 3.0]),
+    ];
+    let attributes = vec![int("transB", 1), float("beta", 2.0)];
+    let y = one_output(
+        node("Gemm", &["a", "b", "c"], &["y"], attributes),
+        constants,
+    );
+    assert_eq!(y.shape(), [2, 3]);
+    assert_eq!(y.as_slice::<f32>(), [2.0, 4.0, 6.0, 2.0, 4.0, 6.0]);
+    let constants = vec![empty("a", &[0, 2]), empty("b", &[0, 1])];
+    let y = one_output(
+        node("Gemm", &["a", "b"], &["y"], vec![int("transA", 1)]),
+        constants,
+    );
+    assert_eq!(
+        (y.shape(), y.as_slice::<f32>()),
+        (&[2, 1][..], &[0.0, 0.0][..])
     );
 }

@@ -134,6 +134,34 @@ fn a_scan_collects_along_its_axes() {
 }
 
 #[test]
+fn a_loop_of_no_iteration_collects_nothing_of_a_known_shape() {
+    let body = graph(
+        &["i", "go", "v"],
+        vec![
+            node("Identity", &["go"], &["still"], vec![]),
+            node("Add", &["v", "v"], &["next"], vec![]),
+            node(
+                "Concat",
+                &["v", "v"],
+                &["row"],
+                vec![build_onnx::int("axis", 0)],
+            ),
+        ],
+        &["still", "next", "row"],
+    );
+    let nodes = vec![node(
+        "Loop",
+        &["count", "go", "x"],
+        &["last", "rows"],
+        vec![attribute("body", body)],
+    )];
+    let constants = vec![scalar("count", 0), truth("go", true)];
+    let y = results(&model(nodes, &["last", "rows"], constants));
+    assert_eq!(y[0], (vec![3], vec![0.0, 1.0, 2.0]));
+    assert_eq!(y[1], (vec![0, 6], vec![]));
+}
+
+#[test]
 fn what_decides_the_course_is_named() {
     let body = graph(&["i", "c"], vec![], &["c"]);
     let nodes = vec![

@@ -33,6 +33,8 @@ struct Case {
     window: i64,
     rotates: bool,
     packed: bool,
+    /// One score more, 0, is in the sums of weights.
+    smooth: bool,
 }
 
 impl Case {
@@ -94,6 +96,7 @@ impl Case {
             int("kv_num_heads", KEY_HEADS as i64),
             int("local_window_size", self.window),
             int("do_rotary", i64::from(self.rotates)),
+            int("smooth_softmax", i64::from(self.smooth)),
         ];
         let node = in_microsoft(node(
             "GroupQueryAttention",
@@ -147,7 +150,8 @@ impl Case {
                     let term = |i| self.turned(&q, [HEADS, r, head, i]) * key(of, c, i);
                     ((0..SIZE).map(term).sum::<f64>() / (SIZE as f64).sqrt()).exp()
                 };
-                let sum: f64 = (first..=last).map(score).sum();
+                let more = f64::from(u8::from(self.smooth));
+                let sum: f64 = (first..=last).map(score).sum::<f64>() + more;
                 for i in 0..SIZE {
                     let term = |c: usize| score(c) / sum * value(of, c, i);
                     out[(r * HEADS + head) * SIZE + i] = (first..=last).map(term).sum();
@@ -187,6 +191,7 @@ fn queries_of_a_group_share_keys_and_a_cache() {
             window: [-1, 2][i / 6 % 2],
             rotates: i / 12 == 1,
             packed: i % 2 == 1,
+            smooth: i % 5 == 1,
         };
         let (model, x) = case.model();
         let m = import(&model).unwrap();
@@ -216,6 +221,7 @@ fn what_is_not_attention_of_groups_is_refused() {
         window: -1,
         rotates: false,
         packed: false,
+        smooth: false,
     };
     let refused = |attribute: AttributeProto| {
         let (mut model, _) = case.model();
@@ -224,7 +230,7 @@ fn what_is_not_attention_of_groups_is_refused() {
         node.attribute.push(attribute);
         import(&model).unwrap_err().to_string()
     };
-    assert!(refused(int("smooth_softmax", 1)).contains("smooth_softmax is set"));
+    assert!(refused(int("kv_cache_bit_width", 4)).contains("kv_cache_bit_width is set"));
     assert!(refused(int("num_heads", 3)).contains("3 heads"));
     assert!(refused(float("softness", 1.0)).contains("softness"));
 }

@@ -47,6 +47,12 @@ fn taken(
     if [yes, no].iter().any(|v| n.sequences.contains_key(v)) {
         return Problem::unsupported("its condition is open, and its branches make sequences");
     }
+    if let Some(kind) = [yes, no].iter().find_map(|v| n.narrow.get(v)) {
+        let name = kind.name;
+        return Problem::unsupported(format!(
+            "its condition is open, and its branches make {name}"
+        ));
+    }
     let (a, b) = (n.ty(yes).clone(), n.ty(no).clone());
     if a.dtype != b.dtype || a.rank() != b.rank() {
         return Problem::unsupported(format!("its branches make {a} and {b}"));

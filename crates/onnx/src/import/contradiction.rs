@@ -30,7 +30,7 @@ impl Importer<'_> {
         let actual = self.model[id].ty();
         // Where the data decide a size, the model has the largest.
         let open: Vec<usize> = self.live.extents(id).iter().map(|e| e.axis).collect();
-        let (found, declared) = contradicted(info, actual, &open)?;
+        let (found, declared) = contradicted(info, actual, self.narrow.get(&id).copied(), &open)?;
         let name = info.name().to_string();
         let makes = |n: &&NodeProto| n.output.contains(&name);
         let node = graph.node.iter().find(makes);
@@ -124,4 +124,20 @@ fn note_between(stale: &[Declared]) -> Option<String> {
         n => format!("; so are the declared shapes of {n} more values"),
     };
     Some(format!("{first}: {USED}{others}"))
+}
+
+/// Drops outputs that are listed before, and notes each.
+pub(super) fn drop_repeated(outputs: &mut Vec<ValueInfoProto>) -> Vec<String> {
+    let (mut names, mut notes) = (HashSet::new(), Vec::new());
+    outputs.retain(|o| {
+        let new = names.insert(o.name().to_string());
+        if !new {
+            let name = o.name();
+            notes.push(format!(
+                "output `{name}` is listed twice: the model gives it once"
+            ));
+        }
+        new
+    });
+    notes
 }

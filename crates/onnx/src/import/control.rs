@@ -10,7 +10,7 @@ use crate::attributes::Attributes;
 use crate::error::ImportError;
 use crate::node::{NodeImport, Problem};
 use crate::proto::{GraphProto, NodeProto};
-use crate::tensors::tensor_from;
+use crate::tensors::any_tensor_from;
 use graph::ops::{Concat, Op, Split};
 use graph::{Exceeded, ValueId};
 use std::cell::RefCell;
@@ -154,8 +154,12 @@ impl Importer<'_> {
             let name = t.name().to_string();
             let value = match self.written.get(&Definition::of(t)) {
                 Some(value) => *value,
-                None => match tensor_from(t.clone(), self.folder) {
-                    Ok(value) => self.model.add_constant(&name, value),
+                None => match any_tensor_from(t.clone(), self.folder) {
+                    Ok((value, kind)) => {
+                        let id = self.model.add_constant(&name, value);
+                        self.narrow.extend(kind.map(|k| (id, k)));
+                        id
+                    }
                     Err(e) => return refuse(format!("constant `{name}` of its graph: {e}")),
                 },
             };
@@ -237,6 +241,7 @@ impl Importer<'_> {
             folder: self.folder,
             live: &mut self.live,
             sequences: &mut self.sequences,
+            narrow: &mut self.narrow,
             at_bounds: false,
             wanted: None,
             roundings: 0,
@@ -252,6 +257,9 @@ impl Importer<'_> {
         };
         if parts.iter().any(|p| n.sequences.contains_key(p)) {
             return refuse("it collects sequences");
+        }
+        if let Some(kind) = parts.iter().find_map(|p| n.narrow.get(p)) {
+            return refuse(format!("it collects values of type {}", kind.name));
         }
         let axis = n.axis(axis, first.rank() + 1)?;
         let mut shape = first.shape.clone();
@@ -307,10 +315,45 @@ impl Importer<'_> {
             state = values[1..=state.len()].to_vec();
             i += 1;
         }
+        if i == 0 && collected > 0 {
+            state.extend(self.collected_nothing(node, body, &state, name)?);
+            return Ok(state);
+        }
         for list in lists {
             state.extend(self.stacked(node, name, &list, 0)?);
         }
         Ok(state)
+    }
+
+    /// What a loop of no iteration has collected. What its body would make tells of which shape. Nothing reads that, so
+    /// the model loses it when it is simplified.
+    fn collected_nothing(
+        &mut self,
+        node: &NodeProto,
+        body: &GraphProto,
+        state: &[ValueId],
+        name: &str,
+    ) -> Values {
+        let number = self
+            .model
+            .add_result(name, Tensor::from_slice(&[], &[0i64]));
+        let holds = Tensor::from_bools(&[], &[true]);
+        let holds = self.model.add_result(name, holds);
+        let made = self.inline(body, &[&[number, holds], state].concat())?;
+        let n = self.writer(node, name);
+        let empty = |v: &ValueId| {
+            if n.sequences.contains_key(v) || n.narrow.contains_key(v) {
+                return refuse(
+                    "it collects sequences, or values of a type that no tensor here has",
+                );
+            }
+            let shape = [&[0], &n.shape(*v)[..]].concat();
+            Ok(Tensor::zeros(n.dtype(*v), &shape))
+        };
+        let made = &made[1 + state.len()..];
+        let empty = made.iter().map(empty).collect::<Result<Vec<_>, _>>()?;
+        let add = |t| self.model.add_result(name, t);
+        Ok(empty.into_iter().map(add).collect())
     }
 
     fn scan(

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
-use graph::{Keep, Model, evaluate};
+use graph::{Keep, Model, ValueId, evaluate};
 use onnx::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
     TensorShapeProto, TypeProto, ValueInfoProto,
@@ -186,21 +186,18 @@ pub fn import_with(model: &ModelProto, options: &ImportOptions) -> Result<Model,
     import_bytes(&model.encode_to_vec(), None, options)
 }
 
-/// Imports and runs on 0, 1, 2, …
+/// Imports and runs, each input being 0, 1, 2, …
 pub fn outputs(model: &ModelProto) -> Vec<Arc<Tensor>> {
     let m = import(model).unwrap();
     m.verify().unwrap();
-    let shape = m[m.inputs()[0]].shape();
-    let ramp: Vec<f32> = (0..shape.iter().product())
-        .map(|i: usize| i as f32)
-        .collect();
-    evaluate(
-        &m,
-        &[Arc::new(Tensor::from_slice(shape, &ramp))],
-        Keep::Outputs,
-    )
-    .unwrap()
-    .outputs()
+    let ramp = |v: &ValueId| {
+        let shape = m[*v].shape();
+        let count: usize = shape.iter().product();
+        let ramp: Vec<f32> = (0..count).map(|i| i as f32).collect();
+        Arc::new(Tensor::from_slice(shape, &ramp))
+    };
+    let inputs: Vec<_> = m.inputs().iter().map(ramp).collect();
+    evaluate(&m, &inputs, Keep::Outputs).unwrap().outputs()
 }
 
 pub fn output(model: &ModelProto) -> (Vec<usize>, Vec<f32>) {

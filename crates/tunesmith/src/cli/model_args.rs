@@ -73,6 +73,18 @@ pub fn key_value(text: &str) -> Result<(&str, &str)> {
         .ok_or_else(|| Error::new(format!("`{text}` is not NAME=VALUE")))
 }
 
+/// [`key_value`], where a name and a value may hold `=`, too: the name is one of these, if one fits.
+pub fn named_value<'a>(text: &'a str, names: &[&str]) -> Result<(&'a str, &'a str)> {
+    let fits = |name: &&&str| {
+        let rest = text.strip_prefix(**name);
+        rest.is_some_and(|r| r.starts_with('='))
+    };
+    match names.iter().filter(fits).max_by_key(|n| n.len()) {
+        Some(name) => Ok((&text[..name.len()], &text[name.len() + 1..])),
+        None => key_value(text),
+    }
+}
+
 /// What an ONNX file may make of itself.
 fn limits() -> String {
     let each = Limit::ALL.map(|l| format!("{} ({}; {})", l.name(), l.doc(), l.default_value()));

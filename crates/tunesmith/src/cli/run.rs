@@ -1,13 +1,13 @@
 //! `run`: one inference of a compiled model on given inputs.
 
 use super::knobs::{default, doc, with_default};
-use super::model_args::{key_value, read_tensor};
+use super::model_args::{named_value, read_tensor};
 use super::output::{ARRAY, Output, names_folder};
 use super::parse::{parse_count, parse_threads};
 use super::pool_args::{PoolArgs, VariantArgs};
 use super::table::{Table, or_unknown};
 use crate::online::{DecisionFile, selectors};
-use runtime::{CompiledModel, Model, Selectors, TensorInfo, Variants};
+use runtime::{CompiledModel, Model, Selectors, TensorId, TensorInfo, Variants};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -135,10 +135,11 @@ fn files(out: &Path, outputs: &[String]) -> Result<Vec<PathBuf>> {
 }
 
 /// The files of the outputs; the artifact and what it is given are none of them.
-fn outputs(a: &Args, files: &[PathBuf]) -> Result<Vec<Output>> {
+fn outputs(a: &Args, model: &CompiledModel, files: &[PathBuf]) -> Result<Vec<Output>> {
     let mut inputs = vec![a.artifact.clone()];
     for text in &a.inputs {
-        inputs.push(PathBuf::from(key_value(text)?.1));
+        let (_, file) = named_value(text, &input_names(model))?;
+        inputs.push(PathBuf::from(file));
     }
     let output = |f: &PathBuf| Output::new(f, ARRAY, inputs.clone());
     files.iter().map(output).collect()
@@ -213,6 +214,11 @@ fn shape(variants: &Variants, input: usize, sizes: &[Option<usize>]) -> Result<V
     Ok(shape)
 }
 
+fn input_names(model: &CompiledModel) -> Vec<&str> {
+    let name = |id: &TensorId| model.tensor(*id).name.as_str();
+    model.inputs().iter().map(name).collect()
+}
+
 /// A value for every input of the model.
 fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
     let compiled = model.compiled();
@@ -223,7 +229,7 @@ fn inputs(a: &Args, model: &Model) -> Result<Vec<(String, Tensor)>> {
         .collect();
     let mut given = Vec::new();
     for text in &a.inputs {
-        let (name, file) = key_value(text)?;
+        let (name, file) = named_value(text, &input_names(compiled))?;
         if !expected.iter().any(|e| e.name == name) {
             return Err(Error::new(format!("the model has no input `{name}`"))
                 .help(format!("its inputs are:{}", list(expected))));
@@ -272,7 +278,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         .map(|id| compiled.tensor(*id).name.clone())
         .collect();
     let files = a.out.as_deref().map(|o| files(o, &names)).transpose()?;
-    let outputs = outputs(a, &files.unwrap_or_default())?;
+    let outputs = outputs(a, &compiled, &files.unwrap_or_default())?;
     let kept = decision_file(a, &compiled, threads)?;
     let choosing = online(a, &mut model, kept.as_ref())?;
     let given: Vec<(&str, &Tensor)> = values.iter().map(|(n, t)| (n.as_str(), t)).collect();

@@ -1,0 +1,128 @@
+//! Element types that no tensor here has: constants of them, what may read them, and what may not.
+
+mod build_onnx;
+
+use build_onnx::{F32, file, import, int, known, node, outputs, undeclared};
+use graph::{Keep, evaluate};
+use onnx::proto::{GraphProto, ModelProto, NodeProto, TensorProto};
+use std::sync::Arc;
+use tensor::Tensor;
+
+const I16: i32 = 5;
+const U32: i32 = 12;
+const U4: i32 = 21;
+const I4: i32 = 22;
+const F8: i32 = 17;
+
+fn raw(name: &str, data_type: i32, dims: &[i64], bytes: &[u8]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        data_type: Some(data_type),
+        dims: dims.to_vec(),
+        raw_data: Some(bytes.to_vec().into()),
+        ..Default::default()
+    }
+}
+
+fn scale(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
+    build_onnx::floats(name, dims, values)
+}
+
+fn model(nodes: Vec<NodeProto>, constants: Vec<TensorProto>) -> ModelProto {
+    file(
+        21,
+        GraphProto {
+            name: Some("g".into()),
+            node: nodes,
+            initializer: constants,
+            output: vec![undeclared("y")],
+            ..Default::default()
+        },
+    )
+}
+
+fn values(m: &ModelProto) -> Vec<f64> {
+    build_onnx::floats_of(&outputs(m)[0])
+}
+
+#[test]
+fn constants_are_read_under_casts_and_movements() {
+    let cast = || node("Cast", &["k"], &["y"], vec![int("to", F32.into())]);
+    let of = |t: TensorProto| values(&model(vec![cast()], vec![t]));
+    assert_eq!(
+        of(raw("k", I16, &[2], &[0xff, 0xff, 0x39, 0x30])),
+        [-1.0, 12345.0]
+    );
+    assert_eq!(of(raw("k", I4, &[3], &[0x8f, 0x07])), [-1.0, -8.0, 7.0]);
+    assert_eq!(of(raw("k", F8, &[2], &[0x38, 0xc4])), [1.0, -3.0]);
+    let listed = TensorProto {
+        name: Some("k".into()),
+        data_type: Some(U32),
+        dims: vec![1],
+        uint64_data: vec![4_000_000_000],
+        ..Default::default()
+    };
+    assert_eq!(of(listed), [4e9]);
+    let flip = node("Transpose", &["k"], &["t"], vec![]);
+    let cast = node("Cast", &["t"], &["y"], vec![int("to", F32.into())]);
+    let k = raw("k", U4, &[2, 3], &[0x10, 0x32, 0x54]);
+    let y = values(&model(vec![flip, cast], vec![k]));
+    assert_eq!(y, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+}
+
+#[test]
+fn numbers_of_blocks_have_the_scales_of_their_blocks() {
+    // Five rows in blocks of 2: the last block has one.
+    let attributes = vec![int("axis", 0), int("block_size", 2)];
+    let dequantize = node("DequantizeLinear", &["k", "s", "z"], &["y"], attributes);
+    let k = raw("k", U4, &[5, 1], &[0x21, 0x43, 0x05]);
+    let z = raw("z", U4, &[3, 1], &[0x01, 0x02]);
+    let s = scale("s", &[3, 1], &[1.0, 10.0, 100.0]);
+    let y = values(&model(vec![dequantize], vec![k, s, z]));
+    assert_eq!(y, [0.0, 1.0, 30.0, 40.0, 300.0]);
+}
+
+#[test]
+fn quantised_numbers_of_16_bits_end_at_their_range() {
+    let parts = ["x", "s", "z"];
+    let nodes = vec![
+        node("QuantizeLinear", &parts, &["q"], vec![]),
+        node("DequantizeLinear", &["q", "s", "z"], &["y"], vec![]),
+    ];
+    let mut m = model(
+        nodes,
+        vec![scale("s", &[], &[0.5]), raw("z", I16, &[], &[0x0a, 0])],
+    );
+    m.graph.as_mut().unwrap().input = vec![known("x", F32, &[4])];
+    let x = Tensor::from_slice(&[4], &[1.2f32, -1e6, 1e6, 100.0]);
+    let model = import(&m).unwrap();
+    let y = evaluate(&model, &[Arc::new(x)], Keep::Outputs).unwrap();
+    let y = build_onnx::floats_of(&y.outputs()[0]);
+    // round(1.2 / 0.5) is 2; the range is -32768 to 32767, of which the zero point 10 is taken.
+    assert_eq!(y, [1.0, -16389.0, 16378.5, 100.0]);
+}
+
+#[test]
+fn operators_that_compute_refuse_them_by_name() {
+    let k = || raw("k", I16, &[1], &[1, 0]);
+    let add = node("Add", &["k", "k"], &["y"], vec![]);
+    let e = import(&model(vec![add], vec![k()]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        e.contains("`k` is of type int16") && e.contains("cast it"),
+        "{e}"
+    );
+    let pass = node("Identity", &["k"], &["y"], vec![]);
+    let e = import(&model(vec![pass], vec![k()]))
+        .unwrap_err()
+        .to_string();
+    assert!(e.contains("the output `y` is of type int16"), "{e}");
+    // The cast's result is an i32, whatever held the 16 bits.
+    let cast = node("Cast", &["k"], &["c"], vec![int("to", 6)]);
+    let add = node("Add", &["c", "c"], &["y"], vec![]);
+    assert_eq!(outputs(&model(vec![cast, add], vec![k()]))[0].get_i64(0), 2);
+    let short = import(&model(vec![], vec![raw("y", I16, &[2], &[1, 0])]));
+    let e = short.unwrap_err().to_string();
+    assert!(e.contains("needs 4 bytes, but there are 2"), "{e}");
+}
