@@ -148,7 +148,10 @@ fn recorded_points_are_judged_again() {
     let scores = judged["scores"].as_array().unwrap();
     assert_eq!(scores[0]["score"], "default");
     let (overall, kinds) = (&judged["means"][0], judged["kinds"].as_array().unwrap());
-    assert_eq!((&overall["ratio_10"], kinds.len()), (&kinds[0]["ratio_10"], 1));
+    assert_eq!(
+        (&overall["ratio_10"], kinds.len()),
+        (&kinds[0]["ratio_10"], 1)
+    );
     assert!(
         p.ok(&["study", "static", "points.json", "--tasks"])
             .contains("without lines")
@@ -161,7 +164,16 @@ fn recorded_points_are_judged_again() {
 fn the_best_known_candidates_are_ranked_beside_the_random_ones() {
     let folder = tempdir().unwrap();
     let p = place(&folder);
-    p.ok(&["tune", OP, "--threads", "1", "--trials", "6", "--out", "m.tsm"]);
+    p.ok(&[
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "6",
+        "--out",
+        "m.tsm",
+    ]);
     let ask = ["study", "rank", OP, "--points", "4"];
     let with_known = [&ask[..], &["--best", "2"]].concat();
     let ranked = p.json(&with_known);
