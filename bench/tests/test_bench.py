@@ -22,6 +22,7 @@ import near_best
 import numpy
 import onnx
 import rival_process
+import static_choice
 import times
 import without_running
 from harness import machine, program, report, slices
@@ -50,6 +51,37 @@ class NearBest(unittest.TestCase):
         one = lambda task, ns: {"task": task, "uses": 1, "code": task, "ns": ns, "s": 1}
         row = near_best.compared({"both": [[one("t", 5), one("u", 7)]]}, 0.02)["both"]
         self.assertEqual(row["kernels"], 2)
+
+
+class StaticChoice(unittest.TestCase):
+    def test_latencies_are_over_the_tuned_model_s_and_seconds_have_a_price(self):
+        latency = lambda median, least: {"median_ms": median, "min_ms": least}
+        result = {
+            "model": "m",
+            "seconds": {static_choice.STATIC: 10.0, static_choice.TUNED: 60.0},
+            "latencies": {
+                static_choice.STATIC: latency(3, 2),
+                static_choice.TUNED: latency(2, 1),
+                static_choice.RIVAL: latency(4, 3),
+            },
+        }
+        table = static_choice.table([result], {"per_hour": 360, "currency": "USD"})
+        rows = [[c.strip() for c in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+        self.assertEqual(rows[0], ["m", "static", "3.000", "2.000", "1.500", "2.000", "10.0", "1.00000"])
+        self.assertEqual(rows[2][6:], ["-", "-"])
+        self.assertEqual(rows[-1][1:6], ["onnxruntime", "", "", "2.000", "3.000"])
+
+    def test_the_price_is_the_flag_s_the_file_s_or_an_instance_s(self):
+        args = unittest.mock.Mock(price=2.0, machine_file=None)
+        self.assertEqual(static_choice.price_of(args)["per_hour"], 2.0)
+        args.price = None
+        self.assertEqual(static_choice.price_of(args)["of"], static_choice.INSTANCE)
+        args.machine_file = unittest.mock.Mock()
+        args.machine_file.read_text.return_value = '{"price": {"per_hour": 5, "currency": "EUR"}}'
+        self.assertEqual(static_choice.price_of(args)["currency"], "EUR")
+        args.machine_file.read_text.return_value = "{}"
+        with self.assertRaises(program.Failure):
+            static_choice.price_of(args)
 
 
 class WithoutRunning(unittest.TestCase):

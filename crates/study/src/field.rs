@@ -9,7 +9,7 @@ use ir::Target;
 use measure::{Spent, TaskData};
 use plan::Task;
 use runtime::BuiltKernel;
-use search::{Allowed, Context, Point, Space, Strategy, Told};
+use search::{Allowed, Candidate, Context, Point, Space, Strategy, Told};
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::time::Instant;
@@ -22,11 +22,20 @@ use tune::{Error, Result};
 pub struct Field {
     pub data: TaskData,
     pub space: Space,
-    /// Where in the space the candidates are.
-    pub points: Vec<Point>,
+    /// What each candidate is.
+    pub drawn: Vec<Drawn>,
     pub built: Vec<Built>,
+    /// How many more could not be built.
+    pub unbuilt: usize,
     /// What builds each of them, whatever is cached.
     requests: Vec<BuildRequest>,
+}
+
+/// A candidate, and where in the space it was drawn; nowhere if it was known before.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    pub candidate: Candidate,
+    pub point: Option<Point>,
 }
 
 /// Candidates that are drawn before the strategy is told of them.
@@ -40,6 +49,8 @@ pub struct Draw {
     pub allowed: Allowed,
     /// The default comes first.
     pub default: bool,
+    /// These come next, and do not count as candidates that are drawn.
+    pub known: Vec<Candidate>,
     /// Who proposes the others, by the name of a strategy. It is told the static score of what was read.
     pub strategy: &'static str,
     /// Candidates are read as well.
@@ -57,12 +68,12 @@ fn same(a: &Built, b: &Built) -> bool {
 
 /// Builds candidates side by side; none of one that cannot be built.
 fn build_round(
-    asked: Vec<(BuildRequest, Point)>,
+    asked: Vec<(BuildRequest, Drawn)>,
     builders: &mut Builders,
-) -> Vec<(BuildRequest, Point, Option<Built>)> {
+) -> Vec<(BuildRequest, Drawn, Option<Built>)> {
     let mut some = BTreeMap::new();
-    for (request, point) in asked {
-        some.insert(builders.submit(request.clone()), (request, point, None));
+    for (request, drawn) in asked {
+        some.insert(builders.submit(request.clone()), (request, drawn, None));
     }
     while let Some(outcome) = builders.pool.next(2 * builders.limit) {
         if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
@@ -92,6 +103,53 @@ fn tell(strategy: &mut dyn Strategy, point: &Point, built: Option<&Built>) {
     });
 }
 
+/// What was drawn so far and is a kernel of its own.
+#[derive(Default)]
+struct Found {
+    drawn: Vec<Drawn>,
+    built: Vec<Built>,
+    requests: Vec<BuildRequest>,
+    unbuilt: usize,
+}
+
+impl Found {
+    /// How many of them are points of the space.
+    fn of_points(&self) -> usize {
+        self.drawn.iter().filter(|d| d.point.is_some()).count()
+    }
+
+    /// Builds some more, and keeps those that differ from the ones before.
+    fn add(
+        &mut self,
+        some: Vec<Drawn>,
+        request: &dyn Fn(&Candidate, &Builders) -> BuildRequest,
+        builders: &mut Builders,
+        strategy: &mut dyn Strategy,
+    ) {
+        let asked = some
+            .into_iter()
+            .map(|one| (request(&one.candidate, builders), one));
+        let asked: Vec<_> = asked.collect();
+        for (request, one, code) in build_round(asked, builders) {
+            if let Some(point) = &one.point {
+                tell(strategy, point, code.as_ref());
+            }
+            let Some(code) = code else {
+                self.unbuilt += 1;
+                continue;
+            };
+            if !self.built.iter().any(|other| same(&code, other)) {
+                self.built.push(code);
+                self.drawn.push(one);
+                self.requests.push(BuildRequest {
+                    cache: None,
+                    ..request
+                });
+            }
+        }
+    }
+}
+
 impl Field {
     /// Candidates drawn by a strategy, the same for equal seeds; what cannot be built,
     /// or is the code of another, is left out. Candidates are built for `target`,
@@ -118,45 +176,41 @@ impl Field {
             known: &[],
             look_up_similar: &|| &[],
         };
+        let at = |p: Point| {
+            let candidate = space.candidate(&task.program, &p).ok()?;
+            let point = Some(p);
+            Some(Drawn { candidate, point })
+        };
+        let known = d.known.into_iter().map(|candidate| Drawn {
+            candidate,
+            point: None,
+        });
+        let default = d.default.then(|| space.default_point());
+        let first: Vec<Drawn> = default.into_iter().filter_map(at).chain(known).collect();
         let text = ir::text::print(&task.program);
-        let (mut built, mut requests) = (Vec::<Built>::new(), Vec::new());
-        let mut places = Vec::new();
-        let mut default: Vec<Point> = d
-            .default
-            .then(|| space.default_point())
-            .into_iter()
-            .collect();
+        let request = |candidate: &Candidate, builders: &Builders| {
+            let mut request = builders.request(&text, candidate, target, false);
+            request.options.read.clone_from(&d.read);
+            request
+        };
+        let mut found = Found::default();
+        found.add(first, &request, builders, &mut *strategy);
         // Enough where most of what is drawn is a candidate of its own.
         let mut left = 4 * d.candidates;
-        while built.len() < d.candidates && left > 0 {
-            let points = match default.pop() {
-                Some(point) => vec![point],
-                None => strategy.ask(&context, left.min(d.candidates - built.len()).min(ROUND)),
+        loop {
+            let missing = d.candidates.saturating_sub(found.of_points());
+            let asked = match left.min(missing).min(ROUND) {
+                0 => vec![],
+                n => strategy.ask(&context, n),
             };
-            if points.is_empty() {
+            if asked.is_empty() {
                 break;
             }
-            left -= points.len();
-            let request = |p: Point| {
-                let candidate = space.candidate(&task.program, &p).ok()?;
-                let mut request = builders.request(&text, &candidate, target, false);
-                request.options.read = d.read.clone();
-                Some((request, p))
-            };
-            let some: Vec<_> = points.into_iter().filter_map(request).collect();
-            for (request, point, code) in build_round(some, builders) {
-                tell(&mut *strategy, &point, code.as_ref());
-                if let Some(b) = code.filter(|b| !built.iter().any(|other| same(b, other))) {
-                    built.push(b);
-                    places.push(point);
-                    requests.push(BuildRequest {
-                        cache: None,
-                        ..request
-                    });
-                }
-            }
+            left = left.saturating_sub(asked.len());
+            let some = asked.into_iter().filter_map(at).collect();
+            found.add(some, &request, builders, &mut *strategy);
         }
-        if built.is_empty() {
+        if found.built.is_empty() {
             return Err(Error::new(format!(
                 "no candidate of {} can be built",
                 task.title()
@@ -170,9 +224,10 @@ impl Field {
                 oracle: BuiltKernel::clone(&oracle),
             },
             space,
-            points: places,
-            built,
-            requests,
+            drawn: found.drawn,
+            built: found.built,
+            unbuilt: found.unbuilt,
+            requests: found.requests,
         })
     }
 

@@ -26,7 +26,9 @@ mod sweep;
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;
 pub use measured::{Findings, Study, StudyOptions, Workload};
-pub use points::{MODELS, MeasuredPoint, MeasuredTask, PointOptions, Points, Prediction, Spread};
+pub use points::{
+    Counts, MODELS, MeasuredPoint, MeasuredTask, PointOptions, Points, Prediction, Spread,
+};
 pub use row::Row;
 pub use saved::Saved;
 pub use sweep::{Sweep, Swept, Variant, variants};

@@ -45,7 +45,7 @@ pub struct Workload {
     pub name: String,
     /// With the calls of each, small spaces first: what these lack of their share
     /// of the candidates goes to the others.
-    pub(crate) tasks: Vec<(Task, usize)>,
+    pub tasks: Vec<(Task, usize)>,
 }
 
 impl Workload {
@@ -186,6 +186,7 @@ impl<'a> Study<'a> {
         }
         self.show(&format!("building candidates: {}", task.title()));
         let draw = Draw {
+            known: vec![],
             candidates: known.unwrap_or(share),
             seed: o.seed,
             allowed: o.accuracy.into(),

@@ -1,9 +1,10 @@
 //! Random points of a task and its default, measured: how far their times are spread, and how
 //! well models of cost predict their order.
 //!
-//! Points are measured one at a time, with nothing beside them. Nothing is stored.
+//! Points are measured one at a time, with nothing beside them. Nothing is stored. A point that failed
+//! or took longer than it may ranks with the slowest one, as a search would have paid for it.
 
-use crate::field::{Draw, Field};
+use crate::field::{Draw, Drawn, Field};
 use crate::measured::Workload;
 use analysis::{Features, Score};
 use build::{Read, ReadOptions};
@@ -11,12 +12,14 @@ use ir::Target;
 use learn::{kendall, spearman, top_ratio, top_recall};
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
-use search::{Allowed, Analytic, CostModel, Subject};
+use search::{Allowed, Analytic, Candidate, CostModel, Subject};
 use serde::Serialize;
 use simulate::Statistics;
 use std::collections::BTreeMap;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Outcome;
 use tune::compile::Builders;
 use tune::{Host, MeasureSettings, Observer, Result};
 
@@ -34,6 +37,8 @@ pub struct PointOptions {
     pub allowed: Allowed,
     /// Who proposes them, by the name of a strategy.
     pub strategy: &'static str,
+    /// Candidates that are measured beside them, the best first, by the keys of tasks.
+    pub known: BTreeMap<String, Vec<Candidate>>,
     /// Whether they are timed, for which the target has to run here.
     pub timed: bool,
     /// Largest relative error (L2) of a kernel's outputs.
@@ -49,7 +54,10 @@ pub struct PointOptions {
 #[derive(Clone, Debug, Serialize)]
 pub struct MeasuredPoint {
     pub sketch: String,
+    /// Of its decisions; none of a known candidate.
     pub values: Vec<u64>,
+    /// Whether it was known, and not drawn.
+    pub known: bool,
     /// Predicted costs by the names of models. Costs of one model compare.
     pub predicted: BTreeMap<&'static str, f64>,
     /// What the code tells, where it was read.
@@ -60,6 +68,8 @@ pub struct MeasuredPoint {
     #[serde(skip)]
     pub trace: String,
     pub ns: Option<u64>,
+    /// How it failed ([`Outcome::label`]), if it did.
+    pub failed: Option<&'static str>,
 }
 
 /// The points of a task.
@@ -70,10 +80,12 @@ pub struct MeasuredTask {
     /// The type of the kernel: the name of its program.
     pub kind: String,
     pub key: String,
-    /// In the order in which they were drawn.
+    /// In the order in which they were built.
     pub points: Vec<MeasuredPoint>,
     /// The position of the default among them; none if it could not be built.
     pub default: Option<usize>,
+    /// Points that are not among these, as they could not be built.
+    pub unbuilt: usize,
 }
 
 /// Times of random points, in ns, and where among them the default is.
@@ -88,7 +100,21 @@ pub struct Spread {
     pub default_place: Option<usize>,
 }
 
-/// How the costs that a model predicts rank the points that have one and a time.
+/// Where points come from, and how many failed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Counts {
+    /// The default and random points.
+    pub drawn: usize,
+    /// Known candidates.
+    pub known: usize,
+    /// Of both, those that failed or exceeded the limit.
+    pub failed: usize,
+    /// More points that could not be built.
+    pub unbuilt: usize,
+}
+
+/// How the costs that a model predicts rank the points that have one. Those that failed take as
+/// long as the slowest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     pub model: &'static str,
@@ -121,9 +147,21 @@ impl MeasuredTask {
         })
     }
 
+    pub fn counts(&self) -> Counts {
+        let known = self.points.iter().filter(|p| p.known).count();
+        Counts {
+            drawn: self.points.len() - known,
+            known,
+            failed: self.points.iter().filter(|p| p.failed.is_some()).count(),
+            unbuilt: self.unbuilt,
+        }
+    }
+
     /// How a model ranks the points; `None` if no point has a predicted cost of it and a time.
     pub fn prediction(&self, model: &'static str, top: usize) -> Option<Prediction> {
-        let both = |p: &MeasuredPoint| Some((*p.predicted.get(model)?, p.ns? as f64));
+        let worst = self.points.iter().filter_map(|p| p.ns).max()?;
+        let time = |p: &MeasuredPoint| p.ns.or(p.failed.map(|_| worst));
+        let both = |p: &MeasuredPoint| Some((*p.predicted.get(model)?, time(p)? as f64));
         let (predicted, measured): (Vec<f64>, Vec<f64>) =
             self.points.iter().filter_map(both).unzip();
         let all = predicted.iter().zip(&measured);
@@ -177,6 +215,7 @@ impl Points<'_> {
             seed: o.seed,
             allowed: o.allowed,
             default: true,
+            known: o.known.get(&task.key).cloned().unwrap_or_default(),
             strategy: o.strategy,
             read: o.read.clone(),
         };
@@ -184,16 +223,19 @@ impl Points<'_> {
         let field = Field::draw(task, self.target, &host, draw, builders)?;
         let times = match self.options.timed {
             true => self.times(&field)?,
-            false => vec![None; field.built.len()],
+            false => vec![(None, None); field.built.len()],
         };
         let subject = Subject {
             program: &task.program,
             target: self.target,
             space: &field.space,
         };
-        let analytic = Analytic.predict(&subject, &field.points);
-        let point = |(i, ns): (usize, Option<u64>)| {
-            let p = &field.points[i];
+        let analytic = |d: &Drawn| {
+            let of = |p| Analytic.predict(&subject, from_ref(p)).pop().flatten();
+            d.point.as_ref().and_then(of)
+        };
+        let point = |(i, (ns, failed)): (usize, (Option<u64>, Option<&'static str>))| {
+            let drawn = &field.drawn[i];
             let (read, kernel) = (field.built[i].read.clone(), &field.built[i].kernel);
             let (features, statistics) = match read {
                 Some(Read {
@@ -203,31 +245,34 @@ impl Points<'_> {
                 None => (None, None),
             };
             let mut predicted = BTreeMap::new();
-            predicted.extend(analytic[i].map(|c| (ANALYTIC, c)));
+            predicted.extend(analytic(drawn).map(|c| (ANALYTIC, c)));
             predicted.extend(features.as_ref().map(|f| (STATIC, Score::USUAL.cycles(f))));
             MeasuredPoint {
-                sketch: field.space.sketches[p.sketch].name.clone(),
-                values: p.values.clone(),
+                sketch: drawn.candidate.algorithm.clone(),
+                values: drawn.point.clone().map_or(vec![], |p| p.values),
+                known: drawn.point.is_none(),
                 predicted,
                 features,
                 statistics,
                 trace: kernel.schedule.clone(),
                 ns,
+                failed,
             }
         };
-        let default = field.space.default_point();
+        let default = Some(field.space.default_point());
         Ok(MeasuredTask {
             program: program.into(),
             task: task.title(),
             kind: task.program.name.clone(),
             key: task.key.clone(),
-            default: field.points.iter().position(|p| *p == default),
+            default: field.drawn.iter().position(|d| d.point == default),
+            unbuilt: field.unbuilt,
             points: times.into_iter().enumerate().map(point).collect(),
         })
     }
 
-    /// The median of every candidate, one at a time.
-    fn times(&self, field: &Field) -> Result<Vec<Option<u64>>> {
+    /// The median of every candidate, or how it failed; one at a time.
+    fn times(&self, field: &Field) -> Result<Vec<(Option<u64>, Option<&'static str>)>> {
         let o = self.options;
         let mut protocol = Protocol::new(self.target.threads(), self.target.llc_bytes());
         protocol.tolerance = o.tolerance;
@@ -246,8 +291,14 @@ impl Points<'_> {
         let count = batch.kernels.len();
         let done = measurer.measure(&mut *devices, &batch, count, &mut state, &mut |_| {});
         let outcomes = done.outcomes.iter();
-        Ok(outcomes.map(|m| m.outcome.median_ns()).collect())
+        let one = |o: &Outcome| (o.median_ns(), failure(o));
+        Ok(outcomes.map(|m| one(&m.outcome)).collect())
     }
+}
+
+/// How a candidate failed by itself.
+fn failure(o: &Outcome) -> Option<&'static str> {
+    (o.settled() && o.median_ns().is_none()).then(|| o.label())
 }
 
 #[cfg(test)]
@@ -262,7 +313,9 @@ mod tests {
             features: None,
             statistics: None,
             trace: String::new(),
+            known: false,
             ns: *ns,
+            failed: None,
         };
         MeasuredTask {
             program: "p".into(),
@@ -271,6 +324,7 @@ mod tests {
             key: "k".into(),
             points: points.iter().map(point).collect(),
             default,
+            unbuilt: 0,
         }
     }
 
@@ -303,5 +357,26 @@ mod tests {
         assert_eq!((p.chosen_over_best, p.ratio), (2.0, 0.5));
         assert!((p.spearman.unwrap() - 0.5).abs() < 1e-12);
         assert_eq!(task(&points[3..], None).prediction(STATIC, 1), None);
+    }
+
+    #[test]
+    fn points_that_failed_rank_with_the_slowest() {
+        let points = [
+            (Some(2.0), Some(10)),
+            (Some(3.0), Some(40)),
+            (Some(1.0), None),
+        ];
+        let mut of = task(&points, None);
+        of.points[2].failed = Some("timed_out");
+        of.points[1].known = true;
+        let p = of.prediction(STATIC, 1).unwrap();
+        assert_eq!((p.points, p.chosen_over_best), (3, 4.0));
+        let counts = Counts {
+            drawn: 2,
+            known: 1,
+            failed: 1,
+            unbuilt: 0,
+        };
+        assert_eq!(of.counts(), counts);
     }
 }

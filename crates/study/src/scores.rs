@@ -6,6 +6,7 @@
 use analysis::{Class, Features, Score};
 use learn::{Network, Training, non_negative_least_squares, spearman, top_ratio};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tune::{Error, Result};
 
 /// The tasks of one file of `study rank --json`.
@@ -22,6 +23,7 @@ struct RankedTask {
 #[derive(Clone, Debug, Deserialize)]
 struct Task {
     program: String,
+    kind: String,
     default: Option<usize>,
     points: Vec<Point>,
 }
@@ -30,11 +32,16 @@ struct Task {
 struct Point {
     features: Option<Features>,
     ns: Option<u64>,
+    /// How it failed.
+    #[serde(default)]
+    failed: Option<String>,
 }
 
 /// A task whose points have features and times.
 pub struct Judged {
     pub program: String,
+    /// Of operator: the name of the task's program.
+    pub kind: String,
     features: Vec<Features>,
     ns: Vec<f64>,
     /// The position of the default among them.
@@ -48,10 +55,11 @@ pub const GHZ: f64 = 3.4;
 
 impl Judged {
     /// Points that were read and timed (in ns), of which none is known to be the default.
-    pub fn new(program: String, points: Vec<(Features, u64)>) -> Judged {
+    pub fn new(program: String, kind: String, points: Vec<(Features, u64)>) -> Judged {
         let (features, ns) = points.into_iter().map(|(f, ns)| (f, ns as f64)).unzip();
         Judged {
             program,
+            kind,
             features,
             ns,
             default: None,
@@ -59,7 +67,8 @@ impl Judged {
     }
 }
 
-/// Reads a file of `study rank --json`. Tasks with few points are left out.
+/// Reads a file of `study rank --json`. Tasks with few points are left out. A point that failed takes
+/// as long as the slowest of its task.
 ///
 /// # Errors
 /// If it is no such file.
@@ -69,14 +78,17 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
             .help("give what `study rank ... --json` prints")
     })?;
     let judged = |t: RankedTask| {
+        let worst = t.task.points.iter().filter_map(|p| p.ns).max();
         let mut j = Judged {
             program: t.task.program,
+            kind: t.task.kind,
             features: vec![],
             ns: vec![],
             default: None,
         };
         for (i, p) in t.task.points.into_iter().enumerate() {
-            if let (Some(f), Some(ns)) = (p.features, p.ns)
+            let ns = p.ns.or(worst.filter(|_| p.failed.is_some()));
+            if let (Some(f), Some(ns)) = (p.features, ns)
                 && f.machine.is_some()
             {
                 if t.task.default == Some(i) {
@@ -96,6 +108,7 @@ pub fn read(json: &str) -> Result<Vec<Judged>> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judgement {
     pub program: String,
+    pub kind: String,
     pub points: usize,
     pub spearman: f64,
     /// Times of the fastest 10 and 50 points over those of the 10 and 50 of least score.
@@ -138,6 +151,19 @@ impl Scored {
     pub fn within_5(&self) -> usize {
         self.tasks.iter().filter(|j| j.best_of_10 <= 1.05).count()
     }
+
+    /// The same score's judgements of each kind of operator, by the names of kinds.
+    pub fn by_kind(&self) -> Vec<Scored> {
+        let mut kinds: BTreeMap<&str, Vec<Judgement>> = BTreeMap::new();
+        for j in &self.tasks {
+            kinds.entry(&j.kind).or_default().push(j.clone());
+        }
+        let one = |(kind, tasks): (&str, Vec<Judgement>)| Scored {
+            score: kind.into(),
+            tasks,
+        };
+        kinds.into_iter().map(one).collect()
+    }
 }
 
 fn judgement(task: &Judged, scores: &[f64]) -> Judgement {
@@ -156,6 +182,7 @@ fn judgement(task: &Judged, scores: &[f64]) -> Judgement {
     });
     Judgement {
         program: task.program.clone(),
+        kind: task.kind.clone(),
         points: task.ns.len(),
         spearman: spearman(scores, &task.ns).unwrap_or(0.0),
         ratio_10: top_ratio(scores, &task.ns, 10),
@@ -421,6 +448,7 @@ mod tests {
         });
         Judged {
             program: "p".into(),
+            kind: "k".into(),
             features: features.collect(),
             ns: cycles.iter().map(|c| scale * c).collect(),
             default: Some(10),
@@ -481,6 +509,44 @@ mod tests {
         let worse = by_rates("lines alone", &worse, &tasks);
         assert!(others.ranks_no_worse(&worse) && !worse.ranks_no_worse(&others));
         assert!(left_out("fitted", &tasks[..1]).unwrap().is_none());
+    }
+
+    #[test]
+    fn kinds_have_the_judgements_of_their_tasks() {
+        let of = |kind: &str| Judged {
+            kind: kind.into(),
+            ..task(1.0)
+        };
+        let tasks = ["pool", "conv", "pool"].map(of);
+        let all = by_rates("usual", &Score::USUAL, &tasks);
+        let kinds = all.by_kind();
+        let found: Vec<_> = kinds
+            .iter()
+            .map(|k| (&k.score[..], k.tasks.len()))
+            .collect();
+        assert_eq!(found, [("conv", 1), ("pool", 2)]);
+    }
+
+    #[test]
+    fn a_point_that_failed_is_read_as_the_slowest() {
+        let of_task = task(1.0);
+        let mut points = Vec::new();
+        for (i, f) in of_task.features.iter().enumerate() {
+            points.push(match i {
+                0 => serde_json::json!({ "features": f, "ns": null, "failed": "timed_out" }),
+                1 => serde_json::json!({ "features": f, "ns": null }),
+                _ => serde_json::json!({ "features": f, "ns": 10 * i }),
+            });
+        }
+        let task = serde_json::json!({
+            "program": "p", "kind": "k", "default": 2, "points": points
+        });
+        let file = serde_json::json!({ "tasks": [{ "task": task }] });
+        let read = &read(&file.to_string()).unwrap()[0];
+        assert_eq!(
+            (read.ns.len(), read.ns[0], read.default),
+            (19, 190.0, Some(1))
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ use worker::Stop;
 
 /// The default of a task stays unless another candidate's score is less by this share. A search finds
 /// candidates whose scores err most to their advantage, so the share is above the errors of scores (ADR 0034).
-pub const LEAST_GAIN: f64 = 0.25;
+pub const LEAST_GAIN: f64 = 0.15;
 
 /// Candidates of a task that a search measures first, as their scores are the least.
 const SEEDS: usize = 5;

@@ -141,7 +141,7 @@ impl Scorer {
         }
         let kind = self.rates.kind(&self.cpu);
         match from_memory {
-            true => format!("{kind} from memory"),
+            true => format!("{kind} plus memory"),
             false => kind,
         }
     }

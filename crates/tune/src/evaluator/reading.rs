@@ -137,7 +137,7 @@ mod tests {
         let mut reading = Reading::new(scorer, place);
         for (more, kind, value) in [
             (0, "cycles znver3", 0.0),
-            (1, "cycles znver3 from memory", 100.0 * Score::MEMORY),
+            (1, "cycles znver3 plus memory", 100.0 * Score::MEMORY),
         ] {
             reading.submit(Batch {
                 number: 0,

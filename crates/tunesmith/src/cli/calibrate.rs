@@ -263,7 +263,11 @@ fn enough(a: &Args, read: Vec<ReadTask<'_>>) -> Result<(Vec<CountedTask>, Vec<Ju
             key: r.task.key.clone(),
             points: r.points.len(),
         });
-        judged.push(Judged::new(r.task.title(), r.points));
+        judged.push(Judged::new(
+            r.task.title(),
+            r.task.program.name.clone(),
+            r.points,
+        ));
     }
     if judged.is_empty() {
         let known = format!("at most {most} timed candidates that can still be built");

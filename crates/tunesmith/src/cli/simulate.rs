@@ -225,6 +225,7 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
                 space: SpaceKind::All,
             },
             strategy,
+            known: BTreeMap::new(),
             timed: !a.no_time && check_runs_here(&target).is_ok(),
             tolerance: Requirements::of_knobs().tolerance,
             limit: a.limit,

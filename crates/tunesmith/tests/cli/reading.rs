@@ -147,12 +147,47 @@ fn recorded_points_are_judged_again() {
     let judged = p.json(&["study", "static", "points.json"]);
     let scores = judged["scores"].as_array().unwrap();
     assert_eq!(scores[0]["score"], "default");
+    let (overall, kinds) = (&judged["means"][0], judged["kinds"].as_array().unwrap());
+    assert_eq!(
+        (&overall["ratio_10"], kinds.len()),
+        (&kinds[0]["ratio_10"], 1)
+    );
     assert!(
         p.ok(&["study", "static", "points.json", "--tasks"])
             .contains("without lines")
     );
     let error = p.error(&["study", "static", "/dev/null"]);
     assert!(error.contains("study rank"), "{error}");
+}
+
+#[test]
+fn the_best_known_candidates_are_ranked_beside_the_random_ones() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    p.ok(&[
+        "tune",
+        OP,
+        "--threads",
+        "1",
+        "--trials",
+        "6",
+        "--out",
+        "m.tsm",
+    ]);
+    let ask = ["study", "rank", OP, "--points", "4"];
+    let with_known = [&ask[..], &["--best", "2"]].concat();
+    let ranked = p.json(&with_known);
+    let task = &ranked["tasks"][0];
+    let counts = &task["counts"];
+    let (drawn, known) = (&counts["drawn"], counts["known"].as_u64().unwrap());
+    // The best may be the default, which counts as drawn.
+    assert!((1..=2).contains(&known) && *drawn == 4, "{counts}");
+    let points = task["task"]["points"].as_array().unwrap();
+    let marked = points.iter().filter(|p| p["known"] == true).count();
+    assert_eq!((points.len() as u64, marked as u64), (4 + known, known));
+    assert!(p.ok(&with_known).contains("known"));
+    let error = p.error(&[&ask[..], &["--store", "none.sqlite"]].concat());
+    assert!(error.contains("--best"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! `study rank` and `study spread`: random points of operators, measured.
+//! `study rank` and `study spread`: random points of operators, measured, and known ones beside them.
 
 use crate::cli::knobs::{default, doc};
+use crate::cli::model_args::StoreArgs;
 use crate::cli::parse::{parse_count, parse_threads, parse_time};
 use crate::cli::progress::Progress;
 use crate::cli::table::Table;
@@ -9,12 +10,16 @@ use build::ReadOptions;
 use ir::Target;
 use measure::{Constants, Policy};
 use onnx::ImportOptions;
-use search::{Accuracy, Allowed, SpaceKind};
+use search::{Accuracy, Allowed, Candidate, SpaceKind};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
+use store::RecordPlace;
 use study::{MODELS, MeasuredTask, PointOptions, Points, Prediction, Workload};
+use tune::calibration::times;
 use tune::known::Requirements;
-use tune::{MeasureSettings, Result};
+use tune::machine::target_key;
+use tune::{Error, MeasureSettings, Result};
 
 #[derive(clap::Args)]
 pub struct PointArgs {
@@ -42,6 +47,15 @@ pub struct PointArgs {
     json: bool,
 }
 
+impl PointArgs {
+    fn allowed(&self) -> Allowed {
+        Allowed {
+            accuracy: self.accuracy,
+            space: self.space,
+        }
+    }
+}
+
 /// How well predicted costs rank the measured times of random points: the analytic cost of the
 /// decisions, and the static score of the machine code
 #[derive(clap::Args)]
@@ -51,6 +65,11 @@ pub struct PointArgs {
 pub struct RankArgs {
     #[command(flatten)]
     points: PointArgs,
+    /// Also measure so many of the best known candidates of each task, which the store has
+    #[arg(long, value_name = "N", value_parser = parse_count::<usize>)]
+    best: Option<usize>,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Recall and ratio are of so many of the fastest points
     #[arg(long, default_value_t = 10, value_parser = parse_count::<usize>)]
     top: usize,
@@ -100,7 +119,46 @@ pub const ALONE: MeasureSettings = MeasureSettings {
     lose: 0.0,
 };
 
-fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
+/// Candidates that a store knows, by the keys of tasks.
+type KnownCandidates = BTreeMap<String, Vec<Candidate>>;
+
+/// The best known candidates of each task that were measured here and that the space may have.
+fn known(a: &RankArgs) -> Result<KnownCandidates> {
+    let Some(best) = a.best else {
+        return match a.store.store {
+            Some(_) => Err(
+                Error::new("--store has no effect here: no records are taken")
+                    .help("say with --best how many of each task to take"),
+            ),
+            None => Ok(BTreeMap::new()),
+        };
+    };
+    let store = a.store.existing()?;
+    let host = crate::cli::host()?;
+    let target = host.machine.target(a.points.threads);
+    let (of_target, machine) = (target_key(&target).text(), host.machine.fingerprint());
+    let allowed = a.points.allowed();
+    let mut found = BTreeMap::new();
+    let programs = workloads(&a.points.models, &target, allowed.accuracy)?;
+    for (task, _) in programs.iter().flat_map(|p| &p.tasks) {
+        let place = RecordPlace {
+            task: &task.key,
+            target: &of_target,
+            machine: &machine,
+        };
+        let sketches = search::space(&task.program, &target, allowed).sketches;
+        let known = times(&store, &place, Requirements::of_knobs().tolerance)?.timed;
+        let candidates = known.into_iter().map(|t| t.candidate);
+        let candidates = candidates.filter(|c| {
+            let in_space = sketches.iter().any(|s| s.name == c.algorithm);
+            in_space && allowed.accuracy.allows(&c.trace)
+        });
+        found.insert(task.key.clone(), candidates.take(best).collect());
+    }
+    Ok(found)
+}
+
+fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<MeasuredTask>> {
     let host = crate::cli::host()?;
     let target = host.machine.target(a.threads);
     let read = match read {
@@ -114,10 +172,8 @@ fn measured(a: &PointArgs, read: Read) -> Result<Vec<MeasuredTask>> {
     let options = PointOptions {
         points: a.points,
         seed: a.seed,
-        allowed: Allowed {
-            accuracy: a.accuracy,
-            space: a.space,
-        },
+        allowed: a.allowed(),
+        known,
         tolerance: Requirements::of_knobs().tolerance,
         limit: a.limit,
         strategy: "random",
@@ -158,26 +214,30 @@ fn ms(ns: u64) -> String {
 }
 
 pub fn rank(a: &RankArgs) -> Result<()> {
-    let measured = measured(&a.points, Read::Code(a.score_cpu.clone()))?;
+    let measured = measured(&a.points, Read::Code(a.score_cpu.clone()), known(a)?)?;
     let predictions = |t: &MeasuredTask| -> Vec<Prediction> {
         let models = MODELS.into_iter();
         models.filter_map(|m| t.prediction(m, a.top)).collect()
     };
     if a.points.json {
-        let one = |t: &MeasuredTask| json!({"task": t, "predictions": predictions(t)});
+        let one = |t: &MeasuredTask| json!({"task": t, "counts": t.counts(), "predictions": predictions(t)});
         let tasks: Vec<Value> = measured.iter().map(one).collect();
         return print_json(&json!({"study": header(&a.points), "tasks": tasks}));
     }
     let recall = format!("recall of {}", a.top);
     let of_top = format!("ratio of {}", a.top);
     let mut t = Table::new(&[
-        "task", "model", "points", "Spearman", "Kendall", &recall, &of_top, "chosen",
+        "task", "drawn", "known", "failed", "model", "points", "Spearman", "Kendall", &recall,
+        &of_top, "chosen",
     ]);
     for task in &measured {
-        let mut title = format!("{}: {}", task.program, task.task);
+        let title = format!("{}: {}", task.program, task.task);
+        let c = task.counts();
+        let counts = [c.drawn, c.known, c.failed].map(|n| n.to_string());
+        let mut of_task = [vec![title], counts.to_vec()].concat();
         for p in predictions(task) {
-            t.row(vec![
-                std::mem::take(&mut title),
+            let mut row = std::mem::replace(&mut of_task, vec![String::new(); 4]);
+            row.extend([
                 p.model.into(),
                 p.points.to_string(),
                 ratio(p.spearman),
@@ -186,16 +246,17 @@ pub fn rank(a: &RankArgs) -> Result<()> {
                 format!("{:.2}", p.ratio),
                 format!("{:.2}x", p.chosen_over_best),
             ]);
+            t.row(row);
         }
     }
     t.print()?;
     print_line(
-        "Points: those with a predicted cost and a time. Ratio: the times of the fastest points over those of the points of least predicted cost. Chosen: the time of the point of least predicted cost over the least time.",
+        "Drawn: the default and random points. Known: candidates of the store. Failed: those of both that failed or exceeded --limit; they rank with the slowest. Points: those with a predicted cost. Ratio: the times of the fastest points over those of the points of least predicted cost. Chosen: the time of the point of least predicted cost over the least time.",
     )
 }
 
 pub fn spread(a: &SpreadArgs) -> Result<()> {
-    let measured = measured(&a.points, Read::Nothing)?;
+    let measured = measured(&a.points, Read::Nothing, BTreeMap::new())?;
     if a.points.json {
         let one = |t: &MeasuredTask| json!({"task": t, "spread": t.spread()});
         let tasks: Vec<Value> = measured.iter().map(one).collect();

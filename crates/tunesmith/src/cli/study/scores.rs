@@ -2,7 +2,7 @@
 
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use study::scores::{GHZ, Judged, Scored, fitted, judge, read};
 use tune::{Error, Result};
@@ -34,24 +34,19 @@ pub fn run(a: &Args) -> Result<()> {
     }
     let scores = judge(&tasks)?;
     if a.json {
-        return print_json(&json!({"study": {"kind": "judged"}, "scores": scores}));
+        let kinds = scores.first().map(Scored::by_kind).unwrap_or_default();
+        let kinds: Vec<Value> = kinds.iter().map(means).collect();
+        let overall: Vec<Value> = scores.iter().map(means).collect();
+        return print_json(&json!({
+            "study": {"kind": "judged"}, "means": overall, "kinds": kinds, "scores": scores,
+        }));
     }
-    let mut t = Table::new(&[
-        "score",
-        "tasks",
-        "Spearman",
-        "ratio of 10",
-        "ratio of 50",
-        "best of 10 within 5%",
-        "first",
-        "gain",
-    ]);
-    for s in &scores {
-        t.row(row(s));
+    table("score", &scores)?;
+    if let Some(default) = scores.first() {
+        table("kind, default score", &default.by_kind())?;
     }
-    t.print()?;
     print_line(
-        "Means over tasks; geometric means of the last two. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Gain: the default over what `compile --choose static` would take of these points.",
+        "Means over tasks; geometric means of the last two. Failed points rank with the slowest. Ratio: times of the fastest points over those of the points of least score. First: the point of least score over the best. Gain: the default over what `compile --choose static` would take of these points.",
     )?;
     let rates = fitted(&tasks, GHZ)?;
     print_line(&format!(
@@ -63,6 +58,36 @@ pub fn run(a: &Args) -> Result<()> {
     }
 }
 
+/// A score's means over its tasks.
+fn means(s: &Scored) -> Value {
+    json!({
+        "name": s.score,
+        "tasks": s.tasks.len(),
+        "spearman": s.mean(|j| j.spearman),
+        "ratio_10": s.mean(|j| j.ratio_10),
+        "ratio_50": s.mean(|j| j.ratio_50),
+        "share_within_5_percent": s.within_5() as f64 / s.tasks.len().max(1) as f64,
+    })
+}
+
+/// A row a score, whose name is under `title`.
+fn table(title: &str, scores: &[Scored]) -> Result<()> {
+    let mut t = Table::new(&[
+        title,
+        "tasks",
+        "Spearman",
+        "ratio of 10",
+        "ratio of 50",
+        "best of 10 within 5%",
+        "first",
+        "gain",
+    ]);
+    for s in scores {
+        t.row(row(s));
+    }
+    t.print()
+}
+
 fn row(s: &Scored) -> Vec<String> {
     vec![
         s.score.clone(),
@@ -70,7 +95,7 @@ fn row(s: &Scored) -> Vec<String> {
         format!("{:.2}", s.mean(|j| j.spearman)),
         format!("{:.3}", s.mean(|j| j.ratio_10)),
         format!("{:.3}", s.mean(|j| j.ratio_50)),
-        s.within_5().to_string(),
+        format!("{} of {}", s.within_5(), s.tasks.len()),
         format!("{:.2}", s.geometric(|j| j.first)),
         format!("{:.3}", s.geometric(|j| j.gain.unwrap_or(1.0))),
     ]
