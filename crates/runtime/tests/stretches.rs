@@ -229,11 +229,18 @@ fn decisions_hold_for_the_same_kernels_in_another_run() {
     assert!(decided[0].is_some() && first.are_decided());
     let mut kept = bestof::Decisions::new();
     first.save(&mut kept);
-    let second = selectors(&again, Some(&Arc::new(kept.clone())));
+    let kept = Arc::new(kept);
+    let second = selectors(&again, Some(&kept));
+    let mut m = Model::of(Arc::new(again), m.pool().clone()).unwrap();
+    m.set_selector(Some(second.online()));
+    run(&mut m);
     assert_eq!(second.decided(0, key), decided);
     // Nothing is known of other code.
     let other = Variants::from(Arc::new(model(7)));
-    let third = selectors(&other, Some(&Arc::new(kept)));
+    let third = selectors(&other, Some(&kept));
+    let mut m = Model::of(Arc::new(other), m.pool().clone()).unwrap();
+    m.set_selector(Some(third.online()));
+    run(&mut m);
     assert_eq!(third.decided(0, key), [None, None]);
 }
 
