@@ -246,3 +246,65 @@ fn tasks(of: &Assignment) -> impl Iterator<Item = &Task> {
     let steps = of.plan.steps[of.steps.clone()].iter();
     steps.map(|s| &of.plan.tasks[s.task])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+    use search::Accuracy;
+
+    const ACCURACY: Accuracy = Accuracy::Relaxed;
+
+    fn found(name: &str, most: usize) -> (Plan, Vec<Stretch>) {
+        let source = Source::builtin(name).unwrap();
+        let target = Target::generic(ir::Isa::X86Avx512);
+        let plan = source.plan(&target, ACCURACY, &[]).unwrap();
+        let stretches = source.stretches(&plan, &target, ACCURACY, most).unwrap();
+        (plan, stretches)
+    }
+
+    #[test]
+    fn stretches_lie_apart_and_their_layouts_agree_at_the_border() {
+        let (plan, all) = found("squeezenet1.1", 2);
+        assert!(!all.is_empty());
+        let pairs = all.windows(2);
+        assert!(
+            pairs
+                .into_iter()
+                .all(|w| w[0].steps.end <= w[1].steps.start)
+        );
+        for s in &all {
+            assert!(s.steps.len() <= MOST_STEPS && (1..=2).contains(&s.others.len()));
+            for a in &s.others {
+                assert!(fit([&plan, &a.plan], [&s.steps, &a.steps]));
+                // Steps before and behind are the same.
+                let behind = [
+                    plan.steps.len() - s.steps.end,
+                    a.plan.steps.len() - a.steps.end,
+                ];
+                assert_eq!((a.steps.start, behind[0]), (s.steps.start, behind[1]));
+                let names = |p: &Plan, of: &Range<usize>| -> Vec<String> {
+                    let steps = p.steps[of.clone()].iter();
+                    steps.map(|s| p.tasks[s.task].key.clone()).collect()
+                };
+                assert_ne!(names(&plan, &s.steps), names(&a.plan, &a.steps));
+            }
+        }
+    }
+
+    /// Blocks cost a conversion at both ends.
+    #[test]
+    fn one_convolution_alone_can_stay_plain() {
+        let (plan, all) = found("op:conv2d(c=16,h=12,w=12,k=16,r=3,s=3,pad=1)", 1);
+        assert_eq!((plan.steps.len(), all.len()), (3, 1));
+        assert_eq!((&all[0].steps, all[0].others[0].steps.len()), (&(0..3), 1));
+        assert_eq!(found("op:dense(m=4,n=32,k=16)", 3).1.len(), 0);
+        assert_eq!(found("squeezenet1.1", 0).1.len(), 0);
+    }
+
+    #[test]
+    fn the_name_of_a_stretch_tells_its_ends() {
+        assert_eq!(ends(&joined("a.1", "b")), Some(("a.1", "b")));
+        assert_eq!(ends("a.1"), None);
+    }
+}
