@@ -138,6 +138,19 @@ pub struct Terms {
     pub forks: f64,
 }
 
+/// Of kernels that run one after the other.
+impl std::iter::Sum for Terms {
+    fn sum<I: Iterator<Item = Terms>>(all: I) -> Terms {
+        all.fold(Terms::default(), |a, b| Terms {
+            pipeline: a.pipeline + b.pipeline,
+            loads: a.loads + b.loads,
+            spills: a.spills + b.spills,
+            data: a.data + b.data,
+            forks: a.forks + b.forks,
+        })
+    }
+}
+
 impl Terms {
     fn sum(&self) -> f64 {
         self.pipeline + self.loads + self.spills + self.data + self.forks

@@ -19,7 +19,7 @@ mod sections;
 use crate::elf::ElfError;
 use crate::host::HostError;
 use crate::kernel::BuiltKernel;
-use crate::model::{Blob, Buffer, CompiledModel, Constant, ConstantMemory, Manifest, State};
+use crate::model::{Blob, Buffer, Call, CompiledModel, Constant, ConstantMemory, Manifest, State};
 use crate::pool::PoolError;
 use crate::signature::{self, Signing, SigningKey, VerifyKey};
 use crate::variants::{Dim, Variants};
@@ -35,9 +35,11 @@ use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The version of the format; a file of another version is refused.
-pub const ARTIFACT_VERSION: u32 = 6;
+pub const ARTIFACT_VERSION: u32 = 7;
 /// The oldest version that is read. It has no names of algorithms and no states.
 const OLDEST_VERSION: u32 = 5;
+/// The last version whose alternatives are single calls.
+const SINGLE_CALLS_VERSION: u32 = 6;
 
 /// How every artifact begins, of any version.
 pub const MAGIC: [u8; 8] = *b"\x89TSM\r\n\x1a\n";
@@ -142,11 +144,80 @@ struct Newer {
     states: Vec<Vec<State>>,
 }
 
+/// What files up to [`SINGLE_CALLS_VERSION`] do not have; it stands behind [`Newer`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct LaterCalls {
+    /// Of each variant.
+    variants: Vec<Vec<CallsOfAlternative>>,
+}
+
+/// The calls of an alternative behind its first one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct CallsOfAlternative {
+    step: u32,
+    alternative: u32,
+    calls: Vec<Call>,
+}
+
+impl CallsOfAlternative {
+    fn all(manifest: &Manifest) -> Vec<CallsOfAlternative> {
+        let mut found = Vec::new();
+        for (step, of) in (0..).zip(&manifest.steps) {
+            for (alternative, a) in (0..).zip(&of.alternatives) {
+                if a.calls.len() > 1 {
+                    found.push(CallsOfAlternative {
+                        step,
+                        alternative,
+                        calls: a.calls[1..].to_vec(),
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// Puts the calls back; none if there is no such alternative.
+    fn put(self, manifest: &mut Manifest) -> Option<()> {
+        let step = manifest.steps.get_mut(self.step as usize)?;
+        let alternative = step.alternatives.get_mut(self.alternative as usize)?;
+        alternative.calls.extend(self.calls);
+        Some(())
+    }
+}
+
 impl Stored {
     /// The manifest.
-    fn bytes(&self, newer: &Newer) -> postcard::Result<Vec<u8>> {
-        postcard::to_extend(newer, postcard::to_stdvec(self)?)
+    fn bytes(&self, newer: &Newer, later: &LaterCalls) -> postcard::Result<Vec<u8>> {
+        postcard::to_extend(
+            later,
+            postcard::to_extend(newer, postcard::to_stdvec(self)?)?,
+        )
     }
+}
+
+/// What stands behind [`Stored`] in a file of this version, which has so many kernels and variants.
+fn behind_stored(
+    version: u32,
+    [kernels, variants]: [usize; 2],
+    bytes: &[u8],
+) -> postcard::Result<(Newer, LaterCalls)> {
+    let (newer, bytes) = match version {
+        OLDEST_VERSION => {
+            let newer = Newer {
+                algorithms: vec![String::new(); kernels],
+                states: vec![vec![]; variants],
+            };
+            (newer, bytes)
+        }
+        _ => postcard::take_from_bytes(bytes)?,
+    };
+    let later = match version <= SINGLE_CALLS_VERSION {
+        true => LaterCalls {
+            variants: vec![vec![]; variants],
+        },
+        false => postcard::from_bytes(bytes)?,
+    };
+    Ok((newer, later))
 }
 
 #[derive(Serialize, Deserialize)]
@@ -407,21 +478,19 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
     let manifest_end = HEAD_BYTES + manifest.len();
     let (stored, rest): (Stored, &[u8]) =
         postcard::take_from_bytes(manifest).map_err(|e| inconsistent(&e.to_string()))?;
-    let Newer { algorithms, states } = match u64_at(file, 8) as u32 {
-        OLDEST_VERSION => Newer {
-            algorithms: vec![String::new(); stored.kernels.len()],
-            states: vec![vec![]; stored.variants.len()],
-        },
-        _ => postcard::from_bytes(rest).map_err(|e| inconsistent(&e.to_string()))?,
-    };
+    let counts = [stored.kernels.len(), stored.variants.len()];
+    let behind = behind_stored(u64_at(file, 8) as u32, counts, rest);
+    let (Newer { algorithms, states }, later) = behind.map_err(|e| inconsistent(&e.to_string()))?;
     let mut sections = Sections::check(path, &file[..body], manifest_end, &stored.sections)?;
     if [stored.code.len(), algorithms.len()] != [stored.kernels.len(); 2] {
         return Err(inconsistent(
             "kernels, their code and their algorithms differ in number",
         ));
     }
-    if states.len() != stored.variants.len() {
-        return Err(inconsistent("variants and their states differ in number"));
+    if [states.len(), later.variants.len()] != [stored.variants.len(); 2] {
+        return Err(inconsistent(
+            "variants, their states and their calls differ in number",
+        ));
     }
     let mut kernels = Vec::with_capacity(stored.kernels.len());
     let stored_kernels = stored.kernels.into_iter().zip(stored.code);
@@ -442,9 +511,14 @@ fn parse(path: &Path, file: &Arc<Buffer>, body: usize) -> Result<Parsed, LoadErr
         });
     }
     let mut models = Vec::with_capacity(stored.variants.len());
-    for (variant, states) in stored.variants.into_iter().zip(states) {
+    let behind = states.into_iter().zip(later.variants);
+    for (variant, (states, later)) in stored.variants.into_iter().zip(behind) {
         let mut manifest = variant.manifest;
         manifest.states = states;
+        let put = later
+            .into_iter()
+            .try_for_each(|calls| calls.put(&mut manifest));
+        put.ok_or_else(|| inconsistent("there are calls of no alternative"))?;
         let (own, held) = (&variant.kernels, &variant.constants);
         let found = picked(&kernels, own).zip(picked(&constants, held));
         let (own, held) =
@@ -591,7 +665,11 @@ fn write(dims: &[Dim], models: &[&CompiledModel], out: &mut impl Write) -> io::R
         algorithms: kernels.all.iter().map(|k| k.algorithm.clone()).collect(),
         states: models.iter().map(|m| m.manifest.states.clone()).collect(),
     };
-    let stored = stored.bytes(&newer).map_err(io::Error::other)?;
+    let later = models.iter().map(|m| CallsOfAlternative::all(&m.manifest));
+    let later = LaterCalls {
+        variants: later.collect(),
+    };
+    let stored = stored.bytes(&newer, &later).map_err(io::Error::other)?;
     let data = (HEAD_BYTES + stored.len()).next_multiple_of(SECTION_ALIGN as usize) as u64;
     // The file ends where the last piece does: that is where a cut shows.
     let end = area

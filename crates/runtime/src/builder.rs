@@ -1,7 +1,6 @@
 //! Puts a compiled model together from built kernels.
 //!
-//! Owns binding tensors to parameters, preparing constants, lifetimes and the
-//! memory plan. Promises that a model which comes out reads nothing before it
+//! Owns binding tensors to parameters and preparing constants. Promises that a model which comes out reads nothing before it
 //! is written, that equal constants are stored once, and that equal prepare
 //! work runs once. Which kernels run, and in which order, is the compiler's
 //! decision.
@@ -11,13 +10,13 @@ use crate::choices::without_unused_constants;
 use crate::elf::{ElfError, LoadedCode};
 use crate::guard::{CanaryError, GuardedBuffer};
 use crate::kernel::{BuiltKernel, KernelParam, KernelTarget, ParamRole};
+use crate::lifetimes::{overlap, place_activations, root};
 use crate::model::{
-    Alternative, Blob, Buffer, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
+    Alternative, Blob, Buffer, Call, CompiledModel, Constant, Inconsistent, KernelId, Manifest,
     ModelStep, State, StepId, TensorId, TensorInfo, TensorPlace, gathered,
 };
-use crate::plan::{BufferUse, plan_memory};
 use crate::pool::Pool;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::io;
 use std::ops::Deref;
@@ -107,6 +106,16 @@ pub struct BoundKernel<'a> {
     pub bind: Vec<(&'a str, TensorId)>,
 }
 
+/// What the calls of one choice write.
+#[derive(Default)]
+struct Written {
+    all: BTreeSet<TensorId>,
+    /// What none of its later calls uses.
+    results: BTreeSet<TensorId>,
+    /// The tensors, no views, that no step wrote before.
+    new: Vec<TensorId>,
+}
+
 /// Identifies prepare work: what it computes, its entry, and the constants it reads.
 type PrepareKey = (u64, String, Vec<(u32, u64, u64)>);
 
@@ -119,15 +128,12 @@ pub struct ModelBuilder {
     constant_ids: HashMap<(u128, bool), u32>,
     kernel_ids: HashMap<(u64, String), Vec<KernelId>>,
     prepared: HashMap<PrepareKey, Vec<(String, TensorId)>>,
-    /// The steps that use a tensor which is no view: first and last.
-    uses: BTreeMap<TensorId, (usize, usize)>,
+    /// Tensors, no views, that steps use.
+    used: BTreeSet<TensorId>,
     /// Constants that no later step uses.
     released: BTreeSet<TensorId>,
     /// Tensors, no views, that hold values before the next step.
     written: BTreeSet<TensorId>,
-    /// For each step the outputs that may have the memory of an input, with that
-    /// input, whichever alternative runs.
-    in_place: Vec<Vec<(TensorId, TensorId)>>,
 }
 
 impl ModelBuilder {
@@ -154,10 +160,9 @@ impl ModelBuilder {
             constant_ids: HashMap::new(),
             kernel_ids: HashMap::new(),
             prepared: HashMap::new(),
-            uses: BTreeMap::new(),
+            used: BTreeSet::new(),
             released: BTreeSet::new(),
             written: BTreeSet::new(),
-            in_place: Vec::new(),
         }
     }
 
@@ -219,7 +224,7 @@ impl ModelBuilder {
         let mut owners = tensors
             .filter(|(_, t)| same(t))
             .map(|(i, _)| TensorId(i as u32));
-        let kept = |id: TensorId| !self.released.contains(&id) || self.uses.contains_key(&id);
+        let kept = |id: TensorId| !self.released.contains(&id) || self.used.contains(&id);
         if !owners.any(kept) {
             let none: Arc<Buffer> = Arc::new(AlignedBytes::zeroed(0));
             self.constants[blob as usize].bytes = Blob::new(&none, 0..0);
@@ -321,28 +326,49 @@ impl ModelBuilder {
         key_shape: &[i64],
         choices: &[BoundKernel<'_>],
     ) -> Result<StepId, BuildModelError> {
+        let choices: Vec<&[BoundKernel<'_>]> = choices.iter().map(std::slice::from_ref).collect();
+        self.add_stretch(name, key_shape, &choices)
+    }
+
+    /// As [`ModelBuilder::add_step`], of choices that are one kernel or more, which run one after the other.
+    ///
+    /// What all choices write is the step's. What one of them writes and others do not is a tensor between
+    /// its own kernels: no other step can read it, and it shares memory with those of other choices.
+    pub fn add_stretch(
+        &mut self,
+        name: &str,
+        key_shape: &[i64],
+        choices: &[&[BoundKernel<'_>]],
+    ) -> Result<StepId, BuildModelError> {
         let step = || name.to_string();
         let mut alternatives = Vec::with_capacity(choices.len());
+        let mut written: Vec<Written> = Vec::with_capacity(choices.len());
         for choice in choices {
-            alternatives.push(self.bind(name, choice)?);
-        }
-        let mut written: Option<BTreeSet<TensorId>> = None;
-        for alternative in &alternatives {
-            let outputs = self.check_access(name, alternative)?;
-            if *written.get_or_insert_with(|| outputs.clone()) != outputs {
-                return Err(BuildModelError::Outputs { step: step() });
+            let mut own = Written::default();
+            let calls = self.bind_all(name, choice, &mut own);
+            for id in &own.new {
+                self.written.remove(id);
             }
+            alternatives.push(Alternative { calls: calls? });
+            written.push(own);
         }
-        let written = written.ok_or_else(|| BuildModelError::NoAlternative { step: step() })?;
-        let index = self.manifest.steps.len();
-        for id in alternatives.iter().flat_map(|a| &a.args) {
-            let uses = self.uses.entry(self.root(*id).0).or_insert((index, index));
-            uses.1 = index;
+        let sets = written.iter().map(|w| w.all.clone());
+        let common = sets.reduce(|common, w| &common & &w);
+        let common = common.ok_or_else(|| BuildModelError::NoAlternative { step: step() })?;
+        if written.iter().any(|w| !w.results.is_subset(&common)) {
+            return Err(BuildModelError::Outputs { step: step() });
         }
-        for id in written {
+        for id in alternatives
+            .iter()
+            .flat_map(|a| &a.calls)
+            .flat_map(|c| &c.args)
+        {
+            self.used.insert(root(&self.manifest.tensors, *id).0);
+        }
+        for id in common {
             self.written.insert(self.root(id).0);
         }
-        self.in_place.push(self.shared_pairs(&alternatives));
+        let index = self.manifest.steps.len();
         let key_shape = key_shape.to_vec();
         self.manifest.steps.push(ModelStep {
             name: step(),
@@ -350,6 +376,37 @@ impl ModelBuilder {
             alternatives,
         });
         Ok(StepId(index as u32))
+    }
+
+    /// Binds the kernels of one choice, each of which may read what those before it write.
+    fn bind_all(
+        &mut self,
+        step: &str,
+        choice: &[BoundKernel<'_>],
+        written: &mut Written,
+    ) -> Result<Vec<Call>, BuildModelError> {
+        if choice.is_empty() {
+            let step = step.to_string();
+            return Err(BuildModelError::NoAlternative { step });
+        }
+        let mut calls = Vec::with_capacity(choice.len());
+        for bound in choice {
+            let call = self.bind(step, bound)?;
+            let outputs = self.check_access(step, &call)?;
+            let tensors = &self.manifest.tensors;
+            let reads = |id: &TensorId| call.args.iter().any(|arg| overlap(tensors, *arg, *id));
+            written.results.retain(|id| !reads(id));
+            for id in outputs {
+                written.all.insert(id);
+                written.results.insert(id);
+                let root = self.root(id).0;
+                if self.written.insert(root) {
+                    written.new.push(root);
+                }
+            }
+            calls.push(call);
+        }
+        Ok(calls)
     }
 
     /// Plans the memory and drops what no step uses.
@@ -365,7 +422,7 @@ impl ModelBuilder {
                 return Err(BuildModelError::NeverWritten { tensor });
             }
         }
-        self.place_activations();
+        place_activations(&mut self.manifest);
         let constants = without_unused_constants(&mut self.manifest, &self.constants);
         let constants = gathered(constants);
         Ok(CompiledModel::new(self.manifest, constants)?)
@@ -377,12 +434,8 @@ impl ModelBuilder {
         id
     }
 
-    /// The tensor that holds the bytes, and the offset of `id` in it.
     fn root(&self, id: TensorId) -> (TensorId, u64) {
-        match self.manifest.tensors[id.index()].place {
-            TensorPlace::View { root, byte_offset } => (root, byte_offset),
-            _ => (id, 0),
-        }
+        root(&self.manifest.tensors, id)
     }
 
     fn add_blob(&mut self, buffer: Arc<Buffer>, prepared: bool) -> u32 {
@@ -398,11 +451,7 @@ impl ModelBuilder {
     }
 
     /// Checks the bindings, prepares, and puts the arguments in order.
-    fn bind(
-        &mut self,
-        step: &str,
-        choice: &BoundKernel<'_>,
-    ) -> Result<Alternative, BuildModelError> {
+    fn bind(&mut self, step: &str, choice: &BoundKernel<'_>) -> Result<Call, BuildModelError> {
         let at = choice.kernel.index();
         let kernel = &self.manifest.kernels[at];
         let all = || kernel.params.iter().chain(&kernel.prepare_params);
@@ -429,7 +478,7 @@ impl ModelBuilder {
             self.check_binding(step, param, id)?;
             args.push(id);
         }
-        Ok(Alternative {
+        Ok(Call {
             kernel: choice.kernel,
             args,
         })
@@ -478,22 +527,18 @@ impl ModelBuilder {
     }
 
     /// Refuses an output that overlaps another argument: kernels are compiled
-    /// for arguments that do not. The tensors that the alternative writes.
-    fn check_access(
-        &self,
-        step: &str,
-        alternative: &Alternative,
-    ) -> Result<BTreeSet<TensorId>, BuildModelError> {
-        let params = &self.manifest.kernels[alternative.kernel.index()].params;
+    /// for arguments that do not. The tensors that the call writes.
+    fn check_access(&self, step: &str, call: &Call) -> Result<BTreeSet<TensorId>, BuildModelError> {
+        let params = &self.manifest.kernels[call.kernel.index()].params;
         let mut outputs = BTreeSet::new();
-        for (i, (param, id)) in params.iter().zip(&alternative.args).enumerate() {
+        for (i, (param, id)) in params.iter().zip(&call.args).enumerate() {
             if param.role != ParamRole::Output {
                 continue;
             }
             outputs.insert(*id);
-            let others = alternative.args.iter().enumerate().filter(|(j, _)| *j != i);
+            let others = call.args.iter().enumerate().filter(|(j, _)| *j != i);
             for (_, other) in others {
-                if self.overlap(*id, *other) {
+                if overlap(&self.manifest.tensors, *id, *other) {
                     let tensor = self.manifest.tensors[id.index()].name.clone();
                     return Err(BuildModelError::InPlace {
                         step: step.to_string(),
@@ -503,73 +548,6 @@ impl ModelBuilder {
             }
         }
         Ok(outputs)
-    }
-
-    /// Outputs that every alternative may write over an input, with that input.
-    fn shared_pairs(&self, alternatives: &[Alternative]) -> Vec<(TensorId, TensorId)> {
-        let pairs = |a: &Alternative| -> Vec<(TensorId, TensorId)> {
-            let kernel = &self.manifest.kernels[a.kernel.index()];
-            let arg = |at: u32| a.args[at as usize];
-            // What another argument reads too is read at other times.
-            let once = |at: u32| {
-                let others = (0..a.args.len() as u32).filter(|i| *i != at);
-                !others.into_iter().any(|i| self.overlap(arg(i), arg(at)))
-            };
-            let pairs = kernel.in_place.iter().filter(|(_, input)| once(*input));
-            pairs
-                .map(|(output, input)| (arg(*output), arg(*input)))
-                .collect()
-        };
-        let mut all = alternatives.iter().map(pairs);
-        let first = all.next().unwrap_or_default();
-        all.fold(first, |mut kept, of| {
-            kept.retain(|pair| of.contains(pair));
-            kept
-        })
-    }
-
-    /// The tensors that share the memory of another, each with a number for
-    /// their group: outputs of a step that is the last to use an input as large.
-    fn alias_groups(&self, uses: &BTreeMap<TensorId, (usize, usize)>) -> BTreeMap<TensorId, usize> {
-        let mut groups = BTreeMap::new();
-        let bytes = |id: TensorId| self.manifest.tensors[id.index()].span_bytes();
-        for (step, pairs) in self.in_place.iter().enumerate() {
-            for (output, input) in pairs {
-                let begins = uses.get(output).is_some_and(|u| u.0 == step);
-                let ends = uses.get(input).is_some_and(|u| u.1 == step);
-                let in_arena = |id: &TensorId| {
-                    matches!(
-                        self.manifest.tensors[id.index()].place,
-                        TensorPlace::Arena { .. }
-                    )
-                };
-                let free = !groups.contains_key(output) && in_arena(output) && in_arena(input);
-                let taken = pairs
-                    .iter()
-                    .any(|(o, i)| i == input && groups.contains_key(o));
-                if begins && ends && free && !taken && bytes(*output) == bytes(*input) {
-                    let next = groups.len();
-                    let group = *groups.entry(*input).or_insert(next);
-                    groups.insert(*output, group);
-                }
-            }
-        }
-        groups
-    }
-
-    /// Whether two tensors may share bytes; strided views that interleave do
-    /// not count as overlapping unless one of them is dense.
-    fn overlap(&self, a: TensorId, b: TensorId) -> bool {
-        let ((root_a, at_a), (root_b, at_b)) = (self.root(a), self.root(b));
-        let (a, b) = (
-            &self.manifest.tensors[a.index()],
-            &self.manifest.tensors[b.index()],
-        );
-        let span = |info: &TensorInfo| info.span_bytes().unwrap_or(u64::MAX);
-        let ranges_overlap =
-            at_a < at_b.saturating_add(span(b)) && at_b < at_a.saturating_add(span(a));
-        let interleaved = !a.is_dense() && !b.is_dense() && at_a != at_b;
-        root_a == root_b && ranges_overlap && !interleaved
     }
 
     /// Runs the prepare entry of a choice unless equal work was done; the
@@ -635,42 +613,6 @@ impl ModelBuilder {
         }
         self.prepared.insert(key, made.clone());
         Ok(made)
-    }
-
-    fn place_activations(&mut self) {
-        let last = self.manifest.steps.len();
-        let mut uses = std::mem::take(&mut self.uses);
-        for id in &self.manifest.inputs {
-            uses.insert(*id, (0, last));
-        }
-        for id in &self.manifest.outputs {
-            uses.entry(self.root(*id).0).or_insert((0, last)).1 = last;
-        }
-        let groups = self.alias_groups(&uses);
-        let tensors = &mut self.manifest.tensors;
-        let (mut roots, mut buffers) = (Vec::new(), Vec::new());
-        for (i, tensor) in tensors.iter_mut().enumerate() {
-            if !matches!(tensor.place, TensorPlace::Arena { .. }) {
-                continue;
-            }
-            let Some((first_use, last_use)) = uses.get(&TensorId(i as u32)).copied() else {
-                tensor.place = TensorPlace::Discarded;
-                continue;
-            };
-            let bytes = tensor.span_bytes().unwrap_or(u64::MAX);
-            roots.push(i);
-            buffers.push(BufferUse {
-                bytes,
-                first_use,
-                last_use,
-                alias_group: groups.get(&TensorId(i as u32)).copied(),
-            });
-        }
-        let plan = plan_memory(&buffers);
-        for (i, offset) in roots.into_iter().zip(plan.offsets) {
-            tensors[i].place = TensorPlace::Arena { offset };
-        }
-        self.manifest.arena_bytes = plan.arena_bytes;
     }
 }
 

@@ -1,9 +1,10 @@
 //! Choices among the alternatives of a model's steps: which ones there are, and what is left of a model
 //! once they are made.
 
+use crate::lifetimes::{place_activations, root};
 use crate::model::{
-    Alternative, CompiledModel, Constant, KernelId, Manifest, ModelStep, TensorId, TensorPlace,
-    gathered,
+    Alternative, Call, CompiledModel, Constant, KernelId, Manifest, ModelStep, TensorId,
+    TensorPlace, gathered,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,13 +25,14 @@ pub(crate) fn word(name: &str) -> &str {
 }
 
 impl CompiledModel {
-    /// The algorithm of an alternative without what tells its variants apart: `direct` of `direct.rows`.
-    /// Empty if the compiler gave it no name.
+    /// The algorithm of an alternative without what tells its variants apart: `direct` of `direct.rows`,
+    /// and `direct+gemm` of two calls. Empty if the compiler gave it no name.
     ///
     /// # Panics
     /// If the alternative is of another model and out of range here.
-    pub fn algorithm(&self, of: &Alternative) -> &str {
-        word(&self.manifest.kernels[of.kernel.index()].algorithm)
+    pub fn algorithm(&self, of: &Alternative) -> String {
+        let words = of.calls.iter().map(|c| word(&self.kernel(c).algorithm));
+        words.collect::<Vec<&str>>().join("+")
     }
 
     /// The steps that have several alternatives.
@@ -48,18 +50,19 @@ impl CompiledModel {
             alternatives: vec![0; self.manifest.steps.len()],
         };
         let all = self.steps_with_choice().flat_map(|s| &s.alternatives);
-        let mut names: BTreeSet<&str> = all.map(|a| self.algorithm(a)).collect();
+        let mut names: BTreeSet<String> = all.map(|a| self.algorithm(a)).collect();
         names.remove("");
-        let of = |name: &str| {
+        let of = |name: String| {
             let position = |s: &ModelStep| {
                 let mut alternatives = s.alternatives.iter();
                 alternatives.position(|a| self.algorithm(a) == name)
             };
             let steps = self.manifest.steps.iter();
+            let alternatives = steps.map(|s| position(s).unwrap_or(0)).collect();
             FixedChoice {
-                algorithm: name.to_string(),
                 steps: self.steps_with_choice().filter_map(position).count(),
-                alternatives: steps.map(|s| position(s).unwrap_or(0)).collect(),
+                alternatives,
+                algorithm: name.clone(),
             }
         };
         [first]
@@ -71,8 +74,9 @@ impl CompiledModel {
     /// The model with one alternative a step: the chosen ones, by [`StepId::index`](crate::StepId::index),
     /// and the first of steps beyond the end.
     ///
-    /// Kernels that no step has any more are gone, and so are their constants, prepared ones included. Ids
-    /// of tensors and steps stay as they are; a tensor without bytes is [`TensorPlace::Discarded`].
+    /// Kernels that no step has any more are gone, and so are their constants, prepared ones included, and
+    /// the tensors between their calls. Ids of tensors and steps stay as they are; a tensor without bytes is
+    /// [`TensorPlace::Discarded`]. Activations have new places, as fewer are needed.
     /// Constants are copied, so that memory of this model that nobody else needs is free when it is dropped.
     ///
     /// # Panics
@@ -88,6 +92,7 @@ impl CompiledModel {
             step.alternatives.truncate(1);
         }
         drop_unused_kernels(&mut manifest);
+        place_activations(&mut manifest);
         let constants = without_unused_constants(&mut manifest, &self.constants);
         CompiledModel {
             manifest,
@@ -98,26 +103,24 @@ impl CompiledModel {
 
 /// Keeps the kernels that steps have, and numbers them anew in their order.
 fn drop_unused_kernels(manifest: &mut Manifest) {
-    let alternatives = manifest.steps.iter().flat_map(|s| &s.alternatives);
-    let used: BTreeSet<KernelId> = alternatives.map(|a| a.kernel).collect();
+    let calls = manifest.steps.iter().flat_map(ModelStep::calls);
+    let used: BTreeSet<KernelId> = calls.map(|c| c.kernel).collect();
     let numbers = used.iter().zip(0..).map(|(old, new)| (*old, KernelId(new)));
     let new_ids: BTreeMap<KernelId, KernelId> = numbers.collect();
     let kept = used.iter().map(|id| manifest.kernels[id.index()].clone());
     manifest.kernels = kept.collect();
-    for a in manifest.steps.iter_mut().flat_map(|s| &mut s.alternatives) {
-        a.kernel = new_ids[&a.kernel];
+    let alternatives = manifest.steps.iter_mut().flat_map(|s| &mut s.alternatives);
+    for Call { kernel, .. } in alternatives.flat_map(|a| &mut a.calls) {
+        *kernel = new_ids[kernel];
     }
 }
 
 /// The constants that steps, outputs or states use, numbered anew in the tensors. The other tensors of
 /// constants have no place any more.
 pub(crate) fn without_unused_constants(manifest: &mut Manifest, all: &[Constant]) -> Vec<Constant> {
-    let root = |id: &TensorId| match manifest.tensors[id.index()].place {
-        TensorPlace::View { root, .. } => root,
-        _ => *id,
-    };
-    let alternatives = manifest.steps.iter().flat_map(|s| &s.alternatives);
-    let args = alternatives.flat_map(|a| &a.args);
+    let root = |id: &TensorId| root(&manifest.tensors, *id).0;
+    let args = manifest.steps.iter().flat_map(ModelStep::calls);
+    let args = args.flat_map(|c| &c.args);
     let states = manifest.states.iter().map(|s| &s.initial);
     let used = args.chain(&manifest.outputs).chain(states);
     let used: BTreeSet<TensorId> = used.map(root).collect();

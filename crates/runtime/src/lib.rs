@@ -14,6 +14,7 @@ mod elf;
 mod guard;
 mod host;
 mod kernel;
+mod lifetimes;
 mod link;
 mod mapping;
 mod model;
@@ -38,7 +39,7 @@ pub use host::{HostError, check_target};
 pub use kernel::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole, code_hash};
 pub use link::{External, Image};
 pub use model::{
-    Alternative, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
+    Alternative, Call, CompiledModel, ConstantMemory, Inconsistent, KernelId, ModelStep, StepId,
     TensorId, TensorInfo, TensorPlace,
 };
 pub use online::Selectors;

@@ -136,12 +136,19 @@ impl TensorInfo {
     }
 }
 
-/// One way to run a step.
+/// A kernel and what it is called with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Alternative {
+pub struct Call {
     pub kernel: KernelId,
     /// In the order of the kernel's parameters, prepared constants included.
     pub args: Vec<TensorId>,
+}
+
+/// One way to run a step: one kernel, or several with tensors of their own between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// At least one, in the order they run.
+    pub calls: Vec<Call>,
 }
 
 /// An input that begins with a constant and from then on has what an output gave in the inference before.
@@ -158,8 +165,35 @@ pub struct ModelStep {
     pub name: String,
     /// What the best alternative depends on besides the thread count.
     pub key_shape: Vec<i64>,
-    /// At least one; the first runs unless a selector says otherwise.
+    /// At least one; the first runs unless a selector says otherwise. A file has the calls behind
+    /// the first of each alternative apart from this.
+    #[serde(with = "first_calls")]
     pub alternatives: Vec<Alternative>,
+}
+
+impl ModelStep {
+    /// The calls of all alternatives.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.alternatives.iter().flat_map(|a| &a.calls)
+    }
+}
+
+/// Alternatives as files of every version have them: their first calls.
+mod first_calls {
+    use super::{Alternative, Call};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(all: &[Alternative], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(all.iter().map(|a| &a.calls[0]))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Alternative>, D::Error> {
+        let alternative = |call| Alternative { calls: vec![call] };
+        let calls = Vec::<Call>::deserialize(from)?.into_iter();
+        Ok(calls.map(alternative).collect())
+    }
 }
 
 /// Everything but the bytes of code and constants.
@@ -367,13 +401,51 @@ impl CompiledModel {
         &self.manifest.steps
     }
 
-    /// The tensors that a step writes.
+    /// The tensors that the first alternative of a step writes and that hold their values when the step
+    /// is over: not those whose memory a later call has taken.
     pub fn step_outputs(&self, step: StepId) -> impl Iterator<Item = TensorId> {
-        let alternative = &self.manifest.steps[step.index()].alternatives[0];
-        let params = &self.manifest.kernels[alternative.kernel.index()].params;
-        let args = params.iter().zip(&alternative.args);
+        let calls = &self.manifest.steps[step.index()].alternatives[0].calls;
+        let left = move |(at, id): &(usize, TensorId)| {
+            let later = calls[at + 1..].iter().flat_map(|c| self.written(c));
+            !later.into_iter().any(|other| self.share_bytes(*id, other))
+        };
+        let written = calls.iter().enumerate();
+        let written = written.flat_map(move |(at, c)| self.written(c).map(move |id| (at, id)));
+        written.filter(left).map(|(_, id)| id)
+    }
+
+    /// The tensors that a call writes.
+    fn written<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = TensorId> + 'a {
+        let args = self.kernel(call).params.iter().zip(&call.args);
         args.filter(|(p, _)| p.role == ParamRole::Output)
             .map(|(_, id)| *id)
+    }
+
+    /// Whether the bytes from the first to the last of two activations overlap in the arena.
+    fn share_bytes(&self, a: TensorId, b: TensorId) -> bool {
+        let range = |id: TensorId| {
+            let info = self.tensor(id);
+            let (place, at) = match info.place {
+                TensorPlace::View { root, byte_offset } => (self.tensor(root).place, byte_offset),
+                place => (place, 0),
+            };
+            match place {
+                TensorPlace::Arena { offset } => {
+                    Some(offset + at..offset + at + info.span_bytes()?)
+                }
+                _ => None,
+            }
+        };
+        let both = range(a).zip(range(b));
+        both.is_some_and(|(a, b)| a.start < b.end && b.start < a.end)
+    }
+
+    /// The kernel that is called.
+    ///
+    /// # Panics
+    /// If the call is of another model and out of range here.
+    pub fn kernel(&self, call: &Call) -> &BuiltKernel {
+        &self.manifest.kernels[call.kernel.index()]
     }
 
     /// Bytes of memory for activations.
@@ -388,9 +460,9 @@ impl CompiledModel {
             _ => None,
         };
         let in_place = |step: &&ModelStep| {
-            let args = step.alternatives.iter().map(|a| {
-                let params = &self.manifest.kernels[a.kernel.index()].params;
-                params.iter().zip(a.args.iter().map(offset))
+            let args = step.calls().map(|c| {
+                let params = self.kernel(c).params.iter();
+                params.zip(c.args.iter().map(offset))
             });
             args.into_iter().any(|args| {
                 let of = |role| args.clone().filter(move |(p, _)| p.role == role);
@@ -572,185 +644,50 @@ fn check_tensor(
 }
 
 fn check_step(manifest: &Manifest, step: &ModelStep) -> Result<(), String> {
-    if step.alternatives.is_empty() {
+    if step.alternatives.is_empty() || step.alternatives.iter().any(|a| a.calls.is_empty()) {
         return Err("has no kernel".to_string());
     }
-    for alternative in &step.alternatives {
-        let kernel = manifest.kernels.get(alternative.kernel.index());
-        let kernel = kernel.ok_or("names a kernel that is not stored")?;
-        if alternative.args.len() != kernel.params.len() {
-            let (given, wanted) = (alternative.args.len(), kernel.params.len());
-            return Err(format!("passes {given} arguments to a kernel of {wanted}"));
+    step.calls().try_for_each(|call| check_call(manifest, call))
+}
+
+fn check_call(manifest: &Manifest, call: &Call) -> Result<(), String> {
+    let kernel = manifest.kernels.get(call.kernel.index());
+    let kernel = kernel.ok_or("names a kernel that is not stored")?;
+    if call.args.len() != kernel.params.len() {
+        let (given, wanted) = (call.args.len(), kernel.params.len());
+        return Err(format!("passes {given} arguments to a kernel of {wanted}"));
+    }
+    for (param, id) in kernel.params.iter().zip(&call.args) {
+        let tensor = get(manifest, *id)?;
+        let name = &param.name;
+        // A kernel touches all of a dense parameter; a view's strides may cover less.
+        let same = param.dtype == tensor.dtype && param.elements() == tensor.elements();
+        if !same || tensor.span_bytes() < param.bytes() {
+            return Err(format!(
+                "passes {} {:?} (`{}`) for the parameter `{name}`, which is {} {:?}",
+                tensor.dtype, tensor.shape, tensor.name, param.dtype, param.shape
+            ));
         }
-        for (param, id) in kernel.params.iter().zip(&alternative.args) {
-            let tensor = get(manifest, *id)?;
-            let name = &param.name;
-            // A kernel touches all of a dense parameter; a view's strides may cover less.
-            let same = param.dtype == tensor.dtype && param.elements() == tensor.elements();
-            if !same || tensor.span_bytes() < param.bytes() {
-                return Err(format!(
-                    "passes {} {:?} (`{}`) for the parameter `{name}`, which is {} {:?}",
-                    tensor.dtype, tensor.shape, tensor.name, param.dtype, param.shape
-                ));
+        let place = root_place(manifest, tensor).unwrap_or(TensorPlace::Discarded);
+        let fits = match param.role {
+            ParamRole::Output => matches!(place, TensorPlace::Arena { .. }),
+            ParamRole::Constant | ParamRole::Prepared => {
+                matches!(place, TensorPlace::Constant { .. })
             }
-            let place = root_place(manifest, tensor).unwrap_or(TensorPlace::Discarded);
-            let fits = match param.role {
-                ParamRole::Output => matches!(place, TensorPlace::Arena { .. }),
-                ParamRole::Constant | ParamRole::Prepared => {
-                    matches!(place, TensorPlace::Constant { .. })
-                }
-                ParamRole::Input => matches!(
-                    place,
-                    TensorPlace::Arena { .. } | TensorPlace::Constant { .. }
-                ),
-            };
-            if !fits {
-                return Err(format!(
-                    "passes `{}` for the parameter `{name}`, which does not fit its role {:?}",
-                    tensor.name, param.role
-                ));
-            }
+            ParamRole::Input => matches!(
+                place,
+                TensorPlace::Arena { .. } | TensorPlace::Constant { .. }
+            ),
+        };
+        if !fits {
+            return Err(format!(
+                "passes `{}` for the parameter `{name}`, which does not fit its role {:?}",
+                tensor.name, param.role
+            ));
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernel::KernelParam;
-
-    fn view(root: u32, byte_offset: u64) -> TensorPlace {
-        let root = TensorId(root);
-        TensorPlace::View { root, byte_offset }
-    }
-
-    /// x -> k(x, w) -> y, with `row` a view of y.
-    fn manifest() -> Manifest {
-        let param = |name: &str, role| KernelParam {
-            name: name.into(),
-            dtype: DType::F32,
-            shape: vec![2, 8],
-            role,
-        };
-        let params = vec![
-            param("x", ParamRole::Input),
-            param("w", ParamRole::Constant),
-            param("y", ParamRole::Output),
-        ];
-        let kernel = BuiltKernel::by_hand(vec![], params);
-        let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
-        let view = view(2, 32);
-        Manifest {
-            name: "m".into(),
-            target: KernelTarget::generic(),
-            compiler: String::new(),
-            accuracy: String::new(),
-            plain_steps: Vec::new(),
-            tensors: vec![
-                dense("x", TensorPlace::Arena { offset: 0 }),
-                dense("w", TensorPlace::Constant { blob: 0 }),
-                dense("y", TensorPlace::Arena { offset: 64 }),
-                TensorInfo::dense("row", DType::F32, &[8], view),
-            ],
-            inputs: vec![TensorId(0)],
-            outputs: vec![TensorId(3)],
-            crops: Vec::new(),
-            states: Vec::new(),
-            kernels: vec![Arc::new(kernel)],
-            steps: vec![ModelStep {
-                name: "s".into(),
-                key_shape: Vec::new(),
-                alternatives: vec![Alternative {
-                    kernel: KernelId(0),
-                    args: vec![TensorId(0), TensorId(1), TensorId(2)],
-                }],
-            }],
-            arena_bytes: 128,
-        }
-    }
-
-    fn param(m: &mut Manifest, at: usize) -> &mut KernelParam {
-        &mut Arc::make_mut(&mut m.kernels[0]).params[at]
-    }
-
-    /// Changes that a file with valid checksums could hold: each would make the
-    /// runtime touch memory that is not the model's.
-    #[test]
-    fn contradictions_are_refused() {
-        assert_eq!(check(&manifest(), &[64]), Ok(()));
-        assert!(
-            check(&manifest(), &[63]).is_err(),
-            "the constant is too short"
-        );
-        assert!(check(&manifest(), &[]).is_err(), "the constant is missing");
-        let changes: &[fn(&mut Manifest)] = &[
-            |m| m.arena_bytes = 127,
-            |m| m.arena_bytes = 192,
-            |m| m.arena_bytes = u64::MAX,
-            |m| {
-                m.tensors[3].shape = vec![1, 1, 2, 2, 1 << 61];
-                m.tensors[3].strides = vec![0; 5];
-            },
-            |m| m.tensors[3].strides = vec![0],
-            |m| {
-                m.tensors[3].shape = vec![2, 3];
-                m.tensors[3].strides = vec![2, 1];
-            },
-            |m| m.tensors[3].shape = vec![0, 1 << 40, 1 << 40],
-            |m| m.tensors[0].place = TensorPlace::Arena { offset: 128 },
-            |m| m.tensors[0].place = TensorPlace::Arena { offset: 32 },
-            |m| {
-                m.tensors[0].place = TensorPlace::Arena {
-                    offset: u64::MAX - 63,
-                }
-            },
-            |m| m.tensors[0].place = TensorPlace::Discarded,
-            |m| m.tensors[0].place = TensorPlace::Constant { blob: 0 },
-            |m| m.tensors[0].shape = vec![usize::MAX, 2],
-            |m| m.tensors[0].strides = vec![1],
-            |m| m.tensors[0].strides = vec![0, 1],
-            |m| m.tensors[1].strides = vec![0, 0],
-            |m| m.tensors[0].strides = vec![1, 2],
-            |m| m.tensors[0].strides = vec![usize::MAX, 1],
-            |m| m.tensors[2].place = TensorPlace::Constant { blob: 0 },
-            |m| m.tensors[2].dtype = DType::F64,
-            |m| m.tensors[3].place = view(2, 36),
-            |m| m.tensors[3].place = view(2, 2),
-            |m| m.tensors[3].place = view(2, u64::MAX),
-            |m| m.tensors[3].place = view(3, 0),
-            |m| m.tensors[3].place = view(4, 0),
-            |m| m.inputs[0] = TensorId(4),
-            |m| m.inputs[0] = TensorId(3),
-            |m| m.inputs[0] = TensorId(1),
-            |m| m.outputs[0] = TensorId(9),
-            |m| m.steps[0].alternatives.clear(),
-            |m| m.steps[0].alternatives[0].kernel = KernelId(1),
-            |m| m.steps[0].alternatives[0].args[1] = TensorId(2),
-            |m| m.steps[0].alternatives[0].args[0] = TensorId(3),
-            |m| m.steps[0].alternatives[0].args[2] = TensorId(7),
-            |m| m.steps[0].alternatives[0].args.truncate(2),
-            |m| m.steps[0].alternatives[0].args.push(TensorId(0)),
-            |m| param(m, 0).shape = vec![2, 9],
-            |m| param(m, 0).shape = vec![-2, -8],
-            |m| param(m, 1).role = ParamRole::Output,
-        ];
-        for (i, change) in changes.iter().enumerate() {
-            let mut changed = manifest();
-            change(&mut changed);
-            assert!(check(&changed, &[64]).is_err(), "change {i} passes");
-        }
-    }
-
-    #[test]
-    fn spans_count_strides() {
-        let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], TensorPlace::Discarded);
-        assert_eq!((info.is_dense(), info.span_bytes()), (true, Some(12)));
-        info.strides = vec![10, 2];
-        assert_eq!((info.is_dense(), info.span_bytes()), (false, Some(27)));
-        info.shape[0] = 0;
-        assert_eq!(info.span_bytes(), Some(0));
-        let scalar = TensorInfo::dense("s", DType::F64, &[], TensorPlace::Discarded);
-        assert_eq!(scalar.span_bytes(), Some(8));
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 //! reading of a clock.
 
 use crate::choices::word;
-use crate::model::{CompiledModel, ModelStep, StepId};
+use crate::model::{Alternative, CompiledModel, ModelStep, StepId};
 use crate::run::{Choice, SelectionKey, Selector};
 use crate::variants::Variants;
 use bestof::{Begun, BestOf, Decisions, Options, Unfit};
@@ -303,11 +303,16 @@ impl Selectors {
     }
 }
 
-/// The names of a step's alternatives, which differ.
+/// The names of a step's alternatives, which differ: the algorithms of their calls, and the hashes of their code.
 fn names(model: &CompiledModel, step: &ModelStep) -> Vec<String> {
-    let name = |a: &crate::model::Alternative| {
-        let kernel = &model.kernels()[a.kernel.index()];
-        format!("{} {:016x}", kernel.algorithm, kernel.code_hash())
+    let name = |a: &Alternative| {
+        let kernels = a.calls.iter().map(|c| model.kernel(c));
+        let algorithm = match &*a.calls {
+            [call] => model.kernel(call).algorithm.clone(),
+            _ => model.algorithm(a),
+        };
+        let hashes = kernels.map(|k| format!("{:016x}", k.code_hash()));
+        format!("{algorithm} {}", hashes.collect::<Vec<_>>().join("+"))
     };
     step.alternatives.iter().map(name).collect()
 }

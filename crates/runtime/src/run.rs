@@ -11,7 +11,7 @@ use crate::artifact::LoadError;
 use crate::elf::LoadedCode;
 use crate::kernel::BuiltKernel;
 use crate::mapping::Mapping;
-use crate::model::{CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
+use crate::model::{Call, CompiledModel, StepId, TensorId, TensorInfo, TensorPlace};
 use crate::pool::Pool;
 use crate::variants::{Selected, Variants, fit};
 use std::collections::HashMap;
@@ -139,6 +139,10 @@ struct LoadedStep {
 }
 
 struct LoadedAlternative {
+    calls: Box<[LoadedCall]>,
+}
+
+struct LoadedCall {
     entry: KernelFn,
     args: Vec<*mut c_void>,
 }
@@ -493,8 +497,8 @@ impl Model {
     fn run_step(&mut self, index: usize) -> Result<(), RunError> {
         let step = &self.steps[self.current][index];
         let run = |alternative: usize| {
-            let code = call(&step.alternatives[alternative], &self.pool, &self.workspace);
-            KernelFailure::check(code)
+            let mut calls = step.alternatives[alternative].calls.iter();
+            calls.try_for_each(|c| KernelFailure::check(call(c, &self.pool, &self.workspace)))
         };
         let result = match &mut self.selector {
             Some(selector) if step.alternatives.len() > 1 => {
@@ -573,35 +577,45 @@ fn loaded_steps<'c>(
 ) -> Result<Vec<LoadedStep>, LoadError> {
     let mut steps = Vec::with_capacity(compiled.steps().len());
     for (index, step) in compiled.steps().iter().enumerate() {
-        let mut alternatives = Vec::with_capacity(step.alternatives.len());
-        for alternative in &step.alternatives {
-            let kernel = &compiled.kernels()[alternative.kernel.index()];
-            let name = &kernel.entry;
-            let entry = code(kernel).kernel(name);
-            let entry = entry.map_err(|source| LoadError::Code {
-                kernel: name.clone(),
-                source,
-            })?;
-            let args = alternative.args.iter().map(|id| {
-                address(compiled, arena, *id)
-                    .expect("a consistent model passes stored tensors only")
-                    .cast()
-            });
-            let args = args.collect();
-            alternatives.push(LoadedAlternative { entry, args });
-        }
+        let load = |c: &Call| loaded_call(compiled, arena, c, code);
+        let alternatives = step.alternatives.iter().map(|a| {
+            let calls = a.calls.iter().map(load).collect::<Result<_, _>>()?;
+            Ok(LoadedAlternative { calls })
+        });
+        let alternatives = alternatives.collect::<Result<_, LoadError>>()?;
         let key = key(index);
         steps.push(LoadedStep { key, alternatives });
     }
     Ok(steps)
 }
 
-fn call(alternative: &LoadedAlternative, pool: &Pool, workspace: &Mapping) -> i32 {
-    let (args, workspace) = (alternative.args.as_ptr(), workspace.as_ptr().cast());
+fn loaded_call<'c>(
+    compiled: &CompiledModel,
+    arena: &Mapping,
+    call: &Call,
+    code: &dyn Fn(&Arc<BuiltKernel>) -> &'c LoadedCode,
+) -> Result<LoadedCall, LoadError> {
+    let kernel = &compiled.kernels()[call.kernel.index()];
+    let entry = code(kernel).kernel(&kernel.entry);
+    let entry = entry.map_err(|source| LoadError::Code {
+        kernel: kernel.entry.clone(),
+        source,
+    })?;
+    let args = call.args.iter().map(|id| {
+        address(compiled, arena, *id)
+            .expect("a consistent model passes stored tensors only")
+            .cast()
+    });
+    let args = args.collect();
+    Ok(LoadedCall { entry, args })
+}
+
+fn call(of: &LoadedCall, pool: &Pool, workspace: &Mapping) -> i32 {
+    let (args, workspace) = (of.args.as_ptr(), workspace.as_ptr().cast());
     // SAFETY: arguments and workspace are those that the built kernel's
     // description asks for; its code keeping to that description is the
     // promise of whoever made the compiled model.
-    unsafe { (alternative.entry)(pool.ctx(), args, workspace) }
+    unsafe { (of.entry)(pool.ctx(), args, workspace) }
 }
 
 fn memory(bytes: u64) -> Result<Mapping, LoadError> {

@@ -2,7 +2,7 @@
 //!
 //! Owns how both are measured and what is computed of it. Compiling the alternatives is the caller's.
 
-use runtime::{FixedChoice, Model, Pool, Selectors, Variants};
+use runtime::{Alternative, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -270,7 +270,8 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
         let Some(chosen) = chosen else {
             continue;
         };
-        let kernels: Vec<_> = step.alternatives.iter().map(|a| a.kernel).collect();
+        let of = |a: &Alternative| a.calls.iter().map(|c| c.kernel).collect::<Vec<_>>();
+        let kernels: Vec<_> = step.alternatives.iter().map(of).collect();
         if let Some((_, layer)) = found.iter_mut().find(|(other, _)| *other == kernels) {
             layer.equal += 1;
             continue;
@@ -278,7 +279,7 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
         let medians = selectors.medians(0, i, &key(i));
         let alternatives = step.alternatives.iter().zip(medians);
         let time = |(a, median): (_, Option<Duration>)| LayerTime {
-            algorithm: compiled.algorithm(a).to_string(),
+            algorithm: compiled.algorithm(a),
             median_ms: median.map(|t| t.as_secs_f64() * 1e3),
         };
         let layer = Layer {

@@ -1,7 +1,9 @@
 //! From a plan and one candidate a task to a compiled model.
 
+use crate::bindings::{Bindings, added};
 use crate::error::{Error, Result};
 use crate::known::Requirements;
+use crate::stretches::{Identity, Stretched, identity};
 use crate::threads::unpinned;
 use crate::workers::Workers;
 use build::{BuildOptions, BuildRequest, BuilderPool, Read, ReadOptions};
@@ -11,7 +13,7 @@ use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Allowed, Candidate, DefaultCandidate};
 use serde::Serialize;
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -237,7 +239,9 @@ pub fn assemble<K: Borrow<BuiltKernel>>(
     pool: &Arc<Pool>,
 ) -> Result<CompiledModel> {
     let kernels: Vec<[&BuiltKernel; 1]> = kernels.iter().map(|k| [k.borrow()]).collect();
-    put_together(plan, plan.constants(), &kernels, target, accuracy, pool)
+    let none = Stretched::default();
+    let constants = plan.constants();
+    put_together(plan, constants, &kernels, &none, target, accuracy, pool)
 }
 
 /// As [`assemble_alternatives`], from a plan that nobody needs afterwards: where it holds the only
@@ -249,6 +253,7 @@ pub fn assemble<K: Borrow<BuiltKernel>>(
 pub fn assemble_last(
     mut plan: Plan,
     kernels: &[Vec<Arc<BuiltKernel>>],
+    stretched: &Stretched,
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
@@ -258,17 +263,20 @@ pub fn assemble_last(
         .map(|of_task| of_task.iter().map(|k| &**k).collect())
         .collect();
     let constants = plan.take_constants();
-    put_together(&plan, constants, &kernels, target, accuracy, pool)
+    put_together(
+        &plan, constants, &kernels, stretched, target, accuracy, pool,
+    )
 }
 
 /// Assembles a model from the plan and one kernel or more a task; steps run the
-/// first one unless a selector says otherwise.
+/// first one unless a selector says otherwise. A stretch is one step.
 ///
 /// # Errors
 /// As [`assemble`]; and if a task has no kernel.
 pub fn assemble_alternatives(
     plan: &Plan,
     kernels: &[Vec<Arc<BuiltKernel>>],
+    stretched: &Stretched,
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
@@ -277,16 +285,33 @@ pub fn assemble_alternatives(
         .iter()
         .map(|of_task| of_task.iter().map(|k| &**k).collect())
         .collect();
-    put_together(plan, plan.constants(), &kernels, target, accuracy, pool)
+    let constants = plan.constants();
+    put_together(plan, constants, &kernels, stretched, target, accuracy, pool)
 }
 
-/// The step that uses each constant last, by the constant's tensor; outputs are used
-/// for ever.
-fn last_uses(plan: &Plan) -> HashMap<PlanTensorId, usize> {
-    let mut last = HashMap::new();
+/// The step that uses each constant last, by the constant's tensor, in the order of the tensors; outputs are used
+/// for ever. The other layouts of a stretch use theirs in its last step.
+fn last_uses(plan: &Plan, stretched: &Stretched) -> BTreeMap<PlanTensorId, usize> {
+    let mut last = BTreeMap::new();
     for (i, step) in plan.steps.iter().enumerate() {
         let constants = step.inputs.iter().map(|t| plan.place(*t).0);
         last.extend(constants.map(|root| (root, i)));
+    }
+    let ids: HashMap<Identity, PlanTensorId> = plan
+        .tensor_ids()
+        .map(|id| (identity(plan, id), id))
+        .collect();
+    for s in &stretched.stretches {
+        for other in &s.others {
+            let steps = other.plan.steps[other.steps.clone()].iter();
+            let roots = steps
+                .flat_map(|s| &s.inputs)
+                .map(|t| other.plan.place(*t).0);
+            for id in roots.filter_map(|t| ids.get(&identity(&other.plan, t))) {
+                let known = last.entry(*id).or_insert(s.steps.end - 1);
+                *known = (*known).max(s.steps.end - 1);
+            }
+        }
     }
     for output in &plan.outputs {
         last.remove(&plan.place(*output).0);
@@ -362,6 +387,7 @@ fn put_together<'k>(
     plan: &Plan,
     constants: Vec<Option<Arc<Tensor>>>,
     kernels: &[impl AsRef<[&'k BuiltKernel]>],
+    stretched: &Stretched,
     target: &Target,
     accuracy: Accuracy,
     pool: &Arc<Pool>,
@@ -374,41 +400,28 @@ fn put_together<'k>(
     );
     b.set_accuracy(&accuracy_text(plan, accuracy));
     b.set_plain_steps(&plan.plain);
-    let kernel_ids: Vec<Vec<_>> = kernels
-        .iter()
-        .map(|of_task| {
-            of_task
-                .as_ref()
-                .iter()
-                .map(|k| b.add_kernel(BuiltKernel::clone(k)))
-                .collect()
-        })
-        .collect();
+    let mut of_task = |all: &[&BuiltKernel]| all.iter().map(|k| added(&mut b, k)).collect();
+    let kernels = kernels.iter().map(|all| of_task(all.as_ref())).collect();
     let ids = declare(plan, constants, &mut b)?;
-    let last = last_uses(plan);
-    for (i, step) in plan.steps.iter().enumerate() {
-        let program = &plan.tasks[step.task].program;
-        let arguments = step.inputs.iter().chain(&step.outputs);
-        let bind: Vec<(&str, runtime::TensorId)> = program
-            .params
-            .iter()
-            .zip(arguments)
-            .map(|(p, t)| (program.buffer(*p).name.as_str(), ids[t.index()]))
-            .collect();
-        debug_assert_eq!(bind.len(), program.params.len());
-        let choices: Vec<BoundKernel<'_>> = kernel_ids[step.task]
-            .iter()
-            .map(|kernel| BoundKernel {
-                kernel: *kernel,
-                bind: bind.clone(),
-            })
-            .collect();
-        b.add_step(&step.name, &[], &choices)?;
-        let used = step.inputs.iter().map(|t| plan.place(*t).0);
-        for constant in used.filter(|t| last.get(t) == Some(&i)) {
-            b.release(ids[constant.index()]);
+    let last = last_uses(plan, stretched);
+    let mut bindings = Bindings::new(plan, kernels, ids, stretched);
+    let mut at = 0;
+    while at < plan.steps.len() {
+        let (end, name, choices) = match bindings.stretch(at) {
+            Some(s) => {
+                let (name, choices) = bindings.of_stretch(s, &mut b)?;
+                (s.steps.end, name, choices)
+            }
+            None => (at + 1, plan.steps[at].name.clone(), bindings.of_step(at)),
+        };
+        let choices: Vec<&[BoundKernel<'_>]> = choices.iter().map(|c| &**c).collect();
+        b.add_stretch(&name, &[], &choices)?;
+        for constant in last.iter().filter(|(_, last)| (at..end).contains(last)) {
+            b.release(bindings.ids[constant.0.index()]);
         }
+        at = end;
     }
+    let ids = bindings.ids;
     for o in &plan.outputs {
         b.mark_output(ids[o.index()]);
     }

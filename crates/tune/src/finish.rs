@@ -13,6 +13,7 @@ use crate::record;
 use crate::report::{Report, fill_defaults, fill_plain, fill_times};
 use crate::run::{Run, TaskSearch};
 use crate::start::Prepared;
+use crate::stretches::{Stretched, Wanted, stretched};
 use runtime::{BuiltKernel, Model};
 use search::Candidate;
 use std::collections::HashMap;
@@ -89,9 +90,12 @@ impl Finish<'_> {
                     &best
                 };
                 let kernels = run.alternatives(job, first, &default.kernels, most);
+                let stretched = run.stretched(job, self.model, most, builders)?;
                 let making = &run.jobs[job].making;
                 let (target, accuracy) = (making.target, making.allowed.accuracy);
-                let model = assemble_alternatives(plan, &kernels, target, accuracy, making.pool)?;
+                let pool = making.pool;
+                let model =
+                    assemble_alternatives(plan, &kernels, &stretched, target, accuracy, pool)?;
                 Arc::new(model)
             }
         };
@@ -138,6 +142,27 @@ impl Run<'_> {
         };
         let searches = self.jobs[job].searches.iter();
         searches.zip(first).zip(defaults).map(of_task).collect()
+    }
+
+    /// The stretches of a model with kernels for their other layouts, which nobody tunes.
+    fn stretched(
+        &self,
+        job: usize,
+        model: &Prepared,
+        most: usize,
+        builders: &mut Builders,
+    ) -> Result<Stretched> {
+        let (of, requirements) = (&self.jobs[job], self.options.requirements());
+        let target = of.making.target;
+        let lookup = |s| Lookup::new(s, of.plan, target, &of.place.machine, requirements);
+        let lookup = self.log.store.map(lookup);
+        let wanted = Wanted {
+            base: of.plan,
+            target,
+            requirements,
+            lookup: lookup.as_ref(),
+        };
+        stretched(model.stretches.clone(), most, &wanted, builders)
     }
 
     /// What tasks run where this run measured nothing of them: the best that the store

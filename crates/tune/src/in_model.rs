@@ -14,6 +14,7 @@ use crate::observer::Observer;
 use crate::record;
 use crate::run::Run;
 use crate::search::Subject;
+use crate::stretches::Stretched;
 use ir::Role;
 use runtime::{BuiltKernel, FixedSelector, Model};
 use std::sync::Arc;
@@ -149,8 +150,8 @@ impl Run<'_> {
         }
         let making = &of.making;
         let (target, pool) = (making.target, making.pool);
-        let compiled =
-            assemble_alternatives(of.plan, &kernels, target, making.allowed.accuracy, pool)?;
+        let (accuracy, none) = (making.allowed.accuracy, Stretched::default());
+        let compiled = assemble_alternatives(of.plan, &kernels, &none, target, accuracy, pool)?;
         let mut model = Model::new(Arc::new(compiled), pool.clone())?;
         fill_inputs(&mut model, making.seed);
         let contest = |at| contests.iter().position(|c| task(c) == at);

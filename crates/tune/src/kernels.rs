@@ -6,6 +6,7 @@ use crate::compile::{Builders, Warning, defaults, named};
 use crate::error::Result;
 use crate::known::{Lookup, Requirements};
 use crate::observer::Silent;
+use crate::stretches::{Stretch, Stretched, Wanted, stretched};
 use crate::workers::Host;
 use ir::Target;
 use plan::{Plan, Task};
@@ -31,6 +32,8 @@ pub struct Origins<'a> {
     /// Prefixes of the names of algorithms that these further kernels may have, one kernel for each
     /// prefix; any algorithm, if there are none.
     pub algorithms: &'a [String],
+    /// Stretches of the plan with other layouts, if there are some to choose among.
+    pub stretches: &'a [Stretch],
 }
 
 impl<'a> Origins<'a> {
@@ -42,6 +45,7 @@ impl<'a> Origins<'a> {
             chooser: None,
             count: 1,
             algorithms: &[],
+            stretches: &[],
         }
     }
 }
@@ -50,6 +54,8 @@ impl<'a> Origins<'a> {
 pub struct Kernels {
     /// The one that runs, and behind it alternatives of other code, if they were asked for.
     pub kernels: Vec<Vec<Arc<BuiltKernel>>>,
+    /// Stretches with their other layouts, of which there are kernels as well.
+    pub stretched: Stretched,
     /// Tasks with a measured schedule.
     pub tuned: usize,
     /// Of those, the ones that another toolchain compiled when they were measured.
@@ -71,10 +77,12 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
         chooser,
         count,
         algorithms,
+        stretches,
     } = *from;
     let fingerprint = host.machine.fingerprint();
-    let known = match store {
-        Some(s) => Lookup::new(s, plan, target, &fingerprint, requirements).best_in_model()?,
+    let lookup = store.map(|s| Lookup::new(s, plan, target, &fingerprint, requirements));
+    let known = match &lookup {
+        Some(l) => l.best_in_model()?,
         None => plan.tasks.iter().map(|_| None).collect(),
     };
     let scores = match chooser {
@@ -109,8 +117,16 @@ pub fn kernels(plan: &Plan, host: &Host, target: &Target, from: &Origins<'_>) ->
             add_alternatives(task, target, others, count, of_task, &mut builders);
         }
     }
+    let wanted = Wanted {
+        base: plan,
+        target,
+        requirements,
+        lookup: lookup.as_ref(),
+    };
+    let stretched = stretched(stretches.to_vec(), count, &wanted, &mut builders)?;
     Ok(Kernels {
         kernels,
+        stretched,
         tuned,
         other_toolchain,
         read,

@@ -179,7 +179,7 @@ pub static KNOBS: &[Knob] = &[
         name: "keep-alternatives",
         kind: "count",
         default: "1",
-        doc: "Kernels that the model keeps for each step, for `run` and `bench --select online`: of different algorithms with `compile`, the chosen one and finalists with `tune`",
+        doc: "Kernels that the model keeps for each step, for `run` and `bench --select online`: of different algorithms with `compile`, the chosen one and finalists with `tune`, and of neighbouring steps together other layouts with both",
         source: "ADR 0036",
         affects_code: false,
     },

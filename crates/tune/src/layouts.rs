@@ -361,7 +361,7 @@ impl Costs {
 
 /// What is decided at once: regions of steps that hand blocks to each other,
 /// and each step alone.
-fn units(plan: &Plan) -> Vec<BTreeSet<String>> {
+pub(crate) fn units(plan: &Plan) -> Vec<BTreeSet<String>> {
     let names = blocked(plan);
     let mut region_of: BTreeMap<PlanTensorId, usize> = BTreeMap::new();
     let mut regions: Vec<BTreeSet<String>> = Vec::new();
@@ -396,6 +396,20 @@ fn units(plan: &Plan) -> Vec<BTreeSet<String>> {
     let alone = names.into_iter().map(|n| BTreeSet::from([n]));
     let regions = regions.into_iter().filter(|r| r.len() > 1);
     regions.chain(alone).collect()
+}
+
+/// Pairs of steps in blocks, one of which reads what the other writes.
+pub(crate) fn neighbours(plan: &Plan) -> Vec<BTreeSet<String>> {
+    let names = blocked(plan);
+    let mut writer: BTreeMap<PlanTensorId, &String> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for step in plan.steps.iter().filter(|s| names.contains(&s.name)) {
+        for read in step.inputs.iter().filter_map(|t| writer.get(t)) {
+            pairs.push(BTreeSet::from([(*read).clone(), step.name.clone()]));
+        }
+        writer.extend(step.outputs.iter().map(|t| (*t, &step.name)));
+    }
+    pairs
 }
 
 /// A set of steps that stay plain, and what the plan with it costs.

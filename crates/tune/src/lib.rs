@@ -10,6 +10,7 @@
 //! ([`Host`]).
 
 mod arguments;
+mod bindings;
 mod bound;
 pub mod calibration;
 pub mod ceiling;
@@ -47,6 +48,7 @@ pub mod scorer;
 mod search;
 pub mod source;
 mod start;
+pub mod stretches;
 pub mod threads;
 mod trial;
 mod watch;

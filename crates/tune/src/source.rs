@@ -1,6 +1,7 @@
 //! A model to be tuned or compiled, and how it is planned.
 
 use crate::error::{Error, Result};
+use crate::stretches::{Stretch, stretches};
 use graph::{Model, NamedDim, Requantised, Rows};
 use ir::Target;
 use plan::{Grouped, LayoutPolicy, Plan, PlanOptions};
@@ -144,6 +145,25 @@ impl Source {
             layouts: self.layouts,
             plain: plain.to_vec(),
         }
+    }
+
+    /// The stretches of a plan of the model that can run in other layouts, at most so many each.
+    ///
+    /// # Errors
+    /// If the model cannot be planned.
+    pub fn stretches(
+        &self,
+        plan: &Plan,
+        target: &Target,
+        accuracy: Accuracy,
+        most: usize,
+    ) -> Result<Vec<Stretch>> {
+        if most == 0 || self.layouts == LayoutPolicy::Plain {
+            return Ok(Vec::new());
+        }
+        let grouped = self.grouped(accuracy)?;
+        let planned = |plain: &[String]| grouped.plan(target, &self.options(plain));
+        Ok(stretches(plan, &planned, most))
     }
 
     /// The model as kernel calls for a target, with these steps kept plain.

@@ -12,6 +12,7 @@ use crate::machine::{Limits, target_key};
 use crate::run::{Job, Log, Run};
 use crate::search::OfPlan;
 use crate::source::Source;
+use crate::stretches::Stretch;
 use crate::trial::AnswerPlace;
 use crate::workers::Host;
 use crate::{Options, record};
@@ -40,6 +41,8 @@ pub struct Prepared {
     pub layouts: Layouts,
     pub pool: Arc<Pool>,
     pub plan: Arc<Plan>,
+    /// Its stretches with other layouts, if alternatives are kept.
+    pub stretches: Vec<Stretch>,
     /// What it takes.
     size: Size,
     /// The least times of its steps under the defaults.
@@ -81,7 +84,10 @@ pub fn prepare(
             Err(_) if clock.is_stopped() => return Err(Error::stopped()),
             decided => decided?,
         };
+        let (plan, accuracy) = (&default.plan, trial.making.allowed.accuracy);
+        let others = options.alternatives.saturating_sub(1);
         let prepared = Prepared {
+            stretches: r.source.stretches(plan, r.target, accuracy, others)?,
             rule,
             layouts,
             plan: default.plan.clone(),

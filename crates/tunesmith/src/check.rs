@@ -265,9 +265,13 @@ impl Steps<'_> {
             };
             let step = &m.compiled().steps()[step.index()];
             let mut found = layer(step.name.clone(), &info.name, &actual, &expected, bounds);
-            let kernel = &step.alternatives[0].kernel;
-            let trace = schedule::parse(&m.compiled().kernels()[kernel.index()].schedule);
-            if !found.ok && trace.is_ok_and(|t| is_winograd(&t)) {
+            let mut kernels = step.alternatives[0]
+                .calls
+                .iter()
+                .map(|c| m.compiled().kernel(c));
+            let mut has_winograd =
+                || kernels.any(|k| schedule::parse(&k.schedule).is_ok_and(|t| is_winograd(&t)));
+            if !found.ok && has_winograd() {
                 let read = nodes.iter().flat_map(|n| &model[*n].inputs);
                 let mut read = read.flatten().filter_map(|v| self.known.get(v));
                 found.cause = read.any(|t| has_outlier(t)).then_some(SPREAD);

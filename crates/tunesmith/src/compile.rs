@@ -106,6 +106,7 @@ pub fn compile_plan(
 ) -> Result<Compiled> {
     let Kernels {
         kernels,
+        stretched,
         tuned,
         other_toolchain,
         read,
@@ -113,7 +114,7 @@ pub fn compile_plan(
     } = kernels(&plan, host, target, from)?;
     let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
-    let model = assemble_last(plan, &kernels, target, accuracy, pool)?;
+    let model = assemble_last(plan, &kernels, &stretched, target, accuracy, pool)?;
     Ok(Compiled {
         model,
         tasks,

@@ -109,7 +109,7 @@ mod titles;
 
 pub use analysis::{Rates, Score};
 pub use check::{Agreement, LayerAgreement, check};
-pub use compile::{Compiled, compile, compile_variants};
+pub use compile::{Compiled, compile, compile_plan, compile_variants};
 pub use ir::Target;
 pub use measure::Policy;
 pub use online::{DecisionFile, decided, selectors};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::KernelTarget;
-use crate::model::{TensorId, TensorInfo, TensorPlace};
+use crate::model::{Alternative, KernelId, ModelStep, TensorId, TensorInfo, TensorPlace};
 use tensor::AlignedBytes;
 use tensor::DType;
 
@@ -90,8 +90,23 @@ fn stored(file: &[u8]) -> Stored {
     postcard::take_from_bytes(manifest(file)).unwrap().0
 }
 
+fn no_later_calls() -> LaterCalls {
+    LaterCalls {
+        variants: vec![vec![]],
+    }
+}
+
+/// A file of another version with this manifest.
+fn of_version(version: u32, file: &[u8], manifest: &[u8]) -> Vec<u8> {
+    let mut old = with_manifest(file, manifest);
+    old[8] = version as u8;
+    let checksum = xxh3_64(&old[..56]);
+    old[56..HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    old
+}
+
 #[test]
-fn a_file_of_the_oldest_version_has_kernels_without_algorithms() {
+fn files_of_older_versions_are_read() {
     let file = saved();
     let names = |file: Vec<u8>| -> Vec<String> {
         let model = load(file).unwrap();
@@ -99,13 +114,60 @@ fn a_file_of_the_oldest_version_has_kernels_without_algorithms() {
         kernels.map(|k| k.algorithm.clone()).collect()
     };
     let stored = stored(&file);
-    let new = with_manifest(&file, &stored.bytes(&named(["a", "b", "c"])).unwrap());
+    let newer = named(["a", "b", "c"]);
+    let new = with_manifest(&file, &stored.bytes(&newer, &no_later_calls()).unwrap());
     assert_eq!(names(new), ["a", "b", "c"]);
-    let mut old = with_manifest(&file, &postcard::to_stdvec(&stored).unwrap());
-    old[8] = OLDEST_VERSION as u8;
-    let checksum = xxh3_64(&old[..56]);
-    old[56..HEAD_BYTES].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(names(old), ["", "", ""]);
+    let oldest = postcard::to_stdvec(&stored).unwrap();
+    let single = postcard::to_extend(&newer, oldest.clone()).unwrap();
+    assert_eq!(names(of_version(OLDEST_VERSION, &file, &oldest)), [""; 3]);
+    let old = of_version(SINGLE_CALLS_VERSION, &file, &single);
+    assert_eq!(names(old), ["a", "b", "c"]);
+    // A file of this version says whether there are more calls.
+    assert!(load(with_manifest(&file, &single)).is_err());
+}
+
+/// The first alternative as older versions have it, whatever follows it in this one.
+#[test]
+fn steps_are_stored_as_before_with_later_calls_behind_them() {
+    #[derive(Serialize)]
+    struct OldStep {
+        name: String,
+        key_shape: Vec<i64>,
+        alternatives: Vec<(u32, Vec<u32>)>,
+    }
+    let call = |kernel, args: &[u32]| Call {
+        kernel: KernelId(kernel),
+        args: args.iter().map(|id| TensorId(*id)).collect(),
+    };
+    let step = |calls: [Vec<Call>; 2]| ModelStep {
+        name: "s".into(),
+        key_shape: vec![3],
+        alternatives: calls.map(|calls| Alternative { calls }).to_vec(),
+    };
+    let two = step([
+        vec![call(1, &[0, 2]), call(2, &[2, 3])],
+        vec![call(0, &[0, 3])],
+    ]);
+    let old = OldStep {
+        name: "s".into(),
+        key_shape: vec![3],
+        alternatives: vec![(1, vec![0, 2]), (0, vec![0, 3])],
+    };
+    let bytes = postcard::to_stdvec(&two).unwrap();
+    assert_eq!(bytes, postcard::to_stdvec(&old).unwrap());
+    let mut manifest = model().manifest;
+    manifest.steps = vec![two.clone()];
+    let later = CallsOfAlternative::all(&manifest);
+    manifest.steps = vec![postcard::from_bytes(&bytes).unwrap()];
+    let single = step([vec![call(1, &[0, 2])], vec![call(0, &[0, 3])]]);
+    assert_eq!(manifest.steps, std::slice::from_ref(&single));
+    for calls in later.clone() {
+        calls.put(&mut manifest).unwrap();
+    }
+    assert_eq!(manifest.steps, [two]);
+    let [mut wrong] = later.try_into().unwrap();
+    wrong.alternative = 2;
+    assert!(wrong.put(&mut manifest).is_none());
 }
 
 #[test]
@@ -116,7 +178,9 @@ fn fields_that_contradict_the_file_are_refused() {
         change(&mut stored);
         load(with_manifest(
             &file,
-            &stored.bytes(&named(["a", "b", ""])).unwrap(),
+            &stored
+                .bytes(&named(["a", "b", ""]), &no_later_calls())
+                .unwrap(),
         ))
     };
     changed(&|_| {}).unwrap();
@@ -180,7 +244,10 @@ fn offsets_have_64_bits() {
     };
     stored.constants[0].0.offset = offset;
     stored.constants[2].0.offset = offset + FAR;
-    let mut bytes = with_manifest(&file, &stored.bytes(&named([""; 3])).unwrap());
+    let mut bytes = with_manifest(
+        &file,
+        &stored.bytes(&named([""; 3]), &no_later_calls()).unwrap(),
+    );
     let len = u64_at(&bytes, 16) as usize;
     let data = (HEAD_BYTES + len).next_multiple_of(SECTION_ALIGN as usize) as u64;
     let end = data + offset + FAR + 64;

@@ -176,15 +176,13 @@ fn chosen(
         };
         let times = selectors.medians(at, i, &key(i));
         let tried = |(a, time): (&runtime::Alternative, &Option<Duration>)| Tried {
-            algorithm: compiled.algorithm(a).to_string(),
+            algorithm: compiled.algorithm(a),
             median_ms: time.map(|t| t.as_secs_f64() * 1e3),
         };
         found.push(Chosen {
             step: step.name.clone(),
             alternative,
-            algorithm: compiled
-                .algorithm(&step.alternatives[alternative])
-                .to_string(),
+            algorithm: compiled.algorithm(&step.alternatives[alternative]),
             alternatives: step.alternatives.iter().zip(&times).map(tried).collect(),
         });
     }
@@ -271,7 +269,7 @@ pub fn text(s: &OnlineSummary) -> String {
         _ => String::new(),
     };
     format!(
-        "{}{}{} steps choose among up to {} kernels\n{explored}{pays}\n",
+        "{}{}{} steps choose among up to {} alternatives\n{explored}{pays}\n",
         steps_text(&s.chosen),
         t.text(),
         s.steps,

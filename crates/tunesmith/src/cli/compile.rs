@@ -159,6 +159,13 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             requirements.accuracy,
             store.as_ref(),
         )?;
+        // Whoever names algorithms wants these and no others.
+        let others = a.keep_alternatives.saturating_sub(1);
+        let stretches = source.stretches(&plan, &target, requirements.accuracy, others)?;
+        let from = Origins {
+            stretches: &stretches,
+            ..from
+        };
         let (facts, dims, sizes) = (
             PlanFacts::new(&plan),
             source.artifact_dims(),

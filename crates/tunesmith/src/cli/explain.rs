@@ -11,7 +11,7 @@ use super::{explain_html, output};
 use crate::check::of_model;
 use crate::compile::compile_plan;
 use crate::explain::{
-    Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
+    CallFacts, Layer, Profile, Roofline, StepFacts, Times, facts, footprint, layers, profiles,
 };
 use ir::Target;
 use output::{Output, PAGE};
@@ -257,8 +257,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     let moved_ns = moved_ns(&before, &after);
     let ceiling_n = after.or_better(&before);
     let known = known_times(a, plan, &target, store.as_ref())?;
-    let alone = |f: &StepFacts<'_>| {
-        let key = (f.task?.key.clone(), f.kernel.schedule.clone());
+    let alone = |c: &CallFacts<'_>| {
+        let key = (c.task?.key.clone(), c.kernel.schedule.clone());
         known.get(&key).copied()
     };
     let facts = facts(plan, &subject.compiled, &target);

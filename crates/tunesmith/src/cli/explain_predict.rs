@@ -2,7 +2,7 @@
 
 use super::score_args::Scoring;
 use super::table::Table;
-use crate::explain::{Layer, StepFacts};
+use crate::explain::{CallFacts, Layer, StepFacts};
 use analysis::Terms;
 use build::{Read, ReadOptions};
 use ir::Target;
@@ -43,8 +43,8 @@ pub fn predictions(
     // Equal layers are read once.
     let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
     let mut candidates = Vec::new();
-    for f in facts {
-        let (Some(task), Some(trace)) = (f.task, &f.trace) else {
+    for c in facts.iter().flat_map(|f| &f.calls) {
+        let (Some(task), Some(trace)) = (c.task, &c.trace) else {
             continue;
         };
         let candidate = Candidate {
@@ -52,7 +52,7 @@ pub fn predictions(
             trace: trace.clone(),
         };
         positions
-            .entry((&task.key, &f.kernel.schedule))
+            .entry((&task.key, &c.kernel.schedule))
             .or_insert_with(|| {
                 candidates.push((task, candidate));
                 candidates.len() - 1
@@ -65,18 +65,22 @@ pub fn predictions(
     let read = builders.read_all(&candidates, target, &asked, &mut |_| {});
     let mut found = Vec::new();
     for (f, l) in facts.iter().zip(layers) {
-        let key = f.task.map(|t| (&*t.key, &*f.kernel.schedule));
-        let features = key.and_then(|k| read[*positions.get(&k)?].as_ref());
-        let Some(Read { features, .. }) = features else {
+        let of_call = |c: &CallFacts<'_>| {
+            let key = (&*c.task?.key, &*c.kernel.schedule);
+            read[*positions.get(&key)?].as_ref()
+        };
+        let of_calls: Option<Vec<&Read>> = f.calls.iter().map(of_call).collect();
+        let Some(of_calls) = of_calls else {
             continue;
         };
+        let features = || of_calls.iter().map(|r| &r.features);
         found.push(Predicted {
             name: l.name.clone(),
             operator: l.operator.clone(),
             algorithm: l.algorithm.clone(),
             ms: l.time.median_ms,
-            cycles: scoring.rates.cycles(features),
-            terms: scoring.rates.terms(features),
+            cycles: features().map(|f| scoring.rates.cycles(f)).sum(),
+            terms: features().map(|f| scoring.rates.terms(f)).sum(),
             share: 0.0,
             predicted_share: 0.0,
         });

@@ -19,6 +19,7 @@ use std::time::Instant;
 use tune::chooser::{Chooser, TaskScores};
 use tune::compile::{Builders, assemble_last};
 use tune::scorer::Scorer;
+use tune::stretches::Stretched;
 use tune::{Error, Host, Result, Stop, StopRule};
 
 /// What was read of a model.
@@ -169,7 +170,8 @@ pub fn run(a: &Args, begun: Instant, host: &Host, target: &Target) -> Result<Exi
             let kernels: Vec<_> = kernels.into_iter().map(|k| vec![k]).collect();
             let (dims, accuracy) = (source.artifact_dims(), a.model.accuracy);
             drop(source);
-            let model = assemble_last(plan, &kernels, target, accuracy, &pool)?;
+            let none = Stretched::default();
+            let model = assemble_last(plan, &kernels, &none, target, accuracy, &pool)?;
             variants = Some(join(variants, &dims, Arc::new(model))?);
         }
         if let Some(variants) = variants {

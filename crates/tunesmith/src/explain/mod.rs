@@ -22,6 +22,7 @@ use runtime::{BuiltKernel, CompiledModel, ParamRole};
 use schedule::{Decision, Step, Trace};
 use search::{Accuracy, Allowed, Point, Space, SpaceKind};
 use serde::Serialize;
+use std::collections::HashMap;
 use tune::ceiling::Ceiling;
 
 /// What a step spends at least its roofline on.
@@ -86,6 +87,25 @@ pub struct Work {
 }
 
 impl Work {
+    /// Of kernels that run one after the other.
+    fn sum(all: &[Work]) -> Work {
+        let sum = |of: fn(&Work) -> f64| all.iter().fold(0.0, |sum, w| sum + of(w));
+        let executed_flops = sum(|w| w.executed_flops);
+        let at_peak = sum(|w| w.executed_flops / w.peak_factor);
+        Work {
+            flops: sum(|w| w.flops),
+            executed_flops,
+            peak_factor: match all {
+                [one] => one.peak_factor,
+                _ if at_peak > 0.0 => executed_flops / at_peak,
+                _ => 1.0,
+            },
+            constant_bytes: sum(|w| w.constant_bytes),
+            activation_bytes: sum(|w| w.activation_bytes),
+            parallel: all.iter().any(|w| w.parallel),
+        }
+    }
+
     pub fn bytes(&self) -> f64 {
         self.constant_bytes + self.activation_bytes
     }
@@ -147,37 +167,72 @@ pub struct Layer {
     pub efficiency: Option<f64>,
 }
 
-/// What the plan tells of one step of a compiled model.
+/// What the plan tells of one step of a compiled model, whose first alternative runs.
 pub struct StepFacts<'a> {
-    pub task: Option<&'a Task>,
-    pub kernel: &'a BuiltKernel,
-    pub trace: Option<Trace>,
+    /// Of its kernels, in the order they run.
+    pub calls: Vec<CallFacts<'a>>,
+    /// Of all of them.
     pub work: Work,
 }
 
-/// Finds task, schedule and size of every step. Without a plan, a compiled model that was not
-/// made from this very plan keeps what its kernels tell: bytes, and the schedule.
+/// What the plan tells of one kernel of a step.
+pub struct CallFacts<'a> {
+    pub task: Option<&'a Task>,
+    pub kernel: &'a BuiltKernel,
+    pub trace: Option<Trace>,
+}
+
+/// Finds tasks, schedules and size of every step. Without a plan, a compiled model that was not
+/// made from this very plan keeps what its kernels tell: bytes, and the schedules.
 pub fn facts<'a>(
     plan: Option<&'a Plan>,
     compiled: &'a CompiledModel,
     target: &Target,
 ) -> Vec<StepFacts<'a>> {
     let step_facts = |step: &'a runtime::ModelStep| {
-        let kernel = &compiled.kernels()[step.alternatives[0].kernel.index()];
-        let task = plan.and_then(|plan| {
-            let planned = plan.steps.iter().find(|s| s.name == step.name);
-            planned.map(|s| &plan.tasks[s.task])
-        });
-        let trace = schedule::parse(&kernel.schedule).ok();
-        let work = work(task, kernel, trace.as_ref(), target);
-        StepFacts {
-            task,
+        let calls = &step.alternatives[0].calls;
+        let kernels: Vec<&BuiltKernel> = calls.iter().map(|c| compiled.kernel(c)).collect();
+        let tasks = plan.and_then(|plan| tasks_of(plan, &step.name, &kernels));
+        let of_call = |(at, kernel): (usize, &&'a BuiltKernel)| CallFacts {
+            task: tasks.as_ref().map(|tasks| tasks[at]),
             kernel,
-            trace,
-            work,
-        }
+            trace: schedule::parse(&kernel.schedule).ok(),
+        };
+        let calls: Vec<CallFacts<'_>> = kernels.iter().enumerate().map(of_call).collect();
+        let of = |c: &CallFacts<'_>| work(c.task, c.kernel, c.trace.as_ref(), target);
+        let works: Vec<Work> = calls.iter().map(of).collect();
+        let work = Work::sum(&works);
+        StepFacts { calls, work }
     };
     compiled.steps().iter().map(step_facts).collect()
+}
+
+/// The tasks of a step's kernels; none if the kernels are not those that the plan has there.
+fn tasks_of<'a>(plan: &'a Plan, name: &str, kernels: &[&BuiltKernel]) -> Option<Vec<&'a Task>> {
+    let position = |name: &str| plan.steps.iter().position(|s| s.name == name);
+    let steps = match position(name) {
+        Some(at) => at..at + 1,
+        None => {
+            let (first, last) = tune::stretches::ends(name)?;
+            position(first)?..position(last)? + 1
+        }
+    };
+    let steps = plan.steps.get(steps)?;
+    let tasks: Vec<&Task> = steps.iter().map(|s| &plan.tasks[s.task]).collect();
+    // One kernel in the place of one step is its kernel, whatever it reads.
+    let several = kernels.len() > 1 || tasks.len() > 1;
+    let same = |(t, k): (&&Task, &&BuiltKernel)| !several || has_shapes(t, k);
+    let fit = tasks.len() == kernels.len() && tasks.iter().zip(kernels).all(same);
+    fit.then_some(tasks)
+}
+
+/// Whether a kernel reads and writes tensors of the shapes that a task has.
+fn has_shapes(task: &Task, kernel: &BuiltKernel) -> bool {
+    let moved = |p: &&runtime::KernelParam| matches!(p.role, ParamRole::Input | ParamRole::Output);
+    kernel.params.iter().filter(moved).all(|p| {
+        let id = task.program.buffer_named(&p.name);
+        id.is_some_and(|id| task.program.buffer(id).shape == p.shape)
+    })
 }
 
 fn work(task: Option<&Task>, kernel: &BuiltKernel, trace: Option<&Trace>, target: &Target) -> Work {
@@ -282,6 +337,33 @@ pub fn short_schedule(trace: &Trace) -> String {
     all.join(" ")
 }
 
+impl<'a> StepFacts<'a> {
+    /// What all kernels of the step have to say, in their order; none if one has nothing.
+    fn joined(&self, of: impl FnMut(&CallFacts<'a>) -> Option<String>) -> Option<String> {
+        let all: Option<Vec<String>> = self.calls.iter().map(of).collect();
+        all.map(|all| all.join(" + "))
+    }
+}
+
+/// The algorithms of kernels, each of which is looked for once.
+#[derive(Default)]
+struct Algorithms<'a> {
+    known: HashMap<(&'a str, &'a str), String>,
+}
+
+impl<'a> Algorithms<'a> {
+    fn of(&mut self, call: &CallFacts<'a>, target: &Target) -> String {
+        let (Some(task), Some(trace)) = (call.task, &call.trace) else {
+            return "other".into();
+        };
+        let key = (&*task.key, &*call.kernel.schedule);
+        let known = self.known.entry(key);
+        known
+            .or_insert_with(|| algorithm(task, target, trace))
+            .clone()
+    }
+}
+
 /// Puts facts, times and limits of every step together.
 ///
 /// `alone_ms` gives the time of a kernel alone, where it is known.
@@ -291,26 +373,14 @@ pub fn layers(
     target: &Target,
     profile: &Profile,
     ceiling: &Ceiling,
-    alone_ms: impl Fn(&StepFacts<'_>) -> Option<f64>,
+    alone_ms: impl Fn(&CallFacts<'_>) -> Option<f64>,
 ) -> Vec<Layer> {
     let footprint = footprint(compiled, facts);
     // From 0, as the sum of nothing is -0.
     let total = profile.steps.iter().fold(0.0, |sum, t| sum + t.median_ms);
-    let mut algorithms: Vec<(&str, &str, String)> = Vec::new();
+    let mut algorithms = Algorithms::default();
     let mut layers = Vec::new();
     for (index, (step, f)) in compiled.steps().iter().zip(facts).enumerate() {
-        let algorithm = match (f.task, &f.trace) {
-            (Some(t), Some(trace)) => {
-                let known = |a: &&(&str, &str, String)| a.0 == t.key && a.1 == f.kernel.schedule;
-                let found = algorithms.iter().find(known).map(|a| a.2.clone());
-                found.unwrap_or_else(|| {
-                    let name = algorithm(t, target, trace);
-                    algorithms.push((&t.key, &f.kernel.schedule, name.clone()));
-                    name
-                })
-            }
-            _ => "other".into(),
-        };
         let time = profile.steps[index];
         let roofline = f.work.roofline(ceiling, footprint);
         let s = time.median_ms / 1e3;
@@ -325,17 +395,24 @@ pub fn layers(
         layers.push(Layer {
             index,
             name: step.name.clone(),
-            task: f.task.map(Task::title),
+            task: f.joined(|c| c.task.map(Task::title)),
             operator: f
-                .task
-                .map_or_else(|| step.name.clone(), |t| operator(&t.op, &t.args)),
-            algorithm,
-            schedule: f.trace.as_ref().map_or(String::new(), short_schedule),
-            copies: f.task.is_some_and(|t| copies(&t.program)),
+                .joined(|c| c.task.map(|t| operator(&t.op, &t.args)))
+                .unwrap_or_else(|| step.name.clone()),
+            algorithm: f
+                .joined(|c| Some(algorithms.of(c, target)))
+                .unwrap_or_default(),
+            schedule: f
+                .joined(|c| Some(c.trace.as_ref().map_or(String::new(), short_schedule)))
+                .unwrap_or_default(),
+            copies: f
+                .calls
+                .iter()
+                .all(|c| c.task.is_some_and(|t| copies(&t.program))),
             counted_as_direct: f.work.executed_flops < f.work.flops,
             time,
             share: time.median_ms / total,
-            alone_ms: alone_ms(f),
+            alone_ms: f.calls.iter().map(&alone_ms).sum(),
             gflop: f.work.flops / 1e9,
             mbytes: f.work.bytes() / 1e6,
             intensity: f.work.flops / f.work.bytes().max(1.0),

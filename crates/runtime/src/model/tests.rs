@@ -1,0 +1,145 @@
+//! What a consistent model is.
+
+use super::*;
+use crate::kernel::KernelParam;
+
+fn view(root: u32, byte_offset: u64) -> TensorPlace {
+    let root = TensorId(root);
+    TensorPlace::View { root, byte_offset }
+}
+
+/// x -> k(x, w) -> y, with `row` a view of y.
+fn manifest() -> Manifest {
+    let param = |name: &str, role| KernelParam {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: vec![2, 8],
+        role,
+    };
+    let params = vec![
+        param("x", ParamRole::Input),
+        param("w", ParamRole::Constant),
+        param("y", ParamRole::Output),
+    ];
+    let kernel = BuiltKernel::by_hand(vec![], params);
+    let dense = |name: &str, place| TensorInfo::dense(name, DType::F32, &[2, 8], place);
+    let view = view(2, 32);
+    Manifest {
+        name: "m".into(),
+        target: KernelTarget::generic(),
+        compiler: String::new(),
+        accuracy: String::new(),
+        plain_steps: Vec::new(),
+        tensors: vec![
+            dense("x", TensorPlace::Arena { offset: 0 }),
+            dense("w", TensorPlace::Constant { blob: 0 }),
+            dense("y", TensorPlace::Arena { offset: 64 }),
+            TensorInfo::dense("row", DType::F32, &[8], view),
+        ],
+        inputs: vec![TensorId(0)],
+        outputs: vec![TensorId(3)],
+        crops: Vec::new(),
+        states: Vec::new(),
+        kernels: vec![Arc::new(kernel)],
+        steps: vec![ModelStep {
+            name: "s".into(),
+            key_shape: Vec::new(),
+            alternatives: vec![Alternative {
+                calls: vec![Call {
+                    kernel: KernelId(0),
+                    args: vec![TensorId(0), TensorId(1), TensorId(2)],
+                }],
+            }],
+        }],
+        arena_bytes: 128,
+    }
+}
+
+fn call(m: &mut Manifest) -> &mut Call {
+    &mut m.steps[0].alternatives[0].calls[0]
+}
+
+fn param(m: &mut Manifest, at: usize) -> &mut KernelParam {
+    &mut Arc::make_mut(&mut m.kernels[0]).params[at]
+}
+
+/// Changes that a file with valid checksums could hold: each would make the
+/// runtime touch memory that is not the model's.
+#[test]
+fn contradictions_are_refused() {
+    assert_eq!(check(&manifest(), &[64]), Ok(()));
+    assert!(
+        check(&manifest(), &[63]).is_err(),
+        "the constant is too short"
+    );
+    assert!(check(&manifest(), &[]).is_err(), "the constant is missing");
+    let changes: &[fn(&mut Manifest)] = &[
+        |m| m.arena_bytes = 127,
+        |m| m.arena_bytes = 192,
+        |m| m.arena_bytes = u64::MAX,
+        |m| {
+            m.tensors[3].shape = vec![1, 1, 2, 2, 1 << 61];
+            m.tensors[3].strides = vec![0; 5];
+        },
+        |m| m.tensors[3].strides = vec![0],
+        |m| {
+            m.tensors[3].shape = vec![2, 3];
+            m.tensors[3].strides = vec![2, 1];
+        },
+        |m| m.tensors[3].shape = vec![0, 1 << 40, 1 << 40],
+        |m| m.tensors[0].place = TensorPlace::Arena { offset: 128 },
+        |m| m.tensors[0].place = TensorPlace::Arena { offset: 32 },
+        |m| {
+            m.tensors[0].place = TensorPlace::Arena {
+                offset: u64::MAX - 63,
+            }
+        },
+        |m| m.tensors[0].place = TensorPlace::Discarded,
+        |m| m.tensors[0].place = TensorPlace::Constant { blob: 0 },
+        |m| m.tensors[0].shape = vec![usize::MAX, 2],
+        |m| m.tensors[0].strides = vec![1],
+        |m| m.tensors[0].strides = vec![0, 1],
+        |m| m.tensors[1].strides = vec![0, 0],
+        |m| m.tensors[0].strides = vec![1, 2],
+        |m| m.tensors[0].strides = vec![usize::MAX, 1],
+        |m| m.tensors[2].place = TensorPlace::Constant { blob: 0 },
+        |m| m.tensors[2].dtype = DType::F64,
+        |m| m.tensors[3].place = view(2, 36),
+        |m| m.tensors[3].place = view(2, 2),
+        |m| m.tensors[3].place = view(2, u64::MAX),
+        |m| m.tensors[3].place = view(3, 0),
+        |m| m.tensors[3].place = view(4, 0),
+        |m| m.inputs[0] = TensorId(4),
+        |m| m.inputs[0] = TensorId(3),
+        |m| m.inputs[0] = TensorId(1),
+        |m| m.outputs[0] = TensorId(9),
+        |m| m.steps[0].alternatives.clear(),
+        |m| m.steps[0].alternatives[0].calls.clear(),
+        |m| call(m).kernel = KernelId(1),
+        |m| call(m).args[1] = TensorId(2),
+        |m| call(m).args[0] = TensorId(3),
+        |m| call(m).args[2] = TensorId(7),
+        |m| call(m).args.truncate(2),
+        |m| call(m).args.push(TensorId(0)),
+        |m| param(m, 0).shape = vec![2, 9],
+        |m| param(m, 0).shape = vec![-2, -8],
+        |m| param(m, 1).role = ParamRole::Output,
+    ];
+    for (i, change) in changes.iter().enumerate() {
+        let mut changed = manifest();
+        change(&mut changed);
+        assert!(check(&changed, &[64]).is_err(), "change {i} passes");
+    }
+}
+
+#[test]
+fn spans_count_strides() {
+    let mut info = TensorInfo::dense("t", DType::I8, &[3, 4], TensorPlace::Discarded);
+    assert_eq!((info.is_dense(), info.span_bytes()), (true, Some(12)));
+    info.strides = vec![10, 2];
+    assert_eq!((info.is_dense(), info.span_bytes()), (false, Some(27)));
+    info.shape[0] = 0;
+    assert_eq!(info.span_bytes(), Some(0));
+    let scalar = TensorInfo::dense("s", DType::F64, &[], TensorPlace::Discarded);
+    assert_eq!(scalar.span_bytes(), Some(8));
+}
