@@ -106,7 +106,9 @@ impl Builders {
             let fail =
                 |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
             match o.result {
-                Ok(Ok(built)) => out[at] = Some(named(built.kernel, candidates.get(at), &tasks[at].program)),
+                Ok(Ok(built)) => {
+                    out[at] = Some(named(built.kernel, candidates.get(at), &tasks[at].program))
+                }
                 Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
                 Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
             }

@@ -173,7 +173,10 @@ fn add_alternatives(
     let mut built: BTreeMap<(usize, u64), Arc<BuiltKernel>> = BTreeMap::new();
     while let Some(o) = builders.pool.next(builders.limit * 2) {
         if let (Some((group, candidate)), Ok(Ok(b))) = (asked.get(&o.id), o.result) {
-            built.insert((*group, o.id), named(b.kernel, Some(candidate), &task.program));
+            built.insert(
+                (*group, o.id),
+                named(b.kernel, Some(candidate), &task.program),
+            );
         }
     }
     let mut last = None;

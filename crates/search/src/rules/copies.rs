@@ -6,8 +6,8 @@
 //! (`pack`). It is made where the loops that do not use it begin, if there are such loops,
 //! so that it stays in a near cache; otherwise of the whole operand, before the loops.
 
-use super::lanes::{self, Lanes};
 use super::gather::Gather;
+use super::lanes::{self, Lanes};
 use super::threads::Shared;
 use super::{Packed, Plan, TileLoops, pack, surround};
 use crate::analysis::{Access, Axis, Class, Reduction, Stride};

@@ -54,7 +54,10 @@ pub fn gather(d: &mut Draft, plan: &mut Plan) -> Written<BlockId> {
     let Some(at) = operand(&plan.facts) else {
         return Err(d.missing("no operand has windows to gather".into()));
     };
-    let (buffer, name) = (plan.facts.operands[at].buffer, &plan.facts.operands[at].name);
+    let (buffer, name) = (
+        plan.facts.operands[at].buffer,
+        &plan.facts.operands[at].name,
+    );
     plan.notes.push(super::Note {
         rule: RULE,
         applied: true,

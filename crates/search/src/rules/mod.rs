@@ -186,7 +186,9 @@ pub fn name_for_people(program: &Program, algorithm: &str) -> String {
         found.then(|| format!("direct.{rest}"))
     };
     let of_rules = algorithm.strip_prefix(PREFIX);
-    of_rules.and_then(windows).unwrap_or_else(|| algorithm.to_string())
+    of_rules
+        .and_then(windows)
+        .unwrap_or_else(|| algorithm.to_string())
 }
 
 /// Whether threads or lanes share terms: such sketches are before all others, which have too
