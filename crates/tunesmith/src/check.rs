@@ -160,7 +160,7 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
 ///
 /// In a training step a result may be the small difference of large terms. Then its error may be as large as
 /// what operands make of it that are off by the tolerance; and that of an output as large as what inputs
-/// make of it that are off by the largest error of a step.
+/// make of it that are off by the errors of all steps together, as the root of the sum of their squares.
 ///
 /// Outputs are compared with those of the model as it was imported as well. A model that
 /// rounds may make much of a small difference: then they are compared for information.
@@ -233,8 +233,8 @@ pub fn check(
         });
     }
     if trains && !layers[first..].iter().all(|l| l.ok) {
-        let of_steps = layers[..first].iter().filter(|l| l.ok);
-        let share = of_steps.map(|l| l.rel_err).fold(0.0, f64::max);
+        let of_steps = layers[..first].iter().filter(|l| l.ok && !l.cancels);
+        let share = of_steps.map(|l| l.rel_err * l.rel_err).sum::<f64>().sqrt();
         let spread = Spread::of(&original.outputs(), share, |move_one| {
             let inputs: Vec<Arc<Tensor>> = moved.iter().map(|t| Arc::new(move_one(t))).collect();
             Ok(evaluate(&in_bytes, &inputs, Keep::Outputs)?.outputs())
