@@ -159,8 +159,8 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
 /// few elements ([`MOST_APART`]) may fall on the other side.
 ///
 /// In a training step a result may be the small difference of large terms. Then its error may be as large as
-/// what operands make of it that are off by the tolerance; and that of an output as large as what inputs
-/// make of it that are off by the errors of all steps together, as the root of the sum of their squares.
+/// what operands make of it that are off by the tolerance: those of the step, and for an output the inputs of
+/// the model.
 ///
 /// Outputs are compared with those of the model as it was imported as well. A model that
 /// rounds may make much of a small difference: then they are compared for information.
@@ -212,37 +212,19 @@ pub fn check(
     if let Some(e) = steps.refused {
         return Err(refused(e));
     }
-    let trains = steps.trains;
-    let mut layers = steps.layers;
-    // Outputs also against the model as it was imported, before any change, that of its
-    // precision included.
-    let rounds = merged.nodes().any(|(_, n)| jumps(&n.op));
-    let first = layers.len();
-    for (i, e) in original.outputs().iter().enumerate() {
-        let name = model.value(model.outputs()[i]).name().to_string();
-        let actual = running.output_tensor(i).reshaped(e.shape());
-        let bounds = Bounds {
+    let imported = Imported {
+        model: &in_bytes,
+        inputs: moved,
+        outputs: original.outputs(),
+        bounds: Bounds {
             tolerance,
             roundings: 0,
-        };
-        let found = layer("output".into(), &name, &actual, e, bounds);
-        layers.push(LayerAgreement {
-            judged: !rounds,
-            ok: found.ok || rounds,
-            ..found
-        });
-    }
-    if trains && !layers[first..].iter().all(|l| l.ok) {
-        let of_steps = layers[..first].iter().filter(|l| l.ok && !l.cancels);
-        let share = of_steps.map(|l| l.rel_err * l.rel_err).sum::<f64>().sqrt();
-        let spread = Spread::of(&original.outputs(), share, |move_one| {
-            let inputs: Vec<Arc<Tensor>> = moved.iter().map(|t| Arc::new(move_one(t))).collect();
-            Ok(evaluate(&in_bytes, &inputs, Keep::Outputs)?.outputs())
-        });
-        for (l, spread) in layers[first..].iter_mut().zip(spread.map_err(refused)?) {
-            l.excuse(spread);
-        }
-    }
+        },
+        rounds: merged.nodes().any(|(_, n)| jumps(&n.op)),
+        trains: steps.trains,
+    };
+    let mut layers = steps.layers;
+    layers.extend(imported.judge(running).map_err(refused)?);
     let max = |f: fn(&LayerAgreement) -> f64| {
         let with_digits = layers
             .iter()
@@ -257,6 +239,46 @@ pub fn check(
         max_over_rms: max(|l| l.max_over_rms),
         layers,
     })
+}
+
+/// The model as it was imported, before any change, that of its precision included.
+struct Imported<'a> {
+    model: &'a GraphModel,
+    inputs: Vec<Arc<Tensor>>,
+    /// Of these inputs.
+    outputs: Vec<Arc<Tensor>>,
+    bounds: Bounds,
+    rounds: bool,
+    trains: bool,
+}
+
+impl Imported<'_> {
+    /// The outputs of a compiled model against its own.
+    fn judge(&self, running: &Model) -> std::result::Result<Vec<LayerAgreement>, EvalError> {
+        let mut found = Vec::new();
+        for (i, e) in self.outputs.iter().enumerate() {
+            let name = self.model.value(self.model.outputs()[i]).name();
+            let actual = running.output_tensor(i).reshaped(e.shape());
+            let own = layer("output".into(), name, &actual, e, self.bounds);
+            found.push(LayerAgreement {
+                judged: !self.rounds,
+                ok: own.ok || self.rounds,
+                ..own
+            });
+        }
+        if !self.trains || found.iter().all(|l| l.ok) {
+            return Ok(found);
+        }
+        let spread = Spread::of(&self.outputs, self.bounds.tolerance, |move_one| {
+            let inputs = self.inputs.iter().map(|t| Arc::new(move_one(t)));
+            let inputs: Vec<Arc<Tensor>> = inputs.collect();
+            Ok(evaluate(self.model, &inputs, Keep::Outputs)?.outputs())
+        })?;
+        for (l, spread) in found.iter_mut().zip(spread) {
+            l.excuse(spread);
+        }
+        Ok(found)
+    }
 }
 
 /// The steps of a run, judged one after the other.
