@@ -29,4 +29,6 @@ pub use quantised::{Requantised, products_of_bytes};
 pub use reference::{EvalError, Evaluated, Keep, evaluate, evaluate_from};
 pub use rows::{NamedDim, Rows, rows_apart};
 pub use simplify::{simplify, simplify_as};
-pub use training::{LABELS, LOGITS, LOSS, NotTrainable, Sgd, training_step};
+pub use training::{
+    DATA_GRADIENT, LABELS, LOGITS, LOSS, NotTrainable, Sgd, WEIGHT_GRADIENT, training_step,
+};

@@ -35,6 +35,10 @@ pub const LOSS: &str = "loss";
 /// The output that has the logits of a batch before the update, f32 [N,classes].
 pub const LOGITS: &str = "logits";
 
+/// Behind the name of a convolution and a dot: the nodes of the gradients of its data and of its weights.
+pub const DATA_GRADIENT: &str = "dx";
+pub const WEIGHT_GRADIENT: &str = "taps";
+
 /// Why a model has no training step.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum NotTrainable {

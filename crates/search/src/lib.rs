@@ -31,7 +31,7 @@ pub use cost::{Analytic, CostModel, Subject};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
 pub use label::{Label, Labelled, label};
-pub use rules::text as rules_text;
+pub use rules::{name_for_people, text as rules_text};
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{
     Evolutionary, MakeStrategy, Random, STRATEGIES, Strategy, strategy, strategy_names,

@@ -12,7 +12,9 @@ use tensor::{Tensor, compare};
 use testkit::{Window, contraction_args, random_contraction, setting};
 
 /// What the names of the sketches begin with that are checked.
-const OWN: [&str; 5] = ["rules.", "rows", "stages", "columns", "nest"];
+const OWN: [&str; 7] = [
+    "rules.", "rows", "stages", "columns", "nest", "im2row", "convgemm",
+];
 /// Points of a sketch beside its default.
 const POINTS: usize = 2;
 
@@ -390,6 +392,73 @@ fn an_operand_in_strides_is_copied() {
             assert!(check(&program, &target, 1) > 2);
         }
     }
+}
+
+/// The gradient of a convolution's weights: each image is a channel, and the windows are as large as the gradient.
+fn weight_gradient(stride: i64, pad: i64) -> Program {
+    let (images, block, size, taps) = (3, 16, 7, 3);
+    let count = (size + 2 * pad - taps) / stride + 1;
+    let mut b = ProgramBuilder::new("weight_gradient");
+    let x = b.input("X", DType::F32, &[images, 1, size, size, block]);
+    let dy = b.input("DY", DType::F32, &[images, 2, count, count, block]);
+    let axes = [
+        ("c", block),
+        ("ko", 2),
+        ("y", taps),
+        ("x", taps),
+        ("ki", block),
+    ];
+    let terms = [("n", images), ("r", count), ("s", count)];
+    let main = b.reduce("main", &axes, &terms, Reducer::Sum, |o, t| {
+        let at = [1, 2].map(|i| &o[i + 1] + &t[i] * stride - pad);
+        let within = |e: &Expr| Expr::int(0).le(e).and(e.clone().lt(size));
+        let inside = within(&at[0]).and(within(&at[1]));
+        let [row, column] = at;
+        let channel = o[0].clone();
+        let data = Expr::load(x, [t[0].clone(), Expr::int(0), row, column, channel]);
+        let own = [
+            t[0].clone(),
+            o[1].clone(),
+            t[1].clone(),
+            t[2].clone(),
+            o[4].clone(),
+        ];
+        Expr::select(inside, data, Expr::f32(0.0)) * Expr::load(dy, own)
+    });
+    b.finish(&[main])
+}
+
+#[test]
+fn convolutions_without_constants_gather_their_windows() {
+    for (stride, pad) in [(1, 0), (1, 1), (2, 1)] {
+        for threads in 1..3 {
+            let program = weight_gradient(stride, pad);
+            let target = Target::generic(Isa::X86Avx512).with_threads(threads);
+            let all = space(&program, &target, Accuracy::Strict);
+            let has = |name: &str| all.sketches.iter().any(|s| s.name == name);
+            assert!(has("im2row") && has("convgemm"), "{stride} {pad}");
+            check(&program, &target, 1);
+        }
+    }
+}
+
+#[test]
+fn what_rules_read_from_its_definition_is_direct_where_it_has_windows() {
+    let name = |p: &Program, algorithm| search::name_for_people(p, algorithm);
+    let convolution = weight_gradient(1, 1);
+    assert_eq!(
+        name(&convolution, "rules.rows.copied"),
+        "direct.rows.copied"
+    );
+    assert_eq!(name(&convolution, "im2row"), "im2row");
+    let mut b = ProgramBuilder::new("product");
+    let [x, w] = ["X", "W"].map(|name| b.input(name, DType::F32, &[16, 16]));
+    let axes = [("m", 16), ("n", 16)];
+    let main = b.reduce("main", &axes, &[("k", 16)], Reducer::Sum, |o, t| {
+        let left = Expr::load(x, [o[0].clone(), t[0].clone()]);
+        left * Expr::load(w, [t[0].clone(), o[1].clone()])
+    });
+    assert_eq!(name(&b.finish(&[main]), "rules.rows"), "rules.rows");
 }
 
 /// Weights of maps in blocks, whose taps are read backwards if they are mirrored.

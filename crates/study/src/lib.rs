@@ -22,6 +22,7 @@ pub mod scores;
 pub mod select;
 pub mod strategies;
 mod sweep;
+pub mod winners;
 
 pub use families::{FAMILIES, Family};
 pub use finished::Finished;

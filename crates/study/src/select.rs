@@ -2,6 +2,7 @@
 //!
 //! Owns how both are measured and what is computed of it. Compiling the alternatives is the caller's.
 
+use crate::winners::{Winner, winners};
 use runtime::{Alternative, FixedChoice, Model, Pool, Selectors, Variants};
 use serde::Serialize;
 use std::sync::Arc;
@@ -14,6 +15,11 @@ const LEAST_ROUNDS: usize = 5;
 /// Fewest pairs that the overhead after deciding is told of, and the share of the time that they get.
 const LEAST_PAIRS: usize = 10;
 const SHARE_OF_PAIRS: u32 = 4;
+/// Parts of the time of exploring for which a throughput is told.
+const PARTS_OF_EXPLORING: usize = 4;
+/// Lengths of whole runs that are told of: the paper trained for one epoch of 120 steps, and names 40 epochs of
+/// 240 steps as realistic (section 5.1).
+const RUNS: [usize; 2] = [120, 9_600];
 /// More inferences than deciding among a dozen alternatives takes.
 const MOST_EXPLORED: usize = 1_000;
 
@@ -21,6 +27,8 @@ const MOST_EXPLORED: usize = 1_000;
 #[derive(Clone, Debug, Serialize)]
 pub struct Selection {
     pub model: String,
+    /// Whether the model is a training step: an inference is then a step of training.
+    pub training: bool,
     pub threads: u32,
     /// Images of an inference: the first size of the first input, if that has four.
     pub batch: usize,
@@ -36,7 +44,19 @@ pub struct Selection {
     pub differing: usize,
     pub exploring: Exploring,
     pub layers: Vec<Layer>,
+    /// What each layer chose in the passes of a training step; empty for other models.
+    pub winners: Vec<Winner>,
     pub overhead: Overhead,
+    /// Runs of other lengths, exploring included.
+    pub runs: Vec<WholeRun>,
+}
+
+/// A run that explores first, as its parts were measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct WholeRun {
+    pub inferences: usize,
+    /// Its time over that of the best fixed choice.
+    pub ratio: f64,
 }
 
 /// What inferences take with one choice. All choices ran in turns.
@@ -77,6 +97,9 @@ pub struct Layer {
     /// The name of the first one.
     pub step: String,
     pub equal: usize,
+    /// The names of all, and their positions in the model.
+    pub steps: Vec<String>,
+    pub positions: Vec<usize>,
     /// Position among the alternatives.
     pub chosen: usize,
     /// The families on the way to what was chosen, such as `winograd` for `winograd4`.
@@ -107,6 +130,22 @@ impl Selection {
     /// How many times as fast as a choice the decided model is.
     pub fn gain(&self, over: &ChoiceTimes) -> f64 {
         over.median_ms / self.online.median_ms
+    }
+
+    /// What people call an inference of the model.
+    pub fn unit(&self) -> &'static str {
+        match self.training {
+            true => "training step",
+            false => "inference",
+        }
+    }
+
+    /// Images per second in each part of the inferences that explored.
+    pub fn exploring_throughput(&self) -> Vec<f64> {
+        let samples = &self.exploring.samples_ns;
+        let parts = samples.chunks(samples.len().div_ceil(PARTS_OF_EXPLORING).max(1));
+        let rate = |part: &[u64]| (self.batch * part.len()) as f64 * 1e3 / total_ms(part);
+        parts.map(rate).collect()
     }
 
     /// Images per second of each inference in the order of the run, those that explored first.
@@ -164,18 +203,28 @@ pub fn measure(
         .map_or(0, |b| b.0);
     let threads = pool.ctx().threads;
     let decided = decided(variants, selectors, threads);
+    let layers = layers(variants, selectors, threads);
+    let training = !compiled.states().is_empty();
+    let exploring = exploring(explored_ns, &meanwhile[best], &own, &fixed[best]);
+    let run = |n: &usize| whole_run(*n, &exploring, &own, &fixed[best]);
     let pairs = decided.iter().zip(&choices[best].alternatives);
     Ok(Selection {
         model: compiled.name().to_string(),
         threads,
         batch,
+        training,
         steps: choices[0].steps,
-        exploring: exploring(explored_ns, &meanwhile[best], &own, &fixed[best]),
+        runs: RUNS.iter().map(run).collect(),
+        winners: match training {
+            true => winners(&layers),
+            false => vec![],
+        },
+        exploring,
         online: own,
         fixed,
         best,
         differing: pairs.filter(|(a, b)| a != b).count(),
-        layers: layers(variants, selectors, threads),
+        layers,
         overhead: overhead(variants, pool, decided, &mut online, time / SHARE_OF_PAIRS)?,
     })
 }
@@ -260,6 +309,24 @@ fn exploring(
     }
 }
 
+/// A run of so many inferences, those after deciding at the medians.
+fn whole_run(
+    inferences: usize,
+    explored: &Exploring,
+    online: &ChoiceTimes,
+    best: &ChoiceTimes,
+) -> WholeRun {
+    let exploring = inferences.min(explored.inferences);
+    let decided = (inferences - exploring) as f64;
+    let share = exploring as f64 / explored.inferences.max(1) as f64;
+    let own_ms = total_ms(&explored.samples_ns[..exploring]) + decided * online.median_ms;
+    let best_ms = share * explored.best_ms + decided * best.median_ms;
+    WholeRun {
+        inferences,
+        ratio: own_ms / best_ms,
+    }
+}
+
 /// The layers with a choice, equal ones once.
 fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer> {
     let compiled = &variants.models()[0];
@@ -274,6 +341,8 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
         let kernels: Vec<_> = step.alternatives.iter().map(of).collect();
         if let Some((_, layer)) = found.iter_mut().find(|(other, _)| *other == kernels) {
             layer.equal += 1;
+            layer.steps.push(step.name.clone());
+            layer.positions.push(i);
             continue;
         }
         let medians = selectors.medians(0, i, &key(i));
@@ -285,6 +354,8 @@ fn layers(variants: &Variants, selectors: &Selectors, threads: u32) -> Vec<Layer
         let layer = Layer {
             step: step.name.clone(),
             equal: 1,
+            steps: vec![step.name.clone()],
+            positions: vec![i],
             chosen,
             families: selectors.families(0, i, &key(i)),
             alternatives: alternatives.map(time).collect(),
@@ -344,6 +415,9 @@ mod tests {
         assert_eq!((e.ms, e.best_ms), (60.0, 40.0));
         assert_eq!((e.run_ms, e.run_best_ms), (100.0, 90.0));
         assert_eq!(e.pays_after, Some(14.0));
+        // Half of the exploring; all of it and the inferences that win its loss back.
+        let ratio = |n| whole_run(n, &e, &online, &best).ratio;
+        assert!((ratio(2) - 1.5).abs() < 1e-9 && (ratio(14) - 1.0).abs() < 1e-9);
         let e = exploring(explored, &[10_000_000], &best, &online);
         assert_eq!(e.pays_after, None);
     }

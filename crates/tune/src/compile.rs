@@ -7,7 +7,7 @@ use crate::stretches::{Identity, Stretched, identity};
 use crate::threads::unpinned;
 use crate::workers::Workers;
 use build::{BuildOptions, BuildRequest, BuilderPool, Read, ReadOptions};
-use ir::{Role, Target};
+use ir::{Program, Role, Target};
 use plan::{Plan, PlanTensorId, Task, TensorKind};
 use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Allowed, Candidate, DefaultCandidate};
@@ -108,7 +108,9 @@ impl Builders {
             let fail =
                 |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
             match o.result {
-                Ok(Ok(built)) => out[at] = Some(named(built.kernel, candidates.get(at))),
+                Ok(Ok(built)) => {
+                    out[at] = Some(named(built.kernel, candidates.get(at), &tasks[at].program))
+                }
                 Ok(Err(e)) => return Err(fail(format!("{:?}: {}", e.stage, e.reason))),
                 Err(death) => return Err(fail(format!("the builder died: {death:?}"))),
             }
@@ -120,10 +122,14 @@ impl Builders {
     }
 }
 
-/// A kernel that says of which algorithm it is, if its candidate is known.
-pub(crate) fn named(mut kernel: BuiltKernel, of: Option<&Candidate>) -> Arc<BuiltKernel> {
+/// A kernel of a program that says of which algorithm it is, if its candidate is known.
+pub(crate) fn named(
+    mut kernel: BuiltKernel,
+    of: Option<&Candidate>,
+    program: &Program,
+) -> Arc<BuiltKernel> {
     if let Some(of) = of {
-        kernel.algorithm.clone_from(&of.algorithm);
+        kernel.algorithm = search::name_for_people(program, &of.algorithm);
     }
     Arc::new(kernel)
 }

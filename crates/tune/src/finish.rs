@@ -196,7 +196,7 @@ impl Run<'_> {
         }
         while let Some(o) = builders.pool.next(builders.limit * 2) {
             if let (Some((i, candidate)), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
-                kernels[*i] = named(built.kernel, Some(candidate));
+                kernels[*i] = named(built.kernel, Some(candidate), &of.plan.tasks[*i].program);
             }
         }
         builders.pool.end_by(None);

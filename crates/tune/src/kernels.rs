@@ -11,7 +11,7 @@ use crate::workers::Host;
 use ir::Target;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Candidate, Point, Sketch, Space};
+use search::{Candidate, Point, Sketch, Space, name_for_people};
 use std::collections::BTreeMap;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -155,7 +155,10 @@ fn other_defaults(
     if algorithms.is_empty() {
         return candidates.into_iter().map(|c| vec![c]).collect();
     }
-    let is_of = |c: &Candidate, prefix: &String| c.algorithm.starts_with(&**prefix);
+    let is_of = |c: &Candidate, prefix: &String| {
+        let for_people = name_for_people(&task.program, &c.algorithm);
+        c.algorithm.starts_with(&**prefix) || for_people.starts_with(&**prefix)
+    };
     let missing = algorithms.iter().filter(|p| !is_of(first, p));
     let group = |prefix| {
         let of_prefix = candidates.iter().filter(|c| is_of(c, prefix));
@@ -186,7 +189,10 @@ fn add_alternatives(
     let mut built: BTreeMap<(usize, u64), Arc<BuiltKernel>> = BTreeMap::new();
     while let Some(o) = builders.pool.next(builders.limit * 2) {
         if let (Some((group, candidate)), Ok(Ok(b))) = (asked.get(&o.id), o.result) {
-            built.insert((*group, o.id), named(b.kernel, Some(candidate)));
+            built.insert(
+                (*group, o.id),
+                named(b.kernel, Some(candidate), &task.program),
+            );
         }
     }
     let mut last = None;

@@ -91,7 +91,11 @@ fn build_finalists(s: &mut Search, builders: &mut Builders, seed: u64) -> Result
         match building.get(&o.id) {
             Some(at) => {
                 let trial = &mut s.best[*at].trial;
-                trial.kernel = Some(named(built.kernel, trial.candidate.as_ref()));
+                trial.kernel = Some(named(
+                    built.kernel,
+                    trial.candidate.as_ref(),
+                    &subject.program,
+                ));
             }
             None if oracle == Some(o.id) => subject.make_data(built.kernel, seed),
             None => {}

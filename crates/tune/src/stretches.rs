@@ -221,13 +221,14 @@ pub(crate) fn stretched(
         if let Some(candidate) = known.map(|k| k.candidate).or_else(default) {
             let text = ir::text::print(&task.program);
             let request = builders.request(&text, &candidate, of.target, false);
-            asked.insert(builders.submit(request), (task.key.clone(), candidate));
+            asked.insert(builders.submit(request), (task, candidate));
         }
     }
     let mut kernels = HashMap::new();
     while let Some(o) = builders.pool.next(builders.limit * 2) {
-        if let (Some((key, candidate)), Ok(Ok(built))) = (asked.get(&o.id), o.result) {
-            kernels.insert(key.clone(), named(built.kernel, Some(candidate)));
+        if let (Some((task, candidate)), Ok(Ok(built))) = (asked.get(&o.id), o.result) {
+            let kernel = named(built.kernel, Some(candidate), &task.program);
+            kernels.insert(task.key.clone(), kernel);
         }
     }
     let there = |t: &Task| own.contains(&*t.key) || kernels.contains_key(&t.key);

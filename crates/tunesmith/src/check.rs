@@ -1,14 +1,19 @@
 //! The compiled model against the references, step by step: each on what it read.
 
+mod sensitivity;
+
 use crate::explain::is_winograd;
 use graph::ops::Op;
-use graph::{EvalError, Keep, Model as GraphModel, TensorType, ValueId, evaluate, evaluate_from};
+use graph::{
+    EvalError, Keep, Model as GraphModel, NodeId, TensorType, ValueId, evaluate, evaluate_from,
+};
 use ir::Target;
 use measure::ELEMENT_TOLERANCE;
 use plan::{Layout, Plan, PlanTensor};
 use runtime::{CompiledModel, Model, StepId, TensorId};
+use sensitivity::Spread;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tensor::{DType, Tensor, compare};
 use tune::compile::accuracy_of;
@@ -29,6 +34,9 @@ pub struct LayerAgreement {
     /// Whether the differences are of f16's least numbers, which have no digits: they are in
     /// no largest error.
     pub subnormal: bool,
+    /// Whether terms cancel, so that operands which are off by as much as the tolerance explain the
+    /// differences: they are in no largest error. Of training steps only.
+    pub cancels: bool,
     /// Whether the error counts; else it is information.
     pub judged: bool,
     pub ok: bool,
@@ -150,6 +158,10 @@ fn of_plan(plan: &Plan, compiled: &CompiledModel) -> Result<()> {
 /// off by [`ELEMENT_TOLERANCE`] times the tolerance in root mean squares. Where a step rounds,
 /// few elements ([`MOST_APART`]) may fall on the other side.
 ///
+/// In a training step a result may be the small difference of large terms. Then its error may be as large as
+/// what operands make of it that are off by the tolerance: those of the step, and for an output the inputs of
+/// the model.
+///
 /// Outputs are compared with those of the model as it was imported as well. A model that
 /// rounds may make much of a small difference: then they are compared for information.
 ///
@@ -184,6 +196,7 @@ pub fn check(
     let in_bytes = graph::products_of_bytes(model, requantised(accuracy));
     let original = evaluate(&in_bytes, &inputs, Keep::Outputs).map_err(refused)?;
     let tolerance = tolerance.max(rounding(merged));
+    let moved = inputs.clone();
     for (i, t) in inputs.iter().enumerate() {
         running.input_mut(i).copy_from_slice(t.bytes());
     }
@@ -192,32 +205,30 @@ pub fn check(
         tolerance,
         known: merged.inputs().iter().copied().zip(inputs).collect(),
         layers: Vec::new(),
+        trains: !compiled.states().is_empty(),
         refused: None,
     };
     running.invoke_observed(|m, step| steps.judge(m, step))?;
     if let Some(e) = steps.refused {
         return Err(refused(e));
     }
-    let mut layers = steps.layers;
-    // Outputs also against the model as it was imported, before any change, that of its
-    // precision included.
-    let rounds = merged.nodes().any(|(_, n)| jumps(&n.op));
-    for (i, e) in original.outputs().iter().enumerate() {
-        let name = model.value(model.outputs()[i]).name().to_string();
-        let actual = running.output_tensor(i).reshaped(e.shape());
-        let bounds = Bounds {
+    let imported = Imported {
+        model: &in_bytes,
+        inputs: moved,
+        outputs: original.outputs(),
+        bounds: Bounds {
             tolerance,
             roundings: 0,
-        };
-        let found = layer("output".into(), &name, &actual, e, bounds);
-        layers.push(LayerAgreement {
-            judged: !rounds,
-            ok: found.ok || rounds,
-            ..found
-        });
-    }
+        },
+        rounds: merged.nodes().any(|(_, n)| jumps(&n.op)),
+        trains: steps.trains,
+    };
+    let mut layers = steps.layers;
+    layers.extend(imported.judge(running).map_err(refused)?);
     let max = |f: fn(&LayerAgreement) -> f64| {
-        let with_digits = layers.iter().filter(|l| l.judged && !l.subnormal);
+        let with_digits = layers
+            .iter()
+            .filter(|l| l.judged && !l.subnormal && !l.cancels);
         with_digits.map(f).fold(0.0, f64::max)
     };
     Ok(Agreement {
@@ -230,6 +241,46 @@ pub fn check(
     })
 }
 
+/// The model as it was imported, before any change, that of its precision included.
+struct Imported<'a> {
+    model: &'a GraphModel,
+    inputs: Vec<Arc<Tensor>>,
+    /// Of these inputs.
+    outputs: Vec<Arc<Tensor>>,
+    bounds: Bounds,
+    rounds: bool,
+    trains: bool,
+}
+
+impl Imported<'_> {
+    /// The outputs of a compiled model against its own.
+    fn judge(&self, running: &Model) -> std::result::Result<Vec<LayerAgreement>, EvalError> {
+        let mut found = Vec::new();
+        for (i, e) in self.outputs.iter().enumerate() {
+            let name = self.model.value(self.model.outputs()[i]).name();
+            let actual = running.output_tensor(i).reshaped(e.shape());
+            let own = layer("output".into(), name, &actual, e, self.bounds);
+            found.push(LayerAgreement {
+                judged: !self.rounds,
+                ok: own.ok || self.rounds,
+                ..own
+            });
+        }
+        if !self.trains || found.iter().all(|l| l.ok) {
+            return Ok(found);
+        }
+        let spread = Spread::of(&self.outputs, self.bounds.tolerance, |move_one| {
+            let inputs = self.inputs.iter().map(|t| Arc::new(move_one(t)));
+            let inputs: Vec<Arc<Tensor>> = inputs.collect();
+            Ok(evaluate(self.model, &inputs, Keep::Outputs)?.outputs())
+        })?;
+        for (l, spread) in found.iter_mut().zip(spread) {
+            l.excuse(spread);
+        }
+        Ok(found)
+    }
+}
+
 /// The steps of a run, judged one after the other.
 struct Steps<'a> {
     plan: &'a Plan,
@@ -237,6 +288,8 @@ struct Steps<'a> {
     /// The values that the compiled model had so far.
     known: HashMap<ValueId, Arc<Tensor>>,
     layers: Vec<LayerAgreement>,
+    /// Whether the model is a training step.
+    trains: bool,
     /// Why the references stopped.
     refused: Option<EvalError>,
 }
@@ -265,10 +318,17 @@ impl Steps<'_> {
             };
             let step = &m.compiled().steps()[step.index()];
             let mut found = layer(step.name.clone(), &info.name, &actual, &expected, bounds);
-            let mut kernels = step.alternatives[0]
-                .calls
-                .iter()
-                .map(|c| m.compiled().kernel(c));
+            if self.trains && !found.ok {
+                match self.spread(&expected, &nodes, planned.value) {
+                    Ok(spread) => found.excuse(spread),
+                    Err(e) => {
+                        self.refused = Some(e);
+                        return;
+                    }
+                }
+            }
+            let calls = step.alternatives[0].calls.iter();
+            let mut kernels = calls.map(|c| m.compiled().kernel(c));
             let mut has_winograd =
                 || kernels.any(|k| schedule::parse(&k.schedule).is_ok_and(|t| is_winograd(&t)));
             if !found.ok && has_winograd() {
@@ -278,6 +338,43 @@ impl Steps<'_> {
             }
             self.layers.push(found);
             self.known.insert(planned.value, Arc::new(actual));
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// What a step makes of operands that are off by the tolerance.
+    fn spread(
+        &self,
+        expected: &Arc<Tensor>,
+        nodes: &[NodeId],
+        value: ValueId,
+    ) -> std::result::Result<Spread, EvalError> {
+        let model = &self.plan.model;
+        let read: BTreeSet<ValueId> = nodes
+            .iter()
+            .flat_map(|n| &model[*n].inputs)
+            .flatten()
+            .copied()
+            .collect();
+        let found = Spread::of(std::slice::from_ref(expected), self.tolerance, |move_one| {
+            let mut known = self.known.clone();
+            for v in &read {
+                if let Some(t) = known.get_mut(v) {
+                    *t = Arc::new(move_one(t));
+                }
+            }
+            Ok(vec![evaluate_from(model, &known, value)?.0])
+        })?;
+        Ok(found[0])
+    }
+}
+
+impl LayerAgreement {
+    /// Lets an error pass that the operands explain.
+    fn excuse(&mut self, spread: Spread) {
+        if !self.ok && spread.covers(self) {
+            (self.ok, self.cancels) = (true, true);
         }
     }
 }
@@ -340,6 +437,7 @@ fn layer(
         max_over_rms: d.max_over_rms,
         non_finite: d.non_finite,
         subnormal: is_least && !within,
+        cancels: false,
         judged: true,
         ok: within || is_least,
         cause: None,

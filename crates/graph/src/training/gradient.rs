@@ -4,7 +4,7 @@ mod activation;
 mod movement;
 mod pool;
 
-use super::{NotTrainable, scalar};
+use super::{DATA_GRADIENT, NotTrainable, WEIGHT_GRADIENT, scalar};
 use crate::model::{Model, ModelError, Node, ValueId};
 use crate::ops::{
     Binary, Conv, ConvTranspose, Expand, Gemm, Op, Reduce, ReduceKind, Reshape, Slice, Transpose,
@@ -426,7 +426,7 @@ impl<'a> Gradients<'a> {
             output_padding: (0..c.strides.len()).map(rest).collect(),
             groups: c.groups,
         };
-        self.node(node, "dx", Op::ConvTranspose(transposed), &[dy, w])
+        self.node(node, DATA_GRADIENT, Op::ConvTranspose(transposed), &[dy, w])
     }
 
     /// A convolution over the batch: the image's channels are its batch, the gradient is its weight, and strides
@@ -452,7 +452,7 @@ impl<'a> Gradients<'a> {
             pads: c.pads.clone(),
             groups: c.groups,
         };
-        let mut taps = self.node(node, "taps", Op::Conv(conv), &[image, weight])?;
+        let mut taps = self.node(node, WEIGHT_GRADIENT, Op::Conv(conv), &[image, weight])?;
         let kernel = self.model[w].shape();
         // [C/groups,M,kernel..]; more taps where the last windows do not reach the border.
         let sizes = [&[kernel[1], kernel[0]], &kernel[2..]].concat();

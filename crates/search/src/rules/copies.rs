@@ -6,6 +6,7 @@
 //! (`pack`). It is made where the loops that do not use it begin, if there are such loops,
 //! so that it stays in a near cache; otherwise of the whole operand, before the loops.
 
+use super::gather::Gather;
 use super::lanes::{self, Lanes};
 use super::threads::Shared;
 use super::{Packed, Plan, TileLoops, pack, surround};
@@ -33,6 +34,8 @@ pub enum Copies {
     Bad,
     None,
     All,
+    /// Those that lie badly, once the one that is read through windows is gathered.
+    Gathered(Gather),
 }
 
 impl Copies {
@@ -54,6 +57,7 @@ impl Copies {
             Copies::Bad => "",
             Copies::None => ".direct",
             Copies::All => ".copied",
+            Copies::Gathered(_) => ".gathered",
         }
     }
 
@@ -66,7 +70,7 @@ impl Copies {
             let wanted = match self {
                 Copies::None => false,
                 Copies::All => uses_of(facts, o) >= STRIDED_USES,
-                Copies::Bad => lies_badly(facts, o, at, target),
+                Copies::Bad | Copies::Gathered(_) => lies_badly(facts, o, at, target),
             };
             if wanted && can_be_copied(facts, i) {
                 chosen.packed.push(i);

@@ -9,6 +9,7 @@ mod borders;
 mod copies;
 mod cost;
 mod dots;
+mod gather;
 mod lanes;
 mod leave;
 mod order;
@@ -29,6 +30,7 @@ use crate::templates::{Templates, epilogue, main_sum, others};
 use copies::Copies;
 pub use cost::DecidedTile;
 use dots::Dots;
+use gather::Gather;
 use ir::{BlockId, BufferId, CpuTarget, LoopId, Program, Target};
 use lanes::Lanes;
 use order::Order;
@@ -158,6 +160,37 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 /// without a prediction: what they take from caches and memory is known roughly.
 const COPIES: f64 = 0.1;
 
+/// Sketches that gather the operand that is read through windows, and multiply: for convolutions
+/// without constants.
+pub fn gathered(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
+    let facts = recognise(program, all).ok();
+    if facts.and_then(|f| gather::operand(&f)).is_none() {
+        return;
+    }
+    for gather in Gather::ALL {
+        let variant = (Order::Rows, Copies::Gathered(gather));
+        found.write(Draft::new(gather.word(), program), |d| {
+            write(d, all, target, variant).map(drop)
+        });
+    }
+}
+
+/// The name of an algorithm for people, who call a convolution direct that rules read from its definition:
+/// `direct.rows` for `rules.rows`.
+pub fn name_for_people(program: &Program, algorithm: &str) -> String {
+    let windows = |rest: &str| {
+        let facts = recognise(program, &nests(program)).ok()?;
+        let mut operands = facts.operands.iter();
+        let is_product = facts.operands.len() > 1;
+        let found = is_product && operands.any(|o| surround::is_window(&facts, o));
+        found.then(|| format!("direct.{rest}"))
+    };
+    let of_rules = algorithm.strip_prefix(PREFIX);
+    of_rules
+        .and_then(windows)
+        .unwrap_or_else(|| algorithm.to_string())
+}
+
 /// Whether threads or lanes share terms: such sketches are before all others, which have too
 /// few results for all threads, or read rows across.
 pub fn share_terms(sketches: &[Sketch]) -> bool {
@@ -268,6 +301,10 @@ fn contraction(
         body: 1,
         notes: Vec::new(),
     };
+    let gathered = match copies {
+        Copies::Gathered(gather) => Some((gather, gather::gather(d, &mut plan)?)),
+        _ => None,
+    };
     quotients::split(d, &mut plan)?;
     let result = leave::hold(d, &plan)?;
     let lanes: Lanes = lanes::rule(d, &mut plan)?;
@@ -284,6 +321,9 @@ fn contraction(
     order::prefetch(d, &mut plan, &packed, &loops)?;
     copies::schedule(d, &mut plan, &lanes, &loops, (&packed, &shared))?;
     let rows = surround::schedule(d, &mut plan, &lanes, &loops, (tile.by_default(), &shared))?;
+    if let Some(gathered) = gathered {
+        gather::schedule(d, &plan, &loops, &shared, gathered)?;
+    }
     let taps = tile::unroll_taps(d, &mut plan, &loops)?;
     d.run_parallel()?;
     for row in rows {

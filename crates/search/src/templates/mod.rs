@@ -120,7 +120,8 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         Accuracy::Relaxed => of(winograd::sketches),
         Accuracy::Strict => Templates::default(),
     };
-    if winograd::is_worth_while(&all, target) {
+    let few_pixels = winograd::has_few_pixels(program, &all, target);
+    if !few_pixels && winograd::is_worth_while(&all, target) {
         found.extend(std::mem::take(&mut minimal));
     }
     found.extend(of(int8::sketches));
@@ -129,7 +130,9 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         true => found.extend(blocked),
         false => found.extend(of(gemm::sketches)),
     }
-    found.extend(minimal);
+    if !few_pixels {
+        found.extend(std::mem::take(&mut minimal));
+    }
     found.extend(of(im2row::sketches));
     found.extend(of(channels::sketches));
     found.extend(of(transpose::sketches));
@@ -138,7 +141,10 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
     found.extend(of(stages::sketches));
     if allowed.space == SpaceKind::All {
         found.extend(rules);
+        found.extend(of(rules::gathered));
     }
+    // What few pixels left over is the least likely.
+    found.extend(minimal);
     if !found.sketches.iter().any(|s| s.exact) || !reuses(program, &all) {
         found.extend(of(nest::sketches));
     }

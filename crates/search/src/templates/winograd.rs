@@ -24,8 +24,8 @@ use schedule::Arg;
 /// 2015, section 4.3), so those of 6 come last. See `schedule`'s step.
 const TILES: [i64; 3] = [4, 2, 6];
 
-/// Fewest pixels of all images for which weights that are no constants are transformed: a transform writes and reads
-/// 36 numbers for 9, and saves about 7 multiply-adds a pixel.
+/// Fewest pixels of all images for which it pays to transform weights that are no constants: a transform writes and
+/// reads 36 numbers for 9, and saves about 7 multiply-adds a pixel.
 const LEAST_PIXELS: i64 = 512;
 
 /// Sketches for a program whose `main` is a convolution of stride 1 that
@@ -34,11 +34,6 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let Some((main, sizes)) = convolution(all, target) else {
         return;
     };
-    // Without a `prepare`, each call transforms the weights.
-    let pixels = main.spatial[0].extent * sizes.rows * sizes.columns;
-    if !has_constant_weights(program, main) && pixels < LEAST_PIXELS {
-        return;
-    }
     for tile in sizes.tiles(target) {
         let mut rewritten = program.clone();
         let step = schedule::Step::Winograd {
@@ -82,6 +77,14 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
 pub fn is_worth_while(all: &[Nest], target: &CpuTarget) -> bool {
     convolution(all, target)
         .is_some_and(|(_, s)| s.cycles(s.tiles(target)[0], target) < s.cycles(1, target))
+}
+
+/// Whether each call transforms weights for few pixels: without a constant there is no `prepare`.
+pub fn has_few_pixels(program: &Program, all: &[Nest], target: &CpuTarget) -> bool {
+    convolution(all, target).is_some_and(|(main, s)| {
+        let pixels = s.images * s.rows * s.columns;
+        !has_constant_weights(program, main) && pixels < LEAST_PIXELS
+    })
 }
 
 /// The convolution on blocked layouts that a program is about.

@@ -30,7 +30,7 @@ fn drawn(all: &[Selection]) -> Page {
         ("decided", BLUE),
     ];
     let size = (WIDTH, HEAD + LINE * all.len() as u32);
-    let title = "Choosing while inferences run, against fixed choices";
+    let title = "Choosing while a model runs, against fixed choices";
     page(size, title, &legend, |area| {
         for (s, line) in all.iter().zip(area.split_evenly((all.len(), 1))) {
             let (left, right) = line.split_horizontally(BARS);
@@ -98,7 +98,7 @@ fn over_time(area: &Area<'_>, s: &Selection) -> Drawn {
         .bold_line_style(RULE)
         .axis_style(GREY)
         .label_style(("sans-serif", 12).into_font().color(&INK))
-        .x_desc("inference of the run with exploring")
+        .x_desc(format!("{} of the run with exploring", s.unit()))
         .y_desc("images/s")
         .x_label_formatter(&|v| format!("{v:.0}"))
         .y_label_formatter(&|v| plain(*v))

@@ -453,9 +453,13 @@ impl Run<'_> {
         let outcome = match o.result {
             Ok(_) if subject.is_some_and(|s| s.unchecked) => return Ok(None),
             Ok(Ok(built)) => {
-                match built.read {
-                    Some(read) => trial.read = Some(Arc::new(read)),
-                    None => trial.kernel = Some(named(built.kernel, trial.candidate.as_ref())),
+                match (built.read, subject) {
+                    (Some(read), _) => trial.read = Some(Arc::new(read)),
+                    (None, Some(s)) => {
+                        let candidate = trial.candidate.as_ref();
+                        trial.kernel = Some(named(built.kernel, candidate, &s.program));
+                    }
+                    (None, None) => {}
                 }
                 return Ok(Some(trial));
             }

@@ -104,6 +104,7 @@ fn print(sizes: &str, report: &Agreement) -> Result<()> {
         let verdict = match (l.ok, l.non_finite) {
             _ if !l.judged => "not judged: the model rounds".into(),
             (true, _) if l.subnormal => "ok, subnormal".into(),
+            (true, _) if l.cancels => "ok, terms cancel".into(),
             (true, _) => "ok".into(),
             (false, 0) => "WRONG".into(),
             (false, n) => format!("WRONG, {n} not finite"),

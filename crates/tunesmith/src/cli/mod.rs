@@ -41,6 +41,7 @@ mod table;
 mod task_args;
 mod tasks;
 mod train;
+mod train_args;
 mod tune;
 mod tune_html;
 mod tune_reading;

@@ -6,6 +6,7 @@ use super::output::DATABASE_PARTS;
 use super::parse::{parse_count, parse_error, parse_threads};
 use super::pool_args::one_variant;
 use super::screen;
+use super::train_args::TrainArgs;
 use crate::source::{Sizes, load_variants, names_file};
 use graph::Limit;
 use ir::{Isa, Target};
@@ -55,17 +56,8 @@ pub struct ModelArgs {
     pub consts: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long = "limit", value_name = "NAME=NUMBER", help = limits())]
     pub limits: Vec<String>,
-    /// A training step of the model: forward, softmax with cross-entropy, gradients, and an update of its weights, which are states
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long)]
-    pub train: bool,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("learning-rate"), default_value = default("learning-rate"), requires = "train")]
-    pub learning_rate: f32,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("momentum"), default_value = default("momentum"), requires = "train")]
-    pub momentum: f32,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("weight-decay"), default_value = default("weight-decay"), requires = "train")]
-    pub weight_decay: f32,
-    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("dropout-seed"), default_value = default("dropout-seed"), requires = "train")]
-    pub dropout_seed: u64,
+    #[command(flatten)]
+    pub training: TrainArgs,
 }
 
 pub fn key_value(text: &str) -> Result<(&str, &str)> {
@@ -194,7 +186,7 @@ impl ModelArgs {
         let mut options = Sizes {
             batch: self.batch.clone(),
             pad: self.pad.clone(),
-            training: self.train,
+            training: self.training.train,
             ..Sizes::default()
         };
         for d in &self.dims {
@@ -252,27 +244,12 @@ impl ModelArgs {
             precision: self.precision,
             ..source
         };
-        if self.train && (loaded.len() > 1 || self.pad.is_some()) {
+        if self.training.train && (loaded.len() > 1 || self.pad.is_some()) {
             return Err(Error::new("a training step has one size")
                 .help("give one --batch and one size with each --dim, and no --pad"));
         }
         let loaded = loaded.into_iter().map(precise);
-        loaded.map(|source| self.step_of(source)).collect()
-    }
-
-    /// The source, or its training step if that is asked for.
-    fn step_of(&self, source: Source) -> Result<Source> {
-        match self.train {
-            false => Ok(source),
-            true => {
-                let sgd = graph::Sgd {
-                    learning_rate: self.learning_rate,
-                    momentum: self.momentum,
-                    weight_decay: self.weight_decay,
-                };
-                source.trained(sgd, self.dropout_seed)
-            }
-        }
+        loaded.map(|source| self.training.step_of(source)).collect()
     }
 
     /// The target; for another family than the host's, a generic machine of it.

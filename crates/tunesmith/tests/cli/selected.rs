@@ -64,6 +64,46 @@ fn a_decided_model_is_written_without_the_alternatives_that_lost() {
     assert!(error.contains("no step with alternatives"), "{error}");
 }
 
+#[test]
+fn a_study_of_training_shows_forward_and_backward_beside_each_other() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let step = [
+        "study",
+        "select",
+        "op:conv2d(c=16,h=12,w=12,k=16,r=3,s=3,pad=1)",
+        "--train",
+    ];
+    let error = p.error(&step);
+    assert!(error.contains("cannot be trained"), "{error}");
+    let all = p.json(&[
+        "study",
+        "select",
+        "vgg16-cifar",
+        "--train",
+        "--alternatives",
+        "im2row,direct",
+        "--time",
+        "0.1s",
+        "--defaults",
+    ]);
+    let run = &all["runs"][0];
+    assert_eq!(run["training"], true);
+    let lengths = run["runs"].as_array().unwrap().iter();
+    let lengths: Vec<_> = lengths.map(|r| r["inferences"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [120, 9600]);
+    let winners = run["winners"].as_array().unwrap();
+    let layers = winners.iter().map(|w| w["equal"].as_u64().unwrap());
+    assert_eq!(layers.sum::<u64>(), 13);
+    // The first layer has no gradient of its data; every other one has a choice in each pass.
+    let passes = |w: &serde_json::Value| {
+        let all = w["passes"].as_array().unwrap().iter();
+        all.filter(|c| !c.is_null()).count()
+    };
+    assert_eq!(passes(&winners[0]), 2);
+    assert!(winners[1..].iter().all(|w| passes(w) == 3), "{run}");
+}
+
 fn study<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let usual = [
         "study",

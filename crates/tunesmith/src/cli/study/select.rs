@@ -1,10 +1,11 @@
-//! `study select`: choosing among algorithms while inferences run, beside every fixed choice.
+//! `study select`: choosing among algorithms while inferences or training steps run, beside every fixed choice.
 
 use crate::cli::knobs::{default, doc};
 use crate::cli::model_args::{StoreArgs, say, warn};
 use crate::cli::output::{Output, PICTURE};
 use crate::cli::parse::{parse_count, parse_duration, parse_threads};
 use crate::cli::table::Table;
+use crate::cli::train_args::TrainArgs;
 use crate::cli::{print_json, print_line, print_text};
 use crate::compile::compile_plan;
 use crate::online::selectors;
@@ -18,15 +19,16 @@ use std::time::Duration;
 use store::Store;
 use study::plots::selections;
 use study::select::{ChoiceTimes, Layer, LayerTime, Selection, measure};
+use study::winners::{Chosen, Pass};
 use tune::kernels::Origins;
 use tune::known::Requirements;
 use tune::threads::ThreadSettings;
 use tune::{Host, Result};
 
-/// Choose among the algorithms of each layer while inferences run, and compare with every fixed choice
+/// Choose among the algorithms of each layer while inferences or training steps run, and compare with every fixed choice
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith study select vgg16 resnet34 --threads 1,2 --plot select.svg\n  tunesmith study select vgg16-cifar --batch 8 --threads 1 --time 5s --json\n  tunesmith study select 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)' --threads 1"
+    after_help = "Examples:\n  tunesmith study select vgg16 resnet34 --threads 1,2 --plot select.svg\n  tunesmith study select vgg16-cifar --batch 8 --threads 1 --time 5s --json\n  tunesmith study select vgg16-cifar --train --batch 8 --threads 1,2 --plot train.svg\n  tunesmith study select 'op:conv2d(c=64,h=56,w=56,k=64,r=3,s=3,pad=1)' --threads 1"
 )]
 pub struct Args {
     /// ONNX files, built-in models (see `models`), or operators as op:NAME(argument=value,...)
@@ -49,6 +51,8 @@ pub struct Args {
     alternatives: Vec<String>,
     #[arg(long, help = doc("accuracy"), value_name = "strict|relaxed", default_value = default("accuracy"))]
     accuracy: Accuracy,
+    #[command(flatten)]
+    training: TrainArgs,
     #[command(flatten)]
     store: StoreArgs,
     /// Use no tuning records, only default schedules
@@ -111,9 +115,10 @@ fn selected(
     let target = host.machine.target(threads);
     let options = ImportOptions {
         batch: a.batch,
+        training: a.training.train,
         ..ImportOptions::default()
     };
-    let source = crate::source::load(model, &options)?;
+    let source = a.training.step_of(crate::source::load(model, &options)?)?;
     let plan = source.plan_for(&host.machine, &target, a.accuracy, store)?;
     // The plan has the only references to the constants now.
     drop(source);
@@ -162,6 +167,10 @@ fn print(s: &Selection, alternatives: &[String]) -> Result<()> {
     print_line(&costs(s))?;
     print_text("\n")?;
     layers(s, alternatives).print()?;
+    if s.training {
+        print_text("\n")?;
+        winners(s).print()?;
+    }
     print_line("\nDecisions:")?;
     for l in &s.layers {
         print_line(&format!("  {}", decision(l)))?;
@@ -201,7 +210,7 @@ fn print_choices(s: &Selection) -> Result<()> {
 
 /// What exploring and what a decided choice cost.
 fn costs(s: &Selection) -> String {
-    let (e, o) = (&s.exploring, &s.overhead);
+    let (e, o, unit) = (&s.exploring, &s.overhead, s.unit());
     let differing = match s.differing {
         0 => format!("The choice made online is that of {}.", name(s.best())),
         n => format!(
@@ -210,16 +219,28 @@ fn costs(s: &Selection) -> String {
         ),
     };
     let pays = match e.pays_after {
-        Some(n) => format!("exploring has paid after {n:.0} inferences"),
+        Some(n) => format!("exploring has paid after {n:.0} {unit}s"),
         None => "exploring does not pay".to_string(),
     };
+    let rates: Vec<String> = s
+        .exploring_throughput()
+        .iter()
+        .map(|r| format!("{r:.1}"))
+        .collect();
+    let runs = s.runs.iter().map(|r| {
+        let (n, more) = (r.inferences, 100.0 * (r.ratio - 1.0));
+        format!("A run of {n} {unit}s takes {more:+.1}% against the best fixed choice.\n")
+    });
+    let runs: String = runs.collect();
     format!(
-        "{differing}\n{} inferences decided, in {:.2} s; as many of the best fixed choice take {:.2} s.\n\
-         The whole run of {} inferences took {:.2} s; as many of the best fixed choice take {:.2} s ({:+.1}%); {pays}.\n\
-         After deciding, an inference takes {:.4} times what it takes with the same choices fixed (medians of {} pairs).",
+        "{differing}\n{} {unit}s decided, in {:.2} s; as many of the best fixed choice take {:.2} s.\n\
+         In the parts of this time throughput was {} images/s.\n\
+         The whole run of {} {unit}s took {:.2} s; as many of the best fixed choice take {:.2} s ({:+.1}%); {pays}.\n{runs}\
+         After deciding, one {unit} takes {:.4} times what it takes with the same choices fixed (medians of {} pairs).",
         e.inferences,
         e.ms / 1e3,
         e.best_ms / 1e3,
+        rates.join(", "),
         e.run_inferences,
         e.run_ms / 1e3,
         e.run_best_ms / 1e3,
@@ -230,10 +251,35 @@ fn costs(s: &Selection) -> String {
 }
 
 fn title(l: &Layer) -> String {
-    match l.equal {
-        1 => l.step.clone(),
-        n => format!("{} and {} equal", l.step, n - 1),
+    equal_to(&l.step, l.equal)
+}
+
+/// The first one and how many are equal to it.
+fn equal_to(first: &str, equal: usize) -> String {
+    match equal {
+        1 => first.to_string(),
+        n => format!("{first} and {} equal", n - 1),
     }
+}
+
+/// What each layer of a training step chose, its passes beside each other; blank where there is no choice.
+fn winners(s: &Selection) -> Table {
+    let mut header = vec!["layer (winner, ms)"];
+    header.extend(Pass::ALL.map(Pass::name));
+    let mut table = Table::new(&header);
+    let cell = |c: &Option<Chosen>| match c {
+        Some(c) => {
+            let ms = c.median_ms.map(|ms| format!(" {ms:.3}"));
+            format!("{}{}", c.algorithm, ms.unwrap_or_default())
+        }
+        None => String::new(),
+    };
+    for w in &s.winners {
+        let mut row = vec![equal_to(&w.layer, w.equal)];
+        row.extend(w.passes.iter().map(cell));
+        table.row(row);
+    }
+    table
 }
 
 /// The time of each algorithm in each layer, blank where it does not apply.
@@ -249,7 +295,15 @@ fn layers(s: &Selection, alternatives: &[String]) -> Table {
     let mut header = vec!["layer (ms; * chosen)"];
     header.extend(&names);
     let mut table = Table::new(&header);
-    for l in &s.layers {
+    let mut layers: Vec<&Layer> = s.layers.iter().collect();
+    if s.training {
+        let place = |l: &&Layer| {
+            let (layer, pass) = Pass::of(&l.step);
+            (s.winners.iter().position(|w| w.has(layer)), pass)
+        };
+        layers.sort_by_key(place);
+    }
+    for l in layers {
         let mut row = vec![title(l)];
         row.extend(names.iter().map(|name| cell(l, name)));
         table.row(row);
