@@ -334,7 +334,7 @@ struct Env<'a> {
     /// Position of the result among the anchor's outputs.
     output: usize,
     layout: Layout,
-    /// Logical shape of the result.
+    /// Logical shape of the result; that of a scalar is [1].
     shape: Vec<i64>,
     dtype: DType,
     accesses: HashMap<ValueId, Access>,
@@ -352,13 +352,18 @@ impl<'a> Env<'a> {
     ) -> (Env<'a>, Vec<(ValueId, Layout)>) {
         let node = &model[group.anchor];
         let result = group.outputs(model)[output];
+        let mut shape: Vec<i64> = model[result].shape().iter().map(|d| *d as i64).collect();
+        if shape.is_empty() {
+            // Then templates and rules have a row to work on.
+            shape.push(1);
+        }
         let mut env = Env {
             model,
             group,
             node,
             output,
             layout: choice.output,
-            shape: model[result].shape().iter().map(|d| *d as i64).collect(),
+            shape,
             dtype: model[result].dtype(),
             accesses: declared.accesses,
         };

@@ -166,11 +166,8 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             stretches: &stretches,
             ..from
         };
-        let (facts, dims, sizes) = (
-            PlanFacts::new(&plan),
-            source.artifact_dims(),
-            source.sizes(),
-        );
+        let (facts, dims) = (PlanFacts::new(&plan), source.artifact_dims());
+        let sizes = source.sizes();
         // The plan has the only references to the constants now, but for other variants.
         let name = source.name;
         drop(source.model);
