@@ -27,6 +27,9 @@ use tune::{Error, Result};
 #[derive(clap::Args)]
 pub struct ModelArgs {
     /// An ONNX file, a built-in model (see `models`), or one operator as op:NAME(argument=value,...)
+    // The derive puts no arguments into the group of a struct that flattens another, and an optional struct is there if
+    // its group is.
+    #[arg(group = "ModelArgs")]
     pub model: String,
     #[arg(long, help = with_default("threads"), value_parser = parse_threads::<u32>)]
     pub threads: Option<u32>,
