@@ -165,6 +165,22 @@ pub enum IterKind {
     Spatial,
     /// Values are combined by the block's reducer.
     Reduce,
+    /// Values come in ascending order. A later one may load what an earlier one wrote, and write it anew. Where
+    /// the statement writes may depend on the data.
+    Ordered,
+}
+
+impl IterKind {
+    /// All of them, with their words in texts.
+    pub const WORDS: [(IterKind, &'static str); 3] = [
+        (IterKind::Spatial, "spatial"),
+        (IterKind::Reduce, "reduce"),
+        (IterKind::Ordered, "ordered"),
+    ];
+
+    pub fn word(self) -> &'static str {
+        IterKind::WORDS[self as usize].1
+    }
 }
 
 /// One iteration variable of a block, with domain `0..extent`.
@@ -317,6 +333,11 @@ impl Block {
 
     pub fn reduce_iters(&self) -> impl Iterator<Item = &Iter> {
         self.iters.iter().filter(|i| i.kind == IterKind::Reduce)
+    }
+
+    /// Whether its instances run in an order of their own.
+    pub fn is_ordered(&self) -> bool {
+        self.iters.iter().any(|i| i.kind == IterKind::Ordered)
     }
 
     pub fn spatial_iters(&self) -> impl Iterator<Item = &Iter> {

@@ -5,7 +5,8 @@
 
 use crate::expr::Expr;
 use crate::program::{
-    Block, Buffer, BufferId, Iter, IterKind, Node, Program, Reducer, Reduction, Role, Scope, Write,
+    Block, Buffer, BufferId, Iter, IterKind, LoopId, Node, Program, Reducer, Reduction, Role,
+    Scope, Write,
 };
 use tensor::DType;
 
@@ -95,6 +96,29 @@ impl ProgramBuilder {
         self.block(name, axes, reduce_axes, Some(reducer), |s, r| vec![f(s, r)])[0]
     }
 
+    /// `buffer[indices] = value` for all values of the ordered axes, one after the other, and of the others, where `f` gives
+    /// both. The block has this name; earlier blocks have written the buffer.
+    pub fn update(
+        &mut self,
+        name: &str,
+        buffer: BufferId,
+        (axes, ordered): (&[AxisExtent<'_>], &[AxisExtent<'_>]),
+        f: impl FnOnce(&[Expr], &[Expr]) -> (Vec<Expr>, Expr),
+    ) {
+        let all = axes.iter().map(|a| (a, IterKind::Spatial));
+        let all = all.chain(ordered.iter().map(|a| (a, IterKind::Ordered)));
+        let (loops, iters) = self.loops(name, all);
+        let vars: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
+        let (spatial, ordered) = vars.split_at(axes.len());
+        let (indices, value) = f(spatial, ordered);
+        let write = Write {
+            buffer,
+            indices,
+            value,
+        };
+        self.nest((name, loops, iters), vec![write], None);
+    }
+
     /// Several outputs from one block: a map (no reducer) or a tuple reduction.
     /// Output `i` is the buffer `name` for `i = 0`, else `name.i`.
     pub fn block(
@@ -105,22 +129,10 @@ impl ProgramBuilder {
         reducer: Option<Reducer>,
         f: impl FnOnce(&[Expr], &[Expr]) -> Vec<Expr>,
     ) -> Vec<BufferId> {
-        let p = &mut self.program;
         let all = axes.iter().map(|a| (a, IterKind::Spatial));
         let all = all.chain(reduce_axes.iter().map(|a| (a, IterKind::Reduce)));
-        let mut loops = Vec::new();
-        let mut iters = Vec::new();
-        for ((axis, extent), kind) in all {
-            let l = p.new_loop(format!("{name}.{axis}"), *extent, vec![]);
-            let binding = Expr::var(p.loop_(l).var);
-            loops.push(l);
-            iters.push(Iter {
-                var: p.add_var(*axis),
-                extent: *extent,
-                kind,
-                binding,
-            });
-        }
+        let (loops, iters) = self.loops(name, all);
+        let p = &mut self.program;
         let vars: Vec<Expr> = iters.iter().map(|i| Expr::var(i.var)).collect();
         let (spatial, reduce) = vars.split_at(axes.len());
         let values = f(spatial, reduce);
@@ -151,9 +163,41 @@ impl ProgramBuilder {
             reducer,
             init: true,
         });
-        let name = name.to_string();
+        self.nest((name, loops, iters), writes, reduction);
+        outputs
+    }
+
+    /// A loop and an iteration variable for each axis.
+    fn loops<'a>(
+        &mut self,
+        name: &str,
+        axes: impl Iterator<Item = (&'a AxisExtent<'a>, IterKind)>,
+    ) -> (Vec<LoopId>, Vec<Iter>) {
+        let p = &mut self.program;
+        let one = |((axis, extent), kind): (&AxisExtent<'_>, IterKind)| {
+            let l = p.new_loop(format!("{name}.{axis}"), *extent, vec![]);
+            let binding = Expr::var(p.loop_(l).var);
+            let iter = Iter {
+                var: p.add_var(*axis),
+                extent: *extent,
+                kind,
+                binding,
+            };
+            (l, iter)
+        };
+        axes.map(one).unzip()
+    }
+
+    /// A block in its loops, behind all others.
+    fn nest(
+        &mut self,
+        (name, loops, iters): (&str, Vec<LoopId>, Vec<Iter>),
+        writes: Vec<Write>,
+        reduction: Option<Reduction>,
+    ) {
+        let p = &mut self.program;
         let block = Block {
-            name,
+            name: name.to_string(),
             iters,
             predicate: None,
             writes,
@@ -166,7 +210,6 @@ impl ProgramBuilder {
             node = Node::Loop(l);
         }
         p.body.push(node);
-        outputs
     }
 
     /// Marks `outputs` as the program's outputs, in argument order after the inputs.

@@ -106,6 +106,14 @@ pub enum Broken {
     },
     #[error("block `{block}` loads `{buffer}`, which it writes")]
     OwnOutput { block: String, buffer: String },
+    #[error(
+        "block `{block}` runs in order, but its accesses to `{buffer}` are not apart for all values of the spatial `{var}`"
+    )]
+    OrderedAcross {
+        block: String,
+        buffer: String,
+        var: String,
+    },
     #[error("block `{block}` does not initialise `{buffer}`, nor does an earlier block")]
     NoInit { block: String, buffer: String },
     #[error("block `{block}` loads `{buffer}`, which no earlier block writes")]
@@ -140,7 +148,7 @@ pub enum Broken {
     #[error("loops `{outer}` and `{inner}`, one inside the other, are bound to one axis")]
     BoundTwice { outer: String, inner: String },
     #[error(
-        "loop `{name}` runs its iterations together, but block `{block}` reduces over it in `{var}`"
+        "loop `{name}` runs its iterations together, but block `{block}` reduces over it, or goes on, in `{var}`"
     )]
     ReduceAcross {
         name: String,

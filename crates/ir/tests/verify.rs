@@ -339,7 +339,7 @@ const EDITS: &[TextEdit] = &[
         "Y.j in 0..6",
         "Y.j in 0..6 vectorized",
         &[
-            "loop `Y.j` runs its iterations together, but block `Y` reduces over it in `j`",
+            "loop `Y.j` runs its iterations together, but block `Y` reduces over it, or goes on, in `j`",
             "iterations of loop `Y.j` run together, and block `Y` writes the same elements of `Y` in all",
         ],
     ),

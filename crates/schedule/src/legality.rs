@@ -52,6 +52,9 @@ pub(crate) fn independent(p: &Program, l: LoopId) -> Result<(), String> {
         if feeds(block, var, IterKind::Reduce) {
             return Err(format!("it is a reduction loop of `{}`", block.name));
         }
+        if feeds(block, var, IterKind::Ordered) {
+            return Err(format!("`{}` goes on in it", block.name));
+        }
         for w in &block.writes {
             if !written.contains(&w.buffer) && !lives_inside(p, &usage, w.buffer, l) {
                 written.push(w.buffer);

@@ -13,6 +13,8 @@ pub struct Nest {
     /// Outermost first.
     pub spatial: Vec<AxisLoop>,
     pub reduce: Vec<AxisLoop>,
+    /// Those in which the block goes on: see [`IterKind::Ordered`].
+    pub ordered: Vec<AxisLoop>,
     pub writes: usize,
     pub is_reduction: bool,
 }
@@ -33,20 +35,21 @@ pub fn nests(p: &Program) -> Vec<Nest> {
 
 fn nest(p: &Program, b: BlockId) -> Nest {
     let block = p.block(b);
-    let (mut spatial, mut reduce) = (Vec::new(), Vec::new());
+    let (mut spatial, mut reduce, mut ordered) = (Vec::new(), Vec::new(), Vec::new());
     for id in p.path_to(Node::Block(b)).unwrap_or_default() {
         let l = p.loop_(id);
         let mut iters = block.iters.iter().filter(|i| i.binding.uses_var(l.var));
         let iter = iters.next();
-        let is_reduce = iter.is_some_and(|i| i.kind == IterKind::Reduce);
+        let kind = iter.map_or(IterKind::Spatial, |i| i.kind);
         let found = AxisLoop {
             id,
             axis: iter.map_or_else(String::new, |i| p.var(i.var).name.clone()),
             extent: l.extent,
         };
-        match is_reduce {
-            true => reduce.push(found),
-            false => spatial.push(found),
+        match kind {
+            IterKind::Reduce => reduce.push(found),
+            IterKind::Spatial => spatial.push(found),
+            IterKind::Ordered => ordered.push(found),
         }
     }
     Nest {
@@ -54,6 +57,7 @@ fn nest(p: &Program, b: BlockId) -> Nest {
         name: block.name.clone(),
         spatial,
         reduce,
+        ordered,
         writes: block.writes.len(),
         is_reduction: block.is_reduction(),
     }

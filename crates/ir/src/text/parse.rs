@@ -305,12 +305,9 @@ impl Parser {
     fn point(&mut self) -> Parsed<(String, IterKind, i64)> {
         let name = self.name("the name of an iteration variable")?;
         self.symbol(":")?;
-        let kind = if self.try_word("spatial") {
-            IterKind::Spatial
-        } else if self.try_word("reduce") {
-            IterKind::Reduce
-        } else {
-            return Err(self.token().expected("`spatial` or `reduce`"));
+        let known = IterKind::WORDS.iter().find(|(_, w)| self.try_word(w));
+        let Some((kind, _)) = known.copied() else {
+            return Err(self.token().expected("`spatial`, `reduce` or `ordered`"));
         };
         Ok((name, kind, self.int("the extent of the variable")?))
     }

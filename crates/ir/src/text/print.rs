@@ -314,10 +314,7 @@ impl<'a> Printer<'a> {
     }
 
     fn point(&mut self, var: VarId, kind: IterKind, extent: i64) {
-        let kind = match kind {
-            IterKind::Spatial => "spatial",
-            IterKind::Reduce => "reduce",
-        };
+        let kind = kind.word();
         let text = format!("{}: {kind} {extent}", self.names.vars[var.index()]);
         self.push(&text);
     }

@@ -120,7 +120,7 @@ pub(super) fn together(body: &Body<'_>, broken: &mut Vec<Broken>) {
                 continue;
             }
             let moved: Vec<_> = b.iters.iter().filter(|i| i.binding.uses_var(var)).collect();
-            for i in moved.iter().filter(|i| i.kind == IterKind::Reduce) {
+            for i in moved.iter().filter(|i| i.kind != IterKind::Spatial) {
                 broken.push(Broken::ReduceAcross {
                     name: name(),
                     block: b.name.clone(),

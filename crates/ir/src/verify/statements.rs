@@ -27,7 +27,8 @@ pub(super) fn writes(body: &Body<'_>, broken: &mut Vec<Broken>) {
                 broken.push(Broken::ReadOnly { block, buffer });
             }
         }
-        for buffer in b.reads().into_iter().filter(|r| b.writes_to(*r)) {
+        let own = |r: &BufferId| b.writes_to(*r) && !b.is_ordered();
+        for buffer in b.reads().into_iter().filter(own) {
             broken.push(Broken::OwnOutput {
                 block: block(),
                 buffer: body.buffer(buffer),
@@ -60,6 +61,9 @@ pub(super) fn iterations(body: &Body<'_>, broken: &mut Vec<Broken>) {
         for (v, extent, kind) in points(b) {
             let used = |w: &crate::Write| w.indices.iter().any(|i| i.uses_var(v));
             let names = || (b.name.clone(), body.p.var(v).name.clone());
+            if kind == IterKind::Ordered {
+                continue;
+            }
             if kind == IterKind::Reduce {
                 if b.reduction.is_none() {
                     let (block, var) = names();
@@ -78,8 +82,31 @@ pub(super) fn iterations(body: &Body<'_>, broken: &mut Vec<Broken>) {
                     var,
                 });
             }
+            for buffer in across(b, v).filter(|_| extent > 1) {
+                let (block, var) = names();
+                broken.push(Broken::OrderedAcross {
+                    block,
+                    buffer: body.buffer(buffer),
+                    var,
+                });
+            }
         }
     }
+}
+
+/// The buffers that an ordered block accesses at elements which one value of a spatial variable may share with
+/// another: those are apart if the variable alone is the index of one dimension, in all accesses of the same.
+fn across(b: &Block, v: VarId) -> impl Iterator<Item = BufferId> {
+    let loads = if b.is_ordered() { b.loads() } else { vec![] };
+    let written = b.writes.iter().filter(|_| b.is_ordered());
+    written.filter_map(move |w| {
+        let own = loads.iter().filter(|(x, _)| *x == w.buffer);
+        let mut all = own.map(|(_, at)| at).chain([&w.indices]);
+        let is_var = |e: &Expr| *e == Expr::var(v);
+        let apart = w.indices.iter().position(is_var);
+        let shared = apart.is_none_or(|d| !all.all(|at| is_var(&at[d])));
+        shared.then_some(w.buffer)
+    })
 }
 
 /// In execution order, elements are written before they are loaded and
@@ -92,7 +119,7 @@ pub(super) fn order(body: &Body<'_>, broken: &mut Vec<Broken>) {
         for r in b.reads() {
             let given = matches!(p.buffer(r).role, Role::Input | Role::Constant);
             // Loads of a block's own output are reported as such.
-            if !given && !written.contains(&r) && !b.writes_to(r) {
+            if !given && !written.contains(&r) && (!b.writes_to(r) || b.is_ordered()) {
                 broken.push(Broken::ReadBeforeWrite {
                     block: b.name.clone(),
                     buffer: body.buffer(r),

@@ -1,15 +1,13 @@
 //! Elements at positions that an operand gives: gathered, and scattered.
 //!
-//! A scattered result is written element by element: each looks through the updates for
-//! those that are its own. So no two writes meet, and updates take effect in their order; the
-//! work is that of all elements times all updates that could be theirs. An update whose index
-//! is outside the operand is for no element.
+//! A scattered result begins as a copy of the operand. Then updates take effect in their order. An update whose
+//! index is outside the operand is for no element.
 
 use super::movement::kind;
-use super::{Access, Axes, Env, Kind, Point};
+use super::{Axes, Env, Kind};
 use graph::ops::{Combine, Gather, GatherElements, GatherNd, ScatterElements, ScatterNd};
 use ir::names::MAIN;
-use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer};
+use ir::{BufferId, DType, Expr, ProgramBuilder};
 
 /// An index along an axis of `n` elements, where a negative one counts from the end.
 fn position(env: &Env, operand: usize, index: Expr, n: i64) -> Expr {
@@ -69,86 +67,39 @@ pub(super) fn gather_nd(env: &Env, b: &mut ProgramBuilder, g: GatherNd) -> (Buff
     (result, kind(env).arg("batch", g.batch))
 }
 
-/// The updates that an element looks through.
+/// Updates of elements, which come one after the other.
 struct Updates<'a> {
-    axes: Axes,
-    /// How many of the result's axes, the outermost ones, decide which updates are for an
-    /// element.
-    deciding: usize,
-    /// Whether the update at a point of `axes` is for the element at a point of the result.
-    is_for: &'a dyn Fn(&[Expr], &[Expr]) -> Expr,
+    /// Axes of the result whose elements are updated apart, and those that updates follow each other along.
+    axes: [Axes; 2],
+    /// Where the update at a point of these axes goes, and whether it goes anywhere.
+    goes: &'a dyn Fn(&[Expr], &[Expr]) -> (Vec<Expr>, Expr),
     /// That update's value.
     value: &'a dyn Fn(&[Expr], &[Expr]) -> Expr,
 }
 
-/// `last` is the last update of each element, or -1; the result has it, or the operand.
-fn replaced(env: &Env, b: &mut ProgramBuilder, u: &Updates) -> BufferId {
-    let axes = env.axes();
-    let extents: Vec<i64> = u.axes.0.iter().map(|a| a.1).collect();
-    let last = b.reduce(
-        "last",
-        &axes.list()[..u.deciding],
-        &u.axes.list(),
-        Reducer::Max,
-        |o, t| {
-            let flat = t
-                .iter()
-                .zip(&extents)
-                .fold(Expr::int(0), |at, (t, n)| at * *n + t);
-            Expr::select((u.is_for)(o, t), flat, Expr::int(-1))
-        },
-    );
-    b.compute(ir::names::OUT.as_str(), &axes.list(), |o| {
-        let last = Expr::load(last, &o[..u.deciding]);
-        let mut rest = last.clone().max(0);
-        let mut at: Vec<Expr> = Vec::new();
-        for n in extents.iter().rev() {
-            at.push(rest.clone().floor_mod(*n));
-            rest = rest.floor_div(*n);
-        }
-        at.reverse();
-        let p = env.point(o);
-        let value = Expr::select(
-            last.ge(0),
-            (u.value)(o, &at),
-            env.operand(0).at(p.index.clone()),
-        );
-        env.follow(value, &p)
-    })
+/// A position as one that is inside, and whether it was.
+fn inside(position: Expr, n: i64) -> (Expr, Expr) {
+    let is_inside = Expr::int(0).le(&position).and(position.clone().lt(n));
+    (position.max(0).min(n - 1), is_inside)
 }
 
 fn scattered(env: &Env, b: &mut ProgramBuilder, combine: Combine, u: &Updates) -> BufferId {
-    let x = env.operand(0);
-    let number = |v: f64| Expr::constant(v, env.work());
-    let reducer = match combine {
-        Combine::Replace => return replaced(env, b, u),
-        Combine::Add => Reducer::Sum,
-        Combine::Mul => Reducer::Prod,
-        Combine::Max => Reducer::Max,
-        Combine::Min => Reducer::Min,
-    };
-    let axes = env.axes();
-    let acc = b.reduce(
-        MAIN.as_str(),
-        &axes.list(),
-        &u.axes.list(),
-        reducer,
-        |o, t| {
-            let none = match combine {
-                Combine::Add => number(0.0),
-                Combine::Mul => number(1.0),
-                _ => x.at(o.to_vec()),
-            };
-            Expr::select((u.is_for)(o, t), (u.value)(o, t), none)
-        },
-    );
-    let post = |all: Expr, p: &Point| match combine {
-        Combine::Add => x.at(p.index.clone()) + all,
-        Combine::Mul => x.at(p.index.clone()) * all,
-        Combine::Max => x.at(p.index.clone()).max(all),
-        _ => x.at(p.index.clone()).min(all),
-    };
-    env.conclude_at(b, acc, &axes, &|at| at.to_vec(), Some(&post))
+    let (x, axes) = (env.operand(0), env.axes());
+    let main = b.compute(MAIN.as_str(), &axes.list(), |o| x.at(o.to_vec()));
+    let [apart, ordered] = &u.axes;
+    b.update("updates", main, (&apart.list(), &ordered.list()), |o, t| {
+        let (at, is_inside) = (u.goes)(o, t);
+        let (old, new) = (Expr::load(main, at.clone()), (u.value)(o, t));
+        let value = match combine {
+            Combine::Replace => new,
+            Combine::Add => &old + &new,
+            Combine::Mul => &old * &new,
+            Combine::Max => old.clone().max(new),
+            Combine::Min => old.clone().min(new),
+        };
+        (at, Expr::select(is_inside, value, old))
+    });
+    env.conclude(b, main, &axes, None)
 }
 
 pub(super) fn scatter_elements(
@@ -158,27 +109,22 @@ pub(super) fn scatter_elements(
 ) -> (BufferId, Kind) {
     let (x, indices, updates) = (env.operand(0), env.operand(1), env.operand(2));
     let (n, count) = (x.shape()[s.axis], indices.shape()[s.axis]);
-    let shorter = |d: usize| d != s.axis && indices.shape()[d] < x.shape()[d];
-    let place = |o: &[Expr], t: &[Expr]| -> Vec<Expr> {
-        let axis = |(d, i): (usize, &Expr)| match d {
-            d if d == s.axis => t[0].clone(),
-            d if shorter(d) => i.clone().min(indices.shape()[d] - 1),
-            _ => i.clone(),
-        };
-        o.iter().enumerate().map(axis).collect()
-    };
-    let is_for = |o: &[Expr], t: &[Expr]| {
-        let index = position(env, 1, indices.at(place(o, t)), n);
-        let inside = (0..o.len()).filter(|d| shorter(*d));
-        inside.fold(index.equals(&o[s.axis]), |all, d| {
-            o[d].clone().lt(indices.shape()[d]).and(all)
-        })
+    let place = |o: &[Expr], t: &[Expr]| [&o[..s.axis], &[t[0].clone()], &o[s.axis..]].concat();
+    let goes = |o: &[Expr], t: &[Expr]| {
+        let mut at = place(o, t);
+        let (own, is_inside) = inside(position(env, 1, indices.at(at.clone()), n), n);
+        at[s.axis] = own;
+        (at, is_inside)
     };
     let value = |o: &[Expr], t: &[Expr]| updates.at(place(o, t));
+    let named = |d: usize| (format!("i{d}"), indices.shape()[d]);
+    let apart = (0..indices.shape().len()).filter(|d| *d != s.axis);
     let updates = Updates {
-        axes: Axes::new([("u0".to_string(), count)]),
-        deciding: x.shape().len(),
-        is_for: &is_for,
+        axes: [
+            Axes::new(apart.map(named)),
+            Axes::new([("u0".to_string(), count)]),
+        ],
+        goes: &goes,
         value: &value,
     };
     let result = scattered(env, b, s.combine, &updates);
@@ -186,29 +132,31 @@ pub(super) fn scatter_elements(
 }
 
 pub(super) fn scatter_nd(env: &Env, b: &mut ProgramBuilder, s: ScatterNd) -> (BufferId, Kind) {
-    let (indices, updates): (&Access, &Access) = (env.operand(1), env.operand(2));
+    let (x, indices, updates) = (env.operand(0), env.operand(1), env.operand(2));
     let (depth, outer) = match indices.shape().split_last() {
         Some((depth, outer)) => (*depth as usize, outer),
         None => unreachable!("the shape rule wants an axis"),
     };
     let rank = outer.len();
     let named = |(i, n): (usize, &i64)| (format!("u{i}"), *n);
-    // A single row has one update, and a reduction an axis.
-    let axes = match rank {
+    // A single row has one update.
+    let ordered = match rank {
         0 => Axes::new([("u0".to_string(), 1)]),
         _ => Axes::new(outer.iter().enumerate().map(named)),
     };
-    let is_for = |o: &[Expr], t: &[Expr]| {
-        let picks = row(env, &t[..rank], 0);
-        let same = picks.into_iter().zip(o).map(|(p, i)| p.equals(i));
-        same.reduce(Expr::and).unwrap_or_else(|| Expr::bool(true))
+    let goes = |o: &[Expr], t: &[Expr]| {
+        let picks = row(env, &t[..rank], 0).into_iter().zip(x.shape());
+        let (mut at, tests): (Vec<Expr>, Vec<Expr>) = picks.map(|(p, n)| inside(p, *n)).unzip();
+        at.extend_from_slice(o);
+        let is_inside = tests.into_iter().reduce(Expr::and);
+        (at, is_inside.unwrap_or_else(|| Expr::bool(true)))
     };
-    let value = |o: &[Expr], t: &[Expr]| updates.at([&t[..rank], &o[depth..]].concat());
+    let value = |o: &[Expr], t: &[Expr]| updates.at([&t[..rank], o].concat());
     let count = outer.iter().product::<i64>();
+    let apart = (depth..x.shape().len()).map(|d| (format!("i{d}"), x.shape()[d]));
     let updates = Updates {
-        axes,
-        deciding: depth.max(1).min(env.shape.len()),
-        is_for: &is_for,
+        axes: [Axes::new(apart), ordered],
+        goes: &goes,
         value: &value,
     };
     let result = scattered(env, b, s.combine, &updates);

@@ -334,7 +334,7 @@ struct Env<'a> {
     /// Position of the result among the anchor's outputs.
     output: usize,
     layout: Layout,
-    /// Logical shape of the result; that of a scalar is [1].
+    /// Logical shape of the result; that of a reduction to a scalar is [1].
     shape: Vec<i64>,
     dtype: DType,
     accesses: HashMap<ValueId, Access>,
@@ -353,8 +353,8 @@ impl<'a> Env<'a> {
         let node = &model[group.anchor];
         let result = group.outputs(model)[output];
         let mut shape: Vec<i64> = model[result].shape().iter().map(|d| *d as i64).collect();
-        if shape.is_empty() {
-            // Then templates and rules have a row to work on.
+        // Then templates have a row to work on.
+        if shape.is_empty() && matches!(node.op, Op::Reduce(_)) {
             shape.push(1);
         }
         let mut env = Env {

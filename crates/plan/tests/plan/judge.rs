@@ -68,7 +68,8 @@ impl Written {
 fn unsplit(shape: &[i64], merged: &[i64]) -> Vec<i64> {
     let mut rest = shape.iter().copied();
     let joined = merged.iter().map(|n| {
-        let mut extent = rest.next().unwrap_or(0);
+        // A scalar is a row of one element.
+        let mut extent = rest.next().unwrap_or(1);
         while extent < *n {
             extent *= rest.next().unwrap_or(*n + 1);
         }

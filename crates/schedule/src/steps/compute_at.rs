@@ -141,7 +141,7 @@ fn plan(p: &Program, b: BlockId, l: LoopId) -> Result<Plan, String> {
         for (span, iter) in spans.iter_mut().zip(&block.iters) {
             let needed = match iter.kind {
                 IterKind::Spatial => needed(block, &w.indices, &region.dims, iter.var, &r),
-                IterKind::Reduce => None,
+                IterKind::Reduce | IterKind::Ordered => None,
             };
             let needed = needed.unwrap_or_else(|| whole_dim(iter.extent));
             *span = Some(match span.take() {

@@ -36,6 +36,7 @@ pub(crate) fn apply(program: &mut Program, names: &[String]) -> Result<(), Illeg
         })
         .collect();
     check_reductions(program, &old, &new).map_err(refuse)?;
+    check_order(program, &old, &new).map_err(refuse)?;
 
     let mut body = program.loop_(old[old.len() - 1]).body.clone();
     program.replace_node(Node::Loop(old[0]), &[Node::Loop(new[0])]);
@@ -90,6 +91,18 @@ fn check_reductions(p: &Program, old: &[LoopId], new: &[LoopId]) -> Result<(), S
                     "`{a}` and `{b}` together enumerate outputs and terms of `{name}`"
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to swap loops in which a block goes on.
+fn check_order(p: &Program, old: &[LoopId], new: &[LoopId]) -> Result<(), String> {
+    for b in p.blocks_under(&[Node::Loop(old[0])]) {
+        let block = p.block(b);
+        let goes_on = |l: &&LoopId| feeds(block, p.loop_(**l).var, IterKind::Ordered);
+        if !old.iter().filter(goes_on).eq(new.iter().filter(goes_on)) {
+            return Err(format!("`{}` goes on in several of them", block.name));
         }
     }
     Ok(())

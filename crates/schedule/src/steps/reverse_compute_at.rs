@@ -210,7 +210,7 @@ fn consumed(
             },
         };
         let span = exactly_within(&span, i.extent, &r)?;
-        if i.kind == IterKind::Reduce && span != whole_dim(i.extent) {
+        if i.kind != IterKind::Spatial && span != whole_dim(i.extent) {
             return Err(format!(
                 "it reduces over a part of `{name}` that one iteration does not produce whole"
             ));

@@ -100,6 +100,9 @@ fn of_program(program: &Program, target: &CpuTarget, allowed: Allowed) -> Templa
         template(program, &all, target, &mut found);
         found
     };
+    if all.iter().any(|n| !n.ordered.is_empty()) {
+        return of(nest::sketches);
+    }
     if allowed.space == SpaceKind::Rules {
         let found = of(rules::sketches);
         return match found.sketches.is_empty() {

@@ -15,6 +15,8 @@ const MOST_ROWS: i64 = 16;
 
 /// Parts for each thread with which the innermost loop need not be shared.
 const PARTS: i64 = 4;
+/// Values that go on side by side. Chosen by hand; not measured apart.
+const SIDE_BY_SIDE: i64 = 8;
 /// Vectors of a row that are written out, at most.
 const MOST_WRITTEN_OUT: i64 = 32;
 
@@ -81,6 +83,9 @@ fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
 
 /// Schedules one nest that still has its own loops.
 pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
+    if !n.ordered.is_empty() {
+        return ordered(d, n, target, style);
+    }
     if style.rfactor && row_reduction(n, target) {
         return rows(d, n, target);
     }
@@ -258,4 +263,47 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
         d.parallel_if_legal(outer[0]);
     }
     Ok(())
+}
+
+/// A block that goes on along some of its axes: threads share the others, and vectors go along the innermost of them
+/// if its elements lie side by side. Else some of its values go on side by side, as each waits for the one before.
+fn ordered(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
+    let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
+        return Ok(());
+    };
+    let along = &n.spatial[at];
+    let block = d.block(n.block);
+    let mut iters = block.iters.iter().map(|i| i.var);
+    let var = iters.find(|v| d.program().var(*v).name == along.axis);
+    // Lanes that write where their own data say are no vector.
+    let is_vector = |w: &ir::Write| match w.indices.split_last() {
+        Some((last, others)) => {
+            last.as_var() == var && !others.iter().any(|e| var.is_some_and(|v| e.uses_var(v)))
+        }
+        None => false,
+    };
+    let innermost = block.writes.iter().all(is_vector);
+    let width = match innermost {
+        true => lanes(target).min((along.extent as u64).next_power_of_two() as i64),
+        false if style.tile => SIDE_BY_SIDE.min(along.extent),
+        false => 1,
+    };
+    let mut outer = ids(&n.spatial);
+    let mut inner = None;
+    if width > 1 {
+        let [rest, part] = d.split(along.id, [REST, given(width)])?;
+        outer[at] = rest;
+        inner = Some(part);
+    }
+    let order = [&outer[..], &ids(&n.ordered), &Vec::from_iter(inner)].concat();
+    if order.len() > 1 {
+        d.reorder(&order)?;
+    }
+    d.parallel(&outer, target.threads)?;
+    match inner {
+        Some(lane) if innermost => d.vectorize_if_legal(lane),
+        Some(part) => d.unroll(part)?,
+        None => {}
+    }
+    d.run_parallel()
 }
