@@ -18,7 +18,7 @@ pub use addresses::DependsOnData;
 pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts};
 pub use cpus::{Cpu, cpus};
 pub use emulator::{Emulator, EmulatorError, output};
-pub use executable::{ExecutableError, PERIOD, Runner, contents};
+pub use executable::{ExecutableError, PERIOD, Runner, contents, model_executable};
 pub use features::{FEATURE_VERSION, Means, Window};
 pub use methods::{METHODS, Method, Regressor};
 pub use metrics::{Metrics, predicted_order};
