@@ -80,9 +80,9 @@ time:
   call void @exit(i64 0)
   unreachable
 usage:
-  %usage = call ptr @address_of(i32 7)
+  %usage.text = call ptr @address_of(i32 7)
   %usage.bytes = call i64 @number_of(i32 8)
-  call void @print(i64 2, ptr %usage, i64 %usage.bytes)
+  call void @print(i64 2, ptr %usage.text, i64 %usage.bytes)
   call void @exit(i64 2)
   unreachable
 }
