@@ -6,6 +6,7 @@ mod cache;
 mod cpus;
 mod emulator;
 mod executable;
+mod external;
 mod features;
 mod methods;
 mod metrics;
@@ -19,6 +20,7 @@ pub use cache::{Access, CacheSetting, Caches, Geometry, Hits, LINE, LevelCounts}
 pub use cpus::{Cpu, cpus};
 pub use emulator::{Emulator, EmulatorError, output};
 pub use executable::{ExecutableError, PERIOD, Runner, contents, model_executable};
+pub use external::{External, ExternalError};
 pub use features::{FEATURE_VERSION, Means, Window};
 pub use methods::{METHODS, Method, Regressor};
 pub use metrics::{Metrics, predicted_order};

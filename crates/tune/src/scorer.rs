@@ -8,7 +8,7 @@ use crate::options::Options;
 use analysis::Score;
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
-use simulate::{CacheSetting, Geometry, LINE, Means, Predictor, PredictorError, Sample};
+use simulate::{CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample};
 use std::sync::Arc;
 
 /// Scores what builders read.
@@ -29,6 +29,8 @@ pub struct Simulator {
     pub name: String,
     pub caches: CacheSetting,
     pub judge: Judge,
+    /// The command of the user's that simulates in place of this program.
+    pub external: Option<External>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,40 @@ impl Simulator {
             name: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
+            external: None,
+        }
+    }
+
+    /// A command of the user's. It knows what its numbers are called, and what the processor is.
+    ///
+    /// # Errors
+    /// If kernels of the target would have several threads.
+    pub fn external(
+        command: External,
+        name: Option<&str>,
+        count: &str,
+        target: &Target,
+    ) -> Result<Simulator> {
+        if target.threads() != 1 {
+            return Err(
+                Error::new("executables for simulators have one thread").help("give --threads 1")
+            );
+        }
+        Ok(Simulator {
+            name: name.unwrap_or(command.command()).into(),
+            judge: Judge::Count(count.into()),
+            external: Some(command),
+            ..Simulator::of(target)
+        })
+    }
+
+    /// What builders have to simulate.
+    pub fn asks(&self) -> ReadOptions {
+        let own = self.external.is_none();
+        ReadOptions {
+            caches: own.then(|| self.caches.clone()),
+            external: self.external.clone(),
+            ..ReadOptions::default()
         }
     }
 
@@ -119,7 +155,11 @@ impl Scorer {
     pub fn asks(&self) -> ReadOptions {
         ReadOptions {
             cpu: self.cpu.clone(),
-            caches: self.simulator.as_ref().map(|s| s.caches.clone()),
+            ..self
+                .simulator
+                .as_ref()
+                .map(Simulator::asks)
+                .unwrap_or_default()
         }
     }
 
@@ -169,7 +209,10 @@ impl Scorer {
         match &simulator.judge {
             Judge::Count(count) => {
                 let mut named = sample.statistics.named().into_iter();
-                let missing = || format!("the simulator counts no `{count}`");
+                let missing = || {
+                    let told = sample.statistics.others.keys().cloned().collect::<Vec<_>>();
+                    format!("the simulator counts no `{count}`, but {}", told.join(", "))
+                };
                 let (_, value) = named.find(|(name, _)| name == count).ok_or_else(missing)?;
                 // Costs are positive: no event is half of one.
                 Ok(value.max(0.5))

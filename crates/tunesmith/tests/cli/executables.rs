@@ -72,15 +72,10 @@ fn an_executable_reads_arrays_or_bytes_and_writes_arrays() {
     write_npy_file(&p.folder.join("x.npy"), &x).unwrap();
     std::fs::write(p.folder.join("x.bin"), x.bytes()).unwrap();
     // Writers pad headers as they like.
-    let padded = [
-        &b"\x93NUMPY\x01\x00\x80\x00"[..],
-        format!(
-            "{:<127}\n",
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 16), }"
-        )
-        .as_bytes(),
-        x.bytes(),
-    ];
+    let dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 16), }";
+    let dictionary = format!("{dictionary:<127}\n");
+    let start: &[u8] = b"\x93NUMPY\x01\x00\x80\x00";
+    let padded = [start, dictionary.as_bytes(), x.bytes()];
     std::fs::write(p.folder.join("padded.npy"), padded.concat()).unwrap();
     let mut found = Vec::new();
     for input in ["x.npy", "x.bin", "padded.npy"] {
