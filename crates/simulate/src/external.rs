@@ -7,8 +7,8 @@ use crate::emulator::{EmulatorError, output};
 use crate::executable::{ExecutableError, Runner};
 use crate::statistics::Statistics;
 use ir::Target;
-use llvm::CodegenError;
-use runtime::BuiltKernel;
+use llvm::{CodegenError, Compiler};
+use runtime::{BuiltKernel, KernelTarget};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, Permissions};
 use std::io;
@@ -25,6 +25,11 @@ const EXECUTABLE: &str = "{exe}";
 const FOLDER: &str = "{out}";
 /// What gem5 leaves there.
 const STATS: &str = "stats.txt";
+
+const NOTHING: &str = "define i32 @kernel(ptr %context, ptr %arguments, ptr %workspace) {
+  ret i32 0
+}
+";
 
 /// What gem5 calls the counts of [`Statistics`]. It counts the replacements of a cache without telling reads from writes, so these
 /// keep their names.
@@ -119,6 +124,23 @@ impl External {
         let out = folder.path().join("out");
         fs::create_dir(&out)?;
         self.run(&executable, &out)
+    }
+
+    /// What the command counts of a kernel that does nothing: whether it works, and which numbers it tells.
+    ///
+    /// # Errors
+    /// As [`External::count`].
+    pub fn try_out(&self, target: &Target) -> Result<Statistics, ExternalError> {
+        let object = Compiler::new(target)?.compile_text("nothing", NOTHING)?;
+        let by_hand = BuiltKernel::by_hand(object, vec![]);
+        let nothing = BuiltKernel {
+            target: KernelTarget {
+                triple: target.triple().into(),
+                ..KernelTarget::generic()
+            },
+            ..by_hand
+        };
+        self.count(target, &nothing)
     }
 
     fn run(&self, executable: &Path, out: &Path) -> Result<Statistics, ExternalError> {

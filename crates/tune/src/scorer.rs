@@ -62,14 +62,14 @@ impl Simulator {
         }
     }
 
-    /// A command of the user's. It knows what its numbers are called, and what the processor is.
+    /// A command of the user's, which is tried out. It knows what its numbers are called, and what the processor is.
     ///
     /// # Errors
-    /// If kernels of the target would have several threads.
+    /// If kernels of the target would have several threads, the command fails, or it does not tell the count that is the score.
     pub fn external(
         command: External,
         name: Option<&str>,
-        count: &str,
+        count: Option<&str>,
         target: &Target,
     ) -> Result<Simulator> {
         if target.threads() != 1 {
@@ -77,9 +77,23 @@ impl Simulator {
                 Error::new("executables for simulators have one thread").help("give --threads 1")
             );
         }
+        let told = command.try_out(target).map_err(|e| {
+            Error::new(format!("--simulator: {e}"))
+                .help("the command was tried with an executable that does nothing")
+        })?;
+        let own = told.named().into_iter().map(|(name, _)| name);
+        // A command that counts anything of ours counts instructions.
+        let names: Vec<String> = match told.instructions > 0.0 {
+            true => own.collect(),
+            false => told.others.into_keys().collect(),
+        };
+        if let Some(count) = count.filter(|c| !names.iter().any(|n| n == c)) {
+            return Err(Error::new(format!("the simulator tells no `{count}`"))
+                .help(format!("give --minimise with one of {}", names.join(", "))));
+        }
         Ok(Simulator {
             name: name.unwrap_or(command.command()).into(),
-            judge: Judge::Count(count.into()),
+            judge: Judge::Count(count.unwrap_or(Simulator::WEIGHTED).into()),
             external: Some(command),
             ..Simulator::of(target)
         })
@@ -209,10 +223,7 @@ impl Scorer {
         match &simulator.judge {
             Judge::Count(count) => {
                 let mut named = sample.statistics.named().into_iter();
-                let missing = || {
-                    let told = sample.statistics.others.keys().cloned().collect::<Vec<_>>();
-                    format!("the simulator counts no `{count}`, but {}", told.join(", "))
-                };
+                let missing = || format!("the simulator counts no `{count}`");
                 let (_, value) = named.find(|(name, _)| name == count).ok_or_else(missing)?;
                 // Costs are positive: no event is half of one.
                 Ok(value.max(0.5))

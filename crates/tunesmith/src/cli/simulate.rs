@@ -207,7 +207,7 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
         None => host.machine.target(1),
     };
     let cpu = a.cpu.as_deref();
-    let external = a.external.simulator(cpu, Simulator::WEIGHTED, &target)?;
+    let external = a.external.simulator(cpu, None, &target)?;
     let simulator = match external {
         Some(external) => external,
         None => Simulator::named(cpu, &target)?,

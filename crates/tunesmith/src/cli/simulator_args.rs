@@ -21,14 +21,14 @@ pub struct ExternalArgs {
 }
 
 impl ExternalArgs {
-    /// The simulator, if one is given, with the count that is its score and a name for what it simulates.
+    /// The simulator, if one is given, with the count that is its score, if there is one, and a name for what it simulates.
     ///
     /// # Errors
     /// If the command takes no executable, or kernels would have several threads.
     pub fn simulator(
         &self,
         name: Option<&str>,
-        count: &str,
+        count: Option<&str>,
         target: &Target,
     ) -> Result<Option<Simulator>> {
         let Some(command) = &self.simulator else {
@@ -75,7 +75,7 @@ impl SimulatorArgs {
         }
         let (cpu, count) = (self.cpu.as_deref(), self.minimise.as_deref());
         let count = count.unwrap_or(Simulator::WEIGHTED);
-        if let Some(external) = self.external.simulator(cpu, count, target)? {
+        if let Some(external) = self.external.simulator(cpu, Some(count), target)? {
             return Ok(external);
         }
         let mut simulator = Simulator::named(self.cpu.as_deref(), target)?;

@@ -263,7 +263,7 @@ fn what_is_wrong_with_a_command_of_the_user_is_said() {
         ("true", "{exe}"),
         ("no-such-simulator {exe}", "does not start"),
         ("echo nothing {exe}", "no line of a name and a number"),
-        ("echo cycles 3 #{exe}", "counts no `weighted`, but cycles"),
+        ("echo cycles 3 #{exe}", "tells no `weighted`"),
         ("false {exe}", "exit status: 1"),
     ] {
         let error = said(&[&one[..], &[command]].concat());
