@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use tempfile::tempdir;
 use tensor::{Tensor, read_npy_file, write_npy_file};
 
-/// A model whose weights are prepared.
+/// A convolution with a border.
 const MODEL: &str = "op:conv2d(c=8,h=14,w=14,k=16,r=3,s=3,pad=1)";
 
 fn checks(isa: Isa) {
