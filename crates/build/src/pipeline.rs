@@ -7,7 +7,7 @@ use lower::flat::{BufferPlace, Code};
 use runtime::{BuiltKernel, CodeFormat, KernelParam, KernelTarget, ParamRole};
 use schedule::Trace;
 use serde::{Deserialize, Serialize};
-use simulate::{CacheSetting, Statistics};
+use simulate::{CacheSetting, External, Statistics};
 use std::fmt::Write as _;
 use std::time::Instant;
 
@@ -44,6 +44,8 @@ pub struct ReadOptions {
     pub cpu: String,
     /// The caches in which one call on one core is simulated as well.
     pub caches: Option<CacheSetting>,
+    /// The command that simulates one call instead.
+    pub external: Option<External>,
 }
 
 /// What was read of a candidate.
@@ -124,13 +126,18 @@ pub fn build(
     });
     let read = |asked| read(&code, compiler, &compiled.object, asked);
     let read = options.read.as_ref().map(read).transpose();
-    let read = read.map_err(failure(BuildStage::Codegen))?;
+    let mut read = read.map_err(failure(BuildStage::Codegen))?;
     let mut kernel = built_kernel(
         &code,
         compiler.target(),
         compiled.object,
         schedule::print(trace),
     );
+    let external = options.read.as_ref().and_then(|r| r.external.as_ref());
+    if let (Some(read), Some(external)) = (&mut read, external) {
+        let counted = external.count(compiler.target(), &kernel);
+        read.statistics = Some(counted.map_err(|e| e.to_string()));
+    }
     if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
         kernel.prepare_code = Some(host_prepare(&code).map_err(failure(BuildStage::Codegen))?);
     }

@@ -473,6 +473,14 @@ impl CompiledModel {
         self.manifest.steps.iter().filter(in_place).count()
     }
 
+    /// The bytes of a stored constant ([`TensorPlace::Constant`]).
+    ///
+    /// # Panics
+    /// If there is no such constant.
+    pub fn stored(&self, blob: u32) -> &[u8] {
+        &self.constants[blob as usize].bytes
+    }
+
     /// Bytes of stored constants, prepared ones included.
     pub fn constant_bytes(&self) -> u64 {
         self.constants.iter().map(|c| c.bytes.len() as u64).sum()

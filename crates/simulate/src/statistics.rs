@@ -2,6 +2,7 @@
 
 use crate::cache::{Caches, LevelCounts};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a miss in the first level, in one between, and in the last one costs beside what it costs in the level
 /// before, in instructions: orders of magnitude, chosen by hand.
@@ -22,6 +23,9 @@ pub struct Statistics {
     pub l1i: LevelCounts,
     /// From the second level to the last one.
     pub shared: Vec<LevelCounts>,
+    /// What else a simulator of the user's tells, by its names.
+    #[serde(default)]
+    pub others: BTreeMap<String, f64>,
 }
 
 impl Statistics {
@@ -77,8 +81,72 @@ impl Statistics {
                 all.extend(counts.map(|(name, n)| (format!("{level}.{kind}.{name}"), n as f64)));
             }
         }
+        all.extend(self.others.iter().map(|(name, n)| (name.clone(), *n)));
         all
     }
+
+    /// Counts by their names ([`Statistics::named`]); those that are not named are 0.
+    pub fn of_named(simulator: &str, numbers: Vec<(String, f64)>) -> Statistics {
+        let mut all = Statistics {
+            simulator: simulator.into(),
+            ..Statistics::default()
+        };
+        for (name, value) in numbers {
+            match all.count_mut(&name) {
+                Some(Count::Real(count)) => *count = value,
+                Some(Count::Whole(count)) => *count = value as u64,
+                None => _ = all.others.insert(name, value),
+            }
+        }
+        all
+    }
+
+    fn count_mut(&mut self, name: &str) -> Option<Count<'_>> {
+        let of_kernel = match name {
+            "instructions" => Some(&mut self.instructions),
+            "loads" => Some(&mut self.loads),
+            "stores" => Some(&mut self.stores),
+            "branches" => Some(&mut self.branches),
+            _ => None,
+        };
+        if let Some(count) = of_kernel {
+            return Some(Count::Real(count));
+        }
+        let mut parts = name.split('.');
+        let (level, access, event) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some()
+            || !["read", "write"].contains(&access)
+            || !["hits", "misses", "replacements"].contains(&event)
+        {
+            return None;
+        }
+        let level = match level {
+            "l1d" => &mut self.l1d,
+            "l1i" => &mut self.l1i,
+            "l2" | "l3" => {
+                let at = usize::from(level == "l3");
+                let levels = self.shared.len().max(at + 1);
+                self.shared.resize(levels, LevelCounts::default());
+                &mut self.shared[at]
+            }
+            _ => return None,
+        };
+        let hits = match access {
+            "read" => &mut level.read,
+            _ => &mut level.write,
+        };
+        Some(Count::Whole(match event {
+            "hits" => &mut hits.hits,
+            "misses" => &mut hits.misses,
+            _ => &mut hits.replacements,
+        }))
+    }
+}
+
+/// A count of [`Statistics`].
+enum Count<'s> {
+    Real(&'s mut f64),
+    Whole(&'s mut u64),
 }
 
 #[cfg(test)]
@@ -131,5 +199,9 @@ mod tests {
         assert_eq!(named.len(), 5 + 4 * 6);
         assert_eq!(get("loads"), Some(7.0));
         assert_eq!(get("l3.write.misses"), Some(2.0));
+        let weighted = |(name, _): &(String, f64)| name == "weighted";
+        let mut counts = named.clone();
+        counts.retain(|c| !weighted(c));
+        assert_eq!(Statistics::of_named("", counts), of);
     }
 }

@@ -75,7 +75,7 @@ fn build_round(
     for (request, drawn) in asked {
         some.insert(builders.submit(request.clone()), (request, drawn, None));
     }
-    while let Some(outcome) = builders.pool.next(2 * builders.limit) {
+    while let Some(outcome) = builders.pool.next(builders.patience()) {
         if let (Ok(Ok(b)), Some(of)) = (outcome.result, some.get_mut(&outcome.id)) {
             of.2 = Some(b);
         }
@@ -278,7 +278,7 @@ impl<'a> Ahead<'a> {
         }
         self.submitted = self.submitted.max(most);
         while (from..to).any(|at| !self.done.contains(&at)) {
-            let Some(o) = self.builders.pool.next(2 * self.builders.limit) else {
+            let Some(o) = self.builders.pool.next(self.builders.patience()) else {
                 return;
             };
             self.spent += Spent {

@@ -275,18 +275,29 @@ pub fn read_npy(mut r: impl Read) -> Result<Tensor, NpyError> {
     header.tensor(AlignedBytes::shared(data))
 }
 
-pub fn write_npy(mut w: impl Write, t: &Tensor) -> Result<(), NpyError> {
-    let kind = descr(t.dtype());
-    let dims: String = t.shape().iter().map(|d| format!("{d},")).collect();
-    let mut header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({dims}), }}");
-    while (header.len() + 11) % 64 != 0 {
-        header.push(' ');
+/// What a `.npy` file has before the elements, in row-major order. Its dictionary is written as numpy writes it.
+pub fn npy_header(dtype: DType, shape: &[usize]) -> Vec<u8> {
+    let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let sizes = match sizes.as_slice() {
+        [one] => format!("{one},"),
+        all => all.join(", "),
+    };
+    let kind = descr(dtype);
+    let mut dictionary =
+        format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    while (dictionary.len() + 11) % 64 != 0 {
+        dictionary.push(' ');
     }
-    header.push('\n');
-    w.write_all(MAGIC)?;
-    w.write_all(&[1, 0])?;
-    w.write_all(&(header.len() as u16).to_le_bytes())?;
-    w.write_all(header.as_bytes())?;
+    dictionary.push('\n');
+    let mut header = MAGIC.to_vec();
+    header.extend([1, 0]);
+    header.extend((dictionary.len() as u16).to_le_bytes());
+    header.extend(dictionary.as_bytes());
+    header
+}
+
+pub fn write_npy(mut w: impl Write, t: &Tensor) -> Result<(), NpyError> {
+    w.write_all(&npy_header(t.dtype(), t.shape()))?;
     w.write_all(t.bytes())?;
     Ok(())
 }

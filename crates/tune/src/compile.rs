@@ -12,6 +12,7 @@ use plan::{Plan, PlanTensorId, Task, TensorKind};
 use runtime::{BoundKernel, BuiltKernel, CompiledModel, ModelBuilder, Pool};
 use search::{Accuracy, Allowed, Candidate, DefaultCandidate};
 use serde::Serialize;
+use simulate::External;
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -25,6 +26,8 @@ pub struct Builders {
     pub pool: BuilderPool,
     cache: Option<PathBuf>,
     pub limit: Duration,
+    /// The longest time beside that a simulator was given.
+    simulation: Duration,
     next_id: u64,
 }
 
@@ -53,6 +56,7 @@ impl Builders {
             pool,
             cache,
             limit: BUILD_LIMIT,
+            simulation: Duration::ZERO,
             next_id: 0,
         })
     }
@@ -81,13 +85,22 @@ impl Builders {
     pub fn submit(&mut self, request: BuildRequest) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.pool.submit(id, request, self.limit);
+        let read = request.options.read.as_ref();
+        let external = read.and_then(|r| r.external.as_ref());
+        let simulation = external.map_or(Duration::ZERO, External::limit);
+        self.simulation = self.simulation.max(simulation);
+        self.pool.submit(id, request, self.limit + simulation);
         id
+    }
+
+    /// Longer than the next answer may take.
+    pub fn patience(&self) -> Duration {
+        2 * (self.limit + self.simulation)
     }
 
     /// Waits for what is being built and drops it.
     pub fn drain(&mut self) {
-        while self.pool.next(self.limit * 2).is_some() {}
+        while self.pool.next(self.patience()).is_some() {}
     }
 
     /// Builds one candidate of every task, several at once.
@@ -103,7 +116,7 @@ impl Builders {
             self.submit(request);
         }
         let mut out: Vec<Option<Arc<BuiltKernel>>> = tasks.iter().map(|_| None).collect();
-        while let Some(o) = self.pool.next(self.limit * 2) {
+        while let Some(o) = self.pool.next(self.patience()) {
             let at = (o.id - first) as usize;
             let fail =
                 |why: String| Error::new(format!("cannot build {}: {why}", tasks[at].title()));
@@ -152,7 +165,7 @@ impl Builders {
         }
         let mut read = vec![None; candidates.len()];
         let mut done = 0;
-        while let Some(o) = self.pool.next(self.limit * 2) {
+        while let Some(o) = self.pool.next(self.patience()) {
             done += 1;
             told(done);
             if let Ok(Ok(built)) = o.result {

@@ -194,7 +194,7 @@ impl Run<'_> {
                 tasks.insert(builders.submit(request), (i, k.candidate));
             }
         }
-        while let Some(o) = builders.pool.next(builders.limit * 2) {
+        while let Some(o) = builders.pool.next(builders.patience()) {
             if let (Some((i, candidate)), Ok(Ok(built))) = (tasks.get(&o.id), o.result) {
                 kernels[*i] = named(built.kernel, Some(candidate), &of.plan.tasks[*i].program);
             }

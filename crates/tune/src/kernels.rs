@@ -187,7 +187,7 @@ fn add_alternatives(
     }
     // In the order of the groups and of their candidates, whichever was built first.
     let mut built: BTreeMap<(usize, u64), Arc<BuiltKernel>> = BTreeMap::new();
-    while let Some(o) = builders.pool.next(builders.limit * 2) {
+    while let Some(o) = builders.pool.next(builders.patience()) {
         if let (Some((group, candidate)), Ok(Ok(b))) = (asked.get(&o.id), o.result) {
             built.insert(
                 (*group, o.id),

@@ -144,6 +144,22 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "simulator",
+        kind: "command",
+        default: "none",
+        doc: "The command of another simulator, such as 'my-simulator {exe}'. It gets a candidate as an executable of one thread, and prints lines of a name and a number. With {out} in it, it leaves gem5's stats.txt in that folder instead",
+        source: "ADR 0040",
+        affects_code: false,
+    },
+    Knob {
+        name: "simulator-limit",
+        kind: "duration",
+        default: "60s",
+        doc: "Time that --simulator may take for one candidate",
+        source: OWN_CHOICE,
+        affects_code: false,
+    },
+    Knob {
         name: "score-cpu",
         kind: "name",
         default: "this machine's",

@@ -84,7 +84,7 @@ fn build_finalists(s: &mut Search, builders: &mut Builders, seed: u64) -> Result
         let request = builders.request(&subject.text, &plain, host, false);
         oracle = Some(builders.submit(request));
     }
-    while let Some(o) = builders.pool.next(builders.limit * 2) {
+    while let Some(o) = builders.pool.next(builders.patience()) {
         let Ok(Ok(built)) = o.result else {
             continue;
         };

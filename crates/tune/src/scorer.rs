@@ -8,7 +8,7 @@ use crate::options::Options;
 use analysis::Score;
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
-use simulate::{CacheSetting, Geometry, LINE, Means, Predictor, PredictorError, Sample};
+use simulate::{CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample};
 use std::sync::Arc;
 
 /// Scores what builders read.
@@ -29,6 +29,8 @@ pub struct Simulator {
     pub name: String,
     pub caches: CacheSetting,
     pub judge: Judge,
+    /// The command of the user's that simulates in place of this program.
+    pub external: Option<External>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +58,54 @@ impl Simulator {
             name: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
+            external: None,
+        }
+    }
+
+    /// A command of the user's, which is tried out. It knows what its numbers are called, and what the processor is.
+    ///
+    /// # Errors
+    /// If kernels of the target would have several threads, the command fails, or it does not tell the count that is the score.
+    pub fn external(
+        command: External,
+        name: Option<&str>,
+        count: Option<&str>,
+        target: &Target,
+    ) -> Result<Simulator> {
+        if target.threads() != 1 {
+            return Err(
+                Error::new("executables for simulators have one thread").help("give --threads 1")
+            );
+        }
+        let told = command.try_out(target).map_err(|e| {
+            Error::new(format!("--simulator: {e}"))
+                .help("the command was tried with an executable that does nothing")
+        })?;
+        let own = told.named().into_iter().map(|(name, _)| name);
+        // A command that counts anything of ours counts instructions.
+        let names: Vec<String> = match told.instructions > 0.0 {
+            true => own.collect(),
+            false => told.others.into_keys().collect(),
+        };
+        if let Some(count) = count.filter(|c| !names.iter().any(|n| n == c)) {
+            return Err(Error::new(format!("the simulator tells no `{count}`"))
+                .help(format!("give --minimise with one of {}", names.join(", "))));
+        }
+        Ok(Simulator {
+            name: name.unwrap_or(command.command()).into(),
+            judge: Judge::Count(count.unwrap_or(Simulator::WEIGHTED).into()),
+            external: Some(command),
+            ..Simulator::of(target)
+        })
+    }
+
+    /// What builders have to simulate.
+    pub fn asks(&self) -> ReadOptions {
+        let own = self.external.is_none();
+        ReadOptions {
+            caches: own.then(|| self.caches.clone()),
+            external: self.external.clone(),
+            ..ReadOptions::default()
         }
     }
 
@@ -119,7 +169,11 @@ impl Scorer {
     pub fn asks(&self) -> ReadOptions {
         ReadOptions {
             cpu: self.cpu.clone(),
-            caches: self.simulator.as_ref().map(|s| s.caches.clone()),
+            ..self
+                .simulator
+                .as_ref()
+                .map(Simulator::asks)
+                .unwrap_or_default()
         }
     }
 

@@ -225,7 +225,7 @@ pub(crate) fn stretched(
         }
     }
     let mut kernels = HashMap::new();
-    while let Some(o) = builders.pool.next(builders.limit * 2) {
+    while let Some(o) = builders.pool.next(builders.patience()) {
         if let (Some((task, candidate)), Ok(Ok(built))) = (asked.get(&o.id), o.result) {
             let kernel = named(built.kernel, Some(candidate), &task.program);
             kernels.insert(task.key.clone(), kernel);

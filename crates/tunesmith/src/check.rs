@@ -20,6 +20,8 @@ use tune::compile::accuracy_of;
 use tune::source::{Source, requantised};
 use tune::{Error, Result};
 
+/// The step of what is compared with the model as it was imported.
+const OUTPUT: &str = "output";
 /// How many times the tolerance an output of a training step may be off. Chosen by hand: outputs of the built-in
 /// networks are off by up to 3 times the tolerance.
 const TRAINING: f64 = 10.0;
@@ -185,15 +187,7 @@ pub fn check(
     let accuracy = accuracy_of(&compiled);
     let plan = source.plan(target, accuracy, compiled.plain_steps())?;
     of_plan(&plan, &compiled)?;
-    let mut inputs = Vec::new();
-    for (i, v) in model.inputs().iter().enumerate() {
-        let ty = model.value(*v);
-        inputs.push(Arc::new(tune::latency::input(
-            ty.dtype(),
-            ty.shape(),
-            seed + i as u64,
-        )));
-    }
+    let inputs = inputs(model, seed);
     let merged = &plan.model;
     let refused = |e: EvalError| Error::new(format!("reference: {e}"));
     // One step of a sum that lies between two numbers changes all that follows: of quantised
@@ -235,28 +229,77 @@ pub fn check(
         trains: steps.trains,
     };
     let mut layers = steps.layers;
-    let of_steps = layers.len();
-    layers.extend(imported.judge(running).map_err(refused)?);
-    let max = |f: fn(&LayerAgreement) -> f64| {
-        // The outputs of a training step have other bounds.
-        let count = if imported.trains {
-            of_steps
-        } else {
-            layers.len()
-        };
-        let with_digits = layers[..count]
-            .iter()
-            .filter(|l| l.judged && !l.subnormal && !l.cancels);
-        with_digits.map(f).fold(0.0, f64::max)
+    let outputs = 0..compiled.outputs().len();
+    let outputs: Vec<Tensor> = outputs.map(|i| running.output_tensor(i)).collect();
+    layers.extend(imported.judge(&outputs).map_err(refused)?);
+    Ok(Agreement::of(layers, &compiled, tolerance))
+}
+
+/// Inputs of a model from a seed.
+pub fn inputs(model: &GraphModel, seed: u64) -> Vec<Arc<Tensor>> {
+    let of = |(i, v): (usize, &ValueId)| {
+        let ty = model.value(*v);
+        let seed = seed + i as u64;
+        Arc::new(tune::latency::input(ty.dtype(), ty.shape(), seed))
     };
-    Ok(Agreement {
-        ok: layers.iter().all(|l| l.ok),
-        accuracy: compiled.accuracy().to_string(),
+    model.inputs().iter().enumerate().map(of).collect()
+}
+
+/// Compares the outputs that a compiled model gave where no step can be observed, such as in another process, with those of
+/// the model as it was imported.
+///
+/// # Errors
+/// If the references fail, or the compiled model is of another model.
+pub fn check_outputs(
+    source: &Source,
+    target: &Target,
+    compiled: &CompiledModel,
+    inputs: Vec<Arc<Tensor>>,
+    given: &[Tensor],
+    tolerance: f64,
+) -> Result<Agreement> {
+    of_model(&source.model, compiled)?;
+    let accuracy = accuracy_of(compiled);
+    let plan = source.plan(target, accuracy, compiled.plain_steps())?;
+    let refused = |e: EvalError| Error::new(format!("reference: {e}"));
+    let in_bytes = graph::products_of_bytes(&source.model, requantised(accuracy));
+    let original = evaluate(&in_bytes, &inputs, Keep::Outputs).map_err(refused)?;
+    let tolerance = tolerance.max(rounding(&plan.model));
+    let imported = Imported {
+        model: &in_bytes,
+        inputs,
+        outputs: original.outputs(),
+        bounds: Bounds {
+            tolerance,
+            roundings: 0,
+        },
         tolerance,
-        max_rel_err: max(|l| l.rel_err),
-        max_over_rms: max(|l| l.max_over_rms),
-        layers,
-    })
+        rounds: plan.model.nodes().any(|(_, n)| jumps(&n.op)),
+        trains: !compiled.states().is_empty(),
+    };
+    let layers = imported.judge(given).map_err(refused)?;
+    Ok(Agreement::of(layers, compiled, tolerance))
+}
+
+impl Agreement {
+    fn of(layers: Vec<LayerAgreement>, compiled: &CompiledModel, tolerance: f64) -> Agreement {
+        // The outputs of a training step have other bounds.
+        let trains = !compiled.states().is_empty();
+        let counts = |l: &&LayerAgreement| {
+            l.judged && !l.subnormal && !l.cancels && !(trains && l.step == OUTPUT)
+        };
+        let max = |f: fn(&LayerAgreement) -> f64| {
+            layers.iter().filter(counts).map(f).fold(0.0, f64::max)
+        };
+        Agreement {
+            ok: layers.iter().all(|l| l.ok),
+            accuracy: compiled.accuracy().to_string(),
+            tolerance,
+            max_rel_err: max(|l| l.rel_err),
+            max_over_rms: max(|l| l.max_over_rms),
+            layers,
+        }
+    }
 }
 
 /// The model as it was imported, before any change, that of its precision included.
@@ -273,12 +316,12 @@ struct Imported<'a> {
 
 impl Imported<'_> {
     /// The outputs of a compiled model against its own.
-    fn judge(&self, running: &Model) -> std::result::Result<Vec<LayerAgreement>, EvalError> {
+    fn judge(&self, given: &[Tensor]) -> std::result::Result<Vec<LayerAgreement>, EvalError> {
         let mut found = Vec::new();
         for (i, e) in self.outputs.iter().enumerate() {
             let name = self.model.value(self.model.outputs()[i]).name();
-            let actual = running.output_tensor(i).reshaped(e.shape());
-            let own = layer("output".into(), name, &actual, e, self.bounds);
+            let actual = given[i].clone().reshaped(e.shape());
+            let own = layer(OUTPUT.into(), name, &actual, e, self.bounds);
             found.push(LayerAgreement {
                 judged: !self.rounds,
                 ok: own.ok || self.rounds,

@@ -233,6 +233,7 @@ fn read<'t>(
     let asked = ReadOptions {
         cpu: cpu.into(),
         caches: None,
+        external: None,
     };
     let features = builders.read_all(&candidates, target, &asked, &mut |done| {
         let what = format!("{done} of {} candidates read", candidates.len());

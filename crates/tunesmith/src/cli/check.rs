@@ -1,10 +1,11 @@
 //! `check`: a compiled model against the references.
 
+use super::executable::Runner;
 use super::keys::VerifyArgs;
 use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
 use super::pool_args::model_of;
 use super::table::{Table, or_unknown};
-use crate::check::{Agreement, LayerAgreement, check};
+use crate::check::{Agreement, LayerAgreement, check, check_outputs, inputs};
 use crate::compile::compile_plan;
 use runtime::{ConstantMemory, Model, Pool};
 use std::cmp::Ordering;
@@ -17,7 +18,7 @@ use tune::kernels::Origins;
 /// Compare every step of a compiled model with the reference operators on what the step read
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm"
+    after_help = "Examples:\n  tunesmith check vgg16\n  tunesmith check model.onnx --artifact model.tsm\n  tunesmith check mobilenet-v2 --target aarch64-neon"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -27,6 +28,10 @@ pub struct Args {
     /// Use no tuning records, only default schedules
     #[arg(long)]
     defaults: bool,
+    /// Run the executable that `compile --emit executable` writes, here or in an emulator (qemu-user), and compare its
+    /// outputs; nothing else is done for a target that cannot run here
+    #[arg(long)]
+    executable: bool,
     /// Check this compiled model instead of compiling one
     #[arg(long, value_name = "FILE")]
     artifact: Option<PathBuf>,
@@ -42,8 +47,16 @@ pub struct Args {
 
 pub fn run(a: &Args) -> Result<ExitCode> {
     let host = super::host()?;
-    let target = a.model.resolve_target(&host.machine)?;
-    check_runs_here(&target)?;
+    let usual = a.model.resolve_target(&host.machine)?;
+    let in_another = a.executable || check_runs_here(&usual).is_err();
+    let (target, runner) = match in_another {
+        true => {
+            let target = a.model.target_of_executable(&host.machine)?;
+            let runner = Runner::of(&target)?;
+            (target, Some(runner))
+        }
+        false => (usual, None),
+    };
     let load = |path: &Path| a.verify.load(path, ConstantMemory::default());
     let variants = a.artifact.as_deref().map(load).transpose()?;
     let sources = match &variants {
@@ -74,8 +87,18 @@ pub fn run(a: &Args) -> Result<ExitCode> {
                 Arc::new(compiled.model)
             }
         };
-        let mut model = Model::new(compiled, pool.clone())?;
-        let report = check(&source, &target, &mut model, a.seed, a.model.tolerance)?;
+        let report = match &runner {
+            Some(runner) => {
+                let inputs = inputs(&source.model, a.seed);
+                let given = runner.run(&target, &compiled, &inputs)?;
+                let tolerance = a.model.tolerance;
+                check_outputs(&source, &target, &compiled, inputs, &given, tolerance)?
+            }
+            None => {
+                let mut model = Model::new(compiled, pool.clone())?;
+                check(&source, &target, &mut model, a.seed, a.model.tolerance)?
+            }
+        };
         if !a.json {
             print(&source.sizes(), &report)?;
         }

@@ -1,15 +1,16 @@
 //! `compile`: the best known schedules, or defaults; no measuring.
 
+use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
 use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
-use super::output::{ARTIFACT, Output};
+use super::output::{ARTIFACT, EXECUTABLE, Output};
 use super::parse::{parse_count, parse_time};
 use super::plan_facts::PlanFacts;
 use super::score_args::ScoreArgs;
 use crate::compile::{Compiled, compile_plan, join};
 use ir::Target;
-use runtime::Pool;
+use runtime::{Pool, SigningKey};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ const BY_DEFAULT: &str = "default";
 /// Compile a model with the best known schedules; where none is known, with defaults derived from the machine
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  tunesmith compile model.onnx --threads 4 --out model.tsm\n  tunesmith compile bert.onnx --batch 1,8 --dim seq=32,64,128 --pad batch"
+    after_help = "Examples:\n  tunesmith compile model.onnx --threads 4 --out model.tsm\n  tunesmith compile bert.onnx --batch 1,8 --dim seq=32,64,128 --pad batch\n  tunesmith compile mobilenet-v2 --target aarch64-neon --emit executable"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -48,7 +49,11 @@ pub struct Args {
     keep_alternatives: usize,
     #[arg(long, value_name = "ALGORITHM,...", value_delimiter = ',', conflicts_with = "keep_alternatives", help = doc("alternatives"))]
     alternatives: Vec<String>,
-    /// The file for the compiled model [default: NAME.tsm]
+    /// What is written: a compiled model for `run`, or a program of one thread for the target that needs neither this
+    /// one nor a library
+    #[arg(long, value_enum, default_value_t = Emit::Artifact)]
+    emit: Emit,
+    /// The file for the compiled model [default: NAME.tsm, or NAME for an executable]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -56,6 +61,13 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// What a compiled model becomes.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Emit {
+    Artifact,
+    Executable,
 }
 
 #[derive(Serialize)]
@@ -126,12 +138,8 @@ fn chooser<'a>(
     }))
 }
 
-pub fn run(a: &Args) -> Result<ExitCode> {
-    let host = super::host()?;
-    let target = a.model.resolve_target(&host.machine)?;
-    let sources = a.model.sources()?;
-    warn_of_types(&sources[0], &target);
-    let named = super::tune::artifact_path(a.out.as_deref(), &sources[0].name);
+/// Where the model goes, and who signs it.
+fn destination(a: &Args, name: &str) -> Result<(Output, Option<SigningKey>)> {
     let key = a.sign.key()?;
     let inputs = [
         a.model.files(),
@@ -140,7 +148,29 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         a.score.files(),
     ]
     .concat();
-    let out = Output::new(&named, ARTIFACT, inputs)?;
+    let (named, kind) = match a.emit {
+        Emit::Artifact => (super::tune::artifact_path(a.out.as_deref(), name), ARTIFACT),
+        Emit::Executable if key.is_some() => {
+            return Err(Error::new("executables have no signatures")
+                .help("sign an artifact, or leave the key out"));
+        }
+        Emit::Executable => {
+            let usual = || super::tune::artifact_path(None, name).with_extension("");
+            (a.out.clone().unwrap_or_else(usual), EXECUTABLE)
+        }
+    };
+    Ok((Output::new(&named, kind, inputs)?, key))
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let host = super::host()?;
+    let target = match a.emit {
+        Emit::Artifact => a.model.resolve_target(&host.machine)?,
+        Emit::Executable => a.model.target_of_executable(&host.machine)?,
+    };
+    let sources = a.model.sources()?;
+    warn_of_types(&sources[0], &target);
+    let (out, key) = destination(a, &sources[0].name)?;
     let store = a.store.read_unless(a.defaults)?;
     let pool = Arc::new(Pool::new(target.threads() as usize)?);
     let requirements = a.model.requirements();
@@ -199,7 +229,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     }
     let variants = variants.ok_or_else(|| Error::new("the model has no variant"))?;
     let written = Written {
-        bytes: out.save(&variants, key.as_ref())?,
+        bytes: match a.emit {
+            Emit::Artifact => out.save(&variants, key.as_ref())?,
+            Emit::Executable => executable::write(&out, &executable::bytes(&target, &variants)?)?,
+        },
         artifact: out.path().display().to_string(),
     };
     print_all(a.json, summaries, written)?;

@@ -61,6 +61,7 @@ pub fn predictions(
     let asked = ReadOptions {
         cpu: scoring.cpu.clone(),
         caches: None,
+        external: None,
     };
     let read = builders.read_all(&candidates, target, &asked, &mut |_| {});
     let mut found = Vec::new();

@@ -13,6 +13,7 @@ mod doctor;
 mod dump;
 mod energy_args;
 mod energy_text;
+mod executable;
 mod explain;
 mod explain_html;
 mod explain_predict;

@@ -257,7 +257,19 @@ impl ModelArgs {
 
     /// The target; for another family than the host's, a generic machine of it.
     pub fn resolve_target(&self, machine: &Machine) -> Result<Target> {
-        let threads = self.threads.unwrap_or(machine.cpus as u32);
+        self.target_with(machine, self.threads.unwrap_or(machine.cpus as u32))
+    }
+
+    /// As [`ModelArgs::resolve_target`], for an executable.
+    pub fn target_of_executable(&self, machine: &Machine) -> Result<Target> {
+        match self.threads.unwrap_or(1) {
+            1 => self.target_with(machine, 1),
+            n => Err(Error::new(format!("an executable has one thread, not {n}"))
+                .help("give --threads 1, or leave it out")),
+        }
+    }
+
+    fn target_with(&self, machine: &Machine, threads: u32) -> Result<Target> {
         if self.target == "host" || self.target == machine.isa.name() {
             return match self.tune_cpu.as_str() {
                 "off" => Ok(machine.target(threads)),

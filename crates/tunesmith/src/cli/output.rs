@@ -36,6 +36,13 @@ pub const ARTIFACT: Kind = Kind {
     choose: OUT,
     streams: false,
 };
+/// Nothing tells it from other programs: it replaces none.
+pub const EXECUTABLE: Kind = Kind {
+    name: "an executable",
+    start: None,
+    choose: OUT,
+    streams: false,
+};
 pub const ARRAY: Kind = Kind {
     name: "a .npy file",
     start: Some(b"\x93NUMPY"),

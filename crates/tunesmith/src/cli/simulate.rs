@@ -4,6 +4,7 @@ use super::board;
 use super::model_args::check_runs_here;
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
+use super::simulator_args::ExternalArgs;
 use super::study::points::{ALONE, workloads};
 use super::table::Table;
 use build::ReadOptions;
@@ -59,6 +60,8 @@ struct CollectArgs {
     /// The processor whose caches are simulated, such as ryzen-5800x or cortex-a72 [default: one with the target's]
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
+    #[command(flatten)]
+    external: ExternalArgs,
     /// Simulate only
     #[arg(long)]
     no_time: bool,
@@ -203,7 +206,12 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
         Some(name) => named(name)?,
         None => host.machine.target(1),
     };
-    let simulator = Simulator::named(a.cpu.as_deref(), &target)?;
+    let cpu = a.cpu.as_deref();
+    let external = a.external.simulator(cpu, None, &target)?;
+    let simulator = match external {
+        Some(external) => external,
+        None => Simulator::named(cpu, &target)?,
+    };
     let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
     let fail = |e: std::io::Error| {
         Error::new(format!("{}: {e}", a.out.display())).help("choose another file with --out")
@@ -232,7 +240,7 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
             measure: ALONE,
             read: Some(ReadOptions {
                 cpu: llvm::scoring_cpu(&target),
-                caches: Some(simulator.caches.clone()),
+                ..simulator.asks()
             }),
         };
         let observer: &mut dyn Observer = &mut progress;

@@ -1,16 +1,58 @@
 //! Which processor is simulated, and which of its counts is the score.
 
 use super::ADVANCED;
-use super::knobs::with_default;
+use super::knobs::{default, with_default};
+use super::parse::parse_time;
 use ir::Target;
-use simulate::{Predictor, Statistics};
+use simulate::{External, Predictor, Statistics};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tune::scorer::{Judge, Simulator};
 use tune::{Error, Result};
 
+/// A simulator of the user's.
+#[derive(clap::Args)]
+pub struct ExternalArgs {
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "COMMAND", help = with_default("simulator"))]
+    simulator: Option<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "TIME", help = with_default("simulator-limit"), value_parser = parse_time)]
+    simulator_limit: Option<Duration>,
+}
+
+impl ExternalArgs {
+    /// The simulator, if one is given, with the count that is its score, if there is one, and a name for what it simulates.
+    ///
+    /// # Errors
+    /// If the command takes no executable, or kernels would have several threads.
+    pub fn simulator(
+        &self,
+        name: Option<&str>,
+        count: Option<&str>,
+        target: &Target,
+    ) -> Result<Option<Simulator>> {
+        let Some(command) = &self.simulator else {
+            return match self.simulator_limit {
+                Some(_) => Err(Error::new(
+                    "--simulator-limit has no effect without --simulator",
+                )),
+                None => Ok(None),
+            };
+        };
+        let limit = match self.simulator_limit {
+            Some(limit) => limit,
+            None => parse_time(default("simulator-limit")).map_err(Error::new)?,
+        };
+        let external = External::new(command, limit);
+        let external = external.map_err(|e| Error::new(format!("--simulator: {e}")))?;
+        Simulator::external(external, name, count, target).map(Some)
+    }
+}
+
 #[derive(clap::Args)]
 pub struct SimulatorArgs {
+    #[command(flatten)]
+    external: ExternalArgs,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "NAME", help = with_default("cpu"))]
     cpu: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "COUNT", help = with_default("minimise"))]
@@ -25,6 +67,17 @@ impl SimulatorArgs {
     /// # Errors
     /// If there is no such processor, or no such count.
     pub fn simulator(&self, target: &Target) -> Result<Simulator> {
+        if self.external.simulator.is_some() && self.predictor.is_some() {
+            return Err(
+                Error::new("--predictor is for the counts of this program's simulator")
+                    .help("leave --simulator or --predictor out"),
+            );
+        }
+        let (cpu, count) = (self.cpu.as_deref(), self.minimise.as_deref());
+        let count = count.unwrap_or(Simulator::WEIGHTED);
+        if let Some(external) = self.external.simulator(cpu, Some(count), target)? {
+            return Ok(external);
+        }
         let mut simulator = Simulator::named(self.cpu.as_deref(), target)?;
         if let Some(statistic) = &self.minimise {
             let levels = vec![Default::default(); simulator.caches.shared.len()];
@@ -68,6 +121,8 @@ impl SimulatorArgs {
             ("--cpu", self.cpu.is_some()),
             ("--minimise", self.minimise.is_some()),
             ("--predictor", self.predictor.is_some()),
+            ("--simulator", self.external.simulator.is_some()),
+            ("--simulator-limit", self.external.simulator_limit.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((flag, _)) => Err(Error::new(format!(

@@ -5,6 +5,7 @@ mod calibrated;
 mod commands;
 mod energy;
 mod errors;
+mod executables;
 mod howto;
 mod measuring;
 mod outputs;

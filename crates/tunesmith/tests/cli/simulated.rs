@@ -215,3 +215,63 @@ fn candidates_are_timed_on_a_board_and_the_fastest_is_named() {
     let damaged = p.error(&["simulate", "import", "board"]);
     assert!(damaged.contains("task0-1 soon"), "{damaged}");
 }
+
+/// A simulator that counts the bytes of an executable.
+const SCRIPT: &str = "echo bytes $(wc -c <\"$1\")\necho instructions 100\n";
+
+fn foreign() -> &'static str {
+    match cfg!(target_arch = "aarch64") {
+        true => "riscv64-rvv",
+        false => "aarch64-neon",
+    }
+}
+
+#[test]
+fn a_command_of_the_user_simulates() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    std::fs::write(p.folder.join("simulator.sh"), SCRIPT).unwrap();
+    let command = format!("sh {} {{exe}}", p.file("simulator.sh"));
+    let ask = ["tune", OP, "--evaluate", "simulate", "--trials", "6"];
+    let ask = [&ask[..], &["--threads", "1", "--target", foreign()]].concat();
+    let out = ["--simulator", &command, "--out", "m.tsm", "--minimise"];
+    let ask = [&ask[..], &out].concat();
+    let tuned = p.json(&[&ask[..], &["bytes"]].concat());
+    assert_eq!(tuned["score"], format!("simulated {command} bytes"));
+    let task = &tuned["tasks"][0];
+    let [default, chosen] = ["default_cycles", "cycles"].map(|c| task[c].as_f64().unwrap());
+    assert!(chosen <= default && chosen >= 4096.0, "{task}");
+    let collect = ["simulate", "collect", OP, "--points", "4", "--no-time"];
+    let out = ["--simulator", &command, "--target", foreign()];
+    p.json(&[&collect[..], &out, &["--cpu", "board", "--out", "s.jsonl"]].concat());
+    let written = std::fs::read_to_string(p.folder.join("s.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
+    assert_eq!(first["cpu"], "board");
+    assert_eq!(first["statistics"]["instructions"], 100.0);
+    assert!(first["statistics"]["others"]["bytes"].as_f64().unwrap() >= 4096.0);
+}
+
+#[test]
+fn what_is_wrong_with_a_command_of_the_user_is_said() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let ask = ["tune", OP, "--evaluate", "simulate", "--trials", "4"];
+    let ask = [&ask[..], &["--target", foreign(), "--out", "m.tsm"]].concat();
+    let said = |more: &[&str]| p.error(&[&ask[..], more].concat());
+    let one = ["--threads", "1", "--simulator"];
+    for (command, why) in [
+        ("true", "{exe}"),
+        ("no-such-simulator {exe}", "does not start"),
+        ("echo nothing {exe}", "no line of a name and a number"),
+        ("echo cycles 3 #{exe}", "tells no `weighted`"),
+        ("false {exe}", "exit status: 1"),
+    ] {
+        let error = said(&[&one[..], &[command]].concat());
+        assert!(error.contains(why), "{command}: {error}");
+    }
+    let slow = ["tail -f /dev/null {exe}", "--simulator-limit", "50ms"];
+    let slow = said(&[&one[..], &slow].concat());
+    assert!(slow.contains("did not end within 0.05 s"), "{slow}");
+    let threads = said(&["--threads", "2", "--simulator", "echo {exe}"]);
+    assert!(threads.contains("--threads 1"), "{threads}");
+}

@@ -166,6 +166,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
         Read::Code(cpu) => Some(ReadOptions {
             cpu: cpu.unwrap_or_else(|| llvm::scoring_cpu(&target)),
             caches: None,
+            external: None,
         }),
     };
     let programs = workloads(&a.models, &target, a.accuracy)?;

@@ -1,0 +1,253 @@
+//! A simulator of the user's: a command that runs an executable and says numbers.
+//!
+//! It prints lines of a name and a value, or leaves gem5's `stats.txt` in a folder. Names of [`Statistics`] become its
+//! counts, and all other names are kept beside them.
+
+use crate::emulator::{EmulatorError, output};
+use crate::executable::{ExecutableError, Runner};
+use crate::statistics::Statistics;
+use ir::Target;
+use llvm::{CodegenError, Compiler};
+use runtime::{BuiltKernel, KernelTarget};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+use thiserror::Error;
+
+/// In a command, the path of the executable.
+const EXECUTABLE: &str = "{exe}";
+/// In a command, an empty folder in which gem5 leaves what it counted.
+const FOLDER: &str = "{out}";
+/// What gem5 leaves there.
+const STATS: &str = "stats.txt";
+
+const NOTHING: &str = "define i32 @kernel(ptr %context, ptr %arguments, ptr %workspace) {
+  ret i32 0
+}
+";
+
+/// What gem5 calls the counts of [`Statistics`]. It counts the replacements of a cache without telling reads from writes, so these
+/// keep their names.
+const GEM5: [(&str, &str); 16] = [
+    ("system.cpu.commitStats0.numInsts", "instructions"),
+    ("system.cpu.commitStats0.numLoadInsts", "loads"),
+    ("system.cpu.commitStats0.numStoreInsts", "stores"),
+    ("system.cpu.fetchStats0.numBranches", "branches"),
+    ("system.cpu.dcache.ReadReq.hits::total", "l1d.read.hits"),
+    ("system.cpu.dcache.ReadReq.misses::total", "l1d.read.misses"),
+    ("system.cpu.dcache.WriteReq.hits::total", "l1d.write.hits"),
+    (
+        "system.cpu.dcache.WriteReq.misses::total",
+        "l1d.write.misses",
+    ),
+    ("system.cpu.icache.ReadReq.hits::total", "l1i.read.hits"),
+    ("system.cpu.icache.ReadReq.misses::total", "l1i.read.misses"),
+    ("system.l2.ReadSharedReq.hits::total", "l2.read.hits"),
+    ("system.l2.ReadSharedReq.misses::total", "l2.read.misses"),
+    ("system.l2.ReadExReq.hits::total", "l2.write.hits"),
+    ("system.l2.ReadExReq.misses::total", "l2.write.misses"),
+    ("system.l3.ReadSharedReq.hits::total", "l3.read.hits"),
+    ("system.l3.ReadSharedReq.misses::total", "l3.read.misses"),
+];
+
+/// A command, and the time that it may take for one executable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct External {
+    command: String,
+    limit: Duration,
+}
+
+#[derive(Debug, Error)]
+pub enum ExternalError {
+    #[error("`{0}` names no {EXECUTABLE}; put {EXECUTABLE} where the command takes the executable")]
+    NoPlace(String),
+    #[error("`{program}` does not start ({error}); give a command that this machine has")]
+    Missing { program: String, error: io::Error },
+    #[error("the simulator did not end within {} s; give it more time, or take smaller shapes", .0.as_secs_f64())]
+    TimedOut(Duration),
+    #[error("{from} has no line of a name and a number, but: {text}")]
+    NoNumbers { from: &'static str, text: String },
+    #[error("the simulator left no {STATS} in the folder of {FOLDER} ({0})")]
+    NoStats(io::Error),
+    #[error("the simulator: {0}")]
+    Ran(EmulatorError),
+    #[error(transparent)]
+    Codegen(#[from] CodegenError),
+    #[error(transparent)]
+    Executable(#[from] ExecutableError),
+    #[error("the folder of the executable: {0}")]
+    File(#[from] io::Error),
+}
+
+impl External {
+    /// Words of the command are separated by blanks; no shell reads them.
+    ///
+    /// # Errors
+    /// If the command does not say where the executable goes.
+    pub fn new(command: &str, limit: Duration) -> Result<External, ExternalError> {
+        if !command.contains(EXECUTABLE) {
+            return Err(ExternalError::NoPlace(command.into()));
+        }
+        Ok(External {
+            command: command.into(),
+            limit,
+        })
+    }
+
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// Time that the command may take.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// What the command counts of an executable of a kernel.
+    ///
+    /// # Errors
+    /// If there is no executable of the kernel, or the command fails or tells no numbers.
+    pub fn count(
+        &self,
+        target: &Target,
+        kernel: &BuiltKernel,
+    ) -> Result<Statistics, ExternalError> {
+        let folder = TempDir::new()?;
+        let executable = folder.path().join("kernel");
+        fs::write(&executable, Runner::new(target)?.executable(kernel, 1)?)?;
+        fs::set_permissions(&executable, Permissions::from_mode(0o700))?;
+        let out = folder.path().join("out");
+        fs::create_dir(&out)?;
+        self.run(&executable, &out)
+    }
+
+    /// What the command counts of a kernel that does nothing: whether it works, and which numbers it tells.
+    ///
+    /// # Errors
+    /// As [`External::count`].
+    pub fn try_out(&self, target: &Target) -> Result<Statistics, ExternalError> {
+        let object = Compiler::new(target)?.compile_text("nothing", NOTHING)?;
+        let by_hand = BuiltKernel::by_hand(object, vec![]);
+        let nothing = BuiltKernel {
+            target: KernelTarget {
+                triple: target.triple().into(),
+                ..KernelTarget::generic()
+            },
+            ..by_hand
+        };
+        self.count(target, &nothing)
+    }
+
+    fn run(&self, executable: &Path, out: &Path) -> Result<Statistics, ExternalError> {
+        let [executable, out_text] = [executable, out].map(|p| p.display().to_string());
+        let word = |w: &str| {
+            w.replace(EXECUTABLE, &executable)
+                .replace(FOLDER, &out_text)
+        };
+        let mut words = self.command.split_whitespace().map(word);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        let printed = output(command, self.limit).map_err(|e| match e {
+            EmulatorError::Missing { program, error } => ExternalError::Missing { program, error },
+            EmulatorError::TimedOut(limit) => ExternalError::TimedOut(limit),
+            other => ExternalError::Ran(other),
+        })?;
+        let (from, text) = match self.command.contains(FOLDER) {
+            true => {
+                let stats = fs::read_to_string(out.join(STATS));
+                (STATS, stats.map_err(ExternalError::NoStats)?)
+            }
+            false => ("its output", String::from_utf8_lossy(&printed).into_owned()),
+        };
+        let numbers = numbers(&text);
+        if numbers.is_empty() {
+            let text = text.trim().chars().take(200).collect();
+            return Err(ExternalError::NoNumbers { from, text });
+        }
+        Ok(Statistics::of_named(&self.command, numbers))
+    }
+}
+
+/// The lines of a name and a number. Of gem5's lines the first dump counts, what follows a `#` is for people, and the
+/// counts have the names of [`Statistics`].
+fn numbers(text: &str) -> Vec<(String, f64)> {
+    let first = text.split("End Simulation Statistics").next();
+    let lines = first.unwrap_or_default().lines();
+    lines.filter_map(number).collect()
+}
+
+fn number(line: &str) -> Option<(String, f64)> {
+    let mut words = line.split('#').next()?.split_whitespace();
+    let (name, value) = (words.next()?, words.next()?.parse().ok()?);
+    let known = GEM5.iter().find(|(gem5, _)| *gem5 == name);
+    let name = known.map_or(name, |(_, own)| own);
+    words.next().is_none().then(|| (name.to_string(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(command: &str, limit: Duration) -> Result<Statistics, ExternalError> {
+        let folder = TempDir::new().unwrap();
+        let external = External::new(command, limit)?;
+        external.run(Path::new("kernel"), folder.path())
+    }
+
+    const SECONDS: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn lines_of_names_and_numbers_are_read() {
+        let found = ran(
+            "printf instructions\\t12\\nenergy\\t3.5\\nnote\\tnone\\n%s {exe}",
+            SECONDS,
+        );
+        let found = found.unwrap();
+        assert_eq!(found.instructions, 12.0);
+        assert_eq!(found.others["energy"], 3.5);
+        assert_eq!(found.others.len(), 1);
+        assert!(found.named().contains(&("energy".into(), 3.5)));
+    }
+
+    #[test]
+    fn what_goes_wrong_is_said() {
+        let said = |command: &str, limit| ran(command, limit).unwrap_err().to_string();
+        assert!(said("true", SECONDS).contains("{exe}"));
+        assert!(
+            said("no-such-simulator {exe}", SECONDS).contains("`no-such-simulator` does not start")
+        );
+        assert!(said("echo nothing {exe}", SECONDS).contains("nothing kernel"));
+        assert!(said("ls --no-such-option {exe}", SECONDS).contains("no-such-option"));
+        assert!(said("tail -f /dev/null {exe}", Duration::from_millis(50)).contains("0.05 s"));
+        assert!(said("true {out} {exe}", SECONDS).contains("no stats.txt"));
+    }
+
+    #[test]
+    fn statistics_of_gem5_are_read() {
+        let folder = TempDir::new().unwrap();
+        let stats = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gem5-stats.txt");
+        let kernel = folder.path().join("kernel");
+        fs::write(&kernel, "").unwrap();
+        let out = folder.path().join("out");
+        fs::create_dir(&out).unwrap();
+        // As gem5 does, it leaves a file there.
+        fs::copy(stats, out.join(STATS)).unwrap();
+        let gem5 = External::new("ls {exe} {out}", SECONDS).unwrap();
+        let found = gem5.run(&kernel, &out).unwrap();
+        assert_eq!((found.instructions, found.loads), (81234.0, 20111.0));
+        assert_eq!((found.stores, found.branches), (5120.0, 4099.0));
+        assert_eq!((found.l1d.read.hits, found.l1d.read.misses), (19800, 311));
+        assert_eq!((found.l1d.write.hits, found.l1d.write.misses), (5000, 120));
+        assert_eq!(
+            (found.l1i.read.misses, found.shared[0].read.misses),
+            (42, 400)
+        );
+        assert_eq!(found.others["system.cpu.dcache.replacements"], 290.0);
+        assert_eq!(found.others["simSeconds"], 0.000051);
+    }
+}

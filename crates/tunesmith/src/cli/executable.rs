@@ -1,0 +1,121 @@
+//! Whole models as executables: writing one, and running one here or in an emulator.
+
+use super::output::Output;
+use ir::{Isa, Target};
+use runtime::{CompiledModel, Variants};
+use simulate::{Emulator, model_executable, output};
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tensor::{Tensor, read_npy_file, write_npy_file};
+use tune::{Error, Result};
+
+/// An emulated inference takes seconds to minutes; one that takes longer does not end.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// An executable of the only variant.
+///
+/// # Errors
+/// If there are several, or the model has what executables cannot have.
+pub fn bytes(target: &Target, variants: &Variants) -> Result<Vec<u8>> {
+    let [model] = variants.models() else {
+        let n = variants.models().len();
+        return Err(Error::new(format!(
+            "an executable has one variant, and the flags give {n}"
+        ))
+        .help("give one size with each --dim and --batch"));
+    };
+    of_model(target, model)
+}
+
+fn of_model(target: &Target, model: &CompiledModel) -> Result<Vec<u8>> {
+    model_executable(target, model)
+        .map_err(|e| Error::new(format!("{} as an executable: {e}", model.name())))
+}
+
+/// Writes a file that all who may read it may run; says how many bytes it has.
+pub fn write(out: &Output, bytes: &[u8]) -> Result<u64> {
+    out.write(|w| {
+        let file = w.get_ref();
+        let mode = file.metadata().map(|m| m.permissions().mode());
+        let runs = mode.and_then(|mode| {
+            let readers = mode & 0o444;
+            file.set_permissions(Permissions::from_mode(mode | readers >> 2))
+        });
+        let written = runs.and_then(|()| w.write_all(bytes));
+        written.map_err(|e| out.failed(&e))
+    })?;
+    Ok(bytes.len() as u64)
+}
+
+/// How executables of a target run on this machine.
+pub struct Runner {
+    emulator: Option<Emulator>,
+}
+
+impl Runner {
+    /// # Errors
+    /// If this machine does not run the target, and no emulator of it is installed.
+    pub fn of(target: &Target) -> Result<Runner> {
+        let Err(why) = runtime::check_target(&build::kernel_target(target)) else {
+            return Ok(Runner { emulator: None });
+        };
+        let fail = |e: String| {
+            Error::new(format!(
+                "executables for {} cannot run here: {e}",
+                target.name()
+            ))
+        };
+        let Target::Cpu(cpu) = target;
+        if cpu.isa == Isa::X86Avx512 {
+            return Err(fail(format!("{why}; QEMU has no AVX-512 either")));
+        }
+        let found = Emulator::find(target).map_err(|e| fail(e.to_string()))?;
+        Ok(Runner {
+            emulator: Some(found),
+        })
+    }
+
+    /// The outputs of a model's executable on these inputs.
+    ///
+    /// # Errors
+    /// If it cannot be made, or fails.
+    pub fn run(
+        &self,
+        target: &Target,
+        model: &CompiledModel,
+        inputs: &[Arc<Tensor>],
+    ) -> Result<Vec<Tensor>> {
+        let fail = |what: &str, e: &dyn ToString| Error::new(format!("{what}: {}", e.to_string()));
+        let folder = TempDir::new().map_err(|e| fail("a folder for the executable", &e))?;
+        let executable = folder.path().join("model");
+        let written = fs::write(&executable, of_model(target, model)?)
+            .and_then(|()| fs::set_permissions(&executable, Permissions::from_mode(0o700)));
+        written.map_err(|e| fail("the executable", &e))?;
+        let mut command = self.command(&executable);
+        let file = |what: &str, i: usize| folder.path().join(format!("{what}{i}.npy"));
+        for (i, t) in inputs.iter().enumerate() {
+            let path = file("input", i);
+            write_npy_file(&path, t).map_err(|e| fail("an input", &e))?;
+            command.arg(path);
+        }
+        let outputs = 0..model.outputs().len();
+        let outputs: Vec<PathBuf> = outputs.map(|i| file("output", i)).collect();
+        command.args(&outputs);
+        output(command, LIMIT).map_err(|e| fail("the executable", &e))?;
+        let read = |p: &PathBuf| read_npy_file(p).map_err(|e| fail("an output", &e));
+        outputs.iter().map(read).collect()
+    }
+
+    fn command(&self, executable: &Path) -> Command {
+        match &self.emulator {
+            Some(emulator) => emulator.command(&[], executable),
+            None => Command::new(executable),
+        }
+    }
+}

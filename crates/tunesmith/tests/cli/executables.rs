@@ -1,0 +1,147 @@
+//! Whole models as executables, here and in an emulator.
+
+use super::program::{OP, Sandbox, place};
+use ir::{Isa, Target};
+use simulate::Emulator;
+use std::process::{Command, Output};
+use tempfile::tempdir;
+use tensor::{Tensor, read_npy_file, write_npy_file};
+
+/// A convolution with a border.
+const MODEL: &str = "op:conv2d(c=8,h=14,w=14,k=16,r=3,s=3,pad=1)";
+
+fn checks(isa: Isa) {
+    let target = Target::generic(isa);
+    if !testkit::host::runs(&target)
+        && let Err(why) = Emulator::find(&target)
+    {
+        return testkit::host::skipped(&why.to_string());
+    }
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    for model in [MODEL, OP] {
+        let ask = ["check", model, "--defaults", "--executable", "--target"];
+        let report = p.json(&[&ask[..], &[isa.name()]].concat());
+        assert_eq!(report["ok"], true, "{report}");
+        assert_eq!(report["layers"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn executables_of_x86_give_what_the_model_gives() {
+    checks(Isa::X86Avx2);
+}
+
+#[test]
+fn executables_of_aarch64_give_what_the_model_gives() {
+    checks(Isa::AArch64Neon);
+}
+
+#[test]
+fn executables_of_riscv_give_what_the_model_gives() {
+    checks(Isa::RiscV64Rvv);
+}
+
+/// An executable of a small model for this machine.
+fn compiled(p: &Sandbox) {
+    let ask = ["compile", OP, "--defaults", "--emit", "executable"];
+    let written = p.json(&[&ask[..], &["--out", "model"]].concat());
+    assert_eq!(written["threads"], 1);
+    let bytes = std::fs::metadata(p.folder.join("model")).unwrap().len();
+    assert_eq!(written["bytes"], bytes);
+}
+
+fn run(p: &Sandbox, args: &[&str]) -> Output {
+    let mut c = Command::new(p.folder.join("model"));
+    c.current_dir(&p.folder).args(args).output().unwrap()
+}
+
+fn refused(p: &Sandbox, args: &[&str], code: i32) -> String {
+    let out = run(p, args);
+    assert_eq!(out.status.code(), Some(code), "{out:?}");
+    String::from_utf8(out.stderr).unwrap()
+}
+
+#[test]
+fn an_executable_reads_arrays_or_bytes_and_writes_arrays() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    compiled(&p);
+    let values: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+    let x = Tensor::from_slice(&[4, 16], &values);
+    write_npy_file(&p.folder.join("x.npy"), &x).unwrap();
+    std::fs::write(p.folder.join("x.bin"), x.bytes()).unwrap();
+    // Writers pad headers as they like.
+    let dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 16), }";
+    let dictionary = format!("{dictionary:<127}\n");
+    let start: &[u8] = b"\x93NUMPY\x01\x00\x80\x00";
+    let padded = [start, dictionary.as_bytes(), x.bytes()];
+    std::fs::write(p.folder.join("padded.npy"), padded.concat()).unwrap();
+    let mut found = Vec::new();
+    for input in ["x.npy", "x.bin", "padded.npy"] {
+        let out = run(&p, &[input, "y.npy"]);
+        assert!(out.status.success(), "{out:?}");
+        found.push(read_npy_file(&p.folder.join("y.npy")).unwrap());
+    }
+    assert_eq!(found[0].shape(), [4, 32]);
+    assert!(found[0].as_slice::<f32>().iter().any(|v| *v != 0.0));
+    let others = &found[1..];
+    assert!(others.iter().all(|y| y.bytes() == found[0].bytes()));
+}
+
+#[test]
+fn an_executable_says_what_it_takes() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    compiled(&p);
+    for args in [&[][..], &["x.npy"], &["--bench"], &["--bench", "no"]] {
+        let usage = refused(&p, args, 2);
+        assert!(usage.contains("input") && usage.contains("f32 [4, 16]"));
+    }
+    let missing = refused(&p, &["none.npy", "y.npy"], 1);
+    assert_eq!(missing, "none.npy cannot be opened\n");
+    let turned = Tensor::from_slice(&[16, 4], &[0f32; 64]);
+    write_npy_file(&p.folder.join("turned.npy"), &turned).unwrap();
+    std::fs::write(p.folder.join("short"), [0; 255]).unwrap();
+    for file in ["turned.npy", "short"] {
+        let other = refused(&p, &[file, "y.npy"], 1);
+        for part in [file, "'shape': (4, 16)", "256 bytes"] {
+            assert!(other.contains(part), "{other}");
+        }
+    }
+    assert!(!p.folder.join("y.npy").exists());
+}
+
+#[test]
+fn an_executable_prints_the_times_of_inferences() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    compiled(&p);
+    std::fs::write(p.folder.join("x.bin"), [0; 256]).unwrap();
+    for args in [&["--bench", "5"][..], &["--bench", "5", "x.bin"]] {
+        let out = run(&p, args);
+        let text = String::from_utf8(out.stdout).unwrap();
+        let times: Vec<u64> = text.lines().map(|l| l.parse().unwrap()).collect();
+        assert!(times.len() == 5 && times.iter().all(|t| *t > 0), "{text}");
+    }
+}
+
+#[test]
+fn what_an_executable_cannot_have_is_refused() {
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    compiled(&p);
+    let ask = ["compile", OP, "--defaults", "--emit", "executable"];
+    let again = p.error(&[&ask[..], &["--out", "model"]].concat());
+    assert!(again.contains("not replaced"), "{again}");
+    let threads = p.error(&[&ask[..], &["--threads", "2", "--out", "m"]].concat());
+    assert!(threads.contains("one thread"), "{threads}");
+    p.ok(&["models", "export", OP, "model.onnx"]);
+    let ask = ["compile", "model.onnx", "--emit", "executable"];
+    let variants = p.error(&[&ask[..], &["--batch", "4,8", "--out", "m"]].concat());
+    assert!(variants.contains("one variant"), "{variants}");
+    let wide = ["check", OP, "--target", "x86-avx512", "--executable"];
+    if !testkit::host::runs(&Target::generic(Isa::X86Avx512)) {
+        assert!(p.error(&wide).contains("AVX-512"));
+    }
+}
