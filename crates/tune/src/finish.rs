@@ -203,6 +203,20 @@ impl Run<'_> {
         Ok(kernels)
     }
 
+    /// Marks the runs of other models than these as ended: other tuners did better.
+    pub(crate) fn end_others(&self, finished: &[usize]) -> Result<()> {
+        let Some(store) = self.log.store else {
+            return Ok(());
+        };
+        for (job, of) in self.jobs.iter().enumerate() {
+            if !finished.contains(&job) {
+                let summary = serde_json::json!({ "survey": self.surveyed(&[job]) });
+                store.end_run(&of.run_id, record::unix_ms(), &summary)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Marks a model's run as ended.
     fn end(&self, job: usize, report: &mut Report) -> Result<()> {
         report.wall_s = self.clock.elapsed().as_secs_f64();

@@ -13,7 +13,7 @@ use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use store::{InModelDecision, InModelTotal, Paired};
+use store::{InModelDecision, InModelTotal, Paired, SurveyEpoch};
 
 /// What the final table shows of one task.
 #[derive(Clone, Debug, Serialize)]
@@ -50,6 +50,17 @@ pub struct TaskSummary {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+}
+
+/// How a survey, or one of several tuners of a model, went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Surveyed {
+    pub strategy: String,
+    pub trials: u64,
+    /// Sum of the model's kernels, the best so far.
+    pub kernels_ms: f64,
+    /// The whole model before any batch and after each epoch; nothing under other budgets.
+    pub epochs: Vec<SurveyEpoch>,
 }
 
 /// How many times as fast a tuned model is as the defaults, by rounds in which both ran.
@@ -138,6 +149,8 @@ pub struct Report {
     pub kept_default: Option<Paired>,
     /// Sum of the steps of the model that the run made.
     pub kernels_ms: f64,
+    /// How a survey went; where several tuners tuned the model, each of them.
+    pub survey: Vec<Surveyed>,
     /// How the sum of the model's kernels fell in the search.
     pub curve: Vec<Moment>,
     /// Whether more time is likely to help.
@@ -269,6 +282,11 @@ impl Run<'_> {
             changed: false,
             kept_default: None,
             kernels_ms: f64::NAN,
+            survey: match (self.options.tuners.is_empty(), self.epochs.is_empty()) {
+                (true, true) => vec![],
+                (true, false) => self.surveyed(&[job]),
+                (false, _) => self.surveyed(&(0..self.jobs.len()).collect::<Vec<_>>()),
+            },
             outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
             curve,
             stopped: self.clock.is_stopped(),
@@ -283,6 +301,21 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    /// How the surveys of models went.
+    pub(crate) fn surveyed(&self, jobs: &[usize]) -> Vec<Surveyed> {
+        let one = |job: &usize| {
+            let of = &self.jobs[*job];
+            let trials = of.searches.iter().map(|t| self.searches[t.search].trials);
+            Surveyed {
+                strategy: of.strategy.clone(),
+                trials: trials.sum(),
+                kernels_ms: self.kernels_ns(*job) / 1e6,
+                epochs: self.epochs.get(*job).cloned().unwrap_or_default(),
+            }
+        };
+        jobs.iter().map(one).collect()
+    }
+
     /// What made figures of the run doubtful.
     fn disturbances(&self) -> Vec<String> {
         let warnings = self.disturbances.warnings.iter().cloned();

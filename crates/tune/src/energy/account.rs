@@ -157,6 +157,13 @@ impl Account {
         state.stage = stage;
     }
 
+    /// Joules until now, by the meter that says most.
+    pub fn used_j(&self) -> f64 {
+        let mut state = locked(&self.shared);
+        state.read();
+        state.most_j()
+    }
+
     /// How long these joules last from the beginning on, at the power so far; at the power of all
     /// CPUs where little was counted yet.
     pub fn lasts(&self, joules: f64) -> Duration {

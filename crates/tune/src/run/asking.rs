@@ -102,6 +102,9 @@ impl Run<'_> {
     fn has_turn(&mut self) -> Result<bool> {
         let open = |s: Option<&Search>| s.is_some_and(Search::is_open);
         if self.left == 0 || !open(self.searches.get(self.turn.search)) {
+            if !self.survey()? {
+                return Ok(false);
+            }
             let batch = |s: &Search| self.evaluators[s.evaluator].batch();
             let batches: Vec<usize> = self.searches.iter().map(batch).collect();
             let Some(turn) = self.budget.turn(&self.standings(), &batches) else {

@@ -15,6 +15,7 @@ use crate::compile::join;
 use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
+use search::SurveyRule;
 use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
 use tune::energy::Account;
@@ -74,6 +75,11 @@ pub struct Args {
     pub export_to: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("survey"), value_name = "NAME=VALUE,...", value_parser = parse_survey,
+        default_value = default("survey"))]
+    survey: SurveyRule,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tuners"), value_name = "NAME,...", value_delimiter = ',', conflicts_with = "strategy")]
+    tuners: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
     objective: Objective,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("wanted"), value_name = "TIME,...", value_delimiter = ',', value_parser = parse_duration)]
@@ -151,6 +157,10 @@ fn parse_objective(name: &str) -> std::result::Result<Objective, String> {
     })
 }
 
+fn parse_survey(changes: &str) -> std::result::Result<SurveyRule, String> {
+    SurveyRule::PAPER.with(changes)
+}
+
 fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
     match name {
         "auto" => Ok(None),
@@ -197,6 +207,8 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
+    options.survey = a.survey;
+    options.tuners.clone_from(&a.tuners);
     options.objective = a.objective;
     options.filters.clone_from(&a.filter);
     options.seed = a.seed;

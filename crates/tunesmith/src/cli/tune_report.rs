@@ -8,7 +8,7 @@ use super::table::{Table, ms, times};
 use crate::titles::short;
 use std::time::Duration;
 use store::InModelDecision;
-use tune::{Gain, Report, Result, TaskSummary};
+use tune::{Gain, Report, Result, Surveyed, TaskSummary};
 
 /// Rows of a table without `--wide`, and the share of the time that these need to have.
 const ROWS: usize = 15;
@@ -240,6 +240,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             times(plain / r.latency_after_ms)
         ));
     }
+    notes.extend(r.survey.iter().map(surveyed));
     notes.extend(layouts(r));
     if r.in_model.changed > 0 && r.changed {
         notes.push(format!(
@@ -271,6 +272,30 @@ pub fn notes(r: &Report) -> Vec<String> {
         }
     }
     notes
+}
+
+/// How a survey, or one of several tuners, went.
+fn surveyed(s: &Surveyed) -> String {
+    let (name, trials) = (&s.strategy, s.trials);
+    let (Some(first), Some(last)) = (s.epochs.first(), s.epochs.last()) else {
+        let ms = latency(s.kernels_ms);
+        return format!("{name}: kernels of {ms} after {trials} candidates");
+    };
+    let before_last = &s.epochs[..s.epochs.len() - 1];
+    let ended = match last.ended.as_deref() {
+        _ if before_last.iter().any(|e| !e.runs) => "it was suspended",
+        Some("goal") => "it is as fast as wanted",
+        Some("rate") => "it gained too little for its cost",
+        Some(_) => "no task had more to try",
+        None if last.runs => "the budget was spent",
+        None => "it was suspended in the end",
+    };
+    let epochs = match s.epochs.len() - 1 {
+        1 => "1 epoch".into(),
+        n => format!("{n} epochs"),
+    };
+    let [before, after] = [first, last].map(|e| latency(e.cost / 1e6));
+    format!("survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}")
 }
 
 fn layouts(r: &Report) -> Vec<String> {
