@@ -233,6 +233,12 @@ pub struct Skipped {
     pub count: u64,
     /// Those of them that are trials: [`crate::Record::trial`].
     pub trials: Vec<u64>,
+    /// Why, for people: one reason for each of these trials, where the filter says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// Trials that the filter would have dropped as well, and that were evaluated to know how often it is right.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audited: Vec<u64>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,

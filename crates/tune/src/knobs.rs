@@ -296,6 +296,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "audit",
+        kind: "share",
+        default: "0",
+        doc: "Share of the candidates that filters drop which is measured all the same. The report says how many of these were fast, so that it is known how often filters are right",
+        source: "ADR 0041",
+        affects_code: false,
+    },
+    Knob {
         name: "seed",
         kind: "number",
         default: "1",

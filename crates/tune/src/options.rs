@@ -62,6 +62,8 @@ pub struct Options {
     /// What candidates pass before they are measured, by name and in this order: of
     /// [`crate::filter::FILTERS`].
     pub filters: Vec<String>,
+    /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
+    pub audit: f64,
     pub seed: u64,
     /// Builders run while a candidate is measured.
     pub overlap: bool,
@@ -157,6 +159,7 @@ impl Options {
                 .expect("the default is an objective"),
             wanted_ns: vec![],
             filters: vec![],
+            audit: number(knob("audit")),
             seed: number(knob("seed")),
             overlap: false,
             builders: 1,
@@ -274,6 +277,7 @@ impl Options {
             objective,
             wanted_ns,
             filters,
+            audit,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -326,6 +330,7 @@ impl Options {
             "objective": objective.name(),
             "wanted_ns": wanted_ns,
             "filters": filters,
+            "audit": audit,
         })
     }
 }

@@ -3,6 +3,7 @@
 use crate::StopRule;
 use crate::compile::Warning;
 use crate::energy::Energy;
+use crate::funnel::{FunnelStage, funnel};
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
@@ -121,6 +122,8 @@ pub struct Report {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+    /// What each filter dropped, saved and cost, in their order.
+    pub funnel: Vec<FunnelStage>,
     pub wall_s: f64,
     /// The budget, if it is one of time.
     pub time_s: Option<f64>,
@@ -261,6 +264,7 @@ impl Run<'_> {
             cached: searches.iter().map(|s| s.cached).sum(),
             failures,
             skipped,
+            funnel: funnel(&searches),
             wall_s: self.clock.elapsed().as_secs_f64(),
             time_s: match self.options.stop {
                 StopRule::Time(t) => Some(t.as_secs_f64()),

@@ -10,7 +10,7 @@ use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
-use measure::TaskData;
+use measure::{Spent, TaskData};
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
 use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
@@ -153,6 +153,11 @@ pub struct Search {
     pub fruitless: u64,
     pub since_best: u64,
     pub failures: BTreeMap<String, u64>,
+    /// In the order of telling, the cost, none of a failure, and the filter that would have dropped the candidate.
+    pub history: Vec<(Option<f64>, Option<&'static str>)>,
+    /// What building and evaluating its candidates took.
+    pub building: Spent,
+    pub evaluating: Spent,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
@@ -224,6 +229,9 @@ impl Search {
             fruitless: 0,
             since_best: 0,
             failures: BTreeMap::new(),
+            history: vec![],
+            building: Spent::default(),
+            evaluating: Spent::default(),
             skipped: BTreeMap::new(),
             first_cost: None,
         })
@@ -380,7 +388,11 @@ impl Search {
         self.learn(&trial.point, outcome);
         self.told += u64::from(fresh);
         self.since_best += 1;
-        let Some(cost) = self.cost(outcome) else {
+        let cost = self.cost(outcome);
+        if !matches!(outcome, Outcome::Unanswered { .. }) {
+            self.history.push((cost, trial.audited));
+        }
+        let Some(cost) = cost else {
             let label = match outcome.cost() {
                 Some(_) => OTHER_KIND,
                 None => outcome.label(),

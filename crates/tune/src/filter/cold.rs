@@ -196,7 +196,7 @@ impl Filter for Cold {
             let looked = self.rng.random_bool(looks);
             let known = self.network.as_ref().filter(|_| looked);
             match known.is_some_and(|k| k.is_cold(&t.point)) {
-                true => Verdict::Drop,
+                true => Verdict::Drop { why: String::new() },
                 false => Verdict::Keep { score: 0.0 },
             }
         };
@@ -243,7 +243,10 @@ mod tests {
             .map(|n| trial(n, [first, 1 + 2 * (n % 4)]))
             .collect();
         let verdicts = filter.judge(&context(&space), &trials);
-        verdicts.into_iter().filter(|v| *v == Verdict::Drop).count()
+        verdicts
+            .into_iter()
+            .filter(|v| matches!(v, Verdict::Drop { .. }))
+            .count()
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl Filter for Neighbours {
             self.slow += 1;
             match self.slow % KEPT_ONE_IN {
                 0 => Verdict::Keep { score: log },
-                _ => Verdict::Drop,
+                _ => Verdict::Drop {
+                    why: format!("predicted {:.2} times the median", log.exp()),
+                },
             }
         };
         trials.iter().map(&mut one).collect()

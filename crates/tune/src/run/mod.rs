@@ -25,6 +25,8 @@ use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
 use outstanding::Outstanding;
 use plan::Plan;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
 use runtime::BuiltKernel;
 use search::{Budget, Standing, Turn, budget};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -120,6 +122,8 @@ pub struct Run<'a> {
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
+    /// Which of the candidates that filters drop are evaluated all the same.
+    audits: Pcg64Mcg,
     /// CPU time of filters.
     pub filter_cpu_ns: u64,
     pub tuning: Duration,
@@ -156,6 +160,7 @@ impl<'a> Run<'a> {
             batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
+            audits: Pcg64Mcg::seed_from_u64(options.seed),
             filter_cpu_ns: 0,
             tuning: Duration::ZERO,
             others: Others::default(),

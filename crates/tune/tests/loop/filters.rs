@@ -28,7 +28,7 @@ fn a_dropped_trial_is_skipped_logged_and_told_and_no_failure() {
         s.filters.push(Box::new(FakeFilter {
             form,
             verdict: |t| match t.number % 3 {
-                0 => Verdict::Drop,
+                0 => Verdict::Drop { why: String::new() },
                 _ => Verdict::Keep { score: 0.0 },
             },
         }));
@@ -91,7 +91,7 @@ fn what_is_dropped_is_asked_for_again_within_the_same_turn() {
     s.filters.push(Box::new(FakeFilter {
         form: Form::Point,
         verdict: |t| match t.number % 2 {
-            0 => Verdict::Drop,
+            0 => Verdict::Drop { why: String::new() },
             _ => Verdict::Keep { score: 0.0 },
         },
     }));
@@ -221,7 +221,7 @@ fn a_search_whose_candidates_are_all_dropped_is_given_up() {
     let mut s = setting.of_knobs(&wanted("run", "task"), &[50, 50, 50], &options);
     s.filters.push(Box::new(FakeFilter {
         form: Form::Point,
-        verdict: |_| Verdict::Drop,
+        verdict: |_| Verdict::Drop { why: String::new() },
     }));
     run.add_searches(vec![s]);
     search(&mut run);

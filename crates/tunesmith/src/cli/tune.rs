@@ -86,6 +86,8 @@ pub struct Args {
     wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
+    audit: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
     pub seed: u64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
@@ -211,6 +213,7 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.tuners.clone_from(&a.tuners);
     options.objective = a.objective;
     options.filters.clone_from(&a.filter);
+    options.audit = a.audit;
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
     options.plain = a.plain == "on";
