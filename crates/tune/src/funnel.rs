@@ -3,15 +3,11 @@
 //! A dropped candidate saves what a usual one of its search takes from there on. Whether it was worth measuring is known of
 //! audited ones alone: see [`crate::Options::audit`].
 
-use crate::filter::Filter;
+use crate::filter::{FRACTION, Filter, PASSES};
 use crate::search::Search;
 use crate::trial::Form;
 use search::{Label, label};
 use serde::Serialize;
-
-/// How labels are made: the share of the observations that a line of the trend is fitted to, and its robust passes (ADR 0041).
-pub const FRACTION: f64 = 2.0 / 3.0;
-pub const PASSES: u32 = 3;
 
 /// A filter of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]

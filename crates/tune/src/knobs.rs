@@ -296,6 +296,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "cold-network",
+        kind: "file",
+        default: "cold.network beside the store, if it is there",
+        doc: "With --filter cold: a network that `records train-cold` made. With it the filter knows what the store has of other tasks, and works from the first batch on",
+        source: "Trimmer, section IV-B",
+        affects_code: false,
+    },
+    Knob {
         name: "audit",
         kind: "share",
         default: "0",

@@ -4,6 +4,7 @@ use crate::energy::{Account, Stage};
 use crate::error::{Error, Result, no_such};
 use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
+use crate::filter::trained::Trained;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
 use crate::objective::Objective;
@@ -62,6 +63,8 @@ pub struct Options {
     /// What candidates pass before they are measured, by name and in this order: of
     /// [`crate::filter::FILTERS`].
     pub filters: Vec<String>,
+    /// The network of the filter `cold`, if one was trained before.
+    pub cold: Option<Arc<Trained>>,
     /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
     pub audit: f64,
     pub seed: u64,
@@ -159,6 +162,7 @@ impl Options {
                 .expect("the default is an objective"),
             wanted_ns: vec![],
             filters: vec![],
+            cold: None,
             audit: number(knob("audit")),
             seed: number(knob("seed")),
             overlap: false,
@@ -278,6 +282,7 @@ impl Options {
             wanted_ns,
             filters,
             audit,
+            cold,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -331,6 +336,7 @@ impl Options {
             "wanted_ns": wanted_ns,
             "filters": filters,
             "audit": audit,
+            "cold_trained": cold.is_some(),
         })
     }
 }

@@ -240,14 +240,8 @@ impl Run<'_> {
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
         let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
-        let mut failures = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.failures) {
-            *failures.entry(k.clone()).or_insert(0) += n;
-        }
-        let mut skipped = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.skipped) {
-            *skipped.entry(k.clone()).or_insert(0) += n;
-        }
+        let sum =
+            |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
         Report {
             model: of.plan.name.clone(),
             target: target.name().into(),
@@ -262,8 +256,8 @@ impl Run<'_> {
             read_gb_per_s: of.read_gb_per_s,
             trials: searches.iter().map(|s| s.trials).sum(),
             cached: searches.iter().map(|s| s.cached).sum(),
-            failures,
-            skipped,
+            failures: sum(|s| &s.failures),
+            skipped: sum(|s| &s.skipped),
             funnel: funnel(&searches),
             wall_s: self.clock.elapsed().as_secs_f64(),
             time_s: match self.options.stop {
@@ -286,11 +280,7 @@ impl Run<'_> {
             changed: false,
             kept_default: None,
             kernels_ms: f64::NAN,
-            survey: match (self.options.tuners.is_empty(), self.epochs.is_empty()) {
-                (true, true) => vec![],
-                (true, false) => self.surveyed(&[job]),
-                (false, _) => self.surveyed(&(0..self.jobs.len()).collect::<Vec<_>>()),
-            },
+            survey: self.survey_of(job),
             outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
             curve,
             stopped: self.clock.is_stopped(),
@@ -305,6 +295,15 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    /// How the survey of a model went, or that of each of its tuners; nothing under other budgets.
+    fn survey_of(&self, job: usize) -> Vec<Surveyed> {
+        match (self.options.tuners.is_empty(), self.epochs.is_empty()) {
+            (true, true) => vec![],
+            (true, false) => self.surveyed(&[job]),
+            (false, _) => self.surveyed(&(0..self.jobs.len()).collect::<Vec<_>>()),
+        }
+    }
+
     /// How the surveys of models went.
     pub(crate) fn surveyed(&self, jobs: &[usize]) -> Vec<Surveyed> {
         let one = |job: &usize| {
@@ -325,6 +324,15 @@ impl Run<'_> {
         let warnings = self.disturbances.warnings.iter().cloned();
         warnings.chain(self.others.warning()).collect()
     }
+}
+
+/// Counts by name, of several searches.
+fn summed<'a>(all: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (name, n) in all.flatten() {
+        *sum.entry(name.clone()).or_insert(0) += n;
+    }
+    sum
 }
 
 /// What the report says of a search, before the times of its model are known.

@@ -3,9 +3,10 @@
 use crate::arguments::fills;
 use crate::bound::bound_ns;
 use crate::error::{Error, Result, no_such};
+use crate::filter::trained::Facts;
 use crate::filter::{Filter, filter};
 use crate::finalists::ranked;
-use crate::machine::Limits;
+use crate::machine::{Limits, target_key};
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, TaskSearch, record};
@@ -176,6 +177,8 @@ pub struct SearchParts {
     pub evaluator: usize,
     pub place: Arc<AnswerPlace>,
     pub subject: Option<Subject>,
+    /// What candidates of its task have in common, for networks of many tasks; none of a table.
+    pub facts: Option<Arc<Facts>>,
     pub space: Space,
     pub strategy: String,
     pub seed: u64,
@@ -663,6 +666,11 @@ impl OfPlan<'_> {
             evaluator: self.evaluator,
             place: self.place.clone(),
             subject: Some(Subject::new(&t.program, target, self.host, t.flops)),
+            facts: Some(Arc::new(Facts {
+                task: record::task(t),
+                target: target_key(target),
+                machine: self.place.machine.clone(),
+            })),
             strategy: self.strategy.to_string(),
             seed: options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             rotate_bytes: self.rotate_bytes,

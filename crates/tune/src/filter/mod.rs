@@ -11,8 +11,10 @@ mod distinct;
 mod loops;
 mod neighbours;
 mod score;
+pub mod trained;
 
-pub use cold::Cold;
+pub use cold::{Cold, Place};
+pub(crate) use cold::{FRACTION, PASSES};
 pub use distinct::Distinct;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
@@ -60,7 +62,10 @@ pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send
 
 /// Every filter: its name, and what makes one.
 pub const FILTERS: [(&str, MakeFilter); 5] = [
-    (Cold::NAME, |_, parts| Ok(Box::new(Cold::new(parts.seed)))),
+    (Cold::NAME, |options, parts| {
+        let trained = options.cold.clone().zip(parts.facts.clone());
+        Ok(Box::new(Cold::new(parts.seed, trained)))
+    }),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),
     (Neighbours::NAME, |_, _| Ok(Box::new(Neighbours::default()))),
@@ -156,6 +161,7 @@ pub(crate) mod tests {
                 machine: String::new(),
             }),
             subject: None,
+            facts: None,
             space: space(),
             strategy: "random".into(),
             seed: 1,

@@ -10,7 +10,7 @@ use super::parse::{parse_count, parse_duration, parse_share, parse_threads, pars
 use super::progress::Progress;
 use super::score_args::ScoreArgs;
 use super::simulator_args::SimulatorArgs;
-use super::{signals, tune_html, tune_reading, tune_report};
+use super::{signals, train_cold, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
 use measure::{Constants, Policy};
@@ -86,6 +86,8 @@ pub struct Args {
     wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("cold-network"))]
+    cold_network: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
     audit: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
@@ -360,6 +362,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     options.check()?;
     score(a, &mut options, machine, &target)?;
     let store = a.store.write()?;
+    options.cold = train_cold::network(a.cold_network.as_deref(), &a.filter, &a.store, &store)?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];
     for name in &a.more {
