@@ -289,9 +289,9 @@ pub static KNOBS: &[Knob] = &[
     },
     Knob {
         name: "filter",
-        kind: "NAME,... of cold, distinct, loops, neighbours, score",
+        kind: "NAME,... of chance, cold, distinct, loops, neighbours, score",
         default: "none",
-        doc: "Filters that candidates pass before they are measured, in the order given. cold learns from the answers which candidates are slower than the trend, and drops what is like these; distinct drops schedules that the task had before; loops keeps the half of a batch whose loops move the fewest cache lines; neighbours drops candidates near slow ones; score reads the machine code and drops candidates whose score is much worse than that of the fastest so far",
+        doc: "Filters that candidates pass before they are measured, in the order given. chance drops a tenth by chance, which other filters are compared with; cold learns from the answers which candidates are slower than the trend, and drops what is like these; distinct drops schedules that the task had before; loops keeps the half of a batch whose loops move the fewest cache lines; neighbours drops candidates near slow ones; score reads the machine code and drops candidates whose score is much worse than that of the fastest so far",
         source: OWN_CHOICE,
         affects_code: false,
     },

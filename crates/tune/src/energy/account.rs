@@ -157,6 +157,11 @@ impl Account {
         state.stage = stage;
     }
 
+    /// Joules until the last reading, by the meter that says most.
+    pub fn known_j(&self) -> f64 {
+        locked(&self.shared).most_j()
+    }
+
     /// Joules until now, by the meter that says most.
     pub fn used_j(&self) -> f64 {
         let mut state = locked(&self.shared);

@@ -138,6 +138,6 @@ mod tests {
         let context = super::super::tests::context(&space);
         let trials = [trial(0, [1, 2]), trial(1, [3, 4])];
         let verdicts = Loops.judge(&context, &trials);
-        assert_eq!(verdicts, [Verdict::Keep { score: 0.0 }; 2]);
+        assert_eq!(verdicts, vec![Verdict::Keep { score: 0.0 }; 2]);
     }
 }

@@ -6,6 +6,7 @@
 //! from failures, and the strategy is told. Which filters a run has, and in which
 //! order, is a setting of the run.
 
+mod chance;
 mod cold;
 mod distinct;
 mod loops;
@@ -13,6 +14,7 @@ mod neighbours;
 mod score;
 pub mod trained;
 
+pub use chance::Chance;
 pub use cold::{Cold, Place};
 pub(crate) use cold::{FRACTION, PASSES};
 pub use distinct::Distinct;
@@ -61,7 +63,10 @@ pub trait Filter {
 pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send>>;
 
 /// Every filter: its name, and what makes one.
-pub const FILTERS: [(&str, MakeFilter); 5] = [
+pub const FILTERS: [(&str, MakeFilter); 6] = [
+    (Chance::NAME, |_, parts| {
+        Ok(Box::new(Chance::new(parts.seed)))
+    }),
     (Cold::NAME, |options, parts| {
         let trained = options.cold.clone().zip(parts.facts.clone());
         Ok(Box::new(Cold::new(parts.seed, trained)))

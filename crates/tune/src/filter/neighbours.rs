@@ -129,7 +129,7 @@ mod tests {
         let few = told(15).judge(&context, &mixed);
         assert_eq!(
             few,
-            [Verdict::Keep { score: 0.0 }; 2],
+            vec![Verdict::Keep { score: 0.0 }; 2],
             "too little is known"
         );
     }
