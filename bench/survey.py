@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Joules until a model has given latencies: under several budgets, tuners and filters.
 
-Every run has a store of its own. A run's curve says the joules of the command when its kernels became faster. Joules to a
+Every run has a store of its own, or a copy of one that exists. A network `cold.network` in the folder of --out is what the
+filter cold uses. A run's curve says the joules of the command when its kernels became faster. Joules to a
 latency are those of the first moment at which the sum of the kernels is as low. A latency that a run never reached has none.
 """
 
 import argparse
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -29,6 +31,7 @@ def main():
     parser.add_argument("--program", default="target/release/tunesmith")
     parser.add_argument("--runs", default=",".join(RUNS), help="of " + ", ".join(RUNS))
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for stores and reports")
+    parser.add_argument("--store", type=pathlib.Path, help="what every run knows when it begins")
     parser.add_argument("--gains", default="1.01,1.02,1.05,1.1", help="latencies, as gains over the defaults")
     parser.add_argument("options", nargs="*", help="further options of tune, after --")
     args = parser.parse_args()
@@ -49,6 +52,8 @@ def tuned(name, args):
     store, kept = args.out / f"{slug}.sqlite", args.out / f"{slug}.json"
     for old in args.out.glob(f"{slug}.sqlite*"):
         old.unlink()
+    if args.store:
+        shutil.copy(args.store, store)
     command = [args.program, "tune", args.model, "--json", "--store", store, "--out", args.out / f"{slug}.tsm"]
     done = subprocess.run([*command, *RUNS[name], *args.options], capture_output=True, text=True)
     if done.returncode != 0:
