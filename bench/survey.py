@@ -26,15 +26,16 @@ RUNS = {
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Options of tune follow behind --.")
     parser.add_argument("model")
     parser.add_argument("--program", default="target/release/tunesmith")
     parser.add_argument("--runs", default=",".join(RUNS), help="of " + ", ".join(RUNS))
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder for stores and reports")
     parser.add_argument("--store", type=pathlib.Path, help="what every run knows when it begins")
     parser.add_argument("--gains", default="1.01,1.02,1.05,1.1", help="latencies, as gains over the defaults")
-    parser.add_argument("options", nargs="*", help="further options of tune, after --")
-    args = parser.parse_args()
+    own, options = split(sys.argv[1:])
+    args = parser.parse_args(own)
+    args.options = options
     args.out.mkdir(parents=True, exist_ok=True)
     gains = [float(g) for g in args.gains.split(",")]
     print("| run | candidates | s | J | ms | " + " | ".join(f"J to {g}x" for g in gains) + " |")
@@ -44,6 +45,12 @@ def main():
         report = tuned(name, args)
         starts.append(report["curve"][0]["ms"])
         print(row(name, report, gains, starts[0]), flush=True)
+
+
+def split(words):
+    """Own options, and behind -- those of tune."""
+    at = words.index("--") if "--" in words else len(words)
+    return words[:at], words[at + 1 :]
 
 
 def tuned(name, args):
