@@ -6,6 +6,7 @@
 
 use crate::network::Plateau;
 use crate::perceptron::{Activation, Adam, Layer, Layers};
+use crate::saved::{LoadError, Reader, Writer};
 use crate::scale::Scale;
 use crate::{Unfit, targets};
 use rand::SeedableRng;
@@ -136,6 +137,55 @@ impl EmbeddedNetwork {
         }
         input.extend(Scale::scaled_row(&self.numbers, &row.numbers));
         self.layers.outputs(&input)
+    }
+
+    pub(crate) fn write(&self, to: &mut Writer) {
+        Scale::write(&self.numbers, to);
+        Scale::write(&[self.target], to);
+        let tables = self.tables.all.iter().flat_map(|t| &t.weights);
+        tables.for_each(|row| to.numbers("vector", row.iter().copied()));
+        let layers = self.layers.all.iter().flat_map(|l| &l.weights);
+        layers.for_each(|row| to.numbers("weights", row.iter().copied()));
+    }
+
+    /// A network of so many values of each category and so many numbers.
+    pub(crate) fn read(
+        from: &mut Reader<'_>,
+        cardinalities: &[usize],
+        numbers: usize,
+    ) -> Result<EmbeddedNetwork, LoadError> {
+        let scales = Scale::read(from)?;
+        if scales.len() != numbers {
+            return Err(from.damaged("a number has no scale"));
+        }
+        let [target] = Scale::read(from)?[..] else {
+            return Err(from.damaged("a network has one target"));
+        };
+        let mut layer = |rows: usize, name: &str, columns: usize| {
+            let rows = (0..rows).map(|_| from.numbers_of(name, columns));
+            let weights = rows.collect::<Result<_, LoadError>>()?;
+            Ok(Layer { weights })
+        };
+        let tables = cardinalities
+            .iter()
+            .map(|n| layer((*n).max(1), "vector", VECTOR));
+        let tables = tables.collect::<Result<_, LoadError>>()?;
+        let inputs = VECTOR * cardinalities.len() + numbers;
+        let widths = [(HIDDEN, inputs), (HIDDEN, HIDDEN), (1, HIDDEN)];
+        let layers = widths.map(|(rows, inputs)| layer(rows, "weights", inputs + 1));
+        let layers = layers.into_iter().collect::<Result<_, LoadError>>()?;
+        Ok(EmbeddedNetwork {
+            tables: Layers {
+                activation: Activation::None,
+                all: tables,
+            },
+            layers: Layers {
+                activation: Activation::Relu,
+                all: layers,
+            },
+            numbers: scales,
+            target,
+        })
     }
 
     pub fn predict(&self, row: &Mixed) -> f64 {

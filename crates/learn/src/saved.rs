@@ -154,6 +154,10 @@ impl Writer {
         self.line(name, [word.to_owned()].into_iter());
     }
 
+    pub(crate) fn words<'a>(&mut self, name: &str, words: impl Iterator<Item = &'a String>) {
+        self.line(name, words.cloned());
+    }
+
     fn line(&mut self, name: &str, values: impl Iterator<Item = String>) {
         self.text.push_str(name);
         for value in values {
@@ -193,6 +197,10 @@ impl<'a> Reader<'a> {
         let values = self.values(name)?.split_ascii_whitespace();
         let parsed: Result<Vec<T>, T::Err> = values.map(str::parse).collect();
         parsed.map_err(|_| self.damaged(&format!("`{name}` has a value that is no number")))
+    }
+
+    pub(crate) fn words(&mut self, name: &str) -> Result<Vec<String>, LoadError> {
+        self.all(name)
     }
 
     fn exactly<T: FromStr>(&mut self, name: &str, count: usize) -> Result<Vec<T>, LoadError> {

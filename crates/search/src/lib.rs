@@ -23,8 +23,9 @@ mod templates;
 pub use accuracy::{Accuracy, UnknownAccuracy, is_exact};
 pub use analysis::text as analysis_text;
 pub use budget::{
-    BUDGETS, Budget, Gradient, MakeBudget, Promise, RoundRobin, Sequential, Standing, Turn, budget,
-    budget_names, untried,
+    BUDGETS, Budget, Epoch, Gradient, MakeBudget, ModelEpoch, Promise, RoundRobin, Sequential,
+    Spending, Standing, Survey, SurveyEnd, SurveyRule, Turn, WholeModel, budget, budget_names,
+    untried,
 };
 pub use context::{Context, Told};
 pub use cost::{Analytic, CostModel, Subject};

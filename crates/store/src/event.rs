@@ -105,6 +105,8 @@ kinds! {
     Doppler = "doppler",
     /// The CPU was found to run faster or slower than before.
     Reference = "reference",
+    /// A model was measured whole in the course of its search.
+    SurveyEpoch = "survey_epoch",
     /// A choice between the finalists of a task was made inside the whole model.
     InModel = "in_model",
     /// What all choices inside the model changed together.
@@ -231,6 +233,12 @@ pub struct Skipped {
     pub count: u64,
     /// Those of them that are trials: [`crate::Record::trial`].
     pub trials: Vec<u64>,
+    /// Why, for people: one reason for each of these trials, where the filter says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// Trials that the filter would have dropped as well, and that were evaluated to know how often it is right.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audited: Vec<u64>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,
@@ -299,6 +307,29 @@ pub struct Tried {
     /// The change of whole-model latency.
     #[serde(flatten)]
     pub paired: Paired,
+}
+
+/// What a survey knew of a model after each of its tasks had a batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SurveyEpoch {
+    /// From 0, which is before any batch.
+    pub epoch: usize,
+    /// Of one inference of the whole model, or the sum of its tasks' costs where they are scores.
+    pub cost: f64,
+    /// Of the run so far, in `unit`: `s`, `J` or `trials`.
+    pub spent: f64,
+    pub unit: String,
+    /// By how much the epoch lowered the cost for each unit spent; none of the first, nor where most answers were known.
+    pub rate: Option<f64>,
+    /// Whether the model has further batches.
+    pub runs: bool,
+    /// Tasks that are still in its queue.
+    pub queue: usize,
+    /// Why the survey ended then: `goal`, `rate` or `exhausted`.
+    pub ended: Option<String>,
+    /// Fields of a newer version.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// What the choices did to the whole model.

@@ -195,6 +195,7 @@ fn cell(r: &Recording, best: f64, options: &Options, log: Option<&Store>) -> Res
         costs: costs.clone(),
     }));
     let parts = SearchParts {
+        facts: None,
         title: r.name.clone(),
         run_id: run_id.clone().into(),
         key: key.to_string(),

@@ -17,15 +17,23 @@ use std::time::Duration;
 const PLAIN_TIME: Duration = Duration::from_millis(500);
 
 impl Run<'_> {
+    /// Of so many models those that are finished in the end: of several tuners of one model the best one's.
+    pub(crate) fn finished(&self, models: usize) -> usize {
+        match self.options.tuners.len() {
+            0 | 1 => models,
+            _ => models.min(1),
+        }
+    }
+
     /// What comes after the search, and cannot be given up.
     pub fn afterwards(&self) -> Duration {
         let of = |job| self.clock.ranking(self.ranking(job)) + self.after_own_ranking(job);
-        (0..self.jobs.len()).map(of).sum()
+        (0..self.finished(self.jobs.len())).map(of).sum()
     }
 
     /// What comes after the rankings of all models.
     pub fn after_ranking(&self) -> Duration {
-        let jobs = 0..self.jobs.len();
+        let jobs = 0..self.finished(self.jobs.len());
         jobs.map(|job| self.after_own_ranking(job)).sum()
     }
 
@@ -37,7 +45,7 @@ impl Run<'_> {
     /// All that models after this one need.
     fn later(&self, job: usize) -> Duration {
         let of = |job| self.clock.ranking(self.ranking(job)) + self.after_own_ranking(job);
-        (job + 1..self.jobs.len()).map(of).sum()
+        (job + 1..self.finished(self.jobs.len())).map(of).sum()
     }
 
     /// What comes after ranking for a model alone.

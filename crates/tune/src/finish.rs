@@ -203,10 +203,33 @@ impl Run<'_> {
         Ok(kernels)
     }
 
+    /// Marks the runs of other models than these as ended: other tuners did better.
+    pub(crate) fn end_others(&self, finished: &[usize]) -> Result<()> {
+        let Some(store) = self.log.store else {
+            return Ok(());
+        };
+        for (job, of) in self.jobs.iter().enumerate() {
+            if !finished.contains(&job) {
+                let summary = serde_json::json!({ "survey": self.surveyed(&[job]) });
+                store.end_run(&of.run_id, record::unix_ms(), &summary)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Marks a model's run as ended.
     fn end(&self, job: usize, report: &mut Report) -> Result<()> {
         report.wall_s = self.clock.elapsed().as_secs_f64();
         report.energy = self.energy(report)?;
+        let energy = report.energy.iter();
+        let rates: Vec<f64> = energy
+            .flat_map(|e| &e.by)
+            .map(|m| m.joules_per_cpu_s)
+            .collect();
+        report
+            .funnel
+            .iter_mut()
+            .for_each(|s| s.count_joules(&rates));
         let summary = serde_json::to_value(report).unwrap_or_default();
         if let Some(store) = self.log.store {
             store.end_run(&self.jobs[job].run_id, record::unix_ms(), &summary)?;

@@ -28,6 +28,7 @@ mod factorial;
 pub mod filter;
 mod finalists;
 mod finish;
+mod funnel;
 mod in_model;
 pub mod kernels;
 pub mod knobs;
@@ -60,6 +61,7 @@ pub use error::{Error, Result};
 pub use evaluator::MeasureSettings;
 pub(crate) use finalists::FINAL_FACTOR;
 pub use finalists::ranked;
+pub use funnel::FunnelStage;
 pub use objective::Objective;
 pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
@@ -68,7 +70,7 @@ pub use progress::{Moment, TaskProgress};
 #[cfg(test)]
 pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};
-pub use report::{Gain, Report, TaskSummary};
+pub use report::{Gain, Report, Surveyed, TaskSummary};
 pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};
 pub use start::{MakeEvaluator, Request};
@@ -113,6 +115,9 @@ pub fn tune(
 /// compares each whole model before, with defaults, and after; one result a request, in
 /// their order.
 ///
+/// Where [`Options::tuners`] names several strategies, each of them tunes the model in searches of its own, and the
+/// result is that of the model which was fastest in the end.
+///
 /// The budget divides the trials between the tasks of all models. A budget of time ends all of
 /// it: what does not fit is left out, and where building the default models alone takes longer,
 /// these are the result.
@@ -154,6 +159,12 @@ pub fn tune_all_by(
         workers: host.workers.stopped_by(&options.interrupt),
         ..host.clone()
     };
+    if options.tuners.len() > 1 && requests.len() != 1 {
+        return Err(
+            Error::new("several tuners are for one model of one size, and there are more")
+                .help("tune one model at a time, or leave the tuners out"),
+        );
+    }
     for r in requests {
         check_algorithms(r.source, r.target, options)?;
     }
@@ -171,6 +182,18 @@ pub fn tune_all_by(
             m.seeds = chooser.seeds(&m.plan, observer)?;
         }
     }
+    let of_tuner = |t| Request {
+        strategy: Some(t),
+        ..requests[0]
+    };
+    let of_tuners: Vec<Request<'_>> = options.tuners.iter().map(|t| of_tuner(t)).collect();
+    let requests = match of_tuners.is_empty() {
+        true => requests,
+        false => &of_tuners,
+    };
+    if !of_tuners.is_empty() {
+        models = vec![models[0].clone(); requests.len()];
+    }
     let mut builders = Builders::new(&host.workers, options.builders)?;
     builders.limit = options.build_limit;
     let start = Start {
@@ -185,7 +208,13 @@ pub fn tune_all_by(
     options.enter(Stage::Search);
     run.search(Some(&mut builders), observer)?;
     let mut tuned = Vec::new();
-    for (job, (model, default)) in models.iter().zip(defaults).enumerate() {
+    let finished: Vec<usize> = match of_tuners.is_empty() {
+        true => (0..models.len()).collect(),
+        false => vec![run.fastest()],
+    };
+    run.end_others(&finished)?;
+    for (job, default) in finished.into_iter().zip(defaults) {
+        let model = &models[job];
         let finish = Finish {
             job,
             model,

@@ -4,6 +4,7 @@ use crate::energy::{Account, Stage};
 use crate::error::{Error, Result, no_such};
 use crate::evaluator::MeasureSettings;
 use crate::filter::filter_names;
+use crate::filter::trained::Trained;
 use crate::knobs::{knob, number};
 use crate::known::Requirements;
 use crate::objective::Objective;
@@ -11,7 +12,7 @@ use crate::scorer::Simulator;
 use analysis::Score;
 use measure::energy::PowerCurve;
 use measure::{Constants, Policy};
-use search::{Accuracy, Allowed, SpaceKind};
+use search::{Accuracy, Allowed, SpaceKind, SurveyRule};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +51,10 @@ pub struct Options {
     pub strategy: String,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
+    /// When a run with the budget `survey` goes on.
+    pub survey: SurveyRule,
+    /// Strategies that tune one model side by side, if there are several: the best one's result counts.
+    pub tuners: Vec<String>,
     /// What several models are tuned for together.
     pub objective: Objective,
     /// Times of the kernels of the first requested models after which a model counts nothing, as long as others take
@@ -58,6 +63,10 @@ pub struct Options {
     /// What candidates pass before they are measured, by name and in this order: of
     /// [`crate::filter::FILTERS`].
     pub filters: Vec<String>,
+    /// The network of the filter `cold`, if one was trained before.
+    pub cold: Option<Arc<Trained>>,
+    /// Share of what filters drop that is evaluated all the same, so that the report can say how often they are right.
+    pub audit: f64,
     pub seed: u64,
     /// Builders run while a candidate is measured.
     pub overlap: bool,
@@ -113,6 +122,17 @@ fn least_time(joules: f64, cpus: usize) -> Duration {
     Duration::try_from_secs_f64(joules / curve.full_w()).unwrap_or(Duration::MAX)
 }
 
+/// A rule as flags give it.
+fn survey_text(rule: &SurveyRule) -> String {
+    let SurveyRule {
+        trials,
+        phi,
+        patience,
+        misses,
+    } = rule;
+    format!("trials={trials},phi={phi},patience={patience},misses={misses}")
+}
+
 impl Options {
     /// The defaults of [`crate::knobs`], for kernels of so many threads on a machine with so many
     /// CPUs; time counts from now.
@@ -136,10 +156,14 @@ impl Options {
             energy: None,
             strategy: text("strategy"),
             budget: text("budget"),
+            survey: SurveyRule::PAPER,
+            tuners: vec![],
             objective: Objective::of_name(knob("objective").default)
                 .expect("the default is an objective"),
             wanted_ns: vec![],
             filters: vec![],
+            cold: None,
+            audit: number(knob("audit")),
             seed: number(knob("seed")),
             overlap: false,
             builders: 1,
@@ -218,6 +242,14 @@ impl Options {
             false => Err(no_such(kind, name, all)),
         };
         known("strategy", &self.strategy, &search::strategy_names())?;
+        if self.tuners.len() == 1 {
+            return Err(
+                Error::new("one tuner has no others beside it").help("name it as the strategy")
+            );
+        }
+        for tuner in &self.tuners {
+            known("strategy", tuner, &search::strategy_names())?;
+        }
         known("budget", &self.budget, &search::budget_names())?;
         let mut filters = self.filters.iter();
         filters.try_for_each(|name| known("filter", name, &filter_names()))
@@ -244,9 +276,13 @@ impl Options {
             space,
             tolerance,
             budget,
+            survey,
+            tuners,
             objective,
             wanted_ns,
             filters,
+            audit,
+            cold,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -294,9 +330,13 @@ impl Options {
             "space": space.name(),
             "tolerance": tolerance,
             "budget": budget,
+            "survey": survey_text(survey),
+            "tuners": tuners,
             "objective": objective.name(),
             "wanted_ns": wanted_ns,
             "filters": filters,
+            "audit": audit,
+            "cold_trained": cold.is_some(),
         })
     }
 }
@@ -332,7 +372,7 @@ mod tests {
         assert_eq!(Options::new(2, 1, time(6000)).in_model, IN_MODEL_MOST);
         assert_eq!(options.run_limit, Duration::from_secs(10));
         assert!(search::strategy(&options.strategy, 0).is_some());
-        assert!(search::budget(&options.budget).is_some());
+        assert!(search::budget(&options.budget, options.survey).is_some());
     }
 
     #[test]

@@ -92,6 +92,7 @@ mod tests {
         let moment = |(s, ms): &(f64, f64)| Moment {
             s: *s,
             trials: 0,
+            joules: None,
             ms: *ms,
         };
         points.iter().map(moment).collect()

@@ -16,6 +16,8 @@ pub struct Moment {
     /// Since the command began.
     pub s: f64,
     pub trials: u64,
+    /// Of the command until then, by the meter that says most, as it was read within the last second; none if nothing counts them.
+    pub joules: Option<f64>,
     /// Sum of the model's kernels: the best known so far, or the default where none is better.
     pub ms: f64,
 }
@@ -102,6 +104,7 @@ impl Run<'_> {
         Moment {
             s: self.clock.elapsed().as_secs_f64(),
             trials: self.trials,
+            joules: self.options.energy.as_ref().map(|a| a.known_j()),
             ms: ns.sum::<f64>() / 1e6,
         }
     }

@@ -3,6 +3,7 @@
 use crate::StopRule;
 use crate::compile::Warning;
 use crate::energy::Energy;
+use crate::funnel::{FunnelStage, funnel};
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
@@ -13,7 +14,7 @@ use plan::{Plan, Task};
 use search::Candidate;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use store::{InModelDecision, InModelTotal, Paired};
+use store::{InModelDecision, InModelTotal, Paired, SurveyEpoch};
 
 /// What the final table shows of one task.
 #[derive(Clone, Debug, Serialize)]
@@ -50,6 +51,17 @@ pub struct TaskSummary {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+}
+
+/// How a survey, or one of several tuners of a model, went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Surveyed {
+    pub strategy: String,
+    pub trials: u64,
+    /// Sum of the model's kernels, the best so far.
+    pub kernels_ms: f64,
+    /// The whole model before any batch and after each epoch; nothing under other budgets.
+    pub epochs: Vec<SurveyEpoch>,
 }
 
 /// How many times as fast a tuned model is as the defaults, by rounds in which both ran.
@@ -110,6 +122,8 @@ pub struct Report {
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
+    /// What each filter dropped, saved and cost, in their order.
+    pub funnel: Vec<FunnelStage>,
     pub wall_s: f64,
     /// The budget, if it is one of time.
     pub time_s: Option<f64>,
@@ -138,6 +152,8 @@ pub struct Report {
     pub kept_default: Option<Paired>,
     /// Sum of the steps of the model that the run made.
     pub kernels_ms: f64,
+    /// How a survey went; where several tuners tuned the model, each of them.
+    pub survey: Vec<Surveyed>,
     /// How the sum of the model's kernels fell in the search.
     pub curve: Vec<Moment>,
     /// Whether more time is likely to help.
@@ -224,14 +240,8 @@ impl Run<'_> {
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
         let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
-        let mut failures = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.failures) {
-            *failures.entry(k.clone()).or_insert(0) += n;
-        }
-        let mut skipped = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.skipped) {
-            *skipped.entry(k.clone()).or_insert(0) += n;
-        }
+        let sum =
+            |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
         Report {
             model: of.plan.name.clone(),
             target: target.name().into(),
@@ -246,8 +256,9 @@ impl Run<'_> {
             read_gb_per_s: of.read_gb_per_s,
             trials: searches.iter().map(|s| s.trials).sum(),
             cached: searches.iter().map(|s| s.cached).sum(),
-            failures,
-            skipped,
+            failures: sum(|s| &s.failures),
+            skipped: sum(|s| &s.skipped),
+            funnel: funnel(&searches),
             wall_s: self.clock.elapsed().as_secs_f64(),
             time_s: match self.options.stop {
                 StopRule::Time(t) => Some(t.as_secs_f64()),
@@ -269,6 +280,7 @@ impl Run<'_> {
             changed: false,
             kept_default: None,
             kernels_ms: f64::NAN,
+            survey: self.survey_of(job),
             outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
             curve,
             stopped: self.clock.is_stopped(),
@@ -283,11 +295,44 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
+    /// How the survey of a model went, or that of each of its tuners; nothing under other budgets.
+    fn survey_of(&self, job: usize) -> Vec<Surveyed> {
+        match (self.options.tuners.is_empty(), self.epochs.is_empty()) {
+            (true, true) => vec![],
+            (true, false) => self.surveyed(&[job]),
+            (false, _) => self.surveyed(&(0..self.jobs.len()).collect::<Vec<_>>()),
+        }
+    }
+
+    /// How the surveys of models went.
+    pub(crate) fn surveyed(&self, jobs: &[usize]) -> Vec<Surveyed> {
+        let one = |job: &usize| {
+            let of = &self.jobs[*job];
+            let trials = of.searches.iter().map(|t| self.searches[t.search].trials);
+            Surveyed {
+                strategy: of.strategy.clone(),
+                trials: trials.sum(),
+                kernels_ms: self.kernels_ns(*job) / 1e6,
+                epochs: self.epochs.get(*job).cloned().unwrap_or_default(),
+            }
+        };
+        jobs.iter().map(one).collect()
+    }
+
     /// What made figures of the run doubtful.
     fn disturbances(&self) -> Vec<String> {
         let warnings = self.disturbances.warnings.iter().cloned();
         warnings.chain(self.others.warning()).collect()
     }
+}
+
+/// Counts by name, of several searches.
+fn summed<'a>(all: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sum = BTreeMap::new();
+    for (name, n) in all.flatten() {
+        *sum.entry(name.clone()).or_insert(0) += n;
+    }
+    sum
 }
 
 /// What the report says of a search, before the times of its model are known.

@@ -3,14 +3,15 @@
 use crate::arguments::fills;
 use crate::bound::bound_ns;
 use crate::error::{Error, Result, no_such};
+use crate::filter::trained::Facts;
 use crate::filter::{Filter, filter};
 use crate::finalists::ranked;
-use crate::machine::Limits;
+use crate::machine::{Limits, target_key};
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
-use measure::TaskData;
+use measure::{Spent, TaskData};
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
 use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
@@ -153,6 +154,11 @@ pub struct Search {
     pub fruitless: u64,
     pub since_best: u64,
     pub failures: BTreeMap<String, u64>,
+    /// In the order of telling, the cost, none of a failure, and the filter that would have dropped the candidate.
+    pub history: Vec<(Option<f64>, Option<&'static str>)>,
+    /// What building and evaluating its candidates took.
+    pub building: Spent,
+    pub evaluating: Spent,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
@@ -171,6 +177,8 @@ pub struct SearchParts {
     pub evaluator: usize,
     pub place: Arc<AnswerPlace>,
     pub subject: Option<Subject>,
+    /// What candidates of its task have in common, for networks of many tasks; none of a table.
+    pub facts: Option<Arc<Facts>>,
     pub space: Space,
     pub strategy: String,
     pub seed: u64,
@@ -224,6 +232,9 @@ impl Search {
             fruitless: 0,
             since_best: 0,
             failures: BTreeMap::new(),
+            history: vec![],
+            building: Spent::default(),
+            evaluating: Spent::default(),
             skipped: BTreeMap::new(),
             first_cost: None,
         })
@@ -380,7 +391,11 @@ impl Search {
         self.learn(&trial.point, outcome);
         self.told += u64::from(fresh);
         self.since_best += 1;
-        let Some(cost) = self.cost(outcome) else {
+        let cost = self.cost(outcome);
+        if !matches!(outcome, Outcome::Unanswered { .. }) {
+            self.history.push((cost, trial.audited));
+        }
+        let Some(cost) = cost else {
             let label = match outcome.cost() {
                 Some(_) => OTHER_KIND,
                 None => outcome.label(),
@@ -651,6 +666,11 @@ impl OfPlan<'_> {
             evaluator: self.evaluator,
             place: self.place.clone(),
             subject: Some(Subject::new(&t.program, target, self.host, t.flops)),
+            facts: Some(Arc::new(Facts {
+                task: record::task(t),
+                target: target_key(target),
+                machine: self.place.machine.clone(),
+            })),
             strategy: self.strategy.to_string(),
             seed: options.seed ^ (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             rotate_bytes: self.rotate_bytes,

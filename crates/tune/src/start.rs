@@ -19,7 +19,7 @@ use crate::{Options, record};
 use ir::Target;
 use measure::Protocol;
 use plan::Plan;
-use runtime::Pool;
+use runtime::{BuiltKernel, Pool};
 use search::Point;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub struct Request<'a> {
 }
 
 /// A requested model: its plan, and what is known of it before the search.
+#[derive(Clone)]
 pub struct Prepared {
     /// The plan by the rule, without exceptions.
     rule: Plan,
@@ -45,6 +46,8 @@ pub struct Prepared {
     pub stretches: Vec<Stretch>,
     /// What it takes.
     size: Size,
+    /// Its kernels under the defaults, one a task.
+    kernels: Vec<Arc<BuiltKernel>>,
     /// The least times of its steps under the defaults.
     step_ns: Vec<u64>,
     /// Points of each task to begin with.
@@ -92,6 +95,7 @@ pub fn prepare(
             layouts,
             plan: default.plan.clone(),
             step_ns: default.step_ns.clone(),
+            kernels: default.kernels.clone(),
             seeds: vec![vec![]; default.plan.tasks.len()],
             size: default.size,
             pool,
@@ -153,7 +157,10 @@ impl<'a> Start<'a> {
             store: Some(self.store),
         };
         let mut run = Run::new(log, self.options)?;
-        run.clock = run.clock.clone().shared_by(self.requests.len());
+        run.clock = run
+            .clock
+            .clone()
+            .shared_by(run.finished(self.requests.len()));
         self.store.put_machine(&store::MachineKey {
             fingerprint: self.host.machine.fingerprint(),
             description: self.host.machine.description(),
@@ -261,6 +268,8 @@ impl<'a> Start<'a> {
             read_gb_per_s: limits.read_gb_per_s * f64::from(target.threads()),
             size: model.size,
             default_ns: default_ns(&model.plan, &model.step_ns),
+            default_kernels: model.kernels.clone(),
+            whole: None,
             curve: vec![],
             searches,
         });

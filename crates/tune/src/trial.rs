@@ -35,6 +35,8 @@ pub struct Trial {
     pub trace: String,
     /// From [`Form::Code`] on.
     pub kernel: Option<Arc<BuiltKernel>>,
+    /// The filter that would drop it, if it is evaluated all the same: see [`crate::Options::audit`].
+    pub audited: Option<&'static str>,
     /// From [`Form::Read`] on, where a filter or the evaluator takes that form.
     pub read: Option<Arc<Read>>,
     /// What asking for the candidate, and replaying its trace, took.

@@ -8,11 +8,13 @@ mod gradient;
 mod promise;
 mod round_robin;
 mod sequential;
+mod survey;
 
 pub use gradient::Gradient;
 pub use promise::Promise;
 pub use round_robin::RoundRobin;
 pub use sequential::Sequential;
+pub use survey::{Epoch, ModelEpoch, Spending, Survey, SurveyEnd, SurveyRule, WholeModel};
 
 /// What is known of a search.
 #[derive(Clone, Copy, Debug)]
@@ -62,17 +64,23 @@ pub trait Budget {
     /// Whether it sets the costs of searches against each other, so that all of them must be
     /// of one kind.
     fn compares_costs(&self) -> bool;
+
+    /// The survey that this budget is, if it hears of whole models between its turns.
+    fn survey(&mut self) -> Option<&mut Survey> {
+        None
+    }
 }
 
 /// Makes a budget for a run.
-pub type MakeBudget = fn() -> Box<dyn Budget + Send>;
+pub type MakeBudget = fn(SurveyRule) -> Box<dyn Budget + Send>;
 
 /// Every budget: its name, and what makes one.
-pub const BUDGETS: [(&str, MakeBudget); 4] = [
-    ("gradient", || Box::new(Gradient::default())),
-    ("promise", || Box::new(Promise)),
-    ("round-robin", || Box::new(RoundRobin::default())),
-    ("sequential", || Box::new(Sequential::default())),
+pub const BUDGETS: [(&str, MakeBudget); 5] = [
+    ("gradient", |_| Box::new(Gradient::default())),
+    ("promise", |_| Box::new(Promise)),
+    ("round-robin", |_| Box::new(RoundRobin::default())),
+    ("sequential", |_| Box::new(Sequential::default())),
+    ("survey", |rule| Box::new(Survey::new(rule))),
 ];
 
 /// Names of the budgets, for the command line.
@@ -80,10 +88,10 @@ pub fn budget_names() -> [&'static str; BUDGETS.len()] {
     BUDGETS.map(|(name, _)| name)
 }
 
-/// A budget by name; none if there is none of that name.
-pub fn budget(name: &str) -> Option<Box<dyn Budget + Send>> {
+/// A budget by name; none if there is none of that name. The rule is that of a survey.
+pub fn budget(name: &str, rule: SurveyRule) -> Option<Box<dyn Budget + Send>> {
     let (_, make) = BUDGETS.iter().find(|(known, _)| *known == name)?;
-    Some(make())
+    Some(make(rule))
 }
 
 /// Candidates that a search is asked for, at most, while others have no measurement: every task
@@ -108,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_found_by_its_name() {
+        let budget = |name| budget(name, SurveyRule::PAPER);
         assert!(budget("promise").is_some_and(|b| b.compares_costs()));
         assert!(budget("gradient").is_some_and(|b| b.compares_costs()));
         assert!(budget("sequential").is_some_and(|b| !b.compares_costs()));

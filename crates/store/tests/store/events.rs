@@ -100,6 +100,8 @@ fn a_store_gives_back_the_events_that_it_was_given() {
         filter: "cold".into(),
         count: 900,
         trials: vec![3, 5],
+        reasons: vec![],
+        audited: vec![],
         extra: Extra::new(),
     };
     let kinds: [EventKind; 3] = [

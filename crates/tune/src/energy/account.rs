@@ -157,6 +157,18 @@ impl Account {
         state.stage = stage;
     }
 
+    /// Joules until the last reading, by the meter that says most.
+    pub fn known_j(&self) -> f64 {
+        locked(&self.shared).most_j()
+    }
+
+    /// Joules until now, by the meter that says most.
+    pub fn used_j(&self) -> f64 {
+        let mut state = locked(&self.shared);
+        state.read();
+        state.most_j()
+    }
+
     /// How long these joules last from the beginning on, at the power so far; at the power of all
     /// CPUs where little was counted yet.
     pub fn lasts(&self, joules: f64) -> Duration {

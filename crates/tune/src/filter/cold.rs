@@ -6,6 +6,7 @@
 //! known ones are cold or failed. How often it is looked at falls with every network: at first most
 //! candidates are bad, and later the strategy knows better.
 
+use super::trained::{Facts, Trained};
 use super::{Filter, Verdict};
 use crate::trial::{Form, Trial};
 use learn::{EmbeddedNetwork, Mixed};
@@ -13,6 +14,8 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use search::{Context, Label, Point, Space, Told, label};
 use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
 use store::Outcome;
 
 /// Told candidates before the first network, and the growth after which the next one is made.
@@ -21,8 +24,8 @@ const GROWTH: f64 = 0.2;
 /// Nearest known candidates that all have to be bad.
 const NEAREST: usize = 5;
 /// How labels are made: the observations that a line of the trend is fitted to, and its robust passes.
-const FRACTION: f64 = 2.0 / 3.0;
-const PASSES: u32 = 3;
+pub(crate) const FRACTION: f64 = 2.0 / 3.0;
+pub(crate) const PASSES: u32 = 3;
 /// How often a candidate is looked at under the first network, by how much less under each next one, and at least.
 const LOOKS: f64 = 0.9;
 const LOOKS_FALL: f64 = 0.7;
@@ -37,17 +40,53 @@ pub struct Cold {
     /// In the order in which they were told, with the cost; none of one that failed.
     told: Vec<(Point, Option<f64>)>,
     network: Option<Known>,
+    /// A network that was trained before on other searches, and what is known of this one.
+    trained: Option<(Arc<Trained>, Arc<Facts>)>,
     /// Networks made so far.
     made: i32,
+}
+
+/// Where a known candidate is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Of length 1, or empty.
+    pub at: Vec<f64>,
+    pub bad: bool,
+    /// For people.
+    pub name: String,
+}
+
+/// What places candidates.
+#[derive(Debug)]
+enum Placing {
+    /// A network of this search.
+    Own {
+        columns: Columns,
+        network: EmbeddedNetwork,
+    },
+    Trained(Arc<Trained>, Arc<Facts>),
+}
+
+impl Placing {
+    fn place(&self, p: &Point, space: &Space) -> Vec<f64> {
+        direction(match self {
+            Placing::Own { columns, network } => network.place(&columns.row(p)),
+            Placing::Trained(trained, facts) => {
+                let s = &space.sketches[p.sketch];
+                let names = s.decisions.iter().map(|d| d.name.as_str());
+                let row = facts.row(&s.name, names.zip(p.values.iter().copied()));
+                trained.network.place(&row)
+            }
+        })
+    }
 }
 
 /// A network and what it says of told candidates.
 #[derive(Debug)]
 struct Known {
-    columns: Columns,
-    network: EmbeddedNetwork,
-    /// Of each told candidate its place, of length 1 or empty, and whether it is bad.
-    places: Vec<(Vec<f64>, bool)>,
+    placing: Placing,
+    /// Of each told candidate.
+    places: Vec<Place>,
 }
 
 /// One category for the sketch, and one for each decision by its name.
@@ -105,41 +144,62 @@ impl Known {
             return None;
         }
         let network = EmbeddedNetwork::trained(&rows, &columns.cardinalities, &costs, seed).ok()?;
-        let costs: Vec<Option<f64>> = told.iter().map(|(_, cost)| *cost).collect();
-        let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
-        let places = told.iter().zip(labels);
-        let places = places.map(|((p, _), label)| {
-            let place = place(&network, &columns.row(p));
-            (place, label != Label::Hot)
-        });
-        Some(Known {
-            places: places.collect(),
-            columns,
-            network,
-        })
+        Known::placed(Placing::Own { columns, network }, told, space)
     }
 
-    /// Whether all of a candidate's nearest known ones are bad.
-    fn is_cold(&self, p: &Point) -> bool {
-        let own = place(&self.network, &self.columns.row(p));
-        if own.is_empty() {
-            return false;
-        }
-        let likeness = |place: &[f64]| own.iter().zip(place).map(|(a, b)| a * b).sum::<f64>();
-        let known = self.places.iter().filter(|(place, _)| !place.is_empty());
-        let mut alike: Vec<(f64, bool)> =
-            known.map(|(place, bad)| (likeness(place), *bad)).collect();
-        if alike.len() < NEAREST {
-            return false;
-        }
-        alike.select_nth_unstable_by(NEAREST - 1, |a, b| b.0.total_cmp(&a.0));
-        alike[..NEAREST].iter().all(|(_, bad)| *bad)
+    fn placed(placing: Placing, told: &[(Point, Option<f64>)], space: &Space) -> Option<Known> {
+        let costs: Vec<Option<f64>> = told.iter().map(|(_, cost)| *cost).collect();
+        let labels = label(&costs, FRACTION, PASSES).ok()?.labels;
+        let places = told.iter().zip(labels).enumerate();
+        let place = |(n, ((p, _), label)): (usize, (&(Point, _), Label))| Place {
+            at: placing.place(p, space),
+            bad: label != Label::Hot,
+            name: format!("answer {n}"),
+        };
+        let places = places.map(place).collect();
+        Some(Known { placing, places })
+    }
+
+    /// The names of a candidate's nearest known ones, if all of them are bad.
+    fn bad_neighbours(&self, p: &Point, space: &Space) -> Option<String> {
+        let own = self.placing.place(p, space);
+        let before: &[Place] = match &self.placing {
+            Placing::Own { .. } => &[],
+            Placing::Trained(trained, _) => &trained.places,
+        };
+        bad_neighbours(&own, self.places.iter().chain(before))
     }
 }
 
-/// The direction of what the network's second layer gives out; empty if that is 0.
-fn place(network: &EmbeddedNetwork, row: &Mixed) -> Vec<f64> {
-    let mut place = network.place(row);
+/// The names of the nearest places, if all of them are bad.
+pub(crate) fn bad_neighbours<'a>(
+    own: &[f64],
+    known: impl Iterator<Item = &'a Place>,
+) -> Option<String> {
+    if own.is_empty() {
+        return None;
+    }
+    let likeness = |at: &[f64]| own.iter().zip(at).map(|(a, b)| a * b).sum::<f64>();
+    let known = known.filter(|k| !k.at.is_empty());
+    let mut alike: Vec<(f64, &Place)> = known.map(|k| (likeness(&k.at), k)).collect();
+    if alike.len() < NEAREST {
+        return None;
+    }
+    alike.select_nth_unstable_by(NEAREST - 1, |a, b| b.0.total_cmp(&a.0));
+    let nearest = &alike[..NEAREST];
+    let all_bad = nearest.iter().all(|(_, k)| k.bad);
+    all_bad.then(|| {
+        let mut text = "like".to_string();
+        for (likeness, place) in nearest {
+            // Writing to a text does not fail.
+            let _ = write!(text, " {} ({likeness:.3})", place.name);
+        }
+        text
+    })
+}
+
+/// The direction of what a network's second layer gives out; empty if that is 0.
+pub(crate) fn direction(mut place: Vec<f64>) -> Vec<f64> {
     let length = place.iter().map(|v| v * v).sum::<f64>().sqrt();
     match length > 0.0 {
         true => place.iter_mut().for_each(|v| *v /= length),
@@ -151,12 +211,14 @@ fn place(network: &EmbeddedNetwork, row: &Mixed) -> Vec<f64> {
 impl Cold {
     pub const NAME: &str = "cold";
 
-    pub fn new(seed: u64) -> Cold {
+    /// With a network that was trained before, the filter works from the first batch on.
+    pub fn new(seed: u64, trained: Option<(Arc<Trained>, Arc<Facts>)>) -> Cold {
         Cold {
             rng: Pcg64Mcg::seed_from_u64(seed),
             seed,
             told: vec![],
             network: None,
+            trained,
             made: 0,
         }
     }
@@ -165,10 +227,18 @@ impl Cold {
     fn learn(&mut self, space: &Space) {
         let known = self.network.as_ref().map_or(0, |k| k.places.len());
         let enough = LEAST_TOLD.max((known as f64 * (1.0 + GROWTH)) as usize);
-        if self.told.len() < enough {
+        let first = self.trained.is_some() && self.network.is_none();
+        if self.told.len() < enough && !first {
             return;
         }
-        if let Some(made) = Known::of(&self.told, space, self.seed) {
+        let made = match &self.trained {
+            Some((trained, facts)) => {
+                let placing = Placing::Trained(trained.clone(), facts.clone());
+                Known::placed(placing, &self.told, space)
+            }
+            None => Known::of(&self.told, space, self.seed),
+        };
+        if let Some(made) = made {
             self.network = Some(made);
             self.made += 1;
         }
@@ -195,9 +265,9 @@ impl Filter for Cold {
         let mut one = |t: &Trial| {
             let looked = self.rng.random_bool(looks);
             let known = self.network.as_ref().filter(|_| looked);
-            match known.is_some_and(|k| k.is_cold(&t.point)) {
-                true => Verdict::Drop,
-                false => Verdict::Keep { score: 0.0 },
+            match known.and_then(|k| k.bad_neighbours(&t.point, context.space)) {
+                Some(why) => Verdict::Drop { why },
+                None => Verdict::Keep { score: 0.0 },
             }
         };
         trials.iter().map(&mut one).collect()
@@ -220,7 +290,7 @@ mod tests {
 
     /// Told all points of the table with an even second value: cold where the first value is odd.
     fn told(cost: impl Fn(u64) -> Option<f64>) -> Cold {
-        let mut filter = Cold::new(3);
+        let mut filter = Cold::new(3, None);
         let outcome = Outcome::Scored {
             kind: "test".into(),
             value: 0.0,
@@ -243,7 +313,10 @@ mod tests {
             .map(|n| trial(n, [first, 1 + 2 * (n % 4)]))
             .collect();
         let verdicts = filter.judge(&context(&space), &trials);
-        verdicts.into_iter().filter(|v| *v == Verdict::Drop).count()
+        verdicts
+            .into_iter()
+            .filter(|v| matches!(v, Verdict::Drop { .. }))
+            .count()
     }
 
     #[test]
@@ -263,12 +336,12 @@ mod tests {
 
     #[test]
     fn few_told_candidates_drop_nothing_and_every_network_looks_less_often() {
-        let mut filter = Cold::new(1);
+        let mut filter = Cold::new(1, None);
         assert_eq!(dropped(&mut filter, 3), 0);
         let looks = |made| {
             Cold {
                 made,
-                ..Cold::new(1)
+                ..Cold::new(1, None)
             }
             .looks()
         };

@@ -33,7 +33,9 @@ impl Filter for Distinct {
             let steps = candidate.and_then(|c| c.trace.decided_steps().ok());
             match steps.is_none_or(|steps| self.seen.insert(steps)) {
                 true => Verdict::Keep { score: 0.0 },
-                false => Verdict::Drop,
+                false => Verdict::Drop {
+                    why: "its schedule came before".into(),
+                },
             }
         };
         trials.iter().map(&mut one).collect()

@@ -47,7 +47,10 @@ impl Filter for Loops {
         // What cannot be lowered cannot be built.
         let costs = trials.iter().map(|t| cost(t).unwrap_or(f64::INFINITY));
         let costs: Vec<f64> = costs.collect();
-        let mut verdicts = vec![Verdict::Drop; trials.len()];
+        let why = |cost: &f64| Verdict::Drop {
+            why: format!("its loops cost {cost:.3e}, more than half of its batch"),
+        };
+        let mut verdicts: Vec<Verdict> = costs.iter().map(why).collect();
         for kept in better_half(&costs) {
             verdicts[kept] = Verdict::Keep { score: costs[kept] };
         }
@@ -112,7 +115,7 @@ mod tests {
         let verdicts = Loops.judge(&context, &trials);
         let cost = |v: &Verdict| match v {
             Verdict::Keep { score } => Some(*score),
-            Verdict::Drop => None,
+            Verdict::Drop { .. } => None,
         };
         let costs: Vec<Option<f64>> = verdicts.iter().map(cost).collect();
         let [None, Some(rows), None, Some(tiles)] = costs[..] else {
@@ -135,6 +138,6 @@ mod tests {
         let context = super::super::tests::context(&space);
         let trials = [trial(0, [1, 2]), trial(1, [3, 4])];
         let verdicts = Loops.judge(&context, &trials);
-        assert_eq!(verdicts, [Verdict::Keep { score: 0.0 }; 2]);
+        assert_eq!(verdicts, vec![Verdict::Keep { score: 0.0 }; 2]);
     }
 }

@@ -6,13 +6,17 @@
 //! from failures, and the strategy is told. Which filters a run has, and in which
 //! order, is a setting of the run.
 
+mod chance;
 mod cold;
 mod distinct;
 mod loops;
 mod neighbours;
 mod score;
+pub mod trained;
 
-pub use cold::Cold;
+pub use chance::Chance;
+pub use cold::{Cold, Place};
+pub(crate) use cold::{FRACTION, PASSES};
 pub use distinct::Distinct;
 pub use loops::Loops;
 pub use neighbours::Neighbours;
@@ -25,13 +29,13 @@ use build::ReadOptions;
 use search::{Context, Told};
 
 /// What a filter says of a trial.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// The trial goes on, after those of the same ask with lower scores and before those with
     /// higher ones. Trials of equal scores, such as 0 for all, keep their order.
     Keep { score: f64 },
-    /// The trial is not evaluated.
-    Drop,
+    /// The trial is not evaluated, for a reason that the log keeps.
+    Drop { why: String },
 }
 
 /// Scores, reorders or drops trials before they are evaluated.
@@ -59,8 +63,14 @@ pub trait Filter {
 pub type MakeFilter = fn(&Options, &SearchParts) -> Result<Box<dyn Filter + Send>>;
 
 /// Every filter: its name, and what makes one.
-pub const FILTERS: [(&str, MakeFilter); 5] = [
-    (Cold::NAME, |_, parts| Ok(Box::new(Cold::new(parts.seed)))),
+pub const FILTERS: [(&str, MakeFilter); 6] = [
+    (Chance::NAME, |_, parts| {
+        Ok(Box::new(Chance::new(parts.seed)))
+    }),
+    (Cold::NAME, |options, parts| {
+        let trained = options.cold.clone().zip(parts.facts.clone());
+        Ok(Box::new(Cold::new(parts.seed, trained)))
+    }),
     (Distinct::NAME, |_, _| Ok(Box::new(Distinct::default()))),
     (Loops::NAME, |_, _| Ok(Box::new(Loops))),
     (Neighbours::NAME, |_, _| Ok(Box::new(Neighbours::default()))),
@@ -88,19 +98,19 @@ pub fn filter(
     make(options, parts)
 }
 
-/// The trials that one filter keeps, in its order, and those that it drops.
+/// The trials that one filter keeps, in its order, and those that it drops with its reasons.
 pub(crate) fn sift(
     filter: &mut dyn Filter,
     context: &Context<'_>,
     trials: Vec<Trial>,
-) -> (Vec<Trial>, Vec<Trial>) {
+) -> (Vec<Trial>, Vec<(Trial, String)>) {
     let verdicts = filter.judge(context, &trials);
     assert_eq!(verdicts.len(), trials.len(), "one verdict a trial");
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for (trial, verdict) in trials.into_iter().zip(verdicts) {
         match verdict {
             Verdict::Keep { score } => kept.push((score, trial)),
-            Verdict::Drop => dropped.push(trial),
+            Verdict::Drop { why } => dropped.push((trial, why)),
         }
     }
     kept.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -156,6 +166,7 @@ pub(crate) mod tests {
                 machine: String::new(),
             }),
             subject: None,
+            facts: None,
             space: space(),
             strategy: "random".into(),
             seed: 1,
@@ -177,6 +188,7 @@ pub(crate) mod tests {
             trace: String::new(),
             kernel: None,
             read: None,
+            audited: None,
             asking: Spent::default(),
             building: Spent::default(),
         }
@@ -207,7 +219,7 @@ pub(crate) mod tests {
                 0 => Verdict::Keep {
                     score: -(t.number as f64),
                 },
-                _ => Verdict::Drop,
+                _ => Verdict::Drop { why: "odd".into() },
             };
             trials.iter().map(one).collect()
         }
@@ -220,7 +232,8 @@ pub(crate) mod tests {
         let (kept, dropped) = sift(&mut Even, &context(&space), trials);
         let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
         assert_eq!(numbers(&kept), [4, 2, 0]);
-        assert_eq!(numbers(&dropped), [1, 3]);
+        let dropped: Vec<(u64, &str)> = dropped.iter().map(|(t, why)| (t.number, &**why)).collect();
+        assert_eq!(dropped, [(1, "odd"), (3, "odd")]);
     }
 
     /// Puts small code first, and drops code of more than three bytes.
@@ -238,7 +251,9 @@ pub(crate) mod tests {
         fn judge(&mut self, _: &Context<'_>, trials: &[Trial]) -> Vec<Verdict> {
             let bytes = |t: &Trial| t.kernel.as_ref().expect("it takes code").code.len();
             let one = |t: &Trial| match bytes(t) {
-                4.. => Verdict::Drop,
+                4.. => Verdict::Drop {
+                    why: "large".into(),
+                },
                 bytes => Verdict::Keep {
                     score: bytes as f64,
                 },
@@ -254,7 +269,7 @@ pub(crate) mod tests {
         let trials = trials.map(|(n, bytes)| built_trial(n as u64, [0, 0], vec![0; bytes]));
         let (kept, dropped) = sift(&mut Small, &context(&space), trials.collect());
         let numbers = |trials: &[Trial]| trials.iter().map(|t| t.number).collect::<Vec<_>>();
-        assert_eq!((numbers(&kept), numbers(&dropped)), (vec![2, 0], vec![1]));
+        assert_eq!((numbers(&kept), dropped[0].0.number), (vec![2, 0], 1));
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl Filter for Neighbours {
             self.slow += 1;
             match self.slow % KEPT_ONE_IN {
                 0 => Verdict::Keep { score: log },
-                _ => Verdict::Drop,
+                _ => Verdict::Drop {
+                    why: format!("predicted {:.2} times the median", log.exp()),
+                },
             }
         };
         trials.iter().map(&mut one).collect()
@@ -127,7 +129,7 @@ mod tests {
         let few = told(15).judge(&context, &mixed);
         assert_eq!(
             few,
-            [Verdict::Keep { score: 0.0 }; 2],
+            vec![Verdict::Keep { score: 0.0 }; 2],
             "too little is known"
         );
     }

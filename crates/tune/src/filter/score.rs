@@ -92,7 +92,9 @@ impl Filter for ByScore {
             {
                 self.worse += 1;
                 if !self.worse.is_multiple_of(KEPT_ONE_IN) {
-                    return Verdict::Drop;
+                    return Verdict::Drop {
+                        why: format!("its score is {score:.3e}"),
+                    };
                 }
             }
             self.scores.insert(t.point.clone(), score);

@@ -205,6 +205,8 @@ impl Run<'_> {
             let given = !missing.contains(&a.trial.number);
             self.trials += u64::from(given && s.count(&a.outcome));
             self.worker_cpu_ns += a.spent.cpu_ns;
+            s.building += a.trial.building;
+            s.evaluating += a.spent;
             let (asking, building) = (a.trial.asking.wall_ns, a.trial.building.wall_ns);
             s.spent_ns += match each_ns {
                 Some(each_ns) => a.spent.wall_ns.min(each_ns) + asking + building,

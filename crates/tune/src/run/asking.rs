@@ -11,6 +11,7 @@ use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
 use measure::{Spent, death_outcome};
+use rand::Rng;
 use search::Point;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +103,9 @@ impl Run<'_> {
     fn has_turn(&mut self) -> Result<bool> {
         let open = |s: Option<&Search>| s.is_some_and(Search::is_open);
         if self.left == 0 || !open(self.searches.get(self.turn.search)) {
+            if !self.survey()? {
+                return Ok(false);
+            }
             let batch = |s: &Search| self.evaluators[s.evaluator].batch();
             let batches: Vec<usize> = self.searches.iter().map(batch).collect();
             let Some(turn) = self.budget.turn(&self.standings(), &batches) else {
@@ -182,6 +186,7 @@ impl Run<'_> {
                     trace: String::new(),
                     kernel: None,
                     read: None,
+                    audited: None,
                     asking: Spent::default(),
                     building: Spent::default(),
                 }
@@ -229,6 +234,7 @@ impl Run<'_> {
         let s = &mut self.searches[search];
         let (store, tolerance) = (self.log.store, self.options.tolerance);
         let mut filters = std::mem::take(&mut s.filters);
+        let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
         for f in filters.iter_mut().filter(|f| f.form() == form) {
             let look_up = || similar_once(&s.similar, store, &s.key, &s.place, tolerance);
             let context = context(&s.space, &s.subject, &s.records, &look_up);
@@ -241,19 +247,29 @@ impl Run<'_> {
             let outcome = Outcome::Skipped {
                 filter: name.clone(),
             };
-            for t in &dropped {
+            let (audit, dropped): (Vec<_>, Vec<_>) = dropped
+                .into_iter()
+                .partition(|_| self.audits.random_bool(self.options.audit));
+            for (t, _) in &dropped {
                 events.extend(told(s, t, evaluator, &outcome));
                 s.learn(&t.point, &outcome);
             }
             let skipped = Skipped {
                 filter: name.clone(),
                 count: dropped.len() as u64,
-                trials: dropped.iter().map(|t| t.number).collect(),
+                trials: dropped.iter().map(|(t, _)| t.number).collect(),
+                reasons: dropped.iter().map(|(_, why)| why.clone()).collect(),
+                audited: audit.iter().map(|(t, _)| t.number).collect(),
                 extra: Extra::new(),
             };
             events.push(record::event(&s.run_id, &s.key, skipped));
             *s.skipped.entry(name).or_default() += dropped.len() as u64;
+            audited.extend(audit.into_iter().map(|(t, _)| Trial {
+                audited: Some(f.name()),
+                ..t
+            }));
         }
+        trials.append(&mut audited);
         s.filters = filters;
         s.check_similar()?;
         self.filter_cpu_ns += watch.spent().cpu_ns;
@@ -292,6 +308,7 @@ impl Run<'_> {
         for (trial, outcome) in illegal {
             *s.failures.entry("illegal".into()).or_default() += 1;
             s.learn(&trial.point, &outcome);
+            s.history.push((None, trial.audited));
             let sketch = s.space.sketches[trial.point.sketch].name.clone();
             let asked = record::asked(&sketch, &trial.point, trial.number);
             let told = record::illegal(trial.number);
@@ -325,6 +342,7 @@ impl Run<'_> {
                     let events = told(s, &trial, &known.evaluator, &known.outcome);
                     self.log.append(&[], &events)?;
                     s.learn(&trial.point, &known.outcome);
+                    s.history.push((None, trial.audited));
                 }
                 Some(known) if !needs_code => {
                     s.cached += 1;

@@ -10,6 +10,7 @@
 mod answering;
 mod asking;
 mod outstanding;
+mod survey;
 
 use crate::clock::Clock;
 use crate::compile::Builders;
@@ -24,12 +25,15 @@ use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, StopRule};
 use outstanding::Outstanding;
 use plan::Plan;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use runtime::BuiltKernel;
 use search::{Budget, Standing, Turn, budget};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{NewEvent, Record, Store};
+use store::{NewEvent, Record, Store, SurveyEpoch};
 
 /// How long the loop waits for a builder before it looks at the time again.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -68,6 +72,10 @@ pub struct Job<'a> {
     pub size: Size,
     /// One call of each task of the plan in the default model.
     pub default_ns: Vec<f64>,
+    /// The kernels of the default model, one a task of the plan.
+    pub default_kernels: Vec<Arc<BuiltKernel>>,
+    /// The kernels that were last measured as a whole model, and its time.
+    pub whole: Option<(Vec<Arc<BuiltKernel>>, f64)>,
     /// How its time fell in the course of the search.
     pub curve: Vec<Moment>,
     /// The search of each task of its plan. Models that have a task in common for one target,
@@ -96,6 +104,8 @@ pub struct Run<'a> {
     pub toolchain: &'static str,
     pub disturbances: Disturbances,
     budget: Box<dyn Budget + Send>,
+    /// Of each model, what a survey knew of it after each epoch.
+    pub epochs: Vec<Vec<SurveyEpoch>>,
     /// The search that is asked, and how many asks of its turn are left.
     pub turn: Turn,
     left: usize,
@@ -112,6 +122,8 @@ pub struct Run<'a> {
     /// Candidates tried: executed, or not to be built.
     pub trials: u64,
     pub worker_cpu_ns: u64,
+    /// Which of the candidates that filters drop are evaluated all the same.
+    audits: Pcg64Mcg,
     /// CPU time of filters.
     pub filter_cpu_ns: u64,
     pub tuning: Duration,
@@ -125,7 +137,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// If there is no such budget.
     pub fn new(log: Log<'a>, options: &'a Options) -> Result<Run<'a>> {
-        let budget = budget(&options.budget)
+        let budget = budget(&options.budget, options.survey)
             .ok_or_else(|| no_such("budget", &options.budget, &search::budget_names()))?;
         Ok(Run {
             log,
@@ -138,6 +150,7 @@ impl<'a> Run<'a> {
             toolchain: build::toolchain(),
             disturbances: Disturbances::default(),
             budget,
+            epochs: vec![],
             turn: Turn { search: 0, asks: 0 },
             left: 0,
             building: HashMap::new(),
@@ -147,6 +160,7 @@ impl<'a> Run<'a> {
             batches: 0,
             trials: 0,
             worker_cpu_ns: 0,
+            audits: Pcg64Mcg::seed_from_u64(options.seed),
             filter_cpu_ns: 0,
             tuning: Duration::ZERO,
             others: Others::default(),

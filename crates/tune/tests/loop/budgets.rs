@@ -2,18 +2,28 @@
 
 use crate::fakes::{FakeEvaluator, cost_ns, timed};
 use crate::setting::{Setting, Wanted, options, search, wanted};
+use search::SurveyRule;
 use std::collections::HashMap;
-use store::EventKind;
+use store::{EventKind, SurveyEpoch};
 use tune::{Form, Objective, Options, Run, State};
 
 const TASKS: [&str; 3] = ["cheap", "costly", "usual"];
 
 /// A run of three searches: its events.
 fn events(budget: &str, values: [&[i64]; 3], trials: u64) -> Vec<(Option<String>, EventKind)> {
-    let options = Options {
+    let with = |options| Options {
         budget: budget.into(),
-        ..options(trials)
+        ..options
     };
+    events_of(with, values, trials)
+}
+
+fn events_of(
+    with: impl Fn(Options) -> Options,
+    values: [&[i64]; 3],
+    trials: u64,
+) -> Vec<(Option<String>, EventKind)> {
+    let options = with(options(trials));
     let setting = Setting::new();
     let mut run = Run::new(setting.log(), &options).unwrap();
     run.add_evaluator(Box::new(FakeEvaluator::of_points()));
@@ -32,7 +42,7 @@ fn events(budget: &str, values: [&[i64]; 3], trials: u64) -> Vec<(Option<String>
     run.add_searches(searches.collect());
     search(&mut run);
     let ended = run.searches.iter().all(|s| s.state == State::Exhausted);
-    assert!(run.trials == trials || ended);
+    assert!(run.trials == trials || ended || options.budget == "survey");
     setting.events("run")
 }
 
@@ -195,4 +205,41 @@ fn models_count_as_the_objective_says() {
     assert_eq!(weights(Objective::Gains, &[]), [1.0, 4.0]);
     assert_eq!(weights(Objective::Sum, &[]), [1.0, 1.0]);
     assert_eq!(weights(Objective::Sum, &[1e6, 1e6]), [1.0, 0.0]);
+}
+
+#[test]
+fn a_survey_has_epochs_of_one_batch_each_and_ends_when_it_gains_too_little() {
+    let events = events_of(
+        |options| Options {
+            budget: "survey".into(),
+            survey: SurveyRule {
+                trials: 6,
+                ..SurveyRule::PAPER
+            },
+            ..options
+        },
+        [&[30, 30]; 3],
+        10_000,
+    );
+    let turns = turns(&events);
+    let epochs: Vec<&SurveyEpoch> = events
+        .iter()
+        .filter_map(|(_, e)| match e {
+            EventKind::SurveyEpoch(e) => Some(e),
+            _ => None,
+        })
+        .collect();
+    let all = TASKS.map(|task| (task, 6));
+    assert_eq!(turns[..3], all, "one batch each");
+    assert_eq!(turns[3..6], all);
+    let numbers: Vec<usize> = epochs.iter().map(|e| e.epoch).collect();
+    assert_eq!(numbers, (0..epochs.len()).collect::<Vec<_>>());
+    // Every answer is told before the models are looked at.
+    let spent: Vec<f64> = epochs.iter().take(3).map(|e| e.spent).collect();
+    assert_eq!(spent, [0.0, 18.0, 36.0]);
+    assert!(epochs.windows(2).all(|e| e[1].cost <= e[0].cost));
+    let (last, others) = epochs.split_last().unwrap();
+    assert!(last.ended.is_some() && !last.runs);
+    assert!(others.iter().all(|e| e.ended.is_none()) && others[0].rate.is_none());
+    assert!(turns.len() <= 3 * others.len());
 }

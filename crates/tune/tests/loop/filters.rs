@@ -28,7 +28,7 @@ fn a_dropped_trial_is_skipped_logged_and_told_and_no_failure() {
         s.filters.push(Box::new(FakeFilter {
             form,
             verdict: |t| match t.number % 3 {
-                0 => Verdict::Drop,
+                0 => Verdict::Drop { why: String::new() },
                 _ => Verdict::Keep { score: 0.0 },
             },
         }));
@@ -91,7 +91,7 @@ fn what_is_dropped_is_asked_for_again_within_the_same_turn() {
     s.filters.push(Box::new(FakeFilter {
         form: Form::Point,
         verdict: |t| match t.number % 2 {
-            0 => Verdict::Drop,
+            0 => Verdict::Drop { why: String::new() },
             _ => Verdict::Keep { score: 0.0 },
         },
     }));
@@ -221,7 +221,7 @@ fn a_search_whose_candidates_are_all_dropped_is_given_up() {
     let mut s = setting.of_knobs(&wanted("run", "task"), &[50, 50, 50], &options);
     s.filters.push(Box::new(FakeFilter {
         form: Form::Point,
-        verdict: |_| Verdict::Drop,
+        verdict: |_| Verdict::Drop { why: String::new() },
     }));
     run.add_searches(vec![s]);
     search(&mut run);
@@ -233,4 +233,46 @@ fn a_search_whose_candidates_are_all_dropped_is_given_up() {
         warnings.iter().any(|w| w.contains("dropped by filters")),
         "{warnings:?}"
     );
+}
+
+#[test]
+fn a_share_of_what_is_dropped_is_evaluated_all_the_same() {
+    let options = Options {
+        audit: 0.5,
+        ..options(40)
+    };
+    let setting = Setting::new();
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    let evaluator = FakeEvaluator::new("fake-times", Form::Point, 8, |_, t| {
+        timed(cost_ns(&t.point))
+    });
+    run.add_evaluator(Box::new(evaluator));
+    let mut s = setting.of_knobs(&wanted("run", "task"), &[40, 40], &options);
+    s.filters.push(Box::new(FakeFilter {
+        form: Form::Point,
+        verdict: |t| match t.number % 2 {
+            0 => Verdict::Drop { why: "even".into() },
+            _ => Verdict::Keep { score: 0.0 },
+        },
+    }));
+    run.add_searches(vec![s]);
+    search(&mut run);
+    let s = &run.searches[0];
+    let audited = s.history.iter().filter(|h| h.1 == Some("fake-filter"));
+    let audited = audited.count() as u64;
+    let dropped = s.skipped["fake-filter"];
+    assert!(audited > 5 && dropped > 5, "{audited} {dropped}");
+    let (mut named, mut even) = (0, 0);
+    for (_, event) in setting.events("run") {
+        if let EventKind::Skipped(s) = event {
+            assert!(s.reasons.iter().all(|why| why == "even"));
+            assert_eq!(s.reasons.len(), s.trials.len());
+            named += s.audited.len() as u64;
+            even += s.audited.iter().filter(|n| *n % 2 == 0).count() as u64;
+        }
+    }
+    assert_eq!((named, even), (audited, audited));
+    let records = setting.records("run");
+    let measured = records.iter().filter(|r| r.trial % 2 == 0).count() as u64;
+    assert_eq!(measured, audited);
 }

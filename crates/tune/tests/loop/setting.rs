@@ -135,6 +135,7 @@ impl Setting {
         store.put_machine(&machine).unwrap();
         store.begin_run(&begun(wanted.run_id, options)).unwrap();
         let parts = SearchParts {
+            facts: None,
             title: wanted.task.into(),
             run_id: wanted.run_id.into(),
             key: wanted.task.into(),

@@ -43,6 +43,7 @@ mod task_args;
 mod tasks;
 mod train;
 mod train_args;
+mod train_cold;
 mod tune;
 mod tune_html;
 mod tune_reading;

@@ -80,6 +80,12 @@ pub const PAGE: Kind = Kind {
     choose: FILE,
     streams: false,
 };
+pub const NETWORK: Kind = Kind {
+    name: "a trained network",
+    start: Some(b"tunesmith-model 1\nkind named-network\n"),
+    choose: OUT,
+    streams: false,
+};
 pub const STUDY: Kind = Kind {
     name: "the figures of a study",
     start: Some(b"{\"kind\":\"measured\""),

@@ -98,8 +98,12 @@ pub fn parse_threads<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 
 /// A number from 0 to 1.
 pub fn parse_share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|s| (0.0..=1.0).contains(s));
-    share.ok_or_else(|| "it must be a number from 0 to 1".into())
+    let share: Option<f64> = match text.strip_suffix('%') {
+        Some(percent) => percent.parse().ok().map(|p: f64| p / 100.0),
+        None => text.parse().ok(),
+    };
+    let share = share.filter(|s| (0.0..=1.0).contains(s));
+    share.ok_or_else(|| "it must be a number from 0 to 1, or a percentage".into())
 }
 
 /// A relative error.

@@ -4,6 +4,7 @@ use super::model_args::StoreArgs;
 use super::output::{Output, RECORDS, T4};
 use super::records_label;
 use super::table::{Table, ms};
+use super::train_cold;
 use crate::imported::judge;
 use crate::titles::short;
 use serde::Serialize;
@@ -46,6 +47,8 @@ enum Action {
     Counts(Query),
     /// Label candidates hot, cold or failed, and show what each kind took
     Label(records_label::Args),
+    /// Train the network of the filter cold on all candidates
+    TrainCold(train_cold::Args),
     /// Write the whole store as JSON lines
     Export(FileArgs),
     /// Add the records of an exported file to the store
@@ -280,6 +283,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
         Some(Action::Best(q)) => best(q)?,
         Some(Action::Counts(q)) => counts(q)?,
         Some(Action::Label(l)) => records_label::run(l)?,
+        Some(Action::TrainCold(t)) => train_cold::run(t)?,
         Some(Action::Export(f)) => export(f)?,
         Some(Action::Import(f)) => import(f)?,
         Some(Action::T4 { file, query }) => t4(file, query)?,

@@ -10,11 +10,12 @@ use super::parse::{parse_count, parse_duration, parse_share, parse_threads, pars
 use super::progress::Progress;
 use super::score_args::ScoreArgs;
 use super::simulator_args::SimulatorArgs;
-use super::{signals, tune_html, tune_reading, tune_report};
+use super::{signals, train_cold, tune_html, tune_reading, tune_report};
 use crate::compile::join;
 use ir::Target;
 use measure::{Constants, Policy};
 use runtime::SigningKey;
+use search::SurveyRule;
 use std::collections::BTreeSet;
 use store::{SIMULATE, STATIC, TIMED};
 use tune::energy::Account;
@@ -74,12 +75,21 @@ pub struct Args {
     pub export_to: Option<PathBuf>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("budget"), value_name = kind("budget"), default_value = default("budget"))]
     budget: String,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("survey"), value_name = "NAME=VALUE,...", value_parser = parse_survey,
+        default_value = default("survey"))]
+    survey: SurveyRule,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("tuners"), value_name = "NAME,...", value_delimiter = ',', conflicts_with = "strategy")]
+    tuners: Vec<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("objective"), default_value = default("objective"), value_parser = parse_objective)]
     objective: Objective,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = with_default("wanted"), value_name = "TIME,...", value_delimiter = ',', value_parser = parse_duration)]
     wanted: Vec<Duration>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("filter"), value_name = "NAME,...", value_delimiter = ',')]
     filter: Vec<String>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("cold-network"))]
+    cold_network: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("audit"), default_value = default("audit"), value_parser = parse_share)]
+    audit: f64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("seed"), default_value = default("seed"))]
     pub seed: u64,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, help = doc("keep-alternatives"), default_value = default("keep-alternatives"), value_parser = parse_count::<usize>)]
@@ -151,6 +161,10 @@ fn parse_objective(name: &str) -> std::result::Result<Objective, String> {
     })
 }
 
+fn parse_survey(changes: &str) -> std::result::Result<SurveyRule, String> {
+    SurveyRule::PAPER.with(changes)
+}
+
 fn parse_policy(name: &str) -> std::result::Result<Asked, String> {
     match name {
         "auto" => Ok(None),
@@ -197,8 +211,11 @@ fn options(a: &Args, begun: Instant, cpus: usize, threads: u32) -> Result<Option
     options.begun = begun;
     options.strategy.clone_from(&a.strategy);
     options.budget.clone_from(&a.budget);
+    options.survey = a.survey;
+    options.tuners.clone_from(&a.tuners);
     options.objective = a.objective;
     options.filters.clone_from(&a.filter);
+    options.audit = a.audit;
     options.seed = a.seed;
     options.rotate = a.rotate == "on";
     options.plain = a.plain == "on";
@@ -345,6 +362,7 @@ pub fn run(a: &Args) -> Result<ExitCode> {
     options.check()?;
     score(a, &mut options, machine, &target)?;
     let store = a.store.write()?;
+    options.cold = train_cold::network(a.cold_network.as_deref(), &a.filter, &a.store, &store)?;
     // The variants of each model.
     let mut models = vec![a.model.sources()?];
     for name in &a.more {

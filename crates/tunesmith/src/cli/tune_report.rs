@@ -8,7 +8,7 @@ use super::table::{Table, ms, times};
 use crate::titles::short;
 use std::time::Duration;
 use store::InModelDecision;
-use tune::{Gain, Report, Result, TaskSummary};
+use tune::{FunnelStage, Gain, Report, Result, Surveyed, TaskSummary};
 
 /// Rows of a table without `--wide`, and the share of the time that these need to have.
 const ROWS: usize = 15;
@@ -240,6 +240,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             times(plain / r.latency_after_ms)
         ));
     }
+    notes.extend(r.survey.iter().map(surveyed));
     notes.extend(layouts(r));
     if r.in_model.changed > 0 && r.changed {
         notes.push(format!(
@@ -260,17 +261,66 @@ pub fn notes(r: &Report) -> Vec<String> {
     }
     notes.push(effort(r));
     notes.extend(r.energy.iter().flat_map(energy_text::notes));
-    for (what, counts) in [
-        ("without a time", &r.failures),
-        ("dropped by filters", &r.skipped),
-    ] {
-        let all = counts.iter().filter(|(_, n)| **n > 0);
-        let all: Vec<String> = all.map(|(k, n)| format!("{n} {k}")).collect();
-        if !all.is_empty() {
-            notes.push(format!("candidates {what}: {}", all.join(", ")));
-        }
+    let all = r.failures.iter().filter(|(_, n)| **n > 0);
+    let all: Vec<String> = all.map(|(k, n)| format!("{n} {k}")).collect();
+    if !all.is_empty() {
+        notes.push(format!("candidates without a time: {}", all.join(", ")));
     }
+    notes.extend(
+        r.funnel
+            .iter()
+            .filter(|s| s.dropped + s.audited > 0)
+            .map(dropped),
+    );
     notes
+}
+
+/// What a filter dropped, what that saved, and what an audit says of it.
+fn dropped(s: &FunnelStage) -> String {
+    let (filter, n) = (&s.filter, s.dropped);
+    let joules: Vec<String> = s.saved_j.iter().map(|j| format!("{j:.0}")).collect();
+    let joules = match joules.is_empty() {
+        true => String::new(),
+        false => format!(", {} J", joules.join(" to ")),
+    };
+    let audit = match (s.audited, s.best_audited) {
+        (0, _) => String::new(),
+        (audited, best) => {
+            let (hot, failed) = (s.hot, s.failed);
+            let best = best.map_or(String::new(), |r| {
+                format!("; the best of them took {r:.2} times the best found")
+            });
+            format!("; of {audited} audited ones {hot} were hot and {failed} failed{best}")
+        }
+    };
+    format!(
+        "dropped by {filter}: {n} candidates, which saved {:.1} s{joules}{audit}",
+        s.saved_s
+    )
+}
+
+/// How a survey, or one of several tuners, went.
+fn surveyed(s: &Surveyed) -> String {
+    let (name, trials) = (&s.strategy, s.trials);
+    let (Some(first), Some(last)) = (s.epochs.first(), s.epochs.last()) else {
+        let ms = latency(s.kernels_ms);
+        return format!("{name}: kernels of {ms} after {trials} candidates");
+    };
+    let before_last = &s.epochs[..s.epochs.len() - 1];
+    let ended = match last.ended.as_deref() {
+        _ if before_last.iter().any(|e| !e.runs) => "it was suspended",
+        Some("goal") => "it is as fast as wanted",
+        Some("rate") => "it gained too little for its cost",
+        Some(_) => "no task had more to try",
+        None if last.runs => "the budget was spent",
+        None => "it was suspended in the end",
+    };
+    let epochs = match s.epochs.len() - 1 {
+        1 => "1 epoch".into(),
+        n => format!("{n} epochs"),
+    };
+    let [before, after] = [first, last].map(|e| latency(e.cost / 1e6));
+    format!("survey with {name}: {before} to {after} in {epochs} of {trials} candidates; {ended}")
 }
 
 fn layouts(r: &Report) -> Vec<String> {

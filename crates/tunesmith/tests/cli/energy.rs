@@ -144,3 +144,48 @@ fn candidates_are_labelled_with_what_they_took() {
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("<polyline") && page.contains("<circle"));
 }
+
+#[test]
+fn tuners_are_surveyed_and_a_network_of_their_candidates_filters() {
+    let folder = tempdir().unwrap();
+    let place = place(&folder);
+    let (store, out) = (place.file("s.sqlite"), place.file("m.tsm"));
+    let run = |more: &[&str]| {
+        let base = [
+            "tune",
+            OP,
+            "--threads",
+            "1",
+            "--store",
+            &store,
+            "--out",
+            &out,
+        ];
+        place.json(&[&base[..], more].concat())
+    };
+    let survey = ["--budget", "survey", "--survey", "trials=4,patience=1"];
+    let tuners = ["--tuners", "evolutionary,random", "--trials", "60"];
+    let report = run(&[&survey[..], &tuners].concat());
+    let surveys = report["survey"].as_array().unwrap();
+    let names: Vec<&Value> = surveys.iter().map(|s| &s["strategy"]).collect();
+    assert_eq!(names, ["evolutionary", "random"]);
+    for s in surveys {
+        let epochs = s["epochs"].as_array().unwrap();
+        assert!(epochs.len() > 1 && epochs[0]["rate"].is_null(), "{s}");
+        assert_eq!(epochs[0]["unit"], "s");
+    }
+    assert!(names.contains(&&report["strategy"]));
+    let network = place.file("cold.network");
+    let trained = place.json(&["records", "train-cold", "--store", &store]);
+    assert!(
+        trained["trained"]["candidates"].as_u64().unwrap() > 8,
+        "{trained}"
+    );
+    assert!(
+        std::fs::read_to_string(network)
+            .unwrap()
+            .starts_with("tunesmith-model 1")
+    );
+    let filtered = run(&["--filter", "cold", "--audit", "0.5", "--trials", "8"]);
+    assert_eq!(filtered["funnel"][0]["filter"], "cold");
+}

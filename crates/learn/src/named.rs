@@ -1,0 +1,158 @@
+//! An [`EmbeddedNetwork`] whose inputs have names, so that it works on rows of other things than it was trained on.
+//!
+//! A row says words and numbers by name. What a name means is the caller's business. Names and words that the network was
+//! not trained on count as unknown, and so does what a row leaves out.
+
+use crate::Unfit;
+use crate::embedded::{EmbeddedNetwork, Mixed};
+use crate::saved::{LoadError, Model, Reader, Writer};
+use std::collections::BTreeMap;
+
+/// Names of words and of numbers that a network knows, the most frequent ones, and words of each name.
+const MOST_WORDS: usize = 64;
+const MOST_NUMBERS: usize = 48;
+const MOST_VALUES: usize = 256;
+
+/// What is known of one thing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedRow {
+    /// Without white space.
+    pub words: BTreeMap<String, String>,
+    pub numbers: BTreeMap<String, f64>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedNetwork {
+    /// Each name with its words; another word is a category of its own behind these.
+    words: Vec<(String, Vec<String>)>,
+    numbers: Vec<String>,
+    network: EmbeddedNetwork,
+}
+
+/// The most frequent ones of some texts, in the order of the alphabet.
+fn frequent<'a>(all: impl Iterator<Item = &'a String>, most: usize) -> Vec<String> {
+    let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+    all.for_each(|text| *counts.entry(text).or_default() += 1);
+    let mut counts: Vec<(&String, usize)> = counts.into_iter().collect();
+    counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let mut kept: Vec<String> = counts
+        .into_iter()
+        .take(most)
+        .map(|(t, _)| t.clone())
+        .collect();
+    kept.sort();
+    kept
+}
+
+fn mixed(words: &[(String, Vec<String>)], numbers: &[String], row: &NamedRow) -> Mixed {
+    let category = |(name, values): &(String, Vec<String>)| {
+        let word = row.words.get(name);
+        let at = word.and_then(|w| values.binary_search(w).ok());
+        at.unwrap_or(values.len())
+    };
+    let number = |name: &String| row.numbers.get(name).copied().unwrap_or(0.0);
+    Mixed {
+        categories: words.iter().map(category).collect(),
+        numbers: numbers.iter().map(number).collect(),
+    }
+}
+
+impl NamedNetwork {
+    /// Trains on rows and their targets.
+    ///
+    /// # Errors
+    /// If there are no rows, not as many targets, or a number is not finite.
+    pub fn trained(rows: &[NamedRow], y: &[f64], seed: u64) -> Result<NamedNetwork, Unfit> {
+        let names = frequent(rows.iter().flat_map(|r| r.words.keys()), MOST_WORDS);
+        let values = |name: String| {
+            let values = frequent(rows.iter().filter_map(|r| r.words.get(&name)), MOST_VALUES);
+            (name, values)
+        };
+        let words: Vec<(String, Vec<String>)> = names.into_iter().map(values).collect();
+        let numbers = frequent(rows.iter().flat_map(|r| r.numbers.keys()), MOST_NUMBERS);
+        let all: Vec<Mixed> = rows.iter().map(|r| mixed(&words, &numbers, r)).collect();
+        let cardinalities: Vec<usize> = words.iter().map(|(_, values)| values.len() + 1).collect();
+        let network = EmbeddedNetwork::trained(&all, &cardinalities, y, seed)?;
+        Ok(NamedNetwork {
+            words,
+            numbers,
+            network,
+        })
+    }
+
+    pub fn predict(&self, row: &NamedRow) -> f64 {
+        self.network
+            .predict(&mixed(&self.words, &self.numbers, row))
+    }
+
+    /// As [`EmbeddedNetwork::place`].
+    pub fn place(&self, row: &NamedRow) -> Vec<f64> {
+        self.network.place(&mixed(&self.words, &self.numbers, row))
+    }
+}
+
+impl Model for NamedNetwork {
+    const KIND: &'static str = "named-network";
+
+    fn write(&self, to: &mut Writer) {
+        to.words("words", self.words.iter().map(|(name, _)| name));
+        for (_, values) in &self.words {
+            to.words("values", values.iter());
+        }
+        to.words("numbers", self.numbers.iter());
+        self.network.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<NamedNetwork, LoadError> {
+        let names = from.words("words")?;
+        let words = names
+            .into_iter()
+            .map(|name| Ok((name, from.words("values")?)));
+        let words: Vec<(String, Vec<String>)> = words.collect::<Result<_, LoadError>>()?;
+        let numbers = from.words("numbers")?;
+        let cardinalities: Vec<usize> = words.iter().map(|(_, values)| values.len() + 1).collect();
+        let network = EmbeddedNetwork::read(from, &cardinalities, numbers.len())?;
+        Ok(NamedNetwork {
+            words,
+            numbers,
+            network,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{load, save};
+
+    fn row(word: &str, number: f64) -> NamedRow {
+        NamedRow {
+            words: [("kind".to_string(), word.to_string())].into(),
+            numbers: [("size".to_string(), number)].into(),
+        }
+    }
+
+    fn network() -> NamedNetwork {
+        let rows: Vec<NamedRow> = (0..60).map(|i| row(["a", "b"][i % 2], i as f64)).collect();
+        let y: Vec<f64> = (0..60).map(|i| [5.0, 0.0][i % 2]).collect();
+        NamedNetwork::trained(&rows, &y, 1).unwrap()
+    }
+
+    #[test]
+    fn words_are_learned_and_what_is_not_known_has_a_prediction_too() {
+        let network = network();
+        let [a, b] = ["a", "b"].map(|w| network.predict(&row(w, 30.0)));
+        assert!(a > 4.0 && b < 1.0, "{a} {b}");
+        assert!(network.predict(&row("c", 30.0)).is_finite());
+        assert_eq!(network.place(&NamedRow::default()).len(), 32);
+    }
+
+    #[test]
+    fn a_saved_network_is_read_back_bit_by_bit() {
+        let network = network();
+        let text = save(&network, 1);
+        assert_eq!(load::<NamedNetwork>(&text, 1), Ok(network));
+        assert!(load::<NamedNetwork>(&text, 2).is_err());
+    }
+}

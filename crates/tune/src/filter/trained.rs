@@ -1,0 +1,274 @@
+//! The network of the filter `cold`, trained on what a store knows of many tasks, targets and models (Trimmer, section IV-B).
+//!
+//! Owns what is said of a candidate: its operator and arguments, its operations, its algorithm and decisions, its
+//! target and machine; and which records are bad. It learns the logarithm of the latency over the mean of its
+//! search's, as searches are told apart by their tasks anyway.
+
+use super::cold::{FRACTION, PASSES, Place, bad_neighbours, direction};
+use crate::error::{Error, Result};
+use learn::{LoadError, NamedNetwork, NamedRow};
+use search::{Label, label};
+use std::collections::{BTreeMap, HashMap};
+use store::{Arg, MEASURING, Outcome, Record, RecordQuery, Store, TargetKey, Task};
+
+/// How rows are made; a network is of one version.
+const VERSION: u32 = 1;
+
+/// What all candidates of a search have in common.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub task: Task,
+    pub target: TargetKey,
+    pub machine: String,
+}
+
+/// A word without white space.
+fn word(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+impl Facts {
+    /// What is said of a candidate: its algorithm, and the names and choices of its decisions.
+    pub fn row<'a>(
+        &self,
+        algorithm: &str,
+        decisions: impl Iterator<Item = (&'a str, u64)>,
+    ) -> NamedRow {
+        let mut row = NamedRow::default();
+        let mut say = |name: &str, text: &str| row.words.insert(word(name), word(text));
+        say("op", &self.task.op);
+        say("algorithm", algorithm);
+        say("cpu", &self.target.cpu);
+        say("machine", &self.machine);
+        for (name, choice) in decisions {
+            say(&format!("knob:{name}"), &choice.to_string());
+        }
+        let log = |n: f64| n.abs().ln_1p();
+        let mut count = |name: String, n: f64| row.numbers.insert(word(&name), log(n));
+        for (name, arg) in &self.task.args {
+            if let Arg::Int(n) = arg {
+                count(format!("arg:{name}"), *n as f64);
+            }
+        }
+        count("flops".into(), self.task.flops);
+        count("bytes".into(), self.task.bytes as f64);
+        count("threads".into(), f64::from(self.target.threads));
+        for (name, bytes) in &self.target.caches {
+            count(format!("cache:{name}"), *bytes as f64);
+        }
+        for (name, fact) in &self.target.extra {
+            if let Some(n) = fact.as_f64() {
+                count(format!("target:{name}"), n);
+            }
+        }
+        row
+    }
+}
+
+/// A candidate that a store knows.
+pub struct Example {
+    pub row: NamedRow,
+    /// Key of its task.
+    pub task: String,
+    /// Its run and number.
+    pub name: String,
+    /// Logarithm of its latency over the mean of its search's; none of one that failed.
+    pub cost: Option<f64>,
+    /// Whether it is cold or failed.
+    pub bad: bool,
+}
+
+/// A record's latency, if it tells one or a failure.
+fn answer(r: &Record) -> Option<Option<f64>> {
+    let answered = !matches!(
+        r.outcome,
+        Outcome::Scored { .. }
+            | Outcome::Skipped { .. }
+            | Outcome::Unanswered { .. }
+            | Outcome::Unknown(_)
+    );
+    let counts = answered && !r.final_ && MEASURING.contains(&r.evaluator.as_str());
+    counts.then(|| r.outcome.median_ns().map(|ns| ns as f64))
+}
+
+/// All candidates that a store knows.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn examples(store: &Store) -> Result<Vec<Example>> {
+    let tasks: HashMap<String, Task> = store
+        .tasks()?
+        .into_iter()
+        .map(|t| (t.key.clone(), t))
+        .collect();
+    let targets = store.targets()?.into_iter().map(|t| (t.text(), t));
+    let targets: HashMap<String, TargetKey> = targets.collect();
+    let mut groups: BTreeMap<[String; 4], Vec<(Record, Option<f64>)>> = BTreeMap::new();
+    for r in store.records_for(&RecordQuery::default())? {
+        if let Some(latency) = answer(&r) {
+            let group = [&r.task, &r.target, &r.machine, &r.strategy].map(Clone::clone);
+            groups.entry(group).or_default().push((r, latency));
+        }
+    }
+    let mut all = Vec::new();
+    for ([task, target, machine, _], records) in groups {
+        let (Some(of_task), Some(target)) = (tasks.get(&task), targets.get(&target)) else {
+            continue;
+        };
+        let facts = Facts {
+            task: of_task.clone(),
+            target: target.clone(),
+            machine,
+        };
+        let costs: Vec<Option<f64>> = records.iter().map(|(_, ns)| *ns).collect();
+        let labels = label(&costs, FRACTION, PASSES)
+            .map_err(|e| Error::new(e.to_string()))?
+            .labels;
+        let logs: Vec<f64> = costs.iter().flatten().map(|ns| ns.max(1.0).ln()).collect();
+        let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
+        for ((r, ns), label) in records.iter().zip(labels) {
+            let decisions = r.decisions.iter().map(|d| (d.name.as_str(), d.index));
+            all.push(Example {
+                row: facts.row(&r.algorithm, decisions),
+                task: task.clone(),
+                name: format!("{} {}", r.run_id, r.trial),
+                cost: ns.map(|ns| ns.max(1.0).ln() - mean),
+                bad: label != Label::Hot,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// A trained network, and where it places what a store knows.
+#[derive(Debug)]
+pub struct Trained {
+    pub network: NamedNetwork,
+    pub places: Vec<Place>,
+}
+
+impl Trained {
+    /// Of a network and the candidates whose neighbours new ones may be.
+    fn new(network: NamedNetwork, known: &[Example]) -> Trained {
+        let place = |e: &Example| Place {
+            at: direction(network.place(&e.row)),
+            bad: e.bad,
+            name: e.name.clone(),
+        };
+        let places = known.iter().map(place).collect();
+        Trained { network, places }
+    }
+
+    /// Of a network as [`Trained::text`] gives it.
+    ///
+    /// # Errors
+    /// If the text is no such network.
+    pub fn of_text(text: &str, known: &[Example]) -> std::result::Result<Trained, LoadError> {
+        Ok(Trained::new(learn::load(text, VERSION)?, known))
+    }
+
+    /// The network as text, without what the store knows.
+    pub fn text(&self) -> String {
+        learn::save(&self.network, VERSION)
+    }
+
+    /// Whether all of a candidate's nearest known ones are bad.
+    pub fn is_cold(&self, row: &NamedRow) -> bool {
+        let own = direction(self.network.place(row));
+        bad_neighbours(&own, self.places.iter()).is_some()
+    }
+
+    /// Trains on candidates that have a latency.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn train(examples: &[Example], seed: u64) -> Result<Trained> {
+        let timed = examples
+            .iter()
+            .filter_map(|e| Some((e.row.clone(), e.cost?)));
+        let (rows, costs): (Vec<NamedRow>, Vec<f64>) = timed.unzip();
+        let network = NamedNetwork::trained(&rows, &costs, seed).map_err(|e| {
+            Error::new(format!("the network cannot be trained: {e}"))
+                .help("tune something first: candidates with a time are needed")
+        })?;
+        Ok(Trained::new(network, examples))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cold::Cold;
+    use super::super::tests::{context, space, trial};
+    use super::super::{Filter, Verdict};
+    use super::*;
+    use std::sync::Arc;
+
+    fn facts(m: i64) -> Facts {
+        Facts {
+            task: Task {
+                key: format!("matmul {m}"),
+                text: String::new(),
+                op: "matmul".into(),
+                args: [("m".to_string(), Arg::Int(m))].into(),
+                flops: m as f64,
+                bytes: 1,
+                extra: Default::default(),
+            },
+            target: TargetKey {
+                triple: String::new(),
+                cpu: "some cpu".into(),
+                features: vec![],
+                caches: Default::default(),
+                threads: 1,
+                extra: Default::default(),
+            },
+            machine: "a machine".into(),
+        }
+    }
+
+    /// Of two tasks: candidates whose first decision is odd are slow.
+    fn trained() -> Trained {
+        let of_task = |m| {
+            let facts = facts(m);
+            let points = (0..9).flat_map(|a| (0..9).map(move |b| (a, b)));
+            let example = |(a, b): (u64, u64)| Example {
+                row: facts.row("table", [("a", a), ("b", b)].into_iter()),
+                task: facts.task.key.clone(),
+                name: format!("{m} {a} {b}"),
+                cost: Some(if a % 2 == 1 { 2.0 } else { -2.0 } + b as f64 * 0.01),
+                bad: a % 2 == 1,
+            };
+            points.map(example).collect::<Vec<_>>()
+        };
+        let all = [8, 64].into_iter().flat_map(of_task).collect::<Vec<_>>();
+        Trained::train(&all, 1).unwrap()
+    }
+
+    #[test]
+    fn a_trained_network_drops_in_the_first_batch_and_names_neighbours() {
+        let other = Arc::new(facts(32));
+        let mut filter = Cold::new(3, Some((Arc::new(trained()), other)));
+        let space = space();
+        let mut dropped = |a: u64| {
+            let trials: Vec<_> = (0..40).map(|n| trial(n, [a, n % 9])).collect();
+            let verdicts = filter.judge(&context(&space), &trials);
+            let reasons = verdicts.into_iter().filter_map(|v| match v {
+                Verdict::Drop { why } => Some(why),
+                Verdict::Keep { .. } => None,
+            });
+            reasons.collect::<Vec<String>>()
+        };
+        let cold = dropped(3);
+        assert!(cold.len() >= 30, "{}", cold.len());
+        assert!(cold.iter().all(|why| why.starts_with("like ")), "{cold:?}");
+        assert!(dropped(4).len() <= 4);
+    }
+
+    #[test]
+    fn a_network_is_read_back_from_its_text() {
+        let trained = trained();
+        let read = Trained::of_text(&trained.text(), &[]).unwrap();
+        assert_eq!(read.network, trained.network);
+        assert!(read.places.is_empty());
+    }
+}
