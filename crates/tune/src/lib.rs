@@ -46,6 +46,7 @@ mod run;
 mod scored;
 pub mod scorer;
 mod search;
+pub mod similar;
 pub mod source;
 mod start;
 pub mod stretches;

@@ -48,6 +48,8 @@ pub struct Options {
     /// Counts the joules of the run, if they are counted.
     pub energy: Option<Arc<Account>>,
     pub strategy: String,
+    /// Whether models of strategies know what lowered programs tell, and not decisions only.
+    pub learn_loops: bool,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
     /// What several models are tuned for together.
@@ -135,6 +137,7 @@ impl Options {
             interrupt: Stop::default(),
             energy: None,
             strategy: text("strategy"),
+            learn_loops: knob("learn-loops").default == "on",
             budget: text("budget"),
             objective: Objective::of_name(knob("objective").default)
                 .expect("the default is an objective"),
@@ -262,6 +265,7 @@ impl Options {
             run_limit: _,
             in_model: _,
             // They decide which candidates come first.
+            learn_loops: _,
             reading: _,
             score_cpu: _,
             rates: _,

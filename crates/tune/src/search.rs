@@ -8,12 +8,15 @@ use crate::finalists::ranked;
 use crate::machine::Limits;
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
+use crate::similar::{Wanted, read_columns, similar};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
 use measure::TaskData;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
+use search::{
+    Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told,
+};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -124,8 +127,12 @@ pub struct Search {
     pub bound: f64,
     /// Records that other runs made of it.
     pub records: Vec<Record>,
-    /// Records of similar tasks, or why there are none, once they were asked for.
-    pub similar: OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    /// Similar tasks, or why there are none, once they were asked for.
+    pub similar: OnceCell<std::result::Result<Vec<SimilarTask>, StoreError>>,
+    /// What candidates may be.
+    pub allowed: Allowed,
+    /// Whether models read lowered programs.
+    pub reads: bool,
     tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
@@ -207,6 +214,8 @@ impl Search {
             bound: parts.bound,
             records: vec![],
             similar: OnceCell::new(),
+            allowed: options.allowed(),
+            reads: options.learn_loops,
             tolerance: options.tolerance,
             known: VecDeque::new(),
             state: State::Open,
@@ -302,9 +311,18 @@ impl Search {
         let first = n.min(self.known.len());
         let mut points: Vec<Point> = self.known.drain(..first).collect();
         if points.len() < n {
-            let look_up =
-                || similar_once(&self.similar, store, &self.key, &self.place, self.tolerance);
-            let context = context(&self.space, &self.subject, &self.records, &look_up);
+            let wanted = Wanted {
+                task: &self.key,
+                subject: self.subject.as_ref(),
+                place: &self.place,
+                allowed: self.allowed,
+                tolerance: self.tolerance,
+            };
+            let look_up = || similar_once(&self.similar, store, &wanted);
+            let context = Context {
+                columns: self.reads.then_some(&read_columns),
+                ..context(&self.space, &self.subject, &self.records, &look_up)
+            };
             points.extend(self.strategy.ask(&context, n - points.len()));
             self.check_similar()?;
         }
@@ -426,12 +444,12 @@ impl Search {
     }
 }
 
-/// What a strategy or a filter may know, of a search's parts.
+/// What a filter may know, of a search's parts. A strategy may know columns, too.
 pub fn context<'a>(
     space: &'a Space,
     subject: &'a Option<Subject>,
     known: &'a [Record],
-    look_up_similar: &'a dyn Fn() -> &'a [Record],
+    look_up_similar: &'a dyn Fn() -> &'a [SimilarTask],
 ) -> Context<'a> {
     let subject = subject.as_ref();
     Context {
@@ -439,6 +457,7 @@ pub fn context<'a>(
         program: subject.map(|s| &*s.program),
         target: subject.map(|s| &*s.target),
         known,
+        columns: None,
         look_up_similar,
     }
 }
@@ -476,11 +495,8 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
     ))
 }
 
-/// Records of a task that a search starts from, at most, and of similar tasks.
+/// Records of a task that a search starts from, at most.
 const KNOWN: usize = 3;
-const SIMILAR: usize = 3;
-/// Similar tasks that are looked at, as most may have no record here.
-const NEAR: usize = 16;
 
 /// The fastest records of a task, which are points of this space.
 fn known(
@@ -503,58 +519,13 @@ fn known(
     Ok((records, points))
 }
 
-/// How far the sizes of two tasks of one operator are apart: the sum of the logarithms of the
-/// ratios of their arguments.
-fn distance(a: &store::Task, b: &store::Task) -> f64 {
-    let of = |name: &String| match (a.args.get(name), b.args.get(name)) {
-        (Some(store::Arg::Int(a)), Some(store::Arg::Int(b))) => {
-            ((1 + a.abs()) as f64 / (1 + b.abs()) as f64).ln().abs()
-        }
-        (a, b) => f64::from(u8::from(a != b)),
-    };
-    let names = a.args.keys().chain(b.args.keys());
-    names.map(of).sum()
-}
-
-/// The fastest record of each task that is most like this one, the most similar first.
-fn similar(
-    store: &Store,
-    task: &str,
-    place: &AnswerPlace,
-    tolerance: f64,
-) -> std::result::Result<Vec<Record>, StoreError> {
-    let all = store.tasks()?;
-    let Some(task) = all.iter().find(|t| t.key == task) else {
-        return Ok(vec![]);
-    };
-    let others = all.iter().filter(|t| t.op == task.op && t.key != task.key);
-    let mut near: Vec<(f64, &store::Task)> = others.map(|t| (distance(task, t), t)).collect();
-    near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
-    let mut records = Vec::new();
-    for (_, t) in near.into_iter().take(NEAR) {
-        let place = RecordPlace {
-            task: &t.key,
-            target: &place.target,
-            machine: &place.machine,
-        };
-        let fastest = store.fastest_that(&place, tolerance, |r| Ok(r.outcome.within(tolerance)))?;
-        records.extend(fastest);
-        if records.len() == SIMILAR {
-            break;
-        }
-    }
-    Ok(records)
-}
-
 /// [`similar`], looked up once; nothing where there is no store or it cannot be read.
 pub fn similar_once<'a>(
-    once: &'a OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    once: &'a OnceCell<std::result::Result<Vec<SimilarTask>, StoreError>>,
     store: Option<&Store>,
-    task: &str,
-    place: &AnswerPlace,
-    tolerance: f64,
-) -> &'a [Record] {
-    let look_up = || store.map_or(Ok(vec![]), |s| similar(s, task, place, tolerance));
+    wanted: &Wanted<'_>,
+) -> &'a [SimilarTask] {
+    let look_up = || store.map_or(Ok(vec![]), |s| similar(s, wanted));
     once.get_or_init(look_up).as_deref().unwrap_or_default()
 }
 

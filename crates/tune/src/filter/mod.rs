@@ -139,6 +139,7 @@ pub(crate) mod tests {
             program: None,
             target: None,
             known: &[],
+            columns: None,
             look_up_similar: &|| &[],
         }
     }

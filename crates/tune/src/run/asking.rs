@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::filter::sift;
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
+use crate::similar::Wanted;
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
@@ -230,7 +231,14 @@ impl Run<'_> {
         let (store, tolerance) = (self.log.store, self.options.tolerance);
         let mut filters = std::mem::take(&mut s.filters);
         for f in filters.iter_mut().filter(|f| f.form() == form) {
-            let look_up = || similar_once(&s.similar, store, &s.key, &s.place, tolerance);
+            let wanted = Wanted {
+                task: &s.key,
+                subject: s.subject.as_ref(),
+                place: &s.place,
+                allowed: s.allowed,
+                tolerance,
+            };
+            let look_up = || similar_once(&s.similar, store, &wanted);
             let context = context(&s.space, &s.subject, &s.records, &look_up);
             let (kept, dropped) = sift(&mut **f, &context, trials);
             trials = kept;
