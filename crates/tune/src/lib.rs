@@ -42,6 +42,7 @@ mod outlook;
 mod progress;
 mod record;
 mod report;
+mod resume;
 mod run;
 mod scored;
 pub mod scorer;

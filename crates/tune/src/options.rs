@@ -250,6 +250,7 @@ impl Options {
             objective,
             wanted_ns,
             filters,
+            learn_loops,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -265,7 +266,6 @@ impl Options {
             run_limit: _,
             in_model: _,
             // They decide which candidates come first.
-            learn_loops: _,
             reading: _,
             score_cpu: _,
             rates: _,
@@ -301,6 +301,7 @@ impl Options {
             "objective": objective.name(),
             "wanted_ns": wanted_ns,
             "filters": filters,
+            "learn_loops": learn_loops,
         })
     }
 }

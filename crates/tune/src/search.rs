@@ -6,22 +6,20 @@ use crate::error::{Error, Result, no_such};
 use crate::filter::{Filter, filter};
 use crate::finalists::ranked;
 use crate::machine::Limits;
+use crate::similar::{Similar, Wanted, read_columns, similar};
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
-use crate::similar::{Wanted, read_columns, similar};
 use crate::{Options, TaskSearch, record};
 use ir::{Program, Target};
 use measure::TaskData;
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{
-    Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told,
-};
+use search::{Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Cost, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
+use store::{Cost, Draw, Extra, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
 
 /// A modest machine, for guesses before the first measurement.
 const GUESS_FLOPS_PER_NS: f64 = 50.0;
@@ -128,7 +126,9 @@ pub struct Search {
     /// Records that other runs made of it.
     pub records: Vec<Record>,
     /// Similar tasks, or why there are none, once they were asked for.
-    pub similar: OnceCell<std::result::Result<Vec<SimilarTask>, StoreError>>,
+    pub similar: OnceCell<std::result::Result<Similar, StoreError>>,
+    /// The number of the last record of these that counts, if the search goes on from an earlier run.
+    pub similar_until: Option<i64>,
     /// What candidates may be.
     pub allowed: Allowed,
     /// Whether models read lowered programs.
@@ -164,6 +164,10 @@ pub struct Search {
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
     first_cost: Option<Cost>,
+    /// What the strategy proposed last, until that is logged.
+    pub drawn: Option<Draw>,
+    /// Points whose answers an earlier run told the strategy.
+    pub replayed: HashSet<Point>,
 }
 
 /// What a search is made of.
@@ -214,6 +218,7 @@ impl Search {
             bound: parts.bound,
             records: vec![],
             similar: OnceCell::new(),
+            similar_until: None,
             allowed: options.allowed(),
             reads: options.learn_loops,
             tolerance: options.tolerance,
@@ -235,6 +240,8 @@ impl Search {
             failures: BTreeMap::new(),
             skipped: BTreeMap::new(),
             first_cost: None,
+            drawn: None,
+            replayed: HashSet::new(),
         })
     }
 
@@ -311,24 +318,42 @@ impl Search {
         let first = n.min(self.known.len());
         let mut points: Vec<Point> = self.known.drain(..first).collect();
         if points.len() < n {
-            let wanted = Wanted {
-                task: &self.key,
-                subject: self.subject.as_ref(),
-                place: &self.place,
-                allowed: self.allowed,
-                tolerance: self.tolerance,
-            };
-            let look_up = || similar_once(&self.similar, store, &wanted);
-            let context = Context {
-                columns: self.reads.then_some(&read_columns),
-                ..context(&self.space, &self.subject, &self.records, &look_up)
-            };
-            points.extend(self.strategy.ask(&context, n - points.len()));
-            self.check_similar()?;
+            let first = self.asked + points.len() as u64;
+            points.extend(self.draw(n - points.len(), first, store)?);
         }
         if points.is_empty() {
             self.state = State::Exhausted;
         }
+        Ok(points)
+    }
+
+    /// Has the strategy propose up to `n` points, the first of which will have the number `first`.
+    ///
+    /// # Errors
+    /// If it looks up similar tasks and the store cannot be read.
+    pub fn draw(&mut self, n: usize, first: u64, store: Option<&Store>) -> Result<Vec<Point>> {
+        let wanted = Wanted {
+            task: &self.key,
+            subject: self.subject.as_ref(),
+            place: &self.place,
+            allowed: self.allowed,
+            tolerance: self.tolerance,
+            until: self.similar_until,
+        };
+        let look_up = || similar_once(&self.similar, store, &wanted);
+        let context = Context {
+            columns: self.reads.then_some(&read_columns),
+            ..context(&self.space, &self.subject, &self.records, &look_up)
+        };
+        let points = self.strategy.ask(&context, n);
+        self.check_similar()?;
+        let similar = self.similar.get().and_then(|s| s.as_ref().ok());
+        self.drawn = Some(Draw {
+            wanted: n as u64,
+            first,
+            similar_until: similar.map(|s| s.until),
+            extra: Extra::new(),
+        });
         Ok(points)
     }
 
@@ -352,16 +377,33 @@ impl Search {
         first.compare(&cost).map(|_| cost.value())
     }
 
-    /// Lets the strategy and the filters learn.
+    /// Lets the strategy and the filters learn. What an earlier run told them they know.
     pub fn learn(&mut self, point: &Point, outcome: &Outcome) {
+        if !self.replayed.contains(point) {
+            self.tell_strategy(point, outcome);
+            self.tell_filters(point, outcome);
+        }
+    }
+
+    /// Lets the strategy learn.
+    pub fn tell_strategy(&mut self, point: &Point, outcome: &Outcome) {
         let cost = self.cost(outcome);
-        let told = Told {
+        self.strategy.tell(&Told {
             point,
             outcome,
             cost,
-        };
-        self.strategy.tell(&told);
+        });
+    }
+
+    /// Lets the filters learn; what one of them dropped tells them nothing.
+    pub fn tell_filters(&mut self, point: &Point, outcome: &Outcome) {
+        let cost = self.cost(outcome);
         if !matches!(outcome, Outcome::Skipped { .. }) {
+            let told = Told {
+                point,
+                outcome,
+                cost,
+            };
             self.filters.iter_mut().for_each(|f| f.tell(&told));
         }
     }
@@ -521,12 +563,13 @@ fn known(
 
 /// [`similar`], looked up once; nothing where there is no store or it cannot be read.
 pub fn similar_once<'a>(
-    once: &'a OnceCell<std::result::Result<Vec<SimilarTask>, StoreError>>,
+    once: &'a OnceCell<std::result::Result<Similar, StoreError>>,
     store: Option<&Store>,
     wanted: &Wanted<'_>,
 ) -> &'a [SimilarTask] {
-    let look_up = || store.map_or(Ok(vec![]), |s| similar(s, wanted));
-    once.get_or_init(look_up).as_deref().unwrap_or_default()
+    let look_up = || store.map_or(Ok(Similar::default()), |s| similar(s, wanted));
+    let found = once.get_or_init(look_up).as_ref();
+    found.map_or(&[], |s| &s.tasks)
 }
 
 /// The point that a record's decisions are in a space, if every decision is
@@ -556,6 +599,8 @@ pub struct OfPlan<'a> {
     pub limits: &'a Limits,
     pub strategy: &'a str,
     pub rotate_bytes: u64,
+    /// Earlier runs that the run goes on from, the first one first.
+    pub earlier: &'a [String],
 }
 
 impl OfPlan<'_> {
@@ -587,6 +632,7 @@ impl OfPlan<'_> {
                     if let Some(store) = store {
                         let (place, tolerance) = (s.stored_place(), options.tolerance);
                         (s.records, s.known) = known(store, &place, &s.space, tolerance)?;
+                        s.go_on(store, self.earlier)?;
                     }
                     searches.push(s);
                     known_searches.len() + searches.len() - 1

@@ -172,6 +172,10 @@ impl Run<'_> {
             let s = &mut self.searches[search];
             let points = s.ask(missing, self.log.store)?;
             asked += points.len();
+            if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
+                let drawn = record::event(&s.run_id, &s.key, drawn);
+                self.log.append(&[], &[drawn])?;
+            }
             let new = |point: Point| {
                 let number = s.asked;
                 s.asked += 1;
@@ -237,6 +241,7 @@ impl Run<'_> {
                 place: &s.place,
                 allowed: s.allowed,
                 tolerance,
+                until: s.similar_until,
             };
             let look_up = || similar_once(&s.similar, store, &wanted);
             let context = context(&s.space, &s.subject, &s.records, &look_up);
