@@ -40,6 +40,7 @@ mod observer;
 mod options;
 mod outlook;
 mod progress;
+mod quality;
 mod record;
 mod report;
 mod resume;
@@ -67,6 +68,7 @@ pub use observer::{Observer, Silent, Status};
 pub use options::{CpuDivision, Options, StopRule};
 pub use outlook::{Hope, Outlook};
 pub use progress::{Moment, TaskProgress};
+pub use quality::ModelQuality;
 #[cfg(test)]
 pub(crate) use record::{begun as begun_run, task as task_record};
 pub use record::{code_hash, unix_ms};

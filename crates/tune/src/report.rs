@@ -6,6 +6,7 @@ use crate::energy::Energy;
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
+use crate::quality::ModelQuality;
 use crate::run::{Run, TaskSearch};
 use crate::search::Search;
 use measure::energy::own_cpu_s;
@@ -47,6 +48,8 @@ pub struct TaskSummary {
     pub rel_l2: Option<f64>,
     /// What the whole model said of its near-best candidates.
     pub in_model: Option<InModelDecision>,
+    /// How well the strategy's model foretold what was measured; none of a strategy without one.
+    pub forecasts: Option<ModelQuality>,
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
@@ -147,6 +150,8 @@ pub struct Report {
     pub layouts: Layouts,
     /// The last choices, by whole-model latency.
     pub in_model: InModelTotal,
+    /// How well the strategy's models foretold what was measured: means over the tasks that have them.
+    pub forecasts: Option<ModelQuality>,
     pub artifact: Option<String>,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
@@ -274,6 +279,7 @@ impl Run<'_> {
             stopped: self.clock.is_stopped(),
             layouts,
             in_model,
+            forecasts: ModelQuality::mean(tasks.iter().filter_map(|t| t.forecasts.as_ref())),
             artifact: None,
             warnings: vec![],
             disturbances: self.disturbances(),
@@ -312,6 +318,7 @@ fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummar
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),
         rel_l2: s.best.first().and_then(|b| b.rel_l2),
         in_model: s.in_model.clone(),
+        forecasts: ModelQuality::of(s.strategy.forecasts()),
         failures: s.failures.clone(),
         skipped: s.skipped.clone(),
     }

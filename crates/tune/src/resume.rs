@@ -3,10 +3,11 @@
 //! The log has what a strategy was asked and told, in that order. A search that goes on asks and tells its strategy
 //! the same again, which takes no measurement, and so brings it to the state that it was in, models and random
 //! numbers included. No strategy has to save anything. Promises that the points after that are those that the run
-//! would have asked for; where the space or the strategy has changed, the search begins anew.
+//! would have asked for; where the space or the strategy has changed, the search begins anew. Filters are told the
+//! same answers, but what they chose by chance is not repeated.
 
 use crate::error::{Result, no_such};
-use crate::search::Search;
+use crate::search::{Before, Search};
 use crate::trial::AnswerPlace;
 use search::Point;
 use serde_json::{Value, json};
@@ -82,6 +83,11 @@ fn outcome(t: &Tell) -> Outcome {
     }
 }
 
+/// Whether nothing was measured.
+fn unmeasured(o: &Outcome) -> bool {
+    matches!(o, Outcome::Skipped { .. } | Outcome::Unanswered { .. })
+}
+
 /// What became of the points of earlier runs, while they are gone through.
 #[derive(Default)]
 struct Replay {
@@ -141,6 +147,7 @@ impl Search {
             }) => {
                 self.similar_until = self.similar_until.or(*similar_until);
                 let drawn = self.draw(*wanted as usize, *first, Some(store))?;
+                self.before.asked += drawn.len() as u64;
                 replay.open.extend(drawn.iter().cloned());
                 replay.points.extend((*first..).zip(drawn));
             }
@@ -160,7 +167,12 @@ impl Search {
                 let point = replay.points.get(&t.trial).cloned();
                 if let Some(point) = point.filter(|p| !replay.before.contains(p)) {
                     let outcome = outcome(t);
-                    self.tell_strategy(&point, &outcome);
+                    let cost = self.tell_strategy(&point, &outcome);
+                    self.before.trials += u64::from(!unmeasured(&outcome));
+                    self.since_best += 1;
+                    if let Some(cost) = cost.filter(|c| self.before.best.is_none_or(|b| *c < b)) {
+                        (self.before.best, self.since_best) = (Some(cost), 0);
+                    }
                     self.replayed.insert(point.clone());
                     replay.told.push((point, outcome));
                 }
@@ -177,6 +189,7 @@ impl Search {
             .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
         self.replayed.clear();
         (self.drawn, self.similar_until) = (None, None);
+        (self.before, self.since_best) = (Before::default(), 0);
         Ok(())
     }
 }

@@ -168,6 +168,16 @@ pub struct Search {
     pub drawn: Option<Draw>,
     /// Points whose answers an earlier run told the strategy.
     pub replayed: HashSet<Point>,
+    /// What earlier runs did for it.
+    pub before: Before,
+}
+
+/// What runs did for a search that goes on from them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    pub asked: u64,
+    pub trials: u64,
+    pub best: Option<f64>,
 }
 
 /// What a search is made of.
@@ -242,6 +252,7 @@ impl Search {
             first_cost: None,
             drawn: None,
             replayed: HashSet::new(),
+            before: Before::default(),
         })
     }
 
@@ -292,16 +303,18 @@ impl Search {
     /// tasks.
     pub fn standing(&self, usual_ns: f64, weight: f64, family: usize) -> Standing {
         let mean_ns = || self.spent_ns as f64 / self.told as f64;
+        let before = self.before;
+        let costs = self.best_cost().into_iter().chain(before.best);
         Standing {
-            best: self.best_cost(),
+            best: costs.reduce(f64::min),
             guess: self.guess,
             bound: self.bound,
             uses: self.uses,
             weight,
             operations: self.subject.as_ref().map_or(0.0, |s| s.flops),
             family,
-            asked: self.asked,
-            trials: self.trials,
+            asked: before.asked + self.asked,
+            trials: before.trials + self.trials,
             sketches: self.space.sketches.len(),
             since_best: self.since_best,
             trial_ns: if self.told > 0 { mean_ns() } else { usual_ns },
@@ -385,14 +398,15 @@ impl Search {
         }
     }
 
-    /// Lets the strategy learn.
-    pub fn tell_strategy(&mut self, point: &Point, outcome: &Outcome) {
+    /// Lets the strategy learn; the cost that it is told.
+    pub fn tell_strategy(&mut self, point: &Point, outcome: &Outcome) -> Option<f64> {
         let cost = self.cost(outcome);
         self.strategy.tell(&Told {
             point,
             outcome,
             cost,
         });
+        cost
     }
 
     /// Lets the filters learn; what one of them dropped tells them nothing.

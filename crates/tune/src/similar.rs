@@ -1,13 +1,15 @@
 //! What a store knows of similar tasks, for strategies that learn from them.
 //!
-//! The store has a task's program under normalised names, and the decisions of its records. Both together give the points
-//! again, so that models see of them what they see of own points.
+//! The store has the program of a task and the decisions of its records. Both together give the points again, so that
+//! models see of them what they see of own points.
 
 use crate::calibration::spread;
+use crate::record::PROGRAM;
 use crate::search::Subject;
 use crate::trial::AnswerPlace;
 use ir::Target;
 use search::{Allowed, Point, SimilarTask, Space};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use store::{Outcome, Record, RecordQuery, Store, StoreError, TIMED};
 
@@ -104,7 +106,10 @@ pub fn answers(
         }
         Ok(())
     })?;
-    let (Ok(program), true) = (ir::text::parse(&t.text), records.len() >= FEWEST) else {
+    // Older versions did not store it.
+    let text = t.extra.get(PROGRAM).and_then(Value::as_str);
+    let program = text.and_then(|text| ir::text::parse(text).ok());
+    let Some(program) = program.filter(|_| records.len() >= FEWEST) else {
         return Ok((None, last));
     };
     let space = search::space(&program, target, wanted.allowed);
@@ -128,7 +133,7 @@ pub fn answers(
     Ok((task, last))
 }
 
-/// The point that a record's decisions are, by their positions: their names may come from those of the program.
+/// The point that a record's decisions are.
 fn placed(r: &Record, space: &Space) -> Option<Point> {
     let sketch = space.sketches.iter().position(|s| s.name == r.algorithm)?;
     let decisions = &space.sketches[sketch].decisions;

@@ -187,10 +187,7 @@ fn answered(
     (run_id, earlier): (&str, &[String]),
     (trials, batches): (u64, usize),
 ) -> Vec<Point> {
-    let options = Options {
-        filters: vec!["cold".into()],
-        ..options(trials)
-    };
+    let options = options(trials);
     let mut run = Run::new(setting.log(), &options).unwrap();
     let inner = FakeEvaluator::of_points();
     let seen = inner.seen.clone();

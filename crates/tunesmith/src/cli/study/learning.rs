@@ -1,5 +1,6 @@
 //! `study learn`: models of strategies, judged on the records of a store.
 
+use super::points::workloads;
 use crate::cli::model_args::StoreArgs;
 use crate::cli::parse::{parse_count, parse_threads};
 use crate::cli::progress::Progress;
@@ -21,6 +22,9 @@ use tune::{AnswerPlace, Error, Observer, Result, Subject};
     after_help = "Examples:\n  tunesmith study learn\n  tunesmith study learn --store tuned.sqlite --seeds 3 --json"
 )]
 pub struct Args {
+    /// Models that were tuned, of whose tasks an older version stored no programs
+    #[arg(value_name = "MODEL")]
+    models: Vec<String>,
     #[command(flatten)]
     store: StoreArgs,
     /// Threads of the kernels
@@ -35,6 +39,21 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The store, with the programs of the models' tasks.
+fn store(a: &Args) -> Result<Store> {
+    if a.models.is_empty() {
+        return a.store.existing();
+    }
+    let store = a.store.open()?;
+    let target = crate::cli::host()?.machine.target(a.threads);
+    for program in workloads(&a.models, &target, Requirements::of_knobs().accuracy)? {
+        for (task, _) in &program.tasks {
+            store.put_task(&tune::task_record(task))?;
+        }
+    }
+    Ok(store)
 }
 
 /// All tasks of the store that were measured here.
@@ -74,7 +93,7 @@ fn answered(a: &Args, store: &Store) -> Result<Vec<Answered>> {
 }
 
 pub fn run(a: &Args) -> Result<()> {
-    let tasks = answered(a, &a.store.existing()?)?;
+    let tasks = answered(a, &store(a)?)?;
     let mut progress = Progress::new("study", a.json);
     let models = rank(&tasks, a.seeds, &mut |share, what| {
         progress.part(share, what)
