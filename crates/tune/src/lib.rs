@@ -70,8 +70,8 @@ pub use outlook::{Hope, Outlook};
 pub use progress::{Moment, TaskProgress};
 pub use quality::ModelQuality;
 #[cfg(test)]
-pub(crate) use record::{begun as begun_run, task as task_record};
-pub use record::{code_hash, unix_ms};
+pub(crate) use record::begun as begun_run;
+pub use record::{code_hash, task as task_record, unix_ms};
 pub use report::{Gain, Report, TaskSummary};
 pub use run::{Log, Run, TaskSearch};
 pub use search::{Ranked, Search, SearchParts, State, Subject};

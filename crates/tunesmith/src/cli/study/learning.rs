@@ -46,7 +46,7 @@ fn store(a: &Args) -> Result<Store> {
     if a.models.is_empty() {
         return a.store.existing();
     }
-    let store = a.store.open()?;
+    let store = a.store.write()?;
     let target = crate::cli::host()?.machine.target(a.threads);
     for program in workloads(&a.models, &target, Requirements::of_knobs().accuracy)? {
         for (task, _) in &program.tasks {
