@@ -453,33 +453,11 @@ fn levels(code: &Code, h: &Heart<'_>, target: &CpuTarget) -> Levels {
     }
     let all: Vec<(BufferId, Accesses)> =
         gathered.into_iter().map(|(b, g)| (b, g.finish())).collect();
-    let inner = h.loops.last().map(|l| l.0);
-    let mut buffers: Vec<BufferUse> = all
-        .iter()
-        .map(|(b, accesses)| {
-            let [reads, writes, accessed] = counts[b];
-            let step = |(form, _): &(u32, _)| {
-                let terms = forms.terms(*form).iter();
-                let own = terms.filter(|(t, _)| inner.is_some_and(|v| v.0 == *t));
-                own.map(|(_, factor)| factor.unsigned_abs()).max()
-            };
-            let stride = accesses.forms().iter().filter_map(step).max().unwrap_or(0);
-            BufferUse {
-                element: code.buffers[b.index()].dtype.size() as f64,
-                reads,
-                writes,
-                accessed,
-                stride: stride as f64,
-                touched: vec![],
-                depends: h
-                    .loops
-                    .iter()
-                    .rev()
-                    .map(|(v, _)| vars[b].contains(v))
-                    .collect(),
-            }
-        })
-        .collect();
+    let one = |(b, accesses): &(BufferId, Accesses)| {
+        let element = code.buffers[b.index()].dtype.size() as f64;
+        unvisited(h, &forms, accesses, (element, counts[b], &vars[b]))
+    };
+    let mut buffers: Vec<BufferUse> = all.iter().map(one).collect();
     let line = target.cache_line_bytes as i64;
     let mut by_lines: Counter<0> = Counter::new(line, []);
     let mut by_bytes: Counter<0> = Counter::new(1, []);
@@ -510,6 +488,35 @@ fn levels(code: &Code, h: &Heart<'_>, target: &CpuTarget) -> Levels {
     Levels {
         buffers,
         iterations,
+    }
+}
+
+/// A buffer before any level was visited, of its element's bytes, its counts in one run, and the variables of its offsets.
+fn unvisited(
+    h: &Heart<'_>,
+    forms: &Forms,
+    accesses: &Accesses,
+    (element, [reads, writes, accessed], vars): (f64, [f64; 3], &BTreeSet<VarId>),
+) -> BufferUse {
+    let inner = h.loops.last().map(|l| l.0);
+    let steps = accesses.forms().iter().flat_map(|(form, _)| {
+        let terms = forms.terms(*form).iter();
+        let own = terms.filter(|(t, _)| inner.is_some_and(|v| v.0 == *t));
+        own.map(|(_, factor)| factor.unsigned_abs())
+    });
+    BufferUse {
+        element,
+        reads,
+        writes,
+        accessed,
+        stride: steps.max().unwrap_or(0) as f64,
+        touched: vec![],
+        depends: h
+            .loops
+            .iter()
+            .rev()
+            .map(|(v, _)| vars.contains(v))
+            .collect(),
     }
 }
 

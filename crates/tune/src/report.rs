@@ -223,20 +223,13 @@ impl Run<'_> {
             let s = &self.searches[t.search];
             summary(s, t.uses, task, peak)
         };
-        let tasks = of.searches.iter().zip(&of.plan.tasks).map(summary);
-        let tasks: Vec<TaskSummary> = tasks.collect();
+        let own = of.searches.iter().zip(&of.plan.tasks);
+        let tasks: Vec<TaskSummary> = own.map(summary).collect();
         let of_job = || of.searches.iter().map(|t| &self.searches[t.search]);
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
-        let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
-        let mut failures = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.failures) {
-            *failures.entry(k.clone()).or_insert(0) += n;
-        }
-        let mut skipped = BTreeMap::new();
-        for (k, n) in searches.iter().flat_map(|s| &s.skipped) {
-            *skipped.entry(k.clone()).or_insert(0) += n;
-        }
+        let failures = summed(searches.iter().map(|s| &s.failures));
+        let skipped = summed(searches.iter().map(|s| &s.skipped));
         Report {
             model: of.plan.name.clone(),
             target: target.name().into(),
@@ -274,7 +267,12 @@ impl Run<'_> {
             changed: false,
             kept_default: None,
             kernels_ms: f64::NAN,
-            outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
+            outlook: Outlook::of(
+                &curve,
+                tasks.len(),
+                unmeasured,
+                of_job().any(Search::is_open),
+            ),
             curve,
             stopped: self.clock.is_stopped(),
             layouts,
@@ -294,6 +292,15 @@ impl Run<'_> {
         let warnings = self.disturbances.warnings.iter().cloned();
         warnings.chain(self.others.warning()).collect()
     }
+}
+
+/// Counts by name, of all searches.
+fn summed<'a>(all: impl Iterator<Item = &'a BTreeMap<String, u64>>) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for (name, n) in all.flatten() {
+        *sums.entry(name.clone()).or_insert(0) += n;
+    }
+    sums
 }
 
 /// What the report says of a search, before the times of its model are known.
