@@ -7,6 +7,7 @@
 
 mod accesses;
 mod classes;
+mod columns;
 mod executions;
 mod features;
 mod footprint;
@@ -21,6 +22,7 @@ mod score;
 mod text;
 
 pub use classes::Class;
+pub use columns::{column_names, columns};
 pub use executions::Executions;
 pub use features::{Features, MachineFeatures, WAYS, loops, machine};
 pub use graph::{Block, Graph, MachineLoop};

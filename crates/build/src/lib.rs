@@ -14,6 +14,6 @@ pub use builder::{BuildRequest, BuildResult, BuilderPool, Fault, serve};
 pub use cache::ObjectCache;
 pub use pipeline::{
     BuildFailure, BuildOptions, BuildStage, Built, Extras, Read, ReadOptions, build, built_kernel,
-    kernel_target, read_loops,
+    kernel_target, read_columns, read_loops,
 };
 pub use toolchain::toolchain;

@@ -194,11 +194,29 @@ pub fn read_loops(
     target: &Target,
 ) -> Result<Features, BuildFailure> {
     let Target::Cpu(cpu) = target;
+    Ok(analysis::loops(&lowered(program, trace, target)?, cpu))
+}
+
+/// What the loops of a candidate tell a learner ([`analysis::columns`]), without building its code.
+///
+/// # Errors
+/// As [`read_loops`].
+pub fn read_columns(
+    program: &Program,
+    trace: &Trace,
+    target: &Target,
+) -> Result<Vec<f64>, BuildFailure> {
+    let Target::Cpu(cpu) = target;
+    let code = lowered(program, trace, target)?;
+    let found = analysis::loops(&code, cpu);
+    Ok(analysis::columns(&code, &found, cpu))
+}
+
+fn lowered(program: &Program, trace: &Trace, target: &Target) -> Result<Code, BuildFailure> {
     let scheduled =
         schedule::replay(program, trace).map_err(|e| failure(BuildStage::Replay)(e.to_string()))?;
-    let code = lower::lower(&scheduled, target, &lower::LowerOptions::standard())
-        .map_err(|e| failure(BuildStage::Lower)(e.to_string()))?;
-    Ok(analysis::loops(&code, cpu))
+    lower::lower(&scheduled, target, &lower::LowerOptions::standard())
+        .map_err(|e| failure(BuildStage::Lower)(e.to_string()))
 }
 
 /// The target in the form that kernels and compiled models hold: which

@@ -27,7 +27,7 @@ pub use budget::{
     Spending, Standing, Survey, SurveyEnd, SurveyRule, Turn, WholeModel, budget, budget_names,
     untried,
 };
-pub use context::{Context, Told};
+pub use context::{Context, Forecast, ReadColumns, SimilarTask, Told};
 pub use cost::{Analytic, CostModel, Subject};
 pub use draft::{DecidedPart, Refusal, Refused};
 pub use kind::{Allowed, SpaceKind, UnknownSpaceKind};
@@ -35,6 +35,6 @@ pub use label::{Label, Labelled, label};
 pub use rules::{name_for_people, text as rules_text};
 pub use space::{Candidate, Limit, Point, Product, Sketch, SketchStep, Space};
 pub use strategy::{
-    Evolutionary, MakeStrategy, Random, STRATEGIES, Strategy, strategy, strategy_names,
+    Evolutionary, Learned, MakeStrategy, Random, STRATEGIES, Strategy, strategy, strategy_names,
 };
 pub use templates::{DefaultCandidate, default_candidate, fallback, peak_factor, space};

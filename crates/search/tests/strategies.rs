@@ -33,6 +33,7 @@ fn run(
         program: None,
         target: None,
         known: &[],
+        columns: None,
         look_up_similar: &|| &[],
     };
     let outcome = Outcome::Scored {

@@ -95,6 +95,8 @@ macro_rules! kinds {
 kinds! {
     /// A strategy was asked for a candidate.
     Ask = "ask",
+    /// A strategy proposed candidates, in the order of this and of what it was told.
+    Draw = "draw",
     /// A strategy was told what became of a candidate.
     Tell = "tell",
     /// A search was given a share of the budget.
@@ -154,6 +156,21 @@ pub struct Ask {
     pub sketch: u64,
     /// Number of the value that each open decision of the sketch takes.
     pub values: Vec<u64>,
+    /// Fields of a newer version.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// One call of a strategy: what a run that goes on needs to bring its strategy to the same state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Draw {
+    /// Candidates that were wanted. How many there are follows from the strategy.
+    pub wanted: u64,
+    /// [`crate::Record::trial`] of the first.
+    pub first: u64,
+    /// The number of the last record of similar tasks that the strategy could know; none if it asked for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similar_until: Option<i64>,
     /// Fields of a newer version.
     #[serde(flatten)]
     pub extra: Extra,

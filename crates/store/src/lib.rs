@@ -45,7 +45,7 @@ mod table;
 pub use cost::Cost;
 pub use error::StoreError;
 pub use event::{
-    Ask, Budget, Compared, Doppler, Event, EventKind, InModel, InModelDecision, InModelTotal,
+    Ask, Budget, Compared, Doppler, Draw, Event, EventKind, InModel, InModelDecision, InModelTotal,
     Layouts, NewEvent, Reference, Score, Skipped, SurveyEpoch, Tell, Tried,
 };
 pub use jsonl::{BadLine, Claim, Exported, Imported, JsonLines, export_jsonl, import_jsonl};

@@ -174,6 +174,7 @@ impl Field {
             program: Some(&task.program),
             target: Some(target),
             known: &[],
+            columns: None,
             look_up_similar: &|| &[],
         };
         let at = |p: Point| {

@@ -9,6 +9,7 @@ mod cell;
 mod families;
 mod field;
 mod finished;
+pub mod learning;
 pub mod measured;
 pub mod model;
 pub mod plots;

@@ -179,6 +179,7 @@ impl<'a> Chooser<'a> {
             },
             strategy: &self.strategy,
             rotate_bytes: plan.bytes_between_uses(),
+            earlier: &[],
         };
         let (mut searches, of_tasks) = of_plan.searches(&[], None, &options)?;
         let requirements = self.requirements;

@@ -280,6 +280,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "learn-loops",
+        kind: "on, off",
+        default: "off",
+        doc: "What models of strategies learn from. off: decisions and the cost that rules predict; on: also what the lowered program of a candidate tells, for the best of what they propose",
+        source: "ADR 0039",
+        affects_code: false,
+    },
+    Knob {
         name: "budget",
         kind: "gradient, promise, round-robin, sequential, survey",
         default: "promise",

@@ -49,6 +49,8 @@ pub struct Options {
     /// Counts the joules of the run, if they are counted.
     pub energy: Option<Arc<Account>>,
     pub strategy: String,
+    /// Whether models of strategies know what lowered programs tell, and not decisions only.
+    pub learn_loops: bool,
     /// How trials are divided between tasks, by name: one of [`search::BUDGETS`].
     pub budget: String,
     /// When a run with the budget `survey` goes on.
@@ -155,6 +157,7 @@ impl Options {
             interrupt: Stop::default(),
             energy: None,
             strategy: text("strategy"),
+            learn_loops: knob("learn-loops").default == "on",
             budget: text("budget"),
             survey: SurveyRule::PAPER,
             tuners: vec![],
@@ -283,6 +286,7 @@ impl Options {
             filters,
             audit,
             cold,
+            learn_loops,
             // The run has these in fields of its own.
             begun: _,
             strategy: _,
@@ -337,6 +341,7 @@ impl Options {
             "filters": filters,
             "audit": audit,
             "cold_trained": cold.is_some(),
+            "learn_loops": learn_loops,
         })
     }
 }

@@ -15,7 +15,13 @@ pub fn unix_ms() -> u64 {
         .map_or(0, |d| d.as_millis() as u64)
 }
 
+/// Under which name a task has its program's own text: sketches and their decisions follow from the names of
+/// axes, which the canonical text does not have.
+pub const PROGRAM: &str = "program";
+
 pub fn task(t: &Task) -> store::Task {
+    let mut extra = Extra::new();
+    extra.insert(PROGRAM.into(), ir::text::print(&t.program).into());
     let args: BTreeMap<String, Arg> = t
         .args
         .iter()
@@ -28,7 +34,7 @@ pub fn task(t: &Task) -> store::Task {
         args,
         flops: t.flops,
         bytes: t.bytes as u64,
-        extra: Extra::new(),
+        extra,
     }
 }
 

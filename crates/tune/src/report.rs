@@ -7,6 +7,7 @@ use crate::funnel::{FunnelStage, funnel};
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
+use crate::quality::ModelQuality;
 use crate::run::{Run, TaskSearch};
 use crate::search::Search;
 use measure::energy::own_cpu_s;
@@ -48,6 +49,8 @@ pub struct TaskSummary {
     pub rel_l2: Option<f64>,
     /// What the whole model said of its near-best candidates.
     pub in_model: Option<InModelDecision>,
+    /// How well the strategy's model foretold what was measured; none of a strategy without one.
+    pub forecasts: Option<ModelQuality>,
     pub failures: BTreeMap<String, u64>,
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
@@ -163,6 +166,8 @@ pub struct Report {
     pub layouts: Layouts,
     /// The last choices, by whole-model latency.
     pub in_model: InModelTotal,
+    /// How well the strategy's models foretold what was measured: means over the tasks that have them.
+    pub forecasts: Option<ModelQuality>,
     pub artifact: Option<String>,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
@@ -234,11 +239,10 @@ impl Run<'_> {
             let s = &self.searches[t.search];
             summary(s, t.uses, task, peak)
         };
-        let tasks = of.searches.iter().zip(&of.plan.tasks).map(summary);
-        let tasks: Vec<TaskSummary> = tasks.collect();
+        let own = of.searches.iter().zip(&of.plan.tasks);
+        let tasks: Vec<TaskSummary> = own.map(summary).collect();
         let of_job = || of.searches.iter().map(|t| &self.searches[t.search]);
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
-        let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
         let sum =
             |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
@@ -281,11 +285,17 @@ impl Run<'_> {
             kept_default: None,
             kernels_ms: f64::NAN,
             survey: self.survey_of(job),
-            outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
+            outlook: Outlook::of(
+                &curve,
+                tasks.len(),
+                unmeasured,
+                of_job().any(Search::is_open),
+            ),
             curve,
             stopped: self.clock.is_stopped(),
             layouts,
             in_model,
+            forecasts: ModelQuality::mean(tasks.iter().filter_map(|t| t.forecasts.as_ref())),
             artifact: None,
             warnings: vec![],
             disturbances: self.disturbances(),
@@ -357,6 +367,7 @@ fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummar
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),
         rel_l2: s.best.first().and_then(|b| b.rel_l2),
         in_model: s.in_model.clone(),
+        forecasts: ModelQuality::of(s.strategy.forecasts()),
         failures: s.failures.clone(),
         skipped: s.skipped.clone(),
     }

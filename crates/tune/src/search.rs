@@ -7,6 +7,7 @@ use crate::filter::trained::Facts;
 use crate::filter::{Filter, filter};
 use crate::finalists::ranked;
 use crate::machine::{Limits, target_key};
+use crate::similar::{Similar, Wanted, read_columns, similar};
 use crate::source::Source;
 use crate::trial::{AnswerPlace, Trial};
 use crate::{Options, TaskSearch, record};
@@ -14,12 +15,12 @@ use ir::{Program, Target};
 use measure::{Spent, TaskData};
 use plan::{Plan, Task};
 use runtime::BuiltKernel;
-use search::{Candidate, Context, Point, Space, Standing, Strategy, Told};
+use search::{Allowed, Candidate, Context, Point, SimilarTask, Space, Standing, Strategy, Told};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Cost, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
+use store::{Cost, Draw, Extra, InModelDecision, Outcome, Record, RecordPlace, Store, StoreError};
 
 /// A modest machine, for guesses before the first measurement.
 const GUESS_FLOPS_PER_NS: f64 = 50.0;
@@ -125,8 +126,14 @@ pub struct Search {
     pub bound: f64,
     /// Records that other runs made of it.
     pub records: Vec<Record>,
-    /// Records of similar tasks, or why there are none, once they were asked for.
-    pub similar: OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    /// Similar tasks, or why there are none, once they were asked for.
+    pub similar: OnceCell<std::result::Result<Similar, StoreError>>,
+    /// The number of the last record of these that counts, if the search goes on from an earlier run.
+    pub similar_until: Option<i64>,
+    /// What candidates may be.
+    pub allowed: Allowed,
+    /// Whether models read lowered programs.
+    pub reads: bool,
     tolerance: f64,
     /// Points of the best known records, to start from.
     pub known: VecDeque<Point>,
@@ -163,6 +170,20 @@ pub struct Search {
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
     first_cost: Option<Cost>,
+    /// What the strategy proposed last, until that is logged.
+    pub drawn: Option<Draw>,
+    /// Points whose answers an earlier run told the strategy.
+    pub replayed: HashSet<Point>,
+    /// What earlier runs did for it.
+    pub before: Before,
+}
+
+/// What runs did for a search that goes on from them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Before {
+    pub asked: u64,
+    pub trials: u64,
+    pub best: Option<f64>,
 }
 
 /// What a search is made of.
@@ -215,6 +236,9 @@ impl Search {
             bound: parts.bound,
             records: vec![],
             similar: OnceCell::new(),
+            similar_until: None,
+            allowed: options.allowed(),
+            reads: options.learn_loops,
             tolerance: options.tolerance,
             known: VecDeque::new(),
             state: State::Open,
@@ -237,6 +261,9 @@ impl Search {
             evaluating: Spent::default(),
             skipped: BTreeMap::new(),
             first_cost: None,
+            drawn: None,
+            replayed: HashSet::new(),
+            before: Before::default(),
         })
     }
 
@@ -287,16 +314,18 @@ impl Search {
     /// tasks.
     pub fn standing(&self, usual_ns: f64, weight: f64, family: usize) -> Standing {
         let mean_ns = || self.spent_ns as f64 / self.told as f64;
+        let before = self.before;
+        let costs = self.best_cost().into_iter().chain(before.best);
         Standing {
-            best: self.best_cost(),
+            best: costs.reduce(f64::min),
             guess: self.guess,
             bound: self.bound,
             uses: self.uses,
             weight,
             operations: self.subject.as_ref().map_or(0.0, |s| s.flops),
             family,
-            asked: self.asked,
-            trials: self.trials,
+            asked: before.asked + self.asked,
+            trials: before.trials + self.trials,
             sketches: self.space.sketches.len(),
             since_best: self.since_best,
             trial_ns: if self.told > 0 { mean_ns() } else { usual_ns },
@@ -313,15 +342,42 @@ impl Search {
         let first = n.min(self.known.len());
         let mut points: Vec<Point> = self.known.drain(..first).collect();
         if points.len() < n {
-            let look_up =
-                || similar_once(&self.similar, store, &self.key, &self.place, self.tolerance);
-            let context = context(&self.space, &self.subject, &self.records, &look_up);
-            points.extend(self.strategy.ask(&context, n - points.len()));
-            self.check_similar()?;
+            let first = self.asked + points.len() as u64;
+            points.extend(self.draw(n - points.len(), first, store)?);
         }
         if points.is_empty() {
             self.state = State::Exhausted;
         }
+        Ok(points)
+    }
+
+    /// Has the strategy propose up to `n` points, the first of which will have the number `first`.
+    ///
+    /// # Errors
+    /// If it looks up similar tasks and the store cannot be read.
+    pub fn draw(&mut self, n: usize, first: u64, store: Option<&Store>) -> Result<Vec<Point>> {
+        let wanted = Wanted {
+            task: &self.key,
+            subject: self.subject.as_ref(),
+            place: &self.place,
+            allowed: self.allowed,
+            tolerance: self.tolerance,
+            until: self.similar_until,
+        };
+        let look_up = || similar_once(&self.similar, store, &wanted);
+        let context = Context {
+            columns: self.reads.then_some(&read_columns),
+            ..context(&self.space, &self.subject, &self.records, &look_up)
+        };
+        let points = self.strategy.ask(&context, n);
+        self.check_similar()?;
+        let similar = self.similar.get().and_then(|s| s.as_ref().ok());
+        self.drawn = Some(Draw {
+            wanted: n as u64,
+            first,
+            similar_until: similar.map(|s| s.until),
+            extra: Extra::new(),
+        });
         Ok(points)
     }
 
@@ -345,16 +401,34 @@ impl Search {
         first.compare(&cost).map(|_| cost.value())
     }
 
-    /// Lets the strategy and the filters learn.
+    /// Lets the strategy and the filters learn. What an earlier run told them they know.
     pub fn learn(&mut self, point: &Point, outcome: &Outcome) {
+        if !self.replayed.contains(point) {
+            self.tell_strategy(point, outcome);
+            self.tell_filters(point, outcome);
+        }
+    }
+
+    /// Lets the strategy learn; the cost that it is told.
+    pub fn tell_strategy(&mut self, point: &Point, outcome: &Outcome) -> Option<f64> {
         let cost = self.cost(outcome);
-        let told = Told {
+        self.strategy.tell(&Told {
             point,
             outcome,
             cost,
-        };
-        self.strategy.tell(&told);
+        });
+        cost
+    }
+
+    /// Lets the filters learn; what one of them dropped tells them nothing.
+    pub fn tell_filters(&mut self, point: &Point, outcome: &Outcome) {
+        let cost = self.cost(outcome);
         if !matches!(outcome, Outcome::Skipped { .. }) {
+            let told = Told {
+                point,
+                outcome,
+                cost,
+            };
             self.filters.iter_mut().for_each(|f| f.tell(&told));
         }
     }
@@ -441,12 +515,12 @@ impl Search {
     }
 }
 
-/// What a strategy or a filter may know, of a search's parts.
+/// What a filter may know, of a search's parts. A strategy may know columns, too.
 pub fn context<'a>(
     space: &'a Space,
     subject: &'a Option<Subject>,
     known: &'a [Record],
-    look_up_similar: &'a dyn Fn() -> &'a [Record],
+    look_up_similar: &'a dyn Fn() -> &'a [SimilarTask],
 ) -> Context<'a> {
     let subject = subject.as_ref();
     Context {
@@ -454,6 +528,7 @@ pub fn context<'a>(
         program: subject.map(|s| &*s.program),
         target: subject.map(|s| &*s.target),
         known,
+        columns: None,
         look_up_similar,
     }
 }
@@ -491,11 +566,8 @@ pub fn check_algorithms(source: &Source, target: &Target, options: &Options) -> 
     ))
 }
 
-/// Records of a task that a search starts from, at most, and of similar tasks.
+/// Records of a task that a search starts from, at most.
 const KNOWN: usize = 3;
-const SIMILAR: usize = 3;
-/// Similar tasks that are looked at, as most may have no record here.
-const NEAR: usize = 16;
 
 /// The fastest records of a task, which are points of this space.
 fn known(
@@ -518,59 +590,15 @@ fn known(
     Ok((records, points))
 }
 
-/// How far the sizes of two tasks of one operator are apart: the sum of the logarithms of the
-/// ratios of their arguments.
-fn distance(a: &store::Task, b: &store::Task) -> f64 {
-    let of = |name: &String| match (a.args.get(name), b.args.get(name)) {
-        (Some(store::Arg::Int(a)), Some(store::Arg::Int(b))) => {
-            ((1 + a.abs()) as f64 / (1 + b.abs()) as f64).ln().abs()
-        }
-        (a, b) => f64::from(u8::from(a != b)),
-    };
-    let names = a.args.keys().chain(b.args.keys());
-    names.map(of).sum()
-}
-
-/// The fastest record of each task that is most like this one, the most similar first.
-fn similar(
-    store: &Store,
-    task: &str,
-    place: &AnswerPlace,
-    tolerance: f64,
-) -> std::result::Result<Vec<Record>, StoreError> {
-    let all = store.tasks()?;
-    let Some(task) = all.iter().find(|t| t.key == task) else {
-        return Ok(vec![]);
-    };
-    let others = all.iter().filter(|t| t.op == task.op && t.key != task.key);
-    let mut near: Vec<(f64, &store::Task)> = others.map(|t| (distance(task, t), t)).collect();
-    near.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
-    let mut records = Vec::new();
-    for (_, t) in near.into_iter().take(NEAR) {
-        let place = RecordPlace {
-            task: &t.key,
-            target: &place.target,
-            machine: &place.machine,
-        };
-        let fastest = store.fastest_that(&place, tolerance, |r| Ok(r.outcome.within(tolerance)))?;
-        records.extend(fastest);
-        if records.len() == SIMILAR {
-            break;
-        }
-    }
-    Ok(records)
-}
-
 /// [`similar`], looked up once; nothing where there is no store or it cannot be read.
 pub fn similar_once<'a>(
-    once: &'a OnceCell<std::result::Result<Vec<Record>, StoreError>>,
+    once: &'a OnceCell<std::result::Result<Similar, StoreError>>,
     store: Option<&Store>,
-    task: &str,
-    place: &AnswerPlace,
-    tolerance: f64,
-) -> &'a [Record] {
-    let look_up = || store.map_or(Ok(vec![]), |s| similar(s, task, place, tolerance));
-    once.get_or_init(look_up).as_deref().unwrap_or_default()
+    wanted: &Wanted<'_>,
+) -> &'a [SimilarTask] {
+    let look_up = || store.map_or(Ok(Similar::default()), |s| similar(s, wanted));
+    let found = once.get_or_init(look_up).as_ref();
+    found.map_or(&[], |s| &s.tasks)
 }
 
 /// The point that a record's decisions are in a space, if every decision is
@@ -600,6 +628,8 @@ pub struct OfPlan<'a> {
     pub limits: &'a Limits,
     pub strategy: &'a str,
     pub rotate_bytes: u64,
+    /// Earlier runs that the run goes on from, the first one first.
+    pub earlier: &'a [String],
 }
 
 impl OfPlan<'_> {
@@ -631,6 +661,7 @@ impl OfPlan<'_> {
                     if let Some(store) = store {
                         let (place, tolerance) = (s.stored_place(), options.tolerance);
                         (s.records, s.known) = known(store, &place, &s.space, tolerance)?;
+                        s.go_on(store, self.earlier)?;
                     }
                     searches.push(s);
                     known_searches.len() + searches.len() - 1

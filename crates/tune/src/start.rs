@@ -9,6 +9,7 @@ use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
+use crate::resume::{earlier, noted};
 use crate::run::{Job, Log, Run};
 use crate::search::OfPlan;
 use crate::source::Source;
@@ -229,7 +230,8 @@ impl<'a> Start<'a> {
         let target = request.target;
         let strategy = request.strategy.unwrap_or(&options.strategy);
         let from_memory = Protocol::new(target.threads(), target.llc_bytes()).rotate_bytes;
-        let run_id: Arc<str> = self.begin(run, i, strategy)?.into();
+        let (run_id, earlier) = self.begin(run, i, strategy, &place)?;
+        let run_id: Arc<str> = run_id.into();
         let place = Arc::new(place);
         let of_plan = OfPlan {
             plan: &model.plan,
@@ -244,6 +246,7 @@ impl<'a> Start<'a> {
                 true => rotate_bytes(&model.plan, target, from_memory),
                 false => 0,
             },
+            earlier: &earlier,
         };
         let (mut new, searches) = of_plan.searches(&run.searches, Some(self.store), options)?;
         let first = run.searches.len();
@@ -282,8 +285,14 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// Begins a model's run in the store; its key.
-    fn begin(&self, run: &Run<'_>, i: usize, strategy: &str) -> Result<String> {
+    /// Begins a model's run in the store: its key, and the runs that it goes on from.
+    fn begin(
+        &self,
+        run: &Run<'_>,
+        i: usize,
+        strategy: &str,
+        place: &AnswerPlace,
+    ) -> Result<(String, Vec<String>)> {
         let options = self.options;
         let elapsed_ms = run.clock.elapsed().as_millis() as u64;
         let started_unix_ms = record::unix_ms().saturating_sub(elapsed_ms);
@@ -291,7 +300,7 @@ impl<'a> Start<'a> {
         if self.requests.len() > 1 {
             run_id += &format!("-{i}");
         }
-        self.store.begin_run(&store::Run {
+        let mut new = store::Run {
             run_id: run_id.clone(),
             model: self.models[i].plan.name.clone(),
             options: options.stored(self.requests[i].target.threads()),
@@ -301,7 +310,10 @@ impl<'a> Start<'a> {
             ended_unix_ms: None,
             summary: serde_json::Value::Null,
             extra: Extra::new(),
-        })?;
-        Ok(run_id)
+        };
+        let earlier = earlier(self.store, &new, place)?;
+        new.extra = noted(place, &earlier);
+        self.store.begin_run(&new)?;
+        Ok((run_id, earlier))
     }
 }

@@ -288,9 +288,8 @@ impl Agreement {
         let counts = |l: &&LayerAgreement| {
             l.judged && !l.subnormal && !l.cancels && !(trains && l.step == OUTPUT)
         };
-        let max = |f: fn(&LayerAgreement) -> f64| {
-            layers.iter().filter(counts).map(f).fold(0.0, f64::max)
-        };
+        let max =
+            |f: fn(&LayerAgreement) -> f64| layers.iter().filter(counts).map(f).fold(0.0, f64::max);
         Agreement {
             ok: layers.iter().all(|l| l.ok),
             accuracy: compiled.accuracy().to_string(),

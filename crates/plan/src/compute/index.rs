@@ -67,12 +67,15 @@ pub(super) fn gather_nd(env: &Env, b: &mut ProgramBuilder, g: GatherNd) -> (Buff
     (result, kind(env).arg("batch", g.batch))
 }
 
+/// A place of a result, and whether it is inside.
+type Place = (Vec<Expr>, Expr);
+
 /// Updates of elements, which come one after the other.
 struct Updates<'a> {
     /// Axes of the result whose elements are updated apart, and those that updates follow each other along.
     axes: [Axes; 2],
     /// Where the update at a point of these axes goes, and whether it goes anywhere.
-    goes: &'a dyn Fn(&[Expr], &[Expr]) -> (Vec<Expr>, Expr),
+    goes: &'a dyn Fn(&[Expr], &[Expr]) -> Place,
     /// That update's value.
     value: &'a dyn Fn(&[Expr], &[Expr]) -> Expr,
 }

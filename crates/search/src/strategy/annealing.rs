@@ -5,7 +5,7 @@
 use super::Strategy;
 use super::asked::Asked;
 use super::learned::Learned;
-use crate::context::{Context, Told};
+use crate::context::{Context, Forecast, Told};
 use crate::space::{Point, Space};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -94,7 +94,8 @@ impl Annealing {
         if !self.learned.update(context) {
             return;
         }
-        let met = self.walk(context);
+        let mut met = self.walk(context);
+        self.learned.verify(context, &mut met, WIDER * PLAN);
         self.plan = diverse(context.space, met, PLAN).into();
     }
 }
@@ -137,10 +138,15 @@ impl Strategy for Annealing {
         let from = (context.space, &mut self.rng);
         self.asked
             .fill(&mut out, n, &mut self.plan, RANDOM_ONE_IN, from);
+        self.learned.forecast(context, &out);
         out
     }
 
     fn tell(&mut self, told: &Told<'_>) {
         self.learned.add(told.point, told.cost);
+    }
+
+    fn forecasts(&self) -> &[Forecast] {
+        self.learned.forecasts()
     }
 }

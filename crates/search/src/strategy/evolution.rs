@@ -249,6 +249,7 @@ mod tests {
             program: None,
             target: None,
             known: &[],
+            columns: None,
             look_up_similar: &|| &[],
         };
         let outcome = Outcome::Scored {

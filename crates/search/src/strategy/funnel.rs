@@ -7,8 +7,9 @@
 
 use super::Strategy;
 use super::asked::Asked;
-use super::learned::{Learned, predicted};
-use crate::context::{Context, Told};
+use super::encoder::predicted;
+use super::learned::Learned;
+use crate::context::{Context, Forecast, Told};
 use crate::space::{Point, Space};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -19,6 +20,8 @@ use std::collections::{HashSet, VecDeque};
 /// batches of a few points.
 const POPULATION: usize = 512;
 const GENERATIONS: usize = 4;
+/// Drafts whose lowered programs are read, at least, where models know these.
+const VERIFIED: usize = 24;
 /// The best answers that a population begins with.
 const INCUMBENTS: usize = 32;
 /// And the best answers of each sketch.
@@ -55,9 +58,13 @@ impl Funnel {
         }
     }
 
-    /// The defaults, and random points that rules think well of.
+    /// The defaults, and random points that rules think well of. Where similar tasks were measured, their
+    /// model drafts instead of rules.
     fn begin(&mut self, context: &Context<'_>) {
         self.first.extend(super::defaults(context.space));
+        if self.learned.update(context) {
+            return;
+        }
         let drawn: Vec<Point> = (0..POPULATION)
             .map(|_| context.space.sample(&mut self.rng))
             .collect();
@@ -97,6 +104,7 @@ impl Funnel {
             }
         }
         met.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        self.learned.verify(context, &mut met, VERIFIED.max(2 * n));
         let mut drafts = Vec::new();
         while drafts.len() < n && !met.is_empty() {
             let mut at = 0;
@@ -149,10 +157,15 @@ impl Strategy for Funnel {
         let from = (context.space, &mut self.rng);
         self.asked
             .fill(&mut out, n, &mut drafted, RANDOM_ONE_IN, from);
+        self.learned.forecast(context, &out);
         out
     }
 
     fn tell(&mut self, told: &Told<'_>) {
         self.learned.add(told.point, told.cost);
+    }
+
+    fn forecasts(&self) -> &[Forecast] {
+        self.learned.forecasts()
     }
 }

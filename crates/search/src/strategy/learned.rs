@@ -1,104 +1,85 @@
-//! What strategies learn of a search's own answers: points as numbers, and boosted trees on them.
+//! What strategies learn of answers: boosted trees on points as numbers.
+//!
+//! Two models are made. The *draft* knows decisions and the cost that rules predict, which takes microseconds a point.
+//! The *judge* knows what the lowered program of a point tells as well ([`Context::columns`]), which takes about a
+//! millisecond a point; it is there where these are. Strategies search on the draft, and the judge sorts the
+//! best that they found (draft, then verify: Pruner, ASPLOS 2025).
+//!
+//! Answers of similar tasks are learned from before there are own ones. Their weight falls as own answers come, and
+//! it is as large as their model ranks the own answers well: nothing where it misleads.
 
-use crate::context::Context;
-use crate::cost::{Analytic, CostModel, Subject};
-use crate::space::{Point, Space};
-use learn::{EarlyStop, Examples, Objective, TreeSettings, Trees};
+use super::encoder::Encoder;
+use crate::context::{Context, Forecast};
+use crate::space::Point;
+use learn::{EarlyStop, Examples, Objective, TreeSettings, Trees, spearman};
 use std::collections::HashMap;
 
 /// Answers before the first model.
 const LEAST: usize = 16;
 /// A model is made anew when the answers have grown by this share (MetaSchedule).
 const GROWTH: f64 = 0.2;
+/// Own answers with which those of similar tasks weigh half.
+const HALF: f64 = 32.0;
+/// Own answers that say whether similar tasks mislead. Until then the model of these stands alone.
+const VALIDATING: usize = 8;
 
-/// Turns points of one space into rows of equal width.
-///
-/// A row has one column for each sketch, one for each part of each decision by its name, as a logarithm, and the
-/// cost that rules predict. So equal decisions of different sketches are one column. What a point does not have
-/// is NaN.
+/// Answers as a model learns from them.
 #[derive(Clone, Debug, Default)]
-pub struct Encoder {
-    /// Of each sketch the column of each decision's first part; parts follow each other.
-    columns: Vec<Vec<usize>>,
-    width: usize,
+struct Table {
+    rows: Vec<Vec<f64>>,
+    /// Behind the rows, where they were read.
+    columns: Vec<Option<Vec<f64>>>,
+    /// The throughput over the best one of the task; 0 of failures.
+    y: Vec<f64>,
 }
 
-impl Encoder {
-    pub fn of(space: &Space) -> Encoder {
-        let mut named: HashMap<(&str, usize), usize> = HashMap::new();
-        let mut width = space.sketches.len() + 1;
-        let mut columns = Vec::new();
-        for s in &space.sketches {
-            let mut of_sketch = Vec::new();
-            for d in &s.decisions {
-                let parts = d.value.len();
-                let first = *named.entry((&d.name, parts)).or_insert_with(|| {
-                    width += parts;
-                    width - parts
-                });
-                of_sketch.push(first);
-            }
-            columns.push(of_sketch);
-        }
-        Encoder { columns, width }
-    }
-
-    /// One row for each point.
-    pub fn rows(&self, context: &Context<'_>, points: &[Point]) -> Vec<Vec<f64>> {
-        let pairs = points.iter().zip(predicted(context, points));
-        pairs
-            .map(|(p, cost)| self.row(context.space, p, cost))
-            .collect()
-    }
-
-    fn row(&self, space: &Space, p: &Point, predicted: Option<f64>) -> Vec<f64> {
-        let sketches = space.sketches.len();
-        let mut row = vec![f64::NAN; self.width];
-        row[..sketches].fill(0.0);
-        row[p.sketch] = 1.0;
-        if let Some(cost) = predicted {
-            row[sketches] = cost.max(1.0).ln();
-        }
-        let decisions = &space.sketches[p.sketch].decisions;
-        for ((d, value), first) in decisions.iter().zip(&p.values).zip(&self.columns[p.sketch]) {
-            for (part, v) in d
-                .kind
-                .value_at(*value)
-                .unwrap_or_default()
-                .into_iter()
-                .enumerate()
-            {
-                row[first + part] = (1.0 + v.unsigned_abs() as f64).log2();
-            }
-        }
-        row
+impl Table {
+    fn rows(&self, judge: bool) -> Vec<Vec<f64>> {
+        let width = self.columns.iter().flatten().map(Vec::len).next();
+        let width = width.filter(|_| judge).unwrap_or(0);
+        let pairs = self.rows.iter().zip(&self.columns);
+        pairs.map(|(r, c)| joined(r, c.as_deref(), width)).collect()
     }
 }
 
-/// The costs that rules predict; none of other sketches, and none where there is no program.
-pub fn predicted(context: &Context<'_>, points: &[Point]) -> Vec<Option<f64>> {
-    match (context.program, context.target) {
-        (Some(program), Some(target)) => {
-            let subject = Subject {
-                program,
-                target,
-                space: context.space,
-            };
-            Analytic.predict(&subject, points)
+/// A row with its columns, which are NaN where they are missing.
+fn joined(row: &[f64], columns: Option<&[f64]>, width: usize) -> Vec<f64> {
+    let mut all = row.to_vec();
+    if width > 0 {
+        match columns {
+            Some(columns) => all.extend_from_slice(columns),
+            None => all.resize(row.len() + width, f64::NAN),
         }
-        _ => vec![None; points.len()],
     }
+    all
 }
 
-/// Answers of a search, and the model of them.
+#[derive(Clone, Debug)]
+struct Models {
+    encoder: Encoder,
+    draft: Trees,
+    /// With the number of columns.
+    judge: Option<(Trees, usize)>,
+}
+
+/// Answers of a search, and the models of them.
 #[derive(Clone, Debug, Default)]
 pub struct Learned {
     points: Vec<Point>,
     /// Of each point; infinite of one that failed.
     costs: Vec<f64>,
-    /// Answers that the model was made of.
+    /// What was read of each point, as far as that was done.
+    columns: Vec<Option<Vec<f64>>>,
+    /// Answers of similar tasks; none before they were looked up.
+    similar: Option<Table>,
+    /// A model of these alone.
+    prior: Option<Models>,
+    /// Answers that the models were made of.
     learnt: usize,
-    model: Option<(Encoder, Trees)>,
+    models: Option<Models>,
+    /// What models said of points that were asked for, until these are answered.
+    open: HashMap<Point, f64>,
+    forecasts: Vec<Forecast>,
     seed: u64,
 }
 
@@ -112,51 +93,147 @@ impl Learned {
 
     pub fn add(&mut self, point: &Point, cost: Option<f64>) {
         let cost = cost.filter(|c| c.is_finite() && *c > 0.0);
+        if let (Some(score), Some(cost)) = (self.open.remove(point), cost) {
+            self.forecasts.push(Forecast { score, cost });
+        }
         self.points.push(point.clone());
         self.costs.push(cost.unwrap_or(f64::INFINITY));
     }
 
-    /// Makes the model anew if there is enough that it does not know; whether there is a model.
+    /// Makes the models anew if there is enough that they do not know; whether there are models.
     ///
-    /// It predicts throughput over the best throughput, in which failures are 0: a regression, weighted towards
+    /// They predict throughput over the best throughput, in which failures are 0: a regression, weighted towards
     /// the fast.
     pub fn update(&mut self, context: &Context<'_>) -> bool {
+        if self.similar.is_none() {
+            self.look_up(context);
+        }
         let due = self.points.len() as f64 >= (1.0 + GROWTH) * self.learnt as f64;
-        if self.points.len() < LEAST || !due {
-            return self.model.is_some();
+        let first = if self.prior.is_some() {
+            VALIDATING
+        } else {
+            LEAST
+        };
+        if self.points.len() < first || !due {
+            return self.models.is_some();
         }
+        let new = &self.points[self.columns.len()..];
+        self.columns.extend(context.columns_of(new));
         let encoder = Encoder::of(context.space);
-        let rows = encoder.rows(context, &self.points);
-        let best = self.costs.iter().copied().fold(f64::INFINITY, f64::min);
-        let y: Vec<f64> = self.costs.iter().map(|c| best.min(f64::MAX) / c).collect();
-        let weights: Vec<f64> = y.iter().map(|y| 0.1 + y).collect();
-        let settings = TreeSettings {
-            rounds: 200,
-            depth: 5,
-            rate: 0.1,
-            early_stop: Some(EarlyStop {
-                validation: 0.0,
-                patience: 20,
-            }),
-            ..TreeSettings::simulators(Objective::SquaredError, self.seed)
-        };
-        let examples = Examples {
-            weights: Some(&weights),
-            ..Examples::of(&rows, &y)
-        };
-        if let Ok(trees) = Trees::fitted(&examples, &settings) {
-            self.model = Some((encoder, trees));
-        }
+        let own = self.table(encoder.rows(context, &self.points));
+        let agreement = self.agreement(&own);
+        let share = agreement * HALF / (HALF + own.y.len() as f64);
+        let enough = self.points.len() >= LEAST || share > 0.0;
+        self.models = enough.then(|| self.fitted(&encoder, &own, share)).flatten();
         self.learnt = self.points.len();
-        self.model.is_some()
+        self.models.is_some()
     }
 
-    /// What the model thinks of each point, higher is better; 0 of all without a model.
+    fn table(&self, rows: Vec<Vec<f64>>) -> Table {
+        Table {
+            rows,
+            columns: self.columns.clone(),
+            y: throughputs(&self.costs),
+        }
+    }
+
+    /// Takes the answers of similar tasks, and begins with a model of them.
+    fn look_up(&mut self, context: &Context<'_>) {
+        let encoder = Encoder::of(context.space);
+        let mut all = Table::default();
+        for task in context.similar() {
+            let rows = encoder.rows_of(context.space, task);
+            let columns = match context.columns {
+                Some(read) => read(&task.subject(), &task.points),
+                None => vec![None; task.points.len()],
+            };
+            let y = throughputs(&task.costs);
+            for ((row, columns), y) in rows.into_iter().zip(columns).zip(y) {
+                if let Some(row) = row {
+                    all.rows.push(row);
+                    all.columns.push(columns);
+                    all.y.push(y);
+                }
+            }
+        }
+        if all.y.len() >= LEAST {
+            self.prior = fit(&encoder, &[(&all, 1.0)], self.seed);
+            self.models = self.prior.clone();
+        }
+        self.similar = Some(all);
+    }
+
+    /// How well the model of similar tasks ranks own answers; 0 where it ranks them no better than chance.
+    fn agreement(&self, own: &Table) -> f64 {
+        let Some(prior) = &self.prior else {
+            return 0.0;
+        };
+        let predicted = match &prior.judge {
+            Some((judge, _)) => judge.predict_batch(&own.rows(true)),
+            None => prior.draft.predict_batch(&own.rows(false)),
+        };
+        spearman(&predicted, &own.y).unwrap_or(0.0).max(0.0)
+    }
+
+    fn fitted(&self, encoder: &Encoder, own: &Table, share: f64) -> Option<Models> {
+        match &self.similar {
+            Some(similar) if share > 0.0 && self.prior.is_some() => {
+                fit(encoder, &[(own, 1.0), (similar, share)], self.seed)
+            }
+            _ => fit(encoder, &[(own, 1.0)], self.seed),
+        }
+    }
+
+    /// What the draft thinks of each point, higher is better; 0 of all without a model.
     pub fn scores(&self, context: &Context<'_>, points: &[Point]) -> Vec<f64> {
-        match &self.model {
-            Some((encoder, trees)) => trees.predict_batch(&encoder.rows(context, points)),
+        match &self.models {
+            Some(m) => m.draft.predict_batch(&m.encoder.rows(context, points)),
             None => vec![0.0; points.len()],
         }
+    }
+
+    /// What the best model there is thinks of each point: the judge if there is one.
+    pub fn judged(&self, context: &Context<'_>, points: &[Point]) -> Vec<f64> {
+        let Some((m, (judge, width))) = self
+            .models
+            .as_ref()
+            .and_then(|m| Some((m, m.judge.as_ref()?)))
+        else {
+            return self.scores(context, points);
+        };
+        let rows = m.encoder.rows(context, points);
+        let pairs = rows.iter().zip(context.columns_of(points));
+        let rows: Vec<Vec<f64>> = pairs
+            .map(|(r, c)| joined(r, c.as_deref(), *width))
+            .collect();
+        judge.predict_batch(&rows)
+    }
+
+    /// The first `n` of drafts in the order of the judge; the others follow as they were. Nothing changes where
+    /// there is no judge.
+    pub fn verify(&self, context: &Context<'_>, drafts: &mut [(f64, Point)], n: usize) {
+        if self.models.as_ref().is_none_or(|m| m.judge.is_none()) {
+            return;
+        }
+        let n = n.min(drafts.len());
+        let points: Vec<Point> = drafts[..n].iter().map(|(_, p)| p.clone()).collect();
+        for (draft, score) in drafts.iter_mut().zip(self.judged(context, &points)) {
+            draft.0 = score;
+        }
+        drafts[..n].sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    }
+
+    /// Notes what the models say of points that are asked for, so that it can be set against what is measured.
+    pub fn forecast(&mut self, context: &Context<'_>, points: &[Point]) {
+        if self.models.is_some() && !points.is_empty() {
+            let scores = self.judged(context, points);
+            self.open.extend(points.iter().cloned().zip(scores));
+        }
+    }
+
+    /// Forecasts of points that have a cost, in the order of their answers.
+    pub fn forecasts(&self) -> &[Forecast] {
+        &self.forecasts
     }
 
     /// The points with costs, the cheapest first.
@@ -191,4 +268,51 @@ impl Learned {
         let rows = encoder.rows(context, &points);
         (encoder, rows, costs)
     }
+}
+
+/// Throughputs over the best one; 0 of failures.
+fn throughputs(costs: &[f64]) -> Vec<f64> {
+    let best = costs.iter().copied().fold(f64::INFINITY, f64::min);
+    costs.iter().map(|c| best.min(f64::MAX) / c).collect()
+}
+
+/// Models of tables, each of which weighs as much as its factor says.
+fn fit(encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models> {
+    let y: Vec<f64> = tables
+        .iter()
+        .flat_map(|(t, _)| t.y.iter().copied())
+        .collect();
+    let weight = |(t, share): &(&Table, f64)| {
+        let share = *share;
+        t.y.iter().map(|y| share * (0.1 + y)).collect::<Vec<f64>>()
+    };
+    let weights: Vec<f64> = tables.iter().flat_map(weight).collect();
+    let settings = TreeSettings {
+        rounds: 200,
+        depth: 5,
+        rate: 0.1,
+        early_stop: Some(EarlyStop {
+            validation: 0.0,
+            patience: 20,
+        }),
+        ..TreeSettings::simulators(Objective::SquaredError, seed)
+    };
+    let trees = |judge: bool| {
+        let rows: Vec<Vec<f64>> = tables.iter().flat_map(|(t, _)| t.rows(judge)).collect();
+        let examples = Examples {
+            weights: Some(&weights),
+            ..Examples::of(&rows, &y)
+        };
+        Trees::fitted(&examples, &settings).ok()
+    };
+    let widths = tables.iter().flat_map(|(t, _)| t.columns.iter().flatten());
+    let judge = match widths.map(Vec::len).next() {
+        Some(width) => trees(true).map(|t| (t, width)),
+        None => None,
+    };
+    Some(Models {
+        encoder: encoder.clone(),
+        draft: trees(false)?,
+        judge,
+    })
 }

@@ -4,6 +4,7 @@ mod annealing;
 mod asked;
 mod bayesian;
 mod droplet;
+mod encoder;
 mod evolution;
 mod evolutionary;
 mod funnel;
@@ -23,11 +24,12 @@ pub use evolutionary::Evolutionary;
 pub use funnel::Funnel;
 pub use genetic::Genetic;
 pub use grid::Grid;
+pub use learned::Learned;
 pub use q_learning::QLearning;
 pub use random::Random;
 pub use reinforcement::Reinforcement;
 
-use crate::context::{Context, Told};
+use crate::context::{Context, Forecast, Told};
 use crate::space::{Point, Space};
 
 /// Proposes points and learns from their costs.
@@ -38,6 +40,11 @@ pub trait Strategy {
     /// What became of a point. Points that the strategy did not ask for may be told too: the
     /// best that earlier runs found.
     fn tell(&mut self, told: &Told<'_>);
+
+    /// What its model said of points before they were measured; nothing of a strategy without a model.
+    fn forecasts(&self) -> &[Forecast] {
+        &[]
+    }
 }
 
 /// The default of every sketch.

@@ -11,7 +11,7 @@ use super::Strategy;
 use super::asked::Asked;
 use super::learned::Learned;
 use super::places::{place, stepped, widest, width};
-use crate::context::{Context, Told};
+use crate::context::{Context, Forecast, Told};
 use crate::space::{Point, Space};
 use learn::{Activation, Perceptron, k_means};
 use rand::seq::SliceRandom;
@@ -104,6 +104,7 @@ impl Reinforcement {
         let mut met: Vec<(f64, Point)> = met.into_iter().map(|(p, s)| (s, p)).collect();
         met.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         met.truncate(if self.samples { PROPOSALS } else { MOST });
+        self.learned.verify(context, &mut met, PROPOSALS);
         let mut proposals: Vec<Point> = met.into_iter().map(|(_, p)| p).collect();
         if self.samples {
             let places: Vec<Vec<f64>> = proposals.iter().map(|p| place(space, p)).collect();
@@ -189,11 +190,16 @@ impl Strategy for Reinforcement {
         let from = (context.space, &mut self.rng);
         self.asked
             .fill(&mut out, n, &mut self.plan, RANDOM_ONE_IN, from);
+        self.learned.forecast(context, &out);
         out
     }
 
     fn tell(&mut self, told: &Told<'_>) {
         self.learned.add(told.point, told.cost);
+    }
+
+    fn forecasts(&self) -> &[Forecast] {
+        self.learned.forecasts()
     }
 }
 

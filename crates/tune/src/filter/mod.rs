@@ -149,6 +149,7 @@ pub(crate) mod tests {
             program: None,
             target: None,
             known: &[],
+            columns: None,
             look_up_similar: &|| &[],
         }
     }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::filter::sift;
 use crate::record;
 use crate::search::{Search, State, context, similar_once};
+use crate::similar::Wanted;
 use crate::trial::{Form, Trial};
 use crate::watch::Watch;
 use build::{BuildResult, ReadOptions};
@@ -175,6 +176,10 @@ impl Run<'_> {
             let s = &mut self.searches[search];
             let points = s.ask(missing, self.log.store)?;
             asked += points.len();
+            if let Some(drawn) = s.drawn.take().filter(|_| !points.is_empty()) {
+                let drawn = record::event(&s.run_id, &s.key, drawn);
+                self.log.append(&[], &[drawn])?;
+            }
             let new = |point: Point| {
                 let number = s.asked;
                 s.asked += 1;
@@ -236,7 +241,15 @@ impl Run<'_> {
         let mut filters = std::mem::take(&mut s.filters);
         let mut audited: Vec<Trial> = trials.extract_if(.., |t| t.audited.is_some()).collect();
         for f in filters.iter_mut().filter(|f| f.form() == form) {
-            let look_up = || similar_once(&s.similar, store, &s.key, &s.place, tolerance);
+            let wanted = Wanted {
+                task: &s.key,
+                subject: s.subject.as_ref(),
+                place: &s.place,
+                allowed: s.allowed,
+                tolerance,
+                until: s.similar_until,
+            };
+            let look_up = || similar_once(&s.similar, store, &wanted);
             let context = context(&s.space, &s.subject, &s.records, &look_up);
             let (kept, dropped) = sift(&mut **f, &context, trials);
             trials = kept;

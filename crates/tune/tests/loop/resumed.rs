@@ -4,7 +4,10 @@ use crate::fakes::{FakeEvaluator, Shared, cost_ns, crashed, scored, timed};
 use crate::setting::{Setting, Wanted, options, product, search, wanted, x86};
 use search::{Context, Point, Strategy, Told};
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use store::{Clock, Conditions, Outcome, TIMED};
+use tune::evaluator::{Batch, Evaluator, Reply};
 use tune::{Form, Options, Run, Trial};
 
 fn judge(t: &Trial) -> Outcome {
@@ -86,7 +89,7 @@ fn times_do_not_answer_who_scores() {
     assert_eq!((seen.len(), cached), (12, 12));
 }
 
-/// Asks what `random` asks, and notes the tasks of the similar records that it is shown.
+/// Asks what `random` asks, and notes the similar tasks that it is shown.
 struct Curious {
     inner: Box<dyn Strategy + Send>,
     seen: Shared<String>,
@@ -94,7 +97,7 @@ struct Curious {
 
 impl Strategy for Curious {
     fn ask(&mut self, context: &Context<'_>, n: usize) -> Vec<Point> {
-        let tasks = context.similar().iter().map(|r| r.task.clone());
+        let tasks = context.similar().iter().map(|t| t.key.clone());
         *self.seen.lock().unwrap() = tasks.collect();
         self.inner.ask(context, n)
     }
@@ -140,4 +143,86 @@ fn similar_tasks_are_looked_up_when_somebody_asks_for_them() {
         assert_eq!(run.searches[0].similar.get().is_some(), curious, "{task}");
     }
     assert_eq!(*seen.lock().unwrap(), ["a", "b"]);
+}
+
+/// Answers by a function of the decisions, and is cut off with its run when it is handed one batch more.
+struct Mortal {
+    inner: FakeEvaluator,
+    left: usize,
+}
+
+impl Evaluator for Mortal {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn form(&self) -> Form {
+        self.inner.form()
+    }
+
+    fn score_kind(&self, task: &str) -> Option<String> {
+        self.inner.score_kind(task)
+    }
+
+    fn batch(&self) -> usize {
+        self.inner.batch()
+    }
+
+    fn submit(&mut self, batch: Batch) {
+        assert!(self.left > 0, "killed");
+        self.left -= 1;
+        self.inner.submit(batch);
+    }
+
+    fn poll(&mut self, wait: Duration, quiet: &mut dyn FnMut(bool)) -> Option<Reply> {
+        self.inner.poll(wait, quiet)
+    }
+}
+
+/// The points that are answered in a run of so many trials, which is killed after so many batches and goes on from
+/// earlier runs.
+fn answered(
+    setting: &Setting,
+    strategy: &str,
+    (run_id, earlier): (&str, &[String]),
+    (trials, batches): (u64, usize),
+) -> Vec<Point> {
+    let options = options(trials);
+    let mut run = Run::new(setting.log(), &options).unwrap();
+    let inner = FakeEvaluator::of_points();
+    let seen = inner.seen.clone();
+    let left = batches;
+    run.add_evaluator(Box::new(Mortal { inner, left }));
+    let wanted = Wanted {
+        strategy,
+        ..wanted(run_id, "table")
+    };
+    let mut s = setting.of_knobs(&wanted, &[9, 8, 7], &options);
+    let goes_on = s.go_on(&setting.store, earlier).unwrap();
+    assert_eq!(goes_on, !earlier.is_empty(), "{strategy}");
+    run.add_searches(vec![s]);
+    let whole = catch_unwind(AssertUnwindSafe(|| search(&mut run)));
+    assert_eq!(whole.is_ok(), batches == usize::MAX, "{strategy}");
+    let seen = seen.lock().unwrap();
+    let trials = seen.iter().flat_map(|b| &b.trials);
+    trials.map(|t| t.point.clone()).collect()
+}
+
+#[test]
+fn a_run_that_is_killed_twice_asks_what_it_would_have_asked() {
+    const WHOLE: usize = usize::MAX;
+    for strategy in search::strategy_names() {
+        let setting = Setting::new();
+        let all = answered(&setting, strategy, ("whole", &[]), (80, WHOLE));
+        let setting = Setting::new();
+        let first = answered(&setting, strategy, ("1", &[]), (80, 7));
+        let runs = ["1".to_string()];
+        let left = 80 - first.len() as u64;
+        let second = answered(&setting, strategy, ("2", &runs), (left, 5));
+        let runs = ["1".to_string(), "2".to_string()];
+        let left = left - second.len() as u64;
+        let third = answered(&setting, strategy, ("3", &runs), (left, WHOLE));
+        assert_eq!((first.len(), second.len()), (28, 20), "{strategy}");
+        assert_eq!([first, second, third].concat(), all, "{strategy}");
+    }
 }

@@ -104,6 +104,13 @@ impl Setting {
         target: &Target,
         options: &Options,
     ) -> Search {
+        let mut extra = Extra::new();
+        extra.insert("program".into(), ir::text::print(program).into());
+        let known = store::Task {
+            extra,
+            ..task(wanted.task)
+        };
+        self.store.put_task(&known).unwrap();
         let space = search::space(program, target, Accuracy::Relaxed);
         let host = Machine::host().target(1);
         let subject = Subject::new(program, target, &host, 1e6);

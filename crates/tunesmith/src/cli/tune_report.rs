@@ -8,7 +8,7 @@ use super::table::{Table, ms, times};
 use crate::titles::short;
 use std::time::Duration;
 use store::InModelDecision;
-use tune::{FunnelStage, Gain, Report, Result, Surveyed, TaskSummary};
+use tune::{FunnelStage, Gain, ModelQuality, Report, Result, Surveyed, TaskSummary};
 
 /// Rows of a table without `--wide`, and the share of the time that these need to have.
 const ROWS: usize = 15;
@@ -259,6 +259,7 @@ pub fn notes(r: &Report) -> Vec<String> {
                 .into(),
         );
     }
+    notes.extend(r.forecasts.as_ref().map(forecasts));
     notes.push(effort(r));
     notes.extend(r.energy.iter().flat_map(energy_text::notes));
     let all = r.failures.iter().filter(|(_, n)| **n > 0);
@@ -345,6 +346,18 @@ fn layouts(r: &Report) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// How well the models of the strategy ranked candidates before these were measured.
+fn forecasts(q: &ModelQuality) -> String {
+    format!(
+        "the strategy's model ranked {} candidates before they were measured: rank correlation {:.2}, {:.0}% of the 10 \
+         fastest among its first 10, its first choice takes {} the least time",
+        q.forecasts,
+        q.spearman,
+        100.0 * q.recall_10,
+        times(q.regret)
+    )
 }
 
 /// What the run took, and how exact its kernels are.

@@ -1,0 +1,195 @@
+//! Going on from a run that was cut off.
+//!
+//! The log has what a strategy was asked and told, in that order. A search that goes on asks and tells its strategy
+//! the same again, which takes no measurement, and so brings it to the state that it was in, models and random
+//! numbers included. No strategy has to save anything. Promises that the points after that are those that the run
+//! would have asked for; where the space or the strategy has changed, the search begins anew. Filters are told the
+//! same answers, but what they chose by chance is not repeated.
+
+use crate::error::{Result, no_such};
+use crate::search::{Before, Search};
+use crate::trial::AnswerPlace;
+use search::Point;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
+use store::{Clock, Conditions, Cost, Draw, EventKind, Extra, Outcome, Run, Store, Tell};
+
+/// Under which names a run says where its answers hold, and what run it goes on from.
+const PLACE: &str = "place";
+const EARLIER: &str = "goes_on_from";
+
+/// What a run adds to its entry in the store, so that later ones may go on from it.
+pub fn noted(place: &AnswerPlace, earlier: &[String]) -> Extra {
+    let mut extra = Extra::new();
+    let at = json!({"target": place.target, "machine": place.machine});
+    extra.insert(PLACE.into(), at);
+    if let Some(last) = earlier.last() {
+        extra.insert(EARLIER.into(), json!(last));
+    }
+    extra
+}
+
+/// The runs that a run like this goes on from, the first one first: the newest one of the same model, settings and
+/// place if that was cut off or stopped, and those that it went on from itself.
+///
+/// # Errors
+/// If the store cannot be read.
+pub fn earlier(store: &Store, new: &Run, place: &AnswerPlace) -> Result<Vec<String>> {
+    let runs: BTreeMap<String, Run> = store
+        .runs()?
+        .into_iter()
+        .map(|r| (r.run_id.clone(), r))
+        .collect();
+    let at = noted(place, &[]);
+    let same = |r: &&Run| {
+        (&r.model, &r.strategy, r.seed, &r.options)
+            == (&new.model, &new.strategy, new.seed, &new.options)
+            && r.extra.get(PLACE) == at.get(PLACE)
+    };
+    let newest = runs
+        .values()
+        .filter(same)
+        .max_by_key(|r| (r.started_unix_ms, &r.run_id));
+    let stopped = |r: &&Run| r.summary.get("stopped").and_then(Value::as_bool) == Some(true);
+    let mut next = newest.filter(|r| r.ended_unix_ms.is_none() || stopped(r));
+    let mut found = Vec::new();
+    while let Some(r) = next.filter(|r| !found.contains(&r.run_id)) {
+        found.push(r.run_id.clone());
+        let before = r.extra.get(EARLIER).and_then(Value::as_str);
+        next = before.and_then(|id| runs.get(id));
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// An outcome as far as strategies look at it.
+fn outcome(t: &Tell) -> Outcome {
+    match (t.cost(), t.outcome.as_str()) {
+        (Some(Cost::Time { ns }), _) => Outcome::Timed {
+            samples_ns: vec![ns],
+            clock: Clock::Other("replayed".into()),
+            conditions: Conditions::unproven(1, 1),
+        },
+        (Some(Cost::Score { kind, value }), _) => Outcome::Scored { kind, value },
+        (None, "skipped") => Outcome::Skipped {
+            filter: String::new(),
+        },
+        (None, "unanswered") => Outcome::Unanswered {
+            reason: String::new(),
+        },
+        (None, label) => Outcome::Rejected {
+            reason: label.into(),
+        },
+    }
+}
+
+/// Whether nothing was measured.
+fn unmeasured(o: &Outcome) -> bool {
+    matches!(o, Outcome::Skipped { .. } | Outcome::Unanswered { .. })
+}
+
+/// What became of the points of earlier runs, while they are gone through.
+#[derive(Default)]
+struct Replay {
+    /// Points by their numbers in the run that is gone through.
+    points: BTreeMap<u64, Point>,
+    /// Points that the strategy proposed and that were not answered, in their order.
+    open: Vec<Point>,
+    /// Points that were answered before that run.
+    before: HashSet<Point>,
+    /// What the strategy was told.
+    told: Vec<(Point, Outcome)>,
+}
+
+impl Search {
+    /// Brings the strategy to the state that earlier runs left it in, the first one first; whether that could be
+    /// done. What these asked for without an answer comes first then.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or there is no strategy of that name any more.
+    pub fn go_on(&mut self, store: &Store, earlier: &[String]) -> Result<bool> {
+        let mut replay = Replay::default();
+        for run in earlier {
+            replay.before.clone_from(&self.replayed);
+            replay.points.clear();
+            for event in store.events(run)? {
+                let own = event.task.as_deref() == Some(&*self.key);
+                if own && !self.again(&event.kind, &mut replay, store)? {
+                    self.begin_anew()?;
+                    return Ok(false);
+                }
+            }
+        }
+        self.drawn = None;
+        for (point, outcome) in &replay.told {
+            self.tell_filters(point, outcome);
+        }
+        let open = replay
+            .open
+            .into_iter()
+            .filter(|p| !self.replayed.contains(p));
+        let open: Vec<Point> = open.collect();
+        self.known.retain(|p| !open.contains(p));
+        open.into_iter()
+            .rev()
+            .for_each(|p| self.known.push_front(p));
+        Ok(!earlier.is_empty())
+    }
+
+    /// Asks or tells what an event says; false if the strategy proposes something else than it did.
+    fn again(&mut self, event: &EventKind, replay: &mut Replay, store: &Store) -> Result<bool> {
+        match event {
+            EventKind::Draw(Draw {
+                wanted,
+                first,
+                similar_until,
+                ..
+            }) => {
+                self.similar_until = self.similar_until.or(*similar_until);
+                let drawn = self.draw(*wanted as usize, *first, Some(store))?;
+                self.before.asked += drawn.len() as u64;
+                replay.open.extend(drawn.iter().cloned());
+                replay.points.extend((*first..).zip(drawn));
+            }
+            EventKind::Ask(a) => {
+                let point = Point {
+                    sketch: a.sketch as usize,
+                    values: a.values.clone(),
+                };
+                // Points of known records were not drawn.
+                let drawn = replay
+                    .points
+                    .entry(a.trial)
+                    .or_insert_with(|| point.clone());
+                return Ok(*drawn == point);
+            }
+            EventKind::Tell(t) => {
+                let point = replay.points.get(&t.trial).cloned();
+                if let Some(point) = point.filter(|p| !replay.before.contains(p)) {
+                    let outcome = outcome(t);
+                    let cost = self.tell_strategy(&point, &outcome);
+                    self.before.trials += u64::from(!unmeasured(&outcome));
+                    self.since_best += 1;
+                    if let Some(cost) = cost.filter(|c| self.before.best.is_none_or(|b| *c < b)) {
+                        (self.before.best, self.since_best) = (Some(cost), 0);
+                    }
+                    self.replayed.insert(point.clone());
+                    replay.told.push((point, outcome));
+                }
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Forgets what was replayed.
+    fn begin_anew(&mut self) -> Result<()> {
+        let name = &self.strategy_name;
+        self.strategy = search::strategy(name, self.seed)
+            .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
+        self.replayed.clear();
+        (self.drawn, self.similar_until) = (None, None);
+        (self.before, self.since_best) = (Before::default(), 0);
+        Ok(())
+    }
+}
