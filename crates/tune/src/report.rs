@@ -243,6 +243,7 @@ impl Run<'_> {
         let tasks: Vec<TaskSummary> = own.map(summary).collect();
         let of_job = || of.searches.iter().map(|t| &self.searches[t.search]);
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
+        let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
         let sum =
             |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
@@ -285,12 +286,7 @@ impl Run<'_> {
             kept_default: None,
             kernels_ms: f64::NAN,
             survey: self.survey_of(job),
-            outlook: Outlook::of(
-                &curve,
-                tasks.len(),
-                unmeasured,
-                of_job().any(Search::is_open),
-            ),
+            outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
             curve,
             stopped: self.clock.is_stopped(),
             layouts,

@@ -285,9 +285,8 @@ impl Agreement {
     fn of(layers: Vec<LayerAgreement>, compiled: &CompiledModel, tolerance: f64) -> Agreement {
         // The outputs of a training step have other bounds.
         let trains = !compiled.states().is_empty();
-        let counts = |l: &&LayerAgreement| {
-            l.judged && !l.subnormal && !l.cancels && !(trains && l.step == OUTPUT)
-        };
+        let has_own = |l: &LayerAgreement| l.cancels || trains && l.step == OUTPUT;
+        let counts = |l: &&LayerAgreement| l.judged && !l.subnormal && !has_own(l);
         let max =
             |f: fn(&LayerAgreement) -> f64| layers.iter().filter(counts).map(f).fold(0.0, f64::max);
         Agreement {
