@@ -11,9 +11,9 @@ use crate::proto::{
 };
 use crate::resize::words;
 use graph::ops::{
-    Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, Filter, Gelu, GridSample,
-    IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce,
-    ReduceKind, Resize, Slice, Unary,
+    Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, CumulativeKind, Filter, Gelu,
+    GridSample, IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind,
+    Reduce, ReduceKind, Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -243,6 +243,7 @@ impl<'a> Writer<'a> {
         let base = &node.name;
         match &node.op {
             Op::Reshape(r) => inputs.push(self.ints(base, &sizes(&r.shape))),
+            Op::Cumulative(c) => inputs.push(self.scalar(base, DType::I64, c.axis as f64)),
             Op::TopK(t) => inputs.push(self.ints(base, &[t.k as i64])),
             Op::Expand(e) => inputs.push(self.ints(base, &sizes(&e.shape))),
             Op::Split(s) => inputs.push(self.ints(base, &sizes(&s.sizes))),
@@ -471,6 +472,18 @@ fn operator(
                 int("axis", r.axis as i64),
                 int("keepdims", i64::from(r.keepdims)),
                 int("select_last_index", i64::from(r.last)),
+            ],
+        ),
+        Op::Cumulative(c) if c.kind == CumulativeKind::Prod => {
+            return Err(format!(
+                "operator set {OPSET} has no product up to each element"
+            ));
+        }
+        Op::Cumulative(c) => (
+            "CumSum",
+            vec![
+                int("exclusive", i64::from(c.exclusive)),
+                int("reverse", i64::from(c.reverse)),
             ],
         ),
         Op::Concat(c) => ("Concat", axis(c.axis)),

@@ -1,11 +1,11 @@
 //! Order along an axis.
 //!
 //! A short axis is ordered by counting for each element those before it, all at once. A long
-//! one goes through K. E. Batcher's bitonic network: elements are compared with others at fixed
+//! one, or one of which few elements are wanted, goes through K. E. Batcher's bitonic network: elements are compared with others at fixed
 //! distances, so the order in which the network works does not depend on the data, and every
 //! step is one block over all elements.
 
-use super::{Env, Kind, Point};
+use super::{Access, Axes, Env, Kind, Point};
 use graph::ops::TopK;
 use ir::names::MAIN;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
@@ -18,7 +18,7 @@ const LANES: i64 = 16;
 
 pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Kind) {
     let extent = env.operand(0).shape()[t.axis];
-    let result = match extent <= MOST_COMPARED {
+    let result = match extent <= MOST_COMPARED && groups(extent, chunk(t)).is_none() {
         true => counted(env, b, t),
         false => network(env, b, t),
     };
@@ -83,105 +83,139 @@ fn counted(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
 struct Elements {
     keys: BufferId,
     /// Where the element comes from. Elements that are equal as keys, but not in the order,
-    /// are told apart by it: see [`entered`].
+    /// are told apart by it: see [`Source::element`].
     places: BufferId,
     low: i64,
     lanes: i64,
 }
 
+impl Elements {
+    /// Where element `i` of a line lies.
+    fn at(&self, line: &[Expr], i: Expr) -> Vec<Expr> {
+        let own = [i.clone().floor_mod(self.low), i.floor_div(self.low)];
+        [line, &own].concat()
+    }
+}
+
 /// A network that orders chunks of at least `k` elements, and then keeps the better half of two
 /// chunks until one is left.
+///
+/// Among many elements, only those of some groups can be the best ones: of the `k` groups whose own best elements come
+/// first. Then a network orders the best elements of groups, and another one those of the groups that it finds.
 fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
-    let x = env.operand(0);
-    let shape = x.shape().to_vec();
-    let whole = (shape[t.axis] as u64).next_power_of_two() as i64;
-    let chunk = (t.k.max(1) as u64).next_power_of_two() as i64;
-    let lanes = (whole / chunk).max(LANES);
-    let mut lines = Vec::new();
-    for (d, n) in shape.iter().enumerate().filter(|(d, _)| *d != t.axis) {
-        lines.push((format!("i{d}"), *n));
-    }
+    let source = Source::of(env, t);
+    let lines = env.operand(0).shape().iter().enumerate();
+    let lines = lines.filter(|(d, _)| *d != t.axis);
     let mut network = Network {
         b,
-        lines,
+        lines: lines.map(|(d, n)| (format!("i{d}"), *n)).collect(),
+        chunk: chunk(t),
         largest: t.largest,
         steps: 0,
     };
-    let mut all = entered(env, &mut network, t, [whole / lanes, lanes]);
-    let mut size = 2;
-    while size <= chunk {
-        all = network.step(&all, size - 1, None);
-        all = network.merged(all, size / 2);
-        size *= 2;
-    }
-    while all.low * all.lanes > chunk {
-        let half = all.low * all.lanes / 2;
-        all = network.step(&all, chunk - 1, Some(half));
-        all = network.merged(all, chunk);
-    }
+    let all = match groups(source.n, network.chunk) {
+        Some(groups) => {
+            let best = network.best(&source, groups);
+            let found = network.ordered(best);
+            network.members(&source, &found, groups)
+        }
+        None => network.entered("enter", source.whole, |line, i| source.element(line, i)),
+    };
+    let all = network.ordered(all);
     env.map(network.b, |p| {
-        let mut at = p.index.clone();
-        let i = at.remove(t.axis);
-        at.push(i.clone().floor_mod(all.low));
-        at.push(i.floor_div(all.low));
-        let place = Expr::load(all.places, at);
-        let own = Expr::constant((whole - 1) as f64, DType::I32);
-        Expr::binary(BinaryOp::BitAnd, place, own).cast(DType::I64)
+        let mut line = p.index.clone();
+        let i = line.remove(t.axis);
+        let place = Expr::load(all.places, all.at(&line, i));
+        source.position(place).cast(DType::I64)
     })
 }
 
-/// The operand's elements, and others behind them that come last in the order. NaN is an
-/// infinity that comes before or behind all others by its place, to which a multiple of the
-/// network's size is added.
-fn entered(env: &Env, network: &mut Network, t: TopK, [low, lanes]: [i64; 2]) -> Elements {
-    let x = env.operand(0);
-    let (n, whole) = (x.shape()[t.axis], low * lanes);
-    let dtype = match env.operand_dtype(0) {
-        d if d.is_float() => super::work(d),
-        DType::I64 => DType::I64,
-        _ => DType::I32,
-    };
-    let best = match (dtype, t.largest) {
-        (d, true) if d.is_float() => f64::INFINITY,
-        (d, false) if d.is_float() => f64::NEG_INFINITY,
-        (_, true) => f64::MAX,
-        (_, false) => f64::MIN,
-    };
-    let number = |v: f64| Expr::constant(v, dtype);
-    let place = |v: i64| Expr::constant(v as f64, DType::I32);
-    let axes = network.axes(low, lanes);
-    let list: Vec<(&str, i64)> = axes.iter().map(|(n, e)| (n.as_str(), *e)).collect();
-    let made = network.b.block("enter", &list, &[], None, |o, _| {
-        let lines = o.len() - 2;
-        let i = o[lines + 1].clone() * low + &o[lines];
-        let mut at = o[..lines].to_vec();
-        at.insert(t.axis, i.clone().min(n - 1));
-        let own = x.at(at);
-        let (mut key, mut from) = (own.clone().cast(dtype), i.clone().cast(DType::I32));
-        if dtype.is_float() {
+fn chunk(t: TopK) -> i64 {
+    (t.k.max(1) as u64).next_power_of_two() as i64
+}
+
+/// Into how many groups `n` elements are divided, if that halves the elements of networks at least.
+fn groups(n: i64, chunk: i64) -> Option<i64> {
+    let whole = (n as u64).next_power_of_two() as i64;
+    // As many groups as elements of chosen groups.
+    let groups = 1 << (chunk.ilog2() + whole.ilog2()).div_ceil(2);
+    let members = chunk * (whole / groups);
+    (groups + members <= whole / 2).then_some(groups)
+}
+
+/// The elements that are ordered.
+struct Source<'a> {
+    x: &'a Access,
+    t: TopK,
+    /// How many a line has, and the power of two that is not less.
+    n: i64,
+    whole: i64,
+    /// Of keys.
+    dtype: DType,
+}
+
+impl Source<'_> {
+    fn of<'a>(env: &'a Env, t: TopK) -> Source<'a> {
+        let x = env.operand(0);
+        let n = x.shape()[t.axis];
+        Source {
+            x,
+            t,
+            n,
+            whole: (n as u64).next_power_of_two() as i64,
+            dtype: match env.operand_dtype(0) {
+                d if d.is_float() => super::work(d),
+                DType::I64 => DType::I64,
+                _ => DType::I32,
+            },
+        }
+    }
+
+    /// Key and place of element `i` of a line; behind the last one are others that come last in
+    /// the order. NaN is an infinity that comes before or behind all others by its place, to which
+    /// a multiple of the network's size is added.
+    fn element(&self, line: &[Expr], i: &Expr) -> [Expr; 2] {
+        let (whole, largest) = (self.whole, self.t.largest);
+        let best = match (self.dtype, largest) {
+            (d, true) if d.is_float() => f64::INFINITY,
+            (d, false) if d.is_float() => f64::NEG_INFINITY,
+            (_, true) => f64::MAX,
+            (_, false) => f64::MIN,
+        };
+        let number = |v: f64| Expr::constant(v, self.dtype);
+        let mut at = line.to_vec();
+        at.insert(self.t.axis, i.clone().min(self.n - 1));
+        let own = self.x.at(at);
+        let (mut key, mut from) = (own.clone().cast(self.dtype), i.clone().cast(DType::I32));
+        if self.dtype.is_float() {
             key = Expr::select(nan(&own), number(f64::INFINITY), key);
-            let shift = if t.largest { -whole } else { whole };
+            let shift = if largest { -whole } else { whole };
             from = &from + Expr::select(nan(&own), place(shift), place(0));
         }
-        let inside = i.clone().lt(n);
-        let last = i.cast(DType::I32) + place(2 * whole);
-        vec![
+        let inside = i.clone().lt(self.n);
+        let last = i.clone().cast(DType::I32) + place(2 * whole);
+        [
             Expr::select(inside.clone(), key, number(-best)),
             Expr::select(inside, from, last),
         ]
-    });
-    Elements {
-        keys: made[0],
-        places: made[1],
-        low,
-        lanes,
     }
+
+    /// The number of the element that has a place.
+    fn position(&self, at: Expr) -> Expr {
+        Expr::binary(BinaryOp::BitAnd, at, place(self.whole - 1))
+    }
+}
+
+fn place(v: i64) -> Expr {
+    Expr::constant(v as f64, DType::I32)
 }
 
 struct Network<'a> {
     b: &'a mut ProgramBuilder,
     /// Axes of the lines that are ordered.
     lines: Vec<(String, i64)>,
+    /// How many elements are in order in the end.
+    chunk: i64,
     largest: bool,
     steps: usize,
 }
@@ -190,6 +224,89 @@ impl Network<'_> {
     fn axes(&self, low: i64, lanes: i64) -> Vec<(String, i64)> {
         let own = [("low".to_string(), low), ("lane".to_string(), lanes)];
         [&self.lines[..], &own].concat()
+    }
+
+    /// `count` elements, of which `element` gives key and place: those that lie side by side follow each other.
+    fn entered(
+        &mut self,
+        name: &str,
+        count: i64,
+        element: impl Fn(&[Expr], &Expr) -> [Expr; 2],
+    ) -> Elements {
+        let lanes = (count / self.chunk).max(LANES).min(count);
+        let low = count / lanes;
+        let axes = Axes(self.axes(low, lanes));
+        let made = self.b.block(name, &axes.list(), &[], None, |o, _| {
+            let (line, own) = o.split_at(o.len() - 2);
+            element(line, &(own[0].clone() * lanes + &own[1])).to_vec()
+        });
+        Elements {
+            keys: made[0],
+            places: made[1],
+            low,
+            lanes,
+        }
+    }
+
+    /// The best element of each group: group `g` has the elements `g`, `g + groups`, ...
+    fn best(&mut self, source: &Source, groups: i64) -> Elements {
+        let axes = Axes([&self.lines[..], &[("g".to_string(), groups)]].concat());
+        let over = [("r", (source.n - 1) / groups + 1)];
+        let element = |o: &[Expr], r: &[Expr]| {
+            let (g, line) = o.split_last().expect("a group has a number");
+            source.element(line, &(r[0].clone() * groups + g))
+        };
+        let extreme = match self.largest {
+            true => Reducer::Max,
+            false => Reducer::Min,
+        };
+        let keys = self.b.reduce("best", &axes.list(), &over, extreme, |o, r| {
+            let [key, _] = element(o, r);
+            key
+        });
+        let places = self
+            .b
+            .reduce("first", &axes.list(), &over, Reducer::Min, |o, r| {
+                let [key, own] = element(o, r);
+                let none = place(i64::from(i32::MAX));
+                Expr::select(key.equals(Expr::load(keys, o)), own, none)
+            });
+        self.entered("enter_groups", groups, |line, g| {
+            let at = [line, std::slice::from_ref(g)].concat();
+            [keys, places].map(|b| Expr::load(b, at.clone()))
+        })
+    }
+
+    /// All elements of the groups whose best elements were found.
+    fn members(&mut self, source: &Source, found: &Elements, groups: i64) -> Elements {
+        let chunk = self.chunk;
+        let count = chunk * (source.whole / groups);
+        self.entered("enter_members", count, |line, i| {
+            let at = found.at(line, i.clone().floor_mod(chunk));
+            let best = Expr::load(found.places, at);
+            let group = Expr::binary(BinaryOp::BitAnd, best, place(groups - 1));
+            // Within the line by what is written here: the data need no check.
+            let group = group.cast(DType::I64).max(0);
+            let row = i.clone().floor_div(chunk) * groups;
+            source.element(line, &(row + group))
+        })
+    }
+
+    /// The best elements, in order.
+    fn ordered(&mut self, mut all: Elements) -> Elements {
+        let chunk = self.chunk;
+        let mut size = 2;
+        while size <= chunk {
+            all = self.step(&all, size - 1, None);
+            all = self.merged(all, size / 2);
+            size *= 2;
+        }
+        while all.low * all.lanes > chunk {
+            let half = all.low * all.lanes / 2;
+            all = self.step(&all, chunk - 1, Some(half));
+            all = self.merged(all, chunk);
+        }
+        all
     }
 
     /// Elements whose halves of `2 * size` are bitonic: in order.

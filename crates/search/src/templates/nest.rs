@@ -15,8 +15,9 @@ const MOST_ROWS: i64 = 16;
 
 /// Parts for each thread with which the innermost loop need not be shared.
 const PARTS: i64 = 4;
-/// Values that go on side by side. Chosen by hand; not measured apart.
+/// Values, or vectors of them, that go on side by side: by default, and at most. Chosen by hand.
 const SIDE_BY_SIDE: i64 = 8;
+const MOST_BESIDE: i64 = 32;
 /// Vectors of a row that are written out, at most.
 const MOST_WRITTEN_OUT: i64 = 32;
 
@@ -112,7 +113,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     let mut tile = None;
     if style.tile
         && n.is_reduction
-        && let Some(second) = n.spatial[..at].iter().rposition(|l| l.extent > 1)
+        && let Some(second) = second(d, n, at)
     {
         tile = Some(tile_second(d, n, target, (second, &mut outer))?);
     }
@@ -197,7 +198,22 @@ impl Border {
     }
 }
 
-/// Cuts the second innermost axis into tiles, whose sums are formed side by side;
+/// The axis before `at` along which sums share most of what they load; of equal ones the innermost.
+fn second(d: &Draft, n: &Nest, at: usize) -> Option<usize> {
+    let block = d.block(n.block);
+    let loads = block.loads();
+    let shared = |axis: &AxisLoop| {
+        let mut vars = block.iters.iter().map(|i| i.var);
+        let var = vars.find(|v| d.program().var(*v).name == axis.axis);
+        let uses = |e: &Expr| var.is_some_and(|v| e.uses_var(v));
+        let same = loads.iter().filter(|(_, at)| !at.iter().any(uses));
+        same.count()
+    };
+    let axes = (0..at).filter(|i| n.spatial[*i].extent > 1);
+    axes.max_by_key(|i| shared(&n.spatial[*i]))
+}
+
+/// Cuts a second axis into tiles, whose sums are formed side by side;
 /// the loop over the rows of a tile.
 fn tile_second(
     d: &mut Draft,
@@ -265,45 +281,57 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
     Ok(())
 }
 
-/// A block that goes on along some of its axes: threads share the others, and vectors go along the innermost of them
-/// if its elements lie side by side. Else some of its values go on side by side, as each waits for the one before.
+/// A block that goes on along some of its axes: threads share the others. Vectors go along the innermost of them if
+/// its elements lie side by side, and several vectors are inside the ordered loops: then elements are visited as they
+/// lie, and no vector waits for the one just before it. Else some of its values go on side by side.
 fn ordered(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
     let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
         return Ok(());
     };
     let along = &n.spatial[at];
+    let mut outer = ids(&n.spatial);
+    let mut inner = Vec::new();
+    let name = format!("beside_{}", n.name);
+    let width = match is_vector(d, n, along) {
+        true => lanes(target).min((along.extent as u64).next_power_of_two() as i64),
+        false => 1,
+    };
+    let [mut rest, lane] = d.split(along.id, [REST, given(width)])?;
+    if style.tile {
+        let vectors = d.program().loop_(rest).extent;
+        let others: i64 = n.spatial[..at].iter().map(|l| l.extent).product();
+        let shared = (i64::from(target.threads) - 1) / others + 1;
+        let wanted = (vectors / shared).clamp(1, SIDE_BY_SIDE);
+        let beside = d.tile(&name, vectors, MOST_BESIDE, wanted);
+        let parts = d.split(rest, [0, 1].map(|part| beside.part(part).into()))?;
+        rest = parts[0];
+        inner.push(parts[1]);
+    }
+    outer[at] = rest;
+    let order = [&outer[..], &ids(&n.ordered), &inner, &[lane]].concat();
+    d.reorder(&order)?;
+    d.parallel(&outer, target.threads)?;
+    if width > 1 {
+        d.vectorize_if_legal(lane);
+    }
+    for part in inner {
+        d.unroll(part)?;
+    }
+    d.run_parallel()
+}
+
+/// Whether an ordered block writes elements side by side along an axis, and where does not depend on the data there.
+fn is_vector(d: &Draft, n: &Nest, along: &AxisLoop) -> bool {
     let block = d.block(n.block);
     let mut iters = block.iters.iter().map(|i| i.var);
-    let var = iters.find(|v| d.program().var(*v).name == along.axis);
-    // Lanes that write where their own data say are no vector.
-    let is_vector = |w: &ir::Write| match w.indices.split_last() {
+    let Some(var) = iters.find(|v| d.program().var(*v).name == along.axis) else {
+        return false;
+    };
+    let lies = |w: &ir::Write| match w.indices.split_last() {
         Some((last, others)) => {
-            last.as_var() == var && !others.iter().any(|e| var.is_some_and(|v| e.uses_var(v)))
+            last.as_var() == Some(var) && !others.iter().any(|e| e.uses_var(var))
         }
         None => false,
     };
-    let innermost = block.writes.iter().all(is_vector);
-    let width = match innermost {
-        true => lanes(target).min((along.extent as u64).next_power_of_two() as i64),
-        false if style.tile => SIDE_BY_SIDE.min(along.extent),
-        false => 1,
-    };
-    let mut outer = ids(&n.spatial);
-    let mut inner = None;
-    if width > 1 {
-        let [rest, part] = d.split(along.id, [REST, given(width)])?;
-        outer[at] = rest;
-        inner = Some(part);
-    }
-    let order = [&outer[..], &ids(&n.ordered), &Vec::from_iter(inner)].concat();
-    if order.len() > 1 {
-        d.reorder(&order)?;
-    }
-    d.parallel(&outer, target.threads)?;
-    match inner {
-        Some(lane) if innermost => d.vectorize_if_legal(lane),
-        Some(part) => d.unroll(part)?,
-        None => {}
-    }
-    d.run_parallel()
+    block.writes.iter().all(lies)
 }
