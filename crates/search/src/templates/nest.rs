@@ -27,28 +27,38 @@ pub struct Style {
     pub tile: bool,
     /// Vectors over the reduction, combined at the end, where no other axis is contiguous.
     pub rfactor: bool,
+    /// Several sums of a vector of results, combined at the end, where there are few results.
+    pub parts: bool,
 }
 
 impl Style {
     pub const PLAIN: Style = Style {
         tile: false,
         rfactor: false,
+        parts: false,
     };
     const ROWS: Style = Style {
-        tile: false,
         rfactor: true,
+        ..Style::PLAIN
     };
     const TILED: Style = Style {
         tile: true,
-        rfactor: false,
+        ..Style::PLAIN
+    };
+    const PARTS: Style = Style {
+        parts: true,
+        ..Style::PLAIN
     };
 }
 
 /// Sketches that schedule every nest alone.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
     let rows = all.iter().any(|n| row_reduction(n, target));
+    let few = all.iter().any(|n| few_results(n, target));
     let styles: &[(&str, Style)] = if rows {
         &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
+    } else if few {
+        &[("nest.parts", Style::PARTS), ("nest", Style::PLAIN)]
     } else {
         &[("nest", Style::PLAIN), ("nest.tiled", Style::TILED)]
     };
@@ -82,6 +92,17 @@ fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
         && n.spatial.iter().any(|l| l.extent > 1)
 }
 
+/// A long reduction to one vector of results or less: each term would wait for the one before it.
+fn few_results(n: &Nest, target: &CpuTarget) -> bool {
+    let results: i64 = n.spatial.iter().map(|l| l.extent).product();
+    n.is_reduction
+        && n.writes == 1
+        && n.reduce.len() == 1
+        && n.reduce[0].extent % SIDE_BY_SIDE == 0
+        && n.reduce[0].extent >= SIDE_BY_SIDE * SIDE_BY_SIDE
+        && (2..=lanes(target)).contains(&results)
+}
+
 /// Schedules one nest that still has its own loops.
 pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
     if !n.ordered.is_empty() {
@@ -89,6 +110,9 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     }
     if style.rfactor && row_reduction(n, target) {
         return rows(d, n, target);
+    }
+    if style.parts && few_results(n, target) {
+        return parts(d, n, target);
     }
     let width = lanes(target);
     let is_reduction = n.is_reduction && !n.reduce.is_empty();
@@ -278,6 +302,23 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
         // Parallel rows; the innermost loop stays where it is.
         d.parallel_if_legal(outer[0]);
     }
+    Ok(())
+}
+
+/// A reduction to few results: several sums of each go on side by side.
+fn parts(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
+    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE)])?;
+    let partial = d.rfactor(part)?;
+    let along = n.spatial.iter().rposition(|l| l.extent > 1);
+    let at = along.expect("there are several results");
+    let width = lanes(target).min((n.spatial[at].extent as u64).next_power_of_two() as i64);
+    let [vectors, lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
+    let mut outer = ids(&n.spatial);
+    outer[at] = vectors;
+    d.reorder(&[&outer[..], &[terms, part, lane]].concat())?;
+    d.vectorize_if_legal(lane);
+    d.unroll(part)?;
+    d.decompose_reduction(partial, terms)?;
     Ok(())
 }
 
