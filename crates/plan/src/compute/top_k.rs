@@ -89,14 +89,6 @@ struct Elements {
     lanes: i64,
 }
 
-impl Elements {
-    /// Where element `i` of a line lies.
-    fn at(&self, line: &[Expr], i: Expr) -> Vec<Expr> {
-        let own = [i.clone().floor_mod(self.low), i.floor_div(self.low)];
-        [line, &own].concat()
-    }
-}
-
 /// A network that orders chunks of at least `k` elements, and then keeps the better half of two
 /// chunks until one is left.
 ///
@@ -104,11 +96,15 @@ impl Elements {
 /// first. Then a network orders the best elements of groups, and another one those of the groups that it finds.
 fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
     let source = Source::of(env, t);
-    let lines = env.operand(0).shape().iter().enumerate();
-    let lines = lines.filter(|(d, _)| *d != t.axis);
+    let axes = env.operand(0).shape().iter().enumerate();
+    let axes = axes.filter(|(d, _)| *d != t.axis);
+    let axes: Vec<(String, i64)> = axes.map(|(d, n)| (format!("i{d}"), *n)).collect();
     let mut network = Network {
         b,
-        lines: lines.map(|(d, n)| (format!("i{d}"), *n)).collect(),
+        lines: Lines {
+            side_by_side: axes.last().is_some_and(|(_, n)| *n >= LANES),
+            axes,
+        },
         chunk: chunk(t),
         largest: t.largest,
         steps: 0,
@@ -119,13 +115,16 @@ fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
             let found = network.ordered(best);
             network.members(&source, &found, groups)
         }
-        None => network.entered("enter", source.whole, |line, i| source.element(line, i)),
+        None => network.entered("enter", source.whole, |line, i| {
+            source.element(line, i, i.clone())
+        }),
     };
     let all = network.ordered(all);
+    let lines = network.lines.clone();
     env.map(network.b, |p| {
         let mut line = p.index.clone();
         let i = line.remove(t.axis);
-        let place = Expr::load(all.places, all.at(&line, i));
+        let place = Expr::load(all.places, lines.at(&all, &line, i));
         source.position(place).cast(DType::I64)
     })
 }
@@ -174,7 +173,9 @@ impl Source<'_> {
     /// Key and place of element `i` of a line; behind the last one are others that come last in
     /// the order. NaN is an infinity that comes before or behind all others by its place, to which
     /// a multiple of the network's size is added.
-    fn element(&self, line: &[Expr], i: &Expr) -> [Expr; 2] {
+    ///
+    /// It is loaded from `from`, which is `i` where there is such an element.
+    fn element(&self, line: &[Expr], i: &Expr, from: Expr) -> [Expr; 2] {
         let (whole, largest) = (self.whole, self.t.largest);
         let best = match (self.dtype, largest) {
             (d, true) if d.is_float() => f64::INFINITY,
@@ -184,19 +185,19 @@ impl Source<'_> {
         };
         let number = |v: f64| Expr::constant(v, self.dtype);
         let mut at = line.to_vec();
-        at.insert(self.t.axis, i.clone().min(self.n - 1));
+        at.insert(self.t.axis, from);
         let own = self.x.at(at);
-        let (mut key, mut from) = (own.clone().cast(self.dtype), i.clone().cast(DType::I32));
+        let (mut key, mut at) = (own.clone().cast(self.dtype), i.clone().cast(DType::I32));
         if self.dtype.is_float() {
             key = Expr::select(nan(&own), number(f64::INFINITY), key);
             let shift = if largest { -whole } else { whole };
-            from = &from + Expr::select(nan(&own), place(shift), place(0));
+            at = &at + Expr::select(nan(&own), place(shift), place(0));
         }
         let inside = i.clone().lt(self.n);
         let last = i.clone().cast(DType::I32) + place(2 * whole);
         [
             Expr::select(inside.clone(), key, number(-best)),
-            Expr::select(inside, from, last),
+            Expr::select(inside, at, last),
         ]
     }
 
@@ -210,10 +211,49 @@ fn place(v: i64) -> Expr {
     Expr::constant(v as f64, DType::I32)
 }
 
+/// The lines that are ordered, each for itself.
+#[derive(Clone)]
+struct Lines {
+    axes: Vec<(String, i64)>,
+    /// They lie inside elements, so that a vector has one element of several lines.
+    side_by_side: bool,
+}
+
+impl Lines {
+    /// The axes of lines, and those of elements.
+    fn with(&self, low: i64, lanes: i64) -> Axes {
+        let own = [("low".to_string(), low), ("lane".to_string(), lanes)];
+        Axes(match self.side_by_side {
+            true => [&own, &self.axes[..]].concat(),
+            false => [&self.axes[..], &own].concat(),
+        })
+    }
+
+    /// The line and the own two of these axes.
+    fn parts<'o>(&self, o: &'o [Expr]) -> (&'o [Expr], &'o [Expr]) {
+        match self.side_by_side {
+            true => (&o[2..], &o[..2]),
+            false => o.split_at(o.len() - 2),
+        }
+    }
+
+    fn index(&self, line: &[Expr], own: [Expr; 2]) -> Vec<Expr> {
+        match self.side_by_side {
+            true => [&own, line].concat(),
+            false => [line, &own].concat(),
+        }
+    }
+
+    /// Where element `i` of a line lies.
+    fn at(&self, all: &Elements, line: &[Expr], i: Expr) -> Vec<Expr> {
+        let own = [i.clone().floor_mod(all.low), i.floor_div(all.low)];
+        self.index(line, own)
+    }
+}
+
 struct Network<'a> {
     b: &'a mut ProgramBuilder,
-    /// Axes of the lines that are ordered.
-    lines: Vec<(String, i64)>,
+    lines: Lines,
     /// How many elements are in order in the end.
     chunk: i64,
     largest: bool,
@@ -221,11 +261,6 @@ struct Network<'a> {
 }
 
 impl Network<'_> {
-    fn axes(&self, low: i64, lanes: i64) -> Vec<(String, i64)> {
-        let own = [("low".to_string(), low), ("lane".to_string(), lanes)];
-        [&self.lines[..], &own].concat()
-    }
-
     /// `count` elements, of which `element` gives key and place: those that lie side by side follow each other.
     fn entered(
         &mut self,
@@ -233,11 +268,15 @@ impl Network<'_> {
         count: i64,
         element: impl Fn(&[Expr], &Expr) -> [Expr; 2],
     ) -> Elements {
-        let lanes = (count / self.chunk).max(LANES).min(count);
+        let lines = self.lines.clone();
+        let lanes = match lines.side_by_side {
+            true => count,
+            false => (count / self.chunk).max(LANES).min(count),
+        };
         let low = count / lanes;
-        let axes = Axes(self.axes(low, lanes));
+        let axes = lines.with(low, lanes);
         let made = self.b.block(name, &axes.list(), &[], None, |o, _| {
-            let (line, own) = o.split_at(o.len() - 2);
+            let (line, own) = lines.parts(o);
             element(line, &(own[0].clone() * lanes + &own[1])).to_vec()
         });
         Elements {
@@ -250,11 +289,12 @@ impl Network<'_> {
 
     /// The best element of each group: group `g` has the elements `g`, `g + groups`, ...
     fn best(&mut self, source: &Source, groups: i64) -> Elements {
-        let axes = Axes([&self.lines[..], &[("g".to_string(), groups)]].concat());
+        let axes = Axes([&self.lines.axes[..], &[("g".to_string(), groups)]].concat());
         let over = [("r", (source.n - 1) / groups + 1)];
         let element = |o: &[Expr], r: &[Expr]| {
             let (g, line) = o.split_last().expect("a group has a number");
-            source.element(line, &(r[0].clone() * groups + g))
+            let i = r[0].clone() * groups + g;
+            source.element(line, &i, i.clone())
         };
         let extreme = match self.largest {
             true => Reducer::Max,
@@ -281,14 +321,16 @@ impl Network<'_> {
     fn members(&mut self, source: &Source, found: &Elements, groups: i64) -> Elements {
         let chunk = self.chunk;
         let count = chunk * (source.whole / groups);
+        let lines = self.lines.clone();
         self.entered("enter_members", count, |line, i| {
-            let at = found.at(line, i.clone().floor_mod(chunk));
+            let at = lines.at(found, line, i.clone().floor_mod(chunk));
             let best = Expr::load(found.places, at);
             let group = Expr::binary(BinaryOp::BitAnd, best, place(groups - 1));
             // Within the line by what is written here: the data need no check.
             let group = group.cast(DType::I64).max(0);
             let row = i.clone().floor_div(chunk) * groups;
-            source.element(line, &(row + group))
+            let i = row + group;
+            source.element(line, &i, i.clone().min(source.n - 1))
         })
     }
 
@@ -330,25 +372,19 @@ impl Network<'_> {
         };
         // The highest bit says which of two elements comes first.
         let top = 1i64 << (i64::BITS - 1 - mask.max(1).leading_zeros());
-        let axes = self.axes(from.low, lanes);
-        let list: Vec<(&str, i64)> = axes.iter().map(|(n, e)| (n.as_str(), *e)).collect();
+        let lines = self.lines.clone();
+        let axes = lines.with(from.low, lanes);
         let name = format!("step{}", self.steps);
         self.steps += 1;
         let largest = self.largest;
-        let made = self.b.block(&name, &list, &[], None, |o, _| {
-            let lines = o.len() - 2;
+        let made = self.b.block(&name, &axes.list(), &[], None, |o, _| {
+            let (line, own) = lines.parts(o);
+            let (i, lane) = (&own[0], &own[1]);
             let other = |i: &Expr, bits: i64| match bits {
                 0 => i.clone(),
                 bits => Expr::binary(BinaryOp::BitXor, i, Expr::int(bits)),
             };
-            let at = [
-                &o[..lines],
-                &[
-                    other(&o[lines], low),
-                    other(&o[lines + 1], across) + further,
-                ],
-            ]
-            .concat();
+            let at = lines.index(line, [other(i, low), other(lane, across) + further]);
             let own = [from.keys, from.places].map(|b| Expr::load(b, o.to_vec()));
             let partner = [from.keys, from.places].map(|b| Expr::load(b, at.clone()));
             let better = match largest {
@@ -362,8 +398,8 @@ impl Network<'_> {
                 Some(_) => comes_before,
                 None => {
                     let (bits, within) = match top < from.low {
-                        true => (&o[lines], top),
-                        false => (&o[lines + 1], top / from.low),
+                        true => (i, top),
+                        false => (lane, top / from.low),
                     };
                     let bit = Expr::binary(BinaryOp::BitAnd, bits, Expr::int(within));
                     let is_second = bit.equals(Expr::int(within));

@@ -57,6 +57,8 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     let few = all.iter().any(|n| few_results(n, target));
     let styles: &[(&str, Style)] = if rows {
         &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
+    } else if all.iter().any(|n| !n.ordered.is_empty()) {
+        &[("nest.tiled", Style::TILED), ("nest", Style::PLAIN)]
     } else if few {
         &[("nest.parts", Style::PARTS), ("nest", Style::PLAIN)]
     } else {
