@@ -471,12 +471,6 @@ pub const OPERATORS: &[OperatorInfo] = &[
         ordered::cumulative_sum,
     ),
     operator(
-        "positions",
-        "of the true elements of [n], which are bool",
-        &[size("n", 1 << 20)],
-        ordered::positions,
-    ),
-    operator(
         "top_k",
         "positions of the k largest elements of each row of [rows,cols]",
         &[size("rows", 4), size("cols", 50_257), size("k", 50)],

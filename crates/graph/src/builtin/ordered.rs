@@ -32,11 +32,6 @@ pub(super) fn cumulative_sum(net: &mut Net, a: &Arguments) -> Built {
     net.try_add(Op::Cumulative(sum), &[x])
 }
 
-pub(super) fn positions(net: &mut Net, a: &Arguments) -> Built {
-    let x = net.model.add_input("x", DType::Bool, &[a.get("n")]);
-    net.try_add(Op::Positions, &[x])
-}
-
 pub(super) fn top_k(net: &mut Net, a: &Arguments) -> Built {
     let x = input(net, &[a.get("rows"), a.get("cols")]);
     let best = TopK {

@@ -182,7 +182,6 @@ operators! {
         "outer=1,n=9,inner=64",
         "outer=2,n=1,inner=3",
     ],
-    positions: ["n=53", "n=1"],
     top_k: [
         "rows=3,cols=40,k=7",
         "rows=2,cols=130,k=3",
