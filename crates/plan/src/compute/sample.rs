@@ -82,23 +82,27 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             .collect();
         super::guarded(lives, product, Expr::constant(0.0, env.work()))
     });
+    let result = match inside {
+        true => env.conclude_at(b, acc, &axes, &|at| rotated(at), None),
+        false => env.conclude(b, acc, &axes, None),
+    };
+    (result, kind_of(env, g))
+}
+
+fn kind_of(env: &Env, g: GridSample) -> Kind {
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
         Interpolation::Linear => "linear",
         Interpolation::Cubic => "cubic",
     };
     let mut kind = Kind::new(format!("grid_sample_{word}"));
-    for (d, n) in x.shape().iter().enumerate() {
+    for (d, n) in env.operand(0).shape().iter().enumerate() {
         kind = kind.arg(&format!("d{d}"), *n);
     }
     for (d, n) in env.shape[2..].iter().enumerate() {
         kind = kind.arg(&format!("to{d}"), *n);
     }
-    let result = match inside {
-        true => env.conclude_at(b, acc, &axes, &|at| rotated(at), None),
-        false => env.conclude(b, acc, &axes, None),
-    };
-    (result, kind)
+    kind
 }
 
 /// With the second one behind all others.

@@ -65,7 +65,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 46] = [
+const SPECS: [&str; 49] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",

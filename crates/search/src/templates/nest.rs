@@ -53,12 +53,13 @@ impl Style {
 
 /// Sketches that schedule every nest alone.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    let rows = all.iter().any(|n| row_reduction(n, target));
-    let few = all.iter().any(|n| few_results(n, target));
-    let styles: &[(&str, Style)] = if rows {
-        &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
-    } else if all.iter().any(|n| !n.ordered.is_empty()) {
+    let rows = all.iter().any(|n| row_reduction(program, n, target));
+    let few = all.iter().any(|n| few_results(program, n, target));
+    let ordered = all.iter().any(|n| !n.ordered.is_empty());
+    let styles: &[(&str, Style)] = if ordered {
         &[("nest.tiled", Style::TILED), ("nest", Style::PLAIN)]
+    } else if rows {
+        &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
     } else if few {
         &[("nest.parts", Style::PARTS), ("nest", Style::PLAIN)]
     } else {
@@ -85,17 +86,19 @@ fn lanes(target: &CpuTarget) -> i64 {
 }
 
 /// A reduction over the last axis only, as in softmax and layer normalisation.
-fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
+fn row_reduction(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
     n.is_reduction
         && n.writes == 1
         && n.reduce.len() == 1
         && n.reduce[0].extent % lanes(target) == 0
         && n.reduce[0].extent > lanes(target)
+        && lies_inside(p, n, &n.reduce[0])
         && n.spatial.iter().any(|l| l.extent > 1)
 }
 
 /// A long reduction to one vector of results or less: each term would wait for the one before it.
-fn few_results(n: &Nest, target: &CpuTarget) -> bool {
+fn few_results(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
+    let inside = |l: &&AxisLoop| l.extent > 1;
     let results: i64 = n.spatial.iter().map(|l| l.extent).product();
     n.is_reduction
         && n.writes == 1
@@ -103,6 +106,22 @@ fn few_results(n: &Nest, target: &CpuTarget) -> bool {
         && n.reduce[0].extent % SIDE_BY_SIDE == 0
         && n.reduce[0].extent >= SIDE_BY_SIDE * SIDE_BY_SIDE
         && (2..=lanes(target)).contains(&results)
+        && n.spatial
+            .iter()
+            .rfind(inside)
+            .is_some_and(|l| lies_inside(p, n, l))
+}
+
+/// Whether elements that a block loads lie side by side along an axis.
+fn lies_inside(p: &Program, n: &Nest, axis: &AxisLoop) -> bool {
+    let block = p.block(n.block);
+    let mut vars = block.iters.iter().map(|i| i.var);
+    let var = vars.find(|v| p.var(*v).name == axis.axis);
+    let inside = |at: &Vec<Expr>| {
+        at.last()
+            .is_some_and(|e| var.is_some_and(|v| e.uses_var(v)))
+    };
+    block.loads().iter().any(|(_, at)| inside(at))
 }
 
 /// Schedules one nest that still has its own loops.
@@ -110,10 +129,10 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     if !n.ordered.is_empty() {
         return ordered(d, n, target, style);
     }
-    if style.rfactor && row_reduction(n, target) {
+    if style.rfactor && row_reduction(d.program(), n, target) {
         return rows(d, n, target);
     }
-    if style.parts && few_results(n, target) {
+    if style.parts && few_results(d.program(), n, target) {
         return parts(d, n, target);
     }
     let width = lanes(target);
