@@ -457,6 +457,7 @@ impl Facts<'_> {
             Op::Resize(r) => self.beside(|a| r.axes[a].is_some()),
             Op::Reduce(r) => self.reduced(&r.axes, r.keepdims),
             Op::ArgReduce(r) => self.reduced(&[r.axis], r.keepdims),
+            Op::Cumulative(c) => self.beside(|a| a == c.axis),
             Op::Concat(c) => match self.all_alike() {
                 Ok(rows) if rows.axis != c.axis => Ok(rows),
                 _ => mixes(),

@@ -18,6 +18,28 @@ fn ramp(shape: &[usize]) -> Tensor {
 }
 
 #[test]
+fn elements_are_accumulated_in_both_directions() {
+    let x = Tensor::from_slice(&[2, 3], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let given = |kind, axis, exclusive, reverse| {
+        let cumulative = Cumulative {
+            kind,
+            axis,
+            exclusive,
+            reverse,
+        };
+        values(&run(Op::Cumulative(cumulative), &[&x]))
+    };
+    use CumulativeKind::{Prod, Sum};
+    assert_eq!(given(Sum, 1, false, false), [1.0, 3.0, 6.0, 4.0, 9.0, 15.0]);
+    assert_eq!(given(Sum, 1, true, true), [5.0, 3.0, 0.0, 11.0, 6.0, 0.0]);
+    assert_eq!(
+        given(Prod, 0, false, false),
+        [1.0, 2.0, 3.0, 4.0, 10.0, 18.0]
+    );
+    assert_eq!(given(Prod, 1, true, false), [1.0, 1.0, 2.0, 1.0, 4.0, 20.0]);
+}
+
+#[test]
 fn elements_and_parts_are_gathered() {
     let x = ramp(&[2, 3]);
     let picks = i64s(&[2, 2], &[2, -3, 0, 1]);

@@ -62,7 +62,7 @@ impl ProgramBuilder {
     }
 
     /// `name[indices] = value` for all axes, where `f` gives both. The indices take every
-    /// value of a buffer of that shape once.
+    /// value of a buffer of that shape once, or updates write the elements that they leave.
     pub fn compute_into(
         &mut self,
         name: &str,
@@ -96,7 +96,7 @@ impl ProgramBuilder {
         self.block(name, axes, reduce_axes, Some(reducer), |s, r| vec![f(s, r)])[0]
     }
 
-    /// `buffer[indices] = value` for all values of the ordered axes, one after the other, and of the others, where `f` gives
+    /// `buffer[indices] = value` for all values of the axes, those of the ordered ones one after the other; `f` gives
     /// both. The block has this name; earlier blocks have written the buffer.
     pub fn update(
         &mut self,

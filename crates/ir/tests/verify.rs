@@ -9,7 +9,7 @@ use ir::{
     Annotation, BlockId, BufferId, DType, Expr, ExprKind, LoopId, Node, Program, ProgramBuilder,
     Reducer, Role, Scope, UnaryOp, VarId, View,
 };
-use support::TEXTS;
+use support::{ORDERED, TEXTS};
 
 /// What is broken, as the messages say it.
 fn messages(p: &Program) -> Vec<String> {
@@ -439,6 +439,57 @@ fn private_buffers_are_not_shared_and_shared_ones_written_apart() {
         ),
     ];
     edits(NESTED, cases);
+}
+
+#[test]
+fn ordered_blocks_keep_what_they_promise() {
+    let cases: &[TextEdit] = &[
+        // What goes on is written before.
+        (
+            "S[0, j] = X[0, j]",
+            "U[0, j] = X[0, j]",
+            &["block `S` loads `S`, which no earlier block writes"],
+        ),
+        // Only an ordered block loads what it writes.
+        (
+            "i: ordered 4 = S.i",
+            "i: spatial 4 = S.i",
+            &["block `S` loads `S`, which it writes"],
+        ),
+        // Values of a spatial variable are apart in every access.
+        (
+            "S[i, j] + X",
+            "S[i, 0] + X",
+            &[
+                "block `S` runs in order, but its accesses to `S` are not apart for all values of the spatial `j`",
+            ],
+        ),
+        (
+            "U[I[k] + l, j] = U[I[k] + l, j]",
+            "U[I[j], k] = U[I[j], k]",
+            &[
+                "block `U` runs in order, but its accesses to `U` are not apart for all values of the spatial `j`",
+            ],
+        ),
+        // Its iterations do not run together.
+        (
+            "S.j in 0..8 parallel {\n    for S.i in 0..4",
+            "S.j in 0..8 {\n    for S.i in 0..4 vectorized",
+            &[
+                "loop `S.i` runs its iterations together, but block `S` reduces over it, or goes on, in `i`",
+                "iterations of loop `S.i` run together, and block `S` writes the same elements of `S` in all",
+            ],
+        ),
+        (
+            "U.k in 0..7",
+            "U.k in 0..7 parallel",
+            &[
+                "loop `U.k` runs its iterations together, but block `U` reduces over it, or goes on, in `k`",
+                "iterations of loop `U.k` run together, and block `U` writes the same elements of `U` in all",
+            ],
+        ),
+    ];
+    edits(ORDERED, cases);
 }
 
 fn base() -> Program {

@@ -11,9 +11,9 @@ use crate::proto::{
 };
 use crate::resize::words;
 use graph::ops::{
-    Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, Filter, Gelu, GridSample,
-    IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool, PoolKind, Reduce,
-    ReduceKind, Resize, Slice, Unary,
+    Binary, Col2Im, Combine, Conv, ConvInteger, ConvTranspose, Cumulative, CumulativeKind, Filter,
+    Gelu, GridSample, IndexOrder, Interpolation, LayerNorm, Op, Outside, Pad, PadMode, Pool,
+    PoolKind, Reduce, ReduceKind, Resize, Slice, Unary,
 };
 use graph::{Model, Node, ValueId};
 use prost::Message;
@@ -243,6 +243,7 @@ impl<'a> Writer<'a> {
         let base = &node.name;
         match &node.op {
             Op::Reshape(r) => inputs.push(self.ints(base, &sizes(&r.shape))),
+            Op::Cumulative(c) => inputs.push(self.scalar(base, DType::I64, c.axis as f64)),
             Op::TopK(t) => inputs.push(self.ints(base, &[t.k as i64])),
             Op::Expand(e) => inputs.push(self.ints(base, &sizes(&e.shape))),
             Op::Split(s) => inputs.push(self.ints(base, &sizes(&s.sizes))),
@@ -473,6 +474,7 @@ fn operator(
                 int("select_last_index", i64::from(r.last)),
             ],
         ),
+        Op::Cumulative(c) => cumulative(*c)?,
         Op::Concat(c) => ("Concat", axis(c.axis)),
         Op::Split(s) => ("Split", axis(s.axis)),
         Op::Slice(_) => ("Slice", vec![]),
@@ -497,6 +499,17 @@ fn operator(
             return Err("ONNX has no operator that gives as many elements as there can be".into());
         }
     })
+}
+
+fn cumulative(c: Cumulative) -> Result<(&'static str, Vec<AttributeProto>), String> {
+    if c.kind == CumulativeKind::Prod {
+        return Err(format!(
+            "operator set {OPSET} has no product up to each element"
+        ));
+    }
+    let flags = [("exclusive", c.exclusive), ("reverse", c.reverse)];
+    let flags = flags.map(|(name, value)| int(name, i64::from(value)));
+    Ok(("CumSum", flags.to_vec()))
 }
 
 fn binary(b: Binary, dtype: DType) -> Result<(&'static str, Vec<AttributeProto>), String> {

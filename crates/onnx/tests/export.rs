@@ -327,6 +327,13 @@ fn movement() {
     for largest in [false, true] {
         let (axis, k) = (1, 3);
         round_trip(Op::TopK(TopK { axis, k, largest }), &[rows]);
+        let sum = Cumulative {
+            kind: CumulativeKind::Sum,
+            axis,
+            exclusive: largest,
+            reverse: !largest,
+        };
+        round_trip(Op::Cumulative(sum), &[rows]);
     }
     let sample = GridSample {
         interpolation: Interpolation::Cubic,

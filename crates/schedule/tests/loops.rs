@@ -2,7 +2,9 @@
 
 mod judge;
 
-use judge::{judged, loops, loops_of, matmul, named, padded_conv, pointwise, predicate, refused};
+use judge::{
+    judged, loops, loops_of, matmul, named, padded_conv, pointwise, predicate, refused, updates,
+};
 
 #[test]
 fn a_split_by_divisors_needs_no_predicate() {
@@ -117,4 +119,27 @@ fn an_order_that_may_start_a_reduction_elsewhere_is_refused() {
     let fused = "mm.n&mm.k.1.1&mm.n&mm.k.1.2";
     let step = format!("reorder {fused} mm.n&mm.k.1.0");
     refused(&p, &step, "outputs and terms");
+}
+
+#[test]
+fn the_order_of_an_ordered_block_is_kept() {
+    let p = updates();
+    refused(&p, "reorder u.l u.k", "`u` goes on in several of them");
+    refused(&p, "fuse u.l u.k", "");
+    for loop_ in ["u.k", "u.l"] {
+        refused(&p, &format!("parallel {loop_}"), "`u` goes on in it");
+    }
+    refused(&p, "vectorize u.l", "`u` goes on in it");
+    let mut p = p;
+    judged(
+        &mut p,
+        "reorder u.k u.l u.j
+         split u.k [2, 3]
+         fuse u.k.0 u.k.1
+         split u.j [2, 4]
+         reorder u.j.0 u.k.0&u.k.1 u.l u.j.1
+         parallel u.j.0
+         vectorize u.j.1
+         unroll u.l",
+    );
 }

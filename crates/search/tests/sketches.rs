@@ -12,7 +12,7 @@ use tensor::{Fill, Tensor, compare, fill_tensor};
 
 const POINTS: usize = 4;
 
-const OPERATORS: [&str; 19] = [
+const OPERATORS: [&str; 23] = [
     "op:conv2d(c=32,h=14,w=14,k=32)",
     "op:conv2d(c=3,h=29,w=29,k=32,r=7,s=7,stride=2,bias=yes,activation=relu)",
     "op:conv2d(c=32,h=7,w=7,k=32,dtype=i8)",
@@ -32,6 +32,10 @@ const OPERATORS: [&str; 19] = [
     "op:depthwise_conv2d(c=19,h=5,w=23)",
     "op:conv1d_transpose(c=32,k=32,w=9,stride=2)",
     "op:conv2d_transpose(c=32,k=32,h=5,w=6,stride=2,pad=1)",
+    "op:cumulative_sum(outer=3,n=17,inner=40)",
+    "op:cumulative_sum(outer=24,n=17,inner=1)",
+    "op:scatter_add(table=10,rows=31,cols=33)",
+    "op:top_k(rows=3,cols=300,k=2)",
 ];
 
 /// Every task of the operators on some targets.

@@ -10,6 +10,7 @@ mod composed;
 mod mobilenet;
 mod net;
 mod operators;
+mod ordered;
 mod resize;
 mod resnet;
 mod spec;

@@ -3,6 +3,7 @@
 
 use super::composed;
 use super::net::Net;
+use super::ordered;
 use super::resize;
 use super::spec::Arguments;
 use crate::model::{ModelError, ValueId};
@@ -456,6 +457,24 @@ pub const OPERATORS: &[OperatorInfo] = &[
             let indices = net.model.add_input("indices", DType::I64, &[a.get("rows")]);
             net.try_add(Op::Gather(Gather { axis: 0 }), &[table, indices])
         },
+    ),
+    operator(
+        "scatter_add",
+        "updates [rows,cols] added to the rows of [table,cols] that indices [rows,cols] name",
+        &[size("table", 1000), size("rows", 20_000), size("cols", 64)],
+        ordered::scatter_add,
+    ),
+    operator(
+        "cumulative_sum",
+        "up to each element of [outer,n,inner] along n",
+        &[size("outer", 64), size("n", 512), size("inner", 64)],
+        ordered::cumulative_sum,
+    ),
+    operator(
+        "top_k",
+        "positions of the k largest elements of each row of [rows,cols]",
+        &[size("rows", 4), size("cols", 50_257), size("k", 50)],
+        ordered::top_k,
     ),
 ];
 

@@ -8,6 +8,7 @@
 
 mod contract;
 mod conv;
+mod cumulative;
 mod elementwise;
 mod gather;
 mod linear;
@@ -23,6 +24,7 @@ mod top_k;
 
 pub use contract::Contract;
 pub use conv::{Col2Im, Conv, ConvInteger, ConvTranspose};
+pub use cumulative::{Cumulative, CumulativeKind};
 pub use elementwise::{BYTES, Binary, Dropout, Gelu, Unary, broadcast_shape};
 pub use gather::{Gather, GatherElements, GatherNd};
 pub use linear::Gemm;
@@ -101,6 +103,8 @@ pub enum Op {
     Reduce(Reduce),
     /// x.
     ArgReduce(ArgReduce),
+    /// x.
+    Cumulative(Cumulative),
     /// One or more operands.
     Concat(Concat),
     /// x.
@@ -171,6 +175,7 @@ impl Op {
             Op::Reduce(r) => r.kind.name(),
             Op::ArgReduce(ArgReduce { max: true, .. }) => "arg_max",
             Op::ArgReduce(ArgReduce { max: false, .. }) => "arg_min",
+            Op::Cumulative(c) => c.kind.name(),
             Op::Concat(_) => "concat",
             Op::Split(_) => "split",
             Op::Slice(_) => "slice",
@@ -233,6 +238,7 @@ impl Op {
             Op::Resize(r) => one(r.infer(inputs)),
             Op::Reduce(r) => one(r.infer(inputs)),
             Op::ArgReduce(r) => one(r.infer(inputs)),
+            Op::Cumulative(c) => one(c.infer(inputs)),
             Op::Concat(c) => one(c.infer(inputs)),
             Op::Split(s) => s.infer(inputs),
             Op::Slice(s) => one(s.infer(inputs)),

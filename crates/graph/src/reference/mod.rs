@@ -8,6 +8,7 @@
 mod contract;
 mod contraction;
 mod conv;
+mod cumulative;
 mod elementwise;
 mod erf;
 mod evaluate;
@@ -74,6 +75,7 @@ pub fn apply(op: &Op, operands: &[Option<&Tensor>]) -> Result<Vec<Tensor>, OpErr
         Op::Resize(r) => vec![resize::resize(r, x, shape)],
         Op::Reduce(r) => vec![reduce::reduce(r, x, shape)],
         Op::ArgReduce(r) => vec![reduce::arg_reduce(*r, x, shape)],
+        Op::Cumulative(c) => vec![cumulative::cumulative(*c, x)],
         Op::Concat(c) => vec![movement::concat(*c, &given, shape)],
         Op::Split(s) => movement::split(s, x),
         Op::Slice(s) => vec![movement::slice(s, x)],

@@ -7,8 +7,8 @@ mod pool;
 use super::{DATA_GRADIENT, NotTrainable, WEIGHT_GRADIENT, scalar};
 use crate::model::{Model, ModelError, Node, ValueId};
 use crate::ops::{
-    Binary, Conv, ConvTranspose, Expand, Gemm, Op, Reduce, ReduceKind, Reshape, Slice, Transpose,
-    Unary,
+    Binary, Conv, ConvTranspose, Cumulative, CumulativeKind, Expand, Gemm, Op, Reduce, ReduceKind,
+    Reshape, Slice, Transpose, Unary,
 };
 use std::collections::{HashMap, HashSet};
 
@@ -103,6 +103,14 @@ impl<'a> Gradients<'a> {
             Op::Pad(p) => self.pad(node, p, x, dy)?,
             Op::Softmax(s) => self.softmax(node, *s, x, dy)?,
             Op::Reduce(r) => self.reduce(node, r, x, dy)?,
+            Op::Cumulative(c) if c.kind == CumulativeKind::Sum => {
+                let back = Cumulative {
+                    reverse: !c.reverse,
+                    ..*c
+                };
+                let dx = self.node(node, "dx", Op::Cumulative(back), &[dy])?;
+                self.add(x, dx)?;
+            }
             Op::Gemm(g) => self.gemm(node, g, dy)?,
             Op::MatMul => self.matmul(node, dy)?,
             Op::Conv(c) => self.conv(node, c, dy)?,

@@ -117,7 +117,45 @@ program gpu {
 ";
 
 /// Texts in the printer's own layout.
-pub const TEXTS: [&str; 4] = [CONV, ARGMAX, DOT, GPU];
+/// A sum up to each row, and updates at places that the data give.
+pub const ORDERED: &str = "\
+program ordered {
+  input X: f32[5, 8]
+  input I: i64[7]
+  output S: f32[5, 8]
+  output U: f32[5, 8]
+  for S.first.j in 0..8 vectorized {
+    block S.first [j: spatial 8 = S.first.j] {
+      S[0, j] = X[0, j]
+    }
+  }
+  for S.j in 0..8 parallel {
+    for S.i in 0..4 {
+      block S [j: spatial 8 = S.j, i: ordered 4 = S.i] {
+        S[i + 1, j] = S[i, j] + X[i + 1, j]
+      }
+    }
+  }
+  for U.copy.i in 0..5 {
+    for U.copy.j in 0..8 {
+      block U.copy [i: spatial 5 = U.copy.i, j: spatial 8 = U.copy.j] {
+        U[i, j] = X[i, j]
+      }
+    }
+  }
+  for U.k in 0..7 {
+    for U.l in 0..1 {
+      for U.j in 0..8 {
+        block U [k: ordered 7 = U.k, l: ordered 1 = U.l, j: spatial 8 = U.j] {
+          U[I[k] + l, j] = U[I[k] + l, j] + 1.0
+        }
+      }
+    }
+  }
+}
+";
+
+pub const TEXTS: [&str; 5] = [CONV, ARGMAX, DOT, GPU, ORDERED];
 
 /// Whether two programs are equal up to the numbering of the arenas; says
 /// what differs first.

@@ -13,6 +13,7 @@ mod attention;
 mod contract;
 mod conv;
 mod conv_transpose;
+mod cumulative;
 mod elementwise;
 mod index;
 mod matmul;
@@ -149,6 +150,7 @@ fn anchor(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
         Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast(_) | Op::Lookup | Op::BatchNorm(_) => {
             elementwise::pointwise(env, b)
         }
+        Op::Cumulative(c) => cumulative::cumulative(env, b, *c),
         Op::Concat(c) => movement::concat(env, b, *c),
         Op::Split(s) => movement::split(env, b, s),
         Op::Slice(s) => movement::slice(env, b, s),
@@ -683,6 +685,7 @@ fn operand_names(op: &Op) -> &'static [&'static str] {
         | Op::Resize(_)
         | Op::Reduce(_)
         | Op::ArgReduce(_)
+        | Op::Cumulative(_)
         | Op::TopK(_)
         | Op::Positions
         | Op::Softmax(_)

@@ -5,6 +5,9 @@ use graph::ops::{GridSample, Interpolation, Outside};
 use ir::names::MAIN;
 use ir::{BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
 
+/// Channels with which vectors go along them, at least.
+const MANY_CHANNELS: i64 = 8;
+
 /// The pixels [taps, n, points..] that samples are made of along an axis, -1 where zeros lie,
 /// and their weights, which are 0 there.
 struct Neighbours {
@@ -30,7 +33,18 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         .iter()
         .map(|n| (n.as_str(), g.taps() as i64))
         .collect();
-    let acc = b.reduce(MAIN.as_str(), &axes.list(), &taps, Reducer::Sum, |o, t| {
+    // Where there are many channels, vectors go along them: all have the same pixels and weights.
+    let inside = x.shape()[1] >= MANY_CHANNELS;
+    let image = inside.then(|| channels_last(env, b));
+    let main = match inside {
+        true => Axes(rotated(&axes.0)),
+        false => Axes(axes.0.clone()),
+    };
+    let acc = b.reduce(MAIN.as_str(), &main.list(), &taps, Reducer::Sum, |o, t| {
+        let o = match inside {
+            true => &[&o[..1], &o[o.len() - 1..], &o[1..o.len() - 1]].concat(),
+            false => o,
+        };
         let at = |tap: &Expr| [std::slice::from_ref(tap), &o[..1], &o[2..]].concat();
         let pixels = along
             .iter()
@@ -40,7 +54,11 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
         // Within the image by what is written here: the data need no check.
         let within = |(p, n): (&Expr, &i64)| p.clone().max(0).min(*n - 1);
         let index = pixels.iter().zip(&sizes).map(within);
-        let value = x.at([&o[..2], &index.collect::<Vec<_>>()].concat());
+        let at_pixel = [&o[..2], &index.collect::<Vec<_>>()].concat();
+        let value = match image {
+            Some(image) => Expr::load(image, rotated(&at_pixel)),
+            None => x.at(at_pixel),
+        };
         let weights = along
             .iter()
             .zip(t)
@@ -64,19 +82,44 @@ pub(super) fn grid_sample(env: &Env, b: &mut ProgramBuilder, g: GridSample) -> (
             .collect();
         super::guarded(lives, product, Expr::constant(0.0, env.work()))
     });
+    let result = match inside {
+        true => env.conclude_at(b, acc, &axes, &|at| rotated(at), None),
+        false => env.conclude(b, acc, &axes, None),
+    };
+    (result, kind_of(env, g))
+}
+
+fn kind_of(env: &Env, g: GridSample) -> Kind {
     let word = match g.interpolation {
         Interpolation::Nearest => "nearest",
         Interpolation::Linear => "linear",
         Interpolation::Cubic => "cubic",
     };
     let mut kind = Kind::new(format!("grid_sample_{word}"));
-    for (d, n) in x.shape().iter().enumerate() {
+    for (d, n) in env.operand(0).shape().iter().enumerate() {
         kind = kind.arg(&format!("d{d}"), *n);
     }
     for (d, n) in env.shape[2..].iter().enumerate() {
         kind = kind.arg(&format!("to{d}"), *n);
     }
-    (env.conclude(b, acc, &axes, None), kind)
+    kind
+}
+
+/// With the second one behind all others.
+fn rotated<T: Clone>(all: &[T]) -> Vec<T> {
+    [&all[..1], &all[2..], &all[1..2]].concat()
+}
+
+/// The image with its channels as the last axis.
+fn channels_last(env: &Env, b: &mut ProgramBuilder) -> BufferId {
+    let x = env.operand(0);
+    let named = |(d, n): (usize, &i64)| (format!("i{d}"), *n);
+    let axes: Vec<(String, i64)> = x.shape().iter().enumerate().map(named).collect();
+    let axes = Axes(rotated(&axes));
+    b.compute("channels_last", &axes.list(), |o| {
+        let (channel, others) = o.split_last().expect("an image has channels");
+        x.at([&others[..1], std::slice::from_ref(channel), &others[1..]].concat())
+    })
 }
 
 /// For each row of points [n, points.. but the last] the largest pixel that a sample of it is made

@@ -2,58 +2,34 @@
 
 use super::{Env, Kind, Point};
 use graph::ops::Suppress;
+use ir::names::MAIN;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder};
 
-/// `before0`, `before1`, ... count the true elements up to each, among the last 1, 2, 4, ...;
-/// then `at0`, `at1`, ... find the place of the first, second, ... by halving.
+/// `before` counts the true elements before each. Every element is then stored at its count: what stays is the last
+/// one, which is true, or 0 where no further one is true.
 pub(super) fn positions(env: &Env, b: &mut ProgramBuilder) -> (BufferId, Kind) {
     let x = env.operand(0);
     let n = x.shape()[0];
-    let axes = [("i0", n)];
     let number = |v: i64| Expr::constant(v as f64, DType::I32);
-    let mut count = b.compute("before0", &axes, |o| {
-        Expr::select(x.at(o.to_vec()), number(1), number(0))
-    });
-    let mut span = 1;
-    for level in 1.. {
-        if span >= n {
-            break;
-        }
-        let last = count;
-        count = b.compute(&format!("before{level}"), &axes, |o| {
-            let earlier = (o[0].clone() - span).max(0);
-            let earlier = Expr::load(last, vec![earlier]);
-            let inside = o[0].clone().ge(span);
-            Expr::load(last, o.to_vec()) + Expr::select(inside, earlier, number(0))
+    let before = b.compute_into("before", &[], &[n], |_| (vec![Expr::int(0)], number(0)));
+    if n > 1 {
+        b.update("count", before, (&[], &[("i0", n - 1)]), |_, t| {
+            let own = Expr::select(x.at(t.to_vec()), number(1), number(0));
+            (vec![&t[0] + 1], Expr::load(before, t.to_vec()) + own)
         });
-        span *= 2;
     }
-    // How many elements have at most as many true ones up to them as there are wanted before.
-    let further = |passed: Expr, o: &Expr, step: i64| {
-        let to = &passed + step;
-        let inside = to.clone().le(n);
-        let seen = Expr::load(count, vec![(to.clone() - 1).min(n - 1)]);
-        let short = seen.le(o.clone().cast(DType::I32));
-        Expr::select(inside.and(short), to, passed)
-    };
-    let mut step = span;
-    let mut passed: Option<BufferId> = None;
-    let mut level = 0;
-    while step > 1 {
-        let before = passed;
-        passed = Some(b.compute(&format!("at{level}"), &axes, |o| {
-            let from = before.map_or(Expr::int(0), |p| Expr::load(p, o.to_vec()));
-            further(from, &o[0], step)
-        }));
-        step /= 2;
-        level += 1;
-    }
-    let result = env.map(b, |p| {
-        let o = &p.index[0];
-        let from = passed.map_or(Expr::int(0), |q| Expr::load(q, vec![o.clone()]));
-        let at = further(from, o, 1);
-        Expr::select(at.clone().lt(n), at, Expr::int(0))
+    let axes = env.axes();
+    let main = b.compute(MAIN.as_str(), &axes.list(), |_| Expr::int(0));
+    b.update("placed", main, (&[], &axes.list()), |_, t| {
+        // Within the result by what is written here: the data need no check.
+        let place = Expr::load(before, t.to_vec()).cast(DType::I64);
+        let place = place.max(0).min(n - 1);
+        (
+            vec![place],
+            Expr::select(x.at(t.to_vec()), t[0].clone(), Expr::int(0)),
+        )
     });
+    let result = env.conclude(b, main, &axes, None);
     (result, Kind::new("positions").arg("d0", n))
 }
 

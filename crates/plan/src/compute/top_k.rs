@@ -1,11 +1,11 @@
 //! Order along an axis.
 //!
 //! A short axis is ordered by counting for each element those before it, all at once. A long
-//! one goes through K. E. Batcher's bitonic network: elements are compared with others at fixed
+//! one, or one of which few elements are wanted, goes through K. E. Batcher's bitonic network: elements are compared with others at fixed
 //! distances, so the order in which the network works does not depend on the data, and every
 //! step is one block over all elements.
 
-use super::{Env, Kind, Point};
+use super::{Access, Axes, Env, Kind, Point};
 use graph::ops::TopK;
 use ir::names::MAIN;
 use ir::{BinaryOp, BufferId, DType, Expr, ProgramBuilder, Reducer, UnaryOp};
@@ -18,7 +18,7 @@ const LANES: i64 = 16;
 
 pub(super) fn top_k(env: &Env, b: &mut ProgramBuilder, t: TopK) -> (BufferId, Kind) {
     let extent = env.operand(0).shape()[t.axis];
-    let result = match extent <= MOST_COMPARED {
+    let result = match extent <= MOST_COMPARED && groups(extent, chunk(t)).is_none() {
         true => counted(env, b, t),
         false => network(env, b, t),
     };
@@ -83,7 +83,7 @@ fn counted(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
 struct Elements {
     keys: BufferId,
     /// Where the element comes from. Elements that are equal as keys, but not in the order,
-    /// are told apart by it: see [`entered`].
+    /// are told apart by it: see [`Source::element`].
     places: BufferId,
     low: i64,
     lanes: i64,
@@ -91,105 +91,264 @@ struct Elements {
 
 /// A network that orders chunks of at least `k` elements, and then keeps the better half of two
 /// chunks until one is left.
+///
+/// Among many elements, only those of some groups can be the best ones: of the `k` groups whose own best elements come
+/// first. Then a network orders the best elements of groups, and another one those of the groups that it finds.
 fn network(env: &Env, b: &mut ProgramBuilder, t: TopK) -> BufferId {
-    let x = env.operand(0);
-    let shape = x.shape().to_vec();
-    let whole = (shape[t.axis] as u64).next_power_of_two() as i64;
-    let chunk = (t.k.max(1) as u64).next_power_of_two() as i64;
-    let lanes = (whole / chunk).max(LANES);
-    let mut lines = Vec::new();
-    for (d, n) in shape.iter().enumerate().filter(|(d, _)| *d != t.axis) {
-        lines.push((format!("i{d}"), *n));
-    }
+    let source = Source::of(env, t);
+    let axes = env.operand(0).shape().iter().enumerate();
+    let axes = axes.filter(|(d, _)| *d != t.axis);
+    let axes: Vec<(String, i64)> = axes.map(|(d, n)| (format!("i{d}"), *n)).collect();
     let mut network = Network {
         b,
-        lines,
+        lines: Lines {
+            side_by_side: axes.last().is_some_and(|(_, n)| *n >= LANES),
+            axes,
+        },
+        chunk: chunk(t),
         largest: t.largest,
         steps: 0,
     };
-    let mut all = entered(env, &mut network, t, [whole / lanes, lanes]);
-    let mut size = 2;
-    while size <= chunk {
-        all = network.step(&all, size - 1, None);
-        all = network.merged(all, size / 2);
-        size *= 2;
-    }
-    while all.low * all.lanes > chunk {
-        let half = all.low * all.lanes / 2;
-        all = network.step(&all, chunk - 1, Some(half));
-        all = network.merged(all, chunk);
-    }
+    let all = match groups(source.n, network.chunk) {
+        Some(groups) => {
+            let best = network.best(&source, groups);
+            let found = network.ordered(best);
+            network.members(&source, &found, groups)
+        }
+        None => network.entered("enter", source.whole, |line, i| {
+            source.element(line, i, i.clone())
+        }),
+    };
+    let all = network.ordered(all);
+    let lines = network.lines.clone();
     env.map(network.b, |p| {
-        let mut at = p.index.clone();
-        let i = at.remove(t.axis);
-        at.push(i.clone().floor_mod(all.low));
-        at.push(i.floor_div(all.low));
-        let place = Expr::load(all.places, at);
-        let own = Expr::constant((whole - 1) as f64, DType::I32);
-        Expr::binary(BinaryOp::BitAnd, place, own).cast(DType::I64)
+        let mut line = p.index.clone();
+        let i = line.remove(t.axis);
+        let place = Expr::load(all.places, lines.at(&all, &line, i));
+        source.position(place).cast(DType::I64)
     })
 }
 
-/// The operand's elements, and others behind them that come last in the order. NaN is an
-/// infinity that comes before or behind all others by its place, to which a multiple of the
-/// network's size is added.
-fn entered(env: &Env, network: &mut Network, t: TopK, [low, lanes]: [i64; 2]) -> Elements {
-    let x = env.operand(0);
-    let (n, whole) = (x.shape()[t.axis], low * lanes);
-    let dtype = match env.operand_dtype(0) {
-        d if d.is_float() => super::work(d),
-        DType::I64 => DType::I64,
-        _ => DType::I32,
-    };
-    let best = match (dtype, t.largest) {
-        (d, true) if d.is_float() => f64::INFINITY,
-        (d, false) if d.is_float() => f64::NEG_INFINITY,
-        (_, true) => f64::MAX,
-        (_, false) => f64::MIN,
-    };
-    let number = |v: f64| Expr::constant(v, dtype);
-    let place = |v: i64| Expr::constant(v as f64, DType::I32);
-    let axes = network.axes(low, lanes);
-    let list: Vec<(&str, i64)> = axes.iter().map(|(n, e)| (n.as_str(), *e)).collect();
-    let made = network.b.block("enter", &list, &[], None, |o, _| {
-        let lines = o.len() - 2;
-        let i = o[lines + 1].clone() * low + &o[lines];
-        let mut at = o[..lines].to_vec();
-        at.insert(t.axis, i.clone().min(n - 1));
-        let own = x.at(at);
-        let (mut key, mut from) = (own.clone().cast(dtype), i.clone().cast(DType::I32));
-        if dtype.is_float() {
-            key = Expr::select(nan(&own), number(f64::INFINITY), key);
-            let shift = if t.largest { -whole } else { whole };
-            from = &from + Expr::select(nan(&own), place(shift), place(0));
+fn chunk(t: TopK) -> i64 {
+    (t.k.max(1) as u64).next_power_of_two() as i64
+}
+
+/// Into how many groups `n` elements are divided, if that halves the elements of networks at least.
+fn groups(n: i64, chunk: i64) -> Option<i64> {
+    let whole = (n as u64).next_power_of_two() as i64;
+    // As many groups as elements of chosen groups.
+    let groups = 1 << (chunk.ilog2() + whole.ilog2()).div_ceil(2);
+    let members = chunk * (whole / groups);
+    (groups + members <= whole / 2).then_some(groups)
+}
+
+/// The elements that are ordered.
+struct Source<'a> {
+    x: &'a Access,
+    t: TopK,
+    /// How many a line has, and the power of two that is not less.
+    n: i64,
+    whole: i64,
+    /// Of keys.
+    dtype: DType,
+}
+
+impl Source<'_> {
+    fn of<'a>(env: &'a Env, t: TopK) -> Source<'a> {
+        let x = env.operand(0);
+        let n = x.shape()[t.axis];
+        Source {
+            x,
+            t,
+            n,
+            whole: (n as u64).next_power_of_two() as i64,
+            dtype: match env.operand_dtype(0) {
+                d if d.is_float() => super::work(d),
+                DType::I64 => DType::I64,
+                _ => DType::I32,
+            },
         }
-        let inside = i.clone().lt(n);
-        let last = i.cast(DType::I32) + place(2 * whole);
-        vec![
+    }
+
+    /// Key and place of element `i` of a line; behind the last one are others that come last in
+    /// the order. NaN is an infinity that comes before or behind all others by its place, to which
+    /// a multiple of the network's size is added.
+    ///
+    /// It is loaded from `from`, which is `i` where there is such an element.
+    fn element(&self, line: &[Expr], i: &Expr, from: Expr) -> [Expr; 2] {
+        let (whole, largest) = (self.whole, self.t.largest);
+        let best = match (self.dtype, largest) {
+            (d, true) if d.is_float() => f64::INFINITY,
+            (d, false) if d.is_float() => f64::NEG_INFINITY,
+            (_, true) => f64::MAX,
+            (_, false) => f64::MIN,
+        };
+        let number = |v: f64| Expr::constant(v, self.dtype);
+        let mut at = line.to_vec();
+        at.insert(self.t.axis, from);
+        let own = self.x.at(at);
+        let (mut key, mut at) = (own.clone().cast(self.dtype), i.clone().cast(DType::I32));
+        if self.dtype.is_float() {
+            key = Expr::select(nan(&own), number(f64::INFINITY), key);
+            let shift = if largest { -whole } else { whole };
+            at = &at + Expr::select(nan(&own), place(shift), place(0));
+        }
+        let inside = i.clone().lt(self.n);
+        let last = i.clone().cast(DType::I32) + place(2 * whole);
+        [
             Expr::select(inside.clone(), key, number(-best)),
-            Expr::select(inside, from, last),
+            Expr::select(inside, at, last),
         ]
-    });
-    Elements {
-        keys: made[0],
-        places: made[1],
-        low,
-        lanes,
+    }
+
+    /// The number of the element that has a place.
+    fn position(&self, at: Expr) -> Expr {
+        Expr::binary(BinaryOp::BitAnd, at, place(self.whole - 1))
+    }
+}
+
+fn place(v: i64) -> Expr {
+    Expr::constant(v as f64, DType::I32)
+}
+
+/// The lines that are ordered, each for itself.
+#[derive(Clone)]
+struct Lines {
+    axes: Vec<(String, i64)>,
+    /// They lie inside elements, so that a vector has one element of several lines.
+    side_by_side: bool,
+}
+
+impl Lines {
+    /// The axes of lines, and those of elements.
+    fn with(&self, low: i64, lanes: i64) -> Axes {
+        let own = [("low".to_string(), low), ("lane".to_string(), lanes)];
+        Axes(match self.side_by_side {
+            true => [&own, &self.axes[..]].concat(),
+            false => [&self.axes[..], &own].concat(),
+        })
+    }
+
+    /// The line and the own two of these axes.
+    fn parts<'o>(&self, o: &'o [Expr]) -> (&'o [Expr], &'o [Expr]) {
+        match self.side_by_side {
+            true => (&o[2..], &o[..2]),
+            false => o.split_at(o.len() - 2),
+        }
+    }
+
+    fn index(&self, line: &[Expr], own: [Expr; 2]) -> Vec<Expr> {
+        match self.side_by_side {
+            true => [&own, line].concat(),
+            false => [line, &own].concat(),
+        }
+    }
+
+    /// Where element `i` of a line lies.
+    fn at(&self, all: &Elements, line: &[Expr], i: Expr) -> Vec<Expr> {
+        let own = [i.clone().floor_mod(all.low), i.floor_div(all.low)];
+        self.index(line, own)
     }
 }
 
 struct Network<'a> {
     b: &'a mut ProgramBuilder,
-    /// Axes of the lines that are ordered.
-    lines: Vec<(String, i64)>,
+    lines: Lines,
+    /// How many elements are in order in the end.
+    chunk: i64,
     largest: bool,
     steps: usize,
 }
 
 impl Network<'_> {
-    fn axes(&self, low: i64, lanes: i64) -> Vec<(String, i64)> {
-        let own = [("low".to_string(), low), ("lane".to_string(), lanes)];
-        [&self.lines[..], &own].concat()
+    /// `count` elements, of which `element` gives key and place: those that lie side by side follow each other.
+    fn entered(
+        &mut self,
+        name: &str,
+        count: i64,
+        element: impl Fn(&[Expr], &Expr) -> [Expr; 2],
+    ) -> Elements {
+        let lines = self.lines.clone();
+        let lanes = match lines.side_by_side {
+            true => count,
+            false => (count / self.chunk).max(LANES).min(count),
+        };
+        let low = count / lanes;
+        let axes = lines.with(low, lanes);
+        let made = self.b.block(name, &axes.list(), &[], None, |o, _| {
+            let (line, own) = lines.parts(o);
+            element(line, &(own[0].clone() * lanes + &own[1])).to_vec()
+        });
+        Elements {
+            keys: made[0],
+            places: made[1],
+            low,
+            lanes,
+        }
+    }
+
+    /// The best element of each group: group `g` has the elements `g`, `g + groups`, ...
+    fn best(&mut self, source: &Source, groups: i64) -> Elements {
+        let axes = Axes([&self.lines.axes[..], &[("g".to_string(), groups)]].concat());
+        let over = [("r", (source.n - 1) / groups + 1)];
+        let element = |o: &[Expr], r: &[Expr]| {
+            let (g, line) = o.split_last().expect("a group has a number");
+            let i = r[0].clone() * groups + g;
+            source.element(line, &i, i.clone())
+        };
+        let extreme = match self.largest {
+            true => Reducer::Max,
+            false => Reducer::Min,
+        };
+        let keys = self.b.reduce("best", &axes.list(), &over, extreme, |o, r| {
+            let [key, _] = element(o, r);
+            key
+        });
+        let places = self
+            .b
+            .reduce("first", &axes.list(), &over, Reducer::Min, |o, r| {
+                let [key, own] = element(o, r);
+                let none = place(i64::from(i32::MAX));
+                Expr::select(key.equals(Expr::load(keys, o)), own, none)
+            });
+        self.entered("enter_groups", groups, |line, g| {
+            let at = [line, std::slice::from_ref(g)].concat();
+            [keys, places].map(|b| Expr::load(b, at.clone()))
+        })
+    }
+
+    /// All elements of the groups whose best elements were found.
+    fn members(&mut self, source: &Source, found: &Elements, groups: i64) -> Elements {
+        let chunk = self.chunk;
+        let count = chunk * (source.whole / groups);
+        let lines = self.lines.clone();
+        self.entered("enter_members", count, |line, i| {
+            let at = lines.at(found, line, i.clone().floor_mod(chunk));
+            let best = Expr::load(found.places, at);
+            let group = Expr::binary(BinaryOp::BitAnd, best, place(groups - 1));
+            // Within the line by what is written here: the data need no check.
+            let group = group.cast(DType::I64).max(0);
+            let row = i.clone().floor_div(chunk) * groups;
+            let i = row + group;
+            source.element(line, &i, i.clone().min(source.n - 1))
+        })
+    }
+
+    /// The best elements, in order.
+    fn ordered(&mut self, mut all: Elements) -> Elements {
+        let chunk = self.chunk;
+        let mut size = 2;
+        while size <= chunk {
+            all = self.step(&all, size - 1, None);
+            all = self.merged(all, size / 2);
+            size *= 2;
+        }
+        while all.low * all.lanes > chunk {
+            let half = all.low * all.lanes / 2;
+            all = self.step(&all, chunk - 1, Some(half));
+            all = self.merged(all, chunk);
+        }
+        all
     }
 
     /// Elements whose halves of `2 * size` are bitonic: in order.
@@ -213,25 +372,19 @@ impl Network<'_> {
         };
         // The highest bit says which of two elements comes first.
         let top = 1i64 << (i64::BITS - 1 - mask.max(1).leading_zeros());
-        let axes = self.axes(from.low, lanes);
-        let list: Vec<(&str, i64)> = axes.iter().map(|(n, e)| (n.as_str(), *e)).collect();
+        let lines = self.lines.clone();
+        let axes = lines.with(from.low, lanes);
         let name = format!("step{}", self.steps);
         self.steps += 1;
         let largest = self.largest;
-        let made = self.b.block(&name, &list, &[], None, |o, _| {
-            let lines = o.len() - 2;
+        let made = self.b.block(&name, &axes.list(), &[], None, |o, _| {
+            let (line, own) = lines.parts(o);
+            let (i, lane) = (&own[0], &own[1]);
             let other = |i: &Expr, bits: i64| match bits {
                 0 => i.clone(),
                 bits => Expr::binary(BinaryOp::BitXor, i, Expr::int(bits)),
             };
-            let at = [
-                &o[..lines],
-                &[
-                    other(&o[lines], low),
-                    other(&o[lines + 1], across) + further,
-                ],
-            ]
-            .concat();
+            let at = lines.index(line, [other(i, low), other(lane, across) + further]);
             let own = [from.keys, from.places].map(|b| Expr::load(b, o.to_vec()));
             let partner = [from.keys, from.places].map(|b| Expr::load(b, at.clone()));
             let better = match largest {
@@ -245,8 +398,8 @@ impl Network<'_> {
                 Some(_) => comes_before,
                 None => {
                     let (bits, within) = match top < from.low {
-                        true => (&o[lines], top),
-                        false => (&o[lines + 1], top / from.low),
+                        true => (i, top),
+                        false => (lane, top / from.low),
                     };
                     let bit = Expr::binary(BinaryOp::BitAnd, bits, Expr::int(within));
                     let is_second = bit.equals(Expr::int(within));

@@ -65,7 +65,7 @@ fn architectures_are_the_published_ones() {
     }
 }
 
-const SPECS: [&str; 46] = [
+const SPECS: [&str; 49] = [
     "op:conv1d(c=4,k=6,w=9)",
     "op:conv2d(c=8,k=8,h=5,w=6)",
     "op:conv2d(c=6,k=5,h=5,w=6,stride=2,dilation=2,pad=2,bias=yes,activation=relu,layout=nchw)",
@@ -101,6 +101,9 @@ const SPECS: [&str; 46] = [
     "op:add(rows=3,cols=4,activation=relu)",
     "op:concat(c=4,h=2,w=2)",
     "op:gather(table=4,rows=3,cols=5)",
+    "op:scatter_add(table=4,rows=7,cols=5)",
+    "op:cumulative_sum(outer=2,n=5,inner=3)",
+    "op:top_k(rows=3,cols=40,k=4)",
     "op: conv2d ( c = 3 , k = 4 , h = 4 , w = 4 )",
     "op:conv2d(c=8,k=4,h=4,w=4,pad=0,r=1,s=1)",
     "op:depthwise_conv2d(c=8,h=6,w=6,layout=nchw)",

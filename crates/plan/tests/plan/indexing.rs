@@ -118,6 +118,29 @@ fn random_elements_are_ordered() {
 }
 
 #[test]
+fn random_elements_are_accumulated() {
+    let mut rng = Pcg64Mcg::seed_from_u64(7);
+    for round in 0..48 {
+        let x = shape(&mut rng, 1..5);
+        let cumulative = Cumulative {
+            kind: [CumulativeKind::Sum, CumulativeKind::Prod][round % 2],
+            axis: rng.random_range(0..x.len()),
+            exclusive: round / 2 % 2 == 0,
+            reverse: round / 4 % 2 == 0,
+        };
+        let dtype = element_type(&mut rng);
+        judge_both(&single(Op::Cumulative(cumulative), &[typed(dtype, &x)]));
+    }
+}
+
+#[test]
+fn true_elements_have_positions() {
+    for n in [1, 2, 7, 100] {
+        judge_both(&single(Op::Positions, &[typed(DType::Bool, &[n])]));
+    }
+}
+
+#[test]
 fn random_points_are_sampled() {
     let mut rng = Pcg64Mcg::seed_from_u64(6);
     let interpolations = [

@@ -56,6 +56,21 @@ pub fn pointwise() -> Program {
     b.finish(&[y])
 }
 
+/// u = x, and then u[k % 3, j] = 2 u[k % 3, j] + l for all k and l, one after the other.
+pub fn updates() -> Program {
+    let mut b = ProgramBuilder::new("updates");
+    let axes = [("i", 3), ("j", 8)];
+    let x = b.input("x", DType::F32, &[3, 8]);
+    let u = b.compute("copy", &axes, |o| Expr::load(x, o.to_vec()));
+    let ordered = [("k", 6), ("l", 2)];
+    b.update("u", u, (&[("j", 8)], &ordered), |o, t| {
+        let at = vec![t[0].clone().floor_mod(3), o[0].clone()];
+        let last = Expr::load(u, at.clone()) * Expr::f32(2.0);
+        (at, last + t[1].clone().cast(DType::F32))
+    });
+    b.finish(&[u])
+}
+
 /// t = 2x is used at two places of a window: z[i] = t[i] + t[i+1].
 pub fn window() -> Program {
     let mut b = ProgramBuilder::new("window");

@@ -15,8 +15,9 @@ const MOST_ROWS: i64 = 16;
 
 /// Parts for each thread with which the innermost loop need not be shared.
 const PARTS: i64 = 4;
-/// Values that go on side by side. Chosen by hand; not measured apart.
+/// Values, or vectors of them, that go on side by side: by default, and at most. Chosen by hand.
 const SIDE_BY_SIDE: i64 = 8;
+const MOST_BESIDE: i64 = 32;
 /// Vectors of a row that are written out, at most.
 const MOST_WRITTEN_OUT: i64 = 32;
 
@@ -26,28 +27,41 @@ pub struct Style {
     pub tile: bool,
     /// Vectors over the reduction, combined at the end, where no other axis is contiguous.
     pub rfactor: bool,
+    /// Several sums of a vector of results, combined at the end, where there are few results.
+    pub parts: bool,
 }
 
 impl Style {
     pub const PLAIN: Style = Style {
         tile: false,
         rfactor: false,
+        parts: false,
     };
     const ROWS: Style = Style {
-        tile: false,
         rfactor: true,
+        ..Style::PLAIN
     };
     const TILED: Style = Style {
         tile: true,
-        rfactor: false,
+        ..Style::PLAIN
+    };
+    const PARTS: Style = Style {
+        parts: true,
+        ..Style::PLAIN
     };
 }
 
 /// Sketches that schedule every nest alone.
 pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut Templates) {
-    let rows = all.iter().any(|n| row_reduction(n, target));
-    let styles: &[(&str, Style)] = if rows {
+    let rows = all.iter().any(|n| row_reduction(program, n, target));
+    let few = all.iter().any(|n| few_results(program, n, target));
+    let ordered = all.iter().any(|n| !n.ordered.is_empty());
+    let styles: &[(&str, Style)] = if ordered {
+        &[("nest.tiled", Style::TILED), ("nest", Style::PLAIN)]
+    } else if rows {
         &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
+    } else if few {
+        &[("nest.parts", Style::PARTS), ("nest", Style::PLAIN)]
     } else {
         &[("nest", Style::PLAIN), ("nest.tiled", Style::TILED)]
     };
@@ -72,13 +86,42 @@ fn lanes(target: &CpuTarget) -> i64 {
 }
 
 /// A reduction over the last axis only, as in softmax and layer normalisation.
-fn row_reduction(n: &Nest, target: &CpuTarget) -> bool {
+fn row_reduction(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
     n.is_reduction
         && n.writes == 1
         && n.reduce.len() == 1
         && n.reduce[0].extent % lanes(target) == 0
         && n.reduce[0].extent > lanes(target)
+        && lies_inside(p, n, &n.reduce[0])
         && n.spatial.iter().any(|l| l.extent > 1)
+}
+
+/// A long reduction to one vector of results or less: each term would wait for the one before it.
+fn few_results(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
+    let inside = |l: &&AxisLoop| l.extent > 1;
+    let results: i64 = n.spatial.iter().map(|l| l.extent).product();
+    n.is_reduction
+        && n.writes == 1
+        && n.reduce.len() == 1
+        && n.reduce[0].extent % SIDE_BY_SIDE == 0
+        && n.reduce[0].extent >= SIDE_BY_SIDE * SIDE_BY_SIDE
+        && (2..=lanes(target)).contains(&results)
+        && n.spatial
+            .iter()
+            .rfind(inside)
+            .is_some_and(|l| lies_inside(p, n, l))
+}
+
+/// Whether elements that a block loads lie side by side along an axis.
+fn lies_inside(p: &Program, n: &Nest, axis: &AxisLoop) -> bool {
+    let block = p.block(n.block);
+    let mut vars = block.iters.iter().map(|i| i.var);
+    let var = vars.find(|v| p.var(*v).name == axis.axis);
+    let inside = |at: &Vec<Expr>| {
+        at.last()
+            .is_some_and(|e| var.is_some_and(|v| e.uses_var(v)))
+    };
+    block.loads().iter().any(|(_, at)| inside(at))
 }
 
 /// Schedules one nest that still has its own loops.
@@ -86,8 +129,11 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     if !n.ordered.is_empty() {
         return ordered(d, n, target, style);
     }
-    if style.rfactor && row_reduction(n, target) {
+    if style.rfactor && row_reduction(d.program(), n, target) {
         return rows(d, n, target);
+    }
+    if style.parts && few_results(d.program(), n, target) {
+        return parts(d, n, target);
     }
     let width = lanes(target);
     let is_reduction = n.is_reduction && !n.reduce.is_empty();
@@ -112,7 +158,7 @@ pub fn schedule(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> W
     let mut tile = None;
     if style.tile
         && n.is_reduction
-        && let Some(second) = n.spatial[..at].iter().rposition(|l| l.extent > 1)
+        && let Some(second) = second(d, n, at)
     {
         tile = Some(tile_second(d, n, target, (second, &mut outer))?);
     }
@@ -197,7 +243,22 @@ impl Border {
     }
 }
 
-/// Cuts the second innermost axis into tiles, whose sums are formed side by side;
+/// The axis before `at` along which sums share most of what they load; of equal ones the innermost.
+fn second(d: &Draft, n: &Nest, at: usize) -> Option<usize> {
+    let block = d.block(n.block);
+    let loads = block.loads();
+    let shared = |axis: &AxisLoop| {
+        let mut vars = block.iters.iter().map(|i| i.var);
+        let var = vars.find(|v| d.program().var(*v).name == axis.axis);
+        let uses = |e: &Expr| var.is_some_and(|v| e.uses_var(v));
+        let same = loads.iter().filter(|(_, at)| !at.iter().any(uses));
+        same.count()
+    };
+    let axes = (0..at).filter(|i| n.spatial[*i].extent > 1);
+    axes.max_by_key(|i| shared(&n.spatial[*i]))
+}
+
+/// Cuts a second axis into tiles, whose sums are formed side by side;
 /// the loop over the rows of a tile.
 fn tile_second(
     d: &mut Draft,
@@ -265,45 +326,74 @@ fn rows(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
     Ok(())
 }
 
-/// A block that goes on along some of its axes: threads share the others, and vectors go along the innermost of them
-/// if its elements lie side by side. Else some of its values go on side by side, as each waits for the one before.
+/// A reduction to few results: several sums of each go on side by side.
+fn parts(d: &mut Draft, n: &Nest, target: &CpuTarget) -> Written<()> {
+    let [terms, part] = d.split(n.reduce[0].id, [REST, given(SIDE_BY_SIDE)])?;
+    let partial = d.rfactor(part)?;
+    let along = n.spatial.iter().rposition(|l| l.extent > 1);
+    let at = along.expect("there are several results");
+    let width = lanes(target).min((n.spatial[at].extent as u64).next_power_of_two() as i64);
+    let [vectors, lane] = d.split(n.spatial[at].id, [REST, given(width)])?;
+    let mut outer = ids(&n.spatial);
+    outer[at] = vectors;
+    d.reorder(&[&outer[..], &[terms, part, lane]].concat())?;
+    d.vectorize_if_legal(lane);
+    d.unroll(part)?;
+    d.decompose_reduction(partial, terms)?;
+    Ok(())
+}
+
+/// A block that goes on along some of its axes: threads share the others. Vectors go along the innermost of them if
+/// its elements lie side by side, and several vectors are inside the ordered loops: then elements are visited as they
+/// lie, and no vector waits for the one just before it. Else some of its values go on side by side.
 fn ordered(d: &mut Draft, n: &Nest, target: &CpuTarget, style: &Style) -> Written<()> {
     let Some(at) = n.spatial.iter().rposition(|l| l.extent > 1) else {
         return Ok(());
     };
     let along = &n.spatial[at];
+    let mut outer = ids(&n.spatial);
+    let mut inner = Vec::new();
+    let name = format!("beside_{}", n.name);
+    let width = match is_vector(d, n, along) {
+        true => lanes(target).min((along.extent as u64).next_power_of_two() as i64),
+        false => 1,
+    };
+    let [mut rest, lane] = d.split(along.id, [REST, given(width)])?;
+    if style.tile {
+        let vectors = d.program().loop_(rest).extent;
+        let others: i64 = n.spatial[..at].iter().map(|l| l.extent).product();
+        let shared = (i64::from(target.threads) - 1) / others + 1;
+        let wanted = (vectors / shared).clamp(1, SIDE_BY_SIDE);
+        let beside = d.tile(&name, vectors, MOST_BESIDE, wanted);
+        let parts = d.split(rest, [0, 1].map(|part| beside.part(part).into()))?;
+        rest = parts[0];
+        inner.push(parts[1]);
+    }
+    outer[at] = rest;
+    let order = [&outer[..], &ids(&n.ordered), &inner, &[lane]].concat();
+    d.reorder(&order)?;
+    d.parallel(&outer, target.threads)?;
+    if width > 1 {
+        d.vectorize_if_legal(lane);
+    }
+    for part in inner {
+        d.unroll(part)?;
+    }
+    d.run_parallel()
+}
+
+/// Whether an ordered block writes elements side by side along an axis, and where does not depend on the data there.
+fn is_vector(d: &Draft, n: &Nest, along: &AxisLoop) -> bool {
     let block = d.block(n.block);
     let mut iters = block.iters.iter().map(|i| i.var);
-    let var = iters.find(|v| d.program().var(*v).name == along.axis);
-    // Lanes that write where their own data say are no vector.
-    let is_vector = |w: &ir::Write| match w.indices.split_last() {
+    let Some(var) = iters.find(|v| d.program().var(*v).name == along.axis) else {
+        return false;
+    };
+    let lies = |w: &ir::Write| match w.indices.split_last() {
         Some((last, others)) => {
-            last.as_var() == var && !others.iter().any(|e| var.is_some_and(|v| e.uses_var(v)))
+            last.as_var() == Some(var) && !others.iter().any(|e| e.uses_var(var))
         }
         None => false,
     };
-    let innermost = block.writes.iter().all(is_vector);
-    let width = match innermost {
-        true => lanes(target).min((along.extent as u64).next_power_of_two() as i64),
-        false if style.tile => SIDE_BY_SIDE.min(along.extent),
-        false => 1,
-    };
-    let mut outer = ids(&n.spatial);
-    let mut inner = None;
-    if width > 1 {
-        let [rest, part] = d.split(along.id, [REST, given(width)])?;
-        outer[at] = rest;
-        inner = Some(part);
-    }
-    let order = [&outer[..], &ids(&n.ordered), &Vec::from_iter(inner)].concat();
-    if order.len() > 1 {
-        d.reorder(&order)?;
-    }
-    d.parallel(&outer, target.threads)?;
-    match inner {
-        Some(lane) if innermost => d.vectorize_if_legal(lane),
-        Some(part) => d.unroll(part)?,
-        None => {}
-    }
-    d.run_parallel()
+    block.writes.iter().all(lies)
 }

@@ -175,6 +175,19 @@ operators! {
     add: ["rows=9,cols=11,activation=sigmoid", "rows=4,cols=32", "rows=1,cols=1"],
     concat: ["n=2,c=5,h=3,w=4", "c=32,h=4,w=4"],
     gather: ["table=10,rows=7,cols=33", "table=12,rows=1,cols=5"],
+    scatter_add: ["table=10,rows=31,cols=33", "table=12,rows=5,cols=1"],
+    cumulative_sum: [
+        "outer=3,n=17,inner=40",
+        "outer=19,n=33,inner=1",
+        "outer=1,n=9,inner=64",
+        "outer=2,n=1,inner=3",
+    ],
+    top_k: [
+        "rows=3,cols=40,k=7",
+        "rows=2,cols=130,k=3",
+        "rows=3,cols=700,k=9",
+        "rows=5,cols=300,k=300",
+    ],
 }
 
 #[test]
