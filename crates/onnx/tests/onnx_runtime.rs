@@ -24,7 +24,6 @@ const REFUSED: &[&str] = &[
     "FusedGemm_ThresholdedRelu_given",
     "GroupQueryAttention_not_causal",
     "GroupQueryAttention_sink",
-    "GroupQueryAttention_smooth",
     "MultiHeadAttention_fewer_keys_causal1",
     "MultiHeadAttention_mask_3b_causal0",
     "MultiHeadAttention_mask_3b_causal1",
