@@ -70,6 +70,11 @@ fn counts_of_operators_agree_with_neon() {
 }
 
 #[test]
+fn counts_of_operators_agree_with_scalar_riscv() {
+    counts_agree(Isa::RiscV64Gc);
+}
+
+#[test]
 fn counts_of_operators_agree_with_rvv() {
     counts_agree(Isa::RiscV64Rvv);
 }
