@@ -4,6 +4,10 @@
 //! variables wherever that is so. Which accesses are made at all, and how often, is told by the machine code
 //! (see [`crate::own`]): a load that the code generator moved out of a loop is made once a run of that loop.
 
+mod sampling;
+
+pub use sampling::EVENTS;
+
 use crate::cache::{Access, Caches};
 use ir::affine::Affine;
 use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};

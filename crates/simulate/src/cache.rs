@@ -209,6 +209,28 @@ impl Caches {
         [self.l1d.counts, self.l1i.counts]
     }
 
+    /// Takes these as the counts of all levels that hold data ([`crate::addresses::EVENTS`]), in place of what was counted.
+    pub fn count_data(&mut self, counts: &[f64]) {
+        let levels = std::iter::once(&mut self.l1d).chain(&mut self.shared);
+        for (level, counts) in levels.zip(counts.chunks(6)) {
+            let hits = |of: &[f64]| Hits {
+                hits: of[0].round() as u64,
+                misses: of[1].round() as u64,
+                replacements: of[2].round() as u64,
+            };
+            level.counts = LevelCounts {
+                read: hits(&counts[..3]),
+                write: hits(&counts[3..]),
+            };
+        }
+    }
+
+    /// Of all levels that hold data, the first one first.
+    pub fn data(&self) -> Vec<LevelCounts> {
+        let shared = self.shared.iter().map(|l| l.counts);
+        std::iter::once(self.l1d.counts).chain(shared).collect()
+    }
+
     /// Of the levels behind the first.
     pub fn shared(&self) -> Vec<LevelCounts> {
         self.shared.iter().map(|l| l.counts).collect()

@@ -160,6 +160,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "sample-iterations",
+        kind: "count",
+        default: "all",
+        doc: "Simulate one in so many iterations of outer loops for all; the error is estimated",
+        source: "ADR 0040",
+        affects_code: false,
+    },
+    Knob {
         name: "score-cpu",
         kind: "name",
         default: "this machine's",
@@ -507,7 +515,7 @@ pub static KNOBS: &[Knob] = &[
         name: "target",
         kind: "host, or a family",
         default: "host",
-        doc: "Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-rvv",
+        doc: "Instruction set family: host, x86-sse2, x86-avx2, x86-avx512, aarch64-neon, riscv64-gc, riscv64-rvv",
         source: OWN_CHOICE,
         affects_code: true,
     },

@@ -29,6 +29,8 @@ pub struct Simulator {
     pub name: String,
     pub caches: CacheSetting,
     pub judge: Judge,
+    /// One in so many iterations of outer loops is simulated for all; none for all.
+    pub sample_iterations: Option<u32>,
     /// The command of the user's that simulates in place of this program.
     pub external: Option<External>,
 }
@@ -58,6 +60,7 @@ impl Simulator {
             name: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
+            sample_iterations: None,
             external: None,
         }
     }
@@ -104,6 +107,7 @@ impl Simulator {
         let own = self.external.is_none();
         ReadOptions {
             caches: own.then(|| self.caches.clone()),
+            sample_iterations: self.sample_iterations,
             external: self.external.clone(),
             ..ReadOptions::default()
         }
@@ -188,9 +192,13 @@ impl Scorer {
     /// What says which scores compare. `from_memory` says whether kernels find their constants in memory.
     pub fn kind(&self, from_memory: bool) -> String {
         if let Some(s) = &self.simulator {
-            return match &s.judge {
+            let kind = match &s.judge {
                 Judge::Count(name) => format!("simulated {} {name}", s.name),
                 Judge::Predictor(p) => format!("simulated {} by {}", s.name, p.about().method),
+            };
+            return match s.sample_iterations {
+                Some(n) => format!("{kind}, one in {n} iterations"),
+                None => kind,
             };
         }
         let kind = self.rates.kind(&self.cpu);
