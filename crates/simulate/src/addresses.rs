@@ -8,11 +8,11 @@ mod sampling;
 
 pub use sampling::EVENTS;
 
-use crate::cache::{Access, Caches};
+use crate::cache::{Access, Caches, LINE};
 use ir::affine::Affine;
 use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// Bytes of a page: buffers begin on pages.
@@ -50,6 +50,8 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Addresses {
     variables: usize,
+    /// Lines of the buffers that are accessed.
+    lines: u64,
     nodes: Vec<Node>,
 }
 
@@ -205,6 +207,7 @@ impl Addresses {
         let nodes = compiler.stmts(&code.kernel)?;
         Ok(Addresses {
             variables: code.vars.len(),
+            lines: lines(code, made),
             nodes,
         })
     }
@@ -216,6 +219,21 @@ impl Addresses {
             node.run(&mut vars, caches);
         }
     }
+}
+
+/// Lines of the buffers that have an access which is made.
+fn lines(code: &Code, made: &HashMap<AccessId, Made>) -> u64 {
+    let used = made.keys().map(|id| code.accesses[*id as usize].buffer);
+    let used: BTreeSet<usize> = used.map(|b| b.index()).collect();
+    let of = |at: &usize| {
+        let b = &code.buffers[*at];
+        let bytes = b.elements.max(0) as u64 * b.dtype.size() as u64;
+        match b.place {
+            BufferPlace::Register | BufferPlace::Unused => 0,
+            _ => bytes.div_ceil(LINE),
+        }
+    };
+    used.iter().map(of).sum()
 }
 
 /// The address of each buffer. Those of a worker's own follow the shared workspace.
@@ -573,8 +591,8 @@ impl Touch {
                     }
                     // Lanes of one line are one access.
                     let at = self.at.at(vars) as u64;
-                    if at / crate::cache::LINE != line {
-                        line = at / crate::cache::LINE;
+                    if at / LINE != line {
+                        line = at / LINE;
                         caches.access(at, *bytes, self.access);
                     }
                 }

@@ -6,6 +6,7 @@
 //! written back are not counted. An access that crosses the end of a line is one access to each line.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Bytes of a line, in every level.
 pub const LINE: u64 = 64;
@@ -136,6 +137,8 @@ pub struct Caches {
     l1i: Level,
     shared: Vec<Level>,
     inclusive: bool,
+    /// Lines that no level had, since somebody wants to know which were new.
+    touched: Option<HashSet<u64>>,
 }
 
 impl Caches {
@@ -145,6 +148,7 @@ impl Caches {
             l1i: Level::new(setting.l1i),
             shared: setting.shared.iter().copied().map(Level::new).collect(),
             inclusive: setting.inclusive,
+            touched: None,
         }
     }
 
@@ -183,6 +187,19 @@ impl Caches {
                 Err(_) => {}
             }
         }
+        if let Some(touched) = &mut self.touched {
+            touched.insert(line);
+        }
+    }
+
+    /// Counts the lines that are touched for the first time, from now on.
+    pub fn count_new_lines(&mut self) {
+        self.touched = Some(HashSet::new());
+    }
+
+    /// Lines that were touched since they are counted.
+    pub fn new_lines(&self) -> usize {
+        self.touched.as_ref().map_or(0, HashSet::len)
     }
 
     /// Accesses that are known to find their lines in the first level, and to leave it as it is.

@@ -7,13 +7,13 @@
 //! of the first level.
 
 use crate::addresses::{Addresses, DependsOnData, EVENTS, Made};
-use crate::cache::{Access, CacheSetting, Caches, LINE};
+use crate::cache::{Access, CacheSetting, Caches, Geometry, LINE};
 use crate::statistics::{Sampled, Statistics, miss_costs};
 use analysis::{Analysis, Class, MachineLoop};
 use ir::{BufferId, Expr};
 use llvm::MachineFunction;
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Stmt, Store};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Standard deviations on each side of an interval that holds 95% of a normal distribution.
 const DEVIATIONS: f64 = 1.96;
@@ -45,7 +45,7 @@ pub fn simulate(
             addresses.run(&mut caches);
             None
         }
-        Some(one_in) => Some(sample(&addresses, &mut caches, one_in)),
+        Some(one_in) => Some(sample(&addresses, &mut caches, setting, one_in)),
     };
     let [data, _] = caches.first();
     let rest = |all: f64, simulated: u64| (all.round() as u64).saturating_sub(simulated);
@@ -62,25 +62,64 @@ pub fn simulate(
 }
 
 /// Walks a share of the iterations, and has the caches count for all.
-fn sample(addresses: &Addresses, caches: &mut Caches, one_in: u32) -> Sampled {
-    let costs = miss_costs(caches.shared().len());
-    let is_miss = |event: &&str| event.ends_with("misses");
-    let of_level = |cost: f64| EVENTS.map(|e| if is_miss(&e) { cost } else { 0.0 });
-    let weights: Vec<f64> = costs.iter().flat_map(|c| of_level(*c)).collect();
-    let found = addresses.sample(caches, one_in, &weights);
-    caches.count_data(&found.counts);
-    let levels = (1..=costs.len()).map(|n| match n {
-        1 => "l1d".to_string(),
-        _ => format!("l{n}"),
-    });
-    let names = levels.flat_map(|level| EVENTS.map(|event| format!("{level}.{event}")));
-    let margin = |variance: f64| DEVIATIONS * variance.sqrt();
-    let margins = names.zip(found.variances.iter().map(|v| margin(*v)));
-    let of_sum = ("weighted".to_string(), margin(found.variance_of_sum));
-    Sampled {
+///
+/// In a level that has room for all lines and replaced none, the surplus of new lines was there already. In other levels
+/// nobody knows: it is in the margin.
+fn sample(
+    addresses: &Addresses,
+    caches: &mut Caches,
+    setting: &CacheSetting,
+    one_in: u32,
+) -> Sampled {
+    let levels: Vec<Geometry> = [&[setting.l1d], &setting.shared[..]].concat();
+    let costs = miss_costs(setting.shared.len());
+    let is_miss = |event: &str| event.ends_with("misses");
+    let of_level = |cost: &f64| EVENTS.map(|e| if is_miss(e) { *cost } else { 0.0 });
+    let weights: Vec<f64> = costs.iter().flat_map(of_level).collect();
+    let mut found = addresses.sample(caches, one_in, &weights);
+    let mut sampled = Sampled {
         walked: found.walked,
-        margins: margins.chain([of_sum]).collect(),
+        margins: BTreeMap::new(),
+    };
+    let margin = |variance: f64| DEVIATIONS * variance.sqrt();
+    let mut of_sum = margin(found.variance_of_sum);
+    let rows = found.counts.chunks_mut(EVENTS.len());
+    for (n, (((row, variances), level), cost)) in rows
+        .zip(found.variances.chunks(EVENTS.len()))
+        .zip(&levels)
+        .zip(&costs)
+        .enumerate()
+    {
+        let [_, read, replaced, _, write, also_replaced] = row else {
+            unreachable!("a count for each event")
+        };
+        let lines = level.bytes() / LINE;
+        let keeps_all = *replaced + *also_replaced == 0.0 && found.lines <= lines;
+        let misses = (*read + *write).max(1.0);
+        let surplus = found.surplus.min(misses);
+        let shares = [*read / misses, *write / misses];
+        if keeps_all {
+            *read -= surplus * shares[0];
+            *write -= surplus * shares[1];
+        } else {
+            of_sum += surplus * cost;
+        }
+        let name = match n {
+            0 => "l1d".to_string(),
+            _ => format!("l{}", n + 1),
+        };
+        for (at, (event, variance)) in EVENTS.iter().zip(variances).enumerate() {
+            let unknown = match is_miss(event) && !keeps_all {
+                true => surplus * shares[at / 3],
+                false => 0.0,
+            };
+            let margin = margin(*variance) + unknown;
+            sampled.margins.insert(format!("{name}.{event}"), margin);
+        }
     }
+    sampled.margins.insert("weighted".into(), of_sum);
+    caches.count_data(&found.counts);
+    sampled
 }
 
 /// How the machine code makes the accesses of the flat code.

@@ -37,8 +37,8 @@ pub struct Sampled {
     /// The share of the accesses that were walked.
     pub walked: f64,
     /// Half the width of the interval that holds a count with a probability of about 95%, by its name
-    /// ([`Statistics::named`]). Differences between sampled iterations estimate it. It does not see lines that
-    /// only skipped iterations bring.
+    /// ([`Statistics::named`]). Differences between sampled iterations estimate it. To the margins of
+    /// misses, accesses are added that may have missed only because iterations were skipped.
     pub margins: BTreeMap<String, f64>,
 }
 

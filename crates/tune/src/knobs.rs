@@ -160,6 +160,14 @@ pub static KNOBS: &[Knob] = &[
         affects_code: false,
     },
     Knob {
+        name: "window",
+        kind: "name",
+        default: "static",
+        doc: "Candidates whose means a predictor compares others with: static, the first 64 of a task; dynamic, all so far, and earlier ones get new scores",
+        source: "Instruction-accurate simulators, section III-D",
+        affects_code: false,
+    },
+    Knob {
         name: "sample-iterations",
         kind: "count",
         default: "all",

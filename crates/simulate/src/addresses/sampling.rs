@@ -5,7 +5,9 @@
 //! brings the lines that the counted one expects. Two neighbouring strata are expected to cost the same, so
 //! their difference estimates the error (the collapsed strata of survey sampling).
 //!
-//! Lines that only skipped iterations would have brought are missing, which the estimate of the error does not see.
+//! Lines that only skipped iterations would have brought are missing. Then more lines seem to be touched for the first
+//! time than the buffers have. The surplus ([`Estimate::surplus`]) are accesses that would have found their lines
+//! in some level.
 
 use super::{Addresses, Node};
 use crate::cache::{Caches, LevelCounts};
@@ -43,6 +45,10 @@ pub struct Estimate {
     pub variances: Counts,
     /// Of the sum of the counts times the weights.
     pub variance_of_sum: f64,
+    /// First touches of lines in the estimate beyond the lines that there are.
+    pub surplus: f64,
+    /// The lines of all buffers that are accessed.
+    pub lines: u64,
     /// Accesses that were walked, those not counted included, over the estimate of all.
     pub walked: f64,
 }
@@ -113,15 +119,19 @@ impl Addresses {
     /// Makes the accesses of about one in `one_in` iterations of outer loops. `weights` are those of the sum whose
     /// variance is wanted, one a count. Equal kernels give equal estimates.
     pub fn sample(&self, caches: &mut Caches, one_in: u32, weights: &[f64]) -> Estimate {
+        caches.count_new_lines();
         let mut walk = Walk {
             one_in: i64::from(one_in.max(1)),
             weights,
             random: Pcg64Mcg::seed_from_u64(0),
             before: vec![0.0; weights.len()],
+            new_lines: (0.0, 0.0),
             found: Estimate {
                 counts: vec![0.0; weights.len()],
                 variances: vec![0.0; weights.len()],
                 variance_of_sum: 0.0,
+                surplus: 0.0,
+                lines: self.lines,
                 walked: 1.0,
             },
             caches,
@@ -133,6 +143,7 @@ impl Addresses {
             // Of the first level.
             [0, 1, 3, 4].iter().map(|i| counts[*i]).sum()
         };
+        walk.found.surplus = (walk.new_lines.1 - self.lines as f64).max(0.0);
         walk.found.walked = all(&walk.before) / all(&walk.found.counts).max(1.0);
         walk.found
     }
@@ -144,6 +155,8 @@ struct Walk<'w> {
     random: Pcg64Mcg,
     /// The counts of the caches when they were last added.
     before: Counts,
+    /// New lines when they were last added, and the estimate of all.
+    new_lines: (f64, f64),
     found: Estimate,
     caches: &'w mut Caches,
     vars: Vec<i64>,
@@ -226,6 +239,9 @@ impl Walk<'_> {
         let sums = self.found.counts.iter_mut().zip(&added);
         sums.for_each(|(sum, a)| *sum += a);
         self.before = now;
+        let new = self.caches.new_lines() as f64;
+        self.new_lines.1 += (new - self.new_lines.0) * stands_for;
+        self.new_lines.0 = new;
         added
     }
 

@@ -4,11 +4,11 @@ use super::ADVANCED;
 use super::knobs::{default, with_default};
 use super::parse::{parse_count, parse_time};
 use ir::Target;
-use simulate::{External, Predictor, Statistics};
+use simulate::{External, Predictor, Statistics, Window};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tune::scorer::{Judge, Simulator};
+use tune::scorer::{FIRST, Judge, Simulator};
 use tune::{Error, Result};
 
 /// A simulator of the user's, or how much this program's one walks.
@@ -66,6 +66,8 @@ pub struct SimulatorArgs {
     minimise: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("predictor"), conflicts_with = "minimise")]
     predictor: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "WHICH", help = with_default("window"), value_parser = ["static", "dynamic"], requires = "predictor")]
+    window: Option<String>,
 }
 
 impl SimulatorArgs {
@@ -120,7 +122,11 @@ impl SimulatorArgs {
                 );
                 return Err(Error::new(why).help(format!("give --cpu {of}, or another predictor")));
             }
-            simulator.judge = Judge::Predictor(Arc::new(loaded));
+            let window = match self.window.as_deref() {
+                Some("dynamic") => Window::Dynamic,
+                _ => FIRST,
+            };
+            simulator.judge = Judge::Predictor(Arc::new(loaded), window);
         }
         Ok(simulator)
     }
