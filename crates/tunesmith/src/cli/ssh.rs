@@ -84,7 +84,7 @@ impl BoardArgs {
         if host.is_empty() || host.starts_with('-') {
             return Err(Error::new(format!("--board: `{host}` is no host")).help("give user@host"));
         }
-        let begin = "uname -m && mktemp -d /tmp/tunesmith.XXXXXXXX";
+        let begin = "uname -m && mktemp -d -t tunesmith.XXXXXXXX";
         let said = self.on(host, begin, CONNECT)?;
         let mut lines = said.lines().map(str::trim).rev();
         let (folder, machine) = (lines.next(), lines.next());
@@ -249,7 +249,8 @@ fn reason(status: u32) -> String {
     match status {
         124 => "it took too long (--board-limit)".into(),
         126 | 127 => {
-            "the board cannot execute it (wrong architecture, or /tmp is mounted noexec)".into()
+            "the board cannot execute it (wrong architecture, no `timeout`, or /tmp is mounted noexec)"
+                .into()
         }
         132 => "it has instructions that the board lacks; choose another --target".into(),
         n if n > 128 => format!("signal {}", n - 128),
