@@ -328,7 +328,8 @@ fn whole(w: &Walk<'_>, found: &Features, target: &CpuTarget) -> [f64; WHOLE.len(
         .iter()
         .filter(|b| b.place == BufferPlace::Stack);
     let stack: i64 = stack.map(|b| b.elements * b.dtype.size() as i64).sum();
-    let widest = f64::from(target.vector_bits) / 32.0;
+    // Without vectors one lane is widest.
+    let widest = f64::from(target.vector_bits.max(32)) / 32.0;
     [
         log(w.statements),
         ratio(w.vector, w.statements),
@@ -375,7 +376,7 @@ fn of_heart(code: &Code, h: &Heart<'_>, target: &CpuTarget) -> [f64; HEART.len()
         }
     }
     let registers = f64::from(target.vector_registers.max(1));
-    let vectors = bits / f64::from(target.vector_bits.max(1));
+    let vectors = bits / f64::from(target.vector_bits.max(32));
     let extent = |from_inside: usize| {
         let inner = h.loops.iter().rev().nth(from_inside);
         inner.map_or(0.0, |(_, n)| log(*n as f64))

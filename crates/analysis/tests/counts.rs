@@ -29,6 +29,8 @@ const OPERATORS: &[&str] = &[
 
 /// The share of blocks that may be undecided.
 const MOST_GUESSED: f64 = 0.08;
+/// The same without vectors and their masks: each element at a border has a condition of its own.
+const MOST_GUESSED_SCALAR: f64 = 0.15;
 
 #[derive(Clone, Copy, Default)]
 struct Tally {
@@ -70,6 +72,11 @@ fn counts_of_operators_agree_with_neon() {
 }
 
 #[test]
+fn counts_of_operators_agree_with_scalar_riscv() {
+    counts_agree(Isa::RiscV64Gc);
+}
+
+#[test]
 fn counts_of_operators_agree_with_rvv() {
     counts_agree(Isa::RiscV64Rvv);
 }
@@ -106,8 +113,12 @@ fn counts_agree(isa: Isa) {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let (guessed, blocks) = (all.guessed_blocks as f64, all.blocks as f64);
+    let most = match isa {
+        Isa::RiscV64Gc => MOST_GUESSED_SCALAR,
+        _ => MOST_GUESSED,
+    };
     assert!(
-        guessed <= MOST_GUESSED * blocks,
+        guessed <= most * blocks,
         "{guessed} of {blocks} blocks are guessed"
     );
 }

@@ -44,6 +44,9 @@ pub struct ReadOptions {
     pub cpu: String,
     /// The caches in which one call on one core is simulated as well.
     pub caches: Option<CacheSetting>,
+    /// One in so many iterations of outer loops is simulated for all; none for all.
+    #[serde(default)]
+    pub sample_iterations: Option<u32>,
     /// The command that simulates one call instead.
     pub external: Option<External>,
 }
@@ -74,6 +77,8 @@ pub struct Built {
     pub replay_ns: u64,
     pub lower_ns: u64,
     pub codegen_ns: u64,
+    /// Wall time of reading the code and of simulating it; 0 if neither was asked for.
+    pub read_ns: u64,
 }
 
 fn failure(stage: BuildStage) -> impl Fn(String) -> BuildFailure {
@@ -124,6 +129,7 @@ pub fn build(
         assembly: compiled.assembly.unwrap_or_default(),
         llvm_ir: compiled.llvm_ir.unwrap_or_default(),
     });
+    let t4 = Instant::now();
     let read = |asked| read(&code, compiler, &compiled.object, asked);
     let read = options.read.as_ref().map(read).transpose();
     let mut read = read.map_err(failure(BuildStage::Codegen))?;
@@ -138,6 +144,7 @@ pub fn build(
         let counted = external.count(compiler.target(), &kernel);
         read.statistics = Some(counted.map_err(|e| e.to_string()));
     }
+    let read_ns = read.as_ref().map_or(0, |_| t4.elapsed().as_nanos() as u64);
     if kernel.prepare_entry.is_some() && runtime::check_target(&kernel.target).is_err() {
         kernel.prepare_code = Some(host_prepare(&code).map_err(failure(BuildStage::Codegen))?);
     }
@@ -149,6 +156,7 @@ pub fn build(
         replay_ns: ns(t0, t1),
         lower_ns: ns(t1, t2),
         codegen_ns: ns(t2, t3),
+        read_ns,
     })
 }
 
@@ -172,7 +180,9 @@ fn read(
         functions: &functions,
         analysis: &found,
     };
-    let simulated = |caches| simulate::simulate(kernel, caches).map_err(|e| e.to_string());
+    let simulated = |caches| {
+        simulate::simulate(kernel, caches, asked.sample_iterations).map_err(|e| e.to_string())
+    };
     let features = Features {
         machine: Some(analysis::machine(code, &found, cpu)),
         ..analysis::loops(code, cpu)

@@ -235,12 +235,14 @@ fn a_builder_reads_what_it_builds() {
         cpu: "znver3".into(),
         caches: None,
         external: None,
+        sample_iterations: None,
     });
     let mut unknown = plain.clone();
     unknown.options.read = Some(ReadOptions {
         cpu: "no-such-processor".into(),
         caches: None,
         external: None,
+        sample_iterations: None,
     });
     for (id, request) in [plain, read, unknown].into_iter().enumerate() {
         pool.submit(id as u64, request, Duration::from_secs(60));

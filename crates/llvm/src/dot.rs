@@ -262,7 +262,7 @@ impl Emitter<'_> {
                 mixed: dot.is_direct(true),
             },
             (None, Isa::X86Avx512 | Isa::X86Avx2 | Isa::X86Sse2) => Instructions::PairsOfWords,
-            (None, Isa::AArch64Neon | Isa::RiscV64Rvv) => Instructions::Expanded,
+            (None, Isa::AArch64Neon | Isa::RiscV64Gc | Isa::RiscV64Rvv) => Instructions::Expanded,
         }
     }
 

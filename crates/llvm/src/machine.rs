@@ -60,7 +60,7 @@ pub struct Resource {
 
 /// The processor whose scheduling model predicts cycles of a target, unless somebody names
 /// another: this machine's own where its code runs here and LLVM has a model of it, else the target's tuning CPU, else an
-/// out-of-order core that LLVM has a model of (for RISC-V with vectors it has in-order ones only).
+/// out-of-order core that LLVM has a model of (for RISC-V in-order ones are usual).
 pub fn scoring_cpu(target: &Target) -> String {
     let Target::Cpu(cpu) = target;
     let here = target.triple().starts_with(std::env::consts::ARCH);
@@ -69,6 +69,7 @@ pub fn scoring_cpu(target: &Target) -> String {
         Isa::X86Sse2 | Isa::X86Avx2 => "znver3",
         Isa::X86Avx512 => "znver4",
         Isa::AArch64Neon => "neoverse-v2",
+        Isa::RiscV64Gc => "sifive-u74",
         Isa::RiscV64Rvv => "spacemit-x60",
     };
     cpu.tune_cpu.clone().or_else(host).unwrap_or(usual.into())

@@ -171,7 +171,7 @@ impl<'a> Emitter<'a> {
         match self.target.isa {
             Isa::X86Avx512 | Isa::RiscV64Rvv => true,
             Isa::X86Avx2 => dtype.size() >= 4,
-            Isa::X86Sse2 | Isa::AArch64Neon => false,
+            Isa::X86Sse2 | Isa::AArch64Neon | Isa::RiscV64Gc => false,
         }
     }
 

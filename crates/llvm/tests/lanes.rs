@@ -203,6 +203,9 @@ fn patterns_take_as_few_loads_as_their_span() {
         let target = Target::generic(isa);
         let Target::Cpu(cpu) = &target;
         let width = cpu.vector_bits as usize / 32;
+        if width == 0 {
+            continue;
+        }
         let check = |offsets: &dyn Fn(Expr) -> Vec<Expr>, span: usize, mask: Option<i64>| {
             let text = code_of(&target, offsets, mask);
             let loads = count(&text, "= load <");

@@ -105,7 +105,7 @@ fn assemble(text: &str, target: &Target) -> Vec<u8> {
 }
 
 /// Old and new processors, with narrower and wider vectors than the families'.
-const TUNED_FOR: [(Isa, &[&str]); 5] = [
+const TUNED_FOR: [(Isa, &[&str]); 6] = [
     (Isa::X86Sse2, X86),
     (Isa::X86Avx2, X86),
     (Isa::X86Avx512, X86),
@@ -113,6 +113,7 @@ const TUNED_FOR: [(Isa, &[&str]); 5] = [
         Isa::AArch64Neon,
         &["cortex-a53", "cortex-a76", "neoverse-v2", "apple-m1"],
     ),
+    (Isa::RiscV64Gc, &["sifive-u74", "sifive-x280"]),
     (Isa::RiscV64Rvv, &["sifive-x280", "sifive-p670"]),
 ];
 const X86: &[&str] = &[

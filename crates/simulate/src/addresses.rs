@@ -4,11 +4,15 @@
 //! variables wherever that is so. Which accesses are made at all, and how often, is told by the machine code
 //! (see [`crate::own`]): a load that the code generator moved out of a loop is made once a run of that loop.
 
-use crate::cache::{Access, Caches};
+mod sampling;
+
+pub use sampling::EVENTS;
+
+use crate::cache::{Access, Caches, LINE};
 use ir::affine::Affine;
 use ir::{BinaryOp, Expr, ExprKind, UnaryOp, VarId};
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Lane, LaneOffsets, Stmt, Store};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// Bytes of a page: buffers begin on pages.
@@ -46,6 +50,8 @@ pub struct Made {
 #[derive(Debug)]
 pub struct Addresses {
     variables: usize,
+    /// Lines of the buffers that are accessed.
+    lines: u64,
     nodes: Vec<Node>,
 }
 
@@ -201,6 +207,7 @@ impl Addresses {
         let nodes = compiler.stmts(&code.kernel)?;
         Ok(Addresses {
             variables: code.vars.len(),
+            lines: lines(code, made),
             nodes,
         })
     }
@@ -212,6 +219,21 @@ impl Addresses {
             node.run(&mut vars, caches);
         }
     }
+}
+
+/// Lines of the buffers that have an access which is made.
+fn lines(code: &Code, made: &HashMap<AccessId, Made>) -> u64 {
+    let used = made.keys().map(|id| code.accesses[*id as usize].buffer);
+    let used: BTreeSet<usize> = used.map(|b| b.index()).collect();
+    let of = |at: &usize| {
+        let b = &code.buffers[*at];
+        let bytes = b.elements.max(0) as u64 * b.dtype.size() as u64;
+        match b.place {
+            BufferPlace::Register | BufferPlace::Unused => 0,
+            _ => bytes.div_ceil(LINE),
+        }
+    };
+    used.iter().map(of).sum()
 }
 
 /// The address of each buffer. Those of a worker's own follow the shared workspace.
@@ -569,8 +591,8 @@ impl Touch {
                     }
                     // Lanes of one line are one access.
                     let at = self.at.at(vars) as u64;
-                    if at / crate::cache::LINE != line {
-                        line = at / crate::cache::LINE;
+                    if at / LINE != line {
+                        line = at / LINE;
                         caches.access(at, *bytes, self.access);
                     }
                 }

@@ -6,6 +6,7 @@
 //! written back are not counted. An access that crosses the end of a line is one access to each line.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Bytes of a line, in every level.
 pub const LINE: u64 = 64;
@@ -136,6 +137,8 @@ pub struct Caches {
     l1i: Level,
     shared: Vec<Level>,
     inclusive: bool,
+    /// Lines that no level had, since somebody wants to know which were new.
+    touched: Option<HashSet<u64>>,
 }
 
 impl Caches {
@@ -145,6 +148,7 @@ impl Caches {
             l1i: Level::new(setting.l1i),
             shared: setting.shared.iter().copied().map(Level::new).collect(),
             inclusive: setting.inclusive,
+            touched: None,
         }
     }
 
@@ -183,6 +187,19 @@ impl Caches {
                 Err(_) => {}
             }
         }
+        if let Some(touched) = &mut self.touched {
+            touched.insert(line);
+        }
+    }
+
+    /// Counts the lines that are touched for the first time, from now on.
+    pub fn count_new_lines(&mut self) {
+        self.touched = Some(HashSet::new());
+    }
+
+    /// Lines that were touched since they are counted.
+    pub fn new_lines(&self) -> usize {
+        self.touched.as_ref().map_or(0, HashSet::len)
     }
 
     /// Accesses that are known to find their lines in the first level, and to leave it as it is.
@@ -207,6 +224,28 @@ impl Caches {
     /// Of the data and the code cache of the first level.
     pub fn first(&self) -> [LevelCounts; 2] {
         [self.l1d.counts, self.l1i.counts]
+    }
+
+    /// Takes these as the counts of all levels that hold data ([`crate::addresses::EVENTS`]), in place of what was counted.
+    pub fn count_data(&mut self, counts: &[f64]) {
+        let levels = std::iter::once(&mut self.l1d).chain(&mut self.shared);
+        for (level, counts) in levels.zip(counts.chunks(6)) {
+            let hits = |of: &[f64]| Hits {
+                hits: of[0].round() as u64,
+                misses: of[1].round() as u64,
+                replacements: of[2].round() as u64,
+            };
+            level.counts = LevelCounts {
+                read: hits(&counts[..3]),
+                write: hits(&counts[3..]),
+            };
+        }
+    }
+
+    /// Of all levels that hold data, the first one first.
+    pub fn data(&self) -> Vec<LevelCounts> {
+        let shared = self.shared.iter().map(|l| l.counts);
+        std::iter::once(self.l1d.counts).chain(shared).collect()
     }
 
     /// Of the levels behind the first.

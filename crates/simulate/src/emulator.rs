@@ -49,6 +49,7 @@ impl Emulator {
         let (program, arguments): (_, &[&str]) = match cpu.isa {
             Isa::X86Sse2 | Isa::X86Avx2 | Isa::X86Avx512 => ("qemu-x86_64", &["-cpu", "max"]),
             Isa::AArch64Neon => ("qemu-aarch64", &["-cpu", "max"]),
+            Isa::RiscV64Gc => ("qemu-riscv64", &["-cpu", "sifive-u54"]),
             Isa::RiscV64Rvv => (
                 "qemu-riscv64",
                 &["-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0"],

@@ -70,7 +70,9 @@ impl Runner {
                 (Machine::X86_64, include_str!("executable/x86_64.ll"))
             }
             Isa::AArch64Neon => (Machine::AArch64, include_str!("executable/aarch64.ll")),
-            Isa::RiscV64Rvv => (Machine::RiscV64, include_str!("executable/riscv64.ll")),
+            Isa::RiscV64Gc | Isa::RiscV64Rvv => {
+                (Machine::RiscV64, include_str!("executable/riscv64.ll"))
+            }
         };
         let text = [of_target, SYSTEM, text].concat();
         Ok(Runner {

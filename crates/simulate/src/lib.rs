@@ -27,4 +27,4 @@ pub use metrics::{Metrics, predicted_order};
 pub use own::{Kernel, simulate};
 pub use predictor::{About, Predictor, PredictorError, TrainOptions, by_group};
 pub use sample::{ReadError, Sample, timed_once};
-pub use statistics::Statistics;
+pub use statistics::{Sampled, Statistics};

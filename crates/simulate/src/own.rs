@@ -6,14 +6,17 @@
 //! their lines. What the machine code accesses beside them, such as spilled registers, is counted as hits
 //! of the first level.
 
-use crate::addresses::{Addresses, DependsOnData, Made};
-use crate::cache::{Access, CacheSetting, Caches, LINE};
-use crate::statistics::Statistics;
+use crate::addresses::{Addresses, DependsOnData, EVENTS, Made};
+use crate::cache::{Access, CacheSetting, Caches, Geometry, LINE};
+use crate::statistics::{Sampled, Statistics, miss_costs};
 use analysis::{Analysis, Class, MachineLoop};
 use ir::{BufferId, Expr};
 use llvm::MachineFunction;
 use lower::flat::{AccessId, BufferPlace, Code, FlatLoopId, Stmt, Store};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Standard deviations on each side of an interval that holds 95% of a normal distribution.
+const DEVIATIONS: f64 = 1.96;
 
 /// A kernel: its flat code, its machine code with identity, and what was found in both.
 #[derive(Clone, Copy, Debug)]
@@ -23,16 +26,27 @@ pub struct Kernel<'a> {
     pub analysis: &'a Analysis,
 }
 
-/// What one call on one core does, with empty caches at its begin.
+/// What one call on one core does, with empty caches at its begin. With `one_in`, about one in so many iterations of
+/// the outer loops stands for all of them ([`Sampled`]).
 ///
 /// # Errors
 /// If data decide which addresses are accessed.
-pub fn simulate(kernel: Kernel<'_>, setting: &CacheSetting) -> Result<Statistics, DependsOnData> {
+pub fn simulate(
+    kernel: Kernel<'_>,
+    setting: &CacheSetting,
+    one_in: Option<u32>,
+) -> Result<Statistics, DependsOnData> {
     let counts = kernel.analysis.counts();
     let addresses = Addresses::of(kernel.code, &made(kernel))?;
     let mut caches = Caches::new(setting);
     fetches(kernel, setting, &mut caches);
-    addresses.run(&mut caches);
+    let sampled = match one_in {
+        None => {
+            addresses.run(&mut caches);
+            None
+        }
+        Some(one_in) => Some(sample(&addresses, &mut caches, setting, one_in)),
+    };
     let [data, _] = caches.first();
     let rest = |all: f64, simulated: u64| (all.round() as u64).saturating_sub(simulated);
     caches.count_hits(rest(counts.loads, data.read.accesses()), Access::Read);
@@ -42,8 +56,70 @@ pub fn simulate(kernel: Kernel<'_>, setting: &CacheSetting) -> Result<Statistics
         loads: counts.loads,
         stores: counts.stores,
         branches: counts.of_class(Class::Control),
+        sampled,
         ..Statistics::of_caches(&caches, concat!("tunesmith ", env!("CARGO_PKG_VERSION")))
     })
+}
+
+/// Walks a share of the iterations, and has the caches count for all.
+///
+/// In a level that has room for all lines and replaced none, the surplus of new lines was there already. In other levels
+/// nobody knows: it is in the margin.
+fn sample(
+    addresses: &Addresses,
+    caches: &mut Caches,
+    setting: &CacheSetting,
+    one_in: u32,
+) -> Sampled {
+    let levels: Vec<Geometry> = [&[setting.l1d], &setting.shared[..]].concat();
+    let costs = miss_costs(setting.shared.len());
+    let is_miss = |event: &str| event.ends_with("misses");
+    let of_level = |cost: &f64| EVENTS.map(|e| if is_miss(e) { *cost } else { 0.0 });
+    let weights: Vec<f64> = costs.iter().flat_map(of_level).collect();
+    let mut found = addresses.sample(caches, one_in, &weights);
+    let mut sampled = Sampled {
+        walked: found.walked,
+        margins: BTreeMap::new(),
+    };
+    let margin = |variance: f64| DEVIATIONS * variance.sqrt();
+    let mut of_sum = margin(found.variance_of_sum);
+    let rows = found.counts.chunks_mut(EVENTS.len());
+    for (n, (((row, variances), level), cost)) in rows
+        .zip(found.variances.chunks(EVENTS.len()))
+        .zip(&levels)
+        .zip(&costs)
+        .enumerate()
+    {
+        let [_, read, replaced, _, write, also_replaced] = row else {
+            unreachable!("a count for each event")
+        };
+        let lines = level.bytes() / LINE;
+        let keeps_all = *replaced + *also_replaced == 0.0 && found.lines <= lines;
+        let misses = (*read + *write).max(1.0);
+        let surplus = found.surplus.min(misses);
+        let shares = [*read / misses, *write / misses];
+        if keeps_all {
+            *read -= surplus * shares[0];
+            *write -= surplus * shares[1];
+        } else {
+            of_sum += surplus * cost;
+        }
+        let name = match n {
+            0 => "l1d".to_string(),
+            _ => format!("l{}", n + 1),
+        };
+        for (at, (event, variance)) in EVENTS.iter().zip(variances).enumerate() {
+            let unknown = match is_miss(event) && !keeps_all {
+                true => surplus * shares[at / 3],
+                false => 0.0,
+            };
+            let margin = margin(*variance) + unknown;
+            sampled.margins.insert(format!("{name}.{event}"), margin);
+        }
+    }
+    sampled.margins.insert("weighted".into(), of_sum);
+    caches.count_data(&found.counts);
+    sampled
 }
 
 /// How the machine code makes the accesses of the flat code.

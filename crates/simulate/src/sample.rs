@@ -29,6 +29,9 @@ pub struct Sample {
     /// The median of the measured times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_ns: Option<f64>,
+    /// What reading its code and simulating it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation_ns: Option<f64>,
     /// What proposed the candidate: `random`, or the name of a strategy.
     pub proposed: String,
 }

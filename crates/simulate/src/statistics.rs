@@ -26,6 +26,20 @@ pub struct Statistics {
     /// What else a simulator of the user's tells, by its names.
     #[serde(default)]
     pub others: BTreeMap<String, f64>,
+    /// How exact the counts of caches are, if iterations were sampled.
+    #[serde(default)]
+    pub sampled: Option<Sampled>,
+}
+
+/// Counts that some iterations of loops stand for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The share of the accesses that were walked.
+    pub walked: f64,
+    /// Half the width of the interval that holds a count with a probability of about 95%, by its name
+    /// ([`Statistics::named`]). Differences between sampled iterations estimate it. To the margins of
+    /// misses, accesses are added that may have missed only because iterations were skipped.
+    pub margins: BTreeMap<String, f64>,
 }
 
 impl Statistics {
@@ -44,13 +58,10 @@ impl Statistics {
     /// Instructions and misses of data in one number, for ranking where no predictor is at hand.
     pub fn weighted(&self) -> f64 {
         let misses = |l: &LevelCounts| (l.read.misses + l.write.misses) as f64;
-        let [first, between, last] = MISS;
-        let shared = self.shared.iter().enumerate();
-        let costs = shared.map(|(i, l)| match i + 1 < self.shared.len() {
-            true => misses(l) * between,
-            false => misses(l) * last,
-        });
-        self.instructions + misses(&self.l1d) * first + costs.sum::<f64>()
+        let costs = miss_costs(self.shared.len());
+        let levels = std::iter::once(&self.l1d).chain(&self.shared);
+        let misses = levels.zip(costs).map(|(l, cost)| misses(l) * cost);
+        self.instructions + misses.sum::<f64>()
     }
 
     /// Every count by its name, such as `l1d.read.misses`, and [`Statistics::weighted`].
@@ -141,6 +152,13 @@ impl Statistics {
             _ => &mut hits.replacements,
         }))
     }
+}
+
+/// What a miss costs in [`Statistics::weighted`], in the first level and in each of the others.
+pub fn miss_costs(shared: usize) -> Vec<f64> {
+    let [first, between, last] = MISS;
+    let of_shared = (1..=shared).map(|n| if n < shared { between } else { last });
+    std::iter::once(first).chain(of_shared).collect()
 }
 
 /// A count of [`Statistics`].

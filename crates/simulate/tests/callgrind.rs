@@ -86,7 +86,7 @@ fn counts_are_those_of_callgrind() {
             };
             ours.push(Counted {
                 name: program.name.clone(),
-                statistics: simulate(kernel, &setting).expect("no data decide"),
+                statistics: simulate(kernel, &setting, None).expect("no data decide"),
                 fused: analysis.counts().of_class(Class::Fma) > 0.0,
             });
             kernels.push((code, object));

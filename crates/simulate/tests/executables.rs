@@ -189,6 +189,7 @@ fn executables_of_aarch64_run_in_the_emulator() {
 
 #[test]
 fn executables_of_riscv_run_in_the_emulator() {
+    emulated(Isa::RiscV64Gc);
     emulated(Isa::RiscV64Rvv);
 }
 
@@ -253,7 +254,7 @@ fn code_refers_to_code_and_constants_in_every_way() {
 
 #[test]
 fn damaged_objects_are_refused_or_linked_without_harm() {
-    for isa in [Isa::AArch64Neon, Isa::RiscV64Rvv] {
+    for isa in [Isa::AArch64Neon, Isa::RiscV64Gc, Isa::RiscV64Rvv] {
         let target = Target::generic(isa);
         let runner = Runner::new(&target).expect("a known target");
         let mut kernel = everything(&target);

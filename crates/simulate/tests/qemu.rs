@@ -78,7 +78,7 @@ fn check(isa: Isa) {
                 functions: &functions,
                 analysis: &analysis,
             };
-            let ours = simulate(ours, &setting()).expect("no data decide");
+            let ours = simulate(ours, &setting(), None).expect("no data decide");
             let executable = runner.executable(&kernel(&code, &target, object), 1);
             write(&file, &executable.expect("an executable"));
             let theirs = emulator.counts(&plugin, &file, &setting(), LIMIT);
@@ -130,6 +130,7 @@ fn counts_of_aarch64_are_those_of_qemu() {
 
 #[test]
 fn counts_of_riscv_are_those_of_qemu() {
+    check(Isa::RiscV64Gc);
     check(Isa::RiscV64Rvv);
 }
 

@@ -14,7 +14,8 @@ use serde_json::Value;
 use crate::cost::Cost;
 use crate::error::StoreError;
 use crate::event::{Event, NewEvent};
-use crate::record::{Extra, MachineKey, Record, Run, TargetKey, Task};
+use crate::outcome::Outcome;
+use crate::record::{Extra, MachineKey, Record, RecordIdentity, Run, TargetKey, Task};
 use crate::rows::{self, EVENTS, MACHINES, RECORDS, RUNS, RowProblem, Select, TARGETS, TASKS};
 
 /// Row of a record in this file; not stable across export and import.
@@ -269,6 +270,44 @@ impl Store {
                 self.insert_event(event)?;
             }
             Ok(ids)
+        })
+    }
+
+    /// Replaces the scores of records, and appends events, all or none: an evaluator that compares candidates with
+    /// each other scores earlier ones anew. A record that has no score is left as it is.
+    pub fn revise(
+        &self,
+        revised: &[(RecordIdentity, Outcome)],
+        events: &[NewEvent],
+    ) -> Result<(), StoreError> {
+        self.transact("revising scores", || {
+            for (identity, outcome) in revised {
+                let Some(Cost::Score { value, .. }) = outcome.cost() else {
+                    continue;
+                };
+                let invalid = |reason| invalid("record", &identity.to_string(), reason);
+                let run = self.row_of("runs", "run", &identity.run_id)?;
+                let task = self.row_of("tasks", "task", &identity.task)?;
+                let outcome = rows::json("outcome", outcome).map_err(invalid)?;
+                self.execute(
+                    "revising a score",
+                    "UPDATE records SET score = ?1, outcome = ?2 WHERE run_id = ?3 AND task_id = ?4 \
+                     AND trial = ?5 AND final = ?6 AND evaluator = ?7 AND score IS NOT NULL",
+                    params![
+                        value,
+                        outcome,
+                        run,
+                        task,
+                        identity.trial.cast_signed(),
+                        identity.final_,
+                        identity.evaluator,
+                    ],
+                )?;
+            }
+            for event in events {
+                self.insert_event(event)?;
+            }
+            Ok(())
         })
     }
 

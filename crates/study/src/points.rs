@@ -12,6 +12,7 @@ use ir::Target;
 use learn::{kendall, spearman, top_ratio, top_recall};
 use measure::{KernelBatch, Protocol, TaskState};
 use plan::Task;
+use runtime::BuiltKernel;
 use search::{Allowed, Analytic, Candidate, CostModel, Subject};
 use serde::Serialize;
 use simulate::Statistics;
@@ -67,6 +68,11 @@ pub struct MeasuredPoint {
     pub statistics: Option<Statistics>,
     #[serde(skip)]
     pub trace: String,
+    #[serde(skip)]
+    pub kernel: BuiltKernel,
+    /// What reading and simulating it took.
+    #[serde(skip)]
+    pub read_ns: u64,
     pub ns: Option<u64>,
     /// How it failed ([`Outcome::label`]), if it did.
     pub failed: Option<&'static str>,
@@ -255,6 +261,8 @@ impl Points<'_> {
                 features,
                 statistics,
                 trace: kernel.schedule.clone(),
+                kernel: kernel.clone(),
+                read_ns: field.built[i].read_ns,
                 ns,
                 failed,
             }
@@ -313,6 +321,8 @@ mod tests {
             features: None,
             statistics: None,
             trace: String::new(),
+            kernel: BuiltKernel::by_hand(vec![], vec![]),
+            read_ns: 0,
             known: false,
             ns: *ns,
             failed: None,

@@ -85,6 +85,56 @@ pub struct Figures {
     pub first_order_ns: Vec<f64>,
 }
 
+/// Simulators and boards of a group, compared by their time for a candidate (section IV-D).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Parallel {
+    pub cpu: String,
+    pub group: String,
+    /// Samples that were both simulated and timed, with the times of both.
+    pub samples: usize,
+    /// Means.
+    pub simulation_s: f64,
+    pub measured_s: f64,
+    /// K: simulators side by side that are as fast as one board.
+    pub simulators: u64,
+}
+
+/// How a board times a candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BoardTiming {
+    /// Before each run.
+    pub cooldown_s: f64,
+    /// Of each candidate.
+    pub runs: u32,
+}
+
+/// How many simulators replace one board, for each group with times of both:
+/// K = ceil(t_sim / ((t_cooldown + t_ref) * n_exe)).
+pub fn parallel(samples: &[Sample], board: BoardTiming) -> Vec<Parallel> {
+    let mut groups: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
+    for s in timed_once(samples) {
+        if let (Some(simulation), Some(time)) = (s.simulation_ns, s.time_ns) {
+            let of = groups.entry((&s.cpu, &s.group)).or_default();
+            of.push((simulation / 1e9, time / 1e9));
+        }
+    }
+    let one = |((cpu, group), all): ((&str, &str), Vec<(f64, f64)>)| {
+        let n = all.len() as f64;
+        let simulation_s = all.iter().map(|t| t.0).sum::<f64>() / n;
+        let measured_s = all.iter().map(|t| t.1).sum::<f64>() / n;
+        let on_board = (board.cooldown_s + measured_s) * f64::from(board.runs);
+        Parallel {
+            cpu: cpu.into(),
+            group: group.into(),
+            samples: all.len(),
+            simulation_s,
+            measured_s,
+            simulators: (simulation_s / on_board).ceil() as u64,
+        }
+    };
+    groups.into_iter().map(one).collect()
+}
+
 /// Why samples cannot be studied.
 #[derive(Debug)]
 pub enum StudyError {
@@ -422,6 +472,29 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(said.contains("known groups: a, b"), "{said}");
+    }
+
+    #[test]
+    fn simulators_replace_a_board() {
+        let mut all = samples(&["a", "b"], 2);
+        // 90 s and 30 s of simulation against 15 times one second and 1 ms to 3 ms.
+        for (s, simulation_ns) in all.iter_mut().zip([90e9, 30e9]) {
+            s.simulation_ns = Some(simulation_ns);
+            s.time_ns = Some(simulation_ns / 30e3);
+        }
+        let board = BoardTiming {
+            cooldown_s: 1.0,
+            runs: 15,
+        };
+        let found = parallel(&all, board);
+        // The other group has no times of simulation.
+        assert_eq!(
+            (found.len(), &*found[0].group, found[0].samples),
+            (1, "a", 2)
+        );
+        // 60 s over 15.03 s.
+        assert_eq!(found[0].simulators, 4);
+        assert!((found[0].measured_s - 2e-3).abs() < 1e-12);
     }
 
     #[test]

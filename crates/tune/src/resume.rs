@@ -167,6 +167,10 @@ impl Search {
                 let point = replay.points.get(&t.trial).cloned();
                 if let Some(point) = point.filter(|p| !replay.before.contains(p)) {
                     let outcome = outcome(t);
+                    if self.replayed.contains(&point) {
+                        self.revise_again(&point, outcome, replay);
+                        return Ok(true);
+                    }
                     let cost = self.tell_strategy(&point, &outcome);
                     self.before.trials += u64::from(!unmeasured(&outcome));
                     self.since_best += 1;
@@ -180,6 +184,18 @@ impl Search {
             _ => {}
         }
         Ok(true)
+    }
+
+    /// Tells the strategy a cost that replaced an earlier one.
+    fn revise_again(&mut self, point: &Point, revised: Outcome, replay: &mut Replay) {
+        if let Some(Cost::Score { value, .. }) = revised.cost() {
+            self.strategy.revise(point, value);
+        }
+        if let Some((_, told)) = replay.told.iter_mut().find(|(p, _)| p == point) {
+            *told = revised;
+        }
+        let costs = replay.told.iter().filter_map(|(_, o)| o.cost());
+        self.before.best = costs.map(|c| c.value()).reduce(f64::min);
     }
 
     /// Forgets what was replayed.

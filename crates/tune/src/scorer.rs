@@ -8,7 +8,10 @@ use crate::options::Options;
 use analysis::Score;
 use build::{Read, ReadOptions};
 use ir::{CpuTarget, Target};
-use simulate::{CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample};
+use simulate::{
+    CacheSetting, External, Geometry, LINE, Means, Predictor, PredictorError, Sample, Window,
+};
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 /// Scores what builders read.
@@ -29,6 +32,8 @@ pub struct Simulator {
     pub name: String,
     pub caches: CacheSetting,
     pub judge: Judge,
+    /// One in so many iterations of outer loops is simulated for all; none for all.
+    pub sample_iterations: Option<u32>,
     /// The command of the user's that simulates in place of this program.
     pub external: Option<External>,
 }
@@ -37,15 +42,20 @@ pub struct Simulator {
 pub enum Judge {
     /// A name of [`simulate::Statistics::named`].
     Count(String),
-    Predictor(Arc<Predictor>),
+    /// Which candidates of a task a predictor compares others with.
+    Predictor(Arc<Predictor>, Window),
 }
 
-/// Candidates of a task whose means a predictor compares a candidate with: the first ones.
+/// Candidates of a task whose means a predictor compares a candidate with.
 #[derive(Clone, Debug, Default)]
-pub struct Seen(Vec<Sample>);
+pub struct Seen {
+    samples: Vec<Sample>,
+    /// The means of all of these, with that of predicted cycles, once they are asked for.
+    means: OnceCell<(Means, f64)>,
+}
 
-/// How many.
-const WINDOW: usize = 64;
+/// The first candidates of a task.
+pub const FIRST: Window = Window::Static(64);
 
 impl Simulator {
     /// The count that is the score if nothing else is asked for.
@@ -58,6 +68,7 @@ impl Simulator {
             name: target.name().into(),
             caches: caches(cpu),
             judge: Judge::Count(Simulator::WEIGHTED.into()),
+            sample_iterations: None,
             external: None,
         }
     }
@@ -104,6 +115,7 @@ impl Simulator {
         let own = self.external.is_none();
         ReadOptions {
             caches: own.then(|| self.caches.clone()),
+            sample_iterations: self.sample_iterations,
             external: self.external.clone(),
             ..ReadOptions::default()
         }
@@ -188,9 +200,21 @@ impl Scorer {
     /// What says which scores compare. `from_memory` says whether kernels find their constants in memory.
     pub fn kind(&self, from_memory: bool) -> String {
         if let Some(s) = &self.simulator {
-            return match &s.judge {
+            let kind = match &s.judge {
                 Judge::Count(name) => format!("simulated {} {name}", s.name),
-                Judge::Predictor(p) => format!("simulated {} by {}", s.name, p.about().method),
+                Judge::Predictor(p, window) => {
+                    let method = p.about().method.as_str();
+                    match window {
+                        Window::Static(_) => format!("simulated {} by {method}", s.name),
+                        Window::Dynamic => {
+                            format!("simulated {} by {method}, dynamic window", s.name)
+                        }
+                    }
+                }
+            };
+            return match s.sample_iterations {
+                Some(n) => format!("{kind}, one in {n} iterations"),
+                None => kind,
             };
         }
         let kind = self.rates.kind(&self.cpu);
@@ -201,8 +225,8 @@ impl Scorer {
     }
 
     /// What one call costs, lower is better. Under a predictor, `seen` has candidates of the same task that the candidate
-    /// is compared with, and the cost is in predicted cycles of the mean one. While few are seen their mean moves, so
-    /// the first scores of a search are less exact.
+    /// is compared with, and the cost is in predicted cycles of the mean one. While their mean moves, scores
+    /// of different times do not compare.
     ///
     /// # Errors
     /// Why the candidate has no score.
@@ -228,19 +252,37 @@ impl Scorer {
                 // Costs are positive: no event is half of one.
                 Ok(value.max(0.5))
             }
-            Judge::Predictor(predictor) => {
+            Judge::Predictor(predictor, _) => {
                 let score = seen.predicted(predictor, &sample);
                 score.map_err(|e| e.to_string())
             }
         }
     }
 
-    /// Adds a candidate to those that others are compared with, if there are few.
+    /// Adds a candidate to those that others are compared with, if the window has room.
     pub fn see(&self, read: &Read, kind: &str, seen: &mut Seen) {
+        let window = match &self.simulator {
+            Some(Simulator {
+                judge: Judge::Predictor(_, window),
+                ..
+            }) => *window,
+            _ => return,
+        };
+        let open = match window {
+            Window::Static(first) => seen.samples.len() < first,
+            Window::Dynamic => true,
+        };
         let sample = self.simulator.as_ref().map(|s| s.sample(read, kind));
-        if let Some(Ok(sample)) = sample.filter(|_| seen.0.len() < WINDOW) {
-            seen.0.push(sample);
+        if let Some(Ok(sample)) = sample.filter(|_| open) {
+            seen.samples.push(sample);
+            seen.means.take();
         }
+    }
+
+    /// Whether scores move when more candidates are seen.
+    pub fn revises(&self) -> bool {
+        let judge = self.simulator.as_ref().map(|s| &s.judge);
+        matches!(judge, Some(Judge::Predictor(_, Window::Dynamic)))
     }
 }
 
@@ -265,9 +307,12 @@ impl Seen {
         predictor: &Predictor,
         sample: &Sample,
     ) -> std::result::Result<f64, PredictorError> {
-        let seen: Vec<&Sample> = self.0.iter().collect();
-        let score = predictor.score_against(&[sample], &Means::of(&seen))?;
-        let cycles = seen.iter().filter_map(|s| s.static_score).sum::<f64>() / seen.len() as f64;
+        let (means, cycles) = self.means.get_or_init(|| {
+            let seen: Vec<&Sample> = self.samples.iter().collect();
+            let cycles = seen.iter().filter_map(|s| s.static_score).sum::<f64>();
+            (Means::of(&seen), cycles / seen.len() as f64)
+        });
+        let score = predictor.score_against(&[sample], means)?;
         Ok((1.0 + score[0]).max(f64::MIN_POSITIVE) * cycles)
     }
 }

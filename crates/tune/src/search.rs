@@ -493,6 +493,27 @@ impl Search {
         });
     }
 
+    /// Takes the new cost of a trial that was told before: the strategy learns it, and the trial gets the place among
+    /// the best that it has now. Filters and the history keep what they were told first.
+    pub fn revise(&mut self, trial: Trial, outcome: &Outcome) {
+        let Some(cost) = self.cost(outcome) else {
+            return;
+        };
+        self.strategy.revise(&trial.point, cost);
+        let own = |b: &Ranked| b.trial.number == trial.number;
+        let known = self.best.iter().position(own);
+        let new = match known.map(|at| self.best.remove(at)) {
+            Some(known) => Ranked { cost, ..known },
+            None => Ranked {
+                cost,
+                alone: false,
+                rel_l2: outcome.rel_l2(),
+                trial,
+            },
+        };
+        self.keep(new);
+    }
+
     /// Puts a candidate among the best, unless its code is there; what is
     /// neither among the fastest nor the fastest of its algorithm is dropped.
     fn keep(&mut self, new: Ranked) {

@@ -69,6 +69,7 @@ impl Evaluator for Size {
         Some(Reply {
             number: batch.number,
             answers: batch.trials.iter().map(answer).collect(),
+            revised: vec![],
             events: vec![],
             setup: None,
             took: None,

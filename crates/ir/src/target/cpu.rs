@@ -13,9 +13,9 @@ pub struct CpuTarget {
     /// e.g. `znver5`. It lets code use no instruction that the family lacks.
     /// `None`: the model of the architecture level.
     pub tune_cpu: Option<String>,
-    /// Width of the vectors that schedules use, in bits.
+    /// Width of the vectors that schedules use, in bits; 0 without vectors.
     pub vector_bits: u32,
-    /// Architectural vector registers.
+    /// Architectural vector registers; without vectors those for floats.
     pub vector_registers: u32,
     /// Dot products of bytes, which belong to `isa`.
     pub byte_dot: Option<ByteDot>,

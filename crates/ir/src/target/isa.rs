@@ -11,6 +11,8 @@ pub enum Isa {
     X86Avx2,
     X86Avx512,
     AArch64Neon,
+    /// Scalar RISC-V: no vectors, so every loop has one lane.
+    RiscV64Gc,
     RiscV64Rvv,
 }
 
@@ -20,7 +22,9 @@ pub(super) struct Family {
     triple: &'static str,
     level: &'static str,
     features: &'static str,
+    /// 0 without vectors.
     pub(super) vector_bits: u32,
+    /// Those for floats without vectors.
     pub(super) vector_registers: u32,
     has_fma: bool,
     has_rounding: bool,
@@ -29,14 +33,16 @@ pub(super) struct Family {
 }
 
 const X86_64: &str = "x86_64-unknown-linux-gnu";
+const RISCV64: &str = "riscv64-unknown-linux-gnu";
 
 impl Isa {
     /// Of one architecture, the narrower family first.
-    pub const ALL: [Isa; 5] = [
+    pub const ALL: [Isa; 6] = [
         Isa::X86Sse2,
         Isa::X86Avx2,
         Isa::X86Avx512,
         Isa::AArch64Neon,
+        Isa::RiscV64Gc,
         Isa::RiscV64Rvv,
     ];
 
@@ -139,9 +145,21 @@ impl Isa {
                 has_broadcast_operands: false,
                 has_half: true,
             },
+            Isa::RiscV64Gc => Family {
+                name: "riscv64-gc",
+                triple: RISCV64,
+                level: "generic-rv64",
+                features: "+m,+a,+f,+d,+c",
+                vector_bits: 0,
+                vector_registers: 32,
+                has_fma: true,
+                has_rounding: false,
+                has_broadcast_operands: false,
+                has_half: false,
+            },
             Isa::RiscV64Rvv => Family {
                 name: "riscv64-rvv",
-                triple: "riscv64-unknown-linux-gnu",
+                triple: RISCV64,
                 level: "generic-rv64",
                 features: "+m,+a,+f,+d,+c,+v,+zvl256b",
                 vector_bits: 256,

@@ -146,6 +146,10 @@ impl Strategy for Annealing {
         self.learned.add(told.point, told.cost);
     }
 
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.learned.revise(point, cost);
+    }
+
     fn forecasts(&self) -> &[Forecast] {
         self.learned.forecasts()
     }

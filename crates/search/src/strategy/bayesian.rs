@@ -150,6 +150,10 @@ impl Strategy for Bayesian {
         self.told += 1;
         self.learned.add(told.point, told.cost);
     }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.learned.revise(point, cost);
+    }
 }
 
 #[cfg(test)]

@@ -155,4 +155,16 @@ impl Strategy for Droplet {
             descent.best = Some((cost, told.point.clone()));
         }
     }
+
+    /// The best keeps its place, with its new cost, until another point is better by as much as always.
+    fn revise(&mut self, point: &Point, cost: f64) {
+        let Some(descent) = self.descents.get_mut(point.sketch) else {
+            return;
+        };
+        match &mut descent.best {
+            Some((best, p)) if p == point => *best = cost,
+            Some((best, _)) if cost >= BETTER * *best => {}
+            other => *other = Some((cost, point.clone())),
+        }
+    }
 }

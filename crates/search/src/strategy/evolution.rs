@@ -215,6 +215,16 @@ impl Strategy for EvolutionStrategies {
             self.step(sketch);
         }
     }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.costs.insert(point.clone(), Some(cost));
+        let of_sketch = self.costs.iter().filter(|(p, _)| p.sketch == point.sketch);
+        let costs = of_sketch.filter_map(|(_, c)| *c);
+        let best = costs.fold(f64::INFINITY, f64::min);
+        if let Some(of) = self.sketches.get_mut(point.sketch) {
+            of.best = best;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -34,6 +34,13 @@ impl Evolutionary {
         }
     }
 
+    /// Puts a point among the best, if it is one.
+    fn keep(&mut self, point: &Point, cost: f64) {
+        let at = self.best.partition_point(|(c, _)| *c <= cost);
+        self.best.insert(at, (cost, point.clone()));
+        self.best.truncate(4 * PARENTS);
+    }
+
     fn draw(&mut self, space: &Space) -> Point {
         let sketches = space.sketches.len();
         if self.proposed < sketches {
@@ -74,11 +81,13 @@ impl Strategy for Evolutionary {
     }
 
     fn tell(&mut self, told: &Told<'_>) {
-        let Some(cost) = told.cost.filter(|c| c.is_finite()) else {
-            return;
-        };
-        let at = self.best.partition_point(|(c, _)| *c <= cost);
-        self.best.insert(at, (cost, told.point.clone()));
-        self.best.truncate(4 * PARENTS);
+        if let Some(cost) = told.cost.filter(|c| c.is_finite()) {
+            self.keep(told.point, cost);
+        }
+    }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.best.retain(|(_, p)| p != point);
+        self.keep(point, cost);
     }
 }

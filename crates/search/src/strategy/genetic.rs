@@ -41,6 +41,13 @@ impl Genetic {
         }
     }
 
+    /// Puts a genome among the elites, if it is one.
+    fn keep(&mut self, point: &Point, throughput: f64) {
+        let at = self.elites.partition_point(|(t, _)| *t >= throughput);
+        self.elites.insert(at, (throughput, point.clone()));
+        self.elites.truncate(ELITES);
+    }
+
     /// The next generation: random at first, then children of this one and of the elites.
     fn breed(&mut self, space: &Space) {
         let parents: Vec<(f64, Point)> = self
@@ -120,9 +127,17 @@ impl Strategy for Genetic {
         self.throughputs
             .insert(told.point.clone(), Some(throughput));
         if throughput > 0.0 {
-            let at = self.elites.partition_point(|(t, _)| *t >= throughput);
-            self.elites.insert(at, (throughput, told.point.clone()));
-            self.elites.truncate(ELITES);
+            self.keep(told.point, throughput);
         }
+    }
+
+    /// Of the generations before this one, only elites count.
+    fn revise(&mut self, point: &Point, cost: f64) {
+        let throughput = 1.0 / cost.max(f64::MIN_POSITIVE);
+        if let Some(of) = self.throughputs.get_mut(point) {
+            *of = Some(throughput);
+        }
+        self.elites.retain(|(_, p)| p != point);
+        self.keep(point, throughput);
     }
 }

@@ -78,4 +78,6 @@ impl Strategy for Grid {
     }
 
     fn tell(&mut self, _: &Told<'_>) {}
+
+    fn revise(&mut self, _: &Point, _: f64) {}
 }

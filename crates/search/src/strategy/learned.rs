@@ -100,6 +100,13 @@ impl Learned {
         self.costs.push(cost.unwrap_or(f64::INFINITY));
     }
 
+    /// Replaces the cost of a point. Models learn it when they are next made anew.
+    pub fn revise(&mut self, point: &Point, cost: f64) {
+        if let Some(at) = self.points.iter().position(|p| p == point) {
+            self.costs[at] = cost;
+        }
+    }
+
     /// Makes the models anew if there is enough that they do not know; whether there are models.
     ///
     /// They predict throughput over the best throughput, in which failures are 0: a regression, weighted towards

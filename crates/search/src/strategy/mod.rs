@@ -41,6 +41,10 @@ pub trait Strategy {
     /// best that earlier runs found.
     fn tell(&mut self, told: &Told<'_>);
 
+    /// A point that was told before has another cost now. It is no new answer: it replaces the earlier cost wherever
+    /// the strategy keeps that.
+    fn revise(&mut self, point: &Point, cost: f64);
+
     /// What its model said of points before they were measured; nothing of a strategy without a model.
     fn forecasts(&self) -> &[Forecast] {
         &[]

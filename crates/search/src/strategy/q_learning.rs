@@ -236,4 +236,13 @@ impl Strategy for QLearning {
             });
         }
     }
+
+    /// What a step gained stays: both of its costs move.
+    fn revise(&mut self, point: &Point, cost: f64) {
+        if let Some((known, _)) = self.known.iter_mut().find(|(_, p)| p == point) {
+            *known = cost;
+        }
+        let costs = self.known.iter().map(|(c, _)| *c);
+        self.least = costs.fold(f64::INFINITY, f64::min);
+    }
 }

@@ -28,4 +28,6 @@ impl Strategy for Random {
     }
 
     fn tell(&mut self, _: &Told<'_>) {}
+
+    fn revise(&mut self, _: &Point, _: f64) {}
 }

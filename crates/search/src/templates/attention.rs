@@ -155,11 +155,13 @@ impl<'a> Form<'a> {
             d.choose(["unroll_scores", "unroll"][at], &divisors, 2)
         });
         let n = self.shapes[0].n();
-        let widths = (0..).map(|i| lanes << i);
+        // One part of a row would be no partial result.
+        let least = lanes.max(2);
+        let widths = (0..).map(|i| least << i);
         let widths: Vec<i64> = widths
-            .take_while(|w| *w <= lanes * SIDE_BY_SIDE.0 && *w <= n)
+            .take_while(|w| *w <= least * SIDE_BY_SIDE.0 && *w <= n)
             .collect();
-        let width = d.choose("width", &widths, lanes * SIDE_BY_SIDE.1);
+        let width = d.choose("width", &widths, least * SIDE_BY_SIDE.1);
         for at in [0, 1] {
             let (columns, unroll) = (columns[at].value(), unroll[at].value());
             let registers = Registers::of(self.target);

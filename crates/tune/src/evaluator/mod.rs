@@ -58,6 +58,9 @@ pub struct Reply {
     /// One a trial. Trials without an answer are taken as [`store::Outcome::Unanswered`], and
     /// people are told.
     pub answers: Vec<Answer>,
+    /// Trials of earlier batches whose answers are others now, as the evaluator compares candidates with each
+    /// other: scores of the same kind.
+    pub revised: Vec<Answer>,
     /// What the evaluator did, for the log of the run.
     pub events: Vec<EventKind>,
     /// What making the task's data took, if it was made for this batch.

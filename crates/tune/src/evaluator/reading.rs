@@ -24,6 +24,8 @@ pub struct Reading {
     waiting: VecDeque<Batch>,
     /// Of each task.
     seen: HashMap<Arc<str>, Seen>,
+    /// The trials of each task that have a score, with it, if scores move.
+    scored: HashMap<Arc<str>, Vec<(Trial, f64)>>,
 }
 
 impl Reading {
@@ -34,6 +36,7 @@ impl Reading {
             place: Arc::new(place),
             waiting: VecDeque::new(),
             seen: HashMap::new(),
+            scored: HashMap::new(),
         }
     }
 
@@ -55,6 +58,43 @@ impl Reading {
             parts: PartTimes::default(),
             place: self.place.clone(),
         }
+    }
+}
+
+/// The value of a score.
+fn score(outcome: &Outcome) -> Option<f64> {
+    match outcome {
+        Outcome::Scored { value, .. } => Some(*value),
+        _ => None,
+    }
+}
+
+impl Reading {
+    /// Scores earlier trials of a task again; those whose scores moved. The new answers are kept with them.
+    fn revise(
+        &mut self,
+        task: &Arc<str>,
+        new: &[Answer],
+        again: impl Fn(&Reading, Trial) -> Answer,
+    ) -> Vec<Answer> {
+        if !self.scorer.revises() {
+            return vec![];
+        }
+        let mut scored = self.scored.remove(task).unwrap_or_default();
+        let mut revised = Vec::new();
+        for (trial, old) in &mut scored {
+            let answer = again(self, trial.clone());
+            if let Some(now) = score(&answer.outcome).filter(|now| now != old) {
+                *old = now;
+                revised.push(answer);
+            }
+        }
+        let with_scores = new
+            .iter()
+            .filter_map(|a| Some((&a.trial, score(&a.outcome)?)));
+        scored.extend(with_scores.map(|(t, value)| (t.clone(), value)));
+        self.scored.insert(task.clone(), scored);
+        revised
     }
 }
 
@@ -98,11 +138,14 @@ impl Evaluator for Reading {
         }
         let answers = batch.trials.into_iter();
         let answers = answers.map(|t| self.answer(t, kind, from_memory, &seen));
-        let answers = answers.collect();
+        let answers: Vec<Answer> = answers.collect();
+        let again = |of: &Reading, t: Trial| of.answer(t, kind, from_memory, &seen);
+        let revised = self.revise(&batch.task, &answers, again);
         self.seen.insert(batch.task, seen);
         Some(Reply {
             number: batch.number,
             answers,
+            revised,
             events: vec![],
             setup: None,
             took: None,

@@ -110,6 +110,7 @@ impl Evaluator for Recorded {
         Some(Reply {
             number: batch.number,
             answers: batch.trials.into_iter().map(answer).collect(),
+            revised: vec![],
             events: vec![],
             setup: None,
             took: None,

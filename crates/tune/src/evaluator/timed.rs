@@ -189,6 +189,7 @@ impl Timed {
         Reply {
             number: batch.number,
             answers: batch.trials.into_iter().zip(measured).map(answer).collect(),
+            revised: vec![],
             events,
             setup: self.devices.take_setup_time(),
             took: None,

@@ -13,7 +13,7 @@ use measure::Spent;
 use runtime::BuiltKernel;
 use search::untried;
 use std::time::Duration;
-use store::{NewEvent, Outcome, Record};
+use store::{NewEvent, Outcome, Record, RecordIdentity};
 
 impl Run<'_> {
     /// A search whose waiting candidates are to be evaluated now: they fill a
@@ -166,6 +166,7 @@ impl Run<'_> {
             let nothing = Reply {
                 number: batch.number,
                 answers: vec![],
+                revised: vec![],
                 events: vec![],
                 setup: None,
                 took: None,
@@ -225,6 +226,28 @@ impl Run<'_> {
         self.log.append(&records, &events)?;
         for a in answers {
             self.searches[search].tell(a.trial, &a.outcome, true);
+        }
+        self.revise(reply.revised, name)
+    }
+
+    /// Stores and tells the new scores of earlier trials.
+    fn revise(&mut self, revised: Vec<Answer>, evaluator: &str) -> Result<()> {
+        let of = |a: &Answer| {
+            let s = &self.searches[a.trial.search];
+            let identity = RecordIdentity {
+                run_id: s.run_id.to_string(),
+                task: s.key.to_string(),
+                trial: a.trial.number,
+                final_: false,
+                evaluator: evaluator.into(),
+            };
+            let [_, tell] = told(s, &a.trial, evaluator, &a.outcome);
+            ((identity, a.outcome.clone()), tell)
+        };
+        let (records, events): (Vec<_>, Vec<_>) = revised.iter().map(of).unzip();
+        self.log.revise(&records, &events)?;
+        for a in revised {
+            self.searches[a.trial.search].revise(a.trial, &a.outcome);
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{NewEvent, Record, Store, SurveyEpoch};
+use store::{NewEvent, Outcome, Record, RecordIdentity, Store, SurveyEpoch};
 
 /// How long the loop waits for a builder before it looks at the time again.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -45,6 +45,14 @@ pub struct Log<'a> {
 }
 
 impl Log<'_> {
+    /// Replaces the scores of records and appends events, all or none.
+    pub fn revise(&self, revised: &[(RecordIdentity, Outcome)], events: &[NewEvent]) -> Result<()> {
+        if let Some(store) = self.store.filter(|_| !revised.is_empty()) {
+            store.revise(revised, events)?;
+        }
+        Ok(())
+    }
+
     /// Stores records and events, all or none.
     pub fn append(&self, records: &[Record], events: &[NewEvent]) -> Result<()> {
         if let Some(store) = self.store {

@@ -66,6 +66,7 @@ fn answered(batch: Batch, judge: Judge) -> Reply {
     Reply {
         number: batch.number,
         answers: batch.trials.into_iter().zip(outcomes).map(answer).collect(),
+        revised: vec![],
         events: vec![],
         setup: None,
         took: None,
@@ -303,6 +304,7 @@ impl Filter for FakeFilter {
 pub struct Heard {
     pub asked: Vec<Point>,
     pub told: Vec<(Point, &'static str, Option<f64>)>,
+    pub revised: Vec<(Point, f64)>,
 }
 
 /// Notes what another strategy is asked and told.
@@ -335,5 +337,11 @@ impl Strategy for SpiedStrategy {
         let heard = (told.point.clone(), told.outcome.label(), told.cost);
         self.heard.lock().unwrap().told.push(heard);
         self.inner.tell(told);
+    }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        let heard = (point.clone(), cost);
+        self.heard.lock().unwrap().revised.push(heard);
+        self.inner.revise(point, cost);
     }
 }

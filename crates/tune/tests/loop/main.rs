@@ -8,6 +8,7 @@ mod late;
 mod one_run;
 mod recorded;
 mod resumed;
+mod revised;
 mod setting;
 mod states;
 mod unbuilt;

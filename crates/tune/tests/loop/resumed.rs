@@ -105,6 +105,10 @@ impl Strategy for Curious {
     fn tell(&mut self, told: &Told<'_>) {
         self.inner.tell(told);
     }
+
+    fn revise(&mut self, point: &Point, cost: f64) {
+        self.inner.revise(point, cost);
+    }
 }
 
 #[test]

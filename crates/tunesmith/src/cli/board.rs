@@ -1,7 +1,8 @@
 //! Candidates for a board that this program does not run on: executables with a script that times them there, and what
-//! the times say.
+//! the times say. The script runs over ssh, or whoever has the board runs it.
 
 use super::parse::parse_count;
+use super::ssh::{Board, BoardArgs};
 use super::table::Table;
 use ir::Target;
 use plan::Plan;
@@ -13,30 +14,41 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use study::MeasuredPoint;
 use tune::chooser::{Scored, TaskScores};
 use tune::compile::Builders;
 use tune::{Error, Host, Result};
 
 /// Calls of a kernel that one start of its executable times.
-const CALLS: u32 = 10;
+pub const CALLS: u32 = 10;
 
 const CANDIDATES: &str = "candidates.jsonl";
 const TIMES: &str = "times.txt";
 
-const SCRIPT: &str = r#"#!/bin/sh
-# Times the candidates on this machine: ./time.sh [ROUNDS]
-# Each round starts all of them, and each start calls its kernel several times. Each line of
-# times.txt has a candidate and the nanoseconds of one call.
+/// Starts of each executable of a folder on a board.
+const ROUNDS: u32 = 3;
+
+pub const SCRIPT: &str = r#"#!/bin/sh
+# Times the candidates on this machine: ./time.sh [ROUNDS [PAUSE [LIMIT]]]
+# Each round starts all of them, and each start calls its kernel several times. PAUSE seconds follow each
+# start, and a start may take LIMIT seconds. Each line of times.txt has a candidate and the nanoseconds of
+# one call.
 cd "$(dirname "$0")" || exit 1
 rounds=${1:-3}
+pause=${2:-0}
+limit=${3:+timeout $3}
 : >times.txt
 while [ "$rounds" -gt 0 ]; do
     for candidate in task*-*; do
         [ -x "$candidate" ] || continue
-        times=$("./$candidate" time) || echo "$candidate failed" >&2
-        for ns in $times; do
-            echo "$candidate $ns" >>times.txt
-        done
+        if times=$($limit "./$candidate" time); then
+            for ns in $times; do
+                echo "$candidate $ns" >>times.txt
+            done
+        else
+            echo "$candidate failed with status $?" >&2
+        fi
+        sleep "$pause"
     done
     rounds=$((rounds - 1))
 done
@@ -106,7 +118,7 @@ impl<'a> Bundle<'a> {
                 let bytes = self.runner.executable(&kernel, CALLS);
                 let bytes = bytes.map_err(|e| Error::new(format!("{}: {e}", task.title())))?;
                 let executable = format!("task{}-{}", self.tasks, rank + 1);
-                self.write(&executable, &bytes)?;
+                write(self.folder, &executable, &bytes)?;
                 self.exported.push(Exported {
                     executable,
                     task: task.title(),
@@ -125,7 +137,7 @@ impl<'a> Bundle<'a> {
     /// # Errors
     /// If a file cannot be written.
     pub fn finish(self) -> Result<()> {
-        self.write("time.sh", SCRIPT.as_bytes())?;
+        write(self.folder, "time.sh", SCRIPT.as_bytes())?;
         let path = self.folder.join(CANDIDATES);
         let mut file = fs::File::create(&path).map_err(fail(&path))?;
         for e in &self.exported {
@@ -134,21 +146,15 @@ impl<'a> Bundle<'a> {
         }
         Ok(())
     }
-
-    /// Writes a file that may be run.
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.folder.join(name);
-        fs::write(&path, bytes).map_err(fail(&path))?;
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(&path, all).map_err(fail(&path))
-    }
 }
 
 /// Read the times of candidates that a board measured, and name the fastest of each task
 #[derive(clap::Args)]
 pub struct ImportArgs {
-    /// The folder of `tune --export-to`, with the file times.txt that its script wrote on the board
+    /// The folder of `tune --export-to`. Without --board, it has the file times.txt that its script wrote on the board
     folder: PathBuf,
+    #[command(flatten)]
+    board: BoardArgs,
     /// Candidates of each task that are listed, the fastest first
     #[arg(long, default_value_t = 5, value_parser = parse_count::<usize>)]
     top: usize,
@@ -172,13 +178,15 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         fs::read_to_string(&path).map_err(fail(&path))
     };
     let exported = exported(&read(CANDIDATES)?)?;
+    if let Some(board) = a.board.connect()? {
+        time_all(&board, &a.folder, &exported)?;
+    }
     let lines = read(TIMES)?;
     let mut times = times(&lines)?;
     let mut tasks: BTreeMap<&str, Vec<Timed<'_>>> = BTreeMap::new();
     for of in &exported {
-        if let Some(ns) = times.get_mut(of.executable.as_str()) {
-            ns.sort_unstable();
-            let (calls, median_ns) = (ns.len(), ns[ns.len() / 2]);
+        if let Some(ns) = times.remove(of.executable.as_str()) {
+            let (calls, median_ns) = (ns.len(), median(ns));
             let task = of.executable.split('-').next().unwrap_or_default();
             tasks.entry(task).or_default().push(Timed {
                 of,
@@ -202,6 +210,63 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
         false => print(tasks.values())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Times all executables of a folder on a board, and writes their times there.
+fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<()> {
+    let names: Vec<String> = exported.iter().map(|e| e.executable.clone()).collect();
+    let times = board.times(folder, &names, ROUNDS)?;
+    times.complain();
+    let path = folder.join(TIMES);
+    let mut file = fs::File::create(&path).map_err(fail(&path))?;
+    for (name, ns) in times
+        .ns
+        .iter()
+        .flat_map(|(n, all)| all.iter().map(move |ns| (n, ns)))
+    {
+        writeln!(file, "{name} {ns}").map_err(fail(&path))?;
+    }
+    Ok(())
+}
+
+/// Times samples on a board; those whose executables cannot be made or fail there have no time.
+///
+/// # Errors
+/// If the board is lost, or runs other code.
+pub fn time_points(board: &Board<'_>, target: &Target, points: &mut [MeasuredPoint]) -> Result<()> {
+    let folder =
+        tempfile::tempdir().map_err(|e| Error::new(format!("no folder can be made: {e}")))?;
+    let runner = Runner::new(target).map_err(|e| Error::new(e.to_string()))?;
+    let mut names = Vec::new();
+    for (i, p) in points.iter().enumerate() {
+        if let Ok(bytes) = runner.executable(&p.kernel, CALLS) {
+            let name = format!("task0-{i}");
+            write(folder.path(), &name, &bytes)?;
+            names.push(name);
+        }
+    }
+    let times = board.times(folder.path(), &names, 1)?;
+    times.complain();
+    for (i, p) in points.iter_mut().enumerate() {
+        p.ns = times
+            .ns
+            .get(&format!("task0-{i}"))
+            .map(|ns| median(ns.clone()));
+    }
+    Ok(())
+}
+
+fn median(mut ns: Vec<u64>) -> u64 {
+    ns.sort_unstable();
+    ns[ns.len() / 2]
+}
+
+/// Writes a file that may be run.
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    let path = folder.join(name);
+    fs::write(&path, bytes).map_err(fail(&path))?;
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(&path, all).map_err(fail(&path))
 }
 
 fn exported(lines: &str) -> Result<Vec<Exported>> {

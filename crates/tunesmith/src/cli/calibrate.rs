@@ -234,6 +234,7 @@ fn read<'t>(
         cpu: cpu.into(),
         caches: None,
         external: None,
+        sample_iterations: None,
     };
     let features = builders.read_all(&candidates, target, &asked, &mut |done| {
         let what = format!("{done} of {} candidates read", candidates.len());

@@ -62,6 +62,7 @@ pub fn predictions(
         cpu: scoring.cpu.clone(),
         caches: None,
         external: None,
+        sample_iterations: None,
     };
     let read = builders.read_all(&candidates, target, &asked, &mut |_| {});
     let mut found = Vec::new();

@@ -37,6 +37,7 @@ mod signals;
 mod simulate;
 mod simulator_args;
 mod space;
+mod ssh;
 mod study;
 mod table;
 mod task_args;

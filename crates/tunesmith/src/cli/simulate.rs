@@ -5,13 +5,15 @@ use super::model_args::check_runs_here;
 use super::parse::{parse_count, parse_time};
 use super::progress::Progress;
 use super::simulator_args::ExternalArgs;
+use super::ssh::BoardArgs;
 use super::study::points::{ALONE, workloads};
 use super::table::Table;
 use build::ReadOptions;
 use ir::{Isa, Target};
 use search::{Accuracy, Allowed, SpaceKind};
 use simulate::{
-    Emulator, EmulatorError, Method, Predictor, Sample, TrainOptions, by_group, timed_once,
+    Emulator, EmulatorError, Method, Predictor, Sample, Statistics, TrainOptions, by_group,
+    timed_once,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -62,8 +64,10 @@ struct CollectArgs {
     cpu: Option<String>,
     #[command(flatten)]
     external: ExternalArgs,
+    #[command(flatten)]
+    board: BoardArgs,
     /// Simulate only
-    #[arg(long)]
+    #[arg(long, conflicts_with = "board")]
     no_time: bool,
     /// Time that a kernel may take to be measured
     #[arg(long, value_parser = parse_time, default_value = "10s")]
@@ -210,8 +214,12 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
     let external = a.external.simulator(cpu, None, &target)?;
     let simulator = match external {
         Some(external) => external,
-        None => Simulator::named(cpu, &target)?,
+        None => Simulator {
+            sample_iterations: a.external.sample_iterations(),
+            ..Simulator::named(cpu, &target)?
+        },
     };
+    let board = a.board.connect()?;
     let programs = workloads(&a.models, &target, Accuracy::Relaxed)?;
     let fail = |e: std::io::Error| {
         Error::new(format!("{}: {e}", a.out.display())).help("choose another file with --out")
@@ -234,7 +242,7 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
             },
             strategy,
             known: BTreeMap::new(),
-            timed: !a.no_time && check_runs_here(&target).is_ok(),
+            timed: !a.no_time && board.is_none() && check_runs_here(&target).is_ok(),
             tolerance: Requirements::of_knobs().tolerance,
             limit: a.limit,
             measure: ALONE,
@@ -250,7 +258,10 @@ fn collect(a: &CollectArgs) -> Result<ExitCode> {
             options: &options,
             observer,
         };
-        for task in points.measure(&programs)? {
+        for mut task in points.measure(&programs)? {
+            if let Some(board) = &board {
+                board::time_points(board, &target, &mut task.points)?;
+            }
             for p in &task.points {
                 if let Some(sample) = sample(&task, p, &simulator, strategy) {
                     sample.write(&mut out).map_err(fail)?;
@@ -335,7 +346,24 @@ fn sample(
         statistics: p.statistics.clone()?,
         static_score: p.predicted.get(STATIC).copied(),
         time_ns: p.ns.map(|ns| ns as f64),
+        simulation_ns: Some(p.read_ns as f64),
         proposed: proposed.into(),
+    })
+}
+
+/// The share of accesses that was walked, and the relative margin of the weighted count: medians of the candidates
+/// whose iterations were sampled.
+fn sampled(t: &MeasuredTask) -> [Option<f64>; 2] {
+    let all = t.points.iter().filter_map(|p| p.statistics.as_ref());
+    let of = |s: &Statistics| {
+        let sampled = s.sampled.as_ref()?;
+        let margin = sampled.margins.get(Simulator::WEIGHTED)?;
+        Some((sampled.walked, margin / s.weighted().max(1.0)))
+    };
+    let (walked, margins): (Vec<f64>, Vec<f64>) = all.filter_map(of).unzip();
+    [walked, margins].map(|mut all| {
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
     })
 }
 
@@ -347,7 +375,8 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
     if a.json {
         let rows = all.iter().map(|t| {
             let (points, simulated, spread) = of(t);
-            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "times": spread })
+            let [walked, margin] = sampled(t);
+            serde_json::json!({ "task": t.task, "points": points, "simulated": simulated, "walked": walked, "margin": margin, "times": spread })
         });
         let tasks: Vec<serde_json::Value> = rows.collect();
         return super::print_json(&serde_json::json!({ "samples": a.out, "tasks": tasks }));
@@ -356,18 +385,24 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
         "task",
         "candidates",
         "simulated",
+        "walked",
+        "margin",
         "timed",
         "best ms",
         "median ms",
         "worst ms",
     ]);
     for t in all {
+        let [walked, margin] = sampled(t);
+        let percent = |v: Option<f64>| v.map_or("-".into(), |v| format!("{:.2}%", v * 100.0));
         let (points, simulated, spread) = of(t);
         let ms = |ns: Option<u64>| ns.map_or("-".into(), |ns| format!("{:.3}", ns as f64 / 1e6));
         table.row(vec![
             t.task.clone(),
             points.to_string(),
             simulated.to_string(),
+            percent(walked),
+            percent(margin),
             spread.as_ref().map_or(0, |s| s.points).to_string(),
             ms(spread.as_ref().map(|s| s.best_ns)),
             ms(spread.as_ref().map(|s| s.median_ns)),
@@ -375,5 +410,10 @@ fn report(a: &CollectArgs, all: &[MeasuredTask]) -> Result<()> {
         ]);
     }
     table.print()?;
+    if a.external.sample_iterations().is_some() {
+        super::print_line(
+            "walked: the share of accesses that was simulated. margin: half of the interval that holds the weighted count with 95%, as far as sampled iterations differ, over the count. Both are medians of candidates.",
+        )?;
+    }
     super::print_line(&format!("samples are in {}", a.out.display()))
 }

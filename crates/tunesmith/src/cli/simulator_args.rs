@@ -2,25 +2,32 @@
 
 use super::ADVANCED;
 use super::knobs::{default, with_default};
-use super::parse::parse_time;
+use super::parse::{parse_count, parse_time};
 use ir::Target;
-use simulate::{External, Predictor, Statistics};
+use simulate::{External, Predictor, Statistics, Window};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tune::scorer::{Judge, Simulator};
+use tune::scorer::{FIRST, Judge, Simulator};
 use tune::{Error, Result};
 
-/// A simulator of the user's.
+/// A simulator of the user's, or how much this program's one walks.
 #[derive(clap::Args)]
 pub struct ExternalArgs {
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "COMMAND", help = with_default("simulator"))]
     simulator: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "TIME", help = with_default("simulator-limit"), value_parser = parse_time)]
     simulator_limit: Option<Duration>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "N", help = with_default("sample-iterations"), value_parser = parse_count::<u32>, conflicts_with = "simulator")]
+    sample_iterations: Option<u32>,
 }
 
 impl ExternalArgs {
+    /// One in so many iterations is simulated.
+    pub fn sample_iterations(&self) -> Option<u32> {
+        self.sample_iterations.filter(|n| *n > 1)
+    }
+
     /// The simulator, if one is given, with the count that is its score, if there is one, and a name for what it simulates.
     ///
     /// # Errors
@@ -59,6 +66,8 @@ pub struct SimulatorArgs {
     minimise: Option<String>,
     #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "FILE", help = with_default("predictor"), conflicts_with = "minimise")]
     predictor: Option<PathBuf>,
+    #[arg(help_heading = ADVANCED, hide_short_help = true, long, value_name = "WHICH", help = with_default("window"), value_parser = ["static", "dynamic"], requires = "predictor")]
+    window: Option<String>,
 }
 
 impl SimulatorArgs {
@@ -78,7 +87,10 @@ impl SimulatorArgs {
         if let Some(external) = self.external.simulator(cpu, Some(count), target)? {
             return Ok(external);
         }
-        let mut simulator = Simulator::named(self.cpu.as_deref(), target)?;
+        let mut simulator = Simulator {
+            sample_iterations: self.external.sample_iterations(),
+            ..Simulator::named(cpu, target)?
+        };
         if let Some(statistic) = &self.minimise {
             let levels = vec![Default::default(); simulator.caches.shared.len()];
             let counted = Statistics {
@@ -98,7 +110,10 @@ impl SimulatorArgs {
             })?;
             let about = loaded.about();
             if self.cpu.is_none() {
-                simulator = Simulator::named(Some(&about.cpu), target)?;
+                simulator = Simulator {
+                    sample_iterations: simulator.sample_iterations,
+                    ..Simulator::named(Some(&about.cpu), target)?
+                };
             } else if about.cpu != simulator.name {
                 let (of, asked) = (&about.cpu, &simulator.name);
                 let why = format!(
@@ -107,7 +122,11 @@ impl SimulatorArgs {
                 );
                 return Err(Error::new(why).help(format!("give --cpu {of}, or another predictor")));
             }
-            simulator.judge = Judge::Predictor(Arc::new(loaded));
+            let window = match self.window.as_deref() {
+                Some("dynamic") => Window::Dynamic,
+                _ => FIRST,
+            };
+            simulator.judge = Judge::Predictor(Arc::new(loaded), window);
         }
         Ok(simulator)
     }
@@ -123,6 +142,10 @@ impl SimulatorArgs {
             ("--predictor", self.predictor.is_some()),
             ("--simulator", self.external.simulator.is_some()),
             ("--simulator-limit", self.external.simulator_limit.is_some()),
+            (
+                "--sample-iterations",
+                self.external.sample_iterations.is_some(),
+            ),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((flag, _)) => Err(Error::new(format!(

@@ -39,6 +39,7 @@ fn executables_of_aarch64_give_what_the_model_gives() {
 
 #[test]
 fn executables_of_riscv_give_what_the_model_gives() {
+    checks(Isa::RiscV64Gc);
     checks(Isa::RiscV64Rvv);
 }
 

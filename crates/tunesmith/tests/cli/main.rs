@@ -1,6 +1,7 @@
 //! The command line as a user meets it: every command's way to success, and
 //! one clear error for everything that is the user's.
 
+mod boards;
 mod calibrated;
 mod commands;
 mod energy;

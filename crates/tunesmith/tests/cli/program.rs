@@ -19,6 +19,8 @@ pub struct Sandbox {
     pub folder: PathBuf,
     /// What each program does to itself before it begins.
     pub before: Option<fn() -> std::io::Result<()>>,
+    /// Variables of the environment of each.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 /// Has permissions hold for root, too. Others they hold for anyway.
@@ -36,6 +38,7 @@ pub fn place(folder: &TempDir) -> Sandbox {
     Sandbox {
         folder: folder.path().to_path_buf(),
         before: None,
+        variables: vec![],
     }
 }
 
@@ -75,7 +78,8 @@ impl Sandbox {
             .env("HOME", &self.folder)
             .env("NO_COLOR", "1")
             // Lines are looked at whole, unless a test is about screens.
-            .env("COLUMNS", "1000");
+            .env("COLUMNS", "1000")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)));
         c
     }
 
@@ -175,6 +179,7 @@ pub fn tuned() -> &'static Tuned {
         let place = Sandbox {
             folder,
             before: None,
+            variables: vec![],
         };
         let (store, artifact) = (place.file("store.sqlite"), place.file("tuned.tsm"));
         let told = place.folder.join("report.json");

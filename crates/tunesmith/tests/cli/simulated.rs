@@ -120,6 +120,11 @@ fn a_predictor_of_this_machine_scores_candidates() {
             .is_none_or(serde_json::Map::is_empty),
         "{task}"
     );
+    let dynamic = ["--window", "dynamic", "--threads", "1", "--out", "d.tsm"];
+    let dynamic = p.json(&[&ask[..], &dynamic].concat());
+    // Every candidate has a score.
+    let failures = dynamic["tasks"][0]["failures"].as_object();
+    assert!(failures.is_none_or(serde_json::Map::is_empty), "{dynamic}");
     let wanted = p.error(&[&ask[..], &["--wanted", "1ms"]].concat());
     assert!(wanted.contains("--wanted"), "{wanted}");
 }

@@ -257,7 +257,8 @@ fn recognise<'a>(program: &Program, all: &'a [Nest], target: &CpuTarget) -> Opti
     let work = program
         .buffer(program.block(first.block).writes[0].buffer)
         .dtype;
-    let lanes = target.lanes(work);
+    // One part of a row would be no partial result.
+    let lanes = target.lanes(work).max(2);
     let cols = row.iter().product();
     let found = Rows {
         parts,

@@ -167,6 +167,7 @@ fn measured(a: &PointArgs, read: Read, known: KnownCandidates) -> Result<Vec<Mea
             cpu: cpu.unwrap_or_else(|| llvm::scoring_cpu(&target)),
             caches: None,
             external: None,
+            sample_iterations: None,
         }),
     };
     let programs = workloads(&a.models, &target, a.accuracy)?;

@@ -1,14 +1,15 @@
 //! `study simulate`: predictors of scores, judged on simulated and timed samples.
 
 use crate::cli::output::{Output, PICTURE};
-use crate::cli::parse::parse_count;
+use crate::cli::parse::{parse_count, parse_duration};
 use crate::cli::table::Table;
 use crate::cli::{print_json, print_line};
 use ::simulate::{METHODS, Method, Metrics, Sample};
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Duration;
 use study::plots::predicted_orders;
-use study::predictors::{Figures, Options, compare};
+use study::predictors::{BoardTiming, Figures, Options, Parallel, compare, parallel};
 use tune::{Error, Result};
 
 /// How well predictors of scores order samples that were simulated and timed
@@ -39,6 +40,12 @@ pub struct Args {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Pause of a board before each run of a candidate, for the number of simulators that replace one
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    cooldown: Duration,
+    /// Runs of each candidate on a board
+    #[arg(long, value_name = "N", value_parser = parse_count::<u32>, default_value_t = 15)]
+    runs: u32,
     /// Draw the measured times in predicted order
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -72,9 +79,14 @@ pub fn run(a: &Args) -> Result<()> {
     if let Some(plot) = plot {
         plot.write_bytes(predicted_orders(&figures)?.as_bytes())?;
     }
+    let board = BoardTiming {
+        cooldown_s: a.cooldown.as_secs_f64(),
+        runs: a.runs,
+    };
+    let parallel = parallel(&samples, board);
     if a.json {
         let study = json!({"kind": "predicted", "features": a.features, "splits": a.splits, "seed": a.seed});
-        return print_json(&json!({"study": study, "figures": figures}));
+        return print_json(&json!({"study": study, "figures": figures, "simulators": parallel}));
     }
     let mut rest = figures.as_slice();
     while let Some(first) = rest.first() {
@@ -86,6 +98,36 @@ pub fn run(a: &Args) -> Result<()> {
     }
     print_line(
         "Medians over splits. E_top1: how much faster the fastest sample is than the one of least score. R_top1: the part of the order that has the fastest sample. Q_low, Q_high: the mean drop to the next sample, in each half of the order.",
+    )?;
+    print_parallel(&parallel)
+}
+
+/// How many simulators replace a board, where samples have both times.
+fn print_parallel(all: &[Parallel]) -> Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut t = Table::new(&[
+        "group",
+        "processor",
+        "samples",
+        "simulation s",
+        "run s",
+        "K",
+    ]);
+    for p in all {
+        t.row(vec![
+            p.group.clone(),
+            p.cpu.clone(),
+            p.samples.to_string(),
+            format!("{:.3}", p.simulation_s),
+            format!("{:.6}", p.measured_s),
+            p.simulators.to_string(),
+        ]);
+    }
+    t.print()?;
+    print_line(
+        "K: simulators side by side that take no longer for a candidate than one board with its pauses (--cooldown, --runs)",
     )
 }
 

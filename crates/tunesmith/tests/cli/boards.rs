@@ -1,0 +1,183 @@
+//! Boards over ssh, with programs in the place of `ssh` and `scp` that run everything here.
+
+use super::program::{OP, Sandbox, place};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use tempfile::tempdir;
+
+/// Drops options, and gives the rest to a shell. What it is asked for is kept.
+const SSH: &str = r#"#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift 2; done
+host=$1
+shift
+echo "ssh $host $*" >>"$LOG"
+[ "$host" = nowhere ] && { echo "no route to host" >&2; exit 255; }
+exec sh -c "$*"
+"#;
+
+const SCP: &str = r#"#!/bin/sh
+while :; do
+    case $1 in
+    -o) shift 2 ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+for last; do :; done
+folder=${last#*:}
+echo "scp $# $last" >>"$LOG"
+while [ $# -gt 1 ]; do cp -p "$1" "$folder" || exit 1; shift; done
+"#;
+
+/// A place whose programs find these as `ssh` and `scp`.
+fn with_boards(mut p: Sandbox) -> Sandbox {
+    for (name, text) in [("ssh", SSH), ("scp", SCP)] {
+        let path = p.folder.join("bin").join(name);
+        fs::create_dir_all(p.folder.join("bin")).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:{}", p.file("bin"), std::env::var("PATH").unwrap());
+    p.variables = vec![("PATH", path), ("LOG", p.file("log"))];
+    p
+}
+
+fn log(p: &Sandbox) -> String {
+    fs::read_to_string(p.folder.join("log")).unwrap()
+}
+
+/// The folder that the last connection made is gone.
+fn is_removed(log: &str) -> bool {
+    let last = log.lines().last().unwrap();
+    let folder = last.split("rm -rf ").nth(1).expect("it removes its folder");
+    folder.contains("/tunesmith.") && !std::path::Path::new(folder).exists()
+}
+
+#[test]
+fn samples_are_timed_on_a_board() {
+    let folder = tempdir().unwrap();
+    let p = with_boards(place(&folder));
+    let ask = [
+        "simulate",
+        "collect",
+        OP,
+        "--points",
+        "4",
+        "--cooldown",
+        "0s",
+        "--out",
+        "s.jsonl",
+    ];
+    let on = ["--board", "user@board", "--ssh-option", "Port=2222"];
+    p.json(&[&ask[..], &on].concat());
+    let samples = fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
+    assert!(samples.lines().count() >= 3, "{samples}");
+    for line in samples.lines() {
+        let sample: Value = serde_json::from_str(line).unwrap();
+        assert!(sample["time_ns"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(sample["simulation_ns"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let log = log(&p);
+    assert!(
+        log.contains("ssh user@board ") && log.contains("scp "),
+        "{log}"
+    );
+    assert!(is_removed(&log), "{log}");
+    // The same candidates, sampled.
+    let again = p.json(&[
+        "simulate",
+        "collect",
+        OP,
+        "--points",
+        "2",
+        "--no-time",
+        "--sample-iterations",
+        "4",
+        "--out",
+        "t.jsonl",
+    ]);
+    assert_eq!(again["tasks"][0]["walked"], 1.0, "{again}");
+}
+
+#[test]
+fn what_a_board_cannot_do_is_said() {
+    let folder = tempdir().unwrap();
+    let p = with_boards(place(&folder));
+    let ask = [
+        "simulate",
+        "collect",
+        OP,
+        "--points",
+        "2",
+        "--cooldown",
+        "0s",
+        "--out",
+        "s.jsonl",
+    ];
+    let said = |p: &Sandbox, more: &[&str]| p.error(&[&ask[..], more].concat());
+    let lost = said(&p, &["--board", "nowhere"]);
+    assert!(lost.contains("cannot connect: no route to host"), "{lost}");
+    let option = said(&p, &["--board=-oProxyCommand=x"]);
+    assert!(option.contains("is no host"), "{option}");
+    let foreign = match cfg!(target_arch = "aarch64") {
+        true => "x86-sse2",
+        false => "riscv64-gc",
+    };
+    let wrong = said(&p, &["--board", "board", "--target", foreign]);
+    assert!(wrong.contains(std::env::consts::ARCH), "{wrong}");
+    assert!(is_removed(&log(&p)));
+    let mut none = place(&folder);
+    none.variables = vec![("PATH", p.file("nothing"))];
+    let missing = said(&none, &["--board", "board"]);
+    assert!(missing.contains("install OpenSSH's client"), "{missing}");
+}
+
+#[test]
+fn a_folder_of_executables_is_timed_on_a_board() {
+    let folder = tempdir().unwrap();
+    let p = with_boards(place(&folder));
+    let to = p.folder.join("exported");
+    fs::create_dir_all(&to).unwrap();
+    let mut candidates = String::new();
+    for (name, text) in [
+        ("task0-1", "echo 30; echo 10; echo 20"),
+        ("task0-2", "echo 7"),
+        ("task0-3", "sleep 20"),
+        ("task0-4", "exit 132"),
+    ] {
+        let path = to.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let line = serde_json::json!({
+            "executable": name, "task": "t", "algorithm": "a", "score": 1.0, "trace": "",
+        });
+        candidates += &format!("{line}\n");
+    }
+    fs::write(to.join("candidates.jsonl"), candidates).unwrap();
+    let ask = [
+        "simulate",
+        "import",
+        "exported",
+        "--board",
+        "b",
+        "--cooldown",
+        "0s",
+        "--board-limit",
+        "1s",
+    ];
+    let found = p.json(&ask);
+    let timed = found["tasks"]["task0"].as_array().unwrap();
+    let names: Vec<_> = timed
+        .iter()
+        .map(|t| t["executable"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["task0-2", "task0-1"]);
+    assert_eq!(
+        (&timed[1]["calls"], &timed[1]["median_ns"]),
+        (&9.into(), &20.into())
+    );
+    assert!(is_removed(&log(&p)));
+    // The times are there without the board.
+    assert_eq!(p.json(&["simulate", "import", "exported"]), found);
+}
