@@ -7,6 +7,10 @@
 //! first, and every operator that reads rows must keep them apart by its
 //! definition. What a rule here does not know is refused, never believed.
 
+mod with_rows;
+
+pub use with_rows::with_rows;
+
 use crate::model::{Model, Node, Origin, TensorType, ValueId};
 use crate::ops::{Op, PoolKind};
 use std::collections::HashMap;
@@ -409,8 +413,10 @@ impl Facts<'_> {
         })
     }
 
-    /// The elements of a row lie together behind as many others as before.
-    fn reshape(&self) -> Kept {
+    /// The axes on which a reshape may put the rows, the likeliest first: where they were, and
+    /// those of nothing but rows. The elements of a row lie together behind as many others as
+    /// before. One axis at most is such, unless there is only one row.
+    fn places(&self) -> Result<Vec<Rows>, String> {
         let rows = self.first()?;
         let Some(x) = self.operands[0] else {
             return mixes();
@@ -421,13 +427,14 @@ impl Facts<'_> {
             let own: usize = shape[..*axis].iter().product();
             own == before && shape[*axis] > 0 && shape[*axis].is_multiple_of(self.size)
         };
-        match (0..shape.len()).find(fits) {
-            Some(axis) if before > 0 => Ok(Rows {
-                axis,
-                each: shape[axis] / self.size,
-            }),
-            _ => mixes(),
-        }
+        let place = |axis| Rows {
+            axis,
+            each: shape[axis] / self.size,
+        };
+        let all = (0..shape.len()).filter(fits);
+        let mut places: Vec<Rows> = all.filter(|_| before > 0).map(place).collect();
+        places.sort_by_key(|p| (*p != rows, p.each != 1, p.axis));
+        Ok(places)
     }
 
     /// Where an operator that reads rows keeps them, by its definition.
@@ -467,7 +474,7 @@ impl Facts<'_> {
                 (s.starts[a], s.steps[a], s.sizes[a]) != (0, 1, all)
             }),
             Op::Pad(p) => self.beside(|a| p.pads[a] != (0, 0)),
-            Op::Reshape(_) => self.reshape(),
+            Op::Reshape(_) => self.places()?.first().copied().map_or_else(mixes, Ok),
             Op::Transpose(t) => {
                 let rows = self.first()?;
                 let axis = t.perm.iter().position(|a| *a == rows.axis);

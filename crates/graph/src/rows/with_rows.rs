@@ -1,0 +1,322 @@
+//! The model that does to each of another number of rows what a model does to its own.
+//!
+//! The rules of the proof say where each value has the rows. Then sizes that count rows
+//! are known wherever they stand: in the shapes of reshapes, broadcasts and slices, and in
+//! constants with one copy for each row.
+
+use super::{Facts, Rows};
+use crate::model::{Model, Node, NodeId, TensorType, ValueId};
+use crate::ops::{Expand, Op, Reshape, Slice};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use tensor::{Tensor, byte_size};
+
+/// The model with `count` rows of a dimension, which `inputs` have (position of an input,
+/// axis). Each row of its outputs is computed as the model computes its own.
+///
+/// # Errors
+/// Says which node does not keep rows apart, or which constant has rows that differ.
+pub fn with_rows(
+    model: &Model,
+    inputs: &[(usize, usize)],
+    count: usize,
+) -> Result<Model, String> {
+    let model = model.without_dead_code();
+    if !model.crops().is_empty() || !model.states().is_empty() {
+        return Err("the model counts its results or keeps a state".into());
+    }
+    let size = |(i, axis): &(usize, usize)| model[model.inputs()[*i]].shape()[*axis];
+    let from = inputs.first().map_or(0, size);
+    if from == 0 || count == 0 || inputs.iter().any(|place| size(place) != from) {
+        return Err(format!("{from} rows cannot become {count}"));
+    }
+    let mut search = Search {
+        model: &model,
+        inputs,
+        from,
+        choices: HashMap::new(),
+    };
+    let found = search.run()?;
+    found.build(&model, from, count)
+}
+
+/// Where the values of a model have the rows.
+#[derive(Default)]
+struct Found {
+    rows: HashMap<ValueId, Rows>,
+    /// Constants that one operand of a node reads with rows: those of each row are the same,
+    /// but indices pick from their own row, of so many elements.
+    repeated: BTreeMap<(NodeId, usize), Repeated>,
+    /// Reshapes that may put the rows on several axes, which have one element for each.
+    open: HashMap<NodeId, usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Repeated {
+    rows: Rows,
+    /// What an index of the next row has more.
+    step: usize,
+}
+
+/// Why an attempt ended, and at which node.
+struct Stop {
+    node: NodeId,
+    why: String,
+}
+
+/// One row may lie on any of several axes of size 1. Choices are made where a reshape makes such
+/// an axis, and made anew where a node does not keep rows apart.
+struct Search<'a> {
+    model: &'a Model,
+    inputs: &'a [(usize, usize)],
+    from: usize,
+    /// Which of its axes a reshape gives to the rows, if not the first.
+    choices: HashMap<NodeId, usize>,
+}
+
+impl Search<'_> {
+    /// # Errors
+    /// What stopped the first attempt, if no other succeeds.
+    fn run(&mut self) -> Result<Found, String> {
+        let mut first = None;
+        loop {
+            let mut found = Found::default();
+            let Err(stop) = self.attempt(&mut found) else {
+                return Ok(found);
+            };
+            let other = self.nearest_open(&found, stop.node);
+            let why = first.get_or_insert(stop.why);
+            let Some(reshape) = other else {
+                return Err(why.clone());
+            };
+            *self.choices.entry(reshape).or_default() += 1;
+        }
+    }
+
+    /// The nearest reshape before a node that has another axis for the rows; of several, one whose
+    /// choices were made least often.
+    fn nearest_open(&self, found: &Found, node: NodeId) -> Option<NodeId> {
+        let (mut seen, mut next) = (HashSet::from([node]), VecDeque::from([node]));
+        while let Some(node) = next.pop_front() {
+            let chosen = self.choices.get(&node).copied().unwrap_or(0);
+            if found.open.get(&node).is_some_and(|axes| chosen + 1 < *axes) {
+                return Some(node);
+            }
+            let operands = self.model[node].inputs.iter().flatten();
+            for (before, _) in operands.filter_map(|v| self.model.producer(*v)) {
+                if seen.insert(before) {
+                    next.push_back(before);
+                }
+            }
+        }
+        None
+    }
+
+    fn attempt(&self, found: &mut Found) -> Result<(), Stop> {
+        for (at, axis) in self.inputs {
+            let rows = Rows {
+                axis: *axis,
+                each: 1,
+            };
+            found.rows.insert(self.model.inputs()[*at], rows);
+        }
+        for (id, node) in self.model.nodes() {
+            self.node(found, id, node).map_err(|why| Stop {
+                node: id,
+                why: format!("node `{}` ({}) {why}", node.name, node.op.name()),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn node(&self, found: &mut Found, id: NodeId, node: &Node) -> Result<(), String> {
+        let rows = |v: &Option<ValueId>| v.and_then(|v| found.rows.get(&v).copied());
+        let mut facts = Facts {
+            operands: node
+                .inputs
+                .iter()
+                .map(|v| v.map(|v| self.model[v].ty()))
+                .collect(),
+            constants: node
+                .inputs
+                .iter()
+                .map(|v| self.model.constant((*v)?).map(|t| &**t))
+                .collect(),
+            rows: node.inputs.iter().map(rows).collect(),
+            result: self.model[node.outputs[0]].ty(),
+            size: self.from,
+        };
+        let Some(own) = facts.rows.iter().flatten().next().copied() else {
+            return Ok(());
+        };
+        let kept = match &node.op {
+            Op::Reshape(_) => {
+                let places = facts.places()?;
+                let chosen = self.choices.get(&id).copied().unwrap_or(0);
+                found.open.insert(id, places.len());
+                places.get(chosen).copied().ok_or("mixes rows")?
+            }
+            op => match facts.kept(op) {
+                Ok(kept) => kept,
+                Err(why) => {
+                    let repeated = facts.repeat_constants(op, own).ok_or(why)?;
+                    let kept = facts.kept(op)?;
+                    found
+                        .repeated
+                        .extend(repeated.into_iter().map(|(at, r)| ((id, at), r)));
+                    kept
+                }
+            },
+        };
+        for v in &node.outputs {
+            if self.model[*v].shape().get(kept.axis) != Some(&(self.from * kept.each)) {
+                return Err("mixes rows".into());
+            }
+            found.rows.insert(*v, kept);
+        }
+        Ok(())
+    }
+}
+
+impl Facts<'_> {
+    /// Gives constants rows, as many as `own` says, so that the operator keeps rows apart;
+    /// the operands that got them.
+    fn repeat_constants(&mut self, op: &Op, own: Rows) -> Option<Vec<(usize, Repeated)>> {
+        let given = self.rows.clone();
+        let rank = self.operands.iter().flatten().map(|x| x.rank()).max()?;
+        for axis in 0..rank {
+            let mut repeated = Vec::new();
+            for at in 0..given.len() {
+                let picks = at == 1 && matches!(op, Op::Gather(g) if g.axis == own.axis);
+                let each = if picks { None } else { Some(own.each) };
+                let Some(place) = self.stacked(at, axis, each) else {
+                    continue;
+                };
+                let step = if picks { own.each } else { 0 };
+                if self.rows_follow(at, place, step) {
+                    self.rows[at] = Some(place);
+                    repeated.push((at, Repeated { rows: place, step }));
+                }
+            }
+            if !repeated.is_empty() && self.kept(op).is_ok() {
+                return Some(repeated);
+            }
+            self.rows.clone_from(&given);
+        }
+        None
+    }
+
+    /// The rows that a constant without any may have on an axis.
+    fn stacked(&self, at: usize, axis: usize, each: Option<usize>) -> Option<Rows> {
+        let free = self.constants[at].filter(|_| self.rows[at].is_none())?;
+        let size = *free.shape().get(axis)?;
+        let place = Rows {
+            axis,
+            each: each.unwrap_or(size / self.size),
+        };
+        (size > 0 && size == place.each * self.size).then_some(place)
+    }
+
+    /// Whether each row of a constant is the one before, with `step` added.
+    fn rows_follow(&self, at: usize, rows: Rows, step: usize) -> bool {
+        let Some(t) = self.constants[at] else {
+            return false;
+        };
+        let own = rows.each * t.shape()[rows.axis + 1..].iter().product::<usize>();
+        let bytes = own * t.dtype().size();
+        if step == 0 {
+            let mut blocks = t.bytes().chunks_exact(bytes * self.size);
+            return blocks.all(|all| all.chunks_exact(bytes).all(|row| row == &all[..bytes]));
+        }
+        (0..t.len()).all(|i| {
+            let row = i / own % self.size;
+            t.get_i64(i) == t.get_i64(i - row * own) + (row * step) as i64
+        })
+    }
+}
+
+impl Found {
+    fn build(&self, model: &Model, from: usize, count: usize) -> Result<Model, String> {
+        let sized = |shape: &[usize], rows: Option<&Rows>| {
+            let mut shape = shape.to_vec();
+            if let Some(rows) = rows {
+                shape[rows.axis] = count * rows.each;
+            }
+            shape
+        };
+        let mut target = Model::new(&model.name, model.opset);
+        let mut map: HashMap<ValueId, ValueId> = HashMap::new();
+        for v in model.inputs() {
+            let (name, ty) = (model[*v].name(), model[*v].ty());
+            let shape = sized(&ty.shape, self.rows.get(v));
+            if !TensorType::new(ty.dtype, &shape).is_possible() {
+                return Err(format!("input `{name}` would have shape {shape:?}"));
+            }
+            map.insert(*v, target.add_input(name, ty.dtype, &shape));
+        }
+        for (v, t) in model.constants() {
+            map.insert(v, target.add_result(model[v].name(), t.clone()));
+        }
+        for (id, node) in model.nodes() {
+            let mut operands: Vec<_> = node.inputs.iter().map(|v| v.map(|v| map[&v])).collect();
+            for (at, operand) in operands.iter_mut().enumerate() {
+                let repeated = self.repeated.get(&(id, at));
+                let Some((repeated, v)) = repeated.zip(node.inputs[at]) else {
+                    continue;
+                };
+                let Some(t) = model.constant(v) else { continue };
+                let name = model[v].name();
+                let t = repeat(t, *repeated, (from, count))
+                    .ok_or_else(|| format!("the constant `{name}` would be too large"))?;
+                *operand = Some(target.add_constant(name, t));
+            }
+            let rows = self.rows.get(&node.outputs[0]);
+            let op = match &node.op {
+                Op::Reshape(r) => Op::Reshape(Reshape {
+                    shape: sized(&r.shape, rows),
+                }),
+                Op::Expand(e) => Op::Expand(Expand {
+                    shape: sized(&e.shape, rows),
+                }),
+                Op::Slice(s) => Op::Slice(Slice {
+                    sizes: sized(&s.sizes, rows),
+                    ..s.clone()
+                }),
+                op => op.clone(),
+            };
+            let outputs = target
+                .add_node(&node.name, op, &operands)
+                .map_err(|e| e.to_string())?;
+            for (old, new) in node.outputs.iter().zip(outputs) {
+                target.take_name(new, model[*old].name());
+                map.insert(*old, new);
+            }
+        }
+        for v in model.outputs() {
+            target.take_name(map[v], model[*v].name());
+            target.add_output(map[v]);
+        }
+        Ok(target.without_dead_code())
+    }
+}
+
+/// A constant with its first row for each of `count`; `None` if that is too large.
+fn repeat(t: &Tensor, repeated: Repeated, (from, count): (usize, usize)) -> Option<Arc<Tensor>> {
+    let Repeated { rows, step } = repeated;
+    let own = rows.each * t.shape()[rows.axis + 1..].iter().product::<usize>();
+    let bytes = own * t.dtype().size();
+    let mut shape = t.shape().to_vec();
+    shape[rows.axis] = count * rows.each;
+    let mut all = Vec::with_capacity(byte_size(t.dtype(), &shape)?);
+    for block in t.bytes().chunks_exact(bytes * from) {
+        for _ in 0..count {
+            all.extend_from_slice(&block[..bytes]);
+        }
+    }
+    let mut t = Tensor::from_bytes(t.dtype(), &shape, &all)?;
+    for i in (0..t.len()).filter(|_| step > 0) {
+        let row = i / own % count;
+        t.set_i64(i, t.get_i64(i) + (row * step) as i64);
+    }
+    Some(Arc::new(t))
+}
