@@ -4,7 +4,7 @@
 //! are known wherever they stand: in the shapes of reshapes, broadcasts and slices, and in
 //! constants with one copy for each row.
 
-use super::{Facts, Rows};
+use super::{Facts, Stack};
 use crate::model::{Model, Node, NodeId, TensorType, ValueId};
 use crate::ops::{Expand, Op, Reshape, Slice};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -16,11 +16,7 @@ use tensor::{Tensor, byte_size};
 ///
 /// # Errors
 /// Says which node does not keep rows apart, or which constant has rows that differ.
-pub fn with_rows(
-    model: &Model,
-    inputs: &[(usize, usize)],
-    count: usize,
-) -> Result<Model, String> {
+pub fn with_rows(model: &Model, inputs: &[(usize, usize)], count: usize) -> Result<Model, String> {
     let model = model.without_dead_code();
     if !model.crops().is_empty() || !model.states().is_empty() {
         return Err("the model counts its results or keeps a state".into());
@@ -43,7 +39,7 @@ pub fn with_rows(
 /// Where the values of a model have the rows.
 #[derive(Default)]
 struct Found {
-    rows: HashMap<ValueId, Rows>,
+    rows: HashMap<ValueId, Stack>,
     /// Constants that one operand of a node reads with rows: those of each row are the same,
     /// but indices pick from their own row, of so many elements.
     repeated: BTreeMap<(NodeId, usize), Repeated>,
@@ -53,9 +49,32 @@ struct Found {
 
 #[derive(Clone, Copy)]
 struct Repeated {
-    rows: Rows,
+    rows: Stack,
+    indices: Option<Indices>,
+}
+
+/// Constant indices along the rows of an operand.
+#[derive(Clone, Copy)]
+struct Indices {
     /// What an index of the next row has more.
     step: usize,
+    /// Which of as many indices as make a position.
+    part: usize,
+    of: usize,
+}
+
+impl Repeated {
+    /// Of a constant, how many elements lie together for each row.
+    fn elements(&self, t: &Tensor) -> usize {
+        let Stack { axis, each, .. } = self.rows;
+        each * t.shape()[axis + 1..].iter().product::<usize>()
+    }
+
+    /// What an element has more than that of the first row, in its place.
+    fn more(&self, element: usize, row: usize) -> usize {
+        let own = self.indices.filter(|i| element % i.of == i.part);
+        own.map_or(0, |i| row * i.step)
+    }
 }
 
 /// Why an attempt ended, and at which node.
@@ -114,11 +133,8 @@ impl Search<'_> {
 
     fn attempt(&self, found: &mut Found) -> Result<(), Stop> {
         for (at, axis) in self.inputs {
-            let rows = Rows {
-                axis: *axis,
-                each: 1,
-            };
-            found.rows.insert(self.model.inputs()[*at], rows);
+            let input = self.model.inputs()[*at];
+            found.rows.insert(input, Stack::new(*axis, 1));
         }
         for (id, node) in self.model.nodes() {
             self.node(found, id, node).map_err(|why| Stop {
@@ -169,7 +185,7 @@ impl Search<'_> {
             },
         };
         for v in &node.outputs {
-            if self.model[*v].shape().get(kept.axis) != Some(&(self.from * kept.each)) {
+            if self.model[*v].shape().get(kept.axis) != Some(&kept.size(self.from)) {
                 return Err("mixes rows".into());
             }
             found.rows.insert(*v, kept);
@@ -181,21 +197,20 @@ impl Search<'_> {
 impl Facts<'_> {
     /// Gives constants rows, as many as `own` says, so that the operator keeps rows apart;
     /// the operands that got them.
-    fn repeat_constants(&mut self, op: &Op, own: Rows) -> Option<Vec<(usize, Repeated)>> {
+    fn repeat_constants(&mut self, op: &Op, own: Stack) -> Option<Vec<(usize, Repeated)>> {
         let given = self.rows.clone();
         let rank = self.operands.iter().flatten().map(|x| x.rank()).max()?;
         for axis in 0..rank {
             let mut repeated = Vec::new();
             for at in 0..given.len() {
-                let picks = at == 1 && matches!(op, Op::Gather(g) if g.axis == own.axis);
-                let each = if picks { None } else { Some(own.each) };
-                let Some(place) = self.stacked(at, axis, each) else {
+                let indices = self.indices(op, at);
+                let Some(rows) = self.stacked(at, axis, own, indices.is_some()) else {
                     continue;
                 };
-                let step = if picks { own.each } else { 0 };
-                if self.rows_follow(at, place, step) {
-                    self.rows[at] = Some(place);
-                    repeated.push((at, Repeated { rows: place, step }));
+                let repeat = Repeated { rows, indices };
+                if self.rows_follow(at, repeat) {
+                    self.rows[at] = Some(rows);
+                    repeated.push((at, repeat));
                 }
             }
             if !repeated.is_empty() && self.kept(op).is_ok() {
@@ -206,41 +221,56 @@ impl Facts<'_> {
         None
     }
 
-    /// The rows that a constant without any may have on an axis.
-    fn stacked(&self, at: usize, axis: usize, each: Option<usize>) -> Option<Rows> {
-        let free = self.constants[at].filter(|_| self.rows[at].is_none())?;
-        let size = *free.shape().get(axis)?;
-        let place = Rows {
-            axis,
-            each: each.unwrap_or(size / self.size),
+    /// How an operand picks along the rows of the first one, if it does.
+    fn indices(&self, op: &Op, at: usize) -> Option<Indices> {
+        let rows = self.rows[0].filter(|_| at == 1)?;
+        let (part, of) = match op {
+            Op::Gather(g) => (rows.axis.checked_sub(g.axis)?, 1),
+            Op::GatherNd(g) => {
+                let depth = *self.operands[1]?.shape.last()?;
+                (rows.axis.checked_sub(g.batch)?, depth)
+            }
+            _ => return None,
         };
-        (size > 0 && size == place.each * self.size).then_some(place)
+        let step = rows.each;
+        (part < of).then_some(Indices { step, part, of })
     }
 
-    /// Whether each row of a constant is the one before, with `step` added.
-    fn rows_follow(&self, at: usize, rows: Rows, step: usize) -> bool {
+    /// The rows that a constant without any may have on an axis.
+    fn stacked(&self, at: usize, axis: usize, own: Stack, picks: bool) -> Option<Stack> {
+        let free = self.constants[at].filter(|_| self.rows[at].is_none())?;
+        let size = *free.shape().get(axis)?;
+        let place = match picks {
+            true => Stack::new(axis, size / self.size),
+            false => Stack { axis, ..own },
+        };
+        (size > 0 && size == place.size(self.size)).then_some(place)
+    }
+
+    /// Whether a constant has the same in each row, but for what indices have more.
+    fn rows_follow(&self, at: usize, repeated: Repeated) -> bool {
         let Some(t) = self.constants[at] else {
             return false;
         };
-        let own = rows.each * t.shape()[rows.axis + 1..].iter().product::<usize>();
-        let bytes = own * t.dtype().size();
-        if step == 0 {
+        let own = repeated.elements(t);
+        if repeated.indices.is_none() {
+            let bytes = own * t.dtype().size();
             let mut blocks = t.bytes().chunks_exact(bytes * self.size);
             return blocks.all(|all| all.chunks_exact(bytes).all(|row| row == &all[..bytes]));
         }
         (0..t.len()).all(|i| {
             let row = i / own % self.size;
-            t.get_i64(i) == t.get_i64(i - row * own) + (row * step) as i64
+            t.get_i64(i) == t.get_i64(i - row * own) + repeated.more(i, row) as i64
         })
     }
 }
 
 impl Found {
     fn build(&self, model: &Model, from: usize, count: usize) -> Result<Model, String> {
-        let sized = |shape: &[usize], rows: Option<&Rows>| {
+        let sized = |shape: &[usize], rows: Option<&Stack>| {
             let mut shape = shape.to_vec();
             if let Some(rows) = rows {
-                shape[rows.axis] = count * rows.each;
+                shape[rows.axis] = rows.size(count);
             }
             shape
         };
@@ -302,11 +332,11 @@ impl Found {
 
 /// A constant with its first row for each of `count`; `None` if that is too large.
 fn repeat(t: &Tensor, repeated: Repeated, (from, count): (usize, usize)) -> Option<Arc<Tensor>> {
-    let Repeated { rows, step } = repeated;
-    let own = rows.each * t.shape()[rows.axis + 1..].iter().product::<usize>();
+    let rows = repeated.rows;
+    let own = repeated.elements(t);
     let bytes = own * t.dtype().size();
     let mut shape = t.shape().to_vec();
-    shape[rows.axis] = count * rows.each;
+    shape[rows.axis] = rows.size(count);
     let mut all = Vec::with_capacity(byte_size(t.dtype(), &shape)?);
     for block in t.bytes().chunks_exact(bytes * from) {
         for _ in 0..count {
@@ -314,9 +344,11 @@ fn repeat(t: &Tensor, repeated: Repeated, (from, count): (usize, usize)) -> Opti
         }
     }
     let mut t = Tensor::from_bytes(t.dtype(), &shape, &all)?;
-    for i in (0..t.len()).filter(|_| step > 0) {
-        let row = i / own % count;
-        t.set_i64(i, t.get_i64(i) + (row * step) as i64);
+    if repeated.indices.is_some() {
+        for i in 0..t.len() {
+            let more = repeated.more(i, i / own % count);
+            t.set_i64(i, t.get_i64(i) + more as i64);
+        }
     }
     Some(Arc::new(t))
 }
