@@ -7,7 +7,7 @@
 use super::{Facts, Stack};
 use crate::model::{Model, Node, NodeId, TensorType, ValueId};
 use crate::ops::{Expand, Op, Reshape, Slice};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tensor::{Tensor, byte_size};
 
@@ -40,9 +40,8 @@ pub fn with_rows(model: &Model, inputs: &[(usize, usize)], count: usize) -> Resu
 #[derive(Default)]
 struct Found {
     rows: HashMap<ValueId, Stack>,
-    /// Constants that one operand of a node reads with rows: those of each row are the same,
-    /// but indices pick from their own row, of so many elements.
-    repeated: BTreeMap<(NodeId, usize), Repeated>,
+    /// Operands of a node that are constants, and get rows there.
+    repeated: HashMap<NodeId, Vec<(usize, Repeated)>>,
     /// Reshapes that may put the rows on several axes, which have one element for each.
     open: HashMap<NodeId, usize>,
 }
@@ -77,7 +76,7 @@ impl Repeated {
     }
 }
 
-/// Why an attempt ended, and at which node.
+/// Which node does not keep rows apart.
 struct Stop {
     node: NodeId,
     why: String,
@@ -97,46 +96,47 @@ impl Search<'_> {
     /// # Errors
     /// What stopped the first attempt, if no other succeeds.
     fn run(&mut self) -> Result<Found, String> {
-        let mut first = None;
-        loop {
-            let mut found = Found::default();
-            let Err(stop) = self.attempt(&mut found) else {
-                return Ok(found);
-            };
-            let other = self.nearest_open(&found, stop.node);
-            let why = first.get_or_insert(stop.why);
-            let Some(reshape) = other else {
-                return Err(why.clone());
-            };
-            *self.choices.entry(reshape).or_default() += 1;
-        }
-    }
-
-    /// The nearest reshape before a node that has another axis for the rows; of several, one whose
-    /// choices were made least often.
-    fn nearest_open(&self, found: &Found, node: NodeId) -> Option<NodeId> {
-        let (mut seen, mut next) = (HashSet::from([node]), VecDeque::from([node]));
-        while let Some(node) = next.pop_front() {
-            let chosen = self.choices.get(&node).copied().unwrap_or(0);
-            if found.open.get(&node).is_some_and(|axes| chosen + 1 < *axes) {
-                return Some(node);
-            }
-            let operands = self.model[node].inputs.iter().flatten();
-            for (before, _) in operands.filter_map(|v| self.model.producer(*v)) {
-                if seen.insert(before) {
-                    next.push_back(before);
-                }
-            }
-        }
-        None
-    }
-
-    fn attempt(&self, found: &mut Found) -> Result<(), Stop> {
+        let mut found = Found::default();
         for (at, axis) in self.inputs {
             let input = self.model.inputs()[*at];
             found.rows.insert(input, Stack::new(*axis, 1));
         }
-        for (id, node) in self.model.nodes() {
+        let (mut first, mut start) = (None, 0);
+        while let Err(stop) = self.attempt(&mut found, start) {
+            let why = first.get_or_insert(stop.why);
+            let Some(reshape) = self.nearest_open(&found, stop.node) else {
+                return Err(why.clone());
+            };
+            *self.choices.entry(reshape).or_default() += 1;
+            start = reshape.index();
+        }
+        Ok(found)
+    }
+
+    /// The nearest reshape before a node that has another axis for the rows; of those as near,
+    /// the one with the fewest choices so far.
+    fn nearest_open(&self, found: &Found, node: NodeId) -> Option<NodeId> {
+        let (mut seen, mut level) = (HashSet::from([node]), vec![node]);
+        let chosen = |node: &NodeId| self.choices.get(node).copied().unwrap_or(0);
+        let is_open = |node: &NodeId| found.open.get(node).is_some_and(|n| chosen(node) + 1 < *n);
+        while !level.is_empty() {
+            let open = level.iter().filter(|node| is_open(node));
+            if let Some(nearest) = open.min_by_key(|node| chosen(node)) {
+                return Some(*nearest);
+            }
+            let operands = level.iter().flat_map(|node| &self.model[*node].inputs);
+            let before = operands.flatten().filter_map(|v| self.model.producer(*v));
+            level = before
+                .map(|(node, _)| node)
+                .filter(|node| seen.insert(*node))
+                .collect();
+        }
+        None
+    }
+
+    /// Follows the rows through all nodes from one on; before it they are known.
+    fn attempt(&self, found: &mut Found, start: usize) -> Result<(), Stop> {
+        for (id, node) in self.model.nodes().skip(start) {
             self.node(found, id, node).map_err(|why| Stop {
                 node: id,
                 why: format!("node `{}` ({}) {why}", node.name, node.op.name()),
@@ -173,14 +173,14 @@ impl Search<'_> {
                 places.get(chosen).copied().ok_or("mixes rows")?
             }
             op => match facts.kept(op) {
-                Ok(kept) => kept,
+                Ok(kept) => {
+                    found.repeated.remove(&id);
+                    kept
+                }
                 Err(why) => {
                     let repeated = facts.repeat_constants(op, own).ok_or(why)?;
-                    let kept = facts.kept(op)?;
-                    found
-                        .repeated
-                        .extend(repeated.into_iter().map(|(at, r)| ((id, at), r)));
-                    kept
+                    found.repeated.insert(id, repeated);
+                    facts.kept(op)?
                 }
             },
         };
@@ -289,16 +289,13 @@ impl Found {
         }
         for (id, node) in model.nodes() {
             let mut operands: Vec<_> = node.inputs.iter().map(|v| v.map(|v| map[&v])).collect();
-            for (at, operand) in operands.iter_mut().enumerate() {
-                let repeated = self.repeated.get(&(id, at));
-                let Some((repeated, v)) = repeated.zip(node.inputs[at]) else {
-                    continue;
-                };
+            for (at, repeated) in self.repeated.get(&id).into_iter().flatten() {
+                let Some(v) = node.inputs[*at] else { continue };
                 let Some(t) = model.constant(v) else { continue };
                 let name = model[v].name();
                 let t = repeat(t, *repeated, (from, count))
                     .ok_or_else(|| format!("the constant `{name}` would be too large"))?;
-                *operand = Some(target.add_constant(name, t));
+                operands[*at] = Some(target.add_constant(name, t));
             }
             let rows = self.rows.get(&node.outputs[0]);
             let op = match &node.op {
