@@ -479,9 +479,9 @@ impl Facts<'_> {
         })
     }
 
-    /// The axes on which a reshape may put the rows, the likeliest first: those of nothing but
-    /// rows, and where they were. The elements of a row lie together behind as many others as
-    /// before. One axis at most is such, unless there is only one row.
+    /// The axes on which a reshape may put the rows: the elements of a row lie together behind
+    /// as many others as before. Several are such only if there is one row. Then the likeliest
+    /// is first, and axes of nothing but rows exclude others.
     fn places(&self) -> Result<Vec<Stack>, String> {
         let rows = self.first()?;
         let Some(x) = self.operands[0] else {
@@ -501,7 +501,10 @@ impl Facts<'_> {
             })
         };
         let mut places: Vec<Stack> = (0..shape.len()).filter_map(place).collect();
-        places.sort_by_key(|p| (p.size(1) != 1, *p != rows, p.each != 1, p.axis));
+        if places.iter().any(|p| p.size(1) == 1) {
+            places.retain(|p| p.size(1) == 1);
+        }
+        places.sort_by_key(|p| (*p != rows, p.each != 1, p.axis));
         Ok(places)
     }
 
