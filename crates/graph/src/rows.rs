@@ -504,7 +504,7 @@ impl Facts<'_> {
         if places.iter().any(|p| p.size(1) == 1) {
             places.retain(|p| p.size(1) == 1);
         }
-        places.sort_by_key(|p| (*p != rows, p.each != 1, p.axis));
+        places.sort_by_key(|p| (*p != rows, p.groups, p.axis));
         Ok(places)
     }
 

@@ -170,7 +170,9 @@ impl Search<'_> {
                 let places = facts.places()?;
                 let chosen = self.choices.get(&id).copied().unwrap_or(0);
                 found.open.insert(id, places.len());
-                places.get(chosen).copied().ok_or("mixes rows")?
+                // An earlier reshape that chose anew may leave fewer axes.
+                let place = places.get(chosen).or(places.last());
+                place.copied().ok_or("mixes rows")?
             }
             op => match facts.kept(op) {
                 Ok(kept) => {
