@@ -15,7 +15,7 @@ use tensor::{Tensor, byte_size};
 /// axis). Each row of its outputs is computed as the model computes its own.
 ///
 /// # Errors
-/// Says which node does not keep rows apart, or which constant has rows that differ.
+/// Says which node does not keep rows apart.
 pub fn with_rows(model: &Model, inputs: &[(usize, usize)], count: usize) -> Result<Model, String> {
     let model = model.without_dead_code();
     if !model.crops().is_empty() || !model.states().is_empty() {
