@@ -7,9 +7,14 @@
 //! first, and every operator that reads rows must keep them apart by its
 //! definition. What a rule here does not know is refused, never believed.
 
+mod with_rows;
+
+pub use with_rows::with_rows;
+
 use crate::model::{Model, Node, Origin, TensorType, ValueId};
 use crate::ops::{Op, PoolKind};
 use std::collections::HashMap;
+use std::ops::Range;
 use tensor::Tensor;
 
 /// A dimension of a model's inputs that was given its size by name.
@@ -29,6 +34,29 @@ pub struct NamedDim {
 pub struct Rows {
     pub axis: usize,
     pub each: usize,
+}
+
+/// Where a value inside a model has the rows: the axis is [groups, rows, each], merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stack {
+    axis: usize,
+    groups: usize,
+    each: usize,
+}
+
+impl Stack {
+    fn new(axis: usize, each: usize) -> Stack {
+        Stack {
+            axis,
+            groups: 1,
+            each,
+        }
+    }
+
+    /// The size of the axis for so many rows.
+    fn size(self, rows: usize) -> usize {
+        self.groups * rows * self.each
+    }
 }
 
 /// Proves that the rows of a dimension stay apart in a model at two sizes of it, which
@@ -64,7 +92,7 @@ pub fn rows_apart(
             .iter()
             .filter(|(i, _)| *i == at)
             .map(|(_, axis)| *axis);
-        let rows = axes.next().map(|axis| Rows { axis, each: 1 });
+        let rows = axes.next().map(|axis| Stack::new(axis, 1));
         if axes.next().is_some() {
             let name = large[*l].name();
             return Err(format!("two axes of the input `{name}` have the dimension"));
@@ -78,7 +106,7 @@ pub fn rows_apart(
         proof.node(s, l)?;
     }
     let outputs = small.outputs().iter().zip(large.outputs());
-    outputs.map(|(s, l)| proof.rows(*s, *l)).collect()
+    outputs.map(|(s, l)| proof.output(*s, *l)).collect()
 }
 
 struct Proof<'a> {
@@ -87,12 +115,26 @@ struct Proof<'a> {
     /// Of the dimension, in either.
     sizes: (usize, usize),
     /// By the value in the large model: that in the small one, and its rows.
-    known: HashMap<ValueId, (ValueId, Option<Rows>)>,
+    known: HashMap<ValueId, (ValueId, Option<Stack>)>,
 }
 
 impl Proof<'_> {
+    fn output(&mut self, s: ValueId, l: ValueId) -> Result<Option<Rows>, String> {
+        match self.rows(s, l)? {
+            Some(rows) if rows.groups > 1 => {
+                let name = self.large[l].name();
+                Err(format!(
+                    "the output `{name}` has the rows in {} places",
+                    rows.groups
+                ))
+            }
+            Some(Stack { axis, each, .. }) => Ok(Some(Rows { axis, each })),
+            None => Ok(None),
+        }
+    }
+
     /// Notes where a value has its rows, if its types say so.
-    fn know(&mut self, s: ValueId, l: ValueId, rows: Option<Rows>) -> Result<(), String> {
+    fn know(&mut self, s: ValueId, l: ValueId, rows: Option<Stack>) -> Result<(), String> {
         let (a, b) = (self.small[s].ty(), self.large[l].ty());
         if !self.fits(a, b, rows) {
             let name = self.large[l].name();
@@ -103,20 +145,21 @@ impl Proof<'_> {
     }
 
     /// Whether the types of a value differ in the number of its rows alone.
-    fn fits(&self, small: &TensorType, large: &TensorType, rows: Option<Rows>) -> bool {
+    fn fits(&self, small: &TensorType, large: &TensorType, rows: Option<Stack>) -> bool {
         let mut expected = large.clone();
-        if let Some(Rows { axis, each }) = rows {
+        if let Some(rows) = rows {
             let (from, to) = self.sizes;
-            if large.shape.get(axis) != Some(&(to * each)) || each == 0 {
+            let size = rows.size(to);
+            if large.shape.get(rows.axis) != Some(&size) || size == 0 {
                 return false;
             }
-            expected.shape[axis] = from * each;
+            expected.shape[rows.axis] = rows.size(from);
         }
         *small == expected
     }
 
     /// The rows of a value that both models have in the same place.
-    fn rows(&mut self, s: ValueId, l: ValueId) -> Result<Option<Rows>, String> {
+    fn rows(&mut self, s: ValueId, l: ValueId) -> Result<Option<Stack>, String> {
         if let Some((own, rows)) = self.known.get(&l) {
             return match *own == s {
                 true => Ok(*rows),
@@ -141,7 +184,7 @@ impl Proof<'_> {
     }
 
     /// None if the constants are neither the same, nor the one the first rows of the other.
-    fn constant(&self, a: &Tensor, b: &Tensor) -> Option<Option<Rows>> {
+    fn constant(&self, a: &Tensor, b: &Tensor) -> Option<Option<Stack>> {
         if a.dtype() != b.dtype() || a.shape().len() != b.shape().len() {
             return None;
         }
@@ -164,7 +207,7 @@ impl Proof<'_> {
         let mut parts = a.bytes().chunks_exact(own).zip(b.bytes().chunks_exact(all));
         parts
             .all(|(a, b)| a == &b[..own])
-            .then_some(Some(Rows { axis, each }))
+            .then_some(Some(Stack::new(axis, each)))
     }
 
     fn node(&mut self, s: &Node, l: &Node) -> Result<(), String> {
@@ -222,7 +265,7 @@ impl Proof<'_> {
 }
 
 /// Whether two operators differ in nothing but the number of rows.
-fn same_but_sizes(small: &Op, large: &Op, rows: Rows) -> bool {
+fn same_but_sizes(small: &Op, large: &Op, rows: Stack) -> bool {
     match (small, large) {
         // The types of their results, which are compared, say all of these.
         (Op::Reshape(_), Op::Reshape(_)) | (Op::Expand(_), Op::Expand(_)) => true,
@@ -242,13 +285,13 @@ struct Facts<'a> {
     operands: Vec<Option<&'a TensorType>>,
     /// Of the operands.
     constants: Vec<Option<&'a Tensor>>,
-    rows: Vec<Option<Rows>>,
+    rows: Vec<Option<Stack>>,
     result: &'a TensorType,
     /// Rows there.
     size: usize,
 }
 
-type Kept = Result<Rows, String>;
+type Kept = Result<Stack, String>;
 
 fn mixes<T>() -> Result<T, String> {
     Err("mixes rows".into())
@@ -256,7 +299,7 @@ fn mixes<T>() -> Result<T, String> {
 
 impl Facts<'_> {
     /// A broadcast of what has no rows to something that has.
-    fn repeated(&self, s: &Op, l: &Op, small: &TensorType, sizes: (usize, usize)) -> Option<Rows> {
+    fn repeated(&self, s: &Op, l: &Op, small: &TensorType, sizes: (usize, usize)) -> Option<Stack> {
         let (Op::Expand(_), Op::Expand(_), Some(x)) = (s, l, self.operands[0]) else {
             return None;
         };
@@ -267,7 +310,7 @@ impl Facts<'_> {
         let axis = (0..shape.len()).find(|d| small.shape[*d] != shape[*d])?;
         let each = shape[axis] / sizes.1;
         let fits = shape[axis] == sizes.1 * each && small.shape[axis] == sizes.0 * each;
-        (fits && self.is_one(x, axis)).then_some(Rows { axis, each })
+        (fits && self.is_one(x, axis)).then_some(Stack::new(axis, each))
     }
 
     /// Whether an operand that broadcasts has one element along an axis of the result.
@@ -303,16 +346,16 @@ impl Facts<'_> {
     /// along that axis.
     fn agreed(
         &self,
-        place: impl Fn(usize, Rows) -> Option<usize>,
+        place: impl Fn(usize, Stack) -> Option<usize>,
         reaches: impl Fn(usize, usize) -> bool,
     ) -> Kept {
-        let mut agreed: Option<Rows> = None;
+        let mut agreed: Option<Stack> = None;
         for (at, rows) in self.rows.iter().enumerate() {
             let Some(rows) = rows else { continue };
             let Some(axis) = place(at, *rows) else {
                 return mixes();
             };
-            let here = Rows { axis, ..*rows };
+            let here = Stack { axis, ..*rows };
             if *agreed.get_or_insert(here) != here {
                 return mixes();
             }
@@ -335,7 +378,7 @@ impl Facts<'_> {
 
     fn matmul(&self) -> Kept {
         let rank = self.result.rank();
-        let place = |at: usize, rows: Rows| {
+        let place = |at: usize, rows: Stack| {
             let own = self.operands[at]?.rank();
             // Vectors have no rows that a product keeps.
             if self.operands.iter().flatten().any(|x| x.rank() < 2) {
@@ -352,7 +395,7 @@ impl Facts<'_> {
     }
 
     fn gemm(&self, trans_a: bool, trans_b: bool) -> Kept {
-        let place = |at: usize, rows: Rows| match at {
+        let place = |at: usize, rows: Stack| match at {
             0 => (rows.axis == usize::from(trans_a)).then_some(0),
             1 => (rows.axis != usize::from(trans_b)).then_some(1),
             _ => Some(rows.axis + 2 - self.operands[at]?.rank()),
@@ -364,7 +407,7 @@ impl Facts<'_> {
 
     fn contract(&self, c: &crate::ops::Contract) -> Kept {
         let letters = [&c.left, &c.right];
-        let place = |at: usize, rows: Rows| {
+        let place = |at: usize, rows: Stack| {
             let letter = letters[at].get(rows.axis)?;
             c.result.iter().position(|l| l == letter)
         };
@@ -375,17 +418,17 @@ impl Facts<'_> {
         let (x, indices) = (self.rows[0], self.rows[1]);
         let rank = self.operands[1].map_or(0, TensorType::rank);
         match (x, indices) {
-            (None, Some(rows)) => Ok(Rows {
+            (None, Some(rows)) => Ok(Stack {
                 axis: axis + rows.axis,
                 ..rows
             }),
             (Some(rows), None) if rows.axis < axis => Ok(rows),
-            (Some(rows), None) if rows.axis > axis => Ok(Rows {
+            (Some(rows), None) if rows.axis > axis => Ok(Stack {
                 axis: rows.axis - 1 + rank,
                 ..rows
             }),
-            (Some(rows), Some(picks)) if rows.axis == axis && self.picks_own(rows, picks) => {
-                Ok(Rows {
+            (Some(rows), Some(picks)) if rows.axis == axis && self.picks_own(rows, picks, 0..1) => {
+                Ok(Stack {
                     axis: axis + picks.axis,
                     ..picks
                 })
@@ -394,40 +437,75 @@ impl Facts<'_> {
         }
     }
 
-    /// Whether constant indices of each row are of elements of the same row.
-    fn picks_own(&self, rows: Rows, picks: Rows) -> bool {
-        let Some(indices) = self.constants[1] else {
+    /// As [`Facts::gather`], where each `depth` indices are one position.
+    fn gather_nd(&self, batch: usize) -> Kept {
+        let (x, indices) = (self.rows[0], self.rows[1]);
+        let positions = self.operands[1].map_or(&[][..], |i| &i.shape);
+        let Some((&depth, outer)) = positions.split_last() else {
+            return mixes();
+        };
+        let along = batch..batch + depth;
+        match (x, indices) {
+            (None, Some(picks)) if (batch..outer.len()).contains(&picks.axis) => Ok(picks),
+            (Some(rows), None) if rows.axis >= along.end => Ok(Stack {
+                axis: rows.axis - along.end + outer.len(),
+                ..rows
+            }),
+            (Some(rows), Some(picks)) if rows == picks && rows.axis < batch => Ok(rows),
+            (Some(rows), Some(picks))
+                if along.contains(&rows.axis)
+                    && (batch..outer.len()).contains(&picks.axis)
+                    && self.picks_own(rows, picks, rows.axis - batch..depth) =>
+            {
+                Ok(picks)
+            }
+            _ => mixes(),
+        }
+    }
+
+    /// Whether constant indices of each row are of elements of the same row. Of as many
+    /// indices as `part` ends with, the one that it starts with is along the rows.
+    fn picks_own(&self, rows: Stack, picks: Stack, part: Range<usize>) -> bool {
+        let Some(indices) = self.constants[1].filter(|_| rows.groups == 1) else {
             return false;
         };
         let inner: usize = indices.shape()[picks.axis + 1..].iter().product();
         let own = inner * picks.each;
         // Indices are whole numbers that f64 holds exactly up to 2^53; no tensor is larger.
-        (0..indices.len()).all(|i| {
+        (part.start..indices.len()).step_by(part.end).all(|i| {
             let first = (i / own % self.size * rows.each) as f64;
             let index = indices.get_f64(i);
             first <= index && index < first + rows.each as f64
         })
     }
 
-    /// The elements of a row lie together behind as many others as before.
-    fn reshape(&self) -> Kept {
+    /// The axes on which a reshape may put the rows: the elements of a row lie together behind
+    /// as many others as before. Several are such only if there is one row. Then the likeliest
+    /// is first, and axes of nothing but rows exclude others.
+    fn places(&self) -> Result<Vec<Stack>, String> {
         let rows = self.first()?;
         let Some(x) = self.operands[0] else {
             return mixes();
         };
-        let before: usize = x.shape[..rows.axis].iter().product();
+        let before = x.shape[..rows.axis].iter().product::<usize>() * rows.groups;
         let shape = &self.result.shape;
-        let fits = |axis: &usize| {
-            let own: usize = shape[..*axis].iter().product();
-            own == before && shape[*axis] > 0 && shape[*axis].is_multiple_of(self.size)
-        };
-        match (0..shape.len()).find(fits) {
-            Some(axis) if before > 0 => Ok(Rows {
+        let place = |axis: usize| {
+            let own: usize = shape[..axis].iter().product();
+            let groups = before.checked_div(own)?;
+            let rows = groups * self.size;
+            let fits = own * groups == before && shape[axis] > 0;
+            (fits && rows > 0 && shape[axis].is_multiple_of(rows)).then(|| Stack {
                 axis,
-                each: shape[axis] / self.size,
-            }),
-            _ => mixes(),
+                groups,
+                each: shape[axis] / rows,
+            })
+        };
+        let mut places: Vec<Stack> = (0..shape.len()).filter_map(place).collect();
+        if places.iter().any(|p| p.size(1) == 1) {
+            places.retain(|p| p.size(1) == 1);
         }
+        places.sort_by_key(|p| (*p != rows, p.groups, p.axis));
+        Ok(places)
     }
 
     /// Where an operator that reads rows keeps them, by its definition.
@@ -468,11 +546,11 @@ impl Facts<'_> {
                 (s.starts[a], s.steps[a], s.sizes[a]) != (0, 1, all)
             }),
             Op::Pad(p) => self.beside(|a| p.pads[a] != (0, 0)),
-            Op::Reshape(_) => self.reshape(),
+            Op::Reshape(_) => self.places()?.first().copied().map_or_else(mixes, Ok),
             Op::Transpose(t) => {
                 let rows = self.first()?;
                 let axis = t.perm.iter().position(|a| *a == rows.axis);
-                axis.map_or_else(mixes, |axis| Ok(Rows { axis, ..rows }))
+                axis.map_or_else(mixes, |axis| Ok(Stack { axis, ..rows }))
             }
             Op::Gather(g) => self.gather(g.axis),
             Op::GatherElements(g) => self.elements(g.axis),
@@ -482,7 +560,8 @@ impl Facts<'_> {
                 Ok(rows) if rows.axis == 0 => Ok(rows),
                 _ => mixes(),
             },
-            Op::GatherNd(_) | Op::ScatterNd(_) | Op::Positions | Op::Suppress(_) => mixes(),
+            Op::GatherNd(g) => self.gather_nd(g.batch),
+            Op::ScatterNd(_) | Op::Positions | Op::Suppress(_) => mixes(),
         }
     }
 
@@ -496,7 +575,7 @@ impl Facts<'_> {
     fn reduced(&self, axes: &[usize], keepdims: bool) -> Kept {
         let rows = self.beside(|a| axes.contains(&a))?;
         let gone = axes.iter().filter(|a| **a < rows.axis && !keepdims).count();
-        Ok(Rows {
+        Ok(Stack {
             axis: rows.axis - gone,
             ..rows
         })

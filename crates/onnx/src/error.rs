@@ -59,13 +59,13 @@ pub enum ImportError {
     #[error(
         "{option}: the file fixes the size as {fixed}, and the model for another does not follow \
          from it: {reason}. Export the model with an open size, as in torch.onnx.export(model, \
-         args, file, dynamic_axes={{'{input}': {{{axis}: 'batch'}}}})"
+         args, file, dynamo=True, dynamic_shapes={{{axes}}})"
     )]
     FixedSize {
         option: String,
         fixed: usize,
-        input: String,
-        axis: usize,
+        /// The axes to leave open, as PyTorch's exporter takes them.
+        axes: String,
         reason: String,
     },
     #[error("constant `{name}` (--const): {reason}")]

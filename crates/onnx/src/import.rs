@@ -112,17 +112,10 @@ impl ModelFile {
         let Some(changed) = fixed::change(&mut graph, options) else {
             return bind(&self.proto, graph, self.folder.as_ref(), options);
         };
-        let refused = |reason: String| changed.refused(reason);
         // What the file itself cannot be imported for is the better reason.
         let original = self.import(&changed.options_without(options))?;
-        let bound = bind(&self.proto, graph, self.folder.as_ref(), options)
-            .map_err(|e| refused(e.to_string()))?;
-        changed
-            .check(&original.model, &bound.model)
-            .map_err(refused)?;
-        // At the file's own sizes more declarations count.
-        let notes = original.notes;
-        Ok(BoundModel { notes, ..bound })
+        let read = bind(&self.proto, graph, self.folder.as_ref(), options);
+        changed.follow(original, read.ok(), options.limits)
     }
 }
 

@@ -3,12 +3,12 @@
 //! Promises that another size is taken only where the model at that size does to each row
 //! what the model in the file does, which is proven and not believed.
 
-use super::{ImportOptions, takes_batch};
+use super::{BATCH, BoundModel, ImportOptions, takes_batch};
 use crate::error::ImportError;
 use crate::proto::tensor_shape_proto::Dimension;
 use crate::proto::tensor_shape_proto::dimension::Value as Dim;
 use crate::proto::{GraphProto, ValueInfoProto};
-use graph::{Model, rows_apart};
+use graph::{Limits, Model, NamedDim, rows_apart, with_rows};
 use std::collections::BTreeSet;
 
 /// One option whose size was put in the place of the file's.
@@ -114,36 +114,81 @@ impl Changed {
         options
     }
 
+    /// The model at the option's size: as it was `read`, if it was and does to each row what the
+    /// file's `original` does; else the original with another number of rows.
+    ///
+    /// # Errors
+    /// Says what stops the proof, and how to export the model.
+    pub(super) fn follow(
+        &self,
+        original: BoundModel,
+        read: Option<BoundModel>,
+        limits: Limits,
+    ) -> Result<BoundModel, ImportError> {
+        let places = self.places(&original.model);
+        // At the file's own sizes more declarations count.
+        let notes = original.notes;
+        if let Some(bound) = read
+            && self.check(&original.model, &bound.model, &places).is_ok()
+        {
+            return Ok(BoundModel { notes, ..bound });
+        }
+        let mut model = with_rows(&original.model, &places, self.given)
+            .and_then(|m| self.check(&original.model, &m, &places).map(|()| m))
+            .map_err(|reason| self.refused(reason))?;
+        model.set_limits(limits);
+        let mut dims = original.dims;
+        dims.push(NamedDim {
+            name: self.dim.clone().unwrap_or_else(|| BATCH.into()),
+            size: self.given,
+            inputs: places,
+            padding: None,
+        });
+        dims.sort_by_key(|d| d.inputs.first().copied());
+        Ok(BoundModel { model, dims, notes })
+    }
+
+    /// The axes as positions of an input and of an axis.
+    fn places(&self, model: &Model) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        for (at, id) in model.inputs().iter().enumerate() {
+            let name = model[*id].name();
+            let own = self.axes.iter().filter(|(input, _)| input == name);
+            places.extend(own.map(|(_, axis)| (at, *axis)));
+        }
+        places
+    }
+
     /// Proves that the model at the option's size does to each row what it does at the
     /// file's.
     ///
     /// # Errors
     /// Says what stops the proof.
-    pub(super) fn check(&self, original: &Model, changed: &Model) -> Result<(), String> {
-        let mut places = Vec::new();
-        for (at, id) in changed.inputs().iter().enumerate() {
-            let name = changed[*id].name();
-            let own = self.axes.iter().filter(|(input, _)| input == name);
-            places.extend(own.map(|(_, axis)| (at, *axis)));
-        }
+    fn check(
+        &self,
+        original: &Model,
+        changed: &Model,
+        places: &[(usize, usize)],
+    ) -> Result<(), String> {
         let (small, large) = match self.fixed < self.given {
             true => (original, changed),
             false => (changed, original),
         };
-        rows_apart(small, large, &places).map(|_| ())
+        rows_apart(small, large, places).map(|_| ())
     }
 
-    pub(super) fn refused(&self, reason: String) -> ImportError {
-        let option = match &self.dim {
-            Some(dim) => format!("--dim {dim}={}", self.given),
-            None => format!("--batch {}", self.given),
+    fn refused(&self, reason: String) -> ImportError {
+        let (option, open) = match &self.dim {
+            Some(dim) => (format!("--dim {dim}={}", self.given), dim.replace('.', "_")),
+            None => (format!("--batch {}", self.given), BATCH.to_string()),
         };
-        let (input, axis) = self.axes[0].clone();
+        let axis = |(input, axis): &(String, usize)| {
+            format!("'{input}': {{{axis}: torch.export.Dim('{open}')}}")
+        };
         ImportError::FixedSize {
             option,
             fixed: self.fixed,
-            input,
-            axis,
+            axes: self.axes.iter().map(axis).collect::<Vec<_>>().join(", "),
             reason,
         }
     }
