@@ -86,8 +86,8 @@ def error(session, artifact, count, args, folder):
             name: np.repeat(value[row : row + 1], fixed, 0) if len(value) == count else value
             for name, value in inputs.items()
         }
-        for expected, all_rows in zip(session.run(None, alone), own):
-            axis = axis_of_rows(all_rows, expected, count, fixed)
+        for name, expected, all_rows in zip(names, session.run(None, alone), own):
+            axis = axis_of_rows(name, all_rows, expected, count, fixed)
             actual = nth_row(all_rows, axis, row, count)
             worst = max(worst, difference(actual, nth_row(expected, axis, 0, fixed)))
     return worst
@@ -97,6 +97,8 @@ def random_input(described, fixed, count, ids):
     rng = np.random.default_rng(count)
     first, *rest = described.shape or [0]
     shape = [count if first == fixed else first, *rest]
+    if not all(isinstance(n, int) for n in shape):
+        raise Refused(f"{described.name}: the shape {shape} has axes without a size")
     if "float" in described.type:
         kind = {"tensor(float)": np.float32, "tensor(float16)": np.float16}[described.type]
         return rng.standard_normal(shape).astype(kind)
@@ -106,9 +108,13 @@ def random_input(described, fixed, count, ids):
     return rng.integers(0, ids, shape).astype(np.int64)
 
 
-def axis_of_rows(value, expected, count, fixed):
+def axis_of_rows(name, value, expected, count, fixed):
     """The axis of an output that has more rows than the file's has."""
-    return next(a for a in range(value.ndim) if value.shape[a] * fixed == expected.shape[a] * count)
+    sizes = enumerate(zip(value.shape, expected.shape))
+    axis = next((a for a, (all_rows, alone) in sizes if all_rows * fixed == alone * count), None)
+    if axis is None:
+        raise Refused(f"{name}: the shape {value.shape} has no axis of rows, which are {expected.shape} in the file")
+    return axis
 
 
 def nth_row(value, axis, row, count):

@@ -13,7 +13,7 @@ use std::path::Path;
 const OTHER_CRATES: [&str; 5] = ["analysis", "bestof", "learn", "simulate", "worker"];
 /// Packages that decide no code: system calls, error types, serialisation's
 /// derives, hashes with a specified result, signatures, and what fills tensors.
-const OTHER_PACKAGES: [&str; 11] = [
+const OTHER_PACKAGES: [&str; 12] = [
     "bytemuck",
     "libc",
     "ed25519-compact",
@@ -22,6 +22,7 @@ const OTHER_PACKAGES: [&str; 11] = [
     "rand_pcg",
     "rustix",
     "serde",
+    "tempfile",
     "serde_json",
     "thiserror",
     "xxhash-rust",

@@ -1,6 +1,6 @@
 //! Who accesses a program's buffers, and where the memory of each is.
 
-use crate::program::{Block, BlockId, BufferId, LoopId, Node, Program};
+use crate::program::{Block, BlockId, BufferId, IterKind, LoopId, Node, Program};
 
 /// The accesses to one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Program {
             }
             if !written.is_empty() {
                 // Matters where nothing reads what is reduced: else readers are outside.
-                let end = path.iter().position(|l| self.reduces_over(block, *l));
+                let end = path.iter().position(|l| self.carries_over(block, *l));
                 for buffer in &written {
                     share(
                         &mut common[buffer.index()],
@@ -56,9 +56,11 @@ impl Program {
         all
     }
 
-    fn reduces_over(&self, block: &Block, l: LoopId) -> bool {
+    /// Whether what a block wrote in one iteration of a loop is needed in another one.
+    fn carries_over(&self, block: &Block, l: LoopId) -> bool {
         let var = self.loop_(l).var;
-        block.reduce_iters().any(|i| i.binding.uses_var(var))
+        let mut iters = block.iters.iter().filter(|i| i.kind != IterKind::Spatial);
+        iters.any(|i| i.binding.uses_var(var))
     }
 
     /// Blocks that write a buffer, in execution order.

@@ -107,6 +107,10 @@ pub enum Broken {
     #[error("block `{block}` loads `{buffer}`, which it writes")]
     OwnOutput { block: String, buffer: String },
     #[error(
+        "block `{block}` has a reducer, and `{var}` is ordered; an ordered block loads what it wrote"
+    )]
+    ReducesInOrder { block: String, var: String },
+    #[error(
         "block `{block}` runs in order, but its accesses to `{buffer}` are not apart for all values of the spatial `{var}`"
     )]
     OrderedAcross {

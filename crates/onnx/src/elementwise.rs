@@ -107,13 +107,20 @@ fn remainder(n: &mut NodeImport, x: ValueId, y: ValueId) -> Result<ValueId, Prob
     // No multiple of an infinite y is taken off.
     let most = n.filled(DType::F64, &[], f64::MAX)?;
     let infinite = n.binary(Binary::Greater, y_size, most)?;
+    // 0, or NaN of an infinite x, whose remainder is NaN.
+    let nothing = n.binary(Binary::Sub, whole, whole)?;
+    let whole = n.binary(Binary::Add, whole, nothing)?;
     rest = n.emit(Op::Where, &[infinite, whole, rest])?;
     let dtype = n.dtype(x);
     let rest = n.cast(rest, dtype)?;
     let negated = n.unary(Unary::Neg, rest)?;
     let zero = n.filled(dtype, &[], 0.0)?;
     let negative = n.binary(Binary::Less, x, zero)?;
-    n.emit(Op::Where, &[negative, negated, rest])
+    let signed = n.emit(Op::Where, &[negative, negated, rest])?;
+    // Either zero keeps its sign.
+    let is_zero = n.binary(Binary::Equal, x, zero)?;
+    let own = n.binary(Binary::Sub, x, rest)?;
+    n.emit(Op::Where, &[is_zero, own, signed])
 }
 
 /// All bits of x against ones.

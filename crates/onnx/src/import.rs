@@ -91,7 +91,7 @@ impl ModelFile {
     fn new(mut proto: ModelProto, folder: Option<DataFolder>) -> Result<ModelFile, ImportError> {
         match proto.graph.take() {
             Some(mut graph) => {
-                functions::inline(&proto, &mut graph)?;
+                functions::inline(&mut proto, &mut graph)?;
                 Ok(ModelFile {
                     proto,
                     graph,

@@ -1,6 +1,6 @@
 //! Importers of matrix products.
 
-use crate::node::{Imported, NodeImport, Problem};
+use crate::node::{Imported, NodeImport};
 use graph::ValueId;
 use graph::ops::{Binary, Expand, Gemm, Op};
 
@@ -17,7 +17,9 @@ pub(crate) fn gemm(n: &mut NodeImport) -> Imported {
         trans_b: n.attributes.flag("transB", false)?,
     };
     let (a, b) = (n.input(0)?, n.input(1)?);
-    if n.shape(a).get(usize::from(!gemm.trans_a)) == Some(&0) {
+    let terms = |v, at: bool| n.shape(v).get(usize::from(at)).copied();
+    let are_matrices = [a, b].iter().all(|v| n.shape(*v).len() == 2);
+    if are_matrices && [terms(a, !gemm.trans_a), terms(b, gemm.trans_b)] == [Some(0); 2] {
         return without_terms(n, &gemm, [a, b]);
     }
     let inputs = [Some(a), Some(b), n.optional(2)];
@@ -27,11 +29,8 @@ pub(crate) fn gemm(n: &mut NodeImport) -> Imported {
 
 /// Sums of no products are 0, so that only the third operand is left.
 fn without_terms(n: &mut NodeImport, gemm: &Gemm, [a, b]: [ValueId; 2]) -> Imported {
-    let of_a = n.shape(a).get(usize::from(gemm.trans_a)).copied();
-    let of_b = n.shape(b).get(usize::from(!gemm.trans_b)).copied();
-    let (Some(rows), Some(columns)) = (of_a, of_b) else {
-        return Problem::unsupported("its operands are no matrices");
-    };
+    let rows = n.shape(a)[usize::from(gemm.trans_a)];
+    let columns = n.shape(b)[usize::from(!gemm.trans_b)];
     let (dtype, shape) = (n.dtype(a), vec![rows, columns]);
     let Some(c) = n.optional(2) else {
         return Ok(vec![n.filled(dtype, &shape, 0.0)?]);

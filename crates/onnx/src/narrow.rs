@@ -2,7 +2,7 @@
 //!
 //! A value of such a type is held in a wider type that has all of its numbers: 16-bit integers as i32, numbers of
 //! 4 bits as bytes, 8-bit floats as f32. While a model is read, it is marked. Operators that compute would round and wrap
-//! elsewhere than the file means, so only those take a marked value that move elements, compare them, or leave the type:
+//! at other numbers than the file's type does, so only those take a marked value that move elements, compare them, or leave the type:
 //! `Cast`, `QuantizeLinear`, `DequantizeLinear`.
 
 use crate::node::{NodeImport, Problem};
@@ -118,7 +118,7 @@ const LEAVE: [&str; 11] = [
     "Size",
 ];
 
-/// An unsigned float of `exponent` and `mantissa` bits without special values.
+/// A float of a sign and so many bits of exponent and mantissa, without special values.
 fn float(bits: u8, exponent: u32, mantissa: u32, bias: i32) -> f32 {
     let sign = if bits >> (exponent + mantissa) == 1 {
         -1.0

@@ -251,9 +251,10 @@ fn of_blocks(
     like: &[usize],
 ) -> Result<ValueId, Problem> {
     let axis = n.axis(along.axis, like.len())?;
+    let block = along.block.min(like[axis].max(1));
     let mut shape = n.shape(v);
     let mut expected = like.to_vec();
-    expected[axis] = like[axis].div_ceil(along.block);
+    expected[axis] = like[axis].div_ceil(block);
     if shape != expected {
         return Problem::unsupported(format!(
             "scales or zero points of shape {shape:?} for blocks of {} along axis {axis} of {like:?}",
@@ -262,9 +263,9 @@ fn of_blocks(
     }
     shape.insert(axis + 1, 1);
     let apart = n.reshape(v, shape.clone())?;
-    shape[axis + 1] = along.block;
+    shape[axis + 1] = block;
     let repeated = n.emit(Op::Expand(Expand { shape }), &[apart])?;
-    expected[axis] *= along.block;
+    expected[axis] *= block;
     let all = n.reshape(repeated, expected.clone())?;
     match expected == like {
         true => Ok(all),
@@ -359,6 +360,9 @@ pub(crate) fn dequantize_linear(n: &mut NodeImport) -> Imported {
         16 => DType::BF16,
         other => return Problem::unsupported(format!("output_dtype={other}")),
     };
+    if n.narrow.get(&x).is_some_and(|t| t.carrier == DType::I64) {
+        return Problem::unsupported(format!("an input of type {}", n.narrow[&x].name));
+    }
     if !n.dtype(x).is_int() && !n.narrow.contains_key(&x) {
         return Problem::unsupported(format!("an input of type {}", n.dtype(x)));
     }

@@ -16,7 +16,7 @@ pub(crate) fn standard_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
-/// The version of every operator set that a model and its functions import, by domain. Sets of
+/// The version of every operator set that a model imports, by domain. Sets of
 /// which there are no operators here may have any.
 ///
 /// # Errors
@@ -36,8 +36,7 @@ pub(crate) fn operator_sets(model: &ModelProto) -> Result<HashMap<String, i64>, 
         return Err(ImportError::Decode("it names no operator set".into()));
     }
     let mut sets = HashMap::new();
-    let of_functions = model.functions.iter().flat_map(|f| &f.opset_import);
-    for set in model.opset_import.iter().chain(of_functions) {
+    for set in &model.opset_import {
         let (domain, found) = (standard_domain(set.domain()), set.version());
         let newest = match domain {
             "" if found < OLDEST => return Err(ImportError::OldOpset(found)),

@@ -26,6 +26,21 @@ pub(crate) fn feeds(block: &Block, v: VarId, kind: IterKind) -> bool {
     iters.any(|i| i.binding.uses_var(v))
 }
 
+/// Whether a block may run at another moment: its instances have no order of their own, and no block whose instances
+/// do writes what it accesses.
+pub(crate) fn settled(p: &Program, b: BlockId) -> Result<(), String> {
+    let block = p.block(b);
+    if block.is_ordered() {
+        return Err("its iterations run in order".into());
+    }
+    let in_order = |x: &BufferId| p.producers(*x).iter().any(|q| p.block(*q).is_ordered());
+    let written = block.writes.iter().map(|w| w.buffer);
+    match block.reads().into_iter().chain(written).find(in_order) {
+        Some(x) => Err(format!("`{}` is updated in order", p.buffer(x).name)),
+        None => Ok(()),
+    }
+}
+
 /// Whether the buffer is an intermediate that lives inside one iteration of the loop.
 pub(crate) fn lives_inside(p: &Program, usage: &[Usage], buffer: BufferId, l: LoopId) -> bool {
     let site = match p.buffer(buffer).role {

@@ -3,7 +3,8 @@
 mod judge;
 
 use judge::{
-    judged, loops, loops_of, matmul, named, padded_conv, pointwise, predicate, refused, updates,
+    judged, loops, loops_of, matmul, named, padded_conv, pointwise, predicate, read_before_updates,
+    refused, updates,
 };
 
 #[test]
@@ -142,4 +143,13 @@ fn the_order_of_an_ordered_block_is_kept() {
          vectorize u.j.1
          unroll u.l",
     );
+}
+
+#[test]
+fn nothing_moves_past_updates_of_what_it_reads() {
+    let p = read_before_updates();
+    refused(&p, "compute_inline s", "`copy` is updated in order");
+    refused(&p, "compute_at s y.i", "`copy` is updated in order");
+    refused(&p, "reverse_compute_at y s.i", "`copy` is updated in order");
+    refused(&p, "cache_write u 0 local", "");
 }

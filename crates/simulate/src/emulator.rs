@@ -3,8 +3,11 @@
 use crate::cache::CacheSetting;
 use crate::statistics::Statistics;
 use ir::{Isa, Target};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -109,30 +112,40 @@ impl Emulator {
     }
 }
 
-/// What a command writes to its standard output. It is killed when it takes longer than `limit`.
+/// What a command writes to its standard output. It is killed when it takes longer than `limit`, and what it started ends
+/// with it.
 ///
 /// # Errors
 /// If it does not start, does not end in time, or does not succeed.
 pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0);
     let begun = Instant::now();
     let mut child = command.spawn().map_err(|error| EmulatorError::Missing {
         program: command.get_program().display().to_string(),
         error,
     })?;
     let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+    let group = Pid::from_child(&child);
+    let in_time = loop {
+        if has_ended(group)? {
+            break true;
         }
         if begun.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
-            return Err(EmulatorError::TimedOut(limit));
+            break false;
         }
         thread::sleep(POLL);
     };
+    // Whatever is left of the group would hold the pipes open. Nobody waited for the child yet, so its id names no other
+    // group.
+    let killed = kill_process_group(group, Signal::KILL);
+    if !in_time {
+        killed.map_err(io::Error::from)?;
+        child.wait()?;
+        return Err(EmulatorError::TimedOut(limit));
+    }
+    let status = child.wait()?;
     let read = |t: thread::JoinHandle<io::Result<Vec<u8>>>| t.join().expect("reading never panics");
     let (stdout, stderr) = (read(stdout)?, read(stderr)?);
     match status.success() {
@@ -141,6 +154,16 @@ pub fn output(mut command: Command, limit: Duration) -> Result<Vec<u8>, Emulator
             status,
             stderr: String::from_utf8_lossy(&stderr).trim().to_string(),
         }),
+    }
+}
+
+/// Whether a child has ended, which can be waited for all the same.
+fn has_ended(child: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    match waitid(WaitId::Pid(child), options) {
+        Ok(status) => Ok(status.is_some()),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -153,4 +176,25 @@ fn drain(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<io::Res
         }
         Ok(bytes)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(line: &str, limit: Duration) -> Result<Vec<u8>, EmulatorError> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]);
+        output(shell, limit)
+    }
+
+    #[test]
+    fn what_a_command_leaves_ends_with_it() {
+        let begun = Instant::now();
+        let said = ran("sleep 60 & echo begun", Duration::from_secs(30));
+        assert_eq!(said.unwrap(), b"begun\n");
+        let late = ran("sleep 60 & sleep 60", Duration::from_millis(50));
+        assert!(matches!(late, Err(EmulatorError::TimedOut(_))));
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
 }

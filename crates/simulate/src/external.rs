@@ -174,7 +174,7 @@ impl External {
 }
 
 /// The lines of a name and a number. Of gem5's lines the first dump counts, what follows a `#` is for people, and the
-/// counts have the names of [`Statistics`].
+/// counts have the names of [`Statistics`]. What is not finite is no number.
 fn numbers(text: &str) -> Vec<(String, f64)> {
     let first = text.split("End Simulation Statistics").next();
     let lines = first.unwrap_or_default().lines();
@@ -184,6 +184,7 @@ fn numbers(text: &str) -> Vec<(String, f64)> {
 fn number(line: &str) -> Option<(String, f64)> {
     let mut words = line.split('#').next()?.split_whitespace();
     let (name, value) = (words.next()?, words.next()?.parse().ok()?);
+    let value = Some(value).filter(|v: &f64| v.is_finite())?;
     let known = GEM5.iter().find(|(gem5, _)| *gem5 == name);
     let name = known.map_or(name, |(_, own)| own);
     words.next().is_none().then(|| (name.to_string(), value))
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn lines_of_names_and_numbers_are_read() {
         let found = ran(
-            "printf instructions\\t12\\nenergy\\t3.5\\nnote\\tnone\\n%s {exe}",
+            "printf instructions\\t12\\nenergy\\t3.5\\nnote\\tnone\\nratio\\tnan\\n%s {exe}",
             SECONDS,
         );
         let found = found.unwrap();

@@ -203,14 +203,17 @@ impl Run<'_> {
         Ok(kernels)
     }
 
-    /// Marks the runs of other models than these as ended: other tuners did better.
+    /// Marks the runs of other models than these as ended: other tuners did better. Stopped ones may be gone on from.
     pub(crate) fn end_others(&self, finished: &[usize]) -> Result<()> {
         let Some(store) = self.log.store else {
             return Ok(());
         };
         for (job, of) in self.jobs.iter().enumerate() {
             if !finished.contains(&job) {
-                let summary = serde_json::json!({ "survey": self.surveyed(&[job]) });
+                let summary = serde_json::json!({
+                    "survey": self.surveyed(&[job]),
+                    "stopped": self.clock.is_stopped(),
+                });
                 store.end_run(&of.run_id, record::unix_ms(), &summary)?;
             }
         }

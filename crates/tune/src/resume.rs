@@ -9,20 +9,45 @@
 use crate::error::{Result, no_such};
 use crate::search::{Before, Search};
 use crate::trial::AnswerPlace;
-use search::Point;
+use search::{Point, Space};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use store::{Clock, Conditions, Cost, Draw, EventKind, Extra, Outcome, Run, Store, Tell};
 
-/// Under which names a run says where its answers hold, and what run it goes on from.
+/// Under which names a run says where its answers hold, who gives them and of what kind they are, which algorithms are
+/// searched, and what run it goes on from.
 const PLACE: &str = "place";
+const EVALUATOR: &str = "evaluator";
+const KINDS: &str = "score_kinds";
+const ALGORITHMS: &str = "algorithms";
 const EARLIER: &str = "goes_on_from";
 
+/// What the answers of a run hold for.
+pub struct Answers<'a> {
+    pub place: &'a AnswerPlace,
+    /// The name of the evaluator.
+    pub evaluator: &'a str,
+    /// The kinds of its scores; none of times.
+    pub kinds: BTreeSet<String>,
+    /// Those of the options.
+    pub algorithms: &'a [String],
+}
+
 /// What a run adds to its entry in the store, so that later ones may go on from it.
-pub fn noted(place: &AnswerPlace, earlier: &[String]) -> Extra {
+pub fn noted(answers: &Answers<'_>, earlier: &[String]) -> Extra {
+    let Answers {
+        place,
+        evaluator,
+        kinds,
+        algorithms,
+    } = answers;
     let mut extra = Extra::new();
     let at = json!({"target": place.target, "machine": place.machine});
     extra.insert(PLACE.into(), at);
+    extra.insert(EVALUATOR.into(), json!(evaluator));
+    extra.insert(KINDS.into(), json!(kinds));
+    extra.insert(ALGORITHMS.into(), json!(algorithms));
     if let Some(last) = earlier.last() {
         extra.insert(EARLIER.into(), json!(last));
     }
@@ -30,21 +55,21 @@ pub fn noted(place: &AnswerPlace, earlier: &[String]) -> Extra {
 }
 
 /// The runs that a run like this goes on from, the first one first: the newest one of the same model, settings and
-/// place if that was cut off or stopped, and those that it went on from itself.
+/// answers if that was cut off or stopped, and those that it went on from itself.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub fn earlier(store: &Store, new: &Run, place: &AnswerPlace) -> Result<Vec<String>> {
+pub fn earlier(store: &Store, new: &Run, answers: &Answers<'_>) -> Result<Vec<String>> {
     let runs: BTreeMap<String, Run> = store
         .runs()?
         .into_iter()
         .map(|r| (r.run_id.clone(), r))
         .collect();
-    let at = noted(place, &[]);
+    let wanted = noted(answers, &[]);
     let same = |r: &&Run| {
         (&r.model, &r.strategy, r.seed, &r.options)
             == (&new.model, &new.strategy, new.seed, &new.options)
-            && r.extra.get(PLACE) == at.get(PLACE)
+            && wanted.iter().all(|(name, v)| r.extra.get(name) == Some(v))
     };
     let newest = runs
         .values()
@@ -81,6 +106,14 @@ fn outcome(t: &Tell) -> Outcome {
             reason: label.into(),
         },
     }
+}
+
+/// Whether a space has a point.
+fn has(space: &Space, p: &Point) -> bool {
+    space.sketches.get(p.sketch).is_some_and(|s| {
+        let mut values = s.decisions.iter().zip(&p.values);
+        s.decisions.len() == p.values.len() && values.all(|(d, v)| *v < d.cardinality())
+    })
 }
 
 /// Whether nothing was measured.
@@ -136,7 +169,8 @@ impl Search {
         Ok(!earlier.is_empty())
     }
 
-    /// Asks or tells what an event says; false if the strategy proposes something else than it did.
+    /// Asks or tells what an event says; false if the strategy proposes something else than it did, or the space has no
+    /// such point any more.
     fn again(&mut self, event: &EventKind, replay: &mut Replay, store: &Store) -> Result<bool> {
         match event {
             EventKind::Draw(Draw {
@@ -156,6 +190,9 @@ impl Search {
                     sketch: a.sketch as usize,
                     values: a.values.clone(),
                 };
+                if !has(&self.space, &point) {
+                    return Ok(false);
+                }
                 // Points of known records were not drawn.
                 let drawn = replay
                     .points
@@ -204,7 +241,8 @@ impl Search {
         self.strategy = search::strategy(name, self.seed)
             .ok_or_else(|| no_such("strategy", name, &search::strategy_names()))?;
         self.replayed.clear();
-        (self.drawn, self.similar_until) = (None, None);
+        (self.drawn, self.first_cost) = (None, None);
+        (self.similar, self.similar_until) = (OnceCell::new(), None);
         (self.before, self.since_best) = (Before::default(), 0);
         Ok(())
     }

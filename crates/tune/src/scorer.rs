@@ -13,6 +13,7 @@ use simulate::{
 };
 use std::cell::OnceCell;
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Scores what builders read.
 #[derive(Clone, Debug)]
@@ -200,15 +201,14 @@ impl Scorer {
     /// What says which scores compare. `from_memory` says whether kernels find their constants in memory.
     pub fn kind(&self, from_memory: bool) -> String {
         if let Some(s) = &self.simulator {
+            let cpu = s.title();
             let kind = match &s.judge {
-                Judge::Count(name) => format!("simulated {} {name}", s.name),
+                Judge::Count(name) => format!("simulated {cpu} {name}"),
                 Judge::Predictor(p, window) => {
                     let method = p.about().method.as_str();
                     match window {
-                        Window::Static(_) => format!("simulated {} by {method}", s.name),
-                        Window::Dynamic => {
-                            format!("simulated {} by {method}, dynamic window", s.name)
-                        }
+                        Window::Static(_) => format!("simulated {cpu} by {method}"),
+                        Window::Dynamic => format!("simulated {cpu} by {method}, dynamic window"),
                     }
                 }
             };
@@ -249,6 +249,9 @@ impl Scorer {
                 let mut named = sample.statistics.named().into_iter();
                 let missing = || format!("the simulator counts no `{count}`");
                 let (_, value) = named.find(|(name, _)| name == count).ok_or_else(missing)?;
+                if !value.is_finite() || value < 0.0 {
+                    return Err(format!("the simulator counts {value} of `{count}`"));
+                }
                 // Costs are positive: no event is half of one.
                 Ok(value.max(0.5))
             }
@@ -287,6 +290,17 @@ impl Scorer {
 }
 
 impl Simulator {
+    /// The processor, and of a command that is called otherwise a hash: two commands may be given the same name.
+    fn title(&self) -> String {
+        match &self.external {
+            Some(e) if e.command() != self.name => {
+                let hash = xxh3_64(e.command().as_bytes()) as u32;
+                format!("{} ({hash:08x})", self.name)
+            }
+            _ => self.name.clone(),
+        }
+    }
+
     fn sample(&self, read: &Read, kind: &str) -> std::result::Result<Sample, String> {
         let statistics = read.statistics.as_ref().ok_or("nothing was simulated")?;
         Ok(Sample {

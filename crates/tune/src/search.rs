@@ -169,7 +169,7 @@ pub struct Search {
     /// Candidates that filters dropped, by filter.
     pub skipped: BTreeMap<String, u64>,
     /// The first cost, whose kind all costs of the search have.
-    first_cost: Option<Cost>,
+    pub first_cost: Option<Cost>,
     /// What the strategy proposed last, until that is logged.
     pub drawn: Option<Draw>,
     /// Points whose answers an earlier run told the strategy.

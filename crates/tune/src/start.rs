@@ -9,7 +9,7 @@ use crate::evaluator::{Evaluator, Timed, known_states};
 use crate::known::rotate_bytes;
 use crate::layouts::{self, LayoutDecision, LayoutTrial, Layouts, decide};
 use crate::machine::{Limits, target_key};
-use crate::resume::{earlier, noted};
+use crate::resume::{Answers, earlier, noted};
 use crate::run::{Job, Log, Run};
 use crate::search::OfPlan;
 use crate::source::Source;
@@ -230,7 +230,7 @@ impl<'a> Start<'a> {
         let target = request.target;
         let strategy = request.strategy.unwrap_or(&options.strategy);
         let from_memory = Protocol::new(target.threads(), target.llc_bytes()).rotate_bytes;
-        let (run_id, earlier) = self.begin(run, i, strategy, &place)?;
+        let (run_id, earlier) = self.begin(run, i, of_target.evaluator, strategy, &place)?;
         let run_id: Arc<str> = run_id.into();
         let place = Arc::new(place);
         let of_plan = OfPlan {
@@ -290,6 +290,7 @@ impl<'a> Start<'a> {
         &self,
         run: &Run<'_>,
         i: usize,
+        evaluator: usize,
         strategy: &str,
         place: &AnswerPlace,
     ) -> Result<(String, Vec<String>)> {
@@ -311,8 +312,16 @@ impl<'a> Start<'a> {
             summary: serde_json::Value::Null,
             extra: Extra::new(),
         };
-        let earlier = earlier(self.store, &new, place)?;
-        new.extra = noted(place, &earlier);
+        let evaluator = &run.evaluators[evaluator];
+        let tasks = self.models[i].plan.tasks.iter();
+        let answers = Answers {
+            place,
+            evaluator: evaluator.name(),
+            kinds: tasks.filter_map(|t| evaluator.score_kind(&t.key)).collect(),
+            algorithms: &options.algorithms,
+        };
+        let earlier = earlier(self.store, &new, &answers)?;
+        new.extra = noted(&answers, &earlier);
         self.store.begin_run(&new)?;
         Ok((run_id, earlier))
     }

@@ -336,7 +336,8 @@ fn repeat(t: &Tensor, repeated: Repeated, (from, count): (usize, usize)) -> Opti
     let bytes = own * t.dtype().size();
     let mut shape = t.shape().to_vec();
     shape[rows.axis] = rows.size(count);
-    let mut all = Vec::with_capacity(byte_size(t.dtype(), &shape)?);
+    let mut all = Vec::new();
+    all.try_reserve_exact(byte_size(t.dtype(), &shape)?).ok()?;
     for block in t.bytes().chunks_exact(bytes * from) {
         for _ in 0..count {
             all.extend_from_slice(&block[..bytes]);

@@ -62,6 +62,10 @@ pub(super) fn iterations(body: &Body<'_>, broken: &mut Vec<Broken>) {
             let used = |w: &crate::Write| w.indices.iter().any(|i| i.uses_var(v));
             let names = || (b.name.clone(), body.p.var(v).name.clone());
             if kind == IterKind::Ordered {
+                if b.reduction.is_some() {
+                    let (block, var) = names();
+                    broken.push(Broken::ReducesInOrder { block, var });
+                }
                 continue;
             }
             if kind == IterKind::Reduce {

@@ -432,6 +432,12 @@ impl Importer<'_> {
             }
         };
         let row = |r| n.reshape(r, shape.clone()).map_err(Stop::Node);
-        rows.into_iter().map(row).collect()
+        let rows: Vec<ValueId> = rows.into_iter().map(row).collect::<Result<_, _>>()?;
+        let kind = self.narrow.get(&x).copied();
+        self.narrow.extend(
+            kind.into_iter()
+                .flat_map(|k| rows.iter().map(move |r| (*r, k))),
+        );
+        Ok(rows)
     }
 }

@@ -1,40 +1,59 @@
 //! Functions that a model defines: their bodies take the place of the nodes that call them.
 
 use crate::error::ImportError;
-use crate::proto::{AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto};
+use crate::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+};
+use crate::versions::standard_domain;
+use prost::Message;
 use std::collections::HashMap;
 
-/// The most nodes that calls may become.
-const MOST_NODES: usize = 1 << 20;
+/// The most bytes of a file that calls may become.
+const MOST_BYTES: usize = 1 << 28;
 /// The most functions that call one another.
 const MOST_DEPTH: usize = 64;
 
 type Key = (String, String, String);
 
-/// Writes out all calls of functions in a graph.
+/// Writes out all calls of functions in a graph. The model then imports the operator sets of these functions, too.
 ///
 /// # Errors
-/// If a function calls itself, or the graph becomes too large.
-pub(super) fn inline(model: &ModelProto, graph: &mut GraphProto) -> Result<(), ImportError> {
-    if model.functions.is_empty() {
-        return Ok(());
-    }
+/// If a function calls itself, the graph becomes too large, or a function is written in another operator set than the model.
+pub(super) fn inline(model: &mut ModelProto, graph: &mut GraphProto) -> Result<(), ImportError> {
     let key = |f: &FunctionProto| {
-        let domain = f.domain().to_string();
+        let domain = standard_domain(f.domain()).to_string();
         (domain, f.name().to_string(), f.overload().to_string())
     };
+    let sets = model.opset_import.iter();
     let mut inliner = Inliner {
         functions: model.functions.iter().map(|f| (key(f), f)).collect(),
+        sets: sets
+            .map(|s| (standard_domain(s.domain()), s.version()))
+            .collect(),
         calls: 0,
-        nodes: 0,
+        bytes: 0,
     };
-    inliner.graph(graph, 0)
+    inliner.graph(graph, 0)?;
+    let set = |(domain, version): (&str, i64)| OperatorSetIdProto {
+        domain: Some(domain.to_string()),
+        version: Some(version),
+    };
+    let new: Vec<_> = inliner
+        .sets
+        .into_iter()
+        .skip(model.opset_import.len())
+        .map(set)
+        .collect();
+    model.opset_import.extend(new);
+    Ok(())
 }
 
 struct Inliner<'a> {
     functions: HashMap<Key, &'a FunctionProto>,
+    /// The versions of operator sets: the model's, then those that only functions name.
+    sets: Vec<(&'a str, i64)>,
     calls: usize,
-    nodes: usize,
+    bytes: usize,
 }
 
 impl<'a> Inliner<'a> {
@@ -62,7 +81,8 @@ impl<'a> Inliner<'a> {
     }
 
     fn called(&self, node: &NodeProto) -> Option<&'a FunctionProto> {
-        let (domain, name) = (node.domain().to_string(), node.op_type().to_string());
+        let domain = standard_domain(node.domain()).to_string();
+        let name = node.op_type().to_string();
         let key = (domain, name, node.overload().to_string());
         self.functions.get(&key).copied()
     }
@@ -70,7 +90,7 @@ impl<'a> Inliner<'a> {
     /// The nodes of a function, with the call's values, attributes and names.
     fn body(
         &mut self,
-        function: &FunctionProto,
+        function: &'a FunctionProto,
         call: &NodeProto,
         depth: usize,
     ) -> Result<Vec<NodeProto>, ImportError> {
@@ -105,11 +125,25 @@ impl<'a> Inliner<'a> {
                 }
             }
         }
-        self.nodes += function.node.len() + copies.len();
-        if self.nodes > MOST_NODES {
+        self.bytes += function.encoded_len();
+        if self.bytes > MOST_BYTES {
             return Err(ImportError::Invalid(format!(
-                "its functions become more than {MOST_NODES} nodes when their calls are written out"
+                "its functions become more than {MOST_BYTES} bytes when their calls are written out"
             )));
+        }
+        for own in &function.opset_import {
+            let (domain, version) = (standard_domain(own.domain()), own.version());
+            match self.sets.iter().find(|s| s.0 == domain) {
+                None => self.sets.push((domain, version)),
+                Some((_, other)) if *other != version => {
+                    return Err(ImportError::Invalid(format!(
+                        "function `{}` is written in version {version} of the operator set `{domain}`, and the model in \
+                         {other}; inline it with onnx.inliner, and convert the model with onnx.version_converter",
+                        function.name()
+                    )));
+                }
+                Some(_) => {}
+            }
         }
         let mut nodes = function.node.clone();
         for node in &mut nodes {

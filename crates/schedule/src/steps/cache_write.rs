@@ -7,6 +7,7 @@
 //! inwards by `reverse_compute_at`. Blocks that read the buffer go on reading it.
 
 use crate::illegal::Illegal;
+use crate::legality::settled;
 use crate::nest::{
     before_consumers, change, child_with, insert_after, iteration_tests, like, live_name,
     map_block, path_through, renest,
@@ -73,6 +74,7 @@ fn place(p: &Program, b: BlockId, index: usize) -> Result<(Option<LoopId>, Node)
     if block.tensor.is_some() {
         return Err("it is tensorized".into());
     }
+    settled(p, b)?;
     let reads_itself = block.reads().contains(&write.buffer);
     let loaded = write
         .indices

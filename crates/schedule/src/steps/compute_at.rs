@@ -7,6 +7,7 @@
 //! region that one iteration touches.
 
 use crate::illegal::Illegal;
+use crate::legality::settled;
 use crate::nest::{
     change, child_with, common, detach, insert_before, inside_vector, iteration_tests, path,
     path_through, renest, whole_dim,
@@ -74,6 +75,7 @@ fn check_inputs(p: &Program, b: BlockId) -> Result<(), String> {
 }
 
 fn check_block(p: &Program, b: BlockId, l: LoopId) -> Result<(), String> {
+    settled(p, b)?;
     let block = p.block(b);
     let target = &p.loop_(l).name;
     if block.tensor.is_some() {

@@ -4,6 +4,7 @@
 //! from being evaluated stays so.
 
 use crate::illegal::Illegal;
+use crate::legality::settled;
 use crate::nest::{change, detach, plain_vars, rewrite_loads};
 use crate::steps::block_named;
 use ir::region::program_ranges;
@@ -36,6 +37,7 @@ pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
 
 /// The variable of each dimension of the only write.
 fn check(p: &Program, b: BlockId) -> Result<Vec<VarId>, String> {
+    settled(p, b)?;
     let block = p.block(b);
     let [write] = &block.writes[..] else {
         return Err("it writes several buffers".into());

@@ -1,9 +1,10 @@
 //! reorder{loops}: put loops of one chain of only children into a new order.
 //!
 //! Loops of the chain that are not listed stay where they are. What a block
-//! computes in an iteration does not depend on other iterations, except that a
+//! computes in an iteration does not depend on other iterations, with two exceptions. A
 //! reduction starts with the point whose reduction variables are all 0: an
-//! order that may visit another point of an output first is refused.
+//! order that may visit another point of an output first is refused. An ordered block
+//! reads what it wrote: its ordered loops keep their order.
 
 use crate::illegal::Illegal;
 use crate::legality::feeds;

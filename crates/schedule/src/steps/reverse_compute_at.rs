@@ -9,6 +9,7 @@
 //! inside the loop.
 
 use crate::illegal::Illegal;
+use crate::legality::settled;
 use crate::nest::{
     change, child_with, common, detach, exactly_within, insert_after, inside_vector,
     iteration_tests, path, path_through, renest, whole_dim, whole_domain,
@@ -44,6 +45,7 @@ pub(crate) fn apply(program: &mut Program, block: &str, target: &str) -> Result<
 }
 
 fn plan(p: &Program, c: BlockId, l: LoopId) -> Result<Plan, String> {
+    settled(p, c)?;
     let consumer = p.block(c);
     let target = &p.loop_(l).name;
     let at = path_through(p, l);

@@ -5,6 +5,7 @@
 //! is no longer used.
 
 use crate::illegal::Illegal;
+use crate::legality::settled;
 use crate::nest::{change, child_with, common, detach, path, plain_vars};
 use crate::steps::block_named;
 use ir::region::{Access, block_accesses, program_ranges};
@@ -55,6 +56,7 @@ pub(crate) fn apply(program: &mut Program, block: &str) -> Result<(), Illegal> {
 }
 
 fn check(p: &Program, c: BlockId) -> Result<Plan, String> {
+    settled(p, c)?;
     let consumer = p.block(c);
     if consumer.is_reduction() {
         return Err("it is a reduction".into());

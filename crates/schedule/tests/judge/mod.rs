@@ -71,6 +71,22 @@ pub fn updates() -> Program {
     b.finish(&[u])
 }
 
+/// u = x, s = 2 u, then u[k] = u[k] + 1 for all k, one after the other; y = s - u.
+pub fn read_before_updates() -> Program {
+    let mut b = ProgramBuilder::new("read_before_updates");
+    let axes = [("i", 8)];
+    let x = b.input("x", DType::F32, &[8]);
+    let u = b.compute("copy", &axes, |o| Expr::load(x, o.to_vec()));
+    let s = b.compute("s", &axes, |o| Expr::load(u, o.to_vec()) * Expr::f32(2.0));
+    b.update("u", u, (&[], &[("k", 8)]), |_, t| {
+        (t.to_vec(), Expr::load(u, t.to_vec()) + Expr::f32(1.0))
+    });
+    let y = b.compute("y", &axes, |o| {
+        Expr::load(s, o.to_vec()) - Expr::load(u, o.to_vec())
+    });
+    b.finish(&[y])
+}
+
 /// t = 2x is used at two places of a window: z[i] = t[i] + t[i+1].
 pub fn window() -> Program {
     let mut b = ProgramBuilder::new("window");

@@ -228,20 +228,20 @@ impl Survey {
         let work = |(m, now): (&Surveyed, &WholeModel)| (now.work - m.work).max(0.0);
         let all: f64 = self.models.iter().zip(now).map(work).sum();
         for (m, now) in self.models.iter_mut().zip(now) {
-            let share = if all > 0.0 { work((m, now)) / all } else { 1.0 };
-            let fell = m.cost - now.cost;
             // A model without work in the epoch has another one's gain, if any.
-            let rate = fell / (spent * share).max(f64::MIN_POSITIVE);
-            m.gain = fell / m.cost.abs().max(f64::MIN_POSITIVE);
-            m.low = match m.rate {
-                _ if known => 0,
-                _ if rate <= 0.0 => m.low + 1,
-                Some(before) if rate <= (1.0 + self.rule.phi) * before => m.low + 1,
-                _ => 0,
+            let share = match work((m, now)) {
+                own if own > 0.0 => own / all,
+                _ => 1.0,
             };
+            let fell = m.cost - now.cost;
+            let rate = (!known && spent > 0.0).then(|| fell / (spent * share));
+            m.gain = fell / m.cost.abs().max(f64::MIN_POSITIVE);
             // The first rate has none before it, so nothing is tested.
-            m.low = if m.rate.is_none() { 0 } else { m.low };
-            m.rate = (!known).then_some(rate);
+            let is_low = rate.zip(m.rate).is_some_and(|(rate, before)| {
+                rate <= 0.0 || rate <= (1.0 + self.rule.phi) * before
+            });
+            m.low = if is_low { m.low + 1 } else { 0 };
+            m.rate = rate;
             (m.cost, m.work) = (now.cost, now.work);
         }
     }

@@ -34,9 +34,8 @@ struct Table {
 }
 
 impl Table {
-    fn rows(&self, judge: bool) -> Vec<Vec<f64>> {
-        let width = self.columns.iter().flatten().map(Vec::len).next();
-        let width = width.filter(|_| judge).unwrap_or(0);
+    /// Rows with so many columns behind them.
+    fn rows(&self, width: usize) -> Vec<Vec<f64>> {
         let pairs = self.rows.iter().zip(&self.columns);
         pairs.map(|(r, c)| joined(r, c.as_deref(), width)).collect()
     }
@@ -176,8 +175,8 @@ impl Learned {
             return 0.0;
         };
         let predicted = match &prior.judge {
-            Some((judge, _)) => judge.predict_batch(&own.rows(true)),
-            None => prior.draft.predict_batch(&own.rows(false)),
+            Some((judge, width)) => judge.predict_batch(&own.rows(*width)),
+            None => prior.draft.predict_batch(&own.rows(0)),
         };
         spearman(&predicted, &own.y).unwrap_or(0.0).max(0.0)
     }
@@ -304,8 +303,8 @@ fn fit(encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models>
         }),
         ..TreeSettings::simulators(Objective::SquaredError, seed)
     };
-    let trees = |judge: bool| {
-        let rows: Vec<Vec<f64>> = tables.iter().flat_map(|(t, _)| t.rows(judge)).collect();
+    let trees = |width: usize| {
+        let rows: Vec<Vec<f64>> = tables.iter().flat_map(|(t, _)| t.rows(width)).collect();
         let examples = Examples {
             weights: Some(&weights),
             ..Examples::of(&rows, &y)
@@ -314,12 +313,12 @@ fn fit(encoder: &Encoder, tables: &[(&Table, f64)], seed: u64) -> Option<Models>
     };
     let widths = tables.iter().flat_map(|(t, _)| t.columns.iter().flatten());
     let judge = match widths.map(Vec::len).next() {
-        Some(width) => trees(true).map(|t| (t, width)),
+        Some(width) => trees(width).map(|t| (t, width)),
         None => None,
     };
     Some(Models {
         encoder: encoder.clone(),
-        draft: trees(false)?,
+        draft: trees(0)?,
         judge,
     })
 }

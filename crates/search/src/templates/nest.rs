@@ -61,7 +61,7 @@ pub fn sketches(program: &Program, all: &[Nest], target: &CpuTarget, found: &mut
     } else if rows {
         &[("nest.rows", Style::ROWS), ("nest", Style::PLAIN)]
     } else if few {
-        &[("nest.parts", Style::PARTS), ("nest", Style::PLAIN)]
+        &[("nest.sums", Style::PARTS), ("nest", Style::PLAIN)]
     } else {
         &[("nest", Style::PLAIN), ("nest.tiled", Style::TILED)]
     };
@@ -90,6 +90,7 @@ fn row_reduction(p: &Program, n: &Nest, target: &CpuTarget) -> bool {
     n.is_reduction
         && n.writes == 1
         && n.reduce.len() == 1
+        && lanes(target) > 1
         && n.reduce[0].extent % lanes(target) == 0
         && n.reduce[0].extent > lanes(target)
         && lies_inside(p, n, &n.reduce[0])

@@ -212,11 +212,15 @@ pub fn import(a: &ImportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Times all executables of a folder on a board, and writes their times there.
+/// Times all executables of a folder on a board, and writes their times there if there are any.
 fn time_all(board: &Board<'_>, folder: &Path, exported: &[Exported]) -> Result<()> {
     let names: Vec<String> = exported.iter().map(|e| e.executable.clone()).collect();
     let times = board.times(folder, &names, ROUNDS)?;
     times.complain();
+    if times.ns.is_empty() {
+        return Err(Error::new("the board timed none of the candidates")
+            .help("see why executables fail there, or choose another --target"));
+    }
     let path = folder.join(TIMES);
     let mut file = fs::File::create(&path).map_err(fail(&path))?;
     for (name, ns) in times

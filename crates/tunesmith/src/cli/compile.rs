@@ -154,6 +154,10 @@ fn destination(a: &Args, name: &str) -> Result<(Output, Option<SigningKey>)> {
             return Err(Error::new("executables have no signatures")
                 .help("sign an artifact, or leave the key out"));
         }
+        Emit::Executable if a.keep_alternatives > 1 || !a.alternatives.is_empty() => {
+            return Err(Error::new("executables have one kernel for each step")
+                .help("leave --keep-alternatives and --alternatives out, or write an artifact"));
+        }
         Emit::Executable => {
             let usual = || super::tune::artifact_path(None, name).with_extension("");
             (a.out.clone().unwrap_or_else(usual), EXECUTABLE)

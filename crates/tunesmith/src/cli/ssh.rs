@@ -171,6 +171,9 @@ impl Board<'_> {
     /// # Errors
     /// If one is for another machine, or cannot be copied, or the board is lost.
     pub fn times(&self, folder: &Path, names: &[String], rounds: u32) -> Result<Times> {
+        // scp takes a `-` for an option, and what is before a `:` for a host, but not behind a `/`.
+        let fail = |e| Error::new(format!("{}: {e}", folder.display()));
+        let folder = &folder.canonicalize().map_err(fail)?;
         let script = folder.join(SCRIPT_NAME);
         let fail = |e| Error::new(format!("{}: {e}", script.display()));
         std::fs::write(&script, SCRIPT).map_err(fail)?;
@@ -179,13 +182,15 @@ impl Board<'_> {
             self.copy(folder, batch)?;
             let [pause, limit] = [self.args.cooldown, self.args.board_limit];
             let line = format!(
-                "cd {0} && sh {SCRIPT_NAME} {rounds} {pause} {limit} 2>failed.txt; cat times.txt failed.txt; rm -f {0}/*",
+                "cd {0} && sh {SCRIPT_NAME} {rounds} {pause} {limit} 2>failed.txt; code=$?; cat times.txt failed.txt; \
+                 [ $code = 0 ] || cat failed.txt >&2; rm -f {0}/*; exit $code",
                 self.folder,
                 pause = pause.as_secs_f64(),
-                limit = limit.as_secs().max(1),
+                limit = limit.as_secs_f64(),
             );
-            let each = limit + pause;
-            let patience = CONNECT + each * rounds * batch.len() as u32;
+            let starts = rounds.saturating_mul(batch.len() as u32);
+            let all_starts = limit.saturating_add(pause).checked_mul(starts);
+            let patience = all_starts.map_or(Duration::MAX, |t| t.saturating_add(CONNECT));
             read(&self.args.on(self.host, &line, patience)?, batch, &mut all);
         }
         Ok(all)

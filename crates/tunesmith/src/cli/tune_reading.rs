@@ -69,16 +69,21 @@ struct ReadCandidate {
 }
 
 /// Options that say how candidates are built for measuring, and are measured.
-const MEASURING: [&str; 24] = [
+const MEASURING: [&str; 29] = [
     "energy",
     "cost",
     "machine-file",
     "read-time",
     "budget",
+    "survey",
+    "tuners",
     "objective",
     "wanted",
     "filter",
+    "cold-network",
+    "audit",
     "overlap",
+    "learn-loops",
     "rotate",
     "builders",
     "in-model-time",
