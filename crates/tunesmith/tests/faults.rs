@@ -201,8 +201,7 @@ fn killed_and_resumed(measuring: &[&str]) {
         .unwrap();
     assert!(out.status.success());
     let report: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert!(report["cached"].as_u64().unwrap() > 0, "{report}");
-    // Fewer than asked for, if the killed runs left little of the space.
+    // What the killed runs measured is told again or known: see `assert_nothing_twice`. Fewer than asked for, if the killed runs left little of the space.
     let fresh = report["trials"].as_u64().unwrap() as usize;
     assert!(fresh <= 5, "{report}");
     store.check().unwrap();
