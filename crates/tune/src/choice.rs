@@ -25,10 +25,15 @@ const QUICK: Duration = Duration::from_secs(1);
 /// How much faster a tuned model has to be at least, where there are few rounds.
 const FEW: f64 = 1.02;
 
+/// Bounds of a gain that are further away from it than this are wide, and take more rounds: at most
+/// so many times the time that was asked for.
+const WIDE: f64 = 1.03;
+const PATIENCE: u32 = 10;
+
 /// The defaults against the tuned kernels, as whole models.
 pub struct Choice {
     pub default: bool,
-    latencies: [Latencies; 2],
+    default_latencies: Latencies,
     /// Of the defaults against the tuned kernels.
     against: Paired,
     /// The tuned model against the defaults; none if they are the same.
@@ -67,7 +72,21 @@ impl Choice {
         let mut more = || begin.elapsed() < asked && left() > round;
         let latencies = match tuned {
             Some(tuned) if rounds > MIN_PAIRS => {
-                undisturbed(&mut [default, tuned], MIN_PAIRS, &mut more)?
+                let mut models = [default, tuned];
+                let mut all = undisturbed(&mut models, MIN_PAIRS, &mut more)?;
+                let gain = |all: &[Latencies]| Choice::of(all).gain;
+                while gain(&all).is_some_and(|g| g.is_wide(WIDE))
+                    && begin.elapsed() < PATIENCE * asked
+                    && left() > round
+                {
+                    let until = begin.elapsed() + asked / 2;
+                    let mut more = || begin.elapsed() < until && left() > round;
+                    let again = undisturbed(&mut models, 1, &mut more)?;
+                    for (all, again) in all.iter_mut().zip(again) {
+                        all.samples_ns.extend(again.samples_ns);
+                    }
+                }
+                all
             }
             None if rounds > MIN_PAIRS => undisturbed(&mut [default], MIN_PAIRS, &mut more)?,
             Some(tuned) if rounds > 1 => {
@@ -92,7 +111,7 @@ impl Choice {
             return Choice {
                 default: false,
                 against: Paired::of(&vec![0.0; same.samples_ns.len()]),
-                latencies: [same.clone(), same],
+                default_latencies: same,
                 gain: None,
             };
         };
@@ -108,18 +127,20 @@ impl Choice {
         Choice {
             default: !sure,
             against: Paired::of(&faster),
-            latencies: [default.clone(), tuned.clone()],
+            default_latencies: default.clone(),
             gain: Some(gain),
         }
     }
 
     pub fn fill(&self, report: &mut Report) {
-        let [default, tuned] = &self.latencies;
+        let default = &self.default_latencies;
         report.latency_default_ms = default.median_ms();
-        report.latency_after_ms = if self.default { default } else { tuned }.median_ms();
+        report.changed = self.gain.is_some() && !self.default;
+        // The gain is the median of ratios, so medians of both latencies have another ratio.
+        let gain = self.gain.filter(|_| report.changed);
+        report.latency_after_ms = report.latency_default_ms / gain.map_or(1.0, |g| g.times);
         report.kept_default = self.default.then_some(self.against);
         report.gain = self.gain;
-        report.changed = self.gain.is_some() && !self.default;
     }
 }
 

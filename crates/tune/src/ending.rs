@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Time for profiles of the plain model; one that takes all of it is profiled once.
 const PLAIN_TIME: Duration = Duration::from_millis(500);
+/// How many times as long models are compared beside other programs.
+const NOISY: u32 = 3;
 
 impl Run<'_> {
     /// Of so many models those that are finished in the end: of several tuners of one model the best one's.
@@ -67,9 +69,12 @@ impl Run<'_> {
 
     fn own_finishing(&self, job: usize) -> Duration {
         let size = &self.jobs[job].size;
-        let comparing = self
-            .clock
-            .comparing(Choice::takes(size, self.options.comparing), size);
+        // Beside other programs it takes more rounds until the gain is known.
+        let asked = match self.others.warning() {
+            Some(_) => NOISY * self.options.comparing,
+            None => self.options.comparing,
+        };
+        let comparing = self.clock.comparing(Choice::takes(size, asked), size);
         comparing + size.assembling + self.closing(job)
     }
 

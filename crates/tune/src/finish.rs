@@ -55,7 +55,8 @@ impl Finish<'_> {
         let in_model = run.decide_in_model(job, &otherwise, observer)?;
         observer.stage("comparing whole models");
         let best = run.best_kernels(job, &otherwise);
-        let mut tuned = match differ(&best, &default.kernels) {
+        let changed = changed(&best, &default.kernels);
+        let mut tuned = match changed.contains(&true) {
             true => Some(run.jobs[job].making.model(plan, &best)?),
             false => None,
         };
@@ -76,7 +77,7 @@ impl Finish<'_> {
         }
         let mut chosen = tuned.filter(|_| !choice.default);
         let profiled = profiles(&mut default.model, chosen.as_mut(), &left)?;
-        fill_times(&mut report, plan, &profiled);
+        fill_times(&mut report, plan, &profiled, &changed);
         if let Some(step_ns) = run.run_plain(job, builders, observer)? {
             fill_plain(&mut report, plan, &step_ns);
         }
@@ -270,8 +271,8 @@ fn profiles(
     Ok(least)
 }
 
-/// Whether the kernels are not all the same code.
-fn differ(some: &[Arc<BuiltKernel>], others: &[Arc<BuiltKernel>]) -> bool {
-    let mut pairs = some.iter().zip(others);
-    pairs.any(|(a, b)| a.code_hash() != b.code_hash())
+/// Of each task whether its two kernels are different code.
+fn changed(some: &[Arc<BuiltKernel>], others: &[Arc<BuiltKernel>]) -> Vec<bool> {
+    let pairs = some.iter().zip(others);
+    pairs.map(|(a, b)| a.code_hash() != b.code_hash()).collect()
 }

@@ -204,6 +204,14 @@ pub fn latency_ns(model: &mut Model) -> Result<u64> {
     })
 }
 
+/// The clock of [`latency_ns`] on so many threads.
+pub fn clock_name(threads: u32) -> &'static str {
+    match threads {
+        1 => "thread_cpu",
+        _ => "wall",
+    }
+}
+
 /// Floating-point operations of one inference.
 pub fn flops(plan: &Plan) -> f64 {
     plan.steps.iter().map(|s| plan.tasks[s.task].flops).sum()

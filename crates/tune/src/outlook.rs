@@ -19,67 +19,97 @@ pub enum Hope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outlook {
     pub hope: Hope,
-    /// How much faster the last third of the search made the model, by the sum of its kernels:
+    /// How much faster the second half of the search made the model, by the sum of its kernels:
     /// 0.02 for 2%.
-    pub last_third: f64,
+    pub last_half: f64,
+    /// How much faster a search of twice the time is expected to make it.
+    pub expected: f64,
     /// Tasks that no candidate was tried for.
     pub unmeasured: usize,
     pub tasks: usize,
+    /// Whether finalists were compared inside the model, as far as that was open.
+    pub compared: bool,
 }
 
-/// A last third that gains less than the first promises nothing, one that gains more than the
-/// second much.
+/// An expected gain below the first is none, and one above the second is much.
 const LITTLE: f64 = 0.005;
 const MUCH: f64 = 0.02;
 
+/// What a search of twice the time gains, for what its second half gained.
+///
+/// Source: `bench/outlook.py`, see ADR 0032.
+const NEXT: f64 = 0.5;
+
 impl Outlook {
     /// Of a model's curve, from the beginning of its search to the end, with so many of its
-    /// tasks not measured; `open` if there is something left to try.
-    pub fn of(curve: &[Moment], tasks: usize, unmeasured: usize, open: bool) -> Outlook {
-        let last_third = last_third(curve);
+    /// tasks not measured; `open` if there is something left to try, and `compared` unless there was
+    /// no time to compare finalists.
+    pub fn of(
+        curve: &[Moment],
+        tasks: usize,
+        unmeasured: usize,
+        open: bool,
+        compared: bool,
+    ) -> Outlook {
+        let last_half = last_half(curve);
+        let expected = NEXT * last_half;
         let hope = if !open {
             Hope::None
-        } else if unmeasured > 0 || last_third >= MUCH {
+        } else if unmeasured > 0 || expected >= MUCH {
             Hope::Likely
-        } else if last_third >= LITTLE {
+        } else if expected >= LITTLE || !compared {
             Hope::Possible
         } else {
             Hope::Unlikely
         };
         Outlook {
             hope,
-            last_third,
+            last_half,
+            expected,
             unmeasured,
             tasks,
+            compared,
         }
     }
 }
 
-fn last_third(curve: &[Moment]) -> f64 {
+fn last_half(curve: &[Moment]) -> f64 {
     let (Some(first), Some(last)) = (curve.first(), curve.last()) else {
         return 0.0;
     };
-    let at = first.s + (last.s - first.s) * 2.0 / 3.0;
+    let at = f64::midpoint(first.s, last.s);
     let before = curve.iter().rev().find(|m| m.s <= at);
     before.map_or(0.0, |m| (m.ms / last.ms - 1.0).max(0.0))
 }
 
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |gain: f64| format!("{:.1}%", 100.0 * gain);
         let gained = format!(
-            "the last third of the search gained {:.1}%",
-            100.0 * self.last_third
+            "the second half of the search gained {}",
+            percent(self.last_half)
         );
+        let expected = percent(self.expected);
         let (unmeasured, tasks) = (self.unmeasured, self.tasks);
         match self.hope {
             Hope::None => write!(f, "further tuning cannot help: every candidate was tried"),
             Hope::Unlikely => write!(f, "further tuning is unlikely to help: {gained}"),
-            Hope::Possible => write!(f, "further tuning may help a little: {gained}"),
+            Hope::Possible if self.expected < LITTLE => write!(
+                f,
+                "more time may help a little: finalists were not compared inside the model"
+            ),
+            Hope::Possible => write!(
+                f,
+                "twice the time may help a little, by about {expected}: {gained}"
+            ),
             Hope::Likely if unmeasured > 0 => write!(
                 f,
                 "more time is likely to help: {unmeasured} of {tasks} tasks were not measured"
             ),
-            Hope::Likely => write!(f, "more time is likely to help: {gained}"),
+            Hope::Likely => write!(
+                f,
+                "twice the time is likely to help, by about {expected}: {gained}"
+            ),
         }
     }
 }
@@ -99,31 +129,33 @@ mod tests {
     }
 
     #[test]
-    fn the_last_third_says_whether_more_helps() {
-        let hope = |points: &[(f64, f64)]| Outlook::of(&curve(points), 3, 0, true).hope;
+    fn the_second_half_says_whether_more_helps() {
+        let hope = |points: &[(f64, f64)]| Outlook::of(&curve(points), 3, 0, true, true).hope;
         assert_eq!(
             hope(&[(5.0, 10.0), (10.0, 8.0), (35.0, 8.0)]),
             Hope::Unlikely
         );
-        // At 25 s of 5 to 35 s the model took 8 ms.
+        // At 20 s of 5 to 35 s the model took 8 ms.
         assert_eq!(
             hope(&[(5.0, 10.0), (10.0, 8.0), (30.0, 7.0), (35.0, 7.0)]),
             Hope::Likely
         );
         assert_eq!(
-            hope(&[(5.0, 10.0), (30.0, 9.9), (35.0, 9.9)]),
+            hope(&[(5.0, 10.0), (30.0, 9.8), (35.0, 9.8)]),
             Hope::Possible
         );
         assert_eq!(hope(&[]), Hope::Unlikely);
     }
 
     #[test]
-    fn tasks_without_a_measurement_are_hope_and_nothing_left_is_none() {
-        let of =
-            |unmeasured, open| Outlook::of(&curve(&[(0.0, 1.0), (9.0, 1.0)]), 3, unmeasured, open);
-        assert_eq!(of(1, true).hope, Hope::Likely);
-        assert!(of(1, true).to_string().contains("1 of 3 tasks"));
-        assert_eq!(of(0, false).hope, Hope::None);
-        assert!(of(0, false).to_string().contains("every candidate"));
+    fn what_was_left_out_is_hope_and_nothing_left_is_none() {
+        let flat = curve(&[(0.0, 1.0), (9.0, 1.0)]);
+        let of = |unmeasured, open, compared| Outlook::of(&flat, 3, unmeasured, open, compared);
+        assert_eq!(of(1, true, true).hope, Hope::Likely);
+        assert!(of(1, true, true).to_string().contains("1 of 3 tasks"));
+        assert_eq!(of(0, false, true).hope, Hope::None);
+        assert!(of(0, false, true).to_string().contains("every candidate"));
+        assert_eq!(of(0, true, false).hope, Hope::Possible);
+        assert!(of(0, true, false).to_string().contains("not compared"));
     }
 }

@@ -134,10 +134,19 @@ impl Run<'_> {
         all
     }
 
-    /// The curve of a model to this moment, of no more moments than a report needs.
+    /// Notes where the search of each model ended: ranking measures its kernels again, which is no gain of the search.
+    pub fn end_curves(&mut self) {
+        for job in 0..self.jobs.len() {
+            let moment = self.moment(job);
+            self.jobs[job].curve.push(moment);
+        }
+    }
+
+    /// The curve of a model's search, of no more moments than a report needs. Candidates that had scores have their
+    /// times at its end.
     pub fn curve(&self, job: usize) -> Vec<Moment> {
         let mut curve = self.jobs[job].curve.clone();
-        if !curve.is_empty() {
+        if !self.is_timed(job) && !curve.is_empty() {
             curve.push(self.moment(job));
         }
         let last = curve.len().saturating_sub(1);

@@ -4,6 +4,7 @@ use crate::StopRule;
 use crate::compile::Warning;
 use crate::energy::Energy;
 use crate::funnel::{FunnelStage, funnel};
+use crate::latency;
 use crate::layouts::Layouts;
 use crate::outlook::Outlook;
 use crate::progress::Moment;
@@ -44,6 +45,8 @@ pub struct TaskSummary {
     pub trials: u64,
     /// Of finding, building and measuring its candidates, summed over them.
     pub spent_s: f64,
+    /// Whether its code is another than by default.
+    pub changed: bool,
     pub algorithm: Option<String>,
     /// Relative error (L2) of its outputs.
     pub rel_l2: Option<f64>,
@@ -96,6 +99,11 @@ impl Gain {
             high: high.max(middle).exp(),
             rounds: faster.len(),
         }
+    }
+
+    /// Whether a bound is more than so many times off.
+    pub fn is_wide(&self, times: f64) -> bool {
+        self.high / self.times > times || self.times / self.low > times
     }
 }
 
@@ -206,11 +214,25 @@ pub fn fill_defaults(report: &mut Report, plan: &Plan, defaults: &[Candidate]) {
 
 /// Times of tasks in the default model and in the one that the run made, from the least times
 /// of their steps; shares and rates follow.
-pub fn fill_times(report: &mut Report, plan: &Plan, [before, after]: &[Vec<u64>; 2]) {
+///
+/// `changed` says of each task of the plan whether its code differs. Two times of the same code are two
+/// measurements of one thing, so the lower one counts for both.
+pub fn fill_times(
+    report: &mut Report,
+    plan: &Plan,
+    [before, after]: &[Vec<u64>; 2],
+    changed: &[bool],
+) {
     report.kernels_ms = after.iter().sum::<u64>() as f64 / 1e6;
     for t in &mut report.tasks {
+        let task = plan.tasks.iter().position(|p| p.key == t.key);
+        t.changed = report.changed && task.is_some_and(|i| changed[i]);
         t.before_ms = call_ms(plan, &t.key, before);
         t.after_ms = call_ms(plan, &t.key, after);
+        if let (false, Some(before), Some(after)) = (t.changed, t.before_ms, t.after_ms) {
+            let one = before.min(after);
+            (t.before_ms, t.after_ms) = (Some(one), Some(one));
+        }
         let ms = t.after_ms.unwrap_or(0.0);
         t.share = ms * t.uses as f64 / report.kernels_ms;
         t.gflops_per_s = Some(t.gflop / ms * 1e3).filter(|rate| rate.is_finite());
@@ -245,6 +267,8 @@ impl Run<'_> {
         let unmeasured = of_job().filter(|s| s.trials + s.cached == 0).count();
         let open = of_job().any(Search::is_open);
         let curve = self.curve(job);
+        let compared = in_model.skipped.is_none();
+        let outlook = Outlook::of(&curve, tasks.len(), unmeasured, open, compared);
         let sum =
             |of: fn(&Search) -> &BTreeMap<String, u64>| summed(searches.iter().map(|s| of(s)));
         Report {
@@ -273,11 +297,7 @@ impl Run<'_> {
             cpu_s: own_cpu_s() - start_cpu_s + self.worker_cpu_ns as f64 / 1e9,
             energy: None,
             trials_per_s: self.trials as f64 / self.tuning.as_secs_f64().max(1e-9),
-            latency_clock: match target.threads() {
-                1 => "thread_cpu",
-                _ => "wall",
-            }
-            .into(),
+            latency_clock: latency::clock_name(target.threads()).into(),
             latency_plain_ms: None,
             latency_default_ms: f64::NAN,
             latency_after_ms: f64::NAN,
@@ -286,7 +306,7 @@ impl Run<'_> {
             kept_default: None,
             kernels_ms: f64::NAN,
             survey: self.survey_of(job),
-            outlook: Outlook::of(&curve, tasks.len(), unmeasured, open),
+            outlook,
             curve,
             stopped: self.clock.is_stopped(),
             layouts,
@@ -360,6 +380,7 @@ fn summary(s: &Search, uses: usize, task: &Task, peak_gflops: f64) -> TaskSummar
         peak_gflops: factor * peak_gflops,
         trials: s.trials,
         spent_s: s.spent_ns as f64 / 1e9,
+        changed: false,
         algorithm: s.best.first().map(|b| b.algorithm().to_string()),
         rel_l2: s.best.first().and_then(|b| b.rel_l2),
         in_model: s.in_model.clone(),

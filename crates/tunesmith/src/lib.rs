@@ -101,6 +101,7 @@ mod check;
 pub mod cli;
 mod compile;
 mod explain;
+mod file_kind;
 mod imported;
 mod online;
 mod source;

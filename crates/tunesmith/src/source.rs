@@ -1,6 +1,7 @@
 //! Loading models: an ONNX file, a built-in name, or one operator; at one size, or at each
 //! combination of several.
 
+use crate::file_kind::FileKind;
 use graph::{Limits, NamedDim, Rows, rows_apart};
 use onnx::{BoundModel, ImportError, ImportOptions, ModelFile};
 use plan::LayoutPolicy;
@@ -145,7 +146,12 @@ pub fn load_variants(name: &str, sizes: &Sizes) -> Result<Vec<Source>> {
 }
 
 fn open(name: &str) -> Result<ModelFile> {
-    ModelFile::open(Path::new(name)).map_err(|e| Error::new(e.to_string()))
+    let path = Path::new(name);
+    ModelFile::open(path).map_err(|e| match FileKind::of(path) {
+        None => Error::new(e.to_string()),
+        Some(kind) => Error::new(format!("{name} is {}, and no ONNX model", kind.name()))
+            .help(kind.instead_of_model()),
+    })
 }
 
 fn import(file: &ModelFile, options: &ImportOptions) -> Result<BoundModel> {

@@ -237,6 +237,7 @@ impl<'a> Run<'a> {
         self.oracles.clear();
         self.ready.clear();
         self.end_by(None, builders);
+        self.end_curves();
         self.tuning += begin.elapsed();
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `keys`: keys that sign compiled models, and the flags that take them.
 
+use crate::file_kind::instead_of_artifact;
 use runtime::{ConstantMemory, SigningKey, Variants, VerifyKey};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,6 +75,10 @@ impl VerifyArgs {
         let key = key.map_err(|e| {
             Error::new(e.to_string()).help("give the file .pub that `tunesmith keys` wrote")
         })?;
-        Ok(Variants::load_verified(artifact, constants, key.as_ref())?)
+        let loaded = Variants::load_verified(artifact, constants, key.as_ref());
+        loaded.map_err(|e| match instead_of_artifact(artifact) {
+            Some((what, advice)) => Error::new(what).help(advice),
+            None => e.into(),
+        })
     }
 }

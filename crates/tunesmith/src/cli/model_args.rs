@@ -374,7 +374,7 @@ fn slow_types(source: &Source, target: &Target) -> Vec<&'static str> {
 #[derive(clap::Args)]
 pub struct StoreArgs {
     /// The store of tuning records [default: tunesmith.sqlite in the user's data folder]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub store: Option<PathBuf>,
 }
 

@@ -21,7 +21,6 @@ use tune::{Error, Result};
 /// List, count, export and import tuning records
 #[derive(clap::Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  tunesmith records --model resnet18 --outcome wrong\n  tunesmith records runs\n  tunesmith records best --op conv2d --json\n  tunesmith records counts\n  tunesmith records label --plot labels.html\n  tunesmith records export all.jsonl\n  tunesmith records import all.jsonl --store other.sqlite\n  tunesmith records t4 conv.t4.json --task 'conv2d('"
 )]
 pub struct Args {
@@ -33,7 +32,7 @@ pub struct Args {
     #[arg(long)]
     limit: Option<usize>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 
@@ -188,6 +187,21 @@ fn only<'a>(all: &BTreeSet<&'a str>) -> Option<&'a str> {
 }
 
 impl Selection {
+    /// Whether any flag leaves records out.
+    fn restricts(&self) -> bool {
+        let given = [
+            &self.model,
+            &self.run,
+            &self.task,
+            &self.op,
+            &self.evaluator,
+            &self.outcome,
+            &self.target,
+            &self.machine,
+        ];
+        self.finals || given.iter().any(|flag| flag.is_some())
+    }
+
     /// The keys of tasks that may match.
     fn tasks<'o>(&self, o: &'o Opened) -> Result<BTreeSet<&'o str>> {
         let matches = |t: &&Task| {
@@ -277,6 +291,12 @@ impl Selection {
 }
 
 pub fn run(a: &Args) -> Result<ExitCode> {
+    if a.action.is_some() && (a.limit.is_some() || a.select.restricts()) {
+        return Err(
+            Error::new("flags that choose records stand before the subcommand")
+                .help("give them behind it, as in `records counts --model resnet18`"),
+        );
+    }
     match &a.action {
         None => list(a)?,
         Some(Action::Runs(q)) => runs(q)?,

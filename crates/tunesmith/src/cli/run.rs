@@ -356,6 +356,15 @@ fn online(a: &Args, model: &mut Model, kept: Option<&DecisionFile>) -> Result<Op
     Ok(Some(selectors))
 }
 
+/// Six digits, whatever the size.
+fn number(v: f64) -> String {
+    match v.abs() {
+        0.0 => "0".into(),
+        size if (1e-3..1e7).contains(&size) => format!("{v:.6}"),
+        _ => format!("{v:.5e}"),
+    }
+}
+
 fn table(outputs: &[Summary]) -> Table {
     let mut t = Table::new(&[
         "output",
@@ -368,7 +377,7 @@ fn table(outputs: &[Summary]) -> Table {
         "file",
     ])
     .dispensable(&["type", "not finite", "mean"]);
-    let number = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.6}"));
+    let number = |v: Option<f64>| v.map_or("-".into(), number);
     for o in outputs {
         t.row(vec![
             o.name.clone(),

@@ -19,10 +19,10 @@ const LEAST: f64 = 0.1;
 /// Gains of tasks that stand out.
 const MUCH: f64 = 1.05;
 
-/// How much faster than in the default model a task is.
+/// How much faster than in the default model a task is; none if its code is the same.
 pub fn task_gain(t: &TaskSummary) -> Option<f64> {
     let gain = t.before_ms? / t.after_ms?;
-    gain.is_finite().then_some(gain)
+    (t.changed && gain.is_finite()).then_some(gain)
 }
 
 pub fn print(r: &Report) -> Result<()> {
@@ -226,7 +226,7 @@ pub fn notes(r: &Report) -> Vec<String> {
             "stopped after {after}: the same command goes on from here, as the store has all that was measured"
         ));
     }
-    if let (Some(time), 0) = (r.time_s, r.trials + r.cached) {
+    if let (Some(time), 0, false) = (r.time_s, r.trials + r.cached, r.stopped) {
         notes.push(format!(
             "no candidate was measured: of {time:.1} s, building and running the default model took \
              {:.1} s, and the rest is needed to finish the run; give more --time",
@@ -367,9 +367,13 @@ fn effort(r: &Report) -> String {
         n => format!(", {n} known already"),
     };
     let errors = r.tasks.iter().filter_map(|t| t.rel_l2).reduce(f64::max);
-    let error = errors.map_or(String::new(), |e| format!("largest error {e:.0e}, "));
+    let error = match errors {
+        None => String::new(),
+        Some(0.0) => "the best ones compute exactly what plain schedules do, ".into(),
+        Some(e) => format!("the best ones differ from plain schedules by {e:.0e} at most, "),
+    };
     format!(
-        "{} candidates tried in {:.0} s{known}; accuracy {}: {error}{:.0e} allowed",
+        "{} candidates tried in {:.0} s{known}; accuracy {}: {error}{:.0e} is allowed",
         r.trials, r.wall_s, r.accuracy, r.tolerance
     )
 }
