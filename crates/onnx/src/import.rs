@@ -66,8 +66,8 @@ pub struct BoundModel {
 /// it share its weights.
 pub struct ModelFile {
     /// Without its graph.
-    proto: ModelProto,
-    graph: GraphProto,
+    pub(crate) proto: ModelProto,
+    pub(crate) graph: GraphProto,
     folder: Option<DataFolder>,
 }
 
@@ -86,6 +86,14 @@ impl ModelFile {
         file.finish().map_err(io)?;
         let folder = DataFolder::of(path).map_err(io)?;
         ModelFile::new(decoded(proto)?, Some(folder))
+    }
+
+    /// Reads a model from the bytes of a file, which has no external data.
+    ///
+    /// # Errors
+    /// If they are no model.
+    pub fn read(bytes: &[u8]) -> Result<ModelFile, ImportError> {
+        ModelFile::new(decoded(ModelProto::decode(bytes))?, None)
     }
 
     fn new(mut proto: ModelProto, folder: Option<DataFolder>) -> Result<ModelFile, ImportError> {

@@ -43,6 +43,7 @@ mod select;
 mod sequence;
 mod shapes;
 mod spectrum;
+mod summary;
 mod tensors;
 mod versions;
 mod windows;
@@ -51,4 +52,5 @@ pub use error::{Declared, ImportError, NeededValue, UnboundDim, UnsupportedNode}
 pub use export::{ExportError, Inexpressible, export};
 pub use import::{BoundModel, ImportOptions, ModelFile, import_bytes, import_file};
 pub use operators::{OPERATORS, Operator};
+pub use summary::{DeclaredTensor, FileSummary};
 pub use tensors::{TensorError, dtype_of, read_tensor_proto, read_tensor_proto_file};

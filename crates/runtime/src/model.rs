@@ -481,6 +481,11 @@ impl CompiledModel {
         &self.constants[blob as usize].bytes
     }
 
+    /// Stored constants, and whether each is prepared: derived from others for a kernel.
+    pub fn constants(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.constants.iter().map(|c| (&*c.bytes, c.prepared))
+    }
+
     /// Bytes of stored constants, prepared ones included.
     pub fn constant_bytes(&self) -> u64 {
         self.constants.iter().map(|c| c.bytes.len() as u64).sum()

@@ -18,6 +18,7 @@ mod explain;
 mod explain_html;
 mod explain_predict;
 mod html;
+mod info;
 mod keys;
 mod knobs;
 mod model_args;
@@ -80,6 +81,7 @@ enum Command {
     Check(check::Args),
     Calibrate(calibrate::Args),
     Explain(explain::Args),
+    Info(info::Args),
     Run(run::Args),
     Train(train::Args),
     Tasks(tasks::Args),
@@ -167,6 +169,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Check(a) => check::run(&a),
         Command::Calibrate(a) => calibrate::run(&a),
         Command::Explain(a) => explain::run(&a),
+        Command::Info(a) => info::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Train(a) => train::run(&a),
         Command::Tasks(a) => tasks::run(&a),

@@ -11,7 +11,7 @@ fn every_table_fits_screens_of_80_and_120_columns() {
     let p = place(&folder);
     let (store, artifact) = (t.store.as_str(), t.artifact.as_str());
     let two = "op:conv2d(c=8,h=9,w=9,k=16,r=3,s=3,pad=1,stride=2,dilation=2,bias=yes)";
-    let commands: [&[&str]; 13] = [
+    let commands: [&[&str]; 16] = [
         &["tasks", OP, "--threads", "1", "--store", store],
         &["tasks", two, "--threads", "1", "--store", store],
         &[
@@ -43,6 +43,9 @@ fn every_table_fits_screens_of_80_and_120_columns() {
         &["run", artifact, "--random", "1"],
         &["bench", artifact, "--time", "0s"],
         &["knobs"],
+        &["info", artifact],
+        &["info", store],
+        &["info", "resnet18"],
     ];
     for columns in [80, 120] {
         for args in commands {
@@ -155,6 +158,46 @@ fn a_gain_has_an_interval_and_an_outlook() {
         assert!(task[name].as_f64().unwrap() > 0.0, "{name}: {task}");
     }
     assert!(t.report["latency_plain_ms"].is_null(), "plain on request");
+}
+
+#[test]
+fn a_file_says_what_it_is() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let compiled = p.json(&["info", &t.artifact]);
+    assert_eq!(compiled["kind"], "compiled-model");
+    let bytes = &compiled["bytes"];
+    let causes = ["weights", "prepared", "code", "other"].map(|c| bytes[c].as_u64().unwrap());
+    assert_eq!(
+        causes.iter().sum::<u64>(),
+        compiled["file_bytes"].as_u64().unwrap()
+    );
+    assert!(bytes["code"].as_u64().unwrap() > 0);
+    let store = p.json(&["info", &t.store]);
+    assert_eq!(store["kind"], "store");
+    assert!(store["records"].as_u64().unwrap() > 0);
+    p.ok(&["models", "export", "squeezenet1.1", "model.onnx"]);
+    let model = p.json(&["info", "model.onnx"]);
+    assert_eq!(model["kind"], "model");
+    assert_eq!(model["inputs"][0]["shape"], "[1, 3, 224, 224]");
+    assert_eq!(
+        model["weight_bytes"]["f32"].as_u64().unwrap(),
+        4 * 1_235_496
+    );
+    // What is no model is named, and so is what to do.
+    std::fs::write(folder.path().join("m.pt"), b"PK\x03\x04").unwrap();
+    for args in [["info", "m.pt"], ["bench", "m.pt"], ["compile", "m.pt"]] {
+        says(&p.error(&args), &["PyTorch", "torch.onnx.export"]);
+    }
+    says(
+        &p.error(&["run", "model.onnx"]),
+        &["not compiled yet", "tunesmith compile"],
+    );
+    says(
+        &p.error(&["compile", &t.artifact]),
+        &["compiled model", "`run`"],
+    );
 }
 
 #[test]

@@ -1,0 +1,424 @@
+//! `info`: what a file is, and what is in it.
+
+use super::model_args::StoreArgs;
+use super::table::{Table, or_unknown};
+use crate::file_kind::FileKind;
+use crate::source::{load, names_file};
+use onnx::{DeclaredTensor, FileSummary, ImportError, ImportOptions, ModelFile};
+use runtime::{CompiledModel, TensorId, Variants};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use store::{RecordQuery, Store};
+use tune::{Error, Result};
+
+/// Say what a file is and what is in it: a model, a compiled model, or a store of tuning records
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tunesmith info model.onnx\n  tunesmith info model.tsm --json\n  tunesmith info records.sqlite"
+)]
+pub struct Args {
+    /// An ONNX file, a built-in model, a compiled model (.tsm), or a store of tuning records
+    file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Info {
+    Model(ModelInfo),
+    CompiledModel(ArtifactInfo),
+    Store(StoreInfo),
+}
+
+#[derive(Serialize)]
+struct TensorLine {
+    name: String,
+    #[serde(rename = "type")]
+    ty: String,
+    shape: String,
+}
+
+#[derive(Serialize)]
+struct ModelInfo {
+    /// 0 of a built-in model.
+    file_bytes: u64,
+    producer: String,
+    opsets: BTreeMap<String, i64>,
+    inputs: Vec<TensorLine>,
+    outputs: Vec<TensorLine>,
+    nodes: usize,
+    operators: BTreeMap<String, usize>,
+    weights: u64,
+    weight_bytes: BTreeMap<String, u64>,
+    /// Why the file cannot be imported as it is; none if it can.
+    refused: Option<String>,
+    /// Dimensions that have no size, by the names that `--dim` takes.
+    open_sizes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ArtifactInfo {
+    file_bytes: u64,
+    model: String,
+    /// One label each, such as `batch=8`; none of a model with one size.
+    variants: Vec<String>,
+    inputs: Vec<TensorLine>,
+    outputs: Vec<TensorLine>,
+    accuracy: String,
+    compiler: String,
+    cpu: String,
+    triple: String,
+    steps: usize,
+    /// Steps that have several alternatives.
+    steps_with_choice: usize,
+    states: usize,
+    /// Steps by algorithm, of the first variant.
+    algorithms: BTreeMap<String, usize>,
+    /// What the file's bytes are for.
+    bytes: SizeByCause,
+    /// Memory for activations while one variant runs, the largest.
+    activation_bytes: u64,
+}
+
+/// Bytes of an artifact by what they are for.
+#[derive(Default, Serialize)]
+struct SizeByCause {
+    /// Constants as the model has them.
+    weights: u64,
+    /// Constants that kernels read in another form, derived from the weights.
+    prepared: u64,
+    code: u64,
+    /// Names, shapes, the plan of memory.
+    other: u64,
+}
+
+#[derive(Serialize)]
+struct StoreInfo {
+    file_bytes: u64,
+    records: usize,
+    tasks: usize,
+    models: Vec<String>,
+    runs: usize,
+    machines: Vec<String>,
+    targets: Vec<String>,
+}
+
+pub fn run(a: &Args) -> Result<ExitCode> {
+    let info = match FileKind::of(&a.file) {
+        Some(FileKind::Artifact) => Info::CompiledModel(artifact(&a.file)?),
+        Some(FileKind::Store) => Info::Store(store(&a.file)?),
+        Some(kind) => {
+            let what = format!("{} is {}", a.file.display(), kind.name());
+            return Err(Error::new(what).help(kind.instead_of_model()));
+        }
+        None => Info::Model(model(&a.file)?),
+    };
+    if a.json {
+        super::print_json(&info)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &info {
+        Info::Model(m) => print_model(&a.file, m)?,
+        Info::CompiledModel(m) => print_artifact(&a.file, m)?,
+        Info::Store(s) => print_store(&a.file, s)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    path.metadata().map_or(0, |m| m.len())
+}
+
+fn model(path: &Path) -> Result<ModelInfo> {
+    let name = path.to_string_lossy();
+    let file = match names_file(&name) {
+        true => ModelFile::open(path).map_err(|e| Error::new(e.to_string()))?,
+        // A built-in model is described by the file that it exports.
+        false => {
+            let source = load(&name, &ImportOptions::default())?;
+            let bytes = onnx::export(&source.model).map_err(|e| Error::new(e.to_string()))?;
+            ModelFile::read(&bytes).map_err(|e| Error::new(e.to_string()))?
+        }
+    };
+    let FileSummary {
+        producer,
+        opsets,
+        inputs,
+        outputs,
+        operators,
+        weights,
+        weight_bytes,
+    } = file.summary();
+    let (refused, open_sizes) = match file.import(&ImportOptions::default()) {
+        Ok(_) => (None, vec![]),
+        Err(ImportError::UnboundDims(dims)) => {
+            let keys: BTreeSet<String> = dims.iter().map(onnx::UnboundDim::key).collect();
+            (None, keys.into_iter().collect())
+        }
+        Err(e) => (Some(e.to_string()), vec![]),
+    };
+    Ok(ModelInfo {
+        file_bytes: file_bytes(path),
+        producer,
+        opsets,
+        inputs: inputs.into_iter().map(declared).collect(),
+        outputs: outputs.into_iter().map(declared).collect(),
+        nodes: operators.values().sum(),
+        operators,
+        weights,
+        weight_bytes,
+        refused,
+        open_sizes,
+    })
+}
+
+fn declared(t: DeclaredTensor) -> TensorLine {
+    TensorLine {
+        name: t.name,
+        ty: t.ty,
+        shape: t
+            .shape
+            .map_or("?".into(), |s| format!("[{}]", s.join(", "))),
+    }
+}
+
+fn artifact(path: &Path) -> Result<ArtifactInfo> {
+    let variants = Variants::load(path)?;
+    let models = variants.models();
+    let first = &models[0];
+    let line = |id: &TensorId, shape: Option<String>| {
+        let t = first.tensor(*id);
+        TensorLine {
+            name: t.name.clone(),
+            ty: t.dtype.to_string(),
+            shape: shape.unwrap_or_else(|| format!("{:?}", t.shape)),
+        }
+    };
+    let states: BTreeSet<usize> = first.states().iter().map(|s| s.input).collect();
+    let inputs = first.inputs().iter().enumerate();
+    let inputs = inputs.filter(|(i, _)| !states.contains(i));
+    let mut algorithms = BTreeMap::new();
+    for step in first.steps() {
+        for call in step.alternatives[0].calls.iter().take(1) {
+            let name = or_unknown(&first.kernel(call).algorithm).to_string();
+            *algorithms.entry(name).or_insert(0) += 1;
+        }
+    }
+    let label = |at| match models.len() {
+        1 => None,
+        _ => Some(variants.label(at)),
+    };
+    let total = file_bytes(path);
+    Ok(ArtifactInfo {
+        file_bytes: total,
+        model: first.name().to_string(),
+        variants: (0..models.len()).filter_map(label).collect(),
+        inputs: inputs
+            .map(|(i, id)| line(id, Some(variants.input_shape(i))))
+            .collect(),
+        outputs: first.outputs().iter().map(|id| line(id, None)).collect(),
+        accuracy: first.accuracy().to_string(),
+        compiler: first.compiler().to_string(),
+        cpu: first.target().cpu.clone(),
+        triple: first.target().triple.clone(),
+        steps: first.steps().len(),
+        steps_with_choice: first.steps_with_choice().count(),
+        states: states.len(),
+        algorithms,
+        bytes: by_cause(models, total),
+        activation_bytes: models.iter().map(|m| m.arena_bytes()).max().unwrap_or(0),
+    })
+}
+
+/// Variants share kernels and constants, so what several have counts once.
+fn by_cause(models: &[Arc<CompiledModel>], total: u64) -> SizeByCause {
+    let mut sizes = SizeByCause::default();
+    let mut seen = BTreeSet::new();
+    for model in models {
+        for (bytes, prepared) in model.constants() {
+            if seen.insert(bytes.as_ptr() as usize) {
+                let cause = match prepared {
+                    true => &mut sizes.prepared,
+                    false => &mut sizes.weights,
+                };
+                *cause += bytes.len() as u64;
+            }
+        }
+        for kernel in model.kernels() {
+            if seen.insert(kernel.code.as_ptr() as usize) {
+                sizes.code += kernel.code.len() as u64;
+                sizes.code += kernel.prepare_code.as_ref().map_or(0, Vec::len) as u64;
+            }
+        }
+    }
+    let known = sizes.weights + sizes.prepared + sizes.code;
+    sizes.other = total.saturating_sub(known);
+    sizes
+}
+
+fn store(path: &Path) -> Result<StoreInfo> {
+    let args = StoreArgs {
+        store: Some(path.to_path_buf()),
+    };
+    let store: Store = args.existing()?;
+    let mut records = 0;
+    store.visit_records(&RecordQuery::default(), |_, _| {
+        records += 1;
+        Ok(())
+    })?;
+    let runs = store.runs()?;
+    let models: BTreeSet<String> = runs.iter().map(|r| r.model.clone()).collect();
+    let machines = store.machines()?.into_iter().map(|m| m.description);
+    let targets = store.targets()?.into_iter().map(|t| t.text());
+    Ok(StoreInfo {
+        file_bytes: file_bytes(path),
+        records,
+        tasks: store.tasks()?.len(),
+        models: models.into_iter().collect(),
+        runs: runs.len(),
+        machines: machines.collect(),
+        targets: targets.collect(),
+    })
+}
+
+/// The file without its folder.
+fn name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// A count of bytes with its unit.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
+        b if b >= 1e3 => format!("{:.1} kB", b / 1e3),
+        b => format!("{b} bytes"),
+    }
+}
+
+fn print_tensors(inputs: &[TensorLine], outputs: &[TensorLine]) -> Result<()> {
+    let mut t = Table::new(&["", "name", "type", "shape"]);
+    let sides = [("input", inputs), ("output", outputs)];
+    for (side, tensors) in sides {
+        for tensor in tensors {
+            t.row(vec![
+                side.into(),
+                tensor.name.clone(),
+                tensor.ty.clone(),
+                tensor.shape.clone(),
+            ]);
+        }
+    }
+    t.print()
+}
+
+/// Counts by name, the largest first.
+fn counts(of: &BTreeMap<String, usize>) -> String {
+    let mut all: Vec<(&String, &usize)> = of.iter().collect();
+    all.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let each: Vec<String> = all.iter().map(|(name, n)| format!("{n} {name}")).collect();
+    each.join(", ")
+}
+
+fn print_model(path: &Path, m: &ModelInfo) -> Result<()> {
+    let opsets: Vec<String> = m.opsets.iter().map(|(d, v)| format!("{d} {v}")).collect();
+    super::print_line(&format!(
+        "{}: {}, written by {}, operator set {}",
+        name(path),
+        match m.file_bytes {
+            0 => "a built-in model".into(),
+            n => format!("a model ({})", size(n)),
+        },
+        or_unknown(&m.producer),
+        opsets.join(", ")
+    ))?;
+    print_tensors(&m.inputs, &m.outputs)?;
+    super::print_line(&format!("{} nodes: {}", m.nodes, counts(&m.operators)))?;
+    let bytes: Vec<String> = m
+        .weight_bytes
+        .iter()
+        .map(|(ty, n)| format!("{} {ty}", size(*n)))
+        .collect();
+    super::print_line(&format!("{} weights: {}", m.weights, bytes.join(", ")))?;
+    match (&m.refused, m.open_sizes.as_slice()) {
+        (Some(why), _) => super::print_line(&format!("it cannot be compiled as it is: {why}")),
+        (None, []) => {
+            super::print_line(&format!("compile it: tunesmith compile {}", path.display()))
+        }
+        (None, open) => {
+            let flags: Vec<String> = open.iter().map(|d| format!("--dim {d}=SIZE")).collect();
+            super::print_line(&format!(
+                "sizes are open; compile it with {}",
+                flags.join(" ")
+            ))
+        }
+    }
+}
+
+fn print_artifact(path: &Path, m: &ArtifactInfo) -> Result<()> {
+    super::print_line(&format!(
+        "{}: {} compiled by {}, accuracy {}, for {} ({})",
+        name(path),
+        m.model,
+        or_unknown(&m.compiler),
+        or_unknown(&m.accuracy),
+        m.cpu,
+        m.triple
+    ))?;
+    if !m.variants.is_empty() {
+        super::print_line(&format!("variants: {}", m.variants.join("; ")))?;
+    }
+    print_tensors(&m.inputs, &m.outputs)?;
+    if m.states > 0 {
+        super::print_line(&format!(
+            "{} states, which an inference changes (weights of a training step)",
+            m.states
+        ))?;
+    }
+    let choice = match m.steps_with_choice {
+        0 => String::new(),
+        n => format!(", {n} with alternatives"),
+    };
+    super::print_line(&format!(
+        "{} steps{choice}: {}",
+        m.steps,
+        counts(&m.algorithms)
+    ))?;
+    let b = &m.bytes;
+    super::print_line(&format!(
+        "{} in the file: {} weights, {} prepared for kernels, {} code, {} other; {} of memory for activations",
+        size(m.file_bytes),
+        size(b.weights),
+        size(b.prepared),
+        size(b.code),
+        size(b.other),
+        size(m.activation_bytes)
+    ))
+}
+
+/// Models that are named for people.
+const MOST_NAMES: usize = 8;
+
+fn print_store(path: &Path, s: &StoreInfo) -> Result<()> {
+    super::print_line(&format!(
+        "{}: a store of tuning records ({}): {} records of {} tasks in {} runs",
+        name(path),
+        size(s.file_bytes),
+        s.records,
+        s.tasks,
+        s.runs
+    ))?;
+    let rest = match s.models.len().saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        n => format!(", and {n} more (`records runs` lists them)"),
+    };
+    let models = &s.models[..s.models.len().min(MOST_NAMES)];
+    super::print_line(&format!("models: {}{rest}", models.join(", ")))?;
+    super::print_line(&format!("machines: {}", s.machines.join("; ")))?;
+    super::print_line(&format!("targets: {}", s.targets.join("; ")))
+}
