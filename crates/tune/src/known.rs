@@ -10,6 +10,7 @@ use ir::Target;
 use plan::{Plan, Task};
 use schedule::Trace;
 use search::{Accuracy, Allowed, Candidate, SpaceKind};
+use std::collections::BTreeSet;
 use store::{
     Cache, CandidateKey, Compared, EventKind, InModel, Outcome, Record, RecordPlace, Store,
     StoreError,
@@ -135,6 +136,31 @@ impl<'a> Lookup<'a> {
             None => self.best_that(task, |_| true),
             found => Ok(found),
         }
+    }
+
+    /// Other counts of threads for which the store knows candidates of these tasks, and of how many tasks.
+    pub fn other_threads(&self) -> Result<Vec<(u32, usize)>> {
+        let targets = self.store.targets()?;
+        let counts: BTreeSet<u32> = targets.iter().map(|t| t.threads).collect();
+        let mut found = Vec::new();
+        for threads in counts {
+            if threads == self.target.threads() {
+                continue;
+            }
+            let target = self.target.clone().with_threads(threads);
+            let lookup = Lookup::new(
+                self.store,
+                self.plan,
+                &target,
+                self.machine,
+                self.requirements,
+            );
+            let tasks = lookup.best_of_all()?.iter().flatten().count();
+            if tasks > 0 {
+                found.push((threads, tasks));
+            }
+        }
+        Ok(found)
     }
 
     /// [`Lookup::best`] of every task of the plan.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use store::Store;
 use tune::compile::{Warning, assemble_last};
 use tune::kernels::{Kernels, Origins, kernels};
-use tune::known::Requirements;
+use tune::known::{Lookup, Requirements};
 use tune::source::Source;
 use tune::{Error, Host, Result};
 
@@ -68,6 +68,8 @@ pub struct Compiled {
     pub read: usize,
     /// Default schedules that are not the intended ones.
     pub warnings: Vec<Warning>,
+    /// Where no schedule came from measurements: for how many threads the store has some, and of how many tasks.
+    pub other_threads: Vec<(u32, usize)>,
 }
 
 /// Compiles a model for a target, with the best candidates that the store knows for it, or
@@ -114,6 +116,13 @@ pub fn compile_plan(
     } = kernels(&plan, host, target, from)?;
     let accuracy = from.requirements.accuracy;
     let tasks = plan.tasks.len();
+    let other_threads = match from.store.filter(|_| tuned == 0) {
+        None => vec![],
+        Some(store) => {
+            let machine = host.machine.fingerprint();
+            Lookup::new(store, &plan, target, &machine, from.requirements).other_threads()?
+        }
+    };
     let model = assemble_last(plan, &kernels, &stretched, target, accuracy, pool)?;
     Ok(Compiled {
         model,
@@ -122,5 +131,6 @@ pub fn compile_plan(
         other_toolchain,
         read,
         warnings,
+        other_threads,
     })
 }

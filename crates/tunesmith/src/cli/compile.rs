@@ -3,7 +3,7 @@
 use super::executable;
 use super::keys::SignArgs;
 use super::knobs::{default, doc, with_default};
-use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_types};
+use super::model_args::{ModelArgs, StoreArgs, warn, warn_of_threads, warn_of_types};
 use super::output::{ARTIFACT, EXECUTABLE, Output};
 use super::parse::{parse_count, parse_time};
 use super::plan_facts::PlanFacts;
@@ -212,8 +212,10 @@ pub fn run(a: &Args) -> Result<ExitCode> {
             other_toolchain,
             read,
             warnings,
+            other_threads,
         } = compile_plan(plan, &target, &host, &from, &pool)?;
         warn(&warnings);
+        warn_of_threads(&name, &target, &other_threads);
         summaries.push(Summary {
             model: name,
             sizes,

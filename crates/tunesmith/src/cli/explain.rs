@@ -1,7 +1,7 @@
 //! `explain`: where the time of a model goes, and which limit stops it.
 
 use super::explain_predict::{self, Predicted, predictions};
-use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn};
+use super::model_args::{ModelArgs, StoreArgs, check_runs_here, warn, warn_of_threads};
 use super::parse::parse_duration;
 use super::pool_args::{PoolArgs, model_of};
 use super::score_args::{ScoreArgs, Scoring};
@@ -172,6 +172,7 @@ fn explained(
                 &pool,
             )?;
             warn(&compiled.warnings);
+            warn_of_threads(&source.name, target, &compiled.other_threads);
             Arc::new(compiled.model)
         }
     };

@@ -14,7 +14,7 @@ use runtime::Variants;
 use search::{Accuracy, SpaceKind};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use store::Store;
 use tensor::DType;
 use tune::compile::Warning;
@@ -271,6 +271,7 @@ impl ModelArgs {
 
     fn target_with(&self, machine: &Machine, threads: u32) -> Result<Target> {
         if self.target == "host" || self.target == machine.isa.name() {
+            warn_of_cpus(threads as usize);
             return match self.tune_cpu.as_str() {
                 "off" => Ok(machine.target(threads)),
                 "host" => Ok(machine.tuned_target(threads)),
@@ -331,6 +332,43 @@ pub fn say(text: &str) {
 pub fn warn(warnings: &[Warning]) {
     for w in warnings {
         say(&format!("warning: {w}"));
+    }
+}
+
+/// Says on standard error that a model has default schedules only, though the store has measured ones for other
+/// counts of threads.
+pub fn warn_of_threads(model: &str, target: &Target, others: &[(u32, usize)]) {
+    for (threads, tasks) in others {
+        let (own, measured) = (
+            counted(target.threads(), "thread"),
+            counted(*threads, "thread"),
+        );
+        say(&format!(
+            "warning: {model}: no schedule was measured for {own}, and {} for {measured}; give --threads {threads} to use them",
+            counted(*tasks as u32, "schedule")
+        ));
+    }
+}
+
+fn counted(n: u32, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+/// Says on standard error, once, that threads share CPUs.
+pub fn warn_of_cpus(threads: usize) {
+    static SAID: Once = Once::new();
+    let cpus = Machine::host().cpus;
+    if threads > cpus {
+        SAID.call_once(|| {
+            say(&format!(
+                "warning: {threads} threads share {}, which is slower than one thread for each; give --threads {cpus} \
+                 or fewer",
+                counted(cpus as u32, "CPU")
+            ));
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::keys::VerifyArgs;
 use super::knobs::{doc, with_default};
-use super::model_args::key_value;
+use super::model_args::{key_value, warn_of_cpus};
 use super::parse::parse_count;
 use runtime::{CompiledModel, ConstantMemory, Pool, Variants};
 use std::path::Path;
@@ -45,6 +45,7 @@ impl PoolArgs {
     }
 
     pub fn pool(&self, threads: usize) -> Result<Arc<Pool>> {
+        warn_of_cpus(threads);
         self.settings()?.pool(threads)
     }
 }

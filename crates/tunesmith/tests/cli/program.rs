@@ -92,6 +92,14 @@ impl Sandbox {
         String::from_utf8(out.stdout).expect("text")
     }
 
+    /// What a command that succeeds says on standard error.
+    pub fn warnings(&self, args: &[&str]) -> String {
+        let out = self.command(args).output().expect("the program starts");
+        assert!(out.status.success(), "{args:?}: {}", out.status);
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// What a successful command prints on a screen of so many columns.
     pub fn on_screen(&self, columns: usize, args: &[&str]) -> String {
         let mut c = self.command(args);

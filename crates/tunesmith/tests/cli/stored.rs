@@ -1,5 +1,6 @@
 //! Records as tables and files, and logs told again.
 
+use super::errors::says;
 use super::program::{OP, Sandbox, TRIALS, obey_permissions, one_object, place, tuned};
 use serde_json::Value;
 use std::fs::Permissions;
@@ -477,4 +478,33 @@ fn reading_makes_no_store() {
     }
     assert!(!folder.path().join("new.sqlite").exists());
     assert!(!folder.path().join("data").exists());
+}
+
+#[test]
+fn records_for_other_threads_are_pointed_at() {
+    let t = tuned();
+    let folder = tempdir().unwrap();
+    let p = place(&folder);
+    let compiled = |threads| {
+        p.warnings(&[
+            "compile",
+            OP,
+            "--threads",
+            threads,
+            "--store",
+            &t.store,
+            "--out",
+            "o.tsm",
+        ])
+    };
+    let said = compiled("2");
+    says(
+        &said,
+        &[
+            "no schedule was measured for 2 threads",
+            "1 schedule for 1 thread; give --threads 1",
+        ],
+    );
+    assert!(!compiled("1").contains("give --threads"));
+    says(&compiled("2048"), &["2048 threads share"]);
 }
